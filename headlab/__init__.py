@@ -1,4 +1,4 @@
-"""headlab: which attention heads help, do nothing or harm, in each language, with honest statistics."""
+"""headlab: which attention heads help, do nothing or do harm in each language."""
 
 from __future__ import annotations
 

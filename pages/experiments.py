@@ -1,4 +1,4 @@
-"""The papers' analyses, one question each: their results here, or what it would cost to compute them."""
+"""The papers' analyses: their results here, or the cost of computing them."""
 
 from headlab.dashboard.pages.experiments.page import draw_page
 

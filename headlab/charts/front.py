@@ -47,7 +47,9 @@ def front_chart(
     loss: float | None = None,
     chosen: tuple[str, int] | None = None,
 ) -> Chart:
-    """The front: a colour and a symbol per order, dominated dots faded, the others joined by a line.
+    """The front: a colour and a symbol per order.
+
+    Dominated dots are faded, the others joined by a line.
 
     Args:
         dots: The models.

@@ -77,7 +77,9 @@ def evaluate(
     device_map: DeviceMap = None,
     json: AsJson = False,
 ) -> None:
-    """Measure accuracy in each language; with a mask, also the paired difference from the untouched model.
+    """Measure accuracy in each language.
+
+    With a mask, the paired difference from the untouched model is measured too.
 
     For translations, log-probability is measured too, and BLEU with --bleu.
     """

@@ -24,7 +24,10 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Command = Callable[..., None]
 FlagValues = Mapping[str, FlagValue]
-"""What was given on a command line, by the flags' keys; flags that were not given have their defaults."""
+"""The arguments of a command line, by the flags' keys.
+
+Flags that were not given have their defaults.
+"""
 
 
 @dataclass(frozen=True)

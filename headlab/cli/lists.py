@@ -84,7 +84,7 @@ def tasks(
     data: DataFolder = None,
     json: AsJson = False,
 ) -> None:
-    """List tasks with labels, languages, the source of their examples and whether these are on this machine."""
+    """List tasks: labels, languages, and whether their examples are on this machine."""
     import headlab
     from headlab.tasks import registry_problems, task_names
 
@@ -106,7 +106,10 @@ def tasks(
 
 
 def _task_row_or_advice(name: str, data: Path | None) -> dict[str, Any]:
-    """One row of the list; an error becomes its advice, so that the other tasks are still listed."""
+    """One row of the list.
+
+    An error becomes its advice, so that the other tasks are still listed.
+    """
     from headlab.tasks import TASKS, task
 
     try:
@@ -268,7 +271,9 @@ def report(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Write results as one HTML file: maps, curves, tables, masks, and the commands that reproduce them.
+    """Write results as one HTML file: maps, curves, tables, masks and commands.
+
+    The commands reproduce the results.
 
     The file needs no network and no scripts, and can be printed.
     """

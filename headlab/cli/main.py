@@ -84,7 +84,10 @@ def print_error(sentence: str) -> None:
 
 
 def forget_output() -> None:
-    """Drop what stdout still holds: Python would try to write it as it ends, and complain of that."""
+    """Drop what stdout still holds.
+
+    Python would try to write it at exit, and complain.
+    """
     with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

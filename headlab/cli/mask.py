@@ -144,7 +144,7 @@ def snippet(
     out: Annotated[Path | None, typer.Option(help="file to write; default stdout")] = None,
     device: Device = None,
 ) -> None:
-    """Write a script of at most 40 lines that applies a mask with PyTorch and transformers alone."""
+    """Write a script of at most 40 lines that applies a mask with PyTorch and transformers."""
     import headlab
     from headlab.hooks import script_model_of
 
@@ -289,7 +289,7 @@ def group() -> typer.Typer:
 
 
 def show(file: MaskFile, json: AsJson = False) -> None:
-    """Show which heads a mask removes, for which model, how it was chosen, and its recorded accuracies."""
+    """Show a mask: its removed heads, model, choice and recorded accuracies."""
     mask = load_mask(file)
     if json:
         print_json(mask.to_json())
@@ -325,7 +325,10 @@ def validate(file: MaskFile, json: AsJson = False) -> None:
 
 
 def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
-    """Compare two masks: heads that only one removes, by layer and stack, and their similarity (Jaccard index)."""
+    """Compare two masks: heads that only one removes, and their Jaccard index.
+
+    Heads are also counted by layer and stack.
+    """
     first_mask = load_mask(first)
     second_mask = load_mask(second)
     comparison = compare_masks(first_mask, second_mask)

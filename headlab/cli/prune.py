@@ -106,7 +106,10 @@ def prune(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Make each language's mask from its cached dev scores and compare the masked with the untouched model."""
+    """Make each language's mask from its cached dev scores and evaluate it.
+
+    The masked model is compared with the untouched one.
+    """
     import headlab
     from headlab.api import evaluate_language
     from headlab.evaluation import Evaluator
@@ -277,7 +280,10 @@ def made_with(
 
 
 def is_usable(result: Result[HeadScores], model: Model, task: Task) -> bool:
-    """Whether scores can choose heads: of this model, on dev, on the current examples and labels."""
+    """Whether scores can choose heads.
+
+    They must be of this model, on dev, on the current examples and labels.
+    """
     from headlab.evaluation import classes_for_spec
 
     spec = result.record.spec
@@ -330,7 +336,7 @@ def _missing_scores_message(
 
 
 def _warn_about_choice(choice: ChosenResults, rule: str) -> None:
-    """Warn which results are used if there is a choice, and of what limits a choice by this rule."""
+    """Warn which results are used if there is a choice, and of the limits of this rule."""
     chosen_scores = [result.record for result in choice.results.values()]
     if not chosen_scores:
         return

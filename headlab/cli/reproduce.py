@@ -69,7 +69,9 @@ def held(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Reproduce Held & Yang (EACL 2023): every table and figure, on XNLI and on universal part-of-speech tags.
+    """Reproduce Held & Yang (EACL 2023) on XNLI and universal part-of-speech tags.
+
+    Every table and figure of the paper is made.
 
     The cost of each step is printed before it starts. It can be interrupted; run the same command
     again to resume.
@@ -211,7 +213,9 @@ def voita_gates(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Reproduce Voita et al. (ACL 2019), section 6: heads pruned by L0 gates, against other selections and training.
+    """Reproduce Voita et al. (ACL 2019), section 6: heads pruned by L0 gates.
+
+    They are compared with other selections and trainings.
 
     It can be interrupted; run the same command again to resume. Models are stored in the cache
     folder.
@@ -294,7 +298,9 @@ def shim(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Reproduce Shim et al. (2021): All-attention pruned by layer-wise gates; perplexity, parameters and speed.
+    """Reproduce Shim et al. (2021): All-attention pruned by layer-wise gates.
+
+    Perplexity, parameters and speed are measured.
 
     It can be interrupted; run the same command again to resume. Models are stored in the cache
     folder.
@@ -355,7 +361,9 @@ def voita_roles(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Reproduce Voita et al. (ACL 2019): head roles of multilingual-e5-small and two fine-tuned models, by language.
+    """Reproduce Voita et al. (ACL 2019): roles of heads, by language.
+
+    The models are multilingual-e5-small and two that were fine-tuned.
 
     It can be interrupted: the same command resumes after the last finished language.
     """

@@ -54,7 +54,9 @@ def roles(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure heads and find their roles: positional, syntactic, rare word, separator, first and same token, induction.
+    """Measure heads and find their roles.
+
+    Roles are positional, syntactic, rare word, separator, first token, same token and induction.
 
     Syntactic roles need gold trees. A cached report is read, not computed again.
     """

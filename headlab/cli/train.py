@@ -32,7 +32,10 @@ def finetune(
     device: str | None,
     json: AsJson = False,
 ) -> None:
-    """Fine-tune on one language, all weights or a LoRA, then measure dev accuracy in every language."""
+    """Fine-tune on one language, then measure dev accuracy in every language.
+
+    All weights are trained, or a LoRA.
+    """
     lab = local_lab(device, data=data)
     training = Finetuning.from_flags(flags, lab)
     with progress_display("training") as show:
@@ -74,7 +77,9 @@ def train_lm(job: LmJob, *, device: str | None, json: AsJson = False) -> None:
 
 
 def train_lm_prune(job: LmPruneJob, *, device: str | None, json: AsJson = False) -> None:
-    """Learn a gate per head, remove heads whose gates are closed, and fine-tune the rest (Shim et al., 2021).
+    """Learn a gate per head, remove heads with closed gates, and fine-tune the rest.
+
+    The method is that of Shim et al. (2021).
 
     Fine-tuning uses --model-rate unless -o tune_rate=… sets another learning rate.
     It can be interrupted; run the same command again to resume.

@@ -28,7 +28,10 @@ class HeadlabError(Exception):
 
 
 class UngatedPassWarning(UserWarning):
-    """A pass was not gated though another thread has opened a block of `headlab.gated` on its model."""
+    """A pass was not gated although another thread has gated the model.
+
+    The other thread is in a block of `headlab.gated`.
+    """
 
 
 # What torch, the kernel, C++ and oneDNN say; the last of a layer that the library cannot compute

@@ -315,7 +315,10 @@ DISK_ERRNOS = (
 
 
 def is_disk_error(error: BaseException) -> TypeGuard[OSError]:
-    """Whether an error says that a file or folder could not be written, not that a network failed."""
+    """Whether an error says that a file or folder could not be written.
+
+    A failure of the network is none.
+    """
     return isinstance(error, OSError) and error.errno in DISK_ERRNOS
 
 

@@ -102,7 +102,9 @@ SMOOTHING = 0.2
 def surrogate(
     value: ValueFunction, logits: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A differentiable quantity whose gradient predicts changes of `value_of_answers`, and its current value.
+    """A differentiable quantity and its current value.
+
+    Its gradient predicts changes of `value_of_answers`.
 
     Both are [row]. For accuracy it is the row's distance from a change, in logits: the smallest
     distance of an answer's margin from 0, which falls below 0 where an answer flips. It is

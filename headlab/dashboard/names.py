@@ -17,7 +17,7 @@ MAX_TITLES = 3
 
 
 def languages_words(languages: Sequence[str], chosen_languages: Collection[str] = ()) -> str:
-    """Which languages a sentence is of: 'German (de) and Thai (th)', or '4 languages (de, fi, hu, th)'.
+    """The languages of a sentence: 'German (de) and Thai (th)', or '4 languages (de, …)'.
 
     Args:
         languages: Codes of the languages that something was computed in.

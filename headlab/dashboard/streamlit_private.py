@@ -38,7 +38,9 @@ Placeholder: TypeAlias = DeltaGenerator
 
 
 def is_fragment_run() -> bool:
-    """Whether the request redraws fragments only: one of their timers, or a widget in one, has made it.
+    """Whether the request redraws fragments only.
+
+    One of their timers has made it, or a widget in one.
 
     A fragment that redraws itself puts back what the program set, as its timer's request brings
     what the browser showed before. Were this always false, a timer could undo a press.
@@ -140,7 +142,9 @@ def leave_pages_folder() -> bool:
 
 
 def is_host_allowed(host: str) -> bool:
-    """Whether Streamlit accepts a connection under this host name, by its option `server.allowedHosts`.
+    """Whether Streamlit accepts a connection under this host name.
+
+    Its option `server.allowedHosts` says so.
 
     The app explains a refusal; without this it could not tell which of two reasons it was.
 

@@ -1,4 +1,7 @@
-"""BLEU of a corpus with its interval, and the paired gain of one system over another, by resampling sentences."""
+"""BLEU of a corpus with its interval, and the paired gain of one system over another.
+
+Sentences are resampled.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,9 @@ def bleu(
 def gain(
     before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level: float = 0.95
 ) -> PairedDifference:
-    """Difference in BLEU between two systems on the same sentences, resampled together (Koehn 2004).
+    """Difference in BLEU between two systems on the same sentences.
+
+    They are resampled together (Koehn 2004).
 
     Args:
         before: BLEU of the one system.

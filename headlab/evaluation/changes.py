@@ -1,4 +1,4 @@
-"""Which answers a mask changes: each with its text, its label, and the model's answers before and after."""
+"""Answers that a mask changes: text, label, and the model's answers before and after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Texts as rows of tokens, and texts that a language model continues: token by token, or by one of several choices."""
+"""Texts as rows of tokens, and texts that a language model continues.
+
+It does so token by token, or by one of several choices.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ Rows = list[list[int]]
 
 
 class Sized(Protocol):
-    """Rows from which batches are cut: the length of every row, int [row], and padded inputs of some rows."""
+    """Rows from which batches are cut: lengths, int [row], and padded inputs of some rows."""
 
     @property
     def lengths(self) -> Ints:
@@ -150,7 +153,10 @@ def _checked_columns(model: Model, tokens: Tokenised) -> dict[str, Rows]:
 
 
 def require_padding(model: Model) -> None:
-    """Raise HeadlabError for a model of which neither tokenizer nor configuration names a padding token."""
+    """Raise HeadlabError for a model without a padding token.
+
+    Neither its tokenizer nor its configuration names one.
+    """
     if padding_id(model.module, model.tokenizer) is None:
         raise HeadlabError(
             f"the tokenizer of {model.name} has no padding token, and its configuration names none either; set "
@@ -160,7 +166,10 @@ def require_padding(model: Model) -> None:
 
 
 def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
-    """Raise HeadlabError for a token, of these rows or for padding, that the model has no embedding of."""
+    """Raise HeadlabError for a token that the model has no embedding of.
+
+    Tokens of these rows and of padding are checked.
+    """
     try:
         embedding_count = getattr(model.module.get_input_embeddings(), "num_embeddings", None)
     except NotImplementedError:  # models of characters or hashes have no such table
@@ -227,7 +236,10 @@ def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch
 
 
 def fillers(model: Model) -> dict[str, int]:
-    """What stands behind the end of a shorter row, by model input, of inputs that any tokenizer gives."""
+    """Values for the padding of shorter rows, by model input.
+
+    It covers inputs that any tokenizer gives.
+    """
     return {
         "input_ids": padding_id(model.module, model.tokenizer) or 0,
         "token_type_ids": model.tokenizer.pad_token_type_id,
@@ -244,7 +256,9 @@ def decoder_filler(model: Model) -> int:
 
 
 class DeviceRows:
-    """Rows of numbers that are brought to a device once, and from which padded batches are cut there.
+    """Rows of numbers that are brought to a device once.
+
+    Padded batches are cut from them there.
 
     Args:
         rows: The rows, of any lengths.
@@ -407,7 +421,9 @@ def labels_of_tokens(
 def answered_words(
     words_of_tokens: Sequence[int | None], labels_of_words: Sequence[int]
 ) -> list[int]:
-    """The words that have a label and a token, in order: those that `labels_of_tokens` gives a label.
+    """The words that have a label and a token, in order.
+
+    They are those that `labels_of_tokens` gives a label.
 
     Args:
         words_of_tokens: The word of each token, None for special tokens.
@@ -476,7 +492,10 @@ def _full_rows(model: Model, tokens: Rows) -> list[int]:
 
 
 def decoder_inputs_of(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
-    """Decoder inputs for targets, int [row, token]: each token one position later, `start` first."""
+    """Decoder inputs for targets, int [row, token].
+
+    They are the tokens one position later, with `start` first.
+    """
     decoder_tokens = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], dim=1)
     return decoder_tokens.masked_fill(decoder_tokens == NO_TARGET, padding)
 

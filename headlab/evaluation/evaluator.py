@@ -359,7 +359,10 @@ class Evaluator:
     def worth(
         self, rows: Ints, value: ValueFunction, inputs: Mapping[str, torch.Tensor] | None = None
     ) -> Floats:
-        """Value of the model's answers to some examples, float64 [row], as a share of the value's span."""
+        """Value of the model's answers to some examples, float64 [row].
+
+        It is a share of the value's span.
+        """
         if inputs is None:
             inputs = self.tensors(rows)
         return self.worth_of(rows, value, self.logits(inputs))
@@ -389,7 +392,9 @@ class Evaluator:
         return self.inputs.targets(rows, width)
 
     def require_finite(self, rows: Ints, logits: torch.Tensor, targets: torch.Tensor) -> None:
-        """Raise HeadlabError, naming the first example, unless the logits of all its answers are finite.
+        """Raise HeadlabError unless the logits of all answers are finite.
+
+        The error names the first example.
 
         Otherwise `argmax` would give an answer that looks like any other. A generated token may
         have logits of minus infinity, which rule tokens out.
@@ -483,7 +488,10 @@ class Evaluator:
         return _evaluation_key(full_mask(self.model.grid)) in self._evaluations
 
     def set_baseline(self, evaluation: Evaluation) -> None:
-        """Cache a baseline on these examples that was computed elsewhere, as in an earlier process."""
+        """Cache a baseline on these examples that was computed elsewhere.
+
+        It may be of an earlier process.
+        """
         baseline = replace(evaluation, omissions=self.omissions)
         self._evaluations[_evaluation_key(full_mask(self.model.grid))] = baseline
         self._note_chance(baseline)
@@ -535,7 +543,10 @@ class Evaluator:
             yield batch, predictions
 
     def _predict(self, batch: Batch, gates: Bools, ablation: str) -> Ints:
-        """Answers to a batch, starting at the first layer whose gates changed since its last pass."""
+        """Answers to a batch.
+
+        The pass starts at the first layer whose gates have changed since the batch's last one.
+        """
         has_room = batch.states is not None or self.bytes < self.state_bytes
         can_resume = has_room and self.model.resumable and ablation == "zero"
         # The cache has one writer: a request served between this one's batches may use the same
@@ -694,7 +705,9 @@ class ComparisonType(Protocol[ComparisonT_co]):
 
 
 def compare(before: Evaluation, after: Evaluation, seed: int = 0) -> Comparison:
-    """Comparison of a masked model with the unpruned one, paired over the answers in both evaluations.
+    """Comparison of a masked model with the unpruned one.
+
+    It is paired over the answers in both evaluations.
 
     Args:
         before: Of the unpruned model.

@@ -1,4 +1,4 @@
-"""Translations of a task's sources while some heads are switched off, their BLEU, and the likelihood of references."""
+"""Translations while some heads are switched off, their BLEU and references' likelihood."""
 
 from __future__ import annotations
 
@@ -165,7 +165,10 @@ def translated_bleu(
 
 
 def check_bleu(task: Task, language: str, split: Split, decoding: Decoding) -> None:
-    """Raise HeadlabError early where `translated_bleu` would fail for reasons other than the model."""
+    """Raise HeadlabError early where `translated_bleu` would fail.
+
+    Failures that depend on the model are not found.
+    """
     decoding.check()
     if task.likelihood:
         raise HeadlabError(

@@ -211,7 +211,10 @@ def _prefix(prefixes: dict[tuple[str, str], str], source: str, target: str) -> s
 def _setup_by_codes(
     config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, source: str, target: str
 ) -> LanguageSetup:
-    """The setup of a tokenizer that is told its languages, with the token that starts a translation."""
+    """The setup of a tokenizer that is told its languages.
+
+    It has the token that starts a translation.
+    """
     codes = list(
         getattr(tokenizer, "lang_code_to_token", None)
         or filter(LANGUAGE_CODE.fullmatch, tokenizer.all_special_tokens)
@@ -244,7 +247,7 @@ def _setup_by_codes(
 
 
 def _matching_code(language: str, codes: Iterable[str]) -> str:
-    """The code of a language: an identical one, or the only one that starts with the same language."""
+    """The code of a language: an identical one, or the only one that begins with it."""
     codes = list(codes)
     identical_codes = [code for code in codes if _normal_code(code) == _normal_code(language)]
     matching_codes = identical_codes or [
@@ -400,7 +403,9 @@ class Texts(ClassifierInputs):
 
 
 class Words(ClassifierInputs):
-    """Sentences with one label per word, for a token classifier: a word is scored at its first token.
+    """Sentences with one label per word, for a token classifier.
+
+    A word is scored at its first token.
 
     Attributes:
         words: Which word of the example each answer is of, [example][answer].

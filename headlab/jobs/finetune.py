@@ -55,7 +55,10 @@ CHECKPOINT_STEPS = 10
 
 
 class FinetuneJob(Job):
-    """An adapter for a task, trained on its English train split and measured on dev in every language."""
+    """An adapter for a task, trained on its English train split.
+
+    It is measured on dev in every language.
+    """
 
     task: Name
     steps: int = setting(
@@ -214,7 +217,7 @@ def training_flags() -> Iterator[Flag]:
 
 
 def _task_of(values: Mapping[str, FlagValue]) -> str:
-    """The task of a command, given as an argument or by --task; the default if it is given by neither.
+    """The task of a command: its argument, the value of --task, or the default.
 
     Raises:
         HeadlabError: Two different tasks are given.

@@ -60,7 +60,9 @@ EVALUATED_SPLITS: tuple[Split, ...] = ("dev", "test")
 
 
 class GatesJob(TaskJob):
-    """Gates of a model's heads, learned on a task in some languages ("all": every one), one run per weight.
+    """Gates of a model's heads, learned on a task in some languages, one run per weight.
+
+    Languages may be "all".
 
     weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the
     weight.
@@ -131,7 +133,9 @@ class GatesJob(TaskJob):
         task: Task,
         watch_run: Callable[[str, float], Watch[GateStep]],
     ) -> list[LearnedGates]:
-        """The gates of each language at each weight, in this order: from the store, or learned and stored.
+        """The gates of each language at each weight, in this order.
+
+        They are read from the store, or learned and stored.
 
         Args:
             lab: What the job works with.
@@ -199,7 +203,10 @@ class GatesJob(TaskJob):
     def _pace(
         self, stored_runs: Sequence[Result[LearnedGates]], known: ForecastBasis
     ) -> tuple[float | None, str]:
-        """Seconds a forward pass in earlier runs on such a device or as just timed, and the basis."""
+        """Seconds a forward pass, and the basis.
+
+        They are of earlier runs on such a device, or as just timed.
+        """
         on_device = [run for run in stored_runs if run.meta.get("device") == known.device]
         paces = [pace for pace in map(_pace_of, on_device) if pace]
         runs = f"{len(paces)} runs" if len(paces) > 1 else "a run"

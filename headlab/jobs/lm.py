@@ -234,7 +234,9 @@ class LmJob(TextJob):
 
 
 class LmPruneJob(TextJob):
-    """A trained language model that learns which heads to keep, loses the others, and is trained on.
+    """A trained language model that learns which heads to keep and loses the others.
+
+    It is then trained on.
 
     model: folder that a training of a language model wrote.
     """

@@ -311,7 +311,10 @@ class RolesJob(Job):
     def _pace(
         self, stored_reports: Sequence[Result[Report]], known: ForecastBasis
     ) -> tuple[float | None, str]:
-        """Seconds a sentence in earlier reports on such a device or as just timed, and the basis."""
+        """Seconds a sentence, and the basis.
+
+        They are of earlier reports on such a device, or as just timed.
+        """
         reports = [
             result.record
             for result in stored_reports

@@ -223,7 +223,9 @@ class ScoreJob(MethodJob):
 
 
 class CurveJob(MethodJob):
-    """Accuracy on `split` as heads are removed, lowest first by the scores of `method` on the dev split.
+    """Accuracy on `split` as heads are removed, lowest scores first.
+
+    Scores are of `method` on the dev split.
 
     size: examples of the split, None for all.  points: number of removed-head counts to evaluate,
     None for the default ones.

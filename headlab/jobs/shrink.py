@@ -95,7 +95,9 @@ class ShrinkOutcome(TypedDict):
 
 
 class ShrinkJob(Job):
-    """A smaller model with the answers that the masked one gives, written to a folder of this machine.
+    """A smaller model with the answers of the masked one, written to a folder.
+
+    The folder is on this machine.
 
     mask: a file.  task: whose examples are compared, with `label_map` and `languages`; None for the
     sentences of the embedded one.  dtype: of the weights; None for the model's own.

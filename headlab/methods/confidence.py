@@ -1,4 +1,7 @@
-"""Confidence: a head's largest attention weight, averaged over tokens (Voita et al. 2019, section 4)."""
+"""Confidence: a head's largest attention weight, averaged over tokens.
+
+From Voita et al. 2019, section 4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expected cost and limits of methods, actual cost of results, and the result that represents each language."""
+"""Expected cost of methods, actual cost of results, and each language's main result."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def _sign_target(scores: HeadScores) -> float | None:
 
 
 def ended_at_sign(scores: HeadScores) -> bool:
-    """Whether a run that ends for all heads at once may have been ended by the sign of its last head.
+    """Whether a run that ends for all heads at once may have been ended by its last head's sign.
 
     Its values lean away from 0, each by about as much as a single head's would, over the number of
     heads.
@@ -339,7 +339,9 @@ def remarks(scores: Iterable[HeadScores]) -> tuple[str, ...]:
 
 
 def remarks_on_choice(scores: Iterable[HeadScores], rule: str) -> tuple[str, ...]:
-    """What a reader must know beside heads that a rule chose by their scores, clauses as in `remarks`.
+    """What a reader must know beside heads that a rule chose.
+
+    Clauses as in `remarks`.
 
     Args:
         scores: Results of one method.
@@ -374,7 +376,7 @@ def expected_forwards(
     *,
     resumable: bool = True,
 ) -> tuple[int, str]:
-    """How many forward passes a method should take for one language, and in words what that rests on.
+    """Forward passes that a method should take for one language, and their basis in words.
 
     Where a run may end at a target width, it rests on the median of earlier runs over the
     languages, without those that fewer samples may have ended; without any, on a rule for how many
@@ -472,7 +474,9 @@ def _after_screening(method: Method, options: Options, forwards: int, resumable:
 
 
 def typical_samples(options: Options, largest_weight: int = 1) -> float:
-    """Samples after which a head's interval should reach the target width, before any gain is known.
+    """Samples after which a head's interval should reach the target width.
+
+    No gain is known yet.
 
     It is the rule of `headlab.methods.sampling`, by which a running job foresees its remaining
     time.

@@ -1,4 +1,7 @@
-"""What work will cost: forward passes and seconds, summed up over its parts, and what both are based on."""
+"""What work will cost: forward passes and seconds, and what they are based on.
+
+Both are sums over its parts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cooperative game that estimators sample: coalitions of players, and the value of each coalition."""
+"""The cooperative game that estimators sample: coalitions of players and their values."""
 
 from __future__ import annotations
 
@@ -92,6 +92,9 @@ class Game(Protocol):
 
 
 def in_turn(game: Game, asks: Iterable[Query]) -> Iterator[Floats]:
-    """`Game.answers` for a game that handles one query at a time, with a method for each question."""
+    """`Game.answers` for a game that handles one query at a time.
+
+    It has a method for each question.
+    """
     for ask in asks:
         yield getattr(game, ask.question)(**ask.arrays)

@@ -73,7 +73,10 @@ def one_forward_an_example(options: Options, heads: int, examples: int) -> int:
 
 
 def walk_length(options: Options, heads: int) -> int:
-    """The number of heads that one order removes: all of them, or half where only small removals count."""
+    """The number of heads that one order removes.
+
+    All of them, or half where only small removals count.
+    """
     if options["estimand"] == ALL_SIZES:
         return heads
     return (heads + 1) // 2

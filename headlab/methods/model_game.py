@@ -256,7 +256,9 @@ class ModelGame:
         return values[:, :-1] - values[:, 1:]
 
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
-        """v(kept with p) - v(kept without p) for every wanted player p of every row, 0 for the others.
+        """v(kept with p) - v(kept without p), [row, player].
+
+        It is 0 for players that are not wanted.
 
         Each player's row branches off the row of its coalition at the player's layer.
 
@@ -307,7 +309,9 @@ class ModelGame:
         inputs: dict[str, torch.Tensor],
         trunk: Trunk,
     ) -> Floats:
-        """Values of coalitions with one player toggled, which branch off the trunk at the player's layer.
+        """Values of coalitions with one player toggled.
+
+        They branch off the trunk at the player's layer.
 
         A model that is not resumable computes them in full passes.
 
@@ -341,7 +345,7 @@ class ModelGame:
     def screened(
         self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats
     ) -> Floats:
-        """Bin, predicted gain and computed gain of every player in every row, float [3, row, player].
+        """Bin, predicted gain and computed gain of every player, float [3, row, player].
 
         One backward pass predicts the gains of a coalition, and rows branch off its layers. A
         computed gain is NaN where none is computed.
@@ -440,7 +444,9 @@ class ModelGame:
         row: Ints,
         player: Ints,
     ) -> Floats:
-        """Values of coalitions with one player toggled, in parts that fit in a batch, float [toggled].
+        """Values of coalitions with one player toggled, float [toggled].
+
+        They are computed in parts that fit in a batch.
 
         Args:
             gates: Of the coalitions, [trunk row, layer, head].
@@ -500,7 +506,9 @@ class ModelGame:
         compute: Callable[[ModelGame, CoalitionBatch], Floats],
         max_rows: int | None = None,
     ) -> Iterator[tuple[CoalitionBatch, Floats]]:
-        """Results of a function for all rows, batch by batch; in smaller batches where memory runs out.
+        """Results of a function for all rows, batch by batch.
+
+        Batches are smaller where memory runs out.
 
         Args:
             examples: The example of each row, int [row].

@@ -34,7 +34,9 @@ def estimate(
     estimand: str = ALL_SIZES,
     saved: Tally | None = None,
 ) -> Iterator[Tally]:
-    """Tallies that grow by a round of orders each (Castro et al. 2009; Held & Yang 2023, equation 3).
+    """Tallies that grow by a round of orders each.
+
+    From Castro et al. 2009, and Held & Yang 2023, equation 3.
 
     A draw is one random example and one random order; heads are removed one by one, all of them or,
     for `shapley-top50`, half of them, and each removed head yields one gain. Draws are independent,
@@ -64,7 +66,10 @@ def estimate(
 
 
 def _draw_ranges(start: int, end: int, size: int) -> Iterator[range]:
-    """Numbers of the draws from start to end, in ranges that end where the intervals are checked."""
+    """Numbers of the draws from start to end, in ranges.
+
+    A range ends where the intervals are checked.
+    """
     while start < end:
         next_check = start - start % CHECK_INTERVAL + CHECK_INTERVAL
         stop = min(start + size, next_check, end)

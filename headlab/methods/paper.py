@@ -1,4 +1,7 @@
-"""The method of Held & Yang (2023) with their Equation 4, for comparison: its intervals are not anytime-valid."""
+"""The method of Held & Yang (2023) with their equation 4, for comparison.
+
+Its intervals are not anytime-valid.
+"""
 
 from __future__ import annotations
 

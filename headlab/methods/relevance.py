@@ -78,7 +78,9 @@ def layer_shares(head_relevance: torch.Tensor) -> torch.Tensor:
 
 
 def run(work: Work) -> Outcome:
-    """Mean over the answers of each head's relevance: its share of its layer's, or its size in logits.
+    """Mean over the answers of each head's relevance.
+
+    Relevance is a share of its layer's, or a size in logits.
 
     Intervals cover the sampling of the examples.
     """

@@ -141,7 +141,10 @@ def _compute(
     on_progress: Callable[[Progress], None],
     helpers: Helpers | None,
 ) -> HeadScores:
-    """Run a method from its last snapshot on, and store its result if there is a run to store it in."""
+    """Run a method from its last snapshot on.
+
+    Its result is stored if there is a run to store it in.
+    """
     snapshot = stored_run.checkpoint() if stored_run is not None else None
     seconds_before = 0.0
     if snapshot and "seconds" in snapshot:

@@ -1,4 +1,7 @@
-"""Building blocks of sampled estimates: draws that are functions of seed and number, and counts of gains."""
+"""Building blocks of sampled estimates: draws and counts of gains.
+
+Draws are functions of seed and number.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,9 @@ def uniforms(seed: int, number: int, players: int) -> Floats:
 
 
 def level_indices_of(values: Floats, support: Floats, seed: int, number: int) -> Ints:
-    """Indices of values in a support, rounded at random to a neighbour so that the mean is unchanged.
+    """Indices of values in a support, rounded at random to a neighbour.
+
+    The mean is unchanged.
 
     A value that is in the support already is not changed.
 
@@ -353,7 +358,10 @@ class Tally:
         return np.stack([self.mean(first), self.mean(self.second)]) * self.plan.span
 
     def progress(self) -> Progress:
-        """Samples drawn, out of the number that will be needed as estimated from the gains so far."""
+        """Samples drawn, out of the number that will be needed.
+
+        The number is estimated from the gains so far.
+        """
         samples_done = self.counts.sum(axis=0)
         heads = len(self.active)
         note = "samples"
@@ -368,7 +376,7 @@ class Tally:
         return Progress(done, int(total), note)
 
     def samples_needed(self) -> Floats:
-        """Approximate number of samples after which each head's interval reaches the target, [head].
+        """Approximate number of samples after which a head's interval reaches the target, [head].
 
         It is L (2 v / w² + r / w) with v the mean square of the gains, w the half-width as a share
         of the span, r the reach, and L the logarithm of the capital that rejects a mean, plus 1

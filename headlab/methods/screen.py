@@ -127,7 +127,9 @@ def player_groups(costs: Floats) -> Ints:
 
 @dataclass(frozen=True)
 class Screen:
-    """Statistics of predicted and computed gains, and the current probability of computing each gain.
+    """Statistics of predicted and computed gains, and the probability of computing each gain.
+
+    The probability is the current one.
 
     Attributes:
         foreseen: Number of gains in each bin, int [bin, player].

@@ -1,4 +1,7 @@
-"""Shapley values of heads by truncated multi-armed bandit sampling (Held & Yang 2023, section 3.2), screened."""
+"""Shapley values of heads by truncated multi-armed bandit sampling, screened.
+
+The sampling is that of Held & Yang 2023, section 3.2.
+"""
 
 from __future__ import annotations
 

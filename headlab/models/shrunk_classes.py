@@ -1,4 +1,7 @@
-"""Classes and configuration files of shrunk models: transformers' own where they can express it, else extended ones."""
+"""Classes and configuration files of shrunk models.
+
+They are transformers' own where these can express it, else extended ones.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,10 @@ CLASS_PREFIX = "Shrunk"
 
 
 class ShrunkModel:
-    """Mixin for a transformers class: the full model is built, then heads are removed from its layers."""
+    """Mixin for a transformers class of models without some heads.
+
+    The full model is built, then heads are removed from its layers.
+    """
 
     config: PretrainedConfig
 
@@ -114,7 +120,9 @@ class ShrunkModel:
     def from_pretrained(
         cls, *arguments: object, output_loading_info: bool = False, **options: object
     ) -> PreTrainedModel | tuple[PreTrainedModel, LoadingInfo]:
-        """Load a model as the transformers class does, and refuse one whose attention weights are missing.
+        """Load a model as the transformers class does.
+
+        A model whose attention weights are missing is refused.
 
         The transformers class would fill them with random numbers.
 
@@ -155,7 +163,7 @@ def shrunk_config(family: str) -> type[PretrainedConfig]:
 
 @cache
 def shrunk_class(full_class: type, family: str) -> type[PreTrainedModel]:
-    """The class of a family's shrunk models that corresponds to the transformers class `full_class`."""
+    """The class of shrunk models that corresponds to the transformers class `full_class`."""
     names = {"config_class": shrunk_config(family), "__module__": __name__}
     return type(f"{CLASS_PREFIX}{full_class.__name__}", (ShrunkModel, full_class), names)
 

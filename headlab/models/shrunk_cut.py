@@ -1,4 +1,7 @@
-"""Removing heads from a model: where each family has them, and how a layer without heads behaves."""
+"""Removing heads from a model: where each family has them.
+
+Also how a layer without heads behaves.
+"""
 
 from __future__ import annotations
 
@@ -228,7 +231,10 @@ class T5SelfAttention(LayerAttention, Protocol):
 
 
 class BiasOfSomeHeads:
-    """A T5 self-attention with some of the heads: it uses its heads' part of the bias, but passes on all of it."""
+    """A T5 self-attention with some of the heads.
+
+    It uses its heads' part of the bias, but passes on all of it.
+    """
 
     bias_heads: list[int]  # indices of its heads in the bias
     layer_idx: int
@@ -259,7 +265,10 @@ class BiasOfSomeHeads:
 
 
 class OwnBias:
-    """A T5 cross-attention, whose bias is zero: it ignores that of the layer before, which has different heads."""
+    """A T5 cross-attention, whose bias is zero.
+
+    It ignores the bias of the layer before, which has different heads.
+    """
 
     def forward(
         self,
@@ -356,7 +365,10 @@ def replace_forward(
 def shared_bias(
     attention: T5SelfAttention, hidden: torch.Tensor, past: Cache | None
 ) -> torch.Tensor:
-    """T5's position bias of all heads, [1, head, query, key], from the layer that has its weights."""
+    """T5's position bias of all heads, [1, head, query, key].
+
+    It comes from the layer that has its weights.
+    """
     cache = own_cache(past)
     past_tokens = 0 if cache is None else cache.get_seq_length(attention.layer_idx)
     keys = keys_seen(attention, hidden, cache)
@@ -404,7 +416,10 @@ def keys_seen(attention: LayerAttention, hidden: torch.Tensor, cache: Cache | No
 
 
 def count_tokens(past: Cache, hidden: torch.Tensor, layer: int) -> None:
-    """Let the cache count tokens at a layer without heads: transformers reads their number from the first layer."""
+    """Let the cache count tokens at a layer without heads.
+
+    Transformers reads their number from the first layer.
+    """
     cache = past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past
     empty_states = hidden.new_zeros(len(hidden), 1, hidden.shape[1], 1)
     cache.update(empty_states, empty_states, layer)
@@ -537,7 +552,10 @@ def _set_forward(layer: AttentionLayer, family: Family, kept_heads: list[int]) -
 def _without_absent_stacks(
     module: PreTrainedModel, layers: Sequence[AttentionLayer], heads: object
 ) -> object:
-    """The heads without those of stacks that the family has but this class lacks, for example a decoder-only class."""
+    """The heads without those of stacks that this class lacks.
+
+    A decoder-only class of a family with two stacks lacks one.
+    """
     if not isinstance(heads, Mapping):
         return heads
     absent_stacks = set(stacks(module)) - {unit.stack for unit in layers}
@@ -545,7 +563,10 @@ def _without_absent_stacks(
 
 
 def check_heads(attention_layers: Sequence[AttentionLayer], heads: object) -> None:
-    """Raise HeadlabError unless {stack: [layer][heads]} lists heads of these layers, in order and in whole groups."""
+    """Raise HeadlabError unless {stack: [layer][heads]} lists heads of these layers.
+
+    They must be in order and in whole groups.
+    """
     layers_by_stack: dict[str, list[AttentionLayer]] = {}
     for layer in attention_layers:
         layers_by_stack.setdefault(layer.stack, []).append(layer)

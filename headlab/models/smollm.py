@@ -65,7 +65,9 @@ def fingerprint() -> str:
 
 
 def read(folder: Path) -> Checkpoint:
-    """Load the model, float32, from its own folder under `folder`, which is made on the first call (540 MB).
+    """Load the model, float32, from its own folder under `folder`.
+
+    The folder is made on the first call (540 MB).
 
     Raises HeadlabError if the package is not installed, or has another file.
     """

@@ -1,4 +1,7 @@
-"""Special tokens that a model's configuration names: which one pads rows, and which ones the model does not have."""
+"""Special tokens that a model's configuration names.
+
+One pads rows; some the model does not have.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,9 @@ def generation_padding(folder: Path, config: PretrainedConfig) -> int | None:
 
 
 def reads_last_token(kind: type[PreTrainedModel]) -> bool:
-    """Whether a classifier reads its answer at the last token that is not the configuration's padding token.
+    """Whether a classifier reads its answer at the last token that is no padding token.
+
+    The padding token is the configuration's.
 
     It compares tokens with `pad_token_id` for that, and does not look at the mask.
     """
@@ -66,7 +71,9 @@ def reads_last_token(kind: type[PreTrainedModel]) -> bool:
 
 
 def padding_id(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The token that fills up rows: the tokenizer's, or the configuration's where the model does not have that.
+    """The token that fills up rows.
+
+    It is the tokenizer's, or the configuration's where the model does not have that.
 
     Classifiers that look for the configuration's padding token are given that one. Elsewhere
     padding is masked, so that any token does.
@@ -102,7 +109,9 @@ def pads_otherwise(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) 
 
 
 def check_named_tokens(kind: type[PreTrainedModel], config: PretrainedConfig, name: str) -> None:
-    """Raise HeadlabError for a special token that a configuration names, that the model lacks and needs.
+    """Raise HeadlabError for a special token that a model lacks and needs.
+
+    The configuration names the token.
 
     Args:
         kind: The model's class.

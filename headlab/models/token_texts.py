@@ -61,7 +61,10 @@ def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> l
 
 
 def names_of_unseen(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
-    """{special token that no font shows: its name}, for CANINE's, which are code points of private use."""
+    """{special token that no font shows: its name}.
+
+    They are CANINE's, which are code points of private use.
+    """
     return {
         token: f"[{role.removesuffix('_token').upper()}]"
         for role, token in tokenizer.special_tokens_map.items()

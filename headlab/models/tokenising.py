@@ -1,4 +1,7 @@
-"""How a model's texts become tokens: segment ids of pairs, spaces before single words, cuts at a length limit."""
+"""How a model's texts become tokens: segment ids, spaces before words, cuts at a limit.
+
+Segment ids are of pairs, spaces of single words.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which of a checkpoint's weights its class takes, told by names and shapes in the headers of its files."""
+"""Which of a checkpoint's weights its class takes.
+
+Names and shapes in the headers of its files tell.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,10 @@ FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 
 
 def integer_weights(folder: Path, config: PretrainedConfig) -> dict[str, str]:
-    """{name: type} of every weight of a local folder that is not of floating-point numbers; as `folder_shapes`."""
+    """{name: type} of every weight that is not of floating-point numbers.
+
+    The folder is a local one, as in `folder_shapes`.
+    """
     types: dict[str, str] = {}
     file_names = [path.name for path in folder.iterdir()]
     for file_name in weight_files(folder, file_names, named_weight_file(config)):
@@ -250,7 +256,10 @@ def forget_renames(module: PreTrainedModel, renames: Mapping[str, str]) -> None:
 
 
 def possible_renames(names: Collection[str]) -> list[dict[str, str]]:
-    """Ways to drop what wrappers and programs put into the names of weights, fewest dropped first."""
+    """Ways to drop what wrappers and programs put into the names of weights.
+
+    Those that drop the least come first.
+    """
     unwrapped_names = {name: _without_wrappers(name) for name in names}
     options = [unwrapped_names]
     for depth in range(1, MAX_OUTER_PARTS + 1):
@@ -436,7 +445,7 @@ def judge_report(
 def _closest_fit(
     kind: type[PreTrainedModel], config: PretrainedConfig, shapes: Shapes, with_new_head: bool
 ) -> tuple[PreTrainedModel, Mapping[str, str], LoadReport]:
-    """The class without memory, the renames with which it lacks fewest weights, and the report with these.
+    """The class without memory, the renames that leave fewest weights missing, and the report.
 
     Arguments as in `fit_weights`.
     """
@@ -462,7 +471,10 @@ def _closest_fit(
 
 
 def _known_names(module: PreTrainedModel) -> set[str]:
-    """The names under which a class finds its weights: its own, and those that its body has by itself."""
+    """The names under which a class finds its weights.
+
+    They are its own, and those that its body has by itself.
+    """
     names = set(module.state_dict())
     prefix = f"{module.base_model_prefix}."
     return names | {name.removeprefix(prefix) for name in names}
@@ -497,7 +509,10 @@ class _Inspection:
         self.is_prefixed = any(key.startswith(self.prefix) for key in shapes)
 
     def not_harmless(self, names: Iterable[str], with_new_head: bool) -> list[str]:
-        """Those without which the class computes something else than was trained; `with_new_head` as there."""
+        """The weights without which the class computes something else than was trained.
+
+        `with_new_head` as there.
+        """
         foreign = sorted(
             name for name in names if not (self.is_constant(name) or self.is_unused_part(name))
         )
@@ -506,7 +521,10 @@ class _Inspection:
         return foreign
 
     def is_constant(self, name: str) -> bool:
-        """Whether a weight is no weight, but numbers that transformers makes itself, such as positions or a mask."""
+        """Whether a weight is a buffer that transformers makes itself.
+
+        Such are positions and masks.
+        """
         shape = self.shapes.get(name, ())
         is_causal_mask = (
             name.endswith((".attn.bias", ".attention.bias"))
@@ -516,7 +534,10 @@ class _Inspection:
         return is_causal_mask or CONSTANTS.search(name) is not None
 
     def is_unused_part(self, name: str) -> bool:
-        """Whether a weight belongs to a part beside the class's own, whose outputs the class does not read."""
+        """Whether a weight belongs to a part beside the class's own.
+
+        The class does not read the outputs of such a part.
+        """
         path, in_body = self._placed(name)
         unknown = self._first_unknown(path)
         if unknown is None:

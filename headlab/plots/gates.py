@@ -96,7 +96,10 @@ OPEN_SCALE = {
 
 
 def moments(times: int) -> list[int]:
-    """Indices of the times to draw: all, or MAX_FRAMES spread evenly, with the first and the last."""
+    """Indices of the times to draw: all, or MAX_FRAMES spread evenly.
+
+    The first and the last are among them.
+    """
     return sorted(
         {round(float(time)) for time in np.linspace(0, times - 1, min(times, MAX_FRAMES))}
     )

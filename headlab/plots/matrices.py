@@ -214,7 +214,9 @@ class Panel:
         )
 
     def in_words(self) -> Panel:
-        """The same word by word: attention to a word is the sum over its tokens, from it their mean.
+        """The same word by word.
+
+        Attention to a word is the sum over its tokens, from it their mean.
 
         As in Clark et al. 2019 (What Does BERT Look At?, section 4.1): rows still sum to 1.  A
         token of no word stays.  Unchanged where the words are not known, as where a tokenizer takes
@@ -253,7 +255,10 @@ class Panel:
         )
 
     def of_maps(self, maps: Mapping[str, str]) -> Panel:
-        """The same sentence with other heads, from what the worker sends of every head in `maps`."""
+        """The same sentence with other heads.
+
+        They come from what the worker sends of every head in `maps`.
+        """
         size = math.isqrt(len(b64decode(next(iter(maps.values()), ""))))
         n = len(self.tokens)
         weights = {
@@ -264,7 +269,10 @@ class Panel:
 
     @property
     def rtl(self) -> bool:
-        """Whether its text runs from right to left: whether the first letter outside special tokens does."""
+        """Whether its text runs from right to left.
+
+        The first letter outside special tokens tells.
+        """
         letters = (
             c
             for position, token in enumerate(self.tokens)

@@ -29,7 +29,9 @@ Spec = Mapping[str, Any]
 
 
 def kind_of_job(kind: str, spec: Spec) -> str:
-    """The kind of job that makes a result: the result's own, but for a report that of its experiment.
+    """The kind of job that makes a result.
+
+    It is the result's own, but for a report that of its experiment.
 
     Args:
         kind: Of the result.
@@ -156,7 +158,9 @@ def surroundings(spec: Spec, places: FilePlaces, *, paths: bool = True) -> Comma
 
 
 def model_word(name: str, folder: Path | None) -> str:
-    """What `--model` takes: the name in the results, or the model's folder if it does not lead there.
+    """What `--model` takes: the name in the results, or else the model's folder.
+
+    The folder is named if the name does not lead there.
 
     A name that leads to the folder stays as it is, because it is part of the keys of the results.
 
@@ -433,7 +437,7 @@ def _mask_of_gates(file: MaskFile) -> Again:
 
 
 def _mask_of_front(file: MaskFile) -> Again:
-    """A mask from a front: the answer to its question, or the best model of its size on its order."""
+    """A mask from a front: its answer, or the best model of its size on its order."""
     mask = file.mask
     chosen = file.mask.choice
     spec = file.spec("front")

@@ -1,4 +1,7 @@
-"""Head maps as SVG, of values and of roles: a cell per head, layer by layer, a drawing per stack."""
+"""Head maps as SVG, of values and of roles.
+
+There is a cell per head, layer by layer, and a drawing per stack.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +187,10 @@ def scores_cells(head_map: HeadMap) -> list[Cell]:
 
 
 def map_of_pictures(head_map: HeadMap, pictures: Sequence[str], label: str) -> str:
-    """A drawing that stands alone: a picture of each head of the first stack, on the head's colour."""
+    """A drawing that stands alone, on the head's colour.
+
+    It shows a picture of each head of the first stack.
+    """
     cells = [
         cell._replace(words="", image=image)
         for cell, image in zip(scores_cells(head_map), pictures, strict=True)
@@ -195,7 +201,10 @@ def map_of_pictures(head_map: HeadMap, pictures: Sequence[str], label: str) -> s
 
 
 def brief(value: float, limit: float) -> str:
-    """A value in at most five characters: one decimal, or two if all values lie between -1 and 1."""
+    """A value in at most five characters.
+
+    It has one decimal, or two if all values lie between -1 and 1.
+    """
     if limit <= 1:
         if abs(value) >= 0.005:
             return f"{value:.2f}".replace("0.", ".", 1)

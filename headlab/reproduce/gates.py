@@ -1,4 +1,4 @@
-"""Voita et al. (ACL 2019), section 6: the parts of `headlab reproduce voita-gates`, and their tables."""
+"""Voita et al. (ACL 2019), section 6: parts and tables of `headlab reproduce voita-gates`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Encoder gates of a classifier compared with other methods' masks, and the plans of `reproduce voita-gates`."""
+"""Encoder gates of a classifier compared with other methods' masks.
+
+Also the plans of `reproduce voita-gates`.
+"""
 
 from __future__ import annotations
 
@@ -327,7 +330,10 @@ def learned_gates(
 def scores_by_name(
     model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say
 ) -> dict[str, HeadScores]:
-    """Scores of English by method: those to compare, and the random ones, each with its own seed."""
+    """Scores of English by method.
+
+    They are those to compare, and random ones, each with its own seed.
+    """
     names = METHODS | {f"{RANDOM} {number}": "random" for number in range(plan.randoms)}
     scores = {}
     for number, (name, method) in enumerate(names.items()):

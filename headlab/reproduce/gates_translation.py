@@ -1,4 +1,7 @@
-"""Gates on a translation model's three stacks: training, pruning, and the same architecture from scratch."""
+"""Gates on a translation model's three stacks.
+
+Training, pruning, and the same architecture from scratch.
+"""
 
 from __future__ import annotations
 
@@ -259,7 +262,7 @@ def train_longer(
 def evaluate(
     work: TranslationWork, trained: TrainedModel, model_title: str, mask: Mask | None = None
 ) -> Evaluated:
-    """BLEU of a model's greedy translations of test, and the log-probability of the correct ones."""
+    """BLEU of a model's greedy translations of test, and log-probability of the references."""
     work.say(f"{model_title}: translating", Progress(0, 1))
     start = time.perf_counter()
     evaluator = Evaluator(
@@ -353,7 +356,10 @@ class TranslationResults:
 
 
 def from_scratch(work: TranslationWork, pruned: Pruned) -> Evaluated:
-    """A run's architecture, its heads off from the first step, trained for as many steps in each phase."""
+    """A run's architecture with its heads off from the first step.
+
+    It is trained for as many steps in each phase.
+    """
     name = f"from scratch, λ = {pruned.weight:g}"
     mask = pruned.gates.mask()
     return evaluate(

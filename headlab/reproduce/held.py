@@ -1,4 +1,7 @@
-"""Held & Yang (EACL 2023) reproduced: which experiments at which sizes, run step by step and written as they finish."""
+"""Held & Yang (EACL 2023) reproduced: which experiments are run, and at which sizes.
+
+They are run step by step and written as they finish.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,10 @@ VERSION = 1  # of the folders' contents; part of their names, so that older ones
 
 @contextmanager
 def as_written(folder: Path) -> Iterator[None]:
-    """While a record is read, turn missing or invalid entries into a HeadlabError that says what to do."""
+    """While a record is read, turn missing or invalid entries into a HeadlabError.
+
+    The error says what to do.
+    """
     try:
         yield
     except (HeadlabError, LookupError, TypeError, ValueError, OverflowError) as error:
@@ -51,14 +54,20 @@ def nli_folder(data: Path, named_folder: Path | None) -> Path:
 
 
 def open_model(folder: Path, name: str, device: str | None, dtype: str) -> Model:
-    """A model under a name that does not depend on its folder's path, so that cached results are found again."""
+    """A model under a name that does not depend on its folder's path.
+
+    Cached results are then found again.
+    """
     return make_gateable(
         replace(read_model(str(folder), device=device, dtype=dtype), name=name, revision="folder")
     )
 
 
 def fast_dtype(device: str | None) -> str:
-    """Dtype to compute in: bfloat16 on a processor with native support, about three times as fast; else float32."""
+    """Dtype to compute in: bfloat16 on a processor with native support, else float32.
+
+    bfloat16 is about three times as fast there.
+    """
     if pick_device(device).type != "cpu":
         return "float32"
     able: dict[str, object] = getattr(

@@ -1,4 +1,7 @@
-"""Shim et al. (2021): an All-attention language model, its heads pruned permanently, beside ordinary Transformers."""
+"""Shim et al. (2021): an All-attention language model, its heads pruned permanently.
+
+Ordinary Transformers stand beside it.
+"""
 
 from __future__ import annotations
 
@@ -345,7 +348,10 @@ def settings(plan: ShimPlan) -> dict[str, LmGateOptions]:
 
 
 def check(plan: ShimPlan) -> None:
-    """Raise HeadlabError, before hours are spent, if some model of the plan has unusable options."""
+    """Raise HeadlabError if some model of the plan has unusable options.
+
+    It is raised before hours are spent.
+    """
     for options in trained_options(plan).values():
         options.check()
     for gates in settings(plan).values():
@@ -425,7 +431,7 @@ PERPLEXITY_FORMATS = {"perplexity": ".2f", "low": ".2f", "high": ".2f"}  # by co
 
 
 def model_table(models: MadeModels, speed_by_model: Mapping[str, Speed]) -> Table:
-    """Perplexity, parameters and speed of all models: pruned, unpruned, and ordinary Transformers."""
+    """Perplexity, parameters and speed of pruned, unpruned and ordinary Transformers."""
     format_by_column = {
         "model": "",
         "steps": "d",
@@ -472,7 +478,10 @@ def model_table(models: MadeModels, speed_by_model: Mapping[str, Speed]) -> Tabl
 
 
 def equal_size_table(models: MadeModels) -> Table:
-    """Each All-attention model beside an ordinary Transformer with as many parameters and as many steps."""
+    """Each All-attention model beside an ordinary Transformer.
+
+    Both have as many parameters and as many steps.
+    """
     pairs = [("none", AS_LONG, TRANSFORMER)]
     pairs += [
         (f"{weight:g}", pruned_name(weight), large_name(weight)) for weight in models.plan.weights

@@ -1,4 +1,7 @@
-"""Voita et al. (ACL 2019), section 5, reproduced: what heads do, in many languages and before and after fine-tuning."""
+"""Voita et al. (ACL 2019), section 5, reproduced: what heads do in many languages.
+
+Roles are found before and after fine-tuning.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,10 @@ def role_reports(
 
 
 def summary(reports: Reports, spec: Mapping[str, Json]) -> Report:
-    """All reports combined: the paper's table in every language, heads with each role, and where they keep it."""
+    """All reports combined: the paper's table in every language, and heads with each role.
+
+    Also where heads keep their role.
+    """
     tables = (
         relation_table(reports),
         excess_table(reports),
@@ -168,7 +174,10 @@ def with_roles_only(report: Report) -> Report:
 
 
 def relation_table(reports: Reports) -> Table:
-    """The paper's Table 1 in every language: the best head of each relation beside the best offset."""
+    """The paper's Table 1 in every language.
+
+    It has the best head of each relation beside the best offset.
+    """
     rows = [
         (model, language, *row)
         for (model, language), report in reports.items()
@@ -239,7 +248,10 @@ def count_table(reports: Reports) -> Table:
 
 
 def nearest_table(reports: Reports) -> Table:
-    """The head with the largest share of each role that is not a relation, whether it has the role or not."""
+    """The head with the largest share of each role that is not a relation.
+
+    It may or may not have the role.
+    """
     rows: list[tuple[Cell, ...]] = []
     for (model, language), report in reports.items():
         best_by_role: dict[str, tuple[Head, tuple[float | None, ...]]] = {}
@@ -268,7 +280,10 @@ def nearest_table(reports: Reports) -> Table:
 
 
 def across_table(reports: Reports) -> Table:
-    """English heads of each relation, and the best English head of each other role, in every language."""
+    """English heads of roles, in every language.
+
+    They are all heads of each relation, and the best head of each other role.
+    """
     rows: list[tuple[Cell, ...]] = []
     for model, language in reports:
         cells_by_role_and_head = {
@@ -326,7 +341,10 @@ def _rows(report: Report) -> Iterator[tuple[str, Head, tuple[float | None, ...]]
 
 
 def _heads_followed(report: Report) -> list[tuple[str, Head]]:
-    """Every head of a relation, and the head with the largest share of every other role, sorted by role."""
+    """Heads by role: every head of a relation, and the best one of every other role.
+
+    The best has the largest share.
+    """
     heads_with_roles = [
         (role, float(shares[0] or 0), head) for role, head, shares in _rows(report) if shares[-1]
     ]

@@ -1,4 +1,7 @@
-"""What heads do: where they look, how sharply, and which roles of Voita et al. (ACL 2019) they have."""
+"""What heads do: where they look, how sharply, and which roles they have.
+
+Roles are those of Voita et al. (ACL 2019).
+"""
 
 from headlab.roles.report import EXAMPLE_TOKENS as EXAMPLE_TOKENS
 from headlab.roles.report import EXAMPLES as EXAMPLES

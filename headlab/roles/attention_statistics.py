@@ -1,4 +1,7 @@
-"""One pass over sentences with running sums for every head: attention measures, and hits for each role."""
+"""One pass over sentences with running sums for every head.
+
+They are attention measures, and hits for each role.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reports of roles, read head by head: what is on disk may be damaged or from another version, so it is checked."""
+"""Reports of roles, read head by head.
+
+What is on disk may be damaged or from another version, so it is checked.
+"""
 
 from __future__ import annotations
 

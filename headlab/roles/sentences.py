@@ -1,4 +1,7 @@
-"""Sentences to evaluate heads on, and what is known of them without a model: trees, relations, frequencies."""
+"""Sentences to evaluate heads on, with what is known of them without a model.
+
+Trees, relations and frequencies.
+"""
 
 from __future__ import annotations
 
@@ -240,7 +243,7 @@ def corpus_frequencies(path: Path) -> Frequencies:
 
 
 def package_frequencies(language: str) -> Frequencies | str:
-    """Frequencies of the package wordfreq for a language, or a sentence that says why there are none.
+    """Frequencies of the package wordfreq for a language, or why there are none.
 
     Words are looked up as the sentences have them, so Chinese and Japanese need no word splitter;
     Chinese is looked up in simplified script.

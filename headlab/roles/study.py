@@ -1,4 +1,7 @@
-"""Roles of a model's heads in one language: tests, examples and tables, cached or computed in one pass."""
+"""Roles of a model's heads in one language: tests, examples and tables.
+
+They are cached, or computed in one pass.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sentences as a model receives them, and the questions about their tokens: where each should attend."""
+"""Sentences as a model receives them, and questions about their tokens.
+
+A question is where each token should attend.
+"""
 
 from __future__ import annotations
 

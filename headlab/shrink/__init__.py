@@ -1,4 +1,7 @@
-"""Models that really shrink: heads removed from the weights, with a proof that the outputs do not change."""
+"""Models that really shrink: heads are removed from the weights.
+
+A proof shows that the outputs do not change.
+"""
 
 from headlab.models.shrunk_classes import make_known
 from headlab.shrink.model import Shrunk, shrink_model

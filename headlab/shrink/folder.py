@@ -1,4 +1,7 @@
-"""The folder of a shrunk model, ONNX file included: written beside its target, read back, proved, then moved there."""
+"""The folder of a shrunk model, ONNX file included.
+
+It is written beside its target, read back, proved, then moved there.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,9 @@ SHRINK = Writer(
 
 
 def check_target(target: Path, model: str | None = None) -> None:
-    """Raise HeadlabError unless `target` is a new name, an empty folder, or a shrunk model as it was written.
+    """Raise HeadlabError unless `target` may be written.
+
+    It may be a new name, an empty folder, or a shrunk model as it was written.
 
     Args:
         model: Name or folder of the model to shrink, which must not be replaced.
@@ -116,7 +121,7 @@ PROOF_VERSION = 1
 
 @dataclass(frozen=True)
 class WrittenModel:
-    """A folder that was written: its path, the proof, the model's fingerprint, and the contents of proof.json."""
+    """A folder that was written: path, proof, the model's fingerprint, contents of proof.json."""
 
     folder: Path
     proof: Proof
@@ -325,7 +330,10 @@ class Logits(nn.Module):
 
 
 def require_onnx(dtype: str) -> None:
-    """Raise HeadlabError, with advice, unless a model of this dtype can be written and run as ONNX here."""
+    """Raise HeadlabError unless a model of this dtype can be written and run as ONNX here.
+
+    The error has an advice.
+    """
     if dtype == "bfloat16":
         raise HeadlabError(
             "onnxruntime does not compute in bfloat16 on a processor; load the model in float32 "
@@ -345,7 +353,9 @@ def require_onnx(dtype: str) -> None:
 def write_onnx(
     module: PreTrainedModel, folder: Path, model: Model, mask: Mask, inputs: Inputs
 ) -> Exported:
-    """Write model.onnx into a folder and compare it with the model under the mask on the same inputs.
+    """Write model.onnx into a folder and compare it with the model under the mask.
+
+    Both are given the same inputs.
 
     Numbers of rows and tokens are dynamic.  Raises HeadlabError if a package is missing, the model
     cannot be exported, or the logits differ by more than rounding.
@@ -424,7 +434,7 @@ def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor])
 
 @contextmanager
 def quiet_exporter() -> Iterator[None]:
-    """Silence the exporter's messages about missing torchvision and about its own deprecated calls."""
+    """Silence the exporter's messages on missing torchvision and its own deprecated calls."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

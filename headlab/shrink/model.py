@@ -1,4 +1,4 @@
-"""A smaller model with the masked model's outputs, and the dtype that its weights are written in."""
+"""A smaller model with the masked model's outputs, and the dtype of its weights."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ def checkpoint_dtype(model: Model) -> str:
 
 
 def dtype_to_write(model: Model) -> str:
-    """The dtype to write a model in: its checkpoint's, if that holds its weights exactly and is no wider."""
+    """The dtype to write a model in.
+
+    It is its checkpoint's, if that holds its weights exactly and is no wider.
+    """
     own_dtype = checkpoint_dtype(model)
     if DTYPES[own_dtype].itemsize > DTYPES[model.dtype].itemsize:
         return model.dtype

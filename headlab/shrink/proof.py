@@ -1,4 +1,4 @@
-"""The proof that a smaller model has the masked model's outputs, and the model card that shows it."""
+"""The proof that a smaller model has the masked model's outputs, and its model card."""
 
 from __future__ import annotations
 
@@ -166,7 +166,9 @@ class Proof:
 def prove(
     model: Model, mask: Mask, module: nn.Module, inputs: Inputs, *, dtype: str | None = None
 ) -> Proof:
-    """Compare a model under a mask with a module that should have the same outputs, on batches of model inputs.
+    """Compare a model under a mask with a module that should have the same outputs.
+
+    Both are given the same batches of model inputs.
 
     Raises HeadlabError if there is no batch.
 

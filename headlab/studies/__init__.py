@@ -1,4 +1,7 @@
-"""The analyses of the papers, one question per file, assembled from stored pieces (docs/experiments.md)."""
+"""The analyses of the papers, one question per file.
+
+They are assembled from stored pieces (docs/experiments.md).
+"""
 
 from __future__ import annotations
 

@@ -134,7 +134,9 @@ class LanguageAgreement:
 
 @dataclass(frozen=True)
 class Merge:
-    """Two clusters of languages that the tree joins, numbered as in `scipy.cluster.hierarchy.linkage`.
+    """Two clusters of languages that the tree joins.
+
+    They are numbered as in `scipy.cluster.hierarchy.linkage`.
 
     Attributes:
         number: Of the cluster that arises.
@@ -246,7 +248,10 @@ def rank_agreement_of(scores: Mapping[str, HeadScores], seed: int = 0) -> RankAg
 
 
 def agreement_result(rank_agreement: RankAgreement) -> AgreementResult:
-    """What the agreement is: pairs, languages, the tree and, for three languages or more, the outlier."""
+    """What the agreement is: pairs, languages, the tree and the outlier.
+
+    There is an outlier for three languages or more.
+    """
     outliers = outlier_records(rank_agreement) if rank_agreement.statistics.outlier else None
     sentence = outlier_sentences(rank_agreement)
     return AgreementResult(

@@ -221,7 +221,10 @@ class Walk:
         return int(block.start * len(self.removed) + point * (block.stop - block.start))
 
     def _block_evaluator(self, block: slice, report: Report, tick: Tick) -> Evaluator:
-        """An evaluator of a block's examples, whose count of forward passes continues that of the walk."""
+        """An evaluator of a block's examples.
+
+        Its count of forward passes continues that of the walk.
+        """
         evaluator = self.evaluator
         block_evaluator = evaluator
         if len(self.blocks) > 1:
@@ -397,7 +400,10 @@ def measured_curve(
     report: Report,
     tick: Tick,
 ) -> Curve:
-    """The curve of a spec along an order of removal: looked up in the store, or measured and stored."""
+    """The curve of a spec along an order of removal.
+
+    It is read from the store, or measured and stored.
+    """
     curve_run = None if store is None else store.run(spec)
     if store is not None:
         store.note_places(spec, evaluator.model, evaluator.task)

@@ -241,7 +241,7 @@ def holm_of_differences(differences: Sequence[Difference]) -> list[float | None]
 
 
 def difference_between(first: Difference, second: Difference) -> Difference:
-    """One mean minus another on different examples, with an interval from their two intervals; no p.
+    """One mean minus another on different examples, with an interval from both; no p.
 
     Zou & Donner 2008, equation 5: the distance of each end from the difference is the root of the
     summed squares of the two distances that move it that way.

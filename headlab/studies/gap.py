@@ -1,4 +1,7 @@
-"""Dev against test: what the same mask gains on either, and which heads stay harmful after correction."""
+"""Dev against test: what a mask gains on either, and which heads stay harmful.
+
+Heads stay harmful if they are so after correction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Heads that a study's result lists, by what they are to languages: pages offer one of each kind to look at."""
+"""Heads that a study's result lists, by what they are to languages.
+
+Pages offer one of each kind to look at.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ class HeadKind(StrEnum):
 
 @runtime_checkable
 class HasLanguages(Protocol):
-    """A record that says in which languages its head helps and harms: their codes, separated by `, `."""
+    """A record that says in which languages its head helps and harms.
+
+    Codes are separated by `, `.
+    """
 
     @property
     def positive_languages(self) -> str:

@@ -1,4 +1,7 @@
-"""Section 5 of Held & Yang (EACL 2023): heads that matter in every language, and heads whose sign varies."""
+"""Section 5 of Held & Yang (EACL 2023): heads that matter in every language.
+
+Also heads whose sign varies.
+"""
 
 from __future__ import annotations
 
@@ -234,7 +237,9 @@ def heads_result(scores: Scores, top: int, max_positive: int) -> HeadsResult:
 
 
 def head_counts(scores: Scores, top: int, max_positive: int) -> Records[HeadCount]:
-    """Number of heads of each kind: by the values, and as may be claimed with and without correction.
+    """Number of heads of each kind.
+
+    By the values, and as may be claimed with and without correction.
 
     Args:
         scores: By language.
@@ -354,7 +359,7 @@ NEGATIVE = "negative"
 
 
 def few_heads(scores: Scores, max_positive: int) -> Records[FewHead]:
-    """Heads with a positive value in 1 to `max_positive` languages and a negative one in all others.
+    """Heads that are positive in 1 to `max_positive` languages and negative in all others.
 
     Those that are surely positive in most languages come first, then those surely negative in most;
     without intervals, those with the highest value.
@@ -395,7 +400,10 @@ def few_heads(scores: Scores, max_positive: int) -> Records[FewHead]:
 
 
 class ShownSigns(NamedTuple):
-    """In how many languages a head has each sign, its extreme values, and the languages, comma-separated."""
+    """In how many languages a head has each sign, its extreme values, and the languages.
+
+    The languages are separated by commas.
+    """
 
     positive_in: int
     negative_in: int
@@ -423,7 +431,10 @@ def _shown_signs(scores: Scores, index: int, signs: Signs) -> ShownSigns:
 
 
 def specific_heads(scores: Scores) -> Records[SpecificHead]:
-    """Heads that help in one language and harm in another, by the strictest correction that supports the claim."""
+    """Heads that help in one language and harm in another.
+
+    Each has the strictest correction that supports the claim.
+    """
     heads = _heads(scores)
     rows: list[SpecificHead] = []
     is_listed = np.zeros(len(heads), dtype=bool)

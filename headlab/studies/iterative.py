@@ -1,4 +1,7 @@
-"""Figure 3 of Held & Yang (EACL 2023): accuracy on test as heads are removed, for several orderings."""
+"""Figure 3 of Held & Yang (EACL 2023): accuracy on test as heads are removed.
+
+There are several orderings.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,10 @@ def _band_of(ordering: str, curves: Sequence[Curve]) -> tuple[Floats, Floats, Fl
 def area_records(
     curves_by_language: Mapping[str, Curves], seed: int, loss: float
 ) -> Records[CurveArea]:
-    """Area in each language and ordering with its interval, and heads removable at a loss of `loss` points."""
+    """Area in each language and ordering with its interval, and removable heads.
+
+    They are removable at a loss of `loss` points.
+    """
     rows = [
         CurveArea(
             language,
@@ -386,7 +392,7 @@ def asks_of(pieces: Pieces, plan: OrderingPlan, points: int | None) -> list[Ask]
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> IterativeResult:
-    """Every ordering's curve in every language: points, areas and the number of heads that can be removed.
+    """Every ordering's curve in every language: points, areas and removable heads.
 
     Args:
         options: orderings, runs, points, loss, method_options (of shapley), monte_carlo_options.
@@ -440,7 +446,9 @@ def difference_records(
 
 
 def _compared_orderings(names: Collection[str]) -> list[tuple[str, str]]:
-    """The pairs of orderings that are compared: each with random, then each but random with shapley.
+    """The pairs of orderings that are compared.
+
+    Each with random, then each but random with shapley.
 
     Args:
         names: Of the orderings.

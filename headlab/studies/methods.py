@@ -270,7 +270,10 @@ def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> Estimate:
 
 
 def overlap_records(scores: Scores, k: int) -> Records[Overlap]:
-    """Every language, pair of methods and end of the ranking: how many of the k heads both choose."""
+    """How many of the k heads two methods both choose.
+
+    By language, pair of methods and end of the ranking.
+    """
     rows = []
     for language, scores_by_method in scores.items():
         head_count = next(iter(scores_by_method.values())).grid.size
@@ -361,7 +364,10 @@ def named_pairs(methods: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def level_of(methods: Sequence[str]) -> float:
-    """Level of a single interval such that all pairs hold jointly at 95 % (Bonferroni; Dunn 1961)."""
+    """Level of a single interval such that all pairs hold jointly at 95 %.
+
+    By Bonferroni; Dunn 1961.
+    """
     return 1 - (1 - LEVEL) / len(named_pairs(methods))
 
 
@@ -436,7 +442,7 @@ def _difference_of(
 
 
 def verdict_records(verdicts: Mapping[str, MethodVerdict], level: float) -> Records[BestMethod]:
-    """Every language, and their mean: the best method against the next and against random orders."""
+    """Every language, and their mean: the best method against the next and random orders."""
     rows = [
         BestMethod(
             language=language,
@@ -519,7 +525,9 @@ def requested_methods(options: Mapping[str, OptionValue]) -> tuple[str, ...]:
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> MethodsResult:
-    """How the methods' rankings agree, each method's curve against random orders, and which keeps most accuracy.
+    """How the methods' rankings agree, and which keeps most accuracy.
+
+    Each method's curve is compared with random orders.
 
     Args:
         options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.

@@ -1,4 +1,7 @@
-"""Pareto front of smaller models: nested masks, the best of each size, the choice among them, and the tables."""
+"""Pareto front of smaller models: nested masks, the best of each size, and the choice.
+
+Also the tables.
+"""
 
 from __future__ import annotations
 
@@ -797,7 +800,10 @@ def cost_of(points: Sequence[Point]) -> Floats:
 
 
 def model_records(points: Sequence[Point]) -> Records[SmallerModel]:
-    """What is left of each point, what its weakest language and the mean lose, and whether it is on the front."""
+    """What is left of each point and lost by it, and whether it is on the front.
+
+    Losses are those of its weakest language and of the mean.
+    """
     cost = cost_of(points)
     is_best = pareto(cost, np.array([point.worst for point in points]))
     is_best_on_average = pareto(cost, np.array([point.mean for point in points]))

@@ -1,4 +1,7 @@
-"""Roles of the heads left at each size when heads are removed lowest score first (Voita et al. 2019, figure 8)."""
+"""Roles of the heads left at each size when heads are removed, lowest score first.
+
+As in Voita et al. 2019, figure 8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a study found, as records with types: tables are views of them, and stored reports are read back into them."""
+"""What a study found, as records with types: tables are views of them.
+
+Stored reports are read back into them.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class Column(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns that a field stands in whose values are named tuples: a column for each part of them.
+    """The columns of a field whose values are named tuples, a column for each part.
 
     Attributes:
         titles: Names of the columns.
@@ -85,7 +88,7 @@ class Columns(NamedTuple):
 
 
 class TableName(NamedTuple):
-    """The table that a field of a result is shown as: `Annotated[Records[Pair], TableName("pairs")]`."""
+    """The table of a field of a result: `Annotated[Records[Pair], TableName("pairs")]`."""
 
     name: str
 
@@ -115,7 +118,10 @@ class Records(Generic[RecordT]):
 
 
 class _CellColumn(NamedTuple):
-    """A column of a field: its title, maybe with a placeholder, its format, the types of its cells, its default."""
+    """A column of a field: its title, format, types of cells, and default.
+
+    The title may have a placeholder.
+    """
 
     title: str
     format: str

@@ -1,4 +1,7 @@
-"""Experiments: the pieces they are assembled from, their cost at the device's pace, and the report that is stored."""
+"""Experiments: the pieces they are assembled from, their cost, and the stored report.
+
+The cost is at the device's pace.
+"""
 
 from __future__ import annotations
 
@@ -862,7 +865,7 @@ def _missing_text(missing: Sequence[Ask]) -> str:
 
 
 class _ProgressOfExperiment:
-    """Reports an experiment's progress: what its pieces report, after the study's latest message."""
+    """Reports an experiment's progress: its pieces' reports, after the study's latest message."""
 
     def __init__(
         self, pieces: Pieces, expected_forwards: int, on_progress: Callable[[Progress], None] | None

@@ -1,4 +1,7 @@
-"""What a mask saves: parameters, multiply-accumulates and measured time, as a record and in words; without torch."""
+"""What a mask saves: parameters, multiply-accumulates and measured time.
+
+As a record and in words; without torch.
+"""
 
 from __future__ import annotations
 
@@ -228,7 +231,9 @@ def ratio_of(before: Floats, after: Floats, level: float = LEVEL) -> Ratio:
 
 
 def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """Distribution-free interval for the median of the distribution of `values` (from the sign test).
+    """Distribution-free interval for the median of the distribution of `values`.
+
+    It inverts the sign test.
 
     Its ends are the values of rank k and n + 1 - k, for the largest k with
     1 - 2 P(Binomial(n, 1/2) < k) >= level.

@@ -1,4 +1,7 @@
-"""Measuring what a mask saves: counts, then timed passes of the untouched, the masked and the shrunk model."""
+"""Measuring what a mask saves: counts, then timed passes of three models.
+
+They are the untouched, the masked and the shrunk one.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,9 @@ def costs_of(model: Model) -> Costs:
 
 
 def macs_of(module: nn.Module, inputs: Tensors) -> int:
-    """Multiply-accumulates of the matrix products of one forward pass, attention and padding included.
+    """Multiply-accumulates of the matrix products of one forward pass.
+
+    Attention and padding are included.
 
     A causal model's attention is counted in full, as a CPU computes it.
     """
@@ -350,7 +355,10 @@ def seconds_of_passes(
 
 
 def pass_orders(rounds: int, passes: int, seed: int) -> list[Ints]:
-    """The order of passes in each round, int [pass]: a random order, then its reverse, and so on."""
+    """The order of passes in each round, int [pass].
+
+    A random order, then its reverse, and so on.
+    """
     rng = np.random.default_rng(seed)
     orders_by_round: list[Ints] = []
     while len(orders_by_round) < rounds:
@@ -587,7 +595,10 @@ def _counted_cost(module: nn.Module, model: Model, tokens: int) -> ModelCost:
 
 
 def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches) -> Sequence[Pass]:
-    """Passes of the untouched, the masked and, if there is one, the shrunk model over the batches."""
+    """Passes of the untouched, the masked and the shrunk model over the batches.
+
+    There may be no shrunk model.
+    """
     gates = as_gate_tensor(model, mask)
 
     def run_under(active: ActiveGates) -> None:

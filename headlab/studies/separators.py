@@ -82,7 +82,10 @@ def measure_looks(
 
 
 def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
-    """Share of every sentence's tokens that attend most to one of `ids`, float [row, layer, head]."""
+    """Share of a sentence's tokens that attend most to one of `ids`.
+
+    float [row, layer, head].
+    """
     shares = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
 
     def add(row: int, weights: torch.Tensor) -> None:
@@ -111,7 +114,9 @@ def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
 def run(
     pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence
 ) -> SeparatorsResult:
-    """Share of sentences in which every token attends to a separator, per head and per kind of head, by language.
+    """Share of sentences in which every token attends to a separator.
+
+    It is given per head and per kind of head, by language.
 
     Args:
         options: method, method_options (of the scores that define the kinds of heads), tokens, top.
@@ -221,7 +226,7 @@ def kind_records(
     are_aligned: bool,
     rng: np.random.Generator,
 ) -> Records[KindLooks]:
-    """Every language (and all of them) and kind of head: mean share, and its difference from all heads.
+    """Every language, and all of them, by kind of head: mean share, and difference from all heads.
 
     Args:
         looks_by_language: Where heads look.

@@ -203,7 +203,9 @@ ORDERS: Mapping[str, str] = {
 
 
 def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """The options of a front, with `within` at its default if neither `within` nor `heads` is given.
+    """The options of a front, with `within` at its default where needed.
+
+    It is needed if neither `within` nor `heads` is given.
 
     Raises:
         HeadlabError: Both are given.
@@ -479,7 +481,9 @@ def study_run_by(job: str, key: str) -> Experiment:
 
 
 def earlier_scores_sentence(spec: Mapping[str, Json]) -> str:
-    """Which scores of a stored report are from before their settings were renewed, and how they differ, in a sentence.
+    """Which scores of a stored report are older than their settings, in a sentence.
+
+    It says how these differ.
 
     Args:
         spec: Of the report. One that another version or package wrote may lack anything.

@@ -1,4 +1,7 @@
-"""Table 2 of Held & Yang (EACL 2023): remove the heads that harm a language, and measure the effect on test."""
+"""Table 2 of Held & Yang (EACL 2023): remove the heads that harm a language.
+
+The effect is measured on test.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,9 @@ MEAN = "mean"
 
 @dataclass(frozen=True)
 class ChoiceEffect:
-    """What removing a choice of heads does to accuracy on test in one language, or as the MEAN of several.
+    """What removing a choice of heads does to accuracy on test in one language.
+
+    Or in several, as their MEAN.
 
     Attributes:
         language: Its code, or MEAN.
@@ -188,7 +193,10 @@ class MeasuredLanguage:
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> TargetedResult:
-    """Accuracy on test under every choice of heads, and each choice compared with the method's own."""
+    """Accuracy on test under every choice of heads.
+
+    Each choice is compared with the method's own.
+    """
     rows: list[MeasuredLanguage] = []
     for language in pieces.languages_in_turn("targeted", report):
         masks = masks_of(pieces, language, options, pieces.scores)
@@ -278,7 +286,10 @@ def _difference(row: MeasuredLanguage, choice: str, seed: int) -> Difference:
 def effect_records(
     rows: Sequence[MeasuredLanguage], choices: Sequence[str], pieces: Pieces
 ) -> Records[ChoiceEffect]:
-    """Every language and choice: paired difference from the untouched model, with interval and tests."""
+    """Every language and choice: paired difference from the untouched model.
+
+    It has an interval and tests.
+    """
     effects = []
     for choice in choices:
         differences = [_difference(row, choice, pieces.seed) for row in rows]
@@ -338,7 +349,10 @@ def _mean_difference(rows: Sequence[MeasuredLanguage], choice: str, pieces: Piec
 def against_records(
     rows: Sequence[MeasuredLanguage], choices: Sequence[str], method: str, pieces: Pieces
 ) -> Records[AgainstMethod]:
-    """Every language and other choice: its accuracy minus that without the method's K lowest heads, paired."""
+    """Every language and other choice: its accuracy minus that of the method's choice, paired.
+
+    The method's choice is the model without the K heads of lowest score.
+    """
     records = []
     for choice in choices:
         if choice == method:

@@ -1,4 +1,7 @@
-"""Table 3 of Held & Yang (EACL 2023), for all pairs: a mask chosen on one language, tested on every other."""
+"""Table 3 of Held & Yang (EACL 2023), for all pairs of languages.
+
+A mask chosen on one language is tested on every other.
+"""
 
 from __future__ import annotations
 

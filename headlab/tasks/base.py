@@ -163,7 +163,10 @@ class Task:
         check_split(split)
 
     def data_hash(self, examples: Sequence[Example]) -> str:
-        """sha256 over what a score depends on: ids, texts, labels, in order; with a salt, also salt and groups."""
+        """sha256 over what a score depends on: ids, texts and labels, in order.
+
+        With a salt, it is over salt and groups too.
+        """
         rows = [[e.id, e.text, e.pair, e.label, *_answer_parts(e)] for e in examples]
         if not self.salt:
             return content_key(rows)
@@ -316,7 +319,9 @@ def subfolder(data: Path | None, name: str) -> Path | None:
 
 
 def languages_in(data: Path | None, folder: str, suffix: str) -> tuple[str, ...]:
-    """Languages with a file `folder/{language}.{split}.{suffix}` below the data folder, English first.
+    """Languages with a file `folder/{language}.{split}.{suffix}` below the data folder.
+
+    English comes first.
 
     Empty if there is no such folder: the error is raised when an example is read.
     """

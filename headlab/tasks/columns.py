@@ -1,4 +1,7 @@
-"""Which column of a file means what: by its name, by its values, and by the names of a model's classes."""
+"""Which column of a file means what.
+
+Its name tells, its values, and the names of a model's classes.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,10 @@ Values = Mapping[str, Sequence[object]]
 
 
 def plain_header(name: str) -> str:
-    """A column's name without case, accents, a byte order mark, and with _ for anything else between its words."""
+    """A column's name in a form to compare.
+
+    It has no case, accents or byte order mark, and _ for anything else between its words.
+    """
     split_words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
     letters = unicodedata.normalize("NFKD", split_words).casefold()
     return re.sub(
@@ -163,7 +169,9 @@ def guess_columns(
 def unsure_meanings(
     values: Values, meanings: Iterable[str], columns_by_meaning: Mapping[str, str]
 ) -> set[str]:
-    """The meanings without a column although some column may have it, so that only a person can tell.
+    """The meanings without a column that only a person can assign.
+
+    Some column may have each of them.
 
     Args:
         values: the first values of each column.
@@ -191,7 +199,9 @@ def is_known_name(column: str) -> bool:
 
 
 def columns_named_as_values(values: Values) -> list[str]:
-    """The columns whose name is one of their values too, as where the first row of a file is no header.
+    """The columns whose name is one of their values too.
+
+    The first row of such a file may be no header.
 
     Args:
         values: The first values of each column.
@@ -321,14 +331,20 @@ def _are_free_texts(values: Sequence[object]) -> bool:
 
 
 def _are_classes(values: Sequence[object], classes: Sequence[str]) -> bool:
-    """Whether every value is the name of one of a model's classes, in any case; at least two of them are there."""
+    """Whether every value is the name of one of a model's classes, in any case.
+
+    At least two of the names must be there.
+    """
     names = {meaning(plain_name(name)) for name in classes}
     different = {meaning(plain_name(text)) for text in _texts(values)}
     return not are_nameless(classes) and len(different) > 1 and different <= names
 
 
 def _are_numbers(values: Sequence[object], classes: int) -> bool:
-    """Whether every value is the number of one of so many classes; at least two of them are there."""
+    """Whether every value is the number of one of so many classes.
+
+    At least two of the numbers must be there.
+    """
     different = set(_texts(values))
     return len(different) > 1 and all(
         text.isascii() and text.isdigit() and int(text) < classes for text in different
@@ -342,7 +358,10 @@ def _could_be_codes(values: Sequence[object]) -> bool:
 
 
 def _are_codes(values: Sequence[object]) -> bool:
-    """Whether every value is the code of a language, and some are no words of a language besides."""
+    """Whether every value is the code of a language.
+
+    Some must be no words of a language besides.
+    """
     codes = {text.lower() for text in _texts(values)}
     if not codes or not all(
         CODE.fullmatch(code) and re.split("[-_]", code)[0] in CODES for code in codes
@@ -369,7 +388,10 @@ VALUES_FIT: Mapping[str, Callable[[Sequence[object]], bool]] = {
 
 
 def label_each_word(values: Values) -> bool:
-    """Whether a column of words and one of their labels are there, with as many of each in every row."""
+    """Whether a column of words and one of their labels are there.
+
+    Every row has as many words as labels.
+    """
     columns = guess_columns(values, ("words", "labels"))
     if len(columns) < 2:
         return False

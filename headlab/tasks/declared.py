@@ -134,7 +134,7 @@ class Declaration:
         return root / PLACES.sub(lambda place: values_by_place[place[1]], self.files)
 
     def matching_files(self, root: Path) -> list[tuple[Path, Mapping[str, str]]]:
-        """Every file that matches `files`, with the values of {language} and {split} in its name."""
+        """Every file that matches `files`, with {language} and {split} as in its name."""
         wildcards = ""
         pattern = ""
         places = set[str]()

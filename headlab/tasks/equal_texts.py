@@ -1,4 +1,4 @@
-"""Equal texts: what is counted of them in dev and test, and the division by share that keeps them on one side."""
+"""Equal texts: counted in dev and test, and kept on one side by a division by share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ Answer = tuple[str | int, ...]
 
 
 def comparable(text: str) -> str:
-    """A text as it is compared: in Unicode's composed form (NFC), without case, with single spaces."""
+    """A text as it is compared.
+
+    It is in Unicode's composed form (NFC), without case, with single spaces.
+    """
     folded_text = unicodedata.normalize("NFC", text).casefold()
     return " ".join(unicodedata.normalize("NFC", folded_text).split())
 
@@ -65,7 +68,10 @@ def text_of(example: Example) -> Text:
 
 
 def answer_of(example: Example) -> Answer:
-    """The right answer to an example: its label, the labels of its words, its choice or its text to be generated."""
+    """The right answer to an example.
+
+    Its label, the labels of its words, its choice or its text to be generated.
+    """
     if example.choices:
         return (comparable(example.choices[example.label]),)
     if example.target is not None:
@@ -180,7 +186,7 @@ def equal_texts_notes(counts: Iterable[EqualTexts]) -> list[str]:
 
 
 def notes_by_language(task: Task, size: int | None) -> list[str]:
-    """What the first dev examples of each language of a task have in common with test, in sentences.
+    """What the first dev examples of each language have in common with test, in sentences.
 
     Args:
         size: Of dev; None for all.
@@ -437,7 +443,10 @@ def _move(component: _Component, source: list[_Component], target: list[_Compone
 
 
 def _give_to_test(dev: list[_Component], test: list[_Component], language: str) -> None:
-    """Move the smallest component of a language to test, if every language then still has dev rows."""
+    """Move the smallest component of a language to test.
+
+    It is moved only if every language then still has dev rows.
+    """
     component = _smallest_component(dev, language)
     remaining = [dev_component for dev_component in dev if dev_component is not component]
     if all(_has_language(remaining, code) for code in component.sizes):
@@ -445,7 +454,9 @@ def _give_to_test(dev: list[_Component], test: list[_Component], language: str) 
 
 
 def _components(rows: Sequence[DividedRow], is_aligned: bool) -> list[_Component]:
-    """The rows that must be on one side, tied by groups, equal texts and, where aligned, by their place.
+    """The rows that must be on one side.
+
+    They are tied by groups, equal texts and, where aligned, by their place.
 
     In random order: that of the groups of the longest language, so that without equal texts the
     rows that have the same place in several languages stay together, and version 1's division comes
@@ -471,7 +482,10 @@ def _components(rows: Sequence[DividedRow], is_aligned: bool) -> list[_Component
 
 
 def _group_numbers(rows: Sequence[DividedRow]) -> list[int]:
-    """The number of each row's group among those of its language, from 0, in the order of their first rows."""
+    """The number of each row's group among those of its language, from 0.
+
+    Groups are in the order of their first rows.
+    """
     numbers_by_language: dict[str, dict[object, int]] = {}
     group_numbers = []
     for index, row in enumerate(rows):

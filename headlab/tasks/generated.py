@@ -1,4 +1,6 @@
-"""Tasks for language models made of our own words, where it is known beforehand what the important heads do.
+"""Tasks for language models made of our own words.
+
+It is known beforehand what the important heads do.
 
 `repeats`: random words said twice, for induction and previous-token heads.  `ioi`: indirect object
 identification, for heads that find the name said once.  `agreement`: the number of the verb, for
@@ -29,7 +31,9 @@ REPEATED_WORDS = 28  # words in each half of an example of `repeats`
 
 
 def repeats_task(data: Path | None = None, seed: int = 0) -> Task:
-    """Random words said twice: every word of `target` stands in `text`, after the word it follows again.
+    """Random words said twice.
+
+    Every word of `target` stands in `text`, after the word it follows again.
 
     Args:
         data: Not used. Each example is its own group.

@@ -1,4 +1,7 @@
-"""Which class of a model stands for which label of a task: by name, as stated, or found on examples with labels."""
+"""Which class of a model stands for which label of a task.
+
+By name, as stated, or found on examples with labels.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ class LabelOrder:
 
 
 def columns_by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, ...] | None:
-    """The class of each label by its name: the same, but for case or punctuation, or a known synonym; else None."""
+    """The class of each label by its name, else None.
+
+    The name is the same but for case or punctuation, or a known synonym.
+    """
     for key in (str, str.casefold, plain, meaning):
         columns = _matches(labels, names, key)
         if columns is not None:
@@ -71,7 +77,9 @@ def columns_by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, .
 def _matches(
     labels: Sequence[str], names: Sequence[str], key: Callable[[str], str]
 ) -> tuple[int, ...] | None:
-    """The class of each label where just one has its name, and no two labels have the same; else None.
+    """The class of each label where just one has its name, else None.
+
+    No two labels may have the same class.
 
     Args:
         labels: Of the task.
@@ -108,7 +116,9 @@ def are_nameless(names: Sequence[str]) -> bool:
 
 
 def read_label_map(text: str) -> dict[str, str]:
-    """{"entailment": "LABEL_2", ...} from "entailment=LABEL_2,...", or from a JSON object, for names with commas.
+    """{"entailment": "LABEL_2", ...} from "entailment=LABEL_2,...", or from a JSON object.
+
+    A JSON object may have names with commas.
 
     Raises HeadlabError for any other form, for a label that is there twice, and for an empty name.
     """
@@ -153,7 +163,10 @@ def write_label_map(label_map: Mapping[str, str]) -> str:
 
 
 def printable_json(value: object) -> str:
-    """A value as JSON that can be printed: on one line, with escapes where a character has no picture."""
+    """A value as JSON that can be printed.
+
+    It is on one line, with escapes where a character has no picture.
+    """
     text = json.dumps(value, ensure_ascii=False)
     if text.isprintable():
         return text
@@ -186,7 +199,9 @@ def sure_classes(labels: Sequence[str], names: Sequence[str]) -> dict[str, int]:
 
 
 def certain_meaning(name: str) -> str:
-    """The first synonym of a name, without case, and with one mark for spaces, hyphens and underscores between words.
+    """The first synonym of a name, without case.
+
+    It has one mark for spaces, hyphens and underscores between words.
 
     Unlike `meaning` it keeps other punctuation, so that C++ is not C.
     """
@@ -195,7 +210,10 @@ def certain_meaning(name: str) -> str:
 
 
 def class_text(names: Sequence[str], column: int) -> str:
-    """How a label map names a class: by its name, or by its number where that names no other or several."""
+    """How a label map names a class: by its name or its number.
+
+    The number stands where the name is that of no other class or of several.
+    """
     name = names[column]
     if not name or list(names).count(name) > 1:
         return str(column)
@@ -236,7 +254,7 @@ def map_hint(labels: Sequence[str], names: Sequence[str]) -> str:
 
 
 def in_the_app(text: str) -> str:
-    """How a field of the app takes what a command takes between a shell's quotes, as the end of a clause."""
+    """How a field of the app takes what a command takes in quotes, as the end of a clause."""
     in_a_shell = shlex.quote(text)
     if in_a_shell == text:
         return ""
@@ -253,7 +271,10 @@ def quoted_if_odd(name: str) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Names that are to be told apart and typed: the odd ones between quotes, the same ones with their numbers."""
+    """Names that are to be told apart and typed.
+
+    Odd ones are between quotes, the same ones have their numbers.
+    """
     counts = Counter(names)
     texts = []
     for number, name in enumerate(names[:MAX_LISTED_LABELS]):

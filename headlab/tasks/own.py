@@ -1,4 +1,7 @@
-"""Tasks made from files that a page sends: read and checked row by row, then saved with their declaration."""
+"""Tasks made from files that a page sends.
+
+They are read and checked row by row, then saved with their declaration.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +144,9 @@ def kind_of(name: str) -> str:
 
 
 def format_of(upload: Upload) -> str:
-    """The format of a file by its name and, where tables and one token a line have the same endings, its contents.
+    """The format of a file, told by its name or its contents.
+
+    Contents tell where tables and one token a line have the same endings.
 
     Raises HeadlabError for another ending.
     """
@@ -164,7 +169,10 @@ def format_of(upload: Upload) -> str:
 
 
 def read_upload(upload: Upload, kind: str) -> list[Record | HeadlabError]:
-    """The records of a file in their order, errors in the place of those that cannot be read; never empty."""
+    """The records of a file in their order; never empty.
+
+    Errors stand in the place of those that cannot be read.
+    """
     records: list[Record | HeadlabError] = []
     try:
         records.extend(KINDS[kind](_text(upload), upload.name))
@@ -360,7 +368,10 @@ def _check_columns(columns: Mapping[str, str]) -> None:
 
 
 def _check_division(draft: Draft) -> None:
-    """Raise HeadlabError for a share that leaves dev or test empty, or an unknown version of the division."""
+    """Raise HeadlabError for a share that leaves dev or test empty.
+
+    An unknown version of the division is refused too.
+    """
     if draft.share is not None and not 0 < draft.share < 1:
         raise HeadlabError(
             f"the share of dev is {draft.share}; give a number between 0 and 1, both excluded",

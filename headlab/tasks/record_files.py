@@ -1,4 +1,7 @@
-"""Files of records: csv, tsv, jsonl, CoNLL-U and one token a line, with errors that name file, line and column."""
+"""Files of records: csv, tsv, jsonl, CoNLL-U and one token a line.
+
+Errors name file, line and column.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ from headlab.tasks.text_files import FileName, is_blank, lines_of, paragraphs, r
 
 
 def read_tsv_columns(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """The named columns of a tab-separated file with one header row and no quoting, one tuple per row.
+    """The named columns of a tab-separated file, one tuple per row.
+
+    The file has one header row and no quoting.
 
     Row i stands on line i + 2: blank lines may only follow the last row, since rows of several
     languages are compared by their place.  Raises HeadlabError naming file, line and column for a
@@ -231,7 +236,10 @@ def _csv(text: str, file_name: FileName) -> RecordsOrErrors:
 
 
 def csv_separator(header: str) -> str:
-    """What separates the columns of a csv file: a semicolon where its header has semicolons alone, else a comma."""
+    """What separates the columns of a csv file.
+
+    It is a semicolon where the header has semicolons alone, else a comma.
+    """
     widths = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in ",;"}
     if widths[","] == 1 and widths[";"] > 1:
         return ";"
@@ -268,7 +276,9 @@ def _check_header(header: list[str], file_name: FileName) -> list[str]:
 def _record(
     header: list[str], fields: list[str], file_name: FileName, line: int, kind: str
 ) -> Record | HeadlabError:
-    """A row as a record, or the error of one with too many or too few fields, or with the names of the columns.
+    """A row as a record, or its error.
+
+    It has too many or too few fields, or the names of the columns.
 
     Raises HeadlabError where the header has other separators than a file of this kind: all other
     rows would be wrong for the same reason.
@@ -286,7 +296,10 @@ def _record(
 def _uneven_record(
     header: Sequence[str], fields: Sequence[str], file_name: FileName, line: int, kind: str
 ) -> Record | HeadlabError:
-    """A row with another number of fields than the header: a record if only columns without a name are missing."""
+    """A row with another number of fields than the header.
+
+    It is a record if only columns without a name are missing.
+    """
     named_width = len(header)
     while named_width and not header[named_width - 1]:
         named_width -= 1
@@ -373,7 +386,9 @@ def _unique_fields(fields: list[tuple[str, Json]]) -> JsonObject:
 
 
 def _conllu(text: str, file_name: FileName) -> RecordsOrErrors:
-    """One record a sentence: the columns of CoNLL-U, each a list with the value of every word, None where it is _.
+    """One record a sentence, with the columns of CoNLL-U.
+
+    A column is a list with the value of every word, None where it is _.
 
     Raises HeadlabError for one token a line in other columns: every sentence would be wrong for the
     same reason.
@@ -416,7 +431,9 @@ TOKENS_ADVICE = (
 
 
 def _token_lines(text: str, file_name: FileName) -> RecordsOrErrors:
-    """One record a sentence: the columns by their numbers from 1, each a list with the value of every token.
+    """One record a sentence, with the columns by their numbers from 1.
+
+    A column is a list with the value of every token.
 
     Columns stand between tabs, or between spaces where a line has no tab. Lines that begin a
     document, and comments before a sentence, are left out.

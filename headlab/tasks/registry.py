@@ -1,4 +1,7 @@
-"""Tasks by name: built in, from installed packages, declared in $HEADLAB_TASKS, or saved by the dashboard."""
+"""Tasks by name.
+
+They are built in, from packages, declared in $HEADLAB_TASKS, or saved by the dashboard.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ SAVED_FOLDER = (
 
 
 class DeclaredTasks(NamedTuple):
-    """Declared tasks by name, the sources of their examples, and the problems of declarations that are left out."""
+    """Declared tasks by name, the sources of their examples, and problems.
+
+    Problems are of declarations that are left out.
+    """
 
     makers: dict[str, Callable[[Path | None], Task]]
     sources: dict[str, Source]

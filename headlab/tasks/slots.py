@@ -1,4 +1,7 @@
-"""The embedded task `slots`: which word fills which slot, in the voice commands of the task `intents`."""
+"""The embedded task `slots`: which word fills which slot.
+
+Its sentences are the voice commands of the task `intents`.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +188,9 @@ def replace_with_marks(
 def _marks_of_replacement(
     old_text: str, new_text: str, marks: Sequence[int], last_mark: int
 ) -> Iterator[int]:
-    """A mark for each character of `new_text`: that of the character of `old_text` that it replaces.
+    """A mark for each character of `new_text`.
+
+    It is the mark of the character of `old_text` that it replaces.
 
     An inserted character has the mark of the character before it.
 

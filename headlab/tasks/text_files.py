@@ -1,4 +1,7 @@
-"""Text files as people have them: from bytes to text to lines, and what a file is that holds no text."""
+"""Text files as people have them: from bytes to text to lines.
+
+A file that holds no text is described.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +147,9 @@ def read_text(path: Path) -> str:
 
 
 def decode_text(data: bytes, file_name: FileName) -> str:
-    """Bytes as text, line ends unchanged: UTF-8, or UTF-16 and UTF-32 where a byte-order mark says so.
+    """Bytes as text, line ends unchanged.
+
+    UTF-8, or UTF-16 and UTF-32 where a byte-order mark says so.
 
     Raises HeadlabError naming `where` for a format that holds no text, and line and byte of what is
     not UTF-8.

@@ -1,4 +1,7 @@
-"""The task `lm`: texts of each language cut into windows, of which a language model predicts every token."""
+"""The task `lm`: texts of each language cut into windows.
+
+A language model predicts every token of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The task `translation`: sentences with their translations, one tab-separated file per language pair and split."""
+"""The task `translation`: sentences with their translations.
+
+There is one tab-separated file per language pair and split.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,10 @@ def examples(path: Path, split: Split) -> list[Example]:
 
 
 def _visible(text: str) -> bool:
-    """Whether a text has a letter, digit, symbol or punctuation mark, not only spaces, controls and lone accents."""
+    """Whether a text has a letter, digit, symbol or punctuation mark.
+
+    Spaces, controls and lone accents are none.
+    """
     return any(unicodedata.category(character)[0] in "LNPS" for character in text)
 
 
@@ -110,7 +116,9 @@ def _check_pair(language: str) -> None:
 
 
 def languages_of_pair(language: str) -> tuple[str, str]:
-    """('en', 'de') for the pair en-de; for a single language, like zh or zh-CN, that language twice.
+    """('en', 'de') for the pair en-de.
+
+    A single language, like zh or zh-CN, stands twice.
 
     A country (CN), script (Hans) or region code belongs to the language before it.
     """

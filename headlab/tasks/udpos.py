@@ -1,4 +1,7 @@
-"""Universal Dependencies (Nivre et al. 2020): the task `udpos`, and gold trees from the same treebanks."""
+"""Universal Dependencies (Nivre et al. 2020): the task `udpos`, and gold trees.
+
+Both are from the same treebanks.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +162,9 @@ def hub_sentences(language: str, split: Split) -> Iterator[TaggedSentence]:
 
 
 def sentences(path: Path) -> Iterator[TaggedSentence]:
-    """Syntactic words of a CoNLL-U file, sentence by sentence, each with the index of its part of speech in LABELS.
+    """Syntactic words of a CoNLL-U file, sentence by sentence.
+
+    Each has the index of its part of speech in LABELS.
 
     Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises
     HeadlabError naming file, line and column.

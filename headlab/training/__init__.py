@@ -1,4 +1,7 @@
-"""Training of the shipped models and of users' own: fine-tuning, gates, language models and translation models."""
+"""Training of the shipped models and of users' own.
+
+Fine-tuning, gates, language models and translation models.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fine-tuning a classifier of texts or words on one language: all weights, or a LoRA as for the embedded models."""
+"""Fine-tuning a classifier of texts or words on one language.
+
+All weights are trained, or a LoRA as for the embedded models.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +150,10 @@ def finetune(
 def trainable(
     base: Base, labels: Sequence[str], words: bool, options: FinetuneOptions, device: torch.device
 ) -> tuple[PreTrainedModel | PeftModel, PreTrainedTokenizerBase]:
-    """The base with a new classification head, drawn from torch's generator, set up for training; and its tokenizer."""
+    """The base with a new classification head, set up for training; and its tokenizer.
+
+    The head is drawn from torch's generator.
+    """
     module, tokenizer = load_base(base, labels, words)
     if options.method == "full":
         freeze(module, options.freeze_embeddings, options.freeze_layers)
@@ -172,7 +178,10 @@ def trainable(
 
 
 def fully_trained_parts(module: PreTrainedModel) -> list[str]:
-    """Names of the parts trained in full beside the LoRA: the classification head, and a pooler if there is one."""
+    """Names of the parts trained in full beside the LoRA.
+
+    The classification head, and a pooler if there is one.
+    """
     names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
     poolers = [POOLER] if getattr(module.base_model, POOLER, None) is not None else []
     return [name for name in names if name != module.base_model_prefix] + poolers

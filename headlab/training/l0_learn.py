@@ -1,4 +1,7 @@
-"""Gates learned at one λ or at several, loaded from the cache where they are (Voita et al. 2019); and their control."""
+"""Gates learned at one λ or at several (Voita et al. 2019), and their control.
+
+They are loaded from the cache where they are.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +116,10 @@ class Learner(GateSteps[GateStep]):
         self._shuffled: tuple[int, list[Indices]] = (-1, [])
 
     def _state(self) -> State:
-        """Gates first, then the model's trainable weights in name order, each with its learning rate."""
+        """Gates first, then the model's trainable weights in name order.
+
+        Each has its learning rate.
+        """
         weights = trained_parameters(self.model.module) if self.options.is_joint else {}
         groups = [{"params": [self.log_alpha], "lr": self.options.gate_rate}]
         groups += (
@@ -144,7 +150,10 @@ class Learner(GateSteps[GateStep]):
             )
 
     def batch_at(self, step: int) -> Ints:
-        """The examples of a step: a function of seed and step alone, as in `training.options.step_batch`."""
+        """The examples of a step: a function of seed and step alone.
+
+        As in `training.options.step_batch`.
+        """
         lengths = self.inputs.lengths
         batch = self.options.batch
         epoch_number, batch_number = divmod(step, batches_per_epoch(len(lengths), batch))
@@ -203,7 +212,10 @@ class Learner(GateSteps[GateStep]):
         )
 
     def uniform(self, step: int, batch: int) -> torch.Tensor:
-        """Uniform samples of a step, float32 [example, gate], or [1, gate] if the batch shares one."""
+        """Uniform samples of a step, float32 [example, gate].
+
+        They are [1, gate] if the batch shares one.
+        """
         return self.uniform_samples(step, batch if self.options.sample == "example" else 1)
 
     def gates(self, uniform: torch.Tensor) -> torch.Tensor:
@@ -351,7 +363,10 @@ def _is_model_there(out: Path, fingerprint: str) -> bool:
 
 
 def _output_of(model: Model, original: Model, needs: TokenNeeds) -> TrainingOutput:
-    """The whole model; of an embedded one, whose base is in the package, only the weights that can have changed."""
+    """The whole model, or the weights that can have changed.
+
+    The latter are enough for an embedded model, whose base is in the package.
+    """
     module: PreTrainedModel = model.module
     frozen_names = {name for name, p in module.named_parameters() if not p.requires_grad}
     if frozen_names and (embedded := EMBEDDED.get(original.name)) is not None and embedded.adapter:
@@ -415,7 +430,7 @@ class GatesDataset:
         self.notes = tuple(notes)
 
     def _equal_texts_notes(self) -> list[str]:
-        """What the texts that the gates are judged on have in common with those that they are learned on."""
+        """What the texts to judge gates on have in common with those to learn them on."""
         counts = [
             count_equal_texts(examples, split, self.examples, self.split)
             for split, examples in self.examples_by_split.items()
@@ -428,7 +443,10 @@ class GatesDataset:
         return read_inputs(self.model, self.task, self.examples, self.language)
 
     def inputs(self, jointly_trained: Model | None = None) -> Inputs:
-        """The examples to learn on, tokenised for this model, or for `other` if one is trained jointly."""
+        """The examples to learn on, tokenised for this model.
+
+        Or for `other`, if one is trained jointly.
+        """
         if jointly_trained is None:
             return self._inputs
         return read_inputs(jointly_trained, self.task, self.examples, self.language)
@@ -472,7 +490,9 @@ class GatesDataset:
     def measure_mask(
         self, gates: LearnedGates, tick: Tick, jointly_trained: Model | None = None
     ) -> tuple[dict[str, JsonRecord], int]:
-        """Accuracy of the gates' mask by split, paired with the untouched model; and the example forwards that took.
+        """Accuracy of the gates' mask by split, paired with the untouched model.
+
+        Also the example forwards that took.
 
         Args:
             gates: The learned gates.
@@ -515,7 +535,7 @@ class GatesDataset:
         return accuracies, forwards
 
     def omission_notes(self, learned_on: Inputs) -> tuple[str, ...]:
-        """What was cut, or has no answer, of the examples that gates were learned on and of those they are judged on.
+        """What was cut or has no answer of examples that gates were learned or judged on.
 
         Args:
             learned_on: The examples that the gates were learned on.
@@ -558,7 +578,9 @@ def learn_gates(
     on_progress: Say = lambda _: None,
     tick: Tick = do_nothing,
 ) -> LearnedGates:
-    """Learn which heads of a model stay open, on a task in one language, and evaluate the resulting mask.
+    """Learn which heads of a model stay open, and evaluate the resulting mask.
+
+    They are learned on a task in one language.
 
     The loss is the mean task loss (nats per answer) + λ·Σ P(gate ≠ 0): Voita et al. (2019), section
     6.1. Deterministic for a given seed, thread count and processor.
@@ -628,7 +650,10 @@ def learn(
     out: Path | None = None,
     watch: Watch[GateStep] | None = None,
 ) -> LearnedGates:
-    """`learn_gates` on a dataset already read; `options` may differ from the dataset's in λ only."""
+    """`learn_gates` on a dataset already read.
+
+    `options` may differ from the dataset's in λ only.
+    """
     has_gate = options.heads_with_gate(dataset.model.grid)  # raises before anything is learned
     spec = dataset.spec(options)
     stored_run = None if store is None else store.run(spec)
@@ -742,7 +767,10 @@ OPTIONS_OF_GATES = (
 
 
 class Ungated(Learner):
-    """Joint training's steps, batches, learning rates and loss, with each head on or off throughout."""
+    """Joint training's steps, batches, learning rates and loss, with gates that stay.
+
+    Each head is on or off throughout.
+    """
 
     def __init__(
         self, model: Model, inputs: Inputs, options: GateOptions, mask: Mask | None
@@ -768,7 +796,9 @@ def train_on(
     mask: Mask | None = None,
     progress: Say = lambda _: None,
 ) -> Path:
-    """Train a copy of a model as `learn_gates` trains it jointly, but without gates, and write the folder `out`.
+    """Train a copy of a model as in joint training, but without gates.
+
+    The folder `out` is written. Joint training is that of `learn_gates`.
 
     An interrupted run resumes.
 

@@ -144,7 +144,10 @@ class GateOptions(Gated, Options):
         self.concrete.check(self.start)
 
     def canonical(self) -> GateOptions:
-        """The options in canonical form (1 as 1.0, stacks in grid order), so that equal runs have one key."""
+        """The options in canonical form, so that equal runs have one key.
+
+        1 is 1.0, and stacks are in grid order.
+        """
         typed_values = (
             (name, getattr(self, name), option_of_name.kind)
             for name, option_of_name in self.table().items()

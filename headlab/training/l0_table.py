@@ -80,14 +80,19 @@ def learned_on(gates: LearnedGates) -> str:
 
 
 def accuracy_name(gates: LearnedGates) -> str:
-    """Name of the accuracy: of answers, or of a translation's tokens, each given those before it."""
+    """Name of the accuracy: of answers, or of a translation's tokens.
+
+    A token is given those before it.
+    """
     if part(gates.spec, "task", "name") == TRANSLATION:
         return "token accuracy"
     return "accuracy"
 
 
 def gates_table(runs: Sequence[LearnedGates]) -> Table:
-    """A row per run: weight, heads kept, undecided gates, heads kept by stack, and accuracy on each measured split.
+    """A row per run: weight, heads kept, undecided gates, and accuracy by measured split.
+
+    Heads kept are given by stack, too.
 
     Args:
         runs: At least one, all of one model, task and language.
@@ -154,7 +159,10 @@ def _heads_kept_cells(
 
 
 def _accuracy_cells(runs: Sequence[LearnedGates], split: str) -> list[tuple[Cell, ...]]:
-    """For each run: accuracy, difference and its interval in points, p, and p corrected for all runs."""
+    """For each run: accuracy, difference and its interval in points, p, and corrected p.
+
+    The correction is for all runs.
+    """
     accuracies = [worth(gates, split) for gates in runs]
     corrected_p_values = iter(
         holm(np.array([accuracy.p for accuracy in accuracies if accuracy is not None])).tolist()

@@ -1,4 +1,7 @@
-"""How well and how fast a language model predicts a text: perplexity with an interval, ratios, speed."""
+"""How well and how fast a language model predicts a text.
+
+Perplexity with an interval, ratios, speed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ ROWS = 16  # windows computed together
 
 
 class Perplexity(NamedTuple):
-    """exp of the mean nats per word, with its 95 % interval over passages, and of the mean nats per token.
+    """Perplexity: exp of the mean nats per word, and of the mean nats per token.
+
+    That of words has its 95 % interval over passages.
 
     Attributes:
         nats: Mean per word. word and its ends are None if they overflow, as in scripts without
@@ -194,7 +199,10 @@ HIGH = 0.75
 
 
 class Speed(NamedTuple):
-    """Speed relative to the first model, median and quartiles over rounds: whole model, then its layers alone."""
+    """Speed relative to the first model, of the whole model and of its layers alone.
+
+    Median and quartiles over rounds.
+    """
 
     whole: float
     whole_low: float
@@ -213,7 +221,9 @@ def speeds(
     clock: Callable[[], float] = time.perf_counter,
     tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Speed]:
-    """Time a forward pass of each model on the same rows of tokens, all models in every round, and compare.
+    """Time a forward pass of each model on the same rows of tokens, and compare.
+
+    All models are timed in every round.
 
     A round's ratio is to the first model in the same round, so what slows the machine slows both.
     Each timed pass follows an untimed one of the same model, so that none is affected by the model

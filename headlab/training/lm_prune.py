@@ -1,4 +1,7 @@
-"""Permanent pruning of a language model: gates (Shim et al., 2021), removal, short fine-tuning, a smaller folder."""
+"""Permanent pruning of a language model: gates, removal, and short fine-tuning.
+
+After Shim et al. (2021); a smaller folder is written.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ LEAST_OPEN = 1e-6  # a layer whose gates are all 0 stays at 0
 
 
 class LmGateSteps(GateSteps[LmStep], LmSteps):
-    """Joint training of a language model and one Hard Concrete gate per head, sampled once per step."""
+    """Joint training of a language model and one Hard Concrete gate per head.
+
+    Gates are sampled once per step.
+    """
 
     options: LmGateOptions
     part = "gates"
@@ -98,7 +104,10 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
         return loss, self.options.weight_at(step) * concrete.probability_open(self.log_alpha).sum()
 
     def by_layer(self, gates: torch.Tensor) -> torch.Tensor:
-        """Gates [head] -> [layer, head]; with output scaling, each layer's are multiplied by heads / sum of gates."""
+        """Gates [head] -> [layer, head].
+
+        With output scaling, each layer's are multiplied by heads / sum of gates.
+        """
         gates_by_layer = torch.zeros(
             len(self.heads), self.attached.grid.width, dtype=gates.dtype, device=gates.device
         )
@@ -189,7 +198,9 @@ def prune_lm(
     device: str = "cpu",
     watch: Watch[LmStep] | None = None,
 ) -> LearnedGates:
-    """Learn gates on a trained model, remove heads whose gates closed, fine-tune, evaluate, and write the folder `out`.
+    """Learn gates on a trained model, remove heads whose gates closed, and fine-tune.
+
+    The result is evaluated, and the folder `out` written.
 
     Shim et al. (2021). An interrupted run resumes (from files beside `out`) and ends with the same
     weights. training.json holds P(gate ≠ 0) of every head, and perplexity before, after removal and

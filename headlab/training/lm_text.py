@@ -1,4 +1,7 @@
-"""Text to train and evaluate a language model on: read from files, cut into tokens and into windows."""
+"""Text to train and evaluate a language model on.
+
+It is read from files, cut into tokens and into windows.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,9 @@ Lines = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text as tokens: ids int64 [token], an end token first, so that every other one can be predicted.
+    """A text as tokens: ids int64 [token], an end token first.
+
+    So every other token can be predicted.
 
     Attributes:
         line_tokens, line_words: int [line]; a line end counts as one of each, as is usual with
@@ -115,7 +120,9 @@ class Corpus:
 def read_lines(
     data: Path, words: int | None = None, held_words: int | None = None
 ) -> dict[str, list[str]]:
-    """Lines of train, valid and test: from a folder's train.txt, valid.txt, test.txt, or from parts of one file.
+    """Lines of train, valid and test.
+
+    From a folder's train.txt, valid.txt, test.txt, or from parts of one file.
 
     One file: its last tenth is held out, half as valid and half as test.
 

@@ -1,4 +1,7 @@
-"""Training a language model from scratch on a text: its steps, its evaluation, and the folder it is written to."""
+"""Training a language model from scratch on a text.
+
+Its steps, its evaluation, and the folder it is written to.
+"""
 
 from __future__ import annotations
 
@@ -191,7 +194,10 @@ def sums_record(sums: Sums, data: str, block: int) -> JsonObject:
 
 
 class StoredSums(TypedDict):
-    """The contents of perplexity.json: the text, the window length, and the rows of each split's sums."""
+    """The contents of perplexity.json: text, window length, and sums.
+
+    Sums are of the rows of each split.
+    """
 
     data: str
     block: int
@@ -199,7 +205,10 @@ class StoredSums(TypedDict):
 
 
 def read_sums(folder: Path, data: str, block: int) -> dict[str, Floats] | None:
-    """Sums stored in a model's folder, if it was evaluated on this text with this window length; else None."""
+    """Sums stored in a model's folder, else None.
+
+    They must be of this text with this window length.
+    """
     if not (folder / FILE).is_file():
         return None
     value = cast("StoredSums", read_json(folder / FILE))
@@ -242,7 +251,9 @@ def train_lm(
     device: str = "cpu",
     watch: Watch[LmStep] | None = None,
 ) -> Path:
-    """Train on the lines of "train", evaluate on "valid" and "test", and write the folder `out`; returns `out`.
+    """Train on the lines of "train", evaluate on "valid" and "test", and write a folder.
+
+    Returns `out`, the folder.
 
     The folder is an ordinary transformers one with its tokenizer, which `headlab.load` reads, plus
     perplexity.json (sums by passage) and training.json.  An interrupted run resumes from the file

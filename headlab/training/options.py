@@ -35,7 +35,10 @@ def epoch(lengths: Sequence[int], batch: int, rng: np.random.Generator) -> list[
 
 
 def step_batch(lengths: Sequence[int], batch: int, seed: int, step: int) -> Indices:
-    """The examples of a step: a function of seed and step alone, so that a resumed run needs no history."""
+    """The examples of a step: a function of seed and step alone.
+
+    So a resumed run needs no history.
+    """
     epoch_number, batch_number = divmod(step, batches_per_epoch(len(lengths), batch))
     return epoch(lengths, batch, np.random.default_rng((seed, epoch_number)))[batch_number]
 
@@ -77,7 +80,10 @@ class Pace:
     warmup: float = 0.0
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 0: it rises linearly over `warmup` of the steps, then falls to 0."""
+        """Learning rate of a step, counted from 0.
+
+        It rises linearly over `warmup` of the steps, then falls to 0.
+        """
         rising = round(self.steps * self.warmup)
         if step < rising:
             return self.learning_rate * (step + 1) / rising
@@ -155,7 +161,9 @@ class FinetuneOptions(Pace, Options):
 
 @dataclass(frozen=True, slots=True)
 class StepMade:
-    """A finished step: its number from 1, the total, its mean loss (nats per answer) and the seconds so far.
+    """A finished step: its number from 1, the total, mean loss and seconds so far.
+
+    The loss is in nats per answer.
 
     Attributes:
         kept: The last step whose state is on disk (0: none).
@@ -263,7 +271,10 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 
 
 def default_preset(words: bool, method: str, embedded: bool) -> str:
-    """Name of the default preset: the papers' for bases like XLM-R, our own for the embedded one and for LoRA."""
+    """Name of the default preset.
+
+    The papers' for bases like XLM-R, our own for the embedded one and for LoRA.
+    """
     if method == "lora":
         return "lora"
     if embedded:
@@ -447,7 +458,9 @@ class Gated(Pace):
 
 @dataclass(frozen=True)
 class LmGateOptions(Gated, Windows):
-    """Everything that pruning a language model by gates depends on, besides model, text and thread count.
+    """Everything that pruning a language model by gates depends on.
+
+    Model, text and thread count are not in it.
 
     Shim et al. (2021): the loss is nats per token + weight · Σ P(gate ≠ 0) over all heads; the
     model is trained jointly.
@@ -623,7 +636,10 @@ class TranslationOptions(Pace, Options):
                 )
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 0 (Vaswani et al. 2017, equation 3, scaled to its peak)."""
+        """Learning rate of a step, counted from 0.
+
+        Vaswani et al. 2017, equation 3, scaled to its peak.
+        """
         return self.learning_rate * min(
             (step + 1) / self.warmup, math.sqrt(self.warmup / (step + 1))
         )

@@ -154,7 +154,9 @@ UNTRAINABLE = (
 def load_base(
     base: Base, labels: Sequence[str], words: bool
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The base with a new classification head, drawn from torch's generator, float32; and its tokenizer.
+    """The base with a new classification head, float32; and its tokenizer.
+
+    The head is drawn from torch's generator.
 
     Raises HeadlabError for a base that cannot be read, is not an encoder, lacks weights, or was
     fine-tuned for another kind of answer.
@@ -228,7 +230,7 @@ def _read_base(
 
 
 def check_kind(base: Base, config: PretrainedConfig, words: bool) -> None:
-    """Raise HeadlabError for an encoder-decoder, or a base fine-tuned for another kind of answer."""
+    """Raise HeadlabError for an encoder-decoder, or a base fine-tuned for other answers."""
     if config.is_encoder_decoder:
         raise HeadlabError(
             f"{base.name} is an encoder-decoder model; finetune trains encoders, so choose one",
@@ -246,7 +248,7 @@ def check_kind(base: Base, config: PretrainedConfig, words: bool) -> None:
 
 
 def name_padding(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:
-    """Give a tokenizer without a padding token the one that the base's configuration names, if it names one."""
+    """Give a tokenizer without a padding token that of the base's configuration, if any."""
     padding = config_padding_id(config)
     if tokenizer.pad_token is None and padding is not None and padding < len(tokenizer):
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(padding)
@@ -273,7 +275,9 @@ def heads(module: PreTrainedModel) -> list[nn.Module]:
 
 @torch.no_grad()
 def draw_head(module: PreTrainedModel) -> None:
-    """Draw new weights from torch's generator for everything above the encoder, even if the base has some.
+    """Draw new weights from torch's generator for everything above the encoder.
+
+    Weights that the base has there are replaced.
 
     Not with `nn.init`: while it loads a model, in any thread, transformers makes those functions
     skip loaded weights.
@@ -425,7 +429,10 @@ def _share_memory(tensor: torch.Tensor, other_tensor: torch.Tensor | None) -> bo
 
 
 def independent_copies(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Independent copies of tensors in main memory, which later changes to the model do not affect."""
+    """Independent copies of tensors in main memory.
+
+    Later changes to the model do not affect them.
+    """
     return {
         name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, t in weights.items()
@@ -483,7 +490,10 @@ def versions_of(libraries: Sequence[str]) -> dict[str, str]:
 
 
 def measured_record(evaluations: Mapping[str, Evaluation]) -> dict[str, JsonLike]:
-    """Accuracy by language, with its 95 % interval (resampled by group) and the number of answers."""
+    """Accuracy by language, with its 95 % interval and the number of answers.
+
+    The interval is resampled by group.
+    """
     if not evaluations:
         return {"accuracy": {}}
 
@@ -541,5 +551,8 @@ def copy_folder(source: Path, out: Path) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Raise HeadlabError unless `out` is a new name, an empty folder, or the result of a training to replace."""
+    """Raise HeadlabError unless `out` may be written.
+
+    It may be a new name, an empty folder, or the result of a training to replace.
+    """
     check_replaced(out, TRAINER)

@@ -1,4 +1,7 @@
-"""Training steps: examples as tensors, batches, updates, and a checkpoint that resumes bit for bit."""
+"""Training steps: examples as tensors, batches, updates, and checkpoints.
+
+A checkpoint resumes bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,9 @@ EXTRA = "more"
 
 @dataclass
 class State:
-    """What a run needs to resume: parameters by name, their optimizer, losses of finished steps, seconds spent.
+    """What a run needs to resume.
+
+    Parameters by name, their optimizer, losses of finished steps, seconds spent.
 
     Attributes:
         rows: Greatest number of examples computed together, if memory limited it (0: it did not).
@@ -254,7 +259,10 @@ def encode(
 
 
 def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:
-    """Raise HeadlabError unless there are examples, all of one kind, with labels among two names or more."""
+    """Raise HeadlabError unless there are examples that can be trained on.
+
+    They are all of one kind, with labels among two names or more.
+    """
     if not examples:
         raise HeadlabError("given no examples; give at least one", code="training.no_examples")
     if any(e.target is not None for e in examples):
@@ -300,7 +308,9 @@ StepRecord = TypeVar("StepRecord")
 
 @dataclass
 class Keep:
-    """Where and how often the state is saved: every `every_steps` steps, within a share of the time.
+    """Where and how often the state is saved.
+
+    Every `every_steps` steps, within a share of the time.
 
     Attributes:
         every_steps: Steps between two checkpoints.
@@ -392,7 +402,9 @@ class Steps(ABC, Generic[StepRecord]):
         say: Callable[[StepRecord], None] | None = None,
         tick: Callable[[], None] = do_nothing,
     ) -> None:
-        """Run the remaining steps, resuming from the checkpoint of `keep` if there is one of this run.
+        """Run the remaining steps.
+
+        They resume from the checkpoint of `saver` if there is one of this run.
 
         Args:
             say: Called after each step.
@@ -457,7 +469,10 @@ class Steps(ABC, Generic[StepRecord]):
 
     @abstractmethod
     def batch_at(self, step: int) -> Ints:
-        """What a step is computed on: a function of seed and step alone, so that a resumed run needs no history."""
+        """What a step is computed on: a function of seed and step alone.
+
+        So a resumed run needs no history.
+        """
 
     @abstractmethod
     def gradient(self, step: int, batch: Ints, rows: int) -> float:
@@ -526,7 +541,10 @@ class GateSteps(Steps[StepRecord]):
         return int((self.log_alpha.detach() >= self.options.concrete.even_log_alpha).sum())
 
     def history(self) -> tuple[Ints, npt.NDArray[np.float32], Floats, Floats]:
-        """Steps [time], log_alpha [time, gate], mean loss since the previous time and penalty [time]; after the run."""
+        """Steps [time], log_alpha [time, gate], mean loss and penalty [time]; after the run.
+
+        A loss is the mean since the previous time.
+        """
         times = np.array(self.options.times, dtype=np.int64)
         log_alpha = self.state.extra_tensors[HISTORY]
         losses = np.array(self.state.losses)
@@ -595,7 +613,10 @@ class ExampleSteps(Steps[FinetuneStep]):
 
 
 def dropout_seed(seed: int, step: int) -> int:
-    """Torch seed of a step's dropout: a function of seed and step alone, in torch's range for any seed."""
+    """Torch seed of a step's dropout: a function of seed and step alone.
+
+    It is in torch's range for any seed.
+    """
     return (seed * 1_000_003 + step + 1) % (1 << 63)
 
 
@@ -616,7 +637,10 @@ def trained_parameters(module: nn.Module) -> dict[str, Parameter]:
 
 @contextmanager
 def fits_in_memory(subject_and_verb: str, advice: str) -> Iterator[None]:
-    """For work that smaller batches do not shrink: out of memory becomes a HeadlabError that says what did not fit."""
+    """For work that smaller batches do not shrink: what to say when memory is full.
+
+    Out of memory becomes a HeadlabError that says what did not fit.
+    """
     try:
         yield
     except (RuntimeError, MemoryError) as error:

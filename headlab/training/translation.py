@@ -1,4 +1,7 @@
-"""Training a Marian-style translation model from scratch: vocabulary, sentences, weights, heads off from the start."""
+"""Training a Marian-style translation model from scratch.
+
+Vocabulary, sentences, weights; heads may be off from the start.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ def check_pieces() -> None:
 
 
 class NoVocabulary(HeadlabError):
-    """No vocabulary of this size can be made: too few sentences for it, or more characters than entries."""
+    """No vocabulary of this size can be made.
+
+    There are too few sentences for it, or more characters than entries.
+    """
 
     def __init__(self, size: int, reason: str, do: str) -> None:
         super().__init__(
@@ -393,7 +399,10 @@ def seconds_a_sentence(options: TranslationOptions, tokens: int, device: str) ->
 
 
 def new_state(model: Model, options: TranslationOptions) -> State:
-    """The trainable parameters in name order, and an optimizer for them as in Vaswani et al. (2017), section 5.3."""
+    """The trainable parameters in name order, and an optimizer for them.
+
+    As in Vaswani et al. (2017), section 5.3.
+    """
     parameters = trained_parameters(model.module)
     optimizer = AdamW(
         parameters.values(),

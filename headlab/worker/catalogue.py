@@ -203,7 +203,9 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
 
     @app.post("/tasks")
     def make_task(request: TaskRequest) -> SavedTask:
-        """Make a task from files: every row is checked, and it is saved with its declaration below the cache folder.
+        """Make a task from files.
+
+        Every row is checked, and it is saved with its declaration below the cache folder.
 
         No other task is written over, and the names of the files are the declaration's, not the
         sender's.

@@ -416,7 +416,10 @@ def _job_request(kind: str | Job, spec: Mapping[str, JsonValue] | None) -> dict[
 
 
 def _raise_for_status(answer: httpx.Response) -> None:
-    """Raise HeadlabError for anything but success, with the worker's own message if the answer has one."""
+    """Raise HeadlabError for anything but success.
+
+    It has the worker's own message if the answer has one.
+    """
     if answer.is_success:
         return
     try:

@@ -258,7 +258,10 @@ class TaskCard(Strict):
 
 
 class CheckRequest(Strict):
-    """A model to check before its weights are read, and the task whose labels its classes should be, if any."""
+    """A model to check before its weights are read, and a task.
+
+    The task, if any, is the one whose labels its classes should be.
+    """
 
     model: Name
     task: Name | None = None
@@ -378,7 +381,9 @@ class Changed(Strict):
 
 
 class Answer(Strict):
-    """What a model says of a text, or of one of its words, with the heads in question on and with them off.
+    """What a model says of a text or of one of its words.
+
+    With the heads in question on, and with them off.
 
     word: None where the text itself has a label.  on, off: labels.  p_on, p_off: the probability
     that the model gives each, among the task's labels.
@@ -500,7 +505,10 @@ class Deleted(Strict):
 
 
 class Problem(Strict):
-    """Why a request was refused: a sentence, and a code for the problem that stays when sentences change."""
+    """Why a request was refused: a sentence and a code.
+
+    The code stays when sentences change.
+    """
 
     error: str
     code: str

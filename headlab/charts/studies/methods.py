@@ -13,7 +13,7 @@ from headlab.studies.methods import MEAN, BestMethod, MethodAgreement, MethodsRe
 
 
 def figures(result: MethodsResult) -> dict[str, Chart]:
-    """A matrix of correlations for each language, their mean first; the best methods; the curves."""
+    """A matrix of correlations for each language, the mean first; then best methods and curves."""
     charts = _matrices(result.agreement.rows)
     charts["methods-verdict"] = _best(result.best.rows)
     return charts | curve_charts(result.curves.rows, "methods-curves")

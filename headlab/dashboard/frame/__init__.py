@@ -1,4 +1,4 @@
-"""What every page stands in: the worker, the shared choice, what the cache holds for it, and the page itself."""
+"""What every page stands in: the worker, the choice, its cached results, and the page."""
 
 from headlab.dashboard.frame.background import LatestValue as LatestValue
 from headlab.dashboard.frame.background import await_values as await_values

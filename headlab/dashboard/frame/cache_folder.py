@@ -19,7 +19,10 @@ from headlab.results import HeadScores, LearnedGates, Listing, Store, default_ro
 from headlab.worker import LoadedModel
 
 FolderStamp = str
-"""Name, time and size of every file: one text, as streamlit takes long to hash many small values."""
+"""Name, time and size of every file, as one text.
+
+Streamlit takes long to hash many small values.
+"""
 LISTED_KINDS = (HeadScores, Report, LearnedGates)
 """What pages list."""
 ReadContent = TypeVar("ReadContent")

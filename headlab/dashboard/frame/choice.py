@@ -1,4 +1,7 @@
-"""What all pages show: a model, a task, a method and languages; and what is stored for such a choice."""
+"""What all pages show: a model, a task, a method and languages.
+
+Also what is stored for such a choice.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,9 @@ def other_choices(choice: Choice) -> list[OtherChoice]:
 
 
 def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Models that can be chosen: the embedded ones, those with results, and those named in this session.
+    """Models that can be chosen.
+
+    They are the embedded ones, those with results, and those named in this session.
 
     Args:
         specs: Of all stored results.
@@ -180,7 +185,10 @@ def cached_variants(
 
 
 def task_languages(name: str) -> list[str]:
-    """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
+    """A task's languages.
+
+    Of a task that is unknown here or cannot be read, they are those of its results.
+    """
     task = known_task(name)
     if task:
         return list(task.languages)

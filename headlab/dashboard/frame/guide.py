@@ -163,7 +163,7 @@ GUIDES = {
 
 
 def draw_guide(name: str) -> None:
-    """What stands above a page: what it answers, the tour, and the fold on how to read it; or the tour alone."""
+    """What stands above a page: its question, the tour and how to read it, or the tour alone."""
     guide = GUIDES[name]
     if not guide.below:
         st.markdown(guide.answers)
@@ -174,7 +174,7 @@ def draw_guide(name: str) -> None:
 
 
 def draw_guide_below(name: str) -> None:
-    """What a page answers, and the fold on how to read it, where they stand below what the page is opened for."""
+    """A page's question and the fold on how to read it, for pages that show them below."""
     st.markdown(GUIDES[name].answers)
     _draw_reading_fold(GUIDES[name])
 

@@ -54,7 +54,9 @@ class PageSwitch(PageState):
 
 
 def _restore_choice() -> None:
-    """Restore what a page switch lost: a browser that has not drawn a widget yet sends neither its value nor its link.
+    """Restore what a page switch lost.
+
+    A browser that has not drawn a widget yet sends neither its value nor its link.
 
     When going back in the browser's history, streamlit gives the link precedence over this.
     """
@@ -70,7 +72,9 @@ def _restore_choice() -> None:
 
 
 def _restore_link() -> None:
-    """Restore the choice of the session's first link, if a page switch ended its run before it got here.
+    """Restore the choice of the session's first link.
+
+    A page switch may have ended the run that was to read it.
 
     Widgets read the link as it was when their run started, so this starts another run.
     """

@@ -1,4 +1,4 @@
-"""The frame of every page: the worker, the shared choice, the cached listing, and errors as sentences."""
+"""The frame of every page: the worker, the choice, the cached listing, errors as sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of the sidebar: what a task lacks, which class is which label, its languages, and the settings of results."""
+"""Parts of the sidebar: a task's warnings and label map, its languages, result settings."""
 
 from __future__ import annotations
 
@@ -122,7 +122,10 @@ def _maybe_folder(name: str) -> bool:
 
 
 def is_model_absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether only results of a model are here: they are of a folder, and there is none of this name."""
+    """Whether only results of a model are here.
+
+    They are of a folder, and there is none of this name.
+    """
     for spec in specs:
         spec_model = spec.get("model")
         if not isinstance(spec_model, Mapping) or spec_model.get("name") != model:
@@ -254,7 +257,10 @@ def _require_class_names(stated_map: Mapping[str, str]) -> None:
 
 
 def stop_if_refused() -> None:
-    """End the page where the label map is refused, with the reason: its figures would stand on other classes."""
+    """End the page if the label map is refused, with the reason.
+
+    Its figures would be those of other classes.
+    """
     if reason := TypedLabelMaps.of_session().refusal:
         st.error(plain(reason))
         st.stop()
@@ -318,7 +324,10 @@ def _language_label(language: str) -> str:
 
 
 def recall_label_map() -> None:
-    """Give the field what was typed for the model and task chosen now: a map of others says nothing of them."""
+    """Give the field what was typed for the model and task chosen now.
+
+    A label map of others does not hold for them.
+    """
     model_and_task = str(st.session_state.get("model")), str(st.session_state.get("task"))
     set_widget(LABEL_MAP_PARAM, typed_label_map(*model_and_task))
 

@@ -1,4 +1,4 @@
-"""The worker as pages see it: started once per server, its state in one line, a client to ask it."""
+"""The worker as pages see it: started once per server, with its state and a client."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def embedded_models() -> list[str]:
 
 
 def connect() -> process.Worker:
-    """The worker that $HEADLAB_WORKER names, or a local one that loads the embedded model at once."""
+    """The worker that $HEADLAB_WORKER names, or a local one.
+
+    A local one loads the embedded model at once.
+    """
     return process.connect(warm=next(iter(embedded_models()), None))
 
 

@@ -1,4 +1,4 @@
-"""Accuracy of a mask, language by language: drawn from known figures, and redrawn as the worker sends more."""
+"""Accuracy of a mask, language by language, redrawn as the worker sends more."""
 
 from __future__ import annotations
 
@@ -114,7 +114,9 @@ def stream_figures(
     known_figures: KnownFigures,
     is_wanted: Callable[[], bool] = lambda: False,
 ) -> Generator[dict[str, Figure]]:
-    """Yield all figures so far as they are refined: each language's first before any language's second.
+    """Yield all figures so far as they are refined.
+
+    Each language's first figure comes before any language's second.
 
     Args:
         client: Of the worker.
@@ -297,7 +299,10 @@ def mean_figure(figures_by_language: Mapping[str, Figure]) -> Figure:
 
 
 def counted_unit(figures_by_language: Mapping[str, Figure], question: AccuracyQuestion) -> str:
-    """What figures are counted in: examples, or answers where an example has several, such as one a word or token."""
+    """What figures count: examples, or answers where an example has several.
+
+    Answers are one a word or a token.
+    """
     has_several_answers = any(
         figure.total > question.size for figure in figures_by_language.values()
     )
@@ -309,7 +314,7 @@ def counted_unit(figures_by_language: Mapping[str, Figure], question: AccuracyQu
 def progress_caption(
     figures_by_language: Mapping[str, Figure], languages: Sequence[str], question: AccuracyQuestion
 ) -> str:
-    """What the figures are based on so far: how many heads are off, and how many examples have arrived."""
+    """What the figures are based on so far: the number of heads off and of examples."""
     final_count = sum(figure.done for figure in figures_by_language.values())
     removed_count = len(question.mask.removed) if question.mask else 0
     heads_off = f"{count_words(removed_count, 'head')} off" if removed_count else "All heads on"
@@ -378,7 +383,10 @@ def _stored_figure(figure: Figure, split: str) -> dict[str, Any]:
 
 
 def omission_notes(figures_by_language: Mapping[str, Figure]) -> list[str]:
-    """A sentence for each language with a final figure in which examples were cut or words have no answer."""
+    """A sentence for each language with final figures from which something was left out.
+
+    Examples were cut, or words have no answer.
+    """
     notes = []
     for language, figure in figures_by_language.items():
         if figure.done and figure.omissions is not None and figure.omissions.sentence:
@@ -389,10 +397,16 @@ def omission_notes(figures_by_language: Mapping[str, Figure]) -> list[str]:
 # The figures of the Prune page: drawn from known ones, then redrawn as the worker sends more.
 
 FIRST_SECONDS = 1.5
-"""A first figure that comes this soon is drawn by the run that asked for it: to draw "…" and ask again takes longer."""
+"""A first figure that comes this soon is drawn by the run that asked for it.
+
+To draw "…" and ask again takes longer.
+"""
 POLL_SECONDS = 0.2
 PATIENT_SECONDS = 3.0
-"""After this long, the worker is busy with other requests: polling less often leaves it the processor."""
+"""After this long, the worker is busy with other requests.
+
+Polling less often leaves it the processor.
+"""
 SLOW_SECONDS = 1.0
 SINGLE_METRICS = 3
 """Languages with a figure of their own in the headline; the table has all."""
@@ -439,7 +453,10 @@ class LiveQuestion(PageState):
 
 
 def _column_config() -> dict[str, Any]:
-    """Columns of one width: static/page.css makes the table as wide as a whole number of them, so none is cut."""
+    """Columns of one width, so that none is cut.
+
+    static/page.css makes the table as wide as a whole number of them.
+    """
     number = partial(st.column_config.NumberColumn, width=COLUMN)
     text = st.column_config.TextColumn
     return {
@@ -650,7 +667,10 @@ def accuracy_caption(figure: Figure, is_pruned: bool, unit: str = "") -> str:
 def draw_test_accuracies(
     question: AccuracyQuestion, languages: Sequence[str], known_figures: KnownFigures
 ) -> None:
-    """What the mask does on test, where this session has seen it; else the button that measures it."""
+    """What the mask does on test, or the button that measures it.
+
+    The button stands there until this session has seen the figures.
+    """
     test_question = question.on_split("test")
     figures_by_language = figures_known(test_question, languages, known_figures)
     is_complete = len(figures_by_language) == len(languages)

@@ -1,4 +1,4 @@
-"""What the Attention page shows: sentences in each language, and heads that lists of heads link to."""
+"""What the Attention page shows: sentences by language, and heads that lists link to."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _pick_aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[ShownSe
 def _pick_by_label(
     examples: Mapping[str, Sequence[ExampleCard]], label_box_title: str
 ) -> list[ShownSentence]:
-    """Rows differ between languages: choose a label, then a sentence with that label in each language.
+    """Rows differ between languages: a label is chosen, then a sentence with it in each language.
 
     In tasks that label words or generate text, sentences have no label, so all can be chosen.
 
@@ -181,7 +181,10 @@ def _pick_by_label(
 def label_examples_by_title(
     examples: Sequence[ExampleCard], label: str | None
 ) -> dict[str, ExampleCard]:
-    """The examples with a label by their text; of several with one text, all but the first by both of their texts."""
+    """The examples with a label by their text.
+
+    Of several with one text, all but the first are named by both of their texts.
+    """
     examples_by_title: dict[str, ExampleCard] = {}
     for example in examples:
         if example.label != label:

@@ -1,4 +1,7 @@
-"""Two results side by side: both maps, their difference, and the heads whose rank or sign changed."""
+"""Two results side by side: both maps, their difference, and heads that changed.
+
+A head has changed if its rank or sign has.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,9 @@ def results_on_same_heads(
 def comparable_scores_by_key(
     results: Sequence[Result[HeadScores]], shown_scores: HeadScores
 ) -> dict[str, tuple[str, HeadScores]]:
-    """Scores on the same heads, by short key: those of the same language first, and of the same model and task.
+    """Scores on the same heads, by short key.
+
+    Those of the same language come first, then those of the same model and task.
 
     Returns:
         {short key: (label, scores)}.
@@ -136,7 +141,10 @@ def comparable_scores_by_key(
 
 
 def comparison_label(other_scores: HeadScores, shown_scores: HeadScores) -> str:
-    """Language, method and settings of a result, and where it is of another model or task than the one shown, which."""
+    """Language, method and settings of a result.
+
+    Where it is of another model or task than the one shown, that too.
+    """
     estimand, *setting_parts = variant_name(other_scores).split(", ")
     known_method = METHODS.get(other_scores.method)
     parts = [other_scores.method]
@@ -160,7 +168,10 @@ def comparison_label(other_scores: HeadScores, shown_scores: HeadScores) -> str:
 def draw_comparison_by_language(
     scores: Mapping[str, HeadScores], on_click: Callable[[str, Head], None] | None = None
 ) -> None:
-    """On pages that show several languages at once, folded: the widget that chooses one, and its comparison."""
+    """For pages that show several languages: a fold with the comparison of one of them.
+
+    A widget chooses the language.
+    """
     results = stored_results(HeadScores).results
     if not any(_has_comparable(results, language_scores) for language_scores in scores.values()):
         return
@@ -327,7 +338,10 @@ def pick_compared_result(
 def comparison_maps(
     comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores, names: tuple[str, str]
 ) -> dict[str, HeadMap]:
-    """Both maps, on one scale where they have one unit, then their difference, or else that of their ranks."""
+    """Both maps, then their difference, or that of their ranks.
+
+    Maps of one unit have one scale.
+    """
     both_maps = maps_of_scores(
         dict(zip(names, (shown_scores, other_scores), strict=True)),
         common=shown_scores.unit == other_scores.unit,
@@ -358,7 +372,10 @@ def comparison_maps(
 
 
 def has_both_values_of(shown_scores: HeadScores, other_scores: HeadScores) -> Bools:
-    """Heads of which both results have a value, bool [head]: those without a gate, for one, have none."""
+    """Heads of which both results have a value, bool [head].
+
+    A head without a gate has none, for example.
+    """
     return np.isfinite(shown_scores.values) & np.isfinite(other_scores.values)
 
 
@@ -385,7 +402,10 @@ def _spearman_rho(values: Floats) -> tuple[float, float, float]:
 def comparison_sentence(
     comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores
 ) -> str:
-    """How alike the two are: rank correlation, heads that changed sign, and differences clear of 0."""
+    """How alike two results are: rank correlation, signs that changed, and clear differences.
+
+    A difference is clear if its interval excludes 0.
+    """
     size = shown_scores.grid.size
     sentences = [_ranking_sentence(shown_scores, other_scores)]
     if shown_scores.signed and other_scores.signed:
@@ -432,7 +452,10 @@ def _ranking_sentence(shown_scores: HeadScores, other_scores: HeadScores) -> str
 def head_changes_table(
     comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores, notes: Sequence[str]
 ) -> Table:
-    """A row a head, the largest change first: both values, the difference with its interval, both ranks and signs."""
+    """A row a head, the largest change first.
+
+    It has both values, the difference with its interval, both ranks and signs.
+    """
     factor, unit = display_unit(shown_scores.unit)
     other_factor, other_unit = display_unit(other_scores.unit)
     shown_ranks, other_ranks = comparison.ranks
@@ -478,7 +501,10 @@ def _value_format_of(scores: HeadScores) -> str:
 
 
 def _sign_change_words(comparison: Contrast, index: int) -> str:
-    """Whether a head's values have opposite signs, and whether both intervals say so; empty if not."""
+    """Whether a head's values have opposite signs, and whether both intervals say so.
+
+    The text is empty if they have not.
+    """
     if comparison.surely[index]:
         return "both intervals"
     if comparison.turned[index]:

@@ -496,7 +496,9 @@ def _computes_choice(job_row: JobRow, choice: Choice) -> bool:
 
 
 def rerun_if_job_ended(jobs: Sequence[JobRow], *, tell_failures: bool = True) -> None:
-    """Rerun the page if a job of any session has ended since the last look: the stored results have changed.
+    """Rerun the page if a job of any session has ended since the last look.
+
+    The stored results have changed then.
 
     Args:
         jobs: The list of jobs.

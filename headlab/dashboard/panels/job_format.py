@@ -206,7 +206,10 @@ def clock_time(seconds: float, current_time: float) -> str:
 
 
 def forecast_line(forecast: Forecast) -> str:
-    """The cost of a job, as the worker forecasts it, in Markdown: time, forward passes, and the basis of both."""
+    """The cost of a job as the worker forecasts it, in Markdown.
+
+    It has the time, the forward passes, and the basis of both.
+    """
     basis = plain(forecast.basis.rstrip("."))
     if forecast.seconds == 0 and not forecast.forwards:
         return f"**No time**: {basis}."

@@ -119,7 +119,10 @@ def _is_request_of(requested_job: ScoreJob, job: ScoreJob) -> bool:
 
 
 def _without_languages(job: ScoreJob) -> ScoreJob:
-    """The job without its languages, and with every option filled in, as the first result will have them."""
+    """The job without its languages, and with every option filled in.
+
+    The first result will have these options.
+    """
     options = METHODS[job.method].resolve(job.options)
     return job.model_copy(update={"languages": [], "options": options})
 

@@ -1,4 +1,4 @@
-"""Masks as files: download, upload, the command that shrinks the model, and code that uses the mask."""
+"""Masks as files: download, upload, the command that shrinks, and code that uses the mask."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def place_of(loaded_model: LoadedModel, model_name: str) -> ScriptModel:
 
 
 def mask_file_name(mask: Mask, model: str) -> str:
-    """A file name for the mask that any system accepts: model, rule, languages and how many heads are off."""
+    """A file name for the mask that any system accepts.
+
+    It says the model, the rule, the languages and how many heads are off.
+    """
     rule = str(mask.chosen.get("rule") or "")
     languages = mask.chosen.get("languages")
     codes = [str(code) for code in languages] if isinstance(languages, list) else []

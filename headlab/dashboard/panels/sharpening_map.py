@@ -1,4 +1,7 @@
-"""A map that sharpens: the scores so far of the language that a job is computing, and what they say of a head."""
+"""A map that sharpens: the scores so far of the language that a job is computing.
+
+Words say what they tell of a head.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,10 @@ def draw_sharpening_map(
 
 
 def map_so_far(scores: HeadScores, stored_scores: Mapping[str, HeadScores]) -> HeadMap:
-    """The map of the scores so far, on the scale of the stored ones and corrected together with them."""
+    """The map of the scores so far.
+
+    It has the scale of the stored ones and is corrected together with them.
+    """
     other_languages = {name: s for name, s in stored_scores.items() if name != scores.language}
     map_of_language = maps_of_scores({**other_languages, scores.language: scores})[scores.language]
     return replace(map_of_language, limit=common_limit(stored_scores.values() or [scores]))

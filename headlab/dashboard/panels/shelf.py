@@ -1,4 +1,4 @@
-"""The stored results for a choice: of which languages there are any, and how their model differs from the chosen one."""
+"""The stored results for a choice: their languages, and how their model differs."""
 
 from __future__ import annotations
 

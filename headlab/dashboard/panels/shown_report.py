@@ -59,7 +59,10 @@ def show_report_next(experiment: str, report: str = "") -> None:
 
 
 def choose_experiment(task: str) -> None:
-    """Set the experiment widget: from a new link, from this session, or to one that the task has languages for."""
+    """Set the experiment widget: from a new link, from this session, or from the task.
+
+    A task may lack languages for an experiment.
+    """
     state = ShownReport.of_session()
     link = _link_now()
     experiments = offered_experiments()

@@ -1,4 +1,7 @@
-"""Requesting, finding and reading learned gates: the form's job, and the stored runs of a model and task."""
+"""Requesting, finding and reading learned gates: the form's job, and stored runs.
+
+Runs are of one model and task.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,10 @@ class Sweep:
 
     @property
     def is_trained_jointly(self) -> bool:
-        """Whether the model was trained jointly, so that each run's mask belongs to its own model."""
+        """Whether the model was trained jointly.
+
+        Each run's mask then belongs to its own model.
+        """
         return learned_with(self.first_gates).get(TRAINED_OPTION) == ALL
 
     @property
@@ -110,7 +116,7 @@ def measured_splits(sweep: Sweep) -> list[str]:
 
 
 def head_gates_table(gates: LearnedGates) -> Table:
-    """A row per head: P(g ≠ 0) at the first and last step, P(g = 1) at the last, and whether it is kept."""
+    """A row per head: P(g ≠ 0) at the first and last step, P(g = 1) at the last, if it is kept."""
     open_probability = gates.open_probability
     fully_open = np.where(gates.has_gate, gates.concrete.probability_one(gates.log_alpha[-1]), 1.0)
     rows: list[tuple[Cell, ...]] = []

@@ -1,4 +1,4 @@
-"""The Experiments page: the chosen experiment, the form with its forecast and Start, and the stored reports."""
+"""The Experiments page: the form with its forecast and Start, and the stored reports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def resolved_options(job: ExperimentJob) -> dict[str, Any]:
 def matching_reports(
     results: Iterable[Result[Report]], choice: Choice, experiment: str, weights: str | None = None
 ) -> list[Result[Report]]:
-    """Reports of an experiment on a choice's model and task: those a job would make now, then others; newest first.
+    """Reports of an experiment on a choice's model and task.
+
+    Those a job would make now come first, then others; newest first.
 
     Args:
         results: Stored reports.
@@ -156,7 +158,10 @@ def creation_date_words(result: Result[Report]) -> str:
 
 
 COMPARED_FIELDS = ("languages", METHOD, "dev_size", "test_size", "seed", "ablation")
-"""The fields in which a report may differ from a form, besides the options, in the order in which this is told."""
+"""The fields in which a report may differ from a form, besides the options.
+
+They are told in this order.
+"""
 
 
 def report_differences(

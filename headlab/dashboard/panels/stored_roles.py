@@ -1,4 +1,4 @@
-"""Requesting, finding and reading roles: a form's jobs, stored reports, roles of the heads that remain."""
+"""Requesting, finding and reading roles: jobs of a form, reports, remaining heads' roles."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def draw_role_map(
 
 
 def role_map_data(roles: Roles) -> dict[str, Any]:
-    """Data for the browser: groups of roles with their colours and counts, and each head's groups, mark and tooltip."""
+    """Data for the browser: groups of roles, and each head's groups, mark and tooltip.
+
+    Groups have colours and counts.
+    """
     shown_map = role_map_of(roles)
     group_numbers = {group: number for number, group in enumerate(shown_map.counts)}
     roles_by_head: list[list[int] | None] = []
@@ -254,7 +257,10 @@ def _rank(stored_roles: StoredRoles, weights: str | None) -> tuple[bool, bool, b
 
 
 def roles_report_label(stored_roles: StoredRoles, weights: str | None = None) -> str:
-    """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
+    """A report in one line: date, language, sentences, and weights if not the model's.
+
+    Sentences are told by number and source.
+    """
     report = stored_roles.result.record
     source_text = "treebank"
     if stored_roles.source != TREEBANK:

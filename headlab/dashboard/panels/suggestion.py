@@ -152,7 +152,7 @@ def origin_of_mask(
 
 
 def removal_warning(kept_heads: Bools) -> str | None:
-    """A warning if a mask removes more heads than a model can be expected to tolerate, else None."""
+    """A warning if a mask removes more heads than models usually tolerate, else None."""
     removed_count = int((~kept_heads).sum())
     if removed_count == kept_heads.size:
         return f"This switches off all {removed_count} heads: no attention is left."

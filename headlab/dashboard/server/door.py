@@ -50,7 +50,7 @@ def host_advice(host: str) -> str:
 
 
 def origin_advice(origin: str, host: str) -> str:
-    """What to do so that a page of this origin may connect to an app that it reaches under another host name.
+    """What to do so that a page of this origin may connect to an app under another host name.
 
     Args:
         origin: of an Origin header: scheme, host and perhaps port.
@@ -68,7 +68,9 @@ def origin_advice(origin: str, host: str) -> str:
 
 
 class Door:
-    """Tell a browser, and the log, why streamlit refuses its connection and which option would allow it.
+    """Tell a browser, and the log, why streamlit refuses its connection.
+
+    The message names the option that would allow it.
 
     Whether it refuses is streamlit's decision (`server.allowedHosts`, `server.corsAllowedOrigins`);
     here it is only explained. Each name is logged once.

@@ -1,4 +1,7 @@
-"""How the app ends on Ctrl-C and on a request to terminate: in order, with its worker, and as a success."""
+"""How the app ends on Ctrl-C or a request to terminate: in order, and with its worker.
+
+The process ends as a success.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ async def lifespan(_app: App) -> AsyncIterator[None]:
 
 
 def end_in_order() -> None:
-    """Let a signal end the server of this process, and then the process as if it had ended by itself.
+    """Let a signal end the server of this process.
+
+    The process then ends as if by itself.
 
     Left alone, uvicorn sends itself the signal again once its server has stopped. That kills the
     process before it does what is registered for its exit, as is the end of its worker.

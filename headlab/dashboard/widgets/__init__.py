@@ -1,4 +1,7 @@
-"""What pages are made of: buttons, forms, head grids, figures and tables, each with its log of presses."""
+"""What pages are made of: buttons, forms, head grids, figures and tables.
+
+Each has its log of presses.
+"""
 
 from headlab.dashboard.widgets.figures import PLOTLY_CONFIG as PLOTLY_CONFIG
 from headlab.dashboard.widgets.figures import draw_figure as draw_figure

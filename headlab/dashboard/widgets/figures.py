@@ -39,7 +39,9 @@ def draw_figure(
     subject: tuple[str, ...] | None = None,
     on_point: Callable[[], None] | None = None,
 ) -> None:
-    """Draw a figure, and below it buttons that save it as SVG or PNG, under a name that says what it is of.
+    """Draw a figure, and below it buttons that save it as SVG or PNG.
+
+    The files' names say what it shows.
 
     The saved figure is that of `headlab.plots.figure_for_file`, whatever the theme and the window's
     width; the browser renders it, so it needs neither the network nor the server.

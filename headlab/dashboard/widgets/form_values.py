@@ -1,4 +1,4 @@
-"""Form values: a widget per option, and its value now, last, and when the form's button was pressed."""
+"""Form values: a widget per option, and its value now, last and at the press."""
 
 from __future__ import annotations
 

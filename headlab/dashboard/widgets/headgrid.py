@@ -1,4 +1,4 @@
-"""The head grid: a clickable map of one value per head, a board of switches, and maps on one scale."""
+"""The head grid: a clickable map of one value per head, switches, and maps on one scale."""
 
 from __future__ import annotations
 
@@ -170,7 +170,10 @@ def draw_head_switches(
 
 
 def _browser_data(head_map: HeadMap) -> dict[str, Any]:
-    """Data for the browser: values as shares of the scale's limit, -1 to 1, which the stylesheet turns into colours."""
+    """Data for the browser: values as shares of the scale's limit, -1 to 1.
+
+    The stylesheet turns them into colours.
+    """
 
     def share(value: float) -> float | None:
         if not np.isfinite(value):
@@ -195,7 +198,10 @@ def _browser_data(head_map: HeadMap) -> dict[str, Any]:
 
 @st.cache_resource(show_spinner=False)
 def _group_sizes_by_fingerprint() -> dict[str, tuple[int, ...]]:
-    """How many heads share a key and a value, [layer], by fingerprint; of decoders that come with headlab to begin."""
+    """How many heads share a key and a value, [layer], by fingerprint.
+
+    At first it has the decoders that come with headlab.
+    """
     folder = Path(str(files("headlab"))) / "embedded"
     group_sizes: dict[str, tuple[int, ...]] = {}
     for source in map(read_json, folder.glob("*/source.json")):
@@ -303,7 +309,10 @@ def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
 
 
 def _interval_words(scores: Mapping[str, HeadScores]) -> str:
-    """What the intervals are, and what the marks in these maps say of them, in one or two sentences."""
+    """What the intervals are, and what the marks in these maps say of them.
+
+    One or two sentences.
+    """
     first_scores = next(iter(scores.values()))
     if first_scores.low is None:
         return "These scores have no intervals, so it is not known which differences are noise."

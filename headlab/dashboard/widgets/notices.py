@@ -1,4 +1,7 @@
-"""What a link asks for, and what was chosen before: sentences about what is not there, and one choice for all pages."""
+"""What a link asks for and what was chosen before, for all pages.
+
+Sentences say what of it is not there.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,10 @@ def unknown_in_link(param: str, noun: str, options: Sequence[str]) -> str | None
 
 
 def note(param: str, noun: str, options: Sequence[str]) -> None:
-    """Before a widget of the sidebar is drawn: say on every page that the link's value is not an option."""
+    """Say on every page that the link's value is not an option.
+
+    Called before a widget of the sidebar is drawn.
+    """
     if sentence := unknown_in_link(param, noun, options):
         add(sentence)
 
@@ -109,7 +115,9 @@ def _notices_of_page() -> dict[str, Notice]:
 
 
 def notify_of_link(param: str, sentence: str | None) -> None:
-    """Show a sentence about a link until another value is chosen in the widget of this name, or the page is left.
+    """Show a sentence about a link until another value is chosen, or the page is left.
+
+    The value is that of the widget of this name.
 
     Streamlit takes a value that is not an option out of the link, so that later runs no longer see
     it.
@@ -136,7 +144,9 @@ SHARED_PARAMS = ("focus", "head", "split", "scale")
 
 
 def keep_known_choice(param: str, noun: str, options: Sequence[Any]) -> None:
-    """Before a widget is drawn: warn of a link's value that is not an option, and forget a choice that is none.
+    """Warn of a link's value that is no option, and forget a choice that is none.
+
+    Called before a widget is drawn.
 
     Without either, a widget of SHARED shows what was last chosen under its name, on whatever page.
     """

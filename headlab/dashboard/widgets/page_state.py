@@ -1,4 +1,7 @@
-"""What a page keeps in the session besides its widgets: one object with typed fields, under one key."""
+"""What a page keeps in the session besides its widgets.
+
+It is one object with typed fields, under one key.
+"""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def set_first_value(key: str, value: Any) -> None:
 
 
 def _restore_given_values(*, is_timer: bool) -> None:
-    """Put back what the program set where a request brought what the browser showed before, or nothing.
+    """Put back what the program set where the request brought an older value or none.
 
     A value that a person chose since then stays.
 

@@ -161,7 +161,9 @@ def paired_interval(
 
 
 def document_count(aggregation: str, values: Values) -> int:
-    """Number of documents that enter a metric: all but those without a number, if it leaves them out.
+    """Number of documents that enter a metric.
+
+    Those without a number are left out if the metric does so.
 
     Args:
         aggregation: name of the function by which the harness computes the metric of all documents.

@@ -1,4 +1,7 @@
-"""The All-attention Transformer: persistent vectors in the heads replace the feed-forward layers."""
+"""The All-attention Transformer.
+
+Persistent vectors in the heads replace the feed-forward layers.
+"""
 
 from __future__ import annotations
 

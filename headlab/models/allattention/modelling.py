@@ -1,4 +1,7 @@
-"""The All-attention Transformer as a transformers model (Sukhbaatar et al., 2019; Shim et al., 2021)."""
+"""The All-attention Transformer as a transformers model.
+
+From Sukhbaatar et al. 2019 and Shim et al. 2021.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ MINIMUMS = {
 
 
 class AllAttentionConfig(PretrainedConfig):
-    """Configuration of a decoder-only language model whose layers may differ in their number of heads.
+    """Configuration of a decoder-only language model.
+
+    Its layers may differ in their number of heads.
 
     Raises HeadlabError for invalid sizes.
 
@@ -290,7 +295,10 @@ class FeedForward(nn.Module):
 
 
 class AllAttentionLayer(nn.Module):
-    """Attention if the layer has heads, and a feed-forward part if configured, each with a residual connection."""
+    """Attention if the layer has heads, and a feed-forward part if configured.
+
+    Each has a residual connection.
+    """
 
     def __init__(self, config: AllAttentionConfig, heads: int) -> None:
         super().__init__()

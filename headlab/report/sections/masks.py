@@ -101,7 +101,10 @@ def _layer_table(mask: Mask) -> Table:
 
 
 def _accuracy_tables(mask: Mask) -> Iterator[Table]:
-    """The accuracies in the file, one table per split and task, without columns without a number."""
+    """The accuracies in the file, one table per split and task.
+
+    Columns without a number are left out.
+    """
     by_split_and_task: dict[tuple[str, str], list[RecordedFigure]] = {}
     for accuracy in seen(mask):
         by_split_and_task.setdefault((accuracy.split, accuracy.task), []).append(accuracy)

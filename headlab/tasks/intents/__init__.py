@@ -1,4 +1,7 @@
-"""The embedded task `intents`: voice commands in 15 languages, sampled from Home Assistant's templates."""
+"""The embedded task `intents`: voice commands in 15 languages.
+
+They are sampled from Home Assistant's templates.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ def read(language: str, split: Split, seed: int) -> Sequence[Example]:
 
 
 def data_versions() -> dict[str, str]:
-    """Installed version of each source package; with versions other than PINNED, the data and its hash differ.
+    """Installed version of each source package.
+
+    With versions other than PINNED, the data and its hash differ.
 
     Raises HeadlabError with the pip command if one is missing.
     """

@@ -1,4 +1,7 @@
-"""The data card of the embedded tasks, generated from the data; and which templates fit two classes."""
+"""The data card of the embedded tasks, generated from the data.
+
+It also says which templates fit two classes.
+"""
 
 from __future__ import annotations
 

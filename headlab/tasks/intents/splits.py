@@ -1,4 +1,7 @@
-"""From templates to splits: no two splits share a sentence, or a template if its class has several."""
+"""From templates to splits: no two splits share a sentence.
+
+Nor do they share a template if its class has several.
+"""
 
 from __future__ import annotations
 

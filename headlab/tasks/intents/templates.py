@@ -1,4 +1,7 @@
-"""The task `intents` before splitting: its classes, templates parsed with hassil, and sentences sampled from them."""
+"""The task `intents` before splitting: its classes, templates and sampled sentences.
+
+Templates are parsed with hassil.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SAME_LABEL = "same label"
 def answer_rows(
     sentences: Sequence[ShownSentence], answers: Sequence[Sequence[Answer]], heads: int
 ) -> pd.DataFrame:
-    """A row per sentence: its right label, the model's with the heads on and with them off, and what that changes.
+    """A row per sentence: its label, the model's answers with heads on and off, the change.
 
     Args:
         sentences: What the model was asked about.
@@ -102,7 +102,7 @@ def _word_change(answer: Answer) -> str:
 def draw_answers(
     sentences: Sequence[ShownSentence], attention: Sequence[Weights], heads: int
 ) -> None:
-    """Draw the answers with the heads on and off below the picture, or a sentence on why there are none.
+    """Draw the answers with the heads on and off, or a sentence on why there are none.
 
     Args:
         sentences: What is shown.

@@ -1,4 +1,7 @@
-"""Attention as pictures: BertViz's head view with local scripts, shaded tokens, and a table of weights."""
+"""Attention as pictures: BertViz's head view, shaded tokens, and a table of weights.
+
+Scripts are local.
+"""
 
 from __future__ import annotations
 

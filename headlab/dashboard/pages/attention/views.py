@@ -128,7 +128,9 @@ def draw_every_head(
     grid: HeadGrid,
     group_sizes: Sequence[int] = (),
 ) -> None:
-    """Draw the view of all heads of one sentence, and the head chosen last, or by a click, enlarged.
+    """Draw all heads of one sentence, and the chosen head enlarged.
+
+    It is the one chosen last, or by a click.
 
     Args:
         panel: Of the chosen heads.

@@ -1,4 +1,7 @@
-"""Learned gates as figures: a run's training, the trade-off over λ, and other methods' masks for comparison."""
+"""Learned gates as figures: a run's training, and the trade-off over λ.
+
+Other methods' masks are shown for comparison.
+"""
 
 from __future__ import annotations
 
@@ -286,7 +289,9 @@ def overlap_table(
     known_figures: Mapping[RunAndMethod, Figure],
     split: str,
 ) -> Table:
-    """A row per run and method: heads that both keep, how many a random choice would share, and the mask's accuracy.
+    """A row per run and method: heads that both keep, and the mask's accuracy.
+
+    Beside the shared heads is how many a random choice would share.
 
     Args:
         sweep: The runs.

@@ -1,4 +1,4 @@
-"""The Gates page: the form for a run, a mask from any step of the training, and the roles of the heads kept."""
+"""The Gates page: the form, a mask from any step, and the roles of the heads kept."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _best_report(reports: Sequence[StoredRoles], sweep: Sweep) -> StoredRoles:
 
 
 def kept_roles_table(sweep: Sweep, report: Report) -> Table:
-    """A row per run and role: how many of the heads that have it are kept, and how many would be by chance.
+    """A row per run and role: how many heads that have it are kept, and how many by chance.
 
     Raises:
         HeadlabError: For a report on another model.

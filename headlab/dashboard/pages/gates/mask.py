@@ -1,4 +1,7 @@
-"""The mask from any step of a training, or another method's of the same size: as a file, and on the Prune page."""
+"""The mask from any step of a training, or another method's of the same size.
+
+It can be saved as a file or shown on the Prune page.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Gates that learn which heads to keep: over training, at each weight, and compared with other methods."""
+"""Gates that learn which heads to keep, compared with other methods.
+
+They are shown over training and at each weight.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Heads page while its scores are computed: the map that sharpens, and buttons where maps are missing."""
+"""The Heads page while scores are computed: the map so far, and offers for missing maps."""
 
 from __future__ import annotations
 

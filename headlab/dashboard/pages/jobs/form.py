@@ -1,4 +1,4 @@
-"""The form for a new job, and tables of what is cached already, what it cost and what is missing."""
+"""The form for a new job, and tables of what is cached, what it cost and what is missing."""
 
 from __future__ import annotations
 
@@ -448,7 +448,7 @@ def _missing_words(missing: Sequence[str], all_of: int) -> str:
 
 
 def table_by_language(results: StoredScores, languages: Sequence[str]) -> pd.DataFrame:
-    """One row per chosen language: what its result is based on and what it cost, or that it is missing.
+    """One row per chosen language: its result's basis and cost, or that it is missing.
 
     Half-widths are in the unit shown (accuracies in points); columns that a method does not provide
     are left out.

@@ -153,7 +153,10 @@ OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {
     "gates": _open_gates,
     "prune": _open_prune,
 }
-"""Functions that open a page at a job's results, where more is to be set than the choice; by page."""
+"""Functions that open a page at a job's results, by page.
+
+Only pages that need more than the choice to be set have one.
+"""
 
 JOB_OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {FrontJob.key: _open_front}
 """The same by kind of job, for pages that show several kinds of results.

@@ -73,7 +73,9 @@ def draw_agreement(scores: ScoresByLanguage) -> None:
 
 
 def lower_slider(key: str, maximum: int) -> None:
-    """Lower a slider's value of another model or of more languages: streamlit rejects one above the maximum.
+    """Lower a slider's value that another model or more languages made too high.
+
+    Streamlit rejects a value above the maximum.
 
     Args:
         key: Of the slider.

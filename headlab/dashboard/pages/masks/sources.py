@@ -1,4 +1,4 @@
-"""Where the masks come from that are compared: suggestions of scores, gates, the Prune page and files."""
+"""Where compared masks come from: suggestions of scores, gates, the Prune page and files."""
 
 from __future__ import annotations
 

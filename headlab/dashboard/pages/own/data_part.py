@@ -1,4 +1,4 @@
-"""Examples of the user's own: which column means what, the check of every row, and the saved task."""
+"""Examples of the user's own: the columns, the check of every row, and the saved task."""
 
 from __future__ import annotations
 
@@ -657,7 +657,7 @@ def _save_task(draft: Draft, draft_key: str) -> None:
 
 
 def _draw_saved_task(choice: Choice) -> None:
-    """The task that was saved last: its declaration, its command, and the button that chooses it."""
+    """The task that was saved last: its declaration, command and the button that chooses it."""
     task = OwnTask.of_session().saved
     if task is None:
         return

@@ -1,4 +1,4 @@
-"""The Prune page's own views: the board of switches with the method's suggestion, and what the current mask saves."""
+"""Views of the Prune page: the switches with a suggestion, and what the mask saves."""
 
 from __future__ import annotations
 

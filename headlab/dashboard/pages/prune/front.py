@@ -1,4 +1,4 @@
-"""The Pareto front on the Prune page: requesting one, stored fronts, and their points as the current mask."""
+"""The Pareto front on the Prune page: the form, stored fronts, and points as masks."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ BOUNDS = (
 
 
 def draw_fronts(choice: Choice, history: MaskHistory, fingerprint: str) -> None:
-    """The section, a fragment: the question, and of this model's and task's fronts the one that fits it best.
+    """The section, a fragment: the question, and the front that fits it best.
+
+    Fronts are of this model and task.
 
     Args:
         choice: The sidebar's.
@@ -166,7 +168,9 @@ def _choose_nearest_front(
     languages: Sequence[str],
     requested_key: str | None,
 ) -> None:
-    """Show the front that fits the form best, until another is chosen by hand and for as long as the form stays.
+    """Show the front that fits the form best, until another is chosen by hand.
+
+    A front chosen by hand stays as long as the form does.
 
     Args:
         results_by_key: The fronts by their keys; of equal ones the newest first.
@@ -307,7 +311,10 @@ def _draw_test_accuracy(front: StoredFront) -> None:
 
 
 def _draw_point_list(front: StoredFront, history: MaskHistory) -> None:
-    """Draw the answer and the best points as a list: for the keyboard, and where a dot is hard to hit."""
+    """Draw the answer and the best points as a list.
+
+    It serves the keyboard, and points whose dot is hard to hit.
+    """
     points = offered_points(front)
     # One list per front: a point chosen in another front is not valid here.
     key = f"{POINT_LIST}-{front.result.key[:12]}"

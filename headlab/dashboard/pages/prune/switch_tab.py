@@ -1,4 +1,7 @@
-"""The first tab of the Prune page: the switches, what the current mask does, and how to choose one."""
+"""The first tab of the Prune page: the switches, and what the current mask does.
+
+It also offers ways to choose one.
+"""
 
 from __future__ import annotations
 

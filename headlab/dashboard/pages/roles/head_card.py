@@ -1,4 +1,4 @@
-"""What the Roles page shows for a head: its card, sentences, and whether its roles hold in other languages."""
+"""A head on the Roles page: its card, its sentences, and its roles in other languages."""
 
 from __future__ import annotations
 

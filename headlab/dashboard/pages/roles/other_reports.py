@@ -33,7 +33,7 @@ def compare_reports(
     head: Head,
     on_click: HeadAction,
 ) -> None:
-    """Two reports of roles on the same heads: both maps, a measure of attention, and the roles that differ.
+    """Two reports of roles on the same heads: both maps, a measure, and roles that differ.
 
     Args:
         stored_reports: The stored reports.
@@ -172,7 +172,9 @@ def _number(role: RoleResult | None, name: str) -> float | None:
 
 
 def roles_that_differ(shown_roles: Roles, other_roles: Roles, names: tuple[str, str]) -> Table:
-    """A row for each head and role that it has in one of two reports only, the largest difference of shares first.
+    """A row for each head and role that only one of two reports gives it.
+
+    The largest difference of shares comes first.
 
     Args:
         shown_roles: Of the report that the page shows.

@@ -1,4 +1,4 @@
-"""What heads do: the map by role, each head's roles with intervals, by relation, by language, after pruning."""
+"""What heads do: roles by head with intervals, by relation, by language, after pruning."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MAX_SIZES = 12
 
 
 def draw_remaining(choice: Choice, report: StoredRoles) -> None:
-    """The roles left at each size, by the scores of the sidebar's method, or the offer to compute those.
+    """The roles left at each size by the chosen method's scores, or the offer to compute these.
 
     Args:
         choice: The sidebar's.
