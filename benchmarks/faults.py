@@ -44,7 +44,7 @@ from headlab.worker.client import Client  # noqa: E402
 RESULT = ROOT / "benchmarks" / "results" / "faults.json"
 GOAL = 0.02
 WORKER_SHARE = 5  # one kill in so many is of a worker, whose start takes longer
-LONG = {"samples": 1024, "target": "none"}
+LONG_RUN = {"samples": 1024, "target": "none"}
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class TimedRun(StoredRun):
 
     def save(self, arrays: Mapping[str, Any]) -> None:
         """Keep arrays for a later run of the same spec."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         super().save(arrays)
-        self.seconds.append(time.perf_counter() - begun)
+        self.seconds.append(time.perf_counter() - start)
 
 
 class TimedStore(Store):
@@ -71,12 +71,12 @@ class TimedStore(Store):
         return TimedRun(self.root / headlab.core.records.content_key(spec), spec, self.seconds)
 
 
-def cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
+def checkpoint_cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
     """Share of a German `shapley` run that goes into its checkpoints."""
-    loaded = headlab.load(model, device="cpu")
+    loaded_model = headlab.load(model, device="cpu")
     store = TimedStore(folder)
     scores = headlab.score(
-        loaded,
+        loaded_model,
         headlab.task("intents", ["de"]),
         language="de",
         method="shapley",
@@ -86,7 +86,7 @@ def cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
         target=None,
     )
     return {
-        "heads": loaded.grid.size,
+        "heads": loaded_model.grid.size,
         "examples": size,
         "samples": samples,
         "seconds": scores.seconds,
@@ -97,20 +97,20 @@ def cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
     }
 
 
-def kill_commands(nursery: Nursery, model: Path, folder: Path, wanted: int) -> dict[str, Any]:
+def kill_commands(nursery: Nursery, model: Path, folder: Path, kill_count: int) -> dict[str, Any]:
     """Command lines of every method with checkpoints, each killed up to six times before it may end."""
     rng = np.random.default_rng(0)
     kills = Kills({})
     runs = 0
-    same = 0
-    whole: dict[str, tuple[str, float]] = {}
+    identical = 0
+    undisturbed: dict[str, tuple[str, float]] = {}
     for method, options in METHODS.items():
-        begun = time.monotonic()
+        start = time.monotonic()
         sha = sha_of(
             nursery.start(score_arguments(model, folder / method, method, **options)).wait()
         )
-        whole[method] = (sha, time.monotonic() - begun)
-    while kills.count < wanted:
+        undisturbed[method] = (sha, time.monotonic() - start)
+    while kills.count < kill_count:
         method = list(METHODS)[runs % len(METHODS)]
         cache = folder / f"{runs}-{method}"
         runs += 1
@@ -118,32 +118,41 @@ def kill_commands(nursery: Nursery, model: Path, folder: Path, wanted: int) -> d
         def begin(method: str = method, cache: Path = cache) -> Child:
             return nursery.start(score_arguments(model, cache, method, **METHODS[method]))
 
-        most = min(6, wanted - kills.count)
-        ended = killed_until_done(
-            begin, rng, whole[method][1], most, lambda cache=cache: phase_of(cache), kills
+        max_kills = min(6, kill_count - kills.count)
+        last_process = killed_until_done(
+            begin,
+            rng,
+            undisturbed[method][1],
+            max_kills,
+            lambda cache=cache: phase_of(cache),
+            kills,
         )  # type: ignore[misc]
-        same += sha_of(ended) == whole[method][0]
-        print(f"{kills.count:4d} kills of a command, {same} of {runs} runs identical", flush=True)
+        identical += sha_of(last_process) == undisturbed[method][0]
+        print(
+            f"{kills.count:4d} kills of a command, {identical} of {runs} runs identical", flush=True
+        )
     return {
         "kills": kills.count,
         "hit": dict(sorted(kills.phases.items())),
         "runs": runs,
-        "identical": same,
+        "identical": identical,
     }
 
 
-def kill_workers(nursery: Nursery, model: Path, folder: Path, wanted: int) -> dict[str, Any]:
+def kill_workers(nursery: Nursery, model: Path, folder: Path, kill_count: int) -> dict[str, Any]:
     """Workers with a job, killed up to five times each before it may end."""
     rng = np.random.default_rng(1)
     kills = Kills({})
     runs = 0
-    same = 0
-    want = sha_of(nursery.start(score_arguments(model, folder / "alone", "shapley", **LONG)).wait())
-    while kills.count < wanted:
+    identical = 0
+    undisturbed_sha = sha_of(
+        nursery.start(score_arguments(model, folder / "alone", "shapley", **LONG_RUN)).wait()
+    )
+    while kills.count < kill_count:
         cache = folder / f"worker-{runs}"
         runs += 1
         job = 0
-        for left in range(min(5, wanted - kills.count), -1, -1):
+        for kills_left in range(min(5, kill_count - kills.count), -1, -1):
             child = nursery.start(["worker", "--port", "0", "--cache", str(cache)])
             until(lambda: address_of(cache / ".worker", child.pid) is not None)  # noqa: B023 - waited for here
             client = Client(str(address_of(cache / ".worker", child.pid)))
@@ -152,26 +161,28 @@ def kill_workers(nursery: Nursery, model: Path, folder: Path, wanted: int) -> di
                 client.job(job).state == "failed"
             ):  # it died too often with this job: a person resumes it
                 client.resume(job)
-            if left:
+            if kills_left:
                 time.sleep(float(rng.uniform(0.05, 1.5)))
             else:
                 wait_until_done(client, job)
             client.close()
             child.kill()
-            if left:
+            if kills_left:
                 kills.note(phase_of(cache))
-        (found,) = Store(cache).scan().results
-        same += found.record.values_sha256() == want
-        print(f"{kills.count:4d} kills of a worker, {same} of {runs} jobs identical", flush=True)
+        (stored,) = Store(cache).scan().results
+        identical += stored.record.values_sha256() == undisturbed_sha
+        print(
+            f"{kills.count:4d} kills of a worker, {identical} of {runs} jobs identical", flush=True
+        )
     return {
         "kills": kills.count,
         "hit": dict(sorted(kills.phases.items())),
         "runs": runs,
-        "identical": same,
+        "identical": identical,
     }
 
 
-def about(command: str) -> dict[str, Any]:
+def provenance(command: str) -> dict[str, Any]:
     """When, where and by which command."""
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -195,40 +206,42 @@ def main() -> int:
         "--smoke", action="store_true", help="six kills and the tiny model only; writes nothing"
     )
     parser.add_argument("--out", type=Path, default=RESULT, help="where the figures go")
-    given = parser.parse_args()
-    kills = 6 if given.smoke else given.kills
-    begun = time.monotonic()
-    found = about(" ".join(["python", "benchmarks/faults.py", *sys.argv[1:]]))
+    arguments = parser.parse_args()
+    kill_count = 6 if arguments.smoke else arguments.kills
+    start = time.monotonic()
+    report = provenance(" ".join(["python", "benchmarks/faults.py", *sys.argv[1:]]))
     with tempfile.TemporaryDirectory(prefix="headlab-faults-") as name:
         folder = Path(name)
         tiny = save_classifier(folder / "tiny")
-        found["checkpoints"] = {
-            "tiny": cost(str(tiny), folder / "cost-tiny", 32, 64 if given.smoke else 1024)
+        report["checkpoints"] = {
+            "tiny": checkpoint_cost(
+                str(tiny), folder / "cost-tiny", 32, 64 if arguments.smoke else 1024
+            )
         }
-        if not given.smoke:
-            found["checkpoints"]["e5-small-intents"] = cost(
+        if not arguments.smoke:
+            report["checkpoints"]["e5-small-intents"] = checkpoint_cost(
                 "e5-small-intents", folder / "cost", 512, 128
             )
         nursery = Nursery(folder, score_arguments(tiny, folder / "warm", "shapley", samples=8))
         try:
-            workers = max(2, kills // WORKER_SHARE)
-            found["commands"] = kill_commands(nursery, tiny, folder, kills - workers)
-            found["workers"] = kill_workers(nursery, tiny, folder, workers)
+            workers = max(2, kill_count // WORKER_SHARE)
+            report["commands"] = kill_commands(nursery, tiny, folder, kill_count - workers)
+            report["workers"] = kill_workers(nursery, tiny, folder, workers)
         finally:
             nursery.close()
-    parts = (found["commands"], found["workers"])
-    found["kills"] = sum(part["kills"] for part in parts)
-    found["all_identical"] = all(part["identical"] == part["runs"] for part in parts)
-    found["minutes"] = (time.monotonic() - begun) / 60
-    print(json.dumps(found, indent=1))
-    for model, figures in found["checkpoints"].items():
-        met = "met" if figures["share"] < GOAL else "MISSED"
+    parts = (report["commands"], report["workers"])
+    report["kills"] = sum(part["kills"] for part in parts)
+    report["all_identical"] = all(part["identical"] == part["runs"] for part in parts)
+    report["minutes"] = (time.monotonic() - start) / 60
+    print(json.dumps(report, indent=1))
+    for model, figures in report["checkpoints"].items():
+        verdict = "met" if figures["share"] < GOAL else "MISSED"
         print(
-            f"checkpoints of {model}: {100 * figures['share']:.2f} % of the run (goal {100 * GOAL:g} %): {met}"
+            f"checkpoints of {model}: {100 * figures['share']:.2f} % of the run (goal {100 * GOAL:g} %): {verdict}"
         )
-    if not given.smoke:
-        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0 if found["all_identical"] else 1
+    if not arguments.smoke:
+        arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return 0 if report["all_identical"] else 1
 
 
 if __name__ == "__main__":

@@ -30,14 +30,14 @@ from headlab.methods.sampling import SamplingPlan, Tally, even_support, level_in
 from headlab.stats import betting as bets
 
 ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "benchmarks" / "results" / "intervals.json"
+RESULT_FILE = ROOT / "benchmarks" / "results" / "intervals.json"
 CYCLE = 512
 LOOKS = 32
 TARGET = 0.01
 LEVEL = 0.95
 RULES = ("width", "sign")
-FORMER = (0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.4, 0.6, 0.75, 0.86, 0.93, 0.97)
-LOOKED = CYCLE * np.arange(1, LOOKS + 1)
+FORMER_FRACTIONS = (0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.4, 0.6, 0.75, 0.86, 0.93, 0.97)
+DRAWS_AT_LOOKS = CYCLE * np.arange(1, LOOKS + 1)
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,15 @@ class Gains:
 
     def draw(self, rng: np.random.Generator, runs: int, draws: int) -> np.ndarray:
         """Levels from 0, int [run, draw]."""
-        once = [self._once(rng, (draws, runs)) for _ in range(1 + self.two)]
-        return np.ascontiguousarray(sum(once).T).astype(np.int16)
+        gains = [self._draw_gains(rng, (draws, runs)) for _ in range(1 + self.two)]
+        return np.ascontiguousarray(sum(gains).T).astype(np.int16)
 
-    def _once(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-        at = np.searchsorted(
+    def _draw_gains(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        part_indices = np.searchsorted(
             np.cumsum([share for share, _, _ in self.parts]), rng.random(shape), side="right"
         )
-        low = np.array([low for _, low, _ in self.parts] + [0.0])[at]
-        high = np.array([high for _, _, high in self.parts] + [0.0])[at]
+        low = np.array([low for _, low, _ in self.parts] + [0.0])[part_indices]
+        high = np.array([high for _, _, high in self.parts] + [0.0])[part_indices]
         gains = low + (high - low) * rng.random(shape) if self.steps > 1 else low
         return level_indices_of(gains, even_support(self.steps), int(rng.integers(1 << 31)), 0)
 
@@ -126,23 +126,25 @@ DISTRIBUTIONS = (
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StoppedRuns:
     """Where runs stopped: draws [run], and whether the interval held the truth there [run]."""
 
     draws: np.ndarray
     covered: np.ndarray
 
 
-def stopped(low: np.ndarray, high: np.ndarray, at: np.ndarray, truth: float, rule: str) -> Stopped:
+def stop_runs(
+    low: np.ndarray, high: np.ndarray, draws_at_looks: np.ndarray, truth: float, rule: str
+) -> StoppedRuns:
     """First look at which the rule is met, or the last: low, high [run, look], at: draws by then [look]."""
-    met = (high - low) / 2 <= TARGET
+    rule_met = (high - low) / 2 <= TARGET
     if rule == "sign":
-        met |= (low > 0) | (high < 0)
-    look = np.where(met.any(axis=1), met.argmax(axis=1), len(at) - 1)
+        rule_met |= (low > 0) | (high < 0)
+    look = np.where(rule_met.any(axis=1), rule_met.argmax(axis=1), len(draws_at_looks) - 1)
     row = np.arange(len(low))
     low = low[row, look]
     high = high[row, look]
-    return Stopped(at[look], (low <= truth + 1e-12) & (truth - 1e-12 <= high))
+    return StoppedRuns(draws_at_looks[look], (low <= truth + 1e-12) & (truth - 1e-12 <= high))
 
 
 Method = Callable[[Gains, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -160,25 +162,29 @@ def betting(
     size = len(gains.support)
     low = np.full((runs, LOOKS), -1.0)
     high = np.full((runs, LOOKS), 1.0)
-    going = np.ones(runs, bool)
+    sampled = np.ones(runs, bool)
     counts = np.zeros((size, runs), np.int64)
-    learned = None
+    learned_stakes = None
     for look in range(LOOKS):
-        part = levels[:, look * CYCLE : (look + 1) * CYCLE] + size * np.arange(runs)[:, None]
-        counts += np.bincount(part.ravel(), minlength=size * runs).reshape(runs, size).T
-        stakes = learned and stats.LearnedStakes(learned.counts[:, going], learned.shares[:, going])
-        low[going, look], high[going, look] = stats.betting_interval(
-            gains.support, counts[:, going], LEVEL, stakes
+        cycle_levels = (
+            levels[:, look * CYCLE : (look + 1) * CYCLE] + size * np.arange(runs)[:, None]
+        )
+        counts += np.bincount(cycle_levels.ravel(), minlength=size * runs).reshape(runs, size).T
+        stakes = learned_stakes and stats.LearnedStakes(
+            learned_stakes.counts[:, sampled], learned_stakes.shares[:, sampled]
+        )
+        low[sampled, look], high[sampled, look] = stats.betting_interval(
+            gains.support, counts[:, sampled], LEVEL, stakes
         )
         if learning and look == 0:
-            learned = stats.learn_stakes(gains.support, counts.copy(), TARGET)
-        going &= (high[:, look] - low[:, look]) / 2 > TARGET
-        if not going.any():
+            learned_stakes = stats.learn_stakes(gains.support, counts.copy(), TARGET)
+        sampled &= (high[:, look] - low[:, look]) / 2 > TARGET
+        if not sampled.any():
             break
-    return low, high, LOOKED
+    return low, high, DRAWS_AT_LOOKS
 
 
-def learning(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def learned_betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What `shapley` reports: the same, with stakes learned from the first cycle."""
     return betting(gains, levels, learning=True)
 
@@ -186,18 +192,18 @@ def learning(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 @contextmanager
 def mixture(fractions: tuple[float, ...], shares: tuple[float, ...]) -> Iterator[None]:
     """Another mixture of bets than the package's."""
-    kept = bets.FRACTIONS, bets.SHARES
+    package_mixture = bets.FRACTIONS, bets.SHARES
     bets.FRACTIONS = fractions
     bets.SHARES = shares
     try:
         yield
     finally:
-        bets.FRACTIONS, bets.SHARES = kept
+        bets.FRACTIONS, bets.SHARES = package_mixture
 
 
 def former_betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The mixture that headlab used before: equal shares, and more of them on high stakes."""
-    with mixture(FORMER, (1 / len(FORMER),) * len(FORMER)):
+    with mixture(FORMER_FRACTIONS, (1 / len(FORMER_FRACTIONS),) * len(FORMER_FRACTIONS)):
         return betting(gains, levels)
 
 
@@ -206,7 +212,7 @@ def bernstein_sequence(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Predictable plug-in empirical Bernstein confidence sequence (Waudby-Smith & Ramdas 2023, theorem 2)."""
     low, high = empirical_bernstein(gains.support[levels], 1 - LEVEL)
-    return low[:, LOOKED - 1], high[:, LOOKED - 1], LOOKED
+    return low[:, DRAWS_AT_LOOKS - 1], high[:, DRAWS_AT_LOOKS - 1], DRAWS_AT_LOOKS
 
 
 def empirical_bernstein(draws: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
@@ -215,8 +221,10 @@ def empirical_bernstein(draws: np.ndarray, alpha: float) -> tuple[np.ndarray, np
     number = np.arange(1, x.shape[1] + 1)
     mean = (0.5 + x.cumsum(axis=1)) / (number + 1)
     variance = (0.25 + ((x - mean) ** 2).cumsum(axis=1)) / (number + 1)
-    before = np.hstack([np.full((len(x), 1), 0.25), variance[:, :-1]])
-    bet = np.minimum(np.sqrt(2 * np.log(2 / alpha) / (before * number * np.log(1 + number))), 0.5)
+    variance_before = np.hstack([np.full((len(x), 1), 0.25), variance[:, :-1]])
+    bet = np.minimum(
+        np.sqrt(2 * np.log(2 / alpha) / (variance_before * number * np.log(1 + number))), 0.5
+    )
     guess = np.hstack([np.full((len(x), 1), 0.5), mean[:, :-1]])
     spread = ((x - guess) ** 2 * (-np.log1p(-bet) - bet)).cumsum(axis=1)  # 4 (x - guess)^2 psi / 4
     total = bet.cumsum(axis=1)
@@ -251,12 +259,12 @@ def normal(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     """The textbook interval, 1.96 standard errors, looked at after every cycle."""
     mean, variance, number = moments(gains.support[levels])
     width = 1.959964 * np.sqrt(variance / number)
-    at = LOOKED - 1
-    return (mean - width)[:, at], (mean + width)[:, at], LOOKED
+    cycle_ends = DRAWS_AT_LOOKS - 1
+    return (mean - width)[:, cycle_ends], (mean + width)[:, cycle_ends], DRAWS_AT_LOOKS
 
 
 METHODS: dict[str, Method] = {
-    "headlab": learning,
+    "headlab": learned_betting,
     "headlab, one mixture": betting,
     "headlab, former mixture": former_betting,
     "empirical Bernstein sequence": bernstein_sequence,
@@ -277,83 +285,86 @@ def confseq_module() -> Any:
     return confseq.betting
 
 
-def library(module: Any) -> Method:
+def library_method(module: Any) -> Method:
     """The library's betting martingale with its own stakes, its ends found by bisection at whole cycles."""
 
-    def ends(x: np.ndarray, low: float, high: float) -> float:
+    def lower_end(x: np.ndarray, low: float, high: float) -> float:
         for _ in range(14):
             middle = (low + high) / 2
-            kept = module.betting_mart(x, middle, alpha=1 - LEVEL)[-1] <= 1 / (1 - LEVEL)
-            low, high = (low, middle) if kept else (middle, high)
+            in_interval = module.betting_mart(x, middle, alpha=1 - LEVEL)[-1] <= 1 / (1 - LEVEL)
+            low, high = (low, middle) if in_interval else (middle, high)
         return low
 
     def run(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         low = np.full((len(levels), LOOKS), -1.0)
         high = np.full((len(levels), LOOKS), 1.0)
         for row, draws in enumerate((1 + gains.support[levels]) / 2):
-            for look, count in enumerate(LOOKED):
+            for look, count in enumerate(DRAWS_AT_LOOKS):
                 x = draws[:count]
-                low[row, look] = 2 * ends(x, 0.0, float(x.mean())) - 1
-                high[row, look] = 1 - 2 * ends(1 - x, 0.0, float(1 - x.mean()))
+                low[row, look] = 2 * lower_end(x, 0.0, float(x.mean())) - 1
+                high[row, look] = 1 - 2 * lower_end(1 - x, 0.0, float(1 - x.mean()))
                 if high[row, look] - low[row, look] <= 2 * TARGET:
                     break
-        return low, high, LOOKED
+        return low, high, DRAWS_AT_LOOKS
 
     return run
 
 
-def compare(runs: int, few: int, seed: int) -> list[dict[str, Any]]:
+def compare_methods(runs: int, confseq_runs: int, seed: int) -> list[dict[str, Any]]:
     """One entry for every distribution, method and rule; the library plays only the first `few` runs."""
     module = confseq_module()
-    out = []
-    methods = METHODS | ({"confseq, betting": library(module)} if module else {})
+    entries = []
+    methods = METHODS | ({"confseq, betting": library_method(module)} if module else {})
     for number, gains in enumerate(DISTRIBUTIONS):
         levels = gains.draw(np.random.default_rng([seed, number]), runs, CYCLE * LOOKS)
         for name, method in methods.items():
-            part = levels[:few] if name.startswith("confseq") else levels
-            low, high, at = method(gains, part)
+            method_levels = levels[:confseq_runs] if name.startswith("confseq") else levels
+            low, high, draws_at_looks = method(gains, method_levels)
             for rule in RULES:
-                found = stopped(low, high, at, gains.mean, rule)
-                out.append(
+                stopped = stop_runs(low, high, draws_at_looks, gains.mean, rule)
+                entries.append(
                     {
                         "gains": gains.name,
                         "mean": gains.mean,
                         "method": name,
                         "rule": rule,
-                        "runs": len(part),
-                        "draws": float(found.draws.mean()),
-                        "missed": int((~found.covered).sum()),
-                        "draws_of_first": float(found.draws[:few].mean()),
+                        "runs": len(method_levels),
+                        "draws": float(stopped.draws.mean()),
+                        "missed": int((~stopped.covered).sum()),
+                        "draws_of_first": float(stopped.draws[:confseq_runs].mean()),
                     }
                 )
         print(f"  {number + 1} of {len(DISTRIBUTIONS)}: {gains.name}", flush=True)
-    return out
+    return entries
 
 
 def summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """For every method: mean draws and misses over all distributions, and the worst of them."""
-    out = []
+    rows = []
     for name in dict.fromkeys(entry["method"] for entry in entries):
         row: dict[str, Any] = {"method": name}
         for rule in RULES:
-            mine = [e for e in entries if (e["method"], e["rule"]) == (name, rule)]
+            method_entries = [e for e in entries if (e["method"], e["rule"]) == (name, rule)]
             row |= {
-                f"{rule}_draws": float(np.mean([e["draws"] for e in mine])),
-                f"{rule}_draws_of_first": float(np.mean([e["draws_of_first"] for e in mine])),
-                f"{rule}_missed": sum(e["missed"] for e in mine) / sum(e["runs"] for e in mine),
-                f"{rule}_missed_worst": max(e["missed"] / e["runs"] for e in mine),
+                f"{rule}_draws": float(np.mean([e["draws"] for e in method_entries])),
+                f"{rule}_draws_of_first": float(
+                    np.mean([e["draws_of_first"] for e in method_entries])
+                ),
+                f"{rule}_missed": sum(e["missed"] for e in method_entries)
+                / sum(e["runs"] for e in method_entries),
+                f"{rule}_missed_worst": max(e["missed"] / e["runs"] for e in method_entries),
             }
-        out.append(row)
-    return out
+        rows.append(row)
+    return rows
 
 
 HEADS = 144
 CYCLES = 16
-BEST = 0.1
-WORST = -0.03
+MAX_MEAN = 0.1
+MIN_MEAN = -0.03
 
 
-def joint(runs: int, seed: int) -> dict[str, Any]:
+def joint_figures(runs: int, seed: int) -> dict[str, Any]:
     """144 heads sampled as `tmab` does, in balanced cycles: how often all hold, and how many signs are wrong.
 
     A third of the heads has a mean of exactly 0; the others' means are mostly small. Each example has
@@ -361,36 +372,36 @@ def joint(runs: int, seed: int) -> dict[str, Any]:
     """
     rng = np.random.default_rng([seed, 144])
     plan = SamplingPlan(CYCLE * CYCLES, TARGET, "sign", LEVEL, 1.0)
-    held = []
-    everything = []
+    covered_shares = []
+    all_covered = []
     claims = {name: [0, 0, 0] for name in ("interval", "holm", "benjamini_hochberg")}
     for _ in range(runs):
-        up, down = population(rng)
-        truth = (up - down).mean(axis=0)
+        chance_up, chance_down = chances_of_heads(rng)
+        truth = (chance_up - chance_down).mean(axis=0)
         tally = Tally.start(HEADS, even_support(1), plan)
         while not tally.finished:
-            chance = rng.random((CYCLE, HEADS))
-            gains = (chance < up).astype(np.int64) - (chance > 1 - down)
+            uniforms = rng.random((CYCLE, HEADS))
+            gains = (uniforms < chance_up).astype(np.int64) - (uniforms > 1 - chance_down)
             tally = tally.add(1 + gains, tally.active, CYCLE, np.zeros(CYCLE, bool)).looked_at()
         outcome = tally.outcome()
-        inside = (outcome.low <= truth + 1e-12) & (truth - 1e-12 <= outcome.high)
-        held.append(inside.mean())
-        everything.append(bool(inside.all()))
-        p = stats.betting_p(tally.support, tally.counts)
-        decided = {
+        covered = (outcome.low <= truth + 1e-12) & (truth - 1e-12 <= outcome.high)
+        covered_shares.append(covered.mean())
+        all_covered.append(bool(covered.all()))
+        p_values = stats.betting_p(tally.support, tally.counts)
+        claimed_by_method = {
             "interval": (outcome.low > 0) | (outcome.high < 0),
-            "holm": stats.holm(p) <= 1 - LEVEL,
-            "benjamini_hochberg": stats.benjamini_hochberg(p) <= 1 - LEVEL,
+            "holm": stats.holm(p_values) <= 1 - LEVEL,
+            "benjamini_hochberg": stats.benjamini_hochberg(p_values) <= 1 - LEVEL,
         }
-        for name, claimed in decided.items():
+        for name, claimed in claimed_by_method.items():
             wrong = claimed & (np.sign(outcome.values) != np.sign(np.round(truth, 12)))
             for place, more in enumerate((claimed.sum(), wrong.sum(), wrong.any())):
                 claims[name][place] += int(more)
     return {
         "runs": runs,
         "heads": HEADS,
-        "covered": float(np.mean(held)),
-        "all_covered": float(np.mean(everything)),
+        "covered": float(np.mean(covered_shares)),
+        "all_covered": float(np.mean(all_covered)),
         "claims": {
             name: {
                 "claims_a_run": c / runs,
@@ -402,17 +413,19 @@ def joint(runs: int, seed: int) -> dict[str, Any]:
     }
 
 
-def population(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def chances_of_heads(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Chances of +1 and of -1 for every example and head, [example, head]."""
     moving = rng.uniform(0.004, 0.13, HEADS)
-    mean = np.clip(rng.normal(0, 0.02, HEADS), WORST, BEST) * (np.arange(HEADS) % 3 > 0)
+    mean = np.clip(rng.normal(0, 0.02, HEADS), MIN_MEAN, MAX_MEAN) * (np.arange(HEADS) % 3 > 0)
     mean = np.clip(mean, -moving, moving)
     weight = rng.gamma(0.5, size=(CYCLE, HEADS))
     weight = np.minimum(weight / weight.mean(axis=0), 0.5 / moving)
-    up, down = (weight * share for share in ((moving + mean) / 2, (moving - mean) / 2))
+    chance_up, chance_down = (
+        weight * share for share in ((moving + mean) / 2, (moving - mean) / 2)
+    )
     zero = np.arange(HEADS) % 3 == 0
-    down[:, zero] = up[:, zero]
-    return up, down
+    chance_down[:, zero] = chance_up[:, zero]
+    return chance_up, chance_down
 
 
 def peeking(runs: int, seed: int) -> dict[str, float]:
@@ -422,50 +435,58 @@ def peeking(runs: int, seed: int) -> dict[str, float]:
     """
     rng = np.random.default_rng([seed, 2])
     alpha = 1 - LEVEL
-    at = np.unique(np.geomspace(16, 1e8, 320).astype(np.int64))
-    ups = rng.binomial(np.diff(at, prepend=0), 0.5, size=(runs, len(at))).cumsum(axis=1)
-    mean = 2 * ups / at - 1
-    number = np.broadcast_to(at, mean.shape)
-    counts = np.stack([(at - ups).ravel(), ups.ravel()])
+    draw_counts = np.unique(np.geomspace(16, 1e8, 320).astype(np.int64))
+    ups = rng.binomial(np.diff(draw_counts, prepend=0), 0.5, size=(runs, len(draw_counts))).cumsum(
+        axis=1
+    )
+    mean = 2 * ups / draw_counts - 1
+    number = np.broadcast_to(draw_counts, mean.shape)
+    counts = np.stack([(draw_counts - ups).ravel(), ups.ravel()])
     zero = np.zeros(counts.shape[1])
     ends = np.array([-1.0, 1.0])
     capital = np.maximum(
         stats.log_capital(ends, counts, zero), stats.log_capital(-ends, counts, zero)
     )
-    called = {
+    sign_called = {
         "headlab": capital.reshape(mean.shape) >= np.log(2 / alpha),
         "Equation 4, range 1": np.abs(mean)
         > stats.bernstein_width(1 - mean**2, number, alpha, 1.0),
         "1.96 standard errors": np.abs(mean) > 1.959964 * np.sqrt((1 - mean**2) / number),
     }
-    return {name: float(hit.any(axis=1).mean()) for name, hit in called.items()}
+    return {name: float(hit.any(axis=1).mean()) for name, hit in sign_called.items()}
 
 
-def seconds(module: Any) -> dict[str, float]:
+def interval_seconds(module: Any) -> dict[str, float]:
     """One interval for each of 144 heads after 8192 draws: seconds of processor time."""
     rng = np.random.default_rng(0)
-    out = {}
+    seconds = {}
     for name, gains in (("3 levels", ternary(0.03, 0.02)), ("129 levels", DISTRIBUTIONS[22])):
         levels = gains.draw(rng, HEADS, CYCLE * CYCLES)
         counts = np.stack(
             [np.bincount(row, minlength=len(gains.support)) for row in levels], axis=1
         )
-        out[f"headlab, {name}"] = clocked(
+        seconds[f"headlab, {name}"] = processor_seconds(
             lambda g=gains, c=counts: stats.betting_interval(g.support, c, LEVEL)
         )
     draws = gains.support[levels]
-    out["empirical Bernstein sequence"] = clocked(lambda: empirical_bernstein(draws, 1 - LEVEL))
+    seconds["empirical Bernstein sequence"] = processor_seconds(
+        lambda: empirical_bernstein(draws, 1 - LEVEL)
+    )
     if module:
-        one = clocked(lambda: module.betting_cs((1 + draws[0]) / 2, alpha=1 - LEVEL, breaks=1000))
-        out["confseq betting_cs, grid of 1000, one head times 144"] = one * HEADS
-    return out
+        seconds_of_one_head = processor_seconds(
+            lambda: module.betting_cs((1 + draws[0]) / 2, alpha=1 - LEVEL, breaks=1000)
+        )
+        seconds["confseq betting_cs, grid of 1000, one head times 144"] = (
+            seconds_of_one_head * HEADS
+        )
+    return seconds
 
 
-def clocked(call: Callable[[], Any]) -> float:
+def processor_seconds(call: Callable[[], Any]) -> float:
     """Processor seconds of a call, so that a busy machine does not count."""
-    begin = time.process_time()
+    start = time.process_time()
     call()
-    return time.process_time() - begin
+    return time.process_time() - start
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -483,10 +504,10 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def about() -> dict[str, Any]:
+def provenance() -> dict[str, Any]:
     """The machine, the versions and the commit."""
     info = Path("/proc/cpuinfo")
-    told = (
+    cpu_name = (
         re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
         if info.exists()
         else None
@@ -495,14 +516,14 @@ def about() -> dict[str, Any]:
     commit = subprocess.run(
         [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    changed = subprocess.run(
+    changes = subprocess.run(
         [*git, "status", "--porcelain"], capture_output=True, text=True, check=False
     ).stdout
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit + (" and changes" if changed else ""),
+        "commit": commit + (" and changes" if changes else ""),
         "machine": {
-            "cpu": told.group(1) if told else platform.machine(),
+            "cpu": cpu_name.group(1) if cpu_name else platform.machine(),
             "cores": allowed_processors(),
             "system": platform.platform(),
         },
@@ -520,40 +541,40 @@ def main() -> int:
     )
     parser.add_argument("--runs", type=int, default=100, help="runs of every distribution")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    runs, few, sets = (4, 1, 1) if given.smoke else (given.runs, 3, 40)
-    entries = compare(runs, few, given.seed)
+    arguments = parser.parse_args()
+    runs, confseq_runs, joint_runs = (4, 1, 1) if arguments.smoke else (arguments.runs, 3, 40)
+    entries = compare_methods(runs, confseq_runs, arguments.seed)
     module = confseq_module()
     rows = summary(entries)
-    together = joint(sets, given.seed)
-    times = seconds(module)
-    coin = peeking(20 * runs, given.seed)
+    joint = joint_figures(joint_runs, arguments.seed)
+    seconds = interval_seconds(module)
+    coin = peeking(20 * runs, arguments.seed)
     print(table(rows))
-    print(json.dumps({"joint": together, "coin": coin, "seconds": times}, indent=1))
-    if given.smoke:
+    print(json.dumps({"joint": joint, "coin": coin, "seconds": seconds}, indent=1))
+    if arguments.smoke:
         return 0
-    told = {
-        "command": f"python benchmarks/intervals.py --runs {runs} --seed {given.seed}",
-        **about(),
+    report = {
+        "command": f"python benchmarks/intervals.py --runs {runs} --seed {arguments.seed}",
+        **provenance(),
         "confseq": "0.0.11, its Python sources" if module else "not importable here",
         "settings": {
             "cycle": CYCLE,
             "looks": LOOKS,
             "target": TARGET,
             "level": LEVEL,
-            "runs_of_confseq": few,
+            "runs_of_confseq": confseq_runs,
         },
         "summary": rows,
-        "joint": together,
+        "joint": joint,
         "fair_coin_called": coin,
-        "processor_seconds_a_call_144_heads": times,
+        "processor_seconds_a_call_144_heads": seconds,
         "entries": entries,
     }
-    rounded_numbers = json.loads(json.dumps(told), parse_float=lambda text: round(float(text), 5))
-    OUT.write_text(
+    rounded_numbers = json.loads(json.dumps(report), parse_float=lambda text: round(float(text), 5))
+    RESULT_FILE.write_text(
         json.dumps(rounded_numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
-    print(f"written to {OUT.relative_to(ROOT)}")
+    print(f"written to {RESULT_FILE.relative_to(ROOT)}")
     return 0
 
 

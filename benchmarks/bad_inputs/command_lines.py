@@ -74,7 +74,7 @@ PATHS = (
     "trees.conllu", "cache", "lm",
 )  # fmt: skip
 OUTPUT_FLAGS = ("--out", "--changes", "--cache")
-TAKEN = (
+PATHS_IN_USE = (
     "model",
     "words.txt",
     "odd",
@@ -167,7 +167,7 @@ Way = Callable[[random.Random, Command, Sequence[Flag]], CommandLine]
 def odd_value(rng: random.Random, flag: Flag) -> str:
     """A value that does not fit a flag, or hardly."""
     if flag.spellings[0] in OUTPUT_FLAGS:
-        return rng.choice([path for path in PATHS if path not in TAKEN])
+        return rng.choice([path for path in PATHS if path not in PATHS_IN_USE])
     if flag.kind in (int, float):
         return rng.choice(NUMBERS)
     files = tuple(f"odd/{number}.json" for number in range(len(BYTES_OF_OTHER_KINDS)))
@@ -187,22 +187,24 @@ def odd_value(rng: random.Random, flag: Flag) -> str:
 
 def wrong_value(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """One flag has another value, or is there with an odd one."""
-    valued = [flag for flag in flags if flag.kind is not bool]
-    if not valued:
+    flags_with_value = [flag for flag in flags if flag.kind is not bool]
+    if not flags_with_value:
         return surplus(rng, command, flags)
-    flag = rng.choice(valued)
+    flag = rng.choice(flags_with_value)
     value = odd_value(rng, flag)
     spelling = rng.choice(flag.spellings)
-    others = {
-        name: given for name, given in (command.flags or {}).items() if name not in flag.spellings
+    other_flags = {
+        name: flag_value
+        for name, flag_value in (command.flags or {}).items()
+        if name not in flag.spellings
     }
-    arguments = replace(command, flags=others).arguments
-    added = (
+    arguments = replace(command, flags=other_flags).arguments
+    added_arguments = (
         [f"{spelling}={value}"]
         if spelling.startswith("--") and rng.random() < 0.3
         else [spelling, value]
     )
-    return CommandLine(f"{spelling} is {value[:40]!r}", [*arguments, *added])
+    return CommandLine(f"{spelling} is {value[:40]!r}", [*arguments, *added_arguments])
 
 
 def wrong_positional(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -223,11 +225,11 @@ def wrong_option(rng: random.Random, command: Command, flags: Sequence[Flag]) ->
     if not spellings:
         return wrong_value(rng, command, flags)
     tables = [METHODS[name].options for name in METHODS] + [
-        about.options for about in STUDIES.values()
+        study.options for study in STUDIES.values()
     ]
     tables += [GateOptions.table(), LmOptions.table(), TranslationOptions.table()]
-    known = sorted({name for table in tables for name in table})
-    name = rng.choice(known) if rng.random() < 0.9 else rng.choice(TEXTS)
+    option_names = sorted({name for table in tables for name in table})
+    name = rng.choice(option_names) if rng.random() < 0.9 else rng.choice(TEXTS)
     pair = f"{name}={rng.choice(NUMBERS + TEXTS)}"
     arguments = [*command.arguments, rng.choice(spellings), pair]
     return CommandLine(f"an option is {pair[:60]!r}", arguments)
@@ -265,36 +267,41 @@ def lack(rng: random.Random, command: Command, flags: Sequence[Flag]) -> Command
 def other_order(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """The parts of the line stand in another order."""
     arguments = command.arguments
-    first = rng.randrange(len(arguments))
-    second = rng.randrange(len(arguments))
-    arguments[first], arguments[second] = arguments[second], arguments[first]
-    return CommandLine(f"parts {first} and {second} exchanged", arguments)
+    first_index = rng.randrange(len(arguments))
+    second_index = rng.randrange(len(arguments))
+    arguments[first_index], arguments[second_index] = (
+        arguments[second_index],
+        arguments[first_index],
+    )
+    return CommandLine(f"parts {first_index} and {second_index} exchanged", arguments)
 
 
-def misspelt(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
+def misspelling(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """A letter of the line is another one, doubled or missing."""
     arguments = command.arguments
     index = rng.choice([number for number, part in enumerate(arguments) if part])
     part = arguments[index]
-    letter = rng.randrange(len(part))
-    instead = rng.choice(
-        ("", part[letter] * 2, part[letter].upper(), "_", "\ud800", "\x00", " ", "é")
+    letter_index = rng.randrange(len(part))
+    replacement = rng.choice(
+        ("", part[letter_index] * 2, part[letter_index].upper(), "_", "\ud800", "\x00", " ", "é")
     )
-    arguments[index] = part[:letter] + instead + part[letter + 1 :]
+    arguments[index] = part[:letter_index] + replacement + part[letter_index + 1 :]
     return CommandLine(f"{part} is {arguments[index]!r}", arguments)
 
 
 def conflict(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """A flag is given that does not go with the others, or is given twice."""
-    added = rng.choice(CONFLICTS)
-    return CommandLine(f"also {' '.join(added)}", [*command.arguments, *added])
+    conflicting_flags = rng.choice(CONFLICTS)
+    return CommandLine(
+        f"also {' '.join(conflicting_flags)}", [*command.arguments, *conflicting_flags]
+    )
 
 
 def other_channel(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """The output cannot be written."""
     channel = rng.choice(CHANNELS)
-    spoken = rng.choice(((), ("--json",), ("--help",)))
-    return CommandLine(channel, [*command.arguments, *spoken], channel)
+    printing_flags = rng.choice(((), ("--json",), ("--help",)))
+    return CommandLine(channel, [*command.arguments, *printing_flags], channel)
 
 
 def other_environment(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -308,7 +315,7 @@ def other_environment(rng: random.Random, command: Command, flags: Sequence[Flag
 
 WAYS: Mapping[Way, int] = {
     wrong_value: 12, wrong_positional: 3, wrong_option: 4, no_value: 1, surplus: 2, lack: 1,
-    other_order: 1, misspelt: 2, conflict: 3, other_channel: 1, other_environment: 2,
+    other_order: 1, misspelling: 2, conflict: 3, other_channel: 1, other_environment: 2,
 }  # fmt: skip
 
 
@@ -327,7 +334,7 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
     intents.examples("en", "train")
     for language in intents.languages:
         intents.examples(language, "dev")
-    there = frozenset(path.name for path in folder.iterdir())
+    input_names = frozenset(path.name for path in folder.iterdir())
     rng = random.Random(seed)
     flags = known_flags()
     papers = [Command(name) for name in flags if name[0] == "reproduce" and name[1] != "shim"]
@@ -340,12 +347,12 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
                 "utf-8", "backslashreplace"
             ).decode(),
             content=line.content,
-            attempt=partial(attempt, line, folder, there),
-            attempt_for_real=partial(attempt_for_real, line, folder, there),
+            attempt=partial(attempt, line, folder, input_names),
+            attempt_for_real=partial(attempt_for_real, line, folder, input_names),
         )
 
 
-def attempt(line: CommandLine, folder: Path, there: frozenset[str]) -> Answer:
+def attempt(line: CommandLine, folder: Path, input_names: frozenset[str]) -> Answer:
     """Run a command line in this process.
 
     Args:
@@ -357,9 +364,9 @@ def attempt(line: CommandLine, folder: Path, there: frozenset[str]) -> Answer:
     try:
         with mock.patch.dict(os.environ, environment), _output(line.channel) as (stdout, stderr):
             exit_status = _run(line.arguments)
-            words = _written(stdout), _written(stderr)
+            words = _stream_bytes(stdout), _stream_bytes(stderr)
     finally:
-        remove_outputs(folder, there)
+        remove_outputs(folder, input_names)
     if isinstance(exit_status, Answer):
         return exit_status
     if line.channel and exit_status:
@@ -408,7 +415,7 @@ def _unusable(channel: str) -> IO[bytes]:
     return os.fdopen(writing, "wb")
 
 
-def _written(stream: Any) -> bytes:
+def _stream_bytes(stream: Any) -> bytes:
     """What was written to a stream; nothing if that cannot be read back."""
     if stream is None:
         return b""
@@ -419,7 +426,7 @@ def _written(stream: Any) -> bytes:
     return b""
 
 
-def attempt_for_real(line: CommandLine, folder: Path, there: frozenset[str]) -> Answer:
+def attempt_for_real(line: CommandLine, folder: Path, input_names: frozenset[str]) -> Answer:
     """Run a command line in a process of its own; arguments as for `attempt`."""
     command = [sys.executable, str(Path(until_computing.__file__)), *line.arguments]
     variables = {**os.environ, **OTHERWISE, "PYTHONPATH": str(ROOT), **line.environment}
@@ -433,14 +440,14 @@ def attempt_for_real(line: CommandLine, folder: Path, there: frozenset[str]) -> 
         if line.channel.endswith(("closed", "full")):
             streams[line.channel.split()[0]] = stack.enter_context(_unusable(line.channel))
         try:
-            finished = subprocess.run(
+            process = subprocess.run(
                 command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, **streams
             )
         except (ValueError, OSError) as error:
             return Answer(Verdict.REFUSED, f"the system does not run it: {error}")
         finally:
-            remove_outputs(folder, there)
-    stderr = finished.stderr or b""
-    if line.channel and finished.returncode > 0 and not stderr:
-        return Answer(Verdict.REFUSED, f"{line.channel}, exit status {finished.returncode}")
-    return answer_of_process(finished.returncode, finished.stdout or b"", stderr)
+            remove_outputs(folder, input_names)
+    stderr = process.stderr or b""
+    if line.channel and process.returncode > 0 and not stderr:
+        return Answer(Verdict.REFUSED, f"{line.channel}, exit status {process.returncode}")
+    return answer_of_process(process.returncode, process.stdout or b"", stderr)

@@ -87,7 +87,7 @@ class Flag:
 
 
 ON_TASK = {"--model": "model", "--languages": "de"}
-FEW = {"--size": "6"}
+FEW_EXAMPLES = {"--size": "6"}
 MASK = "mask.json"
 TINY_LM = {
     "--steps": "2",
@@ -98,19 +98,26 @@ TINY_LM = {
     "--batch": "4",
 }
 COMMANDS = (
-    Command(("score",), flags={**ON_TASK, **FEW, "--method": "leave-one-out"}, computes=True),
-    Command(("score",), flags={**ON_TASK, **FEW, "-o": "samples=16"}, computes=True),
-    Command(("score",), flags={**ON_TASK, **FEW, "--method": "gradient"}, computes=True),
+    Command(
+        ("score",), flags={**ON_TASK, **FEW_EXAMPLES, "--method": "leave-one-out"}, computes=True
+    ),
+    Command(("score",), flags={**ON_TASK, **FEW_EXAMPLES, "-o": "samples=16"}, computes=True),
+    Command(("score",), flags={**ON_TASK, **FEW_EXAMPLES, "--method": "gradient"}, computes=True),
     Command(
         ("score",),
-        flags={**ON_TASK, **FEW, "--task": "mine.toml", "--label-map": "0=turn_on,1=turn_off"},
+        flags={
+            **ON_TASK,
+            **FEW_EXAMPLES,
+            "--task": "mine.toml",
+            "--label-map": "0=turn_on,1=turn_off",
+        },
         computes=True,
     ),
     Command(
         ("curve",),
         flags={
             **ON_TASK,
-            **FEW,
+            **FEW_EXAMPLES,
             "--method": "random",
             "--dev-size": "6",
             "--points": "3",
@@ -118,17 +125,23 @@ COMMANDS = (
         },
         computes=True,
     ),
-    Command(("evaluate",), flags={**ON_TASK, **FEW, "--mask": MASK}, computes=True),
+    Command(("evaluate",), flags={**ON_TASK, **FEW_EXAMPLES, "--mask": MASK}, computes=True),
     Command(
         ("evaluate",),
-        flags={**ON_TASK, **FEW, "--mask": MASK, "--changes": "out/changes.csv", "--split": "test"},
+        flags={
+            **ON_TASK,
+            **FEW_EXAMPLES,
+            "--mask": MASK,
+            "--changes": "out/changes.csv",
+            "--split": "test",
+        },
         computes=True,
     ),
     Command(
         ("prune",),
         flags={
             **ON_TASK,
-            **FEW,
+            **FEW_EXAMPLES,
             "--method": "random",
             "--rule": "bottom",
             "--k": "2",
@@ -138,12 +151,24 @@ COMMANDS = (
     ),
     Command(
         ("prune",),
-        flags={**ON_TASK, **FEW, "--method": "random", "--rule": "threshold", "--threshold": "0.1"},
+        flags={
+            **ON_TASK,
+            **FEW_EXAMPLES,
+            "--method": "random",
+            "--rule": "threshold",
+            "--threshold": "0.1",
+        },
         computes=True,
     ),
     Command(
         ("shrink",),
-        flags={**FEW, "--mask": MASK, "--model": "model", "--repeats": "6", "--out": "out/smaller"},
+        flags={
+            **FEW_EXAMPLES,
+            "--mask": MASK,
+            "--model": "model",
+            "--repeats": "6",
+            "--out": "out/smaller",
+        },
         computes=True,
     ),
     Command(
@@ -155,7 +180,7 @@ COMMANDS = (
         ("front",),
         flags={
             **ON_TASK,
-            **FEW,
+            **FEW_EXAMPLES,
             "--method": "random",
             "--test-size": "6",
             "--points": "3",
@@ -166,7 +191,13 @@ COMMANDS = (
     Command(
         ("experiment",),
         ("targeted",),
-        {**ON_TASK, **FEW, "--method": "leave-one-out", "--test-size": "6", "--option": "runs=20"},
+        {
+            **ON_TASK,
+            **FEW_EXAMPLES,
+            "--method": "leave-one-out",
+            "--test-size": "6",
+            "--option": "runs=20",
+        },
         computes=True,
     ),
     Command(("experiment",), flags={"--list": None, "--json": None}),
@@ -176,7 +207,7 @@ COMMANDS = (
             "--model": "model",
             "--task": "intents",
             "--language": "de",
-            **FEW,
+            **FEW_EXAMPLES,
             "--out": "out/roles",
         },
         computes=True,
@@ -202,7 +233,7 @@ COMMANDS = (
         ("finetune",),
         ("intents",),
         {
-            **FEW,
+            **FEW_EXAMPLES,
             "--base": "model",
             "--method": "full",
             "--steps": "2",
@@ -214,7 +245,7 @@ COMMANDS = (
     Command(
         ("finetune",),
         flags={
-            **FEW,
+            **FEW_EXAMPLES,
             "--base": "model",
             "--method": "lora",
             "--epochs": "0.001",
@@ -299,8 +330,8 @@ def write_files(folder: Path) -> None:
     """Write what the commands take, and odd things beside them, into an empty working directory."""
     with contextlib.redirect_stdout(io.StringIO()):
         save_classifier(folder / "model")
-    for name, removed in (("mask.json", "0:1 1:2"), ("other.json", "0:0 1:2")):
-        _run("mask", "convert", removed, "--model", "model", "--out", name)
+    for name, removed_heads in (("mask.json", "0:1 1:2"), ("other.json", "0:0 1:2")):
+        _run("mask", "convert", removed_heads, "--model", "model", "--out", name)
     (folder / "array.json").write_text("[[1, 0, 1], [0, 0, 1]]", encoding="utf-8")
     (folder / "mine.toml").write_text(DECLARATION, encoding="utf-8")
     for split in ("dev", "test"):
@@ -324,10 +355,10 @@ def write_files(folder: Path) -> None:
 
 def _run(*arguments: str) -> None:
     """Run a command that must succeed."""
-    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(output):
         exit_status = main(arguments)
     if exit_status:
-        raise RuntimeError(f"headlab {' '.join(arguments)}: {said.getvalue()}")
+        raise RuntimeError(f"headlab {' '.join(arguments)}: {output.getvalue()}")
 
 
 def _write_odd(folder: Path) -> None:
@@ -342,10 +373,10 @@ def _write_odd(folder: Path) -> None:
     (folder / "config.json").mkdir()
 
 
-def remove_outputs(folder: Path, kept: frozenset[str]) -> None:
+def remove_outputs(folder: Path, kept_names: frozenset[str]) -> None:
     """Remove what a command wrote into its working directory, besides what was there."""
     for path in folder.iterdir():
-        if path.name in kept:
+        if path.name in kept_names:
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -52,7 +52,7 @@ JOB_SECONDS = 0.7
 CANCELLED_SECONDS = 3.0
 LATE_SECONDS = 60.0
 WORKER_FAILED = "worker.failed"
-ENDED = ("done", "failed", "cancelled")
+ENDED_STATES = ("done", "failed", "cancelled")
 JSON = (b"content-type", b"application/json")
 OTHER_BYTES = tuple(BYTES_OF_OTHER_KINDS.values())
 
@@ -85,8 +85,12 @@ class Request:
     @property
     def breaks_off(self) -> bool:
         """Whether fewer bytes are sent than announced."""
-        announced = self.length or b""
-        return announced.isdigit() and len(announced) < 20 and int(announced) > len(self.body)
+        announced_length = self.length or b""
+        return (
+            announced_length.isdigit()
+            and len(announced_length) < 20
+            and int(announced_length) > len(self.body)
+        )
 
     @property
     def content(self) -> bytes:
@@ -126,13 +130,13 @@ def job_specs(mask: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     Args:
         mask: Of the tiny model, as in a mask file.
     """
-    scored = {**TO_SCORE, "method": "leave-one-out"}
+    scored_subject = {**TO_SCORE, "method": "leave-one-out"}
     sizes = {"dev_size": 6, "test_size": 6}
     return {
         "score": {**TO_SCORE, "size": 6, "method": "shapley", "options": {"samples": 8}},
         "curve": {**TO_SCORE, "size": 6, "method": "random", "points": 3, "split": "test"},
         "experiment": {
-            **scored,
+            **scored_subject,
             **sizes,
             "experiment": "targeted",
             "options": {"k": 1, "runs": 20},
@@ -163,17 +167,17 @@ def bases(folder: Path) -> list[Base]:
         "share": None,
     }
     heads = [["encoder", 0, 1], ["encoder", 1, 2]]
-    found = [
+    requests = [
         Base("GET", path)
         for path in ("/health", "/models", "/tasks", "/jobs", "/docs", "/openapi.json")
     ]
-    found += [Base("GET", f"/jobs/1{part}") for part in ("", "/snapshot", "/log")]
-    found += [
+    requests += [Base("GET", f"/jobs/1{part}") for part in ("", "/snapshot", "/log")]
+    requests += [
         Base("DELETE", "/jobs/2"),
         Base("POST", "/jobs/1/cancel"),
         Base("POST", "/jobs/1/resume"),
     ]
-    found += [
+    requests += [
         Base("POST", "/model", {"model": MODEL}),
         Base("POST", "/check", {**ON_TASK, "label_map": {"turn_on": "0", "turn_off": "1"}}),
         Base("POST", "/sentences", {"task": "intents", "language": "de", "split": "dev", "n": 3}),
@@ -198,15 +202,15 @@ def bases(folder: Path) -> list[Base]:
     for kind, spec in job_specs(mask).items():
         submission = {"kind": kind, "spec": spec, "place": "here"}
         # Fine-tuning reads the embedded base before its first step: seconds in which it cannot be cancelled.
-        found += [Base("POST", "/jobs", submission)] * (1 if kind == "finetune" else 3)
-        found += [Base("POST", "/forecast", submission)]
-    return found
+        requests += [Base("POST", "/jobs", submission)] * (1 if kind == "finetune" else 3)
+        requests += [Base("POST", "/forecast", submission)]
+    return requests
 
 
 # What can be wrong with a request.
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def _items_in(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every place in a value: what it is in, and its name or number there."""
     pairs = (
         value.items()
@@ -217,10 +221,10 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     )
     for name, part in list(pairs):
         yield value, name
-        yield from _places(part)
+        yield from _items_in(part)
 
 
-def _odd(rng: random.Random) -> Any:
+def _odd_value(rng: random.Random) -> Any:
     """A value that fits no field, or hardly."""
     table = rng.choice((ODD, ODD, TEXTS, NUMBERS))
     return copy.deepcopy(rng.choice(table))
@@ -235,8 +239,8 @@ def wrong_field(rng: random.Random, base: Base) -> Wrong:
     if base.body is None:
         return wrong_target(rng, base)
     body = copy.deepcopy(base.body)
-    holder, name = rng.choice(list(_places(body)))
-    holder[name] = _odd(rng)
+    holder, name = rng.choice(list(_items_in(body)))
+    holder[name] = _odd_value(rng)
     return f"{name} is {str(holder[name])[:40]!r}", replace(base.request(), body=_json(body))
 
 
@@ -245,7 +249,7 @@ def no_field(rng: random.Random, base: Base) -> Wrong:
     if base.body is None:
         return wrong_target(rng, base)
     body = copy.deepcopy(base.body)
-    holder, name = rng.choice(list(_places(body)))
+    holder, name = rng.choice(list(_items_in(body)))
     del holder[name]
     return f"without {name}", replace(base.request(), body=_json(body))
 
@@ -255,8 +259,8 @@ def more_fields(rng: random.Random, base: Base) -> Wrong:
     if base.body is None:
         return wrong_target(rng, base)
     body = copy.deepcopy(base.body)
-    holder = rng.choice([body, *(part[name] for part, name in _places(body))])
-    value = _odd(rng)
+    holder = rng.choice([body, *(part[name] for part, name in _items_in(body))])
+    value = _odd_value(rng)
     if isinstance(holder, dict):
         name = rng.choice(
             ("more", "model", "seed", "size", "samples", "batch_size", "steps", *TEXTS[:60])
@@ -264,9 +268,9 @@ def more_fields(rng: random.Random, base: Base) -> Wrong:
         holder[name] = value
         wrong = f"more: {name[:40]!r} is {str(value)[:40]!r}"
     elif isinstance(holder, list):
-        many = rng.choice((1, 1, 60, 3000))
-        holder += [value] * many if rng.random() < 0.5 else copy.deepcopy(holder[:1]) * many
-        wrong = f"{many} items more in a list"
+        count = rng.choice((1, 1, 60, 3000))
+        holder += [value] * count if rng.random() < 0.5 else copy.deepcopy(holder[:1]) * count
+        wrong = f"{count} items more in a list"
     else:
         body = [body]
         wrong = "the body in a list"
@@ -278,7 +282,7 @@ def name_twice(rng: random.Random, base: Base) -> Wrong:
     if base.body is None:
         return wrong_header(rng, base)
     name = rng.choice(list(base.body))
-    twice = f"{json.dumps(name)}: {json.dumps(_odd(rng))}, ".encode()
+    twice = f"{json.dumps(name)}: {json.dumps(_odd_value(rng))}, ".encode()
     body = _json(base.body)
     body = b"{" + twice + body[1:] if rng.random() < 0.5 else body[:-1] + b", " + twice[:-2] + b"}"
     return f"{name} twice", replace(base.request(), body=body)
@@ -287,12 +291,12 @@ def name_twice(rng: random.Random, base: Base) -> Wrong:
 def wrong_text(rng: random.Random, base: Base) -> Wrong:
     """The body is not the JSON that it should be."""
     body = _json(base.body if base.body is not None else {"a": 1})
-    place = rng.randrange(len(body))
+    position = rng.randrange(len(body))
     kinds: Mapping[str, bytes] = {
-        "cut off": body[:place],
-        "with a zero byte": body[:place] + b"\0" + body[place:],
-        "with a byte that is no UTF-8": body[:place] + b"\xff" + body[place:],
-        "with a letter doubled": body[:place] + body[place : place + 1] + body[place:],
+        "cut off": body[:position],
+        "with a zero byte": body[:position] + b"\0" + body[position:],
+        "with a byte that is no UTF-8": body[:position] + b"\xff" + body[position:],
+        "with a letter doubled": body[:position] + body[position : position + 1] + body[position:],
         "with more behind it": body + rng.choice((b"}", b"{}", b"\0", b"x")),
         "in UTF-16": body.decode().encode("utf-16"),
         "in UTF-32": body.decode().encode("utf-32"),
@@ -307,7 +311,7 @@ def wrong_text(rng: random.Random, base: Base) -> Wrong:
         + b"}",
     }
     kind = rng.choice(list(kinds))
-    return f"the body is {kind} ({place})", replace(base.request(), body=kinds[kind])
+    return f"the body is {kind} ({position})", replace(base.request(), body=kinds[kind])
 
 
 def wrong_header(rng: random.Random, base: Base) -> Wrong:
@@ -318,8 +322,8 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
     odd = rng.choice([text for text in TEXTS + NUMBERS if text.isprintable()]).encode(
         "utf-8", "replace"
     )[:4000]
-    which = rng.randrange(6)
-    if which == 0:
+    choice = rng.randrange(6)
+    if choice == 0:
         types = (
             b"",
             b"text/plain",
@@ -334,7 +338,7 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
         return f"content-type {value[:40]!r}", replace(
             request, body=body, headers=((b"content-type", value),)
         )
-    if which == 1:
+    if choice == 1:
         value = rng.choice(
             (
                 b"-1",
@@ -352,7 +356,7 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
             )
         )
         return f"content-length {value[:40]!r}", replace(request, body=body, length=value)
-    if which == 2:
+    if choice == 2:
         return f"host {odd[:40]!r}", replace(request, body=body, host=odd)
     names = (
         b"origin",
@@ -374,9 +378,9 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
         b"te",
         b"user-agent",
     )
-    added = ((rng.choice(names), odd),) * rng.choice((1, 1, 2, 100))
-    wrong = f"{len(added)} times {added[0][0][:40].decode()}: {odd[:40]!r}"
-    return wrong, replace(request, headers=(*request.headers, *added))
+    added_headers = ((rng.choice(names), odd),) * rng.choice((1, 1, 2, 100))
+    wrong = f"{len(added_headers)} times {added_headers[0][0][:40].decode()}: {odd[:40]!r}"
+    return wrong, replace(request, headers=(*request.headers, *added_headers))
 
 
 def wrong_method(rng: random.Random, base: Base) -> Wrong:
@@ -403,24 +407,24 @@ def wrong_method(rng: random.Random, base: Base) -> Wrong:
 def wrong_target(rng: random.Random, base: Base) -> Wrong:
     """The path or the query is odd."""
     value = rng.choice(TEXTS + NUMBERS)
-    encoded = quote(value.encode("utf-8", "surrogatepass"), safe="/" if rng.random() < 0.5 else "")
+    quoted = quote(value.encode("utf-8", "surrogatepass"), safe="/" if rng.random() < 0.5 else "")
     shapes = (
-        f"/jobs/{encoded}",
-        f"/jobs/{encoded}/log",
-        f"/jobs/{encoded}/snapshot",
-        f"{base.path}?{encoded}",
-        f"{base.path}?model={encoded}&model={encoded}",
-        f"{base.path}/{encoded}",
+        f"/jobs/{quoted}",
+        f"/jobs/{quoted}/log",
+        f"/jobs/{quoted}/snapshot",
+        f"{base.path}?{quoted}",
+        f"{base.path}?model={quoted}&model={quoted}",
+        f"{base.path}/{quoted}",
         f"{base.path}/",
-        f"/{encoded}{base.path}",
+        f"/{quoted}{base.path}",
         f"{base.path}%00",
-        f"{base.path};{encoded}",
+        f"{base.path};{quoted}",
         f"{base.path}?{'a=1&' * 500}",
         f"/{base.path}",
         f"/%2e%2e{base.path}",
-        f"{base.path}#{encoded}",
+        f"{base.path}#{quoted}",
         f"{base.path}%ff",
-        f"{base.path}?%ff={encoded}",
+        f"{base.path}?%ff={quoted}",
     )
     target = rng.choice(shapes)
     return f"target {target[:60]}", replace(base.request(), target=target)
@@ -454,7 +458,7 @@ class Response:
     body: bytes
 
 
-class Place:
+class RunningWorker:
     """A worker that answers requests.
 
     Attributes:
@@ -470,11 +474,11 @@ class Place:
 
     def job(self, number: int) -> Any:
         """A job as the worker describes it; None if there is none any more."""
-        described = _parsed(self.answer(Request("GET", f"/jobs/{number}", headers=())).body)
-        return described if "state" in described else None
+        job_fields = _json_or_none(self.answer(Request("GET", f"/jobs/{number}", headers=())).body)
+        return job_fields if "state" in job_fields else None
 
 
-class Application(Place):
+class Application(RunningWorker):
     """The worker's ASGI application in this process, with its real engine and device thread."""
 
     def __init__(self, cache: Path) -> None:
@@ -493,8 +497,8 @@ class Application(Place):
 
     def answer(self, request: Request) -> Response:
         """Send a request, and wait for the whole answer; an exception of the application is raised."""
-        answered = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
-        return answered.result()
+        future = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
+        return future.result()
 
     async def _answer(self, request: Request) -> Response:
         path, _, query = request.target.partition("#")[0].partition("?")
@@ -537,7 +541,7 @@ class Application(Place):
         return Response(status, b"".join(parts))
 
 
-class Process(Place):
+class Process(RunningWorker):
     """A worker process, reached over a socket."""
 
     def __init__(self, cache: Path) -> None:
@@ -578,32 +582,32 @@ def _response(connection: socket.socket, method: str) -> Response:
 # What the answers mean.
 
 
-def judge(place: Place, request: Request) -> Answer:
+def judge(worker: RunningWorker, request: Request) -> Answer:
     """Send a request, say what came of it, and end what it started."""
-    if late := late_jobs(place):
+    if late_numbers := late_jobs(worker):
         return Answer(
-            Verdict.HANG, f"jobs {late} go on {LATE_SECONDS:g} s after they were cancelled"
+            Verdict.HANG, f"jobs {late_numbers} go on {LATE_SECONDS:g} s after they were cancelled"
         )
-    response = place.answer(request)
-    answer = judged(request, response)
+    response = worker.answer(request)
+    answer = answer_of_response(request, response)
     if answer.verdict != Verdict.ACCEPTED or request.method not in ("POST", "PUT"):
         return answer
-    submitted = _parsed(response.body)
+    job_fields = _json_or_none(response.body)
     if (
-        isinstance(submitted, dict)
-        and isinstance(submitted.get("id"), int)
-        and "state" in submitted
+        isinstance(job_fields, dict)
+        and isinstance(job_fields.get("id"), int)
+        and "state" in job_fields
     ):
-        return job_ended(place, submitted["id"])
+        return answer_of_job(worker, job_fields["id"])
     return answer
 
 
-def judged(request: Request, response: Response) -> Answer:
+def answer_of_response(request: Request, response: Response) -> Answer:
     """What an answer by itself says."""
     words = response.body[:2000].decode("utf-8", "replace")
     if response.status == 0:
         return Answer(Verdict.REFUSED, "the connection was closed")
-    problem = _parsed(response.body)
+    problem = _json_or_none(response.body)
     code = problem.get("code") if isinstance(problem, dict) else None
     if response.status == 500 or f'"code": "{WORKER_FAILED}"' in words or code == WORKER_FAILED:
         return Answer(Verdict.HTTP_500, words)
@@ -613,43 +617,45 @@ def judged(request: Request, response: Response) -> Answer:
     return Answer(Verdict.REFUSED if in_words else Verdict.TRACEBACK, f"{response.status} {words}")
 
 
-def _parsed(body: bytes) -> Any:
+def _json_or_none(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         return None
 
 
-def job_ended(place: Place, number: int) -> Answer:
+def answer_of_job(worker: RunningWorker, number: int) -> Answer:
     """Wait a moment for a job, then cancel it and wait a little longer."""
     began = time.monotonic()
-    job = place.job(number)
-    while job["state"] not in ENDED and time.monotonic() - began < JOB_SECONDS:
+    job = worker.job(number)
+    while job["state"] not in ENDED_STATES and time.monotonic() - began < JOB_SECONDS:
         time.sleep(0.02)
-        job = place.job(number)
-    if job["state"] not in ENDED:
-        place.answer(Request("POST", f"/jobs/{number}/cancel", headers=()))
-        place.unended[number] = time.monotonic()
-    while job["state"] not in ENDED and time.monotonic() - began < CANCELLED_SECONDS:
+        job = worker.job(number)
+    if job["state"] not in ENDED_STATES:
+        worker.answer(Request("POST", f"/jobs/{number}/cancel", headers=()))
+        worker.unended[number] = time.monotonic()
+    while job["state"] not in ENDED_STATES and time.monotonic() - began < CANCELLED_SECONDS:
         time.sleep(0.02)
-        job = place.job(number)
+        job = worker.job(number)
     if job["state"] == "failed" and "the worker failed (" in str(job["error"]):
         return Answer(Verdict.TRACEBACK, f"job {number}, {job['kind']}: {job['error']}")
     return Answer(Verdict.ACCEPTED, f"job {number} {job['state']}: {job['error'] or job['note']}")
 
 
-def late_jobs(place: Place) -> list[int]:
+def late_jobs(worker: RunningWorker) -> list[int]:
     """The jobs that were cancelled long ago and have not ended; those that have are forgotten."""
-    for number in list(place.unended):
-        job = place.job(number)
-        if job is None or job["state"] in ENDED:
-            del place.unended[number]
+    for number in list(worker.unended):
+        job = worker.job(number)
+        if job is None or job["state"] in ENDED_STATES:
+            del worker.unended[number]
     return [
-        number for number, since in place.unended.items() if time.monotonic() - since > LATE_SECONDS
+        number
+        for number, cancelled_at in worker.unended.items()
+        if time.monotonic() - cancelled_at > LATE_SECONDS
     ]
 
 
-class Places:
+class Workers:
     """The application and the worker process, each started when a request needs it first."""
 
     def __init__(self, folder: Path) -> None:
@@ -676,7 +682,7 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
     write_files(folder)
     rng = random.Random(seed)
     valid = bases(folder)
-    places = Places(folder)
+    workers = Workers(folder)
     while True:
         base = rng.choice(valid)
         (way,) = rng.choices(list(WAYS), list(WAYS.values()))
@@ -687,11 +693,11 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
                 "utf-8", "backslashreplace"
             ).decode(),
             content=request.content,
-            attempt=partial(judge, places.application, request),
-            attempt_for_real=partial(attempt_for_real, places, request),
+            attempt=partial(judge, workers.application, request),
+            attempt_for_real=partial(attempt_for_real, workers, request),
         )
 
 
-def attempt_for_real(places: Places, request: Request) -> Answer:
+def attempt_for_real(workers: Workers, request: Request) -> Answer:
     """Send a request to the worker process."""
-    return judge(places.process(), request)
+    return judge(workers.process(), request)

@@ -45,18 +45,18 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
         seed: What the inputs are drawn from.
     """
     rng = random.Random(f"task files {seed}")
-    kinds_of_faults = _systematic()
+    kinds_of_faults = _systematic_inputs()
     for faults in kinds_of_faults:
         rng.shuffle(faults)
     for number in count():
-        place = folder / f"input-{number}"
+        input_folder = folder / f"input-{number}"
         faults = kinds_of_faults[number % len(kinds_of_faults)]
         if faults and rng.random() < SYSTEMATIC_SHARE:
-            yield faults.pop()(place)
+            yield faults.pop()(input_folder)
         elif rng.random() < 0.5:
-            yield _task_input(place, *_spoiled_sample(rng))
+            yield _task_input(input_folder, *_spoiled_sample(rng))
         else:
-            yield _upload_input(place, *_spoiled_draft(rng))
+            yield _upload_input(input_folder, *_spoiled_draft(rng))
 
 
 def sample_answers(folder: Path) -> dict[str, Answer]:
@@ -74,12 +74,18 @@ def sample_answers(folder: Path) -> dict[str, Answer]:
     }
 
 
-Waiting = Callable[[Path], BadInput]  # for the folder of its own
+InputOfFolder = Callable[[Path], BadInput]  # for the folder of its own
 
 
-def _systematic() -> list[list[Waiting]]:
+def _systematic_inputs() -> list[list[InputOfFolder]]:
     """Every fault of every sample once, by the kind of fault."""
-    tasks = (_file_faults(), _field_faults(), _path_faults(), _declaration_faults(), _file_names())
+    tasks = (
+        _file_faults(),
+        _field_faults(),
+        _path_faults(),
+        _declaration_faults(),
+        _file_name_faults(),
+    )
     drafts = (_upload_faults(), _draft_faults())
     return [
         *(
@@ -96,7 +102,7 @@ def _systematic() -> list[list[Waiting]]:
 # A task that is read from its files, and answered by a tiny model.
 
 
-def _task_input(place: Path, wrong: str, sample: TaskSample) -> BadInput:
+def _task_input(input_folder: Path, wrong: str, sample: TaskSample) -> BadInput:
     content = json.dumps(
         [
             sample.title,
@@ -109,55 +115,60 @@ def _task_input(place: Path, wrong: str, sample: TaskSample) -> BadInput:
     return BadInput(
         f"{sample.title}: {wrong}",
         content.encode("utf-8", "surrogatepass"),
-        partial(_attempt_task, place, sample),
-        partial(_attempt_command, place, sample),
+        partial(_attempt_task, input_folder, sample),
+        partial(_attempt_command, input_folder, sample),
     )
 
 
-def _attempt_task(place: Path, sample: TaskSample) -> Answer:
-    with _written(place, sample):
-        return answer_to(partial(_read, place, sample))
+def _attempt_task(input_folder: Path, sample: TaskSample) -> Answer:
+    with _sample_files(input_folder, sample):
+        return answer_to(partial(_read, input_folder, sample))
 
 
-def _read(place: Path, sample: TaskSample) -> None:
+def _read(input_folder: Path, sample: TaskSample) -> None:
     """Read the first languages of a task, and let a model answer it if there is one for it."""
-    task = headlab.task(_asked_as(place, sample), data=place / sample.data if sample.data else None)
+    task = headlab.task(
+        _task_argument(input_folder, sample),
+        data=input_folder / sample.data if sample.data else None,
+    )
     languages = task.languages[:LANGUAGES_READ]
     for language in languages:
         task.examples(language)
     if sample.family:
-        headlab.evaluate(_model(place.parent, sample.family), task.restricted(languages), size=SIZE)
+        headlab.evaluate(
+            _model(input_folder.parent, sample.family), task.restricted(languages), size=SIZE
+        )
 
 
-def _attempt_command(place: Path, sample: TaskSample) -> Answer:
+def _attempt_command(input_folder: Path, sample: TaskSample) -> Answer:
     family = sample.family or "bert-tokens"
-    model = _model_folder(place.parent, family)
-    data = ["--data", str(place / sample.data)] if sample.data else []
+    model = _model_folder(input_folder.parent, family)
+    data = ["--data", str(input_folder / sample.data)] if sample.data else []
     words = [
         "evaluate",
         "--model",
         str(model),
         "--task",
-        _asked_as(place, sample),
+        _task_argument(input_folder, sample),
         *data,
         "--size",
         str(SIZE),
     ]
-    with _written(place, sample):
-        return process_answer([*words, "--device", "cpu"], place)
+    with _sample_files(input_folder, sample):
+        return process_answer([*words, "--device", "cpu"], input_folder)
 
 
-def _asked_as(place: Path, sample: TaskSample) -> str:
-    return str(place / sample.task) if sample.is_declared else sample.task
+def _task_argument(input_folder: Path, sample: TaskSample) -> str:
+    return str(input_folder / sample.task) if sample.is_declared else sample.task
 
 
 @contextmanager
-def _written(place: Path, sample: TaskSample) -> Iterator[None]:
+def _sample_files(input_folder: Path, sample: TaskSample) -> Iterator[None]:
     """The files of a sample, as long as the block runs."""
-    place.mkdir(parents=True)
+    input_folder.mkdir(parents=True)
     try:
         for name, data in sample.files.items():
-            path = place / name
+            path = input_folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             kind = sample.special.get(name)
             if kind is None:
@@ -166,7 +177,7 @@ def _written(place: Path, sample: TaskSample) -> Iterator[None]:
                 _put_special(path, kind, data)
         yield
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(input_folder)
 
 
 def _put_special(path: Path, kind: str, data: bytes) -> None:
@@ -213,14 +224,14 @@ def _model(folder: Path, family: str) -> Model:
     return headlab.load(_model_folder(folder, family), device="cpu")
 
 
-Wrong = Iterator[tuple[str, TaskSample]]
+SampleFaults = Iterator[tuple[str, TaskSample]]
 
 
 def _with_file(sample: TaskSample, name: str, data: bytes) -> TaskSample:
     return replace(sample, files={**sample.files, name: data})
 
 
-def _file_faults() -> Wrong:
+def _file_faults() -> SampleFaults:
     for sample in SAMPLES:
         for name, data in sample.files.items():
             for wrong, fault in FILE_FAULTS.items():
@@ -229,31 +240,34 @@ def _file_faults() -> Wrong:
                     yield f"{wrong}, {name}", _with_file(sample, name, faulty)
 
 
-def _field_faults() -> Wrong:
+def _field_faults() -> SampleFaults:
     """Another value in one field: of JSON in every place of the first line, of tables in every field."""
     for sample in SAMPLES:
         data = sample.files[sample.data_file]
         if sample.data_file.endswith(".jsonl"):
-            first = json.loads(data.split(b"\n")[0])
-            for key in first:
+            first_row = json.loads(data.split(b"\n")[0])
+            for key in first_row:
                 for value in JSON_VALUES:
                     fields = ", ".join(
-                        f"{json.dumps(name)}: {value if name == key else json.dumps(first[name])}"
-                        for name in first
+                        f"{json.dumps(name)}: {value if name == key else json.dumps(first_row[name])}"
+                        for name in first_row
                     )
                     line = b"{" + fields.encode("utf-8", "surrogatepass") + b"}\n"
-                    changed = line + data.split(b"\n", 1)[1]
-                    yield f"{key} = {value[:40]}", _with_file(sample, sample.data_file, changed)
+                    changed_data = line + data.split(b"\n", 1)[1]
+                    yield (
+                        f"{key} = {value[:40]}",
+                        _with_file(sample, sample.data_file, changed_data),
+                    )
             continue
         for start, end in fields_of(data)[:12]:
             for number, value in enumerate(FIELD_VALUES):
                 if (start + number) % 3 == 0:  # a third of them is many
-                    changed = data[:start] + value + data[end:]
+                    changed_data = data[:start] + value + data[end:]
                     wrong = f"{value[:20]!r} for {data[start:end][:20]!r}"
-                    yield wrong, _with_file(sample, sample.data_file, changed)
+                    yield wrong, _with_file(sample, sample.data_file, changed_data)
 
 
-def _path_faults() -> Wrong:
+def _path_faults() -> SampleFaults:
     for sample in SAMPLES:
         for name in sample.files:
             for kind in SPECIAL:
@@ -298,20 +312,21 @@ ODD_FILE_NAMES = (
 )
 
 
-def _file_names() -> Wrong:
+def _file_name_faults() -> SampleFaults:
     """The file with examples under a name that tells another language or split, or nothing."""
     for sample in SAMPLES:
         folder, _, name = sample.data_file.rpartition("/")
         suffix = name.rpartition(".")[2]
-        for odd in ODD_FILE_NAMES:
-            path = f"{folder}/{odd}.{suffix}".lstrip("/")
+        for odd_name in ODD_FILE_NAMES:
+            path = f"{folder}/{odd_name}.{suffix}".lstrip("/")
             files = {
-                path if old == sample.data_file else old: data for old, data in sample.files.items()
+                path if name_of_file == sample.data_file else name_of_file: data
+                for name_of_file, data in sample.files.items()
             }
-            yield f"its file is called {odd!r:.40}", replace(sample, files=files)
+            yield f"its file is called {odd_name!r:.40}", replace(sample, files=files)
 
 
-def _declaration_faults() -> Wrong:
+def _declaration_faults() -> SampleFaults:
     for wrong, number, declaration in declarations_with_odd_values():
         yield wrong, _with_file(DECLARED[number], DECLARATION, declaration)
 
@@ -344,13 +359,13 @@ class UploadSample:
     def draft(self) -> Draft:
         """The draft of a task, as the page makes it."""
         upload = Upload(self.file_name, self.data, self.language)
-        usual: dict[str, object] = {
+        usual_fields: dict[str, object] = {
             "name": "mine",
             "columns": self.columns,
             "files": (upload,),
             "share": 0.5,
         }
-        return Draft(format=format_of(upload), **{**usual, **self.fields})  # type: ignore[arg-type]
+        return Draft(format=format_of(upload), **{**usual_fields, **self.fields})  # type: ignore[arg-type]
 
 
 def _uploads() -> Iterator[UploadSample]:
@@ -367,42 +382,42 @@ def _uploads() -> Iterator[UploadSample]:
 UPLOADS = (*_uploads(),)
 
 
-def _upload_input(place: Path, wrong: str, sample: UploadSample) -> BadInput:
+def _upload_input(input_folder: Path, wrong: str, sample: UploadSample) -> BadInput:
     content = repr(sample).encode("utf-8", "surrogatepass")
-    attempt = partial(_attempt_upload, place, sample)
+    attempt = partial(_attempt_upload, input_folder, sample)
     return BadInput(
         f"upload of {sample.title}: {wrong}",
         content,
         attempt,
-        partial(_attempt_uploaded, place, sample),
+        partial(_attempt_uploaded, input_folder, sample),
     )
 
 
-def _attempt_upload(place: Path, sample: UploadSample) -> Answer:
+def _attempt_upload(input_folder: Path, sample: UploadSample) -> Answer:
     try:
-        return answer_to(partial(_save, place, sample))
+        return answer_to(partial(_save, input_folder, sample))
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(input_folder, ignore_errors=True)
 
 
-def _save(place: Path, sample: UploadSample) -> None:
+def _save(input_folder: Path, sample: UploadSample) -> None:
     """Save an upload, and read all of what was saved."""
     draft = sample.draft()
-    checked = save_task(draft, place)
-    task = headlab.task(place / "tasks" / draft.name / f"{draft.name}.toml")
-    for language, split in checked.sizes:
+    saved_task = save_task(draft, input_folder)
+    task = headlab.task(input_folder / "tasks" / draft.name / f"{draft.name}.toml")
+    for language, split in saved_task.sizes:
         task.examples(language, split)
 
 
-def _attempt_uploaded(place: Path, sample: UploadSample) -> Answer:
+def _attempt_uploaded(input_folder: Path, sample: UploadSample) -> Answer:
     """Save an upload, and let a command read it; what is refused is given to the command as a declared task."""
-    refusal = answer_to(partial(_save, place, sample))
-    shutil.rmtree(place, ignore_errors=True)
+    refusal = answer_to(partial(_save, input_folder, sample))
+    shutil.rmtree(input_folder, ignore_errors=True)
     declared_sample = DECLARED[
         1 + next(i for i, upload in enumerate(UPLOADS) if upload.title == sample.title)
     ]
     answer = _attempt_command(
-        place, _with_file(declared_sample, declared_sample.data_file, sample.data)
+        input_folder, _with_file(declared_sample, declared_sample.data_file, sample.data)
     )
     return answer if answer.words else refusal
 

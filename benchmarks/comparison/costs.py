@@ -35,21 +35,23 @@ class Costs:
         return {name: self.gain[f"{way}, full"] / self.gain[way] for name, way in pairs.items()}
 
 
-def in_turns(tasks: Mapping[str, Callable[[], int]], seconds: float) -> dict[str, float]:
+def median_seconds_in_turns(
+    tasks: Mapping[str, Callable[[], int]], seconds: float
+) -> dict[str, float]:
     """Median seconds a unit of each task, all run in turns until the time is up; a task returns its units."""
     for task in tasks.values():
         task()  # warm
-    taken: dict[str, list[float]] = {name: [] for name in tasks}
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until or not all(taken.values()):
+    seconds_by_task: dict[str, list[float]] = {name: [] for name in tasks}
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline or not all(seconds_by_task.values()):
         for name, task in tasks.items():
-            started = time.perf_counter()
+            start = time.perf_counter()
             units = task()
-            taken[name].append((time.perf_counter() - started) / units)
-    return {name: median(times) for name, times in taken.items()}
+            seconds_by_task[name].append((time.perf_counter() - start) / units)
+    return {name: median(times) for name, times in seconds_by_task.items()}
 
 
-def coalitions(players: int, count: int, seed: int) -> Bools:
+def random_coalitions(players: int, count: int, seed: int) -> Bools:
     """Random coalitions with at most half of the heads gone, bool [coalition, player]."""
     return ~np.stack(
         [removed_and_measured(seed, number, players, players // 2)[0] for number in range(count)]
@@ -60,42 +62,57 @@ def measure(setting: Setting, seconds: float) -> Costs:
     """All costs. The longest batches of the padded recipe are of 64 examples."""
     game = setting.game
     players = setting.game.players
-    whole = replace(setting.model, resumable=False)  # every row from the first layer
-    full = ModelGame(Evaluator(whole, setting.task, setting.language, "dev", setting.size))
+    model_without_resuming = replace(
+        setting.model, resumable=False
+    )  # every row from the first layer
+    full_game = ModelGame(
+        Evaluator(model_without_resuming, setting.task, setting.language, "dev", setting.size)
+    )
     batch = np.arange(min(BATCH, game.examples))
-    some = coalitions(players, len(batch), 3)
-    padded = PaddedEvaluator(setting.model, setting.task, setting.language, "dev", setting.size)
-    few = np.random.default_rng(0).choice(game.examples, setting.rows, replace=False)
-    kept = coalitions(players, len(few), 4)
-    everyone = np.ones((len(few), players), bool)
-    walks = np.stack([random_order(5, row, players) for row in range(len(few))])
+    batch_coalitions = random_coalitions(players, len(batch), 3)
+    padded_evaluator = PaddedEvaluator(
+        setting.model, setting.task, setting.language, "dev", setting.size
+    )
+    examples = np.random.default_rng(0).choice(game.examples, setting.rows, replace=False)
+    coalitions = random_coalitions(players, len(examples), 4)
+    all_heads = np.ones((len(examples), players), bool)
+    walks = np.stack([random_order(5, row, players) for row in range(len(examples))])
 
-    def branching(of: ModelGame) -> Callable[[], int]:
-        return lambda: of.marginals(kept, everyone, few).size
+    def branching(timed_game: ModelGame) -> Callable[[], int]:
+        return lambda: timed_game.marginals(coalitions, all_heads, examples).size
 
-    def walking(of: ModelGame) -> Callable[[], int]:
-        return lambda: of.gains(walks, few).size
+    def walking(timed_game: ModelGame) -> Callable[[], int]:
+        return lambda: timed_game.gains(walks, examples).size
 
-    found = in_turns(
+    seconds_by_task = median_seconds_in_turns(
         {
-            "padded": lambda: len(padded.correct(setting.model.grid.gates(some), batch)),
-            "sorted": lambda: len(game.values(some, batch)),
+            "padded": lambda: len(
+                padded_evaluator.correct(setting.model.grid.gates(batch_coalitions), batch)
+            ),
+            "sorted": lambda: len(game.values(batch_coalitions, batch)),
             "branching": branching(game),
-            "branching, full": branching(full),
+            "branching, full": branching(full_game),
             "walking": walking(game),
-            "walking, full": walking(full),
+            "walking, full": walking(full_game),
         },
         seconds,
     )
-    return Costs(found.pop("padded"), found.pop("sorted"), found, *variances(game, setting.walks))
+    return Costs(
+        seconds_by_task.pop("padded"),
+        seconds_by_task.pop("sorted"),
+        seconds_by_task,
+        *variances(game, setting.walks),
+    )
 
 
 def forward_seconds(setting: Setting) -> float:
     """Seconds of an example-forward, sorted by length."""
     game = setting.game
     batch = np.arange(min(BATCH, setting.game.examples))
-    some = coalitions(game.players, len(batch), 3)
-    return in_turns({"sorted": lambda: len(game.values(some, batch))}, 0)["sorted"]
+    batch_coalitions = random_coalitions(game.players, len(batch), 3)
+    return median_seconds_in_turns(
+        {"sorted": lambda: len(game.values(batch_coalitions, batch))}, 0
+    )["sorted"]
 
 
 def variances(game: ModelGame, walks: tuple[int, int]) -> tuple[float, float]:
@@ -105,7 +122,9 @@ def variances(game: ModelGame, walks: tuple[int, int]) -> tuple[float, float]:
         walks: Orders, and examples that each is walked with.
     """
     gains, orders = sampled_walks(game, *walks, seed=6)
-    half = (game.players + 1) // 2
-    whole = order_variance(gains, orders, game.players, game.examples)
-    top = order_variance(gains[:, :, :half], orders[:, :half], game.players, game.examples)
-    return max(0.0, float(np.nanmean(whole))), max(0.0, float(np.nanmean(top)))
+    half_length = (game.players + 1) // 2
+    whole_walks = order_variance(gains, orders, game.players, game.examples)
+    first_halves = order_variance(
+        gains[:, :, :half_length], orders[:, :half_length], game.players, game.examples
+    )
+    return max(0.0, float(np.nanmean(whole_walks))), max(0.0, float(np.nanmean(first_halves)))

@@ -58,15 +58,17 @@ class SmallRounds(ModelGame):
 def watch(estimates: Iterator[Estimate], evaluator: Evaluator, seconds: float) -> list[Point]:
     """Points of one run, evenly spaced in log seconds, until the time is up; at least one."""
     points: list[Point] = []
-    before = evaluator.forwards
-    started = time.perf_counter()
+    forwards_before = evaluator.forwards
+    start = time.perf_counter()
     for estimate in estimates:
-        spent = time.perf_counter() - started
-        over = spent >= seconds
-        if over or not points or spent >= SPACING * points[-1].seconds:
-            width = estimate.width() if over and estimate.width else None
-            points.append(Point(spent, evaluator.forwards - before, estimate.values, width))
-        if over:
+        seconds_spent = time.perf_counter() - start
+        time_is_up = seconds_spent >= seconds
+        if time_is_up or not points or seconds_spent >= SPACING * points[-1].seconds:
+            width = estimate.width() if time_is_up and estimate.width else None
+            points.append(
+                Point(seconds_spent, evaluator.forwards - forwards_before, estimate.values, width)
+            )
+        if time_is_up:
             break
     return points
 
@@ -84,11 +86,13 @@ def examples_of(game: Game, seed: int) -> Iterator[int]:
     return (cycled_example(seed, number, game.examples) for number in count())
 
 
-def mean_values(game: Game, kept: Bools) -> Floats:
+def mean_values(game: Game, coalitions: Bools) -> Floats:
     """Value of each coalition over all examples: kept bool [coalition, player] -> float [coalition]."""
-    every = np.arange(game.examples)
-    rows = game.values(np.repeat(kept, len(every), axis=0), np.tile(every, len(kept)))
-    return np.asarray(rows.reshape(len(kept), -1).mean(axis=1))
+    examples = np.arange(game.examples)
+    values = game.values(
+        np.repeat(coalitions, len(examples), axis=0), np.tile(examples, len(coalitions))
+    )
+    return np.asarray(values.reshape(len(coalitions), -1).mean(axis=1))
 
 
 def from_tallies(tallies: Iterator[Tally]) -> Iterator[Estimate]:

@@ -23,7 +23,7 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 EXAMPLES = 16
 # Runs that are averaged, estimates of each, and how far off the average may be: in its standard errors, plus a bit.
 RUNS = 12
-EACH = 10
+ESTIMATES_A_RUN = 10
 ERRORS = 5.0
 SLACK = 0.005
 Starts = Mapping[str, Callable[[Game, int], Iterator[Estimate]]]
@@ -69,25 +69,27 @@ class TableGame:
 
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
         """See `ModelGame.gains`; all are computed."""
-        kept = np.ones((len(orders), self.players), bool)
-        out = []
-        value = self.values(kept, examples)
+        coalitions = np.ones((len(orders), self.players), bool)
+        gains = []
+        value_before = self.values(coalitions, examples)
         for step in orders.T:
-            kept[np.arange(len(orders)), step] = False
-            after = self.values(kept, examples)
-            out.append(value - after)
-            value = after
-        return np.stack(out, axis=1)
+            coalitions[np.arange(len(orders)), step] = False
+            value_after = self.values(coalitions, examples)
+            gains.append(value_before - value_after)
+            value_before = value_after
+        return np.stack(gains, axis=1)
 
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
         """See `ModelGame.marginals`."""
-        out = np.zeros(kept.shape)
+        marginals = np.zeros(kept.shape)
         for player in range(self.players):
-            there = kept.copy()
-            gone = kept.copy()
-            there[:, player], gone[:, player] = True, False
-            out[:, player] = self.values(there, examples) - self.values(gone, examples)
-        return out * wanted
+            with_player = kept.copy()
+            without_player = kept.copy()
+            with_player[:, player], without_player[:, player] = True, False
+            marginals[:, player] = self.values(with_player, examples) - self.values(
+                without_player, examples
+            )
+        return marginals * wanted
 
 
 def tiny_game() -> TableGame:
@@ -98,19 +100,21 @@ def tiny_game() -> TableGame:
     task = importlib.import_module("support.tiny_task")
     model = tiny.tiny_model("bert", tokenizer=task.tiny_tokenizer())
     game = ModelGame(Evaluator(model, task.tiny_task(), "xx", "dev", EXAMPLES))
-    kept = members(np.arange(2**game.players), game.players)
-    every = np.arange(game.examples)
-    values = game.values(np.repeat(kept, len(every), axis=0), np.tile(every, len(kept)))
-    return TableGame(values.reshape(len(kept), -1), game.players)
+    coalitions = members(np.arange(2**game.players), game.players)
+    examples = np.arange(game.examples)
+    values = game.values(
+        np.repeat(coalitions, len(examples), axis=0), np.tile(examples, len(coalitions))
+    )
+    return TableGame(values.reshape(len(coalitions), -1), game.players)
 
 
 def truth(game: TableGame) -> Floats:
     """Exact Shapley values, from every coalition."""
-    kept = members(np.arange(2**game.players), game.players)
-    return shapley(mean_values(game, kept), game.players, ALL_SIZES)
+    coalitions = members(np.arange(2**game.players), game.players)
+    return shapley(mean_values(game, coalitions), game.players, ALL_SIZES)
 
 
-def last(estimates: Iterator[Estimate], count: int) -> Floats:
+def last_estimate(estimates: Iterator[Estimate], count: int) -> Floats:
     """The estimate after so many steps."""
     return list(islice(estimates, count))[-1].values
 
@@ -119,19 +123,21 @@ def excess(
     start: Callable[[Game, int], Iterator[Estimate]],
     game: TableGame,
     exact: Floats,
-    each: int = EACH,
+    estimates_a_run: int = ESTIMATES_A_RUN,
 ) -> float:
     """How far the average of several runs is from the truth beyond what chance allows; at most 0 if it is right.
 
     Args:
         each: Estimates of a run.
     """
-    found = np.stack([last(start(game, seed), each) for seed in range(RUNS)])
-    error = found.std(axis=0, ddof=1) / np.sqrt(RUNS)
-    return float((np.abs(found.mean(axis=0) - exact) - ERRORS * error - SLACK).max())
+    estimates = np.stack(
+        [last_estimate(start(game, seed), estimates_a_run) for seed in range(RUNS)]
+    )
+    error = estimates.std(axis=0, ddof=1) / np.sqrt(RUNS)
+    return float((np.abs(estimates.mean(axis=0) - exact) - ERRORS * error - SLACK).max())
 
 
-def check(starts: Starts, each: int = EACH) -> None:
+def check(starts: Starts, estimates_a_run: int = ESTIMATES_A_RUN) -> None:
     """Raise HeadlabError naming the estimators that do not meet the exact values of the tiny game.
 
     Args:
@@ -141,12 +147,12 @@ def check(starts: Starts, each: int = EACH) -> None:
     exact = truth(game)
     wrong = []
     for title, start in starts.items():
-        over = excess(start, game, exact, each)
+        off_by = excess(start, game, exact, estimates_a_run)
         print(
-            f"  {title}: {'meets the exact values' if over <= 0 else f'off by {over:.3f} more than chance'}",
+            f"  {title}: {'meets the exact values' if off_by <= 0 else f'off by {off_by:.3f} more than chance'}",
             flush=True,
         )
-        wrong += [title] if over > 0 else []
+        wrong += [title] if off_by > 0 else []
     if wrong:
         raise HeadlabError(
             f"not the Shapley value of the tiny model: {', '.join(wrong)}; see benchmarks/comparison/",

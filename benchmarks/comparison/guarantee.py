@@ -17,10 +17,10 @@ from headlab.methods.sampling import SamplingPlan, Tally
 from headlab.stats import holm
 
 LEVEL = 0.95
-MOST = 1 << 20
+MAX_SAMPLES = 1 << 20
 SEEDS = (7, 8, 9)
 DOUBLINGS = 12
-NAMED = 10
+HEADS_TO_NAME = 10
 
 
 def half_width(tally: Tally, counts: Ints) -> Floats:
@@ -31,7 +31,7 @@ def half_width(tally: Tally, counts: Ints) -> Floats:
 
 def plan(target: float) -> SamplingPlan:
     """Sample every head until its interval is as narrow as asked, however long it takes."""
-    return SamplingPlan(MOST, target, "width", LEVEL, 1.0)
+    return SamplingPlan(MAX_SAMPLES, target, "width", LEVEL, 1.0)
 
 
 @dataclass(frozen=True)
@@ -54,44 +54,44 @@ class Ours:
     samples: int
 
 
-def ours(long: Long, target: float, cycle: int) -> Ours:
+def ours(long_run: Long, target: float, cycle: int) -> Ours:
     """What a run to the end takes.
 
     Args:
         cycle: Samples between two looks.
     """
-    tally = long.tally
+    tally = long_run.tally
     widths = half_width(tally, tally.counts)
-    done = widths <= target
-    more = (
+    narrow_enough = widths <= target
+    factor = (
         1.0
-        if done.all()
-        else float(samples_needed(tally, target, cycle).sum() / max(long.gains, 1))
+        if narrow_enough.all()
+        else float(samples_needed(tally, target, cycle).sum() / max(long_run.gains, 1))
     )
     return Ours(
-        bool(done.all()),
-        long.seconds * more,
-        long.forwards * more,
-        long.seconds,
-        long.forwards,
+        bool(narrow_enough.all()),
+        long_run.seconds * factor,
+        long_run.forwards * factor,
+        long_run.seconds,
+        long_run.forwards,
         float(widths.max()),
-        int(done.sum()),
+        int(narrow_enough.sum()),
         int(tally.counts.sum(axis=0).max()),
     )
 
 
 def samples_needed(tally: Tally, target: float, cycle: int) -> Floats:
     """Samples of each head, in whole cycles, that make its interval narrow enough; [head], never fewer than drawn."""
-    drawn = tally.counts.sum(axis=0)
-    low = np.ones(len(drawn))
-    high = np.full(len(drawn), float(2**DOUBLINGS))
+    samples_drawn = tally.counts.sum(axis=0)
+    low = np.ones(len(samples_drawn))
+    high = np.full(len(samples_drawn), float(2**DOUBLINGS))
     for _ in range(2 * DOUBLINGS):
         middle = (low + high) / 2
         narrow = half_width(tally, np.rint(tally.counts * middle).astype(np.int64)) <= target
         low = np.where(narrow, low, middle)
         high = np.where(narrow, middle, high)
-    more = np.where(half_width(tally, tally.counts) <= target, 1.0, high)
-    return np.asarray(np.maximum(np.ceil(more * drawn / cycle) * cycle, drawn))
+    factors = np.where(half_width(tally, tally.counts) <= target, 1.0, high)
+    return np.asarray(np.maximum(np.ceil(factors * samples_drawn / cycle) * cycle, samples_drawn))
 
 
 @dataclass(frozen=True)
@@ -110,39 +110,39 @@ class Named:
     named: int
 
 
-def named(long: Long, cycle: int, heads: int = NAMED) -> Named:
+def named(long_run: Long, cycle: int, heads: int = HEADS_TO_NAME) -> Named:
     """When the most harmful heads are named.
 
     Args:
         cycle: Samples between two looks.
     """
-    tally = long.tally
+    tally = long_run.tally
 
     def count(times: float) -> int:
-        found = replace(tally, counts=np.rint(tally.counts * times).astype(np.int64)).outcome()
-        assert found.p_values is not None  # a tally has them
-        return int(((found.values < 0) & (holm(found.p_values) < 1 - LEVEL)).sum())
+        outcome = replace(tally, counts=np.rint(tally.counts * times).astype(np.int64)).outcome()
+        assert outcome.p_values is not None  # a tally has them
+        return int(((outcome.values < 0) & (holm(outcome.p_values) < 1 - LEVEL)).sum())
 
     so_far = count(1.0)
     if so_far >= heads:
-        return Named(heads, long.seconds, True, so_far)
+        return Named(heads, long_run.seconds, True, so_far)
     cycles = tally.draws / cycle
     low = 0.0
     high = float(2**DOUBLINGS)  # cycles more
     for _ in range(2 * DOUBLINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if count(1 + middle / cycles) >= heads else (middle, high)
-    return Named(heads, long.seconds * (1 + np.ceil(high) / cycles), False, so_far)
+    return Named(heads, long_run.seconds * (1 + np.ceil(high) / cycles), False, so_far)
 
 
-def published(setting: Setting, costs: Costs) -> dict[str, dict[str, Any]]:
+def recipe_costs(setting: Setting, costs: Costs) -> dict[str, dict[str, Any]]:
     """The recipe by what it is given: Equation 4's range 1 as printed, or 2, which is what gains span."""
-    out = {}
+    costs_by_span = {}
     for span in (1.0, 2.0):
         turns = orders_for_a_head(costs.order_variance_top50, setting.target, span)
         work = recipe_work(turns, setting.game.players)
         forwards = work.coalitions * setting.game.examples
-        out[f"range {span:g}"] = {
+        costs_by_span[f"range {span:g}"] = {
             "turns_a_head": turns,
             **asdict(work),
             "forwards": forwards,
@@ -150,16 +150,16 @@ def published(setting: Setting, costs: Costs) -> dict[str, dict[str, Any]]:
             "seconds_sorted_by_length": forwards * costs.sorted_forward,
             "delta": DELTA,
         }
-    return out
+    return costs_by_span
 
 
-def speedups(paper: dict[str, dict[str, Any]], found: Sequence[Ours]) -> dict[str, Ratio]:
+def speedups(paper: dict[str, dict[str, Any]], our_runs: Sequence[Ours]) -> dict[str, Ratio]:
     """Times more seconds than ours, by range and batching."""
-    seconds = [each.seconds for each in found]
+    seconds = [our_run.seconds for our_run in our_runs]
     return {
-        f"{span}, {how.removeprefix('seconds_').replace('_', ' ')}": ratio_of_means(
-            line[how], seconds
+        f"{span}, {cost_name.removeprefix('seconds_').replace('_', ' ')}": ratio_of_means(
+            recipe_cost[cost_name], seconds
         )
-        for span, line in paper.items()
-        for how in ("seconds_padded_to_128", "seconds_sorted_by_length")
+        for span, recipe_cost in paper.items()
+        for cost_name in ("seconds_padded_to_128", "seconds_sorted_by_length")
     }

@@ -34,47 +34,61 @@ def estimate(
         end = tally.draws + min(
             plan.samples - tally.draws, game.examples - tally.draws % game.examples
         )
-        parts = [range(at, min(at + game.round, end)) for at in range(tally.draws, end, game.round)]
-        found = game.answers(_ask(game, numbers, tally.active, seed, estimand) for numbers in parts)
-        for numbers, gains in zip(parts, found, strict=True):
+        rounds = [
+            range(first_draw, min(first_draw + game.round, end))
+            for first_draw in range(tally.draws, end, game.round)
+        ]
+        gains_by_round = game.answers(
+            _query(game, numbers, tally.active, seed, estimand) for numbers in rounds
+        )
+        for numbers, gains in zip(rounds, gains_by_round, strict=True):
             gains = gains.reshape(len(numbers), -1, game.players)
-            rounded = [
+            levels_by_draw = [
                 level_indices_of(g, even_support(game.steps), seed, n) - game.steps
                 for g, n in zip(gains, numbers, strict=True)
             ]
-            places = np.stack([levels.sum(axis=0) for levels in rounded]) + ends * game.steps
-            tally = tally.add(places, tally.active, len(numbers), np.zeros(len(numbers), bool))
+            level_indices = (
+                np.stack([levels.sum(axis=0) for levels in levels_by_draw]) + ends * game.steps
+            )
+            tally = tally.add(
+                level_indices, tally.active, len(numbers), np.zeros(len(numbers), bool)
+            )
             if tally.draws % game.examples == 0:
                 tally = tally.looked_at()
             yield tally
 
 
-def _ask(game: Game, numbers: range, active: Bools, seed: int, estimand: str) -> Query:
-    drawn = [coalitions(seed, number, game.players, estimand) for number in numbers]
-    kept, wanted = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
-    ends = range(len(kept) // len(numbers) // 2)  # each end of the order has an example of its own
+def _query(game: Game, numbers: range, active: Bools, seed: int, estimand: str) -> Query:
+    draws = [drawn_coalitions(seed, number, game.players, estimand) for number in numbers]
+    coalitions, measured_heads = (np.concatenate(arrays) for arrays in zip(*draws, strict=True))
+    ends = range(
+        len(coalitions) // len(numbers) // 2
+    )  # each end of the order has an example of its own
     examples = np.array(
         [cycled_example(seed, n, game.examples, game.weights, end) for n in numbers for end in ends]
     )
     return Query(
-        "marginals", {"kept": kept, "wanted": wanted & active, "examples": np.repeat(examples, 2)}
+        "marginals",
+        {"kept": coalitions, "wanted": measured_heads & active, "examples": np.repeat(examples, 2)},
     )
 
 
-def coalitions(seed: int, number: int, players: int, estimand: str) -> tuple[Bools, Bools]:
+def drawn_coalitions(seed: int, number: int, players: int, estimand: str) -> tuple[Bools, Bools]:
     """Coalitions of a draw and the heads that each measures, both bool [coalition, player]."""
-    line = random_order(seed, number, players)
-    half = players // 2
-    fronts = (line, line[::-1])  # heads leave from the front; those of the back half are measured
-    measured = np.zeros((2, players), bool)
-    measured[0, line[half:]] = measured[1, line[:half]] = True
-    full = estimand == ALL_SIZES
-    high = players if full else (players + 1) // 2
-    drawn = np.random.default_rng([seed, 5, number]).integers(high, size=4 if full else 2)
-    if full:  # how many are gone, or there, counted from the nearer end
-        drawn = np.minimum(drawn, players - 1 - drawn)
-    kept = np.ones((len(drawn), players), bool)
-    for row, cut in enumerate(drawn):
-        kept[row, fronts[row % 2][:cut]] = False
-    kept[2:] = ~kept[2:]
-    return kept, np.tile(measured, (len(drawn) // 2, 1))
+    order = random_order(seed, number, players)
+    half_length = players // 2
+    orders = (order, order[::-1])  # heads leave from the front; those of the back half are measured
+    measured_heads = np.zeros((2, players), bool)
+    measured_heads[0, order[half_length:]] = measured_heads[1, order[:half_length]] = True
+    all_sizes = estimand == ALL_SIZES
+    high = players if all_sizes else (players + 1) // 2
+    removed_counts = np.random.default_rng([seed, 5, number]).integers(
+        high, size=4 if all_sizes else 2
+    )
+    if all_sizes:  # how many are gone, or there, counted from the nearer end
+        removed_counts = np.minimum(removed_counts, players - 1 - removed_counts)
+    coalitions = np.ones((len(removed_counts), players), bool)
+    for row, removed_count in enumerate(removed_counts):
+        coalitions[row, orders[row % 2][:removed_count]] = False
+    coalitions[2:] = ~coalitions[2:]
+    return coalitions, np.tile(measured_heads, (len(removed_counts) // 2, 1))

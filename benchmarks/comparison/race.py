@@ -28,7 +28,7 @@ PLAIN = "headlab monte-carlo"
 HEADLAB = {OURS: headlab_shapley, FORMER: headlab_former, PLAIN: headlab_monte_carlo}
 REFERENCE_SEED = 424_242
 # A peer whose first estimate takes so many times longer than everybody's race does not take part.
-LATE = 3.0
+LATE_FACTOR = 3.0
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Reference:
     samples: int
 
     @classmethod
-    def of(cls, long: Long) -> Reference:
+    def of(cls, long_run: Long) -> Reference:
         """From a long run. The error is that of independent samples; whole cycles of examples make it smaller."""
-        support = long.tally.support
-        counts = long.tally.counts
+        support = long_run.tally.support
+        counts = long_run.tally.counts
         values = sample_mean(support, counts)
-        drawn = np.maximum(counts.sum(axis=0), 1)
+        samples_drawn = np.maximum(counts.sum(axis=0), 1)
         variance = sample_mean(support**2, counts) - values**2
-        return cls(values, np.sqrt(variance / drawn), int(drawn.min()))
+        return cls(values, np.sqrt(variance / samples_drawn), int(samples_drawn.min()))
 
     @property
     def noise(self) -> float:
@@ -79,9 +79,9 @@ def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]
     """
     starts: dict[str, Callable[[Game, int], Iterator[Estimate]]] = dict(HEADLAB)
     peers = [peer for peer in (*PEERS, *newer(setting.newer)) if peer.wrapping == ONE]
-    each = setting.seconds("race") / (len(starts) + len(peers)) / setting.seeds
+    seconds_a_run = setting.seconds("race") / (len(starts) + len(peers)) / setting.seeds
     needs = {peer.title: first_estimate(peer, setting, forward) for peer in peers}
-    missing = {title: need for title, need in needs.items() if need > LATE * each}
+    missing = {title: need for title, need in needs.items() if need > LATE_FACTOR * seconds_a_run}
     starts.update({peer.title: peer.start for peer in peers if peer.title not in missing})
     for start in starts.values():  # what is compiled or allocated once
         watch(start(setting.small_rounds(), 0), setting.evaluator, 0)
@@ -90,12 +90,14 @@ def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]
         for title, start in starts.items():
             runs.append(
                 Run(
-                    title, seed, watch(start(setting.small_rounds(), seed), setting.evaluator, each)
+                    title,
+                    seed,
+                    watch(start(setting.small_rounds(), seed), setting.evaluator, seconds_a_run),
                 )
             )
-            last = runs[-1].points[-1]
+            last_point = runs[-1].points[-1]
             print(
-                f"  {title}, seed {seed}: {last.forwards} forwards in {last.seconds:.1f} s",
+                f"  {title}, seed {seed}: {last_point.forwards} forwards in {last_point.seconds:.1f} s",
                 flush=True,
             )
     return runs, missing
@@ -109,17 +111,17 @@ def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, fl
     Args:
         forward: Seconds of an example-forward.
     """
-    left = setting.seconds("whole")
+    seconds_left = setting.seconds("whole")
     runs = []
     missing = {}
     for peer in (p for p in PEERS if p.wrapping == WHOLE):
         need = first_estimate(peer, setting, forward)
-        if need > left:
+        if need > seconds_left:
             missing[peer.title] = need
             print(f"  {peer.title}: not run, its first estimate needs {need:.0f} s", flush=True)
             continue
         runs.append(Run(peer.title, 1, watch(peer.start(setting.game, 1), setting.evaluator, 0)))
-        left -= runs[-1].points[-1].seconds
+        seconds_left -= runs[-1].points[-1].seconds
         print(f"  {peer.title}: {runs[-1].points[-1].seconds:.0f} s", flush=True)
     return runs, missing
 
@@ -148,10 +150,10 @@ def ratio_of_means(
 
     Welch's t interval of the difference of the logarithms, whose errors are those of the means relative to them.
     """
-    above = np.asarray(upper, float)
-    below = np.asarray(lower, float)
-    times = float(above.mean() / below.mean())
-    samples = [x for x in (above, below) if x.ndim]
+    upper_values = np.asarray(upper, float)
+    lower_values = np.asarray(lower, float)
+    times = float(upper_values.mean() / lower_values.mean())
+    samples = [x for x in (upper_values, lower_values) if x.ndim]
     if min(len(x) for x in samples) < 2 or not times > 0:
         return Ratio(times, None, None)
     terms = [x.var(ddof=1) / len(x) / x.mean() ** 2 for x in samples]
@@ -194,19 +196,21 @@ def summarise(runs: Sequence[Run], reference: Reference) -> list[Summary]:
 
 
 def _summary(runs: Sequence[Run], reference: Reference) -> Summary:
-    last = [run.points[-1] for run in runs]
-    squared = np.array([reference.squared_error(p.values) for p in last])
-    seconds = np.array([p.seconds for p in last])
-    raw = float(np.mean([((p.values - reference.values) ** 2).mean() for p in last]))
-    widths = [p.width for p in last if p.width is not None]
+    last_points = [run.points[-1] for run in runs]
+    squared_errors = np.array([reference.squared_error(p.values) for p in last_points])
+    seconds = np.array([p.seconds for p in last_points])
+    raw_squared_error = float(
+        np.mean([((p.values - reference.values) ** 2).mean() for p in last_points])
+    )
+    widths = [p.width for p in last_points if p.width is not None]
     return Summary(
         runs[0].title,
         float(seconds.mean()),
-        float(np.mean([p.forwards for p in last])),
-        float(np.sqrt(max(squared.mean(), 0.0))),
-        float(np.sqrt(raw)),
-        float(max((squared * seconds).mean(), 0.0)),
-        tuple((squared * seconds).tolist()),
+        float(np.mean([p.forwards for p in last_points])),
+        float(np.sqrt(max(squared_errors.mean(), 0.0))),
+        float(np.sqrt(raw_squared_error)),
+        float(max((squared_errors * seconds).mean(), 0.0)),
+        tuple((squared_errors * seconds).tolist()),
         _slope(runs, reference),
         float(np.mean(widths)) if widths else None,
     )
@@ -223,9 +227,9 @@ def _slope(runs: Sequence[Run], reference: Reference) -> float | None:
 def equal_error(summaries: Sequence[Summary]) -> tuple[float, dict[str, Ratio]]:
     """The lowest error that a peer ended with, and for each title the times more seconds than ours to equal error."""
     ours = next(s for s in summaries if s.title == OURS)
-    best = min(
+    lowest_peer_error = min(
         (s.error for s in summaries if s.title not in HEADLAB and s.error > 0),
         default=ours.raw_error,
     )
-    others = (s for s in summaries if s is not ours and ours.law > 0)
-    return best, {s.title: ratio_of_means(s.laws, ours.laws) for s in others}
+    other_summaries = (s for s in summaries if s is not ours and ours.law > 0)
+    return lowest_peer_error, {s.title: ratio_of_means(s.laws, ours.laws) for s in other_summaries}

@@ -24,11 +24,13 @@ class PaddedEvaluator(Evaluator):
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to 128."""
         inputs = super().tensors(rows)
-        encoded = [{name: t[i].tolist() for name, t in inputs.items()} for i in range(len(rows))]
-        found = self.model.tokenizer.pad(
-            encoded, padding="max_length", max_length=PADDED, return_tensors="pt"
+        token_lists = [
+            {name: t[i].tolist() for name, t in inputs.items()} for i in range(len(rows))
+        ]
+        padded = self.model.tokenizer.pad(
+            token_lists, padding="max_length", max_length=PADDED, return_tensors="pt"
         )
-        return {name: t.to(self.model.device) for name, t in found.items()}
+        return {name: t.to(self.model.device) for name, t in padded.items()}
 
 
 def orders_for_a_head(variance: float, target: float, span: float) -> int:
@@ -58,19 +60,19 @@ class Work:
 def recipe_work(turns: int, players: int, seed: int = 0) -> Work:
     """Play the bandit through: heads that had their turns leave, and what only they need is not evaluated."""
     steps = removal_sizes(TOP50, players)
-    had = np.zeros(players, np.int64)
+    turns_had = np.zeros(players, np.int64)
     orders = coalitions = 0
-    while (had < turns).any():
-        line = random_order(seed, orders, players)[:steps]
-        coalitions += evaluated(had[line] < turns)
-        had[line] += 1
+    while (turns_had < turns).any():
+        order = random_order(seed, orders, players)[:steps]
+        coalitions += evaluated(turns_had[order] < turns)
+        turns_had[order] += 1
         orders += 1
     return Work(orders, coalitions)
 
 
-def evaluated(asked: Bools) -> int:
+def evaluated(steps_to_measure: Bools) -> int:
     """Coalitions of a walk that are needed, if these of its steps are asked for."""
-    return int((np.append(asked, False) | np.append(False, asked)).sum())
+    return int((np.append(steps_to_measure, False) | np.append(False, steps_to_measure)).sum())
 
 
 def order_variance(gains: Floats, orders: Ints, players: int, examples: int) -> Floats:
@@ -81,16 +83,18 @@ def order_variance(gains: Floats, orders: Ints, players: int, examples: int) -> 
         orders: int [order, step]. From the two mean squares of a one-way layout: the part within
             orders is scaled to all examples.
     """
-    drawn = gains.shape[1]
-    within = np.full(players, np.nan)
-    between = np.full(players, np.nan)
+    examples_drawn = gains.shape[1]
+    variance_within = np.full(players, np.nan)
+    variance_between = np.full(players, np.nan)
     for player in range(players):
         # [turn, example]
-        mine = gains[np.nonzero(orders == player)[0], :, np.nonzero(orders == player)[1]]
-        if len(mine) > 1:
-            within[player] = mine.var(axis=1, ddof=1).mean()
-            between[player] = mine.mean(axis=1).var(ddof=1)
-    return np.asarray(between - within / drawn + within / examples)
+        player_gains = gains[np.nonzero(orders == player)[0], :, np.nonzero(orders == player)[1]]
+        if len(player_gains) > 1:
+            variance_within[player] = player_gains.var(axis=1, ddof=1).mean()
+            variance_between[player] = player_gains.mean(axis=1).var(ddof=1)
+    return np.asarray(
+        variance_between - variance_within / examples_drawn + variance_within / examples
+    )
 
 
 def sampled_walks(game: ModelGame, count: int, examples: int, seed: int) -> tuple[Floats, Ints]:

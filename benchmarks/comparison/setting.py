@@ -80,7 +80,7 @@ class Setting:
         """The game, looked at often."""
         return SmallRounds(self.evaluator)
 
-    def key(self, **more: object) -> str:
+    def key(self, **run_settings: object) -> str:
         """Name of what is kept: everything that its numbers and times depend on."""
         examples = self.evaluator.examples
         spec = {
@@ -89,7 +89,7 @@ class Setting:
             "headlab": headlab.__version__,
         }
         return content_key(
-            {**spec, "threads": torch.get_num_threads(), "machine": platform.node(), **more}
+            {**spec, "threads": torch.get_num_threads(), "machine": platform.node(), **run_settings}
         )
 
 
@@ -124,62 +124,64 @@ def long_run(
     options = {"target": plan.target, "stop": plan.stop, "samples": plan.samples}
     key = setting.key(estimand=estimand, seed=seed, version=1 if former else 3, **options)
     path = setting.work / f"{key}.npz"
-    saved = dict(np.load(path)) if path.exists() else {}
-    now, tallies = (_former if former else _ours)(setting, saved, plan, seed, estimand)
-    start = Long(now, float(saved.get("seconds", 0)), int(saved.get("forwards", 0)))
-    long = start
-    until = time.perf_counter() + seconds
-    kept = time.perf_counter()
-    for long in _steps(setting, start, tallies):
-        over = time.perf_counter() >= until or long.tally.finished
-        if over or time.perf_counter() > kept + SAVE_EVERY:
-            kept = time.perf_counter()
-            _save(path, long)
-            done = int((~long.tally.active).sum())
+    stored_arrays = dict(np.load(path)) if path.exists() else {}
+    tally, tallies = (_former if former else _ours)(setting, stored_arrays, plan, seed, estimand)
+    start = Long(
+        tally, float(stored_arrays.get("seconds", 0)), int(stored_arrays.get("forwards", 0))
+    )
+    progress = start
+    deadline = time.perf_counter() + seconds
+    saved_at = time.perf_counter()
+    for progress in _steps(setting, start, tallies):
+        is_last = time.perf_counter() >= deadline or progress.tally.finished
+        if is_last or time.perf_counter() > saved_at + SAVE_EVERY:
+            saved_at = time.perf_counter()
+            _save(path, progress)
+            heads_done = int((~progress.tally.active).sum())
             print(
-                f"  {long.tally.draws} samples, {done} of {len(long.tally.active)} heads done",
+                f"  {progress.tally.draws} samples, {heads_done} of {len(progress.tally.active)} heads done",
                 flush=True,
             )
-        if over:
+        if is_last:
             break
-    return long
+    return progress
 
 
 def _ours(
-    setting: Setting, saved: Arrays, plan: SamplingPlan, seed: int, estimand: str
+    setting: Setting, stored_arrays: Arrays, plan: SamplingPlan, seed: int, estimand: str
 ) -> tuple[Tally, Iterator[Tally]]:
     """Where a run stands, and how it goes on."""
-    start = tmab.tally_from(saved, plan, setting.game.players, [setting.game.steps])
+    start = tmab.tally_from(stored_arrays, plan, setting.game.players, [setting.game.steps])
     return start, tmab.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
 
 
 def _former(
-    setting: Setting, saved: Arrays, plan: SamplingPlan, seed: int, estimand: str
+    setting: Setting, stored_arrays: Arrays, plan: SamplingPlan, seed: int, estimand: str
 ) -> tuple[Tally, Iterator[Tally]]:
     """The same of the first version."""
     support = even_support(setting.game.steps * (1 + (estimand == tmab.ALL_SIZES)))
-    start = Tally.restore(saved, setting.game.players, support, plan)
+    start = Tally.restore(stored_arrays, setting.game.players, support, plan)
     return start, previous.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
 
 
-def _steps(setting: Setting, now: Long, tallies: Iterator[Tally]) -> Iterator[Long]:
+def _steps(setting: Setting, earlier: Long, tallies: Iterator[Tally]) -> Iterator[Long]:
     evaluator = setting.evaluator
-    before = evaluator.forwards
-    started = time.perf_counter()
+    forwards_before = evaluator.forwards
+    start = time.perf_counter()
     for tally in tallies:
         yield Long(
             tally,
-            now.seconds + time.perf_counter() - started,
-            now.forwards + evaluator.forwards - before,
+            earlier.seconds + time.perf_counter() - start,
+            earlier.forwards + evaluator.forwards - forwards_before,
         )
 
 
-def _save(path: Path, long: Long) -> None:
-    new = path.with_suffix(".tmp.npz")
+def _save(path: Path, progress: Long) -> None:
+    temporary = path.with_suffix(".tmp.npz")
     arrays = {
-        **long.tally.arrays(),
-        "seconds": np.array(long.seconds),
-        "forwards": np.array(long.forwards),
+        **progress.tally.arrays(),
+        "seconds": np.array(progress.seconds),
+        "forwards": np.array(progress.forwards),
     }
-    np.savez(new, **arrays)  # type: ignore[arg-type] # its other argument is one of them
-    new.replace(path)
+    np.savez(temporary, **arrays)  # type: ignore[arg-type] # its other argument is one of them
+    temporary.replace(path)

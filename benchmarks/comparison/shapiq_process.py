@@ -35,9 +35,9 @@ def receive(stream: IO[bytes]) -> Array | None:
         return None
     kind, shape = json.loads(line)
     size = int(np.prod(shape)) * np.dtype(kind).itemsize
-    found = stream.read(size)
-    if len(found) == size:
-        return np.frombuffer(found, kind).reshape(shape)
+    data = stream.read(size)
+    if len(data) == size:
+        return np.frombuffer(data, kind).reshape(shape)
     return None
 
 
@@ -56,25 +56,30 @@ def approximator(name: str, players: int, seed: int) -> Any:
 def main() -> None:
     """Approximate again and again until the parent has had enough."""
     name, players, seed, coalitions = sys.argv[1], *(int(text) for text in sys.argv[2:5])
-    out = sys.stdout.buffer
-    into = sys.stdin.buffer
+    to_parent = sys.stdout.buffer
+    from_parent = sys.stdin.buffer
     sys.stdout = sys.stderr  # whatever else is printed
     warnings.simplefilter("ignore")
 
-    def values(kept: Array) -> Array:
-        send(out, np.atleast_2d(kept).astype(bool))
-        found = receive(into)
-        if found is None:
+    def values(coalitions_asked: Array) -> Array:
+        send(to_parent, np.atleast_2d(coalitions_asked).astype(bool))
+        coalition_values = receive(from_parent)
+        if coalition_values is None:
             raise SystemExit(0)
-        return found
+        return coalition_values
 
     approximator(name, players, seed)  # what is imported once
-    send(out, np.zeros(0))
+    send(to_parent, np.zeros(0))
     for number in count():
-        found = approximator(name, players, 1000 * seed + number).approximate(
+        interaction_values = approximator(name, players, 1000 * seed + number).approximate(
             coalitions << number, values
         )
-        send(out, np.array([found[(player,)] for player in range(players)], dtype=np.float64))
+        send(
+            to_parent,
+            np.array(
+                [interaction_values[(player,)] for player in range(players)], dtype=np.float64
+            ),
+        )
 
 
 if __name__ == "__main__":

