@@ -2,14 +2,14 @@
 
     sh tools/install.sh .venv-bench requirements.txt requirements-bench.txt
     .venv-bench/bin/python benchmarks/estimators.py              about 25 minutes on two cores
-    .venv-bench/bin/python benchmarks/estimators.py --smoke      the same path on few examples, under 3 minutes
+    .venv-bench/bin/python benchmarks/estimators.py --smoke      few examples, under 3 minutes
 
-Writes estimators.json and estimators.png to benchmarks/results (with --smoke: to the work folder), after
-every part, so that a run that is cut off leaves what it has. The reference and the run to the guaranteed
-half-width are kept in the work folder and gone on with by the next run; --minutes gives all parts more time.
---others sw zh-CN and --xnli MODEL (with the data's folder in $HEADLAB_DATA) race in other settings besides.
---newer PYTHON races shapiq's newest approximators too, for which that Python (3.12 or newer) needs
-requirements-bench-shapiq.txt; their package does not run on older ones.
+Writes estimators.json and estimators.png to benchmarks/results (with --smoke: to the work folder)
+after every part, so that an interrupted run leaves what it has. The reference and the run to the
+guaranteed half-width are kept in the work folder, and the next run continues them; --minutes gives
+all parts more time. --others sw zh-CN and --xnli MODEL (with the data's folder in $HEADLAB_DATA) race
+in other settings too. --newer PYTHON races shapiq's newest approximators too, for which that Python
+(3.12 or newer) needs requirements-bench-shapiq.txt; their package does not run on older ones.
 What is measured and how: docs/performance.md.
 """
 
@@ -45,10 +45,11 @@ OTHERS_KEYS = (
     "not_run",
     "reference",
 )
-# Seeds of the other settings, and how many times more time XNLI has than a language: its examples are pairs.
+# Seeds of the other settings, and how much more time XNLI gets than a language: its examples are pairs.
 OTHER_SEEDS = 3
 XNLI_TIME = 3
-# Estimates of a run that is held to exact values, each from twice as many coalitions as the one before.
+# Estimates of a run of shapiq's newest approximators that is checked against exact values; each is of
+# twice as many coalitions as the one before.
 CHECKED_ESTIMATES = 4
 REFERENCE = SamplingPlan(1 << 20, None, "width", 0.95, 1.0)
 
@@ -101,20 +102,18 @@ def setting_of(arguments: argparse.Namespace) -> Setting:
 
 
 def settings_of_others(arguments: argparse.Namespace, setting: Setting) -> list[Setting]:
-    """The other languages, and XNLI, that only race, with fewer seeds; they share what time there is for them."""
+    """The other languages, and XNLI, which only race.
+
+    They have fewer seeds, and divide among them the time of the part `others`.
+    """
     shares_and_fields: list[tuple[int, dict[str, Any]]] = [
         (1, {"language": language}) for language in arguments.others
     ]
-    shares_and_fields += (
-        [(XNLI_TIME, {"model_name": arguments.xnli, "task_name": "xnli", "language": "de"})]
-        if arguments.xnli
-        else []
-    )
-    minutes = (
-        setting.minutes
-        * setting.shares["others"]
-        / max(sum(share for share, _ in shares_and_fields), 1)
-    )
+    if arguments.xnli:
+        xnli_fields = {"model_name": arguments.xnli, "task_name": "xnli", "language": "de"}
+        shares_and_fields.append((XNLI_TIME, xnli_fields))
+    shares = sum(share for share, _ in shares_and_fields)
+    minutes = setting.minutes * setting.shares["others"] / max(shares, 1)
     common_fields = {
         "shares": OTHER_SHARES,
         "newer": None,
@@ -127,7 +126,7 @@ def settings_of_others(arguments: argparse.Namespace, setting: Setting) -> list[
 
 
 def say(text: str) -> None:
-    """A line of progress, with the minutes since the start."""
+    """Print a line of progress, with the minutes since the start."""
     print(f"[{(time.perf_counter() - START) / 60:5.1f} min] {text}", flush=True)
 
 
@@ -151,30 +150,28 @@ def costs_part(setting: Setting) -> tuple[Costs, dict[str, Any]]:
 
 
 def guarantee_part(setting: Setting, costs: Costs) -> dict[str, Any]:
-    """Seconds to the guaranteed half-width on all heads: headlab's runs, its first version's, the recipe worked out."""
+    """Seconds to the guaranteed half-width on all heads.
+
+    Of headlab's runs, of runs of its first version, and of the paper's recipe, whose cost is worked
+    out.
+    """
     say(f"headlab to a half-width of {setting.target:g} on all heads ({TOP50})")
     seeds = guarantee.SEEDS[: setting.seeds]
     plan = guarantee.plan(setting.target)
     seconds_a_seed = setting.seconds("guarantee") / len(seeds)
     cycle = setting.game.examples
-    pairs = [
-        [
-            long_run(setting, plan, seed, TOP50, share * seconds_a_seed, former=former)
-            for former, share in ((False, 0.6), (True, 0.4))
-        ]
-        for seed in seeds
-    ]
-    ours, previous = (
-        [guarantee.ours(seed_run, setting.target, cycle) for seed_run in runs]
-        for runs in zip(*pairs, strict=True)
-    )
-    named, named_by_previous = (
-        [guarantee.named(seed_run, cycle) for seed_run in runs] for runs in zip(*pairs, strict=True)
-    )
+    present_runs = []
+    former_runs = []
+    for seed in seeds:
+        present_runs.append(long_run(setting, plan, seed, TOP50, 0.6 * seconds_a_seed))
+        former_runs.append(long_run(setting, plan, seed, TOP50, 0.4 * seconds_a_seed, former=True))
+    ours = [guarantee.ours(seed_run, setting.target, cycle) for seed_run in present_runs]
+    previous = [guarantee.ours(seed_run, setting.target, cycle) for seed_run in former_runs]
+    named = [guarantee.named(seed_run, cycle) for seed_run in present_runs]
+    named_by_previous = [guarantee.named(seed_run, cycle) for seed_run in former_runs]
     paper = guarantee.recipe_costs(setting, costs)
-    ratios = {
-        assumption: asdict(ratio) for assumption, ratio in guarantee.speedups(paper, ours).items()
-    }
+    speedups = guarantee.speedups(paper, ours)
+    ratios = {assumption: asdict(ratio) for assumption, ratio in speedups.items()}
     ratio_to_previous = race.ratio_of_means(
         [seed_run.seconds for seed_run in previous], [seed_run.seconds for seed_run in ours]
     )
@@ -199,12 +196,16 @@ def guarantee_part(setting: Setting, costs: Costs) -> dict[str, Any]:
 def race_part(
     setting: Setting, forward: float
 ) -> tuple[list[race.Run], dict[str, float], race.Reference]:
-    """A race, who could not take part, and the values that its errors are measured against."""
+    """Run a race.
+
+    Returns:
+        Its runs, the seconds that peers without an estimate in time would need, and the values that
+        errors are measured against.
+    """
     say(f"{setting.title}: long reference run of another seed (shapley)")
     seconds = setting.seconds("reference")
-    reference = race.Reference.of(
-        long_run(setting, REFERENCE, race.REFERENCE_SEED, ALL_SIZES, seconds)
-    )
+    reference_run = long_run(setting, REFERENCE, race.REFERENCE_SEED, ALL_SIZES, seconds)
+    reference = race.Reference.of_long_run(reference_run)
     say(f"race on single examples; the reference has {reference.samples} samples a head")
     return *race.race(setting, forward), reference
 
@@ -219,7 +220,7 @@ def others_part(settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 def run_parts(setting: Setting, other_settings: Sequence[Setting], write: Any) -> None:
-    """All parts in order, each written as it is done."""
+    """Run all parts in order, and write each as it is done."""
     costs, cost_figures = costs_part(setting)
     write(cost_figures)
     runs, late_peers, reference = race_part(setting, costs.sorted_forward)
@@ -239,25 +240,26 @@ def main() -> int:
         setting = setting_of(arguments)
         if arguments.smoke:
             say("every estimator on a tiny model, against its exact values")
-            exactness.check({**race.HEADLAB, **{p.title: p.start for p in peers.PEERS}})
+            starts = {peer.title: peer.start for peer in peers.PEERS}
+            exactness.check({**race.HEADLAB, **starts})
             if arguments.newer:
-                exactness.check(
-                    {p.title: p.start for p in peers.newer(arguments.newer)}, CHECKED_ESTIMATES
-                )
+                newer_starts = {peer.title: peer.start for peer in peers.newer(arguments.newer)}
+                exactness.check(newer_starts, CHECKED_ESTIMATES)
         folder = arguments.out or (setting.work if arguments.smoke else RESULTS)
-        figures = report.provenance(" ".join(["python", "benchmarks/estimators.py", *sys.argv[1:]]))
+        command = " ".join(["python", "benchmarks/estimators.py", *sys.argv[1:]])
+        figures = report.provenance(command)
         figures["setting"] = {
-            k: getattr(setting, k) for k in ("language", "size", "minutes", "seeds", "target")
+            name: getattr(setting, name)
+            for name in ("language", "size", "minutes", "seeds", "target")
         }
         figures["setting"]["heads"] = setting.game.players
 
         def write(part: dict[str, Any]) -> None:
-            speedup_over_previous = report.merged_speedups(
-                figures.get("speedup_over_previous", {}), part.get("speedup_over_previous", {})
-            )
+            speedups_so_far = figures.get("speedup_over_previous", {})
+            speedups_of_part = part.get("speedup_over_previous", {})
             figures.update(
                 part,
-                speedup_over_previous=speedup_over_previous,
+                speedup_over_previous=report.merged_speedups(speedups_so_far, speedups_of_part),
                 finished=False,
                 minutes_taken=(time.perf_counter() - START) / 60,
             )

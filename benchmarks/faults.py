@@ -1,14 +1,14 @@
 """Kills at random moments, and what it costs to be ready for them.
 
-    python benchmarks/faults.py                 100 kills and the cost of checkpoints; three minutes on two cores
-    python benchmarks/faults.py --kills 300     more of them
-    python benchmarks/faults.py --smoke         six kills, a tiny model only, writes nothing
+    python benchmarks/faults.py                 100 kills and the cost of checkpoints; three minutes
+    python benchmarks/faults.py --kills 300     more kills
+    python benchmarks/faults.py --smoke         six kills, a tiny model only; writes nothing
 
-Real processes of `headlab score` and `headlab worker` on a tiny model, killed with SIGKILL after random times and
-started again until they are done; every result is compared with an undisturbed run's, bit by bit. The cost of
-checkpoints is the share of a run's time that goes into writing them, for the embedded model and, as the worst
-case, for the tiny one, whose rounds take milliseconds. Writes benchmarks/results/faults.json. Needs Linux and
-requirements-dev.txt.
+Real processes of `headlab score` and `headlab worker` on a tiny model are killed with SIGKILL after
+random times and started again until they are done; every result is compared with that of an
+undisturbed run, bit by bit. The cost of checkpoints is the share of a run's time that goes into
+writing them: for the embedded model and, as the worst case, for the tiny one, whose rounds take
+milliseconds. Writes benchmarks/results/faults.json. Needs Linux and requirements-dev.txt.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,10 +33,23 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from support.killable_processes import Child, Kills, Nursery, killed_until_done, phase_of  # noqa: E402 - after the path to them
+from support.killable_processes import (  # noqa: E402 - after the path to it
+    Child,
+    Kills,
+    Nursery,
+    killed_until_done,
+    phase_of,
+)
 from support.running_worker import until  # noqa: E402
 from support.saved_models import save_classifier  # noqa: E402
-from test_kills import METHODS, address_of, score_arguments, sha_of, spec_of, wait_until_done  # noqa: E402
+from test_kills import (  # noqa: E402
+    METHODS,
+    address_of,
+    score_arguments,
+    sha_of,
+    spec_of,
+    wait_until_done,
+)
 
 import headlab  # noqa: E402
 from headlab.results import Store, StoredRun  # noqa: E402
@@ -43,7 +57,7 @@ from headlab.worker.client import Client  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "faults.json"
 GOAL = 0.02
-WORKER_SHARE = 5  # one kill in so many is of a worker, whose start takes longer
+WORKER_SHARE = 5  # one kill in five is of a worker, whose start takes longer
 LONG_RUN = {"samples": 1024, "target": "none"}
 
 
@@ -98,7 +112,14 @@ def checkpoint_cost(model: str, folder: Path, size: int, samples: int) -> dict[s
 
 
 def kill_commands(nursery: Nursery, model: Path, folder: Path, kill_count: int) -> dict[str, Any]:
-    """Command lines of every method with checkpoints, each killed up to six times before it may end."""
+    """Kill commands of every method with checkpoints, each up to six times before it may end.
+
+    Args:
+        nursery: Starts processes.
+        model: Folder of the model.
+        folder: Where the caches are written.
+        kill_count: How many kills there must be in all.
+    """
     rng = np.random.default_rng(0)
     kills = Kills({})
     runs = 0
@@ -106,9 +127,8 @@ def kill_commands(nursery: Nursery, model: Path, folder: Path, kill_count: int) 
     undisturbed: dict[str, tuple[str, float]] = {}
     for method, options in METHODS.items():
         start = time.monotonic()
-        sha = sha_of(
-            nursery.start(score_arguments(model, folder / method, method, **options)).wait()
-        )
+        process = nursery.start(score_arguments(model, folder / method, method, **options))
+        sha = sha_of(process.wait())
         undisturbed[method] = (sha, time.monotonic() - start)
     while kills.count < kill_count:
         method = list(METHODS)[runs % len(METHODS)]
@@ -119,18 +139,13 @@ def kill_commands(nursery: Nursery, model: Path, folder: Path, kill_count: int) 
             return nursery.start(score_arguments(model, cache, method, **METHODS[method]))
 
         max_kills = min(6, kill_count - kills.count)
+        undisturbed_sha, undisturbed_seconds = undisturbed[method]
         last_process = killed_until_done(
-            begin,
-            rng,
-            undisturbed[method][1],
-            max_kills,
-            lambda cache=cache: phase_of(cache),
-            kills,
-        )  # type: ignore[misc]
-        identical += sha_of(last_process) == undisturbed[method][0]
-        print(
-            f"{kills.count:4d} kills of a command, {identical} of {runs} runs identical", flush=True
+            begin, rng, undisturbed_seconds, max_kills, partial(phase_of, cache), kills
         )
+        identical += sha_of(last_process) == undisturbed_sha
+        progress = f"{kills.count:4d} kills of a command, {identical} of {runs} runs identical"
+        print(progress, flush=True)
     return {
         "kills": kills.count,
         "hit": dict(sorted(kills.phases.items())),
@@ -140,26 +155,32 @@ def kill_commands(nursery: Nursery, model: Path, folder: Path, kill_count: int) 
 
 
 def kill_workers(nursery: Nursery, model: Path, folder: Path, kill_count: int) -> dict[str, Any]:
-    """Workers with a job, killed up to five times each before it may end."""
+    """Kill workers with a job, each up to five times before the job may end.
+
+    Args:
+        nursery: Starts processes.
+        model: Folder of the model.
+        folder: Where the caches are written.
+        kill_count: How many kills there must be in all.
+    """
     rng = np.random.default_rng(1)
     kills = Kills({})
     runs = 0
     identical = 0
-    undisturbed_sha = sha_of(
-        nursery.start(score_arguments(model, folder / "alone", "shapley", **LONG_RUN)).wait()
-    )
+    process = nursery.start(score_arguments(model, folder / "alone", "shapley", **LONG_RUN))
+    undisturbed_sha = sha_of(process.wait())
     while kills.count < kill_count:
         cache = folder / f"worker-{runs}"
         runs += 1
         job = 0
         for kills_left in range(min(5, kill_count - kills.count), -1, -1):
             child = nursery.start(["worker", "--port", "0", "--cache", str(cache)])
-            until(lambda: address_of(cache / ".worker", child.pid) is not None)  # noqa: B023 - waited for here
-            client = Client(str(address_of(cache / ".worker", child.pid)))
+            address = partial(address_of, cache / ".worker", child.pid)
+            until(lambda: address() is not None)  # noqa: B023 - waited for here
+            client = Client(str(address()))
             job = job or int(client.submit(spec=spec_of(model)).id)
-            if (
-                client.job(job).state == "failed"
-            ):  # it died too often with this job: a person resumes it
+            # A job that a worker died of too often is left for a person to resume.
+            if client.job(job).state == "failed":
                 client.resume(job)
             if kills_left:
                 time.sleep(float(rng.uniform(0.05, 1.5)))
@@ -171,9 +192,8 @@ def kill_workers(nursery: Nursery, model: Path, folder: Path, kill_count: int) -
                 kills.note(phase_of(cache))
         (stored,) = Store(cache).scan().results
         identical += stored.record.values_sha256() == undisturbed_sha
-        print(
-            f"{kills.count:4d} kills of a worker, {identical} of {runs} jobs identical", flush=True
-        )
+        progress = f"{kills.count:4d} kills of a worker, {identical} of {runs} jobs identical"
+        print(progress, flush=True)
     return {
         "kills": kills.count,
         "hit": dict(sorted(kills.phases.items())),
@@ -236,9 +256,8 @@ def main() -> int:
     print(json.dumps(report, indent=1))
     for model, figures in report["checkpoints"].items():
         verdict = "met" if figures["share"] < GOAL else "MISSED"
-        print(
-            f"checkpoints of {model}: {100 * figures['share']:.2f} % of the run (goal {100 * GOAL:g} %): {verdict}"
-        )
+        share = f"{100 * figures['share']:.2f} % of the run (goal {100 * GOAL:g} %)"
+        print(f"checkpoints of {model}: {share}: {verdict}")
     if not arguments.smoke:
         arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0 if report["all_identical"] else 1

@@ -115,7 +115,7 @@ def xnli_sources(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
 
 
 def run_parts(arguments: argparse.Namespace) -> int:
-    """Run every part within its limit and write gpu.json; the exit status says whether any figure failed."""
+    """Run every part within its limit and write gpu.json; 1 if any figure failed."""
     for name in ("torch", "transformers", "headlab", *(f"gpu_parts.{part}" for part in PARTS)):
         importlib.import_module(name)  # once, so that the processes forked for the parts have it
     sizes = sizes_of(arguments)
@@ -232,7 +232,10 @@ def count_failures(part: dict[str, Any]) -> int:
 
 
 def commit_of(kit: Path | None) -> str:
-    """The commit that is measured; the kit's, where there is one, as a copied tree has no history of its own."""
+    """The commit that is measured.
+
+    With a kit it is the kit's, since a copied tree has no history of its own.
+    """
     import subprocess
 
     from gpu_parts.setting import COMMIT_FILE

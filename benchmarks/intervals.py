@@ -1,9 +1,10 @@
-"""Which interval needs the fewest samples, and which ones hold: known distributions of gains, the very stopping rule.
+"""Which interval needs the fewest samples, and which ones hold, under the stopping rule of headlab.
 
     python benchmarks/intervals.py            everything; writes benchmarks/results/intervals.json
     python benchmarks/intervals.py --smoke    a few runs; writes nothing
 
-Needs no model. The library `confseq` is compared with where it can be imported (PYTHONPATH may name it).
+Needs no model: gains are drawn from distributions whose means are known. The library `confseq` is
+part of the comparison if it can be imported (PYTHONPATH may name it).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +47,10 @@ class Gains:
     """A distribution of gains in [-1, 1].
 
     Attributes:
-        parts: (share, low, high), uniform on [low, high] with this chance, else 0.
-        steps: Levels counted.
-        two: A sample is the mean of two such gains.
+        name: As it stands in the results.
+        parts: (share, low, high): with the chance `share` a gain is uniform on [low, high]; else 0.
+        steps: Into how many steps gains between 0 and 1 are counted.
+        two: Whether a sample is the mean of two such gains.
     """
 
     name: str
@@ -57,12 +60,12 @@ class Gains:
 
     @property
     def mean(self) -> float:
-        """The truth."""
+        """The mean that intervals must hold."""
         return sum(share * (low + high) / 2 for share, low, high in self.parts)
 
     @property
     def support(self) -> np.ndarray:
-        """Values a sample can take, [level]."""
+        """Values that a sample can take, float [level]."""
         return even_support(self.steps * (1 + self.two))
 
     def draw(self, rng: np.random.Generator, runs: int, draws: int) -> np.ndarray:
@@ -71,9 +74,8 @@ class Gains:
         return np.ascontiguousarray(sum(gains).T).astype(np.int16)
 
     def _draw_gains(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-        part_indices = np.searchsorted(
-            np.cumsum([share for share, _, _ in self.parts]), rng.random(shape), side="right"
-        )
+        shares = [share for share, _, _ in self.parts]
+        part_indices = np.searchsorted(np.cumsum(shares), rng.random(shape), side="right")
         low = np.array([low for _, low, _ in self.parts] + [0.0])[part_indices]
         high = np.array([high for _, _, high in self.parts] + [0.0])[part_indices]
         gains = low + (high - low) * rng.random(shape) if self.steps > 1 else low
@@ -81,17 +83,19 @@ class Gains:
 
 
 def ternary(up: float, down: float, two: bool = False) -> Gains:
-    """-1, 0 or 1, as accuracy gains are.
+    """Gains of -1, 0 or 1, as accuracy gains are.
 
     Args:
-        two: The mean of two of them.
+        up: Chance of 1.
+        down: Chance of -1.
+        two: Whether a sample is the mean of two of them.
     """
     kind = "mean of two ternary" if two else "ternary"
     return Gains(f"{kind}, P(+1) = {up:g}, P(-1) = {down:g}", ((up, 1, 1), (down, -1, -1)), two=two)
 
 
 def smooth(name: str, *parts: tuple[float, float, float], two: bool = False) -> Gains:
-    """Any number in [-1, 1], counted in 64 steps, as probability gains are."""
+    """Gains of any number in [-1, 1], counted in 64 steps, as probability gains are."""
     return Gains(name, parts, 64, two)
 
 
@@ -127,7 +131,12 @@ DISTRIBUTIONS = (
 
 @dataclass(frozen=True)
 class StoppedRuns:
-    """Where runs stopped: draws [run], and whether the interval held the truth there [run]."""
+    """Where runs stopped.
+
+    Attributes:
+        draws: Int [run].
+        covered: Bool [run], whether the interval held the true mean there.
+    """
 
     draws: np.ndarray
     covered: np.ndarray
@@ -136,7 +145,15 @@ class StoppedRuns:
 def stop_runs(
     low: np.ndarray, high: np.ndarray, draws_at_looks: np.ndarray, truth: float, rule: str
 ) -> StoppedRuns:
-    """First look at which the rule is met, or the last: low, high [run, look], at: draws by then [look]."""
+    """Stop each run at the first look at which the rule is met, or at the last look.
+
+    Args:
+        low: Lower bounds, float [run, look].
+        high: Upper bounds, float [run, look].
+        draws_at_looks: Int [look].
+        truth: The true mean.
+        rule: One of `RULES`.
+    """
     rule_met = (high - low) / 2 <= TARGET
     if rule == "sign":
         rule_met |= (low > 0) | (high < 0)
@@ -147,16 +164,20 @@ def stop_runs(
     return StoppedRuns(draws_at_looks[look], (low <= truth + 1e-12) & (truth - 1e-12 <= high))
 
 
+# (distribution, levels [run, draw]) -> lower and upper bounds, both [run, look], and the draws at
+# each look [look].
 Method = Callable[[Gains, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 def betting(
     gains: Gains, levels: np.ndarray, *, learning: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`stats.betting_interval` of the counts, at whole cycles.
+    """`stats.betting_interval` of the counts after each cycle.
 
     Args:
-        learning: With stakes learned from the first one.
+        gains: The distribution.
+        levels: Int [run, draw].
+        learning: Whether stakes are learned from the first cycle.
     """
     runs = len(levels)
     size = len(gains.support)
@@ -166,13 +187,14 @@ def betting(
     counts = np.zeros((size, runs), np.int64)
     learned_stakes = None
     for look in range(LOOKS):
-        cycle_levels = (
-            levels[:, look * CYCLE : (look + 1) * CYCLE] + size * np.arange(runs)[:, None]
-        )
-        counts += np.bincount(cycle_levels.ravel(), minlength=size * runs).reshape(runs, size).T
-        stakes = learned_stakes and stats.LearnedStakes(
-            learned_stakes.counts[:, sampled], learned_stakes.shares[:, sampled]
-        )
+        cycle_levels = levels[:, look * CYCLE : (look + 1) * CYCLE]
+        bins = cycle_levels + size * np.arange(runs)[:, None]
+        counts += np.bincount(bins.ravel(), minlength=size * runs).reshape(runs, size).T
+        stakes = None
+        if learned_stakes is not None:
+            stakes = stats.LearnedStakes(
+                learned_stakes.counts[:, sampled], learned_stakes.shares[:, sampled]
+            )
         low[sampled, look], high[sampled, look] = stats.betting_interval(
             gains.support, counts[:, sampled], LEVEL, stakes
         )
@@ -210,13 +232,16 @@ def former_betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.nda
 def bernstein_sequence(
     gains: Gains, levels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Predictable plug-in empirical Bernstein confidence sequence (Waudby-Smith & Ramdas 2023, theorem 2)."""
+    """The predictable plug-in empirical Bernstein confidence sequence.
+
+    Waudby-Smith & Ramdas 2023, theorem 2.
+    """
     low, high = empirical_bernstein(gains.support[levels], 1 - LEVEL)
     return low[:, DRAWS_AT_LOOKS - 1], high[:, DRAWS_AT_LOOKS - 1], DRAWS_AT_LOOKS
 
 
 def empirical_bernstein(draws: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends after every draw: draws [run, draw] in [-1, 1]."""
+    """Lower and upper bounds after every draw, of draws in [-1, 1]; all float [run, draw]."""
     x = (1 + draws) / 2  # the theorem is for [0, 1]
     number = np.arange(1, x.shape[1] + 1)
     mean = (0.5 + x.cumsum(axis=1)) / (number + 1)
@@ -234,7 +259,7 @@ def empirical_bernstein(draws: np.ndarray, alpha: float) -> tuple[np.ndarray, np
 
 
 def moments(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and variance so far, and the number of draws: [run, draw] -> [run, draw], [run, draw], [draw]."""
+    """Mean and variance of the draws so far, both [run, draw], and their number [draw]."""
     number = np.arange(1, draws.shape[1] + 1)
     mean = draws.cumsum(axis=1) / number
     return mean, np.maximum((draws**2).cumsum(axis=1) / number - mean**2, 0), number
@@ -248,7 +273,10 @@ def equation_4(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def public_script(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same as that paper's public script has it: the deviation divided by t, not by its square root."""
+    """Equation 4 as that paper's public script has it.
+
+    It divides the deviation by the number of draws instead of by its square root.
+    """
     mean, variance, number = moments(gains.support[levels])
     log = np.log(3 / (1 - LEVEL))
     width = np.sqrt(2 * variance * log) / number + 3 * log / number
@@ -275,7 +303,10 @@ METHODS: dict[str, Method] = {
 
 
 def confseq_module() -> Any:
-    """`confseq.betting` with the name that its version 0.0.11 misses in numpy 2; None where it is not there."""
+    """`confseq.betting`, or None if it is not installed.
+
+    Its version 0.0.11 needs `np.float_`, which numpy 2 has no more, so that name is added.
+    """
     if not hasattr(np, "float_"):
         np.float_ = np.float64
     try:
@@ -286,7 +317,10 @@ def confseq_module() -> Any:
 
 
 def library_method(module: Any) -> Method:
-    """The library's betting martingale with its own stakes, its ends found by bisection at whole cycles."""
+    """The library's betting martingale with its own stakes.
+
+    Its bounds after each cycle are found by bisection.
+    """
 
     def lower_end(x: np.ndarray, low: float, high: float) -> float:
         for _ in range(14):
@@ -311,10 +345,18 @@ def library_method(module: Any) -> Method:
 
 
 def compare_methods(runs: int, confseq_runs: int, seed: int) -> list[dict[str, Any]]:
-    """One entry for every distribution, method and rule; the library plays only the first `few` runs."""
+    """Compare all methods on all distributions: an entry for each of them and each rule.
+
+    Args:
+        runs: Of every distribution.
+        confseq_runs: How many of them the library `confseq` gets, which is slow.
+        seed: What gains are drawn from.
+    """
     module = confseq_module()
     entries = []
-    methods = METHODS | ({"confseq, betting": library_method(module)} if module else {})
+    methods = dict(METHODS)
+    if module is not None:
+        methods["confseq, betting"] = library_method(module)
     for number, gains in enumerate(DISTRIBUTIONS):
         levels = gains.draw(np.random.default_rng([seed, number]), runs, CYCLE * LOOKS)
         for name, method in methods.items():
@@ -339,7 +381,7 @@ def compare_methods(runs: int, confseq_runs: int, seed: int) -> list[dict[str, A
 
 
 def summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For every method: mean draws and misses over all distributions, and the worst of them."""
+    """A row for each method: mean draws and misses over all distributions, and the most misses."""
     rows = []
     for name in dict.fromkeys(entry["method"] for entry in entries):
         row: dict[str, Any] = {"method": name}
@@ -365,7 +407,7 @@ MIN_MEAN = -0.03
 
 
 def joint_figures(runs: int, seed: int) -> dict[str, Any]:
-    """144 heads sampled as `tmab` does, in balanced cycles: how often all hold, and how many signs are wrong.
+    """144 heads sampled as `tmab` does: how often all intervals hold, and how many signs are wrong.
 
     A third of the heads has a mean of exactly 0; the others' means are mostly small. Each example has
     chances of its own, so that examples differ.
@@ -374,7 +416,10 @@ def joint_figures(runs: int, seed: int) -> dict[str, Any]:
     plan = SamplingPlan(CYCLE * CYCLES, TARGET, "sign", LEVEL, 1.0)
     covered_shares = []
     all_covered = []
-    claims = {name: [0, 0, 0] for name in ("interval", "holm", "benjamini_hochberg")}
+    procedures = ("interval", "holm", "benjamini_hochberg")
+    claim_counts = dict.fromkeys(procedures, 0)
+    false_claim_counts = dict.fromkeys(procedures, 0)
+    runs_with_false_claims = dict.fromkeys(procedures, 0)
     for _ in range(runs):
         chance_up, chance_down = chances_of_heads(rng)
         truth = (chance_up - chance_down).mean(axis=0)
@@ -395,8 +440,9 @@ def joint_figures(runs: int, seed: int) -> dict[str, Any]:
         }
         for name, claimed in claimed_by_method.items():
             wrong = claimed & (np.sign(outcome.values) != np.sign(np.round(truth, 12)))
-            for place, more in enumerate((claimed.sum(), wrong.sum(), wrong.any())):
-                claims[name][place] += int(more)
+            claim_counts[name] += int(claimed.sum())
+            false_claim_counts[name] += int(wrong.sum())
+            runs_with_false_claims[name] += int(wrong.any())
     return {
         "runs": runs,
         "heads": HEADS,
@@ -404,11 +450,11 @@ def joint_figures(runs: int, seed: int) -> dict[str, Any]:
         "all_covered": float(np.mean(all_covered)),
         "claims": {
             name: {
-                "claims_a_run": c / runs,
-                "false_a_run": w / runs,
-                "runs_with_a_false_one": a / runs,
+                "claims_a_run": claim_counts[name] / runs,
+                "false_a_run": false_claim_counts[name] / runs,
+                "runs_with_a_false_one": runs_with_false_claims[name] / runs,
             }
-            for name, (c, w, a) in claims.items()
+            for name in procedures
         },
     }
 
@@ -420,25 +466,24 @@ def chances_of_heads(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     mean = np.clip(mean, -moving, moving)
     weight = rng.gamma(0.5, size=(CYCLE, HEADS))
     weight = np.minimum(weight / weight.mean(axis=0), 0.5 / moving)
-    chance_up, chance_down = (
-        weight * share for share in ((moving + mean) / 2, (moving - mean) / 2)
-    )
-    zero = np.arange(HEADS) % 3 == 0
-    chance_down[:, zero] = chance_up[:, zero]
+    chance_up = weight * ((moving + mean) / 2)
+    chance_down = weight * ((moving - mean) / 2)
+    has_mean_zero = np.arange(HEADS) % 3 == 0
+    chance_down[:, has_mean_zero] = chance_up[:, has_mean_zero]
     return chance_up, chance_down
 
 
 def peeking(runs: int, seed: int) -> dict[str, float]:
-    """Share of runs that ever call the sign of a fair coin (+1 or -1, mean 0), looked at from 16 to 1e8 draws.
+    """Share of runs that ever call the sign of a fair coin (+1 or -1, mean 0), by method.
 
-    Looks are 5 % apart, so the shares are of these 320 looks; looking at every draw only adds to them.
+    A run is looked at from 16 to 1e8 draws, 320 times, 5 % apart. Looking after every draw could only
+    raise the shares.
     """
     rng = np.random.default_rng([seed, 2])
     alpha = 1 - LEVEL
     draw_counts = np.unique(np.geomspace(16, 1e8, 320).astype(np.int64))
-    ups = rng.binomial(np.diff(draw_counts, prepend=0), 0.5, size=(runs, len(draw_counts))).cumsum(
-        axis=1
-    )
+    new_draws = np.diff(draw_counts, prepend=0)
+    ups = rng.binomial(new_draws, 0.5, size=(runs, len(draw_counts))).cumsum(axis=1)
     mean = 2 * ups / draw_counts - 1
     number = np.broadcast_to(draw_counts, mean.shape)
     counts = np.stack([(draw_counts - ups).ravel(), ups.ravel()])
@@ -447,26 +492,25 @@ def peeking(runs: int, seed: int) -> dict[str, float]:
     capital = np.maximum(
         stats.log_capital(ends, counts, zero), stats.log_capital(-ends, counts, zero)
     )
+    variance = 1 - mean**2
     sign_called = {
         "headlab": capital.reshape(mean.shape) >= np.log(2 / alpha),
-        "Equation 4, range 1": np.abs(mean)
-        > stats.bernstein_width(1 - mean**2, number, alpha, 1.0),
-        "1.96 standard errors": np.abs(mean) > 1.959964 * np.sqrt((1 - mean**2) / number),
+        "Equation 4, range 1": np.abs(mean) > stats.bernstein_width(variance, number, alpha, 1.0),
+        "1.96 standard errors": np.abs(mean) > 1.959964 * np.sqrt(variance / number),
     }
-    return {name: float(hit.any(axis=1).mean()) for name, hit in sign_called.items()}
+    return {name: float(called.any(axis=1).mean()) for name, called in sign_called.items()}
 
 
 def interval_seconds(module: Any) -> dict[str, float]:
-    """One interval for each of 144 heads after 8192 draws: seconds of processor time."""
+    """Processor seconds of an interval for each of 144 heads after 8192 draws, by method."""
     rng = np.random.default_rng(0)
     seconds = {}
     for name, gains in (("3 levels", ternary(0.03, 0.02)), ("129 levels", DISTRIBUTIONS[22])):
         levels = gains.draw(rng, HEADS, CYCLE * CYCLES)
-        counts = np.stack(
-            [np.bincount(row, minlength=len(gains.support)) for row in levels], axis=1
-        )
+        support = gains.support
+        counts = np.stack([np.bincount(row, minlength=len(support)) for row in levels], axis=1)
         seconds[f"headlab, {name}"] = processor_seconds(
-            lambda g=gains, c=counts: stats.betting_interval(g.support, c, LEVEL)
+            partial(stats.betting_interval, support, counts, LEVEL)
         )
     draws = gains.support[levels]
     seconds["empirical Bernstein sequence"] = processor_seconds(
@@ -496,10 +540,13 @@ def table(rows: list[dict[str, Any]]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
-        cells = [
-            f"{row[f'{rule}_draws']:.0f} | {row[f'{rule}_missed']:.1%} | {row[f'{rule}_missed_worst']:.0%}"
-            for rule in RULES
-        ]
+        cells = []
+        for rule in RULES:
+            cells += [
+                f"{row[f'{rule}_draws']:.0f}",
+                f"{row[f'{rule}_missed']:.1%}",
+                f"{row[f'{rule}_missed_worst']:.0%}",
+            ]
         lines.append(f"| {row['method']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -507,11 +554,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 def provenance() -> dict[str, Any]:
     """The machine, the versions and the commit."""
     info = Path("/proc/cpuinfo")
-    cpu_name = (
-        re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
-        if info.exists()
-        else None
-    )
+    cpu_name = None
+    if info.exists():
+        cpu_name = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
     git = ("git", "-C", str(ROOT))
     commit = subprocess.run(
         [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
@@ -542,7 +587,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100, help="runs of every distribution")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    runs, confseq_runs, joint_runs = (4, 1, 1) if arguments.smoke else (arguments.runs, 3, 40)
+    runs = 4 if arguments.smoke else arguments.runs
+    confseq_runs = 1 if arguments.smoke else 3
+    joint_runs = 1 if arguments.smoke else 40
     entries = compare_methods(runs, confseq_runs, arguments.seed)
     module = confseq_module()
     rows = summary(entries)

@@ -30,7 +30,7 @@ from support.tiny_task import tiny_tokenizer
 
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
-from bad_inputs.json_values import dumped, shown, spots
+from bad_inputs.json_values import json_bytes, value_paths, value_text
 from headlab.core import HeadlabError
 from headlab.models.load import examine_model
 from headlab.shrink.model import shrink_model
@@ -437,10 +437,10 @@ def _change_config(rng: random.Random, model: SavedModel) -> Change:
     key = rng.choice([*facts, *CONFIG_VALUES] if rng.random() < 0.8 else [*facts])
     if key in facts and rng.random() < 0.12:
         del facts[key]
-        return Change(f"{CONFIG} without {key}", {CONFIG: dumped(config)})
+        return Change(f"{CONFIG} without {key}", {CONFIG: json_bytes(config)})
     value = _odd_value(rng, CONFIG_VALUES.get(key, ()))
     facts[key] = value
-    return Change(f"{CONFIG} with {key} = {shown(value)}", {CONFIG: dumped(config)})
+    return Change(f"{CONFIG} with {key} = {value_text(value)}", {CONFIG: json_bytes(config)})
 
 
 def _change_tokenizer_config(rng: random.Random, model: SavedModel) -> Change:
@@ -448,18 +448,19 @@ def _change_tokenizer_config(rng: random.Random, model: SavedModel) -> Change:
     key = rng.choice([*facts, *TOKENIZER_VALUES])
     if key in facts and rng.random() < 0.12:
         del facts[key]
-        return Change(f"{TOKENIZER_CONFIG} without {key}", {TOKENIZER_CONFIG: dumped(facts)})
+        return Change(f"{TOKENIZER_CONFIG} without {key}", {TOKENIZER_CONFIG: json_bytes(facts)})
     value = _odd_value(rng, TOKENIZER_VALUES.get(key, ()))
     facts[key] = value
     return Change(
-        f"{TOKENIZER_CONFIG} with {key} = {shown(value)}", {TOKENIZER_CONFIG: dumped(facts)}
+        f"{TOKENIZER_CONFIG} with {key} = {value_text(value)}",
+        {TOKENIZER_CONFIG: json_bytes(facts)},
     )
 
 
 def _change_tokenizer(rng: random.Random, model: SavedModel) -> Change:
     """Change a value somewhere in tokenizer.json, seldom one of its many words."""
     facts = json.loads(model.files[TOKENIZER])
-    paths = list(spots(facts, ()))
+    paths = list(value_paths(facts, ()))
     paths_without_words = [path for path in paths if "vocab" not in path[:-1]]
     path = rng.choice(paths_without_words if rng.random() < 0.85 else paths)
     holder = facts
@@ -468,10 +469,12 @@ def _change_tokenizer(rng: random.Random, model: SavedModel) -> Change:
     path_text = ".".join(map(str, path))
     if rng.random() < 0.15:
         del holder[path[-1]]
-        return Change(f"{TOKENIZER} without {path_text}", {TOKENIZER: dumped(facts)})
+        return Change(f"{TOKENIZER} without {path_text}", {TOKENIZER: json_bytes(facts)})
     value = _odd_value(rng, TOKENIZER_JSON_VALUES)
     holder[path[-1]] = value
-    return Change(f"{TOKENIZER} with {path_text} = {shown(value)}", {TOKENIZER: dumped(facts)})
+    return Change(
+        f"{TOKENIZER} with {path_text} = {value_text(value)}", {TOKENIZER: json_bytes(facts)}
+    )
 
 
 # Weights.
@@ -484,7 +487,7 @@ def _header_and_numbers(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def _weights_file(header: Any, numbers: bytes) -> bytes:
-    text = dumped(header)
+    text = json_bytes(header)
     return struct.pack("<Q", len(text)) + text + numbers
 
 
@@ -548,11 +551,11 @@ def _change_header(rng: random.Random, model: SavedModel) -> Change:
     elif fault == 6:
         value = _odd_value(rng)
         header["__metadata__"] = value
-        wrong = f"with metadata {shown(value)}"
+        wrong = f"with metadata {value_text(value)}"
     else:
         value = _odd_value(rng)
         header[name] = value
-        wrong = f"with {shown(value)} for {name}"
+        wrong = f"with {value_text(value)} for {name}"
     return Change(f"{WEIGHTS} {wrong}", {WEIGHTS: _weights_file(header, numbers)})
 
 
@@ -613,11 +616,11 @@ def _divide_weights(rng: random.Random, model: SavedModel) -> Change:
         )
         return Change(
             f"two weights files, index {wrong}",
-            {**files, spoiled_file: content, INDEX: dumped(index)} | NO_SINGLE_FILE,
+            {**files, spoiled_file: content, INDEX: json_bytes(index)} | NO_SINGLE_FILE,
         )
     wrong = _spoil_index(rng, index)
     return Change(
-        f"two weights files, index {wrong}", {**files, INDEX: dumped(index)} | NO_SINGLE_FILE
+        f"two weights files, index {wrong}", {**files, INDEX: json_bytes(index)} | NO_SINGLE_FILE
     )
 
 
@@ -645,7 +648,7 @@ def _spoil_index(rng: random.Random, index: Any) -> str:
         return f"has more.{name}, which no file has"
     key = rng.choice(("metadata", "weight_map"))
     index[key] = _odd_value(rng)
-    return f"has {shown(index[key])} for {key}"
+    return f"has {value_text(index[key])} for {key}"
 
 
 # Bytes and files.

@@ -34,7 +34,7 @@ from support.synthetic_roles import made_roles
 
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
-from bad_inputs.json_values import dumped, shown, spots
+from bad_inputs.json_values import json_bytes, value_paths, value_text
 from headlab.cli.lists import result_record
 from headlab.core import HeadGrid, HeadlabError, Stack, content_key
 from headlab.dashboard.frame import stored_scores
@@ -216,7 +216,7 @@ def _input(
 
 def _spoil_value(rng: random.Random, document: Any) -> str:
     """Change one value of a JSON document in place; what was changed, in words."""
-    path = rng.choice(list(spots(document, ())))
+    path = rng.choice(list(value_paths(document, ())))
     holder = document
     for key in path[:-1]:
         holder = holder[key]
@@ -228,12 +228,12 @@ def _spoil_value(rng: random.Random, document: Any) -> str:
     if chance < 0.25 and isinstance(holder, dict):
         name = rng.choice(("more", "", "format", "version", "kind", "\u202e", "x" * 300))
         holder[name] = rng.choice(ODD)
-        return f"{name!r:.30} added beside {path_text}: {shown(holder[name])}"
+        return f"{name!r:.30} added beside {path_text}: {value_text(holder[name])}"
     if chance < 0.33 and isinstance(holder, list):
         holder.append(rng.choice((holder[-1], *PLAUSIBLE)))
-        return f"one more beside {path_text}: {shown(holder[-1])}"
+        return f"one more beside {path_text}: {value_text(holder[-1])}"
     holder[path[-1]] = rng.choice((*ODD, *PLAUSIBLE))
-    return f"{path_text} = {shown(holder[path[-1]])}"
+    return f"{path_text} = {value_text(holder[path[-1]])}"
 
 
 def _spoil_json(rng: random.Random, data: bytes) -> Spoiled:
@@ -241,7 +241,7 @@ def _spoil_json(rng: random.Random, data: bytes) -> Spoiled:
         return Spoiled("spoiled bytes", spoiled(rng, [data]))
     document = json.loads(data)
     wrong = _spoil_value(rng, document)
-    return Spoiled(wrong, dumped(document))
+    return Spoiled(wrong, json_bytes(document))
 
 
 def _archive_files(data: bytes) -> dict[str, bytes]:
@@ -333,8 +333,8 @@ def _spoil_archive(rng: random.Random, data: bytes) -> Spoiled:
 
 def _mask_bytes(rng: random.Random) -> bytes:
     if rng.random() < 0.25:
-        return dumped(VERSION_1)
-    return dumped(MASK_RECORD.to_json())
+        return json_bytes(VERSION_1)
+    return json_bytes(MASK_RECORD.to_json())
 
 
 def _mask_input(input_folder: Path, rng: random.Random) -> BadInput:
@@ -486,7 +486,7 @@ def _result_input(
     result = rng.choice(stored_results)
     spec: Any = json.loads(json.dumps(result.spec))
     key = content_key(result.spec)
-    spec_data = dumped(result.spec)
+    spec_data = json_bytes(result.spec)
     data = result.data
     chance = rng.random()
     if chance < 0.1:
@@ -495,7 +495,7 @@ def _result_input(
         spec_data = change.data
     elif chance < 0.35:
         wrong = _spoil_value(rng, spec)
-        spec_data = dumped(spec)
+        spec_data = json_bytes(spec)
         key = _key_of(spec, key)
         change = Spoiled(f"{SPEC} {wrong}, in the folder of that name", spec_data)
     elif chance < 0.65 and b'"told_sha256"' not in data and _description_of(data).get("report"):
@@ -619,7 +619,7 @@ def _report_input(input_folder: Path, rng: random.Random) -> BadInput:
             "reports": {"intents": {report.name: document}},
             "command": "headlab experiment gap",
         }
-    change = _spoil_json(rng, dumped(document))
+    change = _spoil_json(rng, json_bytes(document))
     file = input_folder / "report.json"
     return _input(
         input_folder,

@@ -11,7 +11,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 
-from bad_inputs.task_samples import DECLARATION, DECLARED
+from bad_inputs.task_samples import DECLARATION, DECLARED_SAMPLES
 from headlab.tasks.declared import COLUMNS, KEYS
 
 Fault = Callable[[bytes], bytes]
@@ -450,7 +450,7 @@ TOML_FAULTS: Mapping[str, str] = {
 
 def declarations_with_odd_values() -> Iterator[tuple[str, int, bytes]]:
     """Every key of every declared sample with every odd value: what is wrong, the number of the sample, the text."""
-    for number, sample in enumerate(DECLARED):
+    for number, sample in enumerate(DECLARED_SAMPLES):
         text = sample.files[DECLARATION].decode()
         head, _, columns = text.partition("[columns]\n")
         for key in KEYS:

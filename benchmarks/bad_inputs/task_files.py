@@ -27,7 +27,7 @@ from bad_inputs.task_faults import (
     declarations_with_odd_values,
     fields_of,
 )
-from bad_inputs.task_samples import DECLARATION, DECLARED, SAMPLES, TaskSample
+from bad_inputs.task_samples import DECLARATION, DECLARED_SAMPLES, SAMPLES, TaskSample
 from headlab.hooks import Model
 from headlab.tasks import Draft, Upload, save_task
 from headlab.tasks.own import format_of
@@ -328,7 +328,7 @@ def _file_name_faults() -> SampleFaults:
 
 def _declaration_faults() -> SampleFaults:
     for wrong, number, declaration in declarations_with_odd_values():
-        yield wrong, _with_file(DECLARED[number], DECLARATION, declaration)
+        yield wrong, _with_file(DECLARED_SAMPLES[number], DECLARATION, declaration)
 
 
 def _spoiled_sample(rng: random.Random) -> tuple[str, TaskSample]:
@@ -370,7 +370,7 @@ class UploadSample:
 
 def _uploads() -> Iterator[UploadSample]:
     """The declared samples of one file, as uploads: their columns are those of the declaration."""
-    for sample in DECLARED[1:9]:
+    for sample in DECLARED_SAMPLES[1:9]:
         lines = sample.files[DECLARATION].decode().partition("[columns]\n")[2].splitlines()
         columns = {
             meaning: json.loads(column)
@@ -413,7 +413,7 @@ def _attempt_uploaded(input_folder: Path, sample: UploadSample) -> Answer:
     """Save an upload, and let a command read it; what is refused is given to the command as a declared task."""
     refusal = answer_to(partial(_save, input_folder, sample))
     shutil.rmtree(input_folder, ignore_errors=True)
-    declared_sample = DECLARED[
+    declared_sample = DECLARED_SAMPLES[
         1 + next(i for i, upload in enumerate(UPLOADS) if upload.title == sample.title)
     ]
     answer = _attempt_command(

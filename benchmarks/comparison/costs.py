@@ -21,7 +21,15 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds: of an example-forward, padded to 128 or sorted by length; of a gain, by way of computing it."""
+    """What computing costs, in seconds, and how much gains vary from order to order.
+
+    Attributes:
+        padded_forward: Of one example in a batch padded to 128 tokens.
+        sorted_forward: Of one example in a batch sorted by length.
+        gain: Of a gain, by the way it is computed.
+        order_variance: Mean variance of gains over whole orders.
+        order_variance_top50: The same over the first halves of orders.
+    """
 
     padded_forward: float
     sorted_forward: float
@@ -30,17 +38,25 @@ class Costs:
     order_variance_top50: float
 
     def resume_speedup(self) -> dict[str, float]:
-        """How much faster a gain is when only changed layers are computed: of branching passes, and of walks."""
-        pairs = {"marginals": "branching", "walks": "walking"}
-        return {name: self.gain[f"{way}, full"] / self.gain[way] for name, way in pairs.items()}
+        """How much faster a gain is if only changed layers are computed."""
+        return {
+            "marginals": self.gain["branching, full"] / self.gain["branching"],
+            "walks": self.gain["walking, full"] / self.gain["walking"],
+        }
 
 
 def median_seconds_in_turns(
     tasks: Mapping[str, Callable[[], int]], seconds: float
 ) -> dict[str, float]:
-    """Median seconds a unit of each task, all run in turns until the time is up; a task returns its units."""
+    """Median seconds of one unit of work by task.
+
+    Args:
+        tasks: {name: does some work and returns how many units it was}; they are run in turns, so
+            that a busy machine slows all of them alike.
+        seconds: How long to go on; each task is run once at least.
+    """
     for task in tasks.values():
-        task()  # warm
+        task()  # the first run is slower
     seconds_by_task: dict[str, list[float]] = {name: [] for name in tasks}
     deadline = time.perf_counter() + seconds
     while time.perf_counter() < deadline or not all(seconds_by_task.values()):
@@ -52,14 +68,16 @@ def median_seconds_in_turns(
 
 
 def random_coalitions(players: int, count: int, seed: int) -> Bools:
-    """Random coalitions with at most half of the heads gone, bool [coalition, player]."""
-    return ~np.stack(
-        [removed_and_measured(seed, number, players, players // 2)[0] for number in range(count)]
-    )
+    """Random coalitions with at most half of the heads removed, bool [coalition, player]."""
+    removed_heads = []
+    for number in range(count):
+        removed, _ = removed_and_measured(seed, number, players, players // 2)
+        removed_heads.append(removed)
+    return ~np.stack(removed_heads)
 
 
 def measure(setting: Setting, seconds: float) -> Costs:
-    """All costs. The longest batches of the padded recipe are of 64 examples."""
+    """Measure all costs. The largest batches of the padded recipe have 64 examples."""
     game = setting.game
     players = setting.game.players
     model_without_resuming = replace(
@@ -106,7 +124,7 @@ def measure(setting: Setting, seconds: float) -> Costs:
 
 
 def forward_seconds(setting: Setting) -> float:
-    """Seconds of an example-forward, sorted by length."""
+    """Seconds of one example in a batch sorted by length."""
     game = setting.game
     batch = np.arange(min(BATCH, setting.game.examples))
     batch_coalitions = random_coalitions(game.players, len(batch), 3)
@@ -116,10 +134,14 @@ def forward_seconds(setting: Setting) -> float:
 
 
 def variances(game: ModelGame, walks: tuple[int, int]) -> tuple[float, float]:
-    """Mean over heads of the variance of an order's gain: over whole walks, and over their first halves.
+    """Mean over heads of the variance of a head's gain from order to order.
 
     Args:
+        game: The model's game.
         walks: Orders, and examples that each is walked with.
+
+    Returns:
+        Over whole walks, and over their first halves.
     """
     gains, orders = sampled_walks(game, *walks, seed=6)
     half_length = (game.players + 1) // 2
@@ -127,4 +149,6 @@ def variances(game: ModelGame, walks: tuple[int, int]) -> tuple[float, float]:
     first_halves = order_variance(
         gains[:, :, :half_length], orders[:, :half_length], game.players, game.examples
     )
-    return max(0.0, float(np.nanmean(whole_walks))), max(0.0, float(np.nanmean(first_halves)))
+    mean_of_walks = max(0.0, float(np.nanmean(whole_walks)))
+    mean_of_halves = max(0.0, float(np.nanmean(first_halves)))
+    return mean_of_walks, mean_of_halves

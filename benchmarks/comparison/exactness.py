@@ -1,4 +1,4 @@
-"""Whether every wrapper estimates what it should: a model of 12 heads, where all coalitions can be evaluated."""
+"""Whether every wrapper estimates Shapley values: on a model of 12 heads, whose values are known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from headlab.methods.tmab import ALL_SIZES
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 EXAMPLES = 16
-# Runs that are averaged, estimates of each, and how far off the average may be: in its standard errors, plus a bit.
+# Runs that are averaged, estimates of each, and how far off the average may be: so many of its
+# standard errors, and a little more.
 RUNS = 12
 ESTIMATES_A_RUN = 10
 ERRORS = 5.0
@@ -31,7 +32,13 @@ Starts = Mapping[str, Callable[[Game, int], Iterator[Estimate]]]
 
 @dataclass(frozen=True)
 class TableGame:
-    """A game read from a table of all its values: float [2 ** player, example]; bit p says whether p is there."""
+    """A game whose values are all in a table.
+
+    Attributes:
+        table: Float [2 ** players, example]; bit p of a row's number says whether player p is kept.
+        players: Number of heads.
+        span: As in `Game`, and so are the others.
+    """
 
     table: Floats
     players: int
@@ -85,7 +92,8 @@ class TableGame:
         for player in range(self.players):
             with_player = kept.copy()
             without_player = kept.copy()
-            with_player[:, player], without_player[:, player] = True, False
+            with_player[:, player] = True
+            without_player[:, player] = False
             marginals[:, player] = self.values(with_player, examples) - self.values(
                 without_player, examples
             )
@@ -115,7 +123,7 @@ def truth(game: TableGame) -> Floats:
 
 
 def last_estimate(estimates: Iterator[Estimate], count: int) -> Floats:
-    """The estimate after so many steps."""
+    """The values of an estimator's estimate number `count`."""
     return list(islice(estimates, count))[-1].values
 
 
@@ -125,9 +133,14 @@ def excess(
     exact: Floats,
     estimates_a_run: int = ESTIMATES_A_RUN,
 ) -> float:
-    """How far the average of several runs is from the truth beyond what chance allows; at most 0 if it is right.
+    """How much farther the average of several runs is from the truth than chance allows.
+
+    It is at most 0 for an estimator that is right.
 
     Args:
+        start: Gives the estimates, of a game and a seed.
+        game: What is played.
+        exact: Its Shapley values.
         each: Estimates of a run.
     """
     estimates = np.stack(
@@ -138,9 +151,10 @@ def excess(
 
 
 def check(starts: Starts, estimates_a_run: int = ESTIMATES_A_RUN) -> None:
-    """Raise HeadlabError naming the estimators that do not meet the exact values of the tiny game.
+    """Raise a HeadlabError that names estimators which miss the exact values of the tiny game.
 
     Args:
+        starts: The estimators by title.
         each: Estimates of a run.
     """
     game = tiny_game()
@@ -148,11 +162,11 @@ def check(starts: Starts, estimates_a_run: int = ESTIMATES_A_RUN) -> None:
     wrong = []
     for title, start in starts.items():
         off_by = excess(start, game, exact, estimates_a_run)
-        print(
-            f"  {title}: {'meets the exact values' if off_by <= 0 else f'off by {off_by:.3f} more than chance'}",
-            flush=True,
-        )
-        wrong += [title] if off_by > 0 else []
+        verdict = "meets the exact values"
+        if off_by > 0:
+            verdict = f"off by {off_by:.3f} more than chance"
+            wrong.append(title)
+        print(f"  {title}: {verdict}", flush=True)
     if wrong:
         raise HeadlabError(
             f"not the Shapley value of the tiny model: {', '.join(wrong)}; see benchmarks/comparison/",

@@ -1,12 +1,12 @@
-"""Captum, SHAP and shapiq around headlab's game, so that model, examples and batches are the same for all.
+"""Captum, SHAP and shapiq around headlab's game: all have the same model, examples and batches.
 
-`ModelGame.values` computes any rows of (coalition, example): full forward passes in batches sorted by length,
-padded to the longest of the batch. No peer is held up by padding or by a batch of one.
+`ModelGame.values` computes any rows of (coalition, example): full forward passes in batches sorted by
+length, padded to the longest of the batch. So no peer is slowed down by padding or by batches of one.
 
-Two wrappings. "one example": each order (or, for a regression, each coalition) is played on one dev
-example, drawn in balanced cycles, and the estimates are averaged; the mean of the examples' Shapley
-values is the Shapley value of the mean. "whole dev set": a coalition's value is the accuracy on all
-examples, as when the library is given the accuracy as its function.
+There are two wrappings. "one example": each order (or, for a regression, each coalition) is played on
+one dev example, drawn in balanced cycles, and the estimates are averaged; the mean of the examples'
+Shapley values is the Shapley value of the mean. "whole dev set": a coalition's value is the accuracy
+on all examples, as when the library is given the accuracy as its function.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Values = Callable[[Bools], Floats]
 
 
 def require() -> None:
-    """Raise HeadlabError naming what is not installed."""
+    """Raise a HeadlabError that names the packages which are not installed."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise HeadlabError(
@@ -53,7 +53,11 @@ class Peer:
     """One estimator in one wrapping.
 
     Attributes:
-        first: Coalitions it evaluates before its first estimate, by players.
+        name: Of the library and its method.
+        wrapping: `ONE` or `WHOLE`.
+        settings: Of the method, in words.
+        start: Gives its estimates, of a game and a seed.
+        first: Coalitions that it evaluates before its first estimate, of the number of players.
     """
 
     name: str
@@ -91,7 +95,8 @@ def captum_one(game: Game, seed: int) -> Iterator[Estimate]:
     """ShapleyValueSampling, an order for each example."""
     torch.manual_seed(seed)
     return running_mean(
-        captum_order(values_on_example(game, e), game.players) for e in examples_of(game, seed)
+        captum_order(values_on_example(game, example), game.players)
+        for example in examples_of(game, seed)
     )
 
 
@@ -174,17 +179,21 @@ def shapiq_permutation_one(game: Game, seed: int) -> Iterator[Estimate]:
 
 
 def regression_size(players: int) -> int:
-    """Coalitions of one regression: as many as shapiq samples all of, the smallest and largest included.
+    """Coalitions of one regression: the most with which shapiq still samples all of them.
 
-    With more of them it lists every coalition of one head once and for all; on one example each, the
-    error of those would never fall.
+    With more of them it would list every coalition of a single head once and for all; each of those
+    would be on one example, and its error would never fall.
     """
     share = players / (players - 1) / (2 * (1 / np.arange(1, players)).sum())
     return int(0.9 * players / share)
 
 
 def values_on_fresh_examples(game: Game, seed: int) -> Values:
-    """Value of coalitions, each on the next example; of all heads and of none, which are taken as exact, on 32."""
+    """Values of coalitions, each on the next example.
+
+    The values of all heads and of none, which regressions take as exact, are means over
+    `EXAMPLES_OF_ENDS` examples.
+    """
     examples = examples_of(game, seed)
 
     def values(coalitions: Bools) -> Floats:
@@ -198,7 +207,7 @@ def values_on_fresh_examples(game: Game, seed: int) -> Values:
 
 
 def shapiq_kernel_one(game: Game, seed: int) -> Iterator[Estimate]:
-    """KernelSHAP with paired sampling, an example for each coalition; the mean of many regressions."""
+    """KernelSHAP with paired sampling, an example a coalition; the mean of many regressions."""
     from shapiq.approximator import KernelSHAP
 
     values = values_on_fresh_examples(game, seed)
@@ -211,7 +220,7 @@ def shapiq_kernel_one(game: Game, seed: int) -> Iterator[Estimate]:
 
 
 def shapiq_kernel_whole(game: Game, seed: int) -> Iterator[Estimate]:
-    """KernelSHAP with paired sampling on the accuracy over all examples: ever larger regressions."""
+    """KernelSHAP with paired sampling on the accuracy of all examples: ever larger regressions."""
     from shapiq.approximator import KernelSHAP
 
     budget = 2 * (game.players + 1)
@@ -247,14 +256,14 @@ def newer(python: Path | None) -> tuple[Peer, ...]:
 def _estimates_of_ready_process(
     python: Path, name: str, game: Game, seed: int
 ) -> Iterator[Estimate]:
-    """Estimates by a process that has imported what it needs before the first is asked for."""
+    """Estimates by a process, which has imported what it needs before this returns."""
     estimates = _estimates_by_process(python, name, game, seed)
     next(estimates)
     return estimates
 
 
 def _estimates_by_process(python: Path, name: str, game: Game, seed: int) -> Iterator[Estimate]:
-    """Nothing yet, when the process is ready; then its estimates."""
+    """An estimate of zeros as soon as the process is ready, then those that the process sends."""
     values = values_on_fresh_examples(game, seed)
     size = regression_size(game.players)
     command = [str(python), shapiq_process.__file__, name, *map(str, (game.players, seed, size))]
@@ -285,8 +294,8 @@ def _next_array(process: subprocess.Popen[bytes], name: str) -> Floats:
     array = receive(process.stdout)
     if array is None:
         raise HeadlabError(
-            f"the process of shapiq's {name} ended (its message is above); it needs Python 3.12 or newer with "
-            "requirements-bench-shapiq.txt installed",
+            f"the process of shapiq's {name} ended (its message is above); "
+            "it needs Python 3.12 or newer with requirements-bench-shapiq.txt installed",
             code="benchmark.process_ended",
         )
     return array

@@ -1,4 +1,4 @@
-"""The first version of `shapley`, which computes every gain: what screened branching is measured against."""
+"""The first version of `shapley`, which computes every gain: the baseline of screened branching."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def estimate(
 ) -> Iterator[Tally]:
     """Tallies that grow by a round each, as `headlab.methods.tmab.estimate`.
 
-    A draw cuts a random order in half and takes a random number of heads of one half away: every head of the other
-    half shows its gain; then the halves change places. `shapley` does the same from the other end (few heads there,
-    each added) on another example, and a sample is the mean of the two.
+    A draw divides a random order into halves and removes a random number of heads of one half; then
+    the gain of every head of the other half is measured. After that the halves change places.
+    `shapley` does the same from the other end (few heads are kept, and each is added) on another
+    example, and a sample is the mean of the two.
     """
     ends = 2 if estimand == ALL_SIZES else 1
     tally = saved or Tally.start(game.players, even_support(ends * game.steps), plan)
     while not tally.finished:
-        end = tally.draws + min(
-            plan.samples - tally.draws, game.examples - tally.draws % game.examples
-        )
+        draws_of_cycle_left = game.examples - tally.draws % game.examples
+        end = tally.draws + min(plan.samples - tally.draws, draws_of_cycle_left)
         rounds = [
             range(first_draw, min(first_draw + game.round, end))
             for first_draw in range(tally.draws, end, game.round)
@@ -43,16 +43,13 @@ def estimate(
         )
         for numbers, gains in zip(rounds, gains_by_round, strict=True):
             gains = gains.reshape(len(numbers), -1, game.players)
-            levels_by_draw = [
-                level_indices_of(g, even_support(game.steps), seed, n) - game.steps
-                for g, n in zip(gains, numbers, strict=True)
-            ]
-            level_indices = (
-                np.stack([levels.sum(axis=0) for levels in levels_by_draw]) + ends * game.steps
-            )
-            tally = tally.add(
-                level_indices, tally.active, len(numbers), np.zeros(len(numbers), bool)
-            )
+            levels_by_draw = []
+            for number, draw_gains in zip(numbers, gains, strict=True):
+                indices = level_indices_of(draw_gains, even_support(game.steps), seed, number)
+                levels_by_draw.append((indices - game.steps).sum(axis=0))
+            level_indices = np.stack(levels_by_draw) + ends * game.steps
+            second_ends = np.zeros(len(numbers), bool)
+            tally = tally.add(level_indices, tally.active, len(numbers), second_ends)
             if tally.draws % game.examples == 0:
                 tally = tally.looked_at()
             yield tally
@@ -61,20 +58,21 @@ def estimate(
 def _query(game: Game, numbers: range, active: Bools, seed: int, estimand: str) -> Query:
     draws = [drawn_coalitions(seed, number, game.players, estimand) for number in numbers]
     coalitions, measured_heads = (np.concatenate(arrays) for arrays in zip(*draws, strict=True))
-    ends = range(
-        len(coalitions) // len(numbers) // 2
-    )  # each end of the order has an example of its own
-    examples = np.array(
-        [cycled_example(seed, n, game.examples, game.weights, end) for n in numbers for end in ends]
-    )
-    return Query(
-        "marginals",
-        {"kept": coalitions, "wanted": measured_heads & active, "examples": np.repeat(examples, 2)},
-    )
+    ends = len(coalitions) // len(numbers) // 2
+    examples = []
+    for number in numbers:
+        for end in range(ends):  # each end of the order has an example of its own
+            examples.append(cycled_example(seed, number, game.examples, game.weights, end))
+    arrays = {
+        "kept": coalitions,
+        "wanted": measured_heads & active,
+        "examples": np.repeat(examples, 2),
+    }
+    return Query("marginals", arrays)
 
 
 def drawn_coalitions(seed: int, number: int, players: int, estimand: str) -> tuple[Bools, Bools]:
-    """Coalitions of a draw and the heads that each measures, both bool [coalition, player]."""
+    """Coalitions of a draw, and the heads that each measures, both bool [coalition, player]."""
     order = random_order(seed, number, players)
     half_length = players // 2
     orders = (order, order[::-1])  # heads leave from the front; those of the back half are measured

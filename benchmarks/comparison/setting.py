@@ -40,11 +40,17 @@ class Setting:
     """One comparison.
 
     Attributes:
-        size: Dev examples.
+        language: Of the examples.
+        size: Number of dev examples.
+        minutes: For all parts together.
+        seeds: Runs of each estimator.
         target: Half-width to guarantee.
         rows: Coalitions or walks that a gain's cost is taken from.
         walks: Orders, and examples of each, from which the variance of orders is estimated.
-        work: Folder of what later runs can take up.
+        work: Folder of runs that a later session can continue.
+        model_name: Of the model.
+        task_name: Of the task.
+        shares: Of the time, by part.
         newer: An interpreter with shapiq's newest approximators.
     """
 
@@ -77,25 +83,30 @@ class Setting:
         return f"{self.task_name}, {self.language}"
 
     def small_rounds(self) -> SmallRounds:
-        """The game, looked at often."""
+        """The game in small rounds, so that the clock is looked at often."""
         return SmallRounds(self.evaluator)
 
     def key(self, **run_settings: object) -> str:
-        """Name of what is kept: everything that its numbers and times depend on."""
+        """Name of a run that is kept, of everything that its numbers and times depend on."""
         examples = self.evaluator.examples
         spec = {
             "model": self.model.fingerprint,
             "data": self.task.data_hash(examples),
             "headlab": headlab.__version__,
         }
-        return content_key(
-            {**spec, "threads": torch.get_num_threads(), "machine": platform.node(), **run_settings}
-        )
+        machine = {"threads": torch.get_num_threads(), "machine": platform.node()}
+        return content_key({**spec, **machine, **run_settings})
 
 
 @dataclass(frozen=True)
 class Long:
-    """A long run of headlab's default method or of its first version, as far as it came, in one session or several."""
+    """A long run of headlab's default method or of its first version, as far as it came.
+
+    Attributes:
+        tally: What was sampled.
+        seconds: Of all sessions together.
+        forwards: Example-forwards of all sessions together.
+    """
 
     tally: Tally
     seconds: float
@@ -116,16 +127,22 @@ def long_run(
     *,
     former: bool = False,
 ) -> Long:
-    """Sample until the plan is fulfilled or the time is up; a later call goes on from there.
+    """Sample until the plan is fulfilled or the time is up; a later call continues from there.
 
     Args:
-        former: By version 1.
+        setting: The model and its examples.
+        plan: When sampling ends.
+        seed: Of the run.
+        estimand: `ALL_SIZES` or `TOP50`.
+        seconds: That this call may take.
+        former: Whether version 1 samples.
     """
     options = {"target": plan.target, "stop": plan.stop, "samples": plan.samples}
     key = setting.key(estimand=estimand, seed=seed, version=1 if former else 3, **options)
     path = setting.work / f"{key}.npz"
     stored_arrays = dict(np.load(path)) if path.exists() else {}
-    tally, tallies = (_former if former else _ours)(setting, stored_arrays, plan, seed, estimand)
+    start_run = _former if former else _ours
+    tally, tallies = start_run(setting, stored_arrays, plan, seed, estimand)
     start = Long(
         tally, float(stored_arrays.get("seconds", 0)), int(stored_arrays.get("forwards", 0))
     )
@@ -138,10 +155,8 @@ def long_run(
             saved_at = time.perf_counter()
             _save(path, progress)
             heads_done = int((~progress.tally.active).sum())
-            print(
-                f"  {progress.tally.draws} samples, {heads_done} of {len(progress.tally.active)} heads done",
-                flush=True,
-            )
+            heads = f"{heads_done} of {len(progress.tally.active)} heads done"
+            print(f"  {progress.tally.draws} samples, {heads}", flush=True)
         if is_last:
             break
     return progress
@@ -158,7 +173,7 @@ def _ours(
 def _former(
     setting: Setting, stored_arrays: Arrays, plan: SamplingPlan, seed: int, estimand: str
 ) -> tuple[Tally, Iterator[Tally]]:
-    """The same of the first version."""
+    """The same for the first version."""
     support = even_support(setting.game.steps * (1 + (estimand == tmab.ALL_SIZES)))
     start = Tally.restore(stored_arrays, setting.game.players, support, plan)
     return start, previous.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)

@@ -1,10 +1,11 @@
-"""shapiq's approximators that ask for Python 3.12, in a process of their own, which asks its parent for values.
+"""shapiq's approximators that need Python 3.12, in a process that asks its parent for values.
 
     python3.12 benchmarks/comparison/shapiq_process.py OddSHAP PLAYERS SEED COALITIONS
 
-Arrays go both ways, each as a line of JSON (type and shape) and its bytes: first an empty one, when everything is
-imported; then coalitions (bool), whose values (float) it waits for, and Shapley values (float), each in turn. A run has
-twice as many coalitions as the one before. This file is imported by Python 3.11 too and needs only NumPy there.
+Arrays go both ways, each as a line of JSON (type and shape) and its bytes. The process sends an empty
+array when everything is imported. Then it sends either coalitions (bool), whose values (float) it
+waits for, or Shapley values (float), which end a run. Each run has twice as many coalitions as the
+one before. Python 3.11 imports this file too, for which it needs only NumPy.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def send(stream: IO[bytes], array: Array) -> None:
 
 
 def receive(stream: IO[bytes]) -> Array | None:
-    """The next array; None where the other side has ended."""
+    """Read the next array; None if the other side has ended."""
     line = stream.readline()
     if not line:
         return None
@@ -42,7 +43,7 @@ def receive(stream: IO[bytes]) -> Array | None:
 
 
 def approximator(name: str, players: int, seed: int) -> Any:
-    """The approximator of that name, with its defaults but for what the name says."""
+    """The approximator of a name, with its defaults except for what the name says."""
     import shapiq
 
     if name == "OddSHAP":
@@ -55,10 +56,11 @@ def approximator(name: str, players: int, seed: int) -> Any:
 
 def main() -> None:
     """Approximate again and again until the parent has had enough."""
-    name, players, seed, coalitions = sys.argv[1], *(int(text) for text in sys.argv[2:5])
+    name = sys.argv[1]
+    players, seed, coalitions = (int(text) for text in sys.argv[2:5])
     to_parent = sys.stdout.buffer
     from_parent = sys.stdin.buffer
-    sys.stdout = sys.stderr  # whatever else is printed
+    sys.stdout = sys.stderr  # for whatever the libraries print
     warnings.simplefilter("ignore")
 
     def values(coalitions_asked: Array) -> Array:
@@ -68,7 +70,7 @@ def main() -> None:
             raise SystemExit(0)
         return coalition_values
 
-    approximator(name, players, seed)  # what is imported once
+    approximator(name, players, seed)  # imports what it needs
     send(to_parent, np.zeros(0))
     for number in count():
         interaction_values = approximator(name, players, 1000 * seed + number).approximate(

@@ -1,4 +1,4 @@
-"""How fast: seconds, gains a second, and the share of the rate of plain matrix products that is reached."""
+"""How fast: seconds, gains a second, and the share of the rate of plain matrix products."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HALVINGS = 3
 
 
 def run(setting: Setting, record: Record) -> None:
-    """Matrix rates, the shape of XLM-R base, the embedded model, and the shape of a decoder of 1 B."""
+    """Matrix rates, XLM-R base by its size, the embedded model, and a decoder of 1 B by its size."""
     rates = matrix_rates(setting)
     record.add("matrix rate, FLOP/s", rates)
     for dtype in SHAPE_FORMATS:
@@ -140,9 +140,9 @@ class Cycle:
 
     Attributes:
         kept_heads: Bool [draw, head], the coalition.
-        measured_heads: Bool [draw, head], the heads that are measured.
+        measured_heads: Bool [draw, head].
         examples: Int [draw].
-        uniforms: Float [draw, head], which gains a screened cycle computes.
+        uniforms: Float [draw, head], from which a screened cycle draws the gains that it computes.
     """
 
     kept_heads: np.ndarray[Any, Any]
@@ -186,7 +186,7 @@ class Cycle:
 def cycle_figures(
     setting: Setting, evaluator: Evaluator, cycle: Cycle, question: str, rate: float
 ) -> dict[str, float]:
-    """Seconds of a cycle, gains a second, and the operations of its passes as a share of the matrix rate."""
+    """Seconds and gains of a cycle, and the operations of its passes as a share of the matrix rate."""
     gains_computed = cycle.play(evaluator, question)
     seconds = median(
         timed_call(setting.device, lambda: cycle.play(evaluator, question))[0] for _ in range(2)
@@ -204,7 +204,7 @@ def cycle_figures(
 
 
 def operations_of(call: Callable[[], object]) -> int:
-    """Floating-point operations of the matrix products and attention of a call, by torch's own count."""
+    """Operations of a call's matrix products and attention, by torch's own count."""
     with single_thread(), FlopCounterMode(display=False) as counter:
         call()
     return int(counter.get_total_flops())
@@ -212,7 +212,7 @@ def operations_of(call: Callable[[], object]) -> int:
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Let a processor compute in this thread alone, the only one that torch counts and profiles."""
+    """Compute in this thread alone, the only one that torch counts and profiles, until the block ends."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -331,7 +331,7 @@ def peak_memory(setting: Setting) -> float | None:
 
 
 def embedded_figures(setting: Setting, record: Record) -> None:
-    """Clicks, cycles and the time to a guaranteed half-width, in float32 with TF32 off, as by default."""
+    """Clicks, cycles and the time to a guaranteed half-width, in float32 without TF32, the default."""
     with tensor_float_32(False):
         reset_peak(setting)
         evaluator = setting.main.evaluator(setting.device, "float32", setting.sizes.speed_examples)

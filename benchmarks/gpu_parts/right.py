@@ -79,9 +79,8 @@ def _method_comparison(
     method: str, options: Mapping[str, Any]
 ) -> Callable[[Setting, Model, Model], dict[str, Any]]:
     def compare(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
-        processor_scores, device_scores = (
-            scores(setting, model, method, options) for model in (processor, device)
-        )
+        processor_scores = scores(setting, processor, method, options)
+        device_scores = scores(setting, device, method, options)
         return comparison_figures(device_scores, processor_scores)
 
     return compare
@@ -104,10 +103,9 @@ def scores(
 
 
 def comparison_figures(values: Any, expected_values: Any) -> dict[str, Any]:
-    """Values beside what they should be: the largest difference, the size, and how many are not equal."""
-    values, expected_values = (
-        np.asarray(array, dtype=np.float64) for array in (values, expected_values)
-    )
+    """Values beside what they should be: the largest difference, and how many are not equal."""
+    values = np.asarray(values, dtype=np.float64)
+    expected_values = np.asarray(expected_values, dtype=np.float64)
     gap = np.abs(values - expected_values)
     return {
         "largest difference": float(gap.max()),
@@ -140,16 +138,15 @@ def attention_weights(setting: Setting, processor: Model, device: Model) -> dict
 
 
 def roles(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
-    """Numbers of the report of roles, row by row: a row is named by its words and whole numbers.
+    """Numbers with decimals of the report on roles, row by row.
 
-    Where two tokens are looked at equally, rounding decides which position a head prefers: such a
-    row has another name then, and is counted.
+    A row is named by its other cells. Where a head attends equally to two tokens, rounding decides
+    which position it prefers; such a row has another name on each device, and is counted.
     """
     subject = setting.main
     sentences = of_task(subject.task, subject.language, "dev", setting.sizes.examples)
-    processor_rows, device_rows = (
-        numbers_by_row(study(model, sentences)) for model in (processor, device)
-    )
+    processor_rows = numbers_by_row(study(processor, sentences))
+    device_rows = numbers_by_row(study(device, sentences))
     same_rows = sorted(set(processor_rows) & set(device_rows))
     figures = comparison_figures(
         [number for row in same_rows for number in device_rows[row]],
@@ -162,7 +159,7 @@ def roles(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
 
 
 def numbers_by_row(report: Report) -> dict[tuple[str, ...], list[float]]:
-    """The numbers with decimals of every row of a report, by everything else that is in the row."""
+    """{table and other cells of a row: the row's numbers with decimals}, of a whole report."""
     rows = {}
     for table in report.tables:
         for row in table.rows:
@@ -177,7 +174,7 @@ def numbers_by_row(report: Report) -> dict[tuple[str, ...], list[float]]:
 def stopped_and_resumed(
     setting: Setting, starting_model: Model, finishing_model: Model
 ) -> dict[str, Any]:
-    """A run that is stopped in the middle on one model and finished on another, and one without a stop."""
+    """Compare a run that is stopped on one model and finished on another with one without a stop."""
     options = {"samples": setting.sizes.draws, "target": None}
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
@@ -207,7 +204,7 @@ def stopped_and_resumed(
 
 
 def two_threads(setting: Setting, device: Model) -> dict[str, Any]:
-    """Two evaluations of one model at once, and the same one after the other."""
+    """Compare two evaluations of one model at once with the same ones in turn."""
     subject = setting.main
     masks = [random_mask(device, seed) for seed in range(2)]
 
@@ -218,15 +215,14 @@ def two_threads(setting: Setting, device: Model) -> dict[str, Any]:
     answers_in_turn = [answers(mask) for mask in masks]
     with ThreadPoolExecutor(2) as pool:
         answers_at_once = list(pool.map(answers, masks * 4))
-    differing = sum(
-        int((predictions != answers_in_turn[number % 2]).sum())
-        for number, predictions in enumerate(answers_at_once)
-    )
+    differing = 0
+    for number, predictions in enumerate(answers_at_once):
+        differing += int((predictions != answers_in_turn[number % 2]).sum())
     return {"answers": sum(map(len, answers_at_once)), "other answers": differing}
 
 
 def too_large_a_batch(setting: Setting, device: Model) -> dict[str, Any]:
-    """Gains computed in batches that do not fit, which are cut in half, and in batches that do."""
+    """Compare gains of batches that do not fit, and are halved, with gains of batches that fit."""
     subject = setting.main
     evaluator = Evaluator(device, subject.task, subject.language, "dev", setting.sizes.examples)
     rows = np.arange(len(evaluator.examples))

@@ -117,7 +117,7 @@ def compare_subject(
 
 
 def differences(logits: torch.Tensor, reference: Reference) -> dict[str, Any]:
-    """How far logits are from the reference, and which answers are others.
+    """How far logits are from the reference, and how many answers differ.
 
     Returns:
         Largest difference, the size of the largest logit, the number of answers, the number of
@@ -125,14 +125,15 @@ def differences(logits: torch.Tensor, reference: Reference) -> dict[str, Any]:
     """
     is_counted = reference.is_counted
     gap = (logits - reference.logits)[is_counted]
-    best_two = reference.logits[is_counted].topk(2, dim=-1).values
+    reference_logits = reference.logits[is_counted]
+    best_two = reference_logits.topk(2, dim=-1).values
     is_other_answer = logits[is_counted].argmax(dim=-1) != reference.logits[is_counted].argmax(
         dim=-1
     )
     margins = (best_two[:, 0] - best_two[:, 1])[is_other_answer]
     return {
         "largest difference": float(gap.abs().max()),
-        "largest logit": float(reference.logits[is_counted].abs().max()),
+        "largest logit": float(reference_logits.abs().max()),
         "answers": int(is_counted.sum()),
         "other answers": int(is_other_answer.sum()),
         "margins of these": sorted(margins.tolist(), reverse=True)[:5],
@@ -140,7 +141,7 @@ def differences(logits: torch.Tensor, reference: Reference) -> dict[str, Any]:
 
 
 def resumed_difference(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> float:
-    """Largest difference between logits of a pass that starts at the middle layer and of a full one."""
+    """Largest difference between logits of a pass resumed at the middle layer and of a full pass."""
     model = evaluator.model
     rows = np.arange(len(evaluator.examples))
     middle = model.grid.layers // 2
@@ -207,7 +208,8 @@ def compare_family(setting: Setting, family: str) -> dict[str, Any]:
 
 def gateable_tiny_model(family: str, module: Any) -> Model:
     """A tiny model whose heads are found and whose gates are tested, on its device."""
-    return make_gateable(Checkpoint(f"tiny {family}", "random", family, module, None))  # type: ignore[arg-type] # no text is read
+    no_tokenizer: Any = None  # no text is read
+    return make_gateable(Checkpoint(f"tiny {family}", "random", family, module, no_tokenizer))
 
 
 def tiny_output(model: Model, batch: Inputs, gates: np.ndarray[Any, Any]) -> torch.Tensor:

