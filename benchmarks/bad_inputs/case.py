@@ -79,10 +79,10 @@ class BadInput:
 
 
 def answer_to(read_input: Callable[[], object]) -> Answer:
-    """Read something, and say what came of it.
+    """Give an input to headlab, and say what came of it.
 
     Args:
-        read: Reads the input; what it returns does not matter.
+        read_input: Gives the input to headlab; what it returns does not matter.
     """
     try:
         read_input()

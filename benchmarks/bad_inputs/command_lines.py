@@ -73,7 +73,9 @@ PATHS = (
     "con", "http://x/y", "file:///x", "*", "?", "日本語", "odd", "data", "mine.toml", "de.dev.tsv",
     "trees.conllu", "cache", "lm",
 )  # fmt: skip
+FLAGS_OF_NAME_OR_PATH = ("--model", "--task", "--base", "--translation-model", "--warm", "--allow")
 OUTPUT_FLAGS = ("--out", "--changes", "--cache")
+# Files of the working directory, which no command may write over.
 PATHS_IN_USE = (
     "model",
     "words.txt",
@@ -114,6 +116,7 @@ CONFLICTS: Sequence[tuple[str, ...]] = (
     ("--method", "exact"), ("--method", "paper"), ("--method", "relevance"),
     ("--method", "nothing"), ("--ablation", "mean"), ("--ablation", "x"),
 )  # fmt: skip
+# Odd values by variable of the environment.
 VARIABLES: Mapping[str, Sequence[str]] = {
     "HEADLAB_CACHE": PATHS,
     "HEADLAB_DATA": PATHS,
@@ -161,11 +164,12 @@ class CommandLine:
         return json.dumps(parts).encode()
 
 
+# A way to spoil a command, of which the flags are given too.
 Way = Callable[[random.Random, Command, Sequence[Flag]], CommandLine]
 
 
 def odd_value(rng: random.Random, flag: Flag) -> str:
-    """A value that does not fit a flag, or hardly."""
+    """A value that does not fit a flag, or only just."""
     if flag.spellings[0] in OUTPUT_FLAGS:
         return rng.choice([path for path in PATHS if path not in PATHS_IN_USE])
     if flag.kind in (int, float):
@@ -173,20 +177,13 @@ def odd_value(rng: random.Random, flag: Flag) -> str:
     files = tuple(f"odd/{number}.json" for number in range(len(BYTES_OF_OTHER_KINDS)))
     if flag.kind is Path:
         return rng.choice(PATHS + files)
-    if flag.spellings[0] in (
-        "--model",
-        "--task",
-        "--base",
-        "--translation-model",
-        "--warm",
-        "--allow",
-    ):
+    if flag.spellings[0] in FLAGS_OF_NAME_OR_PATH:
         return rng.choice(TEXTS + PATHS + files)
     return rng.choice(TEXTS)
 
 
 def wrong_value(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
-    """One flag has another value, or is there with an odd one."""
+    """One flag has an odd value, whether or not the command had that flag."""
     flags_with_value = [flag for flag in flags if flag.kind is not bool]
     if not flags_with_value:
         return surplus(rng, command, flags)
@@ -199,11 +196,9 @@ def wrong_value(rng: random.Random, command: Command, flags: Sequence[Flag]) -> 
         if name not in flag.spellings
     }
     arguments = replace(command, flags=other_flags).arguments
-    added_arguments = (
-        [f"{spelling}={value}"]
-        if spelling.startswith("--") and rng.random() < 0.3
-        else [spelling, value]
-    )
+    added_arguments = [spelling, value]
+    if spelling.startswith("--") and rng.random() < 0.3:
+        added_arguments = [f"{spelling}={value}"]
     return CommandLine(f"{spelling} is {value[:40]!r}", [*arguments, *added_arguments])
 
 
@@ -224,9 +219,8 @@ def wrong_option(rng: random.Random, command: Command, flags: Sequence[Flag]) ->
     spellings = [name for flag in flags for name in flag.spellings if name in ("-o", "--option")]
     if not spellings:
         return wrong_value(rng, command, flags)
-    tables = [METHODS[name].options for name in METHODS] + [
-        study.options for study in STUDIES.values()
-    ]
+    tables = [METHODS[name].options for name in METHODS]
+    tables += [study.options for study in STUDIES.values()]
     tables += [GateOptions.table(), LmOptions.table(), TranslationOptions.table()]
     option_names = sorted({name for table in tables for name in table})
     name = rng.choice(option_names) if rng.random() < 0.9 else rng.choice(TEXTS)
@@ -240,9 +234,8 @@ def no_value(rng: random.Random, command: Command, flags: Sequence[Flag]) -> Com
     flag = rng.choice(flags).spellings[-1]
     arguments = command.arguments
     index = rng.randrange(len(command.name), len(arguments) + 1)
-    return CommandLine(
-        f"{flag} without a value, as part {index}", [*arguments[:index], flag, *arguments[index:]]
-    )
+    wrong = f"{flag} without a value, as part {index}"
+    return CommandLine(wrong, [*arguments[:index], flag, *arguments[index:]])
 
 
 def surplus(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -250,18 +243,16 @@ def surplus(rng: random.Random, command: Command, flags: Sequence[Flag]) -> Comm
     arguments = command.arguments
     index = rng.randrange(len(arguments) + 1)
     part = rng.choice(SURPLUS)
-    return CommandLine(
-        f"{part[:40]!r} as part {index}", [*arguments[:index], part, *arguments[index:]]
-    )
+    wrong = f"{part[:40]!r} as part {index}"
+    return CommandLine(wrong, [*arguments[:index], part, *arguments[index:]])
 
 
 def lack(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """A part of the line is missing."""
     arguments = command.arguments
     index = rng.randrange(len(arguments))
-    return CommandLine(
-        f"without part {index}, {arguments[index]}", arguments[:index] + arguments[index + 1 :]
-    )
+    wrong = f"without part {index}, {arguments[index]}"
+    return CommandLine(wrong, arguments[:index] + arguments[index + 1 :])
 
 
 def other_order(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -269,32 +260,30 @@ def other_order(rng: random.Random, command: Command, flags: Sequence[Flag]) -> 
     arguments = command.arguments
     first_index = rng.randrange(len(arguments))
     second_index = rng.randrange(len(arguments))
-    arguments[first_index], arguments[second_index] = (
-        arguments[second_index],
-        arguments[first_index],
-    )
+    moved_part = arguments[first_index]
+    arguments[first_index] = arguments[second_index]
+    arguments[second_index] = moved_part
     return CommandLine(f"parts {first_index} and {second_index} exchanged", arguments)
 
 
 def misspelling(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
-    """A letter of the line is another one, doubled or missing."""
+    """A letter of the line is replaced, doubled or missing."""
     arguments = command.arguments
     index = rng.choice([number for number, part in enumerate(arguments) if part])
     part = arguments[index]
     letter_index = rng.randrange(len(part))
-    replacement = rng.choice(
-        ("", part[letter_index] * 2, part[letter_index].upper(), "_", "\ud800", "\x00", " ", "é")
-    )
+    letter = part[letter_index]
+    replacements = ("", letter * 2, letter.upper(), "_", "\ud800", "\x00", " ", "é")
+    replacement = rng.choice(replacements)
     arguments[index] = part[:letter_index] + replacement + part[letter_index + 1 :]
     return CommandLine(f"{part} is {arguments[index]!r}", arguments)
 
 
 def conflict(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
-    """A flag is given that does not go with the others, or is given twice."""
+    """A flag is added that does not go with the others, or is there twice."""
     conflicting_flags = rng.choice(CONFLICTS)
-    return CommandLine(
-        f"also {' '.join(conflicting_flags)}", [*command.arguments, *conflicting_flags]
-    )
+    wrong = f"also {' '.join(conflicting_flags)}"
+    return CommandLine(wrong, [*command.arguments, *conflicting_flags])
 
 
 def other_channel(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -307,12 +296,13 @@ def other_channel(rng: random.Random, command: Command, flags: Sequence[Flag]) -
 def other_environment(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """A variable of the environment has an odd value."""
     name = rng.choice(list(VARIABLES))
-    value = rng.choice(
-        [value for value in VARIABLES[name] if "\0" not in value and "\ud800" not in value]
-    )
+    # No process can have the others in its environment.
+    values = [value for value in VARIABLES[name] if "\0" not in value and "\ud800" not in value]
+    value = rng.choice(values)
     return CommandLine(f"{name} is {value[:40]!r}", command.arguments, environment={name: value})
 
 
+# The ways to spoil a command, and how often each is drawn.
 WAYS: Mapping[Way, int] = {
     wrong_value: 12, wrong_positional: 3, wrong_option: 4, no_value: 1, surplus: 2, lack: 1,
     other_order: 1, misspelling: 2, conflict: 3, other_channel: 1, other_environment: 2,
@@ -326,10 +316,10 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
         folder: The working directory.
         seed: What is drawn.
     """
-    # It has read the environment already.
+    # The package read the environment when it was imported.
     huggingface_hub.constants.HF_HUB_OFFLINE = True
     write_files(folder)
-    # Made from templates when first read, which takes seconds for 15 languages.
+    # The examples are made when they are first read, which takes seconds for 15 languages.
     intents = headlab.task("intents")
     intents.examples("en", "train")
     for language in intents.languages:
@@ -342,10 +332,9 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
         command = rng.choice(COMMANDS if rng.random() < 0.97 else papers)
         (way,) = rng.choices(list(WAYS), list(WAYS.values()))
         line = way(rng, command, flags[command.name])
+        wrong = f"{' '.join(command.name)}: {line.wrong}"
         yield BadInput(
-            wrong=f"{' '.join(command.name)}: {line.wrong}".encode(
-                "utf-8", "backslashreplace"
-            ).decode(),
+            wrong=wrong.encode("utf-8", "backslashreplace").decode(),
             content=line.content,
             attempt=partial(attempt, line, folder, input_names),
             attempt_for_real=partial(attempt_for_real, line, folder, input_names),
@@ -358,13 +347,14 @@ def attempt(line: CommandLine, folder: Path, input_names: frozenset[str]) -> Ans
     Args:
         line: The command line.
         folder: The working directory.
-        there: Names in it that stay; others are removed afterwards.
+        input_names: Names in it that stay; everything else is removed afterwards.
     """
     environment = OTHERWISE | dict(line.environment)
     try:
         with mock.patch.dict(os.environ, environment), _output(line.channel) as (stdout, stderr):
             exit_status = _run(line.arguments)
-            words = _stream_bytes(stdout), _stream_bytes(stderr)
+            output = _stream_bytes(stdout)
+            errors = _stream_bytes(stderr)
     finally:
         remove_outputs(folder, input_names)
     if isinstance(exit_status, Answer):
@@ -372,11 +362,11 @@ def attempt(line: CommandLine, folder: Path, input_names: frozenset[str]) -> Ans
     if line.channel and exit_status:
         # Nobody could read a sentence; that no traceback was raised is all that can be asked.
         return Answer(Verdict.REFUSED, f"{line.channel}, exit status {exit_status}")
-    return answer_of_process(exit_status, *words)
+    return answer_of_process(exit_status, output, errors)
 
 
 def _run(arguments: Sequence[str]) -> int | Answer:
-    """The exit status of a command, 0 if it began to compute; or the answer, if an exception got out."""
+    """The exit status of a command, 0 if it began to compute; an answer if it raised an exception."""
     try:
         with until_computing.ended_when_computing():
             return main(arguments)
@@ -416,7 +406,7 @@ def _unusable(channel: str) -> IO[bytes]:
 
 
 def _stream_bytes(stream: Any) -> bytes:
-    """What was written to a stream; nothing if that cannot be read back."""
+    """The bytes that were written to a stream; none if they cannot be read back."""
     if stream is None:
         return b""
     with contextlib.suppress(OSError, ValueError):

@@ -8,7 +8,9 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import typer
 from support.fuzzing import TREES
@@ -310,24 +312,33 @@ def known_flags() -> dict[tuple[str, ...], list[Flag]]:
     flags: dict[tuple[str, ...], list[Flag]] = {}
     top = typer.main.get_command(build())
     for name, command in top.commands.items():  # type: ignore[attr-defined] # a group's
-        for words, part in [
-            ((name, sub), part) for sub, part in getattr(command, "commands", {}).items()
-        ] or [((name,), command)]:
-            options = [param for param in part.params if param.opts[0].startswith("-")]
-            flags[words] = [Flag(tuple(option.opts), _kind(option)) for option in options]
+        subcommands = getattr(command, "commands", {})
+        if not subcommands:
+            flags[(name,)] = _flags_of(command)
+        for subname, subcommand in subcommands.items():
+            flags[(name, subname)] = _flags_of(subcommand)
     return flags
+
+
+def _flags_of(command: Any) -> list[Flag]:
+    """The flags of one command."""
+    options = [param for param in command.params if param.opts[0].startswith("-")]
+    return [Flag(tuple(option.opts), _kind(option)) for option in options]
 
 
 def _kind(option: typer.core.TyperOption) -> type:
     """The type of an option's value, or of each of its values."""
     if option.is_flag:
         return bool
-    words = str(option.type_descriptor.annotation)
-    return next((kind for kind in (int, float, Path) if kind.__name__ in words), str)
+    annotation = str(option.type_descriptor.annotation)
+    for kind in (int, float, Path):
+        if kind.__name__ in annotation:
+            return kind
+    return str
 
 
 def write_files(folder: Path) -> None:
-    """Write what the commands take, and odd things beside them, into an empty working directory."""
+    """Write what the commands take, and odd things too, into an empty working directory."""
     with contextlib.redirect_stdout(io.StringIO()):
         save_classifier(folder / "model")
     for name, removed_heads in (("mask.json", "0:1 1:2"), ("other.json", "0:0 1:2")):
@@ -335,20 +346,23 @@ def write_files(folder: Path) -> None:
     (folder / "array.json").write_text("[[1, 0, 1], [0, 0, 1]]", encoding="utf-8")
     (folder / "mine.toml").write_text(DECLARATION, encoding="utf-8")
     for split in ("dev", "test"):
-        rows = "".join(f"{WORDS[row % 10]} {WORDS[3 * row % 10]}\t{row % 2}\n" for row in range(8))
+        rows = ""
+        for row in range(8):
+            rows += f"{WORDS[row % 10]} {WORDS[3 * row % 10]}\t{row % 2}\n"
         (folder / f"de.{split}.tsv").write_text("review\tstars\n" + rows, encoding="utf-8")
     write_text(folder / "data" / "wikitext2", train=400)
     translations = folder / "data" / "mt"
     translations.mkdir()
     for split in ("train", "dev", "test"):
-        rows = "".join(f"{WORDS[row % 10]} sees\t{WORDS[row % 7]} sieht\n" for row in range(40))
-        (translations / f"en-de.{split}.tsv").write_text(
-            "source\ttarget\n" + rows, encoding="utf-8"
-        )
+        rows = ""
+        for row in range(40):
+            rows += f"{WORDS[row % 10]} sees\t{WORDS[row % 7]} sieht\n"
+        file = translations / f"en-de.{split}.tsv"
+        file.write_text("source\ttarget\n" + rows, encoding="utf-8")
     (folder / "trees.conllu").write_text(TREES, encoding="utf-8")
     (folder / "words.txt").write_text(" ".join(WORDS) + "\n", encoding="utf-8")
     _run("score", "--model", "model", "--languages", "de", "--method", "random", "--size", "6")
-    tiny_lm = [part for pair in TINY_LM.items() for part in pair]
+    tiny_lm = list(chain.from_iterable(TINY_LM.items()))
     _run("train", "lm", "--data", "data/wikitext2", "--out", "lm", *tiny_lm)
     _write_odd(folder / "odd")
 
@@ -374,7 +388,7 @@ def _write_odd(folder: Path) -> None:
 
 
 def remove_outputs(folder: Path, kept_names: frozenset[str]) -> None:
-    """Remove what a command wrote into its working directory, besides what was there."""
+    """Remove what a command wrote into its working directory; `kept_names` were there before."""
     for path in folder.iterdir():
         if path.name in kept_names:
             continue

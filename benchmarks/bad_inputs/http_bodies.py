@@ -67,6 +67,7 @@ class Request:
         body: As bytes.
         headers: Besides host, content-length and authorization.
         length: Content-Length as sent, None for the body's own.
+        host: The header of that name.
     """
 
     method: str
@@ -78,7 +79,7 @@ class Request:
 
     @property
     def sent_headers(self) -> list[tuple[bytes, bytes]]:
-        """All headers but the token."""
+        """All headers except the token."""
         length = str(len(self.body)).encode() if self.length is None else self.length
         return [(b"host", self.host), *self.headers, (b"content-length", length)]
 
@@ -115,12 +116,12 @@ class Base:
     body: Any = None
 
     def request(self) -> Request:
-        """The request as it is right."""
+        """The request with nothing wrong."""
         return Request(self.method, self.path, b"" if self.body is None else _json(self.body))
 
 
 def _json(value: Any) -> bytes:
-    """JSON as bytes; half a letter becomes its escape, NaN the word."""
+    """JSON as bytes; half of a surrogate pair becomes its escape, and NaN the word."""
     return json.dumps(value).encode()
 
 
@@ -167,10 +168,8 @@ def bases(folder: Path) -> list[Base]:
         "share": None,
     }
     heads = [["encoder", 0, 1], ["encoder", 1, 2]]
-    requests = [
-        Base("GET", path)
-        for path in ("/health", "/models", "/tasks", "/jobs", "/docs", "/openapi.json")
-    ]
+    paths = ("/health", "/models", "/tasks", "/jobs", "/docs", "/openapi.json")
+    requests = [Base("GET", path) for path in paths]
     requests += [Base("GET", f"/jobs/1{part}") for part in ("", "/snapshot", "/log")]
     requests += [
         Base("DELETE", "/jobs/2"),
@@ -201,8 +200,9 @@ def bases(folder: Path) -> list[Base]:
     ]
     for kind, spec in job_specs(mask).items():
         submission = {"kind": kind, "spec": spec, "place": "here"}
-        # Fine-tuning reads the embedded base before its first step: seconds in which it cannot be cancelled.
-        requests += [Base("POST", "/jobs", submission)] * (1 if kind == "finetune" else 3)
+        # Fine-tuning reads the embedded base before its first step, and cannot be cancelled meanwhile.
+        times = 1 if kind == "finetune" else 3
+        requests += [Base("POST", "/jobs", submission)] * times
         requests += [Base("POST", "/forecast", submission)]
     return requests
 
@@ -211,26 +211,26 @@ def bases(folder: Path) -> list[Base]:
 
 
 def _items_in(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a value: what it is in, and its name or number there."""
-    pairs = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for name, part in list(pairs):
+    """Every item inside a JSON value: the object or list that it is in, and its name or number."""
+    items: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    for name, part in items:
         yield value, name
         yield from _items_in(part)
 
 
 def _odd_value(rng: random.Random) -> Any:
-    """A value that fits no field, or hardly."""
+    """A value that fits no field, or only just."""
     table = rng.choice((ODD, ODD, TEXTS, NUMBERS))
     return copy.deepcopy(rng.choice(table))
 
 
+# What is wrong, and the request.
 Wrong = tuple[str, Request]
+# A way to spoil a request.
 Way = Callable[[random.Random, Base], Wrong]
 
 
@@ -255,7 +255,7 @@ def no_field(rng: random.Random, base: Base) -> Wrong:
 
 
 def more_fields(rng: random.Random, base: Base) -> Wrong:
-    """There is one field more, or an item more in a list."""
+    """There are more fields than there should be, or more items in a list."""
     if base.body is None:
         return wrong_target(rng, base)
     body = copy.deepcopy(base.body)
@@ -269,7 +269,8 @@ def more_fields(rng: random.Random, base: Base) -> Wrong:
         wrong = f"more: {name[:40]!r} is {str(value)[:40]!r}"
     elif isinstance(holder, list):
         count = rng.choice((1, 1, 60, 3000))
-        holder += [value] * count if rng.random() < 0.5 else copy.deepcopy(holder[:1]) * count
+        added_items = [value] if rng.random() < 0.5 else copy.deepcopy(holder[:1])
+        holder += added_items * count
         wrong = f"{count} items more in a list"
     else:
         body = [body]
@@ -282,9 +283,12 @@ def name_twice(rng: random.Random, base: Base) -> Wrong:
     if base.body is None:
         return wrong_header(rng, base)
     name = rng.choice(list(base.body))
-    twice = f"{json.dumps(name)}: {json.dumps(_odd_value(rng))}, ".encode()
+    second_field = f"{json.dumps(name)}: {json.dumps(_odd_value(rng))}".encode()
     body = _json(base.body)
-    body = b"{" + twice + body[1:] if rng.random() < 0.5 else body[:-1] + b", " + twice[:-2] + b"}"
+    if rng.random() < 0.5:
+        body = b"{" + second_field + b", " + body[1:]
+    else:
+        body = body[:-1] + b", " + second_field + b"}"
     return f"{name} twice", replace(base.request(), body=body)
 
 
@@ -292,6 +296,7 @@ def wrong_text(rng: random.Random, base: Base) -> Wrong:
     """The body is not the JSON that it should be."""
     body = _json(base.body if base.body is not None else {"a": 1})
     position = rng.randrange(len(body))
+    many_fields = b"".join(b', "n%d": 1' % number for number in range(5000))
     kinds: Mapping[str, bytes] = {
         "cut off": body[:position],
         "with a zero byte": body[:position] + b"\0" + body[position:],
@@ -306,9 +311,7 @@ def wrong_text(rng: random.Random, base: Base) -> Wrong:
         "too large": body[:-1] + b" " * (1 << 20) + body[-1:],
         "deep": body[:-1] + b', "mask": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b"}",
         "very deep": body[:-1] + b', "options": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        "with many names": body[:-1]
-        + b"".join(b', "n%d": 1' % number for number in range(5000))
-        + b"}",
+        "with many names": body[:-1] + many_fields + b"}",
     }
     kind = rng.choice(list(kinds))
     return f"the body is {kind} ({position})", replace(base.request(), body=kinds[kind])
@@ -319,9 +322,8 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
     request = base.request()
     body = rng.choice((request.body, b"{}", b""))
     length = str(len(body))
-    odd = rng.choice([text for text in TEXTS + NUMBERS if text.isprintable()]).encode(
-        "utf-8", "replace"
-    )[:4000]
+    odd_text = rng.choice([text for text in TEXTS + NUMBERS if text.isprintable()])
+    odd = odd_text.encode("utf-8", "replace")[:4000]
     choice = rng.randrange(6)
     if choice == 0:
         types = (
@@ -335,26 +337,24 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
             odd,
         )
         value = rng.choice(types)
-        return f"content-type {value[:40]!r}", replace(
-            request, body=body, headers=((b"content-type", value),)
-        )
+        headers = ((b"content-type", value),)
+        return f"content-type {value[:40]!r}", replace(request, body=body, headers=headers)
     if choice == 1:
-        value = rng.choice(
-            (
-                b"-1",
-                b"",
-                b"x",
-                b"1e3",
-                b"+5",
-                b"0",
-                b"1",
-                b"9" * 30,
-                f"{length},{length}".encode(),
-                str(len(body) + 7).encode(),
-                str(2 << 20).encode(),
-                odd,
-            )
+        lengths = (
+            b"-1",
+            b"",
+            b"x",
+            b"1e3",
+            b"+5",
+            b"0",
+            b"1",
+            b"9" * 30,
+            f"{length},{length}".encode(),
+            str(len(body) + 7).encode(),
+            str(2 << 20).encode(),
+            odd,
         )
+        value = rng.choice(lengths)
         return f"content-length {value[:40]!r}", replace(request, body=body, length=value)
     if choice == 2:
         return f"host {odd[:40]!r}", replace(request, body=body, host=odd)
@@ -430,6 +430,7 @@ def wrong_target(rng: random.Random, base: Base) -> Wrong:
     return f"target {target[:60]}", replace(base.request(), target=target)
 
 
+# The ways to spoil a request, and how often each is drawn.
 WAYS: Mapping[Way, int] = {
     wrong_field: 12,
     no_field: 2,
@@ -473,7 +474,7 @@ class RunningWorker:
         raise NotImplementedError
 
     def job(self, number: int) -> Any:
-        """A job as the worker describes it; None if there is none any more."""
+        """A job as the worker describes it; None if there is no such job any more."""
         job_fields = _json_or_none(self.answer(Request("GET", f"/jobs/{number}", headers=())).body)
         return job_fields if "state" in job_fields else None
 
@@ -496,7 +497,7 @@ class Application(RunningWorker):
             time.sleep(0.05)
 
     def answer(self, request: Request) -> Response:
-        """Send a request, and wait for the whole answer; an exception of the application is raised."""
+        """Send a request, and wait for the whole answer; raise what the application raises."""
         future = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
         return future.result()
 
@@ -584,10 +585,10 @@ def _response(connection: socket.socket, method: str) -> Response:
 
 def judge(worker: RunningWorker, request: Request) -> Answer:
     """Send a request, say what came of it, and end what it started."""
-    if late_numbers := late_jobs(worker):
-        return Answer(
-            Verdict.HANG, f"jobs {late_numbers} go on {LATE_SECONDS:g} s after they were cancelled"
-        )
+    late_numbers = late_jobs(worker)
+    if late_numbers:
+        words = f"jobs {late_numbers} go on {LATE_SECONDS:g} s after they were cancelled"
+        return Answer(Verdict.HANG, words)
     response = worker.answer(request)
     answer = answer_of_response(request, response)
     if answer.verdict != Verdict.ACCEPTED or request.method not in ("POST", "PUT"):
@@ -603,13 +604,14 @@ def judge(worker: RunningWorker, request: Request) -> Answer:
 
 
 def answer_of_response(request: Request, response: Response) -> Answer:
-    """What an answer by itself says."""
+    """What a response says about its request, apart from what becomes of a job."""
     words = response.body[:2000].decode("utf-8", "replace")
     if response.status == 0:
         return Answer(Verdict.REFUSED, "the connection was closed")
     problem = _json_or_none(response.body)
     code = problem.get("code") if isinstance(problem, dict) else None
-    if response.status == 500 or f'"code": "{WORKER_FAILED}"' in words or code == WORKER_FAILED:
+    says_failed = code == WORKER_FAILED or f'"code": "{WORKER_FAILED}"' in words
+    if response.status == 500 or says_failed:
         return Answer(Verdict.HTTP_500, words)
     if response.status < 300:
         return Answer(Verdict.ACCEPTED, words)
@@ -648,11 +650,8 @@ def late_jobs(worker: RunningWorker) -> list[int]:
         job = worker.job(number)
         if job is None or job["state"] in ENDED_STATES:
             del worker.unended[number]
-    return [
-        number
-        for number, cancelled_at in worker.unended.items()
-        if time.monotonic() - cancelled_at > LATE_SECONDS
-    ]
+    deadline = time.monotonic() - LATE_SECONDS
+    return [number for number, cancelled_at in worker.unended.items() if cancelled_at < deadline]
 
 
 class Workers:
@@ -688,10 +687,9 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
         (way,) = rng.choices(list(WAYS), list(WAYS.values()))
         wrong, request = way(rng, base)
         kind = f" {base.body['kind']}" if base.body and "kind" in base.body else ""
+        title = f"{base.method} {base.path}{kind}: {wrong}"
         yield BadInput(
-            wrong=f"{base.method} {base.path}{kind}: {wrong}".encode(
-                "utf-8", "backslashreplace"
-            ).decode(),
+            wrong=title.encode("utf-8", "backslashreplace").decode(),
             content=request.content,
             attempt=partial(judge, workers.application, request),
             attempt_for_real=partial(attempt_for_real, workers, request),

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-# Names that no folder has must not be looked for on the hub. The package reads this when it is imported.
+# Names that no folder has must not be looked for on the hub; huggingface_hub reads this on import.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from support.fuzzing import ODD, spoiled
@@ -278,31 +278,30 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
         if rng.random() < 0.06:
             yield _named_input(folder, model, _odd_name(rng))
             continue
-        change = rng.choices(list(CHANGES), list(CHANGES.values()))[0](rng, model)
+        (make_change,) = rng.choices(list(CHANGES), list(CHANGES.values()))
+        change = make_change(rng, model)
         if _changes_nothing(model, change):
             continue
         yield _folder_input(folder / f"model-{number}", model, change)
 
 
 def _changes_nothing(model: SavedModel, change: Change) -> bool:
-    """Whether nothing is wrong: each file says the same as before."""
+    """Whether nothing is wrong: whether each file still says the same."""
     if change.arrange is not None:
         return False
     for name, content in change.files.items():
         saved_content = model.files.get(name)
-        same_json = (
-            name.endswith(".json")
-            and saved_content
-            and content
-            and _json_or_bytes(saved_content) == _json_or_bytes(content)
-        )
-        if content != saved_content and not same_json:
+        if content == saved_content:
+            continue
+        if not (name.endswith(".json") and saved_content and content):
+            return False
+        if _json_or_bytes(content) != _json_or_bytes(saved_content):
             return False
     return True
 
 
 def _json_or_bytes(data: bytes) -> Any:
-    """A JSON document, or the bytes of what is none."""
+    """The value of a JSON document, or the bytes themselves if they are none."""
     try:
         return json.loads(data)
     except ValueError:
@@ -310,7 +309,7 @@ def _json_or_bytes(data: bytes) -> Any:
 
 
 def _saved_models(folder: Path) -> Iterator[SavedModel]:
-    """Save a model of each family and its task, and try that they are right before they are spoiled."""
+    """Save a model of each family and its task, and check that headlab takes them as they are."""
     for family, kind in FAMILY_TASKS.items():
         columns, rows = TASKS[kind]
         declaration = folder / "tasks" / f"{kind}.toml"
@@ -322,11 +321,8 @@ def _saved_models(folder: Path) -> Iterator[SavedModel]:
         for split in ("dev", "test"):
             (declaration.parent / f"{kind}-{split}.csv").write_text("\n".join(rows) + "\n")
         model_folder = _save(folder / "good", family)
-        model = SavedModel(
-            family,
-            {path.name: path.read_bytes() for path in sorted(model_folder.iterdir())},
-            declaration,
-        )
+        files = {path.name: path.read_bytes() for path in sorted(model_folder.iterdir())}
+        model = SavedModel(family, files, declaration)
         _read(str(model_folder), declaration)
         shutil.rmtree(model_folder)
         yield model
@@ -359,12 +355,13 @@ def _folder_input(input_folder: Path, model: SavedModel, change: Change) -> BadI
         finally:
             shutil.rmtree(input_folder)
 
-    changed_bytes = b"".join(
-        name.encode() + b"\0" + (content or b"") for name, content in change.files.items()
-    )
+    title = f"{model.family}: {change.wrong}"
+    content = f"{title}\n".encode("utf-8", "surrogatepass")
+    for name, file_content in change.files.items():
+        content += name.encode() + b"\0" + (file_content or b"")
     return BadInput(
-        f"{model.family}: {change.wrong}",
-        f"{model.family}: {change.wrong}\n".encode("utf-8", "surrogatepass") + changed_bytes,
+        title,
+        content,
         partial(attempt, lambda: answer_to(partial(_read, str(input_folder), model.declaration))),
         partial(attempt, lambda: _command_answer(str(input_folder), model, input_folder.parent)),
     )
@@ -425,6 +422,7 @@ def _named_input(folder: Path, model: SavedModel, name: str) -> BadInput:
 
 
 def _odd_value(rng: random.Random, values_of_key: Sequence[Any] = ()) -> Any:
+    """A value that is wrong almost everywhere, or one of those that suit the key."""
     if values_of_key and rng.random() < 0.5:
         return rng.choice(values_of_key)
     return rng.choice((*ODD, *PLAUSIBLE))
@@ -491,6 +489,24 @@ def _weights_file(header: Any, numbers: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text + numbers
 
 
+OTHER_DTYPES = (
+    "F16",
+    "BF16",
+    "F64",
+    "I8",
+    "I32",
+    "U8",
+    "BOOL",
+    "F8_E4M3",
+    "F8_E8M0",
+    "F4",
+    "C64",
+    "NONE",
+    3,
+    None,
+)
+
+
 def _change_header(rng: random.Random, model: SavedModel) -> Change:
     header, numbers = _header_and_numbers(model.files[WEIGHTS])
     name = rng.choice([key for key in header if key != "__metadata__"])
@@ -508,24 +524,7 @@ def _change_header(rng: random.Random, model: SavedModel) -> Change:
         header[new_name] = header.pop(name)
         wrong = f"with {new_name!r:.80} for {name}"
     elif fault == 3:
-        header[name]["dtype"] = rng.choice(
-            (
-                "F16",
-                "BF16",
-                "F64",
-                "I8",
-                "I32",
-                "U8",
-                "BOOL",
-                "F8_E4M3",
-                "F8_E8M0",
-                "F4",
-                "C64",
-                "NONE",
-                3,
-                None,
-            )
-        )
+        header[name]["dtype"] = rng.choice(OTHER_DTYPES)
         wrong = f"with dtype {header[name]['dtype']} for {name}"
     elif fault == 4:
         shape = header[name]["shape"]
@@ -535,18 +534,17 @@ def _change_header(rng: random.Random, model: SavedModel) -> Change:
         wrong = f"with shape {header[name]['shape']} for {name}"
     elif fault == 5:
         begin, end = header[name]["data_offsets"]
-        header[name]["data_offsets"] = rng.choice(
-            (
-                [end, begin],
-                [begin, end + 4],
-                [begin],
-                [0, 0],
-                [-4, end],
-                [begin, 2**64],
-                None,
-                [begin + 1, end + 1],
-            )
+        other_offsets = (
+            [end, begin],
+            [begin, end + 4],
+            [begin],
+            [0, 0],
+            [-4, end],
+            [begin, 2**64],
+            None,
+            [begin + 1, end + 1],
         )
+        header[name]["data_offsets"] = rng.choice(other_offsets)
         wrong = f"with offsets {header[name]['data_offsets']} for {name}"
     elif fault == 6:
         value = _odd_value(rng)
@@ -568,7 +566,9 @@ def _change_numbers(rng: random.Random, model: SavedModel) -> Change:
     end_byte = rng.choice((end, first_byte + 4))
     values = struct.pack("<f", number) * ((end_byte - first_byte) // 4)
     spoiled_numbers = numbers[:first_byte] + values + numbers[end_byte:]
-    wrong = f"{WEIGHTS} with {len(values) // 4} times {number} from number {(first_byte - begin) // 4} in {name}"
+    count = len(values) // 4
+    position = (first_byte - begin) // 4
+    wrong = f"{WEIGHTS} with {count} times {number} from number {position} in {name}"
     return Change(wrong, {WEIGHTS: _weights_file(header, spoiled_numbers)})
 
 
@@ -579,7 +579,7 @@ SECOND_WEIGHTS = "model-00002-of-00002.safetensors"
 def _two_weights_files(
     rng: random.Random, weights: bytes
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The same weights as two files, by name, and the file of each weight."""
+    """The same weights in two files: the files by name, and the name of each weight's file."""
     header, numbers = _header_and_numbers(weights)
     names = sorted(key for key in header if key != "__metadata__")
     middle = rng.randrange(1, len(names))
@@ -602,33 +602,33 @@ def _two_weights_files(
 
 
 def _divide_weights(rng: random.Random, model: SavedModel) -> Change:
-    """Two files of weights with an index, of which one file is missing, torn or called wrongly by the index."""
+    """Divide the weights into two files with an index, and spoil a file or the index.
+
+    The file is missing or cut off, or the index names it wrongly.
+    """
     files, weight_map = _two_weights_files(rng, model.files[WEIGHTS])
     index: Any = {"metadata": {"total_size": len(model.files[WEIGHTS])}, "weight_map": weight_map}
     spoiled_file = rng.choice((FIRST_WEIGHTS, SECOND_WEIGHTS))
     size = rng.choice((None, None, rng.randrange(200)))
     if rng.random() < 0.3:
-        content = None if size is None else files[spoiled_file][:size]
-        wrong = (
-            f"names {spoiled_file}, which is missing"
-            if size is None
-            else f"names {spoiled_file}, of {size} bytes"
-        )
-        return Change(
-            f"two weights files, index {wrong}",
-            {**files, spoiled_file: content, INDEX: json_bytes(index)} | NO_SINGLE_FILE,
-        )
-    wrong = _spoil_index(rng, index)
-    return Change(
-        f"two weights files, index {wrong}", {**files, INDEX: json_bytes(index)} | NO_SINGLE_FILE
-    )
+        content = None
+        wrong = f"names {spoiled_file}, which is missing"
+        if size is not None:
+            content = files[spoiled_file][:size]
+            wrong = f"names {spoiled_file}, of {size} bytes"
+        changed_files: dict[str, bytes | None] = {**files, spoiled_file: content}
+    else:
+        wrong = _spoil_index(rng, index)
+        changed_files = {**files}
+    changed_files |= {INDEX: json_bytes(index), **NO_SINGLE_FILE}
+    return Change(f"two weights files, index {wrong}", changed_files)
 
 
-NO_SINGLE_FILE: Mapping[str, None] = {WEIGHTS: None}  # the file in whose place there are two
+NO_SINGLE_FILE: Mapping[str, None] = {WEIGHTS: None}  # two files replace it
 
 
 def _spoil_index(rng: random.Random, index: Any) -> str:
-    """Change one thing of an index of weights in place; what was changed, in words."""
+    """Change one thing of an index of weights in place, and say what."""
     weight_map = index["weight_map"]
     name = rng.choice(sorted(weight_map))
     fault = rng.randrange(5)
@@ -673,9 +673,9 @@ def _add_file(rng: random.Random, model: SavedModel) -> Change:
 
 
 def _arrange_file(rng: random.Random, model: SavedModel) -> Change:
-    """Change a file into something else, or its place."""
+    """Put something else in a file's place, or give the file another name."""
     name = rng.choice([*model.files, *model.files, *MORE_FILES])
-    # A file that is not there can only be something else than a file.
+    # A file that the model does not have cannot get another name.
     arrangement = rng.choice([*ARRANGEMENTS, *(CHANGED_NAMES if name in model.files else ())])
 
     def arrange(input_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Attempts bad inputs one after the other in a process that is replaced when it hangs or dies."""
+"""Attempts bad inputs one after the other in a process that is replaced if it hangs or dies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WAITING_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Begun:
-    """Sent by the process before each attempt.
+    """What the process sends before each attempt.
 
     Attributes:
         number: The input's, from 0.
@@ -141,8 +141,9 @@ def _received_attempts(receiving: Connection, process_id: int) -> Iterator[Attem
 def _answers_in_time(receiving: Connection, process_id: int, under_way: Begun) -> bool:
     """Wait for the end of an attempt; False if it takes too long.
 
-    An attempt in the process may take `begun.seconds`, of the processor's time too, so that a busy
-    machine makes no hang; and `WAITING_SECONDS` in all, so that one that only waits is a hang.
+    An attempt in the process is late once both the clock and the processor have spent its `seconds`
+    on it, so that a busy machine makes no hang; or after `WAITING_SECONDS` by the clock, so that one
+    that only waits is a hang.
     """
     if under_way.for_real:
         return receiving.poll(under_way.seconds)
@@ -160,7 +161,7 @@ def _answers_in_time(receiving: Connection, process_id: int, under_way: Begun) -
 
 
 def processor_seconds(process_id: int) -> float:
-    """How long a process has computed so far, all its threads together; 0 for one that has ended."""
+    """Processor seconds of a process so far, of all its threads; 0 for one that has ended."""
     try:
         fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
@@ -185,9 +186,8 @@ def _work(family: str, seed: int, numbers: range, folder: str, sending: Connecti
     os.setsid()
     os.chdir(folder)
     _silence(Path(folder).with_suffix(".log"))
-    for number, bad_input in enumerate(
-        islice(family_inputs(family, Path(folder), seed), numbers.stop)
-    ):
+    bad_inputs = islice(family_inputs(family, Path(folder), seed), numbers.stop)
+    for number, bad_input in enumerate(bad_inputs):
         if number not in numbers:
             continue
         sending.send(Begun(number, bad_input.wrong, IN_PROCESS_SECONDS, for_real=False))

@@ -69,7 +69,7 @@ GRID = HeadGrid((Stack("encoder", (2, 3)),))
 SPEC = "spec.json"
 RESULT = "result.npz"
 DESCRIPTION = "about.npy"
-# What a value of a result or a mask may be, and is wrong all the same.
+# Values that some field of a result or a mask may have, but that are wrong in most others.
 PLAUSIBLE: tuple[Any, ...] = (
     2, 3, 7, 12, 100, 512, 10**6, 2**31, 2**63, -5, 0.5, 1.5, 1e-9, "score", "curve", "report", "gates", "encoder",
     "de",
@@ -184,11 +184,11 @@ def _input(
     """An input that is written to a folder of its own and removed afterwards.
 
     Args:
-        place: The folder.
+        input_folder: That folder.
         kind: Of file.
         change: What is wrong with it.
         write: Writes it below the folder.
-        read: Gives it to headlab in this process.
+        use: Gives it to headlab in this process.
         command: What follows `headlab` on the command line that reads it.
     """
 
@@ -215,7 +215,7 @@ def _input(
 
 
 def _spoil_value(rng: random.Random, document: Any) -> str:
-    """Change one value of a JSON document in place; what was changed, in words."""
+    """Change one value of a JSON document in place, and say what."""
     path = rng.choice(list(value_paths(document, ())))
     holder = document
     for key in path[:-1]:
@@ -267,16 +267,15 @@ def _as_npy(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def _spoil_array(rng: random.Random, name: str, data: bytes) -> tuple[str, bytes]:
-    """Another array for one of an archive, and what was changed."""
+    """Change one array of an archive: what was changed, and its new content."""
     array = np.load(io.BytesIO(data))
     fault = rng.randrange(8)
     if fault == 0:
         dtype = rng.choice(DTYPES)
         return f"{name} of dtype {dtype}", _as_npy(np.zeros(array.shape, dtype))
     if fault == 1:
-        shape = rng.choice(
-            ((), (0,), (1,), (*array.shape, 1), (2, *array.shape), array.shape[:-1], (10**5,))
-        )
+        longer_shapes = ((*array.shape, 1), (2, *array.shape))
+        shape = rng.choice(((), (0,), (1,), *longer_shapes, array.shape[:-1], (10**5,)))
         return f"{name} of shape {shape}", _as_npy(np.zeros(shape, array.dtype))
     if fault == 2:
         return f"{name} reversed", _as_npy(np.flip(array))
@@ -312,14 +311,11 @@ def _spoil_archive(rng: random.Random, data: bytes) -> Spoiled:
         files[new_name] = files[name]
         return Spoiled(f"with {name} again as {new_name!r}", _archive(files))
     if fault == 3:
-        return Spoiled(
-            "compressed",
-            _archive({**files, "n.npy": _as_npy(np.array(rng.random()))}, zipfile.ZIP_DEFLATED),
-        )
+        files["n.npy"] = _as_npy(np.array(rng.random()))
+        return Spoiled("compressed", _archive(files, zipfile.ZIP_DEFLATED))
     if name == DESCRIPTION or fault == 4:
-        description = json.loads(
-            str(np.load(io.BytesIO(files.get(DESCRIPTION, _as_npy(np.array("{}"))))))
-        )
+        array = files.get(DESCRIPTION, _as_npy(np.array("{}")))
+        description = json.loads(str(np.load(io.BytesIO(array))))
         wrong = _spoil_value(rng, description) if description else "an empty description"
         # numpy keeps no lone surrogate; it is written as JSON writes it.
         files[DESCRIPTION] = _as_npy(np.array(json.dumps(description)))
@@ -363,7 +359,7 @@ def _mask_input(input_folder: Path, rng: random.Random) -> BadInput:
 
 
 def _use_mask(file: Path, data: bytes) -> None:
-    """Read a mask as a file and as it is uploaded, and do with it all that headlab does with masks."""
+    """Read a mask as a file and as an upload, and do with it all that headlab does with masks."""
     mask = load_mask(file)
     if mask_from_text(data).digest != mask.digest:
         raise ValueError("the uploaded mask is another one than that of the file")
@@ -373,12 +369,9 @@ def _use_mask(file: Path, data: bytes) -> None:
     _unless_refused(partial(compare_masks, mask, OTHER_MASK))
     _unless_refused(lambda: combine_masks([mask, OTHER_MASK], "union"))
     _unless_refused(lambda: accuracy_table({"a": mask, "b": OTHER_MASK}).markdown())
-    _unless_refused(
-        lambda: mask_script(
-            mask,
-            ScriptModel(["a"] * mask.grid.layers, {"class": "A", "model_type": "a"}, "m", "r", "m"),
-        )
-    )
+    architecture = {"class": "A", "model_type": "a"}
+    model = ScriptModel(["a"] * mask.grid.layers, architecture, "m", "r", "m")
+    _unless_refused(partial(mask_script, mask, model))
     _unless_refused(lambda: _tables(mask))
     _unless_refused(lambda: mask.check(GRID, "0" * 64))
     kept_heads_of_link_text(mask_link_text(mask.kept), mask.grid)
@@ -392,7 +385,7 @@ def _tables(mask: Mask) -> None:
 
 
 def _unless_refused(use: Callable[[], object]) -> None:
-    """Use something; a sentence that it cannot be used is fine."""
+    """Use something; a HeadlabError in words is fine."""
     try:
         use()
     except HeadlabError as error:
@@ -452,7 +445,7 @@ class StoredResult:
 
 
 def _stored_results(root: Path) -> list[StoredResult]:
-    """One result of every kind, written by headlab and read again before it is spoiled."""
+    """One result of every kind, which headlab has written and can read."""
     records: Mapping[str, Any] = {
         "scores": made_scores("de", "shapley"),
         "plain scores": made_scores("th", "confidence"),
@@ -482,7 +475,10 @@ def _stored_results(root: Path) -> list[StoredResult]:
 def _result_input(
     input_folder: Path, rng: random.Random, stored_results: Sequence[StoredResult]
 ) -> BadInput:
-    """A run of which the spec or the result is wrong; if the spec is, its folder has the name of the new one."""
+    """A run with a wrong spec or a wrong result.
+
+    If a value of the spec is wrong, the folder has the name that goes with that spec.
+    """
     result = rng.choice(stored_results)
     spec: Any = json.loads(json.dumps(result.spec))
     key = content_key(result.spec)
@@ -546,7 +542,7 @@ def _description_of(data: bytes) -> Any:
 
 
 def _resealed_report(rng: random.Random, data: bytes) -> Spoiled:
-    """A report of which a value was changed, and the checksum with it."""
+    """Change a value of a report, and its checksum accordingly."""
     files = _archive_files(data)
     description = _description_of(data)
     wrong = _spoil_value(rng, description["report"])
@@ -559,7 +555,7 @@ def _use_results(root: Path) -> None:
     """List all results of a cache, show each in a row, and write a report on each.
 
     Raises:
-        HeadlabError: One of them cannot be read, as the listing says.
+        HeadlabError: The listing says that one of them cannot be read, or there are none.
     """
     store = Store(root)
     listings: list[Any] = [store.scan(), store.curves(), store.reports(), store.gates()]
@@ -581,18 +577,18 @@ def _use_results(root: Path) -> None:
 def _show_on_pages(
     scores: Sequence[Any], curves: Sequence[Any], reports: Sequence[Any], gates: Sequence[Any]
 ) -> None:
-    """Make of results what the pages show of them."""
+    """Make what the pages show of results."""
     specs = [result.record.spec for result in (*scores, *curves, *reports, *gates)]
     stored_scores.stored_subjects(specs)
     stored_scores.languages_with_results(specs, "intents")
     stored_scores.variants(scores)
     comparable = stored_scores.comparable_scores(scores, ["de", "th"])
     stored_scores.samples_note(comparable.scores)
-    findings(
-        comparable.scores,
-        {name: [r for r in reports if r.record.name == name] for name in ("front", "targeted")},
-        ["de"],
-    )
+    reports_by_name = {
+        name: [report for report in reports if report.record.name == name]
+        for name in ("front", "targeted")
+    }
+    findings(comparable.scores, reports_by_name, ["de"])
     for sweep in stored_gates.grouped_sweeps(gates):
         stored_gates.sweep_label(sweep, "0" * 64)
         stored_gates.measured_splits(sweep)
@@ -615,10 +611,8 @@ def _report_input(input_folder: Path, rng: random.Random) -> BadInput:
     report = rng.choice((made_report("gap"), made_report("transfer"), made_front(), made_roles()))
     document: Any = report.to_json()
     if rng.random() < 0.3:
-        document = {
-            "reports": {"intents": {report.name: document}},
-            "command": "headlab experiment gap",
-        }
+        reports = {"intents": {report.name: document}}
+        document = {"reports": reports, "command": "headlab experiment gap"}
     change = _spoil_json(rng, json_bytes(document))
     file = input_folder / "report.json"
     return _input(
@@ -654,7 +648,7 @@ def _unfinished_run_input(input_folder: Path, rng: random.Random) -> BadInput:
         (stored_run.folder / name).write_bytes(change.data)
 
     def read() -> None:
-        """Resume: what cannot be read is left out, and the log says why."""
+        """Resume the run; the log says why something that cannot be read is left out."""
         stored_run.checkpoint()
         stored_run.answers(MASK_RECORD.digest, headlab.task("intents").examples("de", "dev", 8))
 
@@ -688,7 +682,7 @@ def _job_list(path: Path) -> bytes:
         jobs.claim()
     with closing(sqlite3.connect(path)) as database:
         database.execute("pragma journal_mode=delete")
-        # Times of the clock would make other inputs of the same seed.
+        # With the times of the clock, the same seed would not give the same inputs.
         database.execute("update jobs set created=1, started=2, ended=3")
         database.execute("update events set at=1")
         database.commit()
@@ -737,13 +731,12 @@ def _jobs_input(input_folder: Path, rng: random.Random, job_list: bytes) -> BadI
         values = (cell, job)
     elif fault == 3:
         table = rng.choice(("jobs", "events", "runs"))
-        wrong, statement = rng.choice(
-            (
-                (f"without {table}", f"drop table {table}"),
-                (f"of version {version}", f"pragma user_version={version}"),
-                ("without the column note", "alter table jobs drop column note"),
-            )
+        faults_of_tables = (
+            (f"without {table}", f"drop table {table}"),
+            (f"of version {version}", f"pragma user_version={version}"),
+            ("without the column note", "alter table jobs drop column note"),
         )
+        wrong, statement = rng.choice(faults_of_tables)
         change = Spoiled(wrong, job_list)
         values = ()
     else:
@@ -790,17 +783,14 @@ def _use_jobs(path: Path) -> None:
 
 
 def _saved_task_files(cache: Path) -> Mapping[str, bytes]:
-    """The files of a task that was sent, below the cache."""
+    """The files of a task that the page has saved, by path below the cache."""
     columns = {"text": "text", "label": "label"}
-    save_task(
-        Draft("mine", "csv", columns, (Upload("x.csv", UPLOADED_ROWS.encode(), "de"),), share=0.5),
-        cache,
-    )
-    files = {
-        path.relative_to(cache).as_posix(): path.read_bytes()
-        for path in sorted(cache.rglob("*"))
-        if path.is_file()
-    }
+    upload = Upload("x.csv", UPLOADED_ROWS.encode(), "de")
+    save_task(Draft("mine", "csv", columns, (upload,), share=0.5), cache)
+    files = {}
+    for path in sorted(cache.rglob("*")):
+        if path.is_file():
+            files[path.relative_to(cache).as_posix()] = path.read_bytes()
     shutil.rmtree(cache)
     return files
 
@@ -843,7 +833,8 @@ def _use_tasks(cache: Path) -> None:
     os.environ["HEADLAB_CACHE"] = str(cache)
     try:
         task_names()
-        if problems := registry_problems():
+        problems = registry_problems()
+        if problems:
             raise HeadlabError(problems[0], code="task.skipped")
         headlab.task("mine").examples("de")
     finally:
@@ -859,11 +850,9 @@ def _link_input(input_folder: Path, rng: random.Random) -> BadInput:
     kind = rng.choice(("mask", "head"))
     link_text = mask_link_text(MASK_RECORD.kept) if kind == "mask" else "encoder.1.2"
     text = spoiled(rng, [link_text.encode()]).decode("utf-8", "replace")
-    read_link: Callable[[], object] = (
-        partial(kept_heads_of_link_text, text, GRID)
-        if kind == "mask"
-        else partial(_head_in_grid, text)
-    )
+    read_link: Callable[[], object] = partial(_head_in_grid, text)
+    if kind == "mask":
+        read_link = partial(kept_heads_of_link_text, text, GRID)
     return BadInput(
         f"{kind} of a link: {text!r:.80}",
         f"link\0{kind}\0{text}".encode(),

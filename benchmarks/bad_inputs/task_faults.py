@@ -1,4 +1,4 @@
-"""One thing wrong: with the bytes of a file, with a field, with what stands in a file's place, with a declaration."""
+"""What can be wrong with a task: bytes of a file, a field, what is in a file's place, a declaration."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ Fault = Callable[[bytes], bytes]
 
 
 def encode_in(codec: str) -> Fault:
-    """The same text in another encoding; letters that it lacks are left out."""
+    """Write the text in another encoding, without the letters that it lacks."""
     return lambda data: data.decode().replace("w5", "schön").encode(codec, "ignore")
 
 
 def replace_bytes(old_bytes: bytes, new_bytes: bytes, times: int = -1) -> Fault:
-    """Some bytes in the place of others."""
+    """Replace some bytes by others."""
     return lambda data: data.replace(old_bytes, new_bytes, times)
 
 
 def change_lines(change: Callable[[list[bytes]], list[bytes]]) -> Fault:
-    """A change of the list of lines."""
+    """Change the list of lines."""
     return lambda data: b"\n".join(change(data.split(b"\n")))
 
 
 def insert_line(line: bytes, index: int) -> Fault:
-    """One line more."""
+    """Add a line."""
     return change_lines(lambda lines: [*lines[:index], line, *lines[index:]])
 
 
 def zip_as(name: str) -> Fault:
-    """The file in a zip archive, under a name."""
+    """Put the file into a zip archive, under a name."""
 
     def zip_archive(data: bytes) -> bytes:
         buffer = io.BytesIO()
@@ -52,17 +52,17 @@ def zip_as(name: str) -> Fault:
 
 
 def put_before(prefix: bytes) -> Fault:
-    """Bytes before the file."""
+    """Put bytes before the file."""
     return lambda data: prefix + data
 
 
 def put_behind(suffix: bytes) -> Fault:
-    """Bytes behind the file."""
+    """Put bytes behind the file."""
     return lambda data: data + suffix
 
 
 def as_json_list(indent: int | None) -> Fault:
-    """Lines of JSON as one list; other files as a list of their lines."""
+    """Turn lines of JSON into one list, and other files into a list of their lines."""
 
     def as_list(data: bytes) -> bytes:
         lines = data.decode().splitlines()
@@ -448,35 +448,33 @@ TOML_FAULTS: Mapping[str, str] = {
 }
 
 
+def _without_key(text: str, key: str) -> str:
+    """Lines of TOML without those that set a key."""
+    lines = [line for line in text.splitlines() if not line.startswith(f"{key} =")]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def declarations_with_odd_values() -> Iterator[tuple[str, int, bytes]]:
-    """Every key of every declared sample with every odd value: what is wrong, the number of the sample, the text."""
+    """Every declared sample without each key, with every odd value of it, and with odd TOML.
+
+    Yields:
+        What is wrong, the number of the sample, and its declaration.
+    """
     for number, sample in enumerate(DECLARED_SAMPLES):
         text = sample.files[DECLARATION].decode()
         head, _, columns = text.partition("[columns]\n")
         for key in KEYS:
-            other_lines = "".join(
-                f"{line}\n" for line in head.splitlines() if not line.startswith(f"{key} =")
-            )
+            other_lines = _without_key(head, key)
             columns_table = "" if key == "columns" else f"[columns]\n{columns}"
             yield f"no {key} in {sample.title}", number, f"{other_lines}{columns_table}".encode()
             for value in TOML_VALUES:
                 wrong = f"{key} = {value[:40]} in {sample.title}"
                 yield wrong, number, f"{other_lines}{key} = {value}\n{columns_table}".encode()
         for column in COLUMNS:
-            other_columns = "".join(
-                f"{line}\n" for line in columns.splitlines() if not line.startswith(f"{column} =")
-            )
-            yield (
-                f"no columns.{column} in {sample.title}",
-                number,
-                f"{head}[columns]\n{other_columns}".encode(),
-            )
+            without_column = f"{head}[columns]\n{_without_key(columns, column)}"
+            yield f"no columns.{column} in {sample.title}", number, without_column.encode()
             for value in TOML_VALUES:
                 wrong = f"columns.{column} = {value[:40]} in {sample.title}"
-                yield (
-                    wrong,
-                    number,
-                    f"{head}[columns]\n{other_columns}{column} = {value}\n".encode(),
-                )
+                yield wrong, number, f"{without_column}{column} = {value}\n".encode()
         for wrong, line in TOML_FAULTS.items():
             yield f"{wrong} in the declaration of {sample.title}", number, f"{line}{text}".encode()

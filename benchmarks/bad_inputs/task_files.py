@@ -1,4 +1,4 @@
-"""Task files and declarations with one thing wrong: by the path of a declaration, as data of a task, or uploaded."""
+"""Tasks with one thing wrong: declared ones, data of built-in ones, and uploads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from headlab.tasks.own import format_of
 
 SIZE = 4  # examples that a model answers
 LANGUAGES_READ = 2
-SYSTEMATIC_SHARE = 0.75  # of the inputs, as long as there are any; the others are spoiled at random
+SYSTEMATIC_SHARE = 0.75  # of the inputs, until all are used up; the others are spoiled at random
 
 
 def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
@@ -60,25 +60,24 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
 
 
 def sample_answers(folder: Path) -> dict[str, Answer]:
-    """What headlab answers to the samples as they are, before anything is wrong with them: by what they are.
+    """What headlab answers to the samples while nothing is wrong with them, by title.
 
     Args:
         folder: What may be written to.
     """
-    return {
-        **{sample.title: _attempt_task(folder / "sample", sample) for sample in SAMPLES},
-        **{
-            f"upload of {sample.title}": _attempt_upload(folder / "sample", sample)
-            for sample in UPLOADS
-        },
-    }
+    answers = {}
+    for sample in SAMPLES:
+        answers[sample.title] = _attempt_task(folder / "sample", sample)
+    for upload in UPLOADS:
+        answers[f"upload of {upload.title}"] = _attempt_upload(folder / "sample", upload)
+    return answers
 
 
-InputOfFolder = Callable[[Path], BadInput]  # for the folder of its own
+InputOfFolder = Callable[[Path], BadInput]  # makes an input, of the folder that it gets
 
 
 def _systematic_inputs() -> list[list[InputOfFolder]]:
-    """Every fault of every sample once, by the kind of fault."""
+    """Every fault of every sample once: a list for each kind of fault."""
     tasks = (
         _file_faults(),
         _field_faults(),
@@ -87,31 +86,24 @@ def _systematic_inputs() -> list[list[InputOfFolder]]:
         _file_name_faults(),
     )
     drafts = (_upload_faults(), _draft_faults())
-    return [
-        *(
-            [partial(_task_input, wrong=wrong, sample=sample) for wrong, sample in faults]
-            for faults in tasks
-        ),
-        *(
-            [partial(_upload_input, wrong=wrong, sample=sample) for wrong, sample in faults]
-            for faults in drafts
-        ),
-    ]
+    kinds: list[list[InputOfFolder]] = []
+    for task_faults in tasks:
+        kinds.append(
+            [partial(_task_input, wrong=wrong, sample=sample) for wrong, sample in task_faults]
+        )
+    for draft_faults in drafts:
+        kinds.append(
+            [partial(_upload_input, wrong=wrong, sample=sample) for wrong, sample in draft_faults]
+        )
+    return kinds
 
 
 # A task that is read from its files, and answered by a tiny model.
 
 
 def _task_input(input_folder: Path, wrong: str, sample: TaskSample) -> BadInput:
-    content = json.dumps(
-        [
-            sample.title,
-            sample.task,
-            sample.data,
-            {**sample.special},
-            {k: v.hex() for k, v in sample.files.items()},
-        ]
-    )
+    files = {name: data.hex() for name, data in sample.files.items()}
+    content = json.dumps([sample.title, sample.task, sample.data, dict(sample.special), files])
     return BadInput(
         f"{sample.title}: {wrong}",
         content.encode("utf-8", "surrogatepass"),
@@ -127,24 +119,21 @@ def _attempt_task(input_folder: Path, sample: TaskSample) -> Answer:
 
 def _read(input_folder: Path, sample: TaskSample) -> None:
     """Read the first languages of a task, and let a model answer it if there is one for it."""
-    task = headlab.task(
-        _task_argument(input_folder, sample),
-        data=input_folder / sample.data if sample.data else None,
-    )
+    data = input_folder / sample.data if sample.data else None
+    task = headlab.task(_task_argument(input_folder, sample), data=data)
     languages = task.languages[:LANGUAGES_READ]
     for language in languages:
         task.examples(language)
     if sample.family:
-        headlab.evaluate(
-            _model(input_folder.parent, sample.family), task.restricted(languages), size=SIZE
-        )
+        model = _model(input_folder.parent, sample.family)
+        headlab.evaluate(model, task.restricted(languages), size=SIZE)
 
 
 def _attempt_command(input_folder: Path, sample: TaskSample) -> Answer:
     family = sample.family or "bert-tokens"
     model = _model_folder(input_folder.parent, family)
     data = ["--data", str(input_folder / sample.data)] if sample.data else []
-    words = [
+    arguments = [
         "evaluate",
         "--model",
         str(model),
@@ -155,7 +144,7 @@ def _attempt_command(input_folder: Path, sample: TaskSample) -> Answer:
         str(SIZE),
     ]
     with _sample_files(input_folder, sample):
-        return process_answer([*words, "--device", "cpu"], input_folder)
+        return process_answer([*arguments, "--device", "cpu"], input_folder)
 
 
 def _task_argument(input_folder: Path, sample: TaskSample) -> str:
@@ -164,7 +153,7 @@ def _task_argument(input_folder: Path, sample: TaskSample) -> str:
 
 @contextmanager
 def _sample_files(input_folder: Path, sample: TaskSample) -> Iterator[None]:
-    """The files of a sample, as long as the block runs."""
+    """Write the files of a sample, and remove them when the block ends."""
     input_folder.mkdir(parents=True)
     try:
         for name, data in sample.files.items():
@@ -184,7 +173,9 @@ def _put_special(path: Path, kind: str, data: bytes) -> None:
     """Put something else where a file belongs.
 
     Args:
+        path: Of the file.
         kind: One of `SPECIAL`.
+        data: Content of the file.
     """
     targets = {
         "a link to nowhere": "nowhere",
@@ -224,6 +215,7 @@ def _model(folder: Path, family: str) -> Model:
     return headlab.load(_model_folder(folder, family), device="cpu")
 
 
+# What is wrong, and the sample with that fault.
 SampleFaults = Iterator[tuple[str, TaskSample]]
 
 
@@ -241,16 +233,17 @@ def _file_faults() -> SampleFaults:
 
 
 def _field_faults() -> SampleFaults:
-    """Another value in one field: of JSON in every place of the first line, of tables in every field."""
+    """Put another value in one field: every one of the first line of JSON, the first 12 of tables."""
     for sample in SAMPLES:
         data = sample.files[sample.data_file]
         if sample.data_file.endswith(".jsonl"):
             first_row = json.loads(data.split(b"\n")[0])
             for key in first_row:
                 for value in JSON_VALUES:
+                    values = {name: json.dumps(entry) for name, entry in first_row.items()}
+                    values[key] = value
                     fields = ", ".join(
-                        f"{json.dumps(name)}: {value if name == key else json.dumps(first_row[name])}"
-                        for name in first_row
+                        f"{json.dumps(name)}: {text}" for name, text in values.items()
                     )
                     line = b"{" + fields.encode("utf-8", "surrogatepass") + b"}\n"
                     changed_data = line + data.split(b"\n", 1)[1]
@@ -261,7 +254,7 @@ def _field_faults() -> SampleFaults:
             continue
         for start, end in fields_of(data)[:12]:
             for number, value in enumerate(FIELD_VALUES):
-                if (start + number) % 3 == 0:  # a third of them is many
+                if (start + number) % 3 == 0:  # a third of them is enough
                     changed_data = data[:start] + value + data[end:]
                     wrong = f"{value[:20]!r} for {data[start:end][:20]!r}"
                     yield wrong, _with_file(sample, sample.data_file, changed_data)
@@ -313,16 +306,15 @@ ODD_FILE_NAMES = (
 
 
 def _file_name_faults() -> SampleFaults:
-    """The file with examples under a name that tells another language or split, or nothing."""
+    """Call the file with examples so that its name says another language or split, or none."""
     for sample in SAMPLES:
         folder, _, name = sample.data_file.rpartition("/")
         suffix = name.rpartition(".")[2]
         for odd_name in ODD_FILE_NAMES:
             path = f"{folder}/{odd_name}.{suffix}".lstrip("/")
-            files = {
-                path if name_of_file == sample.data_file else name_of_file: data
-                for name_of_file, data in sample.files.items()
-            }
+            files = {}
+            for file_path, data in sample.files.items():
+                files[path if file_path == sample.data_file else file_path] = data
             yield f"its file is called {odd_name!r:.40}", replace(sample, files=files)
 
 
@@ -345,8 +337,12 @@ class UploadSample:
     """What the page sends.
 
     Attributes:
+        title: What it is, in a few words.
+        file_name: Of the upload.
+        data: Content of the file.
         columns: By their meaning.
-        fields: Others of `Draft`, in place of the usual ones.
+        language: Of the file.
+        fields: Other fields of `Draft`, in place of the usual ones.
     """
 
     title: str
@@ -372,10 +368,10 @@ def _uploads() -> Iterator[UploadSample]:
     """The declared samples of one file, as uploads: their columns are those of the declaration."""
     for sample in DECLARED_SAMPLES[1:9]:
         lines = sample.files[DECLARATION].decode().partition("[columns]\n")[2].splitlines()
-        columns = {
-            meaning: json.loads(column)
-            for meaning, _, column in (line.partition(" = ") for line in lines)
-        }
+        columns = {}
+        for line in lines:
+            meaning, _, column = line.partition(" = ")
+            columns[meaning] = json.loads(column)
         yield UploadSample(sample.title, sample.data_file, sample.files[sample.data_file], columns)
 
 
@@ -410,12 +406,14 @@ def _save(input_folder: Path, sample: UploadSample) -> None:
 
 
 def _attempt_uploaded(input_folder: Path, sample: UploadSample) -> Answer:
-    """Save an upload, and let a command read it; what is refused is given to the command as a declared task."""
+    """Save an upload, and give its data to a command as the data of a declared task.
+
+    An upload that headlab refuses is given to the command too.
+    """
     refusal = answer_to(partial(_save, input_folder, sample))
     shutil.rmtree(input_folder, ignore_errors=True)
-    declared_sample = DECLARED_SAMPLES[
-        1 + next(i for i, upload in enumerate(UPLOADS) if upload.title == sample.title)
-    ]
+    titles = [upload.title for upload in UPLOADS]
+    declared_sample = DECLARED_SAMPLES[1 + titles.index(sample.title)]
     answer = _attempt_command(
         input_folder, _with_file(declared_sample, declared_sample.data_file, sample.data)
     )

@@ -19,7 +19,8 @@ class TaskSample:
         special: What stands in the place of a file, by path: a key of `task_files.SPECIAL`.
         task: The name of the task, or the path of its declaration.
         data: The folder that is given as data; empty for none.
-        family: The tiny model that answers it (tests/support/tiny_models.py); empty if it is only read.
+        family: The tiny model that answers it (tests/support/tiny_models.py); empty if it is only
+            read.
     """
 
     title: str
@@ -51,7 +52,12 @@ def declared_sample(
     """A task with one file of German dev examples.
 
     Args:
-        more: Lines of its declaration.
+        title: What it is, in a few words.
+        kind: Format of the file, which is its ending too.
+        columns: Lines of the table `columns` of its declaration.
+        examples: Content of the file.
+        family: The tiny model that answers it; empty if it is only read.
+        further_lines: Of the declaration.
     """
     declaration = f'name = "mine"\nformat = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{further_lines}\n'
     files = {
@@ -77,9 +83,15 @@ CHOICES = lines_of_json(
 )
 TARGETS = b"from\tto\nw4 w5\tw6 w7\nw8\tw9\n"
 TEXTS_ALONE = b"text\nw4 w5 w6 w7\nw8 w9 w4\n"
-MIXED_ROWS = b"text,label,lang,part,id,template\nw4,a,de,validation,1,x\nw5,b,de,validation,2,x\nw6,a,en,validation,1,y\n"
+MIXED_ROWS = (
+    b"text,label,lang,part,id,template\n"
+    b"w4,a,de,validation,1,x\nw5,b,de,validation,2,x\nw6,a,en,validation,1,y\n"
+)
 TOKENS = b"-DOCSTART- -X- a\n\n# id 7\nw4 X a\nw5 Y b\n\nw6 X b\n"
-XNLI = b"premise\thypothesis\tlabel\nIt rains .\tIt is wet .\t0\nIt rains .\tIt is dry .\t2\nHi .\tHo .\t1\n"
+XNLI = (
+    b"premise\thypothesis\tlabel\n"
+    b"It rains .\tIt is wet .\t0\nIt rains .\tIt is dry .\t2\nHi .\tHo .\t1\n"
+)
 META = b"promptID\tgenre\n1\tx\n1\tx\n2\tx\n"
 TRANSLATIONS = b"source\ttarget\nw4 w5\tw6\nw7\tw8 w9\n"
 PLAIN_TEXT = (

@@ -141,7 +141,7 @@ def excess(
         start: Gives the estimates, of a game and a seed.
         game: What is played.
         exact: Its Shapley values.
-        each: Estimates of a run.
+        estimates_a_run: The last of them counts.
     """
     estimates = np.stack(
         [last_estimate(start(game, seed), estimates_a_run) for seed in range(RUNS)]
@@ -155,7 +155,7 @@ def check(starts: Starts, estimates_a_run: int = ESTIMATES_A_RUN) -> None:
 
     Args:
         starts: The estimators by title.
-        each: Estimates of a run.
+        estimates_a_run: The last of them counts.
     """
     game = tiny_game()
     exact = truth(game)

@@ -133,6 +133,7 @@ def named(long_run: Long, cycle: int, heads: int = HEADS_TO_NAME) -> Named:
     Args:
         long_run: As far as it came.
         cycle: Samples between two looks.
+        heads: How many are to be named.
     """
     tally = long_run.tally
 

@@ -127,9 +127,7 @@ def differences(logits: torch.Tensor, reference: Reference) -> dict[str, Any]:
     gap = (logits - reference.logits)[is_counted]
     reference_logits = reference.logits[is_counted]
     best_two = reference_logits.topk(2, dim=-1).values
-    is_other_answer = logits[is_counted].argmax(dim=-1) != reference.logits[is_counted].argmax(
-        dim=-1
-    )
+    is_other_answer = logits[is_counted].argmax(dim=-1) != reference_logits.argmax(dim=-1)
     margins = (best_two[:, 0] - best_two[:, 1])[is_other_answer]
     return {
         "largest difference": float(gap.abs().max()),
