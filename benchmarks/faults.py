@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "store"), str(ROOT)]
 
 from support.killable_processes import (  # noqa: E402 - after the path to it
     Child,
