@@ -82,7 +82,8 @@ class TimedStore(Store):
     def run(self, spec: Mapping[str, Any]) -> StoredRun:
         """The run of a spec, finished or not."""
         self.seconds = []
-        return TimedRun(self.root / headlab.core.records.content_key(spec), spec, self.seconds)
+        folder = self.root / headlab.core.records.content_key(spec)
+        return TimedRun(folder, spec, seconds=self.seconds)
 
 
 def checkpoint_cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
