@@ -181,9 +181,9 @@ def main() -> int:
     print("| values and groups | seconds | before | times faster | interval | before |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for row in rows:
-        seconds = f"{row.seconds:.4f} | {row.former:.2f} | {row.ratio:.0f}"
+        timings = f"{row.seconds:.4f} | {row.former:.2f} | {row.ratio:.0f}"
         intervals = f"{interval_text(row.interval)} | {interval_text(row.former_interval)}"
-        print(f"| {row.name} | {seconds} | {intervals} |")
+        print(f"| {row.name} | {timings} | {intervals} |")
     for name, seconds in agreement_times.items():
         print(f"\n{name}: {seconds:.2f} s for {LANGUAGES} languages and {HEADS} heads")
     if smoke:
