@@ -76,8 +76,10 @@ class Gains:
     def _draw_gains(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         shares = [share for share, _, _ in self.parts]
         part_indices = np.searchsorted(np.cumsum(shares), rng.random(shape), side="right")
-        low = np.array([low for _, low, _ in self.parts] + [0.0])[part_indices]
-        high = np.array([high for _, _, high in self.parts] + [0.0])[part_indices]
+        lows = np.array([low for _, low, _ in self.parts] + [0.0])
+        highs = np.array([high for _, _, high in self.parts] + [0.0])
+        low = lows[part_indices]
+        high = highs[part_indices]
         gains = low + (high - low) * rng.random(shape) if self.steps > 1 else low
         return level_indices_of(gains, even_support(self.steps), int(rng.integers(1 << 31)), 0)
 
@@ -91,7 +93,8 @@ def ternary(up: float, down: float, two: bool = False) -> Gains:
         two: Whether a sample is the mean of two of them.
     """
     kind = "mean of two ternary" if two else "ternary"
-    return Gains(f"{kind}, P(+1) = {up:g}, P(-1) = {down:g}", ((up, 1, 1), (down, -1, -1)), two=two)
+    name = f"{kind}, P(+1) = {up:g}, P(-1) = {down:g}"
+    return Gains(name, ((up, 1, 1), (down, -1, -1)), two=two)
 
 
 def smooth(name: str, *parts: tuple[float, float, float], two: bool = False) -> Gains:
@@ -255,14 +258,17 @@ def empirical_bernstein(draws: np.ndarray, alpha: float) -> tuple[np.ndarray, np
     total = bet.cumsum(axis=1)
     centre = (bet * x).cumsum(axis=1) / total
     width = (np.log(2 / alpha) + spread) / total
-    return np.maximum(2 * (centre - width) - 1, -1), np.minimum(2 * (centre + width) - 1, 1)
+    low = np.maximum(2 * (centre - width) - 1, -1)
+    high = np.minimum(2 * (centre + width) - 1, 1)
+    return low, high
 
 
 def moments(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and variance of the draws so far, both [run, draw], and their number [draw]."""
     number = np.arange(1, draws.shape[1] + 1)
     mean = draws.cumsum(axis=1) / number
-    return mean, np.maximum((draws**2).cumsum(axis=1) / number - mean**2, 0), number
+    variance = np.maximum((draws**2).cumsum(axis=1) / number - mean**2, 0)
+    return mean, variance, number
 
 
 def equation_4(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -325,8 +331,11 @@ def library_method(module: Any) -> Method:
     def lower_end(x: np.ndarray, low: float, high: float) -> float:
         for _ in range(14):
             middle = (low + high) / 2
-            in_interval = module.betting_mart(x, middle, alpha=1 - LEVEL)[-1] <= 1 / (1 - LEVEL)
-            low, high = (low, middle) if in_interval else (middle, high)
+            capital = module.betting_mart(x, middle, alpha=1 - LEVEL)[-1]
+            if capital <= 1 / (1 - LEVEL):
+                high = middle
+            else:
+                low = middle
         return low
 
     def run(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -348,7 +348,8 @@ def write_files(folder: Path) -> None:
     for split in ("dev", "test"):
         rows = ""
         for row in range(8):
-            rows += f"{WORDS[row % 10]} {WORDS[3 * row % 10]}\t{row % 2}\n"
+            review = f"{WORDS[row % 10]} {WORDS[3 * row % 10]}"
+            rows += f"{review}\t{row % 2}\n"
         (folder / f"de.{split}.tsv").write_text("review\tstars\n" + rows, encoding="utf-8")
     write_text(folder / "data" / "wikitext2", train=400)
     translations = folder / "data" / "mt"

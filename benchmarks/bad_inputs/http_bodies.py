@@ -259,7 +259,10 @@ def more_fields(rng: random.Random, base: Base) -> Wrong:
     if base.body is None:
         return wrong_target(rng, base)
     body = copy.deepcopy(base.body)
-    holder = rng.choice([body, *(part[name] for part, name in _items_in(body))])
+    parts = [body]
+    for part, name in _items_in(body):
+        parts.append(part[name])
+    holder = rng.choice(parts)
     value = _odd_value(rng)
     if isinstance(holder, dict):
         name = rng.choice(

@@ -432,7 +432,8 @@ def _change_config(rng: random.Random, model: SavedModel) -> Change:
     config = json.loads(model.files[CONFIG])
     sealed_config = config.get("headlab_sealed")
     facts = sealed_config if isinstance(sealed_config, dict) and rng.random() < 0.4 else config
-    key = rng.choice([*facts, *CONFIG_VALUES] if rng.random() < 0.8 else [*facts])
+    keys = [*facts, *CONFIG_VALUES] if rng.random() < 0.8 else [*facts]
+    key = rng.choice(keys)
     if key in facts and rng.random() < 0.12:
         del facts[key]
         return Change(f"{CONFIG} without {key}", {CONFIG: json_bytes(config)})
@@ -562,7 +563,8 @@ def _change_numbers(rng: random.Random, model: SavedModel) -> Change:
     name = rng.choice([key for key in header if key != "__metadata__"])
     begin, end = header[name]["data_offsets"]
     number = rng.choice((math.nan, math.inf, -math.inf, 3e38, 0.0, 1e-45))
-    first_byte = rng.choice((begin, begin + 4 * rng.randrange((end - begin) // 4)))
+    some_byte = begin + 4 * rng.randrange((end - begin) // 4)
+    first_byte = rng.choice((begin, some_byte))
     end_byte = rng.choice((end, first_byte + 4))
     values = struct.pack("<f", number) * ((end_byte - first_byte) // 4)
     spoiled_numbers = numbers[:first_byte] + values + numbers[end_byte:]

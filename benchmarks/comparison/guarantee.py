@@ -150,7 +150,10 @@ def named(long_run: Long, cycle: int, heads: int = HEADS_TO_NAME) -> Named:
     high = float(2**DOUBLINGS)  # more cycles
     for _ in range(2 * DOUBLINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if count(1 + middle / cycles) >= heads else (middle, high)
+        if count(1 + middle / cycles) >= heads:
+            high = middle
+        else:
+            low = middle
     return Named(heads, long_run.seconds * (1 + np.ceil(high) / cycles), False, so_far)
 
 

@@ -266,7 +266,8 @@ def _estimates_by_process(python: Path, name: str, game: Game, seed: int) -> Ite
     """An estimate of zeros as soon as the process is ready, then those that the process sends."""
     values = values_on_fresh_examples(game, seed)
     size = regression_size(game.players)
-    command = [str(python), shapiq_process.__file__, name, *map(str, (game.players, seed, size))]
+    numbers = [str(number) for number in (game.players, seed, size)]
+    command = [str(python), shapiq_process.__file__, name, *numbers]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         total = np.zeros(game.players)

@@ -75,16 +75,18 @@ def drawn_coalitions(seed: int, number: int, players: int, estimand: str) -> tup
     """Coalitions of a draw, and the heads that each measures, both bool [coalition, player]."""
     order = random_order(seed, number, players)
     half_length = players // 2
-    orders = (order, order[::-1])  # heads leave from the front; those of the back half are measured
+    # Heads are removed from the front of an order, and those of its back half are measured.
+    orders = (order, order[::-1])
     measured_heads = np.zeros((2, players), bool)
-    measured_heads[0, order[half_length:]] = measured_heads[1, order[:half_length]] = True
-    all_sizes = estimand == ALL_SIZES
-    high = players if all_sizes else (players + 1) // 2
-    removed_counts = np.random.default_rng([seed, 5, number]).integers(
-        high, size=4 if all_sizes else 2
-    )
-    if all_sizes:  # how many are gone, or there, counted from the nearer end
+    measured_heads[0, order[half_length:]] = True
+    measured_heads[1, order[:half_length]] = True
+    rng = np.random.default_rng([seed, 5, number])
+    if estimand == ALL_SIZES:
+        # How many heads are removed, or kept, whichever are fewer.
+        removed_counts = rng.integers(players, size=4)
         removed_counts = np.minimum(removed_counts, players - 1 - removed_counts)
+    else:
+        removed_counts = rng.integers((players + 1) // 2, size=2)
     coalitions = np.ones((len(removed_counts), players), bool)
     for row, removed_count in enumerate(removed_counts):
         coalitions[row, orders[row % 2][:removed_count]] = False

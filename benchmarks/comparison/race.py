@@ -159,13 +159,18 @@ def ratio_of_means(
     upper_values = np.asarray(upper, float)
     lower_values = np.asarray(lower, float)
     times = float(upper_values.mean() / lower_values.mean())
-    samples = [x for x in (upper_values, lower_values) if x.ndim]
-    if min(len(x) for x in samples) < 2 or not times > 0:
+    samples = [values for values in (upper_values, lower_values) if values.ndim]
+    if min(len(values) for values in samples) < 2 or not times > 0:
         return Ratio(times, None, None)
-    terms = [x.var(ddof=1) / len(x) / x.mean() ** 2 for x in samples]
-    parts = sum(term**2 / (len(x) - 1) for x, term in zip(samples, terms, strict=True))
-    freedom = sum(terms) ** 2 / parts if parts else 1.0
-    factor = float(np.exp(t.ppf((1 + level) / 2, freedom) * np.sqrt(sum(terms))))
+    relative_variance = 0.0
+    welch_sum = 0.0
+    for values in samples:
+        term = values.var(ddof=1) / len(values) / values.mean() ** 2
+        relative_variance += term
+        welch_sum += term**2 / (len(values) - 1)
+    freedom = relative_variance**2 / welch_sum if welch_sum else 1.0
+    quantile = t.ppf((1 + level) / 2, freedom)
+    factor = float(np.exp(quantile * np.sqrt(relative_variance)))
     return Ratio(times, times / factor, times * factor)
 
 

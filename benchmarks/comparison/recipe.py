@@ -46,7 +46,10 @@ def orders_for_a_head(variance: float, target: float, span: float) -> int:
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if narrow(middle) else (middle, high)
+        if narrow(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 

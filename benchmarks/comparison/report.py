@@ -232,7 +232,9 @@ def table(figures: dict[str, Any]) -> str:
 def _times(ratio: dict[str, Any] | None) -> str:
     if ratio is None:
         return ""
-    ends = "" if ratio["low"] is None else f" [{ratio['low']:.1f}, {ratio['high']:.1f}]"
+    ends = ""
+    if ratio["low"] is not None:
+        ends = f" [{ratio['low']:.1f}, {ratio['high']:.1f}]"
     return f"{ratio['times']:.1f}×{ends}"
 
 

@@ -79,7 +79,8 @@ def example_fields(example: Example) -> dict[str, object]:
 def used_pieces(file: E5File, texts: Sequence[str]) -> list[int]:
     """Ascending ids of the frequent pieces, the special ones and those of the texts."""
     header = file.header
-    used = {header.bos, header.eos, header.pad, header.unk, *range(min(FREQUENT, len(file.pieces)))}
+    used = {header.bos, header.eos, header.pad, header.unk}
+    used |= set(range(min(FREQUENT, len(file.pieces))))
     used |= {number for number, (text, _) in enumerate(file.pieces) if text == "<mask>"}
     for encoding in tokenizer(file).encode_batch(list(texts)):
         used |= set(encoding.ids)
@@ -130,11 +131,13 @@ def file_bytes(file: E5File) -> bytes:
     characters = b"".join(character_bytes(*pair) for pair in file.characters.items())
     head = b"E5S1" + struct.pack("<I7ifi", 1, *header[:7], header.eps, BLOCK_SIZE)
     head += struct.pack("<5i", len(texts), header.bos, header.eos, header.pad, header.unk)
-    head += struct.pack("<Q", int(ends[-1])) + ends.tobytes() + scores.tobytes() + b"".join(texts)
+    head += struct.pack("<Q", int(ends[-1]))
+    head += ends.tobytes() + scores.tobytes() + b"".join(texts)
     head += struct.pack("<iI", len(file.characters), len(characters)) + characters
     head += struct.pack("<i", len(file.tensors))
     entry_size = struct.calcsize("<BIQQ")
-    start = len(head) + sum(2 + len(name.encode()) + entry_size for name in file.tensors)
+    entry_sizes = [2 + len(name.encode()) + entry_size for name in file.tensors]
+    start = len(head) + sum(entry_sizes)
     entries = []
     bodies = []
     for name, tensor in file.tensors.items():
