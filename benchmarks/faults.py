@@ -1,14 +1,14 @@
 """Kills at random moments, and what it costs to be ready for them.
 
-    python benchmarks/faults.py                 100 kills and the cost of checkpoints; three minutes on two cores
-    python benchmarks/faults.py --kills 300     more of them
-    python benchmarks/faults.py --smoke         six kills, a tiny model only, writes nothing
+    python benchmarks/faults.py                 100 kills and the cost of checkpoints; three minutes
+    python benchmarks/faults.py --kills 300     more kills
+    python benchmarks/faults.py --smoke         six kills, a tiny model only; writes nothing
 
-Real processes of `headlab score` and `headlab worker` on a tiny model, killed with SIGKILL after random times and
-started again until they are done; every result is compared with an undisturbed run's, bit by bit. The cost of
-checkpoints is the share of a run's time that goes into writing them, for the embedded model and, as the worst
-case, for the tiny one, whose rounds take milliseconds. Writes benchmarks/results/faults.json. Needs Linux and
-requirements-dev.txt.
+Real processes of `headlab score` and `headlab worker` on a tiny model are killed with SIGKILL after
+random times and started again until they are done; every result is compared with that of an
+undisturbed run, bit by bit. The cost of checkpoints is the share of a run's time that goes into
+writing them: for the embedded model and, as the worst case, for the tiny one, whose rounds take
+milliseconds. Writes benchmarks/results/faults.json. Needs Linux and requirements-dev.txt.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,12 +31,25 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "store"), str(ROOT)]
 
-from support.killable_processes import Child, Kills, Nursery, killed_until_done, phase_of  # noqa: E402 - after the path to them
+from support.killable_processes import (  # noqa: E402 - after the path to it
+    Child,
+    Kills,
+    Nursery,
+    killed_until_done,
+    phase_of,
+)
 from support.running_worker import until  # noqa: E402
 from support.saved_models import save_classifier  # noqa: E402
-from test_kills import METHODS, address_of, score_arguments, sha_of, spec_of, wait_until_done  # noqa: E402
+from test_kills import (  # noqa: E402
+    METHODS,
+    address_of,
+    score_arguments,
+    sha_of,
+    spec_of,
+    wait_until_done,
+)
 
 import headlab  # noqa: E402
 from headlab.results import Store, StoredRun  # noqa: E402
@@ -43,8 +57,8 @@ from headlab.worker.client import Client  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "faults.json"
 GOAL = 0.02
-WORKER_SHARE = 5  # one kill in so many is of a worker, whose start takes longer
-LONG = {"samples": 1024, "target": "none"}
+WORKER_SHARE = 5  # one kill in five is of a worker, whose start takes longer
+LONG_RUN = {"samples": 1024, "target": "none"}
 
 
 @dataclass(frozen=True)
@@ -55,9 +69,9 @@ class TimedRun(StoredRun):
 
     def save(self, arrays: Mapping[str, Any]) -> None:
         """Keep arrays for a later run of the same spec."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         super().save(arrays)
-        self.seconds.append(time.perf_counter() - begun)
+        self.seconds.append(time.perf_counter() - start)
 
 
 class TimedStore(Store):
@@ -68,15 +82,16 @@ class TimedStore(Store):
     def run(self, spec: Mapping[str, Any]) -> StoredRun:
         """The run of a spec, finished or not."""
         self.seconds = []
-        return TimedRun(self.root / headlab.core.records.content_key(spec), spec, self.seconds)
+        folder = self.root / headlab.core.records.content_key(spec)
+        return TimedRun(folder, spec, seconds=self.seconds)
 
 
-def cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
+def checkpoint_cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
     """Share of a German `shapley` run that goes into its checkpoints."""
-    loaded = headlab.load(model, device="cpu")
+    loaded_model = headlab.load(model, device="cpu")
     store = TimedStore(folder)
     scores = headlab.score(
-        loaded,
+        loaded_model,
         headlab.task("intents", ["de"]),
         language="de",
         method="shapley",
@@ -86,7 +101,7 @@ def cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
         target=None,
     )
     return {
-        "heads": loaded.grid.size,
+        "heads": loaded_model.grid.size,
         "examples": size,
         "samples": samples,
         "seconds": scores.seconds,
@@ -97,20 +112,26 @@ def cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
     }
 
 
-def kill_commands(nursery: Nursery, model: Path, folder: Path, wanted: int) -> dict[str, Any]:
-    """Command lines of every method with checkpoints, each killed up to six times before it may end."""
+def kill_commands(nursery: Nursery, model: Path, folder: Path, kill_count: int) -> dict[str, Any]:
+    """Kill commands of every method with checkpoints, each up to six times before it may end.
+
+    Args:
+        nursery: Starts processes.
+        model: Folder of the model.
+        folder: Where the caches are written.
+        kill_count: How many kills there must be in all.
+    """
     rng = np.random.default_rng(0)
     kills = Kills({})
     runs = 0
-    same = 0
-    whole: dict[str, tuple[str, float]] = {}
+    identical = 0
+    undisturbed: dict[str, tuple[str, float]] = {}
     for method, options in METHODS.items():
-        begun = time.monotonic()
-        sha = sha_of(
-            nursery.start(score_arguments(model, folder / method, method, **options)).wait()
-        )
-        whole[method] = (sha, time.monotonic() - begun)
-    while kills.count < wanted:
+        start = time.monotonic()
+        process = nursery.start(score_arguments(model, folder / method, method, **options))
+        sha = sha_of(process.wait())
+        undisturbed[method] = (sha, time.monotonic() - start)
+    while kills.count < kill_count:
         method = list(METHODS)[runs % len(METHODS)]
         cache = folder / f"{runs}-{method}"
         runs += 1
@@ -118,60 +139,71 @@ def kill_commands(nursery: Nursery, model: Path, folder: Path, wanted: int) -> d
         def begin(method: str = method, cache: Path = cache) -> Child:
             return nursery.start(score_arguments(model, cache, method, **METHODS[method]))
 
-        most = min(6, wanted - kills.count)
-        ended = killed_until_done(
-            begin, rng, whole[method][1], most, lambda cache=cache: phase_of(cache), kills
-        )  # type: ignore[misc]
-        same += sha_of(ended) == whole[method][0]
-        print(f"{kills.count:4d} kills of a command, {same} of {runs} runs identical", flush=True)
+        max_kills = min(6, kill_count - kills.count)
+        undisturbed_sha, undisturbed_seconds = undisturbed[method]
+        last_process = killed_until_done(
+            begin, rng, undisturbed_seconds, max_kills, partial(phase_of, cache), kills
+        )
+        identical += sha_of(last_process) == undisturbed_sha
+        progress = f"{kills.count:4d} kills of a command, {identical} of {runs} runs identical"
+        print(progress, flush=True)
     return {
         "kills": kills.count,
         "hit": dict(sorted(kills.phases.items())),
         "runs": runs,
-        "identical": same,
+        "identical": identical,
     }
 
 
-def kill_workers(nursery: Nursery, model: Path, folder: Path, wanted: int) -> dict[str, Any]:
-    """Workers with a job, killed up to five times each before it may end."""
+def kill_workers(nursery: Nursery, model: Path, folder: Path, kill_count: int) -> dict[str, Any]:
+    """Kill workers with a job, each up to five times before the job may end.
+
+    Args:
+        nursery: Starts processes.
+        model: Folder of the model.
+        folder: Where the caches are written.
+        kill_count: How many kills there must be in all.
+    """
     rng = np.random.default_rng(1)
     kills = Kills({})
     runs = 0
-    same = 0
-    want = sha_of(nursery.start(score_arguments(model, folder / "alone", "shapley", **LONG)).wait())
-    while kills.count < wanted:
+    identical = 0
+    process = nursery.start(score_arguments(model, folder / "alone", "shapley", **LONG_RUN))
+    undisturbed_sha = sha_of(process.wait())
+    while kills.count < kill_count:
         cache = folder / f"worker-{runs}"
         runs += 1
         job = 0
-        for left in range(min(5, wanted - kills.count), -1, -1):
+        for kills_left in range(min(5, kill_count - kills.count), -1, -1):
             child = nursery.start(["worker", "--port", "0", "--cache", str(cache)])
-            until(lambda: address_of(cache / ".worker", child.pid) is not None)  # noqa: B023 - waited for here
-            client = Client(str(address_of(cache / ".worker", child.pid)))
+            address = partial(address_of, cache / ".worker", child.pid)
+            until(lambda: address() is not None)  # noqa: B023 - waited for here
+            client = Client(str(address()))
             job = job or int(client.submit(spec=spec_of(model)).id)
-            if (
-                client.job(job).state == "failed"
-            ):  # it died too often with this job: a person resumes it
+            # A job that a worker died of too often is left for a person to resume.
+            if client.job(job).state == "failed":
                 client.resume(job)
-            if left:
+            if kills_left:
                 time.sleep(float(rng.uniform(0.05, 1.5)))
             else:
                 wait_until_done(client, job)
             client.close()
             child.kill()
-            if left:
+            if kills_left:
                 kills.note(phase_of(cache))
-        (found,) = Store(cache).scan().results
-        same += found.record.values_sha256() == want
-        print(f"{kills.count:4d} kills of a worker, {same} of {runs} jobs identical", flush=True)
+        (stored,) = Store(cache).scan().results
+        identical += stored.record.values_sha256() == undisturbed_sha
+        progress = f"{kills.count:4d} kills of a worker, {identical} of {runs} jobs identical"
+        print(progress, flush=True)
     return {
         "kills": kills.count,
         "hit": dict(sorted(kills.phases.items())),
         "runs": runs,
-        "identical": same,
+        "identical": identical,
     }
 
 
-def about(command: str) -> dict[str, Any]:
+def provenance(command: str) -> dict[str, Any]:
     """When, where and by which command."""
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -195,40 +227,41 @@ def main() -> int:
         "--smoke", action="store_true", help="six kills and the tiny model only; writes nothing"
     )
     parser.add_argument("--out", type=Path, default=RESULT, help="where the figures go")
-    given = parser.parse_args()
-    kills = 6 if given.smoke else given.kills
-    begun = time.monotonic()
-    found = about(" ".join(["python", "benchmarks/faults.py", *sys.argv[1:]]))
+    arguments = parser.parse_args()
+    kill_count = 6 if arguments.smoke else arguments.kills
+    start = time.monotonic()
+    report = provenance(" ".join(["python", "benchmarks/faults.py", *sys.argv[1:]]))
     with tempfile.TemporaryDirectory(prefix="headlab-faults-") as name:
         folder = Path(name)
         tiny = save_classifier(folder / "tiny")
-        found["checkpoints"] = {
-            "tiny": cost(str(tiny), folder / "cost-tiny", 32, 64 if given.smoke else 1024)
+        report["checkpoints"] = {
+            "tiny": checkpoint_cost(
+                str(tiny), folder / "cost-tiny", 32, 64 if arguments.smoke else 1024
+            )
         }
-        if not given.smoke:
-            found["checkpoints"]["e5-small-intents"] = cost(
+        if not arguments.smoke:
+            report["checkpoints"]["e5-small-intents"] = checkpoint_cost(
                 "e5-small-intents", folder / "cost", 512, 128
             )
         nursery = Nursery(folder, score_arguments(tiny, folder / "warm", "shapley", samples=8))
         try:
-            workers = max(2, kills // WORKER_SHARE)
-            found["commands"] = kill_commands(nursery, tiny, folder, kills - workers)
-            found["workers"] = kill_workers(nursery, tiny, folder, workers)
+            workers = max(2, kill_count // WORKER_SHARE)
+            report["commands"] = kill_commands(nursery, tiny, folder, kill_count - workers)
+            report["workers"] = kill_workers(nursery, tiny, folder, workers)
         finally:
             nursery.close()
-    parts = (found["commands"], found["workers"])
-    found["kills"] = sum(part["kills"] for part in parts)
-    found["all_identical"] = all(part["identical"] == part["runs"] for part in parts)
-    found["minutes"] = (time.monotonic() - begun) / 60
-    print(json.dumps(found, indent=1))
-    for model, figures in found["checkpoints"].items():
-        met = "met" if figures["share"] < GOAL else "MISSED"
-        print(
-            f"checkpoints of {model}: {100 * figures['share']:.2f} % of the run (goal {100 * GOAL:g} %): {met}"
-        )
-    if not given.smoke:
-        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0 if found["all_identical"] else 1
+    parts = (report["commands"], report["workers"])
+    report["kills"] = sum(part["kills"] for part in parts)
+    report["all_identical"] = all(part["identical"] == part["runs"] for part in parts)
+    report["minutes"] = (time.monotonic() - start) / 60
+    print(json.dumps(report, indent=1))
+    for model, figures in report["checkpoints"].items():
+        verdict = "met" if figures["share"] < GOAL else "MISSED"
+        share = f"{100 * figures['share']:.2f} % of the run (goal {100 * GOAL:g} %)"
+        print(f"checkpoints of {model}: {share}: {verdict}")
+    if not arguments.smoke:
+        arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return 0 if report["all_identical"] else 1
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""What gates cost: a step that learns them, against a plain fine-tuning step on the same batch in the same run.
+"""What gates cost: a step that learns them against a plain fine-tuning step on the same batch.
 
-The embedded model, 32 voice commands a step; the kinds of steps take turns, so that a busy machine is unfair to none.
+The embedded model, 32 voice commands a step. The kinds of steps take turns, so that a busy machine
+slows all of them alike.
 
-`python benchmarks/gates.py` writes results/gates.json; `--smoke` makes two rounds and writes nothing.
+`python benchmarks/gates.py` writes results/gates.json; `--smoke` makes two rounds and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from machine import installed, machine, write  # noqa: E402 - beside this file
+from machine import installed_version, machine_facts, write_json  # noqa: E402 - beside this file
 
-OUT = ROOT / "benchmarks" / "results" / "gates.json"
+RESULT_FILE = ROOT / "benchmarks" / "results" / "gates.json"
 ROUNDS = 15
 SMOKE = 2
 MODEL = "e5-small-intents"
@@ -34,8 +36,11 @@ PACKAGES = ("headlab", "torch", "transformers", "numpy")
 PLAIN = "fine-tuning, no gates"
 
 
-def kinds() -> dict[str, Callable[[int], object]]:
-    """{kind of step: a function of its number}; those that train the model train the same of its weights."""
+def step_functions() -> dict[str, Callable[[int], object]]:
+    """{kind of step: a function that makes the step with a number}.
+
+    Steps that train the model train the same weights.
+    """
     import torch
 
     import headlab
@@ -44,40 +49,51 @@ def kinds() -> dict[str, Callable[[int], object]]:
 
     model = headlab.load(MODEL, device="cpu")
     task = headlab.task(TASK, LANGUAGE)
-    frozen = GateOptions(batch=BATCH, size=SIZE)
-    along = GateOptions(batch=BATCH, size=SIZE, trained="all")
-    given = GatesDataset(model, task, LANGUAGE, frozen)
-    every = frozen.heads_with_gate(model.grid)
-    still = Learner(model, given.inputs(), frozen, every)
+    frozen_options = GateOptions(batch=BATCH, size=SIZE)
+    joint_options = GateOptions(batch=BATCH, size=SIZE, trained="all")
+    dataset = GatesDataset(model, task, LANGUAGE, frozen_options)
+    heads = frozen_options.heads_with_gate(model.grid)
+    frozen_learner = Learner(model, dataset.inputs(), frozen_options, heads)
 
-    def learner() -> Learner:
+    def new_learner() -> Learner:
         copy = trainable_copy(model, frozen_embeddings=True)
-        return Learner(copy, given.inputs(copy), along, every)
+        return Learner(copy, dataset.inputs(copy), joint_options, heads)
 
-    moving = learner()
-    plain = learner()
-    plain.gates = lambda uniform: torch.ones(model.grid.layers, model.grid.width)  # type: ignore[method-assign]
+    joint_learner = new_learner()
+    plain_learner = new_learner()
+
+    def all_on(uniform: torch.Tensor) -> torch.Tensor:
+        return torch.ones(model.grid.layers, model.grid.width)
+
+    plain_learner.gates = all_on  # type: ignore[method-assign]
 
     def forward(step: int) -> None:
         with torch.inference_mode():
-            still.inputs.logits(still.inputs.tensors(still.batch_at(step)))
+            tensors = frozen_learner.inputs.tensors(frozen_learner.batch_at(step))
+            frozen_learner.inputs.logits(tensors)
+
+    def learning(learner: Learner) -> Callable[[int], object]:
+        return lambda step: learner.step(step, learner.batch_at(step))
 
     return {
         "a forward pass": forward,
-        "gates, the model as it is": lambda step: still.step(step, still.batch_at(step)),
-        "gates, the model along": lambda step: moving.step(step, moving.batch_at(step)),
-        PLAIN: lambda step: plain.step(step, plain.batch_at(step)),
+        "gates, the model as it is": learning(frozen_learner),
+        "gates, the model along": learning(joint_learner),
+        PLAIN: learning(plain_learner),
     }
 
 
-def race(steps: dict[str, Callable[[int], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each step, kind by kind; a first round, which makes the optimizers' means, is not counted."""
+def seconds_of_steps(
+    steps: dict[str, Callable[[int], object]], rounds: int
+) -> dict[str, list[float]]:
+    """Seconds of each step by kind, without those of a first round, which sets the optimizers up."""
     seconds: dict[str, list[float]] = {kind: [] for kind in steps}
     for step in range(rounds + 1):
         for kind, make in steps.items():
             began = time.perf_counter()
             make(step)
-            seconds[kind] += [time.perf_counter() - began] if step else []
+            if step:
+                seconds[kind].append(time.perf_counter() - began)
     return seconds
 
 
@@ -87,11 +103,11 @@ def rows_of(seconds: dict[str, list[float]]) -> list[dict[str, Any]]:
     return [
         {
             "step": kind,
-            "median seconds": float(np.median(found)),
-            "ratio to fine-tuning": float(np.median(np.array(found) / plain)),
-            "rounds": len(found),
+            "median seconds": float(np.median(kind_seconds)),
+            "ratio to fine-tuning": float(np.median(np.array(kind_seconds) / plain)),
+            "rounds": len(kind_seconds),
         }
-        for kind, found in seconds.items()
+        for kind, kind_seconds in seconds.items()
     ]
 
 
@@ -103,24 +119,23 @@ def main() -> int:
     parser.add_argument(
         "--smoke", action="store_true", help="two rounds, to see that it works; writes nothing"
     )
-    given = parser.parse_args()
-    about = machine()
-    rows = rows_of(race(kinds(), SMOKE if given.smoke else ROUNDS))
-    print(
-        "| a step of 32 examples | median seconds | ratio to fine-tuning |\n| --- | ---: | ---: |"
-    )
+    arguments = parser.parse_args()
+    machine = machine_facts()
+    rows = rows_of(seconds_of_steps(step_functions(), SMOKE if arguments.smoke else ROUNDS))
+    print("| a step of 32 examples | median seconds | ratio to fine-tuning |")
+    print("| --- | ---: | ---: |")
     for row in rows:
-        print(
-            f"| {row['step']} | {row['median seconds']:.3f} | {row['ratio to fine-tuning']:.2f} |"
-        )
-    if not given.smoke:
-        write(
-            OUT,
+        seconds = f"{row['median seconds']:.3f}"
+        ratio = f"{row['ratio to fine-tuning']:.2f}"
+        print(f"| {row['step']} | {seconds} | {ratio} |")
+    if not arguments.smoke:
+        write_json(
+            RESULT_FILE,
             {
                 "command": "python benchmarks/gates.py",
                 "date": datetime.now(UTC).date().isoformat(),
-                "machine": about,
-                "packages": {package: installed(package) for package in PACKAGES},
+                "machine": machine,
+                "packages": {package: installed_version(package) for package in PACKAGES},
                 "rows": rows,
             },
         )

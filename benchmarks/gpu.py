@@ -63,7 +63,7 @@ def missing_packages() -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the parts, or write a kit."""
-    arguments = parsed(argv)
+    arguments = parsed_arguments(argv)
     missing = missing_packages()
     if missing:
         print(
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_parts(arguments)
 
 
-def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+def parsed_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line's arguments."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -115,7 +115,7 @@ def xnli_sources(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
 
 
 def run_parts(arguments: argparse.Namespace) -> int:
-    """Run every part within its limit and write gpu.json; the exit status says whether any figure failed."""
+    """Run every part within its limit and write gpu.json; 1 if any figure failed."""
     for name in ("torch", "transformers", "headlab", *(f"gpu_parts.{part}" for part in PARTS)):
         importlib.import_module(name)  # once, so that the processes forked for the parts have it
     sizes = sizes_of(arguments)
@@ -127,10 +127,10 @@ def run_parts(arguments: argparse.Namespace) -> int:
         "smoke": arguments.smoke or arguments.tiny,
     }
     for part in arguments.parts:
-        left = 60 * arguments.minutes - (time.monotonic() - BEGAN)
-        limit = max(0.0, min(sizes.limits[part] * arguments.minutes / MINUTES, left))
+        seconds_left = 60 * arguments.minutes - (time.monotonic() - BEGAN)
+        limit = max(0.0, min(sizes.limits[part] * arguments.minutes / MINUTES, seconds_left))
         if part == arguments.parts[-1]:
-            limit = max(0.0, left)
+            limit = max(0.0, seconds_left)
         report[part] = run_part(part, limit, arguments)
         report["device"] = report[part].pop("device", report.get("device"))
         report["seconds"] = round(time.monotonic() - BEGAN, 1)
@@ -144,37 +144,39 @@ def run_part(part: str, limit: float, arguments: argparse.Namespace) -> dict[str
     """The figures of one part; those it had when its time was up, if it did not finish."""
     path = arguments.out / f"{part}.json"
     path.unlink(missing_ok=True)
-    process = multiprocessing.get_context("fork").Process(target=play, args=(part, path, arguments))
+    process = multiprocessing.get_context("fork").Process(
+        target=play_part, args=(part, path, arguments)
+    )
     process.start()
     process.join(limit)
-    ended = "finished"
+    ending = "finished"
     if process.is_alive():
         process.kill()
         process.join()
-        ended = f"ended by its limit of {limit:.0f} s"
+        ending = f"ended by its limit of {limit:.0f} s"
     elif process.exitcode:
-        ended = f"ended with exit status {process.exitcode}"
+        ending = f"ended with exit status {process.exitcode}"
     if not path.exists():
-        return {"ended": ended, "figures": {}}
+        return {"ended": ending, "figures": {}}
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     path.unlink()
-    print(f"{part:6} {ended}", flush=True)
+    print(f"{part:6} {ending}", flush=True)
     device = content["figures"].pop("device", None)
     return {
-        "ended": ended,
+        "ended": ending,
         "seconds": content["seconds"],
         "device": device,
         "figures": content["figures"],
     }
 
 
-def play(part: str, path: Path, arguments: argparse.Namespace) -> None:
+def play_part(part: str, path: Path, arguments: argparse.Namespace) -> None:
     """Run one part in this process, which no other part uses: an error of the card stays in it."""
     from gpu_parts.record import Record
     from gpu_parts.setting import Setting
 
     record = Record(part, path)
-    device = arguments.device or default_device(small=arguments.smoke or arguments.tiny)
+    device = arguments.device or default_device(small_sizes=arguments.smoke or arguments.tiny)
     record.add("device", device_facts(device))
     setting = Setting(device, sizes_of(arguments), arguments.kit, xnli_sources(arguments))
     importlib.import_module(f"gpu_parts.{part}").run(setting, record)
@@ -183,18 +185,18 @@ def play(part: str, path: Path, arguments: argparse.Namespace) -> None:
 
 def sizes_of(arguments: argparse.Namespace) -> Any:
     """How much is computed."""
-    from gpu_parts.setting import FULL, SMOKE, TINY
+    from gpu_parts.setting import FULL_SIZES, SMOKE_SIZES, TINY_SIZES
 
     if arguments.tiny:
-        return TINY
-    return SMOKE if arguments.smoke else FULL
+        return TINY_SIZES
+    return SMOKE_SIZES if arguments.smoke else FULL_SIZES
 
 
-def default_device(*, small: bool) -> str:
+def default_device(*, small_sizes: bool) -> str:
     """A GPU if there is one; the processor for small sizes."""
     import torch
 
-    return "cuda" if torch.cuda.is_available() and not small else "cpu"
+    return "cuda" if torch.cuda.is_available() and not small_sizes else "cpu"
 
 
 def device_facts(device: str) -> dict[str, Any]:
@@ -230,7 +232,10 @@ def count_failures(part: dict[str, Any]) -> int:
 
 
 def commit_of(kit: Path | None) -> str:
-    """The commit that is measured; the kit's, where there is one, as a copied tree has no history of its own."""
+    """The commit that is measured.
+
+    With a kit it is the kit's, since a copied tree has no history of its own.
+    """
     import subprocess
 
     from gpu_parts.setting import COMMIT_FILE

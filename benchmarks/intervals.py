@@ -1,9 +1,10 @@
-"""Which interval needs the fewest samples, and which ones hold: known distributions of gains, the very stopping rule.
+"""Which interval needs the fewest samples, and which ones hold, under the stopping rule of headlab.
 
     python benchmarks/intervals.py            everything; writes benchmarks/results/intervals.json
     python benchmarks/intervals.py --smoke    a few runs; writes nothing
 
-Needs no model. The library `confseq` is compared with where it can be imported (PYTHONPATH may name it).
+Needs no model: gains are drawn from distributions whose means are known. The library `confseq` is
+part of the comparison if it can be imported (PYTHONPATH may name it).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +32,14 @@ from headlab.methods.sampling import SamplingPlan, Tally, even_support, level_in
 from headlab.stats import betting as bets
 
 ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "benchmarks" / "results" / "intervals.json"
+RESULT_FILE = ROOT / "benchmarks" / "results" / "intervals.json"
 CYCLE = 512
 LOOKS = 32
 TARGET = 0.01
 LEVEL = 0.95
 RULES = ("width", "sign")
-FORMER = (0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.4, 0.6, 0.75, 0.86, 0.93, 0.97)
-LOOKED = CYCLE * np.arange(1, LOOKS + 1)
+FORMER_FRACTIONS = (0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.4, 0.6, 0.75, 0.86, 0.93, 0.97)
+DRAWS_AT_LOOKS = CYCLE * np.arange(1, LOOKS + 1)
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,10 @@ class Gains:
     """A distribution of gains in [-1, 1].
 
     Attributes:
-        parts: (share, low, high), uniform on [low, high] with this chance, else 0.
-        steps: Levels counted.
-        two: A sample is the mean of two such gains.
+        name: As it stands in the results.
+        parts: (share, low, high): with the chance `share` a gain is uniform on [low, high]; else 0.
+        steps: Into how many steps gains between 0 and 1 are counted.
+        two: Whether a sample is the mean of two such gains.
     """
 
     name: str
@@ -57,41 +60,45 @@ class Gains:
 
     @property
     def mean(self) -> float:
-        """The truth."""
+        """The mean that intervals must hold."""
         return sum(share * (low + high) / 2 for share, low, high in self.parts)
 
     @property
     def support(self) -> np.ndarray:
-        """Values a sample can take, [level]."""
+        """Values that a sample can take, float [level]."""
         return even_support(self.steps * (1 + self.two))
 
     def draw(self, rng: np.random.Generator, runs: int, draws: int) -> np.ndarray:
         """Levels from 0, int [run, draw]."""
-        once = [self._once(rng, (draws, runs)) for _ in range(1 + self.two)]
-        return np.ascontiguousarray(sum(once).T).astype(np.int16)
+        gains = [self._draw_gains(rng, (draws, runs)) for _ in range(1 + self.two)]
+        return np.ascontiguousarray(sum(gains).T).astype(np.int16)
 
-    def _once(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-        at = np.searchsorted(
-            np.cumsum([share for share, _, _ in self.parts]), rng.random(shape), side="right"
-        )
-        low = np.array([low for _, low, _ in self.parts] + [0.0])[at]
-        high = np.array([high for _, _, high in self.parts] + [0.0])[at]
+    def _draw_gains(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        shares = [share for share, _, _ in self.parts]
+        part_indices = np.searchsorted(np.cumsum(shares), rng.random(shape), side="right")
+        lows = np.array([low for _, low, _ in self.parts] + [0.0])
+        highs = np.array([high for _, _, high in self.parts] + [0.0])
+        low = lows[part_indices]
+        high = highs[part_indices]
         gains = low + (high - low) * rng.random(shape) if self.steps > 1 else low
         return level_indices_of(gains, even_support(self.steps), int(rng.integers(1 << 31)), 0)
 
 
 def ternary(up: float, down: float, two: bool = False) -> Gains:
-    """-1, 0 or 1, as accuracy gains are.
+    """Gains of -1, 0 or 1, as accuracy gains are.
 
     Args:
-        two: The mean of two of them.
+        up: Chance of 1.
+        down: Chance of -1.
+        two: Whether a sample is the mean of two of them.
     """
     kind = "mean of two ternary" if two else "ternary"
-    return Gains(f"{kind}, P(+1) = {up:g}, P(-1) = {down:g}", ((up, 1, 1), (down, -1, -1)), two=two)
+    name = f"{kind}, P(+1) = {up:g}, P(-1) = {down:g}"
+    return Gains(name, ((up, 1, 1), (down, -1, -1)), two=two)
 
 
 def smooth(name: str, *parts: tuple[float, float, float], two: bool = False) -> Gains:
-    """Any number in [-1, 1], counted in 64 steps, as probability gains are."""
+    """Gains of any number in [-1, 1], counted in 64 steps, as probability gains are."""
     return Gains(name, parts, 64, two)
 
 
@@ -126,59 +133,83 @@ DISTRIBUTIONS = (
 
 
 @dataclass(frozen=True)
-class Stopped:
-    """Where runs stopped: draws [run], and whether the interval held the truth there [run]."""
+class StoppedRuns:
+    """Where runs stopped.
+
+    Attributes:
+        draws: Int [run].
+        covered: Bool [run], whether the interval held the true mean there.
+    """
 
     draws: np.ndarray
     covered: np.ndarray
 
 
-def stopped(low: np.ndarray, high: np.ndarray, at: np.ndarray, truth: float, rule: str) -> Stopped:
-    """First look at which the rule is met, or the last: low, high [run, look], at: draws by then [look]."""
-    met = (high - low) / 2 <= TARGET
+def stop_runs(
+    low: np.ndarray, high: np.ndarray, draws_at_looks: np.ndarray, truth: float, rule: str
+) -> StoppedRuns:
+    """Stop each run at the first look at which the rule is met, or at the last look.
+
+    Args:
+        low: Lower bounds, float [run, look].
+        high: Upper bounds, float [run, look].
+        draws_at_looks: Int [look].
+        truth: The true mean.
+        rule: One of `RULES`.
+    """
+    rule_met = (high - low) / 2 <= TARGET
     if rule == "sign":
-        met |= (low > 0) | (high < 0)
-    look = np.where(met.any(axis=1), met.argmax(axis=1), len(at) - 1)
+        rule_met |= (low > 0) | (high < 0)
+    look = np.where(rule_met.any(axis=1), rule_met.argmax(axis=1), len(draws_at_looks) - 1)
     row = np.arange(len(low))
     low = low[row, look]
     high = high[row, look]
-    return Stopped(at[look], (low <= truth + 1e-12) & (truth - 1e-12 <= high))
+    return StoppedRuns(draws_at_looks[look], (low <= truth + 1e-12) & (truth - 1e-12 <= high))
 
 
+# (distribution, levels [run, draw]) -> lower and upper bounds, both [run, look], and the draws at
+# each look [look].
 Method = Callable[[Gains, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 def betting(
     gains: Gains, levels: np.ndarray, *, learning: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`stats.betting_interval` of the counts, at whole cycles.
+    """`stats.betting_interval` of the counts after each cycle.
 
     Args:
-        learning: With stakes learned from the first one.
+        gains: The distribution.
+        levels: Int [run, draw].
+        learning: Whether stakes are learned from the first cycle.
     """
     runs = len(levels)
     size = len(gains.support)
     low = np.full((runs, LOOKS), -1.0)
     high = np.full((runs, LOOKS), 1.0)
-    going = np.ones(runs, bool)
+    sampled = np.ones(runs, bool)
     counts = np.zeros((size, runs), np.int64)
-    learned = None
+    learned_stakes = None
     for look in range(LOOKS):
-        part = levels[:, look * CYCLE : (look + 1) * CYCLE] + size * np.arange(runs)[:, None]
-        counts += np.bincount(part.ravel(), minlength=size * runs).reshape(runs, size).T
-        stakes = learned and stats.LearnedStakes(learned.counts[:, going], learned.shares[:, going])
-        low[going, look], high[going, look] = stats.betting_interval(
-            gains.support, counts[:, going], LEVEL, stakes
+        cycle_levels = levels[:, look * CYCLE : (look + 1) * CYCLE]
+        bins = cycle_levels + size * np.arange(runs)[:, None]
+        counts += np.bincount(bins.ravel(), minlength=size * runs).reshape(runs, size).T
+        stakes = None
+        if learned_stakes is not None:
+            stakes = stats.LearnedStakes(
+                learned_stakes.counts[:, sampled], learned_stakes.shares[:, sampled]
+            )
+        low[sampled, look], high[sampled, look] = stats.betting_interval(
+            gains.support, counts[:, sampled], LEVEL, stakes
         )
         if learning and look == 0:
-            learned = stats.learn_stakes(gains.support, counts.copy(), TARGET)
-        going &= (high[:, look] - low[:, look]) / 2 > TARGET
-        if not going.any():
+            learned_stakes = stats.learn_stakes(gains.support, counts.copy(), TARGET)
+        sampled &= (high[:, look] - low[:, look]) / 2 > TARGET
+        if not sampled.any():
             break
-    return low, high, LOOKED
+    return low, high, DRAWS_AT_LOOKS
 
 
-def learning(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def learned_betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What `shapley` reports: the same, with stakes learned from the first cycle."""
     return betting(gains, levels, learning=True)
 
@@ -186,50 +217,58 @@ def learning(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 @contextmanager
 def mixture(fractions: tuple[float, ...], shares: tuple[float, ...]) -> Iterator[None]:
     """Another mixture of bets than the package's."""
-    kept = bets.FRACTIONS, bets.SHARES
+    package_mixture = bets.FRACTIONS, bets.SHARES
     bets.FRACTIONS = fractions
     bets.SHARES = shares
     try:
         yield
     finally:
-        bets.FRACTIONS, bets.SHARES = kept
+        bets.FRACTIONS, bets.SHARES = package_mixture
 
 
 def former_betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The mixture that headlab used before: equal shares, and more of them on high stakes."""
-    with mixture(FORMER, (1 / len(FORMER),) * len(FORMER)):
+    with mixture(FORMER_FRACTIONS, (1 / len(FORMER_FRACTIONS),) * len(FORMER_FRACTIONS)):
         return betting(gains, levels)
 
 
 def bernstein_sequence(
     gains: Gains, levels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Predictable plug-in empirical Bernstein confidence sequence (Waudby-Smith & Ramdas 2023, theorem 2)."""
+    """The predictable plug-in empirical Bernstein confidence sequence.
+
+    Waudby-Smith & Ramdas 2023, theorem 2.
+    """
     low, high = empirical_bernstein(gains.support[levels], 1 - LEVEL)
-    return low[:, LOOKED - 1], high[:, LOOKED - 1], LOOKED
+    return low[:, DRAWS_AT_LOOKS - 1], high[:, DRAWS_AT_LOOKS - 1], DRAWS_AT_LOOKS
 
 
 def empirical_bernstein(draws: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends after every draw: draws [run, draw] in [-1, 1]."""
+    """Lower and upper bounds after every draw, of draws in [-1, 1]; all float [run, draw]."""
     x = (1 + draws) / 2  # the theorem is for [0, 1]
     number = np.arange(1, x.shape[1] + 1)
     mean = (0.5 + x.cumsum(axis=1)) / (number + 1)
     variance = (0.25 + ((x - mean) ** 2).cumsum(axis=1)) / (number + 1)
-    before = np.hstack([np.full((len(x), 1), 0.25), variance[:, :-1]])
-    bet = np.minimum(np.sqrt(2 * np.log(2 / alpha) / (before * number * np.log(1 + number))), 0.5)
+    variance_before = np.hstack([np.full((len(x), 1), 0.25), variance[:, :-1]])
+    bet = np.minimum(
+        np.sqrt(2 * np.log(2 / alpha) / (variance_before * number * np.log(1 + number))), 0.5
+    )
     guess = np.hstack([np.full((len(x), 1), 0.5), mean[:, :-1]])
     spread = ((x - guess) ** 2 * (-np.log1p(-bet) - bet)).cumsum(axis=1)  # 4 (x - guess)^2 psi / 4
     total = bet.cumsum(axis=1)
     centre = (bet * x).cumsum(axis=1) / total
     width = (np.log(2 / alpha) + spread) / total
-    return np.maximum(2 * (centre - width) - 1, -1), np.minimum(2 * (centre + width) - 1, 1)
+    low = np.maximum(2 * (centre - width) - 1, -1)
+    high = np.minimum(2 * (centre + width) - 1, 1)
+    return low, high
 
 
 def moments(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and variance so far, and the number of draws: [run, draw] -> [run, draw], [run, draw], [draw]."""
+    """Mean and variance of the draws so far, both [run, draw], and their number [draw]."""
     number = np.arange(1, draws.shape[1] + 1)
     mean = draws.cumsum(axis=1) / number
-    return mean, np.maximum((draws**2).cumsum(axis=1) / number - mean**2, 0), number
+    variance = np.maximum((draws**2).cumsum(axis=1) / number - mean**2, 0)
+    return mean, variance, number
 
 
 def equation_4(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -240,7 +279,10 @@ def equation_4(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def public_script(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same as that paper's public script has it: the deviation divided by t, not by its square root."""
+    """Equation 4 as that paper's public script has it.
+
+    It divides the deviation by the number of draws instead of by its square root.
+    """
     mean, variance, number = moments(gains.support[levels])
     log = np.log(3 / (1 - LEVEL))
     width = np.sqrt(2 * variance * log) / number + 3 * log / number
@@ -251,12 +293,12 @@ def normal(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     """The textbook interval, 1.96 standard errors, looked at after every cycle."""
     mean, variance, number = moments(gains.support[levels])
     width = 1.959964 * np.sqrt(variance / number)
-    at = LOOKED - 1
-    return (mean - width)[:, at], (mean + width)[:, at], LOOKED
+    cycle_ends = DRAWS_AT_LOOKS - 1
+    return (mean - width)[:, cycle_ends], (mean + width)[:, cycle_ends], DRAWS_AT_LOOKS
 
 
 METHODS: dict[str, Method] = {
-    "headlab": learning,
+    "headlab": learned_betting,
     "headlab, one mixture": betting,
     "headlab, former mixture": former_betting,
     "empirical Bernstein sequence": bernstein_sequence,
@@ -267,7 +309,10 @@ METHODS: dict[str, Method] = {
 
 
 def confseq_module() -> Any:
-    """`confseq.betting` with the name that its version 0.0.11 misses in numpy 2; None where it is not there."""
+    """`confseq.betting`, or None if it is not installed.
+
+    Its version 0.0.11 needs `np.float_`, which numpy 2 has no more, so that name is added.
+    """
     if not hasattr(np, "float_"):
         np.float_ = np.float64
     try:
@@ -277,195 +322,224 @@ def confseq_module() -> Any:
     return confseq.betting
 
 
-def library(module: Any) -> Method:
-    """The library's betting martingale with its own stakes, its ends found by bisection at whole cycles."""
+def library_method(module: Any) -> Method:
+    """The library's betting martingale with its own stakes.
 
-    def ends(x: np.ndarray, low: float, high: float) -> float:
+    Its bounds after each cycle are found by bisection.
+    """
+
+    def lower_end(x: np.ndarray, low: float, high: float) -> float:
         for _ in range(14):
             middle = (low + high) / 2
-            kept = module.betting_mart(x, middle, alpha=1 - LEVEL)[-1] <= 1 / (1 - LEVEL)
-            low, high = (low, middle) if kept else (middle, high)
+            capital = module.betting_mart(x, middle, alpha=1 - LEVEL)[-1]
+            if capital <= 1 / (1 - LEVEL):
+                high = middle
+            else:
+                low = middle
         return low
 
     def run(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         low = np.full((len(levels), LOOKS), -1.0)
         high = np.full((len(levels), LOOKS), 1.0)
         for row, draws in enumerate((1 + gains.support[levels]) / 2):
-            for look, count in enumerate(LOOKED):
+            for look, count in enumerate(DRAWS_AT_LOOKS):
                 x = draws[:count]
-                low[row, look] = 2 * ends(x, 0.0, float(x.mean())) - 1
-                high[row, look] = 1 - 2 * ends(1 - x, 0.0, float(1 - x.mean()))
+                low[row, look] = 2 * lower_end(x, 0.0, float(x.mean())) - 1
+                high[row, look] = 1 - 2 * lower_end(1 - x, 0.0, float(1 - x.mean()))
                 if high[row, look] - low[row, look] <= 2 * TARGET:
                     break
-        return low, high, LOOKED
+        return low, high, DRAWS_AT_LOOKS
 
     return run
 
 
-def compare(runs: int, few: int, seed: int) -> list[dict[str, Any]]:
-    """One entry for every distribution, method and rule; the library plays only the first `few` runs."""
+def compare_methods(runs: int, confseq_runs: int, seed: int) -> list[dict[str, Any]]:
+    """Compare all methods on all distributions: an entry for each of them and each rule.
+
+    Args:
+        runs: Of every distribution.
+        confseq_runs: How many of them the library `confseq` gets, which is slow.
+        seed: What gains are drawn from.
+    """
     module = confseq_module()
-    out = []
-    methods = METHODS | ({"confseq, betting": library(module)} if module else {})
+    entries = []
+    methods = dict(METHODS)
+    if module is not None:
+        methods["confseq, betting"] = library_method(module)
     for number, gains in enumerate(DISTRIBUTIONS):
         levels = gains.draw(np.random.default_rng([seed, number]), runs, CYCLE * LOOKS)
         for name, method in methods.items():
-            part = levels[:few] if name.startswith("confseq") else levels
-            low, high, at = method(gains, part)
+            method_levels = levels[:confseq_runs] if name.startswith("confseq") else levels
+            low, high, draws_at_looks = method(gains, method_levels)
             for rule in RULES:
-                found = stopped(low, high, at, gains.mean, rule)
-                out.append(
+                stopped = stop_runs(low, high, draws_at_looks, gains.mean, rule)
+                entries.append(
                     {
                         "gains": gains.name,
                         "mean": gains.mean,
                         "method": name,
                         "rule": rule,
-                        "runs": len(part),
-                        "draws": float(found.draws.mean()),
-                        "missed": int((~found.covered).sum()),
-                        "draws_of_first": float(found.draws[:few].mean()),
+                        "runs": len(method_levels),
+                        "draws": float(stopped.draws.mean()),
+                        "missed": int((~stopped.covered).sum()),
+                        "draws_of_first": float(stopped.draws[:confseq_runs].mean()),
                     }
                 )
         print(f"  {number + 1} of {len(DISTRIBUTIONS)}: {gains.name}", flush=True)
-    return out
+    return entries
 
 
 def summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For every method: mean draws and misses over all distributions, and the worst of them."""
-    out = []
+    """A row for each method: mean draws and misses over all distributions, and the most misses."""
+    rows = []
     for name in dict.fromkeys(entry["method"] for entry in entries):
         row: dict[str, Any] = {"method": name}
         for rule in RULES:
-            mine = [e for e in entries if (e["method"], e["rule"]) == (name, rule)]
+            method_entries = [e for e in entries if (e["method"], e["rule"]) == (name, rule)]
             row |= {
-                f"{rule}_draws": float(np.mean([e["draws"] for e in mine])),
-                f"{rule}_draws_of_first": float(np.mean([e["draws_of_first"] for e in mine])),
-                f"{rule}_missed": sum(e["missed"] for e in mine) / sum(e["runs"] for e in mine),
-                f"{rule}_missed_worst": max(e["missed"] / e["runs"] for e in mine),
+                f"{rule}_draws": float(np.mean([e["draws"] for e in method_entries])),
+                f"{rule}_draws_of_first": float(
+                    np.mean([e["draws_of_first"] for e in method_entries])
+                ),
+                f"{rule}_missed": sum(e["missed"] for e in method_entries)
+                / sum(e["runs"] for e in method_entries),
+                f"{rule}_missed_worst": max(e["missed"] / e["runs"] for e in method_entries),
             }
-        out.append(row)
-    return out
+        rows.append(row)
+    return rows
 
 
 HEADS = 144
 CYCLES = 16
-BEST = 0.1
-WORST = -0.03
+MAX_MEAN = 0.1
+MIN_MEAN = -0.03
 
 
-def joint(runs: int, seed: int) -> dict[str, Any]:
-    """144 heads sampled as `tmab` does, in balanced cycles: how often all hold, and how many signs are wrong.
+def joint_figures(runs: int, seed: int) -> dict[str, Any]:
+    """144 heads sampled as `tmab` does: how often all intervals hold, and how many signs are wrong.
 
     A third of the heads has a mean of exactly 0; the others' means are mostly small. Each example has
     chances of its own, so that examples differ.
     """
     rng = np.random.default_rng([seed, 144])
     plan = SamplingPlan(CYCLE * CYCLES, TARGET, "sign", LEVEL, 1.0)
-    held = []
-    everything = []
-    claims = {name: [0, 0, 0] for name in ("interval", "holm", "benjamini_hochberg")}
+    covered_shares = []
+    all_covered = []
+    procedures = ("interval", "holm", "benjamini_hochberg")
+    claim_counts = dict.fromkeys(procedures, 0)
+    false_claim_counts = dict.fromkeys(procedures, 0)
+    runs_with_false_claims = dict.fromkeys(procedures, 0)
     for _ in range(runs):
-        up, down = population(rng)
-        truth = (up - down).mean(axis=0)
+        chance_up, chance_down = chances_of_heads(rng)
+        truth = (chance_up - chance_down).mean(axis=0)
         tally = Tally.start(HEADS, even_support(1), plan)
         while not tally.finished:
-            chance = rng.random((CYCLE, HEADS))
-            gains = (chance < up).astype(np.int64) - (chance > 1 - down)
+            uniforms = rng.random((CYCLE, HEADS))
+            gains = (uniforms < chance_up).astype(np.int64) - (uniforms > 1 - chance_down)
             tally = tally.add(1 + gains, tally.active, CYCLE, np.zeros(CYCLE, bool)).looked_at()
         outcome = tally.outcome()
-        inside = (outcome.low <= truth + 1e-12) & (truth - 1e-12 <= outcome.high)
-        held.append(inside.mean())
-        everything.append(bool(inside.all()))
-        p = stats.betting_p(tally.support, tally.counts)
-        decided = {
+        covered = (outcome.low <= truth + 1e-12) & (truth - 1e-12 <= outcome.high)
+        covered_shares.append(covered.mean())
+        all_covered.append(bool(covered.all()))
+        p_values = stats.betting_p(tally.support, tally.counts)
+        claimed_by_method = {
             "interval": (outcome.low > 0) | (outcome.high < 0),
-            "holm": stats.holm(p) <= 1 - LEVEL,
-            "benjamini_hochberg": stats.benjamini_hochberg(p) <= 1 - LEVEL,
+            "holm": stats.holm(p_values) <= 1 - LEVEL,
+            "benjamini_hochberg": stats.benjamini_hochberg(p_values) <= 1 - LEVEL,
         }
-        for name, claimed in decided.items():
+        for name, claimed in claimed_by_method.items():
             wrong = claimed & (np.sign(outcome.values) != np.sign(np.round(truth, 12)))
-            for place, more in enumerate((claimed.sum(), wrong.sum(), wrong.any())):
-                claims[name][place] += int(more)
+            claim_counts[name] += int(claimed.sum())
+            false_claim_counts[name] += int(wrong.sum())
+            runs_with_false_claims[name] += int(wrong.any())
     return {
         "runs": runs,
         "heads": HEADS,
-        "covered": float(np.mean(held)),
-        "all_covered": float(np.mean(everything)),
+        "covered": float(np.mean(covered_shares)),
+        "all_covered": float(np.mean(all_covered)),
         "claims": {
             name: {
-                "claims_a_run": c / runs,
-                "false_a_run": w / runs,
-                "runs_with_a_false_one": a / runs,
+                "claims_a_run": claim_counts[name] / runs,
+                "false_a_run": false_claim_counts[name] / runs,
+                "runs_with_a_false_one": runs_with_false_claims[name] / runs,
             }
-            for name, (c, w, a) in claims.items()
+            for name in procedures
         },
     }
 
 
-def population(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def chances_of_heads(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Chances of +1 and of -1 for every example and head, [example, head]."""
     moving = rng.uniform(0.004, 0.13, HEADS)
-    mean = np.clip(rng.normal(0, 0.02, HEADS), WORST, BEST) * (np.arange(HEADS) % 3 > 0)
+    mean = np.clip(rng.normal(0, 0.02, HEADS), MIN_MEAN, MAX_MEAN) * (np.arange(HEADS) % 3 > 0)
     mean = np.clip(mean, -moving, moving)
     weight = rng.gamma(0.5, size=(CYCLE, HEADS))
     weight = np.minimum(weight / weight.mean(axis=0), 0.5 / moving)
-    up, down = (weight * share for share in ((moving + mean) / 2, (moving - mean) / 2))
-    zero = np.arange(HEADS) % 3 == 0
-    down[:, zero] = up[:, zero]
-    return up, down
+    chance_up = weight * ((moving + mean) / 2)
+    chance_down = weight * ((moving - mean) / 2)
+    has_mean_zero = np.arange(HEADS) % 3 == 0
+    chance_down[:, has_mean_zero] = chance_up[:, has_mean_zero]
+    return chance_up, chance_down
 
 
 def peeking(runs: int, seed: int) -> dict[str, float]:
-    """Share of runs that ever call the sign of a fair coin (+1 or -1, mean 0), looked at from 16 to 1e8 draws.
+    """Share of runs that ever call the sign of a fair coin (+1 or -1, mean 0), by method.
 
-    Looks are 5 % apart, so the shares are of these 320 looks; looking at every draw only adds to them.
+    A run is looked at from 16 to 1e8 draws, 320 times, 5 % apart. Looking after every draw could only
+    raise the shares.
     """
     rng = np.random.default_rng([seed, 2])
     alpha = 1 - LEVEL
-    at = np.unique(np.geomspace(16, 1e8, 320).astype(np.int64))
-    ups = rng.binomial(np.diff(at, prepend=0), 0.5, size=(runs, len(at))).cumsum(axis=1)
-    mean = 2 * ups / at - 1
-    number = np.broadcast_to(at, mean.shape)
-    counts = np.stack([(at - ups).ravel(), ups.ravel()])
+    draw_counts = np.unique(np.geomspace(16, 1e8, 320).astype(np.int64))
+    new_draws = np.diff(draw_counts, prepend=0)
+    ups = rng.binomial(new_draws, 0.5, size=(runs, len(draw_counts))).cumsum(axis=1)
+    mean = 2 * ups / draw_counts - 1
+    number = np.broadcast_to(draw_counts, mean.shape)
+    counts = np.stack([(draw_counts - ups).ravel(), ups.ravel()])
     zero = np.zeros(counts.shape[1])
     ends = np.array([-1.0, 1.0])
     capital = np.maximum(
         stats.log_capital(ends, counts, zero), stats.log_capital(-ends, counts, zero)
     )
-    called = {
+    variance = 1 - mean**2
+    sign_called = {
         "headlab": capital.reshape(mean.shape) >= np.log(2 / alpha),
-        "Equation 4, range 1": np.abs(mean)
-        > stats.bernstein_width(1 - mean**2, number, alpha, 1.0),
-        "1.96 standard errors": np.abs(mean) > 1.959964 * np.sqrt((1 - mean**2) / number),
+        "Equation 4, range 1": np.abs(mean) > stats.bernstein_width(variance, number, alpha, 1.0),
+        "1.96 standard errors": np.abs(mean) > 1.959964 * np.sqrt(variance / number),
     }
-    return {name: float(hit.any(axis=1).mean()) for name, hit in called.items()}
+    return {name: float(called.any(axis=1).mean()) for name, called in sign_called.items()}
 
 
-def seconds(module: Any) -> dict[str, float]:
-    """One interval for each of 144 heads after 8192 draws: seconds of processor time."""
+def interval_seconds(module: Any) -> dict[str, float]:
+    """Processor seconds of an interval for each of 144 heads after 8192 draws, by method."""
     rng = np.random.default_rng(0)
-    out = {}
+    seconds = {}
     for name, gains in (("3 levels", ternary(0.03, 0.02)), ("129 levels", DISTRIBUTIONS[22])):
         levels = gains.draw(rng, HEADS, CYCLE * CYCLES)
-        counts = np.stack(
-            [np.bincount(row, minlength=len(gains.support)) for row in levels], axis=1
-        )
-        out[f"headlab, {name}"] = clocked(
-            lambda g=gains, c=counts: stats.betting_interval(g.support, c, LEVEL)
+        support = gains.support
+        counts = np.stack([np.bincount(row, minlength=len(support)) for row in levels], axis=1)
+        seconds[f"headlab, {name}"] = processor_seconds(
+            partial(stats.betting_interval, support, counts, LEVEL)
         )
     draws = gains.support[levels]
-    out["empirical Bernstein sequence"] = clocked(lambda: empirical_bernstein(draws, 1 - LEVEL))
+    seconds["empirical Bernstein sequence"] = processor_seconds(
+        lambda: empirical_bernstein(draws, 1 - LEVEL)
+    )
     if module:
-        one = clocked(lambda: module.betting_cs((1 + draws[0]) / 2, alpha=1 - LEVEL, breaks=1000))
-        out["confseq betting_cs, grid of 1000, one head times 144"] = one * HEADS
-    return out
+        seconds_of_one_head = processor_seconds(
+            lambda: module.betting_cs((1 + draws[0]) / 2, alpha=1 - LEVEL, breaks=1000)
+        )
+        seconds["confseq betting_cs, grid of 1000, one head times 144"] = (
+            seconds_of_one_head * HEADS
+        )
+    return seconds
 
 
-def clocked(call: Callable[[], Any]) -> float:
+def processor_seconds(call: Callable[[], Any]) -> float:
     """Processor seconds of a call, so that a busy machine does not count."""
-    begin = time.process_time()
+    start = time.process_time()
     call()
-    return time.process_time() - begin
+    return time.process_time() - start
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -475,34 +549,35 @@ def table(rows: list[dict[str, Any]]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
-        cells = [
-            f"{row[f'{rule}_draws']:.0f} | {row[f'{rule}_missed']:.1%} | {row[f'{rule}_missed_worst']:.0%}"
-            for rule in RULES
-        ]
+        cells = []
+        for rule in RULES:
+            cells += [
+                f"{row[f'{rule}_draws']:.0f}",
+                f"{row[f'{rule}_missed']:.1%}",
+                f"{row[f'{rule}_missed_worst']:.0%}",
+            ]
         lines.append(f"| {row['method']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def about() -> dict[str, Any]:
+def provenance() -> dict[str, Any]:
     """The machine, the versions and the commit."""
     info = Path("/proc/cpuinfo")
-    told = (
-        re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
-        if info.exists()
-        else None
-    )
+    cpu_name = None
+    if info.exists():
+        cpu_name = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
     git = ("git", "-C", str(ROOT))
     commit = subprocess.run(
         [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    changed = subprocess.run(
+    changes = subprocess.run(
         [*git, "status", "--porcelain"], capture_output=True, text=True, check=False
     ).stdout
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit + (" and changes" if changed else ""),
+        "commit": commit + (" and changes" if changes else ""),
         "machine": {
-            "cpu": told.group(1) if told else platform.machine(),
+            "cpu": cpu_name.group(1) if cpu_name else platform.machine(),
             "cores": allowed_processors(),
             "system": platform.platform(),
         },
@@ -520,40 +595,42 @@ def main() -> int:
     )
     parser.add_argument("--runs", type=int, default=100, help="runs of every distribution")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    runs, few, sets = (4, 1, 1) if given.smoke else (given.runs, 3, 40)
-    entries = compare(runs, few, given.seed)
+    arguments = parser.parse_args()
+    runs = 4 if arguments.smoke else arguments.runs
+    confseq_runs = 1 if arguments.smoke else 3
+    joint_runs = 1 if arguments.smoke else 40
+    entries = compare_methods(runs, confseq_runs, arguments.seed)
     module = confseq_module()
     rows = summary(entries)
-    together = joint(sets, given.seed)
-    times = seconds(module)
-    coin = peeking(20 * runs, given.seed)
+    joint = joint_figures(joint_runs, arguments.seed)
+    seconds = interval_seconds(module)
+    coin = peeking(20 * runs, arguments.seed)
     print(table(rows))
-    print(json.dumps({"joint": together, "coin": coin, "seconds": times}, indent=1))
-    if given.smoke:
+    print(json.dumps({"joint": joint, "coin": coin, "seconds": seconds}, indent=1))
+    if arguments.smoke:
         return 0
-    told = {
-        "command": f"python benchmarks/intervals.py --runs {runs} --seed {given.seed}",
-        **about(),
+    report = {
+        "command": f"python benchmarks/intervals.py --runs {runs} --seed {arguments.seed}",
+        **provenance(),
         "confseq": "0.0.11, its Python sources" if module else "not importable here",
         "settings": {
             "cycle": CYCLE,
             "looks": LOOKS,
             "target": TARGET,
             "level": LEVEL,
-            "runs_of_confseq": few,
+            "runs_of_confseq": confseq_runs,
         },
         "summary": rows,
-        "joint": together,
+        "joint": joint,
         "fair_coin_called": coin,
-        "processor_seconds_a_call_144_heads": times,
+        "processor_seconds_a_call_144_heads": seconds,
         "entries": entries,
     }
-    rounded_numbers = json.loads(json.dumps(told), parse_float=lambda text: round(float(text), 5))
-    OUT.write_text(
+    rounded_numbers = json.loads(json.dumps(report), parse_float=lambda text: round(float(text), 5))
+    RESULT_FILE.write_text(
         json.dumps(rounded_numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
-    print(f"written to {OUT.relative_to(ROOT)}")
+    print(f"written to {RESULT_FILE.relative_to(ROOT)}")
     return 0
 
 

@@ -20,11 +20,13 @@ from headlab.core import allowed_processors
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def machine() -> dict[str, Any]:
-    """What this ran on."""
-    told = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+def machine_facts() -> dict[str, Any]:
+    """The machine this runs on, and how busy it is."""
+    cpu_name = re.search(
+        r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
+    )
     return {
-        "cpu": told.group(1) if told else platform.machine(),
+        "cpu": cpu_name.group(1) if cpu_name else platform.machine(),
         "cores": allowed_processors(),
         "load_before": [round(load, 2) for load in os.getloadavg()],
         "system": platform.platform(),
@@ -32,14 +34,14 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit that is measured, with a + where files differ from it."""
-    asked = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
+    """The commit that is measured, with a + if files differ from it."""
+    command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
     return subprocess.run(
-        asked, cwd=ROOT, capture_output=True, text=True, check=True
+        command, cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
 
 
-def installed(package: str) -> str:
+def installed_version(package: str) -> str:
     """A package's version; headlab may run from its folder."""
     try:
         return importlib.metadata.version(package)
@@ -48,12 +50,14 @@ def installed(package: str) -> str:
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """{p50, p95} of measured values."""
-    return {f"p{at}": float(np.percentile(values, at)) for at in (50, 95)}
+    """The median and the 95th percentile of measured values, as `p50` and `p95`."""
+    return {f"p{percent}": float(np.percentile(values, percent)) for percent in (50, 95)}
 
 
-def write(path: Path, value: dict[str, Any]) -> None:
-    """JSON with rounded numbers."""
-    rounded = json.loads(json.dumps(value), parse_float=lambda text: round(float(text), 4))
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write JSON with numbers rounded to four decimals."""
+    rounded_value = json.loads(json.dumps(value), parse_float=lambda text: round(float(text), 4))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(rounded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps(rounded_value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )

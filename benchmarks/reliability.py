@@ -1,4 +1,4 @@
-"""Ten minutes of fifty sessions, an hour of jobs, and what `make soak` and faults.py found, in one file and one page.
+"""How reliable headlab is: many sessions, an hour of jobs, bad inputs, and what other runs found.
 
     python benchmarks/reliability.py sessions jobs    both measurements, 70 minutes; then the file and the page
     python benchmarks/reliability.py inputs           2,000 bad inputs of each family; then the file and the page
@@ -6,11 +6,18 @@
     python benchmarks/reliability.py sessions jobs --minutes 0.2    the same in short; writes nothing
     python benchmarks/reliability.py inputs --count 20              the same in short; writes nothing
 
-*sessions*: 50 threads, each a session that asks the app's worker for the accuracy of masks of its own on the embedded
-model, one after the other, no mask twice, while a job runs; CHECKED final figures are compared with the library's.
-*jobs*: one job after another on one worker, methods, languages and seeds in turn. In both the worker's memory and open
-files are read every few seconds. *inputs*: command lines, task files, model folders, stored files and HTTP bodies, each
-valid but for one thing (`benchmarks/bad_inputs`). Needs Linux. Writes results/reliability.json and docs/reliability.md.
+*sessions*: 50 threads, each a session that asks the app's worker for the accuracy of masks of its
+own on the embedded model, one after the other, no mask twice, while a job runs; CHECKED_FIGURES
+final figures are compared with the library's.
+
+*jobs*: one job after another on one worker, methods, languages and seeds in turn. During both
+measurements the worker's memory and open files are read every few seconds.
+
+*inputs*: command lines, task files, model folders, stored files and HTTP bodies, each valid but for
+one thing (`benchmarks/bad_inputs`).
+
+The file and the page also take over what `make soak` and faults.py found. Needs Linux. Writes
+results/reliability.json and docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -37,8 +44,8 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
 
 from bad_inputs.runner import FAMILIES, measure  # noqa: E402 - beside this file
-from machine import installed, machine, percentiles, write  # noqa: E402 - beside this file
-from sessions import LANGUAGES, MODEL, PACKAGES, TASK, masks, start_job, stop_job  # noqa: E402
+from machine import installed_version, machine_facts, percentiles, write_json  # noqa: E402 - beside this file
+from sessions import LANGUAGES, MODEL, PACKAGES, TASK, random_masks, start_job, stop_job  # noqa: E402
 from support.soak_record import commit  # noqa: E402
 
 import headlab  # noqa: E402
@@ -52,13 +59,13 @@ RESULTS = ROOT / "benchmarks" / "results"
 OUT = RESULTS / "reliability.json"
 PAGE = ROOT / "docs" / "reliability.md"
 PEOPLE = 50
-CHECKED = 100
+CHECKED_FIGURES = 100
 MINUTES = {"sessions": 10.0, "jobs": 60.0}
 INPUTS_OF_A_FAMILY = 2000
 SEED = 0
-# Of all families together: keys of their own in the file, beside the part `inputs` with the details.
+# Sums over all families; they are also keys at the top level of the file.
 INPUT_SUMS = ("bad_inputs", "tracebacks", "hangs", "http_500")
-EVERY = 5.0  # seconds between two readings of memory
+READING_SECONDS = 5.0  # seconds between two readings of memory
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "shapley": {"samples": 512},
     "gradient": {},
@@ -69,7 +76,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass
-class Watch:
+class ProcessWatch:
     """Memory (MiB) and open files of a process, read every few seconds."""
 
     process: int
@@ -82,27 +89,30 @@ class Watch:
         self.memory.append(int(status.split("VmRSS:")[1].split()[0]) / 1024)
         self.files.append(sum(1 for _ in Path(f"/proc/{self.process}/fd").iterdir()))
 
-    def told(self) -> dict[str, float]:
-        """Means of the second and of the last fifth, and the most: what is loaded once is loaded in the first."""
+    def summary(self) -> dict[str, float]:
+        """Mean memory and open files in the second and the last fifth of the time, and the peak.
+
+        The first fifth is left out: whatever is loaded only once is loaded then.
+        """
         fifth = max(1, len(self.memory) // 5)
-        start = len(self.memory) // 5
+        second_fifth = len(self.memory) // 5
         return {
-            "memory_before_mib": float(np.mean(self.memory[start : start + fifth])),
+            "memory_before_mib": float(np.mean(self.memory[second_fifth : second_fifth + fifth])),
             "memory_after_mib": float(np.mean(self.memory[-fifth:])),
             "memory_most_mib": max(self.memory),
-            "files_before": float(np.mean(self.files[start : start + fifth])),
+            "files_before": float(np.mean(self.files[second_fifth : second_fifth + fifth])),
             "files_after": float(np.mean(self.files[-fifth:])),
         }
 
 
 @contextmanager
-def watched(process: int) -> Iterator[Watch]:
+def watch_process(process: int) -> Iterator[ProcessWatch]:
     """Look at a process until the block ends."""
-    watch = Watch(process)
-    ended = threading.Event()
+    watch = ProcessWatch(process)
+    stop = threading.Event()
 
     def look() -> None:
-        while not ended.wait(EVERY):
+        while not stop.wait(READING_SECONDS):
             watch.look()
 
     watch.look()
@@ -111,64 +121,80 @@ def watched(process: int) -> Iterator[Watch]:
     try:
         yield watch
     finally:
-        ended.set()
+        stop.set()
         thread.join()
         watch.look()
 
 
 @dataclass
-class Seen:
-    """What the sessions saw: seconds to first and final figures, requests that failed, and the figures themselves."""
+class SessionFigures:
+    """What the sessions were answered.
 
-    first: list[float] = field(default_factory=list)
-    final: list[float] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
+    Attributes:
+        first_seconds: Seconds to the first figure of each mask.
+        final_seconds: Seconds to the final one.
+        failures: Messages of requests that failed.
+        figures: Language, mask and final accuracy of each request that was answered.
+    """
+
+    first_seconds: list[float] = field(default_factory=list)
+    final_seconds: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
     figures: list[tuple[str, Mask, float]] = field(default_factory=list)
 
 
-def use(client: Client, number: int, until: float, seen: Seen) -> None:
-    """One session: one mask after the other until the time is up."""
-    loaded = client.model(MODEL)
-    identity = {"name": MODEL, "fingerprint": loaded.fingerprint}
+def run_session(
+    client: Client, number: int, deadline: float, session_figures: SessionFigures
+) -> None:
+    """Be one session: ask for one mask after the other until the time is up.
+
+    Args:
+        client: Of the worker.
+        number: Of the session; its masks are drawn from it.
+        deadline: When to stop, by the monotonic clock.
+        session_figures: What is answered is added here.
+    """
+    model = client.model(MODEL)
+    identity = {"name": MODEL, "fingerprint": model.fingerprint}
     for turn in count():
-        if time.monotonic() >= until:
+        if time.monotonic() >= deadline:
             return
         language = LANGUAGES[(number + turn) % len(LANGUAGES)]
-        (mask,) = masks(loaded.grid, identity, number * 10_000 + turn, 1)
+        (mask,) = random_masks(model.grid, identity, number * 10_000 + turn, 1)
         request = EvaluateRequest(
             model=MODEL, task=TASK, language=language, mask=mask, session=f"person {number}"
         )
-        begun = time.monotonic()
+        start = time.monotonic()
         seconds: list[float] = []
         accuracies: list[float] = []
         try:  # one figure alone where another session has asked for the same mask before
             for figure in client.evaluate(request):
-                seconds.append(time.monotonic() - begun)
+                seconds.append(time.monotonic() - start)
                 accuracies.append(figure.accuracy)
         except HeadlabError as error:
-            seen.failed.append(f"{error.code}: {error}")
+            session_figures.failures.append(f"{error.code}: {error}")
             continue
-        seen.first.append(seconds[0])
-        seen.final.append(seconds[-1])
-        seen.figures.append((language, mask, accuracies[-1]))
+        session_figures.first_seconds.append(seconds[0])
+        session_figures.final_seconds.append(seconds[-1])
+        session_figures.figures.append((language, mask, accuracies[-1]))
 
 
-def wrong(figures: Sequence[tuple[str, Mask, float]]) -> list[str]:
-    """Those of a sample that differ from the library's."""
+def wrong_figures(figures: Sequence[tuple[str, Mask, float]]) -> list[str]:
+    """Compute a sample of figures again with the library, and say which of them differ."""
     model = headlab.load(MODEL, device="cpu")
-    found = []
-    for language, mask, accuracy in random.Random(0).sample(figures, min(CHECKED, len(figures))):
-        seen = headlab.evaluate(model, headlab.task(TASK, [language]), mask, split="dev", size=512)[
-            language
-        ]
-        if abs(seen.accuracy - accuracy) > 1e-9:
-            found.append(f"{language}: {accuracy}, not {seen.accuracy}")
-    return found
+    differences = []
+    sample = random.Random(0).sample(figures, min(CHECKED_FIGURES, len(figures)))
+    for language, mask, accuracy in sample:
+        task = headlab.task(TASK, [language])
+        evaluation = headlab.evaluate(model, task, mask, split="dev", size=512)[language]
+        if abs(evaluation.accuracy - accuracy) > 1e-9:
+            differences.append(f"{language}: {accuracy}, not {evaluation.accuracy}")
+    return differences
 
 
-def sessions(minutes: float) -> dict[str, Any]:
-    """Fifty of them, beside a job."""
-    seen = Seen()
+def session_part(minutes: float) -> dict[str, Any]:
+    """Measure fifty sessions beside a job."""
+    session_figures = SessionFigures()
     with tempfile.TemporaryDirectory(prefix="headlab-bench-") as folder:
         worker = start_local(Path(folder), MODEL)
         try:
@@ -176,81 +202,88 @@ def sessions(minutes: float) -> dict[str, Any]:
             for language in LANGUAGES:
                 list(client.evaluate(EvaluateRequest(model=MODEL, task=TASK, language=language)))
             job = start_job(client, 0)
-            with watched(client.health().pid) as watch, ThreadPoolExecutor(PEOPLE) as people:
-                until = time.monotonic() + 60 * minutes
-                for done in [
-                    people.submit(use, client, number, until, seen) for number in range(PEOPLE)
-                ]:
-                    done.result()
+            with watch_process(client.health().pid) as watch, ThreadPoolExecutor(PEOPLE) as people:
+                deadline = time.monotonic() + 60 * minutes
+                futures = [
+                    people.submit(run_session, client, number, deadline, session_figures)
+                    for number in range(PEOPLE)
+                ]
+                for future in futures:
+                    future.result()
             stop_job(client, job)
         finally:
             worker.stop()
-    differ = wrong(seen.figures)
+    differences = wrong_figures(session_figures.figures)
     return {
         "sessions": PEOPLE,
         "minutes": minutes,
-        "figures": len(seen.final),
-        "checked": min(CHECKED, len(seen.figures)),
-        "wrong": len(differ),
-        "failed": len(seen.failed),
-        "examples_of_failures": (differ + seen.failed)[:5],
-        **quantiles(seen),
-        **watch.told(),
+        "figures": len(session_figures.final_seconds),
+        "checked": min(CHECKED_FIGURES, len(session_figures.figures)),
+        "wrong": len(differences),
+        "failed": len(session_figures.failures),
+        "examples_of_failures": (differences + session_figures.failures)[:5],
+        **quantiles(session_figures),
+        **watch.summary(),
     }
 
 
-def quantiles(seen: Seen) -> dict[str, float]:
+def quantiles(session_figures: SessionFigures) -> dict[str, float]:
     """Seconds that half, and 95 of 100, of the figures took at most."""
-    shares = {name: percentiles(getattr(seen, name)) for name in ("first", "final")}
-    return {f"{name}_{share}": value for name, of in shares.items() for share, value in of.items()}
+    first = percentiles(session_figures.first_seconds)
+    final = percentiles(session_figures.final_seconds)
+    return {
+        **{f"first_{percentile}": seconds for percentile, seconds in first.items()},
+        **{f"final_{percentile}": seconds for percentile, seconds in final.items()},
+    }
 
 
-def jobs(minutes: float) -> dict[str, Any]:
-    """One after the other, each to its end."""
-    done = 0
-    failed = []
+def job_part(minutes: float) -> dict[str, Any]:
+    """Measure jobs that run one after the other, each to its end."""
+    job_count = 0
+    failures = []
     seconds = []
     with tempfile.TemporaryDirectory(prefix="headlab-bench-") as folder:
         worker = start_local(Path(folder), MODEL)
         try:
             client = worker.client()
             client.model(MODEL)
-            with watched(client.health().pid) as watch:
-                until = time.monotonic() + 60 * minutes
-                while time.monotonic() < until:
-                    method = list(METHODS)[done % len(METHODS)]
+            with watch_process(client.health().pid) as watch:
+                deadline = time.monotonic() + 60 * minutes
+                while time.monotonic() < deadline:
+                    method = list(METHODS)[job_count % len(METHODS)]
                     spec = {
                         "model": MODEL,
                         "task": TASK,
-                        "languages": [LANGUAGES[done % len(LANGUAGES)]],
+                        "languages": [LANGUAGES[job_count % len(LANGUAGES)]],
                         "size": 64,
                         "method": method,
                         "options": dict(METHODS[method]),
-                        "seed": done,
+                        "seed": job_count,
                     }
-                    begun = time.monotonic()
+                    start = time.monotonic()
                     job = int(client.submit("score", spec).id)
                     while (state := client.job(job).state) in ("queued", "running"):
                         time.sleep(0.1)
-                    seconds.append(time.monotonic() - begun)
-                    failed += [str(client.job(job).error)] if state != "done" else []
-                    done += 1
+                    seconds.append(time.monotonic() - start)
+                    if state != "done":
+                        failures.append(str(client.job(job).error))
+                    job_count += 1
         finally:
             worker.stop()
     p50, p95 = np.percentile(seconds, [50, 95])
     return {
-        "jobs": done,
+        "jobs": job_count,
         "minutes": minutes,
-        "failed": len(failed),
-        "examples_of_failures": failed[:5],
+        "failed": len(failures),
+        "examples_of_failures": failures[:5],
         "seconds_p50": float(p50),
         "seconds_p95": float(p95),
-        **watch.told(),
+        **watch.summary(),
     }
 
 
-def inputs(count_of_each: int) -> dict[str, Any]:
-    """What headlab answers to bad inputs of every family; counts as `bad_inputs.runner.measure` has them."""
+def input_part(count_of_each: int) -> dict[str, Any]:
+    """Try bad inputs of every family; counts as `bad_inputs.runner.measure` returns them."""
     return measure(list(FAMILIES), count_of_each, SEED)
 
 
@@ -262,28 +295,33 @@ def input_sums(counts: Mapping[str, Any]) -> dict[str, int]:
 # From the files of other runs.
 
 
-def counted(tests: Sequence[Mapping[str, Any]], what: str) -> dict[str, Any]:
-    """What the soak's tests of one kind counted, and how many of them failed or were skipped."""
-    own = [test for test in tests if what in test.get("counts", {})]
-    outcomes = [test["outcome"] for test in own]
+def soak_counts(tests: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
+    """What the soak's tests of one kind counted, and how many of them failed or were skipped.
+
+    Args:
+        tests: The rows of soak.json.
+        kind: What is counted: "cases", "payloads" or "commands".
+    """
+    tests_of_kind = [test for test in tests if kind in test.get("counts", {})]
+    outcomes = [test["outcome"] for test in tests_of_kind]
     return {
-        "count": sum(test["counts"][what] for test in own),
-        "tests": len(own),
+        "count": sum(test["counts"][kind] for test in tests_of_kind),
+        "tests": len(tests_of_kind),
         "failures": outcomes.count("failed"),
         "skipped": outcomes.count("skipped"),
     }
 
 
-def gathered(soak: Mapping[str, Any], faults: Mapping[str, Any]) -> dict[str, Any]:
+def figures_of_other_runs(soak: Mapping[str, Any], faults: Mapping[str, Any]) -> dict[str, Any]:
     """Cases, payloads and faults, from the files that `make soak` and faults.py write."""
     tests = soak["tests"]
     if not any("counts" in test for test in tests):
         raise SystemExit("soak.json counts nothing: it is from before, so run `make soak` first")
     outcomes = [test["outcome"] for test in tests]
     return {
-        "cases": counted(tests, "cases"),
-        "payloads": counted(tests, "payloads"),
-        "commands": counted(tests, "commands"),
+        "cases": soak_counts(tests, "cases"),
+        "payloads": soak_counts(tests, "payloads"),
+        "commands": soak_counts(tests, "commands"),
         "faults": {
             "kills": faults["kills"],
             "identical": faults["all_identical"],
@@ -298,10 +336,10 @@ def gathered(soak: Mapping[str, Any], faults: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def page(told: Mapping[str, Any]) -> str:
-    """The document."""
-    faults = told["faults"]
-    soak = told["soak"]
+def page(report: Mapping[str, Any]) -> str:
+    """The text of docs/reliability.md."""
+    faults = report["faults"]
+    soak = report["soak"]
     rows = [
         ("files, links and requests spoiled at random, or by atheris", "cases"),
         ("scripts and markup as names, sentences and file names, in a browser", "payloads"),
@@ -310,26 +348,31 @@ def page(told: Mapping[str, Any]) -> str:
     lines = [
         "# Reliability",
         "",
-        "What was tried to break headlab, and what came of it. `python benchmarks/reliability.py` makes this page from",
+        "What was tried to break headlab, and what came of it. "
+        "`python benchmarks/reliability.py` makes this page from",
         "`benchmarks/results/reliability.json`. What is promised: [faults](faults.md), [security](security.md).",
         "",
         "| tried | how often | tests | failed | skipped | command |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
-        *(
-            f"| {what} | {told[name]['count']:,} | {told[name]['tests']} | {told[name]['failures']} | "
-            f"{told[name]['skipped']} | `make soak` |"
-            for what, name in rows
-        ),
+    ]
+    for description, name in rows:
+        counts = report[name]
+        lines.append(
+            f"| {description} | {counts['count']:,} | {counts['tests']} | {counts['failures']} | "
+            f"{counts['skipped']} | `make soak` |"
+        )
+    lines += [
         f"| kills at random moments, results compared bit by bit | {faults['kills']:,} | – | "
         f"{0 if faults['identical'] else 'some'} | – | `python benchmarks/faults.py` |",
-        f"| all tests of the soak | – | {soak['tests']:,} | {soak['failed']} | {soak['skipped']} | `make soak` |",
+        f"| all tests of the soak | – | {soak['tests']:,} | {soak['failed']} | {soak['skipped']} "
+        "| `make soak` |",
     ]
-    if "inputs" in told:
-        lines += ["", *_inputs(told["inputs"])]
-    if "sessions" in told:
-        lines += ["", *_sessions(told["sessions"])]
-    if "jobs" in told:
-        lines += ["", *_jobs(told["jobs"])]
+    if "inputs" in report:
+        lines += ["", *_inputs(report["inputs"])]
+    if "sessions" in report:
+        lines += ["", *_sessions(report["sessions"])]
+    if "jobs" in report:
+        lines += ["", *_jobs(report["jobs"])]
     return "\n".join(lines) + "\n"
 
 
@@ -337,10 +380,10 @@ def _inputs(counts: Mapping[str, Any]) -> list[str]:
     """The section about bad inputs: a row a family."""
     columns = ("inputs", "for_real", "accepted", "refused", "tracebacks", "hangs", "http_500")
     rows = []
-    for family, of_family in counts["families"].items():
-        figures = " | ".join(f"{of_family[name]:,}" for name in columns)
+    for family, family_counts in counts["families"].items():
+        figures = " | ".join(f"{family_counts[name]:,}" for name in columns)
         # A family that was tried alone names the commit itself.
-        commit = of_family.get("commit", counts["commit"])[:7]
+        commit = family_counts.get("commit", counts["commit"])[:7]
         rows.append(f"| {family.replace('-', ' ')} | {figures} | {commit} |")
     return [
         f"## {counts['bad_inputs']:,} bad inputs",
@@ -357,40 +400,45 @@ def _inputs(counts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _sessions(s: Mapping[str, Any]) -> list[str]:
+def _sessions(figures: Mapping[str, Any]) -> list[str]:
     return [
-        f"## {s['sessions']} sessions for {s['minutes']:g} minutes",
+        f"## {figures['sessions']} sessions for {figures['minutes']:g} minutes",
         "",
-        "Each asks for one mask after the other on the embedded model, 512 examples each, beside a job. It got",
-        f"{s['figures']:,} final figures; {s['checked']} were computed again by the library, {s['wrong']} differ;",
-        f"{s['failed']} requests failed.",
+        "Each asks for one mask after the other on the embedded model, 512 examples each, "
+        "beside a job. It got",
+        f"{figures['figures']:,} final figures; {figures['checked']} were computed again by the "
+        f"library, {figures['wrong']} differ;",
+        f"{figures['failed']} requests failed.",
         "",
         "| | half within | 95 % within |",
         "| --- | ---: | ---: |",
-        f"| first figure | {s['first_p50']:.1f} s | {s['first_p95']:.1f} s |",
-        f"| final figure | {s['final_p50']:.1f} s | {s['final_p95']:.1f} s |",
+        f"| first figure | {figures['first_p50']:.1f} s | {figures['first_p95']:.1f} s |",
+        f"| final figure | {figures['final_p50']:.1f} s | {figures['final_p95']:.1f} s |",
         "",
-        _kept(s),
+        _memory_sentence(figures),
     ]
 
 
-def _jobs(j: Mapping[str, Any]) -> list[str]:
+def _jobs(figures: Mapping[str, Any]) -> list[str]:
     return [
-        f"## Jobs for {j['minutes']:g} minutes",
+        f"## Jobs for {figures['minutes']:g} minutes",
         "",
-        f"One after the other on one worker: {j['jobs']:,} jobs, {j['failed']} failed; half took at most "
-        f"{j['seconds_p50']:.1f} s, 95 % at most {j['seconds_p95']:.1f} s.",
+        f"One after the other on one worker: {figures['jobs']:,} jobs, {figures['failed']} failed; "
+        f"half took at most {figures['seconds_p50']:.1f} s, 95 % at most {figures['seconds_p95']:.1f} s.",
         "",
-        _kept(j),
+        _memory_sentence(figures),
     ]
 
 
-def _kept(told: Mapping[str, Any]) -> str:
-    beside = f" Meanwhile the machine also did: {told['beside']}." if "beside" in told else ""
+def _memory_sentence(figures: Mapping[str, Any]) -> str:
+    other_work = ""
+    if "beside" in figures:
+        other_work = f" Meanwhile the machine also did: {figures['beside']}."
     return (
-        f"Memory of the worker: {told['memory_before_mib']:,.0f} MiB in the second fifth of the time, "
-        f"{told['memory_after_mib']:,.0f} MiB in the last, {told['memory_most_mib']:,.0f} MiB at most. Open files: "
-        f"{told['files_before']:.0f}, then {told['files_after']:.0f}.{beside}"
+        f"Memory of the worker: {figures['memory_before_mib']:,.0f} MiB in the second fifth of "
+        f"the time, {figures['memory_after_mib']:,.0f} MiB in the last, "
+        f"{figures['memory_most_mib']:,.0f} MiB at most. Open files: "
+        f"{figures['files_before']:.0f}, then {figures['files_after']:.0f}.{other_work}"
     )
 
 
@@ -413,43 +461,48 @@ def main() -> int:
         default="",
         help="what else the machine did meanwhile; stands beside the figures",
     )
-    given = parser.parse_args()
-    about = {
+    arguments = parser.parse_args()
+    provenance = {
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
+        "machine": machine_facts(),
     }
-    about |= {"beside": given.beside} if given.beside else {}
-    about |= {
-        "versions": {name: installed(name) for name in PACKAGES},
+    if arguments.beside:
+        provenance["beside"] = arguments.beside
+    provenance |= {
+        "versions": {name: installed_version(name) for name in PACKAGES},
         "command": "python benchmarks/reliability.py",
     }
-    found = {part: measured_part(part, given.minutes, given.count) for part in given.parts}
-    print(json.dumps(found, indent=1, ensure_ascii=False))
-    if given.minutes is None and given.count is None:
-        before = json.loads(OUT.read_text()) if OUT.exists() else {}
-        kept = {part: before[part] for part in (*MINUTES, "inputs") if part in before}
-        other = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("soak", "faults"))
-        told = {
-            **about,
-            **gathered(*other),
-            **kept,
-            **{part: {**one, **about} for part, one in found.items()},
+    figures_by_part = {
+        part: measured_part(part, arguments.minutes, arguments.count) for part in arguments.parts
+    }
+    print(json.dumps(figures_by_part, indent=1, ensure_ascii=False))
+    if arguments.minutes is None and arguments.count is None:
+        stored = json.loads(OUT.read_text()) if OUT.exists() else {}
+        stored_parts = {part: stored[part] for part in (*MINUTES, "inputs") if part in stored}
+        soak = json.loads((RESULTS / "soak.json").read_text())
+        faults = json.loads((RESULTS / "faults.json").read_text())
+        report = {
+            **provenance,
+            **figures_of_other_runs(soak, faults),
+            **stored_parts,
+            **{part: {**figures, **provenance} for part, figures in figures_by_part.items()},
         }
-        told |= input_sums(told["inputs"]) if "inputs" in told else {}
-        write(OUT, told)
+        if "inputs" in report:
+            report |= input_sums(report["inputs"])
+        write_json(OUT, report)
         PAGE.write_text(page(json.loads(OUT.read_text())), encoding="utf-8")
-    return int(any(failed(part) for part in found.values()))
+    return int(any(has_failures(part) for part in figures_by_part.values()))
 
 
 def measured_part(part: str, minutes: float | None, count_of_each: int | None) -> dict[str, Any]:
     """Measure one part, at full length unless minutes or a count are given."""
     if part == "inputs":
-        return inputs(count_of_each or INPUTS_OF_A_FAMILY)
-    return {"sessions": sessions, "jobs": jobs}[part](minutes or MINUTES[part])
+        return input_part(count_of_each or INPUTS_OF_A_FAMILY)
+    return {"sessions": session_part, "jobs": job_part}[part](minutes or MINUTES[part])
 
 
-def failed(counts: Mapping[str, Any]) -> bool:
+def has_failures(counts: Mapping[str, Any]) -> bool:
     """Whether anything in a part went wrong."""
     return any(counts.get(name) for name in ("failed", "wrong", "tracebacks", "hangs", "http_500"))
 

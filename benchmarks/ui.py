@@ -1,12 +1,12 @@
-"""What a user meets in a real browser: how long they wait, what assistive technology meets, and what is cut off.
+"""What a user meets in a real browser: waits, barriers to assistive technology, and cut-off texts.
 
     python benchmarks/ui.py                all; writes benchmarks/results/ui.json (about twelve minutes)
     python benchmarks/ui.py axe clipped    only these parts; the rest of ui.json stays
-    python benchmarks/ui.py decoder        clicks on a head of SmolLM2 (`make decoder`), which the first line leaves out
+    python benchmarks/ui.py decoder        clicks on a head of SmolLM2 (`make decoder`); not part of "all"
     python benchmarks/ui.py --smoke        one repetition of each, one page; writes nothing
 
-Needs Linux (memory is read from /proc), Chromium and requirements-soak.txt. Works on a copy of cache/, so the committed
-results stay as they are.
+Needs Linux (memory is read from /proc), Chromium and requirements-soak.txt. Works on a copy of
+cache/, so the committed results stay as they are.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from machine import ROOT, commit, installed, machine, percentiles, write
+from machine import ROOT, commit, installed_version, machine_facts, percentiles, write_json
 
-OUT = ROOT / "benchmarks" / "results" / "ui.json"
+RESULT_FILE = ROOT / "benchmarks" / "results" / "ui.json"
 PACKAGES = (
     "headlab",
     "torch",
@@ -41,11 +41,12 @@ PACKAGES = (
     "numpy",
 )
 PARTS = ("speed", "axe", "clipped")
-DECODER = "decoder"  # measured only where it is asked for: its model comes with `make decoder`
+DECODER = "decoder"  # measured only on request: its model comes with `make decoder`
 MAPS = 6
 SETTLED_MS = 1500
 TIMEOUT_MS = 240_000
-FIRST = re.compile(r"1 head off: (\d+ of \d+|final)")
+# The caption under the figures once one head is off: the first figures, or the final ones.
+ONE_HEAD_OFF = re.compile(r"1 head off: (\d+ of \d+|final)")
 SCHEMES = ("light", "dark")
 SIZES = {"1440": (1440, 900), "1024": (1024, 768), "390": (390, 844)}
 # Every page as a newcomer finds it, with a few languages.
@@ -55,7 +56,7 @@ PAGES = {
     "masks": "/masks?langs=de&langs=en", "experiments": "/experiments?experiment=targeted",
     "attention": "/attention?langs=de", "jobs": "/jobs?langs=de&langs=en",
 }  # fmt: skip
-# Milliseconds (megabytes for memory) that the median is to keep below.
+# What the median of each figure must not exceed: milliseconds, megabytes for memory.
 LIMITS = {
     "click_to_first_ms": 600,
     "click_to_final_ms": 3000,
@@ -68,8 +69,9 @@ LIMITS = {
     "memory_mb": 3000,
 }
 
-# Notes, with the browser's clock, every change of what is watched, and when the user last clicked.
-WATCH = """() => {
+# JavaScript that logs, by the browser's clock, the last click and every later change of the caption,
+# the headings and the state of the script.
+WATCH_CHANGES = """() => {
   const text = s => document.querySelector(s)?.textContent ?? "";
   const caption = () => [...document.querySelectorAll('[data-testid="stCaptionContainer"]')]
     .map(e => e.textContent.trim()).find(t => /^(All heads on|1 head off): /.test(t)) ?? "";
@@ -86,9 +88,10 @@ WATCH = """() => {
     {subtree: true, childList: true, characterData: true, attributeFilter: ["data-test-script-state"]});
 }"""
 
-# Text that a reader cannot reach: beyond the window's edge, or cut off by its own box without an ellipsis, and no
-# box around it scrolls sideways. What is hidden from everyone, such as a closed sidebar, does not count.
-CLIPPED = """() => {
+# JavaScript that lists texts which a reader cannot reach: those beyond the window's edge, or cut off
+# by their own box without an ellipsis, if no box around them scrolls sideways. What is hidden from
+# everyone, such as a closed sidebar, does not count.
+CLIPPED_TEXTS = """() => {
   const scrolls = e => {
     for (let p = e; p && p !== document.body; p = p.parentElement) {
       const style = getComputedStyle(p);
@@ -97,16 +100,18 @@ CLIPPED = """() => {
     }
     return false;
   };
-  const found = [];
+  const clipped = [];
   for (const e of document.querySelectorAll('[data-testid="stMain"] *')) {
-    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    const hasText = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
     const box = e.getBoundingClientRect(), style = getComputedStyle(e);
-    if (!own || !box.width || !box.height || style.visibility !== "visible" || !e.checkVisibility()) continue;
+    const shown = box.width && box.height && style.visibility === "visible" && e.checkVisibility();
+    if (!hasText || !shown) continue;
     const outside = box.right > innerWidth + 1 || box.left < -1;
-    const cut = style.overflowX === "hidden" && style.textOverflow !== "ellipsis" && e.scrollWidth > e.clientWidth + 1;
-    if ((outside || cut) && !scrolls(e)) found.push(e.textContent.trim().slice(0, 60));
+    const cut = style.overflowX === "hidden" && style.textOverflow !== "ellipsis"
+      && e.scrollWidth > e.clientWidth + 1;
+    if ((outside || cut) && !scrolls(e)) clipped.push(e.textContent.trim().slice(0, 60));
   }
-  return found;
+  return clipped;
 }"""
 
 
@@ -115,18 +120,22 @@ class Change:
     """What the page showed from a moment on.
 
     Attributes:
-        after: Milliseconds since the click.
+        milliseconds: Since the click.
+        caption: How many heads are off in the figures, and on how many examples they are.
+        heading: The first h3.
+        title: The page's h1.
+        script: The state of the page's script, "notRunning" once it has ended.
     """
 
-    after: float
+    milliseconds: float
     caption: str
     heading: str
     title: str
     script: str
 
 
-def helpers() -> Any:
-    """The server and browser of the browser tests."""
+def browser_test_helpers() -> Any:
+    """The module tests/browser/conftest.py, which has the server and the browsers' names."""
     sys.path[:0] = [str(ROOT / "tests" / "browser"), str(ROOT / "tests"), str(ROOT)]
     return importlib.import_module("conftest")
 
@@ -167,68 +176,84 @@ def new_tab(
 # How long a user waits.
 
 
-def changes(tab: Any) -> list[Change]:
+def changes_since_click(tab: Any) -> list[Change]:
     """What happened on the page since the last click."""
-    seen = tab.evaluate("() => window.seen")
-    return [Change(at - seen["clicked"], *state) for at, *state in seen["changes"]]
+    log = tab.evaluate("() => window.seen")
+    return [Change(clock - log["clicked"], *state) for clock, *state in log["changes"]]
 
 
 def visit(tab: Any, quiet: str, path: str) -> None:
-    """Open a page, wait until it has run, and begin to watch it."""
+    """Open a page, wait until it has run, and begin to watch it.
+
+    Args:
+        tab: Of the browser.
+        quiet: Selector of a page whose script has ended.
+        path: Path and query of the page.
+    """
     tab.goto(path)
     tab.locator("h1").first.wait_for()
     tab.locator(quiet).wait_for()
-    tab.evaluate(WATCH)
+    tab.evaluate(WATCH_CHANGES)
 
 
 def cold_start(tests: Any, chromium: Any, app: Any) -> float:
     """Milliseconds from the server's start to the first map on the screen of the first visitor."""
-    begun = time.monotonic()
+    start = time.monotonic()
     app.start()
     tab = new_tab(chromium, app.url)
     tab.goto("/")
     tab.get_by_role("grid").first.locator('[data-c="11.11"]').wait_for()
-    passed = 1000 * (time.monotonic() - begun)
+    milliseconds = 1000 * (time.monotonic() - start)
     tab.locator(tests.QUIET).wait_for()
     tab.context.close()
-    return passed
+    return milliseconds
 
 
-def card(tests: Any, tab: Any, languages: Sequence[str], times: int) -> list[float]:
+def card_waits(tests: Any, tab: Any, languages: Sequence[str], times: int) -> list[float]:
     """Milliseconds from a click on a head of the Heads page to its card."""
-    visit(tab, tests.QUIET, "/heads?" + "&".join(f"langs={language}" for language in languages))
-    return [_card(tab, languages[0], 1 + i % 10, (5 * i) % 12) for i in range(times)]
+    visit(tab, tests.QUIET, f"/heads?{_language_query(languages)}")
+    waits = []
+    for turn in range(times):
+        waits.append(_card_wait(tab, languages[0], layer=1 + turn % 10, head=(5 * turn) % 12))
+    return waits
 
 
-def _card(tab: Any, language: str, layer: int, head: int) -> float:
+def _language_query(languages: Sequence[str]) -> str:
+    """The part of a link that chooses languages."""
+    return "&".join(f"langs={language}" for language in languages)
+
+
+def _card_wait(tab: Any, language: str, layer: int, head: int) -> float:
     heading = f"Layer {layer}, head {head}"
-    tab.get_by_role("grid", name=f"({language})").first.locator(
-        f'[data-c="{layer}.{head}"]'
-    ).click()
+    grid = tab.get_by_role("grid", name=f"({language})").first
+    grid.locator(f'[data-c="{layer}.{head}"]').click()
     tab.locator("h3").first.filter(has_text=heading).wait_for()
     tab.wait_for_timeout(SETTLED_MS)
-    return next(c.after for c in changes(tab) if c.heading == heading)
+    return next(
+        change.milliseconds for change in changes_since_click(tab) if change.heading == heading
+    )
 
 
-def switches(tests: Any, tab: Any, times: int) -> list[float]:
-    """Milliseconds from a click on a page's name in the navigation to the end of that page's run."""
-    names = [
-        title for title, _ in importlib.import_module("headlab.dashboard.names").PAGES.values()
-    ]
+def page_switch_waits(tests: Any, tab: Any, times: int) -> list[float]:
+    """Milliseconds from a click on a page's name to the end of that page's run."""
+    pages = importlib.import_module("headlab.dashboard.names").PAGES
+    names = [title for title, _ in pages.values()]
     visit(tab, tests.QUIET, PAGES["overview"])
-    found = []
+    waits = []
     for name in [*names[1:], names[0]] * times:
         title = "headlab" if name == names[0] else name
         tab.get_by_role("link", name=name, exact=True).first.click()
         tab.locator("h1").filter(has_text=title).wait_for()
         tab.wait_for_timeout(SETTLED_MS)
         tab.locator(tests.QUIET).wait_for()
-        shown = [c for c in changes(tab) if c.title == title]
-        found.append(next((c.after for c in shown if c.script == "notRunning"), shown[-1].after))
-    return found
+        title_changes = [change for change in changes_since_click(tab) if change.title == title]
+        ends = [change for change in title_changes if change.script == "notRunning"]
+        end = ends[0] if ends else title_changes[-1]
+        waits.append(end.milliseconds)
+    return waits
 
 
-def toggles(
+def toggle_waits(
     tests: Any,
     tab: Any,
     times: int,
@@ -237,52 +262,77 @@ def toggles(
     cell: str = "{}.{}",
     grid: tuple[int, int] = (12, 12),
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds from a click on a head of the Prune page to the first figures with it off, and to the final ones."""
-    visit(
-        tab,
-        tests.QUIET,
-        f"/prune?{model}" + "&".join(f"langs={language}" for language in languages),
-    )
-    figure(tab, "All heads on: final")
-    places = [((7 * i + 3) % grid[0], (5 * i + 1) % grid[1]) for i in range(times)]
-    pairs = [_toggle(tab, cell.format(layer, head)) for layer, head in places]
-    return [first for first, _ in pairs], [final for _, final in pairs]
+    """Milliseconds from a click on a head of the Prune page to figures with that head off.
+
+    Args:
+        tests: The module of the browser tests.
+        tab: Of the browser.
+        times: How many heads are clicked.
+        languages: Whose figures the page shows.
+        model: The part of the link that chooses model and task; empty for the defaults.
+        cell: Name of a head's cell, of its layer and number.
+        grid: Layers, and heads of a layer.
+
+    Returns:
+        Milliseconds to the first figures, and to the final ones.
+    """
+    visit(tab, tests.QUIET, f"/prune?{model}{_language_query(languages)}")
+    wait_for_figures(tab, "All heads on: final")
+    layers, heads = grid
+    first_waits = []
+    final_waits = []
+    for turn in range(times):
+        layer = (7 * turn + 3) % layers
+        head = (5 * turn + 1) % heads
+        first, final = _toggle_wait(tab, cell.format(layer, head))
+        first_waits.append(first)
+        final_waits.append(final)
+    return first_waits, final_waits
 
 
-def figure(tab: Any, caption: str) -> None:
-    """Wait for the figures that a caption tells of; ends the program with what the page says instead."""
-    until = time.monotonic() + TIMEOUT_MS / 1000
+def wait_for_figures(tab: Any, caption: str) -> None:
+    """Wait for the figures with a caption; if they do not come, exit with what the page says."""
+    deadline = time.monotonic() + TIMEOUT_MS / 1000
     while not tab.get_by_text(caption).count():
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise SystemExit(
                 f"no figures in {TIMEOUT_MS / 1000:.0f} s; the page says:\n{tab.inner_text('body')}"
             )
         tab.wait_for_timeout(20)
 
 
-def _toggle(tab: Any, cell: str) -> tuple[float, float]:
-    """One head off from the untouched model, measured, and all heads on again.
+def _toggle_wait(tab: Any, cell: str) -> tuple[float, float]:
+    """Switch one head off, measure, and switch all heads on again.
 
-    The caption under the figures, drawn after them, tells how many heads are off in them.
+    The caption under the figures, which is drawn after them, says how many heads are off in them.
+
+    Returns:
+        Milliseconds to the first figures, and to the final ones.
     """
     tab.locator(f'[data-c="{cell}"]').click()
-    figure(tab, "1 head off: final")
+    wait_for_figures(tab, "1 head off: final")
     tab.wait_for_timeout(SETTLED_MS)
-    seen = changes(tab)
-    first = next(c.after for c in seen if FIRST.match(c.caption))
-    final = next(c.after for c in seen if c.caption.startswith("1 head off: final"))
+    page_changes = changes_since_click(tab)
+    first = next(change for change in page_changes if ONE_HEAD_OFF.match(change.caption))
+    final = next(
+        change for change in page_changes if change.caption.startswith("1 head off: final")
+    )
     tab.get_by_role("button", name="Reset").click()
-    figure(tab, "All heads on: final")
+    wait_for_figures(tab, "All heads on: final")
     tab.wait_for_timeout(SETTLED_MS)
-    return first, final
+    return first.milliseconds, final.milliseconds
 
 
 def descendants(pid: int) -> list[int]:
-    """What a process started, directly or not, which may be in sessions of their own; none where there is no /proc."""
+    """Ids of the processes that a process started, directly or not; none without /proc.
+
+    Processes in sessions of their own are among them.
+    """
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+            fields = stat.read_text().rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(fields[1])
     family = [pid]
     for member in family:
         family += [child for child, parent in parents.items() if parent == member]
@@ -290,49 +340,55 @@ def descendants(pid: int) -> list[int]:
 
 
 def peak_megabytes(pid: int) -> float:
-    """Sum of each process's highest resident memory: at least the highest sum."""
-    total = 0
-    for one in (pid, *descendants(pid)):
+    """Sum of the peak resident memory of a process and its descendants.
+
+    Their peaks may be at different times, so the sum is an upper bound of the peak of the sum.
+    """
+    total_bytes = 0
+    for process_id in (pid, *descendants(pid)):
         try:
-            status = Path(f"/proc/{one}/status").read_text()
+            status = Path(f"/proc/{process_id}/status").read_text()
         except OSError:
             continue
-        found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
-        total += int(found.group(1)) * 1024 if found else 0
-    return total / 1e6
+        peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        if peak is not None:
+            total_bytes += int(peak.group(1)) * 1024
+    return total_bytes / 1e6
 
 
 def speed(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
     """Every wait, from one server after several starts."""
     from headlab.tasks.intents.templates import LANGUAGES
 
-    starts, times = (1, 1) if smoke else (3, 10)
-    measured: dict[str, list[float]] = {"cold_start_ms": []}
+    starts = 1 if smoke else 3
+    times = 1 if smoke else 10
+    figures: dict[str, list[float]] = {"cold_start_ms": []}
     for _ in range(starts):
         app.stop()
-        measured["cold_start_ms"].append(cold_start(tests, chromium, app))
+        figures["cold_start_ms"].append(cold_start(tests, chromium, app))
     tab = new_tab(chromium, app.url)
-    measured["card_ms"] = card(tests, tab, LANGUAGES[:MAPS], times)
-    measured["click_to_first_ms"], measured["click_to_final_ms"] = toggles(
-        tests, tab, times, ["de"]
-    )
+    figures["card_ms"] = card_waits(tests, tab, LANGUAGES[:MAPS], times)
+    first_waits, final_waits = toggle_waits(tests, tab, times, ["de"])
+    figures["click_to_first_ms"] = first_waits
+    figures["click_to_final_ms"] = final_waits
     if not smoke:
-        several = toggles(tests, tab, 3, LANGUAGES)
-        (
-            measured["click_to_first_of_15_languages_ms"],
-            measured["click_to_final_of_15_languages_ms"],
-        ) = several
-    measured["page_switch_ms"] = switches(tests, tab, 1 if smoke else 3)
-    measured["memory_mb"] = [peak_megabytes(app.process.pid)]
+        first_waits, final_waits = toggle_waits(tests, tab, 3, LANGUAGES)
+        figures["click_to_first_of_15_languages_ms"] = first_waits
+        figures["click_to_final_of_15_languages_ms"] = final_waits
+    figures["page_switch_ms"] = page_switch_waits(tests, tab, 1 if smoke else 3)
+    figures["memory_mb"] = [peak_megabytes(app.process.pid)]
     tab.context.close()
-    return {name: {**percentiles(values), "measured": values} for name, values in measured.items()}
+    return {name: {**percentiles(values), "measured": values} for name, values in figures.items()}
 
 
 def decoder(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
-    """Clicks on heads of SmolLM2 on `repeats`: the first figures are of 16 texts of 57 tokens, the last ones of 512."""
+    """Clicks on heads of SmolLM2 on `repeats`, whose texts have 57 tokens.
+
+    The first figures are on 16 texts, the final ones on 512.
+    """
     tab = new_tab(chromium, app.url)
     model = "model=smollm2-135m&task=repeats&method=gradient&"
-    waits = toggles(tests, tab, 1 if smoke else 4, ["en"], model, "decoder {}.{}", (30, 9))
+    waits = toggle_waits(tests, tab, 1 if smoke else 4, ["en"], model, "decoder {}.{}", (30, 9))
     tab.context.close()
     names = ("decoder_click_to_first_ms", "decoder_click_to_final_ms")
     return {
@@ -344,7 +400,7 @@ def decoder(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
 # What assistive technology meets, and what is cut off.
 
 
-def opened(tests: Any, tab: Any, path: str) -> None:
+def open_page(tests: Any, tab: Any, path: str) -> None:
     """Open a page and wait until nothing on it changes."""
     tab.goto(path)
     tab.locator("h1").first.wait_for()
@@ -353,92 +409,91 @@ def opened(tests: Any, tab: Any, path: str) -> None:
 
 
 def axe(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
-    """Rules of axe-core that a page breaks, by page and scheme, and on how many elements."""
+    """Rules of axe-core that each page breaks in each scheme, and on how many elements."""
     script = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
     names = list(PAGES)[:1] if smoke else list(PAGES)
     rules: dict[str, dict[str, dict[str, int]]] = {}
-    found: dict[str, Any] = {f"axe_{impact}_violations": {} for impact in ("serious", "critical")}
+    figures: dict[str, Any] = {f"axe_{impact}_violations": {} for impact in ("serious", "critical")}
     for scheme in SCHEMES:
         tab = new_tab(chromium, app.url, scheme=scheme)
         for name in names:
-            opened(tests, tab, PAGES[name])
+            open_page(tests, tab, PAGES[name])
             tab.evaluate(script)
-            broken = tab.evaluate("() => axe.run().then(r => r.violations)")
+            violations = tab.evaluate("() => axe.run().then(r => r.violations)")
             for impact in ("serious", "critical"):
-                many = sum(rule["impact"] == impact for rule in broken)
-                found[f"axe_{impact}_violations"].setdefault(name, {})[scheme] = many
+                violation_count = sum(rule["impact"] == impact for rule in violations)
+                figures[f"axe_{impact}_violations"].setdefault(name, {})[scheme] = violation_count
             rules.setdefault(name, {})[scheme] = {
-                f"{r['impact']}: {r['id']}": len(r["nodes"]) for r in broken
+                f"{rule['impact']}: {rule['id']}": len(rule["nodes"]) for rule in violations
             }
-            _tell(
-                f"{name}, {scheme}",
-                [f"{r['id']}: {n['html'][:160]}" for r in broken for n in r["nodes"]],
-            )
+            faults = []
+            for rule in violations:
+                faults += [f"{rule['id']}: {node['html'][:160]}" for node in rule["nodes"]]
+            _print_faults(f"{name}, {scheme}", faults)
         tab.context.close()
-    return {**found, "axe_rules": rules}
+    return {**figures, "axe_rules": rules}
 
 
-def clipped(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
+def clipped_text_counts(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
     """Texts that are cut off, by page and width of the window."""
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for width, size in SIZES.items():
         tab = new_tab(chromium, app.url, size)
         for name in list(PAGES)[:1] if smoke else PAGES:
-            opened(tests, tab, PAGES[name])
-            texts = tab.evaluate(CLIPPED)
-            found.setdefault(name, {})[width] = len(texts)
-            _tell(f"{name}, {width}", texts)
+            open_page(tests, tab, PAGES[name])
+            texts = tab.evaluate(CLIPPED_TEXTS)
+            counts.setdefault(name, {})[width] = len(texts)
+            _print_faults(f"{name}, {width}", texts)
         tab.context.close()
-    return {"clipped": found}
+    return {"clipped": counts}
 
 
-def _tell(where: str, faults: Sequence[str]) -> None:
-    """What is wrong where, for the one who mends it."""
+def _print_faults(page: str, faults: Sequence[str]) -> None:
+    """Print what is wrong on a page, for whoever mends it."""
     for fault in faults:
-        print(f"{where}: {fault}", file=sys.stderr)
+        print(f"{page}: {fault}", file=sys.stderr)
 
 
 def measure(parts: Sequence[str], smoke: bool) -> dict[str, Any]:
-    """The parts asked for, on one server."""
-    tests = helpers()
-    found = dict[str, Any]()
-    run = {"speed": speed, "axe": axe, "clipped": clipped, DECODER: decoder}
+    """Measure the requested parts, on one server."""
+    tests = browser_test_helpers()
+    figures = dict[str, Any]()
+    measure_part = {"speed": speed, "axe": axe, "clipped": clipped_text_counts, DECODER: decoder}
     with cache_copy() as cache, browser(tests) as chromium:
         app = tests.App(cache)
         try:
             app.start()
             for part in parts:
-                found |= run[part](tests, chromium, app, smoke)
+                figures |= measure_part[part](tests, chromium, app, smoke)
         finally:
             app.stop()
-    return found
+    return figures
 
 
-def table(found: dict[str, Any]) -> str:
+def table(figures: dict[str, Any]) -> str:
     """A Markdown table of the waits, then the sums of the rest."""
     lines = [
         "| what | limit | p50 | p95 | times | kept |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for name, limit in LIMITS.items():
-        if name in found:
-            own = found[name]
-            kept = "yes" if own["p50"] <= limit else "NO"
+        if name in figures:
+            distribution = figures[name]
+            within_limit = "yes" if distribution["p50"] <= limit else "NO"
             cells = (
                 name,
                 f"{limit:,}",
-                f"{own['p50']:,.0f}",
-                f"{own['p95']:,.0f}",
-                len(own["measured"]),
-                kept,
+                f"{distribution['p50']:,.0f}",
+                f"{distribution['p95']:,.0f}",
+                len(distribution["measured"]),
+                within_limit,
             )
             lines.append(f"| {' | '.join(map(str, cells))} |")
     for name in ("axe_serious_violations", "axe_critical_violations", "clipped"):
-        if name in found:
-            sums = {page: sum(by.values()) for page, by in found[name].items()}
-            lines.append(
-                f"{name}: {sum(sums.values())} ({', '.join(f'{k} {v}' for k, v in sums.items() if v)})"
-            )
+        if name in figures:
+            sums = {page: sum(counts.values()) for page, counts in figures[name].items()}
+            faulty_pages = ", ".join(f"{page} {count}" for page, count in sums.items() if count)
+            lines.append(f"{name}: {sum(sums.values())} ({faulty_pages})")
     return "\n".join(lines)
 
 
@@ -453,26 +508,28 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="one repetition, to see that it works; writes nothing"
     )
-    asked = parser.parse_args()
-    parts = asked.parts or list(PARTS)
-    about = {
-        "command": "python benchmarks/ui.py" + "".join(f" {part}" for part in asked.parts),
+    arguments = parser.parse_args()
+    parts = arguments.parts or list(PARTS)
+    provenance = {
+        "command": "python benchmarks/ui.py" + "".join(f" {part}" for part in arguments.parts),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
+        "machine": machine_facts(),
         "versions": {
             "python": platform.python_version(),
-            **{name: installed(name) for name in PACKAGES},
+            **{name: installed_version(name) for name in PACKAGES},
         },
     }
-    found = measure(parts, asked.smoke)
-    print(table(found))
-    if asked.smoke:
+    figures = measure(parts, arguments.smoke)
+    print(table(figures))
+    if arguments.smoke:
         return
-    before = json.loads(OUT.read_text(encoding="utf-8")) if OUT.is_file() else {}
-    made = {**before.get("made", {}), **dict.fromkeys(parts, about)}
-    write(OUT, {**before, **about, "made": made, **found})
-    print(f"written to {OUT.relative_to(ROOT)}")
+    stored_figures = (
+        json.loads(RESULT_FILE.read_text(encoding="utf-8")) if RESULT_FILE.is_file() else {}
+    )
+    provenance_by_part = {**stored_figures.get("made", {}), **dict.fromkeys(parts, provenance)}
+    write_json(RESULT_FILE, {**stored_figures, **provenance, "made": provenance_by_part, **figures})
+    print(f"written to {RESULT_FILE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -36,17 +36,17 @@ def main() -> int:
     parser.add_argument("--number", type=int, help="only this input of the family, in this process")
     parser.add_argument("--real", action="store_true", help="with --number: for real")
     parser.add_argument("--list", choices=list(Verdict), help="print those with this verdict")
-    given = parser.parse_args()
-    families = given.families or list(FAMILIES)
+    arguments = parser.parse_args()
+    families = arguments.families or list(FAMILIES)
     if unknown := set(families) - set(FAMILIES):
         parser.error(f"no families: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
-    if given.number is not None:
-        return attempt_once(families[0], given.seed, given.number, given.real)
-    if given.list:
-        return list_attempts(families, given.count, given.seed, Verdict(given.list))
-    measured = measure(families, given.count, given.seed)
-    print(json.dumps(measured, indent=1, ensure_ascii=False))
-    return int(any(measured[name] for name in ("tracebacks", "hangs", "http_500")))
+    if arguments.number is not None:
+        return attempt_once(families[0], arguments.seed, arguments.number, arguments.real)
+    if arguments.list:
+        return list_attempts(families, arguments.count, arguments.seed, Verdict(arguments.list))
+    counts = measure(families, arguments.count, arguments.seed)
+    print(json.dumps(counts, indent=1, ensure_ascii=False))
+    return int(any(counts[name] for name in ("tracebacks", "hangs", "http_500")))
 
 
 def attempt_once(family: str, seed: int, number: int, for_real: bool) -> int:

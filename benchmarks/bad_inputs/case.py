@@ -78,14 +78,14 @@ class BadInput:
     real_seconds: float = PROCESS_SECONDS
 
 
-def answer_to(read: Callable[[], object]) -> Answer:
-    """Read something, and say what came of it.
+def answer_to(read_input: Callable[[], object]) -> Answer:
+    """Give an input to headlab, and say what came of it.
 
     Args:
-        read: Reads the input; what it returns does not matter.
+        read_input: Gives the input to headlab; what it returns does not matter.
     """
     try:
-        read()
+        read_input()
     except HeadlabError as error:
         if not error.code or not str(error).strip():
             return Answer(Verdict.TRACEBACK, f"an error without a code or without words: {error!r}")
@@ -110,12 +110,12 @@ def process_answer(
     command = [sys.executable, "-m", "headlab.cli", *arguments]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     try:
-        finished = subprocess.run(
+        process = subprocess.run(
             command, cwd=folder, env=variables, capture_output=True, stdin=subprocess.DEVNULL
         )
     except (ValueError, OSError) as error:
         return Answer(Verdict.REFUSED, f"the system does not run it: {error}")
-    return answer_of_process(finished.returncode, finished.stdout, finished.stderr)
+    return answer_of_process(process.returncode, process.stdout, process.stderr)
 
 
 def answer_of_process(exit_status: int, stdout: bytes, stderr: bytes) -> Answer:

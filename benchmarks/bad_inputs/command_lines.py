@@ -73,8 +73,10 @@ PATHS = (
     "con", "http://x/y", "file:///x", "*", "?", "日本語", "odd", "data", "mine.toml", "de.dev.tsv",
     "trees.conllu", "cache", "lm",
 )  # fmt: skip
+FLAGS_OF_NAME_OR_PATH = ("--model", "--task", "--base", "--translation-model", "--warm", "--allow")
 OUTPUT_FLAGS = ("--out", "--changes", "--cache")
-TAKEN = (
+# Files of the working directory, which no command may write over.
+PATHS_IN_USE = (
     "model",
     "words.txt",
     "odd",
@@ -114,6 +116,7 @@ CONFLICTS: Sequence[tuple[str, ...]] = (
     ("--method", "exact"), ("--method", "paper"), ("--method", "relevance"),
     ("--method", "nothing"), ("--ablation", "mean"), ("--ablation", "x"),
 )  # fmt: skip
+# Odd values by variable of the environment.
 VARIABLES: Mapping[str, Sequence[str]] = {
     "HEADLAB_CACHE": PATHS,
     "HEADLAB_DATA": PATHS,
@@ -161,48 +164,42 @@ class CommandLine:
         return json.dumps(parts).encode()
 
 
+# A way to spoil a command, of which the flags are given too.
 Way = Callable[[random.Random, Command, Sequence[Flag]], CommandLine]
 
 
 def odd_value(rng: random.Random, flag: Flag) -> str:
-    """A value that does not fit a flag, or hardly."""
+    """A value that does not fit a flag, or only just."""
     if flag.spellings[0] in OUTPUT_FLAGS:
-        return rng.choice([path for path in PATHS if path not in TAKEN])
+        return rng.choice([path for path in PATHS if path not in PATHS_IN_USE])
     if flag.kind in (int, float):
         return rng.choice(NUMBERS)
     files = tuple(f"odd/{number}.json" for number in range(len(BYTES_OF_OTHER_KINDS)))
     if flag.kind is Path:
         return rng.choice(PATHS + files)
-    if flag.spellings[0] in (
-        "--model",
-        "--task",
-        "--base",
-        "--translation-model",
-        "--warm",
-        "--allow",
-    ):
+    if flag.spellings[0] in FLAGS_OF_NAME_OR_PATH:
         return rng.choice(TEXTS + PATHS + files)
     return rng.choice(TEXTS)
 
 
 def wrong_value(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
-    """One flag has another value, or is there with an odd one."""
-    valued = [flag for flag in flags if flag.kind is not bool]
-    if not valued:
+    """One flag has an odd value, whether or not the command had that flag."""
+    flags_with_value = [flag for flag in flags if flag.kind is not bool]
+    if not flags_with_value:
         return surplus(rng, command, flags)
-    flag = rng.choice(valued)
+    flag = rng.choice(flags_with_value)
     value = odd_value(rng, flag)
     spelling = rng.choice(flag.spellings)
-    others = {
-        name: given for name, given in (command.flags or {}).items() if name not in flag.spellings
+    other_flags = {
+        name: flag_value
+        for name, flag_value in (command.flags or {}).items()
+        if name not in flag.spellings
     }
-    arguments = replace(command, flags=others).arguments
-    added = (
-        [f"{spelling}={value}"]
-        if spelling.startswith("--") and rng.random() < 0.3
-        else [spelling, value]
-    )
-    return CommandLine(f"{spelling} is {value[:40]!r}", [*arguments, *added])
+    arguments = replace(command, flags=other_flags).arguments
+    added_arguments = [spelling, value]
+    if spelling.startswith("--") and rng.random() < 0.3:
+        added_arguments = [f"{spelling}={value}"]
+    return CommandLine(f"{spelling} is {value[:40]!r}", [*arguments, *added_arguments])
 
 
 def wrong_positional(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -222,12 +219,11 @@ def wrong_option(rng: random.Random, command: Command, flags: Sequence[Flag]) ->
     spellings = [name for flag in flags for name in flag.spellings if name in ("-o", "--option")]
     if not spellings:
         return wrong_value(rng, command, flags)
-    tables = [METHODS[name].options for name in METHODS] + [
-        about.options for about in STUDIES.values()
-    ]
+    tables = [METHODS[name].options for name in METHODS]
+    tables += [study.options for study in STUDIES.values()]
     tables += [GateOptions.table(), LmOptions.table(), TranslationOptions.table()]
-    known = sorted({name for table in tables for name in table})
-    name = rng.choice(known) if rng.random() < 0.9 else rng.choice(TEXTS)
+    option_names = sorted({name for table in tables for name in table})
+    name = rng.choice(option_names) if rng.random() < 0.9 else rng.choice(TEXTS)
     pair = f"{name}={rng.choice(NUMBERS + TEXTS)}"
     arguments = [*command.arguments, rng.choice(spellings), pair]
     return CommandLine(f"an option is {pair[:60]!r}", arguments)
@@ -238,9 +234,8 @@ def no_value(rng: random.Random, command: Command, flags: Sequence[Flag]) -> Com
     flag = rng.choice(flags).spellings[-1]
     arguments = command.arguments
     index = rng.randrange(len(command.name), len(arguments) + 1)
-    return CommandLine(
-        f"{flag} without a value, as part {index}", [*arguments[:index], flag, *arguments[index:]]
-    )
+    wrong = f"{flag} without a value, as part {index}"
+    return CommandLine(wrong, [*arguments[:index], flag, *arguments[index:]])
 
 
 def surplus(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -248,67 +243,69 @@ def surplus(rng: random.Random, command: Command, flags: Sequence[Flag]) -> Comm
     arguments = command.arguments
     index = rng.randrange(len(arguments) + 1)
     part = rng.choice(SURPLUS)
-    return CommandLine(
-        f"{part[:40]!r} as part {index}", [*arguments[:index], part, *arguments[index:]]
-    )
+    wrong = f"{part[:40]!r} as part {index}"
+    return CommandLine(wrong, [*arguments[:index], part, *arguments[index:]])
 
 
 def lack(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """A part of the line is missing."""
     arguments = command.arguments
     index = rng.randrange(len(arguments))
-    return CommandLine(
-        f"without part {index}, {arguments[index]}", arguments[:index] + arguments[index + 1 :]
-    )
+    wrong = f"without part {index}, {arguments[index]}"
+    return CommandLine(wrong, arguments[:index] + arguments[index + 1 :])
 
 
 def other_order(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """The parts of the line stand in another order."""
     arguments = command.arguments
-    first = rng.randrange(len(arguments))
-    second = rng.randrange(len(arguments))
-    arguments[first], arguments[second] = arguments[second], arguments[first]
-    return CommandLine(f"parts {first} and {second} exchanged", arguments)
+    first_index = rng.randrange(len(arguments))
+    second_index = rng.randrange(len(arguments))
+    moved_part = arguments[first_index]
+    arguments[first_index] = arguments[second_index]
+    arguments[second_index] = moved_part
+    return CommandLine(f"parts {first_index} and {second_index} exchanged", arguments)
 
 
-def misspelt(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
-    """A letter of the line is another one, doubled or missing."""
+def misspelling(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
+    """A letter of the line is replaced, doubled or missing."""
     arguments = command.arguments
     index = rng.choice([number for number, part in enumerate(arguments) if part])
     part = arguments[index]
-    letter = rng.randrange(len(part))
-    instead = rng.choice(
-        ("", part[letter] * 2, part[letter].upper(), "_", "\ud800", "\x00", " ", "é")
-    )
-    arguments[index] = part[:letter] + instead + part[letter + 1 :]
+    letter_index = rng.randrange(len(part))
+    letter = part[letter_index]
+    replacements = ("", letter * 2, letter.upper(), "_", "\ud800", "\x00", " ", "é")
+    replacement = rng.choice(replacements)
+    arguments[index] = part[:letter_index] + replacement + part[letter_index + 1 :]
     return CommandLine(f"{part} is {arguments[index]!r}", arguments)
 
 
 def conflict(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
-    """A flag is given that does not go with the others, or is given twice."""
-    added = rng.choice(CONFLICTS)
-    return CommandLine(f"also {' '.join(added)}", [*command.arguments, *added])
+    """A flag is added that does not go with the others, or is there twice."""
+    conflicting_flags = rng.choice(CONFLICTS)
+    wrong = f"also {' '.join(conflicting_flags)}"
+    return CommandLine(wrong, [*command.arguments, *conflicting_flags])
 
 
 def other_channel(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """The output cannot be written."""
     channel = rng.choice(CHANNELS)
-    spoken = rng.choice(((), ("--json",), ("--help",)))
-    return CommandLine(channel, [*command.arguments, *spoken], channel)
+    printing_flags = rng.choice(((), ("--json",), ("--help",)))
+    return CommandLine(channel, [*command.arguments, *printing_flags], channel)
 
 
 def other_environment(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """A variable of the environment has an odd value."""
     name = rng.choice(list(VARIABLES))
-    value = rng.choice(
-        [value for value in VARIABLES[name] if "\0" not in value and "\ud800" not in value]
-    )
+    # No process can have the others in its environment.
+    values = [value for value in VARIABLES[name] if "\0" not in value and "\ud800" not in value]
+    value = rng.choice(values)
     return CommandLine(f"{name} is {value[:40]!r}", command.arguments, environment={name: value})
 
 
+# The ways to spoil a command, and how often each is drawn.
 WAYS: Mapping[Way, int] = {
     wrong_value: 12, wrong_positional: 3, wrong_option: 4, no_value: 1, surplus: 2, lack: 1,
-    other_order: 1, misspelt: 2, conflict: 3, other_channel: 1, other_environment: 2,
+    other_order: 1, misspelling: 2, conflict: 3, other_channel: 1, other_environment: 2,
 }  # fmt: skip
 
 
@@ -319,15 +316,15 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
         folder: The working directory.
         seed: What is drawn.
     """
-    # It has read the environment already.
+    # The package read the environment when it was imported.
     huggingface_hub.constants.HF_HUB_OFFLINE = True
     write_files(folder)
-    # Made from templates when first read, which takes seconds for 15 languages.
+    # The examples are made when they are first read, which takes seconds for 15 languages.
     intents = headlab.task("intents")
     intents.examples("en", "train")
     for language in intents.languages:
         intents.examples(language, "dev")
-    there = frozenset(path.name for path in folder.iterdir())
+    input_names = frozenset(path.name for path in folder.iterdir())
     rng = random.Random(seed)
     flags = known_flags()
     papers = [Command(name) for name in flags if name[0] == "reproduce" and name[1] != "shim"]
@@ -335,41 +332,41 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
         command = rng.choice(COMMANDS if rng.random() < 0.97 else papers)
         (way,) = rng.choices(list(WAYS), list(WAYS.values()))
         line = way(rng, command, flags[command.name])
+        wrong = f"{' '.join(command.name)}: {line.wrong}"
         yield BadInput(
-            wrong=f"{' '.join(command.name)}: {line.wrong}".encode(
-                "utf-8", "backslashreplace"
-            ).decode(),
+            wrong=wrong.encode("utf-8", "backslashreplace").decode(),
             content=line.content,
-            attempt=partial(attempt, line, folder, there),
-            attempt_for_real=partial(attempt_for_real, line, folder, there),
+            attempt=partial(attempt, line, folder, input_names),
+            attempt_for_real=partial(attempt_for_real, line, folder, input_names),
         )
 
 
-def attempt(line: CommandLine, folder: Path, there: frozenset[str]) -> Answer:
+def attempt(line: CommandLine, folder: Path, input_names: frozenset[str]) -> Answer:
     """Run a command line in this process.
 
     Args:
         line: The command line.
         folder: The working directory.
-        there: Names in it that stay; others are removed afterwards.
+        input_names: Names in it that stay; everything else is removed afterwards.
     """
     environment = OTHERWISE | dict(line.environment)
     try:
         with mock.patch.dict(os.environ, environment), _output(line.channel) as (stdout, stderr):
             exit_status = _run(line.arguments)
-            words = _written(stdout), _written(stderr)
+            output = _stream_bytes(stdout)
+            errors = _stream_bytes(stderr)
     finally:
-        remove_outputs(folder, there)
+        remove_outputs(folder, input_names)
     if isinstance(exit_status, Answer):
         return exit_status
     if line.channel and exit_status:
         # Nobody could read a sentence; that no traceback was raised is all that can be asked.
         return Answer(Verdict.REFUSED, f"{line.channel}, exit status {exit_status}")
-    return answer_of_process(exit_status, *words)
+    return answer_of_process(exit_status, output, errors)
 
 
 def _run(arguments: Sequence[str]) -> int | Answer:
-    """The exit status of a command, 0 if it began to compute; or the answer, if an exception got out."""
+    """The exit status of a command, 0 if it began to compute; an answer if it raised an exception."""
     try:
         with until_computing.ended_when_computing():
             return main(arguments)
@@ -408,8 +405,8 @@ def _unusable(channel: str) -> IO[bytes]:
     return os.fdopen(writing, "wb")
 
 
-def _written(stream: Any) -> bytes:
-    """What was written to a stream; nothing if that cannot be read back."""
+def _stream_bytes(stream: Any) -> bytes:
+    """The bytes that were written to a stream; none if they cannot be read back."""
     if stream is None:
         return b""
     with contextlib.suppress(OSError, ValueError):
@@ -419,7 +416,7 @@ def _written(stream: Any) -> bytes:
     return b""
 
 
-def attempt_for_real(line: CommandLine, folder: Path, there: frozenset[str]) -> Answer:
+def attempt_for_real(line: CommandLine, folder: Path, input_names: frozenset[str]) -> Answer:
     """Run a command line in a process of its own; arguments as for `attempt`."""
     command = [sys.executable, str(Path(until_computing.__file__)), *line.arguments]
     variables = {**os.environ, **OTHERWISE, "PYTHONPATH": str(ROOT), **line.environment}
@@ -433,14 +430,14 @@ def attempt_for_real(line: CommandLine, folder: Path, there: frozenset[str]) -> 
         if line.channel.endswith(("closed", "full")):
             streams[line.channel.split()[0]] = stack.enter_context(_unusable(line.channel))
         try:
-            finished = subprocess.run(
+            process = subprocess.run(
                 command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, **streams
             )
         except (ValueError, OSError) as error:
             return Answer(Verdict.REFUSED, f"the system does not run it: {error}")
         finally:
-            remove_outputs(folder, there)
-    stderr = finished.stderr or b""
-    if line.channel and finished.returncode > 0 and not stderr:
-        return Answer(Verdict.REFUSED, f"{line.channel}, exit status {finished.returncode}")
-    return answer_of_process(finished.returncode, finished.stdout or b"", stderr)
+            remove_outputs(folder, input_names)
+    stderr = process.stderr or b""
+    if line.channel and process.returncode > 0 and not stderr:
+        return Answer(Verdict.REFUSED, f"{line.channel}, exit status {process.returncode}")
+    return answer_of_process(process.returncode, process.stdout or b"", stderr)

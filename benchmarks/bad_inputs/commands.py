@@ -8,7 +8,9 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import typer
 from support.fuzzing import TREES
@@ -87,7 +89,7 @@ class Flag:
 
 
 ON_TASK = {"--model": "model", "--languages": "de"}
-FEW = {"--size": "6"}
+FEW_EXAMPLES = {"--size": "6"}
 MASK = "mask.json"
 TINY_LM = {
     "--steps": "2",
@@ -98,19 +100,26 @@ TINY_LM = {
     "--batch": "4",
 }
 COMMANDS = (
-    Command(("score",), flags={**ON_TASK, **FEW, "--method": "leave-one-out"}, computes=True),
-    Command(("score",), flags={**ON_TASK, **FEW, "-o": "samples=16"}, computes=True),
-    Command(("score",), flags={**ON_TASK, **FEW, "--method": "gradient"}, computes=True),
+    Command(
+        ("score",), flags={**ON_TASK, **FEW_EXAMPLES, "--method": "leave-one-out"}, computes=True
+    ),
+    Command(("score",), flags={**ON_TASK, **FEW_EXAMPLES, "-o": "samples=16"}, computes=True),
+    Command(("score",), flags={**ON_TASK, **FEW_EXAMPLES, "--method": "gradient"}, computes=True),
     Command(
         ("score",),
-        flags={**ON_TASK, **FEW, "--task": "mine.toml", "--label-map": "0=turn_on,1=turn_off"},
+        flags={
+            **ON_TASK,
+            **FEW_EXAMPLES,
+            "--task": "mine.toml",
+            "--label-map": "0=turn_on,1=turn_off",
+        },
         computes=True,
     ),
     Command(
         ("curve",),
         flags={
             **ON_TASK,
-            **FEW,
+            **FEW_EXAMPLES,
             "--method": "random",
             "--dev-size": "6",
             "--points": "3",
@@ -118,17 +127,23 @@ COMMANDS = (
         },
         computes=True,
     ),
-    Command(("evaluate",), flags={**ON_TASK, **FEW, "--mask": MASK}, computes=True),
+    Command(("evaluate",), flags={**ON_TASK, **FEW_EXAMPLES, "--mask": MASK}, computes=True),
     Command(
         ("evaluate",),
-        flags={**ON_TASK, **FEW, "--mask": MASK, "--changes": "out/changes.csv", "--split": "test"},
+        flags={
+            **ON_TASK,
+            **FEW_EXAMPLES,
+            "--mask": MASK,
+            "--changes": "out/changes.csv",
+            "--split": "test",
+        },
         computes=True,
     ),
     Command(
         ("prune",),
         flags={
             **ON_TASK,
-            **FEW,
+            **FEW_EXAMPLES,
             "--method": "random",
             "--rule": "bottom",
             "--k": "2",
@@ -138,12 +153,24 @@ COMMANDS = (
     ),
     Command(
         ("prune",),
-        flags={**ON_TASK, **FEW, "--method": "random", "--rule": "threshold", "--threshold": "0.1"},
+        flags={
+            **ON_TASK,
+            **FEW_EXAMPLES,
+            "--method": "random",
+            "--rule": "threshold",
+            "--threshold": "0.1",
+        },
         computes=True,
     ),
     Command(
         ("shrink",),
-        flags={**FEW, "--mask": MASK, "--model": "model", "--repeats": "6", "--out": "out/smaller"},
+        flags={
+            **FEW_EXAMPLES,
+            "--mask": MASK,
+            "--model": "model",
+            "--repeats": "6",
+            "--out": "out/smaller",
+        },
         computes=True,
     ),
     Command(
@@ -155,7 +182,7 @@ COMMANDS = (
         ("front",),
         flags={
             **ON_TASK,
-            **FEW,
+            **FEW_EXAMPLES,
             "--method": "random",
             "--test-size": "6",
             "--points": "3",
@@ -166,7 +193,13 @@ COMMANDS = (
     Command(
         ("experiment",),
         ("targeted",),
-        {**ON_TASK, **FEW, "--method": "leave-one-out", "--test-size": "6", "--option": "runs=20"},
+        {
+            **ON_TASK,
+            **FEW_EXAMPLES,
+            "--method": "leave-one-out",
+            "--test-size": "6",
+            "--option": "runs=20",
+        },
         computes=True,
     ),
     Command(("experiment",), flags={"--list": None, "--json": None}),
@@ -176,7 +209,7 @@ COMMANDS = (
             "--model": "model",
             "--task": "intents",
             "--language": "de",
-            **FEW,
+            **FEW_EXAMPLES,
             "--out": "out/roles",
         },
         computes=True,
@@ -202,7 +235,7 @@ COMMANDS = (
         ("finetune",),
         ("intents",),
         {
-            **FEW,
+            **FEW_EXAMPLES,
             "--base": "model",
             "--method": "full",
             "--steps": "2",
@@ -214,7 +247,7 @@ COMMANDS = (
     Command(
         ("finetune",),
         flags={
-            **FEW,
+            **FEW_EXAMPLES,
             "--base": "model",
             "--method": "lora",
             "--epochs": "0.001",
@@ -279,55 +312,68 @@ def known_flags() -> dict[tuple[str, ...], list[Flag]]:
     flags: dict[tuple[str, ...], list[Flag]] = {}
     top = typer.main.get_command(build())
     for name, command in top.commands.items():  # type: ignore[attr-defined] # a group's
-        for words, part in [
-            ((name, sub), part) for sub, part in getattr(command, "commands", {}).items()
-        ] or [((name,), command)]:
-            options = [param for param in part.params if param.opts[0].startswith("-")]
-            flags[words] = [Flag(tuple(option.opts), _kind(option)) for option in options]
+        subcommands = getattr(command, "commands", {})
+        if not subcommands:
+            flags[(name,)] = _flags_of(command)
+        for subname, subcommand in subcommands.items():
+            flags[(name, subname)] = _flags_of(subcommand)
     return flags
+
+
+def _flags_of(command: Any) -> list[Flag]:
+    """The flags of one command."""
+    options = [param for param in command.params if param.opts[0].startswith("-")]
+    return [Flag(tuple(option.opts), _kind(option)) for option in options]
 
 
 def _kind(option: typer.core.TyperOption) -> type:
     """The type of an option's value, or of each of its values."""
     if option.is_flag:
         return bool
-    words = str(option.type_descriptor.annotation)
-    return next((kind for kind in (int, float, Path) if kind.__name__ in words), str)
+    annotation = str(option.type_descriptor.annotation)
+    for kind in (int, float, Path):
+        if kind.__name__ in annotation:
+            return kind
+    return str
 
 
 def write_files(folder: Path) -> None:
-    """Write what the commands take, and odd things beside them, into an empty working directory."""
+    """Write what the commands take, and odd things too, into an empty working directory."""
     with contextlib.redirect_stdout(io.StringIO()):
         save_classifier(folder / "model")
-    for name, removed in (("mask.json", "0:1 1:2"), ("other.json", "0:0 1:2")):
-        _run("mask", "convert", removed, "--model", "model", "--out", name)
+    for name, removed_heads in (("mask.json", "0:1 1:2"), ("other.json", "0:0 1:2")):
+        _run("mask", "convert", removed_heads, "--model", "model", "--out", name)
     (folder / "array.json").write_text("[[1, 0, 1], [0, 0, 1]]", encoding="utf-8")
     (folder / "mine.toml").write_text(DECLARATION, encoding="utf-8")
     for split in ("dev", "test"):
-        rows = "".join(f"{WORDS[row % 10]} {WORDS[3 * row % 10]}\t{row % 2}\n" for row in range(8))
+        rows = ""
+        for row in range(8):
+            review = f"{WORDS[row % 10]} {WORDS[3 * row % 10]}"
+            rows += f"{review}\t{row % 2}\n"
         (folder / f"de.{split}.tsv").write_text("review\tstars\n" + rows, encoding="utf-8")
     write_text(folder / "data" / "wikitext2", train=400)
     translations = folder / "data" / "mt"
     translations.mkdir()
     for split in ("train", "dev", "test"):
-        rows = "".join(f"{WORDS[row % 10]} sees\t{WORDS[row % 7]} sieht\n" for row in range(40))
-        (translations / f"en-de.{split}.tsv").write_text(
-            "source\ttarget\n" + rows, encoding="utf-8"
-        )
+        rows = ""
+        for row in range(40):
+            rows += f"{WORDS[row % 10]} sees\t{WORDS[row % 7]} sieht\n"
+        file = translations / f"en-de.{split}.tsv"
+        file.write_text("source\ttarget\n" + rows, encoding="utf-8")
     (folder / "trees.conllu").write_text(TREES, encoding="utf-8")
     (folder / "words.txt").write_text(" ".join(WORDS) + "\n", encoding="utf-8")
     _run("score", "--model", "model", "--languages", "de", "--method", "random", "--size", "6")
-    tiny_lm = [part for pair in TINY_LM.items() for part in pair]
+    tiny_lm = list(chain.from_iterable(TINY_LM.items()))
     _run("train", "lm", "--data", "data/wikitext2", "--out", "lm", *tiny_lm)
     _write_odd(folder / "odd")
 
 
 def _run(*arguments: str) -> None:
     """Run a command that must succeed."""
-    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(output):
         exit_status = main(arguments)
     if exit_status:
-        raise RuntimeError(f"headlab {' '.join(arguments)}: {said.getvalue()}")
+        raise RuntimeError(f"headlab {' '.join(arguments)}: {output.getvalue()}")
 
 
 def _write_odd(folder: Path) -> None:
@@ -342,10 +388,10 @@ def _write_odd(folder: Path) -> None:
     (folder / "config.json").mkdir()
 
 
-def remove_outputs(folder: Path, kept: frozenset[str]) -> None:
-    """Remove what a command wrote into its working directory, besides what was there."""
+def remove_outputs(folder: Path, kept_names: frozenset[str]) -> None:
+    """Remove what a command wrote into its working directory; `kept_names` were there before."""
     for path in folder.iterdir():
-        if path.name in kept:
+        if path.name in kept_names:
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -52,7 +52,7 @@ JOB_SECONDS = 0.7
 CANCELLED_SECONDS = 3.0
 LATE_SECONDS = 60.0
 WORKER_FAILED = "worker.failed"
-ENDED = ("done", "failed", "cancelled")
+ENDED_STATES = ("done", "failed", "cancelled")
 JSON = (b"content-type", b"application/json")
 OTHER_BYTES = tuple(BYTES_OF_OTHER_KINDS.values())
 
@@ -67,6 +67,7 @@ class Request:
         body: As bytes.
         headers: Besides host, content-length and authorization.
         length: Content-Length as sent, None for the body's own.
+        host: The header of that name.
     """
 
     method: str
@@ -78,15 +79,19 @@ class Request:
 
     @property
     def sent_headers(self) -> list[tuple[bytes, bytes]]:
-        """All headers but the token."""
+        """All headers except the token."""
         length = str(len(self.body)).encode() if self.length is None else self.length
         return [(b"host", self.host), *self.headers, (b"content-length", length)]
 
     @property
     def breaks_off(self) -> bool:
         """Whether fewer bytes are sent than announced."""
-        announced = self.length or b""
-        return announced.isdigit() and len(announced) < 20 and int(announced) > len(self.body)
+        announced_length = self.length or b""
+        return (
+            announced_length.isdigit()
+            and len(announced_length) < 20
+            and int(announced_length) > len(self.body)
+        )
 
     @property
     def content(self) -> bytes:
@@ -111,12 +116,12 @@ class Base:
     body: Any = None
 
     def request(self) -> Request:
-        """The request as it is right."""
+        """The request with nothing wrong."""
         return Request(self.method, self.path, b"" if self.body is None else _json(self.body))
 
 
 def _json(value: Any) -> bytes:
-    """JSON as bytes; half a letter becomes its escape, NaN the word."""
+    """JSON as bytes; half of a surrogate pair becomes its escape, and NaN the word."""
     return json.dumps(value).encode()
 
 
@@ -126,13 +131,13 @@ def job_specs(mask: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     Args:
         mask: Of the tiny model, as in a mask file.
     """
-    scored = {**TO_SCORE, "method": "leave-one-out"}
+    scored_subject = {**TO_SCORE, "method": "leave-one-out"}
     sizes = {"dev_size": 6, "test_size": 6}
     return {
         "score": {**TO_SCORE, "size": 6, "method": "shapley", "options": {"samples": 8}},
         "curve": {**TO_SCORE, "size": 6, "method": "random", "points": 3, "split": "test"},
         "experiment": {
-            **scored,
+            **scored_subject,
             **sizes,
             "experiment": "targeted",
             "options": {"k": 1, "runs": 20},
@@ -163,17 +168,15 @@ def bases(folder: Path) -> list[Base]:
         "share": None,
     }
     heads = [["encoder", 0, 1], ["encoder", 1, 2]]
-    found = [
-        Base("GET", path)
-        for path in ("/health", "/models", "/tasks", "/jobs", "/docs", "/openapi.json")
-    ]
-    found += [Base("GET", f"/jobs/1{part}") for part in ("", "/snapshot", "/log")]
-    found += [
+    paths = ("/health", "/models", "/tasks", "/jobs", "/docs", "/openapi.json")
+    requests = [Base("GET", path) for path in paths]
+    requests += [Base("GET", f"/jobs/1{part}") for part in ("", "/snapshot", "/log")]
+    requests += [
         Base("DELETE", "/jobs/2"),
         Base("POST", "/jobs/1/cancel"),
         Base("POST", "/jobs/1/resume"),
     ]
-    found += [
+    requests += [
         Base("POST", "/model", {"model": MODEL}),
         Base("POST", "/check", {**ON_TASK, "label_map": {"turn_on": "0", "turn_off": "1"}}),
         Base("POST", "/sentences", {"task": "intents", "language": "de", "split": "dev", "n": 3}),
@@ -197,36 +200,37 @@ def bases(folder: Path) -> list[Base]:
     ]
     for kind, spec in job_specs(mask).items():
         submission = {"kind": kind, "spec": spec, "place": "here"}
-        # Fine-tuning reads the embedded base before its first step: seconds in which it cannot be cancelled.
-        found += [Base("POST", "/jobs", submission)] * (1 if kind == "finetune" else 3)
-        found += [Base("POST", "/forecast", submission)]
-    return found
+        # Fine-tuning reads the embedded base before its first step, and cannot be cancelled meanwhile.
+        times = 1 if kind == "finetune" else 3
+        requests += [Base("POST", "/jobs", submission)] * times
+        requests += [Base("POST", "/forecast", submission)]
+    return requests
 
 
 # What can be wrong with a request.
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a value: what it is in, and its name or number there."""
-    pairs = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for name, part in list(pairs):
+def _items_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every item inside a JSON value: the object or list that it is in, and its name or number."""
+    items: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    for name, part in items:
         yield value, name
-        yield from _places(part)
+        yield from _items_in(part)
 
 
-def _odd(rng: random.Random) -> Any:
-    """A value that fits no field, or hardly."""
+def _odd_value(rng: random.Random) -> Any:
+    """A value that fits no field, or only just."""
     table = rng.choice((ODD, ODD, TEXTS, NUMBERS))
     return copy.deepcopy(rng.choice(table))
 
 
+# What is wrong, and the request.
 Wrong = tuple[str, Request]
+# A way to spoil a request.
 Way = Callable[[random.Random, Base], Wrong]
 
 
@@ -235,8 +239,8 @@ def wrong_field(rng: random.Random, base: Base) -> Wrong:
     if base.body is None:
         return wrong_target(rng, base)
     body = copy.deepcopy(base.body)
-    holder, name = rng.choice(list(_places(body)))
-    holder[name] = _odd(rng)
+    holder, name = rng.choice(list(_items_in(body)))
+    holder[name] = _odd_value(rng)
     return f"{name} is {str(holder[name])[:40]!r}", replace(base.request(), body=_json(body))
 
 
@@ -245,18 +249,21 @@ def no_field(rng: random.Random, base: Base) -> Wrong:
     if base.body is None:
         return wrong_target(rng, base)
     body = copy.deepcopy(base.body)
-    holder, name = rng.choice(list(_places(body)))
+    holder, name = rng.choice(list(_items_in(body)))
     del holder[name]
     return f"without {name}", replace(base.request(), body=_json(body))
 
 
 def more_fields(rng: random.Random, base: Base) -> Wrong:
-    """There is one field more, or an item more in a list."""
+    """There are more fields than there should be, or more items in a list."""
     if base.body is None:
         return wrong_target(rng, base)
     body = copy.deepcopy(base.body)
-    holder = rng.choice([body, *(part[name] for part, name in _places(body))])
-    value = _odd(rng)
+    parts = [body]
+    for part, name in _items_in(body):
+        parts.append(part[name])
+    holder = rng.choice(parts)
+    value = _odd_value(rng)
     if isinstance(holder, dict):
         name = rng.choice(
             ("more", "model", "seed", "size", "samples", "batch_size", "steps", *TEXTS[:60])
@@ -264,9 +271,10 @@ def more_fields(rng: random.Random, base: Base) -> Wrong:
         holder[name] = value
         wrong = f"more: {name[:40]!r} is {str(value)[:40]!r}"
     elif isinstance(holder, list):
-        many = rng.choice((1, 1, 60, 3000))
-        holder += [value] * many if rng.random() < 0.5 else copy.deepcopy(holder[:1]) * many
-        wrong = f"{many} items more in a list"
+        count = rng.choice((1, 1, 60, 3000))
+        added_items = [value] if rng.random() < 0.5 else copy.deepcopy(holder[:1])
+        holder += added_items * count
+        wrong = f"{count} items more in a list"
     else:
         body = [body]
         wrong = "the body in a list"
@@ -278,21 +286,25 @@ def name_twice(rng: random.Random, base: Base) -> Wrong:
     if base.body is None:
         return wrong_header(rng, base)
     name = rng.choice(list(base.body))
-    twice = f"{json.dumps(name)}: {json.dumps(_odd(rng))}, ".encode()
+    second_field = f"{json.dumps(name)}: {json.dumps(_odd_value(rng))}".encode()
     body = _json(base.body)
-    body = b"{" + twice + body[1:] if rng.random() < 0.5 else body[:-1] + b", " + twice[:-2] + b"}"
+    if rng.random() < 0.5:
+        body = b"{" + second_field + b", " + body[1:]
+    else:
+        body = body[:-1] + b", " + second_field + b"}"
     return f"{name} twice", replace(base.request(), body=body)
 
 
 def wrong_text(rng: random.Random, base: Base) -> Wrong:
     """The body is not the JSON that it should be."""
     body = _json(base.body if base.body is not None else {"a": 1})
-    place = rng.randrange(len(body))
+    position = rng.randrange(len(body))
+    many_fields = b"".join(b', "n%d": 1' % number for number in range(5000))
     kinds: Mapping[str, bytes] = {
-        "cut off": body[:place],
-        "with a zero byte": body[:place] + b"\0" + body[place:],
-        "with a byte that is no UTF-8": body[:place] + b"\xff" + body[place:],
-        "with a letter doubled": body[:place] + body[place : place + 1] + body[place:],
+        "cut off": body[:position],
+        "with a zero byte": body[:position] + b"\0" + body[position:],
+        "with a byte that is no UTF-8": body[:position] + b"\xff" + body[position:],
+        "with a letter doubled": body[:position] + body[position : position + 1] + body[position:],
         "with more behind it": body + rng.choice((b"}", b"{}", b"\0", b"x")),
         "in UTF-16": body.decode().encode("utf-16"),
         "in UTF-32": body.decode().encode("utf-32"),
@@ -302,12 +314,10 @@ def wrong_text(rng: random.Random, base: Base) -> Wrong:
         "too large": body[:-1] + b" " * (1 << 20) + body[-1:],
         "deep": body[:-1] + b', "mask": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b"}",
         "very deep": body[:-1] + b', "options": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        "with many names": body[:-1]
-        + b"".join(b', "n%d": 1' % number for number in range(5000))
-        + b"}",
+        "with many names": body[:-1] + many_fields + b"}",
     }
     kind = rng.choice(list(kinds))
-    return f"the body is {kind} ({place})", replace(base.request(), body=kinds[kind])
+    return f"the body is {kind} ({position})", replace(base.request(), body=kinds[kind])
 
 
 def wrong_header(rng: random.Random, base: Base) -> Wrong:
@@ -315,11 +325,10 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
     request = base.request()
     body = rng.choice((request.body, b"{}", b""))
     length = str(len(body))
-    odd = rng.choice([text for text in TEXTS + NUMBERS if text.isprintable()]).encode(
-        "utf-8", "replace"
-    )[:4000]
-    which = rng.randrange(6)
-    if which == 0:
+    odd_text = rng.choice([text for text in TEXTS + NUMBERS if text.isprintable()])
+    odd = odd_text.encode("utf-8", "replace")[:4000]
+    choice = rng.randrange(6)
+    if choice == 0:
         types = (
             b"",
             b"text/plain",
@@ -331,28 +340,26 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
             odd,
         )
         value = rng.choice(types)
-        return f"content-type {value[:40]!r}", replace(
-            request, body=body, headers=((b"content-type", value),)
+        headers = ((b"content-type", value),)
+        return f"content-type {value[:40]!r}", replace(request, body=body, headers=headers)
+    if choice == 1:
+        lengths = (
+            b"-1",
+            b"",
+            b"x",
+            b"1e3",
+            b"+5",
+            b"0",
+            b"1",
+            b"9" * 30,
+            f"{length},{length}".encode(),
+            str(len(body) + 7).encode(),
+            str(2 << 20).encode(),
+            odd,
         )
-    if which == 1:
-        value = rng.choice(
-            (
-                b"-1",
-                b"",
-                b"x",
-                b"1e3",
-                b"+5",
-                b"0",
-                b"1",
-                b"9" * 30,
-                f"{length},{length}".encode(),
-                str(len(body) + 7).encode(),
-                str(2 << 20).encode(),
-                odd,
-            )
-        )
+        value = rng.choice(lengths)
         return f"content-length {value[:40]!r}", replace(request, body=body, length=value)
-    if which == 2:
+    if choice == 2:
         return f"host {odd[:40]!r}", replace(request, body=body, host=odd)
     names = (
         b"origin",
@@ -374,9 +381,9 @@ def wrong_header(rng: random.Random, base: Base) -> Wrong:
         b"te",
         b"user-agent",
     )
-    added = ((rng.choice(names), odd),) * rng.choice((1, 1, 2, 100))
-    wrong = f"{len(added)} times {added[0][0][:40].decode()}: {odd[:40]!r}"
-    return wrong, replace(request, headers=(*request.headers, *added))
+    added_headers = ((rng.choice(names), odd),) * rng.choice((1, 1, 2, 100))
+    wrong = f"{len(added_headers)} times {added_headers[0][0][:40].decode()}: {odd[:40]!r}"
+    return wrong, replace(request, headers=(*request.headers, *added_headers))
 
 
 def wrong_method(rng: random.Random, base: Base) -> Wrong:
@@ -403,29 +410,30 @@ def wrong_method(rng: random.Random, base: Base) -> Wrong:
 def wrong_target(rng: random.Random, base: Base) -> Wrong:
     """The path or the query is odd."""
     value = rng.choice(TEXTS + NUMBERS)
-    encoded = quote(value.encode("utf-8", "surrogatepass"), safe="/" if rng.random() < 0.5 else "")
+    quoted = quote(value.encode("utf-8", "surrogatepass"), safe="/" if rng.random() < 0.5 else "")
     shapes = (
-        f"/jobs/{encoded}",
-        f"/jobs/{encoded}/log",
-        f"/jobs/{encoded}/snapshot",
-        f"{base.path}?{encoded}",
-        f"{base.path}?model={encoded}&model={encoded}",
-        f"{base.path}/{encoded}",
+        f"/jobs/{quoted}",
+        f"/jobs/{quoted}/log",
+        f"/jobs/{quoted}/snapshot",
+        f"{base.path}?{quoted}",
+        f"{base.path}?model={quoted}&model={quoted}",
+        f"{base.path}/{quoted}",
         f"{base.path}/",
-        f"/{encoded}{base.path}",
+        f"/{quoted}{base.path}",
         f"{base.path}%00",
-        f"{base.path};{encoded}",
+        f"{base.path};{quoted}",
         f"{base.path}?{'a=1&' * 500}",
         f"/{base.path}",
         f"/%2e%2e{base.path}",
-        f"{base.path}#{encoded}",
+        f"{base.path}#{quoted}",
         f"{base.path}%ff",
-        f"{base.path}?%ff={encoded}",
+        f"{base.path}?%ff={quoted}",
     )
     target = rng.choice(shapes)
     return f"target {target[:60]}", replace(base.request(), target=target)
 
 
+# The ways to spoil a request, and how often each is drawn.
 WAYS: Mapping[Way, int] = {
     wrong_field: 12,
     no_field: 2,
@@ -454,7 +462,7 @@ class Response:
     body: bytes
 
 
-class Place:
+class RunningWorker:
     """A worker that answers requests.
 
     Attributes:
@@ -469,12 +477,12 @@ class Place:
         raise NotImplementedError
 
     def job(self, number: int) -> Any:
-        """A job as the worker describes it; None if there is none any more."""
-        described = _parsed(self.answer(Request("GET", f"/jobs/{number}", headers=())).body)
-        return described if "state" in described else None
+        """A job as the worker describes it; None if there is no such job any more."""
+        job_fields = _json_or_none(self.answer(Request("GET", f"/jobs/{number}", headers=())).body)
+        return job_fields if "state" in job_fields else None
 
 
-class Application(Place):
+class Application(RunningWorker):
     """The worker's ASGI application in this process, with its real engine and device thread."""
 
     def __init__(self, cache: Path) -> None:
@@ -492,9 +500,9 @@ class Application(Place):
             time.sleep(0.05)
 
     def answer(self, request: Request) -> Response:
-        """Send a request, and wait for the whole answer; an exception of the application is raised."""
-        answered = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
-        return answered.result()
+        """Send a request, and wait for the whole answer; raise what the application raises."""
+        future = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
+        return future.result()
 
     async def _answer(self, request: Request) -> Response:
         path, _, query = request.target.partition("#")[0].partition("?")
@@ -537,7 +545,7 @@ class Application(Place):
         return Response(status, b"".join(parts))
 
 
-class Process(Place):
+class Process(RunningWorker):
     """A worker process, reached over a socket."""
 
     def __init__(self, cache: Path) -> None:
@@ -578,34 +586,35 @@ def _response(connection: socket.socket, method: str) -> Response:
 # What the answers mean.
 
 
-def judge(place: Place, request: Request) -> Answer:
+def judge(worker: RunningWorker, request: Request) -> Answer:
     """Send a request, say what came of it, and end what it started."""
-    if late := late_jobs(place):
-        return Answer(
-            Verdict.HANG, f"jobs {late} go on {LATE_SECONDS:g} s after they were cancelled"
-        )
-    response = place.answer(request)
-    answer = judged(request, response)
+    late_numbers = late_jobs(worker)
+    if late_numbers:
+        words = f"jobs {late_numbers} go on {LATE_SECONDS:g} s after they were cancelled"
+        return Answer(Verdict.HANG, words)
+    response = worker.answer(request)
+    answer = answer_of_response(request, response)
     if answer.verdict != Verdict.ACCEPTED or request.method not in ("POST", "PUT"):
         return answer
-    submitted = _parsed(response.body)
+    job_fields = _json_or_none(response.body)
     if (
-        isinstance(submitted, dict)
-        and isinstance(submitted.get("id"), int)
-        and "state" in submitted
+        isinstance(job_fields, dict)
+        and isinstance(job_fields.get("id"), int)
+        and "state" in job_fields
     ):
-        return job_ended(place, submitted["id"])
+        return answer_of_job(worker, job_fields["id"])
     return answer
 
 
-def judged(request: Request, response: Response) -> Answer:
-    """What an answer by itself says."""
+def answer_of_response(request: Request, response: Response) -> Answer:
+    """What a response says about its request, apart from what becomes of a job."""
     words = response.body[:2000].decode("utf-8", "replace")
     if response.status == 0:
         return Answer(Verdict.REFUSED, "the connection was closed")
-    problem = _parsed(response.body)
+    problem = _json_or_none(response.body)
     code = problem.get("code") if isinstance(problem, dict) else None
-    if response.status == 500 or f'"code": "{WORKER_FAILED}"' in words or code == WORKER_FAILED:
+    says_failed = code == WORKER_FAILED or f'"code": "{WORKER_FAILED}"' in words
+    if response.status == 500 or says_failed:
         return Answer(Verdict.HTTP_500, words)
     if response.status < 300:
         return Answer(Verdict.ACCEPTED, words)
@@ -613,43 +622,42 @@ def judged(request: Request, response: Response) -> Answer:
     return Answer(Verdict.REFUSED if in_words else Verdict.TRACEBACK, f"{response.status} {words}")
 
 
-def _parsed(body: bytes) -> Any:
+def _json_or_none(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         return None
 
 
-def job_ended(place: Place, number: int) -> Answer:
+def answer_of_job(worker: RunningWorker, number: int) -> Answer:
     """Wait a moment for a job, then cancel it and wait a little longer."""
     began = time.monotonic()
-    job = place.job(number)
-    while job["state"] not in ENDED and time.monotonic() - began < JOB_SECONDS:
+    job = worker.job(number)
+    while job["state"] not in ENDED_STATES and time.monotonic() - began < JOB_SECONDS:
         time.sleep(0.02)
-        job = place.job(number)
-    if job["state"] not in ENDED:
-        place.answer(Request("POST", f"/jobs/{number}/cancel", headers=()))
-        place.unended[number] = time.monotonic()
-    while job["state"] not in ENDED and time.monotonic() - began < CANCELLED_SECONDS:
+        job = worker.job(number)
+    if job["state"] not in ENDED_STATES:
+        worker.answer(Request("POST", f"/jobs/{number}/cancel", headers=()))
+        worker.unended[number] = time.monotonic()
+    while job["state"] not in ENDED_STATES and time.monotonic() - began < CANCELLED_SECONDS:
         time.sleep(0.02)
-        job = place.job(number)
+        job = worker.job(number)
     if job["state"] == "failed" and "the worker failed (" in str(job["error"]):
         return Answer(Verdict.TRACEBACK, f"job {number}, {job['kind']}: {job['error']}")
     return Answer(Verdict.ACCEPTED, f"job {number} {job['state']}: {job['error'] or job['note']}")
 
 
-def late_jobs(place: Place) -> list[int]:
+def late_jobs(worker: RunningWorker) -> list[int]:
     """The jobs that were cancelled long ago and have not ended; those that have are forgotten."""
-    for number in list(place.unended):
-        job = place.job(number)
-        if job is None or job["state"] in ENDED:
-            del place.unended[number]
-    return [
-        number for number, since in place.unended.items() if time.monotonic() - since > LATE_SECONDS
-    ]
+    for number in list(worker.unended):
+        job = worker.job(number)
+        if job is None or job["state"] in ENDED_STATES:
+            del worker.unended[number]
+    deadline = time.monotonic() - LATE_SECONDS
+    return [number for number, cancelled_at in worker.unended.items() if cancelled_at < deadline]
 
 
-class Places:
+class Workers:
     """The application and the worker process, each started when a request needs it first."""
 
     def __init__(self, folder: Path) -> None:
@@ -676,22 +684,21 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
     write_files(folder)
     rng = random.Random(seed)
     valid = bases(folder)
-    places = Places(folder)
+    workers = Workers(folder)
     while True:
         base = rng.choice(valid)
         (way,) = rng.choices(list(WAYS), list(WAYS.values()))
         wrong, request = way(rng, base)
         kind = f" {base.body['kind']}" if base.body and "kind" in base.body else ""
+        title = f"{base.method} {base.path}{kind}: {wrong}"
         yield BadInput(
-            wrong=f"{base.method} {base.path}{kind}: {wrong}".encode(
-                "utf-8", "backslashreplace"
-            ).decode(),
+            wrong=title.encode("utf-8", "backslashreplace").decode(),
             content=request.content,
-            attempt=partial(judge, places.application, request),
-            attempt_for_real=partial(attempt_for_real, places, request),
+            attempt=partial(judge, workers.application, request),
+            attempt_for_real=partial(attempt_for_real, workers, request),
         )
 
 
-def attempt_for_real(places: Places, request: Request) -> Answer:
+def attempt_for_real(workers: Workers, request: Request) -> Answer:
     """Send a request to the worker process."""
-    return judge(places.process(), request)
+    return judge(workers.process(), request)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def spots(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def value_paths(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """The path of every value inside a JSON value.
 
     Args:
@@ -22,15 +22,15 @@ def spots(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         parts = list(enumerate(value))
     for key, part in parts:
         yield (*path, key)
-        yield from spots(part, (*path, key))
+        yield from value_paths(part, (*path, key))
 
 
-def dumped(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
     """A value as JSON, also with half of a surrogate pair in its texts."""
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value in a line that says what is wrong with an input."""
     if not isinstance(value, float) or math.isfinite(value):
         return f"{value!r:.60}"

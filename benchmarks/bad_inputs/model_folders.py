@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-# Names that no folder has must not be looked for on the hub. The package reads this when it is imported.
+# Names that no folder has must not be looked for on the hub; huggingface_hub reads this on import.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from support.fuzzing import ODD, spoiled
@@ -30,7 +30,7 @@ from support.tiny_task import tiny_tokenizer
 
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
-from bad_inputs.json_values import dumped, shown, spots
+from bad_inputs.json_values import json_bytes, value_paths, value_text
 from headlab.core import HeadlabError
 from headlab.models.load import examine_model
 from headlab.shrink.model import shrink_model
@@ -224,7 +224,7 @@ MORE_FILES: Mapping[str, Sequence[bytes]] = {
     "base.json": (b"{", b"{}"), "labels.json": (b"{", b"[]"), "proof.json": (b"{", b"[]", b"{}"),
     "mask.json": (b"{", b"[]"), "processor_config.json": (b"{", b"[]"), "preprocessor_config.json": (b"{", b"[]"),
 }  # fmt: skip
-LONG = (256, 257, 300, 1000, 4096, 5000, 70_000)
+NAME_LENGTHS = (256, 257, 300, 1000, 4096, 5000, 70_000)
 NAMES = (
     "", " ", ".", "..", "/", "//", "~", "~nobody/x", "-", "--", "a//b", "a/b/c", "/a/b", "a/", "./", "../..", "\0",
     "a\0b",
@@ -276,30 +276,32 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
     for number in count():
         model = rng.choice(models)
         if rng.random() < 0.06:
-            yield _named_input(folder, model, _name(rng))
+            yield _named_input(folder, model, _odd_name(rng))
             continue
-        change = rng.choices(list(CHANGES), list(CHANGES.values()))[0](rng, model)
-        if _is_none(model, change):
+        (make_change,) = rng.choices(list(CHANGES), list(CHANGES.values()))
+        change = make_change(rng, model)
+        if _changes_nothing(model, change):
             continue
         yield _folder_input(folder / f"model-{number}", model, change)
 
 
-def _is_none(model: SavedModel, change: Change) -> bool:
-    """Whether nothing is wrong: each file says the same as before."""
+def _changes_nothing(model: SavedModel, change: Change) -> bool:
+    """Whether nothing is wrong: whether each file still says the same."""
     if change.arrange is not None:
         return False
     for name, content in change.files.items():
-        before = model.files.get(name)
-        same_json = (
-            name.endswith(".json") and before and content and _parsed(before) == _parsed(content)
-        )
-        if content != before and not same_json:
+        saved_content = model.files.get(name)
+        if content == saved_content:
+            continue
+        if not (name.endswith(".json") and saved_content and content):
+            return False
+        if _json_or_bytes(content) != _json_or_bytes(saved_content):
             return False
     return True
 
 
-def _parsed(data: bytes) -> Any:
-    """A JSON document, or the bytes of what is none."""
+def _json_or_bytes(data: bytes) -> Any:
+    """The value of a JSON document, or the bytes themselves if they are none."""
     try:
         return json.loads(data)
     except ValueError:
@@ -307,7 +309,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def _saved_models(folder: Path) -> Iterator[SavedModel]:
-    """Save a model of each family and its task, and try that they are right before they are spoiled."""
+    """Save a model of each family and its task, and check that headlab takes them as they are."""
     for family, kind in FAMILY_TASKS.items():
         columns, rows = TASKS[kind]
         declaration = folder / "tasks" / f"{kind}.toml"
@@ -318,23 +320,22 @@ def _saved_models(folder: Path) -> Iterator[SavedModel]:
         )
         for split in ("dev", "test"):
             (declaration.parent / f"{kind}-{split}.csv").write_text("\n".join(rows) + "\n")
-        place = _save(folder / "good", family)
-        model = SavedModel(
-            family, {path.name: path.read_bytes() for path in sorted(place.iterdir())}, declaration
-        )
-        _read(str(place), declaration)
-        shutil.rmtree(place)
+        model_folder = _save(folder / "good", family)
+        files = {path.name: path.read_bytes() for path in sorted(model_folder.iterdir())}
+        model = SavedModel(family, files, declaration)
+        _read(str(model_folder), declaration)
+        shutil.rmtree(model_folder)
         yield model
 
 
-def _save(place: Path, family: str) -> Path:
+def _save(model_folder: Path, family: str) -> Path:
     if not family.startswith("shrunk "):
-        return save_family(place, family)
-    whole = model_of(family.removeprefix("shrunk "), tiny_tokenizer())
-    shrunk = shrink_model(whole, uneven(whole)).module.float()
-    shrunk.save_pretrained(place)
-    tiny_tokenizer().save_pretrained(place)
-    return place
+        return save_family(model_folder, family)
+    model = model_of(family.removeprefix("shrunk "), tiny_tokenizer())
+    shrunk = shrink_model(model, uneven(model)).module.float()
+    shrunk.save_pretrained(model_folder)
+    tiny_tokenizer().save_pretrained(model_folder)
+    return model_folder
 
 
 def _read(name: str, declaration: Path) -> None:
@@ -346,22 +347,23 @@ def _read(name: str, declaration: Path) -> None:
     headlab.evaluate(headlab.load(name, device="cpu"), task, size=EXAMPLES)
 
 
-def _folder_input(place: Path, model: SavedModel, change: Change) -> BadInput:
-    def attempt(read: Callable[[], Answer]) -> Answer:
-        _write(place, model, change)
+def _folder_input(input_folder: Path, model: SavedModel, change: Change) -> BadInput:
+    def attempt(read_folder: Callable[[], Answer]) -> Answer:
+        _write(input_folder, model, change)
         try:
-            return read()
+            return read_folder()
         finally:
-            shutil.rmtree(place)
+            shutil.rmtree(input_folder)
 
-    changed = b"".join(
-        name.encode() + b"\0" + (content or b"") for name, content in change.files.items()
-    )
+    title = f"{model.family}: {change.wrong}"
+    content = f"{title}\n".encode("utf-8", "surrogatepass")
+    for name, file_content in change.files.items():
+        content += name.encode() + b"\0" + (file_content or b"")
     return BadInput(
-        f"{model.family}: {change.wrong}",
-        f"{model.family}: {change.wrong}\n".encode("utf-8", "surrogatepass") + changed,
-        partial(attempt, lambda: answer_to(partial(_read, str(place), model.declaration))),
-        partial(attempt, lambda: _command_answer(str(place), model, place.parent)),
+        title,
+        content,
+        partial(attempt, lambda: answer_to(partial(_read, str(input_folder), model.declaration))),
+        partial(attempt, lambda: _command_answer(str(input_folder), model, input_folder.parent)),
     )
 
 
@@ -375,23 +377,23 @@ def _command_answer(name: str, model: SavedModel, folder: Path) -> Answer:
     return process_answer(["evaluate", *arguments], folder)
 
 
-def _write(place: Path, model: SavedModel, change: Change) -> None:
-    place.mkdir()
+def _write(input_folder: Path, model: SavedModel, change: Change) -> None:
+    input_folder.mkdir()
     for name, content in {**model.files, **change.files}.items():
         if content is not None:
-            (place / name).write_bytes(content)
+            (input_folder / name).write_bytes(content)
     if change.arrange is not None:
-        change.arrange(place)
+        change.arrange(input_folder)
 
 
 # Names instead of folders.
 
 
-def _name(rng: random.Random) -> str:
+def _odd_name(rng: random.Random) -> str:
     if rng.random() < 0.5:
         return rng.choice(NAMES)
     letters = rng.choice(("a", "é", "模", "a/", "/a", "../", ".", "-", "a b", "\ud800"))
-    size = rng.choice(LONG) + rng.randrange(50)
+    size = rng.choice(NAME_LENGTHS) + rng.randrange(50)
     return (rng.choice(("", "owner/", "./", "/tmp/")) + letters * size)[:size]
 
 
@@ -419,23 +421,25 @@ def _named_input(folder: Path, model: SavedModel, name: str) -> BadInput:
 # Keys of JSON files.
 
 
-def _odd(rng: random.Random, more: Sequence[Any] = ()) -> Any:
-    if more and rng.random() < 0.5:
-        return rng.choice(more)
+def _odd_value(rng: random.Random, values_of_key: Sequence[Any] = ()) -> Any:
+    """A value that is wrong almost everywhere, or one of those that suit the key."""
+    if values_of_key and rng.random() < 0.5:
+        return rng.choice(values_of_key)
     return rng.choice((*ODD, *PLAUSIBLE))
 
 
 def _change_config(rng: random.Random, model: SavedModel) -> Change:
     config = json.loads(model.files[CONFIG])
-    sealed = config.get("headlab_sealed")
-    facts = sealed if isinstance(sealed, dict) and rng.random() < 0.4 else config
-    key = rng.choice([*facts, *CONFIG_VALUES] if rng.random() < 0.8 else [*facts])
+    sealed_config = config.get("headlab_sealed")
+    facts = sealed_config if isinstance(sealed_config, dict) and rng.random() < 0.4 else config
+    keys = [*facts, *CONFIG_VALUES] if rng.random() < 0.8 else [*facts]
+    key = rng.choice(keys)
     if key in facts and rng.random() < 0.12:
         del facts[key]
-        return Change(f"{CONFIG} without {key}", {CONFIG: dumped(config)})
-    value = _odd(rng, CONFIG_VALUES.get(key, ()))
+        return Change(f"{CONFIG} without {key}", {CONFIG: json_bytes(config)})
+    value = _odd_value(rng, CONFIG_VALUES.get(key, ()))
     facts[key] = value
-    return Change(f"{CONFIG} with {key} = {shown(value)}", {CONFIG: dumped(config)})
+    return Change(f"{CONFIG} with {key} = {value_text(value)}", {CONFIG: json_bytes(config)})
 
 
 def _change_tokenizer_config(rng: random.Random, model: SavedModel) -> Change:
@@ -443,197 +447,210 @@ def _change_tokenizer_config(rng: random.Random, model: SavedModel) -> Change:
     key = rng.choice([*facts, *TOKENIZER_VALUES])
     if key in facts and rng.random() < 0.12:
         del facts[key]
-        return Change(f"{TOKENIZER_CONFIG} without {key}", {TOKENIZER_CONFIG: dumped(facts)})
-    value = _odd(rng, TOKENIZER_VALUES.get(key, ()))
+        return Change(f"{TOKENIZER_CONFIG} without {key}", {TOKENIZER_CONFIG: json_bytes(facts)})
+    value = _odd_value(rng, TOKENIZER_VALUES.get(key, ()))
     facts[key] = value
     return Change(
-        f"{TOKENIZER_CONFIG} with {key} = {shown(value)}", {TOKENIZER_CONFIG: dumped(facts)}
+        f"{TOKENIZER_CONFIG} with {key} = {value_text(value)}",
+        {TOKENIZER_CONFIG: json_bytes(facts)},
     )
 
 
 def _change_tokenizer(rng: random.Random, model: SavedModel) -> Change:
     """Change a value somewhere in tokenizer.json, seldom one of its many words."""
     facts = json.loads(model.files[TOKENIZER])
-    paths = list(spots(facts, ()))
+    paths = list(value_paths(facts, ()))
     paths_without_words = [path for path in paths if "vocab" not in path[:-1]]
     path = rng.choice(paths_without_words if rng.random() < 0.85 else paths)
-    inside = facts
+    holder = facts
     for key in path[:-1]:
-        inside = inside[key]
-    where = ".".join(map(str, path))
+        holder = holder[key]
+    path_text = ".".join(map(str, path))
     if rng.random() < 0.15:
-        del inside[path[-1]]
-        return Change(f"{TOKENIZER} without {where}", {TOKENIZER: dumped(facts)})
-    value = _odd(rng, TOKENIZER_JSON_VALUES)
-    inside[path[-1]] = value
-    return Change(f"{TOKENIZER} with {where} = {shown(value)}", {TOKENIZER: dumped(facts)})
+        del holder[path[-1]]
+        return Change(f"{TOKENIZER} without {path_text}", {TOKENIZER: json_bytes(facts)})
+    value = _odd_value(rng, TOKENIZER_JSON_VALUES)
+    holder[path[-1]] = value
+    return Change(
+        f"{TOKENIZER} with {path_text} = {value_text(value)}", {TOKENIZER: json_bytes(facts)}
+    )
 
 
 # Weights.
 
 
-def _parted(data: bytes) -> tuple[dict[str, Any], bytes]:
+def _header_and_numbers(data: bytes) -> tuple[dict[str, Any], bytes]:
     """The header of a safetensors file, and its numbers."""
     (length,) = struct.unpack("<Q", data[:8])
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
-def _joined(header: Any, numbers: bytes) -> bytes:
-    text = dumped(header)
+def _weights_file(header: Any, numbers: bytes) -> bytes:
+    text = json_bytes(header)
     return struct.pack("<Q", len(text)) + text + numbers
 
 
+OTHER_DTYPES = (
+    "F16",
+    "BF16",
+    "F64",
+    "I8",
+    "I32",
+    "U8",
+    "BOOL",
+    "F8_E4M3",
+    "F8_E8M0",
+    "F4",
+    "C64",
+    "NONE",
+    3,
+    None,
+)
+
+
 def _change_header(rng: random.Random, model: SavedModel) -> Change:
-    header, numbers = _parted(model.files[WEIGHTS])
+    header, numbers = _header_and_numbers(model.files[WEIGHTS])
     name = rng.choice([key for key in header if key != "__metadata__"])
-    what = rng.randrange(8)
-    if what == 0:
+    fault = rng.randrange(8)
+    if fault == 0:
         del header[name]
         wrong = f"without {name}"
-    elif what == 1:
+    elif fault == 1:
         header[f"more.{name}"] = header[name]
         wrong = f"with {name} twice, once as more.{name}"
-    elif what == 2:
+    elif fault == 2:
         new_name = rng.choice(
             ("module." + name, name.upper(), name + ".lora_A", "x" * 5000, "", name[1:], "\u202e")
         )
         header[new_name] = header.pop(name)
         wrong = f"with {new_name!r:.80} for {name}"
-    elif what == 3:
-        header[name]["dtype"] = rng.choice(
-            (
-                "F16",
-                "BF16",
-                "F64",
-                "I8",
-                "I32",
-                "U8",
-                "BOOL",
-                "F8_E4M3",
-                "F8_E8M0",
-                "F4",
-                "C64",
-                "NONE",
-                3,
-                None,
-            )
-        )
+    elif fault == 3:
+        header[name]["dtype"] = rng.choice(OTHER_DTYPES)
         wrong = f"with dtype {header[name]['dtype']} for {name}"
-    elif what == 4:
+    elif fault == 4:
         shape = header[name]["shape"]
         header[name]["shape"] = rng.choice(
             (shape[::-1], [*shape, 1], shape[1:], [], [0], [-1], [10**18], None, "x")
         )
         wrong = f"with shape {header[name]['shape']} for {name}"
-    elif what == 5:
+    elif fault == 5:
         begin, end = header[name]["data_offsets"]
-        header[name]["data_offsets"] = rng.choice(
-            (
-                [end, begin],
-                [begin, end + 4],
-                [begin],
-                [0, 0],
-                [-4, end],
-                [begin, 2**64],
-                None,
-                [begin + 1, end + 1],
-            )
+        other_offsets = (
+            [end, begin],
+            [begin, end + 4],
+            [begin],
+            [0, 0],
+            [-4, end],
+            [begin, 2**64],
+            None,
+            [begin + 1, end + 1],
         )
+        header[name]["data_offsets"] = rng.choice(other_offsets)
         wrong = f"with offsets {header[name]['data_offsets']} for {name}"
-    elif what == 6:
-        value = _odd(rng)
+    elif fault == 6:
+        value = _odd_value(rng)
         header["__metadata__"] = value
-        wrong = f"with metadata {shown(value)}"
+        wrong = f"with metadata {value_text(value)}"
     else:
-        value = _odd(rng)
+        value = _odd_value(rng)
         header[name] = value
-        wrong = f"with {shown(value)} for {name}"
-    return Change(f"{WEIGHTS} {wrong}", {WEIGHTS: _joined(header, numbers)})
+        wrong = f"with {value_text(value)} for {name}"
+    return Change(f"{WEIGHTS} {wrong}", {WEIGHTS: _weights_file(header, numbers)})
 
 
 def _change_numbers(rng: random.Random, model: SavedModel) -> Change:
-    header, numbers = _parted(model.files[WEIGHTS])
+    header, numbers = _header_and_numbers(model.files[WEIGHTS])
     name = rng.choice([key for key in header if key != "__metadata__"])
     begin, end = header[name]["data_offsets"]
     number = rng.choice((math.nan, math.inf, -math.inf, 3e38, 0.0, 1e-45))
-    first = rng.choice((begin, begin + 4 * rng.randrange((end - begin) // 4)))
-    last = rng.choice((end, first + 4))
-    values = struct.pack("<f", number) * ((last - first) // 4)
-    spoiled_numbers = numbers[:first] + values + numbers[last:]
-    wrong = f"{WEIGHTS} with {len(values) // 4} times {number} from number {(first - begin) // 4} in {name}"
-    return Change(wrong, {WEIGHTS: _joined(header, spoiled_numbers)})
+    some_byte = begin + 4 * rng.randrange((end - begin) // 4)
+    first_byte = rng.choice((begin, some_byte))
+    end_byte = rng.choice((end, first_byte + 4))
+    values = struct.pack("<f", number) * ((end_byte - first_byte) // 4)
+    spoiled_numbers = numbers[:first_byte] + values + numbers[end_byte:]
+    count = len(values) // 4
+    position = (first_byte - begin) // 4
+    wrong = f"{WEIGHTS} with {count} times {number} from number {position} in {name}"
+    return Change(wrong, {WEIGHTS: _weights_file(header, spoiled_numbers)})
 
 
-FIRST = "model-00001-of-00002.safetensors"
-SECOND = "model-00002-of-00002.safetensors"
+FIRST_WEIGHTS = "model-00001-of-00002.safetensors"
+SECOND_WEIGHTS = "model-00002-of-00002.safetensors"
 
 
-def _divided(rng: random.Random, weights: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The same weights as two files, by name, and the file of each weight."""
-    header, numbers = _parted(weights)
+def _two_weights_files(
+    rng: random.Random, weights: bytes
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The same weights in two files: the files by name, and the name of each weight's file."""
+    header, numbers = _header_and_numbers(weights)
     names = sorted(key for key in header if key != "__metadata__")
     middle = rng.randrange(1, len(names))
     weight_map: dict[str, Any] = {}
     files = {}
-    for file_name, part in ((FIRST, names[:middle]), (SECOND, names[middle:])):
-        part_header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-        part_numbers = b""
-        for name in part:
+    for file_name, names_of_file in (
+        (FIRST_WEIGHTS, names[:middle]),
+        (SECOND_WEIGHTS, names[middle:]),
+    ):
+        file_header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+        file_numbers = b""
+        for name in names_of_file:
             begin, end = header[name]["data_offsets"]
-            offsets = [len(part_numbers), len(part_numbers) + end - begin]
-            part_header[name] = header[name] | {"data_offsets": offsets}
-            part_numbers += numbers[begin:end]
+            offsets = [len(file_numbers), len(file_numbers) + end - begin]
+            file_header[name] = header[name] | {"data_offsets": offsets}
+            file_numbers += numbers[begin:end]
             weight_map[name] = file_name
-        files[file_name] = _joined(part_header, part_numbers)
+        files[file_name] = _weights_file(file_header, file_numbers)
     return files, weight_map
 
 
 def _divide_weights(rng: random.Random, model: SavedModel) -> Change:
-    """Two files of weights with an index, of which one file is missing, torn or called wrongly by the index."""
-    files, weight_map = _divided(rng, model.files[WEIGHTS])
+    """Divide the weights into two files with an index, and spoil a file or the index.
+
+    The file is missing or cut off, or the index names it wrongly.
+    """
+    files, weight_map = _two_weights_files(rng, model.files[WEIGHTS])
     index: Any = {"metadata": {"total_size": len(model.files[WEIGHTS])}, "weight_map": weight_map}
-    spoiled_file = rng.choice((FIRST, SECOND))
+    spoiled_file = rng.choice((FIRST_WEIGHTS, SECOND_WEIGHTS))
     size = rng.choice((None, None, rng.randrange(200)))
     if rng.random() < 0.3:
-        content = None if size is None else files[spoiled_file][:size]
-        wrong = (
-            f"names {spoiled_file}, which is missing"
-            if size is None
-            else f"names {spoiled_file}, of {size} bytes"
-        )
-        return Change(
-            f"two weights files, index {wrong}",
-            {**files, spoiled_file: content, INDEX: dumped(index)} | NONE,
-        )
-    wrong = _spoil_index(rng, index)
-    return Change(f"two weights files, index {wrong}", {**files, INDEX: dumped(index)} | NONE)
+        content = None
+        wrong = f"names {spoiled_file}, which is missing"
+        if size is not None:
+            content = files[spoiled_file][:size]
+            wrong = f"names {spoiled_file}, of {size} bytes"
+        changed_files: dict[str, bytes | None] = {**files, spoiled_file: content}
+    else:
+        wrong = _spoil_index(rng, index)
+        changed_files = {**files}
+    changed_files |= {INDEX: json_bytes(index), **NO_SINGLE_FILE}
+    return Change(f"two weights files, index {wrong}", changed_files)
 
 
-NONE: Mapping[str, None] = {WEIGHTS: None}  # the file in whose place there are two
+NO_SINGLE_FILE: Mapping[str, None] = {WEIGHTS: None}  # two files replace it
 
 
 def _spoil_index(rng: random.Random, index: Any) -> str:
-    """Change one thing of an index of weights in place; what was changed, in words."""
+    """Change one thing of an index of weights in place, and say what."""
     weight_map = index["weight_map"]
     name = rng.choice(sorted(weight_map))
-    what = rng.randrange(5)
-    if what == 0:
+    fault = rng.randrange(5)
+    if fault == 0:
         del weight_map[name]
         return f"does not name {name}"
-    if what == 1:
+    if fault == 1:
         weight_map[name] = rng.choice(
             ("", ".", "../x.safetensors", "/etc/passwd", "no.safetensors", CONFIG, 3, None)
         )
         return f"has {name} in {weight_map[name]!r}"
-    if what == 2:
-        weight_map[name] = FIRST if weight_map[name] == SECOND else SECOND
+    if fault == 2:
+        weight_map[name] = FIRST_WEIGHTS if weight_map[name] == SECOND_WEIGHTS else SECOND_WEIGHTS
         return f"has {name} in the other file"
-    if what == 3:
-        weight_map[f"more.{name}"] = FIRST
+    if fault == 3:
+        weight_map[f"more.{name}"] = FIRST_WEIGHTS
         return f"has more.{name}, which no file has"
     key = rng.choice(("metadata", "weight_map"))
-    index[key] = _odd(rng)
-    return f"has {shown(index[key])} for {key}"
+    index[key] = _odd_value(rng)
+    return f"has {value_text(index[key])} for {key}"
 
 
 # Bytes and files.
@@ -658,18 +675,18 @@ def _add_file(rng: random.Random, model: SavedModel) -> Change:
 
 
 def _arrange_file(rng: random.Random, model: SavedModel) -> Change:
-    """Change a file into something else, or its place."""
+    """Put something else in a file's place, or give the file another name."""
     name = rng.choice([*model.files, *model.files, *MORE_FILES])
-    # A file that is not there can only be something else than a file.
-    how = rng.choice([*ARRANGEMENTS, *(CHANGED_NAMES if name in model.files else ())])
+    # A file that the model does not have cannot get another name.
+    arrangement = rng.choice([*ARRANGEMENTS, *(CHANGED_NAMES if name in model.files else ())])
 
-    def arrange(place: Path) -> None:
-        path = place / name
+    def arrange(input_folder: Path) -> None:
+        path = input_folder / name
         content = path.read_bytes() if path.exists() else b"{}"
         path.unlink(missing_ok=True)
-        (ARRANGEMENTS | CHANGED_NAMES)[how](path, content)
+        (ARRANGEMENTS | CHANGED_NAMES)[arrangement](path, content)
 
-    return Change(f"{name} {how}", {}, arrange)
+    return Change(f"{name} {arrangement}", {}, arrange)
 
 
 def _to_folder(path: Path, _content: bytes) -> None:
@@ -697,7 +714,7 @@ def _to_pipe(path: Path, _content: bytes) -> None:
     os.mkfifo(path)
 
 
-def _renamed(new_name: Callable[[str], str], path: Path, content: bytes) -> None:
+def _write_renamed(new_name: Callable[[str], str], path: Path, content: bytes) -> None:
     path.with_name(new_name(path.name)).write_bytes(content)
 
 
@@ -714,11 +731,11 @@ ARRANGEMENTS: dict[str, Callable[[Path, bytes], None]] = {
 }
 CHANGED_NAMES: dict[str, Callable[[Path, bytes], None]] = {
     "is missing": _to_nothing,
-    "has a capital name": partial(_renamed, str.upper),
-    "has a name with an odd letter": partial(_renamed, lambda name: f"\u202e{name}"),
-    "has a name with a space": partial(_renamed, lambda name: f"{name} "),
-    "has a name of other bytes": partial(_renamed, lambda name: f"\udcff{name}"),
-    "has another ending": partial(_renamed, lambda name: f"{name}.bin"),
+    "has a capital name": partial(_write_renamed, str.upper),
+    "has a name with an odd letter": partial(_write_renamed, lambda name: f"\u202e{name}"),
+    "has a name with a space": partial(_write_renamed, lambda name: f"{name} "),
+    "has a name of other bytes": partial(_write_renamed, lambda name: f"\udcff{name}"),
+    "has another ending": partial(_write_renamed, lambda name: f"{name}.bin"),
 }
 
 # The ways to spoil a folder, and how often each is drawn.

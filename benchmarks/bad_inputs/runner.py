@@ -1,4 +1,4 @@
-"""Attempts bad inputs one after the other in a process that is replaced when it hangs or dies."""
+"""Attempts bad inputs one after the other in a process that is replaced if it hangs or dies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WAITING_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Begun:
-    """Sent by the process before each attempt.
+    """What the process sends before each attempt.
 
     Attributes:
         number: The input's, from 0.
@@ -104,58 +104,64 @@ def _attempts_of_one_process(family: str, seed: int, numbers: range) -> Iterator
         sending.close()
         try:
             assert process.pid is not None
-            yield from _received(receiving, process.pid)
+            yield from _received_attempts(receiving, process.pid)
         finally:
             _end(process)
             receiving.close()
 
 
-def _received(receiving: Connection, process_id: int) -> Iterator[Attempt]:
+def _received_attempts(receiving: Connection, process_id: int) -> Iterator[Attempt]:
     """Yield what a process sends of its attempts until it has made all of them, hangs or dies."""
-    begun: Begun | None = None
+    under_way: Begun | None = None
     while True:
-        if begun is None:
+        if under_way is None:
             if not receiving.poll(PREPARATION_SECONDS):
                 raise RuntimeError(f"no input was attempted within {PREPARATION_SECONDS:g} s")
-        elif not _answers_in_time(receiving, process_id, begun):
-            yield Attempt(begun, Answer(Verdict.HANG, f"no answer within {begun.seconds:g} s"))
+        elif not _answers_in_time(receiving, process_id, under_way):
+            yield Attempt(
+                under_way, Answer(Verdict.HANG, f"no answer within {under_way.seconds:g} s")
+            )
             return
         try:
             message = receiving.recv()
         except EOFError:
-            if begun is not None:
-                yield Attempt(begun, Answer(Verdict.TRACEBACK, "the process died"))
+            if under_way is not None:
+                yield Attempt(under_way, Answer(Verdict.TRACEBACK, "the process died"))
             return
         if message is None:
             return
         if isinstance(message, Begun):
-            begun = message
+            under_way = message
         else:
-            assert begun is not None
-            yield Attempt(begun, message)
-            begun = None
+            assert under_way is not None
+            yield Attempt(under_way, message)
+            under_way = None
 
 
-def _answers_in_time(receiving: Connection, process_id: int, begun: Begun) -> bool:
+def _answers_in_time(receiving: Connection, process_id: int, under_way: Begun) -> bool:
     """Wait for the end of an attempt; False if it takes too long.
 
-    An attempt in the process may take `begun.seconds`, of the processor's time too, so that a busy
-    machine makes no hang; and `WAITING_SECONDS` in all, so that one that only waits is a hang.
+    An attempt in the process is late once both the clock and the processor have spent its `seconds`
+    on it, so that a busy machine makes no hang; or after `WAITING_SECONDS` by the clock, so that one
+    that only waits is a hang.
     """
-    if begun.for_real:
-        return receiving.poll(begun.seconds)
+    if under_way.for_real:
+        return receiving.poll(under_way.seconds)
     began = time.monotonic()
     seconds_before = processor_seconds(process_id)
     while not receiving.poll(POLL_SECONDS):
-        waited = time.monotonic() - began
-        computed = processor_seconds(process_id) - seconds_before
-        if waited > WAITING_SECONDS or min(waited, computed) > begun.seconds:
+        seconds_waited = time.monotonic() - began
+        seconds_computed = processor_seconds(process_id) - seconds_before
+        if (
+            seconds_waited > WAITING_SECONDS
+            or min(seconds_waited, seconds_computed) > under_way.seconds
+        ):
             return False
     return True
 
 
 def processor_seconds(process_id: int) -> float:
-    """How long a process has computed so far, all its threads together; 0 for one that has ended."""
+    """Processor seconds of a process so far, of all its threads; 0 for one that has ended."""
     try:
         fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
@@ -180,9 +186,8 @@ def _work(family: str, seed: int, numbers: range, folder: str, sending: Connecti
     os.setsid()
     os.chdir(folder)
     _silence(Path(folder).with_suffix(".log"))
-    for number, bad_input in enumerate(
-        islice(family_inputs(family, Path(folder), seed), numbers.stop)
-    ):
+    bad_inputs = islice(family_inputs(family, Path(folder), seed), numbers.stop)
+    for number, bad_input in enumerate(bad_inputs):
         if number not in numbers:
             continue
         sending.send(Begun(number, bad_input.wrong, IN_PROCESS_SECONDS, for_real=False))
@@ -211,8 +216,10 @@ def summary(family_attempts: Sequence[Attempt], seconds: float) -> dict[str, Any
         the first of those that headlab neither took nor refused.
     """
     verdicts = [attempt.answer.verdict for attempt in family_attempts]
-    good = (Verdict.ACCEPTED, Verdict.REFUSED)
-    failures = [attempt for attempt in family_attempts if attempt.answer.verdict not in good]
+    good_verdicts = (Verdict.ACCEPTED, Verdict.REFUSED)
+    failures = [
+        attempt for attempt in family_attempts if attempt.answer.verdict not in good_verdicts
+    ]
     return {
         "inputs": len({attempt.begun.number for attempt in family_attempts}),
         "for_real": sum(attempt.begun.for_real for attempt in family_attempts),

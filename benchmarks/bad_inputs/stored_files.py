@@ -34,7 +34,7 @@ from support.synthetic_roles import made_roles
 
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
-from bad_inputs.json_values import dumped, shown, spots
+from bad_inputs.json_values import json_bytes, value_paths, value_text
 from headlab.cli.lists import result_record
 from headlab.core import HeadGrid, HeadlabError, Stack, content_key
 from headlab.dashboard.frame import stored_scores
@@ -64,12 +64,12 @@ from headlab.roles import read_roles as read_roles
 from headlab.tasks import Draft, Upload, registry_problems, save_task, task_names
 from headlab.worker.jobs import JobList
 
-CREATED = "2026-11-22T01:00:00+00:00"
+CREATED_AT = "2026-11-22T01:00:00+00:00"
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
 SPEC = "spec.json"
 RESULT = "result.npz"
-ABOUT = "about.npy"
-# What a value of a result or a mask may be, and is wrong all the same.
+DESCRIPTION = "about.npy"
+# Values that some field of a result or a mask may have, but that are wrong in most others.
 PLAUSIBLE: tuple[Any, ...] = (
     2, 3, 7, 12, 100, 512, 10**6, 2**31, 2**63, -5, 0.5, 1.5, 1e-9, "score", "curve", "report", "gates", "encoder",
     "de",
@@ -78,7 +78,7 @@ PLAUSIBLE: tuple[Any, ...] = (
     "=1+1", "a|b", "<b>x</b>", "\u202eabc", "e\u0301",
 )  # fmt: skip
 DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "<U3", "|u1", ">f8", "<c16", "<M8[s]", "<f2")
-SENT = "text,label\ngood,a\nbad,b\nwell,a\nill,b\n"
+UPLOADED_ROWS = "text,label\ngood,a\nbad,b\nwell,a\nill,b\n"
 MASK_RECORD = Mask(
     GRID,
     np.array([True, False, True, True, False]),
@@ -122,7 +122,7 @@ MASK_RECORD = Mask(
         },
     },
     {"headlab": "0.9", "torch": "2"},
-    CREATED,
+    CREATED_AT,
 )
 OTHER_MASK = replace(MASK_RECORD, kept=np.array([True, True, False, True, False]))
 EVEN_GRID = HeadGrid((Stack("encoder", (3, 3)),))
@@ -134,7 +134,7 @@ VERSION_1 = {
     "grid": {"encoder": [2, 3]}, "kept": {"encoder": [[1, 0], [1, 1, 0]]}, "removed": 2,
     "chosen": {"rule": "by hand", "evaluated": {"split": "dev", "task": "t", "languages": {"de": {"accuracy": 0.5,
         "n": 2}}}},
-    "created": CREATED,
+    "created": CREATED_AT,
 }  # fmt: skip
 
 
@@ -156,55 +156,58 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
     rng = random.Random(seed)
     stored_results = _stored_results(folder / "results")
     job_list = _job_list(folder / "jobs.sqlite")
-    own_task = _own_task(folder / "own")
+    saved_task = _saved_task_files(folder / "own")
     kinds: Mapping[Callable[[Path, random.Random], BadInput], int] = {
         _mask_input: 25,
-        _foreign_input: 14,
+        _mask_form_input: 14,
         partial(_result_input, stored_results=stored_results): 34,
         _report_input: 8,
-        _begun_input: 7,
+        _unfinished_run_input: 7,
         partial(_jobs_input, job_list=job_list): 4,
-        partial(_own_task_input, files=own_task): 5,
+        partial(_saved_task_input, files=saved_task): 5,
         _link_input: 3,
     }
     for number in count():
-        place = folder / f"input-{number}"
+        input_folder = folder / f"input-{number}"
         make = rng.choices(list(kinds), list(kinds.values()))[0]
-        yield make(place, rng)
+        yield make(input_folder, rng)
 
 
 def _input(
-    place: Path,
+    input_folder: Path,
     kind: str,
     change: Spoiled,
     write: Callable[[], object],
-    read: Callable[[], object],
+    use: Callable[[], object],
     command: Callable[[], Sequence[str]],
 ) -> BadInput:
     """An input that is written to a folder of its own and removed afterwards.
 
     Args:
-        place: The folder.
+        input_folder: That folder.
         kind: Of file.
         change: What is wrong with it.
         write: Writes it below the folder.
-        read: Gives it to headlab in this process.
+        use: Gives it to headlab in this process.
         command: What follows `headlab` on the command line that reads it.
     """
 
     def attempt(answer: Callable[[], Answer]) -> Answer:
-        place.mkdir()
+        input_folder.mkdir()
         try:
             write()
             return answer()
         finally:
-            shutil.rmtree(place)
+            shutil.rmtree(input_folder)
 
     return BadInput(
         f"{kind}: {change.wrong}",
         f"{kind}\0{change.wrong}\0".encode("utf-8", "surrogatepass") + change.data,
-        partial(attempt, partial(answer_to, read)),
-        partial(attempt, lambda: process_answer(command(), place, {"HEADLAB_CACHE": str(place)})),
+        partial(attempt, partial(answer_to, use)),
+        partial(
+            attempt,
+            lambda: process_answer(command(), input_folder, {"HEADLAB_CACHE": str(input_folder)}),
+        ),
     )
 
 
@@ -212,25 +215,25 @@ def _input(
 
 
 def _spoil_value(rng: random.Random, document: Any) -> str:
-    """Change one value of a JSON document in place; what was changed, in words."""
-    path = rng.choice(list(spots(document, ())))
-    inside = document
+    """Change one value of a JSON document in place, and say what."""
+    path = rng.choice(list(value_paths(document, ())))
+    holder = document
     for key in path[:-1]:
-        inside = inside[key]
-    where = ".".join(map(str, path))
-    drawn = rng.random()
-    if drawn < 0.15:
-        del inside[path[-1]]
-        return f"without {where}"
-    if drawn < 0.25 and isinstance(inside, dict):
+        holder = holder[key]
+    path_text = ".".join(map(str, path))
+    chance = rng.random()
+    if chance < 0.15:
+        del holder[path[-1]]
+        return f"without {path_text}"
+    if chance < 0.25 and isinstance(holder, dict):
         name = rng.choice(("more", "", "format", "version", "kind", "\u202e", "x" * 300))
-        inside[name] = rng.choice(ODD)
-        return f"{name!r:.30} added beside {where}: {shown(inside[name])}"
-    if drawn < 0.33 and isinstance(inside, list):
-        inside.append(rng.choice((inside[-1], *PLAUSIBLE)))
-        return f"one more beside {where}: {shown(inside[-1])}"
-    inside[path[-1]] = rng.choice((*ODD, *PLAUSIBLE))
-    return f"{where} = {shown(inside[path[-1]])}"
+        holder[name] = rng.choice(ODD)
+        return f"{name!r:.30} added beside {path_text}: {value_text(holder[name])}"
+    if chance < 0.33 and isinstance(holder, list):
+        holder.append(rng.choice((holder[-1], *PLAUSIBLE)))
+        return f"one more beside {path_text}: {value_text(holder[-1])}"
+    holder[path[-1]] = rng.choice((*ODD, *PLAUSIBLE))
+    return f"{path_text} = {value_text(holder[path[-1]])}"
 
 
 def _spoil_json(rng: random.Random, data: bytes) -> Spoiled:
@@ -238,10 +241,10 @@ def _spoil_json(rng: random.Random, data: bytes) -> Spoiled:
         return Spoiled("spoiled bytes", spoiled(rng, [data]))
     document = json.loads(data)
     wrong = _spoil_value(rng, document)
-    return Spoiled(wrong, dumped(document))
+    return Spoiled(wrong, json_bytes(document))
 
 
-def _arrays(data: bytes) -> dict[str, bytes]:
+def _archive_files(data: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -264,60 +267,58 @@ def _as_npy(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def _spoil_array(rng: random.Random, name: str, data: bytes) -> tuple[str, bytes]:
-    """Another array for one of an archive, and what was changed."""
+    """Change one array of an archive: what was changed, and its new content."""
     array = np.load(io.BytesIO(data))
-    what = rng.randrange(8)
-    if what == 0:
+    fault = rng.randrange(8)
+    if fault == 0:
         dtype = rng.choice(DTYPES)
         return f"{name} of dtype {dtype}", _as_npy(np.zeros(array.shape, dtype))
-    if what == 1:
-        shape = rng.choice(
-            ((), (0,), (1,), (*array.shape, 1), (2, *array.shape), array.shape[:-1], (10**5,))
-        )
+    if fault == 1:
+        longer_shapes = ((*array.shape, 1), (2, *array.shape))
+        shape = rng.choice(((), (0,), (1,), *longer_shapes, array.shape[:-1], (10**5,)))
         return f"{name} of shape {shape}", _as_npy(np.zeros(shape, array.dtype))
-    if what == 2:
+    if fault == 2:
         return f"{name} reversed", _as_npy(np.flip(array))
-    if what == 3 and array.size and array.dtype.kind in "fiu":
-        changed = array.copy()
+    if fault == 3 and array.size and array.dtype.kind in "fiu":
+        changed_array = array.copy()
         value = rng.choice((math.nan, math.inf, -math.inf, 1e308, -1.0, 0.0, 7.0, 2.0**53))
-        place = rng.randrange(array.size)
+        index = rng.randrange(array.size)
         with np.errstate(all="ignore"):
-            changed.flat[place] = np.array(value).astype(array.dtype)
-        return f"{name} with {changed.flat[place]} at {place}", _as_npy(changed)
-    if what == 4:
+            changed_array.flat[index] = np.array(value).astype(array.dtype)
+        return f"{name} with {changed_array.flat[index]} at {index}", _as_npy(changed_array)
+    if fault == 4:
         return f"{name} of objects", _as_npy(np.array([{"a": 1}, None], dtype=object))
-    if what == 5:
+    if fault == 5:
         return f"{name} in the order of Fortran", _as_npy(np.asfortranarray(np.zeros((3, 2))))
-    if what == 6:
+    if fault == 6:
         return f"{name} cut to {len(data) // 2} bytes", data[: len(data) // 2]
     return f"{name} with spoiled bytes", spoiled(rng, [data])
 
 
 def _spoil_archive(rng: random.Random, data: bytes) -> Spoiled:
-    files = _arrays(data)
+    files = _archive_files(data)
     name = rng.choice(sorted(files))
-    what = rng.randrange(9)
-    if what == 0:
+    fault = rng.randrange(9)
+    if fault == 0:
         return Spoiled("spoiled bytes", spoiled(rng, [data]))
-    if what == 1:
+    if fault == 1:
         del files[name]
         return Spoiled(f"without {name}", _archive(files))
-    if what == 2:
+    if fault == 2:
         new_name = rng.choice(
             ("../x.npy", "/x.npy", "x", name + ".npy", "about.npy ", "\u202e.npy", "more.npy")
         )
         files[new_name] = files[name]
         return Spoiled(f"with {name} again as {new_name!r}", _archive(files))
-    if what == 3:
-        return Spoiled(
-            "compressed",
-            _archive({**files, "n.npy": _as_npy(np.array(rng.random()))}, zipfile.ZIP_DEFLATED),
-        )
-    if name == ABOUT or what == 4:
-        about = json.loads(str(np.load(io.BytesIO(files.get(ABOUT, _as_npy(np.array("{}")))))))
-        wrong = _spoil_value(rng, about) if about else "an empty description"
+    if fault == 3:
+        files["n.npy"] = _as_npy(np.array(rng.random()))
+        return Spoiled("compressed", _archive(files, zipfile.ZIP_DEFLATED))
+    if name == DESCRIPTION or fault == 4:
+        array = files.get(DESCRIPTION, _as_npy(np.array("{}")))
+        description = json.loads(str(np.load(io.BytesIO(array))))
+        wrong = _spoil_value(rng, description) if description else "an empty description"
         # numpy keeps no lone surrogate; it is written as JSON writes it.
-        files[ABOUT] = _as_npy(np.array(json.dumps(about)))
+        files[DESCRIPTION] = _as_npy(np.array(json.dumps(description)))
         return Spoiled(f"described with {wrong}", _archive(files))
     wrong, files[name] = _spoil_array(rng, name, files[name])
     return Spoiled(wrong, _archive(files))
@@ -328,35 +329,37 @@ def _spoil_archive(rng: random.Random, data: bytes) -> Spoiled:
 
 def _mask_bytes(rng: random.Random) -> bytes:
     if rng.random() < 0.25:
-        return dumped(VERSION_1)
-    return dumped(MASK_RECORD.to_json())
+        return json_bytes(VERSION_1)
+    return json_bytes(MASK_RECORD.to_json())
 
 
-def _mask_input(place: Path, rng: random.Random) -> BadInput:
+def _mask_input(input_folder: Path, rng: random.Random) -> BadInput:
     change = _spoil_json(rng, _mask_bytes(rng))
-    file = place / "mask.json"
-    other = place / "other.json"
-    out = place / "out"
+    file = input_folder / "mask.json"
+    other_file = input_folder / "other.json"
+    output = input_folder / "out"
     command = rng.choice(("show", "validate", "diff", "combine", "convert", "snippet", "report"))
 
     def write() -> None:
         file.write_bytes(change.data)
-        OTHER_MASK.save(other)
+        OTHER_MASK.save(other_file)
 
     def arguments() -> Sequence[str]:
         if command == "report":
-            return ["report", str(file), "--out", str(out), "--cache", str(place)]
+            return ["report", str(file), "--out", str(output), "--cache", str(input_folder)]
         files = {
-            "diff": [str(file), str(other)],
-            "combine": [str(file), str(other), "--out", str(out)],
+            "diff": [str(file), str(other_file)],
+            "combine": [str(file), str(other_file), "--out", str(output)],
         }
         return ["mask", command, *files.get(command, [str(file)])]
 
-    return _input(place, "mask", change, write, partial(_use_mask, file, change.data), arguments)
+    return _input(
+        input_folder, "mask", change, write, partial(_use_mask, file, change.data), arguments
+    )
 
 
 def _use_mask(file: Path, data: bytes) -> None:
-    """Read a mask as a file and as it is uploaded, and do with it all that headlab does with masks."""
+    """Read a mask as a file and as an upload, and do with it all that headlab does with masks."""
     mask = load_mask(file)
     if mask_from_text(data).digest != mask.digest:
         raise ValueError("the uploaded mask is another one than that of the file")
@@ -366,12 +369,9 @@ def _use_mask(file: Path, data: bytes) -> None:
     _unless_refused(partial(compare_masks, mask, OTHER_MASK))
     _unless_refused(lambda: combine_masks([mask, OTHER_MASK], "union"))
     _unless_refused(lambda: accuracy_table({"a": mask, "b": OTHER_MASK}).markdown())
-    _unless_refused(
-        lambda: mask_script(
-            mask,
-            ScriptModel(["a"] * mask.grid.layers, {"class": "A", "model_type": "a"}, "m", "r", "m"),
-        )
-    )
+    architecture = {"class": "A", "model_type": "a"}
+    model = ScriptModel(["a"] * mask.grid.layers, architecture, "m", "r", "m")
+    _unless_refused(partial(mask_script, mask, model))
     _unless_refused(lambda: _tables(mask))
     _unless_refused(lambda: mask.check(GRID, "0" * 64))
     kept_heads_of_link_text(mask_link_text(mask.kept), mask.grid)
@@ -385,7 +385,7 @@ def _tables(mask: Mask) -> None:
 
 
 def _unless_refused(use: Callable[[], object]) -> None:
-    """Use something; a sentence that it cannot be used is fine."""
+    """Use something; a HeadlabError in words is fine."""
     try:
         use()
     except HeadlabError as error:
@@ -393,28 +393,28 @@ def _unless_refused(use: Callable[[], object]) -> None:
             raise ValueError("an error without a code or without words") from error
 
 
-def _foreign_input(place: Path, rng: random.Random) -> BadInput:
+def _mask_form_input(input_folder: Path, rng: random.Random) -> BadInput:
     form = rng.choice([*FORMS])
     binary = form in ("array", "pairs") and rng.random() < 0.5
     # A .npy file has as many heads in every layer.
     mask = EVEN_MASK if binary else MASK_RECORD
-    written = convert_out(mask, form, binary=binary)
+    mask_bytes = convert_out(mask, form, binary=binary)
     if binary:
-        wrong, data = _spoil_array(rng, form, written)
+        wrong, data = _spoil_array(rng, form, mask_bytes)
         change = Spoiled(wrong, data)
-    elif written[:1] in (b"{", b"["):
-        change = _spoil_json(rng, written)
+    elif mask_bytes[:1] in (b"{", b"["):
+        change = _spoil_json(rng, mask_bytes)
     else:
-        change = Spoiled("spoiled bytes", spoiled(rng, [written]))
-    file = place / ("mask.npy" if binary else "mask.json")
-    stated = rng.choice([None, form, *FORMS])
-    options = [] if stated is None else ["--from", stated]
+        change = Spoiled("spoiled bytes", spoiled(rng, [mask_bytes]))
+    file = input_folder / ("mask.npy" if binary else "mask.json")
+    stated_form = rng.choice([None, form, *FORMS])
+    options = [] if stated_form is None else ["--from", stated_form]
     return _input(
-        place,
-        f"mask as {form}, taken for {stated or 'what it looks like'}",
+        input_folder,
+        f"mask as {form}, taken for {stated_form or 'what it looks like'}",
         change,
         lambda: file.write_bytes(change.data),
-        partial(_convert, change.data, stated, mask.grid),
+        partial(_convert, change.data, stated_form, mask.grid),
         lambda: ["mask", "convert", str(file), "--grid", "3/3" if binary else "2/3", *options],
     )
 
@@ -445,7 +445,7 @@ class StoredResult:
 
 
 def _stored_results(root: Path) -> list[StoredResult]:
-    """One result of every kind, written by headlab and read again before it is spoiled."""
+    """One result of every kind, which headlab has written and can read."""
     records: Mapping[str, Any] = {
         "scores": made_scores("de", "shapley"),
         "plain scores": made_scores("th", "confidence"),
@@ -457,43 +457,50 @@ def _stored_results(root: Path) -> list[StoredResult]:
         "gates": made_gates(),
         "gates of three stacks": made_gates(grid=THREE),
     }
-    finished = []
+    stored_results = []
     for kind, record in records.items():
-        run = Store(root).run(record.spec)
-        run.finish(record, {"created": CREATED, "versions": {"headlab": "0.9"}, "device": "cpu"})
-        data = _archive(_arrays((run.folder / RESULT).read_bytes()))
-        finished.append(StoredResult(kind, json.loads((run.folder / SPEC).read_bytes()), data))
+        stored_run = Store(root).run(record.spec)
+        stored_run.finish(
+            record, {"created": CREATED_AT, "versions": {"headlab": "0.9"}, "device": "cpu"}
+        )
+        data = _archive(_archive_files((stored_run.folder / RESULT).read_bytes()))
+        stored_results.append(
+            StoredResult(kind, json.loads((stored_run.folder / SPEC).read_bytes()), data)
+        )
     _use_results(root)
     shutil.rmtree(root)
-    return finished
+    return stored_results
 
 
 def _result_input(
-    place: Path, rng: random.Random, stored_results: Sequence[StoredResult]
+    input_folder: Path, rng: random.Random, stored_results: Sequence[StoredResult]
 ) -> BadInput:
-    """A run of which the spec or the result is wrong; if the spec is, its folder has the name of the new one."""
+    """A run with a wrong spec or a wrong result.
+
+    If a value of the spec is wrong, the folder has the name that goes with that spec.
+    """
     result = rng.choice(stored_results)
     spec: Any = json.loads(json.dumps(result.spec))
     key = content_key(result.spec)
-    spec_data = dumped(result.spec)
+    spec_data = json_bytes(result.spec)
     data = result.data
-    drawn = rng.random()
-    if drawn < 0.1:
+    chance = rng.random()
+    if chance < 0.1:
         change = _spoil_json(rng, spec_data)
         change = Spoiled(f"{SPEC} {change.wrong}", change.data)
         spec_data = change.data
-    elif drawn < 0.35:
+    elif chance < 0.35:
         wrong = _spoil_value(rng, spec)
-        spec_data = dumped(spec)
+        spec_data = json_bytes(spec)
         key = _key_of(spec, key)
         change = Spoiled(f"{SPEC} {wrong}, in the folder of that name", spec_data)
-    elif drawn < 0.65 and b'"told_sha256"' not in data and _about_of(data).get("report"):
-        change = _resealed(rng, data)
+    elif chance < 0.65 and b'"told_sha256"' not in data and _description_of(data).get("report"):
+        change = _resealed_report(rng, data)
         data = change.data
     else:
         change = _spoil_archive(rng, data)
         data = change.data
-    folder = place / key
+    folder = input_folder / key
 
     def write() -> None:
         folder.mkdir()
@@ -501,12 +508,26 @@ def _result_input(
         (folder / RESULT).write_bytes(data)
 
     commands = (
-        ["cache", "--cache", str(place)],
-        ["cache", "--cache", str(place), "--json"],
-        ["report", key[:12], "--cache", str(place), "--out", str(place / "report.html")],
+        ["cache", "--cache", str(input_folder)],
+        ["cache", "--cache", str(input_folder), "--json"],
+        [
+            "report",
+            key[:12],
+            "--cache",
+            str(input_folder),
+            "--out",
+            str(input_folder / "report.html"),
+        ],
     )
     command = rng.choice(commands)
-    return _input(place, result.kind, change, write, partial(_use_results, place), lambda: command)
+    return _input(
+        input_folder,
+        result.kind,
+        change,
+        write,
+        partial(_use_results, input_folder),
+        lambda: command,
+    )
 
 
 def _key_of(spec: Any, otherwise: str) -> str:
@@ -516,17 +537,17 @@ def _key_of(spec: Any, otherwise: str) -> str:
         return otherwise
 
 
-def _about_of(data: bytes) -> Any:
-    return json.loads(str(np.load(io.BytesIO(_arrays(data)[ABOUT]))))
+def _description_of(data: bytes) -> Any:
+    return json.loads(str(np.load(io.BytesIO(_archive_files(data)[DESCRIPTION]))))
 
 
-def _resealed(rng: random.Random, data: bytes) -> Spoiled:
-    """A report of which a value was changed, and the checksum with it."""
-    files = _arrays(data)
-    about = _about_of(data)
-    wrong = _spoil_value(rng, about["report"])
-    about["sha256"] = _key_of(about["report"], about["sha256"])
-    files[ABOUT] = _as_npy(np.array(json.dumps(about)))
+def _resealed_report(rng: random.Random, data: bytes) -> Spoiled:
+    """Change a value of a report, and its checksum accordingly."""
+    files = _archive_files(data)
+    description = _description_of(data)
+    wrong = _spoil_value(rng, description["report"])
+    description["sha256"] = _key_of(description["report"], description["sha256"])
+    files[DESCRIPTION] = _as_npy(np.array(json.dumps(description)))
     return Spoiled(f"with {wrong}, and its checksum", _archive(files))
 
 
@@ -534,7 +555,7 @@ def _use_results(root: Path) -> None:
     """List all results of a cache, show each in a row, and write a report on each.
 
     Raises:
-        HeadlabError: One of them cannot be read, as the listing says.
+        HeadlabError: The listing says that one of them cannot be read, or there are none.
     """
     store = Store(root)
     listings: list[Any] = [store.scan(), store.curves(), store.reports(), store.gates()]
@@ -546,9 +567,9 @@ def _use_results(root: Path) -> None:
                 table.markdown()
                 table.csv()
     _show_on_pages(*(listing.results for listing in listings))
-    skipped = [problem for listing in listings for problem in listing.problems]
-    if skipped:
-        raise HeadlabError(skipped[0], code="result.skipped")
+    problems = [problem for listing in listings for problem in listing.problems]
+    if problems:
+        raise HeadlabError(problems[0], code="result.skipped")
     if not any(listing.results for listing in listings):
         raise HeadlabError("the cache has no results", code="result.none")
 
@@ -556,18 +577,18 @@ def _use_results(root: Path) -> None:
 def _show_on_pages(
     scores: Sequence[Any], curves: Sequence[Any], reports: Sequence[Any], gates: Sequence[Any]
 ) -> None:
-    """Make of results what the pages show of them."""
+    """Make what the pages show of results."""
     specs = [result.record.spec for result in (*scores, *curves, *reports, *gates)]
     stored_scores.stored_subjects(specs)
     stored_scores.languages_with_results(specs, "intents")
     stored_scores.variants(scores)
-    found = stored_scores.comparable_scores(scores, ["de", "th"])
-    stored_scores.samples_note(found.scores)
-    findings(
-        found.scores,
-        {name: [r for r in reports if r.record.name == name] for name in ("front", "targeted")},
-        ["de"],
-    )
+    comparable = stored_scores.comparable_scores(scores, ["de", "th"])
+    stored_scores.samples_note(comparable.scores)
+    reports_by_name = {
+        name: [report for report in reports if report.record.name == name]
+        for name in ("front", "targeted")
+    }
+    findings(comparable.scores, reports_by_name, ["de"])
     for sweep in stored_gates.grouped_sweeps(gates):
         stored_gates.sweep_label(sweep, "0" * 64)
         stored_gates.measured_splits(sweep)
@@ -586,47 +607,59 @@ def _show_on_pages(
 # Reports as JSON files.
 
 
-def _report_input(place: Path, rng: random.Random) -> BadInput:
+def _report_input(input_folder: Path, rng: random.Random) -> BadInput:
     report = rng.choice((made_report("gap"), made_report("transfer"), made_front(), made_roles()))
     document: Any = report.to_json()
     if rng.random() < 0.3:
-        document = {
-            "reports": {"intents": {report.name: document}},
-            "command": "headlab experiment gap",
-        }
-    change = _spoil_json(rng, dumped(document))
-    file = place / "report.json"
+        reports = {"intents": {report.name: document}}
+        document = {"reports": reports, "command": "headlab experiment gap"}
+    change = _spoil_json(rng, json_bytes(document))
+    file = input_folder / "report.json"
     return _input(
-        place,
+        input_folder,
         f"report on {report.name} as a file",
         change,
         lambda: file.write_bytes(change.data),
-        lambda: write_report([str(file)], place / "report.html", Store(place)),
-        lambda: ["report", str(file), "--cache", str(place), "--out", str(place / "report.html")],
+        lambda: write_report([str(file)], input_folder / "report.html", Store(input_folder)),
+        lambda: [
+            "report",
+            str(file),
+            "--cache",
+            str(input_folder),
+            "--out",
+            str(input_folder / "report.html"),
+        ],
     )
 
 
 # What a run leaves before it is finished: a checkpoint, and answers under masks.
 
 
-def _begun_input(place: Path, rng: random.Random) -> BadInput:
+def _unfinished_run_input(input_folder: Path, rng: random.Random) -> BadInput:
     spec = made_scores("de", "shapley").spec
-    run = StoredRun(place / content_key(spec), spec)
+    stored_run = StoredRun(input_folder / content_key(spec), spec)
     buffer = io.BytesIO()
-    np.savez(buffer, values=np.zeros((2, 3)), draws=np.arange(4), run=np.array(run.key))
-    change = _spoil_archive(rng, _archive(_arrays(buffer.getvalue())))
+    np.savez(buffer, values=np.zeros((2, 3)), draws=np.arange(4), run=np.array(stored_run.key))
+    change = _spoil_archive(rng, _archive(_archive_files(buffer.getvalue())))
     name = rng.choice(("checkpoint.npz", f"{MASK_RECORD.digest}.npz"))
 
     def write() -> None:
-        run.open()
-        (run.folder / name).write_bytes(change.data)
+        stored_run.open()
+        (stored_run.folder / name).write_bytes(change.data)
 
     def read() -> None:
-        """Resume: what cannot be read is left out, and the log says why."""
-        run.checkpoint()
-        run.answers(MASK_RECORD.digest, headlab.task("intents").examples("de", "dev", 8))
+        """Resume the run; the log says why something that cannot be read is left out."""
+        stored_run.checkpoint()
+        stored_run.answers(MASK_RECORD.digest, headlab.task("intents").examples("de", "dev", 8))
 
-    return _input(place, name[-14:], change, write, read, lambda: ["cache", "--cache", str(place)])
+    return _input(
+        input_folder,
+        name[-14:],
+        change,
+        write,
+        read,
+        lambda: ["cache", "--cache", str(input_folder)],
+    )
 
 
 # The worker's list of jobs.
@@ -649,7 +682,7 @@ def _job_list(path: Path) -> bytes:
         jobs.claim()
     with closing(sqlite3.connect(path)) as database:
         database.execute("pragma journal_mode=delete")
-        # Times of the clock would make other inputs of the same seed.
+        # With the times of the clock, the same seed would not give the same inputs.
         database.execute("update jobs set created=1, started=2, ended=3")
         database.execute("update events set at=1")
         database.commit()
@@ -685,26 +718,25 @@ CELLS = (
 )  # fmt: skip
 
 
-def _jobs_input(place: Path, rng: random.Random, job_list: bytes) -> BadInput:
-    path = place / "jobs.sqlite"
+def _jobs_input(input_folder: Path, rng: random.Random, job_list: bytes) -> BadInput:
+    path = input_folder / "jobs.sqlite"
     column = rng.choice(COLUMNS)
     cell = rng.choice(CELLS)
     job = rng.randrange(1, 5)
     version = rng.choice((-1, 0, 1, 3, 99))
-    what = rng.randrange(5)
-    if what < 3:
+    fault = rng.randrange(5)
+    if fault < 3:
         change = Spoiled(f"{column} of job {job} = {cell!r:.40}", job_list)
         statement = f"update jobs set {column}=? where id=?"
         values = (cell, job)
-    elif what == 3:
+    elif fault == 3:
         table = rng.choice(("jobs", "events", "runs"))
-        wrong, statement = rng.choice(
-            (
-                (f"without {table}", f"drop table {table}"),
-                (f"of version {version}", f"pragma user_version={version}"),
-                ("without the column note", "alter table jobs drop column note"),
-            )
+        faults_of_tables = (
+            (f"without {table}", f"drop table {table}"),
+            (f"of version {version}", f"pragma user_version={version}"),
+            ("without the column note", "alter table jobs drop column note"),
         )
+        wrong, statement = rng.choice(faults_of_tables)
         change = Spoiled(wrong, job_list)
         values = ()
     else:
@@ -723,103 +755,111 @@ def _jobs_input(place: Path, rng: random.Random, job_list: bytes) -> BadInput:
                 database.commit()
 
     return _input(
-        place,
+        input_folder,
         "job list",
         change,
         write,
         partial(_use_jobs, path),
-        lambda: ["cache", "--cache", str(place)],
+        lambda: ["cache", "--cache", str(input_folder)],
     )
 
 
 def _use_jobs(path: Path) -> None:
     """Do with a list of jobs what a worker does when it starts."""
     with closing(JobList(path)) as jobs:
-        listed = jobs.list()
-        for job in listed:
+        job_rows = jobs.list()
+        for job in job_rows:
             job.model_dump_json()
             _unless_refused(partial(jobs.log, job.id))
         jobs.unfinished_jobs()
-        claimed = jobs.claim()
-        if claimed is not None:
-            jobs.run_folders(claimed.id)
-            jobs.end(claimed.id, "failed", "x")
+        claimed_job = jobs.claim()
+        if claimed_job is not None:
+            jobs.run_folders(claimed_job.id)
+            jobs.end(claimed_job.id, "failed", "x")
         jobs.submit("score", {"model": "another"})
 
 
 # Tasks that the page has saved in the cache.
 
 
-def _own_task(cache: Path) -> Mapping[str, bytes]:
-    """The files of a task that was sent, below the cache."""
+def _saved_task_files(cache: Path) -> Mapping[str, bytes]:
+    """The files of a task that the page has saved, by path below the cache."""
     columns = {"text": "text", "label": "label"}
-    save_task(
-        Draft("mine", "csv", columns, (Upload("x.csv", SENT.encode(), "de"),), share=0.5), cache
-    )
-    files = {
-        path.relative_to(cache).as_posix(): path.read_bytes()
-        for path in sorted(cache.rglob("*"))
-        if path.is_file()
-    }
+    upload = Upload("x.csv", UPLOADED_ROWS.encode(), "de")
+    save_task(Draft("mine", "csv", columns, (upload,), share=0.5), cache)
+    files = {}
+    for path in sorted(cache.rglob("*")):
+        if path.is_file():
+            files[path.relative_to(cache).as_posix()] = path.read_bytes()
     shutil.rmtree(cache)
     return files
 
 
-def _own_task_input(place: Path, rng: random.Random, files: Mapping[str, bytes]) -> BadInput:
+def _saved_task_input(
+    input_folder: Path, rng: random.Random, files: Mapping[str, bytes]
+) -> BadInput:
     name = rng.choice([*files])
-    how = rng.choice(("bytes", "bytes", "bytes", "bytes", "missing", "empty", "folder", "link"))
-    data = spoiled(rng, [files[name]]) if how == "bytes" else b""
-    change = Spoiled(f"{name}: {how}", data)
+    fault = rng.choice(("bytes", "bytes", "bytes", "bytes", "missing", "empty", "folder", "link"))
+    data = spoiled(rng, [files[name]]) if fault == "bytes" else b""
+    change = Spoiled(f"{name}: {fault}", data)
 
     def write() -> None:
-        for other, content in files.items():
-            path = place / other
+        for file_name, content in files.items():
+            path = input_folder / file_name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        path = place / name
+        path = input_folder / name
         path.unlink()
-        if how == "folder":
+        if fault == "folder":
             path.mkdir()
-        elif how == "link":
+        elif fault == "link":
             path.symlink_to(path.name)
-        elif how != "missing":
+        elif fault != "missing":
             path.write_bytes(data)
 
-    return _input(place, "own task", change, write, partial(_use_tasks, place), lambda: ["tasks"])
+    return _input(
+        input_folder,
+        "own task",
+        change,
+        write,
+        partial(_use_tasks, input_folder),
+        lambda: ["tasks"],
+    )
 
 
 def _use_tasks(cache: Path) -> None:
     """List the tasks of a cache and read the saved one."""
-    before = os.environ.get("HEADLAB_CACHE")
+    cache_before = os.environ.get("HEADLAB_CACHE")
     os.environ["HEADLAB_CACHE"] = str(cache)
     try:
         task_names()
-        if found := registry_problems():
-            raise HeadlabError(found[0], code="task.skipped")
+        problems = registry_problems()
+        if problems:
+            raise HeadlabError(problems[0], code="task.skipped")
         headlab.task("mine").examples("de")
     finally:
         os.environ.pop("HEADLAB_CACHE")
-        if before is not None:
-            os.environ["HEADLAB_CACHE"] = before
+        if cache_before is not None:
+            os.environ["HEADLAB_CACHE"] = cache_before
 
 
 # Links of the page.
 
 
-def _link_input(place: Path, rng: random.Random) -> BadInput:
+def _link_input(input_folder: Path, rng: random.Random) -> BadInput:
     kind = rng.choice(("mask", "head"))
-    good = mask_link_text(MASK_RECORD.kept) if kind == "mask" else "encoder.1.2"
-    text = spoiled(rng, [good.encode()]).decode("utf-8", "replace")
-    read: Callable[[], object] = (
-        partial(kept_heads_of_link_text, text, GRID)
-        if kind == "mask"
-        else partial(_head_in_grid, text)
-    )
+    link_text = mask_link_text(MASK_RECORD.kept) if kind == "mask" else "encoder.1.2"
+    text = spoiled(rng, [link_text.encode()]).decode("utf-8", "replace")
+    read_link: Callable[[], object] = partial(_head_in_grid, text)
+    if kind == "mask":
+        read_link = partial(kept_heads_of_link_text, text, GRID)
     return BadInput(
         f"{kind} of a link: {text!r:.80}",
         f"link\0{kind}\0{text}".encode(),
-        partial(answer_to, read),
-        lambda: process_answer(["mask", "convert", text, "--grid", "encoder=2/3"], place.parent),
+        partial(answer_to, read_link),
+        lambda: process_answer(
+            ["mask", "convert", text, "--grid", "encoder=2/3"], input_folder.parent
+        ),
     )
 
 

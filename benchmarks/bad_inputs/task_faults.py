@@ -1,4 +1,4 @@
-"""One thing wrong: with the bytes of a file, with a field, with what stands in a file's place, with a declaration."""
+"""What can be wrong with a task: bytes of a file, a field, what is in a file's place, a declaration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 
-from bad_inputs.task_samples import DECLARATION, DECLARED
+from bad_inputs.task_samples import DECLARATION, DECLARED_SAMPLES
 from headlab.tasks.declared import COLUMNS, KEYS
 
 Fault = Callable[[bytes], bytes]
@@ -19,50 +19,50 @@ Fault = Callable[[bytes], bytes]
 # The bytes of a file.
 
 
-def recoded(codec: str) -> Fault:
-    """The same text in another encoding; letters that it lacks are left out."""
+def encode_in(codec: str) -> Fault:
+    """Write the text in another encoding, without the letters that it lacks."""
     return lambda data: data.decode().replace("w5", "schön").encode(codec, "ignore")
 
 
-def replaced(old: bytes, new: bytes, times: int = -1) -> Fault:
-    """Some bytes in the place of others."""
-    return lambda data: data.replace(old, new, times)
+def replace_bytes(old_bytes: bytes, new_bytes: bytes, times: int = -1) -> Fault:
+    """Replace some bytes by others."""
+    return lambda data: data.replace(old_bytes, new_bytes, times)
 
 
-def on_lines(change: Callable[[list[bytes]], list[bytes]]) -> Fault:
-    """A change of the list of lines."""
+def change_lines(change: Callable[[list[bytes]], list[bytes]]) -> Fault:
+    """Change the list of lines."""
     return lambda data: b"\n".join(change(data.split(b"\n")))
 
 
-def inserted(line: bytes, index: int) -> Fault:
-    """One line more."""
-    return on_lines(lambda lines: [*lines[:index], line, *lines[index:]])
+def insert_line(line: bytes, index: int) -> Fault:
+    """Add a line."""
+    return change_lines(lambda lines: [*lines[:index], line, *lines[index:]])
 
 
-def zipped(name: str) -> Fault:
-    """The file in a zip archive, under a name."""
+def zip_as(name: str) -> Fault:
+    """Put the file into a zip archive, under a name."""
 
-    def archived(data: bytes) -> bytes:
+    def zip_archive(data: bytes) -> bytes:
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:
             archive.writestr(zipfile.ZipInfo(name), data)
         return buffer.getvalue()
 
-    return archived
+    return zip_archive
 
 
-def before(prefix: bytes) -> Fault:
-    """Bytes before the file."""
+def put_before(prefix: bytes) -> Fault:
+    """Put bytes before the file."""
     return lambda data: prefix + data
 
 
-def behind(suffix: bytes) -> Fault:
-    """Bytes behind the file."""
+def put_behind(suffix: bytes) -> Fault:
+    """Put bytes behind the file."""
     return lambda data: data + suffix
 
 
 def as_json_list(indent: int | None) -> Fault:
-    """Lines of JSON as one list; other files as a list of their lines."""
+    """Turn lines of JSON into one list, and other files into a list of their lines."""
 
     def as_list(data: bytes) -> bytes:
         lines = data.decode().splitlines()
@@ -75,10 +75,10 @@ def as_json_list(indent: int | None) -> Fault:
     return as_list
 
 
-WIDE = b"w4 " * 50_000
+WIDE_TEXT = b"w4 " * 50_000
 FILE_FAULTS: Mapping[str, Fault] = {
     **{
-        f"saved as {codec}": recoded(codec)
+        f"saved as {codec}": encode_in(codec)
         for codec in (
             "utf-8-sig",
             "utf-16",
@@ -95,41 +95,41 @@ FILE_FAULTS: Mapping[str, Fault] = {
             "cp500",
         )
     },
-    "two byte-order marks": before(b"\xef\xbb\xbf\xef\xbb\xbf"),
-    "half a byte-order mark": before(b"\xef\xbb"),
-    "UTF-16's mark before UTF-8": before(b"\xff\xfe"),
-    "UTF-32's mark before UTF-8": before(b"\xff\xfe\0\0"),
-    "line ends of an old Mac": replaced(b"\n", b"\r"),
-    "line ends of Windows": replaced(b"\n", b"\r\n"),
-    "line ends of Windows, twice": replaced(b"\n", b"\r\r\n"),
-    "mixed line ends": replaced(b"\n", b"\r\n", 2),
-    "one line end of an old Mac": replaced(b"\n", b"\r", 1),
-    "Unicode's line separator": replaced(b"\n", "\u2028".encode()),
+    "two byte-order marks": put_before(b"\xef\xbb\xbf\xef\xbb\xbf"),
+    "half a byte-order mark": put_before(b"\xef\xbb"),
+    "UTF-16's mark before UTF-8": put_before(b"\xff\xfe"),
+    "UTF-32's mark before UTF-8": put_before(b"\xff\xfe\0\0"),
+    "line ends of an old Mac": replace_bytes(b"\n", b"\r"),
+    "line ends of Windows": replace_bytes(b"\n", b"\r\n"),
+    "line ends of Windows, twice": replace_bytes(b"\n", b"\r\r\n"),
+    "mixed line ends": replace_bytes(b"\n", b"\r\n", 2),
+    "one line end of an old Mac": replace_bytes(b"\n", b"\r", 1),
+    "Unicode's line separator": replace_bytes(b"\n", "\u2028".encode()),
     "no line end at the end": lambda data: data.rstrip(b"\n"),
-    "blank lines at the end": behind(b"\n\n\n"),
-    "a line of spaces at the end": behind(b"   \n"),
-    "a line of tabs at the end": behind(b"\t\t\n"),
-    "a line of commas at the end": behind(b",,,\n"),
-    "a blank line first": before(b"\n"),
-    "a line of spaces first": before(b"  \n"),
-    "a blank line inside": inserted(b"", 2),
-    "a line of spaces inside": inserted(b"  \t ", 2),
-    "a comment first": before(b"# made by hand\n"),
-    "a comment inside": inserted(b"# made by hand", 2),
-    "a line for Excel": before(b"sep=;\n"),
+    "blank lines at the end": put_behind(b"\n\n\n"),
+    "a line of spaces at the end": put_behind(b"   \n"),
+    "a line of tabs at the end": put_behind(b"\t\t\n"),
+    "a line of commas at the end": put_behind(b",,,\n"),
+    "a blank line first": put_before(b"\n"),
+    "a line of spaces first": put_before(b"  \n"),
+    "a blank line inside": insert_line(b"", 2),
+    "a line of spaces inside": insert_line(b"  \t ", 2),
+    "a comment first": put_before(b"# made by hand\n"),
+    "a comment inside": insert_line(b"# made by hand", 2),
+    "a line for Excel": put_before(b"sep=;\n"),
     "gzip": lambda data: gzip.compress(data, mtime=0),
     "bzip2": bz2.compress,
     "xz": lzma.compress,
-    "a zip archive": zipped("x.csv"),
-    "an Excel workbook": zipped("xl/workbook.xml"),
-    "an old Excel workbook": before(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
-    "Parquet": before(b"PAR1"),
-    "Arrow": before(b"ARROW1\0\0"),
-    "Avro": before(b"Obj\x01"),
-    "SQLite": before(b"SQLite format 3\0"),
-    "a pickle": before(b"\x80\x04\x95"),
-    "NumPy": before(b"\x93NUMPY\x01\0"),
-    "PDF": before(b"%PDF-1.7\n"),
+    "a zip archive": zip_as("x.csv"),
+    "an Excel workbook": zip_as("xl/workbook.xml"),
+    "an old Excel workbook": put_before(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
+    "Parquet": put_before(b"PAR1"),
+    "Arrow": put_before(b"ARROW1\0\0"),
+    "Avro": put_before(b"Obj\x01"),
+    "SQLite": put_before(b"SQLite format 3\0"),
+    "a pickle": put_before(b"\x80\x04\x95"),
+    "NumPy": put_before(b"\x93NUMPY\x01\0"),
+    "PDF": put_before(b"%PDF-1.7\n"),
     "a web page": lambda data: b"<!DOCTYPE html>\n<html><body>" + data + b"</body></html>",
     "a pointer of Git LFS": lambda data: (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
@@ -141,75 +141,75 @@ FILE_FAULTS: Mapping[str, Fault] = {
     "NULs alone": lambda data: bytes(64),
     "the first line alone": lambda data: data.split(b"\n")[0] + b"\n",
     "the first line alone, without its end": lambda data: data.split(b"\n")[0],
-    "no first line": on_lines(lambda lines: lines[1:]),
-    "the first line twice": on_lines(lambda lines: [lines[0], *lines]),
+    "no first line": change_lines(lambda lines: lines[1:]),
+    "the first line twice": change_lines(lambda lines: [lines[0], *lines]),
     "the first line once more at the end": lambda data: data + data.split(b"\n")[0] + b"\n",
     "all of it twice": lambda data: data * 2,
-    "lines in reverse": on_lines(lambda lines: lines[::-1]),
-    "every line twice": on_lines(lambda lines: [line for line in lines for _ in range(2)]),
+    "lines in reverse": change_lines(lambda lines: lines[::-1]),
+    "every line twice": change_lines(lambda lines: [line for line in lines for _ in range(2)]),
     "cut in the middle": lambda data: data[: len(data) // 2],
     "cut before its last bytes": lambda data: data[:-4],
-    "a separator behind the first line": replaced(b"\n", b",\n", 1),
-    "a comma behind every line": replaced(b"\n", b",\n"),
-    "a tab behind every line": replaced(b"\n", b"\t\n"),
-    "a space behind every line": replaced(b"\n", b" \n"),
-    "a space before every line": replaced(b"\n", b"\n "),
+    "a separator behind the first line": replace_bytes(b"\n", b",\n", 1),
+    "a comma behind every line": replace_bytes(b"\n", b",\n"),
+    "a tab behind every line": replace_bytes(b"\n", b"\t\n"),
+    "a space behind every line": replace_bytes(b"\n", b" \n"),
+    "a space before every line": replace_bytes(b"\n", b"\n "),
     "semicolons": lambda data: data.replace(b",", b";").replace(b"\t", b";"),
-    "commas": replaced(b"\t", b","),
-    "tabs": replaced(b",", b"\t"),
+    "commas": replace_bytes(b"\t", b","),
+    "tabs": replace_bytes(b",", b"\t"),
     "vertical bars": lambda data: data.replace(b",", b"|").replace(b"\t", b"|"),
-    "spaces for tabs": replaced(b"\t", b" "),
-    "two tabs for one": replaced(b"\t", b"\t\t"),
-    "a space behind every comma": replaced(b",", b", "),
+    "spaces for tabs": replace_bytes(b"\t", b" "),
+    "two tabs for one": replace_bytes(b"\t", b"\t\t"),
+    "a space behind every comma": replace_bytes(b",", b", "),
     "upper case": bytes.upper,
     "quotes around everything": lambda data: b'"' + data.replace(b'"', b'""') + b'"',
-    "a quote that is not closed": replaced(b"w5", b'"w5', 1),
-    "a quote at the start of a field": replaced(b"w4", b'"w4', 1),
-    "a quote inside a field": replaced(b"w5", b'w"5'),
-    "typographic quotes": replaced(b'"', "“".encode()),
-    "single quotes": replaced(b'"', b"'"),
-    "a backslash before quotes": replaced(b'"', b'\\"'),
-    "a NUL in a text": replaced(b"w5", b"w\0 5", 1),
-    "a NUL at the end": behind(b"\0"),
-    "a control character": replaced(b"w5", b"w\x1b[2J5"),
-    "a bell alone for a text": replaced(b"w5", b"\x07"),
-    "half of a surrogate pair": replaced(b"w5", b"\xed\xa0\x80", 1),
-    "half of a surrogate pair, escaped": replaced(b"w5", b"\\ud800", 1),
-    "a byte of no encoding": replaced(b"w5", b"\xff", 1),
-    "a zero-width space for a text": replaced(b"w5", "\u200b".encode()),
-    "a no-break space in a text": replaced(b"w4 w5", "w4\u00a0w5".encode()),
-    "text from right to left": replaced(b"w5", "\u202eשלום".encode()),
-    "accents alone": replaced(b"w5", "\u0301".encode()),
-    "a field of 150,000 characters": replaced(b"w5", WIDE, 1),
-    "a field of 2,000,000 characters": replaced(b"w5", b"w" * 2_000_000, 1),
-    "a line of 150,000 separators": behind(b"\t" * 75_000 + b"," * 75_000 + b"\n"),
-    "a million characters without a line end": behind(b"x" * 1_000_000),
+    "a quote that is not closed": replace_bytes(b"w5", b'"w5', 1),
+    "a quote at the start of a field": replace_bytes(b"w4", b'"w4', 1),
+    "a quote inside a field": replace_bytes(b"w5", b'w"5'),
+    "typographic quotes": replace_bytes(b'"', "“".encode()),
+    "single quotes": replace_bytes(b'"', b"'"),
+    "a backslash before quotes": replace_bytes(b'"', b'\\"'),
+    "a NUL in a text": replace_bytes(b"w5", b"w\0 5", 1),
+    "a NUL at the end": put_behind(b"\0"),
+    "a control character": replace_bytes(b"w5", b"w\x1b[2J5"),
+    "a bell alone for a text": replace_bytes(b"w5", b"\x07"),
+    "half of a surrogate pair": replace_bytes(b"w5", b"\xed\xa0\x80", 1),
+    "half of a surrogate pair, escaped": replace_bytes(b"w5", b"\\ud800", 1),
+    "a byte of no encoding": replace_bytes(b"w5", b"\xff", 1),
+    "a zero-width space for a text": replace_bytes(b"w5", "\u200b".encode()),
+    "a no-break space in a text": replace_bytes(b"w4 w5", "w4\u00a0w5".encode()),
+    "text from right to left": replace_bytes(b"w5", "\u202eשלום".encode()),
+    "accents alone": replace_bytes(b"w5", "\u0301".encode()),
+    "a field of 150,000 characters": replace_bytes(b"w5", WIDE_TEXT, 1),
+    "a field of 2,000,000 characters": replace_bytes(b"w5", b"w" * 2_000_000, 1),
+    "a line of 150,000 separators": put_behind(b"\t" * 75_000 + b"," * 75_000 + b"\n"),
+    "a million characters without a line end": put_behind(b"x" * 1_000_000),
     "one JSON list": as_json_list(None),
     "one JSON list over lines": as_json_list(1),
-    "a comma behind the last field of JSON": replaced(b"}", b",}"),
-    "a comma behind every object of JSON": replaced(b"}\n", b"},\n"),
-    "a comment in JSON": inserted(b"// made by hand", 1),
-    "objects over lines": replaced(b", ", b",\n "),
-    "single quotes in JSON": replaced(b'"', b"'"),
-    "NaN": behind(b"NaN\n"),
-    "a number of 5,000 digits": behind(b"9" * 5000 + b"\n"),
-    "brackets nested deep": behind(b"[" * 100_000 + b"\n"),
-    "objects nested deep": behind(b'{"a":' * 50_000 + b"\n"),
-    "a number for a label": replaced(b"a\n", b"1\n"),
-    "a number with a fraction for a label": replaced(b"a\n", b"1.0\n", 1),
-    "a space behind a label": replaced(b"a\n", b"a \n", 1),
-    "an unknown label": replaced(b"b\n", b"zebra\n", 1),
-    "an empty label": replaced(b"a\n", b"\n", 1),
-    "a label in upper case": replaced(b"a\n", b"A\n", 1),
-    "nan for a label": replaced(b"a\n", b"nan\n", 1),
-    "_ for a label": replaced(b"NOUN", b"_"),
-    "another tag": replaced(b"NOUN", b"noun"),
-    "ids of words from 0": replaced(b"\n1\t", b"\n0\t"),
-    "an id of a word of 5,000 digits": replaced(b"\n3\t", b"\n" + b"3" * 5000 + b"\t"),
-    "no blank line between sentences": replaced(b"\n\n", b"\n"),
-    "IOB tags": replaced(b" a\n", b" B-a\n"),
-    "a superscript number": replaced(b"\t0\n", "\t²\n".encode()),
-    "a number of another script": replaced(b"\t1\n", "\t١\n".encode()),
+    "a comma behind the last field of JSON": replace_bytes(b"}", b",}"),
+    "a comma behind every object of JSON": replace_bytes(b"}\n", b"},\n"),
+    "a comment in JSON": insert_line(b"// made by hand", 1),
+    "objects over lines": replace_bytes(b", ", b",\n "),
+    "single quotes in JSON": replace_bytes(b'"', b"'"),
+    "NaN": put_behind(b"NaN\n"),
+    "a number of 5,000 digits": put_behind(b"9" * 5000 + b"\n"),
+    "brackets nested deep": put_behind(b"[" * 100_000 + b"\n"),
+    "objects nested deep": put_behind(b'{"a":' * 50_000 + b"\n"),
+    "a number for a label": replace_bytes(b"a\n", b"1\n"),
+    "a number with a fraction for a label": replace_bytes(b"a\n", b"1.0\n", 1),
+    "a space behind a label": replace_bytes(b"a\n", b"a \n", 1),
+    "an unknown label": replace_bytes(b"b\n", b"zebra\n", 1),
+    "an empty label": replace_bytes(b"a\n", b"\n", 1),
+    "a label in upper case": replace_bytes(b"a\n", b"A\n", 1),
+    "nan for a label": replace_bytes(b"a\n", b"nan\n", 1),
+    "_ for a label": replace_bytes(b"NOUN", b"_"),
+    "another tag": replace_bytes(b"NOUN", b"noun"),
+    "ids of words from 0": replace_bytes(b"\n1\t", b"\n0\t"),
+    "an id of a word of 5,000 digits": replace_bytes(b"\n3\t", b"\n" + b"3" * 5000 + b"\t"),
+    "no blank line between sentences": replace_bytes(b"\n\n", b"\n"),
+    "IOB tags": replace_bytes(b" a\n", b" B-a\n"),
+    "a superscript number": replace_bytes(b"\t0\n", "\t²\n".encode()),
+    "a number of another script": replace_bytes(b"\t1\n", "\t١\n".encode()),
 }
 
 # A value in one line of JSON, and in a field of a table.
@@ -448,35 +448,33 @@ TOML_FAULTS: Mapping[str, str] = {
 }
 
 
+def _without_key(text: str, key: str) -> str:
+    """Lines of TOML without those that set a key."""
+    lines = [line for line in text.splitlines() if not line.startswith(f"{key} =")]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def declarations_with_odd_values() -> Iterator[tuple[str, int, bytes]]:
-    """Every key of every declared sample with every odd value: what is wrong, the number of the sample, the text."""
-    for number, sample in enumerate(DECLARED):
+    """Every declared sample without each key, with every odd value of it, and with odd TOML.
+
+    Yields:
+        What is wrong, the number of the sample, and its declaration.
+    """
+    for number, sample in enumerate(DECLARED_SAMPLES):
         text = sample.files[DECLARATION].decode()
         head, _, columns = text.partition("[columns]\n")
         for key in KEYS:
-            others = "".join(
-                f"{line}\n" for line in head.splitlines() if not line.startswith(f"{key} =")
-            )
-            rest = "" if key == "columns" else f"[columns]\n{columns}"
-            yield f"no {key} in {sample.title}", number, f"{others}{rest}".encode()
+            other_lines = _without_key(head, key)
+            columns_table = "" if key == "columns" else f"[columns]\n{columns}"
+            yield f"no {key} in {sample.title}", number, f"{other_lines}{columns_table}".encode()
             for value in TOML_VALUES:
                 wrong = f"{key} = {value[:40]} in {sample.title}"
-                yield wrong, number, f"{others}{key} = {value}\n{rest}".encode()
+                yield wrong, number, f"{other_lines}{key} = {value}\n{columns_table}".encode()
         for column in COLUMNS:
-            other_columns = "".join(
-                f"{line}\n" for line in columns.splitlines() if not line.startswith(f"{column} =")
-            )
-            yield (
-                f"no columns.{column} in {sample.title}",
-                number,
-                f"{head}[columns]\n{other_columns}".encode(),
-            )
+            without_column = f"{head}[columns]\n{_without_key(columns, column)}"
+            yield f"no columns.{column} in {sample.title}", number, without_column.encode()
             for value in TOML_VALUES:
                 wrong = f"columns.{column} = {value[:40]} in {sample.title}"
-                yield (
-                    wrong,
-                    number,
-                    f"{head}[columns]\n{other_columns}{column} = {value}\n".encode(),
-                )
+                yield wrong, number, f"{without_column}{column} = {value}\n".encode()
         for wrong, line in TOML_FAULTS.items():
             yield f"{wrong} in the declaration of {sample.title}", number, f"{line}{text}".encode()

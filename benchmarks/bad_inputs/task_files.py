@@ -1,4 +1,4 @@
-"""Task files and declarations with one thing wrong: by the path of a declaration, as data of a task, or uploaded."""
+"""Tasks with one thing wrong: declared ones, data of built-in ones, and uploads."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from bad_inputs.task_faults import (
     declarations_with_odd_values,
     fields_of,
 )
-from bad_inputs.task_samples import DECLARATION, DECLARED, SAMPLES, TaskSample
+from bad_inputs.task_samples import DECLARATION, DECLARED_SAMPLES, SAMPLES, TaskSample
 from headlab.hooks import Model
 from headlab.tasks import Draft, Upload, save_task
 from headlab.tasks.own import format_of
 
 SIZE = 4  # examples that a model answers
 LANGUAGES_READ = 2
-SYSTEMATIC_SHARE = 0.75  # of the inputs, as long as there are any; the others are spoiled at random
+SYSTEMATIC_SHARE = 0.75  # of the inputs, until all are used up; the others are spoiled at random
 
 
 def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
@@ -45,119 +45,119 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
         seed: What the inputs are drawn from.
     """
     rng = random.Random(f"task files {seed}")
-    kinds_of_faults = _systematic()
+    kinds_of_faults = _systematic_inputs()
     for faults in kinds_of_faults:
         rng.shuffle(faults)
     for number in count():
-        place = folder / f"input-{number}"
+        input_folder = folder / f"input-{number}"
         faults = kinds_of_faults[number % len(kinds_of_faults)]
         if faults and rng.random() < SYSTEMATIC_SHARE:
-            yield faults.pop()(place)
+            yield faults.pop()(input_folder)
         elif rng.random() < 0.5:
-            yield _task_input(place, *_spoiled_sample(rng))
+            yield _task_input(input_folder, *_spoiled_sample(rng))
         else:
-            yield _upload_input(place, *_spoiled_draft(rng))
+            yield _upload_input(input_folder, *_spoiled_draft(rng))
 
 
 def sample_answers(folder: Path) -> dict[str, Answer]:
-    """What headlab answers to the samples as they are, before anything is wrong with them: by what they are.
+    """What headlab answers to the samples while nothing is wrong with them, by title.
 
     Args:
         folder: What may be written to.
     """
-    return {
-        **{sample.title: _attempt_task(folder / "sample", sample) for sample in SAMPLES},
-        **{
-            f"upload of {sample.title}": _attempt_upload(folder / "sample", sample)
-            for sample in UPLOADS
-        },
-    }
+    answers = {}
+    for sample in SAMPLES:
+        answers[sample.title] = _attempt_task(folder / "sample", sample)
+    for upload in UPLOADS:
+        answers[f"upload of {upload.title}"] = _attempt_upload(folder / "sample", upload)
+    return answers
 
 
-Waiting = Callable[[Path], BadInput]  # for the folder of its own
+InputOfFolder = Callable[[Path], BadInput]  # makes an input, of the folder that it gets
 
 
-def _systematic() -> list[list[Waiting]]:
-    """Every fault of every sample once, by the kind of fault."""
-    tasks = (_file_faults(), _field_faults(), _path_faults(), _declaration_faults(), _file_names())
+def _systematic_inputs() -> list[list[InputOfFolder]]:
+    """Every fault of every sample once: a list for each kind of fault."""
+    tasks = (
+        _file_faults(),
+        _field_faults(),
+        _path_faults(),
+        _declaration_faults(),
+        _file_name_faults(),
+    )
     drafts = (_upload_faults(), _draft_faults())
-    return [
-        *(
-            [partial(_task_input, wrong=wrong, sample=sample) for wrong, sample in faults]
-            for faults in tasks
-        ),
-        *(
-            [partial(_upload_input, wrong=wrong, sample=sample) for wrong, sample in faults]
-            for faults in drafts
-        ),
-    ]
+    kinds: list[list[InputOfFolder]] = []
+    for task_faults in tasks:
+        kinds.append(
+            [partial(_task_input, wrong=wrong, sample=sample) for wrong, sample in task_faults]
+        )
+    for draft_faults in drafts:
+        kinds.append(
+            [partial(_upload_input, wrong=wrong, sample=sample) for wrong, sample in draft_faults]
+        )
+    return kinds
 
 
 # A task that is read from its files, and answered by a tiny model.
 
 
-def _task_input(place: Path, wrong: str, sample: TaskSample) -> BadInput:
-    content = json.dumps(
-        [
-            sample.title,
-            sample.task,
-            sample.data,
-            {**sample.special},
-            {k: v.hex() for k, v in sample.files.items()},
-        ]
-    )
+def _task_input(input_folder: Path, wrong: str, sample: TaskSample) -> BadInput:
+    files = {name: data.hex() for name, data in sample.files.items()}
+    content = json.dumps([sample.title, sample.task, sample.data, dict(sample.special), files])
     return BadInput(
         f"{sample.title}: {wrong}",
         content.encode("utf-8", "surrogatepass"),
-        partial(_attempt_task, place, sample),
-        partial(_attempt_command, place, sample),
+        partial(_attempt_task, input_folder, sample),
+        partial(_attempt_command, input_folder, sample),
     )
 
 
-def _attempt_task(place: Path, sample: TaskSample) -> Answer:
-    with _written(place, sample):
-        return answer_to(partial(_read, place, sample))
+def _attempt_task(input_folder: Path, sample: TaskSample) -> Answer:
+    with _sample_files(input_folder, sample):
+        return answer_to(partial(_read, input_folder, sample))
 
 
-def _read(place: Path, sample: TaskSample) -> None:
+def _read(input_folder: Path, sample: TaskSample) -> None:
     """Read the first languages of a task, and let a model answer it if there is one for it."""
-    task = headlab.task(_asked_as(place, sample), data=place / sample.data if sample.data else None)
+    data = input_folder / sample.data if sample.data else None
+    task = headlab.task(_task_argument(input_folder, sample), data=data)
     languages = task.languages[:LANGUAGES_READ]
     for language in languages:
         task.examples(language)
     if sample.family:
-        headlab.evaluate(_model(place.parent, sample.family), task.restricted(languages), size=SIZE)
+        model = _model(input_folder.parent, sample.family)
+        headlab.evaluate(model, task.restricted(languages), size=SIZE)
 
 
-def _attempt_command(place: Path, sample: TaskSample) -> Answer:
+def _attempt_command(input_folder: Path, sample: TaskSample) -> Answer:
     family = sample.family or "bert-tokens"
-    model = _model_folder(place.parent, family)
-    data = ["--data", str(place / sample.data)] if sample.data else []
-    words = [
+    model = _model_folder(input_folder.parent, family)
+    data = ["--data", str(input_folder / sample.data)] if sample.data else []
+    arguments = [
         "evaluate",
         "--model",
         str(model),
         "--task",
-        _asked_as(place, sample),
+        _task_argument(input_folder, sample),
         *data,
         "--size",
         str(SIZE),
     ]
-    with _written(place, sample):
-        return process_answer([*words, "--device", "cpu"], place)
+    with _sample_files(input_folder, sample):
+        return process_answer([*arguments, "--device", "cpu"], input_folder)
 
 
-def _asked_as(place: Path, sample: TaskSample) -> str:
-    return str(place / sample.task) if sample.is_declared else sample.task
+def _task_argument(input_folder: Path, sample: TaskSample) -> str:
+    return str(input_folder / sample.task) if sample.is_declared else sample.task
 
 
 @contextmanager
-def _written(place: Path, sample: TaskSample) -> Iterator[None]:
-    """The files of a sample, as long as the block runs."""
-    place.mkdir(parents=True)
+def _sample_files(input_folder: Path, sample: TaskSample) -> Iterator[None]:
+    """Write the files of a sample, and remove them when the block ends."""
+    input_folder.mkdir(parents=True)
     try:
         for name, data in sample.files.items():
-            path = place / name
+            path = input_folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             kind = sample.special.get(name)
             if kind is None:
@@ -166,14 +166,16 @@ def _written(place: Path, sample: TaskSample) -> Iterator[None]:
                 _put_special(path, kind, data)
         yield
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(input_folder)
 
 
 def _put_special(path: Path, kind: str, data: bytes) -> None:
     """Put something else where a file belongs.
 
     Args:
+        path: Of the file.
         kind: One of `SPECIAL`.
+        data: Content of the file.
     """
     targets = {
         "a link to nowhere": "nowhere",
@@ -213,14 +215,15 @@ def _model(folder: Path, family: str) -> Model:
     return headlab.load(_model_folder(folder, family), device="cpu")
 
 
-Wrong = Iterator[tuple[str, TaskSample]]
+# What is wrong, and the sample with that fault.
+SampleFaults = Iterator[tuple[str, TaskSample]]
 
 
 def _with_file(sample: TaskSample, name: str, data: bytes) -> TaskSample:
     return replace(sample, files={**sample.files, name: data})
 
 
-def _file_faults() -> Wrong:
+def _file_faults() -> SampleFaults:
     for sample in SAMPLES:
         for name, data in sample.files.items():
             for wrong, fault in FILE_FAULTS.items():
@@ -229,31 +232,35 @@ def _file_faults() -> Wrong:
                     yield f"{wrong}, {name}", _with_file(sample, name, faulty)
 
 
-def _field_faults() -> Wrong:
-    """Another value in one field: of JSON in every place of the first line, of tables in every field."""
+def _field_faults() -> SampleFaults:
+    """Put another value in one field: every one of the first line of JSON, the first 12 of tables."""
     for sample in SAMPLES:
         data = sample.files[sample.data_file]
         if sample.data_file.endswith(".jsonl"):
-            first = json.loads(data.split(b"\n")[0])
-            for key in first:
+            first_row = json.loads(data.split(b"\n")[0])
+            for key in first_row:
                 for value in JSON_VALUES:
+                    values = {name: json.dumps(entry) for name, entry in first_row.items()}
+                    values[key] = value
                     fields = ", ".join(
-                        f"{json.dumps(name)}: {value if name == key else json.dumps(first[name])}"
-                        for name in first
+                        f"{json.dumps(name)}: {text}" for name, text in values.items()
                     )
                     line = b"{" + fields.encode("utf-8", "surrogatepass") + b"}\n"
-                    changed = line + data.split(b"\n", 1)[1]
-                    yield f"{key} = {value[:40]}", _with_file(sample, sample.data_file, changed)
+                    changed_data = line + data.split(b"\n", 1)[1]
+                    yield (
+                        f"{key} = {value[:40]}",
+                        _with_file(sample, sample.data_file, changed_data),
+                    )
             continue
         for start, end in fields_of(data)[:12]:
             for number, value in enumerate(FIELD_VALUES):
-                if (start + number) % 3 == 0:  # a third of them is many
-                    changed = data[:start] + value + data[end:]
+                if (start + number) % 3 == 0:  # a third of them is enough
+                    changed_data = data[:start] + value + data[end:]
                     wrong = f"{value[:20]!r} for {data[start:end][:20]!r}"
-                    yield wrong, _with_file(sample, sample.data_file, changed)
+                    yield wrong, _with_file(sample, sample.data_file, changed_data)
 
 
-def _path_faults() -> Wrong:
+def _path_faults() -> SampleFaults:
     for sample in SAMPLES:
         for name in sample.files:
             for kind in SPECIAL:
@@ -298,22 +305,22 @@ ODD_FILE_NAMES = (
 )
 
 
-def _file_names() -> Wrong:
-    """The file with examples under a name that tells another language or split, or nothing."""
+def _file_name_faults() -> SampleFaults:
+    """Call the file with examples so that its name says another language or split, or none."""
     for sample in SAMPLES:
         folder, _, name = sample.data_file.rpartition("/")
         suffix = name.rpartition(".")[2]
-        for odd in ODD_FILE_NAMES:
-            path = f"{folder}/{odd}.{suffix}".lstrip("/")
-            files = {
-                path if old == sample.data_file else old: data for old, data in sample.files.items()
-            }
-            yield f"its file is called {odd!r:.40}", replace(sample, files=files)
+        for odd_name in ODD_FILE_NAMES:
+            path = f"{folder}/{odd_name}.{suffix}".lstrip("/")
+            files = {}
+            for file_path, data in sample.files.items():
+                files[path if file_path == sample.data_file else file_path] = data
+            yield f"its file is called {odd_name!r:.40}", replace(sample, files=files)
 
 
-def _declaration_faults() -> Wrong:
+def _declaration_faults() -> SampleFaults:
     for wrong, number, declaration in declarations_with_odd_values():
-        yield wrong, _with_file(DECLARED[number], DECLARATION, declaration)
+        yield wrong, _with_file(DECLARED_SAMPLES[number], DECLARATION, declaration)
 
 
 def _spoiled_sample(rng: random.Random) -> tuple[str, TaskSample]:
@@ -330,8 +337,12 @@ class UploadSample:
     """What the page sends.
 
     Attributes:
+        title: What it is, in a few words.
+        file_name: Of the upload.
+        data: Content of the file.
         columns: By their meaning.
-        fields: Others of `Draft`, in place of the usual ones.
+        language: Of the file.
+        fields: Other fields of `Draft`, in place of the usual ones.
     """
 
     title: str
@@ -344,65 +355,67 @@ class UploadSample:
     def draft(self) -> Draft:
         """The draft of a task, as the page makes it."""
         upload = Upload(self.file_name, self.data, self.language)
-        usual: dict[str, object] = {
+        usual_fields: dict[str, object] = {
             "name": "mine",
             "columns": self.columns,
             "files": (upload,),
             "share": 0.5,
         }
-        return Draft(format=format_of(upload), **{**usual, **self.fields})  # type: ignore[arg-type]
+        return Draft(format=format_of(upload), **{**usual_fields, **self.fields})  # type: ignore[arg-type]
 
 
 def _uploads() -> Iterator[UploadSample]:
     """The declared samples of one file, as uploads: their columns are those of the declaration."""
-    for sample in DECLARED[1:9]:
+    for sample in DECLARED_SAMPLES[1:9]:
         lines = sample.files[DECLARATION].decode().partition("[columns]\n")[2].splitlines()
-        columns = {
-            meaning: json.loads(column)
-            for meaning, _, column in (line.partition(" = ") for line in lines)
-        }
+        columns = {}
+        for line in lines:
+            meaning, _, column = line.partition(" = ")
+            columns[meaning] = json.loads(column)
         yield UploadSample(sample.title, sample.data_file, sample.files[sample.data_file], columns)
 
 
 UPLOADS = (*_uploads(),)
 
 
-def _upload_input(place: Path, wrong: str, sample: UploadSample) -> BadInput:
+def _upload_input(input_folder: Path, wrong: str, sample: UploadSample) -> BadInput:
     content = repr(sample).encode("utf-8", "surrogatepass")
-    attempt = partial(_attempt_upload, place, sample)
+    attempt = partial(_attempt_upload, input_folder, sample)
     return BadInput(
         f"upload of {sample.title}: {wrong}",
         content,
         attempt,
-        partial(_attempt_uploaded, place, sample),
+        partial(_attempt_uploaded, input_folder, sample),
     )
 
 
-def _attempt_upload(place: Path, sample: UploadSample) -> Answer:
+def _attempt_upload(input_folder: Path, sample: UploadSample) -> Answer:
     try:
-        return answer_to(partial(_save, place, sample))
+        return answer_to(partial(_save, input_folder, sample))
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(input_folder, ignore_errors=True)
 
 
-def _save(place: Path, sample: UploadSample) -> None:
+def _save(input_folder: Path, sample: UploadSample) -> None:
     """Save an upload, and read all of what was saved."""
     draft = sample.draft()
-    checked = save_task(draft, place)
-    task = headlab.task(place / "tasks" / draft.name / f"{draft.name}.toml")
-    for language, split in checked.sizes:
+    saved_task = save_task(draft, input_folder)
+    task = headlab.task(input_folder / "tasks" / draft.name / f"{draft.name}.toml")
+    for language, split in saved_task.sizes:
         task.examples(language, split)
 
 
-def _attempt_uploaded(place: Path, sample: UploadSample) -> Answer:
-    """Save an upload, and let a command read it; what is refused is given to the command as a declared task."""
-    refusal = answer_to(partial(_save, place, sample))
-    shutil.rmtree(place, ignore_errors=True)
-    declared_sample = DECLARED[
-        1 + next(i for i, upload in enumerate(UPLOADS) if upload.title == sample.title)
-    ]
+def _attempt_uploaded(input_folder: Path, sample: UploadSample) -> Answer:
+    """Save an upload, and give its data to a command as the data of a declared task.
+
+    An upload that headlab refuses is given to the command too.
+    """
+    refusal = answer_to(partial(_save, input_folder, sample))
+    shutil.rmtree(input_folder, ignore_errors=True)
+    titles = [upload.title for upload in UPLOADS]
+    declared_sample = DECLARED_SAMPLES[1 + titles.index(sample.title)]
     answer = _attempt_command(
-        place, _with_file(declared_sample, declared_sample.data_file, sample.data)
+        input_folder, _with_file(declared_sample, declared_sample.data_file, sample.data)
     )
     return answer if answer.words else refusal
 

@@ -19,7 +19,8 @@ class TaskSample:
         special: What stands in the place of a file, by path: a key of `task_files.SPECIAL`.
         task: The name of the task, or the path of its declaration.
         data: The folder that is given as data; empty for none.
-        family: The tiny model that answers it (tests/support/tiny_models.py); empty if it is only read.
+        family: The tiny model that answers it (tests/support/tiny_models.py); empty if it is only
+            read.
     """
 
     title: str
@@ -45,17 +46,20 @@ def lines_of_json(*objects: object) -> bytes:
     return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in objects).encode()
 
 
-def declared(
-    title: str, kind: str, columns: str, examples: bytes, family: str, more: str = ""
+def declared_sample(
+    title: str, kind: str, columns: str, examples: bytes, family: str, further_lines: str = ""
 ) -> TaskSample:
     """A task with one file of German dev examples.
 
     Args:
-        more: Lines of its declaration.
+        title: What it is, in a few words.
+        kind: Format of the file, which is its ending too.
+        columns: Lines of the table `columns` of its declaration.
+        examples: Content of the file.
+        family: The tiny model that answers it; empty if it is only read.
+        further_lines: Of the declaration.
     """
-    declaration = (
-        f'name = "mine"\nformat = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{more}\n'
-    )
+    declaration = f'name = "mine"\nformat = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{further_lines}\n'
     files = {
         f"de.dev.{kind}": examples,
         DECLARATION: f"{declaration}[columns]\n{columns}\n".encode(),
@@ -79,16 +83,22 @@ CHOICES = lines_of_json(
 )
 TARGETS = b"from\tto\nw4 w5\tw6 w7\nw8\tw9\n"
 TEXTS_ALONE = b"text\nw4 w5 w6 w7\nw8 w9 w4\n"
-PLACES = b"text,label,lang,part,id,template\nw4,a,de,validation,1,x\nw5,b,de,validation,2,x\nw6,a,en,validation,1,y\n"
+MIXED_ROWS = (
+    b"text,label,lang,part,id,template\n"
+    b"w4,a,de,validation,1,x\nw5,b,de,validation,2,x\nw6,a,en,validation,1,y\n"
+)
 TOKENS = b"-DOCSTART- -X- a\n\n# id 7\nw4 X a\nw5 Y b\n\nw6 X b\n"
-XNLI = b"premise\thypothesis\tlabel\nIt rains .\tIt is wet .\t0\nIt rains .\tIt is dry .\t2\nHi .\tHo .\t1\n"
+XNLI = (
+    b"premise\thypothesis\tlabel\n"
+    b"It rains .\tIt is wet .\t0\nIt rains .\tIt is dry .\t2\nHi .\tHo .\t1\n"
+)
 META = b"promptID\tgenre\n1\tx\n1\tx\n2\tx\n"
 TRANSLATIONS = b"source\ttarget\nw4 w5\tw6\nw7\tw8 w9\n"
 PLAIN_TEXT = (
     b"w4 w5 windowed language models " * 20 + b"\n\n" + b"w5 w6 another document " * 20 + b"\n"
 )
 
-PLACES_DECLARATION = b"""name = "mine"
+MIXED_ROWS_DECLARATION = b"""name = "mine"
 format = "csv"
 files = "all.csv"
 splits = { dev = "validation" }
@@ -101,9 +111,9 @@ id = "id"
 group = "template"
 """
 
-DECLARED = (
-    declared("texts in csv", "csv", 'text = "review"\nlabel = "stars"', TEXTS, "bert"),
-    declared(
+DECLARED_SAMPLES = (
+    declared_sample("texts in csv", "csv", 'text = "review"\nlabel = "stars"', TEXTS, "bert"),
+    declared_sample(
         "texts with all keys",
         "csv",
         'text = "review"\nlabel = "stars"',
@@ -112,7 +122,7 @@ DECLARED = (
         'labels = ["a", "b"]\nlanguages = ["de"]\naligned = true\ndivision = 2\n'
         'label_map = { a = "b", b = "a" }\nsplits = { dev = "dev", test = "test" }',
     ),
-    declared(
+    declared_sample(
         "pairs in tsv",
         "tsv",
         'text = "one"\npair = "two"\nlabel = "same"',
@@ -120,23 +130,29 @@ DECLARED = (
         "bert",
         "aligned = true",
     ),
-    declared("words in jsonl", "jsonl", 'words = "tokens"\nlabels = "tags"', WORDS, "bert-tokens"),
-    declared(
+    declared_sample(
+        "words in jsonl", "jsonl", 'words = "tokens"\nlabels = "tags"', WORDS, "bert-tokens"
+    ),
+    declared_sample(
         "choices in jsonl",
         "jsonl",
         'context = "stem"\nchoices = "options"\nanswer = "right"',
         CHOICES,
         "gpt2-lm",
     ),
-    declared("texts to generate in tsv", "tsv", 'text = "from"\ntarget = "to"', TARGETS, "marian"),
-    declared("texts alone in csv", "csv", 'text = "text"', TEXTS_ALONE, "gpt2-lm"),
-    declared("CoNLL-U", "conllu", 'words = "FORM"\nlabels = "UPOS"', CONLLU_SENTENCES, ""),
-    declared("one token a line", "conll", 'words = "1"\nlabels = "3"', TOKENS, "bert-tokens"),
+    declared_sample(
+        "texts to generate in tsv", "tsv", 'text = "from"\ntarget = "to"', TARGETS, "marian"
+    ),
+    declared_sample("texts alone in csv", "csv", 'text = "text"', TEXTS_ALONE, "gpt2-lm"),
+    declared_sample("CoNLL-U", "conllu", 'words = "FORM"\nlabels = "UPOS"', CONLLU_SENTENCES, ""),
+    declared_sample(
+        "one token a line", "conll", 'words = "1"\nlabels = "3"', TOKENS, "bert-tokens"
+    ),
     TaskSample(
         "languages and splits in columns",
         {
-            "all.csv": PLACES,
-            DECLARATION: PLACES_DECLARATION,
+            "all.csv": MIXED_ROWS,
+            DECLARATION: MIXED_ROWS_DECLARATION,
         },
         family="bert",
     ),
@@ -157,4 +173,4 @@ BUILT_IN = (
         "gpt2-lm",
     ),
 )
-SAMPLES = (*DECLARED, *BUILT_IN)
+SAMPLES = (*DECLARED_SAMPLES, *BUILT_IN)

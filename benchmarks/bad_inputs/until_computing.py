@@ -1,4 +1,4 @@
-"""headlab's command as people start it, but ended where it starts to compute for long.
+"""headlab's command as people start it, but ended where it starts a long computation.
 
     python benchmarks/bad_inputs/until_computing.py score --model model -o samples=10000000
 

@@ -21,7 +21,15 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds: of an example-forward, padded to 128 or sorted by length; of a gain, by way of computing it."""
+    """What computing costs, in seconds, and how much gains vary from order to order.
+
+    Attributes:
+        padded_forward: Of one example in a batch padded to 128 tokens.
+        sorted_forward: Of one example in a batch sorted by length.
+        gain: Of a gain, by the way it is computed.
+        order_variance: Mean variance of gains over whole orders.
+        order_variance_top50: The same over the first halves of orders.
+    """
 
     padded_forward: float
     sorted_forward: float
@@ -30,82 +38,117 @@ class Costs:
     order_variance_top50: float
 
     def resume_speedup(self) -> dict[str, float]:
-        """How much faster a gain is when only changed layers are computed: of branching passes, and of walks."""
-        pairs = {"marginals": "branching", "walks": "walking"}
-        return {name: self.gain[f"{way}, full"] / self.gain[way] for name, way in pairs.items()}
+        """How much faster a gain is if only changed layers are computed."""
+        return {
+            "marginals": self.gain["branching, full"] / self.gain["branching"],
+            "walks": self.gain["walking, full"] / self.gain["walking"],
+        }
 
 
-def in_turns(tasks: Mapping[str, Callable[[], int]], seconds: float) -> dict[str, float]:
-    """Median seconds a unit of each task, all run in turns until the time is up; a task returns its units."""
+def median_seconds_in_turns(
+    tasks: Mapping[str, Callable[[], int]], seconds: float
+) -> dict[str, float]:
+    """Median seconds of one unit of work by task.
+
+    Args:
+        tasks: {name: does some work and returns how many units it was}; they are run in turns, so
+            that a busy machine slows all of them alike.
+        seconds: How long to go on; each task is run once at least.
+    """
     for task in tasks.values():
-        task()  # warm
-    taken: dict[str, list[float]] = {name: [] for name in tasks}
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until or not all(taken.values()):
+        task()  # the first run is slower
+    seconds_by_task: dict[str, list[float]] = {name: [] for name in tasks}
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline or not all(seconds_by_task.values()):
         for name, task in tasks.items():
-            started = time.perf_counter()
+            start = time.perf_counter()
             units = task()
-            taken[name].append((time.perf_counter() - started) / units)
-    return {name: median(times) for name, times in taken.items()}
+            seconds_by_task[name].append((time.perf_counter() - start) / units)
+    return {name: median(times) for name, times in seconds_by_task.items()}
 
 
-def coalitions(players: int, count: int, seed: int) -> Bools:
-    """Random coalitions with at most half of the heads gone, bool [coalition, player]."""
-    return ~np.stack(
-        [removed_and_measured(seed, number, players, players // 2)[0] for number in range(count)]
-    )
+def random_coalitions(players: int, count: int, seed: int) -> Bools:
+    """Random coalitions with at most half of the heads removed, bool [coalition, player]."""
+    removed_heads = []
+    for number in range(count):
+        removed, _ = removed_and_measured(seed, number, players, players // 2)
+        removed_heads.append(removed)
+    return ~np.stack(removed_heads)
 
 
 def measure(setting: Setting, seconds: float) -> Costs:
-    """All costs. The longest batches of the padded recipe are of 64 examples."""
+    """Measure all costs. The largest batches of the padded recipe have 64 examples."""
     game = setting.game
     players = setting.game.players
-    whole = replace(setting.model, resumable=False)  # every row from the first layer
-    full = ModelGame(Evaluator(whole, setting.task, setting.language, "dev", setting.size))
+    model_without_resuming = replace(
+        setting.model, resumable=False
+    )  # every row from the first layer
+    full_game = ModelGame(
+        Evaluator(model_without_resuming, setting.task, setting.language, "dev", setting.size)
+    )
     batch = np.arange(min(BATCH, game.examples))
-    some = coalitions(players, len(batch), 3)
-    padded = PaddedEvaluator(setting.model, setting.task, setting.language, "dev", setting.size)
-    few = np.random.default_rng(0).choice(game.examples, setting.rows, replace=False)
-    kept = coalitions(players, len(few), 4)
-    everyone = np.ones((len(few), players), bool)
-    walks = np.stack([random_order(5, row, players) for row in range(len(few))])
+    batch_coalitions = random_coalitions(players, len(batch), 3)
+    padded_evaluator = PaddedEvaluator(
+        setting.model, setting.task, setting.language, "dev", setting.size
+    )
+    examples = np.random.default_rng(0).choice(game.examples, setting.rows, replace=False)
+    coalitions = random_coalitions(players, len(examples), 4)
+    all_heads = np.ones((len(examples), players), bool)
+    walks = np.stack([random_order(5, row, players) for row in range(len(examples))])
 
-    def branching(of: ModelGame) -> Callable[[], int]:
-        return lambda: of.marginals(kept, everyone, few).size
+    def branching(timed_game: ModelGame) -> Callable[[], int]:
+        return lambda: timed_game.marginals(coalitions, all_heads, examples).size
 
-    def walking(of: ModelGame) -> Callable[[], int]:
-        return lambda: of.gains(walks, few).size
+    def walking(timed_game: ModelGame) -> Callable[[], int]:
+        return lambda: timed_game.gains(walks, examples).size
 
-    found = in_turns(
+    seconds_by_task = median_seconds_in_turns(
         {
-            "padded": lambda: len(padded.correct(setting.model.grid.gates(some), batch)),
-            "sorted": lambda: len(game.values(some, batch)),
+            "padded": lambda: len(
+                padded_evaluator.correct(setting.model.grid.gates(batch_coalitions), batch)
+            ),
+            "sorted": lambda: len(game.values(batch_coalitions, batch)),
             "branching": branching(game),
-            "branching, full": branching(full),
+            "branching, full": branching(full_game),
             "walking": walking(game),
-            "walking, full": walking(full),
+            "walking, full": walking(full_game),
         },
         seconds,
     )
-    return Costs(found.pop("padded"), found.pop("sorted"), found, *variances(game, setting.walks))
+    return Costs(
+        seconds_by_task.pop("padded"),
+        seconds_by_task.pop("sorted"),
+        seconds_by_task,
+        *variances(game, setting.walks),
+    )
 
 
 def forward_seconds(setting: Setting) -> float:
-    """Seconds of an example-forward, sorted by length."""
+    """Seconds of one example in a batch sorted by length."""
     game = setting.game
     batch = np.arange(min(BATCH, setting.game.examples))
-    some = coalitions(game.players, len(batch), 3)
-    return in_turns({"sorted": lambda: len(game.values(some, batch))}, 0)["sorted"]
+    batch_coalitions = random_coalitions(game.players, len(batch), 3)
+    return median_seconds_in_turns(
+        {"sorted": lambda: len(game.values(batch_coalitions, batch))}, 0
+    )["sorted"]
 
 
 def variances(game: ModelGame, walks: tuple[int, int]) -> tuple[float, float]:
-    """Mean over heads of the variance of an order's gain: over whole walks, and over their first halves.
+    """Mean over heads of the variance of a head's gain from order to order.
 
     Args:
+        game: The model's game.
         walks: Orders, and examples that each is walked with.
+
+    Returns:
+        Over whole walks, and over their first halves.
     """
     gains, orders = sampled_walks(game, *walks, seed=6)
-    half = (game.players + 1) // 2
-    whole = order_variance(gains, orders, game.players, game.examples)
-    top = order_variance(gains[:, :, :half], orders[:, :half], game.players, game.examples)
-    return max(0.0, float(np.nanmean(whole))), max(0.0, float(np.nanmean(top)))
+    half_length = (game.players + 1) // 2
+    whole_walks = order_variance(gains, orders, game.players, game.examples)
+    first_halves = order_variance(
+        gains[:, :, :half_length], orders[:, :half_length], game.players, game.examples
+    )
+    mean_of_walks = max(0.0, float(np.nanmean(whole_walks)))
+    mean_of_halves = max(0.0, float(np.nanmean(first_halves)))
+    return mean_of_walks, mean_of_halves

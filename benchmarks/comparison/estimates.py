@@ -1,4 +1,4 @@
-"""Estimators as generators: each yields its estimate as it grows, and whoever runs it looks at the clock."""
+"""Estimators as generators of ever better estimates; whoever runs one looks at the clock."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ SPACING = 1.2
 
 @dataclass(frozen=True)
 class Estimate:
-    """Shapley values so far, float [head] in shares of the span.
+    """Shapley values so far.
 
     Attributes:
-        width: Mean guaranteed half-width, if any.
+        values: Float [head], in shares of the span.
+        width: Gives the mean guaranteed half-width, if there is one.
     """
 
     values: Floats
@@ -47,7 +48,10 @@ class Point:
 
 
 class SmallRounds(ModelGame):
-    """The same game, with a look at the clock every four samples; rounds do not change the numbers."""
+    """The same game in rounds of four samples, between which the clock is looked at.
+
+    The size of rounds does not change the numbers.
+    """
 
     @property
     def round(self) -> int:
@@ -56,17 +60,19 @@ class SmallRounds(ModelGame):
 
 
 def watch(estimates: Iterator[Estimate], evaluator: Evaluator, seconds: float) -> list[Point]:
-    """Points of one run, evenly spaced in log seconds, until the time is up; at least one."""
+    """Points of one run until the time is up, evenly spaced in log seconds; at least one."""
     points: list[Point] = []
-    before = evaluator.forwards
-    started = time.perf_counter()
+    forwards_before = evaluator.forwards
+    start = time.perf_counter()
     for estimate in estimates:
-        spent = time.perf_counter() - started
-        over = spent >= seconds
-        if over or not points or spent >= SPACING * points[-1].seconds:
-            width = estimate.width() if over and estimate.width else None
-            points.append(Point(spent, evaluator.forwards - before, estimate.values, width))
-        if over:
+        seconds_spent = time.perf_counter() - start
+        time_is_up = seconds_spent >= seconds
+        if time_is_up or not points or seconds_spent >= SPACING * points[-1].seconds:
+            width = estimate.width() if time_is_up and estimate.width else None
+            points.append(
+                Point(seconds_spent, evaluator.forwards - forwards_before, estimate.values, width)
+            )
+        if time_is_up:
             break
     return points
 
@@ -84,16 +90,19 @@ def examples_of(game: Game, seed: int) -> Iterator[int]:
     return (cycled_example(seed, number, game.examples) for number in count())
 
 
-def mean_values(game: Game, kept: Bools) -> Floats:
-    """Value of each coalition over all examples: kept bool [coalition, player] -> float [coalition]."""
-    every = np.arange(game.examples)
-    rows = game.values(np.repeat(kept, len(every), axis=0), np.tile(every, len(kept)))
-    return np.asarray(rows.reshape(len(kept), -1).mean(axis=1))
+def mean_values(game: Game, coalitions: Bools) -> Floats:
+    """Mean value of coalitions over all examples: bool [coalition, player] -> float [coalition]."""
+    examples = np.arange(game.examples)
+    values = game.values(
+        np.repeat(coalitions, len(examples), axis=0), np.tile(examples, len(coalitions))
+    )
+    return np.asarray(values.reshape(len(coalitions), -1).mean(axis=1))
 
 
 def from_tallies(tallies: Iterator[Tally]) -> Iterator[Estimate]:
     """Estimates of headlab's own samplers."""
-    return (Estimate(sample_mean(t.support, t.counts), partial(mean_width, t)) for t in tallies)
+    for tally in tallies:
+        yield Estimate(sample_mean(tally.support, tally.counts), partial(mean_width, tally))
 
 
 def mean_width(tally: Tally) -> float:
@@ -108,10 +117,10 @@ def headlab_shapley(game: Game, seed: int) -> Iterator[Estimate]:
 
 
 def headlab_former(game: Game, seed: int) -> Iterator[Estimate]:
-    """Its first version, which computes every gain."""
+    """The first version of that method, which computes every gain."""
     return from_tallies(previous.estimate(game, FOREVER, seed=seed, estimand=tmab.ALL_SIZES))
 
 
 def headlab_monte_carlo(game: Game, seed: int) -> Iterator[Estimate]:
-    """Plain permutation sampling by headlab: walks that go on at the layer that changed."""
+    """Plain permutation sampling by headlab: walks that resume at the layer that changed."""
     return from_tallies(monte_carlo.estimate(game, FOREVER, seed=seed, estimand=tmab.ALL_SIZES))

@@ -1,4 +1,4 @@
-"""Whether every wrapper estimates what it should: a model of 12 heads, where all coalitions can be evaluated."""
+"""Whether every wrapper estimates Shapley values: on a model of 12 heads, whose values are known."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from headlab.methods.tmab import ALL_SIZES
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 EXAMPLES = 16
-# Runs that are averaged, estimates of each, and how far off the average may be: in its standard errors, plus a bit.
+# Runs that are averaged, estimates of each, and how far off the average may be: so many of its
+# standard errors, and a little more.
 RUNS = 12
-EACH = 10
+ESTIMATES_A_RUN = 10
 ERRORS = 5.0
 SLACK = 0.005
 Starts = Mapping[str, Callable[[Game, int], Iterator[Estimate]]]
@@ -31,7 +32,13 @@ Starts = Mapping[str, Callable[[Game, int], Iterator[Estimate]]]
 
 @dataclass(frozen=True)
 class TableGame:
-    """A game read from a table of all its values: float [2 ** player, example]; bit p says whether p is there."""
+    """A game whose values are all in a table.
+
+    Attributes:
+        table: Float [2 ** players, example]; bit p of a row's number says whether player p is kept.
+        players: Number of heads.
+        span: As in `Game`, and so are the others.
+    """
 
     table: Floats
     players: int
@@ -69,25 +76,28 @@ class TableGame:
 
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
         """See `ModelGame.gains`; all are computed."""
-        kept = np.ones((len(orders), self.players), bool)
-        out = []
-        value = self.values(kept, examples)
+        coalitions = np.ones((len(orders), self.players), bool)
+        gains = []
+        value_before = self.values(coalitions, examples)
         for step in orders.T:
-            kept[np.arange(len(orders)), step] = False
-            after = self.values(kept, examples)
-            out.append(value - after)
-            value = after
-        return np.stack(out, axis=1)
+            coalitions[np.arange(len(orders)), step] = False
+            value_after = self.values(coalitions, examples)
+            gains.append(value_before - value_after)
+            value_before = value_after
+        return np.stack(gains, axis=1)
 
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
         """See `ModelGame.marginals`."""
-        out = np.zeros(kept.shape)
+        marginals = np.zeros(kept.shape)
         for player in range(self.players):
-            there = kept.copy()
-            gone = kept.copy()
-            there[:, player], gone[:, player] = True, False
-            out[:, player] = self.values(there, examples) - self.values(gone, examples)
-        return out * wanted
+            with_player = kept.copy()
+            without_player = kept.copy()
+            with_player[:, player] = True
+            without_player[:, player] = False
+            marginals[:, player] = self.values(with_player, examples) - self.values(
+                without_player, examples
+            )
+        return marginals * wanted
 
 
 def tiny_game() -> TableGame:
@@ -98,20 +108,22 @@ def tiny_game() -> TableGame:
     task = importlib.import_module("support.tiny_task")
     model = tiny.tiny_model("bert", tokenizer=task.tiny_tokenizer())
     game = ModelGame(Evaluator(model, task.tiny_task(), "xx", "dev", EXAMPLES))
-    kept = members(np.arange(2**game.players), game.players)
-    every = np.arange(game.examples)
-    values = game.values(np.repeat(kept, len(every), axis=0), np.tile(every, len(kept)))
-    return TableGame(values.reshape(len(kept), -1), game.players)
+    coalitions = members(np.arange(2**game.players), game.players)
+    examples = np.arange(game.examples)
+    values = game.values(
+        np.repeat(coalitions, len(examples), axis=0), np.tile(examples, len(coalitions))
+    )
+    return TableGame(values.reshape(len(coalitions), -1), game.players)
 
 
 def truth(game: TableGame) -> Floats:
     """Exact Shapley values, from every coalition."""
-    kept = members(np.arange(2**game.players), game.players)
-    return shapley(mean_values(game, kept), game.players, ALL_SIZES)
+    coalitions = members(np.arange(2**game.players), game.players)
+    return shapley(mean_values(game, coalitions), game.players, ALL_SIZES)
 
 
-def last(estimates: Iterator[Estimate], count: int) -> Floats:
-    """The estimate after so many steps."""
+def last_estimate(estimates: Iterator[Estimate], count: int) -> Floats:
+    """The values of an estimator's estimate number `count`."""
     return list(islice(estimates, count))[-1].values
 
 
@@ -119,34 +131,42 @@ def excess(
     start: Callable[[Game, int], Iterator[Estimate]],
     game: TableGame,
     exact: Floats,
-    each: int = EACH,
+    estimates_a_run: int = ESTIMATES_A_RUN,
 ) -> float:
-    """How far the average of several runs is from the truth beyond what chance allows; at most 0 if it is right.
+    """How much farther the average of several runs is from the truth than chance allows.
+
+    It is at most 0 for an estimator that is right.
 
     Args:
-        each: Estimates of a run.
+        start: Gives the estimates, of a game and a seed.
+        game: What is played.
+        exact: Its Shapley values.
+        estimates_a_run: The last of them counts.
     """
-    found = np.stack([last(start(game, seed), each) for seed in range(RUNS)])
-    error = found.std(axis=0, ddof=1) / np.sqrt(RUNS)
-    return float((np.abs(found.mean(axis=0) - exact) - ERRORS * error - SLACK).max())
+    estimates = np.stack(
+        [last_estimate(start(game, seed), estimates_a_run) for seed in range(RUNS)]
+    )
+    error = estimates.std(axis=0, ddof=1) / np.sqrt(RUNS)
+    return float((np.abs(estimates.mean(axis=0) - exact) - ERRORS * error - SLACK).max())
 
 
-def check(starts: Starts, each: int = EACH) -> None:
-    """Raise HeadlabError naming the estimators that do not meet the exact values of the tiny game.
+def check(starts: Starts, estimates_a_run: int = ESTIMATES_A_RUN) -> None:
+    """Raise a HeadlabError that names estimators which miss the exact values of the tiny game.
 
     Args:
-        each: Estimates of a run.
+        starts: The estimators by title.
+        estimates_a_run: The last of them counts.
     """
     game = tiny_game()
     exact = truth(game)
     wrong = []
     for title, start in starts.items():
-        over = excess(start, game, exact, each)
-        print(
-            f"  {title}: {'meets the exact values' if over <= 0 else f'off by {over:.3f} more than chance'}",
-            flush=True,
-        )
-        wrong += [title] if over > 0 else []
+        off_by = excess(start, game, exact, estimates_a_run)
+        verdict = "meets the exact values"
+        if off_by > 0:
+            verdict = f"off by {off_by:.3f} more than chance"
+            wrong.append(title)
+        print(f"  {title}: {verdict}", flush=True)
     if wrong:
         raise HeadlabError(
             f"not the Shapley value of the tiny model: {', '.join(wrong)}; see benchmarks/comparison/",

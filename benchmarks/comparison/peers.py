@@ -1,12 +1,12 @@
-"""Captum, SHAP and shapiq around headlab's game, so that model, examples and batches are the same for all.
+"""Captum, SHAP and shapiq around headlab's game: all have the same model, examples and batches.
 
-`ModelGame.values` computes any rows of (coalition, example): full forward passes in batches sorted by length,
-padded to the longest of the batch. No peer is held up by padding or by a batch of one.
+`ModelGame.values` computes any rows of (coalition, example): full forward passes in batches sorted by
+length, padded to the longest of the batch. So no peer is slowed down by padding or by batches of one.
 
-Two wrappings. "one example": each order (or, for a regression, each coalition) is played on one dev
-example, drawn in balanced cycles, and the estimates are averaged; the mean of the examples' Shapley
-values is the Shapley value of the mean. "whole dev set": a coalition's value is the accuracy on all
-examples, as when the library is given the accuracy as its function.
+There are two wrappings. "one example": each order (or, for a regression, each coalition) is played on
+one dev example, drawn in balanced cycles, and the estimates are averaged; the mean of the examples'
+Shapley values is the Shapley value of the mean. "whole dev set": a coalition's value is the accuracy
+on all examples, as when the library is given the accuracy as its function.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from headlab.methods.game import Game
 
 ONE = "one example"
 WHOLE = "whole dev set"
-ENDS = 32
-NEEDED = ("captum", "shap", "shapiq", "matplotlib")
+EXAMPLES_OF_ENDS = 32
+PACKAGES = ("captum", "shap", "shapiq", "matplotlib")
 Start = Callable[[Game, int], Iterator[Estimate]]
 Values = Callable[[Bools], Floats]
 
 
 def require() -> None:
-    """Raise HeadlabError naming what is not installed."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    """Raise a HeadlabError that names the packages which are not installed."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise HeadlabError(
             f"the comparison needs {', '.join(missing)}, not installed here; "
@@ -53,7 +53,11 @@ class Peer:
     """One estimator in one wrapping.
 
     Attributes:
-        first: Coalitions it evaluates before its first estimate, by players.
+        name: Of the library and its method.
+        wrapping: `ONE` or `WHOLE`.
+        settings: Of the method, in words.
+        start: Gives its estimates, of a game and a seed.
+        first: Coalitions that it evaluates before its first estimate, of the number of players.
     """
 
     name: str
@@ -68,9 +72,9 @@ class Peer:
         return f"{self.name} ({self.wrapping})"
 
 
-def on_one(game: Game, example: int) -> Values:
+def values_on_example(game: Game, example: int) -> Values:
     """Value of coalitions on one example: bool [coalition, player] -> float [coalition]."""
-    return lambda kept: game.values(kept, np.full(len(kept), example))
+    return lambda coalitions: game.values(coalitions, np.full(len(coalitions), example))
 
 
 def captum_order(values: Values, players: int) -> Floats:
@@ -81,15 +85,18 @@ def captum_order(values: Values, players: int) -> Floats:
         return torch.from_numpy(values(present.numpy() > 0.5))
 
     sampling = ShapleyValueSampling(forward)
-    found = sampling.attribute(torch.ones(1, players), n_samples=1, perturbations_per_eval=players)
-    return np.asarray(found[0].numpy(), dtype=np.float64)
+    attributions = sampling.attribute(
+        torch.ones(1, players), n_samples=1, perturbations_per_eval=players
+    )
+    return np.asarray(attributions[0].numpy(), dtype=np.float64)
 
 
 def captum_one(game: Game, seed: int) -> Iterator[Estimate]:
     """ShapleyValueSampling, an order for each example."""
     torch.manual_seed(seed)
     return running_mean(
-        captum_order(on_one(game, e), game.players) for e in examples_of(game, seed)
+        captum_order(values_on_example(game, example), game.players)
+        for example in examples_of(game, seed)
     )
 
 
@@ -97,7 +104,8 @@ def captum_whole(game: Game, seed: int) -> Iterator[Estimate]:
     """ShapleyValueSampling, orders walked with all examples."""
     torch.manual_seed(seed)
     return running_mean(
-        captum_order(lambda k: mean_values(game, k), game.players) for _ in iter(int, 1)
+        captum_order(lambda coalitions: mean_values(game, coalitions), game.players)
+        for _ in iter(int, 1)
     )
 
 
@@ -109,23 +117,30 @@ def shap_pair(values: Values, players: int) -> Callable[[], Floats]:
         return ((present * row)[None],)
 
     mask.shape = (1, players)  # type: ignore[attr-defined] # how shap asks a masker for its size
-    most = 2 * players + 1
+    max_evaluations = 2 * players + 1
     explainer = shap.explainers.Permutation(lambda rows: values(rows > 0.5), mask)
 
     def pair() -> Floats:
-        found = explainer(np.ones((1, players)), max_evals=most, batch_size=most, silent=True)
-        return np.asarray(found.values[0], dtype=np.float64)
+        explanation = explainer(
+            np.ones((1, players)),
+            max_evals=max_evaluations,
+            batch_size=max_evaluations,
+            silent=True,
+        )
+        return np.asarray(explanation.values[0], dtype=np.float64)
 
     return pair
 
 
 def shap_one(game: Game, seed: int) -> Iterator[Estimate]:
     """The permutation explainer, an order and its reverse for each example."""
-    now = {"example": 0}
-    pair = shap_pair(lambda kept: on_one(game, now["example"])(kept), game.players)
+    current = {"example": 0}
+    pair = shap_pair(
+        lambda coalitions: values_on_example(game, current["example"])(coalitions), game.players
+    )
 
     def samples() -> Iterator[Floats]:
-        for now["example"] in examples_of(game, seed):
+        for current["example"] in examples_of(game, seed):
             yield pair()
 
     np.random.seed(seed)
@@ -134,20 +149,22 @@ def shap_one(game: Game, seed: int) -> Iterator[Estimate]:
 
 def shap_whole(game: Game, seed: int) -> Iterator[Estimate]:
     """The permutation explainer, orders and their reverses walked with all examples."""
-    pair = shap_pair(lambda kept: mean_values(game, kept), game.players)
+    pair = shap_pair(lambda coalitions: mean_values(game, coalitions), game.players)
     np.random.seed(seed)
     return running_mean(pair() for _ in iter(int, 1))
 
 
-def singles(found: Any, players: int) -> Floats:
+def single_player_values(interaction_values: Any, players: int) -> Floats:
     """Values of single players from shapiq's result."""
-    return np.array([found[(player,)] for player in range(players)])
+    return np.array([interaction_values[(player,)] for player in range(players)])
 
 
 def shapiq_order(values: Values, players: int, sampler: Any) -> Floats:
     """One random order."""
-    found = sampler.approximate(players + 1, lambda kept: values(np.atleast_2d(kept)), batch_size=1)
-    return singles(found, players)
+    interaction_values = sampler.approximate(
+        players + 1, lambda coalitions: values(np.atleast_2d(coalitions)), batch_size=1
+    )
+    return single_player_values(interaction_values, players)
 
 
 def shapiq_permutation_one(game: Game, seed: int) -> Iterator[Estimate]:
@@ -156,48 +173,54 @@ def shapiq_permutation_one(game: Game, seed: int) -> Iterator[Estimate]:
 
     sampler = PermutationSamplingSV(game.players, random_state=seed)
     return running_mean(
-        shapiq_order(on_one(game, e), game.players, sampler) for e in examples_of(game, seed)
+        shapiq_order(values_on_example(game, e), game.players, sampler)
+        for e in examples_of(game, seed)
     )
 
 
 def regression_size(players: int) -> int:
-    """Coalitions of one regression: as many as shapiq samples all of, the smallest and largest included.
+    """Coalitions of one regression: the most with which shapiq still samples all of them.
 
-    With more of them it lists every coalition of one head once and for all; on one example each, the
-    error of those would never fall.
+    With more of them it would list every coalition of a single head once and for all; each of those
+    would be on one example, and its error would never fall.
     """
     share = players / (players - 1) / (2 * (1 / np.arange(1, players)).sum())
     return int(0.9 * players / share)
 
 
-def on_fresh_ones(game: Game, seed: int) -> Values:
-    """Value of coalitions, each on the next example; of all heads and of none, which are taken as exact, on 32."""
+def values_on_fresh_examples(game: Game, seed: int) -> Values:
+    """Values of coalitions, each on the next example.
+
+    The values of all heads and of none, which regressions take as exact, are means over
+    `EXAMPLES_OF_ENDS` examples.
+    """
     examples = examples_of(game, seed)
 
-    def values(kept: Bools) -> Floats:
-        sizes = kept.sum(axis=1)
-        times = np.where((sizes == 0) | (sizes == game.players), ENDS, 1)
-        rows = np.repeat(np.arange(len(kept)), times)
-        found = game.values(kept[rows], np.array([next(examples) for _ in rows]))
-        return np.asarray(np.bincount(rows, found) / times)
+    def values(coalitions: Bools) -> Floats:
+        sizes = coalitions.sum(axis=1)
+        times = np.where((sizes == 0) | (sizes == game.players), EXAMPLES_OF_ENDS, 1)
+        rows = np.repeat(np.arange(len(coalitions)), times)
+        example_values = game.values(coalitions[rows], np.array([next(examples) for _ in rows]))
+        return np.asarray(np.bincount(rows, example_values) / times)
 
     return values
 
 
 def shapiq_kernel_one(game: Game, seed: int) -> Iterator[Estimate]:
-    """KernelSHAP with paired sampling, an example for each coalition; the mean of many regressions."""
+    """KernelSHAP with paired sampling, an example a coalition; the mean of many regressions."""
     from shapiq.approximator import KernelSHAP
 
-    values = on_fresh_ones(game, seed)
+    values = values_on_fresh_examples(game, seed)
     sampler = KernelSHAP(game.players, pairing_trick=True, random_state=seed)
     budget = regression_size(game.players)
     return running_mean(
-        singles(sampler.approximate(budget, values), game.players) for _ in iter(int, 1)
+        single_player_values(sampler.approximate(budget, values), game.players)
+        for _ in iter(int, 1)
     )
 
 
 def shapiq_kernel_whole(game: Game, seed: int) -> Iterator[Estimate]:
-    """KernelSHAP with paired sampling on the accuracy over all examples: ever larger regressions."""
+    """KernelSHAP with paired sampling on the accuracy of all examples: ever larger regressions."""
     from shapiq.approximator import KernelSHAP
 
     budget = 2 * (game.players + 1)
@@ -206,8 +229,10 @@ def shapiq_kernel_whole(game: Game, seed: int) -> Iterator[Estimate]:
         with warnings.catch_warnings():
             # that small games are nearly listed in full
             warnings.simplefilter("ignore", UserWarning)
-            found = sampler.approximate(budget, lambda kept: mean_values(game, kept))
-        yield Estimate(singles(found, game.players))
+            interaction_values = sampler.approximate(
+                budget, lambda coalitions: mean_values(game, coalitions)
+            )
+        yield Estimate(single_player_values(interaction_values, game.players))
         budget *= 2
 
 
@@ -215,35 +240,44 @@ def newer(python: Path | None) -> tuple[Peer, ...]:
     """Shapiq's newest approximators, run by an interpreter that has them; none without one."""
     if python is None:
         return ()
-    how = "defaults, ever larger runs, weighted by their coalitions"
+    settings = "defaults, ever larger runs, weighted by their coalitions"
     return tuple(
-        Peer(f"shapiq {name}", ONE, how, partial(_elsewhere, python, name), regression_size)
+        Peer(
+            f"shapiq {name}",
+            ONE,
+            settings,
+            partial(_estimates_of_ready_process, python, name),
+            regression_size,
+        )
         for name in NAMES
     )
 
 
-def _elsewhere(python: Path, name: str, game: Game, seed: int) -> Iterator[Estimate]:
-    """Estimates by a process that has imported what it needs before the first is asked for."""
-    found = _asking(python, name, game, seed)
-    next(found)
-    return found
+def _estimates_of_ready_process(
+    python: Path, name: str, game: Game, seed: int
+) -> Iterator[Estimate]:
+    """Estimates by a process, which has imported what it needs before this returns."""
+    estimates = _estimates_by_process(python, name, game, seed)
+    next(estimates)
+    return estimates
 
 
-def _asking(python: Path, name: str, game: Game, seed: int) -> Iterator[Estimate]:
-    """Nothing yet, when the process is ready; then its estimates."""
-    values = on_fresh_ones(game, seed)
+def _estimates_by_process(python: Path, name: str, game: Game, seed: int) -> Iterator[Estimate]:
+    """An estimate of zeros as soon as the process is ready, then those that the process sends."""
+    values = values_on_fresh_examples(game, seed)
     size = regression_size(game.players)
-    command = [str(python), shapiq_process.__file__, name, *map(str, (game.players, seed, size))]
+    numbers = [str(number) for number in (game.players, seed, size)]
+    command = [str(python), shapiq_process.__file__, name, *numbers]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         total = np.zeros(game.players)
         weight = 0
         rows = 0
         try:
-            _next(process, name)
+            _next_array(process, name)
             yield Estimate(total)
             while True:
-                array = _next(process, name)
+                array = _next_array(process, name)
                 if array.dtype == bool:
                     rows += len(array)
                     send(process.stdin, values(array))
@@ -256,16 +290,16 @@ def _asking(python: Path, name: str, game: Game, seed: int) -> Iterator[Estimate
             process.kill()
 
 
-def _next(process: subprocess.Popen[bytes], name: str) -> Floats:
+def _next_array(process: subprocess.Popen[bytes], name: str) -> Floats:
     assert process.stdout is not None
-    found = receive(process.stdout)
-    if found is None:
+    array = receive(process.stdout)
+    if array is None:
         raise HeadlabError(
-            f"the process of shapiq's {name} ended (its message is above); it needs Python 3.12 or newer with "
-            "requirements-bench-shapiq.txt installed",
+            f"the process of shapiq's {name} ended (its message is above); "
+            "it needs Python 3.12 or newer with requirements-bench-shapiq.txt installed",
             code="benchmark.process_ended",
         )
-    return found
+    return array
 
 
 PEERS = (

@@ -1,4 +1,4 @@
-"""The first version of `shapley`, which computes every gain: what screened branching is measured against."""
+"""The first version of `shapley`, which computes every gain: the baseline of screened branching."""
 
 from __future__ import annotations
 
@@ -24,57 +24,71 @@ def estimate(
 ) -> Iterator[Tally]:
     """Tallies that grow by a round each, as `headlab.methods.tmab.estimate`.
 
-    A draw cuts a random order in half and takes a random number of heads of one half away: every head of the other
-    half shows its gain; then the halves change places. `shapley` does the same from the other end (few heads there,
-    each added) on another example, and a sample is the mean of the two.
+    A draw divides a random order into halves and removes a random number of heads of one half; then
+    the gain of every head of the other half is measured. After that the halves change places.
+    `shapley` does the same from the other end (few heads are kept, and each is added) on another
+    example, and a sample is the mean of the two.
     """
     ends = 2 if estimand == ALL_SIZES else 1
     tally = saved or Tally.start(game.players, even_support(ends * game.steps), plan)
     while not tally.finished:
-        end = tally.draws + min(
-            plan.samples - tally.draws, game.examples - tally.draws % game.examples
+        draws_of_cycle_left = game.examples - tally.draws % game.examples
+        end = tally.draws + min(plan.samples - tally.draws, draws_of_cycle_left)
+        rounds = [
+            range(first_draw, min(first_draw + game.round, end))
+            for first_draw in range(tally.draws, end, game.round)
+        ]
+        gains_by_round = game.answers(
+            _query(game, numbers, tally.active, seed, estimand) for numbers in rounds
         )
-        parts = [range(at, min(at + game.round, end)) for at in range(tally.draws, end, game.round)]
-        found = game.answers(_ask(game, numbers, tally.active, seed, estimand) for numbers in parts)
-        for numbers, gains in zip(parts, found, strict=True):
+        for numbers, gains in zip(rounds, gains_by_round, strict=True):
             gains = gains.reshape(len(numbers), -1, game.players)
-            rounded = [
-                level_indices_of(g, even_support(game.steps), seed, n) - game.steps
-                for g, n in zip(gains, numbers, strict=True)
-            ]
-            places = np.stack([levels.sum(axis=0) for levels in rounded]) + ends * game.steps
-            tally = tally.add(places, tally.active, len(numbers), np.zeros(len(numbers), bool))
+            levels_by_draw = []
+            for number, draw_gains in zip(numbers, gains, strict=True):
+                indices = level_indices_of(draw_gains, even_support(game.steps), seed, number)
+                levels_by_draw.append((indices - game.steps).sum(axis=0))
+            level_indices = np.stack(levels_by_draw) + ends * game.steps
+            second_ends = np.zeros(len(numbers), bool)
+            tally = tally.add(level_indices, tally.active, len(numbers), second_ends)
             if tally.draws % game.examples == 0:
                 tally = tally.looked_at()
             yield tally
 
 
-def _ask(game: Game, numbers: range, active: Bools, seed: int, estimand: str) -> Query:
-    drawn = [coalitions(seed, number, game.players, estimand) for number in numbers]
-    kept, wanted = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
-    ends = range(len(kept) // len(numbers) // 2)  # each end of the order has an example of its own
-    examples = np.array(
-        [cycled_example(seed, n, game.examples, game.weights, end) for n in numbers for end in ends]
-    )
-    return Query(
-        "marginals", {"kept": kept, "wanted": wanted & active, "examples": np.repeat(examples, 2)}
-    )
+def _query(game: Game, numbers: range, active: Bools, seed: int, estimand: str) -> Query:
+    draws = [drawn_coalitions(seed, number, game.players, estimand) for number in numbers]
+    coalitions, measured_heads = (np.concatenate(arrays) for arrays in zip(*draws, strict=True))
+    ends = len(coalitions) // len(numbers) // 2
+    examples = []
+    for number in numbers:
+        for end in range(ends):  # each end of the order has an example of its own
+            examples.append(cycled_example(seed, number, game.examples, game.weights, end))
+    arrays = {
+        "kept": coalitions,
+        "wanted": measured_heads & active,
+        "examples": np.repeat(examples, 2),
+    }
+    return Query("marginals", arrays)
 
 
-def coalitions(seed: int, number: int, players: int, estimand: str) -> tuple[Bools, Bools]:
-    """Coalitions of a draw and the heads that each measures, both bool [coalition, player]."""
-    line = random_order(seed, number, players)
-    half = players // 2
-    fronts = (line, line[::-1])  # heads leave from the front; those of the back half are measured
-    measured = np.zeros((2, players), bool)
-    measured[0, line[half:]] = measured[1, line[:half]] = True
-    full = estimand == ALL_SIZES
-    high = players if full else (players + 1) // 2
-    drawn = np.random.default_rng([seed, 5, number]).integers(high, size=4 if full else 2)
-    if full:  # how many are gone, or there, counted from the nearer end
-        drawn = np.minimum(drawn, players - 1 - drawn)
-    kept = np.ones((len(drawn), players), bool)
-    for row, cut in enumerate(drawn):
-        kept[row, fronts[row % 2][:cut]] = False
-    kept[2:] = ~kept[2:]
-    return kept, np.tile(measured, (len(drawn) // 2, 1))
+def drawn_coalitions(seed: int, number: int, players: int, estimand: str) -> tuple[Bools, Bools]:
+    """Coalitions of a draw, and the heads that each measures, both bool [coalition, player]."""
+    order = random_order(seed, number, players)
+    half_length = players // 2
+    # Heads are removed from the front of an order, and those of its back half are measured.
+    orders = (order, order[::-1])
+    measured_heads = np.zeros((2, players), bool)
+    measured_heads[0, order[half_length:]] = True
+    measured_heads[1, order[:half_length]] = True
+    rng = np.random.default_rng([seed, 5, number])
+    if estimand == ALL_SIZES:
+        # How many heads are removed, or kept, whichever are fewer.
+        removed_counts = rng.integers(players, size=4)
+        removed_counts = np.minimum(removed_counts, players - 1 - removed_counts)
+    else:
+        removed_counts = rng.integers((players + 1) // 2, size=2)
+    coalitions = np.ones((len(removed_counts), players), bool)
+    for row, removed_count in enumerate(removed_counts):
+        coalitions[row, orders[row % 2][:removed_count]] = False
+    coalitions[2:] = ~coalitions[2:]
+    return coalitions, np.tile(measured_heads, (len(removed_counts) // 2, 1))

@@ -1,4 +1,4 @@
-"""Errors over time of every estimator against a long reference run, and what it takes to be equally wrong."""
+"""Errors of every estimator over time, against a long reference run, and seconds to equal error."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FORMER = "headlab shapley, version 1"
 PLAIN = "headlab monte-carlo"
 HEADLAB = {OURS: headlab_shapley, FORMER: headlab_former, PLAIN: headlab_monte_carlo}
 REFERENCE_SEED = 424_242
-# A peer whose first estimate takes so many times longer than everybody's race does not take part.
-LATE = 3.0
+# A peer takes no part if its first estimate takes this many times longer than a run of the race.
+LATE_FACTOR = 3.0
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,17 @@ class Reference:
     samples: int
 
     @classmethod
-    def of(cls, long: Long) -> Reference:
-        """From a long run. The error is that of independent samples; whole cycles of examples make it smaller."""
-        support = long.tally.support
-        counts = long.tally.counts
+    def of_long_run(cls, long_run: Long) -> Reference:
+        """The reference that a long run gives.
+
+        The error is that of independent samples; whole cycles of examples make it smaller.
+        """
+        support = long_run.tally.support
+        counts = long_run.tally.counts
         values = sample_mean(support, counts)
-        drawn = np.maximum(counts.sum(axis=0), 1)
+        samples_drawn = np.maximum(counts.sum(axis=0), 1)
         variance = sample_mean(support**2, counts) - values**2
-        return cls(values, np.sqrt(variance / drawn), int(drawn.min()))
+        return cls(values, np.sqrt(variance / samples_drawn), int(samples_drawn.min()))
 
     @property
     def noise(self) -> float:
@@ -64,77 +67,76 @@ class Reference:
         return float(np.sqrt((self.error**2).mean()))
 
     def squared_error(self, values: Floats) -> float:
-        """Mean squared error over heads with the reference's own share taken off."""
+        """Mean squared error over heads, less the reference's own share of it."""
         return float(((values - self.values) ** 2).mean() - self.noise**2)
 
 
 def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]:
-    """Every estimator that plays on single examples, seed after seed, each for the same time.
-
-    Returns runs and, for peers that would not have an estimate in the time, the seconds they would
-    need.
+    """Run every estimator that plays on single examples, seed after seed, each for the same time.
 
     Args:
+        setting: The model, its examples and the time.
         forward: Seconds of an example-forward.
+
+    Returns:
+        The runs, and {peer without an estimate in the time: seconds that it would need}.
     """
     starts: dict[str, Callable[[Game, int], Iterator[Estimate]]] = dict(HEADLAB)
     peers = [peer for peer in (*PEERS, *newer(setting.newer)) if peer.wrapping == ONE]
-    each = setting.seconds("race") / (len(starts) + len(peers)) / setting.seeds
+    seconds_a_run = setting.seconds("race") / (len(starts) + len(peers)) / setting.seeds
     needs = {peer.title: first_estimate(peer, setting, forward) for peer in peers}
-    missing = {title: need for title, need in needs.items() if need > LATE * each}
+    missing = {title: need for title, need in needs.items() if need > LATE_FACTOR * seconds_a_run}
     starts.update({peer.title: peer.start for peer in peers if peer.title not in missing})
-    for start in starts.values():  # what is compiled or allocated once
+    for start in starts.values():  # so that nothing is compiled or allocated during the race
         watch(start(setting.small_rounds(), 0), setting.evaluator, 0)
     runs = []
     for seed in range(1, setting.seeds + 1):
         for title, start in starts.items():
-            runs.append(
-                Run(
-                    title, seed, watch(start(setting.small_rounds(), seed), setting.evaluator, each)
-                )
-            )
-            last = runs[-1].points[-1]
-            print(
-                f"  {title}, seed {seed}: {last.forwards} forwards in {last.seconds:.1f} s",
-                flush=True,
-            )
+            estimates = start(setting.small_rounds(), seed)
+            points = watch(estimates, setting.evaluator, seconds_a_run)
+            runs.append(Run(title, seed, points))
+            cost = f"{points[-1].forwards} forwards in {points[-1].seconds:.1f} s"
+            print(f"  {title}, seed {seed}: {cost}", flush=True)
     return runs, missing
 
 
 def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]:
-    """Peers with the whole dev set in every evaluation, as far as one estimate fits into the time.
-
-    Returns runs, and for the others the seconds they would need.
+    """Run the peers with the whole dev set in every evaluation whose estimate fits into the time.
 
     Args:
+        setting: The model, its examples and the time.
         forward: Seconds of an example-forward.
+
+    Returns:
+        The runs, and {peer that was not run: seconds that it would need}.
     """
-    left = setting.seconds("whole")
+    seconds_left = setting.seconds("whole")
     runs = []
     missing = {}
-    for peer in (p for p in PEERS if p.wrapping == WHOLE):
+    for peer in PEERS:
+        if peer.wrapping != WHOLE:
+            continue
         need = first_estimate(peer, setting, forward)
-        if need > left:
+        if need > seconds_left:
             missing[peer.title] = need
             print(f"  {peer.title}: not run, its first estimate needs {need:.0f} s", flush=True)
             continue
-        runs.append(Run(peer.title, 1, watch(peer.start(setting.game, 1), setting.evaluator, 0)))
-        left -= runs[-1].points[-1].seconds
-        print(f"  {peer.title}: {runs[-1].points[-1].seconds:.0f} s", flush=True)
+        points = watch(peer.start(setting.game, 1), setting.evaluator, 0)
+        runs.append(Run(peer.title, 1, points))
+        seconds_left -= points[-1].seconds
+        print(f"  {peer.title}: {points[-1].seconds:.0f} s", flush=True)
     return runs, missing
 
 
 def first_estimate(peer: Peer, setting: Setting, forward: float) -> float:
-    """Seconds until a peer's first estimate, what it computes itself apart."""
-    rows = peer.first(setting.game.players) * (
-        setting.game.examples if peer.wrapping == WHOLE else 1
-    )
-    return forward * rows
+    """Seconds of forward passes until a peer's first estimate."""
+    examples_a_coalition = setting.game.examples if peer.wrapping == WHOLE else 1
+    return forward * peer.first(setting.game.players) * examples_a_coalition
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times more, and the ends of a 95 % interval; None where nothing says how far it is off."""
+    """How many times more, and the bounds of a 95 % interval; None if too few runs bound it."""
 
     times: float
     low: float | None
@@ -144,20 +146,31 @@ class Ratio:
 def ratio_of_means(
     upper: Sequence[float] | float, lower: Sequence[float], level: float = 0.95
 ) -> Ratio:
-    """The mean of `upper` over the mean of `lower`, independent samples of positive means; a number is exact.
+    """The ratio of two means, with Welch's t interval.
 
-    Welch's t interval of the difference of the logarithms, whose errors are those of the means relative to them.
+    The interval is that of the difference of the means' logarithms, whose standard errors are the
+    relative errors of the means.
+
+    Args:
+        upper: Samples of a positive mean, or the mean itself if it is known exactly.
+        lower: Independent samples of another positive mean.
+        level: Of the interval.
     """
-    above = np.asarray(upper, float)
-    below = np.asarray(lower, float)
-    times = float(above.mean() / below.mean())
-    samples = [x for x in (above, below) if x.ndim]
-    if min(len(x) for x in samples) < 2 or not times > 0:
+    upper_values = np.asarray(upper, float)
+    lower_values = np.asarray(lower, float)
+    times = float(upper_values.mean() / lower_values.mean())
+    samples = [values for values in (upper_values, lower_values) if values.ndim]
+    if min(len(values) for values in samples) < 2 or not times > 0:
         return Ratio(times, None, None)
-    terms = [x.var(ddof=1) / len(x) / x.mean() ** 2 for x in samples]
-    parts = sum(term**2 / (len(x) - 1) for x, term in zip(samples, terms, strict=True))
-    freedom = sum(terms) ** 2 / parts if parts else 1.0
-    factor = float(np.exp(t.ppf((1 + level) / 2, freedom) * np.sqrt(sum(terms))))
+    relative_variance = 0.0
+    welch_sum = 0.0
+    for values in samples:
+        term = values.var(ddof=1) / len(values) / values.mean() ** 2
+        relative_variance += term
+        welch_sum += term**2 / (len(values) - 1)
+    freedom = relative_variance**2 / welch_sum if welch_sum else 1.0
+    quantile = t.ppf((1 + level) / 2, freedom)
+    factor = float(np.exp(quantile * np.sqrt(relative_variance)))
     return Ratio(times, times / factor, times * factor)
 
 
@@ -166,10 +179,16 @@ class Summary:
     """One estimator over its seeds.
 
     Attributes:
+        title: Its name.
+        seconds: Mean length of its runs.
+        forwards: Mean number of example-forwards of its runs.
+        error: Root-mean-square error, less the reference's own.
+        raw_error: Root-mean-square error with the reference's own.
+        law: Mean of `laws`.
         laws: Squared error × seconds at the end of each of its runs.
-        law: Their mean.
         slope: Of log squared error over log seconds; -1 where the error falls as one over the
-            square root.
+            square root of time.
+        width: Mean guaranteed half-width, if it guarantees one.
     """
 
     title: str
@@ -183,7 +202,7 @@ class Summary:
     width: float | None
 
     def seconds_to(self, error: float) -> float:
-        """Seconds to a root-mean-square error, the error falling as one over the square root of time."""
+        """Seconds to a root-mean-square error that falls as one over the square root of time."""
         return self.law / error**2
 
 
@@ -194,38 +213,52 @@ def summarise(runs: Sequence[Run], reference: Reference) -> list[Summary]:
 
 
 def _summary(runs: Sequence[Run], reference: Reference) -> Summary:
-    last = [run.points[-1] for run in runs]
-    squared = np.array([reference.squared_error(p.values) for p in last])
-    seconds = np.array([p.seconds for p in last])
-    raw = float(np.mean([((p.values - reference.values) ** 2).mean() for p in last]))
-    widths = [p.width for p in last if p.width is not None]
+    last_points = [run.points[-1] for run in runs]
+    squared_errors = np.array([reference.squared_error(point.values) for point in last_points])
+    seconds = np.array([point.seconds for point in last_points])
+    errors = np.stack([point.values - reference.values for point in last_points])
+    raw_squared_error = float((errors**2).mean(axis=1).mean())
+    widths = [point.width for point in last_points if point.width is not None]
     return Summary(
         runs[0].title,
         float(seconds.mean()),
-        float(np.mean([p.forwards for p in last])),
-        float(np.sqrt(max(squared.mean(), 0.0))),
-        float(np.sqrt(raw)),
-        float(max((squared * seconds).mean(), 0.0)),
-        tuple((squared * seconds).tolist()),
+        float(np.mean([point.forwards for point in last_points])),
+        float(np.sqrt(max(squared_errors.mean(), 0.0))),
+        float(np.sqrt(raw_squared_error)),
+        float(max((squared_errors * seconds).mean(), 0.0)),
+        tuple((squared_errors * seconds).tolist()),
         _slope(runs, reference),
         float(np.mean(widths)) if widths else None,
     )
 
 
 def _slope(runs: Sequence[Run], reference: Reference) -> float | None:
-    points = [(p.seconds, reference.squared_error(p.values)) for run in runs for p in run.points]
-    logs = np.log(np.array([point for point in points if point[1] > 0]).reshape(-1, 2))
-    if len(set(logs[:, 0])) > 2:
-        return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+    """Slope of log squared error over log seconds; None for fewer than three times."""
+    pairs = []
+    for run in runs:
+        for point in run.points:
+            squared_error = reference.squared_error(point.values)
+            if squared_error > 0:
+                pairs.append((point.seconds, squared_error))
+    log_seconds, log_errors = np.log(np.array(pairs).reshape(-1, 2)).T
+    if len(set(log_seconds)) > 2:
+        return float(np.polyfit(log_seconds, log_errors, 1)[0])
     return None
 
 
 def equal_error(summaries: Sequence[Summary]) -> tuple[float, dict[str, Ratio]]:
-    """The lowest error that a peer ended with, and for each title the times more seconds than ours to equal error."""
-    ours = next(s for s in summaries if s.title == OURS)
-    best = min(
-        (s.error for s in summaries if s.title not in HEADLAB and s.error > 0),
-        default=ours.raw_error,
-    )
-    others = (s for s in summaries if s is not ours and ours.law > 0)
-    return best, {s.title: ratio_of_means(s.laws, ours.laws) for s in others}
+    """Compare all estimators at equal error.
+
+    Returns:
+        The lowest error that a peer ended with, and {title: how many times more seconds than ours it
+        takes to equal error}.
+    """
+    ours = next(summary for summary in summaries if summary.title == OURS)
+    peer_errors = [
+        summary.error for summary in summaries if summary.title not in HEADLAB and summary.error > 0
+    ]
+    ratios = {}
+    for summary in summaries:
+        if summary is not ours and ours.law > 0:
+            ratios[summary.title] = ratio_of_means(summary.laws, ours.laws)
+    return min(peer_errors, default=ours.raw_error), ratios

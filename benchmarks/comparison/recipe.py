@@ -1,4 +1,4 @@
-"""What the published recipe would cost, worked out from measured parts: running it would take weeks."""
+"""What the published recipe would cost, from measured parts: running it would take weeks."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ class PaddedEvaluator(Evaluator):
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to 128."""
         inputs = super().tensors(rows)
-        encoded = [{name: t[i].tolist() for name, t in inputs.items()} for i in range(len(rows))]
-        found = self.model.tokenizer.pad(
-            encoded, padding="max_length", max_length=PADDED, return_tensors="pt"
+        token_lists = [
+            {name: tensor[row].tolist() for name, tensor in inputs.items()}
+            for row in range(len(rows))
+        ]
+        padded = self.model.tokenizer.pad(
+            token_lists, padding="max_length", max_length=PADDED, return_tensors="pt"
         )
-        return {name: t.to(self.model.device) for name, t in found.items()}
+        return {name: tensor.to(self.model.device) for name, tensor in padded.items()}
 
 
 def orders_for_a_head(variance: float, target: float, span: float) -> int:
-    """Orders in which a head must have had its turn for Equation 4 to give `target` as half-width."""
+    """Orders a head must have had its turn in before Equation 4 gives `target` as half-width."""
 
     def narrow(count: int) -> bool:
         return bool(bernstein_width(np.array(variance), np.array(count), DELTA, span) <= target)
@@ -43,34 +46,47 @@ def orders_for_a_head(variance: float, target: float, span: float) -> int:
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if narrow(middle) else (middle, high)
+        if narrow(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 
 @dataclass(frozen=True)
 class Work:
-    """Orders until every head had its turns, and the coalitions that these orders evaluate."""
+    """Orders until every head has had its turns, and the coalitions that these orders evaluate."""
 
     orders: int
     coalitions: int
 
 
 def recipe_work(turns: int, players: int, seed: int = 0) -> Work:
-    """Play the bandit through: heads that had their turns leave, and what only they need is not evaluated."""
+    """Play the bandit through, without a model.
+
+    Heads that have had their turns leave, and coalitions that only they need are not evaluated.
+    """
     steps = removal_sizes(TOP50, players)
-    had = np.zeros(players, np.int64)
-    orders = coalitions = 0
-    while (had < turns).any():
-        line = random_order(seed, orders, players)[:steps]
-        coalitions += evaluated(had[line] < turns)
-        had[line] += 1
+    turns_had = np.zeros(players, np.int64)
+    orders = 0
+    coalitions = 0
+    while (turns_had < turns).any():
+        order = random_order(seed, orders, players)[:steps]
+        coalitions += evaluated(turns_had[order] < turns)
+        turns_had[order] += 1
         orders += 1
     return Work(orders, coalitions)
 
 
-def evaluated(asked: Bools) -> int:
-    """Coalitions of a walk that are needed, if these of its steps are asked for."""
-    return int((np.append(asked, False) | np.append(False, asked)).sum())
+def evaluated(steps_to_measure: Bools) -> int:
+    """How many coalitions of a walk are evaluated: those before and after each measured step.
+
+    Args:
+        steps_to_measure: Bool [step].
+    """
+    is_before_a_step = np.append(steps_to_measure, False)
+    is_after_a_step = np.append(False, steps_to_measure)
+    return int((is_before_a_step | is_after_a_step).sum())
 
 
 def order_variance(gains: Floats, orders: Ints, players: int, examples: int) -> Floats:
@@ -78,19 +94,25 @@ def order_variance(gains: Floats, orders: Ints, players: int, examples: int) -> 
 
     Args:
         gains: float [order, example, step], each order on a sample of the examples.
-        orders: int [order, step]. From the two mean squares of a one-way layout: the part within
-            orders is scaled to all examples.
+        orders: int [order, step].
+        players: Number of heads.
+        examples: Number of all examples.
+
+    It comes from the two mean squares of a one-way layout: the part within orders is scaled to all
+    examples.
     """
-    drawn = gains.shape[1]
-    within = np.full(players, np.nan)
-    between = np.full(players, np.nan)
+    examples_drawn = gains.shape[1]
+    variance_within = np.full(players, np.nan)
+    variance_between = np.full(players, np.nan)
     for player in range(players):
-        # [turn, example]
-        mine = gains[np.nonzero(orders == player)[0], :, np.nonzero(orders == player)[1]]
-        if len(mine) > 1:
-            within[player] = mine.var(axis=1, ddof=1).mean()
-            between[player] = mine.mean(axis=1).var(ddof=1)
-    return np.asarray(between - within / drawn + within / examples)
+        turn_orders, turn_steps = np.nonzero(orders == player)
+        player_gains = gains[turn_orders, :, turn_steps]  # [turn, example]
+        if len(player_gains) > 1:
+            variance_within[player] = player_gains.var(axis=1, ddof=1).mean()
+            variance_between[player] = player_gains.mean(axis=1).var(ddof=1)
+    return np.asarray(
+        variance_between - variance_within / examples_drawn + variance_within / examples
+    )
 
 
 def sampled_walks(game: ModelGame, count: int, examples: int, seed: int) -> tuple[Floats, Ints]:

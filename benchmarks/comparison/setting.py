@@ -40,11 +40,17 @@ class Setting:
     """One comparison.
 
     Attributes:
-        size: Dev examples.
+        language: Of the examples.
+        size: Number of dev examples.
+        minutes: For all parts together.
+        seeds: Runs of each estimator.
         target: Half-width to guarantee.
         rows: Coalitions or walks that a gain's cost is taken from.
         walks: Orders, and examples of each, from which the variance of orders is estimated.
-        work: Folder of what later runs can take up.
+        work: Folder of runs that a later session can continue.
+        model_name: Of the model.
+        task_name: Of the task.
+        shares: Of the time, by part.
         newer: An interpreter with shapiq's newest approximators.
     """
 
@@ -77,25 +83,30 @@ class Setting:
         return f"{self.task_name}, {self.language}"
 
     def small_rounds(self) -> SmallRounds:
-        """The game, looked at often."""
+        """The game in small rounds, so that the clock is looked at often."""
         return SmallRounds(self.evaluator)
 
-    def key(self, **more: object) -> str:
-        """Name of what is kept: everything that its numbers and times depend on."""
+    def key(self, **run_settings: object) -> str:
+        """Name of a run that is kept, of everything that its numbers and times depend on."""
         examples = self.evaluator.examples
         spec = {
             "model": self.model.fingerprint,
             "data": self.task.data_hash(examples),
             "headlab": headlab.__version__,
         }
-        return content_key(
-            {**spec, "threads": torch.get_num_threads(), "machine": platform.node(), **more}
-        )
+        machine = {"threads": torch.get_num_threads(), "machine": platform.node()}
+        return content_key({**spec, **machine, **run_settings})
 
 
 @dataclass(frozen=True)
 class Long:
-    """A long run of headlab's default method or of its first version, as far as it came, in one session or several."""
+    """A long run of headlab's default method or of its first version, as far as it came.
+
+    Attributes:
+        tally: What was sampled.
+        seconds: Of all sessions together.
+        forwards: Example-forwards of all sessions together.
+    """
 
     tally: Tally
     seconds: float
@@ -116,70 +127,76 @@ def long_run(
     *,
     former: bool = False,
 ) -> Long:
-    """Sample until the plan is fulfilled or the time is up; a later call goes on from there.
+    """Sample until the plan is fulfilled or the time is up; a later call continues from there.
 
     Args:
-        former: By version 1.
+        setting: The model and its examples.
+        plan: When sampling ends.
+        seed: Of the run.
+        estimand: `ALL_SIZES` or `TOP50`.
+        seconds: That this call may take.
+        former: Whether version 1 samples.
     """
     options = {"target": plan.target, "stop": plan.stop, "samples": plan.samples}
     key = setting.key(estimand=estimand, seed=seed, version=1 if former else 3, **options)
     path = setting.work / f"{key}.npz"
-    saved = dict(np.load(path)) if path.exists() else {}
-    now, tallies = (_former if former else _ours)(setting, saved, plan, seed, estimand)
-    start = Long(now, float(saved.get("seconds", 0)), int(saved.get("forwards", 0)))
-    long = start
-    until = time.perf_counter() + seconds
-    kept = time.perf_counter()
-    for long in _steps(setting, start, tallies):
-        over = time.perf_counter() >= until or long.tally.finished
-        if over or time.perf_counter() > kept + SAVE_EVERY:
-            kept = time.perf_counter()
-            _save(path, long)
-            done = int((~long.tally.active).sum())
-            print(
-                f"  {long.tally.draws} samples, {done} of {len(long.tally.active)} heads done",
-                flush=True,
-            )
-        if over:
+    stored_arrays = dict(np.load(path)) if path.exists() else {}
+    start_run = _former if former else _ours
+    tally, tallies = start_run(setting, stored_arrays, plan, seed, estimand)
+    start = Long(
+        tally, float(stored_arrays.get("seconds", 0)), int(stored_arrays.get("forwards", 0))
+    )
+    progress = start
+    deadline = time.perf_counter() + seconds
+    saved_at = time.perf_counter()
+    for progress in _steps(setting, start, tallies):
+        is_last = time.perf_counter() >= deadline or progress.tally.finished
+        if is_last or time.perf_counter() > saved_at + SAVE_EVERY:
+            saved_at = time.perf_counter()
+            _save(path, progress)
+            heads_done = int((~progress.tally.active).sum())
+            heads = f"{heads_done} of {len(progress.tally.active)} heads done"
+            print(f"  {progress.tally.draws} samples, {heads}", flush=True)
+        if is_last:
             break
-    return long
+    return progress
 
 
 def _ours(
-    setting: Setting, saved: Arrays, plan: SamplingPlan, seed: int, estimand: str
+    setting: Setting, stored_arrays: Arrays, plan: SamplingPlan, seed: int, estimand: str
 ) -> tuple[Tally, Iterator[Tally]]:
     """Where a run stands, and how it goes on."""
-    start = tmab.tally_from(saved, plan, setting.game.players, [setting.game.steps])
+    start = tmab.tally_from(stored_arrays, plan, setting.game.players, [setting.game.steps])
     return start, tmab.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
 
 
 def _former(
-    setting: Setting, saved: Arrays, plan: SamplingPlan, seed: int, estimand: str
+    setting: Setting, stored_arrays: Arrays, plan: SamplingPlan, seed: int, estimand: str
 ) -> tuple[Tally, Iterator[Tally]]:
-    """The same of the first version."""
+    """The same for the first version."""
     support = even_support(setting.game.steps * (1 + (estimand == tmab.ALL_SIZES)))
-    start = Tally.restore(saved, setting.game.players, support, plan)
+    start = Tally.restore(stored_arrays, setting.game.players, support, plan)
     return start, previous.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
 
 
-def _steps(setting: Setting, now: Long, tallies: Iterator[Tally]) -> Iterator[Long]:
+def _steps(setting: Setting, earlier: Long, tallies: Iterator[Tally]) -> Iterator[Long]:
     evaluator = setting.evaluator
-    before = evaluator.forwards
-    started = time.perf_counter()
+    forwards_before = evaluator.forwards
+    start = time.perf_counter()
     for tally in tallies:
         yield Long(
             tally,
-            now.seconds + time.perf_counter() - started,
-            now.forwards + evaluator.forwards - before,
+            earlier.seconds + time.perf_counter() - start,
+            earlier.forwards + evaluator.forwards - forwards_before,
         )
 
 
-def _save(path: Path, long: Long) -> None:
-    new = path.with_suffix(".tmp.npz")
+def _save(path: Path, progress: Long) -> None:
+    temporary = path.with_suffix(".tmp.npz")
     arrays = {
-        **long.tally.arrays(),
-        "seconds": np.array(long.seconds),
-        "forwards": np.array(long.forwards),
+        **progress.tally.arrays(),
+        "seconds": np.array(progress.seconds),
+        "forwards": np.array(progress.forwards),
     }
-    np.savez(new, **arrays)  # type: ignore[arg-type] # its other argument is one of them
-    new.replace(path)
+    np.savez(temporary, **arrays)  # type: ignore[arg-type] # its other argument is one of them
+    temporary.replace(path)

@@ -1,10 +1,11 @@
-"""shapiq's approximators that ask for Python 3.12, in a process of their own, which asks its parent for values.
+"""shapiq's approximators that need Python 3.12, in a process that asks its parent for values.
 
     python3.12 benchmarks/comparison/shapiq_process.py OddSHAP PLAYERS SEED COALITIONS
 
-Arrays go both ways, each as a line of JSON (type and shape) and its bytes: first an empty one, when everything is
-imported; then coalitions (bool), whose values (float) it waits for, and Shapley values (float), each in turn. A run has
-twice as many coalitions as the one before. This file is imported by Python 3.11 too and needs only NumPy there.
+Arrays go both ways, each as a line of JSON (type and shape) and its bytes. The process sends an empty
+array when everything is imported. Then it sends either coalitions (bool), whose values (float) it
+waits for, or Shapley values (float), which end a run. Each run has twice as many coalitions as the
+one before. Python 3.11 imports this file too, for which it needs only NumPy.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ def send(stream: IO[bytes], array: Array) -> None:
 
 
 def receive(stream: IO[bytes]) -> Array | None:
-    """The next array; None where the other side has ended."""
+    """Read the next array; None if the other side has ended."""
     line = stream.readline()
     if not line:
         return None
     kind, shape = json.loads(line)
     size = int(np.prod(shape)) * np.dtype(kind).itemsize
-    found = stream.read(size)
-    if len(found) == size:
-        return np.frombuffer(found, kind).reshape(shape)
+    data = stream.read(size)
+    if len(data) == size:
+        return np.frombuffer(data, kind).reshape(shape)
     return None
 
 
 def approximator(name: str, players: int, seed: int) -> Any:
-    """The approximator of that name, with its defaults but for what the name says."""
+    """The approximator of a name, with its defaults except for what the name says."""
     import shapiq
 
     if name == "OddSHAP":
@@ -55,26 +56,32 @@ def approximator(name: str, players: int, seed: int) -> Any:
 
 def main() -> None:
     """Approximate again and again until the parent has had enough."""
-    name, players, seed, coalitions = sys.argv[1], *(int(text) for text in sys.argv[2:5])
-    out = sys.stdout.buffer
-    into = sys.stdin.buffer
-    sys.stdout = sys.stderr  # whatever else is printed
+    name = sys.argv[1]
+    players, seed, coalitions = (int(text) for text in sys.argv[2:5])
+    to_parent = sys.stdout.buffer
+    from_parent = sys.stdin.buffer
+    sys.stdout = sys.stderr  # for whatever the libraries print
     warnings.simplefilter("ignore")
 
-    def values(kept: Array) -> Array:
-        send(out, np.atleast_2d(kept).astype(bool))
-        found = receive(into)
-        if found is None:
+    def values(coalitions_asked: Array) -> Array:
+        send(to_parent, np.atleast_2d(coalitions_asked).astype(bool))
+        coalition_values = receive(from_parent)
+        if coalition_values is None:
             raise SystemExit(0)
-        return found
+        return coalition_values
 
-    approximator(name, players, seed)  # what is imported once
-    send(out, np.zeros(0))
+    approximator(name, players, seed)  # imports what it needs
+    send(to_parent, np.zeros(0))
     for number in count():
-        found = approximator(name, players, 1000 * seed + number).approximate(
+        interaction_values = approximator(name, players, 1000 * seed + number).approximate(
             coalitions << number, values
         )
-        send(out, np.array([found[(player,)] for player in range(players)], dtype=np.float64))
+        send(
+            to_parent,
+            np.array(
+                [interaction_values[(player,)] for player in range(players)], dtype=np.float64
+            ),
+        )
 
 
 if __name__ == "__main__":

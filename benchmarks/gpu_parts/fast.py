@@ -1,4 +1,4 @@
-"""How fast: seconds, gains a second, and the share of the rate of plain matrix products that is reached."""
+"""How fast: seconds, gains a second, and the share of the rate of plain matrix products."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headlab.methods.sampling import plan_of, removed_and_measured, uniforms
 from headlab.methods.tmab import ALL_SIZES, ScreenedTally, estimate, removal_sizes
 
 from .record import Record
-from .setting import LANGUAGES, ROOT, Setting, random_mask, synchronise, tensor_float_32, timed
+from .setting import LANGUAGES, ROOT, Setting, random_mask, synchronise, tensor_float_32, timed_call
 
 FORMATS = ("float32", "tf32", "bfloat16", "float16")
 SHAPE_FORMATS = ("bfloat16", "tf32")  # of the models with random weights
@@ -37,7 +37,7 @@ HALVINGS = 3
 
 
 def run(setting: Setting, record: Record) -> None:
-    """Matrix rates, the shape of XLM-R base, the embedded model, and the shape of a decoder of 1 B."""
+    """Matrix rates, XLM-R base by its size, the embedded model, and a decoder of 1 B by its size."""
     rates = matrix_rates(setting)
     record.add("matrix rate, FLOP/s", rates)
     for dtype in SHAPE_FORMATS:
@@ -46,7 +46,7 @@ def run(setting: Setting, record: Record) -> None:
     embedded_figures(setting, record)
     with tensor_float_32(False):
         shape_figures(setting, record, "decoder-1b", "bfloat16", rates)
-    record.measure("15 languages of xlmr-base", lambda: worked_out(record.figures))
+    record.measure("15 languages of xlmr-base", lambda: extrapolated_minutes(record.figures))
 
 
 # What the device can do.
@@ -58,12 +58,12 @@ def matrix_rates(setting: Setting) -> dict[str, float]:
     size = setting.sizes.matrix
     for name in FORMATS:
         dtype = torch.float32 if name == "tf32" else getattr(torch, name)
-        left, right = (
+        left_matrix, right_matrix = (
             torch.randn(size, size, device=setting.device, dtype=dtype) for _ in range(2)
         )
         with tensor_float_32(name == "tf32"):
-            product = partial(torch.matmul, left, right)
-            seconds = [timed(setting.device, product)[0] for _ in range(13)]
+            product = partial(torch.matmul, left_matrix, right_matrix)
+            seconds = [timed_call(setting.device, product)[0] for _ in range(13)]
         rates[name] = 2 * size**3 / median(seconds[3:])
     return rates
 
@@ -77,17 +77,17 @@ def shape_figures(
     """Full passes and cycles of one model in one format, alone and as a share of the matrix rate."""
     name = f"{shape}, {dtype}"
     rate = rates[dtype]
-    stored = "float32" if dtype == "tf32" else dtype
+    weights_dtype = "float32" if dtype == "tf32" else dtype
     reset_peak(setting)
     if shape == "xlmr-base":
-        evaluator = setting.random_encoder(stored)
+        evaluator = setting.random_encoder(weights_dtype)
     else:
         evaluator = setting.random_decoder(
-            stored, min(DRAWS_OF_DECODER, setting.sizes.speed_examples)
+            weights_dtype, min(DRAWS_OF_DECODER, setting.sizes.speed_examples)
         )
     record.add(f"{name}: tokens", token_figures(evaluator))
     record.measure(f"{name}: full passes", lambda: full_passes(setting, evaluator, rate))
-    cycle = Cycle.drawn(evaluator)
+    cycle = Cycle.of_seed_0(evaluator)
     for question in ("marginals", "screened"):
         record.measure(
             f"{name}: {question}",
@@ -127,7 +127,7 @@ def full_passes(
             pass
 
     evaluate()
-    seconds = median(timed(setting.device, evaluate)[0] for _ in range(3))
+    seconds = median(timed_call(setting.device, evaluate)[0] for _ in range(3))
     figures = {"seconds": seconds, "examples a second": len(evaluator.examples) / seconds}
     if rate is not None:
         figures["share of the matrix rate"] = operations_of(evaluate) / seconds / rate
@@ -139,19 +139,19 @@ class Cycle:
     """One draw for every example, as `shapley` makes them.
 
     Attributes:
-        kept: Bool [draw, head], the coalition.
-        wanted: Bool [draw, head], the heads that are measured.
+        kept_heads: Bool [draw, head], the coalition.
+        measured_heads: Bool [draw, head].
         examples: Int [draw].
-        uniforms: Float [draw, head], which gains a screened cycle computes.
+        uniforms: Float [draw, head], from which a screened cycle draws the gains that it computes.
     """
 
-    kept: np.ndarray[Any, Any]
-    wanted: np.ndarray[Any, Any]
+    kept_heads: np.ndarray[Any, Any]
+    measured_heads: np.ndarray[Any, Any]
     examples: np.ndarray[Any, Any]
     uniforms: np.ndarray[Any, Any]
 
     @classmethod
-    def drawn(cls, evaluator: Evaluator) -> Cycle:
+    def of_seed_0(cls, evaluator: Evaluator) -> Cycle:
         """The first cycle of seed 0."""
         heads = evaluator.model.grid.size
         draws = len(evaluator.examples)
@@ -159,45 +159,52 @@ class Cycle:
             removed_and_measured(0, number, heads, removal_sizes(ALL_SIZES, heads))
             for number in range(draws)
         ]
-        removed = np.stack([coalition[0] for coalition in coalitions])
-        measured = np.stack([coalition[1] for coalition in coalitions])
-        numbers = np.stack([uniforms(0, number, heads) for number in range(draws)])
-        return cls(~removed, measured, np.random.default_rng(0).permutation(draws), numbers)
+        removed_heads = np.stack([coalition[0] for coalition in coalitions])
+        measured_heads = np.stack([coalition[1] for coalition in coalitions])
+        drawn_uniforms = np.stack([uniforms(0, number, heads) for number in range(draws)])
+        return cls(
+            ~removed_heads,
+            measured_heads,
+            np.random.default_rng(0).permutation(draws),
+            drawn_uniforms,
+        )
 
     def play(self, evaluator: Evaluator, question: str, tokens: int | None = None) -> int:
         """Compute the cycle; returns the number of gains that were computed."""
         game = ModelGame(evaluator, tokens=tokens)
         if question == "marginals":
-            game.marginals(self.kept, self.wanted, self.examples)
-            return int(self.wanted.sum())
+            game.marginals(self.kept_heads, self.measured_heads, self.examples)
+            return int(self.measured_heads.sum())
         bins = game.scale.bins if game.scale is not None else 1
         halvings = np.full((bins, game.players), HALVINGS)
-        answers = game.screened(self.kept, self.wanted, self.examples, halvings, self.uniforms)
+        answers = game.screened(
+            self.kept_heads, self.measured_heads, self.examples, halvings, self.uniforms
+        )
         return int(np.isfinite(answers[2]).sum())
 
 
 def cycle_figures(
     setting: Setting, evaluator: Evaluator, cycle: Cycle, question: str, rate: float
 ) -> dict[str, float]:
-    """Seconds of a cycle, gains a second, and the operations of its passes as a share of the matrix rate."""
-    computed = cycle.play(evaluator, question)
+    """Seconds and gains of a cycle, and the operations of its passes as a share of the matrix rate."""
+    gains_computed = cycle.play(evaluator, question)
     seconds = median(
-        timed(setting.device, lambda: cycle.play(evaluator, question))[0] for _ in range(2)
+        timed_call(setting.device, lambda: cycle.play(evaluator, question))[0] for _ in range(2)
     )
     operations = operations_of(lambda: cycle.play(evaluator, question))
     return {
         "seconds": seconds,
         "draws": len(cycle.examples),
-        "gains": int(cycle.wanted.sum()),
-        "gains computed": computed,
-        "gains a second": float(cycle.wanted.sum()) / seconds,
+        "gains": int(cycle.measured_heads.sum()),
+        "gains computed": gains_computed,
+        "gains a second": float(cycle.measured_heads.sum()) / seconds,
         "operations": float(operations),
         "share of the matrix rate": operations / seconds / rate,
     }
 
 
 def operations_of(call: Callable[[], object]) -> int:
-    """Floating-point operations of the matrix products and attention of a call, by torch's own count."""
+    """Operations of a call's matrix products and attention, by torch's own count."""
     with single_thread(), FlopCounterMode(display=False) as counter:
         call()
     return int(counter.get_total_flops())
@@ -205,7 +212,7 @@ def operations_of(call: Callable[[], object]) -> int:
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Let a processor compute in this thread alone, the only one that torch counts and profiles."""
+    """Compute in this thread alone, the only one that torch counts and profiles, until the block ends."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -220,7 +227,7 @@ def batch_sizes(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[st
     for tokens in setting.sizes.batch_tokens:
         play = partial(cycle.play, evaluator, "screened", tokens)
         play()
-        seconds[str(tokens)] = timed(setting.device, play)[0]
+        seconds[str(tokens)] = timed_call(setting.device, play)[0]
     return seconds
 
 
@@ -249,7 +256,7 @@ def kernel_times(
     """Seconds of a cycle by class of kernel, what is left idle, and the ten longest kernels."""
     activities = [ProfilerActivity.CUDA] if setting.on_card else [ProfilerActivity.CPU]
     with single_thread(), profile(activities=activities) as profiler:
-        seconds, _ = timed(setting.device, lambda: cycle.play(evaluator, question))
+        seconds, _ = timed_call(setting.device, lambda: cycle.play(evaluator, question))
     by_class: Counter[str] = Counter()
     by_name: Counter[str] = Counter()
     calls = 0
@@ -257,9 +264,11 @@ def kernel_times(
         on_device = event.device_type == DeviceType.CUDA
         if setting.on_card and not on_device:
             continue
-        spent = event.self_device_time_total if setting.on_card else event.self_cpu_time_total
-        by_class[kernel_class(event.key)] += spent / 1e6
-        by_name[event.key[:80]] += spent / 1e6
+        microseconds = (
+            event.self_device_time_total if setting.on_card else event.self_cpu_time_total
+        )
+        by_class[kernel_class(event.key)] += microseconds / 1e6
+        by_name[event.key[:80]] += microseconds / 1e6
         calls += event.count
     busy = sum(by_class.values())
     return {
@@ -273,9 +282,9 @@ def kernel_times(
 
 def kernel_class(name: str) -> str:
     """The class that a kernel's time is counted as."""
-    lowered = name.lower()
+    lower_case_name = name.lower()
     for kind, parts in KERNELS.items():
-        if any(part in lowered for part in parts):
+        if any(part in lower_case_name for part in parts):
             return kind
     return "elementwise"
 
@@ -291,8 +300,10 @@ def waits(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, Any
             cycle.play(evaluator, "screened")
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    places = Counter(f"{short_path(warning.filename)}:{warning.lineno}" for warning in caught)
-    return {"waits": sum(places.values()), "places": dict(places.most_common(12))}
+    waits_by_place = Counter(
+        f"{short_path(warning.filename)}:{warning.lineno}" for warning in caught
+    )
+    return {"waits": sum(waits_by_place.values()), "places": dict(waits_by_place.most_common(12))}
 
 
 def short_path(filename: str) -> str:
@@ -320,17 +331,21 @@ def peak_memory(setting: Setting) -> float | None:
 
 
 def embedded_figures(setting: Setting, record: Record) -> None:
-    """Clicks, cycles and the time to a guaranteed half-width, in float32 with TF32 off, as by default."""
+    """Clicks, cycles and the time to a guaranteed half-width, in float32 without TF32, the default."""
     with tensor_float_32(False):
         reset_peak(setting)
         evaluator = setting.main.evaluator(setting.device, "float32", setting.sizes.speed_examples)
         record.add(f"{setting.main.name}: tokens", token_figures(evaluator))
-        record.measure(f"{setting.main.name}: click", lambda: clicks(setting, evaluator))
-        record.measure(f"{setting.main.name}: shapley", lambda: guaranteed(setting, evaluator))
+        record.measure(
+            f"{setting.main.name}: click", lambda: click_milliseconds(setting, evaluator)
+        )
+        record.measure(
+            f"{setting.main.name}: shapley", lambda: guarantee_figures(setting, evaluator)
+        )
         record.add(f"{setting.main.name}: peak memory, GB", peak_memory(setting))
 
 
-def clicks(setting: Setting, evaluator: Evaluator) -> dict[str, float]:
+def click_milliseconds(setting: Setting, evaluator: Evaluator) -> dict[str, float]:
     """Milliseconds from a click on a head to the first figure, and to the final one: medians."""
     rng = np.random.default_rng(0)
     mask = random_mask(evaluator.model, share=1.1)
@@ -338,10 +353,10 @@ def clicks(setting: Setting, evaluator: Evaluator) -> dict[str, float]:
     final_figures = []
     evaluator.evaluate(mask)
     for _ in range(setting.sizes.clicks):
-        kept = mask.kept.copy()
-        kept[rng.integers(len(kept))] ^= True
+        kept_heads = mask.kept.copy()
+        kept_heads[rng.integers(len(kept_heads))] ^= True
         began = time.perf_counter()
-        stream = evaluator.stream(type(mask)(evaluator.model.grid, kept))
+        stream = evaluator.stream(type(mask)(evaluator.model.grid, kept_heads))
         next(stream)
         synchronise(setting.device)
         first_figures.append(1000 * (time.perf_counter() - began))
@@ -352,7 +367,7 @@ def clicks(setting: Setting, evaluator: Evaluator) -> dict[str, float]:
     return {"first figure, ms": median(first_figures), "final figure, ms": median(final_figures)}
 
 
-def guaranteed(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
+def guarantee_figures(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
     """Seconds until every head's guaranteed half-width is at most the target, cycle by cycle.
 
     Without a target, or where time is short, the seconds of the cycles that were played.
@@ -368,24 +383,24 @@ def guaranteed(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
     limit = setting.sizes.limits["fast"] / 4
     began = time.perf_counter()
     cycle_ends = []
-    last = None
+    last_snapshot = None
     for snapshot in with_deadline(estimate(game, plan, seed=0), began + limit):
-        last = snapshot
+        last_snapshot = snapshot
         if snapshot.draws % game.examples == 0:
             synchronise(setting.device)
             cycle_ends.append(time.perf_counter() - began)
     seconds = time.perf_counter() - began
-    assert last is not None
-    low, high = last.interval()
-    gains = int(last.counts.sum())
+    assert last_snapshot is not None
+    low, high = last_snapshot.interval()
+    gains = int(last_snapshot.counts.sum())
     return {
         "seconds": seconds,
-        "reached": bool(last.finished and target is not None),
-        "draws": last.draws,
+        "reached": bool(last_snapshot.finished and target is not None),
+        "draws": last_snapshot.draws,
         "gains": gains,
         "gains a second": gains / seconds,
-        "computed of screened gains": int(last.screen.computed.sum())
-        / max(1, int(last.screen.foreseen.sum())),
+        "computed of screened gains": int(last_snapshot.screen.computed.sum())
+        / max(1, int(last_snapshot.screen.foreseen.sum())),
         "largest half-width": float((high - low).max() / 2),
         "seconds at the ends of cycles": cycle_ends[:3] + cycle_ends[-1:],
         "seconds in 15 languages, worked out": LANGUAGES * seconds,
@@ -400,7 +415,7 @@ def with_deadline(snapshots: Iterator[ScreenedTally], deadline: float) -> Iterat
             return
 
 
-def worked_out(figures: dict[str, Any]) -> dict[str, Any]:
+def extrapolated_minutes(figures: dict[str, Any]) -> dict[str, Any]:
     """Minutes that 15 languages of XLM-R base take to the target, from what was measured.
 
     It takes as many draws as the embedded model needed, and computes the same share of the gains.
@@ -411,10 +426,10 @@ def worked_out(figures: dict[str, Any]) -> dict[str, Any]:
     share = shapley["computed of screened gains"]
     minutes = {}
     for dtype in SHAPE_FORMATS:
-        whole = figures[f"xlmr-base, {dtype}: marginals"]
+        marginals = figures[f"xlmr-base, {dtype}: marginals"]
         screened = figures[f"xlmr-base, {dtype}: screened"]
         measured_share = screened["gains computed"] / screened["gains"]
-        slope = (whole["seconds"] - screened["seconds"]) / (1 - measured_share)
+        slope = (marginals["seconds"] - screened["seconds"]) / (1 - measured_share)
         cycle_seconds = screened["seconds"] + slope * (share - measured_share)
         cycles = shapley["draws"] / screened["draws"]
         minutes[dtype] = LANGUAGES * (cycles * cycle_seconds + shapley["seconds"]) / 60

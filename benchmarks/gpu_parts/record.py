@@ -22,13 +22,13 @@ class Record:
         self.figures: dict[str, Any] = {}
         self._path = path
         self._began = time.perf_counter()
-        self._write(finished=False)
+        self._write(is_complete=False)
 
     def add(self, name: str, value: Any) -> None:
         """Keep and print one figure."""
         self.figures[name] = value
-        print(f"{self.part:6} {self.seconds:6.1f} s  {name}: {shown(value)}", flush=True)
-        self._write(finished=False)
+        print(f"{self.part:6} {self.seconds:6.1f} s  {name}: {figure_text(value)}", flush=True)
+        self._write(is_complete=False)
 
     def measure(self, name: str, measurement: Callable[[], Any]) -> Any:
         """Keep what a measurement gives, or its error; an error does not end the part.
@@ -51,13 +51,13 @@ class Record:
 
     def finish(self) -> None:
         """Mark the part as complete."""
-        self._write(finished=True)
+        self._write(is_complete=True)
 
-    def _write(self, *, finished: bool) -> None:
+    def _write(self, *, is_complete: bool) -> None:
         content = {
-            "finished": finished,
+            "finished": is_complete,
             "seconds": round(self.seconds, 1),
-            "figures": rounded(self.figures),
+            "figures": with_four_digits(self.figures),
         }
         temporary = self._path.with_suffix(".tmp")
         temporary.write_text(json.dumps(content), encoding="utf-8")
@@ -75,19 +75,19 @@ def failed(figure: Any) -> bool:
     return isinstance(figure, dict) and "error" in figure
 
 
-def shown(value: Any) -> str:
+def figure_text(value: Any) -> str:
     """A figure as one line of text."""
     if failed(value):
         return f"FAILED, {value['error'].splitlines()[0]}"
-    return json.dumps(rounded(value))[:400]
+    return json.dumps(with_four_digits(value))[:400]
 
 
-def rounded(value: Any) -> Any:
+def with_four_digits(value: Any) -> Any:
     """The same figures with four significant digits."""
     if isinstance(value, dict):
-        return {str(name): rounded(entry) for name, entry in value.items()}
+        return {str(name): with_four_digits(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(entry) for entry in value]
+        return [with_four_digits(entry) for entry in value]
     if isinstance(value, float):
         return float(f"{value:.4g}")
     return value

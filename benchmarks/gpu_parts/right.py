@@ -79,16 +79,15 @@ def _method_comparison(
     method: str, options: Mapping[str, Any]
 ) -> Callable[[Setting, Model, Model], dict[str, Any]]:
     def compare(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
-        expected, values = (
-            scores(setting, model, method, options) for model in (processor, device)
-        )
-        return compared(values, expected)
+        processor_scores = scores(setting, processor, method, options)
+        device_scores = scores(setting, device, method, options)
+        return comparison_figures(device_scores, processor_scores)
 
     return compare
 
 
 def scores(
-    setting: Setting, model: Model, method: str, options: Mapping[str, Any], **more: Any
+    setting: Setting, model: Model, method: str, options: Mapping[str, Any], **run_arguments: Any
 ) -> Any:
     """Values of every head by one method, float [head]."""
     subject = setting.main
@@ -99,17 +98,18 @@ def scores(
         method=method,
         size=setting.sizes.examples,
         **options,
-        **more,
+        **run_arguments,
     ).values
 
 
-def compared(values: Any, expected: Any) -> dict[str, Any]:
-    """Values beside what they should be: the largest difference, the size, and how many are not equal."""
-    values, expected = (np.asarray(array, dtype=np.float64) for array in (values, expected))
-    gap = np.abs(values - expected)
+def comparison_figures(values: Any, expected_values: Any) -> dict[str, Any]:
+    """Values beside what they should be: the largest difference, and how many are not equal."""
+    values = np.asarray(values, dtype=np.float64)
+    expected_values = np.asarray(expected_values, dtype=np.float64)
+    gap = np.abs(values - expected_values)
     return {
         "largest difference": float(gap.max()),
-        "largest value": float(np.abs(expected).max()),
+        "largest value": float(np.abs(expected_values).max()),
         "values": int(gap.size),
         "not equal to 1e-9": int((gap > 1e-9).sum()),
     }
@@ -134,28 +134,32 @@ def attention_weights(setting: Setting, processor: Model, device: Model) -> dict
         inputs = model.tokenizer([example.text], return_tensors="pt").to(model.device)
         by_head = hooks.attention_of_heads(model, inputs, model.grid.heads)
         weights.append(torch.stack([by_head[head] for head in model.grid.heads]).double().numpy())
-    return compared(weights[1], weights[0])
+    return comparison_figures(weights[1], weights[0])
 
 
 def roles(setting: Setting, processor: Model, device: Model) -> dict[str, Any]:
-    """Numbers of the report of roles, row by row: a row is named by its words and whole numbers.
+    """Numbers with decimals of the report on roles, row by row.
 
-    Where two tokens are looked at equally, rounding decides which position a head prefers: such a
-    row has another name then, and is counted.
+    A row is named by its other cells. Where a head attends equally to two tokens, rounding decides
+    which position it prefers; such a row has another name on each device, and is counted.
     """
     subject = setting.main
     sentences = of_task(subject.task, subject.language, "dev", setting.sizes.examples)
-    expected, numbers = (numbers_by_row(study(model, sentences)) for model in (processor, device))
-    same_rows = sorted(set(expected) & set(numbers))
-    figures = compared(
-        [number for row in same_rows for number in numbers[row]],
-        [number for row in same_rows for number in expected[row]],
+    processor_rows = numbers_by_row(study(processor, sentences))
+    device_rows = numbers_by_row(study(device, sentences))
+    same_rows = sorted(set(processor_rows) & set(device_rows))
+    figures = comparison_figures(
+        [number for row in same_rows for number in device_rows[row]],
+        [number for row in same_rows for number in processor_rows[row]],
     )
-    return figures | {"rows": len(expected), "other rows": len(set(expected) ^ set(numbers))}
+    return figures | {
+        "rows": len(processor_rows),
+        "other rows": len(set(processor_rows) ^ set(device_rows)),
+    }
 
 
 def numbers_by_row(report: Report) -> dict[tuple[str, ...], list[float]]:
-    """The numbers with decimals of every row of a report, by everything else that is in the row."""
+    """{table and other cells of a row: the row's numbers with decimals}, of a whole report."""
     rows = {}
     for table in report.tables:
         for row in table.rows:
@@ -167,8 +171,10 @@ def numbers_by_row(report: Report) -> dict[tuple[str, ...], list[float]]:
 # What happens to a run on the device.
 
 
-def stopped_and_resumed(setting: Setting, first: Model, second: Model) -> dict[str, Any]:
-    """A run that is stopped in the middle on one model and finished on another, and one without a stop."""
+def stopped_and_resumed(
+    setting: Setting, starting_model: Model, finishing_model: Model
+) -> dict[str, Any]:
+    """Compare a run that is stopped on one model and finished on another with one without a stop."""
     options = {"samples": setting.sizes.draws, "target": None}
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
@@ -181,17 +187,24 @@ def stopped_and_resumed(setting: Setting, first: Model, second: Model) -> dict[s
                 raise Stopped
 
         try:
-            scores(setting, first, "shapley", options, store=store, on_progress=stop_after_a_few)
+            scores(
+                setting,
+                starting_model,
+                "shapley",
+                options,
+                store=store,
+                on_progress=stop_after_a_few,
+            )
         except Stopped:
             pass
         else:
             return {"error": "the run ended before it could be stopped"}
-        resumed = scores(setting, second, "shapley", options, store=store)
-    return compared(resumed, scores(setting, second, "shapley", options))
+        resumed_scores = scores(setting, finishing_model, "shapley", options, store=store)
+    return comparison_figures(resumed_scores, scores(setting, finishing_model, "shapley", options))
 
 
 def two_threads(setting: Setting, device: Model) -> dict[str, Any]:
-    """Two evaluations of one model at once, and the same one after the other."""
+    """Compare two evaluations of one model at once with the same ones in turn."""
     subject = setting.main
     masks = [random_mask(device, seed) for seed in range(2)]
 
@@ -199,26 +212,26 @@ def two_threads(setting: Setting, device: Model) -> dict[str, Any]:
         evaluator = Evaluator(device, subject.task, subject.language, "dev", setting.sizes.examples)
         return evaluator.evaluate(mask).predicted
 
-    alone = [answers(mask) for mask in masks]
+    answers_in_turn = [answers(mask) for mask in masks]
     with ThreadPoolExecutor(2) as pool:
-        together = list(pool.map(answers, masks * 4))
-    differing = sum(
-        int((predicted != alone[number % 2]).sum()) for number, predicted in enumerate(together)
-    )
-    return {"answers": sum(map(len, together)), "other answers": differing}
+        answers_at_once = list(pool.map(answers, masks * 4))
+    differing = 0
+    for number, predictions in enumerate(answers_at_once):
+        differing += int((predictions != answers_in_turn[number % 2]).sum())
+    return {"answers": sum(map(len, answers_at_once)), "other answers": differing}
 
 
 def too_large_a_batch(setting: Setting, device: Model) -> dict[str, Any]:
-    """Gains computed in batches that do not fit, which are cut in half, and in batches that do."""
+    """Compare gains of batches that do not fit, and are halved, with gains of batches that fit."""
     subject = setting.main
     evaluator = Evaluator(device, subject.task, subject.language, "dev", setting.sizes.examples)
     rows = np.arange(len(evaluator.examples))
-    kept = np.ones((len(rows), device.grid.size), dtype=bool)
-    expected = ModelGame(evaluator).marginals(kept, kept, rows)
+    all_heads = np.ones((len(rows), device.grid.size), dtype=bool)
+    expected_gains = ModelGame(evaluator).marginals(all_heads, all_heads, rows)
     game = ModelGame(evaluator, tokens=1 << 30)
     with LimitedMemory(setting) as refusals:
-        values = game.marginals(kept, kept, rows)
-    return compared(values, expected) | {"batches refused": refusals()}
+        gains = game.marginals(all_heads, all_heads, rows)
+    return comparison_figures(gains, expected_gains) | {"batches refused": refusals()}
 
 
 class LimitedMemory:
@@ -239,22 +252,22 @@ class LimitedMemory:
     def __enter__(self) -> Callable[[], int]:
         if self._setting.on_card:
             torch.cuda.empty_cache()
-            total = torch.cuda.mem_get_info()[1]
-            held = torch.cuda.memory_reserved()
-            torch.cuda.set_per_process_memory_fraction((held + (300 << 20)) / total)
-        most_rows = max(1, self._setting.sizes.examples // 2)
-        limited = self
+            total_bytes = torch.cuda.mem_get_info()[1]
+            held_bytes = torch.cuda.memory_reserved()
+            torch.cuda.set_per_process_memory_fraction((held_bytes + (300 << 20)) / total_bytes)
+        max_rows = max(1, self._setting.sizes.examples // 2)
+        limited_memory = self
 
-        def counted(game: ModelGame, kept: Any, wanted: Any, examples: Any) -> Any:
+        def fan_or_refusal(game: ModelGame, kept: Any, wanted: Any, examples: Any) -> Any:
             try:
-                if not limited._setting.on_card and len(kept) > most_rows:
+                if not limited_memory._setting.on_card and len(kept) > max_rows:
                     raise MemoryError("more rows than this measurement allows")
-                return limited._original(game, kept, wanted, examples)
+                return limited_memory._original(game, kept, wanted, examples)
             except (MemoryError, torch.OutOfMemoryError):
-                limited._refused += 1
+                limited_memory._refused += 1
                 raise
 
-        ModelGame._fan = counted  # type: ignore[method-assign]
+        ModelGame._fan = fan_or_refusal  # type: ignore[method-assign]
         return lambda: self._refused
 
     def __exit__(self, *_: object) -> None:
@@ -269,14 +282,14 @@ def two_workers(setting: Setting) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
 
-        def take() -> Any:
+        def hold_the_device() -> Any:
             if setting.on_card:
                 return hold_device(torch.device(setting.device), folder)
             return hold("processor", setting.device, folder)
 
-        with take():
+        with hold_the_device():
             try:
-                take()
+                hold_the_device()
             except HeadlabError as error:
                 return {"refused": error.code == "device.in_use", "message": str(error)}
     return {"error": "the second worker was given the device too"}

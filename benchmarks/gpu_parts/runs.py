@@ -74,11 +74,11 @@ class Reference:
 
     Attributes:
         logits: Float [row, ...], one coalition and one example a row.
-        asked: Bool, of the shape of the answers: where an answer counts.
+        is_counted: Bool, of the shape of the answers: where an answer counts.
     """
 
     logits: torch.Tensor
-    asked: torch.Tensor
+    is_counted: torch.Tensor
 
 
 def _reference(setting: Setting, subject: Subject) -> Reference:
@@ -117,28 +117,29 @@ def compare_subject(
 
 
 def differences(logits: torch.Tensor, reference: Reference) -> dict[str, Any]:
-    """How far logits are from the reference, and which answers are others.
+    """How far logits are from the reference, and how many answers differ.
 
     Returns:
         Largest difference, the size of the largest logit, the number of answers, the number of
         those that differ, and the margins of these by which the reference chose its answer.
     """
-    asked = reference.asked
-    gap = (logits - reference.logits)[asked]
-    best_two = reference.logits[asked].topk(2, dim=-1).values
-    other = logits[asked].argmax(dim=-1) != reference.logits[asked].argmax(dim=-1)
-    margins = (best_two[:, 0] - best_two[:, 1])[other]
+    is_counted = reference.is_counted
+    gap = (logits - reference.logits)[is_counted]
+    reference_logits = reference.logits[is_counted]
+    best_two = reference_logits.topk(2, dim=-1).values
+    is_other_answer = logits[is_counted].argmax(dim=-1) != reference_logits.argmax(dim=-1)
+    margins = (best_two[:, 0] - best_two[:, 1])[is_other_answer]
     return {
         "largest difference": float(gap.abs().max()),
-        "largest logit": float(reference.logits[asked].abs().max()),
-        "answers": int(asked.sum()),
-        "other answers": int(other.sum()),
+        "largest logit": float(reference_logits.abs().max()),
+        "answers": int(is_counted.sum()),
+        "other answers": int(is_other_answer.sum()),
         "margins of these": sorted(margins.tolist(), reverse=True)[:5],
     }
 
 
 def resumed_difference(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> float:
-    """Largest difference between logits of a pass that starts at the middle layer and of a full one."""
+    """Largest difference between logits of a pass resumed at the middle layer and of a full pass."""
     model = evaluator.model
     rows = np.arange(len(evaluator.examples))
     middle = model.grid.layers // 2
@@ -151,8 +152,8 @@ def resumed_difference(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> flo
             evaluator.logits(inputs)
         states.begin(torch.full((len(rows),), middle))
         with model.active(ActiveGates(gates=as_gate_tensor(model, gates), states=states)):
-            resumed = evaluator.logits(inputs).double().cpu()
-    return float((resumed - gated_logits(evaluator, gates)).abs().max())
+            resumed_logits = evaluator.logits(inputs).double().cpu()
+    return float((resumed_logits - gated_logits(evaluator, gates)).abs().max())
 
 
 def branching_difference(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> float:
@@ -175,8 +176,8 @@ def branching_difference(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> f
         with model.active(ActiveGates(gates=as_gate_tensor(model, trunk_gates), states=trunk)):
             evaluator.logits(inputs)
         with model.active(ActiveGates(gates=as_gate_tensor(model, gates), states=branches)):
-            branching = evaluator.logits(inputs).double().cpu()
-    return float((branching - gated_logits(evaluator, gates)).abs().max())
+            branching_logits = evaluator.logits(inputs).double().cpu()
+    return float((branching_logits - gated_logits(evaluator, gates)).abs().max())
 
 
 # Tiny models with random weights, of every kind of architecture.
@@ -186,14 +187,16 @@ def compare_family(setting: Setting, family: str) -> dict[str, Any]:
     """A tiny model of one family in every format: the largest difference of its gated outputs."""
     module = tiny_module(family)
     batch = tiny_batch(module)
-    model = attached(family, module)
+    model = gateable_tiny_model(family, module)
     gates = random_gates(model, len(batch["input_ids"]))
     reference = tiny_output(model, batch, gates)
     figures: dict[str, Any] = {}
     for number_format in FORMATS:
         with tensor_float_32(number_format.tf32):
             dtype = getattr(torch, number_format.dtype)
-            model = attached(family, tiny_module(family).to(device=setting.device, dtype=dtype))
+            model = gateable_tiny_model(
+                family, tiny_module(family).to(device=setting.device, dtype=dtype)
+            )
             output = tiny_output(model, batch, gates)
         figures[number_format.name] = float((output - reference).abs().max())
     figures["largest output"] = float(reference.abs().max())
@@ -201,9 +204,10 @@ def compare_family(setting: Setting, family: str) -> dict[str, Any]:
     return figures
 
 
-def attached(family: str, module: Any) -> Model:
+def gateable_tiny_model(family: str, module: Any) -> Model:
     """A tiny model whose heads are found and whose gates are tested, on its device."""
-    return make_gateable(Checkpoint(f"tiny {family}", "random", family, module, None))  # type: ignore[arg-type] # no text is read
+    no_tokenizer: Any = None  # no text is read
+    return make_gateable(Checkpoint(f"tiny {family}", "random", family, module, no_tokenizer))
 
 
 def tiny_output(model: Model, batch: Inputs, gates: np.ndarray[Any, Any]) -> torch.Tensor:

