@@ -53,9 +53,11 @@ def press(app: AppTest, key: str) -> AppTest:
     return app
 
 
-def new(name: str, *of: str) -> str:
+def form_key(name: str, *parts: str) -> str:
     """Key of a widget of the form where the sidebar shows everything."""
-    return form.JobForm("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(name, *of)
+    return form.JobForm("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(
+        name, *parts
+    )
 
 
 # The queue.
@@ -70,10 +72,10 @@ def test_the_running_job_comes_first_then_those_that_wait_then_the_newest_that_e
     worker.rows.append(job(5))
     worker.change(2, ended=worker.job(1).ended + 10)
     app = run()
-    opened = [
+    job_titles = [
         button.label.split(":")[0] for button in app.button if str(button.key).startswith("open-")
     ]
-    assert opened == [f"Job {number}" for number in (3, 4, 5, 2, 1)]
+    assert job_titles == [f"Job {number}" for number in (3, 4, 5, 2, 1)]
     assert "next in line" in said(app)
     assert "number 2 in line" in said(app)
     assert [error.value for error in app.error] == ["it broke"]
@@ -192,14 +194,14 @@ def test_the_same_work_twice_is_pointed_out(worker):
 def test_a_number_typed_just_before_the_click_counts(worker):
     """Both come in one request, before the page has run with the number."""
     app = run()
-    app.number_input(key=new("option", "shapley", "samples")).set_value(16)
+    app.number_input(key=form_key("option", "shapley", "samples")).set_value(16)
     app.button(key="new-start").click().run()
     assert worker.calls[0][2]["options"]["samples"] == 16
 
 
 def test_an_option_may_be_none_and_one_out_of_range_is_a_sentence(worker):
     app = run()
-    key = new("option", "shapley", "target")
+    key = form_key("option", "shapley", "target")
     app.number_input(key=key).set_value(None).run()
     press(app, "new-start")
     assert worker.calls[0][2]["options"]["target"] is None
@@ -210,8 +212,8 @@ def test_an_option_may_be_none_and_one_out_of_range_is_a_sentence(worker):
 
 def test_a_learning_rate_that_no_training_takes_holds_the_button(worker):
     app = run()
-    app.radio(key=new("kind")).set_value("finetune").run()
-    rate = app.number_input(key=new("learning_rate"))
+    app.radio(key=form_key("kind")).set_value("finetune").run()
+    rate = app.number_input(key=form_key("learning_rate"))
     assert (rate.label, rate.step, rate.value) == ("Peak learning rate", 1e-4, 1e-3)
     rate.set_value(0.0).run()
     assert "learning_rate is 0.0; choose a number between 0 and 1" in said(app)
@@ -220,11 +222,11 @@ def test_a_learning_rate_that_no_training_takes_holds_the_button(worker):
 
 def test_no_language_and_a_method_that_cannot_be_run_hold_the_button(worker):
     app = run()
-    app.selectbox(key=new("method")).set_value("exact").run()
+    app.selectbox(key=form_key("method")).set_value("exact").run()
     assert "handles up to 16 heads, and this model has 144" in said(app)
     assert app.button(key="new-start").disabled
-    app.selectbox(key=new("method")).set_value("random").run()
-    app.multiselect(key=new("languages", "intents")).set_value([]).run()
+    app.selectbox(key=form_key("method")).set_value("random").run()
+    app.multiselect(key=form_key("languages", "intents")).set_value([]).run()
     assert "Choose at least one language." in said(app)
 
 
@@ -233,16 +235,16 @@ def test_ray_is_offered_only_where_the_worker_has_one(worker, monkeypatch):
     worker.ray = "local"
     monkeypatch.setattr(worker_supervisor, "FRESH_SECONDS", 0.0)
     app = run()
-    app.radio(key=new("place")).set_value("ray").run()
+    app.radio(key=form_key("place")).set_value("ray").run()
     press(app, "new-start")
     assert worker.calls[0][3] == "ray"
 
 
 def test_curves_and_trainings_can_be_asked_for(worker):
     app = run()
-    app.radio(key=new("kind")).set_value("curve").run()
+    app.radio(key=form_key("kind")).set_value("curve").run()
     press(app, "new-start")
-    app.radio(key=new("kind")).set_value("finetune").run()
+    app.radio(key=form_key("kind")).set_value("finetune").run()
     press(app, "new-start")
     curve, training = worker.calls
     assert curve[1] == "curve"
@@ -256,15 +258,15 @@ def test_curves_and_trainings_can_be_asked_for(worker):
 @pytest.mark.parametrize("kind", ["score", "curve", "finetune"])
 def test_the_worker_takes_what_the_form_makes(kind):
     spec = FORM.job({FORM.key("kind"): kind}).params()
-    full = checked(kind, spec)
-    assert {name: full[name] for name in spec} == spec
+    checked_params = checked(kind, spec)
+    assert {name: checked_params[name] for name in spec} == spec
 
 
 def test_a_widget_starts_anew_when_the_sidebar_changes():
-    other = dataclasses.replace(FORM, method="gradient")
+    gradient_form = dataclasses.replace(FORM, method="gradient")
     state = {FORM.key("method"): "exact"}
     assert FORM.job(state).value("method") == "exact"
-    assert other.job(state).value("method") == "gradient"
+    assert gradient_form.job(state).value("method") == "gradient"
 
 
 # One job.
@@ -346,7 +348,7 @@ def test_deleting_a_job_that_is_open_leads_back_to_the_list(worker):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message_part"),
     [
         ("7", "there is no job 7"),
         ("x", "'x'"),
@@ -355,8 +357,8 @@ def test_deleting_a_job_that_is_open_leads_back_to_the_list(worker):
         ("007", "there is no job 7"),
     ],
 )
-def test_a_link_to_a_job_that_does_not_exist_is_said(worker, text, told):
-    assert told in said(run(job=text))
+def test_a_link_to_a_job_that_does_not_exist_is_said(worker, text, message_part):
+    assert message_part in said(run(job=text))
 
 
 def test_a_training_shows_its_accuracy(worker):
@@ -377,10 +379,10 @@ def test_a_training_shows_its_accuracy(worker):
 @pytest.fixture
 def toy(monkeypatch, tmp_path):
     """The toy job, as an installed package announces it."""
-    about = tmp_path / "site" / "toy-0.1.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 0.1\n")
-    (about / "entry_points.txt").write_text(
+    metadata_folder = tmp_path / "site" / "toy-0.1.dist-info"
+    metadata_folder.mkdir(parents=True)
+    (metadata_folder / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 0.1\n")
+    (metadata_folder / "entry_points.txt").write_text(
         "[headlab.jobs]\ncount-words = support.toy_job:WordsJob\n"
     )
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -392,18 +394,18 @@ def toy(monkeypatch, tmp_path):
 
 def test_a_kind_of_job_of_a_package_has_a_form(toy, worker):
     app = run()
-    assert app.radio(key=new("kind")).options == [
+    assert app.radio(key=form_key("kind")).options == [
         "Scores",
         "Pruning curve",
         "Fine-tuning",
         "Words of a length",
     ]
-    app.radio(key=new("kind")).set_value("count-words").run()
+    app.radio(key=form_key("kind")).set_value("count-words").run()
     assert "How many words of a length the dev texts have." in said(app)
-    assert not [box for box in app.selectbox if box.key == new("method")]
-    app.multiselect(key=new("languages", "intents")).set_value(["de", "th"]).run()
-    app.number_input(key=new("length", "count-words")).set_value(5).run()
-    app.selectbox(key=new("case", "count-words")).set_value("upper").run()
+    assert not [box for box in app.selectbox if box.key == form_key("method")]
+    app.multiselect(key=form_key("languages", "intents")).set_value(["de", "th"]).run()
+    app.number_input(key=form_key("length", "count-words")).set_value(5).run()
+    app.selectbox(key=form_key("case", "count-words")).set_value("upper").run()
     assert "What it will take: **About 2 min**" in said(app)
     assert [code.value for code in app.code] == [
         "headlab count-words --task intents --languages de,th --length 5 --case upper"
@@ -419,9 +421,9 @@ def test_a_finished_job_of_a_package_shows_its_figures(toy, worker):
     outcome = {"words": {"de": 7, "th": 0.25}, "length": 5}
     worker.rows = [job(7, "done", kind="count-words", params=fields, result=outcome)]
     app = run(job="7")
-    counts, singles, about = (table.value.to_numpy().tolist() for table in app.table)
+    counts, singles, detail_rows = (table.value.to_numpy().tolist() for table in app.table)
     assert (counts, singles) == ([["de", "7"], ["th", "0.25"]], [["Length", "5"]])
-    assert ["Length", "5"] in about
+    assert ["Length", "5"] in detail_rows
     assert app.code[-1].value.startswith("headlab count-words --task intents --languages de,th")
 
 
@@ -438,9 +440,9 @@ def test_a_job_of_a_kind_that_is_not_known_here_is_shown_by_its_key(worker):
     worker.rows = [job(7, "done", kind="count-words", params={"languages": ["de", "th"], "n": 3})]
     app = run(job="7")
     assert app.subheader[0].value == "Job 7: count-words for German (de), Thai (th)"
-    about = app.table[-1].value.to_numpy().tolist()
-    assert about[0] == ["What", "count-words"]
-    assert ["N", "3"] in about
+    detail_rows = app.table[-1].value.to_numpy().tolist()
+    assert detail_rows[0] == ["What", "count-words"]
+    assert ["N", "3"] in detail_rows
 
 
 # Offers on other pages.
@@ -477,11 +479,11 @@ def test_where_no_worker_can_forecast_the_most_it_can_be_is_said(worker):
 
 def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
     timers: list[float] = []
-    drawn = st.fragment
+    fragment = st.fragment
     monkeypatch.setattr(
         job_actions.st,
         "fragment",
-        lambda look, run_every=None: timers.append(run_every) or drawn(look),
+        lambda look, run_every=None: timers.append(run_every) or fragment(look),
     )
     connect = [no_worker]
     with app_on(cache, lambda: connect[-1]()):
@@ -502,49 +504,51 @@ def test_a_job_of_this_session_that_fails_is_said_on_the_page_that_asked(worker)
     assert "leave-one-out for hu, ml: failed. it broke" in shown(app.error[0])
 
 
-@pytest.mark.parametrize("seen", ["starting", "away"])
+@pytest.mark.parametrize("state_kind", ["starting", "away"])
 def test_a_job_is_followed_though_the_state_in_the_sidebar_is_of_a_moment_ago(
-    worker, monkeypatch, seen
+    worker, monkeypatch, state_kind
 ):
     app = run("overview", method="leave-one-out", langs=["hu", "ml"])
-    monkeypatch.setattr(supervisor(), "state", lambda: worker_supervisor.WorkerState(seen, ""))
+    monkeypatch.setattr(
+        supervisor(), "state", lambda: worker_supervisor.WorkerState(state_kind, "")
+    )
     press(app, "compute")
     assert "cancel-1" in buttons(app)
 
 
 @pytest.fixture
-def session(monkeypatch):
+def reruns(monkeypatch):
     """A session's state, and a page that says when it is to run again."""
-    held: dict[str, object] = {}
-    again: list[bool] = []
-    monkeypatch.setattr(job_actions.st, "session_state", held)
-    monkeypatch.setattr(job_actions.st, "rerun", lambda: again.append(True))
-    return again
+    session_state: dict[str, object] = {}
+    requested_reruns: list[bool] = []
+    monkeypatch.setattr(job_actions.st, "session_state", session_state)
+    monkeypatch.setattr(job_actions.st, "rerun", lambda: requested_reruns.append(True))
+    return requested_reruns
 
 
-def test_a_list_from_before_the_click_does_not_forget_the_clicks_job(session):
-    before = [job(1, "done"), job(2, "running")]
+def test_a_list_from_before_the_click_does_not_forget_the_clicks_job(reruns):
+    rows_before = [job(1, "done"), job(2, "running")]
     job_actions.job_requests().own_numbers.add(3)
-    job_actions.rerun_if_job_ended(before)
+    job_actions.rerun_if_job_ended(rows_before)
     assert job_actions.job_requests().own_numbers == {3}
-    assert session == []
-    job_actions.rerun_if_job_ended([*before, job(3, "queued")])
-    job_actions.rerun_if_job_ended([*before, job(3, "failed", error="it broke")])
-    assert session == [True]
+    assert reruns == []
+    job_actions.rerun_if_job_ended([*rows_before, job(3, "queued")])
+    job_actions.rerun_if_job_ended([*rows_before, job(3, "failed", error="it broke")])
+    assert reruns == [True]
     assert "it broke" in job_actions.job_requests().failure
     assert job_actions.job_requests().own_numbers == set()
 
 
-def test_the_page_runs_again_when_a_job_that_someone_else_asked_for_ends(session):
+def test_the_page_runs_again_when_a_job_that_someone_else_asked_for_ends(reruns):
     job_actions.rerun_if_job_ended([job(1, "running")])
     job_actions.rerun_if_job_ended([job(1, "failed", error="it broke")])
-    assert session == [True]
+    assert reruns == [True]
     assert not job_actions.job_requests().failure  # it is theirs
     job_actions.rerun_if_job_ended([job(1, "failed", error="it broke")])
-    assert session == [True]
+    assert reruns == [True]
 
 
-def test_a_job_that_was_deleted_is_not_waited_for(session):
+def test_a_job_that_was_deleted_is_not_waited_for(reruns):
     job_actions.job_requests().own_numbers.update({1, 2})
     job_actions.rerun_if_job_ended([job(2, "running")])
     assert job_actions.job_requests().own_numbers == {2}
@@ -554,20 +558,20 @@ def test_missing_gradients_are_asked_for_at_once_and_can_be_stopped():
     client = FakeClient()
     spec = {"model": "m", "task": "intents", "languages": ["de", "th"], "method": "gradient"}
     spec |= {"options": {"form": "token", "normalise": True}, "seed": 0, "ablation": "zero"}
-    asked = job_offer.request_gradient_scores(client, ScoreJob(**spec))  # type: ignore[arg-type]
-    assert next(asked) == "de"
+    finished_languages = job_offer.request_gradient_scores(client, ScoreJob(**spec))  # type: ignore[arg-type]
+    assert next(finished_languages) == "de"
     assert client.calls == []
-    assert list(asked) == ["th", ""]
+    assert list(finished_languages) == ["th", ""]
     assert [call[3] for call in client.calls] == ["de", "th"]
     assert client.calls[0][4] == {"form": "token", "normalise": True, "label_map": None}
     assert job_offer.fits_live_request(ScoreJob(**spec))
-    for other in (
+    for change in (
         {"seed": 1},
         {"ablation": "mean"},
         {"method": "confidence"},
         {"options": {"batch_size": 8}},
     ):
-        assert not job_offer.fits_live_request(ScoreJob(**{**spec, **other}))
+        assert not job_offer.fits_live_request(ScoreJob(**{**spec, **change}))
 
 
 def test_the_gradient_offer_asks_live(worker, tmp_path):
@@ -590,19 +594,19 @@ def test_a_live_request_is_followed_on_once_the_first_language_is_there(
         if '"gradient"' in text:
             hidden['"hu"' in text] = (folder / "spec.json", text)
             (folder / "spec.json").unlink()
-    asked = threading.Event()
+    second_language_requested = threading.Event()
     go_on = threading.Event()
 
     def gradient(model, task, language, **options):
         if language == "hu":
             hidden[True][0].write_text(hidden[True][1])
         else:
-            asked.set()
+            second_language_requested.set()
             go_on.wait(20)
 
     monkeypatch.setattr(worker, "gradient", gradient)
     app = press(run("languages", method="gradient", langs=["hu", "ml"]), "compute")
-    assert asked.wait(20)
+    assert second_language_requested.wait(20)
     app.run()
     assert "gradient-stop" in buttons(app)
     assert "compute" not in buttons(app)
@@ -613,16 +617,16 @@ def test_a_live_request_is_followed_on_once_the_first_language_is_there(
 
 
 def test_times_and_states_in_words():
-    now = datetime(2026, 11, 21, 14, 30, tzinfo=UTC).timestamp()
-    row = job(1, "done", started=now - 200, ended=now - 20, done=2000)
-    assert job_format.ended_line(row, now) == "done · 14:29 UTC · 3 min after its start"
+    current_time = datetime(2026, 11, 21, 14, 30, tzinfo=UTC).timestamp()
+    row = job(1, "done", started=current_time - 200, ended=current_time - 20, done=2000)
+    assert job_format.ended_line(row, current_time) == "done · 14:29 UTC · 3 min after its start"
     row = row.model_copy(update={"state": "failed", "attempts": 3, "done": 500})
-    assert job_format.ended_line(row, now).endswith("25% done · attempt 3")
+    assert job_format.ended_line(row, current_time).endswith("25% done · attempt 3")
     row = row.model_copy(update={"started": None, "state": "cancelled", "total": 0, "attempts": 0})
-    assert job_format.ended_line(row, now) == "cancelled · 14:29 UTC, before it began"
-    assert job_format.clock_time(now - 86400, now) == "20 Nov 2026, 14:30 UTC"
+    assert job_format.ended_line(row, current_time) == "cancelled · 14:29 UTC, before it began"
+    assert job_format.clock_time(current_time - 86400, current_time) == "20 Nov 2026, 14:30 UTC"
     assert (
-        job_format.waiting_line(job(2, created=now, attempts=1), 1, now)
+        job_format.waiting_line(job(2, created=current_time, attempts=1), 1, current_time)
         == "next in line · since 14:30 UTC · attempts so far: 1"
     )
 
@@ -648,8 +652,8 @@ def test_what_differs_from_the_default_is_said():
 
 
 def test_titles_and_commands_of_every_kind():
-    many = {**SPEC, "languages": ["de", "th", "fi", "hu"]}
-    assert job_format.job_title(job(1, params=many)) == "Leave one out for 4 languages"
+    four_languages = {**SPEC, "languages": ["de", "th", "fi", "hu"]}
+    assert job_format.job_title(job(1, params=four_languages)) == "Leave one out for 4 languages"
     curve = {**SPEC, "split": "dev", "points": 5, "size": None}
     assert job_format.job_title(job(1, kind="curve", params=curve)).startswith(
         "Pruning curve, Leave one out for German"

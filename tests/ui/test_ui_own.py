@@ -34,8 +34,8 @@ ROWS = "text,label,language\n" + "".join(
 @pytest.fixture
 def app(cache: Path) -> Iterator[None]:
     with (
-        running(cache, lambda: FakeBench(cache, 0.0)) as run,
-        app_on(cache, lambda: FakeWorker(run.client)),  # type: ignore[arg-type]
+        running(cache, lambda: FakeBench(cache, 0.0)) as worker_run,
+        app_on(cache, lambda: FakeWorker(worker_run.client)),  # type: ignore[arg-type]
     ):
         yield
 
@@ -45,22 +45,24 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_classifier(tmp_path_factory.mktemp("models") / "mine")
 
 
-def entered(name: object) -> AppTest:
+def page_with_model(name: object) -> AppTest:
     app = run_page("own")
     app.text_input(key="own-model").set_value(str(name)).run()
     assert not app.exception
     return app
 
 
-def sent(*files: tuple[str, str | bytes]) -> AppTest:
+def page_with_files(*files: tuple[str, str | bytes]) -> AppTest:
     app = run_page("own")
-    given = [(name, data if isinstance(data, bytes) else data.encode(), "") for name, data in files]
-    app.file_uploader(key="own-files").set_value(given).run()
+    files_given = [
+        (name, data if isinstance(data, bytes) else data.encode(), "") for name, data in files
+    ]
+    app.file_uploader(key="own-files").set_value(files_given).run()
     assert not app.exception
     return app
 
 
-def disabled(app: AppTest) -> dict[str, bool]:
+def disabled_buttons(app: AppTest) -> dict[str, bool]:
     return {
         button.key: button.disabled for button in app.button if str(button.key).startswith("own-")
     }
@@ -68,14 +70,14 @@ def disabled(app: AppTest) -> dict[str, bool]:
 
 def signs(app: AppTest) -> dict[str, str]:
     """The sign of every check, by its name."""
-    (told,) = [element.value for element in app.markdown if "**Found:**" in element.value]
-    parts = [line.split("**") for line in told.split("  \n")]
+    (check_list,) = [element.value for element in app.markdown if "**Found:**" in element.value]
+    parts = [line.split("**") for line in check_list.split("  \n")]
     return {name.rstrip(":"): sign[-3:].strip("[] ") for sign, name, *_ in parts}
 
 
 @pytest.mark.usefixtures("app")
 def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
-    app = entered(model)
+    app = page_with_model(model)
     assert set(signs(app).values()) == {"✓", "○"}
     assert "2 layers × 3 heads = 6" in said(app)
     assert "names of the 17 labels of task intents" in said(app)
@@ -92,7 +94,7 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
 
 @pytest.mark.usefixtures("app")
 @pytest.mark.parametrize(
-    ("spoil", "what"),
+    ("spoil", "failed_check"),
     [
         (
             lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
@@ -101,31 +103,37 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
         (lambda folder: (folder / "model.safetensors").write_bytes(b"torn"), "Weights"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "Weights"),
         (lambda folder: (folder / "config.json").write_text("{"), "Configuration"),
-        (lambda folder: _config(folder, architectures=["NoSuchModel"]), "Architecture"),
-        (lambda folder: _two_labels(folder), "Labels"),
+        (lambda folder: _change_config(folder, architectures=["NoSuchModel"]), "Architecture"),
+        (lambda folder: _keep_two_labels(folder), "Labels"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "Tokenizer"),
-        (lambda folder: _shard(folder), "Weights"),
-        (lambda folder: _config(folder, architectures=["BertForTokenClassification"]), "Labels"),
+        (lambda folder: _lose_a_shard(folder), "Weights"),
+        (
+            lambda folder: _change_config(folder, architectures=["BertForTokenClassification"]),
+            "Labels",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_model_is_told_before_it_is_loaded(
-    tmp_path: Path, spoil, what: str
+    tmp_path: Path, spoil, failed_check: str
 ) -> None:
     spoil(save_classifier(tmp_path / "model"))
-    app = entered(tmp_path / "model")
-    assert {name for name, sign in signs(app).items() if sign == "✗"} == {what}
-    blocked = what != "Labels"  # a label map mends these, once the model is chosen
-    assert (disabled(app)["own-load"], disabled(app)["own-use-model"]) == (blocked, blocked)
+    app = page_with_model(tmp_path / "model")
+    assert {name for name, sign in signs(app).items() if sign == "✗"} == {failed_check}
+    is_blocked = failed_check != "Labels"  # a label map mends these, once the model is chosen
+    assert (disabled_buttons(app)["own-load"], disabled_buttons(app)["own-use-model"]) == (
+        is_blocked,
+        is_blocked,
+    )
     save_classifier(tmp_path / "model")  # mended
-    for left in ("adapter_config.json", "model.safetensors.index.json"):
-        (tmp_path / "model" / left).unlink(missing_ok=True)
+    for stray_name in ("adapter_config.json", "model.safetensors.index.json"):
+        (tmp_path / "model" / stray_name).unlink(missing_ok=True)
     app.button(key="own-again").click().run()
     assert "✗" not in signs(app).values()
 
 
-def _two_labels(folder: Path) -> None:
+def _keep_two_labels(folder: Path) -> None:
     """As if the model had been trained for two classes without names."""
-    _config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"}, num_labels=2)
+    _change_config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"}, num_labels=2)
     weights = load_file(folder / "model.safetensors")
     for name in ("classifier.weight", "classifier.bias"):
         weights[name] = weights[name][:2].clone()
@@ -136,41 +144,41 @@ def _two_labels(folder: Path) -> None:
 def test_reported_05_the_page_says_what_loading_will_before_it_is_loaded(tmp_path: Path) -> None:
     folder = save_classifier(tmp_path / "model")
     weights = load_file(folder / "model.safetensors")
-    compiled = {f"module._orig_mod.{name}": weight for name, weight in weights.items()}
-    save_file(compiled, folder / "model.safetensors", metadata={"format": "pt"})
-    app = entered(folder)
+    compiled_weights = {f"module._orig_mod.{name}": weight for name, weight in weights.items()}
+    save_file(compiled_weights, folder / "model.safetensors", metadata={"format": "pt"})
+    app = page_with_model(folder)
     assert signs(app)["Weights"] == "✓"
     assert "which data-parallel training and torch.compile put before their names" in said(app)
-    assert disabled(app)["own-load"] is False
-    _config(folder, num_hidden_layers=1)
+    assert disabled_buttons(app)["own-load"] is False
+    _change_config(folder, num_hidden_layers=1)
     app.button(key="own-again").click().run()
     assert signs(app)["Weights"] == "✗"
     assert "weights of 2 layers" in said(app)
-    assert disabled(app)["own-load"] is True
-    _config(folder, num_hidden_layers=2, num_attention_heads=4, pruned_heads={"1": [3]})
-    pruned = {
+    assert disabled_buttons(app)["own-load"] is True
+    _change_config(folder, num_hidden_layers=2, num_attention_heads=4, pruned_heads={"1": [3]})
+    pruned_weights = {
         name: weight[:18] if "layer.1.attention.self" in name else weight
         for name, weight in weights.items()
     }
-    pruned = {name: weight.clone() for name, weight in pruned.items()}
-    save_file(pruned, folder / "model.safetensors", metadata={"format": "pt"})
+    pruned_weights = {name: weight.clone() for name, weight in pruned_weights.items()}
+    save_file(pruned_weights, folder / "model.safetensors", metadata={"format": "pt"})
     app.button(key="own-again").click().run()
     assert signs(app)["Weights"] == "✗"
     assert "headlab mask convert config.json" in said(app)
 
 
-def _shard(folder: Path) -> None:
+def _lose_a_shard(folder: Path) -> None:
     """As if one of two files had not been copied."""
-    named = {
+    file_by_weight = {
         "bert.pooler.dense.weight": "model.safetensors",
         "classifier.weight": "model-00002-of-00002.safetensors",
     }
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": file_by_weight}))
 
 
-def _config(folder: Path, **more: object) -> None:
+def _change_config(folder: Path, **changes: object) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.mark.usefixtures("app")
@@ -178,32 +186,32 @@ def _config(folder: Path, **more: object) -> None:
     "name", ["/no/such/folder", "../../nowhere", "no such thing", "x" * 400, "a\\b", "<b>x</b>"]
 )
 def test_a_model_that_is_nowhere_is_a_sentence(name: str) -> None:
-    app = entered(name)
+    app = page_with_model(name)
     assert signs(app) == {"Found": "✗"}
-    assert disabled(app)["own-use-model"]
+    assert disabled_buttons(app)["own-use-model"]
 
 
 @pytest.mark.usefixtures("app")
 def test_a_long_label_is_cut() -> None:
     rows = "text,label\n" + "".join(
-        f"text {at},{'x' * 3000 if at % 2 else 'short'}\n" for at in range(8)
+        f"text {number},{'x' * 3000 if number % 2 else 'short'}\n" for number in range(8)
     )
-    (told,) = [text.value for text in sent(("long.csv", rows)).success]
-    assert "short" in told
-    assert "x" * 40 + "…" in told
-    assert "x" * 41 not in told
+    (message,) = [text.value for text in page_with_files(("long.csv", rows)).success]
+    assert "short" in message
+    assert "x" * 40 + "…" in message
+    assert "x" * 41 not in message
 
 
 @pytest.mark.usefixtures("app")
 def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
-    app = sent(("lights.csv", ROWS))
-    picked = {
+    app = page_with_files(("lights.csv", ROWS))
+    column_by_box = {
         key: app.selectbox(key=box.key).value
         for box in app.selectbox
         for key in [str(box.key)]
         if "own-" in key
     }
-    assert {"text", "label", "language", NO_COLUMN} == set(picked.values())
+    assert {"text", "label", "language", NO_COLUMN} == set(column_by_box.values())
     assert "French (fr) 5 dev, 5 test" in said(app)
     app.button(key="own-save").click().run()
     assert "lights is saved" in said(app)
@@ -224,15 +232,15 @@ def test_choices_for_a_language_model_are_dropped_as_well() -> None:
     rows = [
         {"premise": f"It is {n}, so", "options": ["yes", "no"], "gold": n % 2} for n in range(10)
     ]
-    app = sent(("cause.en.jsonl", "\n".join(map(json.dumps, rows))))
+    app = page_with_files(("cause.en.jsonl", "\n".join(map(json.dumps, rows))))
     assert [radio.value for radio in app.radio if radio.label == "What is asked"] == [FROM_CHOICES]
-    picked = {str(box.value) for box in app.selectbox if str(box.key).startswith("own-")}
-    assert {"premise", "options", "gold"} <= picked
+    chosen_columns = {str(box.value) for box in app.selectbox if str(box.key).startswith("own-")}
+    assert {"premise", "options", "gold"} <= chosen_columns
     assert "English (en) 5 dev, 5 test" in said(app)
     app.button(key="own-save").click().run()
-    made = task("cause-en")
-    assert (made.likelihood, made.labels) == ("choices", ())
-    assert made.examples("en")[0].choices == (" yes", " no")
+    saved_task = task("cause-en")
+    assert (saved_task.likelihood, saved_task.labels) == ("choices", ())
+    assert saved_task.examples("en")[0].choices == (" yes", " no")
 
 
 @pytest.mark.usefixtures("app")
@@ -240,7 +248,7 @@ def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
     rows = [
         {"options": [f"The {n} cats sleep.", f"The {n} cats sleeps."], "gold": 0} for n in range(10)
     ]
-    app = sent(("pairs.en.jsonl", "\n".join(map(json.dumps, rows))))
+    app = page_with_files(("pairs.en.jsonl", "\n".join(map(json.dumps, rows))))
     assert (
         app.selectbox(key=next(box.key for box in app.selectbox if box.label == "Context")).value
         == NO_COLUMN
@@ -253,10 +261,10 @@ def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
 
 @pytest.mark.usefixtures("app")
 def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() -> None:
-    app = sent(("x.csv", "text,label\nok,a\n" + "ragged\n" * 30))
+    app = page_with_files(("x.csv", "text,label\nok,a\n" + "ragged\n" * 30))
     assert "30 errors; the first 20" in said(app)
     assert said(app).count("x.csv, line ") == MAX_ERRORS
-    assert "own-save" not in disabled(app)
+    assert "own-save" not in disabled_buttons(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -277,15 +285,15 @@ def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() 
     ],
 )
 def test_a_strange_file_is_a_sentence(name: str, data: bytes, word: str) -> None:
-    app = sent((name, data))
+    app = page_with_files((name, data))
     assert word in said(app)
-    assert "own-save" not in disabled(app)
+    assert "own-save" not in disabled_buttons(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_files_by_language_and_split_are_known_by_their_names() -> None:
     rows = "text\tlabel\na\tx\nb\ty\n"
-    app = sent(
+    app = page_with_files(
         *((f"{code}.{split}.tsv", rows) for code in ("de", "en") for split in ("dev", "test"))
     )
     assert "German (de) 2 dev, 2 test; English (en) 2 dev, 2 test" in said(app)
@@ -306,25 +314,27 @@ def test_files_by_language_and_split_are_known_by_their_names() -> None:
     ],
 )
 def test_a_file_s_language_is_read_from_the_end_of_its_name(name: str, code: str) -> None:
-    (asked,) = [
-        one for one in sent((name, "text,label\na,x\nb,y\n")).text_input if "code-0" in str(one.key)
+    (language_field,) = [
+        field
+        for field in page_with_files((name, "text,label\na,x\nb,y\n")).text_input
+        if "code-0" in str(field.key)
     ]
-    assert asked.value == code
+    assert language_field.value == code
 
 
 def test_a_column_of_splits_is_known_by_its_name_and_values() -> None:
-    app = sent(("x.csv", "text,label,split\na,x,train\nb,y,validation\nc,y,test\n"))
+    app = page_with_files(("x.csv", "text,label,split\na,x,train\nb,y,validation\nc,y,test\n"))
     assert "English (en) 1 train, 1 dev, 1 test" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_conllu_asks_for_labels_of_words() -> None:
     word = "1\tHaus\t_\t{0}" + "\t_" * 6 + "\n\n"
-    app = sent(("de.conllu", word.format("NOUN") + word.format("VERB")))
+    app = page_with_files(("de.conllu", word.format("NOUN") + word.format("VERB")))
     assert "2 labels: NOUN, VERB" in said(app)
 
 
-def picked(app: AppTest) -> dict[str, str | None]:
+def columns_by_title(app: AppTest) -> dict[str, str | None]:
     """What is chosen in the lists of columns, by their titles."""
     return {box.label: box.value for box in app.selectbox if str(box.key).startswith("own-")}
 
@@ -335,34 +345,39 @@ def test_reported_13_the_columns_of_a_nli_file_are_recognised() -> None:
         f"{('de', 'fr')[n // 10]},A man {n},Somebody {n},{('entailment', 'neutral')[n % 2]}"
         for n in range(20)
     ]
-    app = sent(("nli.csv", "lang,premise,hypothesis,gold\n" + "\n".join(rows)))
-    chosen = {"Text": "premise", "Second text": "hypothesis", "Label": "gold", "Language": "lang"}
-    assert chosen.items() <= picked(app).items()
+    app = page_with_files(("nli.csv", "lang,premise,hypothesis,gold\n" + "\n".join(rows)))
+    expected_columns = {
+        "Text": "premise",
+        "Second text": "hypothesis",
+        "Label": "gold",
+        "Language": "lang",
+    }
+    assert expected_columns.items() <= columns_by_title(app).items()
     assert "2 labels: entailment, neutral" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_nothing_is_green_before_every_column_is_chosen() -> None:
-    app = sent(
+    app = page_with_files(
         (
             "x.csv",
             "eins,zwei,drei\n" + "".join(f"so {n} it goes,{'ab'[n % 2]},{n}\n" for n in range(20)),
         )
     )
-    assert {picked(app)[title] for title in ("Text", "Label")} == {None}
+    assert {columns_by_title(app)[title] for title in ("Text", "Label")} == {None}
     assert not app.success
-    assert "own-save" not in disabled(app)
+    assert "own-save" not in disabled_buttons(app)
     assert "Choose the column for: Text, Label. The columns are eins, zwei, drei." in said(app)
     for title, column in (("Text", "eins"), ("Label", "zwei")):
         next(box for box in app.selectbox if box.label == title).set_value(column).run()
     assert "2 labels: a, b" in said(app)
-    assert "own-save" in disabled(app)
+    assert "own-save" in disabled_buttons(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_a_column_of_languages_that_cannot_be_read_is_not_taken_for_english() -> None:
     rows = "".join(f"{('German', 'deu')[n % 2]},turn {n},{'ab'[n % 2]}\n" for n in range(20))
-    app = sent(("x.csv", "Lang,text,label\n" + rows))
+    app = page_with_files(("x.csv", "Lang,text,label\n" + rows))
     assert not app.success
     assert "Choose the column for: Language. The columns are Lang, text, label." in said(app)
     next(box for box in app.selectbox if box.label == "Language").set_value(SAME_IN_ALL_ROWS).run()
@@ -372,34 +387,34 @@ def test_reported_13_a_column_of_languages_that_cannot_be_read_is_not_taken_for_
 @pytest.mark.usefixtures("app")
 def test_reported_13_a_file_without_a_header_is_said() -> None:
     rows = "".join(f"{('de', 'fr')[n % 2]},turn {n},{'ab'[n % 2]}\n" for n in range(20))
-    (warned,) = [text.value for text in sent(("x.csv", rows)).warning]
-    assert "but de and a are values further down too" in warned
+    (warning,) = [text.value for text in page_with_files(("x.csv", rows)).warning]
+    assert "but de and a are values further down too" in warning
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_other_separators_are_one_error_not_one_a_row() -> None:
-    app = sent(
+    app = page_with_files(
         ("x.csv", "text|label\n" + "".join(f"well, turn {n}|{'ab'[n % 2]}\n" for n in range(20)))
     )
     (error,) = [text.value for text in app.error]
     assert error.startswith("1 error")
     assert "with vertical bars in its name; put commas between the columns" in error
-    assert "own-save" not in disabled(app)
+    assert "own-save" not in disabled_buttons(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_22_semicolons_with_a_byte_order_mark_are_read_as_excel_writes_them() -> None:
     rows = "".join(f"well, turn {n};{'ab'[n % 2]}\r\n" for n in range(20))
-    app = sent(("x.csv", b"\xef\xbb\xbf" + f"text;label\r\n{rows}".encode()))
-    assert {"Text": "text", "Label": "label"}.items() <= picked(app).items()
+    app = page_with_files(("x.csv", b"\xef\xbb\xbf" + f"text;label\r\n{rows}".encode()))
+    assert {"Text": "text", "Label": "label"}.items() <= columns_by_title(app).items()
     assert "2 labels: a, b" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 @pytest.mark.parametrize("name", ["de.tsv", "de.conll", "de.conllu", "de.txt"])
 def test_reported_22_one_token_a_line_is_labels_of_words_whatever_its_ending(name: str) -> None:
-    app = sent((name, "Der\tDET\nHund\tNOUN\n\nDie\tDET\nKatze\tNOUN\n"))
-    assert {"Words": "1", "Labels of the words": "2"}.items() <= picked(app).items()
+    app = page_with_files((name, "Der\tDET\nHund\tNOUN\n\nDie\tDET\nKatze\tNOUN\n"))
+    assert {"Words": "1", "Labels of the words": "2"}.items() <= columns_by_title(app).items()
     assert "2 labels: DET, NOUN" in said(app)
 
 
@@ -415,15 +430,15 @@ def test_reported_13_lists_in_other_columns_make_no_labels_of_words() -> None:
         }
         for n in range(20)
     ]
-    app = sent(("snli.jsonl", "\n".join(map(json.dumps, rows))))
-    chosen = {"Text": "sentence1", "Second text": "sentence2", "Label": "gold_label"}
-    assert chosen.items() <= picked(app).items()
+    app = page_with_files(("snli.jsonl", "\n".join(map(json.dumps, rows))))
+    expected_columns = {"Text": "sentence1", "Second text": "sentence2", "Label": "gold_label"}
+    assert expected_columns.items() <= columns_by_title(app).items()
     assert "2 labels: -, neutral" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_no_column_has_two_meanings() -> None:
-    app = sent(("x.csv", ROWS))
+    app = page_with_files(("x.csv", ROWS))
     next(box for box in app.selectbox if box.label == "Label").set_value("language").run()
     assert not app.success
     assert "label and language are both column language" in said(app)
@@ -432,31 +447,31 @@ def test_reported_13_no_column_has_two_meanings() -> None:
 @pytest.mark.usefixtures("app")
 def test_reported_13_the_model_s_class_names_tell_the_label_column(model: Path) -> None:
     rows = [f"web{n % 2},turn {n},{LABELS[n % 3].upper()},{n % 2}" for n in range(30)]
-    app = entered(model)
+    app = page_with_model(model)
     app.file_uploader(key="own-files").set_value(
         [("x.csv", ("site,text,c,tag\n" + "\n".join(rows)).encode(), "")]
     ).run()
-    assert picked(app)["Label"] == "c"
+    assert columns_by_title(app)["Label"] == "c"
     assert f"Each label is the name of a class of {model}" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_labels_that_the_model_lacks_are_said_with_the_way_on(model: Path) -> None:
     rows = "".join(f"turn {n},{(LABELS[0], LABELS[1], 'nonsense')[n % 3]}\n" for n in range(30))
-    app = entered(model)
+    app = page_with_model(model)
     app.file_uploader(key="own-files").set_value(
         [("x.csv", b"text,label\n" + rows.encode(), "")]
     ).run()
-    (warned,) = [text.value for text in app.warning]
-    assert warned.startswith("1 of the 3 labels is not a class of")
-    assert "(10 times)" in warned
-    assert "nonsense" in warned
-    assert "--label-map" in warned
+    (warning,) = [text.value for text in app.warning]
+    assert warning.startswith("1 of the 3 labels is not a class of")
+    assert "(10 times)" in warning
+    assert "nonsense" in warning
+    assert "--label-map" in warning
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_labels_are_counted_in_every_language_before_the_task_is_saved() -> None:
-    app = sent(("x.csv", ROWS + "turn 20,a,fr\n"))
+    app = page_with_files(("x.csv", ROWS + "turn 20,a,fr\n"))
     (counts,) = [table.value for table in app.dataframe if "Label" in table.value]
     assert counts.to_dict("list") == {
         "Label": ["a", "b"],
@@ -469,13 +484,13 @@ def test_reported_13_labels_are_counted_in_every_language_before_the_task_is_sav
 @pytest.mark.usefixtures("app")
 def test_reported_11_the_page_says_how_many_texts_are_in_dev_and_test() -> None:
     rows = "text,label\n" + "".join(f"turn {n},{'ab'[n % 2]}\n" for n in range(10))
-    app = sent(("de.dev.csv", rows), ("de.test.csv", rows + "turn more,a\n"))
+    app = page_with_files(("de.dev.csv", rows), ("de.test.csv", rows + "turn more,a\n"))
     assert "10 of the 11 test texts are in dev too" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_11_the_page_divides_equal_texts_to_one_side() -> None:
-    app = sent(
+    app = page_with_files(
         (
             "lights.csv",
             "text,label\n" + "".join(f"turn {n % 5},{'ab'[n % 5 % 2]}\n" for n in range(40)),
@@ -483,22 +498,23 @@ def test_reported_11_the_page_divides_equal_texts_to_one_side() -> None:
     )
     assert "rows with equal texts are all in dev or all in test" in said(app)
     app.button(key="own-save").click().run()
-    dev, test = (
-        {e.text for e in task("lights").examples("en", split)} for split in ("dev", "test")
+    dev_texts, test_texts = (
+        {example.text for example in task("lights").examples("en", split)}
+        for split in ("dev", "test")
     )
-    assert dev
-    assert test
-    assert not dev & test
+    assert dev_texts
+    assert test_texts
+    assert not dev_texts & test_texts
 
 
 @pytest.mark.usefixtures("app")
 def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
-    app = sent(("intents.csv", ROWS))
+    app = page_with_files(("intents.csv", ROWS))
     assert "is the name of a task that comes with headlab" in said(app)
     app.button(key="own-save").click().run()
     assert "Not saved: there is already another task intents" in said(app)
-    (box,) = [one for one in app.text_input if str(one.key).startswith("own-name")]
-    box.set_value("mine").run()
+    (name_field,) = [field for field in app.text_input if str(field.key).startswith("own-name")]
+    name_field.set_value("mine").run()
     assert "Not saved" not in said(app)
     app.button(key="own-save").click().run()
     assert "mine is saved" in said(app)
@@ -508,14 +524,14 @@ def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
 def test_a_worker_with_a_cache_of_its_own_says_who_knows_the_task(
     cache: Path, tmp_path: Path
 ) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    worker_cache = tmp_path / "elsewhere"
+    worker_cache.mkdir()
     with (
-        running(elsewhere, lambda: FakeBench(elsewhere, 0.0)) as run,
-        app_on(cache, lambda: FakeWorker(run.client)),
+        running(worker_cache, lambda: FakeBench(worker_cache, 0.0)) as worker_run,
+        app_on(cache, lambda: FakeWorker(worker_run.client)),
     ):
-        app = sent(("lights.csv", ROWS))
+        app = page_with_files(("lights.csv", ROWS))
         app.button(key="own-save").click().run()
         assert "only the worker knows it" in said(app)
-        assert "own-use-task" not in disabled(app)
-    assert (elsewhere / "tasks" / "lights" / "lights.toml").is_file()
+        assert "own-use-task" not in disabled_buttons(app)
+    assert (worker_cache / "tasks" / "lights" / "lights.toml").is_file()

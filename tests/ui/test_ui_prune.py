@@ -62,21 +62,23 @@ IDENTITY = {"name": "a/model", "revision": "r", "fingerprint": FINGERPRINT}
 VALUES = np.array([-0.03, -0.02, -0.01, 0.01, 0.02, 0.03])
 
 
-def scores(language="de", shift=0.0, half=0.015):
-    v = VALUES + shift
-    more = {} if half is None else {"low": v - half, "high": v + half}
-    return HeadScores(GRID, language, "shapley", v, "shapley-top50", "accuracy", 1, 1.0, **more)
+def scores(language="de", shift=0.0, half_width=0.015):
+    values = VALUES + shift
+    bounds = {} if half_width is None else {"low": values - half_width, "high": values + half_width}
+    return HeadScores(
+        GRID, language, "shapley", values, "shapley-top50", "accuracy", 1, 1.0, **bounds
+    )
 
 
-def mask(*off):
-    kept = np.ones(GRID.size, bool)
-    kept[list(off)] = False
-    return Mask(GRID, kept, IDENTITY, {"rule": "by hand"})
+def mask(*removed_heads):
+    kept_heads = np.ones(GRID.size, bool)
+    kept_heads[list(removed_heads)] = False
+    return Mask(GRID, kept_heads, IDENTITY, {"rule": "by hand"})
 
 
-def question(given=None, label_map=None):
+def question(asked_mask=None, label_map=None):
     return AccuracyQuestion.unchecked(
-        "a/model", FINGERPRINT, "intents", "dev", given, "me", label_map
+        "a/model", FINGERPRINT, "intents", "dev", asked_mask, "me", label_map
     )
 
 
@@ -89,7 +91,7 @@ class FakeClient:
         self.broken = broken
 
     def evaluate(self, request):
-        compared = {
+        comparison = {
             "baseline": 0.6,
             "difference": -0.1,
             "p": 0.5,
@@ -97,19 +99,19 @@ class FakeClient:
             "flipped_wrong": 7,
         }
         try:
-            for n in (64, request.size):
-                self.log.append((request.language, n))
+            for example_count in (64, request.size):
+                self.log.append((request.language, example_count))
                 if request.language == self.broken:
                     raise HeadlabError("the worker cannot be reached", code="worker.unreachable")
                 yield Figure(
                     language=request.language,
-                    n=n,
+                    n=example_count,
                     total=request.size,
                     accuracy=0.5,
                     low=0.4,
                     high=0.6,
-                    done=n == request.size,
-                    **({} if request.mask is None else compared),
+                    done=example_count == request.size,
+                    **({} if request.mask is None else comparison),
                 )
         finally:
             self.closed.append(request.language)
@@ -117,10 +119,10 @@ class FakeClient:
 
 def test_every_language_has_a_first_figure_before_any_has_its_second():
     client = FakeClient()
-    seen = list(stream_figures(client, question(mask(0)), ["de", "th", "fr"], {}))
+    updates = list(stream_figures(client, question(mask(0)), ["de", "th", "fr"], {}))
     assert client.log == [("de", 64), ("th", 64), ("fr", 64), ("de", 512), ("th", 512), ("fr", 512)]
-    assert seen[0] == {}
-    assert {name: row.done for name, row in seen[-1].items()} == {
+    assert updates[0] == {}
+    assert {name: row.done for name, row in updates[-1].items()} == {
         "de": True,
         "th": True,
         "fr": True,
@@ -129,21 +131,21 @@ def test_every_language_has_a_first_figure_before_any_has_its_second():
 
 def test_what_is_known_is_not_asked_again():
     client = FakeClient()
-    known = {}
-    list(stream_figures(client, question(mask(0)), ["de"], known))
-    again = list(stream_figures(client, question(mask(0)), ["de", "th"], known))
-    assert again[0]["de"].done
+    known_figures = {}
+    list(stream_figures(client, question(mask(0)), ["de"], known_figures))
+    later_updates = list(stream_figures(client, question(mask(0)), ["de", "th"], known_figures))
+    assert later_updates[0]["de"].done
     assert [name for name, _ in client.log].count("de") == 2
-    assert set(again[-1]) == {"de", "th"}
+    assert set(later_updates[-1]) == {"de", "th"}
 
 
 def test_another_mask_split_or_model_is_another_question():
-    asked = [question(mask(0)), question(mask(1)), question(None), question(mask(0, 1))]
-    asked += [
+    questions = [question(mask(0)), question(mask(1)), question(None), question(mask(0, 1))]
+    questions += [
         AccuracyQuestion.unchecked("a/model", FINGERPRINT, "intents", "test", mask(0)),
         AccuracyQuestion.unchecked("b", "e" * 64, "intents", "dev", mask(0)),
     ]
-    assert len({q.key("de") for q in asked}) == len(asked)
+    assert len({one_question.key("de") for one_question in questions}) == len(questions)
     assert question(mask(0)).key("de") != question(mask(0)).key("th")
 
 
@@ -157,10 +159,10 @@ def test_leaving_early_closes_every_stream():
 
 
 def test_an_unpruned_model_has_no_difference():
-    last = list(stream_figures(FakeClient(), question(None), ["de"], {}))[-1]
-    assert (last["de"].difference, last["de"].baseline) == (None, None)
-    assert interval_of_difference(last["de"]) is None
-    assert list(accuracy_table(last, ["de"])) == ["Language", "Accuracy %", "Examples"]
+    last_update = list(stream_figures(FakeClient(), question(None), ["de"], {}))[-1]
+    assert (last_update["de"].difference, last_update["de"].baseline) == (None, None)
+    assert interval_of_difference(last_update["de"]) is None
+    assert list(accuracy_table(last_update, ["de"])) == ["Language", "Accuracy %", "Examples"]
 
 
 def test_trouble_of_the_worker_is_kept_for_the_page_with_what_came_before():
@@ -232,22 +234,22 @@ def test_looking_does_not_wait_for_a_slow_answer():
 
 
 def test_what_nobody_wants_any_more_is_closed():
-    closed = threading.Event()
+    stream_ended = threading.Event()
 
     def endless():
         try:
             while True:
                 yield 1
         finally:
-            closed.set()
+            stream_ended.set()
 
     live = LatestValue(endless)
     live.stop()
-    assert closed.wait(60)
+    assert stream_ended.wait(60)
 
 
-def figure(language="de", **more):
-    given = {
+def figure(language="de", **fields):
+    defaults = {
         "n": 512,
         "total": 512,
         "accuracy": 0.7,
@@ -258,7 +260,7 @@ def figure(language="de", **more):
     }
     return Figure(
         language=language,
-        **{**given, "high": -0.01, "p": 0.02, "flipped_right": 3, "flipped_wrong": 13, **more},
+        **{**defaults, "high": -0.01, "p": 0.02, "flipped_right": 3, "flipped_wrong": 13, **fields},
     )
 
 
@@ -273,7 +275,7 @@ def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
 
 
 @pytest.mark.parametrize(
-    ("row", "pruned", "words"),
+    ("row", "is_pruned", "caption"),
     [
         (figure(), True, "−2.0 [−3.0, −1.0] · 512 of 512 · final"),
         (figure(n=16, done=False), True, "16 of 512 · so far"),
@@ -288,9 +290,9 @@ def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
     ],
 )
 def test_a_headline_says_how_sure_it_is_and_on_how_many_and_hides_a_difference_on_few(
-    row, pruned, words
+    row, is_pruned, caption
 ):
-    assert accuracy_caption(row, pruned) == words
+    assert accuracy_caption(row, is_pruned) == caption
 
 
 def test_a_row_that_is_not_final_has_no_test_and_no_difference_on_few():
@@ -300,8 +302,13 @@ def test_a_row_that_is_not_final_has_no_test_and_no_difference_on_few():
     assert frame["p"].isna().all()
     assert "p (Holm)" not in frame or frame["p (Holm)"].isna().all()
     assert frame["Examples"].tolist() == ["16 of 512 …", "256 of 512 …"]
-    early = mean_figure(rows)
-    assert (early.difference, early.done, early.n, early.total) == (None, False, 0, 2)
+    early_mean = mean_figure(rows)
+    assert (early_mean.difference, early_mean.done, early_mean.n, early_mean.total) == (
+        None,
+        False,
+        0,
+        2,
+    )
 
 
 def test_the_mean_of_the_ends_is_no_narrower_than_the_interval_of_the_mean(rng):
@@ -310,12 +317,12 @@ def test_the_mean_of_the_ends_is_no_narrower_than_the_interval_of_the_mean(rng):
         mixing = rng.normal(size=(4, 4))
         covariance = mixing @ mixing.T
         errors = np.sqrt(np.diag(covariance))
-        whole = np.sqrt(np.full(4, 0.25) @ covariance @ np.full(4, 0.25))
+        half_width_of_mean = np.sqrt(np.full(4, 0.25) @ covariance @ np.full(4, 0.25))
         rows = {
             str(n): figure(low=-0.02 - error, high=-0.02 + error) for n, error in enumerate(errors)
         }
         mean = mean_figure(rows)
-        assert (mean.high - mean.low) / 2 >= whole * (1 - 1e-9)
+        assert (mean.high - mean.low) / 2 >= half_width_of_mean * (1 - 1e-9)
 
 
 def test_a_language_without_a_figure_is_a_row_that_waits():
@@ -325,19 +332,21 @@ def test_a_language_without_a_figure_is_a_row_that_waits():
 
 
 def test_figures_of_other_classes_are_another_question_and_bring_what_was_assumed():
-    told = {"a": "LABEL_1", "b": "LABEL_0"}
-    assert len({question(label_map=stated).key("de") for stated in (None, told)}) == 2
+    swapped_classes = {"a": "LABEL_1", "b": "LABEL_0"}
+    assert (
+        len({question(label_map=label_map).key("de") for label_map in (None, swapped_classes)}) == 2
+    )
 
     class Noting(FakeClient):
         def evaluate(self, request):
             for row in super().evaluate(request):
                 yield row.model_copy(update={"note": f"Label map: {request.label_map}"})
 
-    seen = list(stream_figures(Noting(), question(mask(0), told), ["de"], {}))
-    assert seen[-1]["de"].note == f"Label map: {told}"
+    updates = list(stream_figures(Noting(), question(mask(0), swapped_classes), ["de"], {}))
+    assert updates[-1]["de"].note == f"Label map: {swapped_classes}"
     assert (
-        accuracies_for_mask_file(seen[-1], question())["languages"]["de"]["note"]
-        == f"Label map: {told}"
+        accuracies_for_mask_file(updates[-1], question())["languages"]["de"]["note"]
+        == f"Label map: {swapped_classes}"
     )
     assert "note" not in accuracies_for_mask_file({"de": figure()}, question())["languages"]["de"]
 
@@ -349,39 +358,47 @@ def test_means_and_progress():
     assert (
         accuracy_caption(mean, True, "languages") == "+1.0 [−3.0, −1.0] · 2 of 2 languages · final"
     )
-    early = mean_figure({"de": figure(n=16, done=False), "th": figure("th", n=256, done=False)})
-    assert (
-        accuracy_caption(early, False, "languages") == "unpruned · none of 2 languages final so far"
+    early_mean = mean_figure(
+        {"de": figure(n=16, done=False), "th": figure("th", n=256, done=False)}
     )
-    both = ["de", "th"]
-    asked = question(mask(0, 1))
-    assert progress_caption(rows, both, asked) == "2 heads off: final, 512 dev examples a language."
-    assert "1 of 2 languages" in progress_caption({"de": figure()}, both, asked)
-    assert "400–512" in progress_caption({"de": figure(n=400), "th": figure()}, both, asked)
+    assert (
+        accuracy_caption(early_mean, False, "languages")
+        == "unpruned · none of 2 languages final so far"
+    )
+    languages = ["de", "th"]
+    two_heads_off = question(mask(0, 1))
+    assert (
+        progress_caption(rows, languages, two_heads_off)
+        == "2 heads off: final, 512 dev examples a language."
+    )
+    assert "1 of 2 languages" in progress_caption({"de": figure()}, languages, two_heads_off)
+    assert "400–512" in progress_caption(
+        {"de": figure(n=400), "th": figure()}, languages, two_heads_off
+    )
     assert (
         progress_caption({"de": figure(n=64, done=False)}, ["de"], question())
         == "All heads on: 64 of 512 dev examples so far …"
     )
     assert (
-        progress_caption({}, both, question(mask(3)))
+        progress_caption({}, languages, question(mask(3)))
         == "1 head off: waiting for the first dev examples …"
     )
-    many = {"de": figure(n=432, total=13_824, done=False)}  # several an example
+    several_an_example = {"de": figure(n=432, total=13_824, done=False)}  # several an example
     assert (
-        progress_caption(many, ["de"], question())
+        progress_caption(several_an_example, ["de"], question())
         == "All heads on: 432 of 13824 dev answers so far …"
     )
 
 
 def test_the_mean_of_scores_averages_values_and_bounds():
-    both = pooled_scores({"de": scores(), "th": scores("th", shift=0.02)}, MEAN_OF_LANGUAGES)
-    assert both.language == MEAN_OF_LANGUAGES
-    assert both.values == pytest.approx(VALUES + 0.01)
-    assert both.high == pytest.approx(VALUES + 0.01 + 0.015)
+    pooled = pooled_scores({"de": scores(), "th": scores("th", shift=0.02)}, MEAN_OF_LANGUAGES)
+    assert pooled.language == MEAN_OF_LANGUAGES
+    assert pooled.values == pytest.approx(VALUES + 0.01)
+    assert pooled.high == pytest.approx(VALUES + 0.01 + 0.015)
     assert pooled_scores({"de": scores(), "th": scores("th")}, "th").language == "th"
     assert pooled_scores({}, MEAN_OF_LANGUAGES) is None
     assert (
-        pooled_scores({"de": scores(), "th": scores("th", half=None)}, MEAN_OF_LANGUAGES).high
+        pooled_scores({"de": scores(), "th": scores("th", half_width=None)}, MEAN_OF_LANGUAGES).high
         is None
     )
 
@@ -396,49 +413,54 @@ def test_suggestions_follow_the_rule_to_the_head():
     assert np.flatnonzero(
         ~suggested_heads(scores(), Suggestion("threshold", threshold=-0.015))
     ).tolist() == [0, 1]
-    assert usable_rules(scores(half=None)) == ["bottom", "threshold"]
+    assert usable_rules(scores(half_width=None)) == ["bottom", "threshold"]
 
 
 def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expect_falsely():
-    p = np.array([0.005, 0.016, 0.6, 0.5, 0.5, 0.001])
-    tested = replace(scores(half=0.005), p_values=p)
-    off = {
+    p_values = np.array([0.005, 0.016, 0.6, 0.5, 0.5, 0.001])
+    tested_scores = replace(scores(half_width=0.005), p_values=p_values)
+    removed_by_correction = {
         name: np.flatnonzero(
-            ~suggested_heads(tested, Suggestion("harmful", correction=name))
+            ~suggested_heads(tested_scores, Suggestion("harmful", correction=name))
         ).tolist()
         for name in CORRECTION_WORDS
     }
-    assert off == {"raw": [0, 1, 2], "holm": [0], "bh": [0, 1]}
-    told = [
-        expected_false(tested, Suggestion("harmful", correction=name), 2)
+    assert removed_by_correction == {"raw": [0, 1, 2], "holm": [0], "bh": [0, 1]}
+    warnings = [
+        expected_false(tested_scores, Suggestion("harmful", correction=name), 2)
         for name in CORRECTION_WORDS
     ]
-    assert ["at most about 0.15" in told[0], "at most 5%" in told[1], "0.1 of 2" in told[2]] == [
-        True
-    ] * 3
     assert [
-        expected_false(tested, Suggestion("harmful", correction=name), 0) for name in ("holm", "bh")
+        "at most about 0.15" in warnings[0],
+        "at most 5%" in warnings[1],
+        "0.1 of 2" in warnings[2],
+    ] == [True] * 3
+    assert [
+        expected_false(tested_scores, Suggestion("harmful", correction=name), 0)
+        for name in ("holm", "bh")
     ] == ["", ""]
-    blunt = replace(tested, p_values=np.full(6, 0.01))
+    with_equal_p = replace(tested_scores, p_values=np.full(6, 0.01))
     assert "The smallest p here is 0.01: over 6 tests" in expected_false(
-        blunt, Suggestion("harmful", correction="holm"), 0
+        with_equal_p, Suggestion("harmful", correction="holm"), 0
     )
-    assert expected_false(replace(tested, level=1.0), Suggestion("harmful"), 2) == ""
+    assert expected_false(replace(tested_scores, level=1.0), Suggestion("harmful"), 2) == ""
     assert "mean" in expected_false(
-        replace(tested, language=MEAN_OF_LANGUAGES), Suggestion("harmful"), 2
+        replace(tested_scores, language=MEAN_OF_LANGUAGES), Suggestion("harmful"), 2
     )
-    assert expected_false(tested, Suggestion("bottom", k=2), 2) == ""
+    assert expected_false(tested_scores, Suggestion("bottom", k=2), 2) == ""
     assert (
-        origin_of_mask(tested, Suggestion("harmful", correction="holm"), ["de"])["correction"]
+        origin_of_mask(tested_scores, Suggestion("harmful", correction="holm"), ["de"])[
+            "correction"
+        ]
         == "holm"
     )
-    assert "correction" not in origin_of_mask(tested, Suggestion("harmful"), ["de"])
+    assert "correction" not in origin_of_mask(tested_scores, Suggestion("harmful"), ["de"])
 
 
 def test_a_suggestion_from_the_mean_says_which_languages():
-    both = pooled_scores({"de": scores(), "th": scores("th")}, MEAN_OF_LANGUAGES)
-    chosen = origin_of_mask(both, Suggestion("bottom", k=2), ["de", "th"])
-    assert (chosen["rule"], chosen["k"], chosen["languages"], chosen["method"]) == (
+    pooled = pooled_scores({"de": scores(), "th": scores("th")}, MEAN_OF_LANGUAGES)
+    origin = origin_of_mask(pooled, Suggestion("bottom", k=2), ["de", "th"])
+    assert (origin["rule"], origin["k"], origin["languages"], origin["method"]) == (
         "bottom",
         2,
         ["de", "th"],
@@ -446,14 +468,16 @@ def test_a_suggestion_from_the_mean_says_which_languages():
     )
 
 
-@pytest.mark.parametrize(("off", "words"), [(0, None), (3, None), (4, "4 of 6"), (6, "all 6")])
-def test_a_warning_where_most_heads_go(off, words):
-    sentence = removal_warning(mask(*range(off)).kept)
-    assert (sentence is None) == (words is None)
-    assert words is None or words in sentence
+@pytest.mark.parametrize(
+    ("removed_count", "expected_text"), [(0, None), (3, None), (4, "4 of 6"), (6, "all 6")]
+)
+def test_a_warning_where_most_heads_go(removed_count, expected_text):
+    sentence = removal_warning(mask(*range(removed_count)).kept)
+    assert (sentence is None) == (expected_text is None)
+    assert expected_text is None or expected_text in sentence
 
 
-OMITTED = Omissions(512, 3, 128, {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190})
+SOME_OMISSIONS = Omissions(512, 3, 128, {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190})
 
 
 class Omitting(FakeClient):
@@ -461,25 +485,30 @@ class Omitting(FakeClient):
 
     def evaluate(self, request):
         for row in super().evaluate(request):
-            yield row.model_copy(update={"omissions": OMITTED})
+            yield row.model_copy(update={"omissions": SOME_OMISSIONS})
 
 
 def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_file():
-    known = {}
-    rows = list(stream_figures(Omitting(), question(mask(1)), ["de"], known))[-1]
-    assert rows["de"].omissions == OMITTED
-    assert omission_notes(rows) == [f"German (de): {OMITTED.sentence}."]
+    known_figures = {}
+    rows = list(stream_figures(Omitting(), question(mask(1)), ["de"], known_figures))[-1]
+    assert rows["de"].omissions == SOME_OMISSIONS
+    assert omission_notes(rows) == [f"German (de): {SOME_OMISSIONS.sentence}."]
     assert omission_notes({"de": rows["de"].model_copy(update={"done": False})}) == []
-    exported = with_measured_accuracies(mask(1), question(mask(1)), known, ["de"])
-    stored = json.loads(mask_text(exported))["chosen"]["evaluated"]["dev"]["languages"]["de"]
-    assert stored["words_left_out"] == {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190}
-    assert (stored["examples_cut"], stored["token_limit"]) == (3, 128)
-    assert "omissions" not in stored
-    assert accuracy_notes([mask_from_json(json.loads(mask_text(exported)), "file")]) == [
-        f"de: {OMITTED.sentence}."
+    mask_with_figures = with_measured_accuracies(mask(1), question(mask(1)), known_figures, ["de"])
+    stored_figure = json.loads(mask_text(mask_with_figures))["chosen"]["evaluated"]["dev"][
+        "languages"
+    ]["de"]
+    assert stored_figure["words_left_out"] == {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190}
+    assert (stored_figure["examples_cut"], stored_figure["token_limit"]) == (3, 128)
+    assert "omissions" not in stored_figure
+    assert accuracy_notes([mask_from_json(json.loads(mask_text(mask_with_figures)), "file")]) == [
+        f"de: {SOME_OMISSIONS.sentence}."
     ]
-    without = list(stream_figures(FakeClient(), question(mask(1)), ["de"], {}))[-1]
-    assert (omission_notes(without), without["de"].omissions) == ([], None)
+    figures_of_older_worker = list(stream_figures(FakeClient(), question(mask(1)), ["de"], {}))[-1]
+    assert (omission_notes(figures_of_older_worker), figures_of_older_worker["de"].omissions) == (
+        [],
+        None,
+    )
 
 
 def test_reported_06_the_page_says_how_many_words_are_left_out():
@@ -490,30 +519,30 @@ def test_reported_06_the_page_says_how_many_words_are_left_out():
         from headlab.dashboard.frame import LatestValue
         from headlab.dashboard.panels.accuracy import draw_arriving_figures, stream_figures
 
-        asked = question(mask(1))
-        live = LatestValue(lambda: stream_figures(Omitting(), asked, ["de"], {}))
+        page_question = question(mask(1))
+        live = LatestValue(lambda: stream_figures(Omitting(), page_question, ["de"], {}))
         live.wait(99, 60)  # it ends before
-        draw_arriving_figures(st.container(), st.container(), live, ["de"], asked)
+        draw_arriving_figures(st.container(), st.container(), live, ["de"], page_question)
 
     app = AppTest.from_function(page, default_timeout=30)
     app.run()
     assert not app.exception
-    assert any(plain(OMITTED.sentence) in caption.value for caption in app.caption)
+    assert any(plain(SOME_OMISSIONS.sentence) in caption.value for caption in app.caption)
 
 
 def test_reported_06_the_caption_of_the_maps_says_it_too():
-    assert plain(f"de: {OMITTED.sentence}.") in how_to_read_maps(
-        {"de": replace(scores(), omissions=OMITTED)}
+    assert plain(f"de: {SOME_OMISSIONS.sentence}.") in how_to_read_maps(
+        {"de": replace(scores(), omissions=SOME_OMISSIONS)}
     )
     assert "not counted" not in how_to_read_maps({"de": scores()})
 
 
 @pytest.mark.parametrize("field", ["examples_cut", "words_left_out", "token_limit"])
 def test_reported_06_a_mask_whose_counts_are_none_is_refused(field):
-    known = {}
-    list(stream_figures(Omitting(), question(mask(1)), ["de"], known))
+    known_figures = {}
+    list(stream_figures(Omitting(), question(mask(1)), ["de"], known_figures))
     file = json.loads(
-        mask_text(with_measured_accuracies(mask(1), question(mask(1)), known, ["de"]))
+        mask_text(with_measured_accuracies(mask(1), question(mask(1)), known_figures, ["de"]))
     )
     file["chosen"]["evaluated"]["dev"]["languages"]["de"][field] = {"a": -1}
     with raises("mask.field_invalid"):
@@ -521,39 +550,45 @@ def test_reported_06_a_mask_whose_counts_are_none_is_refused(field):
 
 
 def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():
-    known = {}
-    list(stream_figures(FakeClient(), question(mask(1, 4)), ["de"], known))
+    known_figures = {}
+    list(stream_figures(FakeClient(), question(mask(1, 4)), ["de"], known_figures))
     text = mask_text(
-        with_measured_accuracies(mask(1, 4), question(mask(1, 4)), known, ["de", "th"])
+        with_measured_accuracies(mask(1, 4), question(mask(1, 4)), known_figures, ["de", "th"])
     )
-    seen = json.loads(text)["chosen"]["evaluated"]["dev"]
-    assert (seen["task"], seen["size"], list(seen["languages"])) == ("intents", 512, ["de"])
-    assert seen["languages"]["de"]["accuracy"] == 0.5
-    now = MaskHistory(GRID)
-    take_uploaded_mask(text.encode(), "mask.json", now, FINGERPRINT)
-    assert np.flatnonzero(~now.mask.kept).tolist() == [1, 4]
-    assert now.mask.chosen == {"rule": "by hand", "imported": "mask.json"}
+    evaluated_on_dev = json.loads(text)["chosen"]["evaluated"]["dev"]
+    assert (
+        evaluated_on_dev["task"],
+        evaluated_on_dev["size"],
+        list(evaluated_on_dev["languages"]),
+    ) == ("intents", 512, ["de"])
+    assert evaluated_on_dev["languages"]["de"]["accuracy"] == 0.5
+    history = MaskHistory(GRID)
+    take_uploaded_mask(text.encode(), "mask.json", history, FINGERPRINT)
+    assert np.flatnonzero(~history.mask.kept).tolist() == [1, 4]
+    assert history.mask.chosen == {"rule": "by hand", "imported": "mask.json"}
 
 
 def broken_masks():
-    good = json.loads(mask_text(with_measured_accuracies(mask(1), question(mask(1)), {}, [])))
-    other = Mask(HeadGrid((Stack("encoder", (3, 4)),)), np.ones(7, bool), IDENTITY)
+    valid_file = json.loads(mask_text(with_measured_accuracies(mask(1), question(mask(1)), {}, [])))
+    mask_of_other_grid = Mask(HeadGrid((Stack("encoder", (3, 4)),)), np.ones(7, bool), IDENTITY)
     return {
         "not json": b"{",
         "binary": b"\xff\x00\x80",
         "a list": b"[]",
         "no mask": b"{}",
-        "another shape": json.dumps(other.to_json()).encode(),
+        "another shape": json.dumps(mask_of_other_grid.to_json()).encode(),
         "another model": json.dumps(
-            good | {"model": {**IDENTITY, "fingerprint": "e" * 64}}
+            valid_file | {"model": {**IDENTITY, "fingerprint": "e" * 64}}
         ).encode(),
-        "a later version": json.dumps(good | {"version": 99}).encode(),
-        "a wrong entry": json.dumps(good | {"kept": {"encoder": [[1, 1, 2], [1, 1, 1]]}}).encode(),
+        "a later version": json.dumps(valid_file | {"version": 99}).encode(),
+        "a wrong entry": json.dumps(
+            valid_file | {"kept": {"encoder": [[1, 1, 2], [1, 1, 1]]}}
+        ).encode(),
     }
 
 
 @pytest.mark.parametrize(
-    ("what", "code"),
+    ("flaw", "code"),
     [
         ("not json", "json.invalid"),
         ("binary", "json.invalid"),
@@ -565,30 +600,33 @@ def broken_masks():
         ("a wrong entry", "mask.kept_not_binary"),
     ],
 )
-def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
-    now = MaskHistory(GRID)
-    now.set_mask(mask(2).kept, {})
+def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(flaw, code):
+    history = MaskHistory(GRID)
+    history.set_mask(mask(2).kept, {})
     with raises(code):
-        take_uploaded_mask(broken_masks()[what], "their.json", now, FINGERPRINT)
-    assert np.flatnonzero(~now.mask.kept).tolist() == [2]
-    assert (len(now.masks), now.stamp) == (2, 1)
+        take_uploaded_mask(broken_masks()[flaw], "their.json", history, FINGERPRINT)
+    assert np.flatnonzero(~history.mask.kept).tolist() == [2]
+    assert (len(history.masks), history.stamp) == (2, 1)
 
 
 def test_reported_20_all_changed_answers_have_a_whole_command():
-    asked = question(mask(0, 3), {"a, b": "x=1", "c": "it's"}).on_split("test")
-    words = shlex.split(all_changes_command(asked, "de"))
-    given = (
+    question_on_test = question(mask(0, 3), {"a, b": "x=1", "c": "it's"}).on_split("test")
+    command_words = shlex.split(all_changes_command(question_on_test, "de"))
+    arguments = (
         typer.main.get_command(build())
         .commands["evaluate"]
-        .make_context("evaluate", words[2:])
+        .make_context("evaluate", command_words[2:])
         .params
     )
-    assert read_label_map(given["label_map"]) == asked.label_map
-    assert (given["model"], given["task"], given["languages"], given["split"]) == (
+    assert read_label_map(arguments["label_map"]) == question_on_test.label_map
+    assert (arguments["model"], arguments["task"], arguments["languages"], arguments["split"]) == (
         "a/model",
         "intents",
         "de",
         "test",
     )
-    assert (given["mask"], given["size"]) == (Path(mask_file_name(asked.mask, "a/model")), 1000)
-    assert given["changes"] == Path("changes-de-test.csv")
+    assert (arguments["mask"], arguments["size"]) == (
+        Path(mask_file_name(question_on_test.mask, "a/model")),
+        1000,
+    )
+    assert arguments["changes"] == Path("changes-de-test.csv")
