@@ -1,4 +1,4 @@
-"""Attention as pictures: what reaches the page, escaped, cut, local."""
+"""Attention as pictures: what reaches the page is escaped, cut to a length and loads nothing."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ NAMES = {"encoder.3.7": "Layer 3, head 7", "encoder.0.1": "<i>Layer 0</i>"}
 
 
 def random_weights(tokens, heads=("encoder.3.7",), is_truncated=False, **fields):
+    """The worker's weights of one sentence: random, the same for each head."""
     token_count = len(tokens)
     weights = np.random.default_rng(token_count).dirichlet(np.ones(token_count), token_count)
     return Weights(
@@ -111,15 +112,11 @@ def test_a_token_cannot_open_or_close_an_element_in_any_view():
     page = Tags(head_view([evil], {"encoder.3.7": EVIL}))
     assert page.count("script") == 4  # jQuery, d3, the stand-in for RequireJS, BertViz
     assert page.text.count(EVIL) == 2  # title and head's name, as text
-    assert json.loads(bertviz_params(page.scripts[-1]))["attention"]["0"]["left_text"] == [
-        "a",
-        EVIL,
-        "<!--",
-        "&amp;",
-    ]
-    light = Tags(shading(evil, {"encoder.3.7": EVIL}))
-    assert {tag for tag, _ in light.tags} <= {"p", "b", "span"}
-    assert EVIL in light.text
+    bertviz_input = json.loads(bertviz_params(page.scripts[-1]))["attention"]["0"]
+    assert bertviz_input["left_text"] == ["a", EVIL, "<!--", "&amp;"]
+    shaded_sentence = Tags(shading(evil, {"encoder.3.7": EVIL}))
+    assert {tag for tag, _ in shaded_sentence.tags} <= {"p", "b", "span"}
+    assert EVIL in shaded_sentence.text
 
 
 def bertviz_params(script):
@@ -127,37 +124,34 @@ def bertviz_params(script):
 
 
 def test_only_the_scripts_of_the_page_may_run_and_nothing_may_load():
-    page = Tags(head_view([random_panel("a", "b"), random_panel("c", "d", "e")], NAMES))
+    panels = [random_panel("a", "b"), random_panel("c", "d", "e")]
+    page = Tags(head_view(panels, NAMES))
     policy = next(
         attrs["content"]
         for tag, attrs in page.tags
         if attrs.get("http-equiv") == "Content-Security-Policy"
     )
     assert "default-src 'none'" in policy
-    rule = re.search("script-src ([^;]*)", policy).group(1).split()
-    hashes = [
-        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
-        for s in page.scripts
-    ]
-    assert rule == hashes
-    assert not any(
-        name in attrs for _, attrs in page.tags for name in ("src", "href", "onclick", "onerror")
-    )
+    allowed_scripts = re.search("script-src ([^;]*)", policy).group(1).split()
+    script_hashes = []
+    for script in page.scripts:
+        digest = hashlib.sha256(script.encode()).digest()
+        script_hashes.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+    assert allowed_scripts == script_hashes
+    for _, attrs in page.tags:
+        assert not {"src", "href", "onclick", "onerror"} & set(attrs)
 
 
 def test_bertviz_gets_only_the_chosen_heads_rounded():
-    page = Tags(
-        head_view([random_panel("a", "b", "c", heads=("encoder.3.7", "encoder.0.1"))], NAMES)
-    )
+    panel = random_panel("a", "b", "c", heads=("encoder.3.7", "encoder.0.1"))
+    page = Tags(head_view([panel], NAMES))
     params = json.loads(bertviz_params(page.scripts[-1]))
     attention = np.array(params["attention"]["0"]["attn"])
     assert attention.shape == (1, 2, 3, 3)
     assert np.array_equal(attention, attention.round(3))
-    assert (params["heads"], params["include_layers"], params["root_div_id"]) == (
-        [0, 1],
-        [0],
-        "bertviz-0",
-    )
+    assert params["heads"] == [0, 1]
+    assert params["include_layers"] == [0]
+    assert params["root_div_id"] == "bertviz-0"
 
 
 def test_a_long_sentence_is_cut_and_says_so():
@@ -170,8 +164,10 @@ def test_a_long_sentence_is_cut_and_says_so():
 
 
 def test_64_tokens_of_one_head_stay_small():
-    page_length = len(head_view([random_panel(*(f"t{i}" for i in range(64)))], NAMES))
-    assert page_length - len(head_view([random_panel("a")], NAMES)) < 60_000
+    tokens = [f"t{i}" for i in range(64)]
+    page_of_64_tokens = head_view([random_panel(*tokens)], NAMES)
+    page_of_one_token = head_view([random_panel("a")], NAMES)
+    assert len(page_of_64_tokens) - len(page_of_one_token) < 60_000
 
 
 def test_weights_over_another_sequence_are_refused():
@@ -182,13 +178,13 @@ def test_weights_over_another_sequence_are_refused():
         Panel.of("x", wrong)
 
 
-def test_the_weight_on_special_tokens_is_told_by_token_with_largest_weights_and_ties():
+def test_the_weight_on_special_tokens_is_given_by_token_with_largest_weights_and_ties():
     rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.0, 0.5], [0.2, 0.6, 0.2]])
-    german = Panel(
-        "German", ("<s>", "a", "</s>"), {"h": rows, "g": rows[:, [1, 0, 2]]}, special=(0, 2)
-    )
+    weights = {"h": rows, "g": rows[:, [1, 0, 2]]}
+    german = Panel("German", ("<s>", "a", "</s>"), weights, special=(0, 2))
     assert german.on_special("h") == pytest.approx({"<s>": 0.8 / 3, "</s>": 1.4 / 3})
-    assert (german.largest_on_special("h"), german.largest_on_special("g")) == ((2, 0), (2, 1))
+    assert german.largest_on_special("h") == (2, 0)
+    assert german.largest_on_special("g") == (2, 1)
     thai = dataclasses.replace(german, title="Thai", tokens=("</s>", "a", "</s>"))
     assert thai.on_special("h") == pytest.approx({"</s>": 2.2 / 3})
     texts = special_token_texts([german, thai], {"h": "Layer 1"})
@@ -201,36 +197,22 @@ def test_the_weight_on_special_tokens_is_told_by_token_with_largest_weights_and_
 
 
 def test_a_special_token_behind_the_cut_is_left_out():
-    weights = random_weights([f"t{i}" for i in range(MAX_TOKENS + 9)], special=[3, MAX_TOKENS + 8])
+    tokens = [f"t{i}" for i in range(MAX_TOKENS + 9)]
+    weights = random_weights(tokens, special=[3, MAX_TOKENS + 8])
     assert Panel.of("x", weights).special == (3,)
 
 
 def test_each_head_can_have_a_picture_of_its_own_a_sentence_a_row():
-    panels = [
-        random_panel("a", "b", heads=("encoder.3.7", "encoder.0.1"), title=title)
-        for title in ("German", "Thai")
-    ]
-    page = Tags(
-        head_view(
-            [head_panel for panel in panels for head_panel in panel.heads()], NAMES, panels_in_row=2
-        )
-    )
-    assert [
-        attrs["class"]
-        for tag, attrs in page.tags
-        if tag == "div" and attrs.get("class") in ("row", "panel")
-    ] == [
-        "row",
-        "panel",
-        "panel",
-        "row",
-        "panel",
-        "panel",
-    ]
+    heads = ("encoder.3.7", "encoder.0.1")
+    german = random_panel("a", "b", heads=heads, title="German")
+    thai = random_panel("a", "b", heads=heads, title="Thai")
+    page = Tags(head_view([*german.heads(), *thai.heads()], NAMES, panels_in_row=2))
+    classes = [attrs.get("class") for tag, attrs in page.tags if tag == "div"]
+    rows_and_panels = [name for name in classes if name in ("row", "panel")]
+    assert rows_and_panels == ["row", "panel", "panel", "row", "panel", "panel"]
     bertviz_inputs = [json.loads(bertviz_params(script)) for script in page.scripts[3:]]
-    assert [np.shape(params["attention"]["0"]["attn"]) for params in bertviz_inputs] == [
-        (1, 1, 2, 2)
-    ] * 4
+    shapes = [np.shape(params["attention"]["0"]["attn"]) for params in bertviz_inputs]
+    assert shapes == [(1, 1, 2, 2)] * 4
 
 
 def test_shading_is_by_share_of_the_largest_weight():
@@ -288,26 +270,22 @@ def test_a_typed_line_is_a_sentence_or_a_pair(line, text, pair):
 @pytest.mark.parametrize("pair", [None, float("nan"), "so it\nis wet"])
 def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair):
     kept_heads = np.arange(12) > 8
-    mask = Mask(
-        HeadGrid((Stack("encoder", (4, 4, 4)),)), kept_heads, {"name": "m", "fingerprint": "f" * 64}
-    )
+    grid = HeadGrid((Stack("encoder", (4, 4, 4)),))
+    mask = Mask(grid, kept_heads, {"name": "m", "fingerprint": "f" * 64})
     question = AccuracyQuestion.unchecked("m", "f" * 64, "xnli", "dev", mask)
     link = attention_params({"text": "it  rains", "pair": pair}, question)
-    assert link["heads"] == [f"encoder.{n // 4}.{n % 4}" for n in range(9)][:MAX_HEADS]
-    assert typed_sentence("", link["text"])[1:3] == (
-        "it rains",
-        "so it is wet" if isinstance(pair, str) else None,
-    )
-    assert (
-        len(attention_params({"text": "x" * 5000, "pair": None}, question)["text"])
-        == MAX_TEXT_CHARACTERS
-    )
+    removed_heads = [f"encoder.{index // 4}.{index % 4}" for index in range(9)]
+    assert link["heads"] == removed_heads[:MAX_HEADS]
+    second_text = "so it is wet" if isinstance(pair, str) else None
+    assert typed_sentence("", link["text"])[1:3] == ("it rains", second_text)
+    link_of_long_text = attention_params({"text": "x" * 5000, "pair": None}, question)
+    assert len(link_of_long_text["text"]) == MAX_TEXT_CHARACTERS
 
 
-# What may be done to the attention before it is shown.
+# Options that change the attention before it is shown.
 
 
-def pieces(weights, places=(-1, 0, 0, 1, 2, 2, 2, -1)):
+def panel_in_pieces(weights, word_of_token=(-1, 0, 0, 1, 2, 2, 2, -1)):
     tokens = ("<s>", "▁Kü", "che", "▁an", "▁", "lam", "pe", "</s>")
     return Panel(
         "German",
@@ -315,37 +293,36 @@ def pieces(weights, places=(-1, 0, 0, 1, 2, 2, 2, -1)):
         {"h": weights},
         special=(0, 7),
         words=("Küche", "an", "lampe"),
-        places=places,
+        places=word_of_token,
     )
 
 
 def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still_sum_to_one(rng):
     weights = rng.dirichlet(np.ones(8), 8)
-    in_pieces = pieces(weights)
+    in_pieces = panel_in_pieces(weights)
     in_words = in_pieces.in_words()
     assert in_words.tokens == ("<s>", "Küche", "an", "lampe", "</s>")
     assert in_words.special == (0, 4)
-    np.testing.assert_allclose(
-        in_words.weights["h"], word_weights(weights, list(in_pieces.places)), atol=0.0005
-    )
+    slow_weights = word_weights(weights, list(in_pieces.places))
+    np.testing.assert_allclose(in_words.weights["h"], slow_weights, atol=0.0005)
     np.testing.assert_allclose(in_words.weights["h"].sum(axis=1), 1, atol=0.003)
-    one_word = dataclasses.replace(pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1)), title="two words")
-    assert one_word.in_words() is one_word  # the tokenizer takes the whole text for a word
+    one_word = panel_in_pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1))
+    one_word = dataclasses.replace(one_word, title="two words")
+    assert one_word.in_words() is one_word  # to the tokenizer, the whole text is one word
     assert ViewOptions(words=True).applied_to(one_word) is one_word
     hello = dataclasses.replace(one_word, title="Hello", words=("Hello",)).in_words()
     assert hello.tokens == ("<s>", "Hello", "</s>")
-    assert (
-        dataclasses.replace(one_word, title="Hello", words=(), places=()).in_words().tokens
-        == one_word.tokens
-    )
+    without_words = dataclasses.replace(one_word, title="Hello", words=(), places=())
+    assert without_words.in_words().tokens == one_word.tokens
 
 
 def test_a_sentence_of_special_tokens_alone_stays_when_they_are_hidden(rng):
-    only_special = Panel("", ("<s>", "</s>"), {"h": rng.dirichlet(np.ones(2), 2)}, special=(0, 1))
+    weights = {"h": rng.dirichlet(np.ones(2), 2)}
+    only_special = Panel("", ("<s>", "</s>"), weights, special=(0, 1))
     assert ViewOptions(hide=True).applied_to(only_special).tokens == ("<s>", "</s>")
 
 
-def test_texts_that_occur_again_are_told_apart_by_their_second_text():
+def test_equal_texts_are_distinguished_by_their_second_text():
     def example_card(text, pair, label="yes"):
         return ExampleCard(id="1", text=text, pair=pair, label=label)
 
@@ -356,35 +333,30 @@ def test_texts_that_occur_again_are_told_apart_by_their_second_text():
         example_card("A", "E", "no"),
     ]
     examples_by_title = label_examples_by_title(rows, "yes")
-    assert {title: row.pair for title, row in examples_by_title.items()} == {
-        "A": "B",
-        "A ||| C": "C",
-        "D": None,
-    }
+    second_texts = {title: row.pair for title, row in examples_by_title.items()}
+    assert second_texts == {"A": "B", "A ||| C": "C", "D": None}
 
 
 def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_more_head(rng):
     weights = rng.dirichlet(np.ones(8), 8)
     other_weights = rng.dirichlet(np.ones(8), 8)
-    panel = dataclasses.replace(pieces(weights), weights={"h": weights, "g": other_weights})
+    two_heads = {"h": weights, "g": other_weights}
+    panel = dataclasses.replace(panel_in_pieces(weights), weights=two_heads)
     shown_panel = ViewOptions(hide=True, mean=True).applied_to(panel)
     assert shown_panel.tokens == panel.tokens[1:-1]
     np.testing.assert_array_equal(shown_panel.weights["h"], weights[1:-1, 1:-1])
-    np.testing.assert_allclose(
-        shown_panel.weights["mean"], (weights + other_weights)[1:-1, 1:-1] / 2, atol=0.0005
-    )
+    mean_weights = (weights + other_weights) / 2
+    np.testing.assert_allclose(shown_panel.weights["mean"], mean_weights[1:-1, 1:-1], atol=0.0005)
     notes = caveats([panel], [shown_panel], ViewOptions(hide=True))
     assert any("a row may sum to less than 1" in sentence for sentence in notes)
     shown_words = ViewOptions(hide=True, words=True).applied_to(panel)
-    np.testing.assert_allclose(
-        shown_words.weights["h"],
-        np.array(word_weights(weights, list(panel.places)))[1:-1, 1:-1],
-        atol=0.0005,
-    )
-    assert list(ViewOptions(mean=True).applied_to(pieces(weights)).weights) == ["h"]
+    slow_weights = np.array(word_weights(weights, list(panel.places)))
+    np.testing.assert_allclose(shown_words.weights["h"], slow_weights[1:-1, 1:-1], atol=0.0005)
+    mean_of_one_head = ViewOptions(mean=True).applied_to(panel_in_pieces(weights))
+    assert list(mean_of_one_head.weights) == ["h"]
 
 
-def test_what_cannot_be_seen_is_written_by_name_and_arabic_runs_from_right_to_left():
+def test_invisible_characters_are_written_by_code_and_arabic_runs_from_right_to_left():
     evil = random_panel("<s>", "a\u202eb", "\x07", "c\u200dd")
     assert evil.tokens == ("<s>", "a[U+202E]b", "[U+0007]", "c[U+200D]d")
     arabic = Panel.of("Arabic", random_weights(["<s>", "▁أطفئ", "▁ABC", "</s>"], special=[0, 3]))
@@ -392,23 +364,23 @@ def test_what_cannot_be_seen_is_written_by_name_and_arabic_runs_from_right_to_le
     assert not evil.rtl
     assert 'dir="rtl"' in shading(arabic, {})
     assert attention_map(arabic, "encoder.3.7").layout.xaxis.autorange == "reversed"
-    plain = attention_map(evil, "encoder.3.7").layout.xaxis
-    assert plain.autorange is True
-    assert plain.ticktext[:2] == ("&lt;s&gt;", "a[U+202E]b")
+    axis = attention_map(evil, "encoder.3.7").layout.xaxis
+    assert axis.autorange is True
+    assert axis.ticktext[:2] == ("&lt;s&gt;", "a[U+202E]b")
 
 
 def test_a_shaded_sentence_is_saved_as_it_is_shown_escaped_and_from_right_to_left():
     rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])
     panel = Panel("x", ("<s>", "أ", EVIL), {"h": rows}, special=(0,))
     svg = ET.fromstring(shaded_file(panel, {"h": "Layer 1"}, 1))
-    texts = [(float(node.get("x")), node.text) for node in svg.iter(f"{SVG}text")]
-    assert [text for _, text in texts] == ["Layer 1, darkest: 0.50", *panel.tokens]
-    assert texts[1][0] > texts[2][0]
+    text_nodes = list(svg.iter(f"{SVG}text"))
+    assert [node.text for node in text_nodes] == ["Layer 1, darkest: 0.50", *panel.tokens]
+    assert float(text_nodes[1].get("x")) > float(text_nodes[2].get("x"))
     _, *chips = svg.iter(f"{SVG}rect")
     assert [float(chip.get("stroke-width")) for chip in chips] == [1, 2, 1]
-    assert [chip.get("fill") for chip in chips] == [
-        colour_on_scale(((0, "#ffffff"), (1, SHADE)), share) for share in (0.7, 0.35, 0.35)
-    ]
+    scale = ((0, "#ffffff"), (1, SHADE))
+    colours = [colour_on_scale(scale, share) for share in (0.7, 0.35, 0.35)]
+    assert [chip.get("fill") for chip in chips] == colours
 
 
 def test_all_heads_are_saved_with_a_picture_each():
@@ -452,8 +424,9 @@ def on_off_answer(answer_on, p_on, answer_off, p_off, word=None):
         ((), on_off_answer("on", 0.9, "off", 0.5), ["–", "on 90.0%", "off 50.0%", "another label"]),
     ],
 )
-def test_a_text_s_label_is_told_with_the_heads_on_and_off(right_labels, answer, cells):
-    table = answer_rows([ShownSentence("German", "licht an", labels=right_labels)], [[answer]], 1)
+def test_the_answer_to_a_text_is_shown_with_the_heads_on_and_off(right_labels, answer, cells):
+    sentence = ShownSentence("German", "licht an", labels=right_labels)
+    table = answer_rows([sentence], [[answer]], 1)
     assert table.to_numpy().tolist() == [["German", *cells]]
     assert list(table.columns[2:4]) == ["Head on", "Head off"]
 
@@ -463,19 +436,17 @@ def test_words_are_counted_and_those_that_change_are_named():
         on_off_answer("NOUN", 0.9, "VERB", 0.6, "Licht"),
         on_off_answer("ADP", 0.8, "ADP", 0.7, "an"),
     ]
-    row = (
-        answer_rows([ShownSentence("German", "Licht an", labels=("NOUN", "ADP"))], [answers], 2)
-        .iloc[0]
-        .tolist()
-    )
+    labelled_sentence = ShownSentence("German", "Licht an", labels=("NOUN", "ADP"))
+    row = answer_rows([labelled_sentence], [answers], 2).iloc[0].tolist()
     assert row[2:] == [
         "2 of 2 words right",
         "1 of 2 words right",
         "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)",
     ]
-    typed_row = answer_rows([ShownSentence("Mine", "Licht an")], [answers], 2).iloc[0].tolist()
-    assert typed_row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
-    assert answer_rows([ShownSentence("Mine", "Licht an")], [[]], 2).empty
+    sentence_without_labels = ShownSentence("Mine", "Licht an")
+    row = answer_rows([sentence_without_labels], [answers], 2).iloc[0].tolist()
+    assert row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
+    assert answer_rows([sentence_without_labels], [[]], 2).empty
 
 
 # The page.
@@ -486,11 +457,13 @@ def attention_requests(worker):
 
 
 def answer_cells(app):
-    return [[cell.replace("\\", "") for cell in row] for row in app.table[0].value.to_numpy()]
+    """The cells of the page's table without the backslashes that keep Markdown from acting."""
+    table = app.table[0].value
+    return table.map(lambda cell: cell.replace("\\", "")).to_numpy().tolist()
 
 
 @pytest.mark.usefixtures("native_buttons")
-def test_the_page_tells_what_the_model_says_with_the_heads_on_and_off(worker):
+def test_the_page_shows_the_models_answers_with_the_heads_on_and_off(worker):
     app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"])
     assert "Answers with these 2 heads on and off" in said(app)
     assert answer_cells(app) == [
@@ -548,34 +521,34 @@ def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
 
 def test_small_maps_of_all_heads_are_laid_out_as_the_large_one_is():
     rows = np.array([[0.0, 1.0], [0.5, 0.5]])
-    maps = {"h": base64.b64encode((255 * rows).round().astype(np.uint8).tobytes()).decode()}
+    grey_levels = (255 * rows).round().astype(np.uint8)
+    maps = {"h": base64.b64encode(grey_levels.tobytes()).decode()}
     german = Panel("German", ("a", "b"), {}).of_maps(maps)
     np.testing.assert_allclose(german.weights["h"], rows, atol=0.003)
     arabic = Panel("Arabic", ("أ", "ب"), {}).of_maps(maps)
-    assert pixels(german.small("h")) == [[row[::-1] for row in pixels(arabic.small("h"))]][0]
+    mirrored_pixels = [row[::-1] for row in pixels(arabic.small("h"))]
+    assert pixels(german.small("h")) == mirrored_pixels
 
 
 def pixels(uri):
-    with Image.open(
-        io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,")))
-    ) as image:
+    png = base64.b64decode(uri.removeprefix("data:image/png;base64,"))
+    with Image.open(io.BytesIO(png)) as image:
         return np.asarray(image).tolist()
 
 
 def test_frames_have_the_colours_of_the_sentence_s_language_or_of_the_mean():
     scores = {name: made_up(name, "shapley", "0" * 64) for name in ("de", "en")}
     frames, caption = framing(scores, "de", GRID)
-    assert (frames.tips, caption) == (
-        maps_of_scores(scores)["de"].tips,
-        "coloured by the heads' scores in German (de)",
-    )
+    assert frames.tips == maps_of_scores(scores)["de"].tips
+    assert caption == "coloured by the heads' scores in German (de)"
     assert framing(scores, "", GRID)[1] == "coloured by the heads' mean scores"
-    grey_frames, note = framing(scores, "de", HeadGrid((Stack("encoder", (2,)),)))
+    grid_without_scores = HeadGrid((Stack("encoder", (2,)),))
+    grey_frames, note = framing(scores, "de", grid_without_scores)
     assert np.isnan(grey_frames.values).all()
     assert "no scores yet" in note
 
 
-# Where else a head does that.
+# Other sentences in which a head has the same kind of link.
 
 
 def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
@@ -597,32 +570,30 @@ def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
 
 
 def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_by_their_letter():
-    """戏 and 我 begin with the same two bytes, which are one token: it occurs twice, however it is shown."""
+    """戏 and 我 begin with the same two bytes, which are one token that occurs twice."""
     tokens = ["戏[1/2]", "戏[2/2]", "我[1/2]", "我[2/2]"]
     ids = [7, 8, 7, 9]
     weights = np.array([[0.1, 0.2, 0.3, 0.4]] * 4)
-    sent_weights = Weights(tokens=tokens, ids=ids, weights={"h": weights.tolist()}, truncated=False)
-    panel = Panel.of("", sent_weights)
+    worker_weights = Weights(
+        tokens=tokens, ids=ids, weights={"h": weights.tolist()}, truncated=False
+    )
+    panel = Panel.of("", worker_weights)
     to_same_token = LINKS[2]
     to_token = LINKS[-1]
     assert strongest_link(panel, "h", to_same_token)[1:] == (0, 2)
     assert strongest_link(panel, "h", to_token, "我")[2] == 3
     assert strongest_link(panel, "h", to_token, "我[1/2]")[2] == 2
-    of_earlier_worker = Panel.of("", sent_weights.model_copy(update={"ids": []}))
+    of_earlier_worker = Panel.of("", worker_weights.model_copy(update={"ids": []}))
     assert strongest_link(of_earlier_worker, "h", to_same_token) is None
-    assert ViewOptions(hide=True).applied_to(dataclasses.replace(panel, special=(1,))).ids == (
-        7,
-        7,
-        9,
-    )
+    with_special_token = dataclasses.replace(panel, special=(1,))
+    assert ViewOptions(hide=True).applied_to(with_special_token).ids == (7, 7, 9)
 
 
-def test_reported_24_what_the_marks_of_parts_mean_is_said_where_there_are_some():
+def test_reported_24_the_marks_of_parts_are_explained_where_there_are_some():
     parts = random_panel("戏[1/2]", "戏[2/2]")
     whole_letters = random_panel("戏", "x")
-    assert any(
-        sentence.startswith("戏[1/2]: ") for sentence in caveats([parts], [parts], ViewOptions())
-    )
+    notes = caveats([parts], [parts], ViewOptions())
+    assert any(sentence.startswith("戏[1/2]: ") for sentence in notes)
     assert caveats([whole_letters], [whole_letters], ViewOptions()) == []
 
 
@@ -652,7 +623,8 @@ def test_sentences_that_the_worker_would_refuse_are_left_out():
 
 def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left_out():
     def uniform_panel(title, weight, *tokens):
-        return Panel(title, tokens, {"h": np.full((len(tokens),) * 2, weight)})
+        weights = np.full((len(tokens), len(tokens)), weight)
+        return Panel(title, tokens, {"h": weights})
 
     panels = [
         uniform_panel("low", 0.2, "a", "b"),

@@ -1,4 +1,4 @@
-"""The Languages page: what stands on it with and without halves, intervals and signs."""
+"""The Languages page for scores with and without halves, intervals and signs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ FEW_HEADS_GRID = HeadGrid((Stack("encoder", (3, 3)),))
 
 
 def scores_with_halves(language):
-    """Made-up scores of which all languages share a part, with what each half of the examples says."""
+    """Made-up scores on each half of the examples; all languages share a part of them."""
     template = made_up(language, "shapley")
     common_part = np.random.default_rng(1).normal(0, 0.01, GRID.size)
-    halves = common_part + np.random.default_rng(list(language.encode())).normal(
-        0, 0.004, (2, GRID.size)
-    )
+    language_seed = list(language.encode())
+    noise = np.random.default_rng(language_seed).normal(0, 0.004, (2, GRID.size))
+    halves = common_part + noise
     values = halves.mean(axis=0)
-    spec = {**template.spec, "model": {**template.spec["model"], "name": MODEL_WITH_HALVES}}
+    model = {**template.spec["model"], "name": MODEL_WITH_HALVES}
+    spec = {**template.spec, "model": model}
     return dataclasses.replace(
         template, values=values, low=values - 0.006, high=values + 0.006, halves=halves, spec=spec
     )
@@ -46,10 +47,8 @@ def scores_of_few_heads(language):
     """Made-up scores of a model that has fewer heads than the page asks for at first."""
     template = made_up(language, "shapley")
     first_heads = slice(FEW_HEADS_GRID.size)
-    spec = {
-        **template.spec,
-        "model": {**template.spec["model"], "name": SMALL_MODEL, "fingerprint": "5" * 64},
-    }
+    model = {**template.spec["model"], "name": SMALL_MODEL, "fingerprint": "5" * 64}
+    spec = {**template.spec, "model": model}
     parts = {
         name: getattr(template, name)[first_heads]
         for name in ("values", "low", "high", "samples", "p_values")
@@ -59,12 +58,14 @@ def scores_of_few_heads(language):
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """Made-up results, without halves of one model and with halves of another; no worker to be had."""
+    """An app without a worker, with made-up results of three models.
+
+    Those of one have no halves, those of another have, and the third has few heads.
+    """
     root = fill(tmp_path_factory.mktemp("cache"))
-    for scores in (
-        make(language) for language in HALVES for make in (scores_with_halves, scores_of_few_heads)
-    ):
-        Store(root).run(scores.spec).finish(scores, {"versions": {}})
+    for language in HALVES:
+        for scores in (scores_with_halves(language), scores_of_few_heads(language)):
+            Store(root).run(scores.spec).finish(scores, {"versions": {}})
     with app_on(root):
         yield root
 
@@ -148,12 +149,10 @@ def test_a_task_of_one_language_is_no_matter_of_the_method(cache, monkeypatch):
 
 
 def test_the_tests_of_one_language_are_counted_in_the_singular(cache):
-    assert "every head in the language shown." in said(
-        run_page("heads", langs=["de"], head="encoder.3.7")
-    )
-    assert "every head in each of the 2 languages shown." in said(
-        run_page("heads", langs=["de", "th"], head="encoder.3.7")
-    )
+    app = run_page("heads", langs=["de"], head="encoder.3.7")
+    assert "every head in the language shown." in said(app)
+    app = run_page("heads", langs=["de", "th"], head="encoder.3.7")
+    assert "every head in each of the 2 languages shown." in said(app)
 
 
 def test_the_same_scores_are_resampled_once(cache, monkeypatch):
@@ -161,7 +160,8 @@ def test_the_same_scores_are_resampled_once(cache, monkeypatch):
     comparison = compared_languages(scores)
     monkeypatch.setattr(agreement, "rank_agreement_of", None)
     assert compared_languages(scores).names == comparison.names
-    without_finnish_halves = scores | {"fi": dataclasses.replace(scores["fi"], halves=None)}
+    finnish = dataclasses.replace(scores["fi"], halves=None)
+    without_finnish_halves = scores | {"fi": finnish}
     with pytest.raises(TypeError):
         compared_languages(without_finnish_halves)
 
@@ -172,18 +172,17 @@ def test_the_note_on_noise_is_of_the_intervals():
 
 
 def download_labels(app):
-    """The names of files that a page offers."""
+    """The labels of the files that a page offers."""
     return [button.proto.label for button in app.get("download_button")]
 
 
 @pytest.mark.parametrize("page", ["overview", "heads", "languages", "masks"])
 def test_what_a_page_shows_is_saved_as_one_report(cache, page):
-    assert "Report of this view (HTML)" in download_labels(
-        run_page(page, model=MODEL_WITH_HALVES, langs=list(HALVES))
-    )
-    assert "Report of this view (HTML)" not in download_labels(
-        run_page(page, model=MODEL_WITH_HALVES, method="leave-one-out", langs=list(HALVES))
-    )
+    choice = {"model": MODEL_WITH_HALVES, "langs": list(HALVES)}
+    app = run_page(page, **choice)
+    assert "Report of this view (HTML)" in download_labels(app)
+    app = run_page(page, **choice, method="leave-one-out")
+    assert "Report of this view (HTML)" not in download_labels(app)
 
 
 def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
@@ -197,23 +196,18 @@ def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
         key = content_key(scores_with_halves(name).spec)
         assert (key[:8] in report_html) == (name in scores_by_language)
     assert content_key(made_up("de", "shapley").spec)[:8] not in report_html
-    assert (
-        page_report_name(choice, scores_by_language)
-        == "report-owner-new-intents-shapley-shapley-top50-de-en.html"
-    )
-    scores_of_five = dict.fromkeys(map(str, range(5)), scores_by_language["de"])
-    assert (
-        page_report_name(choice, scores_of_five)
-        == "report-owner-new-intents-shapley-shapley-top50-5-languages.html"
-    )
-    assert not page_report_name(dataclasses.replace(choice, model="../../x"), {}).startswith(".")
+    name_start = "report-owner-new-intents-shapley-shapley-top50-"
+    assert page_report_name(choice, scores_by_language) == name_start + "de-en.html"
+    scores_of_five = dict.fromkeys("abcde", scores_by_language["de"])
+    assert page_report_name(choice, scores_of_five) == name_start + "5-languages.html"
+    parent_folder = dataclasses.replace(choice, model="../../x")
+    assert not page_report_name(parent_folder, {}).startswith(".")
 
 
-def test_a_result_that_is_gone_meanwhile_is_a_sentence_in_the_file(cache):
-    missing_scores = dataclasses.replace(
-        scores_with_halves("de"), spec={**scores_with_halves("de").spec, "seed": 99}
-    )
-    report_html = page_report(
-        Choice(MODEL_WITH_HALVES, "intents", ("de",), "shapley"), (missing_scores,), {}
-    ).decode()
+def test_a_result_that_was_deleted_meanwhile_is_a_sentence_in_the_file(cache):
+    stored_scores = scores_with_halves("de")
+    spec = {**stored_scores.spec, "seed": 99}
+    deleted_scores = dataclasses.replace(stored_scores, spec=spec)
+    choice = Choice(MODEL_WITH_HALVES, "intents", ("de",), "shapley")
+    report_html = page_report(choice, (deleted_scores,), {}).decode()
     assert "There is no report: no run in" in report_html
