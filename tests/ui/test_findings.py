@@ -108,7 +108,8 @@ def test_harm_is_counted_before_and_after_correction_with_its_basis() -> None:
         "of them after Holm's correction for all 288 "
         "(shapley, dev, 512 examples). Most are in German (de): 3 of 144."
     )
-    assert (all_findings[0].page, all_findings[0].link_params) == ("heads", {"focus": "de"})
+    assert all_findings[0].page == "heads"
+    assert all_findings[0].link_params == {"focus": "de"}
     assert all_findings[1].sentence.startswith(
         "The median of German (de) and Thai (th): 2 of 144 heads help, and the sign of 140 is not settled"
     )
@@ -150,8 +151,8 @@ TARGETS = [
 
 
 def test_the_gain_of_switching_off_names_how_many_languages_gain_and_the_mean() -> None:
-    targeted = report("targeted", TARGETED_COLUMNS, *TARGETS, languages="de,th,fi")
-    (gain_finding,) = findings_of("targeted", targeted)
+    targeted_report = report("targeted", TARGETED_COLUMNS, *TARGETS, languages="de,th,fi")
+    (gain_finding,) = findings_of("targeted", targeted_report)
     assert gain_finding.sentence == (
         "Heads that harm on dev by the scores, switched off in German (de), Thai (th) and Finnish (fi): of 2 "
         "languages with such heads 1 gains significantly on test "
@@ -299,11 +300,15 @@ def test_reported_12_the_report_on_the_chosen_languages_goes_before_a_newer_one_
 
 
 def test_reported_12_links_open_the_report_that_the_sentence_is_of() -> None:
-    targeted = report("targeted", TARGETED_COLUMNS, TARGETS[0])
-    agreement = report("agreement", PAIR_COLUMNS, ("de", "th", 0.4, 0.3, 0.5, 0.9, ""))
+    targeted_report = report("targeted", TARGETED_COLUMNS, TARGETS[0])
+    agreement_report = report(
+        "agreement",
+        PAIR_COLUMNS,
+        ("de", "th", 0.4, 0.3, 0.5, 0.9, ""),
+    )
     reports = {
-        "targeted": [stored_result(targeted)],
-        "agreement": [stored_result(agreement)],
+        "targeted": [stored_result(targeted_report)],
+        "agreement": [stored_result(agreement_report)],
         "front": [stored_result(made_front())],
     }
     all_findings = findings({}, reports, ("de", "th"))
@@ -315,9 +320,11 @@ def test_reported_12_links_open_the_report_that_the_sentence_is_of() -> None:
 
 
 def test_reported_12_scores_name_their_languages_and_one_language_leads_to_its_heads() -> None:
-    (harm_finding, help_finding) = findings({"de": scores_with_harm(3)}, {}, ("de", "th"))
+    german_scores = {"de": scores_with_harm(3)}
+    harm_finding, help_finding = findings(german_scores, {}, ("de", "th"))
     assert harm_finding.sentence.startswith("German (de): 3 of 144 heads harm")
-    assert (help_finding.page, help_finding.link_params) == ("heads", {"focus": "de"})
+    assert help_finding.page == "heads"
+    assert help_finding.link_params == {"focus": "de"}
     scores_by_language = {name: scores_with_harm(1, language=name) for name in EIGHT_LANGUAGES}
     sentence = findings(scores_by_language, {}, EIGHT_LANGUAGES)[0].sentence
     assert f"heads in the {len(EIGHT_LANGUAGES)} languages chosen, " in sentence

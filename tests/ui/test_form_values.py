@@ -80,7 +80,9 @@ def test_values_that_streamlit_lost_come_back_with_the_press() -> None:
         "another": "9",
     }
     params = form.job(with_typed_numbers(values_when_drawn, texts_by_class)).params()
-    assert (params["seed"], params["size"], params["method"]) == (1013, 512, "monte-carlo")
+    assert params["seed"] == 1013
+    assert params["size"] == 512
+    assert params["method"] == "monte-carlo"
     assert with_typed_numbers(values_when_drawn, None) == values_when_drawn
 
 

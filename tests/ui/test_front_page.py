@@ -16,6 +16,7 @@ from support.cached_scores import GRID as LARGE
 from support.cached_scores import fill
 from support.expected_errors import raises
 from support.fake_client import FakeClient, job
+from support.page_actions import choose, press
 from support.synthetic_fronts import (
     COSTS,
     FINGERPRINT,
@@ -156,15 +157,12 @@ def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shri
 
 def test_measuring_the_speed_is_a_job_of_just_this_mask(worker):
     app = run(m=TWO_OFF)
-    app.button(key="worth-measure").click().run()
-    assert not app.exception
+    press(app, "worth-measure")
     (name, kind, spec, _), *_ = worker.calls
-    assert (name, kind, spec["model"], spec["languages"]) == (
-        "submit",
-        "worth",
-        "e5-small-intents",
-        ["de", "th"],
-    )
+    assert name == "submit"
+    assert kind == "worth"
+    assert spec["model"] == "e5-small-intents"
+    assert spec["languages"] == ["de", "th"]
     assert spec["mask"]["kept"] == {"encoder": [[0, 1, 1], [0, 1, 1]]}
     assert "What it measures appears here" in said(app)
 
@@ -242,10 +240,12 @@ def test_a_front_is_requested_with_its_question_after_its_cost_is_shown(worker):
     assert "No front of this model and task is in the cache yet." in said(app)
     assert "What it will take: **About" in said(app)
     app.number_input(key="front-within").set_value(2.0).run()
-    app.button(key="front-start").click().run()
-    assert not app.exception
+    press(app, "front-start")
     (_, kind, spec, place), *_ = worker.calls
-    assert (kind, place, spec["task"], spec["method"]) == ("front", "here", "intents", "shapley")
+    assert kind == "front"
+    assert place == "here"
+    assert spec["task"] == "intents"
+    assert spec["method"] == "shapley"
     assert spec["options"] == {
         "orders": "mean,weakest,cost",
         "points": 7,
@@ -254,7 +254,7 @@ def test_a_front_is_requested_with_its_question_after_its_cost_is_shown(worker):
         "by": "bound",
     }
     app.radio(key="front-question").set_value("Best model with k heads").run()
-    app.button(key="front-start").click().run()
+    press(app, "front-start")
     assert worker.calls[-1][2]["options"]["heads"] == 4
     assert worker.calls[-1][2]["options"]["within"] is None
 
@@ -263,22 +263,22 @@ def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
     app = run()
     worker.foretold = Forecast(forwards=10_000, seconds=100.0, basis="as just timed")
     app.number_input(key="front-within").set_value(2.0).run()  # another job, so another forecast
-    app.button(key="front-quick").click().run()
-    app.button(key="front-start").click().run()
+    press(app, "front-quick")
+    press(app, "front-start")
     spec = worker.calls[-1][2]
     points, test = largest_quick_front(2, 512, 0.01)
     assert 0.01 * 2 * (points * 512 + 2 * test) <= QUICK_SECONDS
-    assert (spec["options"]["orders"], spec["options"]["within"]) == ("mean", 2.0)
-    assert (spec["options"]["points"], spec["dev_size"], spec["test_size"]) == (
-        min(points, 7),
-        512,
-        test,
-    )
-    app.button(key="front-full").click().run()
-    app.button(key="front-start").click().run()
+    assert spec["options"]["orders"] == "mean"
+    assert spec["options"]["within"] == 2.0
+    assert spec["options"]["points"] == min(points, 7)
+    assert spec["dev_size"] == 512
+    assert spec["test_size"] == test
+    press(app, "front-full")
+    press(app, "front-start")
     full_spec = worker.calls[-1][2]
     assert full_spec["options"]["orders"] == "mean,weakest,cost"
-    assert (full_spec["dev_size"], full_spec["test_size"]) == (512, None)
+    assert full_spec["dev_size"] == 512
+    assert full_spec["test_size"] is None
     assert "2 languages × 3 orders × 7 sizes × 512 dev examples = 21,504 forwards at most" in said(
         app
     )
@@ -305,8 +305,7 @@ def test_a_front_in_the_cache_is_shown_and_a_point_of_it_becomes_the_present_mas
     point_labels = front_point_box(app).options
     assert point_labels[0] == "2 heads · weakest de −2.0 · mean −1.0 · order weakest"
     assert "4 heads · weakest de −0.1 · mean +0.0 · order weakest · the answer" in point_labels
-    app.button(key="front-put").click().run()
-    assert not app.exception
+    press(app, "front-put")
     assert app.query_params["m"] == TWO_OFF
     assert metrics(app)["Parameters"][0] == "1.7 M"
     assert app.session_state[PRUNE_TAB] == "Switch heads"
@@ -317,14 +316,19 @@ def front_point_box(app):
     return point_box
 
 
-WINNING = [*POINTS[:4], point(ORDERS[1], 2, 0.01, 0.01), point(ORDERS[1], 4, -0.001, 0.0)]
+WINNING = [
+    *POINTS[:4],
+    point(ORDERS[1], 2, 0.01, 0.01),
+    point(ORDERS[1], 4, -0.001, 0.0),
+]
 
 
 @pytest.mark.parametrize("answer", [WINNING[0], WINNING[1]])
 def test_an_answer_that_others_beat_is_offered_and_preselected(worker, tmp_path, answer):
     keep_front(tmp_path / "cache", points=WINNING, answer=answer)
     point_box = front_point_box(run())
-    assert (point_box.value.order, point_box.value.removed) == ("mean", answer.removed)
+    assert point_box.value.order == "mean"
+    assert point_box.value.removed == answer.removed
     assert point_box.options[point_box.index].endswith("order mean · the answer")
     assert sum("the answer" in option for option in point_box.options) == 1
 
@@ -335,12 +339,13 @@ def test_another_front_preselects_its_own_answer_whatever_was_picked_before(work
         for loss, answer_index in ((1.0, 4), (2.0, 5))
     ]
     app = run()
-    app.selectbox(key="front-shown").set_value(keys[0]).run()
+    choose(app, "front-shown", keys[0])
     point_box = front_point_box(app)
     another_index = 2 if point_box.index == 1 else 1
     point_box.select_index(another_index).run()
-    app.selectbox(key="front-shown").set_value(keys[1]).run()
-    assert (front_point_box(app).value.order, front_point_box(app).value.removed) == ("weakest", 4)
+    choose(app, "front-shown", keys[1])
+    assert front_point_box(app).value.order == "weakest"
+    assert front_point_box(app).value.removed == 4
 
 
 def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so(worker, tmp_path):
@@ -354,9 +359,9 @@ def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so
     assert front_box.value == keys["bound"]
     assert "other settings" not in said(app)
     assert all("within 1 point by the" in option for option in front_box.options)
-    app.selectbox(key="front-by").set_value("estimate").run()
+    choose(app, "front-by", "estimate")
     assert app.selectbox(key="front-shown").value == keys["estimate"]
-    app.selectbox(key="front-shown").set_value(keys["bound"]).run()
+    choose(app, "front-shown", keys["bound"])
     assert app.selectbox(key="front-shown").value == keys["bound"]  # chosen by hand
     assert (
         "other settings than those in the form above: within 1 point by the lower bound."
@@ -492,23 +497,24 @@ def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
     command_words = shlex.split(front_job.terminal_lines())
     front = get_command(build()).commands["front"]
     arguments = front.make_context("front", command_words[2:]).params
-    assert (arguments["model"], arguments["languages"], arguments["method"]) == (
-        "m",
-        "de,th",
-        "gradient",
-    )
+    assert arguments["model"] == "m"
+    assert arguments["languages"] == "de,th"
+    assert arguments["method"] == "gradient"
     points = None if arguments["every"] else arguments["points"]
     options_read = {"orders": arguments["orders"], "points": points, "by": arguments["by"]}
     assert options_read == {name: front_options[name] for name in options_read}
-    assert (arguments["within"], arguments["heads"]) == (
-        front_options["within"],
-        front_options["heads"],
-    )
-    assert (arguments["size"], arguments["seed"], arguments["test_size"]) == (64, 3, None)
+    assert arguments["within"] == front_options["within"]
+    assert arguments["heads"] == front_options["heads"]
+    assert arguments["size"] == 64
+    assert arguments["seed"] == 3
+    assert arguments["test_size"] is None
 
 
 def test_jobs_of_savings_and_fronts_have_titles_details_and_commands():
-    params = {**worth_job(CHOICE, mask(0, 3)).params(), "rounds": 15}
+    params = {
+        **worth_job(CHOICE, mask(0, 3)).params(),
+        "rounds": 15,
+    }
     result = {"worth": measured_savings().to_json()}
     row = job(3, "done", kind="worth", params=params, result=result)
     assert job_format.job_title(row) == "Speed of a mask for German (de), Thai (th)"
@@ -541,7 +547,7 @@ def test_reported_12_a_link_opens_the_tab_and_the_front_that_it_names(worker, tm
     assert app.selectbox(key="front-shown").value == keys["estimate"]
     assert app.session_state[PRUNE_TAB] == PRUNE_TABS[1]
     assert app.query_params["front"] == keys["estimate"][:12]
-    app.selectbox(key="front-shown").set_value(keys["bound"]).run()
+    choose(app, "front-shown", keys["bound"])
     assert app.selectbox(key="front-shown").value == keys["bound"]  # chosen by hand
     assert app.query_params["front"] == keys["bound"][:12]  # so that a copied link stays true
     app.number_input(key="front-within").set_value(2.5).run()
@@ -569,10 +575,17 @@ def test_reported_12_a_finished_front_job_opens_its_own_front(worker, tmp_path):
         "languages": ["de", "th"],
         "method": "shapley",
     }
-    worker.rows.append(job(7, "done", kind="front", params=params, result={"keys": keys[:1]}))
+    worker.rows.append(
+        job(
+            7,
+            "done",
+            kind="front",
+            params=params,
+            result={"keys": keys[:1]},
+        )
+    )
     app = run_page("jobs", langs=["de", "th"], job="7")
-    app.button(key="results-prune").click().run()
-    assert not app.exception
+    press(app, "results-prune")
     assert app.selectbox(key="front-shown").value == keys[0]
     assert app.session_state[PRUNE_TAB] == PRUNE_TABS[1]
 
@@ -591,7 +604,7 @@ def test_reported_12_a_front_of_the_chosen_languages_goes_before_one_that_fits_t
     )
     app = run()
     assert app.selectbox(key="front-shown").value == key_of_chosen_languages
-    app.selectbox(key="front-shown").set_value(stored_run.key).run()
+    choose(app, "front-shown", stored_run.key)
     assert "On German (de), Thai (th) and Finnish (fi):" in said(app)
 
 

@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from support.app_pages import app_on, run_page, said, shown
 from support.cached_scores import GRID, HARMFUL, MODEL, fill
 from support.fake_client import loaded_model
+from support.page_actions import choose
 
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.masks.comparison import (
@@ -74,7 +75,10 @@ def test_the_page_counts_masks_without_a_fingerprint_among_others():
 
         draw_combiner(choice, masks, list(masks), target)
 
-    masks = {"A": mask_without(1), "B": mask_without(2, model={"name": None, "fingerprint": None})}
+    masks = {
+        "A": mask_without(1),
+        "B": mask_without(2, model={"name": None, "fingerprint": None}),
+    }
     choice = Choice(MODEL, "intents", ("de",), "shapley")
     app = AppTest.from_function(
         body, args=(masks, choice, TargetModel(WEIGHTS, GRID)), default_timeout=30
@@ -95,8 +99,7 @@ def test_the_suggestions_of_two_languages_are_compared_and_combined(cache):
         "Thai (th): shapley, bottom",
         "Mean of 2 languages: shapley, bottom",
     ]
-    app.selectbox(key="masks-b").select(names[1]).run()
-    assert not app.exception
+    choose(app, "masks-b", names[1])
     comparison_metrics = metrics(app)
     assert (
         int(comparison_metrics["Only A"])
@@ -120,11 +123,12 @@ def test_the_present_mask_of_the_prune_page_can_be_compared_and_taken_back(cache
     app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = history
     app.run()
     assert app.selectbox(key="masks-a").options[0] == CURRENT_MASK
-    app.selectbox(key="masks-a").select(CURRENT_MASK).run()
+    choose(app, "masks-a", CURRENT_MASK)
     app.button(key="masks-open-B").click()
     app.run()
     assert len(history.masks) == 3
-    assert (history.mask.chosen["rule"], history.mask.chosen["k"]) == ("bottom", 12)
+    assert history.mask.chosen["rule"] == "bottom"
+    assert history.mask.chosen["k"] == 12
 
 
 def test_without_results_the_page_says_where_masks_come_from(cache):
@@ -148,11 +152,16 @@ def test_an_uploaded_mask_is_chosen_and_what_was_chosen_by_hand_stays(cache):
     german, thai, mean = app.selectbox(key="masks-a").options
     assert upload(app, x=mask_without(3)) == (german, "x.json")
     assert "In the lists of A and B: x.json." in said(app)
-    app.selectbox(key="masks-b").select(thai).run()
+    choose(app, "masks-b", thai)
     assert upload(app, x=mask_without(3)) == (german, thai)  # the file was there before
     assert upload(app, x=mask_without(3), y=mask_without(4)) == ("y.json", thai)
-    app.selectbox(key="masks-a").select(mean).run()
-    assert upload(app, x=mask_without(3), y=mask_without(4), z=mask_without(5)) == (mean, thai)
+    choose(app, "masks-a", mean)
+    assert upload(
+        app,
+        x=mask_without(3),
+        y=mask_without(4),
+        z=mask_without(5),
+    ) == (mean, thai)
     assert upload(run_page("masks", langs=["de", "th"]), x=mask_without(3), y=mask_without(4)) == (
         "x.json",
         "y.json",
@@ -165,7 +174,7 @@ def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
     history.set_mask(mask_without(HARMFUL, 5).kept, {"rule": "by hand"})
     app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = history
     app.run()
-    app.selectbox(key="masks-a").select(CURRENT_MASK).run()
+    choose(app, "masks-a", CURRENT_MASK)
     assert "Open one on the Prune page" in said(app)
     question = AccuracyQuestion.unchecked(
         MODEL, WEIGHTS, "intents", "dev", mask_without(HARMFUL, 5)
@@ -201,7 +210,10 @@ def test_files_are_listed_by_name_and_broken_ones_named_as_problems():
 
 def test_the_map_of_differences_shows_four_cases():
     grid = parse_grid("1x4")
-    comparison = compare_masks(mask_without(0, 1, grid=grid), mask_without(1, 2, grid=grid))
+    comparison = compare_masks(
+        mask_without(0, 1, grid=grid),
+        mask_without(1, 2, grid=grid),
+    )
     assert np.array_equal(difference_values(comparison), [-1, np.nan, 1, 0], equal_nan=True)
 
 
@@ -301,7 +313,7 @@ def test_a_mask_is_offered_as_a_script_a_command_and_in_other_forms():
         == "headlab shrink --model owner/bert --mask mask-owner-bert-2-off.json --out FOLDER"
     )
     assert form == '{"0": [0, 5]}'
-    app.selectbox(key="mask-form").select("text").run()
+    choose(app, "mask-form", "text")
     assert app.code[2].value == "0:0,5"
     shared_layers = ScriptModel(
         ["albert.layer.0.out"] * 12, {"class": "AlbertModel", "model_type": "albert"}

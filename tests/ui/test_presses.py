@@ -16,6 +16,7 @@ from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 from streamlit.runtime.scriptrunner import RerunData
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.testing.v1 import AppTest
+from support.page_actions import press
 
 from headlab.core import HeadGrid, Stack
 from headlab.dashboard import streamlit_private
@@ -64,7 +65,12 @@ def test_each_tab_counts_its_own_presses():
 
 def test_a_press_of_an_unknown_button_does_nothing_and_holds_nothing_up():
     log, taken_values = log_and_taken_values()
-    log.take({"tab": "a", "presses": [[1, "gone", 1], [2, "k", 2]]})
+    log.take(
+        {
+            "tab": "a",
+            "presses": [[1, "gone", 1], [2, "k", 2]],
+        }
+    )
     assert taken_values == [2]
     assert log.last_number_by_tab == {"a": 2}
 
@@ -72,7 +78,10 @@ def test_a_press_of_an_unknown_button_does_nothing_and_holds_nothing_up():
 def test_an_action_that_fails_is_not_tried_again_and_the_next_is():
     log, taken_values = log_and_taken_values()
     log.actions["bad"] = lambda _: 1 / 0
-    message = {"tab": "a", "presses": [[1, "bad", 1], [2, "k", 2]]}
+    message = {
+        "tab": "a",
+        "presses": [[1, "bad", 1], [2, "k", 2]],
+    }
     with pytest.raises(ZeroDivisionError):
         log.take(message)
     log.take(message)
@@ -278,7 +287,7 @@ def page():
 def test_a_press_runs_the_action_that_its_button_was_drawn_with():
     app = AppTest.from_function(page).run()
     for key in ("a", "b"):
-        app.button(key=key).click().run()
+        press(app, key)
     assert app.text[0].value == "a b"
     assert app.button(key="b").disabled
     # This press was sent while the person still saw the button as enabled.
@@ -293,9 +302,19 @@ def test_an_undo_counts_though_an_earlier_undo_had_disabled_its_button():
     log = app.session_state["_presses"]
     history = app.session_state["history"]
     first_head_off = {"heads": [0], "on": False}
-    log.take({"tab": "a", "presses": [[1, "grid", first_head_off], [2, "undo", None]]})
+    log.take(
+        {
+            "tab": "a",
+            "presses": [[1, "grid", first_head_off], [2, "undo", None]],
+        }
+    )
     app.run()
-    log.take({"tab": "a", "presses": [[3, "grid", first_head_off], [4, "undo", None]]})
+    log.take(
+        {
+            "tab": "a",
+            "presses": [[3, "grid", first_head_off], [4, "undo", None]],
+        }
+    )
     assert history.mask.kept.all()
     assert history.grid == grid
 
@@ -347,7 +366,8 @@ def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):
             file = storage.get_file(name)
         except MediaFileStorageError:
             return True
-        assert (file.filename, file.kind) == ("é.txt", MediaFileKind.DOWNLOADABLE)
+        assert file.filename == "é.txt"
+        assert file.kind == MediaFileKind.DOWNLOADABLE
         return False
 
     names = [make_file(f"file {n}") for n in range(presses.MAX_KEPT_FILES)]

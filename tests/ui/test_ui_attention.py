@@ -18,6 +18,7 @@ from reference import largest_link, word_weights
 from support.app_pages import run_page, said
 from support.cached_scores import GRID, made_up
 from support.expected_errors import raises
+from support.page_actions import choose, press
 
 from headlab.core import Head, HeadGrid, Stack
 from headlab.dashboard.pages.attention.answers import answer_rows
@@ -179,8 +180,17 @@ def test_weights_over_another_sequence_are_refused():
 
 
 def test_the_weight_on_special_tokens_is_given_by_token_with_largest_weights_and_ties():
-    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.0, 0.5], [0.2, 0.6, 0.2]])
-    weights = {"h": rows, "g": rows[:, [1, 0, 2]]}
+    rows = np.array(
+        [
+            [0.1, 0.2, 0.7],
+            [0.5, 0.0, 0.5],
+            [0.2, 0.6, 0.2],
+        ]
+    )
+    weights = {
+        "h": rows,
+        "g": rows[:, [1, 0, 2]],
+    }
     german = Panel("German", ("<s>", "a", "</s>"), weights, special=(0, 2))
     assert german.on_special("h") == pytest.approx({"<s>": 0.8 / 3, "</s>": 1.4 / 3})
     assert german.largest_on_special("h") == (2, 0)
@@ -206,7 +216,13 @@ def test_each_head_can_have_a_picture_of_its_own_a_sentence_a_row():
     heads = ("encoder.3.7", "encoder.0.1")
     german = random_panel("a", "b", heads=heads, title="German")
     thai = random_panel("a", "b", heads=heads, title="Thai")
-    page = Tags(head_view([*german.heads(), *thai.heads()], NAMES, panels_in_row=2))
+    page = Tags(
+        head_view(
+            [*german.heads(), *thai.heads()],
+            NAMES,
+            panels_in_row=2,
+        )
+    )
     classes = [attrs.get("class") for tag, attrs in page.tags if tag == "div"]
     rows_and_panels = [name for name in classes if name in ("row", "panel")]
     assert rows_and_panels == ["row", "panel", "panel", "row", "panel", "panel"]
@@ -216,12 +232,19 @@ def test_each_head_can_have_a_picture_of_its_own_a_sentence_a_row():
 
 
 def test_shading_is_by_share_of_the_largest_weight():
-    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])
-    html = shading(Panel("x", ("a", "b", "c"), {"h": rows}), {}, query=1)
+    rows = np.array(
+        [
+            [0.1, 0.2, 0.7],
+            [0.5, 0.25, 0.25],
+            [0.0, 0.0, 1.0],
+        ]
+    )
+    panel = Panel("x", ("a", "b", "c"), {"h": rows})
+    html = shading(panel, {}, query=1)
     assert [float(s) for s in re.findall(r'title="([\d.]+)"', html)] == [0.5, 0.25, 0.25]
     assert re.findall(r"#2478c8 (\d+)%", html) == ["70", "35", "35"]
     assert html.count("2px solid") == 1
-    mean_html = shading(Panel("x", ("a", "b", "c"), {"h": rows}), {})
+    mean_html = shading(panel, {})
     assert [float(s) for s in re.findall(r'title="([\d.]+)"', mean_html)] == [0.2, 0.15, 0.65]
 
 
@@ -235,8 +258,12 @@ def test_the_table_holds_every_weight_even_where_tokens_repeat():
 
 def test_the_strongest_links_are_the_largest_weights_in_order():
     rows = np.array([[0.1, 0.9], [0.6, 0.4]])
-    frame = strongest_links(Panel("x", ("a", "b"), {"h": rows}), {"h": "H"}, top=2)
-    assert frame.to_numpy().tolist() == [["H", "a", "b", 0.9], ["H", "b", "a", 0.6]]
+    panel = Panel("x", ("a", "b"), {"h": rows})
+    frame = strongest_links(panel, {"h": "H"}, top=2)
+    assert frame.to_numpy().tolist() == [
+        ["H", "a", "b", 0.9],
+        ["H", "b", "a", 0.6],
+    ]
 
 
 def test_a_missing_package_gives_the_command_to_run():
@@ -359,7 +386,10 @@ def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_m
 def test_invisible_characters_are_written_by_code_and_arabic_runs_from_right_to_left():
     evil = random_panel("<s>", "a\u202eb", "\x07", "c\u200dd")
     assert evil.tokens == ("<s>", "a[U+202E]b", "[U+0007]", "c[U+200D]d")
-    arabic = Panel.of("Arabic", random_weights(["<s>", "▁أطفئ", "▁ABC", "</s>"], special=[0, 3]))
+    arabic = Panel.of(
+        "Arabic",
+        random_weights(["<s>", "▁أطفئ", "▁ABC", "</s>"], special=[0, 3]),
+    )
     assert arabic.rtl
     assert not evil.rtl
     assert 'dir="rtl"' in shading(arabic, {})
@@ -370,7 +400,13 @@ def test_invisible_characters_are_written_by_code_and_arabic_runs_from_right_to_
 
 
 def test_a_shaded_sentence_is_saved_as_it_is_shown_escaped_and_from_right_to_left():
-    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])
+    rows = np.array(
+        [
+            [0.1, 0.2, 0.7],
+            [0.5, 0.25, 0.25],
+            [0.0, 0.0, 1.0],
+        ]
+    )
     panel = Panel("x", ("<s>", "أ", EVIL), {"h": rows}, special=(0,))
     svg = ET.fromstring(shaded_file(panel, {"h": "Layer 1"}, 1))
     text_nodes = list(svg.iter(f"{SVG}text"))
@@ -471,7 +507,8 @@ def test_the_page_shows_the_models_answers_with_the_heads_on_and_off(worker):
     ]
     (request,) = attention_requests(worker)
     assert request.heads == [("encoder", 3, 7), ("encoder", 5, 1)]
-    assert (request.task, request.label_map) == ("intents", None)
+    assert request.task == "intents"
+    assert request.label_map is None
 
 
 @pytest.mark.usefixtures("native_buttons")
@@ -633,7 +670,10 @@ def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left
         uniform_panel("high", 0.4, "c", "d"),
     ]
     rows = ranked_sentences(panels, "h", LINKS[1])
-    assert rows.to_numpy().tolist() == [[0.4, "c", "d", "high"], [0.2, "a", "b", "low"]]
+    assert rows.to_numpy().tolist() == [
+        [0.4, "c", "d", "high"],
+        [0.2, "a", "b", "low"],
+    ]
     assert list(rows.index) == [3, 0]
 
 
@@ -641,15 +681,14 @@ def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left
 def test_the_page_looks_through_the_sentences_only_when_it_is_asked(worker):
     app = run_page("attention", langs="de", heads="encoder.4.4")
     assert len(attention_requests(worker)) == 1
-    app.button(key="elsewhere").click().run()
-    assert not app.exception
+    press(app, "elsewhere")
     assert len(attention_requests(worker)) == 2
     assert app.dataframe[-1].value.to_numpy().tolist() == [[0.0, "an", "licht", "licht an (de)"]]
     assert "Layer 4, head 4: the 1 of the first 1 sentences" in said(app)
-    app.selectbox(key="elsewhere-kind").set_value(LINKS[1]).run()
+    choose(app, "elsewhere-kind", LINKS[1])
     assert app.dataframe[-1].value["Weight"].tolist() == [1.0]
     assert len(attention_requests(worker)) == 2
-    app.selectbox(key="elsewhere-kind").set_value(LINKS[-1]).run()
+    choose(app, "elsewhere-kind", LINKS[-1])
     assert "Type the token" in said(app)
     app.text_input(key="elsewhere-token").set_value("LICHT").run()
     assert app.dataframe[-1].value["To"].tolist() == ["licht"]

@@ -15,6 +15,7 @@ from support.cached_reports import keep as keep_report
 from support.cached_scores import GRID, fill, made_up
 from support.expected_errors import raises
 from support.fake_client import loaded_model
+from support.page_actions import choose
 from support.synthetic_gates import THREE, keep, made_gates
 from support.synthetic_roles import OWN, TWO, made_roles
 
@@ -147,7 +148,10 @@ def test_the_sentence_and_the_table_say_what_was_compared() -> None:
     layer = first_row[1]
     head = first_row[2]
     head_index = GRID.index(GRID.heads[12 * layer + head])
-    values_of_head = [100 * german.values[head_index], 100 * thai.values[head_index]]
+    values_of_head = [
+        100 * german.values[head_index],
+        100 * thai.values[head_index],
+    ]
     assert_allclose(first_row[3:5], values_of_head)
     ranks = np.array(table.column("rank"))
     other_ranks = np.array(table.column("other rank"))
@@ -284,9 +288,9 @@ def test_the_choice_is_remembered_while_the_chosen_result_itself_is_shown(filled
     app = run_page("heads", langs=["de", "th"], focus="de")
     key = thai_key(app)
     compare_box(app).set_value(key).run()
-    app.selectbox(key="focus").set_value("th").run()
+    choose(app, "focus", "th")
     assert chosen_label(app) == "nothing"  # no result is compared with itself
-    app.selectbox(key="focus").set_value("de").run()
+    choose(app, "focus", "de")
     assert chosen_label(app).startswith("Thai (th): shapley")
 
 
@@ -388,7 +392,9 @@ def test_roles_that_differ_have_the_interval_of_both_shares() -> None:
             assert low == pytest.approx(bounds_here["low, %"] - bounds_there["high, %"])
             assert high == pytest.approx(bounds_here["high, %"] - bounds_there["low, %"])
         else:
-            assert (difference, low, high) == (None, None, None)
+            assert difference is None
+            assert low is None
+            assert high is None
     assert len(table.rows) > 0
 
 

@@ -17,6 +17,7 @@ from support.cached_reports import KEY_ROWS, keep, made_heads, made_up
 from support.cached_scores import made_up as made_scores
 from support.checked_jobs import checked
 from support.fake_client import job
+from support.page_actions import choose, press
 from typer.main import get_command
 
 from headlab.cli.main import build
@@ -50,10 +51,11 @@ def form_job(key: str) -> ExperimentJob:
 
 
 def stored_job(report: Report, **spec: Any) -> StoredJob:
-    """The job of a report.
+    """The job that a report was made by.
 
     Args:
-        spec: What its spec has in place of its own.
+        report: The report, as it would be stored.
+        spec: Parts of the report's spec to replace.
     """
     return StoredJob.of(dataclasses.replace(report, spec={**report.spec, **spec}))
 
@@ -62,22 +64,17 @@ def run(path: str = "experiments", **query) -> AppTest:
     return run_page(path, **query)
 
 
-def press(app: AppTest, key: str) -> AppTest:
-    app.button(key=key).click().run()
-    assert not app.exception
-    return app
-
-
-# What would be computed.
+# The form of what would be computed.
 
 
 def test_it_builds_on_the_scores_that_are_cached_however_precise_they_are(worker, cache):
-    """A newcomer's demo has scores of another precision than the default: they would be computed again beside them."""
+    """A demo's scores differ in precision from the default, and were once computed again for that."""
     scores = made_scores("de", "shapley")
     method = scores.spec["method"]
     options = {**method["options"], "stop": "width", "target": 0.02}
     spec = {**scores.spec, "method": {**method, "options": options}}
-    Store(cache).run(spec).finish(dataclasses.replace(scores, spec=spec), {"versions": {}})
+    precise_scores = dataclasses.replace(scores, spec=spec)
+    Store(cache).run(spec).finish(precise_scores, {"versions": {}})
     app = run(experiment="targeted", langs=["de", "th"])
     assert "-o target=0.02 -o stop=width" in app.code[-1].value
     press(app, "plan-start")
@@ -117,7 +114,9 @@ def test_options_typed_just_before_the_click_count_and_survive_a_page_switch(wor
     app.number_input(key="plan-targeted-runs").set_value(3)
     app.number_input(key="plan-test_size").set_value(200)
     press(app, "plan-start")
-    assert (worker.calls[0][2]["options"]["runs"], worker.calls[0][2]["test_size"]) == (3, 200)
+    params = worker.calls[0][2]
+    assert params["options"]["runs"] == 3
+    assert params["test_size"] == 200
     app.switch_page("pages/overview.py").run()
     app.switch_page("pages/experiments.py").run()
     assert app.selectbox(key="experiment").value == "targeted"
@@ -159,7 +158,7 @@ def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for
     assert refusal in said(agreement_app)
 
 
-def test_a_task_whose_data_are_absent_is_said(worker, monkeypatch):
+def test_a_task_whose_data_are_absent_is_named_in_a_sentence(worker, monkeypatch):
     def refuse(*_: Any, **__: Any) -> Any:
         raise HeadlabError(
             "task xnli needs its files: name their folder with --data or $HEADLAB_DATA",
@@ -189,7 +188,7 @@ def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache):
 def test_a_link_opens_its_experiment_and_a_choice_changes_the_link(worker):
     app = run(experiment="transfer")
     assert app.selectbox(key="experiment").value == "transfer"
-    app.selectbox(key="experiment").set_value("gap").run()
+    choose(app, "experiment", "gap")
     assert app.query_params["experiment"] == "gap"
     app.query_params["experiment"] = "heads"  # the way back, or a link on the page
     app.run()
@@ -197,7 +196,7 @@ def test_a_link_opens_its_experiment_and_a_choice_changes_the_link(worker):
 
 
 @pytest.mark.parametrize("key", ["dance", "front"])  # a front has a page of its own
-def test_a_link_to_an_experiment_that_is_not_offered_here_is_said(worker, key):
+def test_a_link_to_an_experiment_that_is_not_offered_here_brings_a_warning(worker, key):
     app = run(experiment=key)
     assert repr(key) in shown(app.warning[0])
     assert app.selectbox(key="experiment").value == next(iter(offered_experiments()))
@@ -212,7 +211,7 @@ def test_a_link_names_a_report_and_another_can_be_chosen(cache):
     assert "report" not in app.query_params
     app = run(experiment="heads", report=older_key[:12])
     assert "1 Nov 2026" in said(app)
-    app.selectbox(key="report-heads").set_value(newer_key).run()
+    choose(app, "report-heads", newer_key)
     assert "2 Nov 2026" in said(app)
     assert app.query_params["report"] == newer_key[:12]
     app = run(experiment="heads", report="0123456789ab")
@@ -286,7 +285,12 @@ def test_a_report_of_other_settings_says_which(cache):
     "creation_time", [None, "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
 )
 def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, creation_time):
-    result = Result[Report]("0" * 64, tmp_path, made_up("heads"), {"created": creation_time})
+    result = Result[Report](
+        "0" * 64,
+        tmp_path,
+        made_up("heads"),
+        {"created": creation_time},
+    )
     assert "1 Jan 1970" in report_label(result)
 
 
@@ -303,23 +307,16 @@ def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
         "report-of-e5-small-intents on xnli",
     }
     press(app, "report-of-e5-small-intents on xnli")
-    assert (app.selectbox(key="task").value, app.selectbox(key="experiment").value) == (
-        "xnli",
-        "heads",
-    )
+    assert app.selectbox(key="task").value == "xnli"
+    assert app.selectbox(key="experiment").value == "heads"
     assert "21 Nov 2026" in said(app)
 
 
 def report_of_weights(digit: str, **fields: str) -> Report:
     """A report whose model has another fingerprint, or another dtype."""
     report = made_up("heads")
-    return dataclasses.replace(
-        report,
-        spec={
-            **report.spec,
-            "model": {**report.spec["model"], "fingerprint": digit * 64, **fields},
-        },
-    )
+    model = {**report.spec["model"], "fingerprint": digit * 64, **fields}
+    return dataclasses.replace(report, spec={**report.spec, "model": model})
 
 
 def test_a_report_of_other_weights_or_another_dtype_says_so(cache):
@@ -329,7 +326,8 @@ def test_a_report_of_other_weights_or_another_dtype_says_so(cache):
     assert f"than those chosen above: {'; '.join(differences)}." in said(app)
     assert " · ".join(differences) in said(app)
     assert app.code[-1].value.endswith("--dtype bfloat16")
-    assert dict(app.table[-1].value.to_numpy().tolist())["Precision"] == "bfloat16"
+    run_details = dict(app.table[-1].value.to_numpy().tolist())
+    assert run_details["Precision"] == "bfloat16"
 
 
 def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cache):
@@ -346,7 +344,7 @@ def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cac
         "2 Nov 2026",
         "3 Nov 2026",
     ]
-    app.selectbox(key="report-heads").set_value(key_of_other_weights).run()
+    choose(app, "report-heads", key_of_other_weights)
     assert "made with other weights (111111111111…)" in said(app)
 
 
@@ -376,18 +374,12 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     def differences(options: dict[str, Any]) -> list[str]:
         return report_differences(stored_job(made_up("iterative"), options=options), selected_job)
 
-    assert differences(study.resolve({})) == []
-    # as kept before
-    assert differences({**study.resolve({}), "monte_carlo_options": {}, "method_options": {}}) == []
-    assert (
-        differences(
-            {
-                **study.resolve({}),
-                "orderings": study.options["orderings"].default.replace(",", ", "),
-            }
-        )
-        == []
-    )
+    defaults = study.resolve({})
+    assert differences(defaults) == []
+    as_stored_earlier = {**defaults, "monte_carlo_options": {}, "method_options": {}}
+    assert differences(as_stored_earlier) == []
+    with_spaces = study.options["orderings"].default.replace(",", ", ")
+    assert differences({**defaults, "orderings": with_spaces}) == []
     assert differences(study.resolve({"method_options": {"samples": 64}})) == ["samples 64"]
     (difference,) = differences(study.resolve({"monte_carlo_options": {"samples": 64}}))
     assert difference.startswith(
@@ -401,8 +393,8 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
 def test_a_report_whose_options_another_program_wrote_is_compared_as_far_as_it_can_be(options):
     report_job = stored_job(made_up("heads"), options=options)
     selected_job = form_job("heads")
-    settings = report_differences(report_job, selected_job.model_copy(update={"seed": 5}))
-    assert "seed 0" in settings
+    job_of_another_seed = selected_job.model_copy(update={"seed": 5})
+    assert "seed 0" in report_differences(report_job, job_of_another_seed)
 
 
 @pytest.mark.parametrize("damage", ["torn", "foreign", "empty"])
@@ -410,13 +402,14 @@ def test_a_bad_report_is_a_sentence(cache, damage):
     key = keep(cache, made_up("heads"))
     path = cache / key / "result.npz"
     data = path.read_bytes()
-    path.write_bytes(
-        {
-            "torn": data[:200],
-            "foreign": data.replace("Made up".encode("utf-32-le"), "Cooked!".encode("utf-32-le")),
-            "empty": b"",
-        }[damage]
-    )
+    text = "Made up".encode("utf-32-le")
+    other_text = "Cooked!".encode("utf-32-le")
+    damaged_data = {
+        "torn": data[:200],
+        "foreign": data.replace(text, other_text),
+        "empty": b"",
+    }
+    path.write_bytes(damaged_data[damage])
     app = run(experiment="heads")
     assert "1 report was skipped" in [expander.label for expander in app.expander]
     assert key in said(app)
@@ -463,7 +456,7 @@ def test_a_column_of_p_values_is_known_by_its_name(column, is_p):
     assert is_p_column(column) == is_p
 
 
-def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones():
+def test_small_p_values_look_alike_in_tables_and_on_pages_unless_the_table_is_large():
     table = Table(
         "x", "X.", ("head", "p (Holm)"), ("d", ".4f"), ((1, 0.0004), (2, 0.25), (3, None))
     )
@@ -480,7 +473,8 @@ def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones
 
 
 def test_a_table_without_columns_of_heads_has_no_heads():
-    assert list(heads_by_row(Table("x", "X.", ("language",), ("",), (("de",),)))) == []
+    table = Table("x", "X.", ("language",), ("",), (("de",),))
+    assert list(heads_by_row(table)) == []
 
 
 def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
@@ -502,11 +496,15 @@ def test_a_report_that_cannot_be_read_offers_no_heads_and_shows_its_tables(cache
     assert len(app.dataframe) == 2
 
 
-# The Jobs page, words and commands.
+# The Jobs page, titles and commands.
 
 
 def job_of(state: str, **fields: Any) -> JobRow:
-    params = {**form_job("transfer").params(), "options": {"k": 3}, "test_size": 500}
+    params = {
+        **form_job("transfer").params(),
+        "options": {"k": 3},
+        "test_size": 500,
+    }
     return job(7, state, kind="experiment", params=params, **fields)
 
 
@@ -516,11 +514,9 @@ def test_the_jobs_page_knows_an_experiment(worker):
     assert app.subheader[0].value == "Job 7: Transfer of masks for German (de), Thai (th)"
     rows = dict(app.table[0].value.to_numpy().tolist())
     assert rows["Experiment"] == "Transfer of masks (transfer)"
-    assert (rows["Option k"], rows["Test size"], rows["Method"]) == (
-        "3",
-        "500",
-        "Shapley value (TMAB) (shapley)",
-    )
+    assert rows["Option k"] == "3"
+    assert rows["Test size"] == "500"
+    assert rows["Method"] == "Shapley value (TMAB) (shapley)"
     assert rows["Option samples"] == "8192"
     press(app, "results-experiments")
     assert app.title[0].value == "Experiments"
@@ -528,7 +524,7 @@ def test_the_jobs_page_knows_an_experiment(worker):
     assert app.session_state["_choice"].languages == ("de", "th")
 
 
-def test_words_and_commands_of_an_experiment():
+def test_the_title_and_the_command_of_an_experiment():
     row = job_of("failed", error="it broke")
     assert job_format.describe_job(row) == "transfer for de, th"
     line = command_lines(row)
@@ -541,13 +537,12 @@ def test_words_and_commands_of_an_experiment():
 
 
 def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The options that the command line makes of a command, and what it says by flag."""
+    """The options that the command line reads from a command, and the command's values by flag."""
     command_words = shlex.split(line)
-    flags = (*FLAGS, *OPTIONS, "--dtype")
-    values_by_flag = {
-        flag: [command_words[index + 1] for index, word in enumerate(command_words) if word == flag]
-        for flag in flags
-    }
+    values_by_flag: dict[str, list[str]] = {flag: [] for flag in (*FLAGS, *OPTIONS, "--dtype")}
+    for index, word in enumerate(command_words):
+        if word in values_by_flag:
+            values_by_flag[word].append(command_words[index + 1])
     job = read_command(line)
     assert isinstance(job, ExperimentJob)
     assert job.experiment == key
@@ -578,33 +573,34 @@ def test_the_command_of_a_report_gives_its_options_again(key, options):
     read_options, values_by_flag = read_back(key, line)
     assert read_options == all_options
     assert values_by_flag["--dtype"] == []
-    assert len(values_by_flag["--option"]) + len(values_by_flag["-o"]) == len(
-        [n for n in options if n not in ("method", "method_options")]
-    ) + (
-        1
-        if key == "iterative" and "method_options" in options
-        else len(options.get("method_options", {}))
-    )
+    study_options = [name for name in options if name not in ("method", "method_options")]
+    method_flags = len(options.get("method_options", {}))
+    if key == "iterative" and "method_options" in options:
+        method_flags = 1
+    option_flags = len(values_by_flag["--option"]) + len(values_by_flag["-o"])
+    assert option_flags == len(study_options) + method_flags
 
 
 def test_the_command_of_a_report_in_another_dtype_names_it():
     report_job = stored_job(report_of_weights("1", dtype="bfloat16"))
     (command_words,) = report_job.job.commands(CommandContext(dtype=report_job.dtype))
     assert command_words[-2:] == ["--dtype", "bfloat16"]
-    assert "--dtype" in {
-        word
-        for parameter in get_command(build()).commands["experiment"].params
-        for word in parameter.opts
-    }
+    assert "--dtype" in flags_of_experiment()
+
+
+def flags_of_experiment() -> set[str]:
+    """All flags of `headlab experiment`."""
+    flags: set[str] = set()
+    for parameter in get_command(build()).commands["experiment"].params:
+        flags.update(parameter.opts)
+    return flags
 
 
 @pytest.mark.parametrize("key", list(offered_experiments()))
 def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
     changed_values = {"points": 9, "runs": 4, "k": 5, "top": 7, "loss": 2.5}
     options = {
-        name: changed_values.get(name, option.default)
-        for name, option in STUDIES[key].options.items()
-        if name in changed_values
+        name: value for name, value in changed_values.items() if name in STUDIES[key].options
     }
     selected_job = form_job(key).model_copy(update={"options": options, "dev_size": 64, "seed": 2})
     if selected_job.method_options:
@@ -612,16 +608,10 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
         selected_job = selected_job.model_copy(update={"method_options": method_options})
     read_options, values_by_flag = read_back(key, selected_job.terminal_lines())
     assert read_options == STUDIES[key].resolve(selected_job.study_options())
-    assert (values_by_flag["--size"], values_by_flag["--seed"], values_by_flag["--test-size"]) == (
-        ["64"],
-        ["2"],
-        [],
-    )
-    assert set(FLAGS) | set(OPTIONS) <= {
-        word
-        for parameter in get_command(build()).commands["experiment"].params
-        for word in parameter.opts
-    }
+    assert values_by_flag["--size"] == ["64"]
+    assert values_by_flag["--seed"] == ["2"]
+    assert values_by_flag["--test-size"] == []
+    assert set(FLAGS) | set(OPTIONS) <= flags_of_experiment()
 
 
 def test_a_report_s_command_is_that_of_its_job(cache):
@@ -630,9 +620,9 @@ def test_a_report_s_command_is_that_of_its_job(cache):
     report_job = StoredJob.of(result.record)
     selected_job = form_job("heads")
     params = report_job.job.params()
-    assert {name: params[name] for name in selected_job.params() if name != "test_size"} == {
-        name: value for name, value in selected_job.params().items() if name != "test_size"
-    }
+    expected_params = selected_job.params()
+    del expected_params["test_size"]
+    assert {name: params[name] for name in expected_params} == expected_params
     assert report_job.job.test_size == 1000
     assert report_differences(report_job, selected_job) == []
     changed_job = selected_job.model_copy(
@@ -645,15 +635,11 @@ def test_a_report_s_command_is_that_of_its_job(cache):
     assert report_differences(report_job, changed_job) == ["test size 1000", "top 20"]
 
 
-def test_every_kind_of_job_and_every_language_has_words():
+def test_an_experiment_that_is_not_known_here_has_a_title():
     assert len(KEY_ROWS) == 2
-    assert job_format.job_title(
-        job(
-            1,
-            kind="experiment",
-            params={"experiment": "old", "model": "m", "task": "t", "languages": list(LANGUAGES)},
-        )
-    ) == (f"Experiment old for {len(LANGUAGES)} languages")
+    params = {"experiment": "old", "model": "m", "task": "t", "languages": list(LANGUAGES)}
+    row = job(1, kind="experiment", params=params)
+    assert job_format.job_title(row) == f"Experiment old for {len(LANGUAGES)} languages"
 
 
 def test_reported_09_a_report_with_scores_of_an_earlier_version_says_so(cache):

@@ -59,7 +59,8 @@ def test_a_saved_figure_says_what_it_is_of_in_its_name_and_above_it() -> None:
     app = AppTest.from_function(page_of_a_choice).run()
     assert not app.exception
     gain, loss = (json.loads(element.proto.json) for element in app.get("bidi_component"))
-    assert (gain["name"], loss["name"]) == ("gain-owner-model-xnli", "loss-owner-model-xnli")
+    assert gain["name"] == "gain-owner-model-xnli"
+    assert loss["name"] == "loss-owner-model-xnli"
     gain_layout = json.loads(gain["figure"])["layout"]
     loss_layout = json.loads(loss["figure"])["layout"]
     assert gain_layout["title"]["text"].startswith("What is gained<br>")

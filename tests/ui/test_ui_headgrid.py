@@ -12,7 +12,12 @@ from streamlit.testing.v1 import AppTest
 from headlab.core import HeadGrid, Stack
 from headlab.pictures import DIVERGING
 
-GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
+GRID = HeadGrid(
+    (
+        Stack("encoder", (3, 2)),
+        Stack("cross", (4,)),
+    )
+)
 
 
 def component_data(app):
@@ -29,7 +34,12 @@ def page():
     from headlab.dashboard.widgets import draw_head_switches, draw_map
     from headlab.pictures import head_map
 
-    grid = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
+    grid = HeadGrid(
+        (
+            Stack("encoder", (3, 2)),
+            Stack("cross", (4,)),
+        )
+    )
     values = np.array([0.1, -0.2, np.nan, 0, 0, 0, 0, 0, 0.05])
     events = st.session_state.setdefault("events", [])
     marks = np.array([2, -1, 0, 0, 0, 0, 0, 0, 0])
@@ -76,7 +86,11 @@ def test_the_grid_draws_any_shape_with_its_marks_gaps_and_selection():
     assert compact_map["ends"] == ["0", "0.1"]
     assert compact_map["scale"] == [colour for _, colour in DIVERGING[2:]]
     assert signed_map["named"] == []
-    assert compact_map["named"] == [[1, "on"], [0, "off"], [None, "gone"]]
+    assert compact_map["named"] == [
+        [1, "on"],
+        [0, "off"],
+        [None, "gone"],
+    ]
     assert switches["mode"] == "switch"
     assert switches["off"] == [0, 1, 2, 8]
     assert switches["key"] == "switches"

@@ -1,4 +1,4 @@
-"""The page of what people bring, with a real worker whose device is made up."""
+"""The page for models and data of one's own, with a real worker whose device is made up."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from support.app_pages import app_on, run_page, said
 from support.fake_client import FakeWorker
 from support.fake_worker import FakeBench
+from support.page_actions import press
 from support.running_worker import running
 from support.saved_models import save_classifier
 
@@ -54,25 +55,39 @@ def page_with_model(name: object) -> AppTest:
 
 def page_with_files(*files: tuple[str, str | bytes]) -> AppTest:
     app = run_page("own")
-    files_given = [
-        (name, data if isinstance(data, bytes) else data.encode(), "") for name, data in files
-    ]
-    app.file_uploader(key="own-files").set_value(files_given).run()
+    return upload(app, *files)
+
+
+def upload(app: AppTest, *files: tuple[str, str | bytes]) -> AppTest:
+    """Drop files on the page.
+
+    Args:
+        app: The page.
+        files: The name and the content of each file.
+    """
+    uploads = []
+    for name, content in files:
+        data = content.encode() if isinstance(content, str) else content
+        uploads.append((name, data, ""))
+    app.file_uploader(key="own-files").set_value(uploads).run()
     assert not app.exception
     return app
 
 
-def disabled_buttons(app: AppTest) -> dict[str, bool]:
-    return {
-        button.key: button.disabled for button in app.button if str(button.key).startswith("own-")
-    }
+def disabled_by_button(app: AppTest) -> dict[str, bool]:
+    """Whether each of the page's own buttons is disabled, by its key."""
+    buttons = [button for button in app.button if str(button.key).startswith("own-")]
+    return {button.key: button.disabled for button in buttons}
 
 
 def signs(app: AppTest) -> dict[str, str]:
     """The sign of every check, by its name."""
     (check_list,) = [element.value for element in app.markdown if "**Found:**" in element.value]
-    parts = [line.split("**") for line in check_list.split("  \n")]
-    return {name.rstrip(":"): sign[-3:].strip("[] ") for sign, name, *_ in parts}
+    sign_by_check = {}
+    for line in check_list.split("  \n"):
+        sign, check, *_ = line.split("**")
+        sign_by_check[check.rstrip(":")] = sign[-3:].strip("[] ")
+    return sign_by_check
 
 
 @pytest.mark.usefixtures("app")
@@ -81,13 +96,13 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
     assert set(signs(app).values()) == {"✓", "○"}
     assert "2 layers × 3 heads = 6" in said(app)
     assert "names of the 17 labels of task intents" in said(app)
-    app.button(key="own-load").click().run()
+    press(app, "own-load")
     assert set(signs(app).values()) == {"✓"}
     # as the loaded one, which is made up here, has them
     assert "2 layers × 4 heads = 8" in said(app)
     assert "50.0 % of its first 512 dev answers on intents in English (en) are right" in said(app)
     assert "forwards" in said(app)
-    app.button(key="own-use-model").click().run()
+    press(app, "own-use-model")
     assert app.selectbox(key="model").value == str(model)
     assert "This model is chosen in the sidebar" in said(app)
 
@@ -113,26 +128,25 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_model_is_told_before_it_is_loaded(
+def test_what_is_wrong_with_a_model_is_shown_before_it_is_loaded(
     tmp_path: Path, spoil, failed_check: str
 ) -> None:
     spoil(save_classifier(tmp_path / "model"))
     app = page_with_model(tmp_path / "model")
-    assert {name for name, sign in signs(app).items() if sign == "✗"} == {failed_check}
+    failed_checks = [check for check, sign in signs(app).items() if sign == "✗"]
+    assert failed_checks == [failed_check]
     is_blocked = failed_check != "Labels"  # a label map mends these, once the model is chosen
-    assert (disabled_buttons(app)["own-load"], disabled_buttons(app)["own-use-model"]) == (
-        is_blocked,
-        is_blocked,
-    )
-    save_classifier(tmp_path / "model")  # mended
+    assert disabled_by_button(app)["own-load"] == is_blocked
+    assert disabled_by_button(app)["own-use-model"] == is_blocked
+    save_classifier(tmp_path / "model")  # the model is mended
     for stray_name in ("adapter_config.json", "model.safetensors.index.json"):
         (tmp_path / "model" / stray_name).unlink(missing_ok=True)
-    app.button(key="own-again").click().run()
+    press(app, "own-again")
     assert "✗" not in signs(app).values()
 
 
 def _keep_two_labels(folder: Path) -> None:
-    """As if the model had been trained for two classes without names."""
+    """Make the model one that was trained for two classes without names."""
     _change_config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"}, num_labels=2)
     weights = load_file(folder / "model.safetensors")
     for name in ("classifier.weight", "classifier.bias"):
@@ -149,26 +163,26 @@ def test_reported_05_the_page_says_what_loading_will_before_it_is_loaded(tmp_pat
     app = page_with_model(folder)
     assert signs(app)["Weights"] == "✓"
     assert "which data-parallel training and torch.compile put before their names" in said(app)
-    assert disabled_buttons(app)["own-load"] is False
+    assert disabled_by_button(app)["own-load"] is False
     _change_config(folder, num_hidden_layers=1)
-    app.button(key="own-again").click().run()
+    press(app, "own-again")
     assert signs(app)["Weights"] == "✗"
     assert "weights of 2 layers" in said(app)
-    assert disabled_buttons(app)["own-load"] is True
+    assert disabled_by_button(app)["own-load"] is True
     _change_config(folder, num_hidden_layers=2, num_attention_heads=4, pruned_heads={"1": [3]})
-    pruned_weights = {
-        name: weight[:18] if "layer.1.attention.self" in name else weight
-        for name, weight in weights.items()
-    }
-    pruned_weights = {name: weight.clone() for name, weight in pruned_weights.items()}
+    pruned_weights = {}
+    for name, weight in weights.items():
+        is_pruned = "layer.1.attention.self" in name
+        remaining_weight = weight[:18] if is_pruned else weight
+        pruned_weights[name] = remaining_weight.clone()
     save_file(pruned_weights, folder / "model.safetensors", metadata={"format": "pt"})
-    app.button(key="own-again").click().run()
+    press(app, "own-again")
     assert signs(app)["Weights"] == "✗"
     assert "headlab mask convert config.json" in said(app)
 
 
 def _lose_a_shard(folder: Path) -> None:
-    """As if one of two files had not been copied."""
+    """Make the weights those of which one of two files was not copied."""
     file_by_weight = {
         "bert.pooler.dense.weight": "model.safetensors",
         "classifier.weight": "model-00002-of-00002.safetensors",
@@ -188,15 +202,15 @@ def _change_config(folder: Path, **changes: object) -> None:
 def test_a_model_that_is_nowhere_is_a_sentence(name: str) -> None:
     app = page_with_model(name)
     assert signs(app) == {"Found": "✗"}
-    assert disabled_buttons(app)["own-use-model"]
+    assert disabled_by_button(app)["own-use-model"]
 
 
 @pytest.mark.usefixtures("app")
 def test_a_long_label_is_cut() -> None:
-    rows = "text,label\n" + "".join(
-        f"text {number},{'x' * 3000 if number % 2 else 'short'}\n" for number in range(8)
-    )
-    (message,) = [text.value for text in page_with_files(("long.csv", rows)).success]
+    labels = ("short", "x" * 3000)
+    rows = "".join(f"text {number},{labels[number % 2]}\n" for number in range(8))
+    app = page_with_files(("long.csv", "text,label\n" + rows))
+    (message,) = [text.value for text in app.success]
     assert "short" in message
     assert "x" * 40 + "…" in message
     assert "x" * 41 not in message
@@ -205,41 +219,36 @@ def test_a_long_label_is_cut() -> None:
 @pytest.mark.usefixtures("app")
 def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
     app = page_with_files(("lights.csv", ROWS))
-    column_by_box = {
-        key: app.selectbox(key=box.key).value
-        for box in app.selectbox
-        for key in [str(box.key)]
-        if "own-" in key
-    }
-    assert {"text", "label", "language", NO_COLUMN} == set(column_by_box.values())
+    chosen_columns = {box.value for box in app.selectbox if "own-" in str(box.key)}
+    assert chosen_columns == {"text", "label", "language", NO_COLUMN}
     assert "French (fr) 5 dev, 5 test" in said(app)
-    app.button(key="own-save").click().run()
+    press(app, "own-save")
     assert "lights is saved" in said(app)
     code = [block.value for block in app.code]
     assert any('language = "language"' in text for text in code)
     assert any("tasks/lights/lights.toml" in text for text in code)
-    app.button(key="own-use-task").click().run()
-    assert (app.selectbox(key="task").value, list(app.session_state["langs"])) == (
-        "lights",
-        ["de", "fr"],
-    )
+    press(app, "own-use-task")
+    assert app.selectbox(key="task").value == "lights"
+    assert list(app.session_state["langs"]) == ["de", "fr"]
     assert "This task is chosen in the sidebar" in said(app)
     assert len(task("lights").examples("de", "dev")) == 5
 
 
 @pytest.mark.usefixtures("app")
-def test_choices_for_a_language_model_are_dropped_as_well() -> None:
+def test_a_dropped_file_of_choices_for_a_language_model_becomes_a_task() -> None:
     rows = [
         {"premise": f"It is {n}, so", "options": ["yes", "no"], "gold": n % 2} for n in range(10)
     ]
     app = page_with_files(("cause.en.jsonl", "\n".join(map(json.dumps, rows))))
-    assert [radio.value for radio in app.radio if radio.label == "What is asked"] == [FROM_CHOICES]
-    chosen_columns = {str(box.value) for box in app.selectbox if str(box.key).startswith("own-")}
+    questions = [radio.value for radio in app.radio if radio.label == "What is asked"]
+    assert questions == [FROM_CHOICES]
+    chosen_columns = set(columns_by_title(app).values())
     assert {"premise", "options", "gold"} <= chosen_columns
     assert "English (en) 5 dev, 5 test" in said(app)
-    app.button(key="own-save").click().run()
+    press(app, "own-save")
     saved_task = task("cause-en")
-    assert (saved_task.likelihood, saved_task.labels) == ("choices", ())
+    assert saved_task.likelihood == "choices"
+    assert saved_task.labels == ()
     assert saved_task.examples("en")[0].choices == (" yes", " no")
 
 
@@ -249,11 +258,8 @@ def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
         {"options": [f"The {n} cats sleep.", f"The {n} cats sleeps."], "gold": 0} for n in range(10)
     ]
     app = page_with_files(("pairs.en.jsonl", "\n".join(map(json.dumps, rows))))
-    assert (
-        app.selectbox(key=next(box.key for box in app.selectbox if box.label == "Context")).value
-        == NO_COLUMN
-    )
-    app.button(key="own-save").click().run()
+    assert columns_by_title(app)["Context"] == NO_COLUMN
+    press(app, "own-save")
     (example, *_) = task("pairs-en").examples("en")
     assert example.text == ""
     assert example.choices[0].startswith("The ")
@@ -264,7 +270,7 @@ def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() 
     app = page_with_files(("x.csv", "text,label\nok,a\n" + "ragged\n" * 30))
     assert "30 errors; the first 20" in said(app)
     assert said(app).count("x.csv, line ") == MAX_ERRORS
-    assert "own-save" not in disabled_buttons(app)
+    assert "own-save" not in disabled_by_button(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -287,14 +293,17 @@ def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() 
 def test_a_strange_file_is_a_sentence(name: str, data: bytes, word: str) -> None:
     app = page_with_files((name, data))
     assert word in said(app)
-    assert "own-save" not in disabled_buttons(app)
+    assert "own-save" not in disabled_by_button(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_files_by_language_and_split_are_known_by_their_names() -> None:
     rows = "text\tlabel\na\tx\nb\ty\n"
     app = page_with_files(
-        *((f"{code}.{split}.tsv", rows) for code in ("de", "en") for split in ("dev", "test"))
+        ("de.dev.tsv", rows),
+        ("de.test.tsv", rows),
+        ("en.dev.tsv", rows),
+        ("en.test.tsv", rows),
     )
     assert "German (de) 2 dev, 2 test; English (en) 2 dev, 2 test" in said(app)
 
@@ -336,15 +345,23 @@ def test_conllu_asks_for_labels_of_words() -> None:
 
 def columns_by_title(app: AppTest) -> dict[str, str | None]:
     """What is chosen in the lists of columns, by their titles."""
-    return {box.label: box.value for box in app.selectbox if str(box.key).startswith("own-")}
+    boxes = [box for box in app.selectbox if str(box.key).startswith("own-")]
+    return {box.label: box.value for box in boxes}
+
+
+def choose_column(app: AppTest, title: str, column: str) -> None:
+    """Choose a column in the list of this title."""
+    select_box = next(box for box in app.selectbox if box.label == title)
+    select_box.set_value(column).run()
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_the_columns_of_a_nli_file_are_recognised() -> None:
-    rows = [
-        f"{('de', 'fr')[n // 10]},A man {n},Somebody {n},{('entailment', 'neutral')[n % 2]}"
-        for n in range(20)
-    ]
+    labels = ("entailment", "neutral")
+    rows = []
+    for number in range(20):
+        language = "de" if number < 10 else "fr"
+        rows.append(f"{language},A man {number},Somebody {number},{labels[number % 2]}")
     app = page_with_files(("nli.csv", "lang,premise,hypothesis,gold\n" + "\n".join(rows)))
     expected_columns = {
         "Text": "premise",
@@ -358,48 +375,51 @@ def test_reported_13_the_columns_of_a_nli_file_are_recognised() -> None:
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_nothing_is_green_before_every_column_is_chosen() -> None:
-    app = page_with_files(
-        (
-            "x.csv",
-            "eins,zwei,drei\n" + "".join(f"so {n} it goes,{'ab'[n % 2]},{n}\n" for n in range(20)),
-        )
-    )
-    assert {columns_by_title(app)[title] for title in ("Text", "Label")} == {None}
+    rows = "".join(f"so {n} it goes,{'ab'[n % 2]},{n}\n" for n in range(20))
+    app = page_with_files(("x.csv", "eins,zwei,drei\n" + rows))
+    assert columns_by_title(app)["Text"] is None
+    assert columns_by_title(app)["Label"] is None
     assert not app.success
-    assert "own-save" not in disabled_buttons(app)
+    assert "own-save" not in disabled_by_button(app)
     assert "Choose the column for: Text, Label. The columns are eins, zwei, drei." in said(app)
-    for title, column in (("Text", "eins"), ("Label", "zwei")):
-        next(box for box in app.selectbox if box.label == title).set_value(column).run()
+    choose_column(app, "Text", "eins")
+    choose_column(app, "Label", "zwei")
     assert "2 labels: a, b" in said(app)
-    assert "own-save" in disabled_buttons(app)
+    assert "own-save" in disabled_by_button(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_a_column_of_languages_that_cannot_be_read_is_not_taken_for_english() -> None:
-    rows = "".join(f"{('German', 'deu')[n % 2]},turn {n},{'ab'[n % 2]}\n" for n in range(20))
+    rows = ""
+    for number in range(10):
+        rows += f"German,turn {2 * number},a\n"
+        rows += f"deu,turn {2 * number + 1},b\n"
     app = page_with_files(("x.csv", "Lang,text,label\n" + rows))
     assert not app.success
     assert "Choose the column for: Language. The columns are Lang, text, label." in said(app)
-    next(box for box in app.selectbox if box.label == "Language").set_value(SAME_IN_ALL_ROWS).run()
+    choose_column(app, "Language", SAME_IN_ALL_ROWS)
     assert "English (en) 10 dev, 10 test" in said(app)
 
 
 @pytest.mark.usefixtures("app")
-def test_reported_13_a_file_without_a_header_is_said() -> None:
-    rows = "".join(f"{('de', 'fr')[n % 2]},turn {n},{'ab'[n % 2]}\n" for n in range(20))
-    (warning,) = [text.value for text in page_with_files(("x.csv", rows)).warning]
+def test_reported_13_a_file_without_a_header_brings_a_warning() -> None:
+    rows = ""
+    for number in range(10):
+        rows += f"de,turn {2 * number},a\n"
+        rows += f"fr,turn {2 * number + 1},b\n"
+    app = page_with_files(("x.csv", rows))
+    (warning,) = [text.value for text in app.warning]
     assert "but de and a are values further down too" in warning
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_other_separators_are_one_error_not_one_a_row() -> None:
-    app = page_with_files(
-        ("x.csv", "text|label\n" + "".join(f"well, turn {n}|{'ab'[n % 2]}\n" for n in range(20)))
-    )
+    rows = "".join(f"well, turn {n}|{'ab'[n % 2]}\n" for n in range(20))
+    app = page_with_files(("x.csv", "text|label\n" + rows))
     (error,) = [text.value for text in app.error]
     assert error.startswith("1 error")
     assert "with vertical bars in its name; put commas between the columns" in error
-    assert "own-save" not in disabled_buttons(app)
+    assert "own-save" not in disabled_by_button(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -439,29 +459,31 @@ def test_reported_13_lists_in_other_columns_make_no_labels_of_words() -> None:
 @pytest.mark.usefixtures("app")
 def test_reported_13_no_column_has_two_meanings() -> None:
     app = page_with_files(("x.csv", ROWS))
-    next(box for box in app.selectbox if box.label == "Label").set_value("language").run()
+    choose_column(app, "Label", "language")
     assert not app.success
     assert "label and language are both column language" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_the_model_s_class_names_tell_the_label_column(model: Path) -> None:
-    rows = [f"web{n % 2},turn {n},{LABELS[n % 3].upper()},{n % 2}" for n in range(30)]
+    rows = []
+    for number in range(30):
+        label = LABELS[number % 3].upper()
+        rows.append(f"web{number % 2},turn {number},{label},{number % 2}")
     app = page_with_model(model)
-    app.file_uploader(key="own-files").set_value(
-        [("x.csv", ("site,text,c,tag\n" + "\n".join(rows)).encode(), "")]
-    ).run()
+    upload(app, ("x.csv", "site,text,c,tag\n" + "\n".join(rows)))
     assert columns_by_title(app)["Label"] == "c"
     assert f"Each label is the name of a class of {model}" in said(app)
 
 
 @pytest.mark.usefixtures("app")
-def test_reported_13_labels_that_the_model_lacks_are_said_with_the_way_on(model: Path) -> None:
-    rows = "".join(f"turn {n},{(LABELS[0], LABELS[1], 'nonsense')[n % 3]}\n" for n in range(30))
+def test_reported_13_a_warning_names_labels_that_the_model_lacks_and_what_to_do(
+    model: Path,
+) -> None:
+    labels = (LABELS[0], LABELS[1], "nonsense")
+    rows = "".join(f"turn {number},{labels[number % 3]}\n" for number in range(30))
     app = page_with_model(model)
-    app.file_uploader(key="own-files").set_value(
-        [("x.csv", b"text,label\n" + rows.encode(), "")]
-    ).run()
+    upload(app, ("x.csv", "text,label\n" + rows))
     (warning,) = [text.value for text in app.warning]
     assert warning.startswith("1 of the 3 labels is not a class of")
     assert "(10 times)" in warning
@@ -490,18 +512,13 @@ def test_reported_11_the_page_says_how_many_texts_are_in_dev_and_test() -> None:
 
 @pytest.mark.usefixtures("app")
 def test_reported_11_the_page_divides_equal_texts_to_one_side() -> None:
-    app = page_with_files(
-        (
-            "lights.csv",
-            "text,label\n" + "".join(f"turn {n % 5},{'ab'[n % 5 % 2]}\n" for n in range(40)),
-        )
-    )
+    five_rows = "".join(f"turn {n},{'ab'[n % 2]}\n" for n in range(5))
+    app = page_with_files(("lights.csv", "text,label\n" + 8 * five_rows))
     assert "rows with equal texts are all in dev or all in test" in said(app)
-    app.button(key="own-save").click().run()
-    dev_texts, test_texts = (
-        {example.text for example in task("lights").examples("en", split)}
-        for split in ("dev", "test")
-    )
+    press(app, "own-save")
+    lights = task("lights")
+    dev_texts = {example.text for example in lights.examples("en", "dev")}
+    test_texts = {example.text for example in lights.examples("en", "test")}
     assert dev_texts
     assert test_texts
     assert not dev_texts & test_texts
@@ -511,12 +528,12 @@ def test_reported_11_the_page_divides_equal_texts_to_one_side() -> None:
 def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
     app = page_with_files(("intents.csv", ROWS))
     assert "is the name of a task that comes with headlab" in said(app)
-    app.button(key="own-save").click().run()
+    press(app, "own-save")
     assert "Not saved: there is already another task intents" in said(app)
     (name_field,) = [field for field in app.text_input if str(field.key).startswith("own-name")]
     name_field.set_value("mine").run()
     assert "Not saved" not in said(app)
-    app.button(key="own-save").click().run()
+    press(app, "own-save")
     assert "mine is saved" in said(app)
     assert task_names()[-1] == "mine"
 
@@ -531,7 +548,7 @@ def test_a_worker_with_a_cache_of_its_own_says_who_knows_the_task(
         app_on(cache, lambda: FakeWorker(worker_run.client)),
     ):
         app = page_with_files(("lights.csv", ROWS))
-        app.button(key="own-save").click().run()
+        press(app, "own-save")
         assert "only the worker knows it" in said(app)
-        assert "own-use-task" not in disabled_buttons(app)
+        assert "own-use-task" not in disabled_by_button(app)
     assert (worker_cache / "tasks" / "lights" / "lights.toml").is_file()
