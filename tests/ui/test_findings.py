@@ -111,7 +111,8 @@ def test_harm_is_counted_before_and_after_correction_with_its_basis() -> None:
     assert all_findings[0].page == "heads"
     assert all_findings[0].link_params == {"focus": "de"}
     assert all_findings[1].sentence.startswith(
-        "The median of German (de) and Thai (th): 2 of 144 heads help, and the sign of 140 is not settled"
+        "The median of German (de) and Thai (th): 2 of 144 heads help, "
+        "and the sign of 140 is not settled"
     )
     (harm_finding, _) = findings({"th": unsure}, {})
     assert (
@@ -154,8 +155,8 @@ def test_the_gain_of_switching_off_names_how_many_languages_gain_and_the_mean() 
     targeted_report = report("targeted", TARGETED_COLUMNS, *TARGETS, languages="de,th,fi")
     (gain_finding,) = findings_of("targeted", targeted_report)
     assert gain_finding.sentence == (
-        "Heads that harm on dev by the scores, switched off in German (de), Thai (th) and Finnish (fi): of 2 "
-        "languages with such heads 1 gains significantly on test "
+        "Heads that harm on dev by the scores, switched off in German (de), Thai (th) "
+        "and Finnish (fi): of 2 languages with such heads 1 gains significantly on test "
         "(Holm-adjusted p at most 0.05). The clearest is German (de), 10 heads off: 70.7 to 75.4 "
         "%, +4.7 [+2.2, +7.3] points, 1,000 examples. "
         "Mean of these 3 languages: +3.4 [\N{MINUS SIGN}1.0, +5.0] points."
@@ -169,9 +170,10 @@ def test_a_front_says_whether_test_confirms_it() -> None:
     front_report = made_front()
     (front,) = findings_of("front", front_report)
     assert front.sentence == (
-        "2 of 6 heads can go in German (de) and Thai (th) at once with a loss of at most 1 point in any, by the "
-        "lower bound on dev (heads ordered by shapley; 512 dev and 1,000 test examples a language); on test, a larger "
-        "loss is not ruled out in German (de) and Thai (th); mean of both "
+        "2 of 6 heads can go in German (de) and Thai (th) at once "
+        "with a loss of at most 1 point in any, by the lower bound on dev "
+        "(heads ordered by shapley; 512 dev and 1,000 test examples a language); "
+        "on test, a larger loss is not ruled out in German (de) and Thai (th); mean of both "
         "\N{MINUS SIGN}1.0 [\N{MINUS SIGN}2.0, +0.0] points."
     )
     assert front.page == "prune"
@@ -191,7 +193,8 @@ def test_an_agreement_names_its_extreme_pairs_its_median_and_its_ceiling() -> No
     (agreement_finding,) = findings_of("agreement", agreement)
     assert agreement_finding.sentence == (
         "Of German (de), Finnish (fi) and Thai (th), "
-        "Thai (th) and Finnish (fi) (ρ = \N{MINUS SIGN}0.20 [\N{MINUS SIGN}0.30, 0.30]) rank the heads least alike, "
+        "Thai (th) and Finnish (fi) (ρ = \N{MINUS SIGN}0.20 [\N{MINUS SIGN}0.30, 0.30]) "
+        "rank the heads least alike, "
         "German (de) and Finnish (fi) (ρ = 0.60 [0.50, 0.70]) most, the median "
         "of 3 pairs is 0.40 (by the scores, on 512 dev examples a language). With this noise two "
         "equal rankings would show about 0.85."
@@ -218,7 +221,7 @@ def of_languages(original: Report, languages: str, **options: Any) -> Report:
 
 
 def test_reported_12_a_front_on_two_languages_says_so_where_more_are_chosen() -> None:
-    """The Overview once claimed "in every language at once" of 15 languages, for a front on fewer."""
+    """The Overview once claimed it for "every language", though the front was on fewer."""
     (front,) = findings_of("front", made_front(), EIGHT_LANGUAGES)
     assert "can go in German (de) and Thai (th) at once" in front.sentence
     assert "every language" not in front.sentence
@@ -259,12 +262,14 @@ def test_reported_12_a_front_that_removes_no_head_says_so_and_other_questions_ar
     (front,) = findings({}, {"front": reports})
     # No mask was tested, so the sentence says nothing of the test split.
     assert front.sentence == (
-        "No head of 6 can go in German (de) and Thai (th) at once with a loss of at most 1 point in any, by the lower "
-        "bound on dev (heads ordered by shapley; 512 dev examples a language)."
+        "No head of 6 can go in German (de) and Thai (th) at once "
+        "with a loss of at most 1 point in any, by the lower bound on dev "
+        "(heads ordered by shapley; 512 dev examples a language)."
     )
     (front,) = findings_of("front", of_languages(made_front(), "de", by="estimate"))
     assert front.sentence.startswith(
-        "2 of 6 heads can go in German (de) with a loss of at most 1 point, by the estimate on dev (heads ordered by "
+        "2 of 6 heads can go in German (de) with a loss of at most 1 point, "
+        "by the estimate on dev (heads ordered by "
     )
     assert "a language" not in front.sentence
     assert "mean of" not in front.sentence
@@ -377,7 +382,10 @@ def test_the_overview_begins_with_what_was_found(tmp_path: Path) -> None:
 def test_reported_12_the_overview_speaks_of_the_front_on_the_chosen_languages(
     tmp_path: Path,
 ) -> None:
-    """Of three fronts, the newest is on a further language, so the newer of the other two counts."""
+    """The newest of three fronts is on a further language.
+
+    So the sentence is on the newer one of the other two.
+    """
     weights = made_up("de", "shapley").spec["model"]
     front_by_day = {
         20: made_front(within=1.0),

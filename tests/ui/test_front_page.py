@@ -17,6 +17,7 @@ from support.cached_scores import fill
 from support.expected_errors import raises
 from support.fake_client import FakeClient, job
 from support.page_actions import choose, press
+from support.submitted_jobs import submitted_jobs
 from support.synthetic_fronts import (
     COSTS,
     FINGERPRINT,
@@ -137,7 +138,7 @@ def measured_savings(removed_count=2):
     return Savings(6, removed_count, ModelCost(2_000_000, 1_000_000, 12), shrunk, (speed,))
 
 
-def test_parameters_and_multiply_accumulates_of_the_present_mask_stand_there_at_once(worker):
+def test_the_page_has_the_parameters_and_operations_of_the_present_mask_at_once(worker):
     baseline_metrics = metrics(run())
     assert baseline_metrics["Parameters"] == ("2.0 M", "unchanged")
     app = run(m=TWO_OFF)
@@ -158,16 +159,15 @@ def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shri
 def test_measuring_the_speed_is_a_job_of_just_this_mask(worker):
     app = run(m=TWO_OFF)
     press(app, "worth-measure")
-    (name, kind, spec, _), *_ = worker.calls
-    assert name == "submit"
-    assert kind == "worth"
-    assert spec["model"] == "e5-small-intents"
-    assert spec["languages"] == ["de", "th"]
-    assert spec["mask"]["kept"] == {"encoder": [[0, 1, 1], [0, 1, 1]]}
+    speed_job = submitted_jobs(worker)[0]
+    assert speed_job.kind == "worth"
+    assert speed_job.params["model"] == "e5-small-intents"
+    assert speed_job.params["languages"] == ["de", "th"]
+    assert speed_job.params["mask"]["kept"] == {"encoder": [[0, 1, 1], [0, 1, 1]]}
     assert "What it measures appears here" in said(app)
 
 
-def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worker):
+def test_the_speed_measured_for_this_mask_is_shown_and_not_that_of_another(worker):
     params = worth_job(CHOICE, mask(0, 3)).params()
     params_of_other_mask = worth_job(CHOICE, mask(1)).params()
     worker.rows.append(
@@ -207,7 +207,7 @@ def test_a_table_wider_than_its_place_says_that_it_scrolls(worker):
     assert "scrolls" not in said(run())
 
 
-def test_why_there_are_no_figures_stands_where_they_would(worker, monkeypatch):
+def test_the_reason_for_missing_figures_stands_in_their_place(worker, monkeypatch):
     def refuse(*arguments, **options):
         raise HeadlabError("task lm has no texts", code="lm.no_texts")
 
@@ -241,12 +241,12 @@ def test_a_front_is_requested_with_its_question_after_its_cost_is_shown(worker):
     assert "What it will take: **About" in said(app)
     app.number_input(key="front-within").set_value(2.0).run()
     press(app, "front-start")
-    (_, kind, spec, place), *_ = worker.calls
-    assert kind == "front"
-    assert place == "here"
-    assert spec["task"] == "intents"
-    assert spec["method"] == "shapley"
-    assert spec["options"] == {
+    front_job = submitted_jobs(worker)[0]
+    assert front_job.kind == "front"
+    assert front_job.place == "here"
+    assert front_job.params["task"] == "intents"
+    assert front_job.params["method"] == "shapley"
+    assert front_job.params["options"] == {
         "orders": "mean,weakest,cost",
         "points": 7,
         "within": 2.0,
@@ -255,8 +255,8 @@ def test_a_front_is_requested_with_its_question_after_its_cost_is_shown(worker):
     }
     app.radio(key="front-question").set_value("Best model with k heads").run()
     press(app, "front-start")
-    assert worker.calls[-1][2]["options"]["heads"] == 4
-    assert worker.calls[-1][2]["options"]["within"] is None
+    assert submitted_jobs(worker)[-1].params["options"]["heads"] == 4
+    assert submitted_jobs(worker)[-1].params["options"]["within"] is None
 
 
 def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
@@ -265,7 +265,7 @@ def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
     app.number_input(key="front-within").set_value(2.0).run()  # another job, so another forecast
     press(app, "front-quick")
     press(app, "front-start")
-    spec = worker.calls[-1][2]
+    spec = submitted_jobs(worker)[-1].params
     points, test = largest_quick_front(2, 512, 0.01)
     assert 0.01 * 2 * (points * 512 + 2 * test) <= QUICK_SECONDS
     assert spec["options"]["orders"] == "mean"
@@ -275,7 +275,7 @@ def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
     assert spec["test_size"] == test
     press(app, "front-full")
     press(app, "front-start")
-    full_spec = worker.calls[-1][2]
+    full_spec = submitted_jobs(worker)[-1].params
     assert full_spec["options"]["orders"] == "mean,weakest,cost"
     assert full_spec["dev_size"] == 512
     assert full_spec["test_size"] is None
@@ -362,7 +362,7 @@ def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so
     choose(app, "front-by", "estimate")
     assert app.selectbox(key="front-shown").value == keys["estimate"]
     choose(app, "front-shown", keys["bound"])
-    assert app.selectbox(key="front-shown").value == keys["bound"]  # chosen by hand
+    assert app.selectbox(key="front-shown").value == keys["bound"]  # as chosen by hand
     assert (
         "other settings than those in the form above: within 1 point by the lower bound."
         in said(app)
@@ -532,9 +532,19 @@ def test_jobs_of_savings_and_fronts_have_titles_details_and_commands():
 
 
 CHOICE_SPEC = {
-    "model": "e5-small-intents", "task": "intents", "languages": ["de", "th"], "method": "shapley",
-    "method_options": {}, "options": {"orders": "mean", "points": 5, "within": 1.0, "heads": None, "by": "bound"},
-}  # fmt: skip
+    "model": "e5-small-intents",
+    "task": "intents",
+    "languages": ["de", "th"],
+    "method": "shapley",
+    "method_options": {},
+    "options": {
+        "orders": "mean",
+        "points": 5,
+        "within": 1.0,
+        "heads": None,
+        "by": "bound",
+    },
+}
 
 
 def test_reported_12_a_link_opens_the_tab_and_the_front_that_it_names(worker, tmp_path):
@@ -548,7 +558,7 @@ def test_reported_12_a_link_opens_the_tab_and_the_front_that_it_names(worker, tm
     assert app.session_state[PRUNE_TAB] == PRUNE_TABS[1]
     assert app.query_params["front"] == keys["estimate"][:12]
     choose(app, "front-shown", keys["bound"])
-    assert app.selectbox(key="front-shown").value == keys["bound"]  # chosen by hand
+    assert app.selectbox(key="front-shown").value == keys["bound"]  # as chosen by hand
     assert app.query_params["front"] == keys["bound"][:12]  # so that a copied link stays true
     app.number_input(key="front-within").set_value(2.5).run()
     assert app.query_params["front"] == app.selectbox(key="front-shown").value[:12]

@@ -146,7 +146,7 @@ def test_an_error_in_a_press_lets_requests_through_again(monkeypatch):
 
 @pytest.fixture
 def state(monkeypatch):
-    """A session with a list of heads, which shows head a, and a log whose presses pick another head.
+    """A session with a list of heads, which shows head a, and a log of presses that pick heads.
 
     It counts how often the list's value is set: Streamlit sends it to the browser each time.
     """

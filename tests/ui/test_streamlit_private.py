@@ -104,7 +104,7 @@ def is_private(name: str) -> bool:
 
 
 def private_names(tree: ast.AST) -> Iterator[str]:
-    """Private names of Streamlit, and attributes with an underscore that the module does not define."""
+    """Private names of Streamlit, and private attributes that the module does not define."""
     yield from filter(is_private, {*imported_modules(tree), *streamlit_attributes(tree)})
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     own_names = NAMED_TUPLE_METHODS | {
@@ -413,7 +413,7 @@ def test_the_page_asks_for_the_servers_health_where_we_answer(frontend: bytes):
 
 
 def test_the_page_has_what_tests_and_benchmarks_look_for(frontend: bytes):
-    """Tests in a browser wait for a state that the page has as an attribute; they need it to end."""
+    """Tests in a browser wait for a state that the page has in an attribute."""
     assert b"data-test-script-state" in frontend
     assert has_text(frontend, "notRunning")
     files = [

@@ -125,7 +125,10 @@ def bertviz_params(script):
 
 
 def test_only_the_scripts_of_the_page_may_run_and_nothing_may_load():
-    panels = [random_panel("a", "b"), random_panel("c", "d", "e")]
+    panels = [
+        random_panel("a", "b"),
+        random_panel("c", "d", "e"),
+    ]
     page = Tags(head_view(panels, NAMES))
     policy = next(
         attrs["content"]

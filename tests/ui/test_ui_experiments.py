@@ -18,6 +18,7 @@ from support.cached_scores import made_up as made_scores
 from support.checked_jobs import checked
 from support.fake_client import job
 from support.page_actions import choose, press
+from support.submitted_jobs import submitted_jobs
 from typer.main import get_command
 
 from headlab.cli.main import build
@@ -67,8 +68,8 @@ def run(path: str = "experiments", **query) -> AppTest:
 # The form of what would be computed.
 
 
-def test_it_builds_on_the_scores_that_are_cached_however_precise_they_are(worker, cache):
-    """A demo's scores differ in precision from the default, and were once computed again for that."""
+def test_an_experiment_uses_the_cached_scores_however_precise_they_are(worker, cache):
+    """Those of a demo are less precise than the default, and were once computed again."""
     scores = made_scores("de", "shapley")
     method = scores.spec["method"]
     options = {**method["options"], "stop": "width", "target": 0.02}
@@ -78,7 +79,7 @@ def test_it_builds_on_the_scores_that_are_cached_however_precise_they_are(worker
     app = run(experiment="targeted", langs=["de", "th"])
     assert "-o target=0.02 -o stop=width" in app.code[-1].value
     press(app, "plan-start")
-    assert worker.calls[0][2]["method_options"] == options
+    assert submitted_jobs(worker)[0].params["method_options"] == options
 
 
 @pytest.mark.parametrize("key", list(offered_experiments()))
@@ -92,9 +93,9 @@ def test_every_experiment_shows_its_question_and_what_it_would_take(worker, key)
     )
     assert "There is no report yet on e5-small-intents and task intents" in said(app)
     press(app, "plan-start")
-    assert worker.calls[0][1] == "experiment"
-    assert worker.calls[0][2]["experiment"] == key
-    assert worker.calls[0][2]["languages"] == ["de", "th"]
+    assert submitted_jobs(worker)[0].kind == "experiment"
+    assert submitted_jobs(worker)[0].params["experiment"] == key
+    assert submitted_jobs(worker)[0].params["languages"] == ["de", "th"]
     assert "Job 1 is in the queue." in said(app)
     assert "cancel-1" in {str(button.key) for button in app.button}
 
@@ -114,7 +115,7 @@ def test_options_typed_just_before_the_click_count_and_survive_a_page_switch(wor
     app.number_input(key="plan-targeted-runs").set_value(3)
     app.number_input(key="plan-test_size").set_value(200)
     press(app, "plan-start")
-    params = worker.calls[0][2]
+    params = submitted_jobs(worker)[0].params
     assert params["options"]["runs"] == 3
     assert params["test_size"] == 200
     app.switch_page("pages/overview.py").run()
@@ -124,7 +125,7 @@ def test_options_typed_just_before_the_click_count_and_survive_a_page_switch(wor
     assert app.number_input(key="plan-test_size").value == 200
     app.number_input(key="plan-test_size").set_value(None).run()
     assert press(app, "plan-start").exception.len == 0
-    assert worker.calls[1][2]["test_size"] is None
+    assert submitted_jobs(worker)[1].params["test_size"] is None
 
 
 def test_too_few_languages_and_a_method_without_a_sign_hold_the_button(worker):
@@ -190,7 +191,7 @@ def test_a_link_opens_its_experiment_and_a_choice_changes_the_link(worker):
     assert app.selectbox(key="experiment").value == "transfer"
     choose(app, "experiment", "gap")
     assert app.query_params["experiment"] == "gap"
-    app.query_params["experiment"] = "heads"  # the way back, or a link on the page
+    app.query_params["experiment"] = "heads"  # as by a link on the page
     app.run()
     assert app.selectbox(key="experiment").value == "heads"
 
@@ -263,7 +264,7 @@ def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
 
 
 def test_reported_20_how_it_was_made_names_files_by_their_paths(cache, tmp_path):
-    """As in the report: a name alone is refused where the files are looked for elsewhere."""
+    """A name alone would be refused where the command looks for the files elsewhere."""
     report = made_up("heads")
     keep(cache, report)
     data = tmp_path / "my data"
@@ -277,7 +278,10 @@ def test_reported_20_how_it_was_made_names_files_by_their_paths(cache, tmp_path)
 def test_a_report_of_other_settings_says_which(cache):
     keep(cache, made_up("heads"))
     app = run(experiment="heads", langs=["de", "th", "fi"], method="leave-one-out")
-    message = "This report was made with other settings than those chosen above: languages de, th; method shapley."
+    message = (
+        "This report was made with other settings than those chosen above: "
+        "languages de, th; method shapley."
+    )
     assert message in said(app)
 
 

@@ -21,6 +21,7 @@ from support.expected_errors import raises
 from support.fake_client import job, loaded_model
 from support.page_actions import choose, press
 from support.running_worker import until
+from support.submitted_jobs import submitted_jobs
 from support.synthetic_gates import GRID, THREE, keep, made_gates, measured
 from support.synthetic_roles import made_roles
 from typer.main import get_command
@@ -132,7 +133,8 @@ def test_the_map_has_a_frame_for_each_step_and_first_shows_the_last():
         has_head = ~np.isnan(cells)
         assert has_head.sum(axis=1).tolist() == [4, 4, 3]
         np.testing.assert_allclose(cells[has_head], probabilities, atol=5e-4)
-    np.testing.assert_array_equal(figure.data[0].z, figure.frames[-1].data[0].z)
+    last_frame = figure.frames[-1]
+    np.testing.assert_array_equal(figure.data[0].z, last_frame.data[0].z)
     slider = figure.layout.sliders[0]
     (menu,) = figure.layout.updatemenus
     assert [step.args[0] for step in slider.steps] == [(name,) for name in step_names]
@@ -159,7 +161,7 @@ def test_of_a_long_history_evenly_spaced_steps_are_drawn_with_both_ends():
     assert moments(3) == [0, 1, 2]
 
 
-def test_the_course_holds_loss_penalty_and_the_expected_open_heads():
+def test_the_figure_of_the_training_has_loss_penalty_and_expected_open_heads():
     gates = made_gates(grid=THREE)
     figure = training_figure(gates)
     assert [trace.name for trace in figure.data] == [
@@ -193,7 +195,8 @@ def test_kept_heads_are_counted_layer_by_layer_and_stack_by_stack():
     )
     assert [list(trace.y) for trace in stacks.data] == [[1.0, 0.5], [0.5, 0.0]]
     assert stacks.layout.xaxis.type == "log"
-    assert kept_by_stack_figure([0.0, 0.2], {"a": [4, 2]}, {"a": 4}).layout.xaxis.type == "linear"
+    with_weight_0 = kept_by_stack_figure([0.0, 0.2], {"a": [4, 2]}, {"a": 4})
+    assert with_weight_0.layout.xaxis.type == "linear"
 
 
 def test_the_trade_off_has_a_dot_with_an_interval_for_each_run_and_a_ring_around_one():
@@ -351,7 +354,8 @@ def test_the_roles_that_stay_are_those_of_the_heads_that_are_kept():
         assert positional[3] == int(GRID.heads[0] in kept_heads)
         assert positional[4] == 1
     assert {row[1] for row in table.rows if row[0] is None} == {GRID.size}
-    repeated_table = kept_roles_table(Sweep((*sweep.runs, sweep.runs[1])), report)
+    sweep_with_a_repeated_run = Sweep((*sweep.runs, sweep.runs[1]))
+    repeated_table = kept_roles_table(sweep_with_a_repeated_run, report)
     rows_of_second_run = [row for row in table.rows if row[0] == 0.05]
     assert len(repeated_table.rows) == len(table.rows) + len(rows_of_second_run)
     assert {row[1] for row in first_run_of_each_size(table).rows} == {11, 10, 7}
@@ -363,7 +367,7 @@ def test_gates_of_other_weights_are_not_laid_beside_roles():
 
 
 def test_roles_are_counted_among_the_heads_that_have_a_gate():
-    """Heads of other stacks stay at any λ, so they enter neither the counts nor what chance gives."""
+    """Heads of other stacks stay at any λ, so neither the counts nor chance include them."""
     sweep = sweep_of(0.06, grid=THREE, stacks="encoder", closed=5)
     heads_with_role = [0, 1, 6, 10, 11, 12]
     rows = []
@@ -448,7 +452,11 @@ def test_every_sweep_can_be_chosen_whatever_it_differs_in(cache):
     model = {**spec["model"], "dtype": "bfloat16"}
     task_y = {**spec["task"], "data_hash": "y"}
     task_z = {**spec["task"], "data_hash": "z"}
-    all_gates = [made_gates(), made_gates(gate_rate=0.1), made_gates(sample="batch")]
+    all_gates = [
+        made_gates(),
+        made_gates(gate_rate=0.1),
+        made_gates(sample="batch"),
+    ]
     for change in ({"model": model}, {"version": 2}, {"task": task_y}, {"task": task_z}):
         all_gates.append(dataclasses.replace(made_gates(), spec={**spec, **change}))
     keys = {keep(cache, gates) for gates in all_gates}
@@ -736,9 +744,10 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
     app.text_input(key=GATES_FORM.key("weights")).set_value("0.2 0.1,0.2")
     app.number_input(key=GATES_FORM.key("steps")).set_value(50)
     press(app, "gates-start")
-    (_, kind, spec, place) = worker.calls[0]
-    assert kind == "gates"
-    assert place == "here"
+    (gates_job,) = submitted_jobs(worker)
+    spec = gates_job.params
+    assert gates_job.kind == "gates"
+    assert gates_job.place == "here"
     assert spec["languages"] == ["de"]
     assert spec["weights"] == [0.1, 0.2]
     assert spec["options"]["steps"] == 50

@@ -45,7 +45,11 @@ def page():
     marks = np.array([2, -1, 0, 0, 0, 0, 0, 0, 0])
     score_map = head_map(values, grid, marks=marks)
     draw_map(score_map, key="map", title="<b>", selected_head=grid.heads[8], on_click=events.append)
-    named_values = ((0.1, "on"), (0, "off"), (np.nan, "gone"))
+    named_values = (
+        (0.1, "on"),
+        (0, "off"),
+        (np.nan, "gone"),
+    )
     draw_map(
         head_map(values, grid, limit=0.1, signed=False, named=named_values),
         key="plain",

@@ -183,10 +183,9 @@ def test_a_broken_link_is_refused_with_what_fits(text, code):
 
 
 def test_bits_beyond_the_last_head_are_refused():
-    fits = mask_link_text(
-        kept_heads_without(RAGGED_GRID, 8)
-    )  # 9 heads: 2 bytes, the last 7 bits unused
-    assert kept_heads_of_link_text(fits, RAGGED_GRID).sum() == 8
+    # The 9 heads take 2 bytes, of which the last 7 bits are unused.
+    text = mask_link_text(kept_heads_without(RAGGED_GRID, 8))
+    assert kept_heads_of_link_text(text, RAGGED_GRID).sum() == 8
     with raises("link.mask_mismatch"):
         kept_heads_of_link_text("AAE", RAGGED_GRID)
 
@@ -239,21 +238,19 @@ def test_a_broken_link_gives_a_warning_and_a_model_with_all_heads_on():
 
 
 def test_an_outdated_link_takes_nothing_back():
-    app = run(mask_link_text(kept_heads_without(GRID, 3, 9)))
+    older_link = mask_link_text(kept_heads_without(GRID, 3, 9))
+    app = run(older_link)
     app.button[0].click().run()
-    app.query_params["m"] = mask_link_text(
-        kept_heads_without(GRID, 3, 9)
-    )  # the browser's link is still the older one
+    app.query_params["m"] = older_link  # as the browser still has it
     app.run()
     assert app.text[0].value == "7"
 
 
 def test_the_browsers_way_back_to_an_earlier_link_takes_no_click_back():
-    app = run(mask_link_text(kept_heads_without(GRID, 3, 9)))
+    older_link = mask_link_text(kept_heads_without(GRID, 3, 9))
+    app = run(older_link)
     app.button[0].click().run()
-    app.query_params["m"] = mask_link_text(
-        kept_heads_without(GRID, 3, 9)
-    )  # from the browser's history
+    app.query_params["m"] = older_link  # from the browser's history
     del app.session_state["page_was_drawn"]  # as when the page is opened anew
     assert app.run().text[0].value == "7"
 

@@ -16,6 +16,7 @@ from support.cached_scores import GRID, fill, made_up
 from support.checked_jobs import checked
 from support.fake_client import SPEC, FakeClient, FakeWorker, job
 from support.page_actions import choose, press
+from support.submitted_jobs import submitted_jobs
 from support.waiting import until
 
 from headlab.core import HeadlabError
@@ -109,7 +110,10 @@ def test_a_job_is_cancelled_and_resumed(worker):
 
 
 def test_deleting_asks_first(worker):
-    worker.rows = [job(1, "cancelled"), job(2, "done")]
+    worker.rows = [
+        job(1, "cancelled"),
+        job(2, "done"),
+    ]
     app = press(run(), "delete-1")
     assert "Delete job 1 with its log and its unfinished results? Finished results stay." in said(
         app
@@ -124,7 +128,10 @@ def test_deleting_asks_first(worker):
 
 
 def test_what_the_worker_refuses_is_a_sentence_until_the_next_click(worker):
-    worker.rows = [job(1, "failed"), job(2, "failed")]
+    worker.rows = [
+        job(1, "failed"),
+        job(2, "failed"),
+    ]
     app = run()
     worker.rows = [worker.rows[1]]  # someone else deleted it meanwhile
     press(app, "resume-1")
@@ -172,9 +179,10 @@ def test_the_form_starts_from_the_sidebars_choice_and_says_what_it_will_take(wor
         in said(app)
     )
     press(app, "new-start")
-    kind, spec, place = worker.calls[0][1:]
-    assert kind == "score"
-    assert place == "here"
+    (score_job,) = submitted_jobs(worker)
+    spec = score_job.params
+    assert score_job.kind == "score"
+    assert score_job.place == "here"
     assert spec["method"] == "shapley"
     assert len(spec["languages"]) == 15
     assert spec["options"] == METHODS["shapley"].resolve({})
@@ -203,7 +211,7 @@ def test_a_number_typed_just_before_the_click_counts(worker):
     app = run()
     app.number_input(key=form_key("option", "shapley", "samples")).set_value(16)
     press(app, "new-start")
-    assert worker.calls[0][2]["options"]["samples"] == 16
+    assert submitted_jobs(worker)[0].params["options"]["samples"] == 16
 
 
 def test_an_option_may_be_none_and_one_out_of_range_is_a_sentence(worker):
@@ -211,7 +219,7 @@ def test_an_option_may_be_none_and_one_out_of_range_is_a_sentence(worker):
     key = form_key("option", "shapley", "target")
     app.number_input(key=key).set_value(None).run()
     press(app, "new-start")
-    assert worker.calls[0][2]["options"]["target"] is None
+    assert submitted_jobs(worker)[0].params["options"]["target"] is None
     app.number_input(key=key).set_value(0.0).run()
     assert "target is 0.0, but must be a number above 0, or none" in said(app)
     assert app.button(key="new-start").disabled
@@ -246,7 +254,7 @@ def test_ray_is_offered_only_where_the_worker_has_one(worker, monkeypatch):
     app = run()
     app.radio(key=form_key("place")).set_value("ray").run()
     press(app, "new-start")
-    assert worker.calls[0][3] == "ray"
+    assert submitted_jobs(worker)[0].place == "ray"
 
 
 def test_curves_and_trainings_can_be_requested(worker):
@@ -255,15 +263,18 @@ def test_curves_and_trainings_can_be_requested(worker):
     press(app, "new-start")
     app.radio(key=form_key("kind")).set_value("finetune").run()
     press(app, "new-start")
-    curve, training = worker.calls
-    assert curve[1] == "curve"
-    assert curve[2]["split"] == "test"
-    assert curve[2]["points"] is None
-    assert "size" not in curve[2]
-    assert training[1:3] == (
-        "finetune",
-        {"task": "intents", "steps": 400, "learning_rate": 1e-3, "seed": 0},
-    )
+    curve_job, training_job = submitted_jobs(worker)
+    assert curve_job.kind == "curve"
+    assert curve_job.params["split"] == "test"
+    assert curve_job.params["points"] is None
+    assert "size" not in curve_job.params
+    assert training_job.kind == "finetune"
+    assert training_job.params == {
+        "task": "intents",
+        "steps": 400,
+        "learning_rate": 1e-3,
+        "seed": 0,
+    }
 
 
 @pytest.mark.parametrize("kind", ["score", "curve", "finetune"])
@@ -289,7 +300,8 @@ def test_a_job_says_what_it_computes_and_how_to_do_that_from_a_terminal(worker):
     assert app.subheader[0].value == "Job 7: Leave one out for German (de), Thai (th)"
     assert [code.value for code in app.code] == [
         worker.lines[0],
-        "headlab score --model e5-small-intents --task intents --languages de,th --method leave-one-out",
+        "headlab score --model e5-small-intents --task intents --languages de,th "
+        "--method leave-one-out",
     ]
     assert app.error[0].value == "it broke"
     assert {"resume-7", "delete-7"} <= set(buttons(app))
@@ -484,7 +496,7 @@ def test_a_page_that_lacks_scores_offers_them_with_the_workers_forecast(worker, 
     app = run(path, method="leave-one-out", langs=["hu", "ml"])
     assert "**About 2 min**, 147,456 forwards: measured here" in said(app)
     press(app, "compute")
-    assert worker.calls[0][2]["languages"] == ["hu", "ml"]
+    assert submitted_jobs(worker)[0].params["languages"] == ["hu", "ml"]
     assert "compute" not in buttons(app)  # they are under way now
     assert "cancel-1" in buttons(app)
 
@@ -556,7 +568,10 @@ def reruns(monkeypatch):
 
 
 def test_a_job_list_from_before_the_click_does_not_forget_the_clicks_job(reruns):
-    rows_before = [job(1, "done"), job(2, "running")]
+    rows_before = [
+        job(1, "done"),
+        job(2, "running"),
+    ]
     job_actions.job_requests().own_numbers.add(3)
     job_actions.rerun_if_job_ended(rows_before)
     assert job_actions.job_requests().own_numbers == {3}
@@ -572,7 +587,9 @@ def test_the_page_runs_again_when_a_job_of_someone_else_ends(reruns):
     job_actions.rerun_if_job_ended([job(1, "running")])
     job_actions.rerun_if_job_ended([job(1, "failed", error="it broke")])
     assert reruns == [True]
-    assert not job_actions.job_requests().failure  # it is theirs
+    assert (
+        not job_actions.job_requests().failure
+    )  # the failure is for the page that requested the job
     job_actions.rerun_if_job_ended([job(1, "failed", error="it broke")])
     assert reruns == [True]
 
@@ -588,7 +605,10 @@ def test_missing_gradients_are_requested_one_by_one_and_can_be_stopped():
     spec = {"model": "m", "task": "intents", "languages": ["de", "th"], "method": "gradient"}
     spec |= {"options": {"form": "token", "normalise": True}, "seed": 0, "ablation": "zero"}
     gradient_job = ScoreJob(**spec)
-    next_languages = job_offer.request_gradient_scores(client, gradient_job)  # type: ignore[arg-type]
+    next_languages = job_offer.request_gradient_scores(
+        client,  # type: ignore[arg-type]
+        gradient_job,
+    )
     assert next(next_languages) == "de"
     assert client.calls == []
     assert list(next_languages) == ["th", ""]

@@ -98,7 +98,7 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
     assert "names of the 17 labels of task intents" in said(app)
     press(app, "own-load")
     assert set(signs(app).values()) == {"✓"}
-    # as the loaded one, which is made up here, has them
+    # The loaded model, which is made up here, has another grid.
     assert "2 layers × 4 heads = 8" in said(app)
     assert "50.0 % of its first 512 dev answers on intents in English (en) are right" in said(app)
     assert "forwards" in said(app)
@@ -440,7 +440,7 @@ def test_reported_22_one_token_a_line_is_labels_of_words_whatever_its_ending(nam
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_lists_in_other_columns_make_no_labels_of_words() -> None:
-    # as SNLI and MNLI write them
+    # SNLI and MNLI have rows like these.
     rows = [
         {
             "annotator_labels": ["neutral"] * 5,

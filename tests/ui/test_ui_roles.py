@@ -21,6 +21,7 @@ from support.cached_scores import HELPFUL, made_up
 from support.expected_errors import raises
 from support.fake_client import job
 from support.page_actions import choose, press
+from support.submitted_jobs import submitted_jobs
 from support.synthetic_roles import GRID, OWN, SENTENCE, TWO, made_roles, two_roles
 from typer.main import get_command
 
@@ -419,7 +420,9 @@ def test_heads_with_a_role_are_followed_into_other_languages():
     hindi = read_roles(made_roles("hi", seed=1, shift=1))
     comparison = compare_languages({"hi": hindi, "en": english}, "en", "nsubj")
     assert comparison.languages == ["en", "hi"]
-    assert [(row.head, row.role) for row in comparison.rows] == [(GRID.heads[1], OWN[1])]
+    (compared_row,) = comparison.rows
+    assert compared_row.head == GRID.heads[1]
+    assert compared_row.role == OWN[1]
     shares = []
     for roles in (english, hindi):
         row_by_head_and_role = {(row.head, row.role): row for row in roles.rows}
@@ -516,14 +519,15 @@ def test_a_report_in_which_no_head_has_a_role_is_not_blank(cache):
 
 
 def test_roles_of_the_heads_that_are_left_are_stacked_size_by_size(cache):
-    # head 9.0, the most helpful one, is positional
+    # The most helpful head, 9.0, is positional.
     keep(cache, made_roles("de", grid=LARGE, shift=HELPFUL))
     scores = made_up("de", "shapley")
     Store(cache).run(scores.spec).finish(scores, {"versions": {}})
     app = run(langs=["de", "th"])
     table = next(frame.value for frame in app.dataframe if "heads left" in frame.value.columns)
-    assert table[table["role"] == "positional"]["heads"].tolist() == [1] * 12
-    assert sorted(set(table["heads left"]), reverse=True) == list(range(144, 0, -12))
+    positional_rows = table[table["role"] == "positional"]
+    assert positional_rows["heads"].tolist() == [1] * 12
+    assert set(table["heads left"]) == set(range(144, 0, -12))
     assert "By shapley scores of German (de)." in said(app)
 
 
@@ -572,7 +576,9 @@ def test_bars_hold_the_counts_in_the_legend_s_order_and_a_second_direction_is_ha
         "none of these",
     ]
     assert [bar.marker.pattern.shape for bar in figure.data] == [None, "/", None, None]
-    assert figure.data[0].marker.color == figure.data[1].marker.color == LOOKS["nsubj"].colour
+    nsubj_colour = LOOKS["nsubj"].colour
+    assert figure.data[0].marker.color == nsubj_colour
+    assert figure.data[1].marker.color == nsubj_colour
     table = Table(
         "x",
         "X",
@@ -616,9 +622,10 @@ def test_without_a_report_the_page_says_what_one_costs_and_starts_it(worker, tmp
     ]
     app.number_input(key="roles-plan-size").set_value(100)
     press(app, "roles-start-treebank")
-    (_, kind, spec, place) = worker.calls[0]
-    assert kind == "roles"
-    assert place == "here"
+    (roles_job,) = submitted_jobs(worker)
+    spec = roles_job.params
+    assert roles_job.kind == "roles"
+    assert roles_job.place == "here"
     assert spec["task"] is None
     assert spec["languages"] == ["de"]
     assert spec["source"] == "treebank"
@@ -640,7 +647,7 @@ def test_a_treebank_s_language_can_be_chosen_though_the_task_does_not_have_it(
     assert "Hindi (hi)" in languages.options
     languages.set_value(["hi"]).run()
     press(app, "roles-start-treebank")
-    assert worker.calls[0][2]["languages"] == ["hi"]
+    assert submitted_jobs(worker)[0].params["languages"] == ["hi"]
     choose(app, "roles-plan-source", TASK_SOURCE)
     assert "Task intents has no texts in Hindi (hi)" in said(app)
 
@@ -656,7 +663,7 @@ def test_thresholds_are_those_of_the_library_and_what_is_set_is_in_the_job_and_t
     assert app.number_input(key="roles-plan-positional").value == 0.8
     assert app.selectbox(key="roles-plan-split").value == "test"
     press(app, "roles-start-task")
-    assert worker.calls[0][2]["options"]["positional"] == 0.8
+    assert submitted_jobs(worker)[0].params["options"]["positional"] == 0.8
 
 
 def test_without_a_language_the_page_asks_for_one(worker):
@@ -676,7 +683,9 @@ def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache):
 @pytest.mark.parametrize("damage", ["torn", "empty", "older"])
 def test_a_report_that_cannot_be_read_is_a_sentence(cache, damage):
     report = made_roles("de")
-    key = keep(cache, without_table(report, "measures") if damage == "older" else report)
+    if damage == "older":
+        report = without_table(report, "measures")
+    key = keep(cache, report)
     path = cache / key / "result.npz"
     data = path.read_bytes()
     damaged_data = {"torn": data[:200], "empty": b"", "older": data}

@@ -69,6 +69,11 @@ def run(path: str = "", **query) -> AppTest:
     return app.switch_page(f"pages/{path}.py").run() if path else app
 
 
+def sidebar_choice(app: AppTest) -> Choice:
+    """What is chosen in the sidebar."""
+    return app.session_state["_choice"]
+
+
 @pytest.mark.parametrize("path", ["", "heads", "languages"])
 def test_pages_show_cached_results_without_a_worker(cache, path):
     app = run(path)
@@ -231,7 +236,8 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
         (
             {"device": "cpu", "jobs_running": 1, "jobs_waiting": 2},
             "busy",
-            "Worker: computing scores on cpu, 2 more jobs in line; live requests for its model go first",
+            "Worker: computing scores on cpu, 2 more jobs in line; "
+            "live requests for its model go first",
         ),
     ],
 )
@@ -242,16 +248,14 @@ def test_the_worker_in_one_line(health, kind, line):
 
 def test_the_choice_is_what_the_link_says(cache):
     app = run(langs=["th", "de"], method="gradient")
-    assert app.session_state["_choice"] == Choice(
-        "e5-small-intents", "intents", ("de", "th"), "gradient"
-    )
+    assert sidebar_choice(app) == Choice("e5-small-intents", "intents", ("de", "th"), "gradient")
 
 
 def test_choices_survive_a_page_switch(cache):
     app = run()
     choose(app, "method", "gradient")
     app.switch_page("pages/languages.py").run()
-    assert app.session_state["_choice"].method == "gradient"
+    assert sidebar_choice(app).method == "gradient"
     assert "no signs" in said(app)
 
 
@@ -273,13 +277,13 @@ def test_a_first_link_is_put_back_where_a_switch_of_pages_lost_it_before_the_sid
 
 
 def shown_choice(app: AppTest):
-    choice = app.session_state["_choice"]
+    choice = sidebar_choice(app)
     return choice.method, list(choice.languages)
 
 
 def test_a_wrong_link_brings_a_warning_and_falls_back_to_the_default(cache):
     app = run(model="nonsense", method="magic", langs=["de", "xx"])
-    assert app.session_state["_choice"] == Choice("e5-small-intents", "intents", ("de",), "shapley")
+    assert sidebar_choice(app) == Choice("e5-small-intents", "intents", ("de",), "shapley")
     for quoted_name in ("'nonsense'", "'magic'", "'xx'"):
         assert any(quoted_name in warning.value for warning in app.warning)
     choose(app, "method", "gradient")
@@ -319,20 +323,20 @@ def test_the_warning_of_a_wrong_link_stands_only_on_its_page(cache):
 def test_another_model_can_be_named(cache):
     app = run()
     app.text_input(key="_named").input("owner/other").run()
-    assert app.session_state["_choice"].model == "owner/other"
+    assert sidebar_choice(app).model == "owner/other"
     assert "no shapley results of owner/other" in said(app)
-    assert run(model="owner/other").session_state["_choice"].model == "owner/other"
-    assert run(model="/etc").session_state["_choice"].model == "e5-small-intents"
+    assert sidebar_choice(run(model="owner/other")).model == "owner/other"
+    assert sidebar_choice(run(model="/etc")).model == "e5-small-intents"
 
 
 def test_a_folder_that_does_not_exist_is_refused_at_once(cache, tmp_path):
     app = run()
     app.text_input(key="_named").input("/no/such/folder").run()
     assert "There is no folder /no/such/folder" in shown(app.error[0])
-    assert app.session_state["_choice"].model == "e5-small-intents"
+    assert sidebar_choice(app).model == "e5-small-intents"
     app.text_input(key="_named").input(str(tmp_path)).run()
     assert not app.error
-    assert app.session_state["_choice"].model == str(tmp_path)
+    assert sidebar_choice(app).model == str(tmp_path)
 
 
 def test_the_page_says_if_only_results_of_a_model_are_here(cache, monkeypatch):
@@ -353,11 +357,11 @@ def test_results_of_other_models_and_tasks_are_one_click_away(cache):
     app = run()
     assert "Also in the cache" in said(app)
     press(app, "other-e5-small-elsewhere on xnli")
-    choice = app.session_state["_choice"]
+    choice = sidebar_choice(app)
     assert choice.model == "e5-small-elsewhere"
     assert choice.task == "xnli"
     assert len(choice.languages) == 15
-    # there are reports only, so this is the page that shows them
+    # There are only reports, so the page that shows them is opened.
     assert app.selectbox(key="experiment")
 
 
@@ -366,7 +370,7 @@ def test_scores_of_another_model_are_opened_by_a_method_that_has_some(cache):
     with while_cached(cache, dataclasses.replace(scores, spec={**scores.spec, "seed": 7})):
         app = run(method="shapley")
         press(app, "other-theirs on intents")
-    choice = app.session_state["_choice"]
+    choice = sidebar_choice(app)
     assert choice.model == "theirs"
     assert choice.method == "confidence"
     assert app.title[0].value == "headlab"  # the Overview, which shows their maps
@@ -376,7 +380,7 @@ def test_a_task_that_only_reports_name_has_their_languages(cache):
     keep(cache, made_report("heads", model="theirs", task="their-task"))
     app = run()
     press(app, "other-theirs on their-task")
-    assert app.session_state["_choice"].languages == ("de", "th")
+    assert sidebar_choice(app).languages == ("de", "th")
 
 
 def test_odd_names_and_options_of_stored_results_break_no_page(cache):
@@ -443,7 +447,7 @@ def test_a_listed_page_without_a_guide_shows_its_question(cache, monkeypatch):
 
 
 def test_the_page_server_never_imports_torch(tmp_path):
-    """In a process of its own: here, other tests may have imported it."""
+    """The pages run in a process of their own, as other tests may have imported torch here."""
     fill(tmp_path / "cache")
     code = (
         "import sys, runpy\n"
@@ -470,7 +474,7 @@ def test_the_app_collects_no_garbage_between_runs_tells_nobody_and_is_on_this_co
     assert settings["server"]["address"] == "127.0.0.1"
 
 
-# Results, tables: pure functions.
+# Results and tables: functions without a page.
 
 
 def result(language="de", method="shapley", **changes) -> Result[HeadScores]:
@@ -562,7 +566,11 @@ def test_a_variant_is_named_by_its_estimand_and_by_what_is_not_default():
 
 
 def test_a_requested_variant_is_shown_though_another_covers_more():
-    results = [result("de"), result("th"), result_of_every_size("de")]
+    results = [
+        result("de"),
+        result("th"),
+        result_of_every_size("de"),
+    ]
     stored_scores = comparable_scores(results, ("de", "th"), "shapley")
     assert list(stored_scores.scores) == ["de"]
     assert stored_scores.scores["de"].estimand == "shapley"
@@ -581,7 +589,7 @@ def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
             cached_results.enter_context(while_cached(cache, result_of_every_size(language).record))
         app = run(langs=["de", "th", "fi"])
         assert app.selectbox(key="settings").options == ["shapley-top50", "shapley"]
-        assert app.session_state["_choice"].variant == "shapley-top50"
+        assert sidebar_choice(app).variant == "shapley-top50"
         assert "the missing language" not in "".join(button.label for button in app.button)
         app = run(langs=["de", "th", "fi"], settings="shapley")
         assert app.selectbox(key="settings").value == "shapley"
@@ -589,11 +597,11 @@ def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
         # The missing language would be computed with the same settings.
         assert "-o estimand=shapley" in app.code[0].value
         app.switch_page("pages/languages.py").run()
-        assert app.session_state["_choice"].variant == "shapley"
+        assert sidebar_choice(app).variant == "shapley"
         choose(app, "method", "gradient")
         assert "settings" not in {box.key for box in app.selectbox}
         choose(app, "method", "shapley")
-        assert app.session_state["_choice"].variant == "shapley-top50"
+        assert sidebar_choice(app).variant == "shapley-top50"
         assert "The link asks" not in said(app)
         app = run(langs=["de"], settings="unheard of")
         warning = "'unheard of', which are not cached; the cache has shapley-top50 or shapley"
@@ -743,8 +751,10 @@ def test_the_verdict_follows_the_interval():
     is_decided = scores.helpful | scores.harmful
     undecided_index = int(np.flatnonzero(~is_decided)[0])
     assert interval_verdict(scores, GRID.heads[undecided_index]).startswith("undecided")
-    assert interval_verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
-    assert "without a sign" in interval_verdict(made_up("de", "gradient"), GRID.heads[0])
+    verdict = interval_verdict(made_up("de", "random"), GRID.heads[0])
+    assert verdict.startswith("no interval")
+    verdict = interval_verdict(made_up("de", "gradient"), GRID.heads[0])
+    assert "without a sign" in verdict
 
 
 def test_coverage_counts_and_names_what_is_missing():
@@ -757,14 +767,18 @@ def test_coverage_counts_and_names_what_is_missing():
     assert table.loc["gradient", "Missing"] == "all"
     rows = job_form.table_by_language(stored_scores, ("de", "th", "fi"))
     assert rows["Result"].tolist() == ["cached", "cached", "missing"]
-    assert rows["Harmful"].iloc[0] == int(made_up("de", "shapley").harmful.sum())
+    harmful_count = int(made_up("de", "shapley").harmful.sum())
+    assert rows["Harmful"].iloc[0] == harmful_count
     assert pd.isna(rows["Harmful"].iloc[2])
 
 
 def test_the_table_of_costs_is_the_records():
     samples = np.full(GRID.size, 2048, np.int64)
     samples[:3] = 512, 1024, 8192
-    results = [result("de", samples=samples), result("th", "gradient")]
+    results = [
+        result("de", samples=samples),
+        result("th", "gradient"),
+    ]
     stored_scores = comparable_scores(results, ("de",))
     row = job_form.table_by_language(stored_scores, ("de",)).iloc[0]
     assert row["Samples, least"] == 512
@@ -806,18 +820,19 @@ def test_the_command_computes_exactly_what_is_missing():
 
 LABELS = task("intents").labels
 OWN_NAMES = dict(zip(LABELS, LABELS, strict=True))
-SHIFTED_NAMES = dict(zip(LABELS, (*LABELS[1:], LABELS[0]), strict=True))
+SHIFTED_LABELS = (*LABELS[1:], LABELS[0])
+SHIFTED_NAMES = dict(zip(LABELS, SHIFTED_LABELS, strict=True))
 
 
 def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache):
     app = run(langs=["de"], classes=write_label_map(OWN_NAMES))
-    assert app.session_state["_choice"].label_map == OWN_NAMES
-    # results say nothing where the names are the labels
+    assert sidebar_choice(app).label_map == OWN_NAMES
+    # Results record no label map where the names are the labels.
     assert "estimand `shapley-top50`" in said(app)
     app = run(langs=["de"], classes=write_label_map(SHIFTED_NAMES))
     assert "has no shapley results" in said(app)
     assert f"--label-map {write_label_map(SHIFTED_NAMES)}" in app.code[0].value
-    choice = app.session_state["_choice"]
+    choice = sidebar_choice(app)
     assert job_offer.score_job(choice, ("de",), None).label_map == SHIFTED_NAMES
     form = JobForm(choice.model, choice.task, ("de",), "shapley", SHIFTED_NAMES)
     assert form.job({}).value("label_map") == SHIFTED_NAMES
@@ -854,21 +869,21 @@ def test_a_label_map_of_a_task_without_labels_is_left_out_with_a_warning(cache):
     app = run("heads", task="translation", classes="a=b")
     app.run()
     assert "The link has a label map, but task translation has no labels here" in said(app)
-    assert app.session_state["_choice"].label_map is None
+    assert sidebar_choice(app).label_map is None
 
 
 def test_a_label_map_goes_with_its_model_and_task(cache):
     app = run(langs=["de"], classes=write_label_map(SHIFTED_NAMES))
     app.text_input(key="_named").set_value("owner/other").run()
-    assert app.session_state["_choice"].model == "owner/other"
-    assert app.session_state["_choice"].label_map is None
+    assert sidebar_choice(app).model == "owner/other"
+    assert sidebar_choice(app).label_map is None
     choose(app, "model", "e5-small-intents")
-    assert app.session_state["_choice"].label_map == SHIFTED_NAMES
+    assert sidebar_choice(app).label_map == SHIFTED_NAMES
     choose(app, "task", "translation")
-    assert app.session_state["_choice"].label_map is None
+    assert sidebar_choice(app).label_map is None
     assert "classes" not in {field.key for field in app.text_input}  # it has no labels
     choose(app, "task", "intents")
-    assert app.session_state["_choice"].label_map == SHIFTED_NAMES
+    assert sidebar_choice(app).label_map == SHIFTED_NAMES
 
 
 def test_a_method_that_cannot_be_run_is_not_offered(cache):
