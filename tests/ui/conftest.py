@@ -13,16 +13,19 @@ from support.fake_client import FakeClient, FakeWorker
 
 @pytest.fixture(scope="session", autouse=True)
 def scanned_once() -> Iterator[None]:
-    """Each page run here makes a streamlit of its own, which would look for components in all installed packages."""
+    """Scan the installed packages for Streamlit components once.
+
+    Every page that runs here makes a Streamlit of its own, which would scan them again.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        found = manifest_scanner.scan_component_manifests()
-        patch.setattr(manifest_scanner, "scan_component_manifests", lambda: found)
+        manifests = manifest_scanner.scan_component_manifests()
+        patch.setattr(manifest_scanner, "scan_component_manifests", lambda: manifests)
         yield
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """The app's cache folder; empty, where a file has no other."""
+    """The app's cache folder: empty, unless a test file has a fixture of its own."""
     folder = tmp_path / "cache"
     folder.mkdir()
     return folder
@@ -30,12 +33,12 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client() -> FakeClient:
-    """What the worker answers."""
+    """The worker as the pages see it: a list of jobs with made-up answers."""
     return FakeClient()
 
 
 @pytest.fixture
 def worker(cache: Path, client: FakeClient) -> Iterator[FakeClient]:
-    """The app, with its worker."""
+    """The client of the worker that the app uses in this test."""
     with app_on(cache, lambda: FakeWorker(client)):
         yield client

@@ -1,4 +1,4 @@
-"""What the Overview says was found: made from results by rule, nothing typed in."""
+"""The findings on the Overview: sentences that rules make from stored results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from support.cached_scores import fill, made_up
 from support.synthetic_fronts import POINTS, made_front
 
 from headlab.core import Report, Table
-from headlab.dashboard.pages.overview.findings import by_preference, findings
+from headlab.dashboard.pages.overview.findings import OverviewFinding, by_preference, findings
 from headlab.results import HeadScores, Result
 from headlab.studies.differences import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("native_buttons")
-TARGETED = (
+TARGETED_COLUMNS = (
     "language",
     "removed by",
     "heads removed",
@@ -30,21 +30,31 @@ TARGETED = (
     *COLUMNS,
     "p (Holm)",
 )
-PAIRS = ("language", "other", "rho", "low", "high", "ceiling", "noise")
+PAIR_COLUMNS = ("language", "other", "rho", "low", "high", "ceiling", "noise")
 
 
-def scores(harmful: int, *, size: int = 144, language: str = "de") -> HeadScores:
-    """So many heads surely harm, two surely help, the others are 0."""
-    made = made_up(language, "shapley")
+def scores_with_harm(harmful: int, *, size: int = 144, language: str = "de") -> HeadScores:
+    """Scores by which some heads surely harm, two surely help and all others are 0.
+
+    Args:
+        harmful: How many heads harm.
+        size: How many heads there are.
+        language: The language of the scores.
+    """
+    template = made_up(language, "shapley")
     values = np.zeros(size)
-    values[:harmful], values[-2:] = -0.03, 0.03
-    p = np.where(values == 0, 1.0, 1e-9)
+    values[:harmful] = -0.03
+    values[-2:] = 0.03
     return dataclasses.replace(
-        made, values=values, low=values - 0.01, high=values + 0.01, p_values=p
+        template,
+        values=values,
+        low=values - 0.01,
+        high=values + 0.01,
+        p_values=np.where(values == 0, 1.0, 1e-9),
     )
 
 
-def stored(report: Report) -> Result[Report]:
+def stored_result(report: Report) -> Result[Report]:
     return Result[Report]("0123456789abcdef", Path("nowhere"), report, {})
 
 
@@ -69,49 +79,65 @@ def report(
             "sizes": {"dev": [512, 512, 512], "test": [1000, 900, 800][: languages.count(",") + 1]},
         },
     }
-    return Report(name, (Table(name, name, columns, ("",) * len(columns), rows),), (), spec)
+    formats = ("",) * len(columns)
+    table = Table(name, name, columns, formats, rows)
+    return Report(name, (table,), (), spec)
+
+
+def findings_of(
+    name: str, report: Report, languages: tuple[str, ...] = ()
+) -> list[OverviewFinding]:
+    """What the Overview finds in one report.
+
+    Args:
+        name: The experiment that the report is of.
+        report: The only report in the cache, without any scores.
+        languages: The languages chosen in the sidebar.
+    """
+    return findings({}, {name: [stored_result(report)]}, languages)
 
 
 def test_harm_is_counted_before_and_after_correction_with_its_basis() -> None:
-    unsure = scores(1, language="th")
+    unsure = scores_with_harm(1, language="th")
     unsure = dataclasses.replace(
         unsure, p_values=np.where(unsure.values < 0, 0.02, unsure.p_values)
     )
-    found = findings({"de": scores(3), "th": unsure}, {})
-    assert found[0].sentence == (
+    all_findings = findings({"de": scores_with_harm(3), "th": unsure}, {})
+    assert all_findings[0].sentence == (
         "Of 288 heads in German (de) and Thai (th), 4 harm, each by its own 95 % interval; 3 "
         "of them after Holm's correction for all 288 "
         "(shapley, dev, 512 examples). Most are in German (de): 3 of 144."
     )
-    assert (found[0].page, found[0].link_params) == ("heads", {"focus": "de"})
-    assert found[1].sentence.startswith(
-        "The median of German (de) and Thai (th): 2 of 144 heads help, and the sign of 140 is not settled"
+    assert all_findings[0].page == "heads"
+    assert all_findings[0].link_params == {"focus": "de"}
+    assert all_findings[1].sentence.startswith(
+        "The median of German (de) and Thai (th): 2 of 144 heads help, "
+        "and the sign of 140 is not settled"
     )
-    (one, _) = findings({"th": unsure}, {})
+    (harm_finding, _) = findings({"th": unsure}, {})
     assert (
         "Thai (th): 1 of 144 heads harm, each by its own 95 % interval; none of them after Holm's"
-        in one.sentence
+        in harm_finding.sentence
     )
 
 
 def test_no_harm_no_signs_and_no_results() -> None:
-    none, rest = findings({"de": scores(0)}, {})
+    no_harm, verdicts = findings({"de": scores_with_harm(0)}, {})
     assert (
-        none.sentence
+        no_harm.sentence
         == "No head in German (de) has a 95 % interval below 0 (shapley, dev, 512 examples)."
     )
-    assert rest.sentence.startswith("German (de): 2 of 144 heads help")
+    assert verdicts.sentence.startswith("German (de): 2 of 144 heads help")
     assert findings({"de": made_up("de", "gradient")}, {}) == []
     assert findings({}, {}) == []
 
 
 def test_examples_levels_and_cautions_are_those_of_the_scores() -> None:
-    small = scores(1, language="th")
-    small = dataclasses.replace(
-        small, spec={**small.spec, "task": {**small.spec["task"], "size": 300}}, level=0.975
-    )
-    paper = dataclasses.replace(scores(2), method="paper", level=0.975, p_values=None)
-    sentence = findings({"de": paper, "th": small}, {})[0].sentence
+    thai = scores_with_harm(1, language="th")
+    task = {**thai.spec["task"], "size": 300}
+    few_examples = dataclasses.replace(thai, spec={**thai.spec, "task": task}, level=0.975)
+    paper = dataclasses.replace(scores_with_harm(2), method="paper", level=0.975, p_values=None)
+    sentence = findings({"de": paper, "th": few_examples}, {})[0].sentence
     assert "each by its own 97.5 % interval (paper, dev, 300 to 512 examples)" in sentence
     assert "Caution: " in sentence
 
@@ -125,174 +151,192 @@ TARGETS = [
 ]
 
 
-def test_what_switching_off_gains_is_said_with_how_many_languages_gain_and_the_mean() -> None:
-    (found,) = findings(
-        {}, {"targeted": [stored(report("targeted", TARGETED, *TARGETS, languages="de,th,fi"))]}
-    )
-    assert found.sentence == (
-        "Heads that harm on dev by the scores, switched off in German (de), Thai (th) and Finnish (fi): of 2 "
-        "languages with such heads 1 gains significantly on test "
+def test_the_gain_of_switching_off_names_how_many_languages_gain_and_the_mean() -> None:
+    targeted_report = report("targeted", TARGETED_COLUMNS, *TARGETS, languages="de,th,fi")
+    (gain_finding,) = findings_of("targeted", targeted_report)
+    assert gain_finding.sentence == (
+        "Heads that harm on dev by the scores, switched off in German (de), Thai (th) "
+        "and Finnish (fi): of 2 languages with such heads 1 gains significantly on test "
         "(Holm-adjusted p at most 0.05). The clearest is German (de), 10 heads off: 70.7 to 75.4 "
         "%, +4.7 [+2.2, +7.3] points, 1,000 examples. "
         "Mean of these 3 languages: +3.4 [\N{MINUS SIGN}1.0, +5.0] points."
     )
-    assert found.link_params == {"experiment": "targeted", "report": "0123456789ab"}
-    assert findings({}, {"targeted": [stored(report("targeted", TARGETED, *TARGETS[2:]))]}) == []
+    assert gain_finding.link_params == {"experiment": "targeted", "report": "0123456789ab"}
+    no_harmful_heads = report("targeted", TARGETED_COLUMNS, *TARGETS[2:])
+    assert findings_of("targeted", no_harmful_heads) == []
 
 
 def test_a_front_says_whether_test_confirms_it() -> None:
-    made = made_front()
-    (front,) = findings({}, {"front": [stored(made)]})
+    front_report = made_front()
+    (front,) = findings_of("front", front_report)
     assert front.sentence == (
-        "2 of 6 heads can go in German (de) and Thai (th) at once with a loss of at most 1 point in any, by the "
-        "lower bound on dev (heads ordered by shapley; 512 dev and 1,000 test examples a language); on test, a larger "
-        "loss is not ruled out in German (de) and Thai (th); mean of both "
+        "2 of 6 heads can go in German (de) and Thai (th) at once "
+        "with a loss of at most 1 point in any, by the lower bound on dev "
+        "(heads ordered by shapley; 512 dev and 1,000 test examples a language); "
+        "on test, a larger loss is not ruled out in German (de) and Thai (th); mean of both "
         "\N{MINUS SIGN}1.0 [\N{MINUS SIGN}2.0, +0.0] points."
     )
     assert front.page == "prune"
-    spec = {**made.spec, "options": {**made.spec["options"], "within": None, "heads": 4}}
-    # whatever is lost
-    assert findings({}, {"front": [stored(dataclasses.replace(made, spec=spec))]}) == []
+    # A front that asked for a number of heads has no limit on the loss, so nothing is claimed.
+    options = {**front_report.spec["options"], "within": None, "heads": 4}
+    spec = {**front_report.spec, "options": options}
+    assert findings_of("front", dataclasses.replace(front_report, spec=spec)) == []
 
 
-def test_an_agreement_is_said_with_its_ends_its_median_and_its_ceiling() -> None:
+def test_an_agreement_names_its_extreme_pairs_its_median_and_its_ceiling() -> None:
     rows = [
-        ("de", "th", 0.4, 0.3, 0.5, 0.9, ""), ("de", "fi", 0.6, 0.5, 0.7, 0.8, ""),
+        ("de", "th", 0.4, 0.3, 0.5, 0.9, ""),
+        ("de", "fi", 0.6, 0.5, 0.7, 0.8, ""),
         ("th", "fi", -0.2, -0.3, 0.3, 0.1, "too noisy"),
-    ]  # fmt: skip
-    (found,) = findings(
-        {}, {"agreement": [stored(report("agreement", PAIRS, *rows, languages="de,fi,th"))]}
-    )
-    assert found.sentence == (
+    ]
+    agreement = report("agreement", PAIR_COLUMNS, *rows, languages="de,fi,th")
+    (agreement_finding,) = findings_of("agreement", agreement)
+    assert agreement_finding.sentence == (
         "Of German (de), Finnish (fi) and Thai (th), "
-        "Thai (th) and Finnish (fi) (ρ = \N{MINUS SIGN}0.20 [\N{MINUS SIGN}0.30, 0.30]) rank the heads least alike, "
+        "Thai (th) and Finnish (fi) (ρ = \N{MINUS SIGN}0.20 [\N{MINUS SIGN}0.30, 0.30]) "
+        "rank the heads least alike, "
         "German (de) and Finnish (fi) (ρ = 0.60 [0.50, 0.70]) most, the median "
         "of 3 pairs is 0.40 (by the scores, on 512 dev examples a language). With this noise two "
         "equal rankings would show about 0.85."
     )
-    (coded,) = findings(
-        {},
-        {
-            "agreement": [
-                stored(report("agreement", PAIRS, ("zh-CN", "th", -0.1, -0.2, 0.1, None, "")))
-            ]
-        },
-    )
-    # the minus is the number's alone
-    assert "(zh-CN) and Thai (th) (ρ = \N{MINUS SIGN}0.10" in coded.sentence
-    (found,) = findings({}, {"agreement": [stored(report("agreement", PAIRS, rows[2]))]})
-    assert found.sentence.startswith("Thai (th) and Finnish (fi) (ρ = ")
-    assert "noise" not in found.sentence
+    row_with_region_code = ("zh-CN", "th", -0.1, -0.2, 0.1, None, "")
+    agreement = report("agreement", PAIR_COLUMNS, row_with_region_code)
+    (with_region_code,) = findings_of("agreement", agreement)
+    # Only the number's minus becomes a minus sign; the code keeps its hyphen.
+    assert "(zh-CN) and Thai (th) (ρ = \N{MINUS SIGN}0.10" in with_region_code.sentence
+    (agreement_finding,) = findings_of("agreement", report("agreement", PAIR_COLUMNS, rows[2]))
+    assert agreement_finding.sentence.startswith("Thai (th) and Finnish (fi) (ρ = ")
+    assert "noise" not in agreement_finding.sentence
 
 
-EVERY = ("ar", "bg", "de", "fi", "fr", "hu", "th", "vi")
+EIGHT_LANGUAGES = ("ar", "bg", "de", "fi", "fr", "hu", "th", "vi")
 
 
-def of_languages(made: Report, languages: str, **options: Any) -> Report:
+def of_languages(original: Report, languages: str, **options: Any) -> Report:
     """The same report on other languages, and with other options."""
-    task = {**made.spec["task"], "language": languages}
-    return dataclasses.replace(
-        made, spec={**made.spec, "task": task, "options": {**made.spec["options"], **options}}
-    )
+    task = {**original.spec["task"], "language": languages}
+    all_options = {**original.spec["options"], **options}
+    spec = {**original.spec, "task": task, "options": all_options}
+    return dataclasses.replace(original, spec=spec)
 
 
 def test_reported_12_a_front_on_two_languages_says_so_where_more_are_chosen() -> None:
-    """It said of 15 languages "12 heads can go in every language at once … test confirms it"."""
-    (front,) = findings({}, {"front": [stored(made_front())]}, EVERY)
+    """The Overview once claimed it for "every language", though the front was on fewer."""
+    (front,) = findings_of("front", made_front(), EIGHT_LANGUAGES)
     assert "can go in German (de) and Thai (th) at once" in front.sentence
     assert "every language" not in front.sentence
-    assert f"{len(EVERY)} languages" not in front.sentence
-    many = of_languages(made_front(), ",".join(EVERY))
-    (front,) = findings({}, {"front": [stored(many)]}, EVERY)
-    assert f"can go in the {len(EVERY)} languages chosen at once" in front.sentence
-    (front,) = findings({}, {"front": [stored(many)]}, ("de", "th"))
-    assert f"can go in {len(EVERY)} languages ({', '.join(EVERY)}) at once" in front.sentence
+    assert f"{len(EIGHT_LANGUAGES)} languages" not in front.sentence
+    eight_language_front = of_languages(made_front(), ",".join(EIGHT_LANGUAGES))
+    (front,) = findings_of("front", eight_language_front, EIGHT_LANGUAGES)
+    assert f"can go in the {len(EIGHT_LANGUAGES)} languages chosen at once" in front.sentence
+    (front,) = findings_of("front", eight_language_front, ("de", "th"))
+    all_codes = ", ".join(EIGHT_LANGUAGES)
+    assert f"can go in {len(EIGHT_LANGUAGES)} languages ({all_codes}) at once" in front.sentence
 
 
 def test_reported_12_a_front_is_confirmed_only_where_each_of_its_languages_was_tested() -> None:
-    (front,) = findings({}, {"front": [stored(of_languages(made_front(), "de,th,fi"))]})
+    (front,) = findings_of("front", of_languages(made_front(), "de,th,fi"))
     assert "; not tested in Finnish (fi)" in front.sentence
-    made = made_front()
-    confirmed = made.table("front-confirmed")
-    place = confirmed.columns.index("p of the loss")
-    sure = tuple(
-        (*row[:place], None if row[place] is None else 0.01, *row[place + 1 :])
-        for row in confirmed.rows
-    )
+    front_report = made_front()
+    confirmed_table = front_report.table("front-confirmed")
+    p_index = confirmed_table.columns.index("p of the loss")
+    significant_rows = []
+    for row in confirmed_table.rows:
+        cells = list(row)
+        if cells[p_index] is not None:
+            cells[p_index] = 0.01
+        significant_rows.append(tuple(cells))
+    significant_table = dataclasses.replace(confirmed_table, rows=tuple(significant_rows))
     tables = tuple(
-        dataclasses.replace(t, rows=sure) if t.name == confirmed.name else t for t in made.tables
+        significant_table if table.name == confirmed_table.name else table
+        for table in front_report.tables
     )
-    (front,) = findings({}, {"front": [stored(dataclasses.replace(made, tables=tables))]})
+    (front,) = findings_of("front", dataclasses.replace(front_report, tables=tables))
     assert "; test confirms it (p = 0.010)" in front.sentence
 
 
-def test_reported_12_a_front_without_a_head_to_remove_says_so_and_one_of_another_question_nothing() -> (
-    None
-):
-    none = made_front(answer=POINTS[0])
-    other = of_languages(made_front(), "de,th", within=None, heads=4)
-    (front,) = findings({}, {"front": [stored(other), stored(none)]})
-    # nothing was tested, so nothing is said of test
+def test_reported_12_a_front_that_removes_no_head_says_so_and_other_questions_are_ignored() -> None:
+    nothing_removed = made_front(answer=POINTS[0])
+    other_question = of_languages(made_front(), "de,th", within=None, heads=4)
+    reports = [stored_result(other_question), stored_result(nothing_removed)]
+    (front,) = findings({}, {"front": reports})
+    # No mask was tested, so the sentence says nothing of the test split.
     assert front.sentence == (
-        "No head of 6 can go in German (de) and Thai (th) at once with a loss of at most 1 point in any, by the lower "
-        "bound on dev (heads ordered by shapley; 512 dev examples a language)."
+        "No head of 6 can go in German (de) and Thai (th) at once "
+        "with a loss of at most 1 point in any, by the lower bound on dev "
+        "(heads ordered by shapley; 512 dev examples a language)."
     )
-    (front,) = findings({}, {"front": [stored(of_languages(made_front(), "de", by="estimate"))]})
+    (front,) = findings_of("front", of_languages(made_front(), "de", by="estimate"))
     assert front.sentence.startswith(
-        "2 of 6 heads can go in German (de) with a loss of at most 1 point, by the estimate on dev (heads ordered by "
+        "2 of 6 heads can go in German (de) with a loss of at most 1 point, "
+        "by the estimate on dev (heads ordered by "
     )
     assert "a language" not in front.sentence
     assert "mean of" not in front.sentence
 
 
 def test_reported_12_the_report_on_the_chosen_languages_goes_before_a_newer_one_on_others() -> None:
-    on = {
-        languages: stored(of_languages(made_front(), languages))
+    result_by_languages = {
+        languages: stored_result(of_languages(made_front(), languages))
         for languages in ("de,th,fi", "th,de", "fr", "de")
     }
-    newest_first = [on["fr"], on["de,th,fi"], on["de"], on["th,de"]]
-    assert by_preference(newest_first, ("de", "th"), "shapley") == [
-        on["th,de"],
-        on["de,th,fi"],
-        on["de"],
-        on["fr"],
+    newest_first = [
+        result_by_languages["fr"],
+        result_by_languages["de,th,fi"],
+        result_by_languages["de"],
+        result_by_languages["th,de"],
     ]
-    by_gradient = stored(of_languages(made_front(), "de,th", method="gradient"))
-    assert by_preference([by_gradient, on["th,de"]], ("de", "th"), "shapley")[0] is on["th,de"]
-    assert by_preference([on["th,de"], by_gradient], ("de", "th"), "gradient")[0] is by_gradient
-    made = made_front()
-    of_mean = stored(dataclasses.replace(made, spec={**made.spec, "ablation": "mean"}))
-    assert by_preference([of_mean, on["th,de"]], ("de", "th"), "shapley")[0] is on["th,de"]
+    assert by_preference(newest_first, ("de", "th"), "shapley") == [
+        result_by_languages["th,de"],
+        result_by_languages["de,th,fi"],
+        result_by_languages["de"],
+        result_by_languages["fr"],
+    ]
+    by_shapley = result_by_languages["th,de"]
+    by_gradient = stored_result(of_languages(made_front(), "de,th", method="gradient"))
+    assert by_preference([by_gradient, by_shapley], ("de", "th"), "shapley")[0] is by_shapley
+    assert by_preference([by_shapley, by_gradient], ("de", "th"), "gradient")[0] is by_gradient
+    front_report = made_front()
+    spec = {**front_report.spec, "ablation": "mean"}
+    of_mean = stored_result(dataclasses.replace(front_report, spec=spec))
+    assert by_preference([of_mean, by_shapley], ("de", "th"), "shapley")[0] is by_shapley
     (front,) = findings({}, {"front": [of_mean]})
     assert "(heads ordered by shapley, mean ablation; 512 dev" in front.sentence
 
 
 def test_reported_12_links_open_the_report_that_the_sentence_is_of() -> None:
-    tables = {
-        "targeted": (TARGETED, TARGETS[0]),
-        "agreement": (PAIRS, ("de", "th", 0.4, 0.3, 0.5, 0.9, "")),
+    targeted_report = report("targeted", TARGETED_COLUMNS, TARGETS[0])
+    agreement_report = report(
+        "agreement",
+        PAIR_COLUMNS,
+        ("de", "th", 0.4, 0.3, 0.5, 0.9, ""),
+    )
+    reports = {
+        "targeted": [stored_result(targeted_report)],
+        "agreement": [stored_result(agreement_report)],
+        "front": [stored_result(made_front())],
     }
-    reports = {name: [stored(report(name, *given))] for name, given in tables.items()}
-    found = findings({}, {**reports, "front": [stored(made_front())]}, ("de", "th"))
-    assert [(one.page, one.link_params) for one in found] == [
+    all_findings = findings({}, reports, ("de", "th"))
+    assert [(finding.page, finding.link_params) for finding in all_findings] == [
         ("experiments", {"experiment": "targeted", "report": "0123456789ab"}),
         ("prune", {"tool": "Find a smaller model", "front": "0123456789ab"}),
         ("experiments", {"experiment": "agreement", "report": "0123456789ab"}),
     ]
 
 
-def test_reported_12_scores_name_their_languages_and_one_language_does_not_lead_to_a_comparison() -> (
-    None
-):
-    (one, rest) = findings({"de": scores(3)}, {}, ("de", "th"))
-    assert one.sentence.startswith("German (de): 3 of 144 heads harm")
-    assert (rest.page, rest.link_params) == ("heads", {"focus": "de"})
-    many = {name: scores(1, language=name) for name in EVERY}
-    assert f"heads in the {len(EVERY)} languages chosen, " in findings(many, {}, EVERY)[0].sentence
-    some = {name: many[name] for name in EVERY[:5]}
-    found = findings(some, {}, EVERY)
-    assert "Of 720 heads in 5 languages (ar, bg, de, fi, fr), 5 harm" in found[0].sentence
-    assert found[1].sentence.startswith("The median of 5 languages (ar, bg, de, fi, fr): ")
+def test_reported_12_scores_name_their_languages_and_one_language_leads_to_its_heads() -> None:
+    german_scores = {"de": scores_with_harm(3)}
+    harm_finding, help_finding = findings(german_scores, {}, ("de", "th"))
+    assert harm_finding.sentence.startswith("German (de): 3 of 144 heads harm")
+    assert help_finding.page == "heads"
+    assert help_finding.link_params == {"focus": "de"}
+    scores_by_language = {name: scores_with_harm(1, language=name) for name in EIGHT_LANGUAGES}
+    sentence = findings(scores_by_language, {}, EIGHT_LANGUAGES)[0].sentence
+    assert f"heads in the {len(EIGHT_LANGUAGES)} languages chosen, " in sentence
+    scores_of_five = {name: scores_by_language[name] for name in EIGHT_LANGUAGES[:5]}
+    all_findings = findings(scores_of_five, {}, EIGHT_LANGUAGES)
+    assert "Of 720 heads in 5 languages (ar, bg, de, fi, fr), 5 harm" in all_findings[0].sentence
+    assert all_findings[1].sentence.startswith("The median of 5 languages (ar, bg, de, fi, fr): ")
 
 
 ODD = (None, "x", True, float("nan"), float("inf"))
@@ -302,50 +346,58 @@ ODD = (None, "x", True, float("nan"), float("inf"))
 @pytest.mark.parametrize(
     ("name", "columns", "row"),
     [
-        ("targeted", TARGETED, TARGETS[0]),
-        ("agreement", PAIRS, ("de", "th", 0.4, 0.3, 0.5, 0.9, "")),
+        ("targeted", TARGETED_COLUMNS, TARGETS[0]),
+        ("agreement", PAIR_COLUMNS, ("de", "th", 0.4, 0.3, 0.5, 0.9, "")),
     ],
 )
 def test_reports_of_others_with_odd_cells_or_fewer_columns_are_left_out(
     name: str, columns: tuple[str, ...], row: tuple[Any, ...], value: object
 ) -> None:
-    for at in range(len(columns)):
-        odd = (*row[:at], value, *row[at + 1 :])
-        fewer = columns[:at] + columns[at + 1 :], row[:at] + row[at + 1 :]
-        for given in ((columns, odd), fewer):
-            for finding in findings({}, {name: [stored(report(name, given[0], given[1]))]}):
+    for column_index in range(len(columns)):
+        odd_row = (*row[:column_index], value, *row[column_index + 1 :])
+        remaining_columns = columns[:column_index] + columns[column_index + 1 :]
+        remaining_row = row[:column_index] + row[column_index + 1 :]
+        with_odd_cell = report(name, columns, odd_row)
+        without_column = report(name, remaining_columns, remaining_row)
+        for strange_report in (with_odd_cell, without_column):
+            for finding in findings_of(name, strange_report):
                 assert "nan" not in finding.sentence
-    assert findings({}, {name: [stored(report("other", columns, row))]}) == []
+    assert findings_of(name, report("other", columns, row)) == []
 
 
 def test_the_overview_begins_with_what_was_found(tmp_path: Path) -> None:
     with app_on(fill(tmp_path)):
         rows = [("de", "harmful", 10, 70.7, 75.4, 4.7, 2.2, 7.3, 0.001, 0.002)]
-        keep(tmp_path, report("targeted", TARGETED, *rows))
+        keep(tmp_path, report("targeted", TARGETED_COLUMNS, *rows))
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
         app.query_params["langs"] = ["de", "th"]
         app.run()
         assert not app.exception
-        words = said(app)
-        assert "What was found" in words
-        assert "harm, each by its own 95 % interval" in words
-        assert "The clearest is German (de), 10 heads off: 70.7 to 75.4 %" in words
+        page_text = said(app)
+        assert "What was found" in page_text
+        assert "harm, each by its own 95 % interval" in page_text
+        assert "The clearest is German (de), 10 heads off: 70.7 to 75.4 %" in page_text
 
 
 def test_reported_12_the_overview_speaks_of_the_front_on_the_chosen_languages(
     tmp_path: Path,
 ) -> None:
-    """Of three, the newest is on one language more, and the oldest answers what was asked of these two."""
+    """The newest of three fronts is on a further language.
+
+    So the sentence is on the newer one of the other two.
+    """
     weights = made_up("de", "shapley").spec["model"]
-    fronts = {day: made_front(within=loss) for day, loss in ((20, 1.0), (21, 2.0))}
-    fronts[22] = of_languages(made_front(within=3.0), "de,th,fi")
+    front_by_day = {
+        20: made_front(within=1.0),
+        21: made_front(within=2.0),
+        22: of_languages(made_front(within=3.0), "de,th,fi"),
+    }
     with app_on(fill(tmp_path)):
-        keys = {
-            day: keep(
-                tmp_path, dataclasses.replace(made, spec={**made.spec, "model": weights}), day
-            )
-            for day, made in fronts.items()
-        }
+        key_by_day = {}
+        for day, front_report in front_by_day.items():
+            spec = {**front_report.spec, "model": weights}
+            front_of_weights = dataclasses.replace(front_report, spec=spec)
+            key_by_day[day] = keep(tmp_path, front_of_weights, day)
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
         app.query_params["langs"] = ["de", "th"]
         app.run()
@@ -355,5 +407,5 @@ def test_reported_12_the_overview_speaks_of_the_front_on_the_chosen_languages(
             in said(app)
         )
         links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
-        assert f"front={keys[21][:12]}" in links["Smaller models"]
+        assert f"front={key_by_day[21][:12]}" in links["Smaller models"]
         assert "tool=Find" in links["Smaller models"]

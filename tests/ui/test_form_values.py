@@ -1,4 +1,7 @@
-"""What a press brings of its form: the numbers that a person saw, whatever streamlit holds of them."""
+"""The values of a form that a press sends along.
+
+They are the numbers that a person saw, even where Streamlit holds others.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +47,14 @@ from headlab.dashboard.widgets.form_values import number
     ],
 )
 def test_what_a_number_field_showed_is_what_counts(text: str | None, value: Any, want: Any) -> None:
-    found = number(text, value)
-    assert found == want
-    assert type(found) is type(want)
+    field_value = number(text, value)
+    assert field_value == want
+    assert type(field_value) is type(want)
 
 
 @given(some.integers(-(10**9), 10**9), some.integers(-(10**9), 10**9))
-def test_a_whole_number_that_was_typed_is_that_number(typed: int, held: int) -> None:
-    assert number(str(typed), held) == typed
+def test_a_whole_number_that_was_typed_is_that_number(typed_number: int, held_number: int) -> None:
+    assert number(str(typed_number), held_number) == typed_number
 
 
 @given(some.floats(-1e6, 1e6, allow_subnormal=False), some.integers(1, 8))
@@ -64,33 +67,39 @@ def test_any_text_in_a_field_leaves_a_number(text: str) -> None:
     assert isinstance(number(text, 5), int | float)
 
 
-def test_values_that_were_lost_come_back_with_the_press() -> None:
+def test_values_that_streamlit_lost_come_back_with_the_press() -> None:
     form = JobForm("a/model", "intents", ("de",), "leave-one-out")
-    drawn = {form.key("seed"): 0, form.key("size"): 512, form.key("method"): "monte-carlo"}
-    typed = {
+    values_when_drawn = {
+        form.key("seed"): 0,
+        form.key("size"): 512,
+        form.key("method"): "monte-carlo",
+    }
+    texts_by_class = {
         css_class(form.key("seed")): "1013",
         css_class(form.key("size")): "512",
         "another": "9",
     }
-    params = form.job(with_typed_numbers(drawn, typed)).params()
-    assert (params["seed"], params["size"], params["method"]) == (1013, 512, "monte-carlo")
-    assert with_typed_numbers(drawn, None) == drawn
+    params = form.job(with_typed_numbers(values_when_drawn, texts_by_class)).params()
+    assert params["seed"] == 1013
+    assert params["size"] == 512
+    assert params["method"] == "monte-carlo"
+    assert with_typed_numbers(values_when_drawn, None) == values_when_drawn
 
 
-def test_a_key_that_the_next_run_takes_away_meanwhile_ends_no_action(
+def test_a_key_that_the_next_run_removes_meanwhile_ends_no_action(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a component's did in a browser: it was listed, and gone when it was read."""
+    """In a browser, the key of a component was listed and then no longer there to be read."""
     monkeypatch.setitem(st.session_state, "row-open-15", 1)
     monkeypatch.setitem(st.session_state, "new-seed-", 1017)
-    read = SessionStateProxy.__getitem__
+    get_item = SessionStateProxy.__getitem__
 
-    def gone(state: SessionStateProxy, key: str) -> Any:
+    def get_item_or_lose_it(state: SessionStateProxy, key: str) -> Any:
         if key == "row-open-15":
             raise KeyError(key)
-        return read(state, key)
+        return get_item(state, key)
 
-    monkeypatch.setattr(SessionStateProxy, "__getitem__", gone)
+    monkeypatch.setattr(SessionStateProxy, "__getitem__", get_item_or_lose_it)
     with pytest.raises(KeyError):
         dict(st.session_state.items())
     assert widget_values("new-") == {"new-seed-": 1017}

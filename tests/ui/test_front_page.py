@@ -1,4 +1,7 @@
-"""The Prune page's front and worth, with a worker that is only a list of jobs and a front that is made up."""
+"""The front and the savings on the Prune page.
+
+The worker is only a list of jobs, and the front is made up.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from support.cached_scores import GRID as LARGE
 from support.cached_scores import fill
 from support.expected_errors import raises
 from support.fake_client import FakeClient, job
+from support.page_actions import choose, press
+from support.submitted_jobs import submitted_jobs
 from support.synthetic_fronts import (
     COSTS,
     FINGERPRINT,
@@ -66,23 +71,23 @@ TWO_OFF = mask_link_text(np.array([False, True, True, False, True, True]))
 
 
 class Worker(FakeClient):
-    """Also loads a model and judges masks."""
+    """A worker that also loads a model and evaluates masks."""
 
-    loaded = LOADED
+    description = LOADED
 
     def models(self):
         (card,) = super().models()
         return [card.model_copy(update={"fingerprint": FINGERPRINT})]
 
     def model(self, name):
-        return self.loaded
+        return self.description
 
     def describe(self, **changes):
-        """Describe the model otherwise from now on."""
-        self.loaded = self.loaded.model_copy(update=changes)
+        """Change the description of the loaded model from now on."""
+        self.description = self.description.model_copy(update=changes)
 
     def evaluate(self, request):
-        compared = {
+        comparison_with_baseline = {
             "baseline": 0.8,
             "difference": 0.0,
             "p": 1.0,
@@ -97,7 +102,7 @@ class Worker(FakeClient):
             low=0.7,
             high=0.9,
             done=True,
-            **({} if request.mask is None else compared),
+            **({} if request.mask is None else comparison_with_baseline),
         )
 
 
@@ -114,13 +119,13 @@ def metrics(app):
     return {metric.label: (metric.value, metric.delta) for metric in app.metric}
 
 
-def mask(*off):
-    kept = np.ones(GRID.size, bool)
-    kept[list(off)] = False
-    return Mask(GRID, kept, IDENTITY)
+def mask(*removed_heads):
+    kept_heads = np.ones(GRID.size, bool)
+    kept_heads[list(removed_heads)] = False
+    return Mask(GRID, kept_heads, IDENTITY)
 
 
-def measured(off=2):
+def measured_savings(removed_count=2):
     shrunk = ModelCost(1_700_000, 800_000, 12)
     speed = MeasuredSpeed(
         "cpu (2 threads)",
@@ -130,16 +135,16 @@ def measured(off=2):
         Ratio(1.01, 0.98, 1.04, 0.95, 15),
         Ratio(0.8, 0.7, 0.9, 0.95, 15),
     )
-    return Savings(6, off, ModelCost(2_000_000, 1_000_000, 12), shrunk, (speed,))
+    return Savings(6, removed_count, ModelCost(2_000_000, 1_000_000, 12), shrunk, (speed,))
 
 
-def test_parameters_and_multiply_accumulates_of_the_present_mask_stand_there_at_once(worker):
-    whole = metrics(run())
-    assert whole["Parameters"] == ("2.0 M", "unchanged")
+def test_the_page_has_the_parameters_and_operations_of_the_present_mask_at_once(worker):
+    baseline_metrics = metrics(run())
+    assert baseline_metrics["Parameters"] == ("2.0 M", "unchanged")
     app = run(m=TWO_OFF)
     assert metrics(app)["Parameters"] == ("1.7 M", "−15.0 %")
-    left = COSTS.shrunk(np.array([False, True, True, False, True, True]))
-    assert metrics(app)["Multiply-accumulates, 32 tokens"][0] == f"{left.macs / 1e6:,.1f} M"
+    shrunk_cost = COSTS.shrunk(np.array([False, True, True, False, True, True]))
+    assert metrics(app)["Multiply-accumulates, 32 tokens"][0] == f"{shrunk_cost.macs / 1e6:,.1f} M"
     assert "A mask alone saves no computation" in said(app)
     assert not worker.calls
 
@@ -153,26 +158,29 @@ def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shri
 
 def test_measuring_the_speed_is_a_job_of_just_this_mask(worker):
     app = run(m=TWO_OFF)
-    app.button(key="worth-measure").click().run()
-    assert not app.exception
-    (name, kind, spec, _), *_ = worker.calls
-    assert (name, kind, spec["model"], spec["languages"]) == (
-        "submit",
-        "worth",
-        "e5-small-intents",
-        ["de", "th"],
-    )
-    assert spec["mask"]["kept"] == {"encoder": [[0, 1, 1], [0, 1, 1]]}
+    press(app, "worth-measure")
+    speed_job = submitted_jobs(worker)[0]
+    assert speed_job.kind == "worth"
+    assert speed_job.params["model"] == "e5-small-intents"
+    assert speed_job.params["languages"] == ["de", "th"]
+    assert speed_job.params["mask"]["kept"] == {"encoder": [[0, 1, 1], [0, 1, 1]]}
     assert "What it measures appears here" in said(app)
 
 
-def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worker):
-    own, other = (worth_job(CHOICE, mask(*off)).params() for off in ((0, 3), (1,)))
+def test_the_speed_measured_for_this_mask_is_shown_and_not_that_of_another(worker):
+    params = worth_job(CHOICE, mask(0, 3)).params()
+    params_of_other_mask = worth_job(CHOICE, mask(1)).params()
     worker.rows.append(
-        job(4, "done", kind="worth", params=own, result={"worth": measured().to_json()})
+        job(4, "done", kind="worth", params=params, result={"worth": measured_savings().to_json()})
     )
     worker.rows.append(
-        job(5, "done", kind="worth", params=other, result={"worth": measured(1).to_json()})
+        job(
+            5,
+            "done",
+            kind="worth",
+            params=params_of_other_mask,
+            result={"worth": measured_savings(1).to_json()},
+        )
     )
     app = run(m=TWO_OFF)
     table = next(frame.value for frame in app.dataframe if "Removed" in frame.value)
@@ -199,16 +207,20 @@ def test_a_table_wider_than_its_place_says_that_it_scrolls(worker):
     assert "scrolls" not in said(run())
 
 
-def test_why_there_are_no_figures_stands_where_they_would(worker, monkeypatch):
-    def refused(*given, **more):
+def test_the_reason_for_missing_figures_stands_in_their_place(worker, monkeypatch):
+    def refuse(*arguments, **options):
         raise HeadlabError("task lm has no texts", code="lm.no_texts")
 
-    monkeypatch.setattr(worker, "evaluate", refused)
+    monkeypatch.setattr(worker, "evaluate", refuse)
     app = run()
     assert [error.value for error in app.error] == ["task lm has no texts"]
     assert not {"Mean of 2 languages", "German (de)", "Thai (th)"} & set(metrics(app))
-    drawn = [getattr(element, "key", None) or element.type for element in app.main]
-    assert drawn.index("error") < drawn.index("split") < drawn.index("prune-again")
+    element_names = [getattr(element, "key", None) or element.type for element in app.main]
+    assert (
+        element_names.index("error")
+        < element_names.index("split")
+        < element_names.index("prune-again")
+    )
 
 
 def test_a_rule_that_chooses_no_head_leaves_the_mask_as_it_is(worker, cache):
@@ -223,16 +235,18 @@ def test_a_rule_that_chooses_no_head_leaves_the_mask_as_it_is(worker, cache):
     assert "The rule chooses no head" not in said(app)
 
 
-def test_a_front_is_asked_for_with_its_question_and_its_cost_is_told(worker):
+def test_a_front_is_requested_with_its_question_after_its_cost_is_shown(worker):
     app = run()
     assert "No front of this model and task is in the cache yet." in said(app)
     assert "What it will take: **About" in said(app)
     app.number_input(key="front-within").set_value(2.0).run()
-    app.button(key="front-start").click().run()
-    assert not app.exception
-    (_, kind, spec, place), *_ = worker.calls
-    assert (kind, place, spec["task"], spec["method"]) == ("front", "here", "intents", "shapley")
-    assert spec["options"] == {
+    press(app, "front-start")
+    front_job = submitted_jobs(worker)[0]
+    assert front_job.kind == "front"
+    assert front_job.place == "here"
+    assert front_job.params["task"] == "intents"
+    assert front_job.params["method"] == "shapley"
+    assert front_job.params["options"] == {
         "orders": "mean,weakest,cost",
         "points": 7,
         "within": 2.0,
@@ -240,31 +254,31 @@ def test_a_front_is_asked_for_with_its_question_and_its_cost_is_told(worker):
         "by": "bound",
     }
     app.radio(key="front-question").set_value("Best model with k heads").run()
-    app.button(key="front-start").click().run()
-    assert worker.calls[-1][2]["options"]["heads"] == 4
-    assert worker.calls[-1][2]["options"]["within"] is None
+    press(app, "front-start")
+    assert submitted_jobs(worker)[-1].params["options"]["heads"] == 4
+    assert submitted_jobs(worker)[-1].params["options"]["within"] is None
 
 
 def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
     app = run()
     worker.foretold = Forecast(forwards=10_000, seconds=100.0, basis="as just timed")
     app.number_input(key="front-within").set_value(2.0).run()  # another job, so another forecast
-    app.button(key="front-quick").click().run()
-    app.button(key="front-start").click().run()
-    spec = worker.calls[-1][2]
+    press(app, "front-quick")
+    press(app, "front-start")
+    spec = submitted_jobs(worker)[-1].params
     points, test = largest_quick_front(2, 512, 0.01)
     assert 0.01 * 2 * (points * 512 + 2 * test) <= QUICK_SECONDS
-    assert (spec["options"]["orders"], spec["options"]["within"]) == ("mean", 2.0)
-    assert (spec["options"]["points"], spec["dev_size"], spec["test_size"]) == (
-        min(points, 7),
-        512,
-        test,
-    )
-    app.button(key="front-full").click().run()
-    app.button(key="front-start").click().run()
-    full = worker.calls[-1][2]
-    assert full["options"]["orders"] == "mean,weakest,cost"
-    assert (full["dev_size"], full["test_size"]) == (512, None)
+    assert spec["options"]["orders"] == "mean"
+    assert spec["options"]["within"] == 2.0
+    assert spec["options"]["points"] == min(points, 7)
+    assert spec["dev_size"] == 512
+    assert spec["test_size"] == test
+    press(app, "front-full")
+    press(app, "front-start")
+    full_spec = submitted_jobs(worker)[-1].params
+    assert full_spec["options"]["orders"] == "mean,weakest,cost"
+    assert full_spec["dev_size"] == 512
+    assert full_spec["test_size"] is None
     assert "2 languages × 3 orders × 7 sizes × 512 dev examples = 21,504 forwards at most" in said(
         app
     )
@@ -272,11 +286,13 @@ def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
 
 def test_a_quick_front_shrinks_with_the_languages_and_the_pace():
     sizes = [
-        largest_quick_front(*asked)
-        for asked in ((1, 512, 1e-6), (4, 512, 0.004), (15, 512, 0.003), (15, 512, 9.0))
+        largest_quick_front(1, 512, 1e-6),
+        largest_quick_front(4, 512, 0.004),
+        largest_quick_front(15, 512, 0.003),
+        largest_quick_front(15, 512, 9.0),
     ]
     assert sizes[0] == QUICK_SIZES[0]
-    assert sizes[-1] == QUICK_SIZES[-1]  # the least that there is
+    assert sizes[-1] == QUICK_SIZES[-1]  # the smallest front that is offered
     assert sizes == sorted(sizes, key=QUICK_SIZES.index)
     assert len(set(sizes)) == len(sizes)
 
@@ -286,60 +302,67 @@ def test_a_front_in_the_cache_is_shown_and_a_point_of_it_becomes_the_present_mas
     app = run()
     assert "On German (de) and Thai (th):" in said(app)
     assert "Two heads go, by order weakest; 4 are left." in said(app)
-    offered = front_list(app).options
-    assert offered[0] == "2 heads · weakest de −2.0 · mean −1.0 · order weakest"
-    assert "4 heads · weakest de −0.1 · mean +0.0 · order weakest · the answer" in offered
-    app.button(key="front-put").click().run()
-    assert not app.exception
+    point_labels = front_point_box(app).options
+    assert point_labels[0] == "2 heads · weakest de −2.0 · mean −1.0 · order weakest"
+    assert "4 heads · weakest de −0.1 · mean +0.0 · order weakest · the answer" in point_labels
+    press(app, "front-put")
     assert app.query_params["m"] == TWO_OFF
     assert metrics(app)["Parameters"][0] == "1.7 M"
     assert app.session_state[PRUNE_TAB] == "Switch heads"
 
 
-def front_list(app):
-    (found,) = (box for box in app.selectbox if str(box.key).startswith("front-point"))
-    return found
+def front_point_box(app):
+    (point_box,) = (box for box in app.selectbox if str(box.key).startswith("front-point"))
+    return point_box
 
 
-WINNING = [*POINTS[:4], point(ORDERS[1], 2, 0.01, 0.01), point(ORDERS[1], 4, -0.001, 0.0)]
+WINNING = [
+    *POINTS[:4],
+    point(ORDERS[1], 2, 0.01, 0.01),
+    point(ORDERS[1], 4, -0.001, 0.0),
+]
 
 
 @pytest.mark.parametrize("answer", [WINNING[0], WINNING[1]])
 def test_an_answer_that_others_beat_is_offered_and_preselected(worker, tmp_path, answer):
     keep_front(tmp_path / "cache", points=WINNING, answer=answer)
-    found = front_list(run())
-    assert (found.value.order, found.value.removed) == ("mean", answer.removed)
-    assert found.options[found.index].endswith("order mean · the answer")
-    assert sum("the answer" in option for option in found.options) == 1
+    point_box = front_point_box(run())
+    assert point_box.value.order == "mean"
+    assert point_box.value.removed == answer.removed
+    assert point_box.options[point_box.index].endswith("order mean · the answer")
+    assert sum("the answer" in option for option in point_box.options) == 1
 
 
 def test_another_front_preselects_its_own_answer_whatever_was_picked_before(worker, tmp_path):
     keys = [
-        keep_front(tmp_path / "cache", within=loss, answer=POINTS[at])
-        for loss, at in ((1.0, 4), (2.0, 5))
+        keep_front(tmp_path / "cache", within=loss, answer=POINTS[answer_index])
+        for loss, answer_index in ((1.0, 4), (2.0, 5))
     ]
     app = run()
-    app.selectbox(key="front-shown").set_value(keys[0]).run()
-    front_list(app).select_index(1 if front_list(app).index != 1 else 2).run()
-    app.selectbox(key="front-shown").set_value(keys[1]).run()
-    assert (front_list(app).value.order, front_list(app).value.removed) == ("weakest", 4)
+    choose(app, "front-shown", keys[0])
+    point_box = front_point_box(app)
+    another_index = 2 if point_box.index == 1 else 1
+    point_box.select_index(another_index).run()
+    choose(app, "front-shown", keys[1])
+    assert front_point_box(app).value.order == "weakest"
+    assert front_point_box(app).value.removed == 4
 
 
 def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so(worker, tmp_path):
-    """The newest one answered another question than the form asked and forecast as being in the cache."""
+    """The newest front was shown, though it answered another question than the form asked."""
     keys = {
-        by: keep_front(tmp_path / "cache", hour, within=1.0, by=by)
-        for hour, by in enumerate(("bound", "estimate"))
+        criterion: keep_front(tmp_path / "cache", hour, within=1.0, by=criterion)
+        for hour, criterion in enumerate(("bound", "estimate"))
     }
     app = run()
-    shown = app.selectbox(key="front-shown")
-    assert shown.value == keys["bound"]
+    front_box = app.selectbox(key="front-shown")
+    assert front_box.value == keys["bound"]
     assert "other settings" not in said(app)
-    assert all("within 1 point by the" in option for option in shown.options)
-    app.selectbox(key="front-by").set_value("estimate").run()
+    assert all("within 1 point by the" in option for option in front_box.options)
+    choose(app, "front-by", "estimate")
     assert app.selectbox(key="front-shown").value == keys["estimate"]
-    app.selectbox(key="front-shown").set_value(keys["bound"]).run()
-    assert app.selectbox(key="front-shown").value == keys["bound"]  # chosen by hand
+    choose(app, "front-shown", keys["bound"])
+    assert app.selectbox(key="front-shown").value == keys["bound"]  # as chosen by hand
     assert (
         "other settings than those in the form above: within 1 point by the lower bound."
         in said(app)
@@ -348,7 +371,7 @@ def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so
     assert "other settings than those in the form above: within 1 point by the" in said(app)
 
 
-def test_the_two_bounds_of_a_loss_are_told_apart(worker, tmp_path):
+def test_the_page_says_that_the_interval_of_a_loss_is_two_sided(worker, tmp_path):
     keep_front(tmp_path / "cache")
     assert "The interval is two-sided." in said(run())
 
@@ -358,14 +381,14 @@ def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_p
 ):
     keep_front(tmp_path, within=1.0)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
-    now = MaskHistory(GRID)
+    history = MaskHistory(GRID)
     monkeypatch.setattr(st, "session_state", {})
-    take_point(front, now, "weakest", 2)
-    assert now.mask.chosen["within"] == 1.0
-    assert set(now.mask.chosen["evaluated"]["test"]["languages"]) == {"de", "th"}
-    take_point(front, now, "mean", 2)
-    assert now.mask.chosen["order"] == "mean"
-    assert not {"within", "evaluated"} & set(now.mask.chosen)
+    take_point(front, history, "weakest", 2)
+    assert history.mask.chosen["within"] == 1.0
+    assert set(history.mask.chosen["evaluated"]["test"]["languages"]) == {"de", "th"}
+    take_point(front, history, "mean", 2)
+    assert history.mask.chosen["order"] == "mean"
+    assert not {"within", "evaluated"} & set(history.mask.chosen)
 
 
 def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_does_nothing(
@@ -373,20 +396,20 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
 ):
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
-    now = MaskHistory(GRID)
+    history = MaskHistory(GRID)
     state = {}
     monkeypatch.setattr(st, "session_state", state)
-    take_clicked_point("figure", front, now)
+    take_clicked_point("figure", front, history)
     state["figure"] = {"selection": {"points": []}}
-    take_clicked_point("figure", front, now)
-    assert now.mask.kept.all()
+    take_clicked_point("figure", front, history)
+    assert history.mask.kept.all()
     state["figure"] = {"selection": {"points": [{"customdata": ["weakest", 2]}]}}
-    take_clicked_point("figure", front, now)
-    assert now.mask.kept.tolist() == [False, True, True, False, True, True]
-    assert now.mask.chosen["rule"] == "front"
+    take_clicked_point("figure", front, history)
+    assert history.mask.kept.tolist() == [False, True, True, False, True, True]
+    assert history.mask.chosen["rule"] == "front"
     state["figure"] = {"selection": {"points": [{"customdata": {"0": "mean", "1": 4}}]}}
-    take_clicked_point("figure", front, now)
-    assert now.mask.kept.tolist() == [False, False, False, False, True, True]
+    take_clicked_point("figure", front, history)
+    assert history.mask.kept.tolist() == [False, False, False, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -401,31 +424,36 @@ def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     dots = front_dots(front, cost, value)
-    assert [dot.best for dot in dots] == reference.undominated(
-        [(dot.cost, dot.value) for dot in dots]
-    )
+    costs_and_values = [(dot.cost, dot.value) for dot in dots]
+    assert [dot.best for dot in dots] == reference.undominated(costs_and_values)
     figure = plotly_figure(front_chart(dots, cost, value, loss=1.0, chosen=("weakest", 2)))
     line, *orders, ring = figure.data
     assert [trace.name for trace in orders] == ["mean", "weakest"]
-    assert [tuple(row) for trace in orders for row in trace.customdata] == [
-        (p.order, p.removed) for p in POINTS
-    ]
+    drawn_points = []
+    for trace in orders:
+        drawn_points.extend(tuple(row) for row in trace.customdata)
+    assert drawn_points == [(point.order, point.removed) for point in POINTS]
     assert len(line.x) == sum(dot.best for dot in dots)
     assert list(line.x) == sorted(line.x)
     assert (ring.x[0], ring.y[0]) == next(
         (d.cost, d.value) for d in dots if (d.order, d.removed) == ("weakest", 2)
     )
-    assert all("heads kept" in text for trace in orders for text in trace.text)
+    for trace in orders:
+        assert all("heads kept" in text for text in trace.text)
 
 
 def test_a_stored_front_is_drawn_from_its_tables_alone():
     (figure,) = report_figures(made_front(within=1.0)).values()
     pairs = [(point.parameters / 1e6, 100 * point.worst) for point in POINTS]
-    best = sorted(
-        {pair for pair, top in zip(pairs, reference.undominated(pairs), strict=True) if top}
+    best_pairs = sorted(
+        {
+            pair
+            for pair, is_undominated in zip(pairs, reference.undominated(pairs), strict=True)
+            if is_undominated
+        }
     )
-    drawn = sorted(set(zip(figure.data[0].x, figure.data[0].y, strict=True)))
-    np.testing.assert_allclose(drawn, best)
+    drawn_pairs = sorted(set(zip(figure.data[0].x, figure.data[0].y, strict=True)))
+    np.testing.assert_allclose(drawn_pairs, best_pairs)
 
 
 def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_come_first(
@@ -451,34 +479,44 @@ def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_
     ],
 )
 def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
-    full = STUDIES["front"].resolve(options)
-    own = {name: full[name] for name in ("orders", "points", "within", "heads", "by")}
-    wanted = FrontJob.model_construct(
+    all_options = STUDIES["front"].resolve(options)
+    front_options = {
+        name: all_options[name] for name in ("orders", "points", "within", "heads", "by")
+    }
+    front_job = FrontJob.model_construct(
         model="m",
         task="t",
         languages=["de", "th"],
         method="gradient",
         method_options={},
-        options=own,
+        options=front_options,
         dev_size=64,
         test_size=None,
         seed=3,
     )
-    words = shlex.split(wanted.terminal_lines())
+    command_words = shlex.split(front_job.terminal_lines())
     front = get_command(build()).commands["front"]
-    given = front.make_context("front", words[2:]).params
-    assert (given["model"], given["languages"], given["method"]) == ("m", "de,th", "gradient")
-    points = None if given["every"] else given["points"]
-    assert {"orders": given["orders"], "points": points, "by": given["by"]} == {
-        k: own[k] for k in ("orders", "points", "by")
+    arguments = front.make_context("front", command_words[2:]).params
+    assert arguments["model"] == "m"
+    assert arguments["languages"] == "de,th"
+    assert arguments["method"] == "gradient"
+    points = None if arguments["every"] else arguments["points"]
+    options_read = {"orders": arguments["orders"], "points": points, "by": arguments["by"]}
+    assert options_read == {name: front_options[name] for name in options_read}
+    assert arguments["within"] == front_options["within"]
+    assert arguments["heads"] == front_options["heads"]
+    assert arguments["size"] == 64
+    assert arguments["seed"] == 3
+    assert arguments["test_size"] is None
+
+
+def test_jobs_of_savings_and_fronts_have_titles_details_and_commands():
+    params = {
+        **worth_job(CHOICE, mask(0, 3)).params(),
+        "rounds": 15,
     }
-    assert (given["within"], given["heads"]) == (own["within"], own["heads"])
-    assert (given["size"], given["seed"], given["test_size"]) == (64, 3, None)
-
-
-def test_the_new_kinds_of_jobs_are_told_in_words():
-    params = {**worth_job(CHOICE, mask(0, 3)).params(), "rounds": 15}
-    row = job(3, "done", kind="worth", params=params, result={"worth": measured().to_json()})
+    result = {"worth": measured_savings().to_json()}
+    row = job(3, "done", kind="worth", params=params, result=result)
     assert job_format.job_title(row) == "Speed of a mask for German (de), Thai (th)"
     details = dict(job_format.job_details(row))
     assert details["Heads off"] == "2"
@@ -494,28 +532,41 @@ def test_the_new_kinds_of_jobs_are_told_in_words():
 
 
 CHOICE_SPEC = {
-    "model": "e5-small-intents", "task": "intents", "languages": ["de", "th"], "method": "shapley",
-    "method_options": {}, "options": {"orders": "mean", "points": 5, "within": 1.0, "heads": None, "by": "bound"},
-}  # fmt: skip
+    "model": "e5-small-intents",
+    "task": "intents",
+    "languages": ["de", "th"],
+    "method": "shapley",
+    "method_options": {},
+    "options": {
+        "orders": "mean",
+        "points": 5,
+        "within": 1.0,
+        "heads": None,
+        "by": "bound",
+    },
+}
 
 
 def test_reported_12_a_link_opens_the_tab_and_the_front_that_it_names(worker, tmp_path):
-    """Whatever fits the form: the sentence on the Overview is of the front that its link names."""
-    keys = {by: keep_front(tmp_path / "cache", within=1.0, by=by) for by in ("bound", "estimate")}
+    """The sentence on the Overview is of that front, even if another one fits the form."""
+    keys = {
+        criterion: keep_front(tmp_path / "cache", within=1.0, by=criterion)
+        for criterion in ("bound", "estimate")
+    }
     app = run(**front_params(keys["estimate"]))
     assert app.selectbox(key="front-shown").value == keys["estimate"]
     assert app.session_state[PRUNE_TAB] == PRUNE_TABS[1]
     assert app.query_params["front"] == keys["estimate"][:12]
-    app.selectbox(key="front-shown").set_value(keys["bound"]).run()
-    assert app.selectbox(key="front-shown").value == keys["bound"]  # chosen by hand
+    choose(app, "front-shown", keys["bound"])
+    assert app.selectbox(key="front-shown").value == keys["bound"]  # as chosen by hand
     assert app.query_params["front"] == keys["bound"][:12]  # so that a copied link stays true
     app.number_input(key="front-within").set_value(2.5).run()
     assert app.query_params["front"] == app.selectbox(key="front-shown").value[:12]
 
 
-def test_reported_12_a_link_to_a_front_that_is_gone_says_so(worker, tmp_path):
-    for by in ("bound", "estimate"):
-        keep_front(tmp_path / "cache", within=1.0, by=by)
+def test_reported_12_a_link_to_a_front_that_does_not_exist_says_so(worker, tmp_path):
+    for criterion in ("bound", "estimate"):
+        keep_front(tmp_path / "cache", within=1.0, by=criterion)
     app = run(tool=PRUNE_TABS[1], front="0123456789ab")
     assert (
         "The link asks for front '0123456789ab', which does not exist for this model and task."
@@ -525,8 +576,8 @@ def test_reported_12_a_link_to_a_front_that_is_gone_says_so(worker, tmp_path):
 
 def test_reported_12_a_finished_front_job_opens_its_own_front(worker, tmp_path):
     keys = [
-        keep_front(tmp_path / "cache", hour, within=1.0, by=by)
-        for hour, by in enumerate(("estimate", "bound"))
+        keep_front(tmp_path / "cache", hour, within=1.0, by=criterion)
+        for hour, criterion in enumerate(("estimate", "bound"))
     ]
     params = {
         "model": "e5-small-intents",
@@ -534,10 +585,17 @@ def test_reported_12_a_finished_front_job_opens_its_own_front(worker, tmp_path):
         "languages": ["de", "th"],
         "method": "shapley",
     }
-    worker.rows.append(job(7, "done", kind="front", params=params, result={"keys": keys[:1]}))
+    worker.rows.append(
+        job(
+            7,
+            "done",
+            kind="front",
+            params=params,
+            result={"keys": keys[:1]},
+        )
+    )
     app = run_page("jobs", langs=["de", "th"], job="7")
-    app.button(key="results-prune").click().run()
-    assert not app.exception
+    press(app, "results-prune")
     assert app.selectbox(key="front-shown").value == keys[0]
     assert app.session_state[PRUNE_TAB] == PRUNE_TABS[1]
 
@@ -545,16 +603,18 @@ def test_reported_12_a_finished_front_job_opens_its_own_front(worker, tmp_path):
 def test_reported_12_a_front_of_the_chosen_languages_goes_before_one_that_fits_the_form_better(
     worker, tmp_path
 ):
-    here = keep_front(tmp_path / "cache", within=2.0, by="estimate", orders="mean")
+    key_of_chosen_languages = keep_front(
+        tmp_path / "cache", within=2.0, by="estimate", orders="mean"
+    )
     report = made_front(within=1.0)
     spec = {**report.spec, "task": {**report.spec["task"], "language": "de,th,fi"}}
-    run_of = Store(tmp_path / "cache").run(spec)
-    run_of.finish(
+    stored_run = Store(tmp_path / "cache").run(spec)
+    stored_run.finish(
         replace(report, spec=spec), {"created": "2026-11-23T05:00:00+00:00", "versions": {}}
     )
     app = run()
-    assert app.selectbox(key="front-shown").value == here
-    app.selectbox(key="front-shown").set_value(run_of.key).run()
+    assert app.selectbox(key="front-shown").value == key_of_chosen_languages
+    choose(app, "front-shown", stored_run.key)
     assert "On German (de), Thai (th) and Finnish (fi):" in said(app)
 
 
@@ -564,7 +624,13 @@ def test_reported_12_a_measured_speed_is_of_this_task_and_names_its_languages(wo
     for number, choice in enumerate((CHOICE, one_language, another_task)):
         params = worth_job(choice, mask(0, 3)).params()
         worker.rows.append(
-            job(number, "done", kind="worth", params=params, result={"worth": measured().to_json()})
+            job(
+                number,
+                "done",
+                kind="worth",
+                params=params,
+                result={"worth": measured_savings().to_json()},
+            )
         )
     assert "On examples of intents in German (de) and Thai (th)." in said(run(m=TWO_OFF))
     del worker.rows[0]
@@ -578,14 +644,14 @@ def test_reported_19_a_front_that_another_program_wrote_has_a_label_and_is_refus
 ):
     front = made_front(within=1.0)
     spec = {**front.spec, "options": {}}
-    unnamed = replace(front, spec=spec)
-    assert "question not recorded" in front_label(Result("k", tmp_path, unnamed, {}))
-    assert "method not recorded" in front_label(Result("k", tmp_path, unnamed, {}))
+    without_options = replace(front, spec=spec)
+    assert "question not recorded" in front_label(Result("k", tmp_path, without_options, {}))
+    assert "method not recorded" in front_label(Result("k", tmp_path, without_options, {}))
     (languages,) = (table for table in front.tables if table.name == LANGUAGES_TABLE)
     column = languages.columns.index("accuracy, %")
     rows = [list(row) for row in languages.rows]
     rows[3][column] = "=1+1"
-    spoiled = replace(languages, rows=tuple(map(tuple, rows)))
-    tables = tuple(spoiled if table is languages else table for table in front.tables)
+    spoiled_table = replace(languages, rows=tuple(map(tuple, rows)))
+    tables = tuple(spoiled_table if table is languages else table for table in front.tables)
     with raises("front.unreadable"):
         read_front(Result("k", tmp_path, replace(front, tables=tables), {}), GRID)

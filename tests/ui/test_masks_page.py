@@ -1,4 +1,4 @@
-"""The Masks page, and the ways out of the Prune page, with made-up scores and no worker."""
+"""The Masks page, and where a mask goes from the Prune page, with made-up scores and no worker."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from support.app_pages import app_on, run_page, said, shown
 from support.cached_scores import GRID, HARMFUL, MODEL, fill
 from support.fake_client import loaded_model
+from support.page_actions import choose
 
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.masks.comparison import (
@@ -44,7 +45,7 @@ FIGURE = {
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """Made-up results of the embedded model; no worker to be had."""
+    """An app with made-up results of the embedded model and without a worker."""
     root = fill(tmp_path_factory.mktemp("cache"))
     with app_on(root):
         yield root
@@ -61,20 +62,23 @@ class File:
         return self.text.encode()
 
 
-def made(*off, grid=GRID, model=None, **more):
-    kept = np.ones(grid.size, bool)
-    kept[list(off)] = False
-    return Mask(grid, kept, model or {"name": MODEL, "fingerprint": WEIGHTS}, **more)
+def mask_without(*removed_heads, grid=GRID, model=None, **fields):
+    kept_heads = np.ones(grid.size, bool)
+    kept_heads[list(removed_heads)] = False
+    return Mask(grid, kept_heads, model or {"name": MODEL, "fingerprint": WEIGHTS}, **fields)
 
 
-def test_masks_without_a_fingerprint_among_others_are_told():
+def test_the_page_counts_masks_without_a_fingerprint_among_others():
     def body(masks, choice, target):
 
         from headlab.dashboard.pages.masks.comparison import draw_combiner
 
         draw_combiner(choice, masks, list(masks), target)
 
-    masks = {"A": made(1), "B": made(2, model={"name": None, "fingerprint": None})}
+    masks = {
+        "A": mask_without(1),
+        "B": mask_without(2, model={"name": None, "fingerprint": None}),
+    }
     choice = Choice(MODEL, "intents", ("de",), "shapley")
     app = AppTest.from_function(
         body, args=(masks, choice, TargetModel(WEIGHTS, GRID)), default_timeout=30
@@ -95,32 +99,36 @@ def test_the_suggestions_of_two_languages_are_compared_and_combined(cache):
         "Thai (th): shapley, bottom",
         "Mean of 2 languages: shapley, bottom",
     ]
-    app.selectbox(key="masks-b").select(names[1]).run()
-    assert not app.exception
-    shown = metrics(app)
-    assert int(shown["Only A"]) == int(shown["Only B"]) == 12 - int(shown["Both"])
+    choose(app, "masks-b", names[1])
+    comparison_metrics = metrics(app)
+    assert (
+        int(comparison_metrics["Only A"])
+        == int(comparison_metrics["Only B"])
+        == 12 - int(comparison_metrics["Both"])
+    )
     app.radio(key="masks-way").set_value("or").run()
     assert not app.exception
-    off = int(shown["Both"])
-    assert off >= 1  # head 3.7 harms in every made-up language
+    off_in_both = int(comparison_metrics["Both"])
+    assert off_in_both >= 1  # head 3.7 harms in every made-up language
     assert "Neither mask holds accuracies" in said(app)
     assert "heads** would be off" in said(app)
     tables = [frame.value for frame in app.dataframe]
-    assert int(tables[0]["off in both"].astype(int).sum()) == off
+    assert int(tables[0]["off in both"].astype(int).sum()) == off_in_both
 
 
 def test_the_present_mask_of_the_prune_page_can_be_compared_and_taken_back(cache):
     app = run_page("masks", langs=["de", "th"])
-    mine = MaskHistory(GRID)
-    mine.set_mask(made(HARMFUL, 5).kept, {"rule": "by hand"})
-    app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = mine
+    history = MaskHistory(GRID)
+    history.set_mask(mask_without(HARMFUL, 5).kept, {"rule": "by hand"})
+    app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = history
     app.run()
     assert app.selectbox(key="masks-a").options[0] == CURRENT_MASK
-    app.selectbox(key="masks-a").select(CURRENT_MASK).run()
+    choose(app, "masks-a", CURRENT_MASK)
     app.button(key="masks-open-B").click()
     app.run()
-    assert len(mine.masks) == 3
-    assert (mine.mask.chosen["rule"], mine.mask.chosen["k"]) == ("bottom", 12)
+    assert len(history.masks) == 3
+    assert history.mask.chosen["rule"] == "bottom"
+    assert history.mask.chosen["k"] == 12
 
 
 def test_without_results_the_page_says_where_masks_come_from(cache):
@@ -131,10 +139,10 @@ def test_without_results_the_page_says_where_masks_come_from(cache):
 
 
 def upload(app, **masks):
-    given = [
+    files = [
         (f"{name}.json", json.dumps(mask.to_json()).encode(), "") for name, mask in masks.items()
     ]
-    app.file_uploader(key="masks-files").set_value(given).run()
+    app.file_uploader(key="masks-files").set_value(files).run()
     assert not app.exception
     return app.selectbox(key="masks-a").value, app.selectbox(key="masks-b").value
 
@@ -142,14 +150,19 @@ def upload(app, **masks):
 def test_an_uploaded_mask_is_chosen_and_what_was_chosen_by_hand_stays(cache):
     app = run_page("masks", langs=["de", "th"])
     german, thai, mean = app.selectbox(key="masks-a").options
-    assert upload(app, x=made(3)) == (german, "x.json")
+    assert upload(app, x=mask_without(3)) == (german, "x.json")
     assert "In the lists of A and B: x.json." in said(app)
-    app.selectbox(key="masks-b").select(thai).run()
-    assert upload(app, x=made(3)) == (german, thai)  # it is no news
-    assert upload(app, x=made(3), y=made(4)) == ("y.json", thai)
-    app.selectbox(key="masks-a").select(mean).run()
-    assert upload(app, x=made(3), y=made(4), z=made(5)) == (mean, thai)
-    assert upload(run_page("masks", langs=["de", "th"]), x=made(3), y=made(4)) == (
+    choose(app, "masks-b", thai)
+    assert upload(app, x=mask_without(3)) == (german, thai)  # the file was there before
+    assert upload(app, x=mask_without(3), y=mask_without(4)) == ("y.json", thai)
+    choose(app, "masks-a", mean)
+    assert upload(
+        app,
+        x=mask_without(3),
+        y=mask_without(4),
+        z=mask_without(5),
+    ) == (mean, thai)
+    assert upload(run_page("masks", langs=["de", "th"]), x=mask_without(3), y=mask_without(4)) == (
         "x.json",
         "y.json",
     )
@@ -157,13 +170,15 @@ def test_an_uploaded_mask_is_chosen_and_what_was_chosen_by_hand_stays(cache):
 
 def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
     app = run_page("masks", langs=["de", "th"])
-    mine = MaskHistory(GRID)
-    mine.set_mask(made(HARMFUL, 5).kept, {"rule": "by hand"})
-    app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = mine
+    history = MaskHistory(GRID)
+    history.set_mask(mask_without(HARMFUL, 5).kept, {"rule": "by hand"})
+    app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = history
     app.run()
-    app.selectbox(key="masks-a").select(CURRENT_MASK).run()
+    choose(app, "masks-a", CURRENT_MASK)
     assert "Open one on the Prune page" in said(app)
-    asked = AccuracyQuestion.unchecked(MODEL, WEIGHTS, "intents", "dev", made(HARMFUL, 5))
+    question = AccuracyQuestion.unchecked(
+        MODEL, WEIGHTS, "intents", "dev", mask_without(HARMFUL, 5)
+    )
     figure = Figure(
         language="de",
         n=512,
@@ -178,55 +193,60 @@ def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
         flipped_right=9,
         flipped_wrong=4,
     )
-    app.session_state[FinalFigures.key] = FinalFigures({asked.key("de"): figure})
+    app.session_state[FinalFigures.key] = FinalFigures({question.key("de"): figure})
     app.run()
     assert "Neither mask holds accuracies" not in said(app)
     assert any("61.0" in str(frame.value.to_numpy().tolist()) for frame in app.dataframe)
 
 
-def test_files_are_read_by_name_and_broken_ones_told():
-    good = json.dumps(made(3).to_json())
+def test_files_are_listed_by_name_and_broken_ones_named_as_problems():
+    mask_text = json.dumps(mask_without(3).to_json())
     masks, problems = read_mask_files(
-        [File("a.json", good), File("a.json", good), File("b.json", "{")]
+        [File("a.json", mask_text), File("a.json", mask_text), File("b.json", "{")]
     )
     assert list(masks) == ["a.json", "a.json (2)"]
     assert [problem.startswith("b.json is not valid JSON") for problem in problems] == [True]
 
 
-def test_the_map_between_tells_the_four_cases_apart():
+def test_the_map_of_differences_shows_four_cases():
     grid = parse_grid("1x4")
-    found = compare_masks(made(0, 1, grid=grid), made(1, 2, grid=grid))
-    assert np.array_equal(difference_values(found), [-1, np.nan, 1, 0], equal_nan=True)
+    comparison = compare_masks(
+        mask_without(0, 1, grid=grid),
+        mask_without(1, 2, grid=grid),
+    )
+    assert np.array_equal(difference_values(comparison), [-1, np.nan, 1, 0], equal_nan=True)
 
 
 def test_a_mask_opens_only_on_its_own_model():
-    here = TargetModel(WEIGHTS, GRID)
+    target = TargetModel(WEIGHTS, GRID)
     nameless = {"name": None, "fingerprint": None}
     assert (
-        why_not_openable(made(1), here)
-        == why_not_openable(made(1), TargetModel(WEIGHTS, None))
+        why_not_openable(mask_without(1), target)
+        == why_not_openable(mask_without(1), TargetModel(WEIGHTS, None))
         == ""
     )
-    assert why_not_openable(made(1, model=nameless), here) == ""
+    assert why_not_openable(mask_without(1, model=nameless), target) == ""
     assert "made for other" in why_not_openable(
-        made(1, model={"name": "other", "fingerprint": "e" * 64}), here
+        mask_without(1, model={"name": "other", "fingerprint": "e" * 64}), target
     )
-    assert "does not fit" in why_not_openable(made(1, model=nameless, grid=parse_grid("3x4")), here)
+    assert "does not fit" in why_not_openable(
+        mask_without(1, model=nameless, grid=parse_grid("3x4")), target
+    )
     for unknown in (TargetModel(None, GRID), TargetModel(WEIGHTS, None)):
-        assert "not known here yet" in why_not_openable(made(1, model=nameless), unknown)
+        assert "not known here yet" in why_not_openable(mask_without(1, model=nameless), unknown)
 
 
 def test_masks_of_other_grids_are_shown_without_a_comparison():
-    def body(here, there):
+    def body(mask_a, mask_b):
 
         from headlab.dashboard.pages.masks.comparison import draw_maps, draw_tables
 
-        found = draw_maps(("here", "there"), here, there)
-        if found is not None:
-            draw_tables(here, there, found)
+        comparison = draw_maps(("here", "there"), mask_a, mask_b)
+        if comparison is not None:
+            draw_tables(mask_a, mask_b, comparison)
 
     app = AppTest.from_function(
-        body, args=(made(1), made(1, grid=parse_grid("3x4"))), default_timeout=30
+        body, args=(mask_without(1), mask_without(1, grid=parse_grid("3x4"))), default_timeout=30
     ).run()
     assert not app.exception
     assert "the masks are for different models" in shown(app.warning[0])
@@ -234,17 +254,17 @@ def test_masks_of_other_grids_are_shown_without_a_comparison():
 
 
 def test_accuracies_that_masks_carry_stand_side_by_side():
-    def body(here, there):
+    def body(mask_a, mask_b):
 
         from headlab.dashboard.pages.masks.comparison import draw_maps, draw_tables
 
-        found = draw_maps(("here", "there"), here, there)
-        if found is not None:
-            draw_tables(here, there, found)
+        comparison = draw_maps(("here", "there"), mask_a, mask_b)
+        if comparison is not None:
+            draw_tables(mask_a, mask_b, comparison)
 
-    chosen = noted({}, "test", "intents", {"th": FIGURE})
+    how_chosen = noted({}, "test", "intents", {"th": FIGURE})
     app = AppTest.from_function(
-        body, args=(made(1, chosen=chosen), made(2)), default_timeout=30
+        body, args=(mask_without(1, chosen=how_chosen), mask_without(2)), default_timeout=30
     ).run()
     assert not app.exception
     row = app.dataframe[0].value.loc[0, ["mask", "split", "language", "95 % interval"]]
@@ -252,9 +272,9 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
 
 
 @pytest.mark.parametrize(
-    "chosen", [{"ablation": "mean"}, {"ablation": "zero", "combined": [{"ablation": "mean"}]}]
+    "how_chosen", [{"ablation": "mean"}, {"ablation": "zero", "combined": [{"ablation": "mean"}]}]
 )
-def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
+def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(how_chosen):
     def body(mask):
 
         from headlab.dashboard.panels.mask_files import draw_use_elsewhere
@@ -262,25 +282,29 @@ def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
 
         draw_use_elsewhere(mask, "owner/bert", ScriptModel([]))
 
-    app = AppTest.from_function(body, args=(made(0, 5, chosen=chosen),), default_timeout=30).run()
+    app = AppTest.from_function(
+        body, args=(mask_without(0, 5, chosen=how_chosen),), default_timeout=30
+    ).run()
     assert not app.exception
     assert not any("headlab shrink" in block.value for block in app.code)
     assert any("chosen under mean ablation" in block.value for block in app.markdown)
 
 
-def test_the_ways_out_give_a_script_a_command_and_other_forms():
-    def body(mask, place):
+def test_a_mask_is_offered_as_a_script_a_command_and_in_other_forms():
+    def body(mask, script_model):
 
         from headlab.dashboard.panels.mask_files import draw_use_elsewhere
 
-        draw_use_elsewhere(mask, "owner/bert", place)
+        draw_use_elsewhere(mask, "owner/bert", script_model)
 
-    place = ScriptModel(
+    script_model = ScriptModel(
         [f"bert.layer.{i}.out" for i in range(12)],
         {"class": "BertModel", "model_type": "bert"},
         "owner/bert",
     )
-    app = AppTest.from_function(body, args=(made(0, 5), place), default_timeout=30).run()
+    app = AppTest.from_function(
+        body, args=(mask_without(0, 5), script_model), default_timeout=30
+    ).run()
     assert not app.exception
     script, command, form = (block.value for block in app.code)
     assert '("bert.layer.{}.out", 12, "0:0,5")' in script
@@ -289,15 +313,17 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
         == "headlab shrink --model owner/bert --mask mask-owner-bert-2-off.json --out FOLDER"
     )
     assert form == '{"0": [0, 5]}'
-    app.selectbox(key="mask-form").select("text").run()
+    choose(app, "mask-form", "text")
     assert app.code[2].value == "0:0,5"
-    shared = ScriptModel(
+    shared_layers = ScriptModel(
         ["albert.layer.0.out"] * 12, {"class": "AlbertModel", "model_type": "albert"}
     )
-    app = AppTest.from_function(body, args=(made(0, 5), shared), default_timeout=30).run()
+    app = AppTest.from_function(
+        body, args=(mask_without(0, 5), shared_layers), default_timeout=30
+    ).run()
     assert not app.exception
     assert "cannot tell the layers apart" in shown(app.markdown[0])
-    app = AppTest.from_function(body, args=(made(), place), default_timeout=30).run()
+    app = AppTest.from_function(body, args=(mask_without(), script_model), default_timeout=30).run()
     assert "nothing to switch off" in shown(app.markdown[0])
 
 
@@ -310,24 +336,24 @@ def test_the_script_of_a_page_is_for_the_workers_own_weights():
         source="owner/bert",
     )
     of_folder = of_hub.model_copy(update={"revision": "folder", "source": "/models/bert"})
-    for known, words in (
+    for description, expected_text in (
         (of_hub, "from_pretrained('owner/bert', revision='c0ffee')"),
         (of_folder, "from_pretrained('/models/bert')"),
         (of_hub.model_copy(update={"source": None}), "headlab.load('mine').module"),
     ):
-        assert words in mask_script(made(0), place_of(known, "mine"))
+        assert expected_text in mask_script(mask_without(0), place_of(description, "mine"))
 
 
 def test_names_of_files_and_commands_hold_whatever_a_model_is_called():
     name = "../my model's/$(x)"
-    assert mask_file_name(made(1), name) == "mask-..-my-model-s---x--1-off.json"
-    mask = made(1)
-    chosen = dataclasses.replace(mask, chosen={"rule": "harmful", "languages": ["de", "th"]})
-    assert mask_file_name(chosen, "a") == "mask-a-harmful-de-th-1-off.json"
-    many = dataclasses.replace(
+    assert mask_file_name(mask_without(1), name) == "mask-..-my-model-s---x--1-off.json"
+    mask = mask_without(1)
+    harmful_mask = dataclasses.replace(mask, chosen={"rule": "harmful", "languages": ["de", "th"]})
+    assert mask_file_name(harmful_mask, "a") == "mask-a-harmful-de-th-1-off.json"
+    mask_of_four_languages = dataclasses.replace(
         mask, chosen={"rule": "by hand", "languages": ["de", "th", "fi", "ru"]}
     )
-    assert mask_file_name(many, "a") == "mask-a-by-hand-4-languages-1-off.json"
+    assert mask_file_name(mask_of_four_languages, "a") == "mask-a-by-hand-4-languages-1-off.json"
     assert shrink_command(name, "m.json").startswith(
         """headlab shrink --model '../my model'"'"'s/$(x)' --mask m.json"""
     )

@@ -33,27 +33,38 @@ def model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ComputeSettings, "load", lambda *_: SimpleNamespace(grid=GRID))
 
 
-def printed(text: str) -> list[list[str]]:
+def printed_rows(text: str) -> list[list[str]]:
     """The rows of every Markdown table in a text, column names and all."""
-    lines = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rows = []
+    for line in text.splitlines():
+        if line.startswith("|") and "---" not in line:
+            cells = line.strip("|").split("|")
+            rows.append([cell.strip() for cell in cells])
+    return rows
 
 
 def rows_of(table: Table) -> list[list[str]]:
     return [list(table.columns), *table.shown()]
 
 
-def reported(records: list) -> list[Table]:
+def report_tables(records: list) -> list[Table]:
     """The tables of the report's only section."""
-    (section,) = document([Item(record, str(at)) for at, record in enumerate(records)]).sections
-    return [table.table if isinstance(table, Folded) else table for table in section.tables]
+    (section,) = document(
+        [Item(record, str(number)) for number, record in enumerate(records)]
+    ).sections
+    tables = []
+    for table in section.tables:
+        tables.append(table.table if isinstance(table, Folded) else table)
+    return tables
 
 
 def on_page(app: AppTest, table: Table) -> None:
-    (shown,) = [
-        own.value for own in app.dataframe if list(own.value.columns) == list(table.columns)
+    (page_frame,) = [
+        dataframe.value
+        for dataframe in app.dataframe
+        if list(dataframe.value.columns) == list(table.columns)
     ]
-    pd.testing.assert_frame_equal(shown, data_frame(table), check_dtype=False)
+    pd.testing.assert_frame_equal(page_frame, data_frame(table), check_dtype=False)
 
 
 @pytest.mark.usefixtures("model")
@@ -80,13 +91,13 @@ def test_learned_gates(
         )
         == 0
     )
-    out = capsys.readouterr().out
-    assert printed(out) == rows_of(table)
-    assert "undecided: gates that are neither 0 nor 1 with 90 % or more" in out
-    assert "Made up for a test." in out
-    assert table in reported(gates)
-    for own in gates:
-        keep(cache, own)
+    output = capsys.readouterr().out
+    assert printed_rows(output) == rows_of(table)
+    assert "undecided: gates that are neither 0 nor 1 with 90 % or more" in output
+    assert "Made up for a test." in output
+    assert table in report_tables(gates)
+    for gates_run in gates:
+        keep(cache, gates_run)
     on_page(run_page("gates", langs=["de"]), table)
 
 
@@ -97,26 +108,38 @@ def test_pruning_curves(
     curves = {
         name: replace(made_curve(name), caution="ordered on test too") for name in ("de", "th")
     }
-    every = list(curves.values())
-    summary = curve_summary(every)
-    points = list(map(curve_points, every, curve_names(every)))
+    all_curves = list(curves.values())
+    summary = curve_summary(all_curves)
+    points = list(map(curve_points, all_curves, curve_names(all_curves)))
     monkeypatch.setattr(ScoreJob, "score", lambda *_: None)
     monkeypatch.setattr(
         "headlab.studies.curves.prune_curve", lambda *_, language, **__: curves[language]
     )
     assert main(["curve", "--languages", "de,th", "--cache", str(cache)]) == 0
-    out = capsys.readouterr().out
-    assert printed(out) == [row for table in (*points, summary) for row in rows_of(table)]
-    assert out.count("ordered on test too") == 1
-    assert reported(every) == [summary, *points]
-    runs = [Store(cache).run(curve.spec) for curve in every]
-    for run, curve in zip(runs, every, strict=True):
-        run.finish(curve, {"created": "2026-11-22T01:00:00+00:00", "versions": {}, "device": "cpu"})
+    output = capsys.readouterr().out
+    expected_rows = []
+    for table in (*points, summary):
+        expected_rows.extend(rows_of(table))
+    assert printed_rows(output) == expected_rows
+    assert output.count("ordered on test too") == 1
+    assert report_tables(all_curves) == [summary, *points]
+    stored_runs = [Store(cache).run(curve.spec) for curve in all_curves]
+    for stored_run, curve in zip(stored_runs, all_curves, strict=True):
+        stored_run.finish(
+            curve, {"created": "2026-11-22T01:00:00+00:00", "versions": {}, "device": "cpu"}
+        )
 
-    def show(done):  # run by itself, so it names no type
+    def show(finished_job):  # its source is run by itself, so it can name no type
         from headlab.dashboard.pages.jobs.results import draw_results
 
-        draw_results(done)
+        draw_results(finished_job)
 
-    done = job(1, "done", kind="curve", result={"keys": [run.key for run in runs]})
-    on_page(AppTest.from_function(show, kwargs={"done": done}, default_timeout=30).run(), summary)
+    finished_job = job(
+        1, "done", kind="curve", result={"keys": [stored_run.key for stored_run in stored_runs]}
+    )
+    on_page(
+        AppTest.from_function(
+            show, kwargs={"finished_job": finished_job}, default_timeout=30
+        ).run(),
+        summary,
+    )

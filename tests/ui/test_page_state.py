@@ -1,4 +1,4 @@
-"""What pages keep in the session besides their widgets."""
+"""The state that pages keep in the session, apart from their widgets."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def test_what_something_else_put_under_the_key_is_replaced(session):
 
 
 def test_a_state_outlives_a_run_and_a_change_of_page():
-    def counted() -> None:
+    def count_visit() -> None:
         import streamlit
         from test_page_state import Visits
 
         Visits.of_session().count += 1
         streamlit.markdown(f"opened {Visits.of_session().count} times")
 
-    app = AppTest.from_function(counted).run().run()
+    app = AppTest.from_function(count_visit).run().run()
     assert app.markdown[0].value == "opened 2 times"
 
 
 def test_every_page_state_has_a_key_of_its_own():
-    """Two of one key would take turns to forget."""
+    """Two states with one key would overwrite each other."""
     for module in pkgutil.walk_packages(dashboard.__path__, "headlab.dashboard."):
         importlib.import_module(module.name)
     kinds = [kind for kind in PageState.__subclasses__() if kind.__module__.startswith("headlab.")]

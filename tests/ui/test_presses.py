@@ -1,4 +1,4 @@
-"""The log of presses: each is taken once, in order, and what it does is not interrupted."""
+"""The log of presses: each press is taken once, in order, and its action is not interrupted."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 from streamlit.runtime.scriptrunner import RerunData
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.testing.v1 import AppTest
+from support.page_actions import press
 
 from headlab.core import HeadGrid, Stack
 from headlab.dashboard import streamlit_private
@@ -30,68 +31,80 @@ from headlab.dashboard.widgets.presses import PressLog
 
 
 def event(*numbers: int, tab: str = "a", key: str = "k"):
+    """A browser's message with presses of one button; each has its number as its value."""
     return {"tab": tab, "presses": [[number, key, number] for number in numbers]}
 
 
-def listening(*keys: str) -> tuple[PressLog, list]:
-    done: list = []
-    return PressLog(actions=dict.fromkeys(keys or ("k",), done.append)), done
+def log_and_taken_values(*keys: str) -> tuple[PressLog, list]:
+    """A log whose actions note the values of the presses that it takes."""
+    taken_values: list = []
+    return PressLog(actions=dict.fromkeys(keys or ("k",), taken_values.append)), taken_values
 
 
 def test_what_is_sent_again_is_taken_once():
-    log, done = listening()
-    for sent in (event(1), event(1, 2), event(1, 2), event(2, 3)):
-        log.take(sent)
-    assert done == [1, 2, 3]
+    log, taken_values = log_and_taken_values()
+    for message in (event(1), event(1, 2), event(1, 2), event(2, 3)):
+        log.take(message)
+    assert taken_values == [1, 2, 3]
 
 
-def test_presses_of_one_message_are_taken_in_the_order_they_were_made():
-    log, done = listening("k", "other")
+def test_presses_of_one_message_are_taken_in_the_order_of_their_numbers():
+    log, taken_values = log_and_taken_values("k", "other")
     log.take(
         {"tab": "a", "presses": [[3, "k", "third"], [1, "other", "first"], [2, "k", "second"]]}
     )
-    assert done == ["first", "second", "third"]
+    assert taken_values == ["first", "second", "third"]
 
 
-def test_tabs_count_by_themselves():
-    log, done = listening()
+def test_each_tab_counts_its_own_presses():
+    log, taken_values = log_and_taken_values()
     log.take(event(5, tab="a"))
     log.take(event(1, tab="b"))
-    assert done == [5, 1]
+    assert taken_values == [5, 1]
 
 
-def test_a_button_that_never_was_does_nothing_and_holds_nothing_up():
-    log, done = listening()
-    log.take({"tab": "a", "presses": [[1, "gone", 1], [2, "k", 2]]})
-    assert done == [2]
+def test_a_press_of_an_unknown_button_does_nothing_and_holds_nothing_up():
+    log, taken_values = log_and_taken_values()
+    log.take(
+        {
+            "tab": "a",
+            "presses": [[1, "gone", 1], [2, "k", 2]],
+        }
+    )
+    assert taken_values == [2]
     assert log.last_number_by_tab == {"a": 2}
 
 
 def test_an_action_that_fails_is_not_tried_again_and_the_next_is():
-    log, done = listening()
+    log, taken_values = log_and_taken_values()
     log.actions["bad"] = lambda _: 1 / 0
-    sent = {"tab": "a", "presses": [[1, "bad", 1], [2, "k", 2]]}
+    message = {
+        "tab": "a",
+        "presses": [[1, "bad", 1], [2, "k", 2]],
+    }
     with pytest.raises(ZeroDivisionError):
-        log.take(sent)
-    log.take(sent)
-    assert done == [2]
+        log.take(message)
+    log.take(message)
+    assert taken_values == [2]
 
 
 @given(some.data())
-def test_any_order_of_messages_that_each_hold_all_untaken_presses_takes_each_once(data):
-    """Messages may be repeated, merged into the newest, and lost, as long as another comes."""
-    log, done = listening()
-    pressed = 0
+def test_messages_that_each_hold_all_untaken_presses_take_each_press_once(data):
+    """Messages may be repeated, merged into the newest or lost, as long as another one comes."""
+    log, taken_values = log_and_taken_values()
+    press_count = 0
     for _ in range(data.draw(some.integers(1, 12))):
-        pressed += data.draw(some.integers(0, 3))
-        sent = event(*range(log.last_number_by_tab.get("a", 0) + 1, pressed + 1))
+        press_count += data.draw(some.integers(0, 3))
+        next_number = log.last_number_by_tab.get("a", 0) + 1
+        message = event(*range(next_number, press_count + 1))
         for _ in range(data.draw(some.integers(0, 2))):
-            log.take(sent)
-    log.take(event(*range(log.last_number_by_tab.get("a", 0) + 1, pressed + 1)))
-    assert done == list(range(1, pressed + 1))
+            log.take(message)
+    next_number = log.last_number_by_tab.get("a", 0) + 1
+    log.take(event(*range(next_number, press_count + 1)))
+    assert taken_values == list(range(1, press_count + 1))
 
 
-def test_another_request_waits_for_what_a_press_does(monkeypatch):
+def test_another_request_waits_for_the_action_of_a_press(monkeypatch):
     requests = ScriptRequests()
     requests.on_scriptrunner_ready()  # streamlit asks so before its first run
     requests = ScriptRequests()
@@ -100,16 +113,19 @@ def test_another_request_waits_for_what_a_press_does(monkeypatch):
         "get_script_run_ctx",
         lambda: SimpleNamespace(script_requests=requests),
     )
-    seen = []
+    requests_let_through = []
+
+    def touch_session_state():
+        requests_let_through.append(requests.on_scriptrunner_yield())
 
     def change():
         requests.request_rerun(RerunData(query_string="next"))
-        seen.append(requests.on_scriptrunner_yield())  # as each touch of the session's state does
-        uninterrupted(lambda: seen.append(requests.on_scriptrunner_yield()))()
-        seen.append(requests.on_scriptrunner_yield())
+        touch_session_state()
+        uninterrupted(touch_session_state)()
+        touch_session_state()
 
     uninterrupted(change)()
-    assert seen == [None, None, None]
+    assert requests_let_through == [None, None, None]
     waiting = requests.on_scriptrunner_yield()
     assert waiting is not None
     assert waiting.rerun_data.query_string == "next"
@@ -130,9 +146,9 @@ def test_an_error_in_a_press_lets_requests_through_again(monkeypatch):
 
 @pytest.fixture
 def state(monkeypatch):
-    """The state of a session, which has a list of heads that shows a and a log whose presses pick another.
+    """A session with a list of heads, which shows head a, and a log of presses that pick heads.
 
-    It counts how often the list's value was set, which is when streamlit sends it to the browser.
+    It counts how often the list's value is set: Streamlit sends it to the browser each time.
     """
 
     class State(dict):
@@ -142,110 +158,109 @@ def state(monkeypatch):
             self.sets += key == "head"
             super().__setitem__(key, value)
 
-    held = State(
-        {
-            "head": "a",
-            presses.LOG_KEY: PressLog(actions={"grid": lambda head: set_widget("head", head)}),
-        }
-    )
-    monkeypatch.setattr(presses.st, "session_state", held)
-    return held
+    log = PressLog(actions={"grid": lambda head: set_widget("head", head)})
+    session_state = State({"head": "a", presses.LOG_KEY: log})
+    monkeypatch.setattr(presses.st, "session_state", session_state)
+    return session_state
 
 
 @pytest.fixture
-def picked(monkeypatch, state):
-    """Make a request, and say which head its run shows."""
-    shown_by_browser = SimpleNamespace(get_widget_states=lambda: brought)
-    run = SimpleNamespace(fragment_ids_this_run=["timer"], session_state=shown_by_browser)
-    brought: list = []
+def head_after_request(monkeypatch, state):
+    """A function that makes a request and gives the head that its run shows."""
+    browser_widgets: list = []
+    browser_state = SimpleNamespace(get_widget_states=lambda: browser_widgets)
+    context = SimpleNamespace(fragment_ids_this_run=["timer"], session_state=browser_state)
     monkeypatch.setattr(presses, "draw", lambda *_: None)
-    monkeypatch.setattr(streamlit_private, "get_script_run_ctx", lambda: run)
+    monkeypatch.setattr(streamlit_private, "get_script_run_ctx", lambda: context)
     monkeypatch.setattr(presses.st, "fragment", lambda look, run_every: look)
 
     def request(
-        shown: str | None,
+        browser_head: str | None,
         *numbers_and_heads: tuple[int, str],
-        whole: bool = True,
+        completes: bool = True,
         timer: bool = False,
     ) -> str:
-        """The head that a run shows.
+        """Run the page once and give the head that it shows.
 
         Args:
-            shown: The head in the browser's list; None: it has not drawn it.
-            whole: No other request ends the run.
-            timer: It redraws a part of the page.
+            browser_head: The head in the browser's list; None while the list is not drawn.
+            numbers_and_heads: The number and the head of each press that the request brings.
+            completes: Whether the run ends by itself, not because of another request.
+            timer: Whether a timer made the request, so that only a part is redrawn.
         """
-        brought[:] = [] if shown is None else [SimpleNamespace(id="$$ID-0-head")]
-        if shown is not None:
-            dict.__setitem__(state, "head", shown)
+        browser_widgets.clear()
+        if browser_head is not None:
+            browser_widgets.append(SimpleNamespace(id="$$ID-0-head"))
+            dict.__setitem__(state, "head", browser_head)
         if timer:
             redraw_every(lambda: None, None)()
             return state["head"]
-        state[presses.LOG_KEY].take(
-            {"tab": "t", "presses": [[n, "grid", head] for n, head in numbers_and_heads]}
-        )
+        grid_presses = [[number, "grid", head] for number, head in numbers_and_heads]
+        state[presses.LOG_KEY].take({"tab": "t", "presses": grid_presses})
         presses.draw_log_root("", [])
-        if whole:
+        if completes:
             presses.mark_page_drawn()
         return state["head"]
 
     return request
 
 
-def test_a_pick_survives_requests_made_before_it_was_drawn(picked):
-    assert picked("a", (1, "b"), whole=False) == "b"
-    assert picked("a", whole=False) == "b"
-    assert picked("a", (2, "c"), whole=False) == "c"
-    assert picked("b", whole=False) == "c"
-    assert picked("a") == "c"
+def test_a_pick_survives_requests_made_before_it_was_drawn(head_after_request):
+    assert head_after_request("a", (1, "b"), completes=False) == "b"
+    assert head_after_request("a", completes=False) == "b"
+    assert head_after_request("a", (2, "c"), completes=False) == "c"
+    assert head_after_request("b", completes=False) == "c"
+    assert head_after_request("a") == "c"
 
 
-def test_a_pick_survives_its_own_press_sent_again_after_the_run(picked):
-    assert picked("a", (1, "b")) == "b"
-    assert picked("a", (1, "b")) == "b"
-    assert picked("a", (1, "b"), (2, "c")) == "c"
+def test_a_pick_survives_its_own_press_sent_again_after_the_run(head_after_request):
+    assert head_after_request("a", (1, "b")) == "b"
+    assert head_after_request("a", (1, "b")) == "b"
+    assert head_after_request("a", (1, "b"), (2, "c")) == "c"
 
 
-def test_a_pick_survives_what_timers_bring(picked):
-    assert picked("a", (1, "b")) == "b"
-    assert picked("a", timer=True) == "b"
-    assert picked("b") == "b"
-    assert picked("a") == "a"  # chosen from the list
-    assert picked("a", timer=True) == "a"
+def test_a_pick_survives_requests_of_timers(head_after_request):
+    assert head_after_request("a", (1, "b")) == "b"
+    assert head_after_request("a", timer=True) == "b"
+    assert head_after_request("b") == "b"
+    assert head_after_request("a") == "a"  # chosen from the list
+    assert head_after_request("a", timer=True) == "a"
 
 
-def test_a_pick_is_sent_with_every_run_until_the_browser_has_drawn_its_list(picked, state):
-    assert picked(None, (1, "b")) == "b"
+def test_a_pick_is_sent_with_every_run_until_the_browser_has_drawn_its_list(
+    head_after_request, state
+):
+    assert head_after_request(None, (1, "b")) == "b"
     for _ in range(2):
-        before = state.sets
-        assert picked(None) == "b"
-        assert state.sets == before + 1
-    assert picked("b") == "b"
-    before = state.sets
-    assert picked(None) == "b"  # the list is on no page now
-    assert state.sets == before
+        sets_before = state.sets
+        assert head_after_request(None) == "b"
+        assert state.sets == sets_before + 1
+    assert head_after_request("b") == "b"
+    sets_before = state.sets
+    assert head_after_request(None) == "b"  # the page no longer has the list
+    assert state.sets == sets_before
 
 
-def test_a_pick_does_not_outlive_its_page(picked, state):
-    assert picked(None, (1, "b")) == "b"
+def test_a_pick_does_not_outlive_its_page(head_after_request, state):
+    assert head_after_request(None, (1, "b")) == "b"
     presses.draw_log_root("another page", [])
-    before = state.sets
+    sets_before = state.sets
     presses.draw_log_root("another page", [])
-    assert state.sets == before
+    assert state.sets == sets_before
 
 
-def test_a_field_that_was_cleared_before_the_page_was_drawn_stays_empty(state, picked):
+def test_a_field_that_was_cleared_before_the_page_was_drawn_stays_empty(state, head_after_request):
     set_first_value("size", 5)
     state["size"] = None
-    picked("a", whole=False)
+    head_after_request("a", completes=False)
     assert state["size"] is None
 
 
-def test_what_a_person_chooses_from_the_list_wins_over_a_pick(picked):
-    assert picked("a", (1, "b"), whole=False) == "b"
-    assert picked("c", whole=False) == "c"  # not what it showed before
-    assert picked("a", (2, "b")) == "b"
-    assert picked("a") == "a"  # the run was whole, so the list showed b
+def test_what_a_person_chooses_from_the_list_wins_over_a_pick(head_after_request):
+    assert head_after_request("a", (1, "b"), completes=False) == "b"
+    assert head_after_request("c", completes=False) == "c"  # not what it showed before
+    assert head_after_request("a", (2, "b")) == "b"
+    assert head_after_request("a") == "a"  # the run before was complete, so the list showed b
 
 
 def page():
@@ -253,48 +268,58 @@ def page():
 
     from headlab.dashboard.widgets import Button, button, button_row
 
-    done = st.session_state.setdefault("done", [])
+    taken_values = st.session_state.setdefault("taken_values", [])
     button(
         "Start",
         key="start",
-        on_press=done.append,
+        on_press=taken_values.append,
         args=(st.number_input("n", value=1),),
         kind="primary",
     )
     button_row(
-        Button("A", "a", done.append, ("a",)),
-        Button("B", "b", done.append, ("b",), disabled=len(done) > 1),
+        Button("A", "a", taken_values.append, ("a",)),
+        Button("B", "b", taken_values.append, ("b",), disabled=len(taken_values) > 1),
     )
-    st.text(" ".join(map(str, done)))
+    st.text(" ".join(map(str, taken_values)))
 
 
 @pytest.mark.usefixtures("native_buttons")
-def test_buttons_do_what_they_were_drawn_for():
+def test_a_press_runs_the_action_that_its_button_was_drawn_with():
     app = AppTest.from_function(page).run()
     for key in ("a", "b"):
-        app.button(key=key).click().run()
+        press(app, key)
     assert app.text[0].value == "a b"
     assert app.button(key="b").disabled
-    # One that was on its way while the button was still enabled, as the person saw it.
+    # This press was sent while the person still saw the button as enabled.
     app.session_state["_presses"].take({"tab": "late", "presses": [[1, "b", None]]})
     assert app.run().text[0].value == "a b b"
 
 
-def test_undo_right_after_a_click_that_came_after_another_undo_counts():
-    """The last Undo had disabled the button, which the browser did not show yet."""
+def test_an_undo_counts_though_an_earlier_undo_had_disabled_its_button():
+    """The browser does not show yet that the button was disabled."""
     grid = HeadGrid((Stack("encoder", (2, 2)),))
-    app = AppTest.from_function(undoing).run()
+    app = AppTest.from_function(undo_page).run()
     log = app.session_state["_presses"]
-    now = app.session_state["now"]
-    off = {"heads": [0], "on": False}
-    log.take({"tab": "a", "presses": [[1, "grid", off], [2, "undo", None]]})
+    history = app.session_state["history"]
+    first_head_off = {"heads": [0], "on": False}
+    log.take(
+        {
+            "tab": "a",
+            "presses": [[1, "grid", first_head_off], [2, "undo", None]],
+        }
+    )
     app.run()
-    log.take({"tab": "a", "presses": [[3, "grid", off], [4, "undo", None]]})
-    assert now.mask.kept.all()
-    assert now.grid == grid
+    log.take(
+        {
+            "tab": "a",
+            "presses": [[3, "grid", first_head_off], [4, "undo", None]],
+        }
+    )
+    assert history.mask.kept.all()
+    assert history.grid == grid
 
 
-def undoing():
+def undo_page():
     import numpy as np
     import streamlit as st
 
@@ -302,21 +327,24 @@ def undoing():
     from headlab.dashboard.panels.history import MaskHistory
     from headlab.dashboard.widgets import button, draw_head_switches
 
-    now = st.session_state.setdefault("now", MaskHistory(HeadGrid((Stack("encoder", (2, 2)),))))
+    grid = HeadGrid((Stack("encoder", (2, 2)),))
+    history = st.session_state.setdefault("history", MaskHistory(grid))
     button(
         "Undo",
         key="undo",
-        on_press=now.undo,
-        disabled=False if len(now.masks) == 1 else not now.can_undo,
+        on_press=history.undo,
+        disabled=len(history.masks) != 1 and not history.can_undo,
     )
-    draw_head_switches(np.zeros(4), now.grid, now.mask.kept, key="grid", on_switch=now.switch)
+    draw_head_switches(
+        np.zeros(4), history.grid, history.mask.kept, key="grid", on_switch=history.switch
+    )
 
 
-def test_numbers_of_a_tab_only_grow():
-    log, _ = listening()
-    for sent in itertools.permutations([event(1), event(1, 2), event(1, 2, 3)]):
-        for one in sent:
-            log.take(one)
+def test_the_last_number_of_a_tab_only_grows():
+    log, _ = log_and_taken_values()
+    for messages in itertools.permutations([event(1), event(1, 2), event(1, 2, 3)]):
+        for message in messages:
+            log.take(message)
         assert log.last_number_by_tab["a"] == 3
 
 
@@ -326,24 +354,25 @@ def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):
     monkeypatch.setattr(runtime, "get_instance", lambda: SimpleNamespace(media_file_mgr=files))
     monkeypatch.setattr(runtime, "exists", lambda: True)
 
-    def made(text: str) -> str:
+    def make_file(text: str) -> str:
         make = partial(presses.kept_content, lambda: text, "é.txt", "text/plain")
         url = files.execute_deferred(files.add_deferred(make, "text/plain", "0.1", "é.txt"))
-        for _ in range(3):  # runs end, of anybody
+        for _ in range(3):  # runs of any session end
             files.remove_orphaned_files()
         return url.rpartition("/")[2]
 
-    def gone(name: str) -> bool:
+    def is_removed(name: str) -> bool:
         try:
             file = storage.get_file(name)
         except MediaFileStorageError:
             return True
-        assert (file.filename, file.kind) == ("é.txt", MediaFileKind.DOWNLOADABLE)
+        assert file.filename == "é.txt"
+        assert file.kind == MediaFileKind.DOWNLOADABLE
         return False
 
-    names = [made(f"file {n}") for n in range(presses.MAX_KEPT_FILES)]
+    names = [make_file(f"file {n}") for n in range(presses.MAX_KEPT_FILES)]
     assert storage.get_file(names[0]).content == b"file 0"
-    assert not any(map(gone, names))
-    made("one more")  # and it does not grow without end
+    assert not any(map(is_removed, names))
+    make_file("one more")  # the oldest makes room
     files.remove_orphaned_files()
-    assert [gone(name) for name in names].count(True) == 1
+    assert [is_removed(name) for name in names].count(True) == 1

@@ -1,7 +1,8 @@
-"""What headlab relies on in Streamlit without Streamlit promising it: all in one file, and as installed.
+"""The private names of Streamlit that headlab uses: all in one file, and as installed.
 
-A failure after an upgrade of Streamlit names what has changed. What needs it, and what would break, stands with the
-name in `headlab/dashboard/streamlit_private.py`; docs/contributing.md says how to go on.
+A failure after an upgrade of Streamlit names what has changed. The file
+`headlab/dashboard/streamlit_private.py` says with each name what needs it and what would break;
+docs/contributing.md says how to go on.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from headlab.dashboard.streamlit_private import (
 )
 
 ROOT = Path(__file__).parents[2]
-THE_FILE = "headlab/dashboard/streamlit_private.py"
+PRIVATE_NAMES_FILE = "headlab/dashboard/streamlit_private.py"
 STATIC = ROOT / "headlab" / "dashboard" / "static"
-WHAT_TO_DO = f"look it up in {THE_FILE}; docs/contributing.md, When Streamlit is upgraded"
+ADVICE = f"look it up in {PRIVATE_NAMES_FILE}; docs/contributing.md, When Streamlit is upgraded"
 
 # Modules of Streamlit that it documents.
 DOCUMENTED_MODULES = {
@@ -53,7 +54,7 @@ DOCUMENTED_MODULES = {
     "streamlit.components.v2": "components of one's own, v2",
     "streamlit.column_config": "columns of a table",
 }
-OF_NAMED_TUPLES = {"_asdict", "_replace", "_fields", "_make"}
+NAMED_TUPLE_METHODS = {"_asdict", "_replace", "_fields", "_make"}
 
 
 def dashboard_files() -> list[Path]:
@@ -63,14 +64,14 @@ def dashboard_files() -> list[Path]:
         *(ROOT / "pages").glob("*.py"),
         *(ROOT / "headlab" / "dashboard").rglob("*.py"),
     ]
-    return sorted(path for path in modules if path != ROOT / THE_FILE)
+    return sorted(path for path in modules if path != ROOT / PRIVATE_NAMES_FILE)
 
 
 # Where private names are used.
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:
-    """Every module that is imported; of `from module import name` the longer name too, which may be a module."""
+    """Every module that is imported, and `streamlit.name`, which may be one too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -89,22 +90,24 @@ def streamlit_attributes(tree: ast.AST) -> Iterator[str]:
 
 
 def is_private(name: str) -> bool:
-    """Whether a dotted name reaches an undocumented module of Streamlit, or a name with an underscore."""
+    """Whether a name of Streamlit has an underscore or is in an undocumented module."""
     parts = name.split(".")
     if parts[0] != "streamlit" or name == "streamlit":
         return False
     if any(part.startswith("_") for part in parts):
         return True
-    is_module = isinstance(getattr(st, parts[1], None), ModuleType) or not hasattr(st, parts[1])
-    module = ".".join(parts[:3]) if parts[1] == "components" else ".".join(parts[:2])
+    has_name = hasattr(st, parts[1])
+    is_module = not has_name or isinstance(getattr(st, parts[1]), ModuleType)
+    module_length = 3 if parts[1] == "components" else 2
+    module = ".".join(parts[:module_length])
     return is_module and module not in DOCUMENTED_MODULES
 
 
 def private_names(tree: ast.AST) -> Iterator[str]:
-    """Private names of Streamlit, and attributes with an underscore that are not the module's own."""
+    """Private names of Streamlit, and private attributes that the module does not define."""
     yield from filter(is_private, {*imported_modules(tree), *streamlit_attributes(tree)})
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    own_names = OF_NAMED_TUPLES | {
+    own_names = NAMED_TUPLE_METHODS | {
         node.attr
         for node in attributes
         if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
@@ -118,12 +121,11 @@ def private_names(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_other_module_of_the_dashboard_uses_a_private_name_of_streamlit():
-    used = [
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in dashboard_files()
-        for name in private_names(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    assert used == [], f"belongs in {THE_FILE}"
+    uses = []
+    for path in dashboard_files():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        uses.extend(f"{path.relative_to(ROOT)}: {name}" for name in private_names(tree))
+    assert uses == [], f"belongs in {PRIVATE_NAMES_FILE}"
 
 
 @pytest.mark.parametrize(
@@ -140,43 +142,45 @@ def test_no_other_module_of_the_dashboard_uses_a_private_name_of_streamlit():
         ("import streamlit as st\nst.column_config.NumberColumn()\nst.caption('')", set()),
     ],
 )
-def test_a_private_name_is_seen_wherever_it_stands(code: str, names: set[str]):
+def test_a_private_name_is_noticed_wherever_it_stands(code: str, names: set[str]):
     assert {*private_names(ast.parse(code))} == names
 
 
 def test_the_file_says_of_each_function_what_needs_it():
     functions = [
         node
-        for node in ast.parse((ROOT / THE_FILE).read_text(encoding="utf-8")).body
+        for node in ast.parse((ROOT / PRIVATE_NAMES_FILE).read_text(encoding="utf-8")).body
         if isinstance(node, ast.FunctionDef)
     ]
-    short = [node.name for node in functions if len((ast.get_docstring(node) or "").split()) < 20]
-    assert short == []
+    barely_documented = [
+        node.name for node in functions if len((ast.get_docstring(node) or "").split()) < 20
+    ]
+    assert barely_documented == []
 
 
 # The tested version.
 
 
 def test_the_installed_streamlit_is_the_tested_one():
-    installed = ".".join(st.__version__.split(".")[:2])
-    assert installed == TESTED_MINOR, (
-        f"headlab was tested with Streamlit {TESTED_MINOR}, {st.__version__} is installed: {WHAT_TO_DO}"
+    installed_minor = ".".join(st.__version__.split(".")[:2])
+    assert installed_minor == TESTED_MINOR, (
+        f"headlab was tested with Streamlit {TESTED_MINOR}, {st.__version__} is installed: {ADVICE}"
     )
 
 
 def test_the_package_and_the_lock_ask_for_the_tested_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (asked,) = (
+    (streamlit_requirement,) = (
         requirement
         for requirement in map(Requirement, project["optional-dependencies"]["app"])
         if requirement.name == "streamlit"
     )
     major, minor = TESTED_MINOR.split(".")
-    assert asked.specifier.contains(f"{TESTED_MINOR}.0")
-    assert not asked.specifier.contains(f"{major}.{int(minor) + 1}.0")
+    assert streamlit_requirement.specifier.contains(f"{TESTED_MINOR}.0")
+    assert not streamlit_requirement.specifier.contains(f"{major}.{int(minor) + 1}.0")
     lock = (ROOT / "requirements.txt").read_text(encoding="utf-8")
-    (locked,) = re.findall(r"^streamlit==(\d+\.\d+)\.", lock, re.MULTILINE)
-    assert locked == TESTED_MINOR
+    (locked_minor,) = re.findall(r"^streamlit==(\d+\.\d+)\.", lock, re.MULTILINE)
+    assert locked_minor == TESTED_MINOR
 
 
 def test_every_option_of_the_config_file_is_known_to_streamlit():
@@ -224,11 +228,11 @@ def test_a_function_takes_the_arguments_that_we_give(
     try:
         inspect.signature(function).bind(*arguments, **keywords)
     except TypeError as error:
-        pytest.fail(f"{function.__qualname__}: {error}. {WHAT_TO_DO}")
+        pytest.fail(f"{function.__qualname__}: {error}. {ADVICE}")
 
 
 @pytest.mark.parametrize(
-    ("owner", "names", "needed"),
+    ("owner", "names", "needed_names"),
     [
         (
             "ScriptRunContext",
@@ -245,20 +249,20 @@ def test_a_function_takes_the_arguments_that_we_give(
         ),
     ],
 )
-def test_an_object_has_the_fields_that_we_use(owner: str, names: set[str], needed: set[str]):
-    assert needed <= names, f"{owner} has no {needed - names}: {WHAT_TO_DO}"
+def test_an_object_has_the_fields_that_we_use(owner: str, names: set[str], needed_names: set[str]):
+    assert needed_names <= names, f"{owner} has no {needed_names - names}: {ADVICE}"
 
 
 def test_streamlit_asks_for_waiting_requests_by_the_method_that_we_replace():
-    assert ".on_scriptrunner_yield()" in inspect.getsource(ScriptRunner), WHAT_TO_DO
+    assert ".on_scriptrunner_yield()" in inspect.getsource(ScriptRunner), ADVICE
 
 
 def test_reading_session_state_lets_requests_through():
-    looks: list[str] = []
-    state = SafeSessionState(SessionState(), lambda: looks.append("look"))
+    yields: list[str] = []
+    state = SafeSessionState(SessionState(), lambda: yields.append("yield"))
     with pytest.raises(KeyError):
         state["_"]
-    assert looks == ["look"], WHAT_TO_DO
+    assert yields == ["yield"], ADVICE
 
 
 def test_a_run_knows_which_widgets_its_request_brought_and_what_they_hold():
@@ -267,39 +271,41 @@ def test_a_run_knows_which_widgets_its_request_brought_and_what_they_hold():
 
         from headlab.dashboard import streamlit_private
 
-        brought = streamlit_private.keys_in_request()
+        keys_in_request = streamlit_private.keys_in_request()
         st.number_input("number", key="a number")
         st.session_state["set"] = 2
         streamlit_private.let_requests_through()
         with streamlit_private.without_interruption(), streamlit_private.without_interruption():
-            held = streamlit_private.session_values()
+            session_values = streamlit_private.session_values()
         st.json(
             {
-                "brought": sorted(map(str, brought)),
-                "held": held,
+                "keys_in_request": sorted(map(str, keys_in_request)),
+                "session_values": session_values,
                 "fragment": streamlit_private.is_fragment_run(),
             }
         )
 
-    def shown(app: AppTest) -> dict[str, Any]:
+    def page_json(app: AppTest) -> dict[str, Any]:
         assert not app.exception
         return ast.literal_eval(app.json[0].value.replace("false", "False"))
 
     app = AppTest.from_function(script).run()
-    assert shown(app)["brought"] == []
+    assert page_json(app)["keys_in_request"] == []
     app.number_input[0].set_value(5.0).run()
-    assert shown(app) == {
-        "brought": ["a number"],
-        "held": {"a number": 5.0, "set": 2},
+    assert page_json(app) == {
+        "keys_in_request": ["a number"],
+        "session_values": {"a number": 5.0, "set": 2},
         "fragment": False,
     }
 
 
-def test_only_a_run_of_fragments_is_one(monkeypatch: pytest.MonkeyPatch):
-    for fragments, expected in ((["timer"], True), ([], False), (None, False)):
+def test_only_a_run_with_fragments_is_a_fragment_run(monkeypatch: pytest.MonkeyPatch):
+    for fragments, is_fragment_run in ((["timer"], True), ([], False), (None, False)):
         context = SimpleNamespace(fragment_ids_this_run=fragments)
-        monkeypatch.setattr(streamlit_private, "get_script_run_ctx", lambda shown=context: shown)
-        assert streamlit_private.is_fragment_run() is expected
+        monkeypatch.setattr(
+            streamlit_private, "get_script_run_ctx", lambda context=context: context
+        )
+        assert streamlit_private.is_fragment_run() is is_fragment_run
 
 
 def test_the_folder_of_pages_is_left_once(monkeypatch: pytest.MonkeyPatch):
@@ -309,18 +315,18 @@ def test_the_folder_of_pages_is_left_once(monkeypatch: pytest.MonkeyPatch):
     assert not streamlit_private.leave_pages_folder()
 
 
-def test_what_commands_give_is_of_the_type_of_arguments():
+def test_places_on_a_page_are_of_the_type_that_annotations_name():
     assert isinstance(st.empty(), streamlit_private.Placeholder)
     assert isinstance(st.container(), streamlit_private.Placeholder)
 
 
 def test_the_server_of_uvicorn_is_found_by_its_handler_of_signals():
-    assert "uvicorn.Server(" in inspect.getsource(starlette_server), WHAT_TO_DO
+    assert "uvicorn.Server(" in inspect.getsource(starlette_server), ADVICE
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     assert streamlit_private.running_server() is None
     server = uvicorn.Server(uvicorn.Config(app=""))
     with server.capture_signals():
-        assert streamlit_private.running_server() is server, WHAT_TO_DO
+        assert streamlit_private.running_server() is server, ADVICE
 
 
 # The page in the browser.
@@ -331,11 +337,11 @@ def frontend() -> bytes:
     """Scripts and styles of the installed Streamlit's page."""
     folder = Path(inspect.getfile(st)).parent / "static" / "static"
     files = [*folder.glob("js/*.js"), *folder.glob("css/*.css")]
-    assert len(files) > 50, f"Streamlit's page is elsewhere: {WHAT_TO_DO}"
+    assert len(files) > 50, f"Streamlit's page is elsewhere: {ADVICE}"
     return b"\n".join(path.read_bytes() for path in files)
 
 
-OWN_SELECTOR = re.compile(r'(\[class\*="st-key-[^"]*"\]|\.st-key-[\w-]+)')  # documented
+KEY_SELECTOR = re.compile(r'(\[class\*="st-key-[^"]*"\]|\.st-key-[\w-]+)')  # documented
 SELECTOR = re.compile(
     r"""a?\[data-testid[~^$*|]?=[^\]]+\] | \.st[A-Z]\w* | \.js-plotly-plot
     | \.modebar-btn(?:\[[^\]]+\])?""",
@@ -347,7 +353,7 @@ def selectors_in_use() -> set[str]:
     """Selectors of parts of Streamlit's page in our styles and scripts."""
     page_style = (STATIC / "page.css").read_text("utf-8")
     page_style = re.sub(r"/\*.*?\*/", "", page_style, flags=re.DOTALL)
-    rules = OWN_SELECTOR.sub("", re.sub(r"\{[^{}]*\}", "", page_style))
+    rules = KEY_SELECTOR.sub("", re.sub(r"\{[^{}]*\}", "", page_style))
     used = {*re.findall(r"\[[^\]]+\]|\.[A-Za-z][\w-]*", rules)}
     for script in STATIC.glob("*.js"):
         used |= {*SELECTOR.findall(script.read_text("utf-8"))}
@@ -361,7 +367,7 @@ def test_the_list_of_selectors_is_that_of_our_styles_and_scripts():
 @pytest.mark.parametrize("name", PAGE_NAMES)
 def test_a_name_of_the_page_is_used_and_there(frontend: bytes, name: str):
     assert any(name in path.read_text("utf-8") for path in STATIC.iterdir())
-    assert name.encode() in frontend, f"{name} is gone: {PAGE_NAMES[name]}. {WHAT_TO_DO}"
+    assert name.encode() in frontend, f"{name} is gone: {PAGE_NAMES[name]}. {ADVICE}"
 
 
 def has_text(frontend: bytes, text: str, *, begins: bool = False) -> bool:
@@ -369,8 +375,8 @@ def has_text(frontend: bytes, text: str, *, begins: bool = False) -> bool:
 
     Args:
         frontend: Scripts and styles.
-        text: To look for.
-        begins: A longer word that begins so is enough.
+        text: The text to look for.
+        begins: Whether a longer word that begins with it is enough.
     """
     end = b"" if begins else rb"[`\"' ]"
     return re.search(rb"[`\"' ]" + re.escape(text.encode()) + end, frontend) is not None
@@ -383,11 +389,11 @@ def test_a_selector_finds_what_the_page_has(frontend: bytes, selector: str):
     for attribute, comparison, value, css_class in parts:
         for text in filter(None, (value, css_class)):
             is_there = has_text(frontend, text, begins=comparison == "^=")
-            assert is_there, f"{text} is gone: {PAGE_SELECTORS[selector]}. {WHAT_TO_DO}"
-        assert attribute.encode() in frontend, f"no {attribute}: {WHAT_TO_DO}"
+            assert is_there, f"{text} is gone: {PAGE_SELECTORS[selector]}. {ADVICE}"
+        assert attribute.encode() in frontend, f"no {attribute}: {ADVICE}"
 
 
-def test_a_selector_of_what_the_page_has_not_is_seen(frontend: bytes):
+def test_a_text_that_the_page_lacks_is_noticed(frontend: bytes):
     assert has_text(frontend, "stMain")
     assert has_text(frontend, "stTopNavL", begins=True)
     assert not has_text(frontend, "stTopNavL")
@@ -396,18 +402,18 @@ def test_a_selector_of_what_the_page_has_not_is_seen(frontend: bytes):
 
 
 def test_the_page_writes_a_key_into_a_class_as_we_do(frontend: bytes):
-    written = rb"`st-key-`\+\w+\.trim\(\)\.replaceAll\(/\[\^a-zA-Z0-9_-\]/g,`-`\)"
-    assert re.search(written, frontend), WHAT_TO_DO
+    class_pattern = rb"`st-key-`\+\w+\.trim\(\)\.replaceAll\(/\[\^a-zA-Z0-9_-\]/g,`-`\)"
+    assert re.search(class_pattern, frontend), ADVICE
     assert streamlit_private.css_class(" new-model-a/b.c é ") == "new-model-a-b-c--"
 
 
 def test_the_page_asks_for_the_servers_health_where_we_answer(frontend: bytes):
-    assert f"/{starlette_routes.ROUTE_HEALTH}" == HEALTH_PATH, WHAT_TO_DO
-    assert has_text(frontend, HEALTH_PATH.removeprefix("/")), WHAT_TO_DO
+    assert f"/{starlette_routes.ROUTE_HEALTH}" == HEALTH_PATH, ADVICE
+    assert has_text(frontend, HEALTH_PATH.removeprefix("/")), ADVICE
 
 
 def test_the_page_has_what_tests_and_benchmarks_look_for(frontend: bytes):
-    """Tests in a browser wait for a state that the page writes down; without it all of them would wait in vain."""
+    """Tests in a browser wait for a state that the page has in an attribute."""
     assert b"data-test-script-state" in frontend
     assert has_text(frontend, "notRunning")
     files = [
@@ -415,14 +421,13 @@ def test_the_page_has_what_tests_and_benchmarks_look_for(frontend: bytes):
         ROOT / "benchmarks" / "ui.py",
         *(ROOT / "tests" / "browser").glob("*.py"),
     ]
-    named = re.compile(
+    name_pattern = re.compile(
         r"""get_by_test_id\(\s*"(\w+)"|data-testid=\\?["']?([\w-]+)|['"]\.(st[A-Z]\w+)"""
     )
-    texts = {
-        text
-        for path in files
-        for match in named.findall(path.read_text("utf-8"))
-        for text in filter(None, match)
-    }
+    texts = set()
+    for path in files:
+        for match in name_pattern.findall(path.read_text("utf-8")):
+            texts.update(filter(None, match))
     assert len(texts) > 10
-    assert [text for text in sorted(texts) if not has_text(frontend, text)] == [], WHAT_TO_DO
+    missing_texts = [text for text in sorted(texts) if not has_text(frontend, text)]
+    assert missing_texts == [], ADVICE

@@ -1,4 +1,4 @@
-"""Attention as pictures: what reaches the page, escaped, cut, local."""
+"""Attention as pictures: what reaches the page is escaped, cut to a length and loads nothing."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from reference import largest_link, word_weights
 from support.app_pages import run_page, said
 from support.cached_scores import GRID, made_up
 from support.expected_errors import raises
+from support.page_actions import choose, press
 
 from headlab.core import Head, HeadGrid, Stack
 from headlab.dashboard.pages.attention.answers import answer_rows
@@ -61,19 +62,20 @@ EVIL = "</script><script>parent.document.title='PWNED'</script>"
 NAMES = {"encoder.3.7": "Layer 3, head 7", "encoder.0.1": "<i>Layer 0</i>"}
 
 
-def answer(tokens, heads=("encoder.3.7",), truncated=False, **more):
-    n = len(tokens)
-    weights = np.random.default_rng(n).dirichlet(np.ones(n), n)
+def random_weights(tokens, heads=("encoder.3.7",), is_truncated=False, **fields):
+    """The worker's weights of one sentence: random, the same for each head."""
+    token_count = len(tokens)
+    weights = np.random.default_rng(token_count).dirichlet(np.ones(token_count), token_count)
     return Weights(
         tokens=list(tokens),
-        weights={h: weights.round(3).tolist() for h in heads},
-        truncated=truncated,
-        **more,
+        weights={head: weights.round(3).tolist() for head in heads},
+        truncated=is_truncated,
+        **fields,
     )
 
 
-def panel(*tokens, heads=("encoder.3.7",), title="German (de)"):
-    return Panel.of(title, answer(tokens, heads))
+def random_panel(*tokens, heads=("encoder.3.7",), title="German (de)"):
+    return Panel.of(title, random_weights(tokens, heads))
 
 
 class Tags(HTMLParser):
@@ -107,19 +109,15 @@ class Tags(HTMLParser):
 
 
 def test_a_token_cannot_open_or_close_an_element_in_any_view():
-    evil = panel("a", EVIL, "<!--", "&amp;", title=EVIL)
+    evil = random_panel("a", EVIL, "<!--", "&amp;", title=EVIL)
     page = Tags(head_view([evil], {"encoder.3.7": EVIL}))
     assert page.count("script") == 4  # jQuery, d3, the stand-in for RequireJS, BertViz
     assert page.text.count(EVIL) == 2  # title and head's name, as text
-    assert json.loads(bertviz_params(page.scripts[-1]))["attention"]["0"]["left_text"] == [
-        "a",
-        EVIL,
-        "<!--",
-        "&amp;",
-    ]
-    light = Tags(shading(evil, {"encoder.3.7": EVIL}))
-    assert {tag for tag, _ in light.tags} <= {"p", "b", "span"}
-    assert EVIL in light.text
+    bertviz_input = json.loads(bertviz_params(page.scripts[-1]))["attention"]["0"]
+    assert bertviz_input["left_text"] == ["a", EVIL, "<!--", "&amp;"]
+    shaded_sentence = Tags(shading(evil, {"encoder.3.7": EVIL}))
+    assert {tag for tag, _ in shaded_sentence.tags} <= {"p", "b", "span"}
+    assert EVIL in shaded_sentence.text
 
 
 def bertviz_params(script):
@@ -127,49 +125,53 @@ def bertviz_params(script):
 
 
 def test_only_the_scripts_of_the_page_may_run_and_nothing_may_load():
-    page = Tags(head_view([panel("a", "b"), panel("c", "d", "e")], NAMES))
+    panels = [
+        random_panel("a", "b"),
+        random_panel("c", "d", "e"),
+    ]
+    page = Tags(head_view(panels, NAMES))
     policy = next(
         attrs["content"]
         for tag, attrs in page.tags
         if attrs.get("http-equiv") == "Content-Security-Policy"
     )
     assert "default-src 'none'" in policy
-    rule = re.search("script-src ([^;]*)", policy).group(1).split()
-    hashes = [
-        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
-        for s in page.scripts
-    ]
-    assert rule == hashes
-    assert not any(
-        name in attrs for _, attrs in page.tags for name in ("src", "href", "onclick", "onerror")
-    )
+    allowed_scripts = re.search("script-src ([^;]*)", policy).group(1).split()
+    script_hashes = []
+    for script in page.scripts:
+        digest = hashlib.sha256(script.encode()).digest()
+        script_hashes.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+    assert allowed_scripts == script_hashes
+    for _, attrs in page.tags:
+        assert not {"src", "href", "onclick", "onerror"} & set(attrs)
 
 
 def test_bertviz_gets_only_the_chosen_heads_rounded():
-    page = Tags(head_view([panel("a", "b", "c", heads=("encoder.3.7", "encoder.0.1"))], NAMES))
+    panel = random_panel("a", "b", "c", heads=("encoder.3.7", "encoder.0.1"))
+    page = Tags(head_view([panel], NAMES))
     params = json.loads(bertviz_params(page.scripts[-1]))
     attention = np.array(params["attention"]["0"]["attn"])
     assert attention.shape == (1, 2, 3, 3)
     assert np.array_equal(attention, attention.round(3))
-    assert (params["heads"], params["include_layers"], params["root_div_id"]) == (
-        [0, 1],
-        [0],
-        "bertviz-0",
-    )
+    assert params["heads"] == [0, 1]
+    assert params["include_layers"] == [0]
+    assert params["root_div_id"] == "bertviz-0"
 
 
 def test_a_long_sentence_is_cut_and_says_so():
-    cut = panel(*(f"t{i}" for i in range(MAX_TOKENS + 9)))
-    assert len(cut.tokens) == MAX_TOKENS
-    assert cut.weights["encoder.3.7"].shape == (MAX_TOKENS, MAX_TOKENS)
-    assert cut.cut
-    assert not panel("a", "b").cut
-    assert Panel.of("x", answer(["a"], truncated=True)).cut
+    long_panel = random_panel(*(f"t{i}" for i in range(MAX_TOKENS + 9)))
+    assert len(long_panel.tokens) == MAX_TOKENS
+    assert long_panel.weights["encoder.3.7"].shape == (MAX_TOKENS, MAX_TOKENS)
+    assert long_panel.cut
+    assert not random_panel("a", "b").cut
+    assert Panel.of("x", random_weights(["a"], is_truncated=True)).cut
 
 
 def test_64_tokens_of_one_head_stay_small():
-    whole = len(head_view([panel(*(f"t{i}" for i in range(64)))], NAMES))
-    assert whole - len(head_view([panel("a")], NAMES)) < 60_000
+    tokens = [f"t{i}" for i in range(64)]
+    page_of_64_tokens = head_view([random_panel(*tokens)], NAMES)
+    page_of_one_token = head_view([random_panel("a")], NAMES)
+    assert len(page_of_64_tokens) - len(page_of_one_token) < 60_000
 
 
 def test_weights_over_another_sequence_are_refused():
@@ -180,73 +182,91 @@ def test_weights_over_another_sequence_are_refused():
         Panel.of("x", wrong)
 
 
-def test_the_weight_on_special_tokens_is_told_by_token_with_largest_weights_and_ties():
-    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.0, 0.5], [0.2, 0.6, 0.2]])
-    seen = Panel(
-        "German", ("<s>", "a", "</s>"), {"h": rows, "g": rows[:, [1, 0, 2]]}, special=(0, 2)
+def test_the_weight_on_special_tokens_is_given_by_token_with_largest_weights_and_ties():
+    rows = np.array(
+        [
+            [0.1, 0.2, 0.7],
+            [0.5, 0.0, 0.5],
+            [0.2, 0.6, 0.2],
+        ]
     )
-    assert seen.on_special("h") == pytest.approx({"<s>": 0.8 / 3, "</s>": 1.4 / 3})
-    assert (seen.largest_on_special("h"), seen.largest_on_special("g")) == ((2, 0), (2, 1))
-    twice = dataclasses.replace(seen, title="Thai", tokens=("</s>", "a", "</s>"))
-    assert twice.on_special("h") == pytest.approx({"</s>": 2.2 / 3})
-    told = special_token_texts([seen, twice], {"h": "Layer 1"})
-    assert told[0] == (
+    weights = {
+        "h": rows,
+        "g": rows[:, [1, 0, 2]],
+    }
+    german = Panel("German", ("<s>", "a", "</s>"), weights, special=(0, 2))
+    assert german.on_special("h") == pytest.approx({"<s>": 0.8 / 3, "</s>": 1.4 / 3})
+    assert german.largest_on_special("h") == (2, 0)
+    assert german.largest_on_special("g") == (2, 1)
+    thai = dataclasses.replace(german, title="Thai", tokens=("</s>", "a", "</s>"))
+    assert thai.on_special("h") == pytest.approx({"</s>": 2.2 / 3})
+    texts = special_token_texts([german, thai], {"h": "Layer 1"})
+    assert texts[0] == (
         "Layer 1: German 73% (<s> 27%, </s> 47%), 2 of 3 tokens give one their largest weight; "
         "Thai 73% (</s> 73%), 2 of 3 tokens give one their largest weight"
     )
-    assert "2 of 3 tokens give one their largest weight, 1 in a tie" in told[1]
-    assert special_token_texts([dataclasses.replace(seen, special=())], {}) == []
+    assert "2 of 3 tokens give one their largest weight, 1 in a tie" in texts[1]
+    assert special_token_texts([dataclasses.replace(german, special=())], {}) == []
 
 
 def test_a_special_token_behind_the_cut_is_left_out():
-    long = answer([f"t{i}" for i in range(MAX_TOKENS + 9)], special=[3, MAX_TOKENS + 8])
-    assert Panel.of("x", long).special == (3,)
+    tokens = [f"t{i}" for i in range(MAX_TOKENS + 9)]
+    weights = random_weights(tokens, special=[3, MAX_TOKENS + 8])
+    assert Panel.of("x", weights).special == (3,)
 
 
 def test_each_head_can_have_a_picture_of_its_own_a_sentence_a_row():
-    both = [
-        panel("a", "b", heads=("encoder.3.7", "encoder.0.1"), title=title)
-        for title in ("German", "Thai")
-    ]
-    page = Tags(head_view([alone for one in both for alone in one.heads()], NAMES, panels_in_row=2))
-    assert [
-        attrs["class"]
-        for tag, attrs in page.tags
-        if tag == "div" and attrs.get("class") in ("row", "panel")
-    ] == [
-        "row",
-        "panel",
-        "panel",
-        "row",
-        "panel",
-        "panel",
-    ]
-    shown = [json.loads(bertviz_params(script)) for script in page.scripts[3:]]
-    assert [np.shape(params["attention"]["0"]["attn"]) for params in shown] == [(1, 1, 2, 2)] * 4
+    heads = ("encoder.3.7", "encoder.0.1")
+    german = random_panel("a", "b", heads=heads, title="German")
+    thai = random_panel("a", "b", heads=heads, title="Thai")
+    page = Tags(
+        head_view(
+            [*german.heads(), *thai.heads()],
+            NAMES,
+            panels_in_row=2,
+        )
+    )
+    classes = [attrs.get("class") for tag, attrs in page.tags if tag == "div"]
+    rows_and_panels = [name for name in classes if name in ("row", "panel")]
+    assert rows_and_panels == ["row", "panel", "panel", "row", "panel", "panel"]
+    bertviz_inputs = [json.loads(bertviz_params(script)) for script in page.scripts[3:]]
+    shapes = [np.shape(params["attention"]["0"]["attn"]) for params in bertviz_inputs]
+    assert shapes == [(1, 1, 2, 2)] * 4
 
 
 def test_shading_is_by_share_of_the_largest_weight():
-    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])
-    shown = shading(Panel("x", ("a", "b", "c"), {"h": rows}), {}, query=1)
-    assert [float(s) for s in re.findall(r'title="([\d.]+)"', shown)] == [0.5, 0.25, 0.25]
-    assert re.findall(r"#2478c8 (\d+)%", shown) == ["70", "35", "35"]
-    assert shown.count("2px solid") == 1
-    mean = shading(Panel("x", ("a", "b", "c"), {"h": rows}), {})
-    assert [float(s) for s in re.findall(r'title="([\d.]+)"', mean)] == [0.2, 0.15, 0.65]
+    rows = np.array(
+        [
+            [0.1, 0.2, 0.7],
+            [0.5, 0.25, 0.25],
+            [0.0, 0.0, 1.0],
+        ]
+    )
+    panel = Panel("x", ("a", "b", "c"), {"h": rows})
+    html = shading(panel, {}, query=1)
+    assert [float(s) for s in re.findall(r'title="([\d.]+)"', html)] == [0.5, 0.25, 0.25]
+    assert re.findall(r"#2478c8 (\d+)%", html) == ["70", "35", "35"]
+    assert html.count("2px solid") == 1
+    mean_html = shading(panel, {})
+    assert [float(s) for s in re.findall(r'title="([\d.]+)"', mean_html)] == [0.2, 0.15, 0.65]
 
 
 def test_the_table_holds_every_weight_even_where_tokens_repeat():
-    seen = panel("the", "the", "cat")
-    frame = weights_table(seen, "encoder.3.7")
+    panel = random_panel("the", "the", "cat")
+    frame = weights_table(panel, "encoder.3.7")
     assert frame.shape == (3, 3)
-    assert np.array_equal(frame.to_numpy(), seen.weights["encoder.3.7"])
+    assert np.array_equal(frame.to_numpy(), panel.weights["encoder.3.7"])
     assert frame.columns.is_unique
 
 
 def test_the_strongest_links_are_the_largest_weights_in_order():
     rows = np.array([[0.1, 0.9], [0.6, 0.4]])
-    frame = strongest_links(Panel("x", ("a", "b"), {"h": rows}), {"h": "H"}, top=2)
-    assert frame.to_numpy().tolist() == [["H", "a", "b", 0.9], ["H", "b", "a", 0.6]]
+    panel = Panel("x", ("a", "b"), {"h": rows})
+    frame = strongest_links(panel, {"h": "H"}, top=2)
+    assert frame.to_numpy().tolist() == [
+        ["H", "a", "b", 0.9],
+        ["H", "b", "a", 0.6],
+    ]
 
 
 def test_a_missing_package_gives_the_command_to_run():
@@ -279,27 +299,23 @@ def test_a_typed_line_is_a_sentence_or_a_pair(line, text, pair):
 
 @pytest.mark.parametrize("pair", [None, float("nan"), "so it\nis wet"])
 def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair):
-    kept = np.arange(12) > 8
-    mask = Mask(
-        HeadGrid((Stack("encoder", (4, 4, 4)),)), kept, {"name": "m", "fingerprint": "f" * 64}
-    )
-    asked = AccuracyQuestion.unchecked("m", "f" * 64, "xnli", "dev", mask)
-    link = attention_params({"text": "it  rains", "pair": pair}, asked)
-    assert link["heads"] == [f"encoder.{n // 4}.{n % 4}" for n in range(9)][:MAX_HEADS]
-    assert typed_sentence("", link["text"])[1:3] == (
-        "it rains",
-        "so it is wet" if isinstance(pair, str) else None,
-    )
-    assert (
-        len(attention_params({"text": "x" * 5000, "pair": None}, asked)["text"])
-        == MAX_TEXT_CHARACTERS
-    )
+    kept_heads = np.arange(12) > 8
+    grid = HeadGrid((Stack("encoder", (4, 4, 4)),))
+    mask = Mask(grid, kept_heads, {"name": "m", "fingerprint": "f" * 64})
+    question = AccuracyQuestion.unchecked("m", "f" * 64, "xnli", "dev", mask)
+    link = attention_params({"text": "it  rains", "pair": pair}, question)
+    removed_heads = [f"encoder.{index // 4}.{index % 4}" for index in range(9)]
+    assert link["heads"] == removed_heads[:MAX_HEADS]
+    second_text = "so it is wet" if isinstance(pair, str) else None
+    assert typed_sentence("", link["text"])[1:3] == ("it rains", second_text)
+    link_of_long_text = attention_params({"text": "x" * 5000, "pair": None}, question)
+    assert len(link_of_long_text["text"]) == MAX_TEXT_CHARACTERS
 
 
-# What may be done to the attention before it is shown.
+# Options that change the attention before it is shown.
 
 
-def pieces(weights, places=(-1, 0, 0, 1, 2, 2, 2, -1)):
+def panel_in_pieces(weights, word_of_token=(-1, 0, 0, 1, 2, 2, 2, -1)):
     tokens = ("<s>", "▁Kü", "che", "▁an", "▁", "lam", "pe", "</s>")
     return Panel(
         "German",
@@ -307,150 +323,169 @@ def pieces(weights, places=(-1, 0, 0, 1, 2, 2, 2, -1)):
         {"h": weights},
         special=(0, 7),
         words=("Küche", "an", "lampe"),
-        places=places,
+        places=word_of_token,
     )
 
 
 def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still_sum_to_one(rng):
     weights = rng.dirichlet(np.ones(8), 8)
-    seen = pieces(weights)
-    merged = seen.in_words()
-    assert merged.tokens == ("<s>", "Küche", "an", "lampe", "</s>")
-    assert merged.special == (0, 4)
-    np.testing.assert_allclose(
-        merged.weights["h"], word_weights(weights, list(seen.places)), atol=0.0005
-    )
-    np.testing.assert_allclose(merged.weights["h"].sum(axis=1), 1, atol=0.003)
-    one = dataclasses.replace(pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1)), title="two words")
-    assert one.in_words() is one  # the tokenizer takes the whole text for a word
-    assert ViewOptions(words=True).applied_to(one) is one
-    word = dataclasses.replace(one, title="Hello", words=("Hello",)).in_words()
-    assert word.tokens == ("<s>", "Hello", "</s>")
-    assert (
-        dataclasses.replace(one, title="Hello", words=(), places=()).in_words().tokens == one.tokens
-    )
+    in_pieces = panel_in_pieces(weights)
+    in_words = in_pieces.in_words()
+    assert in_words.tokens == ("<s>", "Küche", "an", "lampe", "</s>")
+    assert in_words.special == (0, 4)
+    slow_weights = word_weights(weights, list(in_pieces.places))
+    np.testing.assert_allclose(in_words.weights["h"], slow_weights, atol=0.0005)
+    np.testing.assert_allclose(in_words.weights["h"].sum(axis=1), 1, atol=0.003)
+    one_word = panel_in_pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1))
+    one_word = dataclasses.replace(one_word, title="two words")
+    assert one_word.in_words() is one_word  # to the tokenizer, the whole text is one word
+    assert ViewOptions(words=True).applied_to(one_word) is one_word
+    hello = dataclasses.replace(one_word, title="Hello", words=("Hello",)).in_words()
+    assert hello.tokens == ("<s>", "Hello", "</s>")
+    without_words = dataclasses.replace(one_word, title="Hello", words=(), places=())
+    assert without_words.in_words().tokens == one_word.tokens
 
 
 def test_a_sentence_of_special_tokens_alone_stays_when_they_are_hidden(rng):
-    seen = Panel("", ("<s>", "</s>"), {"h": rng.dirichlet(np.ones(2), 2)}, special=(0, 1))
-    assert ViewOptions(hide=True).applied_to(seen).tokens == ("<s>", "</s>")
+    weights = {"h": rng.dirichlet(np.ones(2), 2)}
+    only_special = Panel("", ("<s>", "</s>"), weights, special=(0, 1))
+    assert ViewOptions(hide=True).applied_to(only_special).tokens == ("<s>", "</s>")
 
 
-def test_texts_that_occur_again_are_told_apart_by_their_second_text():
-    def one(text, pair, label="yes"):
+def test_equal_texts_are_distinguished_by_their_second_text():
+    def example_card(text, pair, label="yes"):
         return ExampleCard(id="1", text=text, pair=pair, label=label)
 
-    rows = [one("A", "B"), one("A", "C"), one("D", None), one("A", "E", "no")]
-    found = label_examples_by_title(rows, "yes")
-    assert {title: row.pair for title, row in found.items()} == {
-        "A": "B",
-        "A ||| C": "C",
-        "D": None,
-    }
+    rows = [
+        example_card("A", "B"),
+        example_card("A", "C"),
+        example_card("D", None),
+        example_card("A", "E", "no"),
+    ]
+    examples_by_title = label_examples_by_title(rows, "yes")
+    second_texts = {title: row.pair for title, row in examples_by_title.items()}
+    assert second_texts == {"A": "B", "A ||| C": "C", "D": None}
 
 
 def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_more_head(rng):
     weights = rng.dirichlet(np.ones(8), 8)
-    other = rng.dirichlet(np.ones(8), 8)
-    seen = dataclasses.replace(pieces(weights), weights={"h": weights, "g": other})
-    shown = ViewOptions(hide=True, mean=True).applied_to(seen)
-    assert shown.tokens == seen.tokens[1:-1]
-    np.testing.assert_array_equal(shown.weights["h"], weights[1:-1, 1:-1])
-    np.testing.assert_allclose(
-        shown.weights["mean"], (weights + other)[1:-1, 1:-1] / 2, atol=0.0005
-    )
-    words = caveats([seen], [shown], ViewOptions(hide=True))
-    assert any("a row may sum to less than 1" in sentence for sentence in words)
-    whole = ViewOptions(hide=True, words=True).applied_to(seen)
-    np.testing.assert_allclose(
-        whole.weights["h"],
-        np.array(word_weights(weights, list(seen.places)))[1:-1, 1:-1],
-        atol=0.0005,
-    )
-    assert list(ViewOptions(mean=True).applied_to(pieces(weights)).weights) == ["h"]
+    other_weights = rng.dirichlet(np.ones(8), 8)
+    two_heads = {"h": weights, "g": other_weights}
+    panel = dataclasses.replace(panel_in_pieces(weights), weights=two_heads)
+    shown_panel = ViewOptions(hide=True, mean=True).applied_to(panel)
+    assert shown_panel.tokens == panel.tokens[1:-1]
+    np.testing.assert_array_equal(shown_panel.weights["h"], weights[1:-1, 1:-1])
+    mean_weights = (weights + other_weights) / 2
+    np.testing.assert_allclose(shown_panel.weights["mean"], mean_weights[1:-1, 1:-1], atol=0.0005)
+    notes = caveats([panel], [shown_panel], ViewOptions(hide=True))
+    assert any("a row may sum to less than 1" in sentence for sentence in notes)
+    shown_words = ViewOptions(hide=True, words=True).applied_to(panel)
+    slow_weights = np.array(word_weights(weights, list(panel.places)))
+    np.testing.assert_allclose(shown_words.weights["h"], slow_weights[1:-1, 1:-1], atol=0.0005)
+    mean_of_one_head = ViewOptions(mean=True).applied_to(panel_in_pieces(weights))
+    assert list(mean_of_one_head.weights) == ["h"]
 
 
-def test_what_cannot_be_seen_is_written_by_name_and_arabic_runs_from_right_to_left():
-    evil = panel("<s>", "a\u202eb", "\x07", "c\u200dd")
+def test_invisible_characters_are_written_by_code_and_arabic_runs_from_right_to_left():
+    evil = random_panel("<s>", "a\u202eb", "\x07", "c\u200dd")
     assert evil.tokens == ("<s>", "a[U+202E]b", "[U+0007]", "c[U+200D]d")
-    arabic = Panel.of("Arabic", answer(["<s>", "▁أطفئ", "▁ABC", "</s>"], special=[0, 3]))
+    arabic = Panel.of(
+        "Arabic",
+        random_weights(["<s>", "▁أطفئ", "▁ABC", "</s>"], special=[0, 3]),
+    )
     assert arabic.rtl
     assert not evil.rtl
     assert 'dir="rtl"' in shading(arabic, {})
     assert attention_map(arabic, "encoder.3.7").layout.xaxis.autorange == "reversed"
-    plain = attention_map(evil, "encoder.3.7").layout.xaxis
-    assert plain.autorange is True
-    assert plain.ticktext[:2] == ("&lt;s&gt;", "a[U+202E]b")
+    axis = attention_map(evil, "encoder.3.7").layout.xaxis
+    assert axis.autorange is True
+    assert axis.ticktext[:2] == ("&lt;s&gt;", "a[U+202E]b")
 
 
 def test_a_shaded_sentence_is_saved_as_it_is_shown_escaped_and_from_right_to_left():
-    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])
-    seen = Panel("x", ("<s>", "أ", EVIL), {"h": rows}, special=(0,))
-    drawn = ET.fromstring(shaded_file(seen, {"h": "Layer 1"}, 1))
-    texts = [(float(node.get("x")), node.text) for node in drawn.iter(f"{SVG}text")]
-    assert [text for _, text in texts] == ["Layer 1, darkest: 0.50", *seen.tokens]
-    assert texts[1][0] > texts[2][0]
-    _, *chips = drawn.iter(f"{SVG}rect")
+    rows = np.array(
+        [
+            [0.1, 0.2, 0.7],
+            [0.5, 0.25, 0.25],
+            [0.0, 0.0, 1.0],
+        ]
+    )
+    panel = Panel("x", ("<s>", "أ", EVIL), {"h": rows}, special=(0,))
+    svg = ET.fromstring(shaded_file(panel, {"h": "Layer 1"}, 1))
+    text_nodes = list(svg.iter(f"{SVG}text"))
+    assert [node.text for node in text_nodes] == ["Layer 1, darkest: 0.50", *panel.tokens]
+    assert float(text_nodes[1].get("x")) > float(text_nodes[2].get("x"))
+    _, *chips = svg.iter(f"{SVG}rect")
     assert [float(chip.get("stroke-width")) for chip in chips] == [1, 2, 1]
-    assert [chip.get("fill") for chip in chips] == [
-        colour_on_scale(((0, "#ffffff"), (1, SHADE)), share) for share in (0.7, 0.35, 0.35)
-    ]
+    scale = ((0, "#ffffff"), (1, SHADE))
+    colours = [colour_on_scale(scale, share) for share in (0.7, 0.35, 0.35)]
+    assert [chip.get("fill") for chip in chips] == colours
 
 
 def test_all_heads_are_saved_with_a_picture_each():
     scores = made_up("de", "shapley", "0" * 64)
     pictures = [f"data:image/png;base64,{n}" for n in range(GRID.size)]
-    drawn = ET.fromstring(map_of_pictures(map_of_scores(scores), pictures, "all"))
-    assert [node.get("href") for node in drawn.iter(f"{SVG}image")] == pictures
-    assert drawn.find(f"{SVG}style") is not None
+    svg = ET.fromstring(map_of_pictures(map_of_scores(scores), pictures, "all"))
+    assert [node.get("href") for node in svg.iter(f"{SVG}image")] == pictures
+    assert svg.find(f"{SVG}style") is not None
 
 
 # Answers with the heads on and off.
 
 
-def says(on, p_on, off, p_off, word=None):
-    return Answer(word=word, on=on, p_on=p_on, off=off, p_off=p_off)
+def on_off_answer(answer_on, p_on, answer_off, p_off, word=None):
+    return Answer(word=word, on=answer_on, p_on=p_on, off=answer_off, p_off=p_off)
 
 
 @pytest.mark.parametrize(
-    ("right", "found", "row"),
+    ("right_labels", "answer", "cells"),
     [
         (
             ("on",),
-            says("on", 0.931, "on", 0.5),
+            on_off_answer("on", 0.931, "on", 0.5),
             ["on", "on 93.1%", "on 50.0%", "same label, −43.1 points"],
         ),
-        (("on",), says("on", 0.9, "off", 0.5), ["on", "on 90.0%", "off 50.0%", "now wrong"]),
-        (("off",), says("on", 0.9, "off", 0.5), ["off", "on 90.0%", "off 50.0%", "now right"]),
+        (
+            ("on",),
+            on_off_answer("on", 0.9, "off", 0.5),
+            ["on", "on 90.0%", "off 50.0%", "now wrong"],
+        ),
+        (
+            ("off",),
+            on_off_answer("on", 0.9, "off", 0.5),
+            ["off", "on 90.0%", "off 50.0%", "now right"],
+        ),
         (
             ("get",),
-            says("on", 0.9, "off", 0.5),
+            on_off_answer("on", 0.9, "off", 0.5),
             ["get", "on 90.0%", "off 50.0%", "still wrong, differently"],
         ),
-        ((), says("on", 0.9, "off", 0.5), ["–", "on 90.0%", "off 50.0%", "another label"]),
+        ((), on_off_answer("on", 0.9, "off", 0.5), ["–", "on 90.0%", "off 50.0%", "another label"]),
     ],
 )
-def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
-    table = answer_rows([ShownSentence("German", "licht an", labels=right)], [[found]], 1)
-    assert table.to_numpy().tolist() == [["German", *row]]
+def test_the_answer_to_a_text_is_shown_with_the_heads_on_and_off(right_labels, answer, cells):
+    sentence = ShownSentence("German", "licht an", labels=right_labels)
+    table = answer_rows([sentence], [[answer]], 1)
+    assert table.to_numpy().tolist() == [["German", *cells]]
     assert list(table.columns[2:4]) == ["Head on", "Head off"]
 
 
 def test_words_are_counted_and_those_that_change_are_named():
-    answers = [says("NOUN", 0.9, "VERB", 0.6, "Licht"), says("ADP", 0.8, "ADP", 0.7, "an")]
-    row = (
-        answer_rows([ShownSentence("German", "Licht an", labels=("NOUN", "ADP"))], [answers], 2)
-        .iloc[0]
-        .tolist()
-    )
+    answers = [
+        on_off_answer("NOUN", 0.9, "VERB", 0.6, "Licht"),
+        on_off_answer("ADP", 0.8, "ADP", 0.7, "an"),
+    ]
+    labelled_sentence = ShownSentence("German", "Licht an", labels=("NOUN", "ADP"))
+    row = answer_rows([labelled_sentence], [answers], 2).iloc[0].tolist()
     assert row[2:] == [
         "2 of 2 words right",
         "1 of 2 words right",
         "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)",
     ]
-    typed_row = answer_rows([ShownSentence("Mine", "Licht an")], [answers], 2).iloc[0].tolist()
-    assert typed_row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
-    assert answer_rows([ShownSentence("Mine", "Licht an")], [[]], 2).empty
+    sentence_without_labels = ShownSentence("Mine", "Licht an")
+    row = answer_rows([sentence_without_labels], [answers], 2).iloc[0].tolist()
+    assert row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
+    assert answer_rows([sentence_without_labels], [[]], 2).empty
 
 
 # The page.
@@ -460,20 +495,23 @@ def attention_requests(worker):
     return [call[1] for call in worker.calls if call[0] == "attention"]
 
 
-def table(app):
-    return [[cell.replace("\\", "") for cell in row] for row in app.table[0].value.to_numpy()]
+def answer_cells(app):
+    """The cells of the page's table without the backslashes that keep Markdown from acting."""
+    table = app.table[0].value
+    return table.map(lambda cell: cell.replace("\\", "")).to_numpy().tolist()
 
 
 @pytest.mark.usefixtures("native_buttons")
-def test_the_page_tells_what_the_model_says_with_the_heads_on_and_off(worker):
+def test_the_page_shows_the_models_answers_with_the_heads_on_and_off(worker):
     app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"])
     assert "Answers with these 2 heads on and off" in said(app)
-    assert table(app) == [
+    assert answer_cells(app) == [
         ["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]
     ]
-    (asked,) = attention_requests(worker)
-    assert asked.heads == [("encoder", 3, 7), ("encoder", 5, 1)]
-    assert (asked.task, asked.label_map) == ("intents", None)
+    (request,) = attention_requests(worker)
+    assert request.heads == [("encoder", 3, 7), ("encoder", 5, 1)]
+    assert request.task == "intents"
+    assert request.label_map is None
 
 
 @pytest.mark.usefixtures("native_buttons")
@@ -482,8 +520,8 @@ def test_a_task_that_labels_words_sends_them_and_counts_its_answers(worker):
         "attention", langs="de", task="slots", model="e5-small-slots", heads="encoder.3.7"
     )
     assert attention_requests(worker)[-1].words == ["licht", "an"]
-    assert table(app)[0][2:4] == ["2 of 2 words right", "1 of 2 words right"]
-    assert "licht: device 90.0% → other 60.0% (right: device)" in table(app)[0][4]
+    assert answer_cells(app)[0][2:4] == ["2 of 2 words right", "1 of 2 words right"]
+    assert "licht: device 90.0% → other 60.0% (right: device)" in answer_cells(app)[0][4]
 
 
 @pytest.mark.usefixtures("native_buttons")
@@ -498,16 +536,16 @@ def test_where_there_are_no_answers_the_page_says_why(worker):
 
 
 @pytest.mark.parametrize(
-    ("labels", "called"), [(["turn_on"], "What is meant (label)"), ([], "Answer")]
+    ("labels", "box_label"), [(["turn_on"], "What is meant (label)"), ([], "Answer")]
 )
 @pytest.mark.usefixtures("native_buttons")
 def test_the_box_of_labels_is_called_an_answer_where_the_task_has_no_labels(
-    worker, monkeypatch, labels, called
+    worker, monkeypatch, labels, box_label
 ):
     card = TaskCard(name="intents", labels=labels, languages=["de"], aligned=False)
     monkeypatch.setattr(worker, "tasks", lambda: [card])
     app = run_page("attention", langs="de", heads="encoder.3.7")
-    assert app.selectbox(key="label").label == called
+    assert app.selectbox(key="label").label == box_label
 
 
 @pytest.mark.usefixtures("native_buttons")
@@ -523,86 +561,84 @@ def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
 
 def test_small_maps_of_all_heads_are_laid_out_as_the_large_one_is():
     rows = np.array([[0.0, 1.0], [0.5, 0.5]])
-    maps = {"h": base64.b64encode((255 * rows).round().astype(np.uint8).tobytes()).decode()}
-    seen = Panel("German", ("a", "b"), {}).of_maps(maps)
-    np.testing.assert_allclose(seen.weights["h"], rows, atol=0.003)
+    grey_levels = (255 * rows).round().astype(np.uint8)
+    maps = {"h": base64.b64encode(grey_levels.tobytes()).decode()}
+    german = Panel("German", ("a", "b"), {}).of_maps(maps)
+    np.testing.assert_allclose(german.weights["h"], rows, atol=0.003)
     arabic = Panel("Arabic", ("أ", "ب"), {}).of_maps(maps)
-    assert pixels(seen.small("h")) == [[row[::-1] for row in pixels(arabic.small("h"))]][0]
+    mirrored_pixels = [row[::-1] for row in pixels(arabic.small("h"))]
+    assert pixels(german.small("h")) == mirrored_pixels
 
 
 def pixels(uri):
-    with Image.open(
-        io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,")))
-    ) as image:
+    png = base64.b64decode(uri.removeprefix("data:image/png;base64,"))
+    with Image.open(io.BytesIO(png)) as image:
         return np.asarray(image).tolist()
 
 
 def test_frames_have_the_colours_of_the_sentence_s_language_or_of_the_mean():
     scores = {name: made_up(name, "shapley", "0" * 64) for name in ("de", "en")}
-    framed, whose = framing(scores, "de", GRID)
-    assert (framed.tips, whose) == (
-        maps_of_scores(scores)["de"].tips,
-        "coloured by the heads' scores in German (de)",
-    )
+    frames, caption = framing(scores, "de", GRID)
+    assert frames.tips == maps_of_scores(scores)["de"].tips
+    assert caption == "coloured by the heads' scores in German (de)"
     assert framing(scores, "", GRID)[1] == "coloured by the heads' mean scores"
-    none, words = framing(scores, "de", HeadGrid((Stack("encoder", (2,)),)))
-    assert np.isnan(none.values).all()
-    assert "no scores yet" in words
+    grid_without_scores = HeadGrid((Stack("encoder", (2,)),))
+    grey_frames, note = framing(scores, "de", grid_without_scores)
+    assert np.isnan(grey_frames.values).all()
+    assert "no scores yet" in note
 
 
-# Where else a head does that.
+# Other sentences in which a head has the same kind of link.
 
 
 def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
     tokens = ("<s>", "▁Licht", "▁an", "▁und", "▁an", "</s>")
-    bare = ["<s>", "licht", "an", "und", "an", "</s>"]
+    bare_tokens = ["<s>", "licht", "an", "und", "an", "</s>"]
     weights = rng.dirichlet(np.ones(6), 6)
-    seen = Panel("German", tokens, {"h": weights}, special=(0, 5), separators=(5,))
+    panel = Panel("German", tokens, {"h": weights}, special=(0, 5), separators=(5,))
     fits = (
         lambda q, k: k == q - 1 and k != 0,
         lambda q, k: k == q + 1 and k != 5,
-        lambda q, k: bare[q] == bare[k] and q != k,
+        lambda q, k: bare_tokens[q] == bare_tokens[k] and q != k,
         lambda q, k: k == 5,
-        lambda q, k: bare[k] == "an",
+        lambda q, k: bare_tokens[k] == "an",
     )
     for kind, fit in zip(LINKS, fits, strict=True):
-        wanted = largest_link(weights, lambda q, k, fit=fit: q not in (0, 5) and fit(q, k))
-        assert strongest_link(seen, "h", kind, "An") == wanted
-    assert strongest_link(seen, "h", LINKS[-1], "aus") is None
+        largest = largest_link(weights, lambda q, k, fit=fit: q not in (0, 5) and fit(q, k))
+        assert strongest_link(panel, "h", kind, "An") == largest
+    assert strongest_link(panel, "h", LINKS[-1], "aus") is None
 
 
 def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_by_their_letter():
-    """戏 and 我 begin with the same two bytes, which are one token: it occurs twice, however it is shown."""
+    """戏 and 我 begin with the same two bytes, which are one token that occurs twice."""
     tokens = ["戏[1/2]", "戏[2/2]", "我[1/2]", "我[2/2]"]
     ids = [7, 8, 7, 9]
     weights = np.array([[0.1, 0.2, 0.3, 0.4]] * 4)
-    sent = Weights(tokens=tokens, ids=ids, weights={"h": weights.tolist()}, truncated=False)
-    seen = Panel.of("", sent)
-    same = LINKS[2]
+    worker_weights = Weights(
+        tokens=tokens, ids=ids, weights={"h": weights.tolist()}, truncated=False
+    )
+    panel = Panel.of("", worker_weights)
+    to_same_token = LINKS[2]
     to_token = LINKS[-1]
-    assert strongest_link(seen, "h", same)[1:] == (0, 2)
-    assert strongest_link(seen, "h", to_token, "我")[2] == 3
-    assert strongest_link(seen, "h", to_token, "我[1/2]")[2] == 2
-    of_earlier_worker = Panel.of("", sent.model_copy(update={"ids": []}))
-    assert strongest_link(of_earlier_worker, "h", same) is None
-    assert ViewOptions(hide=True).applied_to(dataclasses.replace(seen, special=(1,))).ids == (
-        7,
-        7,
-        9,
-    )
+    assert strongest_link(panel, "h", to_same_token)[1:] == (0, 2)
+    assert strongest_link(panel, "h", to_token, "我")[2] == 3
+    assert strongest_link(panel, "h", to_token, "我[1/2]")[2] == 2
+    of_earlier_worker = Panel.of("", worker_weights.model_copy(update={"ids": []}))
+    assert strongest_link(of_earlier_worker, "h", to_same_token) is None
+    with_special_token = dataclasses.replace(panel, special=(1,))
+    assert ViewOptions(hide=True).applied_to(with_special_token).ids == (7, 7, 9)
 
 
-def test_reported_24_what_the_marks_of_parts_mean_is_said_where_there_are_some():
-    parts = panel("戏[1/2]", "戏[2/2]")
-    whole = panel("戏", "x")
-    assert any(
-        sentence.startswith("戏[1/2]: ") for sentence in caveats([parts], [parts], ViewOptions())
-    )
-    assert caveats([whole], [whole], ViewOptions()) == []
+def test_reported_24_the_marks_of_parts_are_explained_where_there_are_some():
+    parts = random_panel("戏[1/2]", "戏[2/2]")
+    whole_letters = random_panel("戏", "x")
+    notes = caveats([parts], [parts], ViewOptions())
+    assert any(sentence.startswith("戏[1/2]: ") for sentence in notes)
+    assert caveats([whole_letters], [whole_letters], ViewOptions()) == []
 
 
 @pytest.mark.parametrize(
-    ("token", "shown"),
+    ("token", "visible_text"),
     [
         ("ี", "◌ี"),
         ("##ी", "##◌ी"),
@@ -617,8 +653,8 @@ def test_reported_24_what_the_marks_of_parts_mean_is_said_where_there_are_some()
         ("\ue000", "[U+E000]"),
     ],
 )
-def test_reported_24_signs_without_a_letter_and_spaces_can_be_seen(token, shown):
-    assert panel(token).tokens == (shown,)
+def test_reported_24_signs_without_a_letter_and_spaces_can_be_seen(token, visible_text):
+    assert random_panel(token).tokens == (visible_text,)
 
 
 def test_sentences_that_the_worker_would_refuse_are_left_out():
@@ -626,12 +662,21 @@ def test_sentences_that_the_worker_would_refuse_are_left_out():
 
 
 def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left_out():
-    def one(title, weight, *tokens):
-        return Panel(title, tokens, {"h": np.full((len(tokens),) * 2, weight)})
+    def uniform_panel(title, weight, *tokens):
+        weights = np.full((len(tokens), len(tokens)), weight)
+        return Panel(title, tokens, {"h": weights})
 
-    panels = [one("low", 0.2, "a", "b"), None, one("none", 0.9, "a"), one("high", 0.4, "c", "d")]
+    panels = [
+        uniform_panel("low", 0.2, "a", "b"),
+        None,
+        uniform_panel("none", 0.9, "a"),
+        uniform_panel("high", 0.4, "c", "d"),
+    ]
     rows = ranked_sentences(panels, "h", LINKS[1])
-    assert rows.to_numpy().tolist() == [[0.4, "c", "d", "high"], [0.2, "a", "b", "low"]]
+    assert rows.to_numpy().tolist() == [
+        [0.4, "c", "d", "high"],
+        [0.2, "a", "b", "low"],
+    ]
     assert list(rows.index) == [3, 0]
 
 
@@ -639,15 +684,14 @@ def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left
 def test_the_page_looks_through_the_sentences_only_when_it_is_asked(worker):
     app = run_page("attention", langs="de", heads="encoder.4.4")
     assert len(attention_requests(worker)) == 1
-    app.button(key="elsewhere").click().run()
-    assert not app.exception
+    press(app, "elsewhere")
     assert len(attention_requests(worker)) == 2
     assert app.dataframe[-1].value.to_numpy().tolist() == [[0.0, "an", "licht", "licht an (de)"]]
     assert "Layer 4, head 4: the 1 of the first 1 sentences" in said(app)
-    app.selectbox(key="elsewhere-kind").set_value(LINKS[1]).run()
+    choose(app, "elsewhere-kind", LINKS[1])
     assert app.dataframe[-1].value["Weight"].tolist() == [1.0]
     assert len(attention_requests(worker)) == 2
-    app.selectbox(key="elsewhere-kind").set_value(LINKS[-1]).run()
+    choose(app, "elsewhere-kind", LINKS[-1])
     assert "Type the token" in said(app)
     app.text_input(key="elsewhere-token").set_value("LICHT").run()
     assert app.dataframe[-1].value["To"].tolist() == ["licht"]

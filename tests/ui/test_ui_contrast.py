@@ -1,4 +1,4 @@
-"""Two results side by side: what differs, how surely, and what the Heads page says of it."""
+"""Two results side by side: what differs, with which intervals, and what the pages say of it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from support.cached_reports import keep as keep_report
 from support.cached_scores import GRID, fill, made_up
 from support.expected_errors import raises
 from support.fake_client import loaded_model
+from support.page_actions import choose
 from support.synthetic_gates import THREE, keep, made_gates
 from support.synthetic_roles import OWN, TWO, made_roles
 
@@ -33,229 +34,284 @@ from headlab.results import HeadScores, Result, Store, contrast
 from headlab.roles import read_roles
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
-SMALL = HeadGrid((Stack("encoder", (2, 2)),))
+SMALL_GRID = HeadGrid((Stack("encoder", (2, 2)),))
 
 
 def scores(
     values: list[float], width: float | None = 0.5, unit: str = "accuracy", level: float = 0.95
 ) -> HeadScores:
-    at = np.array(values)
-    ends = {} if width is None else {"low": at - width, "high": at + width}
-    return HeadScores(SMALL, "de", "shapley", at, "shapley", unit, 0, 0.0, level=level, **ends)
+    """Scores of four heads.
+
+    Args:
+        values: A value for each head.
+        width: The half-width of each interval; None for scores without intervals.
+        unit: What the values are counted in.
+        level: The confidence of the intervals.
+    """
+    head_values = np.array(values)
+    bounds = {}
+    if width is not None:
+        bounds = {"low": head_values - width, "high": head_values + width}
+    return HeadScores(
+        SMALL_GRID, "de", "shapley", head_values, "shapley", unit, 0, 0.0, level=level, **bounds
+    )
 
 
-def stored(*every: HeadScores) -> list[Result[HeadScores]]:
-    return [
-        Result[HeadScores](f"{at:02d}" * 32, Path(), record, {}) for at, record in enumerate(every)
-    ]
+def results_of(*records: HeadScores) -> list[Result[HeadScores]]:
+    """Stored results with keys that are counted up."""
+    results = []
+    for number, record in enumerate(records):
+        key = f"{number:02d}" * 32
+        results.append(Result[HeadScores](key, Path(), record, {}))
+    return results
 
 
 def test_every_head_s_difference_rank_and_sign() -> None:
-    found = contrast(
-        scores([1.0, -1.0, 0.2, 3.0]), scores([-1.0, -2.5, -0.1, 2.5], 0.25, level=0.99)
-    )
-    assert_allclose(found.difference, [2.0, 1.5, 0.3, 0.5])
-    assert_allclose(found.low, [1.25, 0.75, -0.45, -0.25])
-    assert_allclose(found.high, [2.75, 2.25, 1.05, 1.25])
-    assert found.level == pytest.approx(0.94)
-    assert [ranks.tolist() for ranks in found.ranks] == [[2, 4, 3, 1], [3, 4, 2, 1]]
-    assert found.turned.tolist() == [True, False, True, False]
-    assert found.surely.tolist() == [True, False, False, False]
-    assert found.clear.tolist() == [True, True, False, False]
+    wide_scores = scores([1.0, -1.0, 0.2, 3.0])
+    narrow_scores = scores([-1.0, -2.5, -0.1, 2.5], 0.25, level=0.99)
+    comparison = contrast(wide_scores, narrow_scores)
+    assert_allclose(comparison.difference, [2.0, 1.5, 0.3, 0.5])
+    assert_allclose(comparison.low, [1.25, 0.75, -0.45, -0.25])
+    assert_allclose(comparison.high, [2.75, 2.25, 1.05, 1.25])
+    assert comparison.level == pytest.approx(0.94)
+    wide_ranks, narrow_ranks = comparison.ranks
+    assert wide_ranks.tolist() == [2, 4, 3, 1]
+    assert narrow_ranks.tolist() == [3, 4, 2, 1]
+    assert comparison.turned.tolist() == [True, False, True, False]
+    assert comparison.surely.tolist() == [True, False, False, False]
+    assert comparison.clear.tolist() == [True, True, False, False]
 
 
 def test_the_interval_covers_as_often_as_it_says_in_the_worst_case() -> None:
-    """Each interval misses by far in one run of twenty, and never both at once: that uses up the whole allowance."""
+    """The worst case: each interval misses in one run of twenty, and never both in the same run."""
     runs = 4000
     miss = 0.05
-    far = 50.0
-    drawn = np.random.default_rng(0).random((runs, 4))
-    one = np.where(drawn < miss, far, 0.0)
-    other = np.where((miss <= drawn) & (drawn < 2 * miss), far, 0.0)
-    hit = []
-    for left, right in zip(one, other, strict=True):
-        found = contrast(scores(list(left)), scores(list(1 + right)))
-        assert found.low is not None
-        assert found.high is not None
-        hit.append((found.low <= -1) & (found.high >= -1))
-    assert found.level == pytest.approx(1 - 2 * miss)
-    # less is promised nowhere, and more does not hold
-    assert np.mean(hit) == pytest.approx(found.level, abs=0.01)
+    error_size = 50.0
+    draws = np.random.default_rng(0).random((runs, 4))
+    errors = np.where(draws < miss, error_size, 0.0)
+    other_errors = np.where((miss <= draws) & (draws < 2 * miss), error_size, 0.0)
+    is_covered = []
+    for errors_in_run, other_errors_in_run in zip(errors, other_errors, strict=True):
+        scores_at_0 = scores(list(errors_in_run))
+        scores_at_1 = scores(list(1 + other_errors_in_run))
+        comparison = contrast(scores_at_0, scores_at_1)
+        assert comparison.low is not None
+        assert comparison.high is not None
+        is_covered.append((comparison.low <= -1) & (comparison.high >= -1))
+    assert comparison.level == pytest.approx(1 - 2 * miss)
+    # The promised level is reached exactly: a higher one would not hold.
+    assert np.mean(is_covered) == pytest.approx(comparison.level, abs=0.01)
 
 
 def test_results_in_other_units_or_without_intervals_are_compared_as_far_as_they_can_be() -> None:
-    ranked = contrast(scores([1.0, 2.0, 3.0, 4.0]), scores([4.0, 3.0, 2.0, 1.0], unit="loss"))
-    assert (ranked.difference, ranked.low, ranked.high) == (None, None, None)
-    assert not ranked.clear.any()
-    bare = contrast(scores([1.0, 2.0, 3.0, 4.0]), scores([4.0, 3.0, 2.0, 1.0], None))
-    assert_allclose(bare.difference, [-3, -1, 1, 3])
-    assert (bare.low, bare.high, int(bare.surely.sum())) == (None, None, 0)
+    rising = scores([1.0, 2.0, 3.0, 4.0])
+    falling_loss = scores([4.0, 3.0, 2.0, 1.0], unit="loss")
+    by_rank = contrast(rising, falling_loss)
+    assert by_rank.difference is None
+    assert by_rank.low is None
+    assert by_rank.high is None
+    assert not by_rank.clear.any()
+    falling_without_bounds = scores([4.0, 3.0, 2.0, 1.0], None)
+    without_bounds = contrast(rising, falling_without_bounds)
+    assert_allclose(without_bounds.difference, [-3, -1, 1, 3])
+    assert without_bounds.low is None
+    assert without_bounds.high is None
+    assert not without_bounds.surely.any()
 
 
 def test_results_on_other_heads_are_refused() -> None:
-    wide = made_up("de", "shapley")
-    with raises("score.grids_differ", str(SMALL), str(wide.grid)):
-        contrast(scores([0.0] * 4), wide)
+    scores_of_144_heads = made_up("de", "shapley")
+    with raises("score.grids_differ", str(SMALL_GRID), str(scores_of_144_heads.grid)):
+        contrast(scores([0.0] * 4), scores_of_144_heads)
 
 
-def test_the_words_and_the_table_say_what_was_compared() -> None:
-    one = made_up("de", "shapley")
-    other = made_up("th", "shapley")
-    found = contrast(one, other)
-    words = comparison_sentence(found, one, other)
-    table = head_changes_table(found, one, other, comparison_notes(one, other))
-    rho = spearmanr(one.values, other.values).statistic
-    assert f"ρ = {rho:.2f}".replace("-", "−") in words
-    turned = int((one.values * other.values < 0).sum())
-    assert (
-        f"{turned} of 144 heads have opposite signs, 0 of them with both intervals excluding 0."
-        in words
-    )
-    assert "at a confidence of at least 90 %" in words
-    assert "different quantities" not in words
-    assert "different quantities" in comparison_sentence(
-        found, one, dataclasses.replace(other, estimand="shapley")
-    )
-    difference = np.array(table.column("difference, points"))
-    assert_allclose(np.abs(difference), np.sort(np.abs(100 * (one.values - other.values)))[::-1])
-    first = table.rows[0]
-    at = GRID.index(GRID.heads[first[1] * 12 + first[2]])
-    assert_allclose(first[3:5], [100 * one.values[at], 100 * other.values[at]])
-    assert table.column("ranks above the other") == [
-        b - a for a, b in zip(table.column("rank"), table.column("other rank"), strict=True)
+def test_the_sentence_and_the_table_say_what_was_compared() -> None:
+    german = made_up("de", "shapley")
+    thai = made_up("th", "shapley")
+    comparison = contrast(german, thai)
+    sentence = comparison_sentence(comparison, german, thai)
+    table = head_changes_table(comparison, german, thai, comparison_notes(german, thai))
+    rho = spearmanr(german.values, thai.values).statistic
+    assert f"ρ = {rho:.2f}".replace("-", "−") in sentence
+    opposite_count = int((german.values * thai.values < 0).sum())
+    assert f"{opposite_count} of 144 heads have opposite signs, " in sentence
+    assert " opposite signs, 0 of them with both intervals excluding 0." in sentence
+    assert "at a confidence of at least 90 %" in sentence
+    assert "different quantities" not in sentence
+    thai_of_other_estimand = dataclasses.replace(thai, estimand="shapley")
+    sentence = comparison_sentence(comparison, german, thai_of_other_estimand)
+    assert "different quantities" in sentence
+    shown_differences = np.abs(table.column("difference, points"))
+    differences = np.abs(100 * (german.values - thai.values))
+    assert_allclose(shown_differences, np.sort(differences)[::-1])
+    first_row = table.rows[0]
+    layer = first_row[1]
+    head = first_row[2]
+    head_index = GRID.index(GRID.heads[12 * layer + head])
+    values_of_head = [
+        100 * german.values[head_index],
+        100 * thai.values[head_index],
     ]
-    assert [note.split(",")[0] for note in table.notes[:2]] == [
-        "Shown: e5-small-intents on intents",
-        "Other: e5-small-intents on intents",
-    ]
+    assert_allclose(first_row[3:5], values_of_head)
+    ranks = np.array(table.column("rank"))
+    other_ranks = np.array(table.column("other rank"))
+    assert table.column("ranks above the other") == (other_ranks - ranks).tolist()
+    assert table.notes[0].startswith("Shown: e5-small-intents on intents,")
+    assert table.notes[1].startswith("Other: e5-small-intents on intents,")
 
 
 def test_the_maps_share_a_scale_where_the_unit_is_one_and_else_show_ranks() -> None:
-    one = made_up("de", "shapley")
-    other = made_up("th", "shapley")
-    left, right, difference = comparison_maps(contrast(one, other), one, other, ("a", "b")).values()
-    assert left.limit == right.limit
-    assert_allclose(difference.values, 100 * (one.values - other.values))
-    found = contrast(one, other)
-    assert_array_equal(difference.marks != 0, found.clear)
-    rival = made_up("de", "gradient")
-    *_, moved = comparison_maps(contrast(one, rival), one, rival, ("a", "b")).values()
-    assert_array_equal(moved.values, rival.ranks - one.ranks)
-    assert "opposite signs" not in comparison_sentence(contrast(one, rival), one, rival)
-    assert set(
-        head_changes_table(contrast(one, rival), one, rival, ()).column("opposite signs")
-    ) == {None}
+    german = made_up("de", "shapley")
+    thai = made_up("th", "shapley")
+    comparison = contrast(german, thai)
+    maps = comparison_maps(comparison, german, thai, ("a", "b"))
+    german_map, thai_map, difference_map = maps.values()
+    assert german_map.limit == thai_map.limit
+    assert_allclose(difference_map.values, 100 * (german.values - thai.values))
+    assert_array_equal(difference_map.marks != 0, comparison.clear)
+    gradient_scores = made_up("de", "gradient")
+    comparison = contrast(german, gradient_scores)
+    maps = comparison_maps(comparison, german, gradient_scores, ("a", "b"))
+    *_, rank_map = maps.values()
+    assert_array_equal(rank_map.values, gradient_scores.ranks - german.ranks)
+    sentence = comparison_sentence(comparison, german, gradient_scores)
+    assert "opposite signs" not in sentence
+    table = head_changes_table(comparison, german, gradient_scores, ())
+    assert set(table.column("opposite signs")) == {None}
 
 
 def test_a_constant_result_has_no_order() -> None:
-    one = made_up("de", "shapley")
-    flat = dataclasses.replace(one, values=np.zeros(GRID.size))
-    assert "no order to compare" in comparison_sentence(contrast(one, flat), one, flat)
+    german = made_up("de", "shapley")
+    flat = dataclasses.replace(german, values=np.zeros(GRID.size))
+    sentence = comparison_sentence(contrast(german, flat), german, flat)
+    assert "no order to compare" in sentence
 
 
-def test_rivals_are_told_apart_by_what_differs() -> None:
-    shown = made_up("de", "shapley")
+def test_labels_of_comparable_results_say_what_differs() -> None:
+    shown_scores = made_up("de", "shapley")
     other_weights = made_up("de", "shapley", "1" * 64)
-    named = made_up("de", "shapley", "2" * 64, "another")
-    smaller = dataclasses.replace(
-        shown, spec={**shown.spec, "task": {**shown.spec["task"], "size": 64}}
+    another_model = made_up("de", "shapley", "2" * 64, "another")
+    task = {**shown_scores.spec["task"], "size": 64}
+    smaller = dataclasses.replace(shown_scores, spec={**shown_scores.spec, "task": task})
+    same_label = dataclasses.replace(smaller, spec={**smaller.spec, "format": 2})
+    other_grid = dataclasses.replace(scores([0.0] * 4), spec=shown_scores.spec)
+    results = results_of(
+        made_up("ar", "gradient"),
+        shown_scores,
+        other_weights,
+        another_model,
+        smaller,
+        same_label,
+        other_grid,
     )
-    twice = dataclasses.replace(smaller, spec={**smaller.spec, "format": 2})
-    foreign = dataclasses.replace(scores([0.0] * 4), spec=shown.spec)
-    found = comparable_scores_by_key(
-        stored(made_up("ar", "gradient"), shown, other_weights, named, smaller, twice, foreign),
-        shown,
-    )
+    comparable_scores = comparable_scores_by_key(results, shown_scores)
     estimand = "German (de): shapley, estimand shapley-top50"
-    assert [words for words, _ in found.values()] == [
+    assert [label for label, _ in comparable_scores.values()] == [
         f"{estimand}, 64 examples",
         f"{estimand}, 64 examples",
         f"{estimand}, weights 111111111111",
         f"{estimand}, model another",
         "Arabic (ar): gradient",
     ]
-    odd = dataclasses.replace(
-        named, spec={**named.spec, "method": {"name": "shapley", "options": ["a", "b"]}}
-    )
-    assert comparison_label(odd, shown).startswith("German (de): shapley")
-    assert comparison_label(made_up("de", "leave-one-out"), shown) == "German (de): leave-one-out"
+    method = {"name": "shapley", "options": ["a", "b"]}
+    spec = {**another_model.spec, "method": method}
+    odd_options = dataclasses.replace(another_model, spec=spec)
+    assert comparison_label(odd_options, shown_scores).startswith("German (de): shapley")
+    leave_one_out = made_up("de", "leave-one-out")
+    assert comparison_label(leave_one_out, shown_scores) == "German (de): leave-one-out"
 
 
 # On the page.
 
 
 @pytest.fixture
-def filled(tmp_path):
+def filled_cache(tmp_path):
     with app_on(fill(tmp_path / "cache")):
         yield tmp_path / "cache"
 
 
-def box(app):
-    return next(one for one in app.selectbox if one.label == "Compare with")
+def compare_box(app):
+    """The list of results to compare with."""
+    (select_box,) = (box for box in app.selectbox if box.label == "Compare with")
+    return select_box
 
 
-def chosen(app) -> str:
-    return box(app).format_func(box(app).value)
+def chosen_label(app) -> str:
+    """The label of the result that is compared with."""
+    select_box = compare_box(app)
+    return select_box.format_func(select_box.value)
 
 
-def test_a_result_is_chosen_on_the_heads_page_and_by_a_link(filled) -> None:
+def test_a_result_is_chosen_on_the_heads_page_and_by_a_link(filled_cache) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de")
-    assert chosen(app) == "nothing"
-    key = thai(app)
-    box(app).set_value(key).run()
+    assert chosen_label(app) == "nothing"
+    key = thai_key(app)
+    compare_box(app).set_value(key).run()
     assert not app.exception
     assert "Their rankings of the heads have Spearman" in said(app)
     assert app.query_params["against"] in (key, [key])
-    linked = run_page("heads", langs=["de", "th"], focus="de", against=key)
-    assert chosen(linked).startswith("Thai (th): shapley")
-    assert "Their rankings of the heads have Spearman" in said(linked)
+    linked_app = run_page("heads", langs=["de", "th"], focus="de", against=key)
+    assert chosen_label(linked_app).startswith("Thai (th): shapley")
+    assert "Their rankings of the heads have Spearman" in said(linked_app)
 
 
-def thai(app) -> str:
-    """Key of the Thai result by the method that is shown."""
-    named = zip(keys(), box(app).options, strict=True)
-    return next(key for key, words in named if words.startswith("Thai (th): shapley"))
+def thai_key(app) -> str:
+    """Key of the Thai result by the method that is shown, with German as the language."""
+    return key_of_label(app, "de", "Thai (th): shapley")
 
 
-def keys() -> list[str]:
+def key_of_label(app, language: str, label_start: str) -> str:
+    """Key of the result that is listed under a label.
+
+    Args:
+        app: A page that shows scores of one language.
+        language: That language.
+        label_start: How the label begins.
+    """
+    keys = ["", *keys_of_comparable_results(language)]
+    labels = compare_box(app).options
+    return next(
+        key for key, label in zip(keys, labels, strict=True) if label.startswith(label_start)
+    )
+
+
+def keys_of_comparable_results(language: str) -> list[str]:
     from headlab.dashboard.frame import stored_results
 
-    (shown,) = (
-        r.record
-        for r in stored_results(HeadScores).results
-        if r.record.spec == made_up("de", "shapley").spec
-    )
-    return ["", *comparable_scores_by_key(stored_results(HeadScores).results, shown)]
+    results = stored_results(HeadScores).results
+    shown_spec = made_up(language, "shapley").spec
+    (shown_scores,) = (result.record for result in results if result.record.spec == shown_spec)
+    return list(comparable_scores_by_key(results, shown_scores))
 
 
-def test_the_choice_holds_while_the_result_itself_is_looked_at(filled) -> None:
+def test_the_choice_is_remembered_while_the_chosen_result_itself_is_shown(filled_cache) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de")
-    key = thai(app)
-    box(app).set_value(key).run()
-    app.selectbox(key="focus").set_value("th").run()
-    assert chosen(app) == "nothing"  # it is the one that is shown
-    app.selectbox(key="focus").set_value("de").run()
-    assert chosen(app).startswith("Thai (th): shapley")
+    key = thai_key(app)
+    compare_box(app).set_value(key).run()
+    choose(app, "focus", "th")
+    assert chosen_label(app) == "nothing"  # no result is compared with itself
+    choose(app, "focus", "de")
+    assert chosen_label(app).startswith("Thai (th): shapley")
 
 
-def test_the_choice_holds_over_a_visit_to_another_page(filled) -> None:
+def test_the_choice_holds_over_a_visit_to_another_page(filled_cache) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de")
-    box(app).set_value(thai(app)).run()
+    compare_box(app).set_value(thai_key(app)).run()
     app.switch_page("pages/jobs.py").run()
     app.query_params.clear()
     app.switch_page("pages/heads.py").run()
-    assert chosen(app).startswith("Thai (th): shapley")
+    assert chosen_label(app).startswith("Thai (th): shapley")
 
 
-def test_a_link_to_a_result_that_is_not_here_says_so(filled) -> None:
+def test_a_link_to_a_result_that_is_not_here_says_so(filled_cache) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de", against="0123456789ab")
     assert "asks to compare with result '0123456789ab', which is not in the cache" in said(app)
-    assert chosen(app) == "nothing"
+    assert chosen_label(app) == "nothing"
 
 
 def test_a_cache_of_one_result_has_nothing_to_compare(tmp_path) -> None:
-    only = made_up("de", "shapley")
-    Store(tmp_path).run(only.spec).finish(only, {"versions": {}})
+    german = made_up("de", "shapley")
+    Store(tmp_path).run(german.spec).finish(german, {"versions": {}})
     with app_on(tmp_path):
         app = run_page("heads", langs=["de"])
         assert "Beside another result" not in [heading.value for heading in app.subheader]
@@ -272,32 +328,23 @@ def headings(app) -> list[str]:
 def test_a_page_of_several_languages_compares_one_of_them(worker, cache, page) -> None:
     fill(cache)
     worker.model = partial(loaded_model, grid=GRID)
-    worker.evaluate = lambda *given, **more: iter(())
+    worker.evaluate = lambda *arguments, **options: iter(())
     app = run_page(page, langs=["de", "th"], beside="th")
     assert app.selectbox(key="beside").value == "th"
-    named = zip(["", *there("th")], box(app).options, strict=True)
-    box(app).set_value(
-        next(key for key, words in named if words.startswith("German (de): shapley"))
-    ).run()
+    german_key = key_of_label(app, "th", "German (de): shapley")
+    compare_box(app).set_value(german_key).run()
     assert not app.exception
     assert "Their rankings of the heads have Spearman" in said(app)
-    linked = run_page(page, langs=["de", "th"], beside="th", against=app.query_params["against"])
-    assert chosen(linked).startswith("German (de): shapley")
-
-
-def there(language: str) -> list[str]:
-    from headlab.dashboard.frame import stored_results
-
-    every = stored_results(HeadScores).results
-    (shown,) = (r.record for r in every if r.record.spec == made_up(language, "shapley").spec)
-    return list(comparable_scores_by_key(every, shown))
+    link = {"beside": "th", "against": app.query_params["against"]}
+    linked_app = run_page(page, langs=["de", "th"], **link)
+    assert chosen_label(linked_app).startswith("German (de): shapley")
 
 
 def test_a_page_with_one_result_compares_nothing(worker, cache) -> None:
-    only = made_up("de", "shapley")
-    Store(cache).run(only.spec).finish(only, {"versions": {}})
+    german = made_up("de", "shapley")
+    Store(cache).run(german.spec).finish(german, {"versions": {}})
     app = run_page("overview", langs=["de"])
-    assert not [one for one in app.selectbox if one.label == "Compare with"]
+    assert not [select_box for select_box in app.selectbox if select_box.label == "Compare with"]
 
 
 def test_two_reports_of_roles_stand_side_by_side(worker, cache) -> None:
@@ -305,19 +352,21 @@ def test_two_reports_of_roles_stand_side_by_side(worker, cache) -> None:
     key = keep_report(cache, made_roles("de", seed=1, shift=1))
     app = run_page("roles", langs=["en", "de"], focus="en")
     assert "Beside another result" in headings(app)
-    box(app).set_value(key[:12]).run()
+    compare_box(app).set_value(key[:12]).run()
     assert not app.exception
     assert app.selectbox(key="contrast-measure").options[0] == "Confidence"
     assert "Their rankings of the heads have Spearman" in said(app)
-    table = next(f.value for f in app.dataframe if "has it there" in f.value.columns)
+    table = next(frame.value for frame in app.dataframe if "has it there" in frame.value.columns)
     assert len(table) == 2 * (len(OWN) + len(TWO))  # each head's roles have moved to the next one
     assert (table["has it"] != table["has it there"]).all()
 
 
 def test_roles_that_differ_have_the_interval_of_both_shares() -> None:
-    one, other = (read_roles(made_roles("en", seed=seed, shift=seed)) for seed in (0, 1))
-    table = roles_that_differ(one, other, ("a", "b"))
-    of = [{(row.head, row.role): row for row in roles.rows} for roles in (one, other)]
+    roles_here = read_roles(made_roles("en", seed=0, shift=0))
+    roles_there = read_roles(made_roles("en", seed=1, shift=1))
+    table = roles_that_differ(roles_here, roles_there, ("a", "b"))
+    rows_here = {(row.head, row.role): row for row in roles_here.rows}
+    rows_there = {(row.head, row.role): row for row in roles_there.rows}
     for (
         stack,
         layer,
@@ -331,51 +380,58 @@ def test_roles_that_differ_have_the_interval_of_both_shares() -> None:
         low,
         high,
     ) in table.rows:
-        mine, theirs = (found.get((Head(stack, layer, head), role)) for found in of)
-        assert (has, has_there) == (bool(mine and mine.has), bool(theirs and theirs.has))
+        row_here = rows_here.get((Head(stack, layer, head), role))
+        row_there = rows_there.get((Head(stack, layer, head), role))
+        assert has == bool(row_here and row_here.has)
+        assert has_there == bool(row_there and row_there.has)
         assert has != has_there
-        if mine and theirs:
+        if row_here and row_there:
+            bounds_here = row_here.numbers
+            bounds_there = row_there.numbers
             assert difference == pytest.approx(share - share_there)
-            assert low == pytest.approx(mine.numbers["low, %"] - theirs.numbers["high, %"])
-            assert high == pytest.approx(mine.numbers["high, %"] - theirs.numbers["low, %"])
+            assert low == pytest.approx(bounds_here["low, %"] - bounds_there["high, %"])
+            assert high == pytest.approx(bounds_here["high, %"] - bounds_there["low, %"])
         else:
-            assert (difference, low, high) == (None, None, None)
+            assert difference is None
+            assert low is None
+            assert high is None
     assert len(table.rows) > 0
 
 
 def test_two_runs_of_gates_stand_side_by_side(worker, cache) -> None:
-    *_, key = (keep(cache, made_gates(weight=weight)) for weight in (0.01, 0.06))
+    keep(cache, made_gates(weight=0.01))
+    key = keep(cache, made_gates(weight=0.06))
     app = run_page("gates", langs=["de"], weight="0.01")
-    box(app).set_value(key[:12]).run()
+    compare_box(app).set_value(key[:12]).run()
     assert not app.exception
-    assert (
-        "They keep 10 and 6 of 11 heads with a gate; both keep 6, and by chance it would be 5.5 on average"
-        in said(app)
+    sentence = (
+        "They keep 10 and 6 of 11 heads with a gate; both keep 6, "
+        "and by chance it would be 5.5 on average"
     )
+    assert sentence in said(app)
     assert "Neither has intervals" in said(app)
     assert "Head by head, the largest change first" in said(app)
 
 
-def test_heads_without_a_gate_are_no_agreement() -> None:
-    one = made_gates(weight=0.01, grid=THREE, stacks="cross")
-    other = made_gates(weight=0.06, grid=THREE, stacks="cross")
-    both = one.gated & other.gated
-    assert 0 < both.sum() < THREE.size
-    assert f"of {both.sum()} heads with a gate" in shared_heads_sentence(one, other)
+def test_heads_without_a_gate_do_not_count_as_agreement() -> None:
+    light_run = made_gates(weight=0.01, grid=THREE, stacks="cross")
+    heavy_run = made_gates(weight=0.06, grid=THREE, stacks="cross")
+    gated_in_both = light_run.gated & heavy_run.gated
+    assert 0 < gated_in_both.sum() < THREE.size
+    sentence = shared_heads_sentence(light_run, heavy_run)
+    assert f"of {gated_in_both.sum()} heads with a gate" in sentence
 
 
 def test_heads_without_a_value_are_in_no_rank_correlation_and_no_row() -> None:
-    one = scores([1.0, np.nan, 3.0, 2.0], None)
-    other = scores([2.0, np.nan, 1.0, 3.0], None)
-    found = contrast(one, other)
-    assert f"ρ = {spearmanr([1, 3, 2], [2, 1, 3]).statistic:.2f}".replace(
-        "-", "−"
-    ) in comparison_sentence(found, one, other)
-    assert [row[1:3] for row in head_changes_table(found, one, other, ()).rows] == [
-        (1, 0),
-        (0, 0),
-        (1, 1),
-    ]
-    *_, difference = comparison_maps(found, one, other, ("a", "b")).values()
-    assert difference.tips[1] == "no value"
-    assert difference.colours[1] is None
+    scores_a = scores([1.0, np.nan, 3.0, 2.0], None)
+    scores_b = scores([2.0, np.nan, 1.0, 3.0], None)
+    comparison = contrast(scores_a, scores_b)
+    rho = spearmanr([1, 3, 2], [2, 1, 3]).statistic
+    sentence = comparison_sentence(comparison, scores_a, scores_b)
+    assert f"ρ = {rho:.2f}".replace("-", "−") in sentence
+    table = head_changes_table(comparison, scores_a, scores_b, ())
+    layers_and_heads = [row[1:3] for row in table.rows]
+    assert layers_and_heads == [(1, 0), (0, 0), (1, 1)]
+    *_, difference_map = comparison_maps(comparison, scores_a, scores_b, ("a", "b")).values()
+    assert difference_map.tips[1] == "no value"
+    assert difference_map.colours[1] is None

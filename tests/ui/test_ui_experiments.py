@@ -17,6 +17,8 @@ from support.cached_reports import KEY_ROWS, keep, made_heads, made_up
 from support.cached_scores import made_up as made_scores
 from support.checked_jobs import checked
 from support.fake_client import job
+from support.page_actions import choose, press
+from support.submitted_jobs import submitted_jobs
 from typer.main import get_command
 
 from headlab.cli.main import build
@@ -50,10 +52,11 @@ def form_job(key: str) -> ExperimentJob:
 
 
 def stored_job(report: Report, **spec: Any) -> StoredJob:
-    """The job of a report.
+    """The job that a report was made by.
 
     Args:
-        spec: What its spec has in place of its own.
+        report: The report, as it would be stored.
+        spec: Parts of the report's spec to replace.
     """
     return StoredJob.of(dataclasses.replace(report, spec={**report.spec, **spec}))
 
@@ -62,42 +65,37 @@ def run(path: str = "experiments", **query) -> AppTest:
     return run_page(path, **query)
 
 
-def press(app: AppTest, key: str) -> AppTest:
-    app.button(key=key).click().run()
-    assert not app.exception
-    return app
+# The form of what would be computed.
 
 
-# What would be computed.
-
-
-def test_it_builds_on_the_scores_that_are_cached_however_precise_they_are(worker, cache):
-    """A newcomer's demo has scores of another precision than the default: they would be computed again beside them."""
+def test_an_experiment_uses_the_cached_scores_however_precise_they_are(worker, cache):
+    """Those of a demo are less precise than the default, and were once computed again."""
     scores = made_scores("de", "shapley")
     method = scores.spec["method"]
     options = {**method["options"], "stop": "width", "target": 0.02}
     spec = {**scores.spec, "method": {**method, "options": options}}
-    Store(cache).run(spec).finish(dataclasses.replace(scores, spec=spec), {"versions": {}})
+    precise_scores = dataclasses.replace(scores, spec=spec)
+    Store(cache).run(spec).finish(precise_scores, {"versions": {}})
     app = run(experiment="targeted", langs=["de", "th"])
     assert "-o target=0.02 -o stop=width" in app.code[-1].value
     press(app, "plan-start")
-    assert worker.calls[0][2]["method_options"] == options
+    assert submitted_jobs(worker)[0].params["method_options"] == options
 
 
 @pytest.mark.parametrize("key", list(offered_experiments()))
 def test_every_experiment_shows_its_question_and_what_it_would_take(worker, key):
     app = run(experiment=key, langs=["de", "th"])
-    shown = app.selectbox(key="experiment")
-    assert shown.format_func(shown.value).endswith(STUDIES[key].question)
+    experiment_box = app.selectbox(key="experiment")
+    assert experiment_box.format_func(experiment_box.value).endswith(STUDIES[key].question)
     assert (
         "What it will take: **About 2 min**, 147,456 forwards: measured here: 1 ms a forward."
         in said(app)
     )
     assert "There is no report yet on e5-small-intents and task intents" in said(app)
     press(app, "plan-start")
-    assert worker.calls[0][1] == "experiment"
-    assert worker.calls[0][2]["experiment"] == key
-    assert worker.calls[0][2]["languages"] == ["de", "th"]
+    assert submitted_jobs(worker)[0].kind == "experiment"
+    assert submitted_jobs(worker)[0].params["experiment"] == key
+    assert submitted_jobs(worker)[0].params["languages"] == ["de", "th"]
     assert "Job 1 is in the queue." in said(app)
     assert "cancel-1" in {str(button.key) for button in app.button}
 
@@ -105,9 +103,11 @@ def test_every_experiment_shows_its_question_and_what_it_would_take(worker, key)
 @pytest.mark.parametrize("key", list(offered_experiments()))
 def test_the_worker_takes_what_the_form_makes(key):
     params = form_job(key).params()
-    full = checked("experiment", params)
-    full["options"] = {name: full["options"][name] for name in params["options"]}
-    assert {name: full[name] for name in params} == params
+    checked_params = checked("experiment", params)
+    checked_params["options"] = {
+        name: checked_params["options"][name] for name in params["options"]
+    }
+    assert {name: checked_params[name] for name in params} == params
 
 
 def test_options_typed_just_before_the_click_count_and_survive_a_page_switch(worker):
@@ -115,7 +115,9 @@ def test_options_typed_just_before_the_click_count_and_survive_a_page_switch(wor
     app.number_input(key="plan-targeted-runs").set_value(3)
     app.number_input(key="plan-test_size").set_value(200)
     press(app, "plan-start")
-    assert (worker.calls[0][2]["options"]["runs"], worker.calls[0][2]["test_size"]) == (3, 200)
+    params = submitted_jobs(worker)[0].params
+    assert params["options"]["runs"] == 3
+    assert params["test_size"] == 200
     app.switch_page("pages/overview.py").run()
     app.switch_page("pages/experiments.py").run()
     assert app.selectbox(key="experiment").value == "targeted"
@@ -123,7 +125,7 @@ def test_options_typed_just_before_the_click_count_and_survive_a_page_switch(wor
     assert app.number_input(key="plan-test_size").value == 200
     app.number_input(key="plan-test_size").set_value(None).run()
     assert press(app, "plan-start").exception.len == 0
-    assert worker.calls[1][2]["test_size"] is None
+    assert submitted_jobs(worker)[1].params["test_size"] is None
 
 
 def test_too_few_languages_and_a_method_without_a_sign_hold_the_button(worker):
@@ -148,16 +150,16 @@ def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for
     assert STUDIES[app.selectbox(key="experiment").value].least_languages == 1
     assert not app.button(key="plan-start").disabled
     assert "makes one" in said(app)
-    asked = run(experiment="agreement", langs=["de"])
-    assert asked.selectbox(key="experiment").value == "agreement"
-    told = "takes 2 languages, and task intents has one; choose another question above."
-    assert told in said(asked)
-    asked.selectbox(key="experiment").set_value("transfer").run()
-    assert asked.selectbox(key="experiment").value == "transfer"
-    assert told in said(asked)
+    agreement_app = run(experiment="agreement", langs=["de"])
+    assert agreement_app.selectbox(key="experiment").value == "agreement"
+    refusal = "takes 2 languages, and task intents has one; choose another question above."
+    assert refusal in said(agreement_app)
+    agreement_app.selectbox(key="experiment").set_value("transfer").run()
+    assert agreement_app.selectbox(key="experiment").value == "transfer"
+    assert refusal in said(agreement_app)
 
 
-def test_a_task_whose_data_are_absent_is_said(worker, monkeypatch):
+def test_a_task_whose_data_are_absent_is_named_in_a_sentence(worker, monkeypatch):
     def refuse(*_: Any, **__: Any) -> Any:
         raise HeadlabError(
             "task xnli needs its files: name their folder with --data or $HEADLAB_DATA",
@@ -187,30 +189,32 @@ def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache):
 def test_a_link_opens_its_experiment_and_a_choice_changes_the_link(worker):
     app = run(experiment="transfer")
     assert app.selectbox(key="experiment").value == "transfer"
-    app.selectbox(key="experiment").set_value("gap").run()
+    choose(app, "experiment", "gap")
     assert app.query_params["experiment"] == "gap"
-    app.query_params["experiment"] = "heads"  # the way back, or a link on the page
+    app.query_params["experiment"] = "heads"  # as by a link on the page
     app.run()
     assert app.selectbox(key="experiment").value == "heads"
 
 
 @pytest.mark.parametrize("key", ["dance", "front"])  # a front has a page of its own
-def test_a_link_to_an_experiment_that_is_not_offered_here_is_said(worker, key):
+def test_a_link_to_an_experiment_that_is_not_offered_here_brings_a_warning(worker, key):
     app = run(experiment=key)
     assert repr(key) in shown(app.warning[0])
     assert app.selectbox(key="experiment").value == next(iter(offered_experiments()))
 
 
 def test_a_link_names_a_report_and_another_can_be_chosen(cache):
-    old, new = (keep(cache, made_up("heads", seed=seed), day=day) for seed, day in ((1, 1), (2, 2)))
+    older_key, newer_key = (
+        keep(cache, made_up("heads", seed=seed), day=day) for seed, day in ((1, 1), (2, 2))
+    )
     app = run(experiment="heads")
     assert "2 Nov 2026" in said(app)
     assert "report" not in app.query_params
-    app = run(experiment="heads", report=old[:12])
+    app = run(experiment="heads", report=older_key[:12])
     assert "1 Nov 2026" in said(app)
-    app.selectbox(key="report-heads").set_value(new).run()
+    choose(app, "report-heads", newer_key)
     assert "2 Nov 2026" in said(app)
-    assert app.query_params["report"] == new[:12]
+    assert app.query_params["report"] == newer_key[:12]
     app = run(experiment="heads", report="0123456789ab")
     assert "2 Nov 2026" in said(app)
     assert "The link asks for report '0123456789ab', which does not exist" in said(app)
@@ -218,8 +222,10 @@ def test_a_link_names_a_report_and_another_can_be_chosen(cache):
 
 
 def test_a_start_turns_to_the_newest_report(worker, cache):
-    old, _ = (keep(cache, made_up("heads", seed=seed), day=day) for seed, day in ((1, 1), (2, 2)))
-    app = run(experiment="heads", report=old[:12])
+    older_key, _ = (
+        keep(cache, made_up("heads", seed=seed), day=day) for seed, day in ((1, 1), (2, 2))
+    )
+    app = run(experiment="heads", report=older_key[:12])
     press(app, "plan-start")
     assert "Job 1 is in the queue." in said(app)
     keep(cache, made_up("heads", seed=3), day=3)
@@ -236,8 +242,8 @@ def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
     keep(cache, made_up("heads"))
     app = run(experiment="heads", langs=["de", "th"])
     assert "- Made up for a test." in said(app)
-    shown = app.dataframe[0].value
-    assert shown.columns.tolist() == [
+    frame = app.dataframe[0].value
+    assert frame.columns.tolist() == [
         "language",
         "stack",
         "layer",
@@ -245,12 +251,12 @@ def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
         "difference, points",
         "p",
     ]
-    assert shown["language"].tolist() == ["German (de)", "Thai (th)"]
-    assert shown["difference, points"].tolist() == [1.25, -2.5]
-    made = dict(app.table[-1].value.to_numpy().tolist())
-    assert made["Language"] == "de,th"
-    assert made["Versions"] == "headlab 0.5"
-    assert made["Time"] == "12 s"
+    assert frame["language"].tolist() == ["German (de)", "Thai (th)"]
+    assert frame["difference, points"].tolist() == [1.25, -2.5]
+    run_details = dict(app.table[-1].value.to_numpy().tolist())
+    assert run_details["Language"] == "de,th"
+    assert run_details["Versions"] == "headlab 0.5"
+    assert run_details["Time"] == "12 s"
     assert app.code[-1].value.startswith(
         "headlab experiment heads --model e5-small-intents --task intents"
     )
@@ -258,29 +264,37 @@ def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
 
 
 def test_reported_20_how_it_was_made_names_files_by_their_paths(cache, tmp_path):
-    """As in the report: a name alone is refused where the files are looked for elsewhere."""
+    """A name alone would be refused where the command looks for the files elsewhere."""
     report = made_up("heads")
     keep(cache, report)
     data = tmp_path / "my data"
     data.mkdir()
     note_places(cache, report.spec, FilePlaces(data=data))
     app = run(experiment="heads", langs=["de", "th"])
-    words = shlex.split(app.code[-1].value)
-    assert words[words.index("--data") + 1] == str(data)
+    command_words = shlex.split(app.code[-1].value)
+    assert command_words[command_words.index("--data") + 1] == str(data)
 
 
 def test_a_report_of_other_settings_says_which(cache):
     keep(cache, made_up("heads"))
     app = run(experiment="heads", langs=["de", "th", "fi"], method="leave-one-out")
-    told = "This report was made with other settings than those chosen above: languages de, th; method shapley."
-    assert told in said(app)
+    message = (
+        "This report was made with other settings than those chosen above: "
+        "languages de, th; method shapley."
+    )
+    assert message in said(app)
 
 
 @pytest.mark.parametrize(
-    "created", [None, "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
+    "creation_time", [None, "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
 )
-def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, created):
-    result = Result[Report]("0" * 64, tmp_path, made_up("heads"), {"created": created})
+def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, creation_time):
+    result = Result[Report](
+        "0" * 64,
+        tmp_path,
+        made_up("heads"),
+        {"created": creation_time},
+    )
     assert "1 Jan 1970" in report_label(result)
 
 
@@ -297,36 +311,33 @@ def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
         "report-of-e5-small-intents on xnli",
     }
     press(app, "report-of-e5-small-intents on xnli")
-    assert (app.selectbox(key="task").value, app.selectbox(key="experiment").value) == (
-        "xnli",
-        "heads",
-    )
+    assert app.selectbox(key="task").value == "xnli"
+    assert app.selectbox(key="experiment").value == "heads"
     assert "21 Nov 2026" in said(app)
 
 
-def of_weights(digit: str, **more: str) -> Report:
+def report_of_weights(digit: str, **fields: str) -> Report:
     """A report whose model has another fingerprint, or another dtype."""
     report = made_up("heads")
-    return dataclasses.replace(
-        report,
-        spec={**report.spec, "model": {**report.spec["model"], "fingerprint": digit * 64, **more}},
-    )
+    model = {**report.spec["model"], "fingerprint": digit * 64, **fields}
+    return dataclasses.replace(report, spec={**report.spec, "model": model})
 
 
 def test_a_report_of_other_weights_or_another_dtype_says_so(cache):
-    keep(cache, of_weights("1", dtype="bfloat16"))
+    keep(cache, report_of_weights("1", dtype="bfloat16"))
     app = run(experiment="heads", langs=["de", "th"])
-    words = "made with other weights (111111111111…)", "in bfloat16"
-    assert f"than those chosen above: {'; '.join(words)}." in said(app)
-    assert " · ".join(words) in said(app)
+    differences = "made with other weights (111111111111…)", "in bfloat16"
+    assert f"than those chosen above: {'; '.join(differences)}." in said(app)
+    assert " · ".join(differences) in said(app)
     assert app.code[-1].value.endswith("--dtype bfloat16")
-    assert dict(app.table[-1].value.to_numpy().tolist())["Precision"] == "bfloat16"
+    run_details = dict(app.table[-1].value.to_numpy().tolist())
+    assert run_details["Precision"] == "bfloat16"
 
 
 def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cache):
     keep(cache, made_up("heads"), day=1)
-    keep(cache, of_weights("0", dtype="bfloat16"), day=2)
-    other = keep(cache, of_weights("1"), day=3)
+    keep(cache, report_of_weights("0", dtype="bfloat16"), day=2)
+    key_of_other_weights = keep(cache, report_of_weights("1"), day=3)
     app = run(experiment="heads", langs=["de", "th"])
     assert "1 Nov 2026" in said(app)
     assert "other settings" not in said(app)
@@ -337,7 +348,7 @@ def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cac
         "2 Nov 2026",
         "3 Nov 2026",
     ]
-    app.selectbox(key="report-heads").set_value(other).run()
+    choose(app, "report-heads", key_of_other_weights)
     assert "made with other weights (111111111111…)" in said(app)
 
 
@@ -353,7 +364,7 @@ def test_where_the_weights_are_not_known_the_newest_stands_and_its_own_are_named
 
     worker.models = refuse if models is None else lambda: models
     keep(cache, made_up("heads"), day=1)
-    keep(cache, of_weights("1"), day=2)
+    keep(cache, report_of_weights("1"), day=2)
     app = run(experiment="heads", langs=["de", "th"])
     assert "2 Nov 2026" in said(app)
     assert "weights 111111111111…" in said(app)
@@ -361,51 +372,48 @@ def test_where_the_weights_are_not_known_the_newest_stands_and_its_own_are_named
 
 
 def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
-    about = STUDIES["iterative"]
-    wanted = form_job("iterative").model_copy(update={"test_size": None})
+    study = STUDIES["iterative"]
+    selected_job = form_job("iterative").model_copy(update={"test_size": None})
 
-    def other(options: dict[str, Any]) -> list[str]:
-        return report_differences(stored_job(made_up("iterative"), options=options), wanted)
+    def differences(options: dict[str, Any]) -> list[str]:
+        return report_differences(stored_job(made_up("iterative"), options=options), selected_job)
 
-    assert other(about.resolve({})) == []
-    # as kept before
-    assert other({**about.resolve({}), "monte_carlo_options": {}, "method_options": {}}) == []
-    assert (
-        other(
-            {
-                **about.resolve({}),
-                "orderings": about.options["orderings"].default.replace(",", ", "),
-            }
-        )
-        == []
+    defaults = study.resolve({})
+    assert differences(defaults) == []
+    as_stored_earlier = {**defaults, "monte_carlo_options": {}, "method_options": {}}
+    assert differences(as_stored_earlier) == []
+    with_spaces = study.options["orderings"].default.replace(",", ", ")
+    assert differences({**defaults, "orderings": with_spaces}) == []
+    assert differences(study.resolve({"method_options": {"samples": 64}})) == ["samples 64"]
+    (difference,) = differences(study.resolve({"monte_carlo_options": {"samples": 64}}))
+    assert difference.startswith(
+        "monte carlo options estimand shapley, value accuracy, samples 64,"
     )
-    assert other(about.resolve({"method_options": {"samples": 64}})) == ["samples 64"]
-    (told,) = other(about.resolve({"monte_carlo_options": {"samples": 64}}))
-    assert told.startswith("monte carlo options estimand shapley, value accuracy, samples 64,")
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"method": "nonesuch"}, {"method": ["shapley"]}, {"method_options": "x"}]
 )
 def test_a_report_whose_options_another_program_wrote_is_compared_as_far_as_it_can_be(options):
-    stored = stored_job(made_up("heads"), options=options)
-    wanted = form_job("heads")
-    settings = report_differences(stored, wanted.model_copy(update={"seed": 5}))
-    assert "seed 0" in settings
+    report_job = stored_job(made_up("heads"), options=options)
+    selected_job = form_job("heads")
+    job_of_another_seed = selected_job.model_copy(update={"seed": 5})
+    assert "seed 0" in report_differences(report_job, job_of_another_seed)
 
 
-@pytest.mark.parametrize("what", ["torn", "foreign", "empty"])
-def test_a_bad_report_is_a_sentence(cache, what):
+@pytest.mark.parametrize("damage", ["torn", "foreign", "empty"])
+def test_a_bad_report_is_a_sentence(cache, damage):
     key = keep(cache, made_up("heads"))
     path = cache / key / "result.npz"
     data = path.read_bytes()
-    path.write_bytes(
-        {
-            "torn": data[:200],
-            "foreign": data.replace("Made up".encode("utf-32-le"), "Cooked!".encode("utf-32-le")),
-            "empty": b"",
-        }[what]
-    )
+    text = "Made up".encode("utf-32-le")
+    other_text = "Cooked!".encode("utf-32-le")
+    damaged_data = {
+        "torn": data[:200],
+        "foreign": data.replace(text, other_text),
+        "empty": b"",
+    }
+    path.write_bytes(damaged_data[damage])
     app = run(experiment="heads")
     assert "1 report was skipped" in [expander.label for expander in app.expander]
     assert key in said(app)
@@ -427,14 +435,14 @@ def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
         ("", ".1f", "d"),
         (("all", None, 3), ("de", 1.25, "none")),
     )
-    shown = figures.data_frame(table)
-    assert shown["language"].tolist() == ["all", "German (de)"]
-    assert shown["a"].isna().tolist() == [True, False]
-    assert shown["b"].tolist() == ["3", "none"]
+    frame = figures.data_frame(table)
+    assert frame["language"].tolist() == ["all", "German (de)"]
+    assert frame["a"].isna().tolist() == [True, False]
+    assert frame["b"].tolist() == ["3", "none"]
 
 
 @pytest.mark.parametrize(
-    ("column", "holds"),
+    ("column", "is_p"),
     [
         ("p", True),
         ("p (Holm)", True),
@@ -448,28 +456,29 @@ def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
         ("in p", True),
     ],
 )
-def test_a_column_of_p_values_is_known_by_its_name(column, holds):
-    assert is_p_column(column) == holds
+def test_a_column_of_p_values_is_known_by_its_name(column, is_p):
+    assert is_p_column(column) == is_p
 
 
-def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones():
+def test_small_p_values_look_alike_in_tables_and_on_pages_unless_the_table_is_large():
     table = Table(
         "x", "X.", ("head", "p (Holm)"), ("d", ".4f"), ((1, 0.0004), (2, 0.25), (3, None))
     )
     assert [row[1] for row in table.shown()] == ["< 0.001", "0.250", "–"]
     assert [p_equals_text(p) for p in (0.0004, 0.25)] == ["p < 0.001", "p = 0.250"]
-    styled = with_p_values(figures.data_frame(table))
-    assert styled.data["p (Holm)"].tolist()[:2] == [0.0004, 0.25]
-    assert "&lt; 0.001" in styled.to_html(escape=True) or "< 0.001" in styled.to_html()
-    large = pd.DataFrame({"p": np.zeros(figures.MAX_STYLED_CELLS + 1)})
-    assert with_p_values(large) is large
+    styled_table = with_p_values(figures.data_frame(table))
+    assert styled_table.data["p (Holm)"].tolist()[:2] == [0.0004, 0.25]
+    assert "&lt; 0.001" in styled_table.to_html(escape=True) or "< 0.001" in styled_table.to_html()
+    large_frame = pd.DataFrame({"p": np.zeros(figures.MAX_STYLED_CELLS + 1)})
+    assert with_p_values(large_frame) is large_frame
 
 
 # Heads of both kinds.
 
 
 def test_a_table_without_columns_of_heads_has_no_heads():
-    assert list(heads_by_row(Table("x", "X.", ("language",), ("",), (("de",),)))) == []
+    table = Table("x", "X.", ("language",), ("",), (("de",),))
+    assert list(heads_by_row(table)) == []
 
 
 def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
@@ -491,12 +500,16 @@ def test_a_report_that_cannot_be_read_offers_no_heads_and_shows_its_tables(cache
     assert len(app.dataframe) == 2
 
 
-# The Jobs page, words and commands.
+# The Jobs page, titles and commands.
 
 
-def job_of(state: str, **more: Any) -> JobRow:
-    params = {**form_job("transfer").params(), "options": {"k": 3}, "test_size": 500}
-    return job(7, state, kind="experiment", params=params, **more)
+def job_of(state: str, **fields: Any) -> JobRow:
+    params = {
+        **form_job("transfer").params(),
+        "options": {"k": 3},
+        "test_size": 500,
+    }
+    return job(7, state, kind="experiment", params=params, **fields)
 
 
 def test_the_jobs_page_knows_an_experiment(worker):
@@ -505,11 +518,9 @@ def test_the_jobs_page_knows_an_experiment(worker):
     assert app.subheader[0].value == "Job 7: Transfer of masks for German (de), Thai (th)"
     rows = dict(app.table[0].value.to_numpy().tolist())
     assert rows["Experiment"] == "Transfer of masks (transfer)"
-    assert (rows["Option k"], rows["Test size"], rows["Method"]) == (
-        "3",
-        "500",
-        "Shapley value (TMAB) (shapley)",
-    )
+    assert rows["Option k"] == "3"
+    assert rows["Test size"] == "500"
+    assert rows["Method"] == "Shapley value (TMAB) (shapley)"
     assert rows["Option samples"] == "8192"
     press(app, "results-experiments")
     assert app.title[0].value == "Experiments"
@@ -517,7 +528,7 @@ def test_the_jobs_page_knows_an_experiment(worker):
     assert app.session_state["_choice"].languages == ("de", "th")
 
 
-def test_words_and_commands_of_an_experiment():
+def test_the_title_and_the_command_of_an_experiment():
     row = job_of("failed", error="it broke")
     assert job_format.describe_job(row) == "transfer for de, th"
     line = command_lines(row)
@@ -530,16 +541,16 @@ def test_words_and_commands_of_an_experiment():
 
 
 def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The options that the command line makes of a command, and what it says by flag."""
-    words = shlex.split(line)
-    flags = (*FLAGS, *OPTIONS, "--dtype")
-    given = {
-        flag: [words[at + 1] for at, word in enumerate(words) if word == flag] for flag in flags
-    }
+    """The options that the command line reads from a command, and the command's values by flag."""
+    command_words = shlex.split(line)
+    values_by_flag: dict[str, list[str]] = {flag: [] for flag in (*FLAGS, *OPTIONS, "--dtype")}
+    for index, word in enumerate(command_words):
+        if word in values_by_flag:
+            values_by_flag[word].append(command_words[index + 1])
     job = read_command(line)
     assert isinstance(job, ExperimentJob)
     assert job.experiment == key
-    return job.study().resolve(job.study_options()), given
+    return job.study().resolve(job.study_options()), values_by_flag
 
 
 @pytest.mark.parametrize(
@@ -561,79 +572,78 @@ def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]
     ],
 )
 def test_the_command_of_a_report_gives_its_options_again(key, options):
-    full = STUDIES[key].resolve(options)
-    line = stored_job(made_up(key), options=full).job.terminal_lines()
-    read, given = read_back(key, line)
-    assert read == full
-    assert given["--dtype"] == []
-    assert len(given["--option"]) + len(given["-o"]) == len(
-        [n for n in options if n not in ("method", "method_options")]
-    ) + (
-        1
-        if key == "iterative" and "method_options" in options
-        else len(options.get("method_options", {}))
-    )
+    all_options = STUDIES[key].resolve(options)
+    line = stored_job(made_up(key), options=all_options).job.terminal_lines()
+    read_options, values_by_flag = read_back(key, line)
+    assert read_options == all_options
+    assert values_by_flag["--dtype"] == []
+    study_options = [name for name in options if name not in ("method", "method_options")]
+    method_flags = len(options.get("method_options", {}))
+    if key == "iterative" and "method_options" in options:
+        method_flags = 1
+    option_flags = len(values_by_flag["--option"]) + len(values_by_flag["-o"])
+    assert option_flags == len(study_options) + method_flags
 
 
 def test_the_command_of_a_report_in_another_dtype_names_it():
-    stored = stored_job(of_weights("1", dtype="bfloat16"))
-    (words,) = stored.job.commands(CommandContext(dtype=stored.dtype))
-    assert words[-2:] == ["--dtype", "bfloat16"]
-    assert "--dtype" in {
-        word for o in get_command(build()).commands["experiment"].params for word in o.opts
-    }
+    report_job = stored_job(report_of_weights("1", dtype="bfloat16"))
+    (command_words,) = report_job.job.commands(CommandContext(dtype=report_job.dtype))
+    assert command_words[-2:] == ["--dtype", "bfloat16"]
+    assert "--dtype" in flags_of_experiment()
+
+
+def flags_of_experiment() -> set[str]:
+    """All flags of `headlab experiment`."""
+    flags: set[str] = set()
+    for parameter in get_command(build()).commands["experiment"].params:
+        flags.update(parameter.opts)
+    return flags
 
 
 @pytest.mark.parametrize("key", list(offered_experiments()))
 def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
-    own = {"points": 9, "runs": 4, "k": 5, "top": 7, "loss": 2.5}
+    changed_values = {"points": 9, "runs": 4, "k": 5, "top": 7, "loss": 2.5}
     options = {
-        name: own.get(name, option.default)
-        for name, option in STUDIES[key].options.items()
-        if name in own
+        name: value for name, value in changed_values.items() if name in STUDIES[key].options
     }
-    wanted = form_job(key).model_copy(update={"options": options, "dev_size": 64, "seed": 2})
-    if wanted.method_options:
-        method_options = {**wanted.method_options, "samples": 96, "target": None}
-        wanted = wanted.model_copy(update={"method_options": method_options})
-    read, given = read_back(key, wanted.terminal_lines())
-    assert read == STUDIES[key].resolve(wanted.study_options())
-    assert (given["--size"], given["--seed"], given["--test-size"]) == (["64"], ["2"], [])
-    assert set(FLAGS) | set(OPTIONS) <= {
-        word for o in get_command(build()).commands["experiment"].params for word in o.opts
-    }
+    selected_job = form_job(key).model_copy(update={"options": options, "dev_size": 64, "seed": 2})
+    if selected_job.method_options:
+        method_options = {**selected_job.method_options, "samples": 96, "target": None}
+        selected_job = selected_job.model_copy(update={"method_options": method_options})
+    read_options, values_by_flag = read_back(key, selected_job.terminal_lines())
+    assert read_options == STUDIES[key].resolve(selected_job.study_options())
+    assert values_by_flag["--size"] == ["64"]
+    assert values_by_flag["--seed"] == ["2"]
+    assert values_by_flag["--test-size"] == []
+    assert set(FLAGS) | set(OPTIONS) <= flags_of_experiment()
 
 
 def test_a_report_s_command_is_that_of_its_job(cache):
     keep(cache, made_up("heads"))
     (result,) = stored_results(Report).results
-    stored = StoredJob.of(result.record)
-    wanted = form_job("heads")
-    params = stored.job.params()
-    assert {name: params[name] for name in wanted.params() if name != "test_size"} == {
-        name: value for name, value in wanted.params().items() if name != "test_size"
-    }
-    assert stored.job.test_size == 1000
-    assert report_differences(stored, wanted) == []
-    turned = wanted.model_copy(
+    report_job = StoredJob.of(result.record)
+    selected_job = form_job("heads")
+    params = report_job.job.params()
+    expected_params = selected_job.params()
+    del expected_params["test_size"]
+    assert {name: params[name] for name in expected_params} == expected_params
+    assert report_job.job.test_size == 1000
+    assert report_differences(report_job, selected_job) == []
+    changed_job = selected_job.model_copy(
         update={
             "languages": ["th", "de"],
             "test_size": 64,
-            "options": {**wanted.options, "top": 5},
+            "options": {**selected_job.options, "top": 5},
         }
     )
-    assert report_differences(stored, turned) == ["test size 1000", "top 20"]
+    assert report_differences(report_job, changed_job) == ["test size 1000", "top 20"]
 
 
-def test_every_kind_of_job_and_every_language_has_words():
+def test_an_experiment_that_is_not_known_here_has_a_title():
     assert len(KEY_ROWS) == 2
-    assert job_format.job_title(
-        job(
-            1,
-            kind="experiment",
-            params={"experiment": "old", "model": "m", "task": "t", "languages": list(LANGUAGES)},
-        )
-    ) == (f"Experiment old for {len(LANGUAGES)} languages")
+    params = {"experiment": "old", "model": "m", "task": "t", "languages": list(LANGUAGES)}
+    row = job(1, kind="experiment", params=params)
+    assert job_format.job_title(row) == f"Experiment old for {len(LANGUAGES)} languages"
 
 
 def test_reported_09_a_report_with_scores_of_an_earlier_version_says_so(cache):

@@ -1,4 +1,4 @@
-"""The mask under the user's hands, and the link that carries it."""
+"""The history of the mask that the user edits, and the link that carries the mask."""
 
 from __future__ import annotations
 
@@ -19,120 +19,125 @@ from headlab.dashboard.panels.history import (
 )
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))
-RAGGED = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
+RAGGED_GRID = HeadGrid(
+    (
+        Stack("encoder", (3, 2)),
+        Stack("cross", (4,)),
+    )
+)
 
 
-def without(grid, *off):
-    kept = np.ones(grid.size, bool)
-    kept[list(off)] = False
-    return kept
+def kept_heads_without(grid, *removed_heads):
+    kept_heads = np.ones(grid.size, bool)
+    kept_heads[list(removed_heads)] = False
+    return kept_heads
 
 
-def switch_off(now, *heads):
-    now.switch(heads, False)
+def switch_off(history, *heads):
+    history.switch(heads, False)
 
 
 def test_undo_and_redo_walk_the_same_states():
-    now = MaskHistory(GRID)
-    masks = [without(GRID, *range(i)) for i in range(1, 5)]
+    history = MaskHistory(GRID)
+    kept_by_step = [kept_heads_without(GRID, *range(i)) for i in range(1, 5)]
     for i in range(4):
-        switch_off(now, i)
-    back = []
-    while now.can_undo:
-        back.append(now.mask.kept)
-        now.undo()
-    assert [m.tolist() for m in back] == [m.tolist() for m in reversed(masks)]
-    assert now.mask.kept.all()
-    for mask in masks:
-        now.redo()
-        assert np.array_equal(now.mask.kept, mask)
-    assert not now.can_redo
+        switch_off(history, i)
+    for kept_heads in reversed(kept_by_step):
+        assert np.array_equal(history.mask.kept, kept_heads)
+        history.undo()
+    assert not history.can_undo
+    assert history.mask.kept.all()
+    for kept_heads in kept_by_step:
+        history.redo()
+        assert np.array_equal(history.mask.kept, kept_heads)
+    assert not history.can_redo
 
 
 def test_a_change_after_undo_drops_what_was_undone():
-    now = MaskHistory(GRID)
-    switch_off(now, 1)
-    now.undo()
-    switch_off(now, 2)
-    assert not now.can_redo
-    now.undo()
-    assert now.mask.kept.all()
+    history = MaskHistory(GRID)
+    switch_off(history, 1)
+    history.undo()
+    switch_off(history, 2)
+    assert not history.can_redo
+    history.undo()
+    assert history.mask.kept.all()
 
 
-def test_a_click_changes_its_own_heads_only():
-    now = MaskHistory(GRID)
-    switch_off(now, 1, 2)
-    now.undo()  # pressed before the next click, and taken after it was made
-    switch_off(now, 3)
-    assert np.flatnonzero(~now.mask.kept).tolist() == [3]
-    now.switch([3, 4], True)
-    assert now.mask.kept.all()
+def test_a_click_changes_only_its_own_heads():
+    history = MaskHistory(GRID)
+    switch_off(history, 1, 2)
+    history.undo()  # an undo that arrives after the next click was made
+    switch_off(history, 3)
+    assert np.flatnonzero(~history.mask.kept).tolist() == [3]
+    history.switch([3, 4], True)
+    assert history.mask.kept.all()
 
 
-def test_the_list_is_told_of_every_change_but_its_own():
-    now = MaskHistory(GRID)
-    now.set_by_hand(without(GRID, 1))
-    assert now.stamp == 0
+def test_the_stamp_changes_with_every_change_but_those_by_hand():
+    history = MaskHistory(GRID)
+    history.set_by_hand(kept_heads_without(GRID, 1))
+    assert history.stamp == 0
     for change in (
-        lambda: switch_off(now, 2),
-        now.undo,
-        now.redo,
-        now.reset,
-        lambda: now.set_mask(without(GRID, 5), {}),
+        lambda: switch_off(history, 2),
+        history.undo,
+        history.redo,
+        history.reset,
+        lambda: history.set_mask(kept_heads_without(GRID, 5), {}),
     ):
-        before = now.stamp
+        stamp_before = history.stamp
         change()
-        assert now.stamp == before + 1
-    assert now.mask.chosen == {}
-    switch_off(now, 3)
-    assert np.flatnonzero(~now.mask.kept).tolist() == [3, 5]
-    assert now.mask.chosen["rule"] == "by hand"
+        assert history.stamp == stamp_before + 1
+    assert history.mask.chosen == {}
+    switch_off(history, 3)
+    assert np.flatnonzero(~history.mask.kept).tolist() == [3, 5]
+    assert history.mask.chosen["rule"] == "by hand"
 
 
 def test_walking_past_either_end_changes_nothing():
-    now = MaskHistory(GRID)
-    now.undo()
-    now.redo()
-    assert (now.position, now.stamp) == (0, 0)
+    history = MaskHistory(GRID)
+    history.undo()
+    history.redo()
+    assert history.position == 0
+    assert history.stamp == 0
 
 
 def test_reset_can_be_undone():
-    now = MaskHistory(GRID)
-    switch_off(now, 3, 4)
-    now.reset()
-    assert now.mask.kept.all()
-    now.undo()
-    assert np.flatnonzero(~now.mask.kept).tolist() == [3, 4]
+    history = MaskHistory(GRID)
+    switch_off(history, 3, 4)
+    history.reset()
+    assert history.mask.kept.all()
+    history.undo()
+    assert np.flatnonzero(~history.mask.kept).tolist() == [3, 4]
 
 
 def test_a_long_session_keeps_the_newest_states():
-    now = MaskHistory(GRID)
+    history = MaskHistory(GRID)
     for i in range(MAX_STATES + 20):
-        now.set_mask(without(GRID, i % 144), {})
-    assert len(now.masks) == MAX_STATES
-    assert np.flatnonzero(~now.mask.kept).tolist() == [(MAX_STATES + 19) % 144]
+        history.set_mask(kept_heads_without(GRID, i % 144), {})
+    assert len(history.masks) == MAX_STATES
+    assert np.flatnonzero(~history.mask.kept).tolist() == [(MAX_STATES + 19) % 144]
 
 
 def test_clicks_after_a_suggestion_remember_where_they_started():
-    now = MaskHistory(GRID)
-    now.set_mask(without(GRID, 1), {"rule": "harmful", "method": "shapley"})
-    switch_off(now, 2)
-    switch_off(now, 3)
-    assert now.mask.chosen == {
+    history = MaskHistory(GRID)
+    history.set_mask(kept_heads_without(GRID, 1), {"rule": "harmful", "method": "shapley"})
+    switch_off(history, 2)
+    switch_off(history, 3)
+    assert history.mask.chosen == {
         "rule": "by hand",
         "started_from": {"rule": "harmful", "method": "shapley"},
     }
 
 
 def test_the_history_keeps_its_own_copy():
-    now = MaskHistory(GRID)
-    mask = without(GRID, 1)
-    now.set_mask(mask, {})
-    mask[:] = False
-    assert np.flatnonzero(~now.mask.kept).tolist() == [1]
+    history = MaskHistory(GRID)
+    kept_heads = kept_heads_without(GRID, 1)
+    history.set_mask(kept_heads, {})
+    kept_heads[:] = False
+    assert np.flatnonzero(~history.mask.kept).tolist() == [1]
 
 
-def test_every_mask_says_what_is_known_of_its_model_now():
+def test_every_mask_names_its_model_as_it_is_known_now():
     history = MaskHistory(GRID, {"fingerprint": "f" * 64})
     switch_off(history, 1)
     identity = {"name": "owner/model", "revision": "main", "fingerprint": "f" * 64}
@@ -140,17 +145,19 @@ def test_every_mask_says_what_is_known_of_its_model_now():
     switch_off(history, 2)
     assert np.flatnonzero(~history.mask.kept).tolist() == [1, 2]
     assert [mask.model for mask in history.masks] == [identity] * 3
-    assert history.mask.created is None  # a file records when it is written
+    assert history.mask.created is None  # a mask gets its time when its file is written
 
 
 @given(some.lists(some.booleans(), min_size=9, max_size=9))
 def test_any_mask_survives_the_link(bits):
-    kept = np.array(bits)
-    assert np.array_equal(kept_heads_of_link_text(mask_link_text(kept), RAGGED), kept)
+    kept_heads = np.array(bits)
+    assert np.array_equal(
+        kept_heads_of_link_text(mask_link_text(kept_heads), RAGGED_GRID), kept_heads
+    )
 
 
 def test_a_12_by_12_mask_takes_24_characters():
-    text = mask_link_text(without(GRID, 0, 143))
+    text = mask_link_text(kept_heads_without(GRID, 0, 143))
     assert len(text) == 24
     assert text[0] == "g"
     assert text[-1] == "B"
@@ -176,10 +183,11 @@ def test_a_broken_link_is_refused_with_what_fits(text, code):
 
 
 def test_bits_beyond_the_last_head_are_refused():
-    fits = mask_link_text(without(RAGGED, 8))  # 9 heads: 2 bytes, the last 7 bits unused
-    assert kept_heads_of_link_text(fits, RAGGED).sum() == 8
+    # The 9 heads take 2 bytes, of which the last 7 bits are unused.
+    text = mask_link_text(kept_heads_without(RAGGED_GRID, 8))
+    assert kept_heads_of_link_text(text, RAGGED_GRID).sum() == 8
     with raises("link.mask_mismatch"):
-        kept_heads_of_link_text("AAE", RAGGED)
+        kept_heads_of_link_text("AAE", RAGGED_GRID)
 
 
 def page():
@@ -189,14 +197,16 @@ def page():
     from headlab.core import HeadGrid, Stack
     from headlab.dashboard.panels.history import apply_mask_link, history_of, write_mask_link
 
-    now = history_of("f" * 64, HeadGrid((Stack("encoder", (12,) * 12),)))
-    st.button("click", on_click=lambda: now.set_mask(np.arange(144) != 7, {}))
-    st.button("undo", on_click=now.undo)
-    arrived = "here" not in st.session_state
-    st.session_state["here"] = True
-    st.warning(apply_mask_link(now, arrived) or "no trouble")
-    write_mask_link(now)
-    st.text(",".join(map(str, np.flatnonzero(~now.mask.kept))))
+    grid = HeadGrid((Stack("encoder", (12,) * 12),))
+    history = history_of("f" * 64, grid)
+    st.button("click", on_click=lambda: history.set_mask(np.arange(144) != 7, {}))
+    st.button("undo", on_click=history.undo)
+    is_first_run = "page_was_drawn" not in st.session_state
+    st.session_state["page_was_drawn"] = True
+    st.warning(apply_mask_link(history, is_first_run) or "no trouble")
+    write_mask_link(history)
+    removed_indices = np.flatnonzero(~history.mask.kept)
+    st.text(",".join(map(str, removed_indices)))
 
 
 def run(link=None):
@@ -207,38 +217,41 @@ def run(link=None):
 
 
 def test_a_link_gives_its_mask_and_later_clicks_change_the_link():
-    app = run(mask_link_text(without(GRID, 3, 9)))
+    app = run(mask_link_text(kept_heads_without(GRID, 3, 9)))
     assert app.text[0].value == "3,9"
     app.button[0].click().run()
     assert app.text[0].value == "7"
-    assert mask_link_text(without(GRID, 7)) in app.query_params["m"]
+    assert mask_link_text(kept_heads_without(GRID, 7)) in app.query_params["m"]
     app.button[1].click().run()
     assert app.text[0].value == "3,9"
 
 
-def test_a_broken_link_gives_a_sentence_and_a_whole_model():
+def test_a_broken_link_gives_a_warning_and_a_model_with_all_heads_on():
     app = run("nonsense")
     assert not app.exception
-    assert "cannot be read" in shown(app.warning[0]) or "does not fit" in shown(app.warning[0])
+    warning = shown(app.warning[0])
+    assert "cannot be read" in warning or "does not fit" in warning
     assert app.text[0].value == ""
     assert "m" not in app.query_params
     assert app.run().warning[0].value != "no trouble"
     assert app.button[0].click().run().warning[0].value == "no trouble"
 
 
-def test_a_link_of_a_state_that_was_left_takes_nothing_back():
-    app = run(mask_link_text(without(GRID, 3, 9)))
+def test_an_outdated_link_takes_nothing_back():
+    older_link = mask_link_text(kept_heads_without(GRID, 3, 9))
+    app = run(older_link)
     app.button[0].click().run()
-    app.query_params["m"] = mask_link_text(without(GRID, 3, 9))  # the browser's link lags behind
+    app.query_params["m"] = older_link  # as the browser still has it
     app.run()
     assert app.text[0].value == "7"
 
 
-def test_the_way_back_to_a_link_of_this_session_takes_no_click_back():
-    app = run(mask_link_text(without(GRID, 3, 9)))
+def test_the_browsers_way_back_to_an_earlier_link_takes_no_click_back():
+    older_link = mask_link_text(kept_heads_without(GRID, 3, 9))
+    app = run(older_link)
     app.button[0].click().run()
-    app.query_params["m"] = mask_link_text(without(GRID, 3, 9))  # of the browser's history
-    del app.session_state["here"]  # the page is arrived at
+    app.query_params["m"] = older_link  # from the browser's history
+    del app.session_state["page_was_drawn"]  # as when the page is opened anew
     assert app.run().text[0].value == "7"
 
 

@@ -1,4 +1,4 @@
-"""The Jobs page and the offers of the other pages, with a worker that is only a list of jobs."""
+"""The Jobs page and the jobs that other pages offer, with a worker that is only a list of jobs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from support.app_pages import app_on, no_worker, run_page, said, shown
 from support.cached_scores import GRID, fill, made_up
 from support.checked_jobs import checked
 from support.fake_client import SPEC, FakeClient, FakeWorker, job
+from support.page_actions import choose, press
+from support.submitted_jobs import submitted_jobs
 from support.waiting import until
 
 from headlab.core import HeadlabError
@@ -47,15 +49,11 @@ def buttons(app: AppTest) -> dict[str, str]:
     return {str(button.key): button.label for button in app.button}
 
 
-def press(app: AppTest, key: str) -> AppTest:
-    app.button(key=key).click().run()
-    assert not app.exception
-    return app
-
-
-def new(name: str, *of: str) -> str:
-    """Key of a widget of the form where the sidebar shows everything."""
-    return form.JobForm("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(name, *of)
+def form_key(name: str, *parts: str) -> str:
+    """Key of a widget of the form when the sidebar has all languages."""
+    return form.JobForm("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(
+        name, *parts
+    )
 
 
 # The queue.
@@ -65,22 +63,33 @@ def test_an_empty_queue_says_what_to_do(worker):
     assert "No job is running or waiting. Create one under **New job**" in said(run())
 
 
-def test_the_running_job_comes_first_then_those_that_wait_then_the_newest_that_ended(worker):
-    worker.rows = [job(1, "done"), job(2, "failed", error="it broke"), job(3, "running"), job(4)]
+def test_running_jobs_come_first_then_waiting_ones_then_the_last_to_end(worker):
+    worker.rows = [
+        job(1, "done"),
+        job(2, "failed", error="it broke"),
+        job(3, "running"),
+        job(4),
+    ]
     worker.rows.append(job(5))
     worker.change(2, ended=worker.job(1).ended + 10)
     app = run()
-    opened = [
+    job_titles = [
         button.label.split(":")[0] for button in app.button if str(button.key).startswith("open-")
     ]
-    assert opened == [f"Job {number}" for number in (3, 4, 5, 2, 1)]
+    assert job_titles == [f"Job {number}" for number in (3, 4, 5, 2, 1)]
     assert "next in line" in said(app)
     assert "number 2 in line" in said(app)
     assert [error.value for error in app.error] == ["it broke"]
 
 
 def test_each_state_has_its_buttons(worker):
-    worker.rows = [job(1, "done"), job(2, "failed"), job(3, "cancelled"), job(4, "running"), job(5)]
+    worker.rows = [
+        job(1, "done"),
+        job(2, "failed"),
+        job(3, "cancelled"),
+        job(4, "running"),
+        job(5),
+    ]
     keys = {key for key in buttons(run()) if key[0] in "crd"}
     assert keys == {
         "cancel-4",
@@ -101,7 +110,10 @@ def test_a_job_is_cancelled_and_resumed(worker):
 
 
 def test_deleting_asks_first(worker):
-    worker.rows = [job(1, "cancelled"), job(2, "done")]
+    worker.rows = [
+        job(1, "cancelled"),
+        job(2, "done"),
+    ]
     app = press(run(), "delete-1")
     assert "Delete job 1 with its log and its unfinished results? Finished results stay." in said(
         app
@@ -116,7 +128,10 @@ def test_deleting_asks_first(worker):
 
 
 def test_what_the_worker_refuses_is_a_sentence_until_the_next_click(worker):
-    worker.rows = [job(1, "failed"), job(2, "failed")]
+    worker.rows = [
+        job(1, "failed"),
+        job(2, "failed"),
+    ]
     app = run()
     worker.rows = [worker.rows[1]]  # someone else deleted it meanwhile
     press(app, "resume-1")
@@ -125,7 +140,7 @@ def test_what_the_worker_refuses_is_a_sentence_until_the_next_click(worker):
     assert "there is no job 1" not in said(app)
 
 
-def test_only_the_newest_that_ended_are_shown_at_first(worker):
+def test_of_ended_jobs_only_the_newest_are_shown_at_first(worker):
     worker.rows = [job(i, "done") for i in range(1, 14)]
     app = run()
     assert "open-13" in buttons(app)
@@ -164,8 +179,10 @@ def test_the_form_starts_from_the_sidebars_choice_and_says_what_it_will_take(wor
         in said(app)
     )
     press(app, "new-start")
-    kind, spec, place = worker.calls[0][1:]
-    assert (kind, place) == ("score", "here")
+    (score_job,) = submitted_jobs(worker)
+    spec = score_job.params
+    assert score_job.kind == "score"
+    assert score_job.place == "here"
     assert spec["method"] == "shapley"
     assert len(spec["languages"]) == 15
     assert spec["options"] == METHODS["shapley"].resolve({})
@@ -192,17 +209,17 @@ def test_the_same_work_twice_is_pointed_out(worker):
 def test_a_number_typed_just_before_the_click_counts(worker):
     """Both come in one request, before the page has run with the number."""
     app = run()
-    app.number_input(key=new("option", "shapley", "samples")).set_value(16)
-    app.button(key="new-start").click().run()
-    assert worker.calls[0][2]["options"]["samples"] == 16
+    app.number_input(key=form_key("option", "shapley", "samples")).set_value(16)
+    press(app, "new-start")
+    assert submitted_jobs(worker)[0].params["options"]["samples"] == 16
 
 
 def test_an_option_may_be_none_and_one_out_of_range_is_a_sentence(worker):
     app = run()
-    key = new("option", "shapley", "target")
+    key = form_key("option", "shapley", "target")
     app.number_input(key=key).set_value(None).run()
     press(app, "new-start")
-    assert worker.calls[0][2]["options"]["target"] is None
+    assert submitted_jobs(worker)[0].params["options"]["target"] is None
     app.number_input(key=key).set_value(0.0).run()
     assert "target is 0.0, but must be a number above 0, or none" in said(app)
     assert app.button(key="new-start").disabled
@@ -210,9 +227,11 @@ def test_an_option_may_be_none_and_one_out_of_range_is_a_sentence(worker):
 
 def test_a_learning_rate_that_no_training_takes_holds_the_button(worker):
     app = run()
-    app.radio(key=new("kind")).set_value("finetune").run()
-    rate = app.number_input(key=new("learning_rate"))
-    assert (rate.label, rate.step, rate.value) == ("Peak learning rate", 1e-4, 1e-3)
+    app.radio(key=form_key("kind")).set_value("finetune").run()
+    rate = app.number_input(key=form_key("learning_rate"))
+    assert rate.label == "Peak learning rate"
+    assert rate.step == 1e-4
+    assert rate.value == 1e-3
     rate.set_value(0.0).run()
     assert "learning_rate is 0.0; choose a number between 0 and 1" in said(app)
     assert app.button(key="new-start").disabled
@@ -220,11 +239,11 @@ def test_a_learning_rate_that_no_training_takes_holds_the_button(worker):
 
 def test_no_language_and_a_method_that_cannot_be_run_hold_the_button(worker):
     app = run()
-    app.selectbox(key=new("method")).set_value("exact").run()
+    choose(app, form_key("method"), "exact")
     assert "handles up to 16 heads, and this model has 144" in said(app)
     assert app.button(key="new-start").disabled
-    app.selectbox(key=new("method")).set_value("random").run()
-    app.multiselect(key=new("languages", "intents")).set_value([]).run()
+    choose(app, form_key("method"), "random")
+    app.multiselect(key=form_key("languages", "intents")).set_value([]).run()
     assert "Choose at least one language." in said(app)
 
 
@@ -233,38 +252,43 @@ def test_ray_is_offered_only_where_the_worker_has_one(worker, monkeypatch):
     worker.ray = "local"
     monkeypatch.setattr(worker_supervisor, "FRESH_SECONDS", 0.0)
     app = run()
-    app.radio(key=new("place")).set_value("ray").run()
+    app.radio(key=form_key("place")).set_value("ray").run()
     press(app, "new-start")
-    assert worker.calls[0][3] == "ray"
+    assert submitted_jobs(worker)[0].place == "ray"
 
 
-def test_curves_and_trainings_can_be_asked_for(worker):
+def test_curves_and_trainings_can_be_requested(worker):
     app = run()
-    app.radio(key=new("kind")).set_value("curve").run()
+    app.radio(key=form_key("kind")).set_value("curve").run()
     press(app, "new-start")
-    app.radio(key=new("kind")).set_value("finetune").run()
+    app.radio(key=form_key("kind")).set_value("finetune").run()
     press(app, "new-start")
-    curve, training = worker.calls
-    assert curve[1] == "curve"
-    assert (curve[2]["split"], curve[2]["points"], "size" in curve[2]) == ("test", None, False)
-    assert training[1:3] == (
-        "finetune",
-        {"task": "intents", "steps": 400, "learning_rate": 1e-3, "seed": 0},
-    )
+    curve_job, training_job = submitted_jobs(worker)
+    assert curve_job.kind == "curve"
+    assert curve_job.params["split"] == "test"
+    assert curve_job.params["points"] is None
+    assert "size" not in curve_job.params
+    assert training_job.kind == "finetune"
+    assert training_job.params == {
+        "task": "intents",
+        "steps": 400,
+        "learning_rate": 1e-3,
+        "seed": 0,
+    }
 
 
 @pytest.mark.parametrize("kind", ["score", "curve", "finetune"])
 def test_the_worker_takes_what_the_form_makes(kind):
     spec = FORM.job({FORM.key("kind"): kind}).params()
-    full = checked(kind, spec)
-    assert {name: full[name] for name in spec} == spec
+    checked_params = checked(kind, spec)
+    assert {name: checked_params[name] for name in spec} == spec
 
 
 def test_a_widget_starts_anew_when_the_sidebar_changes():
-    other = dataclasses.replace(FORM, method="gradient")
+    gradient_form = dataclasses.replace(FORM, method="gradient")
     state = {FORM.key("method"): "exact"}
     assert FORM.job(state).value("method") == "exact"
-    assert other.job(state).value("method") == "gradient"
+    assert gradient_form.job(state).value("method") == "gradient"
 
 
 # One job.
@@ -276,7 +300,8 @@ def test_a_job_says_what_it_computes_and_how_to_do_that_from_a_terminal(worker):
     assert app.subheader[0].value == "Job 7: Leave one out for German (de), Thai (th)"
     assert [code.value for code in app.code] == [
         worker.lines[0],
-        "headlab score --model e5-small-intents --task intents --languages de,th --method leave-one-out",
+        "headlab score --model e5-small-intents --task intents --languages de,th "
+        "--method leave-one-out",
     ]
     assert app.error[0].value == "it broke"
     assert {"resume-7", "delete-7"} <= set(buttons(app))
@@ -313,11 +338,15 @@ def test_a_finished_job_leads_to_its_results(worker):
     app = press(run(job="7", langs=["fi"]), "results-heads")
     assert app.title[0].value == "Heads"
     choice = app.session_state["_choice"]
-    assert (choice.method, choice.languages) == ("leave-one-out", ("de", "th"))
+    assert choice.method == "leave-one-out"
+    assert choice.languages == ("de", "th")
 
 
 def test_a_press_opens_its_job_though_another_run_puts_an_older_link_in_place(worker, monkeypatch):
-    """As a timer's run does that asked for a run of the whole page just before the press: that one still begins."""
+    """A timer may ask for a run of the whole page just before the press.
+
+    That run still begins, with the link of the moment before.
+    """
     worker.rows = [job(7, "running")]
     app = run(langs=["de"])
     draw = draw_sidebar
@@ -346,7 +375,7 @@ def test_deleting_a_job_that_is_open_leads_back_to_the_list(worker):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message_part"),
     [
         ("7", "there is no job 7"),
         ("x", "'x'"),
@@ -355,8 +384,8 @@ def test_deleting_a_job_that_is_open_leads_back_to_the_list(worker):
         ("007", "there is no job 7"),
     ],
 )
-def test_a_link_to_a_job_that_does_not_exist_is_said(worker, text, told):
-    assert told in said(run(job=text))
+def test_a_link_to_a_job_that_does_not_exist_brings_a_message(worker, text, message_part):
+    assert message_part in said(run(job=text))
 
 
 def test_a_training_shows_its_accuracy(worker):
@@ -377,10 +406,10 @@ def test_a_training_shows_its_accuracy(worker):
 @pytest.fixture
 def toy(monkeypatch, tmp_path):
     """The toy job, as an installed package announces it."""
-    about = tmp_path / "site" / "toy-0.1.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 0.1\n")
-    (about / "entry_points.txt").write_text(
+    metadata_folder = tmp_path / "site" / "toy-0.1.dist-info"
+    metadata_folder.mkdir(parents=True)
+    (metadata_folder / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 0.1\n")
+    (metadata_folder / "entry_points.txt").write_text(
         "[headlab.jobs]\ncount-words = support.toy_job:WordsJob\n"
     )
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -392,18 +421,18 @@ def toy(monkeypatch, tmp_path):
 
 def test_a_kind_of_job_of_a_package_has_a_form(toy, worker):
     app = run()
-    assert app.radio(key=new("kind")).options == [
+    assert app.radio(key=form_key("kind")).options == [
         "Scores",
         "Pruning curve",
         "Fine-tuning",
         "Words of a length",
     ]
-    app.radio(key=new("kind")).set_value("count-words").run()
+    app.radio(key=form_key("kind")).set_value("count-words").run()
     assert "How many words of a length the dev texts have." in said(app)
-    assert not [box for box in app.selectbox if box.key == new("method")]
-    app.multiselect(key=new("languages", "intents")).set_value(["de", "th"]).run()
-    app.number_input(key=new("length", "count-words")).set_value(5).run()
-    app.selectbox(key=new("case", "count-words")).set_value("upper").run()
+    assert not [box for box in app.selectbox if box.key == form_key("method")]
+    app.multiselect(key=form_key("languages", "intents")).set_value(["de", "th"]).run()
+    app.number_input(key=form_key("length", "count-words")).set_value(5).run()
+    choose(app, form_key("case", "count-words"), "upper")
     assert "What it will take: **About 2 min**" in said(app)
     assert [code.value for code in app.code] == [
         "headlab count-words --task intents --languages de,th --length 5 --case upper"
@@ -419,28 +448,44 @@ def test_a_finished_job_of_a_package_shows_its_figures(toy, worker):
     outcome = {"words": {"de": 7, "th": 0.25}, "length": 5}
     worker.rows = [job(7, "done", kind="count-words", params=fields, result=outcome)]
     app = run(job="7")
-    counts, singles, about = (table.value.to_numpy().tolist() for table in app.table)
-    assert (counts, singles) == ([["de", "7"], ["th", "0.25"]], [["Length", "5"]])
-    assert ["Length", "5"] in about
+    counts, singles, detail_rows = (table.value.to_numpy().tolist() for table in app.table)
+    assert counts == [["de", "7"], ["th", "0.25"]]
+    assert singles == [["Length", "5"]]
+    assert ["Length", "5"] in detail_rows
     assert app.code[-1].value.startswith("headlab count-words --task intents --languages de,th")
 
 
 def test_results_of_a_job_of_a_package_are_named_by_their_keys(toy, worker, cache):
     key = next(path.name for path in cache.iterdir() if (path / "result.npz").exists())
     fields = {"task": "intents", "languages": ["de"]}
-    worker.rows = [job(7, "done", kind="count-words", params=fields, result={"keys": [key]})]
+    worker.rows = [
+        job(
+            7,
+            "done",
+            kind="count-words",
+            params=fields,
+            result={"keys": [key]},
+        )
+    ]
     app = run(job="7")
     assert app.table[0].value.to_numpy().tolist() == [["Result 1", key]]
     assert "Report (HTML)" in [element.label for element in app.get("download_button")]
 
 
 def test_a_job_of_a_kind_that_is_not_known_here_is_shown_by_its_key(worker):
-    worker.rows = [job(7, "done", kind="count-words", params={"languages": ["de", "th"], "n": 3})]
+    worker.rows = [
+        job(
+            7,
+            "done",
+            kind="count-words",
+            params={"languages": ["de", "th"], "n": 3},
+        )
+    ]
     app = run(job="7")
     assert app.subheader[0].value == "Job 7: count-words for German (de), Thai (th)"
-    about = app.table[-1].value.to_numpy().tolist()
-    assert about[0] == ["What", "count-words"]
-    assert ["N", "3"] in about
+    detail_rows = app.table[-1].value.to_numpy().tolist()
+    assert detail_rows[0] == ["What", "count-words"]
+    assert ["N", "3"] in detail_rows
 
 
 # Offers on other pages.
@@ -451,38 +496,36 @@ def test_a_page_that_lacks_scores_offers_them_with_the_workers_forecast(worker, 
     app = run(path, method="leave-one-out", langs=["hu", "ml"])
     assert "**About 2 min**, 147,456 forwards: measured here" in said(app)
     press(app, "compute")
-    assert worker.calls[0][2]["languages"] == ["hu", "ml"]
+    assert submitted_jobs(worker)[0].params["languages"] == ["hu", "ml"]
     assert "compute" not in buttons(app)  # they are under way now
     assert "cancel-1" in buttons(app)
 
 
 def test_a_long_queue_does_not_fill_the_other_pages(worker):
-    worker.rows = [job(number, "running" if number == 1 else "queued") for number in range(1, 8)]
+    worker.rows = [job(1, "running"), *(job(number) for number in range(2, 8))]
     app = run("languages", method="leave-one-out", langs=["hu", "ml"])
-    assert {key for key in buttons(app) if key.startswith("cancel-")} == {
-        "cancel-1",
-        "cancel-2",
-        "cancel-3",
-    }
+    cancel_keys = {key for key in buttons(app) if key.startswith("cancel-")}
+    assert cancel_keys == {"cancel-1", "cancel-2", "cancel-3"}
 
 
-def test_where_no_worker_can_forecast_the_most_it_can_be_is_said(worker):
-    worker.forecast = lambda *_: (_ for _ in ()).throw(
-        HeadlabError("not now", code="worker.unreachable")
-    )  # type: ignore[method-assign]
-    assert "Here at most 73,728 forwards for each language" in said(
-        run("languages", method="leave-one-out", langs=["hu", "ml"])
-    )
+def test_where_no_worker_can_forecast_the_page_gives_the_maximum(worker):
+    def refuse(*_):
+        raise HeadlabError("not now", code="worker.unreachable")
+
+    worker.forecast = refuse
+    app = run("languages", method="leave-one-out", langs=["hu", "ml"])
+    assert "Here at most 73,728 forwards for each language" in said(app)
 
 
 def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
     timers: list[float] = []
-    drawn = st.fragment
-    monkeypatch.setattr(
-        job_actions.st,
-        "fragment",
-        lambda look, run_every=None: timers.append(run_every) or drawn(look),
-    )
+    fragment = st.fragment
+
+    def noted_fragment(draw, run_every=None):
+        timers.append(run_every)
+        return fragment(draw)
+
+    monkeypatch.setattr(job_actions.st, "fragment", noted_fragment)
     connect = [no_worker]
     with app_on(cache, lambda: connect[-1]()):
         app = run("languages", method="leave-one-out", langs=["hu", "ml"])
@@ -495,85 +538,97 @@ def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
     assert "**About 2 min**" in said(app)
 
 
-def test_a_job_of_this_session_that_fails_is_said_on_the_page_that_asked(worker):
+def test_the_page_that_requested_a_job_says_if_it_failed(worker):
     app = press(run("languages", method="leave-one-out", langs=["hu", "ml"]), "compute")
     worker.change(1, state="failed", error="it broke")
     app.run()
     assert "leave-one-out for hu, ml: failed. it broke" in shown(app.error[0])
 
 
-@pytest.mark.parametrize("seen", ["starting", "away"])
-def test_a_job_is_followed_though_the_state_in_the_sidebar_is_of_a_moment_ago(
-    worker, monkeypatch, seen
+@pytest.mark.parametrize("state_kind", ["starting", "away"])
+def test_a_job_is_followed_though_the_state_in_the_sidebar_is_outdated(
+    worker, monkeypatch, state_kind
 ):
     app = run("overview", method="leave-one-out", langs=["hu", "ml"])
-    monkeypatch.setattr(supervisor(), "state", lambda: worker_supervisor.WorkerState(seen, ""))
+    monkeypatch.setattr(
+        supervisor(), "state", lambda: worker_supervisor.WorkerState(state_kind, "")
+    )
     press(app, "compute")
     assert "cancel-1" in buttons(app)
 
 
 @pytest.fixture
-def session(monkeypatch):
-    """A session's state, and a page that says when it is to run again."""
-    held: dict[str, object] = {}
-    again: list[bool] = []
-    monkeypatch.setattr(job_actions.st, "session_state", held)
-    monkeypatch.setattr(job_actions.st, "rerun", lambda: again.append(True))
-    return again
+def reruns(monkeypatch):
+    """The requests of this session's page to run again, as a list to which each is added."""
+    session_state: dict[str, object] = {}
+    requested_reruns: list[bool] = []
+    monkeypatch.setattr(job_actions.st, "session_state", session_state)
+    monkeypatch.setattr(job_actions.st, "rerun", lambda: requested_reruns.append(True))
+    return requested_reruns
 
 
-def test_a_list_from_before_the_click_does_not_forget_the_clicks_job(session):
-    before = [job(1, "done"), job(2, "running")]
+def test_a_job_list_from_before_the_click_does_not_forget_the_clicks_job(reruns):
+    rows_before = [
+        job(1, "done"),
+        job(2, "running"),
+    ]
     job_actions.job_requests().own_numbers.add(3)
-    job_actions.rerun_if_job_ended(before)
+    job_actions.rerun_if_job_ended(rows_before)
     assert job_actions.job_requests().own_numbers == {3}
-    assert session == []
-    job_actions.rerun_if_job_ended([*before, job(3, "queued")])
-    job_actions.rerun_if_job_ended([*before, job(3, "failed", error="it broke")])
-    assert session == [True]
+    assert reruns == []
+    job_actions.rerun_if_job_ended([*rows_before, job(3, "queued")])
+    job_actions.rerun_if_job_ended([*rows_before, job(3, "failed", error="it broke")])
+    assert reruns == [True]
     assert "it broke" in job_actions.job_requests().failure
     assert job_actions.job_requests().own_numbers == set()
 
 
-def test_the_page_runs_again_when_a_job_that_someone_else_asked_for_ends(session):
+def test_the_page_runs_again_when_a_job_of_someone_else_ends(reruns):
     job_actions.rerun_if_job_ended([job(1, "running")])
     job_actions.rerun_if_job_ended([job(1, "failed", error="it broke")])
-    assert session == [True]
-    assert not job_actions.job_requests().failure  # it is theirs
+    assert reruns == [True]
+    assert (
+        not job_actions.job_requests().failure
+    )  # the failure is for the page that requested the job
     job_actions.rerun_if_job_ended([job(1, "failed", error="it broke")])
-    assert session == [True]
+    assert reruns == [True]
 
 
-def test_a_job_that_was_deleted_is_not_waited_for(session):
+def test_a_job_that_was_deleted_is_not_waited_for(reruns):
     job_actions.job_requests().own_numbers.update({1, 2})
     job_actions.rerun_if_job_ended([job(2, "running")])
     assert job_actions.job_requests().own_numbers == {2}
 
 
-def test_missing_gradients_are_asked_for_at_once_and_can_be_stopped():
+def test_missing_gradients_are_requested_one_by_one_and_can_be_stopped():
     client = FakeClient()
     spec = {"model": "m", "task": "intents", "languages": ["de", "th"], "method": "gradient"}
     spec |= {"options": {"form": "token", "normalise": True}, "seed": 0, "ablation": "zero"}
-    asked = job_offer.request_gradient_scores(client, ScoreJob(**spec))  # type: ignore[arg-type]
-    assert next(asked) == "de"
+    gradient_job = ScoreJob(**spec)
+    next_languages = job_offer.request_gradient_scores(
+        client,  # type: ignore[arg-type]
+        gradient_job,
+    )
+    assert next(next_languages) == "de"
     assert client.calls == []
-    assert list(asked) == ["th", ""]
+    assert list(next_languages) == ["th", ""]
     assert [call[3] for call in client.calls] == ["de", "th"]
     assert client.calls[0][4] == {"form": "token", "normalise": True, "label_map": None}
-    assert job_offer.fits_live_request(ScoreJob(**spec))
-    for other in (
+    assert job_offer.fits_live_request(gradient_job)
+    for change in (
         {"seed": 1},
         {"ablation": "mean"},
         {"method": "confidence"},
         {"options": {"batch_size": 8}},
     ):
-        assert not job_offer.fits_live_request(ScoreJob(**{**spec, **other}))
+        other_job = ScoreJob(**{**spec, **change})
+        assert not job_offer.fits_live_request(other_job)
 
 
 def test_the_gradient_offer_asks_live(worker, tmp_path):
-    for folder in (tmp_path / "cache").iterdir():
-        if '"gradient"' in (folder / "spec.json").read_text():
-            (folder / "spec.json").unlink()
+    for spec_file in (tmp_path / "cache").glob("*/spec.json"):
+        if '"gradient"' in spec_file.read_text():
+            spec_file.unlink()
     app = press(run("languages", method="gradient", langs=["hu", "ml"]), "compute")
     until(lambda: len(worker.calls) == 2)
     app.run()
@@ -584,47 +639,48 @@ def test_the_gradient_offer_asks_live(worker, tmp_path):
 def test_a_live_request_is_followed_on_once_the_first_language_is_there(
     worker, tmp_path, monkeypatch
 ):
-    hidden = {}
-    for folder in (tmp_path / "cache").iterdir():
-        text = (folder / "spec.json").read_text()
+    hungarian_specs = {}
+    for spec_file in (tmp_path / "cache").glob("*/spec.json"):
+        text = spec_file.read_text()
         if '"gradient"' in text:
-            hidden['"hu"' in text] = (folder / "spec.json", text)
-            (folder / "spec.json").unlink()
-    asked = threading.Event()
+            spec_file.unlink()
+            if '"hu"' in text:
+                hungarian_specs[spec_file] = text
+    ((hungarian_file, hungarian_text),) = hungarian_specs.items()
+    second_language_requested = threading.Event()
     go_on = threading.Event()
 
     def gradient(model, task, language, **options):
         if language == "hu":
-            hidden[True][0].write_text(hidden[True][1])
+            hungarian_file.write_text(hungarian_text)
         else:
-            asked.set()
+            second_language_requested.set()
             go_on.wait(20)
 
     monkeypatch.setattr(worker, "gradient", gradient)
     app = press(run("languages", method="gradient", langs=["hu", "ml"]), "compute")
-    assert asked.wait(20)
+    assert second_language_requested.wait(20)
     app.run()
     assert "gradient-stop" in buttons(app)
     assert "compute" not in buttons(app)
     go_on.set()
 
 
-# Words.
+# Titles, times and commands.
 
 
 def test_times_and_states_in_words():
-    now = datetime(2026, 11, 21, 14, 30, tzinfo=UTC).timestamp()
-    row = job(1, "done", started=now - 200, ended=now - 20, done=2000)
-    assert job_format.ended_line(row, now) == "done · 14:29 UTC · 3 min after its start"
+    current_time = datetime(2026, 11, 21, 14, 30, tzinfo=UTC).timestamp()
+    row = job(1, "done", started=current_time - 200, ended=current_time - 20, done=2000)
+    assert job_format.ended_line(row, current_time) == "done · 14:29 UTC · 3 min after its start"
     row = row.model_copy(update={"state": "failed", "attempts": 3, "done": 500})
-    assert job_format.ended_line(row, now).endswith("25% done · attempt 3")
+    assert job_format.ended_line(row, current_time).endswith("25% done · attempt 3")
     row = row.model_copy(update={"started": None, "state": "cancelled", "total": 0, "attempts": 0})
-    assert job_format.ended_line(row, now) == "cancelled · 14:29 UTC, before it began"
-    assert job_format.clock_time(now - 86400, now) == "20 Nov 2026, 14:30 UTC"
-    assert (
-        job_format.waiting_line(job(2, created=now, attempts=1), 1, now)
-        == "next in line · since 14:30 UTC · attempts so far: 1"
-    )
+    assert job_format.ended_line(row, current_time) == "cancelled · 14:29 UTC, before it began"
+    assert job_format.clock_time(current_time - 86400, current_time) == "20 Nov 2026, 14:30 UTC"
+    waiting_row = job(2, created=current_time, attempts=1)
+    line = job_format.waiting_line(waiting_row, 1, current_time)
+    assert line == "next in line · since 14:30 UTC · attempts so far: 1"
 
 
 def test_progress_in_words():
@@ -634,41 +690,33 @@ def test_progress_in_words():
     assert job_format.share_done(job(1, "running", done=5000)) == 1.0
 
 
-def test_what_differs_from_the_default_is_said():
-    rows = dict(
-        job_format.job_details(job(1, params={**SPEC, "options": {"level": 0.9}}, place="ray"))
-    )
+def test_options_that_differ_from_the_default_name_it():
+    params = {**SPEC, "options": {"level": 0.9}}
+    rows = dict(job_format.job_details(job(1, params=params, place="ray")))
     assert rows["Option level"] == "0.9 (default 0.95)"
-    assert (rows["Where"], rows["Languages"]) == ("Ray", "German (de), Thai (th)")
+    assert rows["Where"] == "Ray"
+    assert rows["Languages"] == "German (de), Thai (th)"
     curve = {**SPEC, "split": "test", "points": None, "size": None}
-    assert (
-        dict(job_format.job_details(job(1, kind="curve", params=curve)))["Examples"]
-        == "all of test"
-    )
+    rows = dict(job_format.job_details(job(1, kind="curve", params=curve)))
+    assert rows["Examples"] == "all of test"
 
 
 def test_titles_and_commands_of_every_kind():
-    many = {**SPEC, "languages": ["de", "th", "fi", "hu"]}
-    assert job_format.job_title(job(1, params=many)) == "Leave one out for 4 languages"
+    four_languages = {**SPEC, "languages": ["de", "th", "fi", "hu"]}
+    assert job_format.job_title(job(1, params=four_languages)) == "Leave one out for 4 languages"
     curve = {**SPEC, "split": "dev", "points": 5, "size": None}
-    assert job_format.job_title(job(1, kind="curve", params=curve)).startswith(
-        "Pruning curve, Leave one out for German"
-    )
-    assert (
-        job_format.job_title(job(1, kind="finetune", params={"task": "intents"})) == "Fine-tuning"
-    )
-    assert (
-        CurveJob(**curve).terminal_lines().endswith("--method leave-one-out --split dev --points 5")
-    )
+    title = job_format.job_title(job(1, kind="curve", params=curve))
+    assert title.startswith("Pruning curve, Leave one out for German")
+    title = job_format.job_title(job(1, kind="finetune", params={"task": "intents"}))
+    assert title == "Fine-tuning"
+    command = CurveJob(**curve).terminal_lines()
+    assert command.endswith("--method leave-one-out --split dev --points 5")
     assert command_lines(job(1, kind="other", params={})) == ""
-    assert (
-        job_actions.failure_sentence(job(1, "failed", error="it broke"))
-        == "leave-one-out for de, th: failed. it broke"
-    )
+    failed_row = job(1, "failed", error="it broke")
+    sentence = job_actions.failure_sentence(failed_row)
+    assert sentence == "leave-one-out for de, th: failed. it broke"
 
 
-def test_no_time_is_no_time():
-    assert (
-        job_format.forecast_line(Forecast(forwards=0, seconds=0.0, basis="all there"))
-        == "**No time**: all there."
-    )
+def test_a_forecast_of_no_seconds_is_no_time():
+    forecast = Forecast(forwards=0, seconds=0.0, basis="all there")
+    assert job_format.forecast_line(forecast) == "**No time**: all there."

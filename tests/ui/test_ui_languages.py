@@ -1,4 +1,4 @@
-"""The Languages page: what stands on it with and without halves, intervals and signs."""
+"""The Languages page for scores with and without halves, intervals and signs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from support.app_pages import app_on, run_page, said
 from support.cached_scores import GRID, fill, made_up
+from support.page_actions import choose
 
 from headlab.core import HeadGrid, Stack, content_key
 from headlab.dashboard.frame import Choice, choice
@@ -22,43 +23,50 @@ from headlab.results import Store
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
 ROOT = Path(__file__).parents[2]
-NEW = "owner/new"  # a model whose scores have halves
+MODEL_WITH_HALVES = "owner/new"  # a model whose scores have halves
 HALVES = ("de", "en", "fi")
-SMALL = "owner/small"
-FEW = HeadGrid((Stack("encoder", (3, 3)),))
+SMALL_MODEL = "owner/small"
+FEW_HEADS_GRID = HeadGrid((Stack("encoder", (3, 3)),))
 
 
-def measured(language):
-    """Made-up scores of which all languages share a part, with what each half of the examples says."""
-    made = made_up(language, "shapley")
-    shared = np.random.default_rng(1).normal(0, 0.01, GRID.size)
-    halves = shared + np.random.default_rng(list(language.encode())).normal(
-        0, 0.004, (2, GRID.size)
-    )
+def scores_with_halves(language):
+    """Made-up scores on each half of the examples; all languages share a part of them."""
+    template = made_up(language, "shapley")
+    common_part = np.random.default_rng(1).normal(0, 0.01, GRID.size)
+    language_seed = list(language.encode())
+    noise = np.random.default_rng(language_seed).normal(0, 0.004, (2, GRID.size))
+    halves = common_part + noise
     values = halves.mean(axis=0)
-    spec = {**made.spec, "model": {**made.spec["model"], "name": NEW}}
+    model = {**template.spec["model"], "name": MODEL_WITH_HALVES}
+    spec = {**template.spec, "model": model}
     return dataclasses.replace(
-        made, values=values, low=values - 0.006, high=values + 0.006, halves=halves, spec=spec
+        template, values=values, low=values - 0.006, high=values + 0.006, halves=halves, spec=spec
     )
 
 
-def of_few_heads(language):
+def scores_of_few_heads(language):
     """Made-up scores of a model that has fewer heads than the page asks for at first."""
-    made = made_up(language, "shapley")
-    kept = slice(FEW.size)
-    spec = {**made.spec, "model": {**made.spec["model"], "name": SMALL, "fingerprint": "5" * 64}}
+    template = made_up(language, "shapley")
+    first_heads = slice(FEW_HEADS_GRID.size)
+    model = {**template.spec["model"], "name": SMALL_MODEL, "fingerprint": "5" * 64}
+    spec = {**template.spec, "model": model}
     parts = {
-        name: getattr(made, name)[kept] for name in ("values", "low", "high", "samples", "p_values")
+        name: getattr(template, name)[first_heads]
+        for name in ("values", "low", "high", "samples", "p_values")
     }
-    return dataclasses.replace(made, grid=FEW, spec=spec, **parts)
+    return dataclasses.replace(template, grid=FEW_HEADS_GRID, spec=spec, **parts)
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """Made-up results, without halves of one model and with halves of another; no worker to be had."""
+    """An app without a worker, with made-up results of three models.
+
+    Those of one have no halves, those of another have, and the third has few heads.
+    """
     root = fill(tmp_path_factory.mktemp("cache"))
-    for scores in (make(language) for language in HALVES for make in (measured, of_few_heads)):
-        Store(root).run(scores.spec).finish(scores, {"versions": {}})
+    for language in HALVES:
+        for scores in (scores_with_halves(language), scores_of_few_heads(language)):
+            Store(root).run(scores.spec).finish(scores, {"versions": {}})
     with app_on(root):
         yield root
 
@@ -85,7 +93,7 @@ def test_results_without_halves_say_that_the_ceiling_is_unknown_and_how_to_get_i
 
 
 def test_results_with_halves_show_ceiling_reliability_and_the_outlier(cache):
-    app = run(model=NEW, langs=list(HALVES))
+    app = run(model=MODEL_WITH_HALVES, langs=list(HALVES))
     assert not app.exception
     assert "ceiling is not known" not in said(app)
     assert "By mean ρ, " in said(app)
@@ -109,10 +117,10 @@ def test_heads_are_counted_raw_and_after_correction(cache):
 def test_another_model_may_have_fewer_heads_than_the_number_asked_for(cache):
     app = run()
     assert app.slider(key="top").value == 20
-    app.selectbox(key="model").set_value(SMALL).run()
-    assert not app.exception
+    choose(app, "model", SMALL_MODEL)
     assert not app.error
-    assert (app.slider(key="top").value, app.slider(key="top").max) == (FEW.size, FEW.size)
+    assert app.slider(key="top").value == FEW_HEADS_GRID.size
+    assert app.slider(key="top").max == FEW_HEADS_GRID.size
 
 
 def test_two_languages_have_no_outlier_but_all_the_rest(cache):
@@ -139,22 +147,21 @@ def test_a_task_of_one_language_is_no_matter_of_the_method(cache, monkeypatch):
 
 
 def test_the_tests_of_one_language_are_counted_in_the_singular(cache):
-    assert "every head in the language shown." in said(
-        run_page("heads", langs=["de"], head="encoder.3.7")
-    )
-    assert "every head in each of the 2 languages shown." in said(
-        run_page("heads", langs=["de", "th"], head="encoder.3.7")
-    )
+    app = run_page("heads", langs=["de"], head="encoder.3.7")
+    assert "every head in the language shown." in said(app)
+    app = run_page("heads", langs=["de", "th"], head="encoder.3.7")
+    assert "every head in each of the 2 languages shown." in said(app)
 
 
 def test_the_same_scores_are_resampled_once(cache, monkeypatch):
-    scores = {name: measured(name) for name in HALVES}
-    first = compared_languages(scores)
+    scores = {name: scores_with_halves(name) for name in HALVES}
+    comparison = compared_languages(scores)
     monkeypatch.setattr(agreement, "rank_agreement_of", None)
-    assert compared_languages(scores).names == first.names
-    other = scores | {"fi": dataclasses.replace(scores["fi"], halves=None)}
+    assert compared_languages(scores).names == comparison.names
+    finnish = dataclasses.replace(scores["fi"], halves=None)
+    without_finnish_halves = scores | {"fi": finnish}
     with pytest.raises(TypeError):
-        compared_languages(other)
+        compared_languages(without_finnish_halves)
 
 
 def test_the_note_on_noise_is_of_the_intervals():
@@ -162,42 +169,43 @@ def test_the_note_on_noise_is_of_the_intervals():
     assert "median half-width is" in noise_note({"de": made_up("de", "shapley")})
 
 
-def saved(app):
-    """The names of files that a page offers."""
+def download_labels(app):
+    """The labels of the files that a page offers."""
     return [button.proto.label for button in app.get("download_button")]
 
 
 @pytest.mark.parametrize("page", ["overview", "heads", "languages", "masks"])
 def test_what_a_page_shows_is_saved_as_one_report(cache, page):
-    assert "Report of this view (HTML)" in saved(run_page(page, model=NEW, langs=list(HALVES)))
-    assert "Report of this view (HTML)" not in saved(
-        run_page(page, model=NEW, method="leave-one-out", langs=list(HALVES))
-    )
+    choice = {"model": MODEL_WITH_HALVES, "langs": list(HALVES)}
+    app = run_page(page, **choice)
+    assert "Report of this view (HTML)" in download_labels(app)
+    app = run_page(page, **choice, method="leave-one-out")
+    assert "Report of this view (HTML)" not in download_labels(app)
 
 
 def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
-    two = {name: measured(name) for name in HALVES[:2]}
-    choice = Choice(NEW, "intents", HALVES[:2], "shapley")
-    off = two["de"].mask("bottom", k=3)
-    told = page_report(choice, tuple(two.values()), {"Prune": off}).decode()
-    assert "owner/new on intents: de, en</bdi></h1>" in told
-    assert "Mask Prune: 141 of 144 heads kept" in told
+    scores_by_language = {name: scores_with_halves(name) for name in HALVES[:2]}
+    choice = Choice(MODEL_WITH_HALVES, "intents", HALVES[:2], "shapley")
+    mask = scores_by_language["de"].mask("bottom", k=3)
+    report_html = page_report(choice, tuple(scores_by_language.values()), {"Prune": mask}).decode()
+    assert "owner/new on intents: de, en</bdi></h1>" in report_html
+    assert "Mask Prune: 141 of 144 heads kept" in report_html
     for name in HALVES:
-        key = content_key(measured(name).spec)
-        assert (key[:8] in told) == (name in two)
-    assert content_key(made_up("de", "shapley").spec)[:8] not in told
-    assert (
-        page_report_name(choice, two) == "report-owner-new-intents-shapley-shapley-top50-de-en.html"
-    )
-    every = dict.fromkeys(map(str, range(5)), two["de"])
-    assert (
-        page_report_name(choice, every)
-        == "report-owner-new-intents-shapley-shapley-top50-5-languages.html"
-    )
-    assert not page_report_name(dataclasses.replace(choice, model="../../x"), {}).startswith(".")
+        key = content_key(scores_with_halves(name).spec)
+        assert (key[:8] in report_html) == (name in scores_by_language)
+    assert content_key(made_up("de", "shapley").spec)[:8] not in report_html
+    name_start = "report-owner-new-intents-shapley-shapley-top50-"
+    assert page_report_name(choice, scores_by_language) == name_start + "de-en.html"
+    scores_of_five = dict.fromkeys("abcde", scores_by_language["de"])
+    assert page_report_name(choice, scores_of_five) == name_start + "5-languages.html"
+    parent_folder = dataclasses.replace(choice, model="../../x")
+    assert not page_report_name(parent_folder, {}).startswith(".")
 
 
-def test_a_result_that_is_gone_meanwhile_is_a_sentence_in_the_file(cache):
-    gone = dataclasses.replace(measured("de"), spec={**measured("de").spec, "seed": 99})
-    told = page_report(Choice(NEW, "intents", ("de",), "shapley"), (gone,), {}).decode()
-    assert "There is no report: no run in" in told
+def test_a_result_that_was_deleted_meanwhile_is_a_sentence_in_the_file(cache):
+    stored_scores = scores_with_halves("de")
+    spec = {**stored_scores.spec, "seed": 99}
+    deleted_scores = dataclasses.replace(stored_scores, spec=spec)
+    choice = Choice(MODEL_WITH_HALVES, "intents", ("de",), "shapley")
+    report_html = page_report(choice, (deleted_scores,), {}).decode()
+    assert "There is no report: no run in" in report_html

@@ -1,4 +1,4 @@
-"""The page of what people bring, with a real worker whose device is made up."""
+"""The page for models and data of one's own, with a real worker whose device is made up."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from support.app_pages import app_on, run_page, said
 from support.fake_client import FakeWorker
 from support.fake_worker import FakeBench
+from support.page_actions import press
 from support.running_worker import running
 from support.saved_models import save_classifier
 
@@ -34,8 +35,8 @@ ROWS = "text,label,language\n" + "".join(
 @pytest.fixture
 def app(cache: Path) -> Iterator[None]:
     with (
-        running(cache, lambda: FakeBench(cache, 0.0)) as run,
-        app_on(cache, lambda: FakeWorker(run.client)),  # type: ignore[arg-type]
+        running(cache, lambda: FakeBench(cache, 0.0)) as worker_run,
+        app_on(cache, lambda: FakeWorker(worker_run.client)),  # type: ignore[arg-type]
     ):
         yield
 
@@ -45,54 +46,70 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_classifier(tmp_path_factory.mktemp("models") / "mine")
 
 
-def entered(name: object) -> AppTest:
+def page_with_model(name: object) -> AppTest:
     app = run_page("own")
     app.text_input(key="own-model").set_value(str(name)).run()
     assert not app.exception
     return app
 
 
-def sent(*files: tuple[str, str | bytes]) -> AppTest:
+def page_with_files(*files: tuple[str, str | bytes]) -> AppTest:
     app = run_page("own")
-    given = [(name, data if isinstance(data, bytes) else data.encode(), "") for name, data in files]
-    app.file_uploader(key="own-files").set_value(given).run()
+    return upload(app, *files)
+
+
+def upload(app: AppTest, *files: tuple[str, str | bytes]) -> AppTest:
+    """Drop files on the page.
+
+    Args:
+        app: The page.
+        files: The name and the content of each file.
+    """
+    uploads = []
+    for name, content in files:
+        data = content.encode() if isinstance(content, str) else content
+        uploads.append((name, data, ""))
+    app.file_uploader(key="own-files").set_value(uploads).run()
     assert not app.exception
     return app
 
 
-def disabled(app: AppTest) -> dict[str, bool]:
-    return {
-        button.key: button.disabled for button in app.button if str(button.key).startswith("own-")
-    }
+def disabled_by_button(app: AppTest) -> dict[str, bool]:
+    """Whether each of the page's own buttons is disabled, by its key."""
+    buttons = [button for button in app.button if str(button.key).startswith("own-")]
+    return {button.key: button.disabled for button in buttons}
 
 
 def signs(app: AppTest) -> dict[str, str]:
     """The sign of every check, by its name."""
-    (told,) = [element.value for element in app.markdown if "**Found:**" in element.value]
-    parts = [line.split("**") for line in told.split("  \n")]
-    return {name.rstrip(":"): sign[-3:].strip("[] ") for sign, name, *_ in parts}
+    (check_list,) = [element.value for element in app.markdown if "**Found:**" in element.value]
+    sign_by_check = {}
+    for line in check_list.split("  \n"):
+        sign, check, *_ = line.split("**")
+        sign_by_check[check.rstrip(":")] = sign[-3:].strip("[] ")
+    return sign_by_check
 
 
 @pytest.mark.usefixtures("app")
 def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
-    app = entered(model)
+    app = page_with_model(model)
     assert set(signs(app).values()) == {"✓", "○"}
     assert "2 layers × 3 heads = 6" in said(app)
     assert "names of the 17 labels of task intents" in said(app)
-    app.button(key="own-load").click().run()
+    press(app, "own-load")
     assert set(signs(app).values()) == {"✓"}
-    # as the loaded one, which is made up here, has them
+    # The loaded model, which is made up here, has another grid.
     assert "2 layers × 4 heads = 8" in said(app)
     assert "50.0 % of its first 512 dev answers on intents in English (en) are right" in said(app)
     assert "forwards" in said(app)
-    app.button(key="own-use-model").click().run()
+    press(app, "own-use-model")
     assert app.selectbox(key="model").value == str(model)
     assert "This model is chosen in the sidebar" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 @pytest.mark.parametrize(
-    ("spoil", "what"),
+    ("spoil", "failed_check"),
     [
         (
             lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
@@ -101,31 +118,36 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
         (lambda folder: (folder / "model.safetensors").write_bytes(b"torn"), "Weights"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "Weights"),
         (lambda folder: (folder / "config.json").write_text("{"), "Configuration"),
-        (lambda folder: _config(folder, architectures=["NoSuchModel"]), "Architecture"),
-        (lambda folder: _two_labels(folder), "Labels"),
+        (lambda folder: _change_config(folder, architectures=["NoSuchModel"]), "Architecture"),
+        (lambda folder: _keep_two_labels(folder), "Labels"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "Tokenizer"),
-        (lambda folder: _shard(folder), "Weights"),
-        (lambda folder: _config(folder, architectures=["BertForTokenClassification"]), "Labels"),
+        (lambda folder: _lose_a_shard(folder), "Weights"),
+        (
+            lambda folder: _change_config(folder, architectures=["BertForTokenClassification"]),
+            "Labels",
+        ),
     ],
 )
-def test_what_is_wrong_with_a_model_is_told_before_it_is_loaded(
-    tmp_path: Path, spoil, what: str
+def test_what_is_wrong_with_a_model_is_shown_before_it_is_loaded(
+    tmp_path: Path, spoil, failed_check: str
 ) -> None:
     spoil(save_classifier(tmp_path / "model"))
-    app = entered(tmp_path / "model")
-    assert {name for name, sign in signs(app).items() if sign == "✗"} == {what}
-    blocked = what != "Labels"  # a label map mends these, once the model is chosen
-    assert (disabled(app)["own-load"], disabled(app)["own-use-model"]) == (blocked, blocked)
-    save_classifier(tmp_path / "model")  # mended
-    for left in ("adapter_config.json", "model.safetensors.index.json"):
-        (tmp_path / "model" / left).unlink(missing_ok=True)
-    app.button(key="own-again").click().run()
+    app = page_with_model(tmp_path / "model")
+    failed_checks = [check for check, sign in signs(app).items() if sign == "✗"]
+    assert failed_checks == [failed_check]
+    is_blocked = failed_check != "Labels"  # a label map mends these, once the model is chosen
+    assert disabled_by_button(app)["own-load"] == is_blocked
+    assert disabled_by_button(app)["own-use-model"] == is_blocked
+    save_classifier(tmp_path / "model")  # the model is mended
+    for stray_name in ("adapter_config.json", "model.safetensors.index.json"):
+        (tmp_path / "model" / stray_name).unlink(missing_ok=True)
+    press(app, "own-again")
     assert "✗" not in signs(app).values()
 
 
-def _two_labels(folder: Path) -> None:
-    """As if the model had been trained for two classes without names."""
-    _config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"}, num_labels=2)
+def _keep_two_labels(folder: Path) -> None:
+    """Make the model one that was trained for two classes without names."""
+    _change_config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"}, num_labels=2)
     weights = load_file(folder / "model.safetensors")
     for name in ("classifier.weight", "classifier.bias"):
         weights[name] = weights[name][:2].clone()
@@ -136,41 +158,41 @@ def _two_labels(folder: Path) -> None:
 def test_reported_05_the_page_says_what_loading_will_before_it_is_loaded(tmp_path: Path) -> None:
     folder = save_classifier(tmp_path / "model")
     weights = load_file(folder / "model.safetensors")
-    compiled = {f"module._orig_mod.{name}": weight for name, weight in weights.items()}
-    save_file(compiled, folder / "model.safetensors", metadata={"format": "pt"})
-    app = entered(folder)
+    compiled_weights = {f"module._orig_mod.{name}": weight for name, weight in weights.items()}
+    save_file(compiled_weights, folder / "model.safetensors", metadata={"format": "pt"})
+    app = page_with_model(folder)
     assert signs(app)["Weights"] == "✓"
     assert "which data-parallel training and torch.compile put before their names" in said(app)
-    assert disabled(app)["own-load"] is False
-    _config(folder, num_hidden_layers=1)
-    app.button(key="own-again").click().run()
+    assert disabled_by_button(app)["own-load"] is False
+    _change_config(folder, num_hidden_layers=1)
+    press(app, "own-again")
     assert signs(app)["Weights"] == "✗"
     assert "weights of 2 layers" in said(app)
-    assert disabled(app)["own-load"] is True
-    _config(folder, num_hidden_layers=2, num_attention_heads=4, pruned_heads={"1": [3]})
-    pruned = {
-        name: weight[:18] if "layer.1.attention.self" in name else weight
-        for name, weight in weights.items()
-    }
-    pruned = {name: weight.clone() for name, weight in pruned.items()}
-    save_file(pruned, folder / "model.safetensors", metadata={"format": "pt"})
-    app.button(key="own-again").click().run()
+    assert disabled_by_button(app)["own-load"] is True
+    _change_config(folder, num_hidden_layers=2, num_attention_heads=4, pruned_heads={"1": [3]})
+    pruned_weights = {}
+    for name, weight in weights.items():
+        is_pruned = "layer.1.attention.self" in name
+        remaining_weight = weight[:18] if is_pruned else weight
+        pruned_weights[name] = remaining_weight.clone()
+    save_file(pruned_weights, folder / "model.safetensors", metadata={"format": "pt"})
+    press(app, "own-again")
     assert signs(app)["Weights"] == "✗"
     assert "headlab mask convert config.json" in said(app)
 
 
-def _shard(folder: Path) -> None:
-    """As if one of two files had not been copied."""
-    named = {
+def _lose_a_shard(folder: Path) -> None:
+    """Make the weights those of which one of two files was not copied."""
+    file_by_weight = {
         "bert.pooler.dense.weight": "model.safetensors",
         "classifier.weight": "model-00002-of-00002.safetensors",
     }
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": file_by_weight}))
 
 
-def _config(folder: Path, **more: object) -> None:
+def _change_config(folder: Path, **changes: object) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.mark.usefixtures("app")
@@ -178,61 +200,56 @@ def _config(folder: Path, **more: object) -> None:
     "name", ["/no/such/folder", "../../nowhere", "no such thing", "x" * 400, "a\\b", "<b>x</b>"]
 )
 def test_a_model_that_is_nowhere_is_a_sentence(name: str) -> None:
-    app = entered(name)
+    app = page_with_model(name)
     assert signs(app) == {"Found": "✗"}
-    assert disabled(app)["own-use-model"]
+    assert disabled_by_button(app)["own-use-model"]
 
 
 @pytest.mark.usefixtures("app")
 def test_a_long_label_is_cut() -> None:
-    rows = "text,label\n" + "".join(
-        f"text {at},{'x' * 3000 if at % 2 else 'short'}\n" for at in range(8)
-    )
-    (told,) = [text.value for text in sent(("long.csv", rows)).success]
-    assert "short" in told
-    assert "x" * 40 + "…" in told
-    assert "x" * 41 not in told
+    labels = ("short", "x" * 3000)
+    rows = "".join(f"text {number},{labels[number % 2]}\n" for number in range(8))
+    app = page_with_files(("long.csv", "text,label\n" + rows))
+    (message,) = [text.value for text in app.success]
+    assert "short" in message
+    assert "x" * 40 + "…" in message
+    assert "x" * 41 not in message
 
 
 @pytest.mark.usefixtures("app")
 def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
-    app = sent(("lights.csv", ROWS))
-    picked = {
-        key: app.selectbox(key=box.key).value
-        for box in app.selectbox
-        for key in [str(box.key)]
-        if "own-" in key
-    }
-    assert {"text", "label", "language", NO_COLUMN} == set(picked.values())
+    app = page_with_files(("lights.csv", ROWS))
+    chosen_columns = {box.value for box in app.selectbox if "own-" in str(box.key)}
+    assert chosen_columns == {"text", "label", "language", NO_COLUMN}
     assert "French (fr) 5 dev, 5 test" in said(app)
-    app.button(key="own-save").click().run()
+    press(app, "own-save")
     assert "lights is saved" in said(app)
     code = [block.value for block in app.code]
     assert any('language = "language"' in text for text in code)
     assert any("tasks/lights/lights.toml" in text for text in code)
-    app.button(key="own-use-task").click().run()
-    assert (app.selectbox(key="task").value, list(app.session_state["langs"])) == (
-        "lights",
-        ["de", "fr"],
-    )
+    press(app, "own-use-task")
+    assert app.selectbox(key="task").value == "lights"
+    assert list(app.session_state["langs"]) == ["de", "fr"]
     assert "This task is chosen in the sidebar" in said(app)
     assert len(task("lights").examples("de", "dev")) == 5
 
 
 @pytest.mark.usefixtures("app")
-def test_choices_for_a_language_model_are_dropped_as_well() -> None:
+def test_a_dropped_file_of_choices_for_a_language_model_becomes_a_task() -> None:
     rows = [
         {"premise": f"It is {n}, so", "options": ["yes", "no"], "gold": n % 2} for n in range(10)
     ]
-    app = sent(("cause.en.jsonl", "\n".join(map(json.dumps, rows))))
-    assert [radio.value for radio in app.radio if radio.label == "What is asked"] == [FROM_CHOICES]
-    picked = {str(box.value) for box in app.selectbox if str(box.key).startswith("own-")}
-    assert {"premise", "options", "gold"} <= picked
+    app = page_with_files(("cause.en.jsonl", "\n".join(map(json.dumps, rows))))
+    questions = [radio.value for radio in app.radio if radio.label == "What is asked"]
+    assert questions == [FROM_CHOICES]
+    chosen_columns = set(columns_by_title(app).values())
+    assert {"premise", "options", "gold"} <= chosen_columns
     assert "English (en) 5 dev, 5 test" in said(app)
-    app.button(key="own-save").click().run()
-    made = task("cause-en")
-    assert (made.likelihood, made.labels) == ("choices", ())
-    assert made.examples("en")[0].choices == (" yes", " no")
+    press(app, "own-save")
+    saved_task = task("cause-en")
+    assert saved_task.likelihood == "choices"
+    assert saved_task.labels == ()
+    assert saved_task.examples("en")[0].choices == (" yes", " no")
 
 
 @pytest.mark.usefixtures("app")
@@ -240,12 +257,9 @@ def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
     rows = [
         {"options": [f"The {n} cats sleep.", f"The {n} cats sleeps."], "gold": 0} for n in range(10)
     ]
-    app = sent(("pairs.en.jsonl", "\n".join(map(json.dumps, rows))))
-    assert (
-        app.selectbox(key=next(box.key for box in app.selectbox if box.label == "Context")).value
-        == NO_COLUMN
-    )
-    app.button(key="own-save").click().run()
+    app = page_with_files(("pairs.en.jsonl", "\n".join(map(json.dumps, rows))))
+    assert columns_by_title(app)["Context"] == NO_COLUMN
+    press(app, "own-save")
     (example, *_) = task("pairs-en").examples("en")
     assert example.text == ""
     assert example.choices[0].startswith("The ")
@@ -253,10 +267,10 @@ def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
 
 @pytest.mark.usefixtures("app")
 def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() -> None:
-    app = sent(("x.csv", "text,label\nok,a\n" + "ragged\n" * 30))
+    app = page_with_files(("x.csv", "text,label\nok,a\n" + "ragged\n" * 30))
     assert "30 errors; the first 20" in said(app)
     assert said(app).count("x.csv, line ") == MAX_ERRORS
-    assert "own-save" not in disabled(app)
+    assert "own-save" not in disabled_by_button(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -277,16 +291,19 @@ def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() 
     ],
 )
 def test_a_strange_file_is_a_sentence(name: str, data: bytes, word: str) -> None:
-    app = sent((name, data))
+    app = page_with_files((name, data))
     assert word in said(app)
-    assert "own-save" not in disabled(app)
+    assert "own-save" not in disabled_by_button(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_files_by_language_and_split_are_known_by_their_names() -> None:
     rows = "text\tlabel\na\tx\nb\ty\n"
-    app = sent(
-        *((f"{code}.{split}.tsv", rows) for code in ("de", "en") for split in ("dev", "test"))
+    app = page_with_files(
+        ("de.dev.tsv", rows),
+        ("de.test.tsv", rows),
+        ("en.dev.tsv", rows),
+        ("en.test.tsv", rows),
     )
     assert "German (de) 2 dev, 2 test; English (en) 2 dev, 2 test" in said(app)
 
@@ -306,106 +323,124 @@ def test_files_by_language_and_split_are_known_by_their_names() -> None:
     ],
 )
 def test_a_file_s_language_is_read_from_the_end_of_its_name(name: str, code: str) -> None:
-    (asked,) = [
-        one for one in sent((name, "text,label\na,x\nb,y\n")).text_input if "code-0" in str(one.key)
+    (language_field,) = [
+        field
+        for field in page_with_files((name, "text,label\na,x\nb,y\n")).text_input
+        if "code-0" in str(field.key)
     ]
-    assert asked.value == code
+    assert language_field.value == code
 
 
 def test_a_column_of_splits_is_known_by_its_name_and_values() -> None:
-    app = sent(("x.csv", "text,label,split\na,x,train\nb,y,validation\nc,y,test\n"))
+    app = page_with_files(("x.csv", "text,label,split\na,x,train\nb,y,validation\nc,y,test\n"))
     assert "English (en) 1 train, 1 dev, 1 test" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_conllu_asks_for_labels_of_words() -> None:
     word = "1\tHaus\t_\t{0}" + "\t_" * 6 + "\n\n"
-    app = sent(("de.conllu", word.format("NOUN") + word.format("VERB")))
+    app = page_with_files(("de.conllu", word.format("NOUN") + word.format("VERB")))
     assert "2 labels: NOUN, VERB" in said(app)
 
 
-def picked(app: AppTest) -> dict[str, str | None]:
+def columns_by_title(app: AppTest) -> dict[str, str | None]:
     """What is chosen in the lists of columns, by their titles."""
-    return {box.label: box.value for box in app.selectbox if str(box.key).startswith("own-")}
+    boxes = [box for box in app.selectbox if str(box.key).startswith("own-")]
+    return {box.label: box.value for box in boxes}
+
+
+def choose_column(app: AppTest, title: str, column: str) -> None:
+    """Choose a column in the list of this title."""
+    select_box = next(box for box in app.selectbox if box.label == title)
+    select_box.set_value(column).run()
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_the_columns_of_a_nli_file_are_recognised() -> None:
-    rows = [
-        f"{('de', 'fr')[n // 10]},A man {n},Somebody {n},{('entailment', 'neutral')[n % 2]}"
-        for n in range(20)
-    ]
-    app = sent(("nli.csv", "lang,premise,hypothesis,gold\n" + "\n".join(rows)))
-    chosen = {"Text": "premise", "Second text": "hypothesis", "Label": "gold", "Language": "lang"}
-    assert chosen.items() <= picked(app).items()
+    labels = ("entailment", "neutral")
+    rows = []
+    for number in range(20):
+        language = "de" if number < 10 else "fr"
+        rows.append(f"{language},A man {number},Somebody {number},{labels[number % 2]}")
+    app = page_with_files(("nli.csv", "lang,premise,hypothesis,gold\n" + "\n".join(rows)))
+    expected_columns = {
+        "Text": "premise",
+        "Second text": "hypothesis",
+        "Label": "gold",
+        "Language": "lang",
+    }
+    assert expected_columns.items() <= columns_by_title(app).items()
     assert "2 labels: entailment, neutral" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_nothing_is_green_before_every_column_is_chosen() -> None:
-    app = sent(
-        (
-            "x.csv",
-            "eins,zwei,drei\n" + "".join(f"so {n} it goes,{'ab'[n % 2]},{n}\n" for n in range(20)),
-        )
-    )
-    assert {picked(app)[title] for title in ("Text", "Label")} == {None}
+    rows = "".join(f"so {n} it goes,{'ab'[n % 2]},{n}\n" for n in range(20))
+    app = page_with_files(("x.csv", "eins,zwei,drei\n" + rows))
+    assert columns_by_title(app)["Text"] is None
+    assert columns_by_title(app)["Label"] is None
     assert not app.success
-    assert "own-save" not in disabled(app)
+    assert "own-save" not in disabled_by_button(app)
     assert "Choose the column for: Text, Label. The columns are eins, zwei, drei." in said(app)
-    for title, column in (("Text", "eins"), ("Label", "zwei")):
-        next(box for box in app.selectbox if box.label == title).set_value(column).run()
+    choose_column(app, "Text", "eins")
+    choose_column(app, "Label", "zwei")
     assert "2 labels: a, b" in said(app)
-    assert "own-save" in disabled(app)
+    assert "own-save" in disabled_by_button(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_a_column_of_languages_that_cannot_be_read_is_not_taken_for_english() -> None:
-    rows = "".join(f"{('German', 'deu')[n % 2]},turn {n},{'ab'[n % 2]}\n" for n in range(20))
-    app = sent(("x.csv", "Lang,text,label\n" + rows))
+    rows = ""
+    for number in range(10):
+        rows += f"German,turn {2 * number},a\n"
+        rows += f"deu,turn {2 * number + 1},b\n"
+    app = page_with_files(("x.csv", "Lang,text,label\n" + rows))
     assert not app.success
     assert "Choose the column for: Language. The columns are Lang, text, label." in said(app)
-    next(box for box in app.selectbox if box.label == "Language").set_value(SAME_IN_ALL_ROWS).run()
+    choose_column(app, "Language", SAME_IN_ALL_ROWS)
     assert "English (en) 10 dev, 10 test" in said(app)
 
 
 @pytest.mark.usefixtures("app")
-def test_reported_13_a_file_without_a_header_is_said() -> None:
-    rows = "".join(f"{('de', 'fr')[n % 2]},turn {n},{'ab'[n % 2]}\n" for n in range(20))
-    (warned,) = [text.value for text in sent(("x.csv", rows)).warning]
-    assert "but de and a are values further down too" in warned
+def test_reported_13_a_file_without_a_header_brings_a_warning() -> None:
+    rows = ""
+    for number in range(10):
+        rows += f"de,turn {2 * number},a\n"
+        rows += f"fr,turn {2 * number + 1},b\n"
+    app = page_with_files(("x.csv", rows))
+    (warning,) = [text.value for text in app.warning]
+    assert "but de and a are values further down too" in warning
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_other_separators_are_one_error_not_one_a_row() -> None:
-    app = sent(
-        ("x.csv", "text|label\n" + "".join(f"well, turn {n}|{'ab'[n % 2]}\n" for n in range(20)))
-    )
+    rows = "".join(f"well, turn {n}|{'ab'[n % 2]}\n" for n in range(20))
+    app = page_with_files(("x.csv", "text|label\n" + rows))
     (error,) = [text.value for text in app.error]
     assert error.startswith("1 error")
     assert "with vertical bars in its name; put commas between the columns" in error
-    assert "own-save" not in disabled(app)
+    assert "own-save" not in disabled_by_button(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_22_semicolons_with_a_byte_order_mark_are_read_as_excel_writes_them() -> None:
     rows = "".join(f"well, turn {n};{'ab'[n % 2]}\r\n" for n in range(20))
-    app = sent(("x.csv", b"\xef\xbb\xbf" + f"text;label\r\n{rows}".encode()))
-    assert {"Text": "text", "Label": "label"}.items() <= picked(app).items()
+    app = page_with_files(("x.csv", b"\xef\xbb\xbf" + f"text;label\r\n{rows}".encode()))
+    assert {"Text": "text", "Label": "label"}.items() <= columns_by_title(app).items()
     assert "2 labels: a, b" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 @pytest.mark.parametrize("name", ["de.tsv", "de.conll", "de.conllu", "de.txt"])
 def test_reported_22_one_token_a_line_is_labels_of_words_whatever_its_ending(name: str) -> None:
-    app = sent((name, "Der\tDET\nHund\tNOUN\n\nDie\tDET\nKatze\tNOUN\n"))
-    assert {"Words": "1", "Labels of the words": "2"}.items() <= picked(app).items()
+    app = page_with_files((name, "Der\tDET\nHund\tNOUN\n\nDie\tDET\nKatze\tNOUN\n"))
+    assert {"Words": "1", "Labels of the words": "2"}.items() <= columns_by_title(app).items()
     assert "2 labels: DET, NOUN" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_lists_in_other_columns_make_no_labels_of_words() -> None:
-    # as SNLI and MNLI write them
+    # SNLI and MNLI have rows like these.
     rows = [
         {
             "annotator_labels": ["neutral"] * 5,
@@ -415,48 +450,50 @@ def test_reported_13_lists_in_other_columns_make_no_labels_of_words() -> None:
         }
         for n in range(20)
     ]
-    app = sent(("snli.jsonl", "\n".join(map(json.dumps, rows))))
-    chosen = {"Text": "sentence1", "Second text": "sentence2", "Label": "gold_label"}
-    assert chosen.items() <= picked(app).items()
+    app = page_with_files(("snli.jsonl", "\n".join(map(json.dumps, rows))))
+    expected_columns = {"Text": "sentence1", "Second text": "sentence2", "Label": "gold_label"}
+    assert expected_columns.items() <= columns_by_title(app).items()
     assert "2 labels: -, neutral" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_no_column_has_two_meanings() -> None:
-    app = sent(("x.csv", ROWS))
-    next(box for box in app.selectbox if box.label == "Label").set_value("language").run()
+    app = page_with_files(("x.csv", ROWS))
+    choose_column(app, "Label", "language")
     assert not app.success
     assert "label and language are both column language" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_the_model_s_class_names_tell_the_label_column(model: Path) -> None:
-    rows = [f"web{n % 2},turn {n},{LABELS[n % 3].upper()},{n % 2}" for n in range(30)]
-    app = entered(model)
-    app.file_uploader(key="own-files").set_value(
-        [("x.csv", ("site,text,c,tag\n" + "\n".join(rows)).encode(), "")]
-    ).run()
-    assert picked(app)["Label"] == "c"
+    rows = []
+    for number in range(30):
+        label = LABELS[number % 3].upper()
+        rows.append(f"web{number % 2},turn {number},{label},{number % 2}")
+    app = page_with_model(model)
+    upload(app, ("x.csv", "site,text,c,tag\n" + "\n".join(rows)))
+    assert columns_by_title(app)["Label"] == "c"
     assert f"Each label is the name of a class of {model}" in said(app)
 
 
 @pytest.mark.usefixtures("app")
-def test_reported_13_labels_that_the_model_lacks_are_said_with_the_way_on(model: Path) -> None:
-    rows = "".join(f"turn {n},{(LABELS[0], LABELS[1], 'nonsense')[n % 3]}\n" for n in range(30))
-    app = entered(model)
-    app.file_uploader(key="own-files").set_value(
-        [("x.csv", b"text,label\n" + rows.encode(), "")]
-    ).run()
-    (warned,) = [text.value for text in app.warning]
-    assert warned.startswith("1 of the 3 labels is not a class of")
-    assert "(10 times)" in warned
-    assert "nonsense" in warned
-    assert "--label-map" in warned
+def test_reported_13_a_warning_names_labels_that_the_model_lacks_and_what_to_do(
+    model: Path,
+) -> None:
+    labels = (LABELS[0], LABELS[1], "nonsense")
+    rows = "".join(f"turn {number},{labels[number % 3]}\n" for number in range(30))
+    app = page_with_model(model)
+    upload(app, ("x.csv", "text,label\n" + rows))
+    (warning,) = [text.value for text in app.warning]
+    assert warning.startswith("1 of the 3 labels is not a class of")
+    assert "(10 times)" in warning
+    assert "nonsense" in warning
+    assert "--label-map" in warning
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_labels_are_counted_in_every_language_before_the_task_is_saved() -> None:
-    app = sent(("x.csv", ROWS + "turn 20,a,fr\n"))
+    app = page_with_files(("x.csv", ROWS + "turn 20,a,fr\n"))
     (counts,) = [table.value for table in app.dataframe if "Label" in table.value]
     assert counts.to_dict("list") == {
         "Label": ["a", "b"],
@@ -469,38 +506,34 @@ def test_reported_13_labels_are_counted_in_every_language_before_the_task_is_sav
 @pytest.mark.usefixtures("app")
 def test_reported_11_the_page_says_how_many_texts_are_in_dev_and_test() -> None:
     rows = "text,label\n" + "".join(f"turn {n},{'ab'[n % 2]}\n" for n in range(10))
-    app = sent(("de.dev.csv", rows), ("de.test.csv", rows + "turn more,a\n"))
+    app = page_with_files(("de.dev.csv", rows), ("de.test.csv", rows + "turn more,a\n"))
     assert "10 of the 11 test texts are in dev too" in said(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_11_the_page_divides_equal_texts_to_one_side() -> None:
-    app = sent(
-        (
-            "lights.csv",
-            "text,label\n" + "".join(f"turn {n % 5},{'ab'[n % 5 % 2]}\n" for n in range(40)),
-        )
-    )
+    five_rows = "".join(f"turn {n},{'ab'[n % 2]}\n" for n in range(5))
+    app = page_with_files(("lights.csv", "text,label\n" + 8 * five_rows))
     assert "rows with equal texts are all in dev or all in test" in said(app)
-    app.button(key="own-save").click().run()
-    dev, test = (
-        {e.text for e in task("lights").examples("en", split)} for split in ("dev", "test")
-    )
-    assert dev
-    assert test
-    assert not dev & test
+    press(app, "own-save")
+    lights = task("lights")
+    dev_texts = {example.text for example in lights.examples("en", "dev")}
+    test_texts = {example.text for example in lights.examples("en", "test")}
+    assert dev_texts
+    assert test_texts
+    assert not dev_texts & test_texts
 
 
 @pytest.mark.usefixtures("app")
 def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
-    app = sent(("intents.csv", ROWS))
+    app = page_with_files(("intents.csv", ROWS))
     assert "is the name of a task that comes with headlab" in said(app)
-    app.button(key="own-save").click().run()
+    press(app, "own-save")
     assert "Not saved: there is already another task intents" in said(app)
-    (box,) = [one for one in app.text_input if str(one.key).startswith("own-name")]
-    box.set_value("mine").run()
+    (name_field,) = [field for field in app.text_input if str(field.key).startswith("own-name")]
+    name_field.set_value("mine").run()
     assert "Not saved" not in said(app)
-    app.button(key="own-save").click().run()
+    press(app, "own-save")
     assert "mine is saved" in said(app)
     assert task_names()[-1] == "mine"
 
@@ -508,14 +541,14 @@ def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
 def test_a_worker_with_a_cache_of_its_own_says_who_knows_the_task(
     cache: Path, tmp_path: Path
 ) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    worker_cache = tmp_path / "elsewhere"
+    worker_cache.mkdir()
     with (
-        running(elsewhere, lambda: FakeBench(elsewhere, 0.0)) as run,
-        app_on(cache, lambda: FakeWorker(run.client)),
+        running(worker_cache, lambda: FakeBench(worker_cache, 0.0)) as worker_run,
+        app_on(cache, lambda: FakeWorker(worker_run.client)),
     ):
-        app = sent(("lights.csv", ROWS))
-        app.button(key="own-save").click().run()
+        app = page_with_files(("lights.csv", ROWS))
+        press(app, "own-save")
         assert "only the worker knows it" in said(app)
-        assert "own-use-task" not in disabled(app)
-    assert (elsewhere / "tasks" / "lights" / "lights.toml").is_file()
+        assert "own-use-task" not in disabled_by_button(app)
+    assert (worker_cache / "tasks" / "lights" / "lights.toml").is_file()

@@ -1,4 +1,4 @@
-"""The logic of the Prune page: suggestions, figures as they come in, and the mask file."""
+"""The logic of the Prune page: suggestions, figures as they arrive, and the mask file."""
 
 from __future__ import annotations
 
@@ -62,26 +62,53 @@ IDENTITY = {"name": "a/model", "revision": "r", "fingerprint": FINGERPRINT}
 VALUES = np.array([-0.03, -0.02, -0.01, 0.01, 0.02, 0.03])
 
 
-def scores(language="de", shift=0.0, half=0.015):
-    v = VALUES + shift
-    more = {} if half is None else {"low": v - half, "high": v + half}
-    return HeadScores(GRID, language, "shapley", v, "shapley-top50", "accuracy", 1, 1.0, **more)
+def scores(language="de", shift=0.0, half_width=0.015):
+    values = VALUES + shift
+    bounds = {}
+    if half_width is not None:
+        bounds = {"low": values - half_width, "high": values + half_width}
+    return HeadScores(
+        GRID, language, "shapley", values, "shapley-top50", "accuracy", 1, 1.0, **bounds
+    )
 
 
-def mask(*off):
-    kept = np.ones(GRID.size, bool)
-    kept[list(off)] = False
-    return Mask(GRID, kept, IDENTITY, {"rule": "by hand"})
+def removed_indices(kept_heads):
+    return np.flatnonzero(~kept_heads).tolist()
 
 
-def question(given=None, label_map=None):
+def final_german_figures(client, accuracy_question, known_figures=None):
+    """The figures at the end of a stream for German, by language.
+
+    Args:
+        client: A worker's client.
+        accuracy_question: The question that the figures answer.
+        known_figures: The figures that are known before; the final ones are added to them.
+    """
+    if known_figures is None:
+        known_figures = {}
+    return list(stream_figures(client, accuracy_question, ["de"], known_figures))[-1]
+
+
+def mask(*removed_heads):
+    kept_heads = np.ones(GRID.size, bool)
+    kept_heads[list(removed_heads)] = False
+    return Mask(GRID, kept_heads, IDENTITY, {"rule": "by hand"})
+
+
+def question(asked_mask=None, label_map=None):
     return AccuracyQuestion.unchecked(
-        "a/model", FINGERPRINT, "intents", "dev", given, "me", label_map
+        "a/model", FINGERPRINT, "intents", "dev", asked_mask, "me", label_map
     )
 
 
 class FakeClient:
-    """Streams like the worker's: a first figure, then the final one. Notes the order of what was asked."""
+    """Streams as the worker does: a first figure, then the final one.
+
+    Attributes:
+        log: The language and the number of examples of each figure, in order.
+        closed: The languages whose streams have ended.
+        broken: The language for which the worker cannot be reached.
+    """
 
     def __init__(self, broken=None):
         self.log = []
@@ -89,7 +116,7 @@ class FakeClient:
         self.broken = broken
 
     def evaluate(self, request):
-        compared = {
+        comparison = {
             "baseline": 0.6,
             "difference": -0.1,
             "p": 0.5,
@@ -97,19 +124,19 @@ class FakeClient:
             "flipped_wrong": 7,
         }
         try:
-            for n in (64, request.size):
-                self.log.append((request.language, n))
+            for example_count in (64, request.size):
+                self.log.append((request.language, example_count))
                 if request.language == self.broken:
                     raise HeadlabError("the worker cannot be reached", code="worker.unreachable")
                 yield Figure(
                     language=request.language,
-                    n=n,
+                    n=example_count,
                     total=request.size,
                     accuracy=0.5,
                     low=0.4,
                     high=0.6,
-                    done=n == request.size,
-                    **({} if request.mask is None else compared),
+                    done=example_count == request.size,
+                    **({} if request.mask is None else comparison),
                 )
         finally:
             self.closed.append(request.language)
@@ -117,34 +144,43 @@ class FakeClient:
 
 def test_every_language_has_a_first_figure_before_any_has_its_second():
     client = FakeClient()
-    seen = list(stream_figures(client, question(mask(0)), ["de", "th", "fr"], {}))
-    assert client.log == [("de", 64), ("th", 64), ("fr", 64), ("de", 512), ("th", 512), ("fr", 512)]
-    assert seen[0] == {}
-    assert {name: row.done for name, row in seen[-1].items()} == {
-        "de": True,
-        "th": True,
-        "fr": True,
-    }
+    updates = list(stream_figures(client, question(mask(0)), ["de", "th", "fr"], {}))
+    assert client.log == [
+        ("de", 64),
+        ("th", 64),
+        ("fr", 64),
+        ("de", 512),
+        ("th", 512),
+        ("fr", 512),
+    ]
+    assert updates[0] == {}
+    assert set(updates[-1]) == {"de", "th", "fr"}
+    assert all(row.done for row in updates[-1].values())
 
 
-def test_what_is_known_is_not_asked_again():
+def test_a_known_figure_is_not_requested_again():
     client = FakeClient()
-    known = {}
-    list(stream_figures(client, question(mask(0)), ["de"], known))
-    again = list(stream_figures(client, question(mask(0)), ["de", "th"], known))
-    assert again[0]["de"].done
+    known_figures = {}
+    mask_question = question(mask(0))
+    final_german_figures(client, mask_question, known_figures)
+    later_updates = list(stream_figures(client, mask_question, ["de", "th"], known_figures))
+    assert later_updates[0]["de"].done
     assert [name for name, _ in client.log].count("de") == 2
-    assert set(again[-1]) == {"de", "th"}
+    assert set(later_updates[-1]) == {"de", "th"}
 
 
 def test_another_mask_split_or_model_is_another_question():
-    asked = [question(mask(0)), question(mask(1)), question(None), question(mask(0, 1))]
-    asked += [
+    questions = [
+        question(mask(0)),
+        question(mask(1)),
+        question(None),
+        question(mask(0, 1)),
         AccuracyQuestion.unchecked("a/model", FINGERPRINT, "intents", "test", mask(0)),
         AccuracyQuestion.unchecked("b", "e" * 64, "intents", "dev", mask(0)),
     ]
-    assert len({q.key("de") for q in asked}) == len(asked)
-    assert question(mask(0)).key("de") != question(mask(0)).key("th")
+    keys = {accuracy_question.key("de") for accuracy_question in questions}
+    assert len(keys) == len(questions)
+    assert questions[0].key("de") != questions[0].key("th")
 
 
 def test_leaving_early_closes_every_stream():
@@ -157,13 +193,14 @@ def test_leaving_early_closes_every_stream():
 
 
 def test_an_unpruned_model_has_no_difference():
-    last = list(stream_figures(FakeClient(), question(None), ["de"], {}))[-1]
-    assert (last["de"].difference, last["de"].baseline) == (None, None)
-    assert interval_of_difference(last["de"]) is None
-    assert list(accuracy_table(last, ["de"])) == ["Language", "Accuracy %", "Examples"]
+    rows = final_german_figures(FakeClient(), question(None))
+    assert rows["de"].difference is None
+    assert rows["de"].baseline is None
+    assert interval_of_difference(rows["de"]) is None
+    assert list(accuracy_table(rows, ["de"])) == ["Language", "Accuracy %", "Examples"]
 
 
-def test_trouble_of_the_worker_is_kept_for_the_page_with_what_came_before():
+def test_an_error_of_the_worker_is_kept_for_the_page_with_the_earlier_figures():
     live = LatestValue(
         lambda: stream_figures(FakeClient(broken="th"), question(mask(0)), ["de", "th"], {})
     )
@@ -174,7 +211,7 @@ def test_trouble_of_the_worker_is_kept_for_the_page_with_what_came_before():
 
 
 def test_reported_16_figures_that_end_early_are_an_error_not_a_table_that_waits_for_ever():
-    """Another page of this session may ask for other figures of the same language, which ends these."""
+    """Another page of this session may request figures of the same language, which ends these."""
 
     class Superseded(FakeClient):
         def evaluate(self, request):
@@ -214,7 +251,7 @@ def test_reported_16_a_question_that_an_older_one_overtook_is_asked_once_more_wh
         assert client.requests == 1
 
 
-def test_looking_does_not_wait_for_a_slow_answer():
+def test_reading_the_value_does_not_wait_for_a_slow_answer():
     release = threading.Event()
 
     def slow():
@@ -225,29 +262,33 @@ def test_looking_does_not_wait_for_a_slow_answer():
     live = LatestValue(slow)
     until(lambda: live.value is not None)
     live.wait(2, 0.05)  # for a second value, which does not come
-    assert (live.value, live.done) == ("known before", False)
+    assert live.value == "known before"
+    assert live.done is False
     release.set()
     live.wait(3, 60)
-    assert (live.value, live.done, live.error) == ("answer", True, None)
+    assert live.value == "answer"
+    assert live.done is True
+    assert live.error is None
 
 
-def test_what_nobody_wants_any_more_is_closed():
-    closed = threading.Event()
+def test_a_stopped_stream_is_closed():
+    stream_ended = threading.Event()
 
     def endless():
         try:
             while True:
                 yield 1
         finally:
-            closed.set()
+            stream_ended.set()
 
     live = LatestValue(endless)
     live.stop()
-    assert closed.wait(60)
+    assert stream_ended.wait(60)
 
 
-def figure(language="de", **more):
-    given = {
+def figure(language="de", **fields):
+    """A final figure with a difference, some of its fields replaced."""
+    defaults = {
         "n": 512,
         "total": 512,
         "accuracy": 0.7,
@@ -255,25 +296,28 @@ def figure(language="de", **more):
         "baseline": 0.72,
         "difference": -0.02,
         "low": -0.03,
+        "high": -0.01,
+        "p": 0.02,
+        "flipped_right": 3,
+        "flipped_wrong": 13,
     }
-    return Figure(
-        language=language,
-        **{**given, "high": -0.01, "p": 0.02, "flipped_right": 3, "flipped_wrong": 13, **more},
-    )
+    return Figure(language=language, **{**defaults, **fields})
 
 
-def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
+def test_the_table_is_in_points_and_corrects_p_for_several_languages():
     rows = {"de": figure(), "th": figure("th", p=0.04)}
     frame = accuracy_table(rows, ["de", "th"]).set_index("Language")
     assert frame.loc["de", "Difference"] == pytest.approx(-2.0)
-    assert frame.loc["de", ["Low", "High"]].tolist() == pytest.approx([-3.0, -1.0])
+    assert frame.loc["de", "Low"] == pytest.approx(-3.0)
+    assert frame.loc["de", "High"] == pytest.approx(-1.0)
     assert frame["p (Holm)"].tolist() == pytest.approx([0.04, 0.04])
-    assert (frame.loc["de", "Now right"], frame.loc["de", "Now wrong"]) == (3, 13)
+    assert frame.loc["de", "Now right"] == 3
+    assert frame.loc["de", "Now wrong"] == 13
     assert "p (Holm)" not in accuracy_table({"de": figure()}, ["de"])
 
 
 @pytest.mark.parametrize(
-    ("row", "pruned", "words"),
+    ("row", "is_pruned", "caption"),
     [
         (figure(), True, "−2.0 [−3.0, −1.0] · 512 of 512 · final"),
         (figure(n=16, done=False), True, "16 of 512 · so far"),
@@ -287,21 +331,25 @@ def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
         (figure(difference=None), False, "unpruned · 512 of 512 · final"),
     ],
 )
-def test_a_headline_says_how_sure_it_is_and_on_how_many_and_hides_a_difference_on_few(
-    row, pruned, words
-):
-    assert accuracy_caption(row, pruned) == words
+def test_a_caption_has_interval_and_examples_and_hides_a_difference_on_few(row, is_pruned, caption):
+    assert accuracy_caption(row, is_pruned) == caption
 
 
 def test_a_row_that_is_not_final_has_no_test_and_no_difference_on_few():
-    rows = {"de": figure(n=16, done=False), "th": figure("th", n=256, done=False)}
+    rows = {
+        "de": figure(n=16, done=False),
+        "th": figure("th", n=256, done=False),
+    }
     frame = accuracy_table(rows, ["de", "th"]).set_index("Language")
     assert frame["Difference"].isna().tolist() == [True, False]
     assert frame["p"].isna().all()
     assert "p (Holm)" not in frame or frame["p (Holm)"].isna().all()
     assert frame["Examples"].tolist() == ["16 of 512 …", "256 of 512 …"]
-    early = mean_figure(rows)
-    assert (early.difference, early.done, early.n, early.total) == (None, False, 0, 2)
+    early_mean = mean_figure(rows)
+    assert early_mean.difference is None
+    assert early_mean.done is False
+    assert early_mean.n == 0
+    assert early_mean.total == 2
 
 
 def test_the_mean_of_the_ends_is_no_narrower_than_the_interval_of_the_mean(rng):
@@ -310,12 +358,13 @@ def test_the_mean_of_the_ends_is_no_narrower_than_the_interval_of_the_mean(rng):
         mixing = rng.normal(size=(4, 4))
         covariance = mixing @ mixing.T
         errors = np.sqrt(np.diag(covariance))
-        whole = np.sqrt(np.full(4, 0.25) @ covariance @ np.full(4, 0.25))
-        rows = {
-            str(n): figure(low=-0.02 - error, high=-0.02 + error) for n, error in enumerate(errors)
-        }
+        shares = np.full(4, 0.25)
+        half_width_of_mean = np.sqrt(shares @ covariance @ shares)
+        rows = {}
+        for number, error in enumerate(errors):
+            rows[str(number)] = figure(low=-0.02 - error, high=-0.02 + error)
         mean = mean_figure(rows)
-        assert (mean.high - mean.low) / 2 >= whole * (1 - 1e-9)
+        assert (mean.high - mean.low) / 2 >= half_width_of_mean * (1 - 1e-9)
 
 
 def test_a_language_without_a_figure_is_a_row_that_waits():
@@ -324,162 +373,155 @@ def test_a_language_without_a_figure_is_a_row_that_waits():
     assert accuracy_table({}, ["de"])["Examples"].tolist() == ["…"]
 
 
-def test_figures_of_other_classes_are_another_question_and_bring_what_was_assumed():
-    told = {"a": "LABEL_1", "b": "LABEL_0"}
-    assert len({question(label_map=stated).key("de") for stated in (None, told)}) == 2
+def test_another_label_map_is_another_question_and_is_noted_with_the_figures():
+    swapped_classes = {"a": "LABEL_1", "b": "LABEL_0"}
+    assert question(label_map=swapped_classes).key("de") != question().key("de")
 
     class Noting(FakeClient):
         def evaluate(self, request):
             for row in super().evaluate(request):
                 yield row.model_copy(update={"note": f"Label map: {request.label_map}"})
 
-    seen = list(stream_figures(Noting(), question(mask(0), told), ["de"], {}))
-    assert seen[-1]["de"].note == f"Label map: {told}"
-    assert (
-        accuracies_for_mask_file(seen[-1], question())["languages"]["de"]["note"]
-        == f"Label map: {told}"
-    )
-    assert "note" not in accuracies_for_mask_file({"de": figure()}, question())["languages"]["de"]
+    question_with_map = question(mask(0), swapped_classes)
+    rows = final_german_figures(Noting(), question_with_map)
+    assert rows["de"].note == f"Label map: {swapped_classes}"
+    accuracies = accuracies_for_mask_file(rows, question())
+    assert accuracies["languages"]["de"]["note"] == f"Label map: {swapped_classes}"
+    accuracies = accuracies_for_mask_file({"de": figure()}, question())
+    assert "note" not in accuracies["languages"]["de"]
 
 
 def test_means_and_progress():
-    rows = {"de": figure(), "th": figure("th", accuracy=0.5, difference=0.04)}
+    rows = {
+        "de": figure(),
+        "th": figure("th", accuracy=0.5, difference=0.04),
+    }
     mean = mean_figure(rows)
     assert (mean.accuracy, mean.difference) == pytest.approx((0.6, 0.01))
-    assert (
-        accuracy_caption(mean, True, "languages") == "+1.0 [−3.0, −1.0] · 2 of 2 languages · final"
-    )
-    early = mean_figure({"de": figure(n=16, done=False), "th": figure("th", n=256, done=False)})
-    assert (
-        accuracy_caption(early, False, "languages") == "unpruned · none of 2 languages final so far"
-    )
-    both = ["de", "th"]
-    asked = question(mask(0, 1))
-    assert progress_caption(rows, both, asked) == "2 heads off: final, 512 dev examples a language."
-    assert "1 of 2 languages" in progress_caption({"de": figure()}, both, asked)
-    assert "400–512" in progress_caption({"de": figure(n=400), "th": figure()}, both, asked)
-    assert (
-        progress_caption({"de": figure(n=64, done=False)}, ["de"], question())
-        == "All heads on: 64 of 512 dev examples so far …"
-    )
-    assert (
-        progress_caption({}, both, question(mask(3)))
-        == "1 head off: waiting for the first dev examples …"
-    )
-    many = {"de": figure(n=432, total=13_824, done=False)}  # several an example
-    assert (
-        progress_caption(many, ["de"], question())
-        == "All heads on: 432 of 13824 dev answers so far …"
-    )
+    caption = accuracy_caption(mean, True, "languages")
+    assert caption == "+1.0 [−3.0, −1.0] · 2 of 2 languages · final"
+    early_rows = {
+        "de": figure(n=16, done=False),
+        "th": figure("th", n=256, done=False),
+    }
+    caption = accuracy_caption(mean_figure(early_rows), False, "languages")
+    assert caption == "unpruned · none of 2 languages final so far"
+    languages = ["de", "th"]
+    two_heads_off = question(mask(0, 1))
+    caption = progress_caption(rows, languages, two_heads_off)
+    assert caption == "2 heads off: final, 512 dev examples a language."
+    assert "1 of 2 languages" in progress_caption({"de": figure()}, languages, two_heads_off)
+    rows_of_other_sizes = {"de": figure(n=400), "th": figure()}
+    assert "400–512" in progress_caption(rows_of_other_sizes, languages, two_heads_off)
+    first_row = {"de": figure(n=64, done=False)}
+    caption = progress_caption(first_row, ["de"], question())
+    assert caption == "All heads on: 64 of 512 dev examples so far …"
+    caption = progress_caption({}, languages, question(mask(3)))
+    assert caption == "1 head off: waiting for the first dev examples …"
+    several_answers_an_example = {"de": figure(n=432, total=13_824, done=False)}
+    caption = progress_caption(several_answers_an_example, ["de"], question())
+    assert caption == "All heads on: 432 of 13824 dev answers so far …"
 
 
 def test_the_mean_of_scores_averages_values_and_bounds():
-    both = pooled_scores({"de": scores(), "th": scores("th", shift=0.02)}, MEAN_OF_LANGUAGES)
-    assert both.language == MEAN_OF_LANGUAGES
-    assert both.values == pytest.approx(VALUES + 0.01)
-    assert both.high == pytest.approx(VALUES + 0.01 + 0.015)
-    assert pooled_scores({"de": scores(), "th": scores("th")}, "th").language == "th"
+    shifted_scores = {"de": scores(), "th": scores("th", shift=0.02)}
+    mean_scores = pooled_scores(shifted_scores, MEAN_OF_LANGUAGES)
+    assert mean_scores.language == MEAN_OF_LANGUAGES
+    assert mean_scores.values == pytest.approx(VALUES + 0.01)
+    assert mean_scores.high == pytest.approx(VALUES + 0.01 + 0.015)
+    scores_by_language = {"de": scores(), "th": scores("th")}
+    assert pooled_scores(scores_by_language, "th").language == "th"
     assert pooled_scores({}, MEAN_OF_LANGUAGES) is None
-    assert (
-        pooled_scores({"de": scores(), "th": scores("th", half=None)}, MEAN_OF_LANGUAGES).high
-        is None
-    )
+    one_without_bounds = {"de": scores(), "th": scores("th", half_width=None)}
+    assert pooled_scores(one_without_bounds, MEAN_OF_LANGUAGES).high is None
 
 
 def test_suggestions_follow_the_rule_to_the_head():
-    assert np.flatnonzero(~suggested_heads(scores(), Suggestion("harmful"))).tolist() == [0, 1]
-    assert np.flatnonzero(~suggested_heads(scores(), Suggestion("bottom", k=3))).tolist() == [
-        0,
-        1,
-        2,
-    ]
-    assert np.flatnonzero(
-        ~suggested_heads(scores(), Suggestion("threshold", threshold=-0.015))
-    ).tolist() == [0, 1]
-    assert usable_rules(scores(half=None)) == ["bottom", "threshold"]
+    harmful = Suggestion("harmful")
+    bottom = Suggestion("bottom", k=3)
+    threshold = Suggestion("threshold", threshold=-0.015)
+    assert removed_indices(suggested_heads(scores(), harmful)) == [0, 1]
+    assert removed_indices(suggested_heads(scores(), bottom)) == [0, 1, 2]
+    assert removed_indices(suggested_heads(scores(), threshold)) == [0, 1]
+    assert usable_rules(scores(half_width=None)) == ["bottom", "threshold"]
 
 
 def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expect_falsely():
-    p = np.array([0.005, 0.016, 0.6, 0.5, 0.5, 0.001])
-    tested = replace(scores(half=0.005), p_values=p)
-    off = {
-        name: np.flatnonzero(
-            ~suggested_heads(tested, Suggestion("harmful", correction=name))
-        ).tolist()
-        for name in CORRECTION_WORDS
-    }
-    assert off == {"raw": [0, 1, 2], "holm": [0], "bh": [0, 1]}
-    told = [
-        expected_false(tested, Suggestion("harmful", correction=name), 2)
-        for name in CORRECTION_WORDS
-    ]
-    assert ["at most about 0.15" in told[0], "at most 5%" in told[1], "0.1 of 2" in told[2]] == [
-        True
-    ] * 3
-    assert [
-        expected_false(tested, Suggestion("harmful", correction=name), 0) for name in ("holm", "bh")
-    ] == ["", ""]
-    blunt = replace(tested, p_values=np.full(6, 0.01))
-    assert "The smallest p here is 0.01: over 6 tests" in expected_false(
-        blunt, Suggestion("harmful", correction="holm"), 0
-    )
-    assert expected_false(replace(tested, level=1.0), Suggestion("harmful"), 2) == ""
-    assert "mean" in expected_false(
-        replace(tested, language=MEAN_OF_LANGUAGES), Suggestion("harmful"), 2
-    )
-    assert expected_false(tested, Suggestion("bottom", k=2), 2) == ""
-    assert (
-        origin_of_mask(tested, Suggestion("harmful", correction="holm"), ["de"])["correction"]
-        == "holm"
-    )
-    assert "correction" not in origin_of_mask(tested, Suggestion("harmful"), ["de"])
+    p_values = np.array([0.005, 0.016, 0.6, 0.5, 0.5, 0.001])
+    tested_scores = replace(scores(half_width=0.005), p_values=p_values)
+    assert list(CORRECTION_WORDS) == ["raw", "holm", "bh"]
+    raw = Suggestion("harmful", correction="raw")
+    by_holm = Suggestion("harmful", correction="holm")
+    by_bh = Suggestion("harmful", correction="bh")
+    assert removed_indices(suggested_heads(tested_scores, raw)) == [0, 1, 2]
+    assert removed_indices(suggested_heads(tested_scores, by_holm)) == [0]
+    assert removed_indices(suggested_heads(tested_scores, by_bh)) == [0, 1]
+    assert "at most about 0.15" in expected_false(tested_scores, raw, 2)
+    assert "at most 5%" in expected_false(tested_scores, by_holm, 2)
+    assert "0.1 of 2" in expected_false(tested_scores, by_bh, 2)
+    assert expected_false(tested_scores, by_holm, 0) == ""
+    assert expected_false(tested_scores, by_bh, 0) == ""
+    with_equal_p = replace(tested_scores, p_values=np.full(6, 0.01))
+    caution = expected_false(with_equal_p, by_holm, 0)
+    assert "The smallest p here is 0.01: over 6 tests" in caution
+    at_full_level = replace(tested_scores, level=1.0)
+    assert expected_false(at_full_level, Suggestion("harmful"), 2) == ""
+    of_mean = replace(tested_scores, language=MEAN_OF_LANGUAGES)
+    assert "mean" in expected_false(of_mean, Suggestion("harmful"), 2)
+    assert expected_false(tested_scores, Suggestion("bottom", k=2), 2) == ""
+    assert origin_of_mask(tested_scores, by_holm, ["de"])["correction"] == "holm"
+    assert "correction" not in origin_of_mask(tested_scores, Suggestion("harmful"), ["de"])
 
 
 def test_a_suggestion_from_the_mean_says_which_languages():
-    both = pooled_scores({"de": scores(), "th": scores("th")}, MEAN_OF_LANGUAGES)
-    chosen = origin_of_mask(both, Suggestion("bottom", k=2), ["de", "th"])
-    assert (chosen["rule"], chosen["k"], chosen["languages"], chosen["method"]) == (
-        "bottom",
-        2,
-        ["de", "th"],
-        "shapley",
-    )
+    mean_scores = pooled_scores({"de": scores(), "th": scores("th")}, MEAN_OF_LANGUAGES)
+    origin = origin_of_mask(mean_scores, Suggestion("bottom", k=2), ["de", "th"])
+    assert origin["rule"] == "bottom"
+    assert origin["k"] == 2
+    assert origin["languages"] == ["de", "th"]
+    assert origin["method"] == "shapley"
 
 
-@pytest.mark.parametrize(("off", "words"), [(0, None), (3, None), (4, "4 of 6"), (6, "all 6")])
-def test_a_warning_where_most_heads_go(off, words):
-    sentence = removal_warning(mask(*range(off)).kept)
-    assert (sentence is None) == (words is None)
-    assert words is None or words in sentence
+@pytest.mark.parametrize(
+    ("removed_count", "expected_text"), [(0, None), (3, None), (4, "4 of 6"), (6, "all 6")]
+)
+def test_a_warning_where_most_heads_would_be_off(removed_count, expected_text):
+    sentence = removal_warning(mask(*range(removed_count)).kept)
+    assert (sentence is None) == (expected_text is None)
+    assert expected_text is None or expected_text in sentence
 
 
-OMITTED = Omissions(512, 3, 128, {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190})
+SOME_OMISSIONS = Omissions(512, 3, 128, {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190})
 
 
 class Omitting(FakeClient):
-    """Says what of the examples was cut or has no answer, as a worker does; an older one does not."""
+    """Says what of the examples was cut or has no answer, which an older worker does not do."""
 
     def evaluate(self, request):
         for row in super().evaluate(request):
-            yield row.model_copy(update={"omissions": OMITTED})
+            yield row.model_copy(update={"omissions": SOME_OMISSIONS})
 
 
 def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_file():
-    known = {}
-    rows = list(stream_figures(Omitting(), question(mask(1)), ["de"], known))[-1]
-    assert rows["de"].omissions == OMITTED
-    assert omission_notes(rows) == [f"German (de): {OMITTED.sentence}."]
-    assert omission_notes({"de": rows["de"].model_copy(update={"done": False})}) == []
-    exported = with_measured_accuracies(mask(1), question(mask(1)), known, ["de"])
-    stored = json.loads(mask_text(exported))["chosen"]["evaluated"]["dev"]["languages"]["de"]
-    assert stored["words_left_out"] == {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190}
-    assert (stored["examples_cut"], stored["token_limit"]) == (3, 128)
-    assert "omissions" not in stored
-    assert accuracy_notes([mask_from_json(json.loads(mask_text(exported)), "file")]) == [
-        f"de: {OMITTED.sentence}."
-    ]
-    without = list(stream_figures(FakeClient(), question(mask(1)), ["de"], {}))[-1]
-    assert (omission_notes(without), without["de"].omissions) == ([], None)
+    known_figures = {}
+    mask_question = question(mask(1))
+    rows = final_german_figures(Omitting(), mask_question, known_figures)
+    assert rows["de"].omissions == SOME_OMISSIONS
+    assert omission_notes(rows) == [f"German (de): {SOME_OMISSIONS.sentence}."]
+    early_row = rows["de"].model_copy(update={"done": False})
+    assert omission_notes({"de": early_row}) == []
+    mask_with_figures = with_measured_accuracies(mask(1), mask_question, known_figures, ["de"])
+    mask_json = json.loads(mask_text(mask_with_figures))
+    stored_figure = mask_json["chosen"]["evaluated"]["dev"]["languages"]["de"]
+    assert stored_figure["words_left_out"] == {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190}
+    assert stored_figure["examples_cut"] == 3
+    assert stored_figure["token_limit"] == 128
+    assert "omissions" not in stored_figure
+    mask_read = mask_from_json(mask_json, "file")
+    assert accuracy_notes([mask_read]) == [f"de: {SOME_OMISSIONS.sentence}."]
+    rows_of_older_worker = final_german_figures(FakeClient(), mask_question)
+    assert omission_notes(rows_of_older_worker) == []
+    assert rows_of_older_worker["de"].omissions is None
 
 
 def test_reported_06_the_page_says_how_many_words_are_left_out():
@@ -490,70 +532,83 @@ def test_reported_06_the_page_says_how_many_words_are_left_out():
         from headlab.dashboard.frame import LatestValue
         from headlab.dashboard.panels.accuracy import draw_arriving_figures, stream_figures
 
-        asked = question(mask(1))
-        live = LatestValue(lambda: stream_figures(Omitting(), asked, ["de"], {}))
-        live.wait(99, 60)  # it ends before
-        draw_arriving_figures(st.container(), st.container(), live, ["de"], asked)
+        page_question = question(mask(1))
+        live = LatestValue(lambda: stream_figures(Omitting(), page_question, ["de"], {}))
+        live.wait(99, 60)  # the stream ends earlier
+        draw_arriving_figures(st.container(), st.container(), live, ["de"], page_question)
 
     app = AppTest.from_function(page, default_timeout=30)
     app.run()
     assert not app.exception
-    assert any(plain(OMITTED.sentence) in caption.value for caption in app.caption)
+    assert any(plain(SOME_OMISSIONS.sentence) in caption.value for caption in app.caption)
 
 
 def test_reported_06_the_caption_of_the_maps_says_it_too():
-    assert plain(f"de: {OMITTED.sentence}.") in how_to_read_maps(
-        {"de": replace(scores(), omissions=OMITTED)}
-    )
+    scores_with_omissions = replace(scores(), omissions=SOME_OMISSIONS)
+    caption = how_to_read_maps({"de": scores_with_omissions})
+    assert plain(f"de: {SOME_OMISSIONS.sentence}.") in caption
     assert "not counted" not in how_to_read_maps({"de": scores()})
 
 
 @pytest.mark.parametrize("field", ["examples_cut", "words_left_out", "token_limit"])
-def test_reported_06_a_mask_whose_counts_are_none_is_refused(field):
-    known = {}
-    list(stream_figures(Omitting(), question(mask(1)), ["de"], known))
-    file = json.loads(
-        mask_text(with_measured_accuracies(mask(1), question(mask(1)), known, ["de"]))
-    )
-    file["chosen"]["evaluated"]["dev"]["languages"]["de"][field] = {"a": -1}
+def test_reported_06_a_mask_with_counts_that_are_no_numbers_is_refused(field):
+    known_figures = {}
+    mask_question = question(mask(1))
+    final_german_figures(Omitting(), mask_question, known_figures)
+    mask_with_figures = with_measured_accuracies(mask(1), mask_question, known_figures, ["de"])
+    mask_json = json.loads(mask_text(mask_with_figures))
+    stored_figure = mask_json["chosen"]["evaluated"]["dev"]["languages"]["de"]
+    stored_figure[field] = {"a": -1}
     with raises("mask.field_invalid"):
-        mask_from_json(file, "file")
+        mask_from_json(mask_json, "file")
 
 
-def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():
-    known = {}
-    list(stream_figures(FakeClient(), question(mask(1, 4)), ["de"], known))
-    text = mask_text(
-        with_measured_accuracies(mask(1, 4), question(mask(1, 4)), known, ["de", "th"])
+def test_a_mask_survives_export_and_import_with_its_accuracies():
+    known_figures = {}
+    mask_question = question(mask(1, 4))
+    final_german_figures(FakeClient(), mask_question, known_figures)
+    mask_with_figures = with_measured_accuracies(
+        mask(1, 4), mask_question, known_figures, ["de", "th"]
     )
-    seen = json.loads(text)["chosen"]["evaluated"]["dev"]
-    assert (seen["task"], seen["size"], list(seen["languages"])) == ("intents", 512, ["de"])
-    assert seen["languages"]["de"]["accuracy"] == 0.5
-    now = MaskHistory(GRID)
-    take_uploaded_mask(text.encode(), "mask.json", now, FINGERPRINT)
-    assert np.flatnonzero(~now.mask.kept).tolist() == [1, 4]
-    assert now.mask.chosen == {"rule": "by hand", "imported": "mask.json"}
+    text = mask_text(mask_with_figures)
+    evaluated_on_dev = json.loads(text)["chosen"]["evaluated"]["dev"]
+    assert evaluated_on_dev["task"] == "intents"
+    assert evaluated_on_dev["size"] == 512
+    assert list(evaluated_on_dev["languages"]) == ["de"]
+    assert evaluated_on_dev["languages"]["de"]["accuracy"] == 0.5
+    history = MaskHistory(GRID)
+    take_uploaded_mask(text.encode(), "mask.json", history, FINGERPRINT)
+    assert removed_indices(history.mask.kept) == [1, 4]
+    assert history.mask.chosen == {"rule": "by hand", "imported": "mask.json"}
 
 
 def broken_masks():
-    good = json.loads(mask_text(with_measured_accuracies(mask(1), question(mask(1)), {}, [])))
-    other = Mask(HeadGrid((Stack("encoder", (3, 4)),)), np.ones(7, bool), IDENTITY)
+    """Files that cannot be taken as a mask, by what is wrong with them."""
+    valid_mask = with_measured_accuracies(
+        mask(1),
+        question(mask(1)),
+        {},
+        [],
+    )
+    valid_file = json.loads(mask_text(valid_mask))
+    other_grid = HeadGrid((Stack("encoder", (3, 4)),))
+    mask_of_other_grid = Mask(other_grid, np.ones(other_grid.size, bool), IDENTITY)
+    other_model = {**IDENTITY, "fingerprint": "e" * 64}
+    kept_heads_with_2 = {"encoder": [[1, 1, 2], [1, 1, 1]]}
     return {
         "not json": b"{",
         "binary": b"\xff\x00\x80",
         "a list": b"[]",
         "no mask": b"{}",
-        "another shape": json.dumps(other.to_json()).encode(),
-        "another model": json.dumps(
-            good | {"model": {**IDENTITY, "fingerprint": "e" * 64}}
-        ).encode(),
-        "a later version": json.dumps(good | {"version": 99}).encode(),
-        "a wrong entry": json.dumps(good | {"kept": {"encoder": [[1, 1, 2], [1, 1, 1]]}}).encode(),
+        "another shape": json.dumps(mask_of_other_grid.to_json()).encode(),
+        "another model": json.dumps(valid_file | {"model": other_model}).encode(),
+        "a later version": json.dumps(valid_file | {"version": 99}).encode(),
+        "a wrong entry": json.dumps(valid_file | {"kept": kept_heads_with_2}).encode(),
     }
 
 
 @pytest.mark.parametrize(
-    ("what", "code"),
+    ("flaw", "code"),
     [
         ("not json", "json.invalid"),
         ("binary", "json.invalid"),
@@ -565,30 +620,27 @@ def broken_masks():
         ("a wrong entry", "mask.kept_not_binary"),
     ],
 )
-def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
-    now = MaskHistory(GRID)
-    now.set_mask(mask(2).kept, {})
+def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(flaw, code):
+    history = MaskHistory(GRID)
+    history.set_mask(mask(2).kept, {})
     with raises(code):
-        take_uploaded_mask(broken_masks()[what], "their.json", now, FINGERPRINT)
-    assert np.flatnonzero(~now.mask.kept).tolist() == [2]
-    assert (len(now.masks), now.stamp) == (2, 1)
+        take_uploaded_mask(broken_masks()[flaw], "their.json", history, FINGERPRINT)
+    assert removed_indices(history.mask.kept) == [2]
+    assert len(history.masks) == 2
+    assert history.stamp == 1
 
 
-def test_reported_20_all_changed_answers_have_a_whole_command():
-    asked = question(mask(0, 3), {"a, b": "x=1", "c": "it's"}).on_split("test")
-    words = shlex.split(all_changes_command(asked, "de"))
-    given = (
-        typer.main.get_command(build())
-        .commands["evaluate"]
-        .make_context("evaluate", words[2:])
-        .params
-    )
-    assert read_label_map(given["label_map"]) == asked.label_map
-    assert (given["model"], given["task"], given["languages"], given["split"]) == (
-        "a/model",
-        "intents",
-        "de",
-        "test",
-    )
-    assert (given["mask"], given["size"]) == (Path(mask_file_name(asked.mask, "a/model")), 1000)
-    assert given["changes"] == Path("changes-de-test.csv")
+def test_reported_20_the_command_for_all_changed_answers_is_complete():
+    label_map = {"a, b": "x=1", "c": "it's"}
+    question_on_test = question(mask(0, 3), label_map).on_split("test")
+    command_words = shlex.split(all_changes_command(question_on_test, "de"))
+    evaluate = typer.main.get_command(build()).commands["evaluate"]
+    arguments = evaluate.make_context("evaluate", command_words[2:]).params
+    assert read_label_map(arguments["label_map"]) == question_on_test.label_map
+    assert arguments["model"] == "a/model"
+    assert arguments["task"] == "intents"
+    assert arguments["languages"] == "de"
+    assert arguments["split"] == "test"
+    assert arguments["mask"] == Path(mask_file_name(question_on_test.mask, "a/model"))
+    assert arguments["size"] == 1000
+    assert arguments["changes"] == Path("changes-de-test.csv")

@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from support.cached_scores import GRID as LARGE
 from support.cached_scores import HELPFUL, made_up
 from support.expected_errors import raises
 from support.fake_client import job
+from support.page_actions import choose, press
+from support.submitted_jobs import submitted_jobs
 from support.synthetic_roles import GRID, OWN, SENTENCE, TWO, made_roles, two_roles
 from typer.main import get_command
 
@@ -65,15 +68,16 @@ def html(app: AppTest) -> str:
     return "\n".join(node.proto.body for node in app.main if node.type == "html")
 
 
-def sent(app: AppTest) -> dict[str, Any]:
+def map_data(app: AppTest) -> dict[str, Any]:
     """What the map of heads sends to the browser."""
-    every = [json.loads(node.proto.json) for node in app.main if node.type == "bidi_component"]
-    (picture,) = [data for data in every if "roles" in data]
+    components = [node for node in app.main if node.type == "bidi_component"]
+    data_of_components = [json.loads(component.proto.json) for component in components]
+    (picture,) = [data for data in data_of_components if "roles" in data]
     return picture
 
 
 def commands(app: AppTest) -> list[str]:
-    """What the page would have one type for roles: of the report that is shown, then of what would be made."""
+    """The page's commands for roles: for the report that is shown, then for what would be made."""
     return [code.value for code in app.code if code.value.startswith("headlab roles ")]
 
 
@@ -88,73 +92,82 @@ def test_every_head_has_the_colours_of_its_roles_and_the_legend_counts_them():
     picture = stored_roles.role_map_data(read_roles(made_roles()))
     kinds = [kind["name"] for kind in picture["kinds"]]
     assert kinds == list(LOOKS)
-    assert [[kinds[at] for at in own] for own in picture["roles"][:5]] == [
-        [group_of(role)] for role in OWN
-    ]
-    assert {kinds[at] for at in picture["roles"][len(OWN)]} == {group_of(role) for role in TWO}
+    for kind_indices, role in zip(picture["roles"], OWN, strict=False):
+        (kind_index,) = kind_indices
+        assert kinds[kind_index] == group_of(role)
+    kinds_of_next_head = {kinds[kind_index] for kind_index in picture["roles"][len(OWN)]}
+    assert kinds_of_next_head == {group_of(role) for role in TWO}
     assert picture["roles"][6:] == [[]] * (GRID.size - 6)
     assert picture["shown"][:5] == ["−1", "S", "O", "R", "E"]
+    kinds_of_heads = {group_of(role) for role in (*OWN, *TWO)}
     counts = {kind["name"]: kind["heads"] for kind in picture["kinds"]}
-    assert counts == {
-        kind: int(kind in {group_of(role) for role in (*OWN, *TWO)}) for kind in LOOKS
-    }
+    assert counts == {kind: int(kind in kinds_of_heads) for kind in LOOKS}
 
 
 def tip(roles: Roles, head: Head) -> str:
     return role_map_of(roles).tips[roles.grid.index(head)]
 
 
-def test_a_head_with_several_roles_says_so_and_one_that_was_not_looked_at_does_too():
+def test_the_tip_of_a_head_names_several_roles_and_says_if_it_was_not_looked_at():
     report = made_roles()
     roles = read_roles(report)
-    told = tip(roles, two_roles()).split("\n")
-    assert told[0] == "2 roles"
-    assert [line.split(",")[0] for line in told[1:]] == [
-        row.role for row in roles.having(two_roles())
-    ]
-    assert {line.split(",")[0] for line in told[1:]} == set(TWO)
-    assert ["(baseline " in line for line in told[1:]] == [True, False]
-    assert "(chance " in told[2]
+    count_line, *role_lines = tip(roles, two_roles()).split("\n")
+    assert count_line == "2 roles"
+    role_names = [line.split(",")[0] for line in role_lines]
+    assert role_names == [row.role for row in roles.having(two_roles())]
+    assert set(role_names) == set(TWO)
+    assert ["(baseline " in line for line in role_lines] == [True, False]
+    assert "(chance " in role_lines[1]
     assert tip(roles, GRID.heads[-1]) == "no role"
-    measures, *rest = report.tables
-    partial = dataclasses.replace(measures, rows=measures.rows[1:])
-    rest[0] = dataclasses.replace(
-        rest[0], rows=tuple(row for row in rest[0].rows if row[:3] != tuple(GRID.heads[0]))
-    )
-    without = read_roles(dataclasses.replace(report, tables=(partial, *rest)))
-    assert without.grid == GRID
-    assert stored_roles.role_map_data(without)["roles"][0] is None
-    assert tip(without, GRID.heads[0]) == "not looked at"
+    first_head = tuple(GRID.heads[0])
+    measures, role_table, *other_tables = report.tables
+    measures = dataclasses.replace(measures, rows=measures.rows[1:])
+    remaining_rows = tuple(row for row in role_table.rows if row[:3] != first_head)
+    role_table = dataclasses.replace(role_table, rows=remaining_rows)
+    tables = (measures, role_table, *other_tables)
+    without_first_head = read_roles(dataclasses.replace(report, tables=tables))
+    assert without_first_head.grid == GRID
+    assert stored_roles.role_map_data(without_first_head)["roles"][0] is None
+    assert tip(without_first_head, GRID.heads[0]) == "not looked at"
 
 
 def test_the_clearest_role_comes_first_and_looking_at_the_first_token_last():
     roles = read_roles(made_roles())
     assert roles.groups(two_roles()) == ["amod", "first token"]
-    idle = [row.group in IDLE for row in roles.by_head[two_roles()]]
-    assert idle == sorted(idle)
-    above = [
+    is_idle = [row.group in IDLE for row in roles.by_head[two_roles()]]
+    assert is_idle == sorted(is_idle)
+    points_above_chance = [
         row.numbers["above chance, points"]
         for row in roles.by_head[two_roles()]
         if row.group not in IDLE
     ]
-    assert above == sorted(above, reverse=True)
+    assert points_above_chance == sorted(points_above_chance, reverse=True)
 
 
-def oklab(colour: str, seen: np.ndarray) -> np.ndarray:
-    """A colour as OKLab (Ottosson 2020) after a linear change of its light."""
-    encoded = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
-    light = seen @ np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
-    cones = [[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]]
-    mixed = [
+def oklab(colour: str, cone_response: np.ndarray) -> np.ndarray:
+    """A colour as OKLab (Ottosson 2020), as an eye of another cone response sees it.
+
+    Args:
+        colour: The colour in hexadecimal digits, as #rrggbb.
+        cone_response: A linear change of its light, [3, 3].
+    """
+    srgb = np.array(list(bytes.fromhex(colour.removeprefix("#")))) / 255
+    light = cone_response @ np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    cones = [
+        [0.41222, 0.53633, 0.05145],
+        [0.21190, 0.68070, 0.10740],
+        [0.08830, 0.28172, 0.62998],
+    ]
+    opponent_colours = [
         [0.21045, 0.79362, -0.00407],
         [1.97800, -2.42859, 0.45059],
         [0.02590, 0.78277, -0.80868],
     ]
-    return np.array(mixed) @ np.cbrt(np.array(cones) @ light.clip(0, 1))
+    return np.array(opponent_colours) @ np.cbrt(np.array(cones) @ light.clip(0, 1))
 
 
 # Light as seen without one of the cones: Machado, Oliveira & Fernandes (2009), table 1, severity 1.
-SEEN = {
+CONE_RESPONSES = {
     "all cones": np.eye(3),
     "no red": np.array(
         [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]
@@ -168,10 +181,11 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("who", list(SEEN))
-def test_the_colours_of_roles_are_told_apart_by_colour_blind_people_too(who):
-    places = [oklab(look.colour, SEEN[who]) for look in LOOKS.values()]
-    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2)) > 0.12
+@pytest.mark.parametrize("vision", list(CONE_RESPONSES))
+def test_colour_blind_people_can_distinguish_the_colours_of_roles(vision):
+    colours = [oklab(look.colour, CONE_RESPONSES[vision]) for look in LOOKS.values()]
+    for colour, other_colour in itertools.combinations(colours, 2):
+        assert np.linalg.norm(colour - other_colour) > 0.12
 
 
 def test_letters_tell_roles_apart_too_and_every_role_of_the_library_has_its_look():
@@ -184,19 +198,35 @@ def test_letters_tell_roles_apart_too_and_every_role_of_the_library_has_its_look
 
 
 def without_table(report: Report, name: str) -> Report:
-    return dataclasses.replace(
-        report, tables=tuple(table for table in report.tables if table.name != name)
-    )
+    """The report without the table of this name."""
+    remaining_tables = tuple(table for table in report.tables if table.name != name)
+    return dataclasses.replace(report, tables=remaining_tables)
+
+
+def with_rows(report: Report, name: str, rows: Sequence[Sequence[Any]]) -> Report:
+    """The report with other rows in the table of this name."""
+    tables = []
+    for table in report.tables:
+        if table.name == name:
+            table = dataclasses.replace(table, rows=tuple(map(tuple, rows)))
+        tables.append(table)
+    return dataclasses.replace(report, tables=tuple(tables))
 
 
 def with_cell(report: Report, name: str, column: str, value: Any) -> Report:
+    """The report with another value in one cell.
+
+    Args:
+        report: The report.
+        name: The name of the table, in whose first row the cell is.
+        column: The name of the column.
+        value: The new value.
+    """
     table = report.table(name)
-    at = table.columns.index(column)
-    rows = ((*table.rows[0][:at], value, *table.rows[0][at + 1 :]), *table.rows[1:])
-    changed = dataclasses.replace(table, rows=rows)
-    return dataclasses.replace(
-        report, tables=tuple(changed if t.name == name else t for t in report.tables)
-    )
+    first_row, *other_rows = table.rows
+    cells = list(first_row)
+    cells[table.columns.index(column)] = value
+    return with_rows(report, name, [cells, *other_rows])
 
 
 BROKEN = [
@@ -218,31 +248,43 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("report", "expected"), BROKEN)
-def test_a_report_of_other_columns_or_cells_is_refused_with_a_sentence(report, expected):
-    with raises(*expected):
+@pytest.mark.parametrize(("report", "code_and_values"), BROKEN)
+def test_a_report_of_other_columns_or_cells_is_refused_with_a_sentence(report, code_and_values):
+    with raises(*code_and_values):
         read_roles(report)
 
 
-def test_whatever_stands_in_a_report_it_is_read_or_refused():
+def test_a_report_is_read_or_refused_whatever_its_cells_hold():
     rng = random.Random(6)
-    odd = [None, "", "x", -1, 10**12, True, 0.5, float("inf"), "position", "position +x", "nsubj:"]
+    odd_cells = [
+        None,
+        "",
+        "x",
+        -1,
+        10**12,
+        True,
+        0.5,
+        float("inf"),
+        "position",
+        "position +x",
+        "nsubj:",
+    ]
     text = json.dumps(made_roles().to_json())
-    refused = 0
+    refusals = 0
     for _ in range(150):
         value = json.loads(text)
         table = rng.choice([table for table in value["tables"] if table["rows"]])
         row = rng.choice(table["rows"])
-        row[rng.randrange(len(row))] = rng.choice(odd)
+        row[rng.randrange(len(row))] = rng.choice(odd_cells)
         report = Report.from_json(value)
         try:
             roles = read_roles(report)
             examples_by_role_and_head(report.table("role-examples"))
         except HeadlabError:
-            refused += 1
+            refusals += 1
         else:
             assert len(stored_roles.role_map_data(roles)["roles"]) == roles.grid.size
-    assert 0 < refused < 150
+    assert 0 < refusals < 150
 
 
 # The page with reports.
@@ -251,8 +293,8 @@ def test_whatever_stands_in_a_report_it_is_read_or_refused():
 def test_a_report_is_a_map_a_card_tables_examples_and_how_it_was_made(cache):
     keep(cache, made_roles("de"), 1)
     app = run(langs=["de"], head="encoder.0.1")
-    assert sent(app)["selected"] == 1
-    assert sent(app)["clickable"]
+    assert map_data(app)["selected"] == 1
+    assert map_data(app)["clickable"]
     assert "Layer 0, head 1" in said(app)
     assert "nsubj: dependent to governor: " in html(app)
     measures = dict(app.table[0].value.to_numpy().tolist())
@@ -276,9 +318,9 @@ def test_a_head_with_two_roles_lists_both_and_one_with_none_says_so(cache):
     keep(cache, made_roles("de"))
     app = run(langs=["de"], head="encoder.1.1")
     assert all(f"{role}: " in html(app) for role in TWO)
-    app.selectbox(key="head").set_value("encoder.2.2").run()
+    choose(app, "head", "encoder.2.2")
     assert "It has none of the roles." in said(app)
-    assert sent(app)["selected"] == GRID.size - 1
+    assert map_data(app)["selected"] == GRID.size - 1
 
 
 def test_examples_are_text_whatever_stands_in_them(cache):
@@ -318,19 +360,19 @@ def test_a_report_without_trees_says_so_and_shows_the_rest(cache):
 
 
 def test_reports_with_trees_of_the_model_s_own_weights_come_first_and_another_can_be_chosen(cache):
-    best = keep(cache, made_roles("de"), 1)
-    texts = keep(cache, made_roles("de", name="intents"), 3)
-    other = keep(cache, made_roles("de", fingerprint="1" * 64), 4)
+    key_with_trees = keep(cache, made_roles("de"), 1)
+    key_of_texts = keep(cache, made_roles("de", name="intents"), 3)
+    key_of_other_weights = keep(cache, made_roles("de", fingerprint="1" * 64), 4)
     app = run(langs=["de"])
-    assert [o.split(",")[0] for o in app.selectbox(key="roles-report-de").options] == [
+    assert [option.split(",")[0] for option in app.selectbox(key="roles-report-de").options] == [
         "1 Nov 2026",
         "3 Nov 2026",
         "4 Nov 2026",
     ]
-    assert app.selectbox(key="roles-report-de").value == best
-    app.selectbox(key="roles-report-de").set_value(other).run()
+    assert app.selectbox(key="roles-report-de").value == key_with_trees
+    choose(app, "roles-report-de", key_of_other_weights)
     assert "made with other weights (111111111111…)" in said(app)
-    app.selectbox(key="roles-report-de").set_value(texts).run()
+    choose(app, "roles-report-de", key_of_texts)
     assert "no relation of syntax could be looked for" in said(app)
 
 
@@ -347,8 +389,8 @@ def test_a_language_that_the_task_does_not_have_is_shown_where_it_has_a_report(c
         keep(cache, made_roles(language))
     app = run(langs=["de"])
     assert app.selectbox(key="focus").options == ["de", "hi"]
-    app.selectbox(key="focus").set_value("hi").run()
-    assert sent(app)["title"] == "Hindi (hi)"
+    choose(app, "focus", "hi")
+    assert map_data(app)["title"] == "Hindi (hi)"
     app.switch_page("pages/heads.py").run()
     assert not app.exception
     app.switch_page("pages/roles.py").run()
@@ -357,10 +399,16 @@ def test_a_language_that_the_task_does_not_have_is_shown_where_it_has_a_report(c
 
 
 def test_a_map_of_several_stacks_names_them(cache):
-    grid = HeadGrid((Stack("encoder", (4, 4)), Stack("decoder", (4, 4)), Stack("cross", (4, 4))))
+    grid = HeadGrid(
+        (
+            Stack("encoder", (4, 4)),
+            Stack("decoder", (4, 4)),
+            Stack("cross", (4, 4)),
+        )
+    )
     keep(cache, made_roles("de", grid=grid))
     app = run(langs=["de"], head="cross.1.2")
-    assert sent(app)["stacks"][2] == {"name": "cross", "heads": [4, 4], "together": []}
+    assert map_data(app)["stacks"][2] == {"name": "cross", "heads": [4, 4], "together": []}
     assert "Cross layer 1, head 2" in said(app)
 
 
@@ -368,22 +416,21 @@ def test_a_map_of_several_stacks_names_them(cache):
 
 
 def test_heads_with_a_role_are_followed_into_other_languages():
-    own = read_roles(made_roles("en"))
-    other = read_roles(made_roles("hi", seed=1, shift=1))
-    found = compare_languages({"hi": other, "en": own}, "en", "nsubj")
-    assert found.languages == ["en", "hi"]
-    assert [(row.head, row.role) for row in found.rows] == [(GRID.heads[1], OWN[1])]
-    by_hand = {
-        language: next(
-            row.numbers["share, %"]
-            for row in roles.rows
-            if (row.head, row.role) == (GRID.heads[1], OWN[1])
-        )
-        for language, roles in (("en", own), ("hi", other))
-    }
-    assert found.share.tolist() == [[by_hand["en"], by_hand["hi"]]]
-    assert found.has.tolist() == [[True, False]]
-    table = across_table(found, "en", "nsubj")
+    english = read_roles(made_roles("en"))
+    hindi = read_roles(made_roles("hi", seed=1, shift=1))
+    comparison = compare_languages({"hi": hindi, "en": english}, "en", "nsubj")
+    assert comparison.languages == ["en", "hi"]
+    (compared_row,) = comparison.rows
+    assert compared_row.head == GRID.heads[1]
+    assert compared_row.role == OWN[1]
+    shares = []
+    for roles in (english, hindi):
+        row_by_head_and_role = {(row.head, row.role): row for row in roles.rows}
+        role_row = row_by_head_and_role[GRID.heads[1], OWN[1]]
+        shares.append(role_row.numbers["share, %"])
+    assert comparison.share.tolist() == [shares]
+    assert comparison.has.tolist() == [[True, False]]
+    table = across_table(comparison, "en", "nsubj")
     assert table.columns == (
         "stack",
         "layer",
@@ -393,41 +440,49 @@ def test_heads_with_a_role_are_followed_into_other_languages():
         "en, %",
         "hi, %",
     )
-    assert table.rows == (("encoder", 0, 1, OWN[1], 1, by_hand["en"], by_hand["hi"]),)
+    assert table.rows == (("encoder", 0, 1, OWN[1], 1, *shares),)
 
 
 def test_a_position_is_compared_with_the_same_offset_only():
-    own = made_roles("en")
-    other = made_roles("hi", seed=1)
-    other = with_cell(other, "roles", "role", "position +1")
-    found = compare_languages({"en": read_roles(own), "hi": read_roles(other)}, "en", "positional")
-    assert found.has.tolist() == [[True, False]]
-    assert np.isnan(found.share[0, 1])
-    assert across_table(found, "en", "positional").rows[0][-1] is None
-    figure = roles_across_languages(found.above, found.share, found.has, ["0.0"], found.languages)
+    english = read_roles(made_roles("en"))
+    hindi_report = made_roles("hi", seed=1)
+    hindi = read_roles(with_cell(hindi_report, "roles", "role", "position +1"))
+    comparison = compare_languages({"en": english, "hi": hindi}, "en", "positional")
+    assert comparison.has.tolist() == [[True, False]]
+    assert np.isnan(comparison.share[0, 1])
+    assert across_table(comparison, "en", "positional").rows[0][-1] is None
+    figure = roles_across_languages(
+        comparison.above, comparison.share, comparison.has, ["0.0"], comparison.languages
+    )
     assert figure.data[0].customdata[0][1] == "–"
     assert figure.data[0].customdata[0][0].endswith("●")
 
 
-def test_languages_without_a_value_are_named_not_drawn_and_numbers_are_promised_only_where_they_are():
+def test_the_caption_names_languages_without_a_value_and_says_where_the_numbers_are():
     row = read_roles(made_roles("en")).rows[0]
 
-    def found(values):
+    def roles_with_shares(values):
         share = np.array([values])
-        names = [f"l{at}" for at in range(len(values))]
+        names = [f"l{number}" for number in range(len(values))]
         return RolesAcrossLanguages([row], names, share, share, np.zeros(share.shape, bool))
 
-    few = found([50.0, np.nan, 20.0, np.nan])
-    many = found([50.0] * 11)
-    assert few.only_tested.languages == ["l0", "l2"]
-    assert few.only_tested.share.tolist() == [[50.0, 20.0]]
-    assert reading_caption(few).startswith("Numbers are shares in percent; a dot")
-    assert reading_caption(few).endswith(
+    few_languages = roles_with_shares([50.0, np.nan, 20.0, np.nan])
+    many_languages = roles_with_shares([50.0] * 11)
+    assert few_languages.only_tested.languages == ["l0", "l2"]
+    assert few_languages.only_tested.share.tolist() == [[50.0, 20.0]]
+    assert reading_caption(few_languages).startswith("Numbers are shares in percent; a dot")
+    assert reading_caption(few_languages).endswith(
         "Reports without a value for these heads are not drawn: l1, l3."
     )
-    assert reading_caption(many).startswith("Point at a cell for its share; a dot")
-    assert "not drawn" not in reading_caption(many)
-    figure = roles_across_languages(many.above, many.share, many.has, ["0.0"], many.languages)
+    assert reading_caption(many_languages).startswith("Point at a cell for its share; a dot")
+    assert "not drawn" not in reading_caption(many_languages)
+    figure = roles_across_languages(
+        many_languages.above,
+        many_languages.share,
+        many_languages.has,
+        ["0.0"],
+        many_languages.languages,
+    )
     assert figure.layout.xaxis.dtick == 1  # every language has its label
 
 
@@ -441,45 +496,42 @@ def test_one_language_alone_says_that_others_are_needed_and_two_are_compared(cac
         frame.value for frame in app.dataframe if "languages with it" in frame.value.columns
     )
     assert across_table.columns.tolist()[-2:] == ["de, %", "th, %"]
-    app.selectbox(key="roles-kind").set_value("separator").run()
-    assert not app.exception
+    choose(app, "roles-kind", "separator")
 
 
 def test_a_report_in_which_no_head_has_a_role_is_not_blank(cache):
     report = made_roles("de")
     table = report.table("roles")
-    none = dataclasses.replace(table, rows=tuple((*row[:-1], False) for row in table.rows))
-    empty = tuple(
-        none
-        if t.name == "roles"
-        else t
-        if t.name == "measures"
-        else dataclasses.replace(t, rows=())
-        for t in report.tables
-    )
-    keep(cache, dataclasses.replace(report, tables=empty))
+    assert table.columns[-1] == "has it"
+    rows_without_role = [(*row[:-1], False) for row in table.rows]
+    without_roles = with_rows(report, "roles", rows_without_role)
+    for table in report.tables:
+        if table.name not in ("roles", "measures"):
+            without_roles = with_rows(without_roles, table.name, [])
+    keep(cache, without_roles)
     app = run(langs=["de"])
     assert "No head has a role in German (de)." in said(app)
     assert "It has none of the roles." in said(app)
-    assert set(sent(app)["shown"]) == {""}
+    assert set(map_data(app)["shown"]) == {""}
 
 
 # After pruning.
 
 
 def test_roles_of_the_heads_that_are_left_are_stacked_size_by_size(cache):
-    # head 9.0, the most helpful one, is positional
+    # The most helpful head, 9.0, is positional.
     keep(cache, made_roles("de", grid=LARGE, shift=HELPFUL))
     scores = made_up("de", "shapley")
     Store(cache).run(scores.spec).finish(scores, {"versions": {}})
     app = run(langs=["de", "th"])
     table = next(frame.value for frame in app.dataframe if "heads left" in frame.value.columns)
-    assert table[table["role"] == "positional"]["heads"].tolist() == [1] * 12
-    assert sorted(set(table["heads left"]), reverse=True) == list(range(144, 0, -12))
+    positional_rows = table[table["role"] == "positional"]
+    assert positional_rows["heads"].tolist() == [1] * 12
+    assert set(table["heads left"]) == set(range(144, 0, -12))
     assert "By shapley scores of German (de)." in said(app)
 
 
-def test_scores_of_another_model_s_heads_are_said_not_drawn(cache):
+def test_scores_of_another_model_s_heads_are_mentioned_but_not_drawn(cache):
     keep(cache, made_roles("de"))
     scores = made_up("de", "shapley", "1" * 64)
     Store(cache).run(scores.spec).finish(scores, {"versions": {}})
@@ -495,7 +547,14 @@ def test_without_scores_the_page_offers_to_compute_them(cache):
 
 def test_a_job_under_way_has_one_bar_whatever_else_the_page_offers(worker, cache):
     keep(cache, made_roles("de"))
-    worker.rows = [job(1, "running", kind="roles", params=form_job(languages=["th"]).params())]
+    worker.rows = [
+        job(
+            1,
+            "running",
+            kind="roles",
+            params=form_job(languages=["th"]).params(),
+        )
+    ]
     app = run(langs=["de", "th"])
     assert [button.key for button in app.button].count("cancel-1") == 1
     assert "compute" in {button.key for button in app.button}
@@ -517,7 +576,9 @@ def test_bars_hold_the_counts_in_the_legend_s_order_and_a_second_direction_is_ha
         "none of these",
     ]
     assert [bar.marker.pattern.shape for bar in figure.data] == [None, "/", None, None]
-    assert figure.data[0].marker.color == figure.data[1].marker.color == LOOKS["nsubj"].colour
+    nsubj_colour = LOOKS["nsubj"].colour
+    assert figure.data[0].marker.color == nsubj_colour
+    assert figure.data[1].marker.color == nsubj_colour
     table = Table(
         "x",
         "X",
@@ -525,12 +586,13 @@ def test_bars_hold_the_counts_in_the_legend_s_order_and_a_second_direction_is_ha
         ("d", "", "d"),
         ((8, "a", 3), (8, "b", 1), (4, "a", 2)),
     )
-    assert role_counts_by_size(table) == ([8, 4], {"a": [3, 2], "b": [1, 0]})
-    assert (shown_sizes(3), shown_sizes(24)[:3], len(shown_sizes(144))) == (
-        [3, 2, 1, 0],
-        [24, 22, 20],
-        12,
+    assert role_counts_by_size(table) == (
+        [8, 4],
+        {"a": [3, 2], "b": [1, 0]},
     )
+    assert shown_sizes(3) == [3, 2, 1, 0]
+    assert shown_sizes(24)[:3] == [24, 22, 20]
+    assert len(shown_sizes(144)) == 12
 
 
 # Without reports.
@@ -559,21 +621,21 @@ def test_without_a_report_the_page_says_what_one_costs_and_starts_it(worker, tmp
         "headlab roles --model e5-small-intents --task intents --language th",
     ]
     app.number_input(key="roles-plan-size").set_value(100)
-    app.button(key="roles-start-treebank").click().run()
-    (_, kind, spec, place) = worker.calls[0]
-    assert (kind, place) == ("roles", "here")
-    assert (spec["task"], spec["languages"], spec["source"], spec["size"]) == (
-        None,
-        ["de"],
-        "treebank",
-        100,
-    )
+    press(app, "roles-start-treebank")
+    (roles_job,) = submitted_jobs(worker)
+    spec = roles_job.params
+    assert roles_job.kind == "roles"
+    assert roles_job.place == "here"
+    assert spec["task"] is None
+    assert spec["languages"] == ["de"]
+    assert spec["source"] == "treebank"
+    assert spec["size"] == 100
     assert "Job 1 is in the queue." in said(app)
     assert "cancel-1" in {str(button.key) for button in app.button}
     worker.change(1, state="done")
     keep(tmp_path / "cache", made_roles("de"))
     app.run()
-    assert sent(app)["title"] == "German (de)"
+    assert map_data(app)["title"] == "German (de)"
 
 
 def test_a_treebank_s_language_can_be_chosen_though_the_task_does_not_have_it(
@@ -584,9 +646,9 @@ def test_a_treebank_s_language_can_be_chosen_though_the_task_does_not_have_it(
     languages = app.multiselect[0]
     assert "Hindi (hi)" in languages.options
     languages.set_value(["hi"]).run()
-    app.button(key="roles-start-treebank").click().run()
-    assert worker.calls[0][2]["languages"] == ["hi"]
-    app.selectbox(key="roles-plan-source").set_value(TASK_SOURCE).run()
+    press(app, "roles-start-treebank")
+    assert submitted_jobs(worker)[0].params["languages"] == ["hi"]
+    choose(app, "roles-plan-source", TASK_SOURCE)
     assert "Task intents has no texts in Hindi (hi)" in said(app)
 
 
@@ -594,14 +656,14 @@ def test_thresholds_are_those_of_the_library_and_what_is_set_is_in_the_job_and_t
     app = run(langs=["de"])
     assert app.number_input(key="roles-plan-positional").value == OPTIONS["positional"].default
     app.number_input(key="roles-plan-positional").set_value(0.8)
-    app.selectbox(key="roles-plan-split").set_value("test").run()
+    choose(app, "roles-plan-split", "test")
     assert commands(app)[0].endswith("--language de --split test -o positional=0.8")
     app.switch_page("pages/overview.py").run()
     app.switch_page("pages/roles.py").run()
     assert app.number_input(key="roles-plan-positional").value == 0.8
     assert app.selectbox(key="roles-plan-split").value == "test"
-    app.button(key="roles-start-task").click().run()
-    assert worker.calls[0][2]["options"]["positional"] == 0.8
+    press(app, "roles-start-task")
+    assert submitted_jobs(worker)[0].params["options"]["positional"] == 0.8
 
 
 def test_without_a_language_the_page_asks_for_one(worker):
@@ -614,18 +676,20 @@ def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache):
     keep(cache, made_roles("de"))
     with app_on(cache):
         app = run(langs=["de", "th"])
-    assert sent(app)["title"] == "German (de)"
+    assert map_data(app)["title"] == "German (de)"
     assert "not known, as no worker could be asked" in said(app)
 
 
-@pytest.mark.parametrize("what", ["torn", "empty", "older"])
-def test_a_report_that_cannot_be_read_is_a_sentence(cache, what):
+@pytest.mark.parametrize("damage", ["torn", "empty", "older"])
+def test_a_report_that_cannot_be_read_is_a_sentence(cache, damage):
     report = made_roles("de")
-    key = keep(cache, without_table(report, "measures") if what == "older" else report)
+    if damage == "older":
+        report = without_table(report, "measures")
+    key = keep(cache, report)
     path = cache / key / "result.npz"
-    path.write_bytes(
-        {"torn": path.read_bytes()[:200], "empty": b"", "older": path.read_bytes()}[what]
-    )
+    data = path.read_bytes()
+    damaged_data = {"torn": data[:200], "empty": b"", "older": data}
+    path.write_bytes(damaged_data[damage])
     app = run(langs=["de"])
     assert "1 report was skipped" in labels(app)
     assert key[:12] in said(app)
@@ -640,7 +704,7 @@ def test_a_task_s_texts_are_refused_where_the_worker_refuses(worker, monkeypatch
     monkeypatch.setattr(worker, "submit", refuse)
     app = run(langs=["th"])
     assert "the worker has no treebank of th, it has none" in said(app)
-    app.button(key="roles-start-task").click().run()
+    press(app, "roles-start-task")
     assert "the worker has no treebank of th" in shown(app.error[0])
 
 
@@ -652,7 +716,7 @@ def form_job(source: str = TREEBANK_SOURCE, **fields: Any) -> RolesJob:
     return request.job({}).model_copy(update=fields)
 
 
-def test_a_job_has_words_and_its_command(worker):
+def test_a_job_has_a_title_details_and_its_command(worker):
     row = job(1, "failed", kind="roles", params=form_job().params(), error="it broke")
     assert job_format.job_title(row) == "Roles of heads for German (de)"
     assert job_format.describe_job(row) == "roles for de"
@@ -673,19 +737,18 @@ def test_a_finished_job_opens_its_roles(worker, cache):
         )
     ]
     app = run("jobs", job="1", langs=["th"])
-    app.button(key="results-roles").click().run()
-    assert not app.exception
+    press(app, "results-roles")
     assert app.title[0].value == "Roles"
-    assert sent(app)["title"] == "Hindi (hi)"
+    assert map_data(app)["title"] == "Hindi (hi)"
 
 
 def test_the_command_of_a_report_is_that_of_its_job():
-    stored = job_that_makes("report", made_roles("de").spec)
-    assert stored.params() == form_job(size=75).params()
-    everywhere = stored.model_copy(update={"languages": ["de", "th"], "size": None})
+    report_job = job_that_makes("report", made_roles("de").spec)
+    assert report_job.params() == form_job(size=75).params()
+    everywhere = report_job.model_copy(update={"languages": ["de", "th"], "size": None})
     assert everywhere.terminal_lines().count("\n") == 1
-    few = form_job(options={"examples": 0, "exclude": "none"})
-    assert few.terminal_lines().endswith("-o examples=0 -o exclude=none")
+    without_examples = form_job(options={"examples": 0, "exclude": "none"})
+    assert without_examples.terminal_lines().endswith("-o examples=0 -o exclude=none")
     of_file = form_job(split="file").terminal_lines()
     assert "--conllu FILE" in of_file
     assert "--split" not in of_file
@@ -694,32 +757,33 @@ def test_the_command_of_a_report_is_that_of_its_job():
 def test_text_from_a_file_is_shown_as_it_is_written(cache):
     report = made_roles("de")
     keep(cache, dataclasses.replace(report, notes=("cut: ![x](http://host/y) *s*",)))
-    found = [element.value for element in run(langs=["de"]).markdown if "cut" in element.value]
-    assert found == [r"- cut\: !\[x\](http\://host/y) \*s\*"]
+    shown_notes = [
+        element.value for element in run(langs=["de"]).markdown if "cut" in element.value
+    ]
+    assert shown_notes == [r"- cut\: !\[x\](http\://host/y) \*s\*"]
 
 
 def test_the_command_line_knows_what_the_page_writes():
-    known = get_command(build()).commands["roles"]
-    wanted = form_job(
+    roles_command = get_command(build()).commands["roles"]
+    roles_job = form_job(
         TREEBANK_SOURCE, size=64, split="test", options={"margin": 0.2, "examples": 0}
     )
-    words = shlex.split(wanted.terminal_lines())
-    assert {word for word in words if word.startswith("-")} <= {
-        name for o in known.params for name in o.opts
-    }
-    context = known.make_context("roles", words[2:], resilient_parsing=True)
-    assert (context.params["split"], context.params["size"], context.params["task"]) == (
-        "test",
-        64,
-        None,
-    )
+    command_words = shlex.split(roles_job.terminal_lines())
+    known_flags = set()
+    for parameter in roles_command.params:
+        known_flags.update(parameter.opts)
+    assert {word for word in command_words if word.startswith("-")} <= known_flags
+    context = roles_command.make_context("roles", command_words[2:], resilient_parsing=True)
+    assert context.params["split"] == "test"
+    assert context.params["size"] == 64
+    assert context.params["task"] is None
     assert parse_options(context.params["option"], OPTIONS) == {"margin": 0.2, "examples": 0}
 
 
-def test_the_head_of_a_click_becomes_the_chosen_one():
-    picked: list[Head] = []
-    press = head_press_action(GRID, picked.append)
+def test_a_click_chooses_its_head_and_other_values_are_ignored():
+    clicked_heads: list[Head] = []
+    press = head_press_action(GRID, clicked_heads.append)
     for value in (5, GRID.size, -1, None, "5"):
         press(value)
-    assert picked == [GRID.heads[5]]
+    assert clicked_heads == [GRID.heads[5]]
     head_press_action(GRID, None)(5)

@@ -1,4 +1,4 @@
-"""What every page stands in: the choice, the listing, the worker's line, errors as sentences."""
+"""What all pages share: the choice, the listing, the worker's state, errors as sentences."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from support.cached_reports import keep
 from support.cached_reports import made_up as made_report
 from support.cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up, while_cached
 from support.expected_errors import raises
+from support.page_actions import choose, press
 from support.waiting import until
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
@@ -54,7 +55,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def cache(tmp_path):
-    """An app with made-up results and no worker to be had."""
+    """An app with made-up results and without a worker."""
     with app_on(fill(tmp_path / "cache")):
         yield tmp_path / "cache"
 
@@ -66,6 +67,11 @@ def run(path: str = "", **query) -> AppTest:
         app.query_params[name] = value
     app.run()
     return app.switch_page(f"pages/{path}.py").run() if path else app
+
+
+def sidebar_choice(app: AppTest) -> Choice:
+    """What is chosen in the sidebar."""
+    return app.session_state["_choice"]
 
 
 @pytest.mark.parametrize("path", ["", "heads", "languages"])
@@ -93,9 +99,9 @@ def test_an_empty_or_missing_cache_is_a_sentence(cache, path, state):
 
 
 def test_torn_and_foreign_results_are_listed_and_the_rest_is_shown(cache):
-    first, second, *_ = sorted(cache.iterdir())
-    (first / "result.npz").write_bytes((first / "result.npz").read_bytes()[:100])
-    (second / "spec.json").write_text("{}")
+    torn_folder, foreign_folder, *_ = sorted(cache.iterdir())
+    (torn_folder / "result.npz").write_bytes((torn_folder / "result.npz").read_bytes()[:100])
+    (foreign_folder / "spec.json").write_text("{}")
     app = run("jobs")
     assert not app.exception
     assert "2 cache folders were skipped" in [e.label for e in app.expander]
@@ -105,67 +111,73 @@ def test_torn_and_foreign_results_are_listed_and_the_rest_is_shown(cache):
 OTHER_GRID = HeadGrid((Stack("encoder", (12,) * 11),))
 
 
-def of_other_heads(language):
-    """Scores as an earlier version of headlab made them that missed a layer."""
+def scores_of_other_heads(language):
+    """Scores as an earlier version of headlab made them, which missed a layer."""
     scores = made_up(language, "shapley")
-    cut = slice(0, OTHER_GRID.size)
+    first_heads = slice(0, OTHER_GRID.size)
     arrays = {
-        name: getattr(scores, name)[cut]
+        name: getattr(scores, name)[first_heads]
         for name in ("values", "low", "high", "samples", "p_values")
     }
-    spec = {**scores.spec, "model": {**scores.spec["model"], "revision": "earlier"}}
+    model = {**scores.spec["model"], "revision": "earlier"}
+    spec = {**scores.spec, "model": model}
     return dataclasses.replace(scores, grid=OTHER_GRID, spec=spec, **arrays)
 
 
-def test_results_of_other_heads_than_the_models_are_not_used_and_said(cache):
-    old = Result("old", Path("old"), of_other_heads("de"), {"created": "2026-01-01T00:00:00+00:00"})
-    new = Result(
-        "new", Path("new"), made_up("th", "shapley"), {"created": "2026-02-01T00:00:00+00:00"}
+def test_results_of_other_heads_than_the_model_has_are_left_out_and_listed_as_problems(cache):
+    january = {"created": "2026-01-01T00:00:00+00:00"}
+    february = {"created": "2026-02-01T00:00:00+00:00"}
+    older = Result("old", Path("old"), scores_of_other_heads("de"), january)
+    newer = Result("new", Path("new"), made_up("th", "shapley"), february)
+    other_weights = Result(
+        "other",
+        Path("other"),
+        made_up("th", "shapley", "1" * 64),
+        {},
     )
-    other = Result("other", Path("other"), made_up("th", "shapley", "1" * 64), {})
-    both = Listing((old, new, other), ("torn",))
-    assert of_own_heads(both, {}).results == (new, other)  # the newest has the model's heads
-    problems = of_own_heads(both, {}).problems
+    listing = Listing((older, newer, other_weights), ("torn",))
+    # The newest result is taken to have the model's heads.
+    assert of_own_heads(listing, {}).results == (newer, other_weights)
+    problems = of_own_heads(listing, {}).problems
     assert problems[0] == "torn"
     assert "result in old is of other heads" in problems[1]
-    # unless the model is known
-    assert of_own_heads(both, {"0" * 64: OTHER_GRID}).results == (
-        old,
-        other,
-    )
-    assert of_own_heads(both, {"0" * 64: GRID}).results == (new, other)
-    alone = Listing((old, other), ())
-    assert of_own_heads(alone, {}) is alone  # nothing says that it is wrong
+    # If the model's grid is known, the result of that grid is taken.
+    assert of_own_heads(listing, {"0" * 64: OTHER_GRID}).results == (older, other_weights)
+    assert of_own_heads(listing, {"0" * 64: GRID}).results == (newer, other_weights)
+    one_grid_a_model = Listing((older, other_weights), ())
+    assert of_own_heads(one_grid_a_model, {}) is one_grid_a_model  # nothing contradicts it
 
 
 @pytest.mark.parametrize("path", ["heads", "languages", "overview", "masks", "jobs"])
 def test_pages_leave_out_what_is_of_other_heads(cache, path):
-    old = of_other_heads("de")
-    Store(cache).run(old.spec).finish(old, {"created": "2025-11-21T05:00:00+00:00", "versions": {}})
-    shutil.rmtree(Store(cache).run(made_up("de", "shapley").spec).folder)
+    older_scores = scores_of_other_heads("de")
+    store = Store(cache)
+    meta = {"created": "2025-11-21T05:00:00+00:00", "versions": {}}
+    store.run(older_scores.spec).finish(older_scores, meta)
+    shutil.rmtree(store.run(made_up("de", "shapley").spec).folder)
     app = run(path)
     assert not app.exception
     if path == "jobs":
         assert "is of other heads than its model's" in said(app)
-    elif path != "masks":  # which computes no scores
+    elif path != "masks":  # the Masks page shows no scores
         assert "Skipped in the cache: 1 folder" in said(app)
         assert "de" in said(app).partition("Not cached: ")[2] or path != "heads"
 
 
 def test_the_listing_follows_the_folder(cache):
-    before = len(stored_results(HeadScores).results)
+    count_before = len(stored_results(HeadScores).results)
     assert stored_results(HeadScores) is stored_results(HeadScores)
     shutil.rmtree(next(cache.iterdir()))
-    assert len(stored_results(HeadScores).results) == before - 1
+    assert len(stored_results(HeadScores).results) == count_before - 1
 
 
-def test_a_worker_that_is_away_is_said_with_what_to_do(cache, monkeypatch):
+def test_the_state_of_an_absent_worker_says_what_to_do(cache, monkeypatch):
     run()
-    watched = supervisor()
+    app_supervisor = supervisor()
     with raises("worker.unreachable", NO_WORKER):
-        watched.client(wait=60)
+        app_supervisor.client(wait=60)
     monkeypatch.setattr(worker_supervisor, "FRESH_SECONDS", 0.0)
-    assert watched.state() == ("away", f"Worker: not running. {NO_WORKER}", "")
+    assert app_supervisor.state() == ("away", f"Worker: not running. {NO_WORKER}", "")
 
 
 def test_computing_without_a_worker_is_a_sentence(cache):
@@ -182,8 +194,7 @@ def test_computing_without_a_worker_is_a_sentence(cache):
             job_offer.draw_missing_scores(choice, StoredScores(missing=("fi",)), "They help.")
 
     app = AppTest.from_function(body, default_timeout=30).run()
-    app.button(key="compute").click().run()
-    assert not app.exception
+    press(app, "compute")
     assert NO_WORKER in app.error[0].value
 
 
@@ -202,10 +213,10 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
             raise answer
         return answer
 
-    watched = worker_supervisor.WorkerSupervisor(connect, delay=0.0)
-    until(lambda: watched.state().kind == "away")
+    worker_watch = worker_supervisor.WorkerSupervisor(connect, delay=0.0)
+    until(lambda: worker_watch.state().kind == "away")
     monkeypatch.setattr(worker_supervisor, "RETRY_SECONDS", -1.0)
-    assert watched.client(wait=60) == "client"
+    assert worker_watch.client(wait=60) == "client"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +236,8 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
         (
             {"device": "cpu", "jobs_running": 1, "jobs_waiting": 2},
             "busy",
-            "Worker: computing scores on cpu, 2 more jobs in line; live requests for its model go first",
+            "Worker: computing scores on cpu, 2 more jobs in line; "
+            "live requests for its model go first",
         ),
     ],
 )
@@ -236,16 +248,14 @@ def test_the_worker_in_one_line(health, kind, line):
 
 def test_the_choice_is_what_the_link_says(cache):
     app = run(langs=["th", "de"], method="gradient")
-    assert app.session_state["_choice"] == Choice(
-        "e5-small-intents", "intents", ("de", "th"), "gradient"
-    )
+    assert sidebar_choice(app) == Choice("e5-small-intents", "intents", ("de", "th"), "gradient")
 
 
 def test_choices_survive_a_page_switch(cache):
     app = run()
-    app.selectbox(key="method").select("gradient").run()
+    choose(app, "method", "gradient")
     app.switch_page("pages/languages.py").run()
-    assert app.session_state["_choice"].method == "gradient"
+    assert sidebar_choice(app).method == "gradient"
     assert "no signs" in said(app)
 
 
@@ -267,41 +277,41 @@ def test_a_first_link_is_put_back_where_a_switch_of_pages_lost_it_before_the_sid
 
 
 def shown_choice(app: AppTest):
-    made = app.session_state["_choice"]
-    return made.method, list(made.languages)
+    choice = sidebar_choice(app)
+    return choice.method, list(choice.languages)
 
 
-def test_a_wrong_link_is_said_and_falls_back(cache):
+def test_a_wrong_link_brings_a_warning_and_falls_back_to_the_default(cache):
     app = run(model="nonsense", method="magic", langs=["de", "xx"])
-    assert app.session_state["_choice"] == Choice("e5-small-intents", "intents", ("de",), "shapley")
-    for named in ("'nonsense'", "'magic'", "'xx'"):
-        assert any(named in warning.value for warning in app.warning)
-    app.selectbox(key="method").select("gradient").run()
+    assert sidebar_choice(app) == Choice("e5-small-intents", "intents", ("de",), "shapley")
+    for quoted_name in ("'nonsense'", "'magic'", "'xx'"):
+        assert any(quoted_name in warning.value for warning in app.warning)
+    choose(app, "method", "gradient")
     assert not any("'nonsense'" in warning.value for warning in app.warning)
 
 
 @pytest.mark.parametrize(
-    ("path", "param", "asked", "other"),
+    ("path", "param", "wrong_value", "valid_value"),
     [
         ("heads", "head", "encoder.99.1", "encoder.2.3"),
         ("heads", "focus", "xx", "th"),
         ("experiments", "experiment", "magic", "transfer"),
     ],
 )
-def test_a_wrong_link_to_a_page_is_said_until_something_else_is_chosen_there(
-    cache, path, param, asked, other
+def test_the_warning_of_a_wrong_link_to_a_page_stays_until_another_choice_there(
+    cache, path, param, wrong_value, valid_value
 ):
-    app = run(path, langs=["de", "th"], **{param: asked})
+    app = run(path, langs=["de", "th"], **{param: wrong_value})
     for _ in range(3):  # timers run the page again, when the link no longer has the value
-        assert f"'{asked}'" in said(app)
+        assert f"'{wrong_value}'" in said(app)
         app.query_params.pop(param, None)
         app.run()
-    app.selectbox(key=param).set_value(other).run()
-    assert asked not in said(app)
-    assert asked in said(run(path, langs=["de", "th"], **{param: asked}))
+    choose(app, param, valid_value)
+    assert wrong_value not in said(app)
+    assert wrong_value in said(run(path, langs=["de", "th"], **{param: wrong_value}))
 
 
-def test_a_wrong_link_is_said_on_its_page_only(cache):
+def test_the_warning_of_a_wrong_link_stands_only_on_its_page(cache):
     app = run("heads", langs=["de", "th"], head="encoder.99.1")
     app.query_params.pop("head", None)
     app.switch_page("pages/languages.py").run()
@@ -313,31 +323,31 @@ def test_a_wrong_link_is_said_on_its_page_only(cache):
 def test_another_model_can_be_named(cache):
     app = run()
     app.text_input(key="_named").input("owner/other").run()
-    assert app.session_state["_choice"].model == "owner/other"
+    assert sidebar_choice(app).model == "owner/other"
     assert "no shapley results of owner/other" in said(app)
-    assert run(model="owner/other").session_state["_choice"].model == "owner/other"
-    assert run(model="/etc").session_state["_choice"].model == "e5-small-intents"
+    assert sidebar_choice(run(model="owner/other")).model == "owner/other"
+    assert sidebar_choice(run(model="/etc")).model == "e5-small-intents"
 
 
 def test_a_folder_that_does_not_exist_is_refused_at_once(cache, tmp_path):
     app = run()
     app.text_input(key="_named").input("/no/such/folder").run()
     assert "There is no folder /no/such/folder" in shown(app.error[0])
-    assert app.session_state["_choice"].model == "e5-small-intents"
+    assert sidebar_choice(app).model == "e5-small-intents"
     app.text_input(key="_named").input(str(tmp_path)).run()
     assert not app.error
-    assert app.session_state["_choice"].model == str(tmp_path)
+    assert sidebar_choice(app).model == str(tmp_path)
 
 
-def test_a_model_of_which_only_results_are_here_is_said_to_be_away(cache, monkeypatch):
-    away = "Its weights are not here"
+def test_the_page_says_if_only_results_of_a_model_are_here(cache, monkeypatch):
+    weights_note = "Its weights are not here"
     scores = made_up("de", "shapley", name="e5-small-elsewhere")
     spec = {**scores.spec, "model": {**scores.spec["model"], "revision": "folder"}}
     with while_cached(cache, dataclasses.replace(scores, spec=spec)):
-        assert away in said(run(model="e5-small-elsewhere"))
-        assert away not in said(run())
+        assert weights_note in said(run(model="e5-small-elsewhere"))
+        assert weights_note not in said(run())
         monkeypatch.setenv("HEADLAB_WORKER", "http://127.0.0.1:1")  # which may have the folder
-        assert away not in said(run(model="e5-small-elsewhere"))
+        assert weights_note not in said(run(model="e5-small-elsewhere"))
 
 
 def test_results_of_other_models_and_tasks_are_one_click_away(cache):
@@ -346,11 +356,12 @@ def test_results_of_other_models_and_tasks_are_one_click_away(cache):
     keep(cache, report)
     app = run()
     assert "Also in the cache" in said(app)
-    app.button(key="other-e5-small-elsewhere on xnli").click().run()
-    assert not app.exception
-    choice = app.session_state["_choice"]
-    assert (choice.model, choice.task, len(choice.languages)) == ("e5-small-elsewhere", "xnli", 15)
-    # there are reports only, so this is the page that shows them
+    press(app, "other-e5-small-elsewhere on xnli")
+    choice = sidebar_choice(app)
+    assert choice.model == "e5-small-elsewhere"
+    assert choice.task == "xnli"
+    assert len(choice.languages) == 15
+    # There are only reports, so the page that shows them is opened.
     assert app.selectbox(key="experiment")
 
 
@@ -358,17 +369,18 @@ def test_scores_of_another_model_are_opened_by_a_method_that_has_some(cache):
     scores = made_up("de", "confidence", name="theirs")
     with while_cached(cache, dataclasses.replace(scores, spec={**scores.spec, "seed": 7})):
         app = run(method="shapley")
-        app.button(key="other-theirs on intents").click().run()
-    choice = app.session_state["_choice"]
-    assert (choice.model, choice.method) == ("theirs", "confidence")
+        press(app, "other-theirs on intents")
+    choice = sidebar_choice(app)
+    assert choice.model == "theirs"
+    assert choice.method == "confidence"
     assert app.title[0].value == "headlab"  # the Overview, which shows their maps
 
 
 def test_a_task_that_only_reports_name_has_their_languages(cache):
     keep(cache, made_report("heads", model="theirs", task="their-task"))
     app = run()
-    app.button(key="other-theirs on their-task").click().run()
-    assert app.session_state["_choice"].languages == ("de", "th")
+    press(app, "other-theirs on their-task")
+    assert sidebar_choice(app).languages == ("de", "th")
 
 
 def test_odd_names_and_options_of_stored_results_break_no_page(cache):
@@ -414,7 +426,8 @@ def test_a_worker_busy_with_another_model_leads_to_its_job(cache, monkeypatch):
 def test_pages_of_other_packages_import_by_the_names_of_the_version_before():
     from headlab.ui.shell import found, page  # as docs/extending.md showed them
 
-    assert (found, page) == (frame.scores_of, frame.page)
+    assert found == frame.scores_of
+    assert page == frame.page
 
 
 def test_a_listed_page_without_a_guide_shows_its_question(cache, monkeypatch):
@@ -434,7 +447,7 @@ def test_a_listed_page_without_a_guide_shows_its_question(cache, monkeypatch):
 
 
 def test_the_page_server_never_imports_torch(tmp_path):
-    """In a process of its own: here, other tests may have imported it."""
+    """The pages run in a process of their own, as other tests may have imported torch here."""
     fill(tmp_path / "cache")
     code = (
         "import sys, runpy\n"
@@ -448,10 +461,10 @@ def test_the_page_server_never_imports_torch(tmp_path):
         "print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))\n"
     )
     environment = os.environ | {"HEADLAB_CACHE": str(tmp_path / "cache")}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
     )
-    assert done.stdout.strip().endswith("[]"), done.stderr[-2000:]
+    assert process.stdout.strip().endswith("[]"), process.stderr[-2000:]
 
 
 def test_the_app_collects_no_garbage_between_runs_tells_nobody_and_is_on_this_computer_only():
@@ -461,7 +474,7 @@ def test_the_app_collects_no_garbage_between_runs_tells_nobody_and_is_on_this_co
     assert settings["server"]["address"] == "127.0.0.1"
 
 
-# Results, tables: pure functions.
+# Results and tables: functions without a page.
 
 
 def result(language="de", method="shapley", **changes) -> Result[HeadScores]:
@@ -469,158 +482,191 @@ def result(language="de", method="shapley", **changes) -> Result[HeadScores]:
     return Result[HeadScores](f"{language}{method}", Path("nowhere"), scores, {})
 
 
-def respecced(language, **parts) -> Result[HeadScores]:
+def result_with_spec(language, **changes) -> Result[HeadScores]:
+    """A result of another spec.
+
+    Args:
+        language: The language of the result.
+        changes: Other values by the spec's keys; a dict changes some keys of a part.
+    """
     spec = dict(made_up(language, "shapley").spec)
-    return result(
-        language,
-        spec={
-            **spec,
-            **{k: {**spec[k], **v} if isinstance(v, dict) else v for k, v in parts.items()},
-        },
-    )
+    for key, value in changes.items():
+        spec[key] = {**spec[key], **value} if isinstance(value, dict) else value
+    return result(language, spec=spec)
 
 
-def precise(language="de", half=0.006, options=None, created="", **parts):
+def result_with_width(language="de", half_width=0.006, options=None, creation_time="", **changes):
     """A result with intervals of a half-width, of a run with these options."""
-    made = respecced(language, method={"options": options or {}}, **parts)
-    values = made.record.values
-    scores = dataclasses.replace(made.record, low=values - half, high=values + half)
+    template = result_with_spec(language, method={"options": options or {}}, **changes)
+    values = template.record.values
+    scores = dataclasses.replace(template.record, low=values - half_width, high=values + half_width)
     return dataclasses.replace(
-        made, record=scores, key=f"{language}{half}{created}", meta={"created": created}
+        template,
+        record=scores,
+        key=f"{language}{half_width}{creation_time}",
+        meta={"created": creation_time},
     )
 
 
-OLD = {"estimand": "shapley-top50", "samples": 512, "target": None, "level": 0.95, "round": 256}
-NEW = METHODS["shapley"].resolve({})
+OLD_OPTIONS = {
+    "estimand": "shapley-top50",
+    "samples": 512,
+    "target": None,
+    "level": 0.95,
+    "round": 256,
+}
+DEFAULT_OPTIONS = METHODS["shapley"].resolve({})
 
 
 def test_select_takes_the_variant_of_most_languages_and_names_the_rest():
-    other = {"method": {"options": {"estimand": "shapley", "samples": 9}}}
-    every = [result("de"), result("th"), respecced("de", **other), respecced("fi", seed=5)]
-    found = comparable_scores(every, ("th", "de", "fi"))
-    assert list(found.scores) == ["th", "de"]
-    assert found.missing == ("fi",)
-    assert len(found.other_variants) == 2
-    assert any("samples 9" in variant for variant in found.other_variants)
+    other_options = {"method": {"options": {"estimand": "shapley", "samples": 9}}}
+    results = [
+        result("de"),
+        result("th"),
+        result_with_spec("de", **other_options),
+        result_with_spec("fi", seed=5),
+    ]
+    stored_scores = comparable_scores(results, ("th", "de", "fi"))
+    assert list(stored_scores.scores) == ["th", "de"]
+    assert stored_scores.missing == ("fi",)
+    assert len(stored_scores.other_variants) == 2
+    assert any("samples 9" in variant for variant in stored_scores.other_variants)
     assert comparable_scores([], ("de",)).missing == ("de",)
 
 
 EVERY_SIZE = {"method": {"options": {"estimand": "shapley"}}}
 
 
-def of_every_size(language):
-    made = respecced(language, **EVERY_SIZE)
-    return dataclasses.replace(made, record=dataclasses.replace(made.record, estimand="shapley"))
+def result_of_every_size(language):
+    template = result_with_spec(language, **EVERY_SIZE)
+    record = dataclasses.replace(template.record, estimand="shapley")
+    return dataclasses.replace(template, record=record)
 
 
 def test_a_variant_is_named_by_its_estimand_and_by_what_is_not_default():
-    every = [
-        respecced("de", **EVERY_SIZE, seed=5),
-        respecced("de", ablation="mean"),
+    results = [
+        result_with_spec("de", **EVERY_SIZE, seed=5),
+        result_with_spec("de", ablation="mean"),
         result("de"),
         result("th"),
     ]
-    assert list(variants(every)) == [
+    assert list(variants(results)) == [
         "shapley-top50",
         "shapley-top50, mean ablation",
         "shapley-top50, seed 5",
     ]
-    twins = [result("de"), respecced("de", model={"fingerprint": "1" * 64})]
+    twins = [
+        result("de"),
+        result_with_spec("de", model={"fingerprint": "1" * 64}),
+    ]
     names = list(variants(twins))
     assert [name.split(", ")[0] for name in names] == ["shapley-top50"] * 2
     assert len(set(names)) == 2
     assert variants([]) == {}
 
 
-def test_a_variant_that_is_asked_for_is_shown_though_another_covers_more():
-    every = [result("de"), result("th"), of_every_size("de")]
-    found = comparable_scores(every, ("de", "th"), "shapley")
-    assert ({name: s.estimand for name, s in found.scores.items()}, found.missing) == (
-        {"de": "shapley"},
-        ("th",),
-    )
-    assert [text.split(",")[0] for text in found.other_variants] == ["shapley-top50"]
-    # none of it there, so none of another in its place
-    assert comparable_scores(every, ("th",), "shapley").missing == ("th",)
-    assert (
-        comparable_scores(every, ("de", "th"), "unheard of").scores["th"].estimand
-        == "shapley-top50"
-    )
+def test_a_requested_variant_is_shown_though_another_covers_more():
+    results = [
+        result("de"),
+        result("th"),
+        result_of_every_size("de"),
+    ]
+    stored_scores = comparable_scores(results, ("de", "th"), "shapley")
+    assert list(stored_scores.scores) == ["de"]
+    assert stored_scores.scores["de"].estimand == "shapley"
+    assert stored_scores.missing == ("th",)
+    (other_variant,) = stored_scores.other_variants
+    assert other_variant.split(",")[0] == "shapley-top50"
+    # Without a result of this variant, none of another takes its place.
+    assert comparable_scores(results, ("th",), "shapley").missing == ("th",)
+    stored_scores = comparable_scores(results, ("de", "th"), "unheard of")
+    assert stored_scores.scores["th"].estimand == "shapley-top50"
 
 
 def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
-    with ExitStack() as kept:
+    with ExitStack() as cached_results:
         for language in ("de", "th"):
-            kept.enter_context(while_cached(cache, of_every_size(language).record))
+            cached_results.enter_context(while_cached(cache, result_of_every_size(language).record))
         app = run(langs=["de", "th", "fi"])
         assert app.selectbox(key="settings").options == ["shapley-top50", "shapley"]
-        assert app.session_state["_choice"].variant == "shapley-top50"
+        assert sidebar_choice(app).variant == "shapley-top50"
         assert "the missing language" not in "".join(button.label for button in app.button)
         app = run(langs=["de", "th", "fi"], settings="shapley")
         assert app.selectbox(key="settings").value == "shapley"
         assert "estimand `shapley`" in said(app)
-        # what is missing is computed with the same settings
+        # The missing language would be computed with the same settings.
         assert "-o estimand=shapley" in app.code[0].value
         app.switch_page("pages/languages.py").run()
-        assert app.session_state["_choice"].variant == "shapley"
-        app.selectbox(key="method").select("gradient").run()
+        assert sidebar_choice(app).variant == "shapley"
+        choose(app, "method", "gradient")
         assert "settings" not in {box.key for box in app.selectbox}
-        app.selectbox(key="method").select("shapley").run()
-        assert app.session_state["_choice"].variant == "shapley-top50"
+        choose(app, "method", "shapley")
+        assert sidebar_choice(app).variant == "shapley-top50"
         assert "The link asks" not in said(app)
         app = run(langs=["de"], settings="unheard of")
-        assert "'unheard of', which are not cached; the cache has shapley-top50 or shapley" in said(
-            app
-        )
+        warning = "'unheard of', which are not cached; the cache has shapley-top50 or shapley"
+        assert warning in said(app)
 
 
 def test_select_prefers_more_examples_of_one_variant():
-    small = precise(half=0.001, options=NEW, task={"size": 128})
-    large = precise(half=0.006, options=NEW, task={"size": 512})
-    for order in ([small, large], [large, small]):
-        assert comparable_scores(order, ("de",)).scores["de"].spec["task"]["size"] == 512
+    few_examples = result_with_width(half_width=0.001, options=DEFAULT_OPTIONS, task={"size": 128})
+    many_examples = result_with_width(half_width=0.006, options=DEFAULT_OPTIONS, task={"size": 512})
+    for order in ([few_examples, many_examples], [many_examples, few_examples]):
+        german = comparable_scores(order, ("de",)).scores["de"]
+        assert german.spec["task"]["size"] == 512
 
 
 def test_results_that_differ_in_precision_stand_side_by_side_and_the_narrower_wins():
-    """As in a cache whose languages were computed before and after there was a target."""
-    every = [
-        precise("de", 0.02, OLD),
-        precise("th", 0.02, OLD),
-        precise("de", 0.008, NEW, "2026-11-21"),
+    """The cache has languages computed before and after the option `target` existed."""
+    results = [
+        result_with_width("de", 0.02, OLD_OPTIONS),
+        result_with_width("th", 0.02, OLD_OPTIONS),
+        result_with_width("de", 0.008, DEFAULT_OPTIONS, "2026-11-21"),
     ]
-    for order in (every, every[::-1]):
-        found = comparable_scores(order, ("de", "th"))
-        assert [s.half_width[0] for s in found.scores.values()] == pytest.approx([0.008, 0.02])
-        assert (found.missing, found.other_variants) == ((), ())
-        assert "samples" not in found.variant
-        assert found.variant.endswith("how precise differs by language")
-    assert "samples 512" in comparable_scores(every[:2], ("de", "th")).variant
+    for order in (results, results[::-1]):
+        stored_scores = comparable_scores(order, ("de", "th"))
+        half_widths = [scores.half_width[0] for scores in stored_scores.scores.values()]
+        assert half_widths == pytest.approx([0.008, 0.02])
+        assert stored_scores.missing == ()
+        assert stored_scores.other_variants == ()
+        assert "samples" not in stored_scores.variant
+        assert stored_scores.variant.endswith("how precise differs by language")
+    assert "samples 512" in comparable_scores(results[:2], ("de", "th")).variant
     # A newer result does not win over a narrower one; of equal ones the newer does.
-    newer = precise("de", 0.01, {**NEW, "target": 0.02}, "2026-12-01")
-    assert comparable_scores([*every, newer], ("de",)).scores["de"].half_width[0] == pytest.approx(
-        0.008
-    )
+    newer = result_with_width("de", 0.01, {**DEFAULT_OPTIONS, "target": 0.02}, "2026-12-01")
+    german = comparable_scores([*results, newer], ("de",)).scores["de"]
+    assert german.half_width[0] == pytest.approx(0.008)
+    options_of_newer = {**DEFAULT_OPTIONS, "samples": 9}
+    options_of_older = {**DEFAULT_OPTIONS, "samples": 8}
     twins = [
-        precise("de", 0.008, {**NEW, "samples": n}, day)
-        for n, day in ((9, "2026-01-02"), (8, "2026-01-01"))
+        result_with_width("de", 0.008, options_of_newer, "2026-01-02"),
+        result_with_width("de", 0.008, options_of_older, "2026-01-01"),
     ]
     for order in (twins, twins[::-1]):
-        assert (
-            comparable_scores(order, ("de",)).scores["de"].spec["method"]["options"]["samples"] == 9
-        )
+        german = comparable_scores(order, ("de",)).scores["de"]
+        assert german.spec["method"]["options"]["samples"] == 9
 
 
 def test_the_default_settings_win_where_as_many_languages_have_others():
-    full = precise(half=0.001, options={**NEW, "estimand": "shapley"}, created="2026-12-01")
-    usual = precise(half=0.02, options=OLD)
-    for order in ([full, usual], [usual, full]):
-        assert comparable_scores(order, ("de",)).scores["de"].spec["method"]["options"] == OLD
+    other_estimand = result_with_width(
+        half_width=0.001,
+        options={**DEFAULT_OPTIONS, "estimand": "shapley"},
+        creation_time="2026-12-01",
+    )
+    default_estimand = result_with_width(half_width=0.02, options=OLD_OPTIONS)
+    for order in ([other_estimand, default_estimand], [default_estimand, other_estimand]):
+        german = comparable_scores(order, ("de",)).scores["de"]
+        assert german.spec["method"]["options"] == OLD_OPTIONS
 
 
 def test_matching_narrows_by_model_task_and_method():
-    every = [result("de"), result("de", "gradient"), respecced("th", model={"name": "other"})]
-    assert matching_scores(every, "e5-small-intents", "intents", "shapley") == every[:1]
-    assert matching_scores(every, method="shapley") == [every[0], every[2]]
+    results = [
+        result("de"),
+        result("de", "gradient"),
+        result_with_spec("th", model={"name": "other"}),
+    ]
+    assert matching_scores(results, "e5-small-intents", "intents", "shapley") == results[:1]
+    assert matching_scores(results, method="shapley") == [results[0], results[2]]
 
 
 @pytest.mark.parametrize(
@@ -635,113 +681,137 @@ def test_a_head_in_a_link_is_read_or_refused(text):
 
 def test_holm_runs_over_all_heads_of_all_languages():
     scores = {code: made_up(code, "shapley") for code in ("de", "th", "fi")}
-    got = holm_adjusted_p_values(scores)
-    whole = holm(np.concatenate([s.p_values for s in scores.values()]))
-    np.testing.assert_array_equal(np.concatenate(list(got.values())), whole)
+    adjusted_by_language = holm_adjusted_p_values(scores)
+    all_p_values = np.concatenate([record.p_values for record in scores.values()])
+    all_adjusted = np.concatenate(list(adjusted_by_language.values()))
+    np.testing.assert_array_equal(all_adjusted, holm(all_p_values))
     assert holm_adjusted_p_values({"de": made_up("de", "gradient")}) == {}
 
 
 def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
-    table = table_of_heads({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
+    table = table_of_heads(
+        {
+            "de": made_up("de", "shapley"),
+            "th": made_up("th", "shapley"),
+        }
+    )
     assert len(table) == 2 * GRID.size
-    row = table[(table.language == "th") & (table.layer == 9) & (table["head"] == 0)].iloc[0]
+    is_helpful_thai_head = (table.language == "th") & (table.layer == 9) & (table["head"] == 0)
+    row = table[is_helpful_thai_head].iloc[0]
     assert row.value == pytest.approx(0.08)
     assert row["rank"] == 1
     assert {"low", "p_holm", "samples"} <= set(table.columns)
-    plain = table_of_heads({"de": made_up("de", "random")})
-    assert not {"low", "high", "p", "p_holm", "samples"} & set(plain.columns)
-    sizes = table_of_heads({"de": made_up("de", "gradient")})
-    assert {"low", "high"} <= set(sizes.columns)
-    assert not {"p", "p_holm"} & set(sizes.columns)
+    table = table_of_heads({"de": made_up("de", "random")})
+    assert not {"low", "high", "p", "p_holm", "samples"} & set(table.columns)
+    table = table_of_heads({"de": made_up("de", "gradient")})
+    assert {"low", "high"} <= set(table.columns)
+    assert not {"p", "p_holm"} & set(table.columns)
 
 
 def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
     scores = {code: made_up(code, "shapley") for code in ("de", "th")}
-    sure = {"th": made_up("th", "confidence")}
-    table = table_of_languages(scores, GRID.heads[HARMFUL], sure).set_index("language")
+    confidence_by_language = {"th": made_up("th", "confidence")}
+    table = table_of_languages(scores, GRID.heads[HARMFUL], confidence_by_language)
+    table = table.set_index("language")
     assert table["value"].tolist() == pytest.approx([-5.0, -5.0])
     assert table["half_width"].tolist() == pytest.approx([0.6, 0.6])
-    assert table.loc["th", "confidence"] == sure["th"].values[HARMFUL]
+    assert table.loc["th", "confidence"] == confidence_by_language["th"].values[HARMFUL]
     assert np.isnan(table.loc["de", "confidence"])
 
 
-def test_the_verdict_is_the_intervals():
+def test_the_verdict_follows_the_interval():
     scores = made_up("de", "shapley")
     assert interval_verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
     assert interval_verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
-    told = [interval_verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
-    assert told == [
-        f"{side} 0, and that holds after Holm's correction for 144 tests (p < 0.001)"
-        for side in ("harms: its interval lies below", "helps: its interval lies above")
-    ]
-    many = {str(n): dataclasses.replace(scores, language=str(n)) for n in range(15)}
-    weak = dataclasses.replace(
-        many["3"], p_values=np.where(np.arange(GRID.size) == HARMFUL, 0.01, scores.p_values)
+    assert interval_verdict(scores, GRID.heads[HARMFUL], {"de": scores}) == (
+        "harms: its interval lies below 0, "
+        "and that holds after Holm's correction for 144 tests (p < 0.001)"
     )
-    assert interval_verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
-        "harms by its own interval, which lies below 0, but not after Holm's correction for 2,160 tests (p = 1.000)"
+    assert interval_verdict(scores, GRID.heads[HELPFUL], {"de": scores}) == (
+        "helps: its interval lies above 0, "
+        "and that holds after Holm's correction for 144 tests (p < 0.001)"
     )
-    blunt = dataclasses.replace(scores, p_values=np.full(GRID.size, 0.001))
-    assert interval_verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
-        "harms: its interval lies below 0 (The smallest p here is 0.001: over 144 tests no head can survive Holm's "
-        "correction)"
+    languages = [str(number) for number in range(15)]
+    scores_by_language = {
+        language: dataclasses.replace(scores, language=language) for language in languages
+    }
+    p_values = scores.p_values.copy()
+    p_values[HARMFUL] = 0.01
+    weak = dataclasses.replace(scores_by_language["3"], p_values=p_values)
+    scores_by_language["3"] = weak
+    assert interval_verdict(weak, GRID.heads[HARMFUL], scores_by_language) == (
+        "harms by its own interval, which lies below 0, "
+        "but not after Holm's correction for 2,160 tests (p = 1.000)"
     )
-    undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
-    assert interval_verdict(scores, GRID.heads[undecided]).startswith("undecided")
-    assert interval_verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
-    assert "without a sign" in interval_verdict(made_up("de", "gradient"), GRID.heads[0])
+    with_equal_p = dataclasses.replace(scores, p_values=np.full(GRID.size, 0.001))
+    assert interval_verdict(with_equal_p, GRID.heads[HARMFUL], {"de": with_equal_p}) == (
+        "harms: its interval lies below 0 (The smallest p here is 0.001: "
+        "over 144 tests no head can survive Holm's correction)"
+    )
+    is_decided = scores.helpful | scores.harmful
+    undecided_index = int(np.flatnonzero(~is_decided)[0])
+    assert interval_verdict(scores, GRID.heads[undecided_index]).startswith("undecided")
+    verdict = interval_verdict(made_up("de", "random"), GRID.heads[0])
+    assert verdict.startswith("no interval")
+    verdict = interval_verdict(made_up("de", "gradient"), GRID.heads[0])
+    assert "without a sign" in verdict
 
 
 def test_coverage_counts_and_names_what_is_missing():
-    found = comparable_scores([result("de"), result("th")], ("de", "th", "fi"))
-    nothing = comparable_scores([], ("de", "th", "fi"))
-    table = job_form.table_by_method(
-        METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi")
-    )
+    stored_scores = comparable_scores([result("de"), result("th")], ("de", "th", "fi"))
+    no_scores = comparable_scores([], ("de", "th", "fi"))
+    scores_by_method = dict.fromkeys(METHODS, no_scores) | {"shapley": stored_scores}
+    table = job_form.table_by_method(METHODS, scores_by_method, ("de", "th", "fi"))
     table = table.set_index("Key")
     assert table.loc["shapley", ["Cached", "Missing"]].tolist() == ["2 of 3", "fi"]
     assert table.loc["gradient", "Missing"] == "all"
-    rows = job_form.table_by_language(found, ("de", "th", "fi"))
+    rows = job_form.table_by_language(stored_scores, ("de", "th", "fi"))
     assert rows["Result"].tolist() == ["cached", "cached", "missing"]
-    assert rows["Harmful"].iloc[0] == int(made_up("de", "shapley").harmful.sum())
+    harmful_count = int(made_up("de", "shapley").harmful.sum())
+    assert rows["Harmful"].iloc[0] == harmful_count
     assert pd.isna(rows["Harmful"].iloc[2])
 
 
 def test_the_table_of_costs_is_the_records():
     samples = np.full(GRID.size, 2048, np.int64)
     samples[:3] = 512, 1024, 8192
-    found = comparable_scores([result("de", samples=samples), result("th", "gradient")], ("de",))
-    row = job_form.table_by_language(found, ("de",)).iloc[0]
-    assert row[["Samples, least", "Samples, median", "Samples, most"]].tolist() == [512, 2048, 8192]
-    assert row[["Example forwards", "Seconds"]].tolist() == [73728, 33.0]
-    assert row[["Half-width, median", "Half-width, largest"]].tolist() == pytest.approx([0.6, 0.6])
-    decided = int(row["Helpful"] + row["Harmful"])
+    results = [
+        result("de", samples=samples),
+        result("th", "gradient"),
+    ]
+    stored_scores = comparable_scores(results, ("de",))
+    row = job_form.table_by_language(stored_scores, ("de",)).iloc[0]
+    assert row["Samples, least"] == 512
+    assert row["Samples, median"] == 2048
+    assert row["Samples, most"] == 8192
+    assert row["Example forwards"] == 73728
+    assert row["Seconds"] == 33.0
+    assert row["Half-width, median"] == pytest.approx(0.6)
+    assert row["Half-width, largest"] == pytest.approx(0.6)
+    decided_count = int(row["Helpful"] + row["Harmful"])
     # 0.6 points are narrower than the default target of one point, so nothing else is open.
-    assert row[["Narrow", "Undecided"]].tolist() == [GRID.size - decided, 0]
-    plain = job_form.table_by_language(
-        comparable_scores([result("de", "random")], ("de",)), ("de",)
-    )
-    assert not {"Helpful", "Narrow", "Samples, most", "Half-width, median"} & set(plain.columns)
-    assert set(job_form.column_config(found)) <= set(row.index)
+    assert row["Narrow"] == GRID.size - decided_count
+    assert row["Undecided"] == 0
+    random_scores = comparable_scores([result("de", "random")], ("de",))
+    table = job_form.table_by_language(random_scores, ("de",))
+    assert not {"Helpful", "Narrow", "Samples, most", "Half-width, median"} & set(table.columns)
+    assert set(job_form.column_config(stored_scores)) <= set(row.index)
 
 
 def test_the_command_computes_exactly_what_is_missing():
     choice = Choice("a model", "intents", ("de", "th"), "shapley")
-    plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
-    assert job_offer.score_job(choice, ("de", "th"), None).terminal_lines() == plain
-    like = made_up("de", "shapley")
-    assert job_offer.score_job(choice, ("de", "th"), like).terminal_lines() == plain
-    other = respecced(
-        "de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}}
-    )
-    beside = job_offer.score_job(choice, ("th",), other.record)
-    assert (beside.options["estimand"], beside.seed, beside.ablation) == (
-        "shapley",
-        3,
-        "mean",
-    )
-    assert "samples" not in beside.options
-    assert beside.terminal_lines().endswith(
+    command = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
+    assert job_offer.score_job(choice, ("de", "th"), None).terminal_lines() == command
+    default_scores = made_up("de", "shapley")
+    assert job_offer.score_job(choice, ("de", "th"), default_scores).terminal_lines() == command
+    options = {"estimand": "shapley", "samples": 9}
+    other_result = result_with_spec("de", seed=3, ablation="mean", method={"options": options})
+    thai_job = job_offer.score_job(choice, ("th",), other_result.record)
+    assert thai_job.options["estimand"] == "shapley"
+    assert thai_job.seed == 3
+    assert thai_job.ablation == "mean"
+    assert "samples" not in thai_job.options
+    assert thai_job.terminal_lines().endswith(
         "--method shapley -o estimand=shapley --seed 3 --ablation mean"
     )
 
@@ -749,31 +819,32 @@ def test_the_command_computes_exactly_what_is_missing():
 # The label map: which class of the model stands for which label.
 
 LABELS = task("intents").labels
-OWN = dict(zip(LABELS, LABELS, strict=True))
-TURNED = dict(zip(LABELS, (*LABELS[1:], LABELS[0]), strict=True))
+OWN_NAMES = dict(zip(LABELS, LABELS, strict=True))
+SHIFTED_LABELS = (*LABELS[1:], LABELS[0])
+SHIFTED_NAMES = dict(zip(LABELS, SHIFTED_LABELS, strict=True))
 
 
 def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache):
-    app = run(langs=["de"], classes=write_label_map(OWN))
-    assert app.session_state["_choice"].label_map == OWN
-    # results say nothing where the names are the labels
+    app = run(langs=["de"], classes=write_label_map(OWN_NAMES))
+    assert sidebar_choice(app).label_map == OWN_NAMES
+    # Results record no label map where the names are the labels.
     assert "estimand `shapley-top50`" in said(app)
-    app = run(langs=["de"], classes=write_label_map(TURNED))
+    app = run(langs=["de"], classes=write_label_map(SHIFTED_NAMES))
     assert "has no shapley results" in said(app)
-    assert f"--label-map {write_label_map(TURNED)}" in app.code[0].value
-    choice = app.session_state["_choice"]
-    assert job_offer.score_job(choice, ("de",), None).label_map == TURNED
-    form = JobForm(choice.model, choice.task, ("de",), "shapley", TURNED)
-    assert form.job({}).value("label_map") == TURNED
+    assert f"--label-map {write_label_map(SHIFTED_NAMES)}" in app.code[0].value
+    choice = sidebar_choice(app)
+    assert job_offer.score_job(choice, ("de",), None).label_map == SHIFTED_NAMES
+    form = JobForm(choice.model, choice.task, ("de",), "shapley", SHIFTED_NAMES)
+    assert form.job({}).value("label_map") == SHIFTED_NAMES
 
 
-NUMBERED = write_label_map({label: str(at) for at, label in enumerate(LABELS)})
+NUMBERED_NAMES = write_label_map({label: str(number) for number, label in enumerate(LABELS)})
 REFUSED_MAPS = [
     "turn_on",
     "turn_on=LABEL_0",
     "turn_on=0,turn_on=1",
-    write_label_map({**OWN, "zz": "z"}),
-    NUMBERED,
+    write_label_map({**OWN_NAMES, "zz": "z"}),
+    NUMBERED_NAMES,
 ]
 
 
@@ -794,27 +865,25 @@ def test_a_label_map_that_is_refused_ends_the_page_and_stays_in_its_field(cache,
     assert not app.error
 
 
-def test_a_label_map_of_a_task_without_labels_is_left_out_and_said(cache):
+def test_a_label_map_of_a_task_without_labels_is_left_out_with_a_warning(cache):
     app = run("heads", task="translation", classes="a=b")
     app.run()
     assert "The link has a label map, but task translation has no labels here" in said(app)
-    assert app.session_state["_choice"].label_map is None
+    assert sidebar_choice(app).label_map is None
 
 
 def test_a_label_map_goes_with_its_model_and_task(cache):
-    app = run(langs=["de"], classes=write_label_map(TURNED))
+    app = run(langs=["de"], classes=write_label_map(SHIFTED_NAMES))
     app.text_input(key="_named").set_value("owner/other").run()
-    assert (app.session_state["_choice"].model, app.session_state["_choice"].label_map) == (
-        "owner/other",
-        None,
-    )
-    app.selectbox(key="model").select("e5-small-intents").run()
-    assert app.session_state["_choice"].label_map == TURNED
-    app.selectbox(key="task").select("translation").run()
-    assert app.session_state["_choice"].label_map is None
+    assert sidebar_choice(app).model == "owner/other"
+    assert sidebar_choice(app).label_map is None
+    choose(app, "model", "e5-small-intents")
+    assert sidebar_choice(app).label_map == SHIFTED_NAMES
+    choose(app, "task", "translation")
+    assert sidebar_choice(app).label_map is None
     assert "classes" not in {field.key for field in app.text_input}  # it has no labels
-    app.selectbox(key="task").select("intents").run()
-    assert app.session_state["_choice"].label_map == TURNED
+    choose(app, "task", "intents")
+    assert sidebar_choice(app).label_map == SHIFTED_NAMES
 
 
 def test_a_method_that_cannot_be_run_is_not_offered(cache):
@@ -826,12 +895,12 @@ def test_a_method_that_cannot_be_run_is_not_offered(cache):
     assert not [button for button in app.button if str(button.key).startswith("compute")]
 
 
-def test_what_a_method_costs_is_said_before_it_is_computed(cache):
+def test_the_cost_of_a_method_is_shown_before_it_is_computed(cache):
     app = run(method="paper")
-    most = 100 * 512 * 72
-    seconds = most * 33.0 / 73728
+    max_forwards = 100 * 512 * 72
+    seconds = max_forwards * 33.0 / 73728
     assert (
-        f"at most {most:,} forwards for each language, {seconds / 60:.0f} min at the pace"
+        f"at most {max_forwards:,} forwards for each language, {seconds / 60:.0f} min at the pace"
         in said(app)
     )
     assert "Caution: intervals by Equation 4" in said(app)
@@ -844,10 +913,10 @@ def test_the_caution_about_intervals_stands_with_the_maps():
     assert "not anytime-valid" not in how_to_read_maps({"de": made_up("de", "shapley")})
 
 
-def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache):
+def test_a_missing_language_has_a_button_in_place_of_its_map(cache):
     app = run("heads", method="leave-one-out")
-    offered = {button.key for button in app.button if str(button.key).startswith("compute-")}
-    assert offered == {f"compute-{language}" for language in LANGUAGES[5:]}
+    offered_keys = {button.key for button in app.button if str(button.key).startswith("compute-")}
+    assert offered_keys == {f"compute-{language}" for language in LANGUAGES[5:]}
 
 
 def test_computing_one_language_without_a_worker_is_a_sentence(cache):
@@ -866,26 +935,29 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
             in_place_of_maps(choice, StoredScores(missing=("fi",)))["fi"]()
 
     app = AppTest.from_function(body, default_timeout=30).run()
-    app.button(key="compute-fi").click().run()
-    assert not app.exception
+    press(app, "compute-fi")
     assert NO_WORKER in app.error[0].value
 
 
-def sharpening(method="shapley", drawn=160, note="de: samples; 12 of 144 heads done", left=180.0):
-    scores = dataclasses.replace(made_up("de", method), samples=np.full(GRID.size, drawn, np.int64))
-    row = fake_client.job(1, "running", note=note, seconds_left=left)
+def sharpening_text(
+    method="shapley", samples=160, note="de: samples; 12 of 144 heads done", seconds_left=180.0
+):
+    """What a map says of its job while it is computed."""
+    samples_by_head = np.full(GRID.size, samples, np.int64)
+    scores = dataclasses.replace(made_up("de", method), samples=samples_by_head)
+    row = fake_client.job(1, "running", note=note, seconds_left=seconds_left)
     return sharpening_line(row, scores)
 
 
 def test_a_sharpening_map_says_how_far_it_is():
-    assert sharpening() == (
+    assert sharpening_text() == (
         "sharpening: 160 samples a head so far, 12 of 144 heads done, about 3 min left; "
         "intervals in the middle of a cycle are provisional"
     )
-    assert "provisional" not in sharpening(drawn=1024)  # two whole cycles of 512 examples
-    assert "provisional" not in sharpening("monte-carlo")  # its draws are independent
-    assert sharpening("paper").endswith("not anytime-valid")
-    assert sharpening(note="de: samples", left=None).startswith(
+    assert "provisional" not in sharpening_text(samples=1024)  # two whole cycles of 512 examples
+    assert "provisional" not in sharpening_text("monte-carlo")  # its draws are independent
+    assert sharpening_text("paper").endswith("not anytime-valid")
+    assert sharpening_text(note="de: samples", seconds_left=None).startswith(
         "sharpening: 160 samples a head so far; "
     )
 
