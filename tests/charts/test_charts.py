@@ -47,7 +47,7 @@ def front() -> Chart:
     return front_chart(models, "parameters", "difference, points", loss=1.0, chosen=("mean", 2))
 
 
-def everything() -> Chart:
+def chart_of_other_parts() -> Chart:
     """A chart with every other kind of part."""
     line = Line("a line", [0, 1, 2], [0.0, 0.5, np.nan], "#2b7bba", "dash", tip="{name} {y:.1f}")
     band = Band([0, 1, 2], [0.0, 0.2, 0.3], [0.2, 0.6, 0.7], "#2b7bba")
@@ -64,11 +64,11 @@ def everything() -> Chart:
     )
 
 
-CHARTS = {"matrix": matrix, "intervals": intervals, "front": front, "lines": everything}
+CHARTS = {"matrix": matrix, "intervals": intervals, "front": front, "lines": chart_of_other_parts}
 every_chart = pytest.mark.parametrize("make", CHARTS.values(), ids=CHARTS)
 
 
-def parsed(chart: Chart, *, is_inline: bool = True) -> ET.Element:
+def svg_root(chart: Chart, *, is_inline: bool = True) -> ET.Element:
     return ET.fromstring(static.svg(chart, is_inline=is_inline))
 
 
@@ -96,7 +96,7 @@ def strings(value: object) -> Iterator[str]:
 @every_chart
 def test_both_drawers_show_all_words(make):
     chart = make()
-    shown = set(texts(parsed(chart)))
+    svg_texts = set(texts(svg_root(chart)))
     on_page = " ".join(strings(plotly_figure(chart).to_plotly_json()))
     words = {chart.x.title, chart.y.title, *(note.text for note in chart.notes)} - {""}
     words |= {series.name for series in chart.named}
@@ -104,22 +104,24 @@ def test_both_drawers_show_all_words(make):
     if chart.cells is not None:
         words |= {*chart.cells.rows, *chart.cells.column_names}
         words |= {text for row in chart.cells.texts for text in row}
-    hidden = {series.name for series in chart.named} if chart.has_legend is False else set()
-    assert words - hidden <= shown
-    escaped = {
+    hidden_names = {series.name for series in chart.named} if chart.has_legend is False else set()
+    assert words - hidden_names <= svg_texts
+    escaped_words = {
         word.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for word in words
     }
-    assert [word for word in escaped if word not in on_page] == []
+    assert [word for word in escaped_words if word not in on_page] == []
 
 
 @every_chart
 def test_both_drawers_show_all_values(make):
     chart = make()
-    drawn = tips(parsed(chart))
+    svg_tips = tips(svg_root(chart))
     traces = plotly_figure(chart).data
     if chart.cells is not None:
         np.testing.assert_array_equal(np.array(traces[0].z, float), chart.cells.values)
-        assert drawn == [chart.cells.tip_of(row, column) for row in range(5) for column in range(5)]
+        assert svg_tips == [
+            chart.cells.tip_of(row, column) for row in range(5) for column in range(5)
+        ]
         return
     for series, trace in zip(chart.series, traces, strict=True):
         if isinstance(series, Band):
@@ -129,7 +131,7 @@ def test_both_drawers_show_all_values(make):
         np.testing.assert_array_equal(np.array(trace.y, float), np.array(series.y, float))
         if isinstance(series, Points) and series.tip:
             finite = np.flatnonzero(np.isfinite(np.array(series.x, float)))
-            assert {series.tip_of(index) for index in finite} <= set(drawn)
+            assert {series.tip_of(index) for index in finite} <= set(svg_tips)
 
 
 @every_chart
@@ -165,37 +167,41 @@ def test_an_svg_is_described_has_no_script_or_picture_and_equal_bytes_for_equal_
 
 
 def test_ids_of_charts_in_one_document_differ():
-    together = [
+    ids = [
         element.get("id")
         for make in CHARTS.values()
-        for element in parsed(make()).iter()
+        for element in svg_root(make()).iter()
         if element.get("id")
     ]
-    assert len(together) == len(set(together))
+    assert len(ids) == len(set(ids))
 
 
 def test_text_and_lines_take_the_colours_of_the_document_only_inside_one():
-    inside, alone = (static.svg(everything(), is_inline=is_inline) for is_inline in (True, False))
-    assert "var(--ink, " in inside
-    assert "var(--line, " in inside
-    assert "var(" not in alone
-    assert "font-family" not in inside
-    assert "font-family" in alone
+    inline_svg, file_svg = (
+        static.svg(chart_of_other_parts(), is_inline=is_inline) for is_inline in (True, False)
+    )
+    assert "var(--ink, " in inline_svg
+    assert "var(--line, " in inline_svg
+    assert "var(" not in file_svg
+    assert "font-family" not in inline_svg
+    assert "font-family" in file_svg
 
 
 def test_a_cell_has_the_colour_of_its_value_and_a_legible_text():
-    root = parsed(matrix())
-    want = {pictures.colour_on_scale(pictures.DIVERGING, (value + 1) / 2) for value in RHO.ravel()}
+    root = svg_root(matrix())
+    expected_colours = {
+        pictures.colour_on_scale(pictures.DIVERGING, (value + 1) / 2) for value in RHO.ravel()
+    }
     fills = " ".join(str(path.get("style")) for path in root.iter(f"{SVG}path"))
-    assert [colour for colour in want if colour not in fills] == []
+    assert [colour for colour in expected_colours if colour not in fills] == []
     dark = next(text for text in root.iter(f"{SVG}text") if text.text == "1.00")
     assert pictures.ink_on(pictures.DIVERGING[-1][1]) in str(dark.get("style"))
 
 
 def test_a_matrix_of_nothing_is_drawn():
-    nothing = correlations_chart("none", np.full((2, 2), np.nan), ["a", "b"])
-    assert tips(parsed(nothing)) == []
-    assert static.png(nothing)
+    empty_matrix = correlations_chart("none", np.full((2, 2), np.nan), ["a", "b"])
+    assert tips(svg_root(empty_matrix)) == []
+    assert static.png(empty_matrix)
 
 
 def test_a_point_outside_its_axes_is_counted_and_an_axis_without_values_is_drawn():
@@ -203,28 +209,28 @@ def test_a_point_outside_its_axes_is_counted_and_an_axis_without_values_is_drawn
         "p", [1.0, 9.0], [0.0, 0.0], "#2b7bba", "circle", [True, True], texts=["in", "out"]
     )
     chart = Chart("c", (points,), x=Axis(limits=(0, 5)))
-    assert tips(parsed(chart)) == ["in"]
-    assert {"0", "5", "1 point lies outside"} <= set(texts(parsed(chart)))
+    assert tips(svg_root(chart)) == ["in"]
+    assert {"0", "5", "1 point lies outside"} <= set(texts(svg_root(chart)))
     assert ET.fromstring(static.svg(Chart("empty", ())))
     one_step = Chart("one step", (Line("loss", [0], [0.5], "#2b7bba"),), x=Axis(limits=(0, 0)))
-    assert {"0", "0.5"} <= set(texts(parsed(one_step)))
+    assert {"0", "0.5"} <= set(texts(svg_root(one_step)))
 
 
 def test_names_that_are_too_wide_for_their_column_are_turned():
-    def turned(columns: int) -> bool:
+    def are_turned(columns: int) -> bool:
         names = [f"language {number}" for number in range(columns)]
         cells = Cells(["row"], names, np.zeros((1, columns)), [[""] * columns], -1, 1)
         return "rotate(-52" in static.svg(Chart("c", (cells,)))
 
-    assert not turned(2)
-    assert turned(20)
+    assert not are_turned(2)
+    assert are_turned(20)
 
 
 def test_a_name_that_is_too_long_is_cut():
     assert fonts.shortened("short", 12, 100) == "short"
-    cut = fonts.shortened("x" * 200, 12, 100)
-    assert cut.endswith("…")
-    assert fonts.width_of(cut, 12) <= 100
+    shortened_name = fonts.shortened("x" * 200, 12, 100)
+    assert shortened_name.endswith("…")
+    assert fonts.width_of(shortened_name, 12) <= 100
     assert fonts.width_of("漢字", 12) > fonts.width_of("ab", 12)
     assert fonts.width_of("ก็", 12) == fonts.width_of("ก", 12)  # a mark stands above its letter
 
@@ -257,20 +263,22 @@ def test_a_picture_is_drawn_without_matplotlib_being_loaded_for_pages_and_the_wo
         "headlab.plots.agreement(headlab.plots.matrices.np.eye(2), ['a', 'b']); "
         "print([name for name in sys.modules if name.startswith('matplotlib')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip().splitlines()[-1] == "[]"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip().splitlines()[-1] == "[]"
 
 
 @every_chart
 def test_a_plotly_figure_of_a_package_is_read_as_the_chart_it_shows(make):
     chart = make()
-    read = chart_of(plotly_figure(chart), chart.title)
-    shown, again = (texts(parsed(one)) for one in (chart, read))
-    assert sorted(again) == sorted(shown)
-    assert sorted(circles(read)) == sorted(circles(chart))
+    chart_read = chart_of(plotly_figure(chart), chart.title)
+    texts_shown, texts_read = (texts(svg_root(one)) for one in (chart, chart_read))
+    assert sorted(texts_read) == sorted(texts_shown)
+    assert sorted(circles(chart_read)) == sorted(circles(chart))
 
 
 def circles(chart: Chart) -> list[tuple[str | None, ...]]:
     """Places and sizes of a drawn chart's circles."""
-    drawn = parsed(chart).iter(f"{SVG}circle")
-    return [tuple(map(circle.get, ("cx", "cy", "r"))) for circle in drawn]
+    circle_elements = svg_root(chart).iter(f"{SVG}circle")
+    return [tuple(map(circle.get, ("cx", "cy", "r"))) for circle in circle_elements]

@@ -38,9 +38,9 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 ROOT = Path(__file__).parents[2]
-ASK: dict[str, Any] = {"language": "de", "size": 48, "samples": 144, "target": None}
+SHAPLEY: dict[str, Any] = {"language": "de", "size": 48, "samples": 144, "target": None}
 # without a game: on one actor
-WHOLE: dict[str, Any] = {
+GRADIENT: dict[str, Any] = {
     "language": "de",
     "size": 48,
     "method": "gradient",
@@ -58,8 +58,8 @@ def model(folder: Path) -> Model:
 
 
 @pytest.fixture(scope="module")
-def want(model: Model) -> str:
-    return score(model, task("intents"), **ASK).values_sha256()
+def local_hash(model: Model) -> str:
+    return score(model, task("intents"), **SHAPLEY).values_sha256()
 
 
 @pytest.fixture(scope="module")
@@ -67,17 +67,19 @@ def cluster() -> Iterator[Cluster]:
     # Ray starts its workers at niceness 15: beside a busy program they would hardly ever run.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")
-        yield from started()
+        yield from cluster_of_two()
 
 
-def started() -> Iterator[Cluster]:
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    made.wait_for_nodes()
-    ray.init(address=made.address, log_to_driver=False, configure_logging=False)
-    yield made
+def cluster_of_two() -> Iterator[Cluster]:
+    test_cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    test_cluster.add_node(num_cpus=1)
+    test_cluster.wait_for_nodes()
+    ray.init(address=test_cluster.address, log_to_driver=False, configure_logging=False)
+    yield test_cluster
     ray.shutdown()
-    made.shutdown()
+    test_cluster.shutdown()
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,33 +90,33 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 2, 7, None])
 def test_any_number_of_actors_gives_the_bits_of_a_local_run(
-    cluster: Cluster, model: Model, want: str, workers: int | None
+    cluster: Cluster, model: Model, local_hash: str, workers: int | None
 ) -> None:
     with team(model, "auto", workers) as helpers:
         assert helpers.pool.size == (workers or 2)  # one a processor
-        got = score(model, task("intents"), helpers=helpers, **ASK)
+        scores = score(model, task("intents"), helpers=helpers, **SHAPLEY)
         assert helpers.pool.lost == 0
-        gradient = score(model, task("intents"), helpers=helpers, **WHOLE)
-    assert got.values_sha256() == want
-    assert gradient.values_sha256() == score(model, task("intents"), **WHOLE).values_sha256()
+        gradient = score(model, task("intents"), helpers=helpers, **GRADIENT)
+    assert scores.values_sha256() == local_hash
+    assert gradient.values_sha256() == score(model, task("intents"), **GRADIENT).values_sha256()
 
 
 def in_the_middle(do: Callable[[], object]) -> Callable[[object], None]:
     """Something to do once, when a run tells of its progress for the ninth time."""
-    told = count(1)
+    reports = count(1)
 
-    def heard(_: object) -> None:
-        if next(told) == 9:
+    def count_report(_: object) -> None:
+        if next(reports) == 9:
             do()
 
-    return heard
+    return count_report
 
 
 def test_an_actor_killed_in_mid_run_changes_no_bit(
-    cluster: Cluster, model: Model, want: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, model: Model, local_hash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slowly(monkeypatch)
-    want = score(model, task("intents"), **ASK).values_sha256()
+    local_hash = score(model, task("intents"), **SHAPLEY).values_sha256()
     with team(model, "auto", 2) as helpers:
 
         def kill() -> None:
@@ -123,11 +125,13 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
             ray.kill(device.actor)
 
         until(lambda: helpers.pool.ready == 2, "two actors")
-        got = score(model, task("intents"), helpers=helpers, on_progress=in_the_middle(kill), **ASK)
+        scores = score(
+            model, task("intents"), helpers=helpers, on_progress=in_the_middle(kill), **SHAPLEY
+        )
         until(lambda: helpers.pool.lost >= 1, "the news of the loss")
-        gradient = score(model, task("intents"), helpers=helpers, **WHOLE)
-    assert got.values_sha256() == want
-    assert gradient.values_sha256() == score(model, task("intents"), **WHOLE).values_sha256()
+        gradient = score(model, task("intents"), helpers=helpers, **GRADIENT)
+    assert scores.values_sha256() == local_hash
+    assert gradient.values_sha256() == score(model, task("intents"), **GRADIENT).values_sha256()
 
 
 @pytest.mark.soak
@@ -137,23 +141,23 @@ def test_a_node_lost_in_mid_run_changes_no_bit(
     slowly(monkeypatch)
     node = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
-    want = score(model, task("intents"), **ASK).values_sha256()
+    local_hash = score(model, task("intents"), **SHAPLEY).values_sha256()
     with team(model, "auto", 3) as helpers:
         until(lambda: helpers.pool.ready == 3, "three actors")
         lose = in_the_middle(lambda: cluster.remove_node(node, allow_graceful=False))
-        got = score(model, task("intents"), helpers=helpers, on_progress=lose, **ASK)
-    assert got.values_sha256() == want
+        scores = score(model, task("intents"), helpers=helpers, on_progress=lose, **SHAPLEY)
+    assert scores.values_sha256() == local_hash
 
 
 def test_what_is_wrong_elsewhere_is_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
-    own = load(str(save_classifier(tmp_path / "model")))
+    model = load(str(save_classifier(tmp_path / "model")))
     save_classifier(tmp_path / "model", seed=1)  # other weights under the same name
-    with team(own, "auto", 1) as helpers, raises("ray.other_model"):
-        score(own, task("intents"), helpers=helpers, **ASK)
+    with team(model, "auto", 1) as helpers, raises("ray.other_model"):
+        score(model, task("intents"), helpers=helpers, **SHAPLEY)
 
 
-def line(folder: Path, cache: Path, *more: str) -> list[str]:
-    words = [
+def score_command(folder: Path, cache: Path, *more_arguments: str) -> list[str]:
+    arguments = [
         "score",
         "--model",
         str(folder),
@@ -164,39 +168,56 @@ def line(folder: Path, cache: Path, *more: str) -> list[str]:
         "-o",
         "samples=96",
     ]
-    return [sys.executable, "-m", "headlab.cli", *words, "--cache", str(cache), "--json", *more]
+    return [
+        sys.executable,
+        "-m",
+        "headlab.cli",
+        *arguments,
+        "--cache",
+        str(cache),
+        "--json",
+        *more_arguments,
+    ]
 
 
-def plain() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+def environment_without_ray() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
 
 
-def command(folder: Path, cache: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    words = line(folder, cache, *more)
+def run_command(
+    folder: Path, cache: Path, *more_arguments: str
+) -> subprocess.CompletedProcess[str]:
+    arguments = score_command(folder, cache, *more_arguments)
     return subprocess.run(
-        words, cwd=ROOT, env=plain(), capture_output=True, text=True, timeout=240, check=False
+        arguments,
+        cwd=ROOT,
+        env=environment_without_ray(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
 
-def shas(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    assert done.returncode == 0, done.stderr
+def hashes_of(process: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    assert process.returncode == 0, process.stderr
     return {
-        name: row["values_sha256"] for name, row in json.loads(done.stdout)["languages"].items()
+        name: row["values_sha256"] for name, row in json.loads(process.stdout)["languages"].items()
     }
 
 
 @pytest.fixture(scope="module")
-def here(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def local_hashes(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the command finds without Ray."""
-    return shas(command(folder, tmp_path_factory.mktemp("here")))
+    return hashes_of(run_command(folder, tmp_path_factory.mktemp("here")))
 
 
 def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
     cluster: Cluster, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = []
-    for name, more in (("here", []), ("ray", ["--ray", "auto", "--workers", "1"])):
-        words = [
+    hashes = []
+    for name, ray_options in (("here", []), ("ray", ["--ray", "auto", "--workers", "1"])):
+        arguments = [
             "score",
             "--model",
             str(folder),
@@ -207,17 +228,19 @@ def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
             "-o",
             "samples=24",
         ]
-        assert main([*words, "--cache", str(tmp_path / name), "--json", *more]) == 0
-        found.append(json.loads(capsys.readouterr().out)["languages"]["de"]["values_sha256"])
-    assert found[0] == found[1]
+        assert main([*arguments, "--cache", str(tmp_path / name), "--json", *ray_options]) == 0
+        hashes.append(json.loads(capsys.readouterr().out)["languages"]["de"]["values_sha256"])
+    assert hashes[0] == hashes[1]
 
 
 @pytest.mark.soak
 def test_the_command_gives_the_same_hashes_with_and_without_ray(
-    folder: Path, tmp_path: Path, here: dict[str, str]
+    folder: Path, tmp_path: Path, local_hashes: dict[str, str]
 ) -> None:
-    assert shas(command(folder, tmp_path, "--ray", "local", "--workers", "2")) == here
-    assert set(here) == {"de", "en"}
+    assert (
+        hashes_of(run_command(folder, tmp_path, "--ray", "local", "--workers", "2")) == local_hashes
+    )
+    assert set(local_hashes) == {"de", "en"}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nonsense", ""])
@@ -232,19 +255,23 @@ def test_a_cluster_that_is_not_there_is_a_sentence(
 def test_workers_without_ray_are_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*line(folder, tmp_path)[3:], "--workers", "2"]) != 0
+    assert main([*score_command(folder, tmp_path)[3:], "--workers", "2"]) != 0
     assert "--ray local" in capsys.readouterr().err
 
 
 @pytest.mark.soak
 def test_a_command_killed_on_ray_goes_on_without_it_and_leaves_no_process(
-    folder: Path, tmp_path: Path, here: dict[str, str]
+    folder: Path, tmp_path: Path, local_hashes: dict[str, str]
 ) -> None:
-    words = line(folder, tmp_path / "cache", "--ray", "local", "--workers", "2")
+    arguments = score_command(folder, tmp_path / "cache", "--ray", "local", "--workers", "2")
     mark = f"headlab-test-{os.getpid()}"
     silent = subprocess.DEVNULL
     process = subprocess.Popen(
-        words, cwd=ROOT, env=plain() | {"HEADLAB_MARK": mark}, stdout=silent, stderr=silent
+        arguments,
+        cwd=ROOT,
+        env=environment_without_ray() | {"HEADLAB_MARK": mark},
+        stdout=silent,
+        stderr=silent,
     )
     checkpoints = (tmp_path / "cache").glob
     until(
@@ -254,20 +281,20 @@ def test_a_command_killed_on_ray_goes_on_without_it_and_leaves_no_process(
     )
     process.kill()
     process.wait()
-    until(lambda: marked(mark) == [], "the end of the last process of the killed command")
-    assert shas(command(folder, tmp_path / "cache")) == here
+    until(lambda: marked_processes(mark) == [], "the end of the last process of the killed command")
+    assert hashes_of(run_command(folder, tmp_path / "cache")) == local_hashes
 
 
-def marked(mark: str) -> list[str]:
+def marked_processes(mark: str) -> list[str]:
     """Processes that have the mark in their environment."""
-    found = []
+    names = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if mark.encode() in path.read_bytes():
-                found.append((path.parent / "comm").read_text())
+                names.append((path.parent / "comm").read_text())
         except OSError:  # it has ended, or is somebody else's
             continue
-    return found
+    return names
 
 
 @pytest.mark.parametrize(("workers", "processors"), [(None, 3), (2, 3), (5, 5)])
@@ -296,7 +323,7 @@ def test_without_ray_the_sentence_says_how_to_get_it(
         pass
 
 
-def placed(client: Client, folder: Path) -> dict[str, Any]:
+def run_job_on_ray(client: Client, folder: Path) -> dict[str, Any]:
     """A job on Ray that has ended, with a live request beside it."""
     spec = {
         "model": str(folder),
@@ -310,10 +337,10 @@ def placed(client: Client, folder: Path) -> dict[str, Any]:
     request = evaluation(str(folder), "intents", "en", size=32)
     assert list(client.evaluate(request))[-1].done  # live requests go on
     until(lambda: client.job(job).state not in ("queued", "running"), "the end of the job", 240)
-    ended = client.job(job)
-    assert (ended.state, ended.error, ended.place) == ("done", None, "ray")
+    row = client.job(job)
+    assert (row.state, row.error, row.place) == ("done", None, "ray")
     assert any("on Ray" in text for text in client.log(job))
-    return ended
+    return row
 
 
 def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_here(
@@ -323,10 +350,10 @@ def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_he
         return ModelHost(tmp_path, make_helpers=partial(team, address="auto", workers=1))
 
     with running(tmp_path, make, ray="cluster") as worker:
-        placed(worker.client, folder)
+        run_job_on_ray(worker.client, folder)
     (result,) = Store(tmp_path).scan().results
-    want = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
-    assert result.record.values_sha256() == want.values_sha256()
+    local_scores = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
+    assert result.record.values_sha256() == local_scores.values_sha256()
 
 
 @pytest.mark.soak
@@ -334,8 +361,8 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(
     folder: Path, tmp_path: Path
 ) -> None:
     """Through a worker of its own: `headlab worker --ray local --workers 2`."""
-    said = tmp_path / "told.json"
-    words = [
+    address_file = tmp_path / "told.json"
+    arguments = [
         "worker",
         "--port",
         "0",
@@ -346,22 +373,32 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(
         "--workers",
         "2",
     ]
-    words = [sys.executable, "-m", "headlab.worker", *words[1:], "--told", str(said)]
+    arguments = [
+        sys.executable,
+        "-m",
+        "headlab.worker",
+        *arguments[1:],
+        "--told",
+        str(address_file),
+    ]
     silent = subprocess.DEVNULL
-    process = subprocess.Popen(words, cwd=ROOT, env=plain(), stdout=silent, stderr=silent)
+    process = subprocess.Popen(
+        arguments, cwd=ROOT, env=environment_without_ray(), stdout=silent, stderr=silent
+    )
     try:
-        until(said.exists, "the address of the worker", 240)
+        until(address_file.exists, "the address of the worker", 240)
         client = Client(
             until(
-                lambda: json.loads(said.read_text() or "{}").get("url"), "the address of the worker"
+                lambda: json.loads(address_file.read_text() or "{}").get("url"),
+                "the address of the worker",
             )
         )
         assert client.health().ray == "local"
-        placed(client, folder)
+        run_job_on_ray(client, folder)
         client.close()
     finally:
         process.terminate()
         process.wait(30)
     (result,) = Store(tmp_path / "cache").scan().results
-    want = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
-    assert result.record.values_sha256() == want.values_sha256()
+    local_scores = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
+    assert result.record.values_sha256() == local_scores.values_sha256()

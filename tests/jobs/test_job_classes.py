@@ -14,14 +14,14 @@ from headlab.jobs import Refusal
 from headlab.jobs.table import BUILT_IN_KINDS, JOBS, job_class, job_from_params
 
 # As the version before this package stored them, with what its pages said of them.
-QUEUED: dict[str, dict[str, Any]] = json.loads(
+QUEUED_JOBS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parent / "queued_before.json").read_text("utf-8")
 )
 
 
-@pytest.mark.parametrize("kind", QUEUED)
+@pytest.mark.parametrize("kind", QUEUED_JOBS)
 def test_a_job_that_an_earlier_version_queued_is_the_same_job(kind: str) -> None:
-    row = QUEUED[kind]
+    row = QUEUED_JOBS[kind]
     job = job_from_params(kind, row["params"])
     assert job is not None
     assert job.model_dump() == row["params"]

@@ -41,9 +41,9 @@ LINES = {  # a command of each kind, of files that do not exist, with the headin
 }
 
 
-def known(root: Path, **measured: Any) -> ForecastBasis:
+def forecast_basis(root: Path, **measurement: Any) -> ForecastBasis:
     """What a forecast goes by: nothing is stored; what was measured now, if anything."""
-    return ForecastBasis((), (), "cpu", root, Measured(**measured) if measured else None)
+    return ForecastBasis((), (), "cpu", root, Measured(**measurement) if measurement else None)
 
 
 def text_file(folder: Path) -> Path:
@@ -66,8 +66,8 @@ def test_only_they_are_not_taken_by_a_worker() -> None:
 def test_a_request_for_one_is_refused_with_its_command(kind: str) -> None:
     with raises("job.terminal_only", f"headlab {kind}", kind=Refusal):
         check_queued(kind)
-    for queued in (*queued_kinds(), "no-such"):
-        check_queued(queued)
+    for queued_kind in (*queued_kinds(), "no-such"):
+        check_queued(queued_kind)
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -114,25 +114,27 @@ def test_what_does_not_fit_is_refused_when_the_line_is_read(line: str, code: str
 def test_a_language_model_costs_its_steps_and_the_held_out_text(tmp_path: Path) -> None:
     options = LmOptions(steps=30, batch=4, block=5)
     job = LmJob(data=text_file(tmp_path), out=tmp_path / "lm", training=options)
-    first = job.forecast(known(tmp_path))
+    estimate = job.forecast(forecast_basis(tmp_path))
     windows = 4 * 5 // (5 // 2)  # four held-out lines of four words and their ends
-    assert first.measure_request is not None
-    assert first.measure_request.job == job
-    assert (first.forecast.forwards, first.forecast.seconds) == (30 * 4 + windows, None)
-    timed = job.forecast(known(tmp_path, heads=4, seconds=0.3)).forecast
-    assert timed.seconds == pytest.approx(30 * 4 * 0.3 + windows * 0.1)
-    assert "30 steps of 4 windows of 5 tokens; 300 ms" in timed.basis
+    assert estimate.measure_request is not None
+    assert estimate.measure_request.job == job
+    assert (estimate.forecast.forwards, estimate.forecast.seconds) == (30 * 4 + windows, None)
+    timed_forecast = job.forecast(forecast_basis(tmp_path, heads=4, seconds=0.3)).forecast
+    assert timed_forecast.seconds == pytest.approx(30 * 4 * 0.3 + windows * 0.1)
+    assert "30 steps of 4 windows of 5 tokens; 300 ms" in timed_forecast.basis
 
 
-def pruned(folder: Path, record: dict[str, Any]) -> LmPruneJob:
+def pruning_job(folder: Path, record: dict[str, Any]) -> LmPruneJob:
     """A job on a model whose training left this record."""
     model = folder / "lm"
     model.mkdir()
     (model / "perplexity.json").write_text('{"block": 5}')
     (model / "training.json").write_text(json.dumps(record))
     options = LmGateOptions(steps=20, tune_steps=10, batch=4)
-    out = folder / "pruned"
-    return LmPruneJob(model=model, data=text_file(folder), out=out, training=options).resolve()
+    folder_of_pruned = folder / "pruned"
+    return LmPruneJob(
+        model=model, data=text_file(folder), out=folder_of_pruned, training=options
+    ).resolve()
 
 
 def test_pruning_a_language_model_is_as_fast_as_its_own_training(tmp_path: Path) -> None:
@@ -140,9 +142,9 @@ def test_pruning_a_language_model_is_as_fast_as_its_own_training(tmp_path: Path)
         "options": {"steps": 10, "batch": 8},
         "took": {"seconds": 24.0, "device": "cpu"},
     }
-    job = pruned(tmp_path, record)
+    job = pruning_job(tmp_path, record)
     assert job.training.block == 5
-    estimate = job.forecast(known(tmp_path))
+    estimate = job.forecast(forecast_basis(tmp_path))
     assert estimate.measure_request is None
     windows = 2 * (4 * 5 // (5 // 2))  # after the heads are removed, and after the last step
     assert estimate.forecast.forwards == 30 * 4 + windows
@@ -160,13 +162,13 @@ def test_pruning_a_language_model_is_as_fast_as_its_own_training(tmp_path: Path)
 def test_a_training_that_says_nothing_of_this_device_is_no_measure(
     tmp_path: Path, record: dict[str, Any]
 ) -> None:
-    estimate = pruned(tmp_path, record).forecast(known(tmp_path))
+    estimate = pruning_job(tmp_path, record).forecast(forecast_basis(tmp_path))
     assert estimate.forecast.seconds is None
     assert estimate.measure_request is not None
 
 
 def test_a_model_to_prune_is_checked_before_anything_is_computed(tmp_path: Path) -> None:
-    job = pruned(tmp_path, {})
+    job = pruning_job(tmp_path, {})
     with raises("output.is_model"):
         job.model_copy(update={"out": job.model / "below"}).resolve()
     with raises("lm.folder_missing"):
@@ -185,7 +187,7 @@ def test_a_model_to_prune_is_checked_before_anything_is_computed(tmp_path: Path)
 def test_a_model_to_prune_whose_sizes_cannot_be_read_is_not_timed(
     tmp_path: Path, config: str | None, code: str
 ) -> None:
-    job = pruned(tmp_path, {})
+    job = pruning_job(tmp_path, {})
     if config is not None:
         (job.model / "config.json").write_text(config)
     lab = LocalLab(Store(tmp_path), headlab.load, device="cpu")
@@ -196,11 +198,11 @@ def test_a_model_to_prune_whose_sizes_cannot_be_read_is_not_timed(
 def test_a_translation_model_costs_its_steps_and_the_passes_over_dev(tmp_path: Path) -> None:
     options = TranslationOptions(steps=30, batch=4)
     job = TranslationJob(out=tmp_path / "mt", training=options, size=9, beams=2)
-    first = job.forecast(known(tmp_path))
-    assert first.measure_request is not None
-    assert (first.forecast.forwards, first.forecast.seconds) == (30 * 4 + 9 * 4, None)
-    timed = job.forecast(known(tmp_path, heads=4, seconds=0.3)).forecast
-    assert timed.seconds == pytest.approx(30 * 4 * 0.3 + 9 * 4 * 0.1)
+    estimate = job.forecast(forecast_basis(tmp_path))
+    assert estimate.measure_request is not None
+    assert (estimate.forecast.forwards, estimate.forecast.seconds) == (30 * 4 + 9 * 4, None)
+    timed_forecast = job.forecast(forecast_basis(tmp_path, heads=4, seconds=0.3)).forecast
+    assert timed_forecast.seconds == pytest.approx(30 * 4 * 0.3 + 9 * 4 * 0.1)
 
 
 def test_a_mask_that_cannot_be_read_is_said_before_anything_is_timed(tmp_path: Path) -> None:
@@ -216,20 +218,22 @@ def test_a_mask_that_cannot_be_read_is_said_before_anything_is_timed(tmp_path: P
 def test_a_smaller_model_costs_its_proof_and_its_timing(tmp_path: Path) -> None:
     job = ShrinkJob(mask=Path("mask.json"), out=tmp_path / "small", size=20, repeats=6)
     timing = 6 * 2 * 2 * 32  # rounds, models, passes of each, examples of a pass
-    first = job.forecast(known(tmp_path))
-    assert first.measure_request is not None
-    assert (first.forecast.forwards, first.forecast.seconds) == (3 * 20 + timing, None)
-    timed = job.forecast(known(tmp_path, heads=4, seconds=0.01)).forecast
-    assert timed.seconds == pytest.approx((3 * 20 + timing) * 0.01)
-    more = job.model_copy(update={"dtype": "bfloat16", "onnx": True}).forecast(known(tmp_path))
-    assert more.forecast.forwards == 3 * 3 * 20 + timing
+    estimate = job.forecast(forecast_basis(tmp_path))
+    assert estimate.measure_request is not None
+    assert (estimate.forecast.forwards, estimate.forecast.seconds) == (3 * 20 + timing, None)
+    timed_forecast = job.forecast(forecast_basis(tmp_path, heads=4, seconds=0.01)).forecast
+    assert timed_forecast.seconds == pytest.approx((3 * 20 + timing) * 0.01)
+    estimate_with_onnx = job.model_copy(update={"dtype": "bfloat16", "onnx": True}).forecast(
+        forecast_basis(tmp_path)
+    )
+    assert estimate_with_onnx.forecast.forwards == 3 * 3 * 20 + timing
 
 
 @pytest.mark.parametrize("kind", TERMINAL)
 def test_options_of_another_type_are_refused(kind: str) -> None:
     job_class: type[Job] = JOBS[kind]
     fields = {"mask": "m", "out": "o", "data": "d", "model": "m", "training": 3, "size": "many"}
-    given = {name: value for name, value in fields.items() if job_class.has(name)}
-    job = job_class.model_construct(**given)
+    wrong_fields = {name: value for name, value in fields.items() if job_class.has(name)}
+    job = job_class.model_construct(**wrong_fields)
     with raises("job.field_invalid"):
         job.with_checked_fields()

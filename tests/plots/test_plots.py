@@ -54,8 +54,8 @@ def test_agreement_writes_every_correlation_and_admits_what_is_undefined():
     (heat,) = plots.agreement(rho, ["de", "th"]).data
     assert [list(row) for row in heat.text] == [["1.00", "-0.25"], ["-0.25", "1.00"]]
     assert (heat.zmin, heat.zmax) == (-1, 1)
-    (undefined,) = plots.agreement(np.array([[1.0, np.nan], [np.nan, 1.0]]), ["de", "th"]).data
-    assert undefined.text[0][1] == "–"
+    (undefined_heat,) = plots.agreement(np.array([[1.0, np.nan], [np.nan, 1.0]]), ["de", "th"]).data
+    assert undefined_heat.text[0][1] == "–"
 
 
 def test_across_languages_colours_by_what_the_interval_says():
@@ -87,35 +87,35 @@ def test_one_limit_for_all_maps():
     assert plots.symmetric_limit([]) == 1.0
 
 
-def curve(right: list[int], ordering: str = "shapley", language: str = "de") -> Curve:
+def curve(right_answers: list[int], ordering: str = "shapley", language: str = "de") -> Curve:
     """Of 8 heads, at evenly spaced counts, with so many of 100 answers right; intervals two points wide."""
-    correct = np.arange(100)[None, :] < np.array(right)[:, None]
-    difference = (np.array(right) - right[0]) / 100
-    removed = np.arange(len(right)) * 8 // (len(right) - 1)
+    correct = np.arange(100)[None, :] < np.array(right_answers)[:, None]
+    difference = (np.array(right_answers) - right_answers[0]) / 100
+    removed_counts = np.arange(len(right_answers)) * 8 // (len(right_answers) - 1)
     return Curve(
         HeadGrid((Stack("encoder", (4, 4)),)),
         language,
         "test",
         ordering,
         np.arange(8),
-        removed,
+        removed_counts,
         correct,
         np.arange(100),
         difference - 0.01,
         difference + 0.01,
-        np.ones(len(right)),
+        np.ones(len(right_answers)),
         0,
         0.0,
     )
 
 
 def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
-    one = curve([80, 82, 70, 50, 10])
-    other = curve([80, 60, 40, 30, 10], "random")
-    shade, line, *_ = (figure := plots.curve_figure([one, other])).data
-    assert (list(line.x), list(line.y)) == ([0, 2, 4, 6, 8], one.accuracy.tolist())
-    np.testing.assert_allclose(shade.y[:5], 0.8 + one.high)
-    np.testing.assert_allclose(shade.y[5:], (0.8 + one.low)[::-1])
+    shapley_curve = curve([80, 82, 70, 50, 10])
+    random_curve = curve([80, 60, 40, 30, 10], "random")
+    shade, line, *_ = (figure := plots.curve_figure([shapley_curve, random_curve])).data
+    assert (list(line.x), list(line.y)) == ([0, 2, 4, 6, 8], shapley_curve.accuracy.tolist())
+    np.testing.assert_allclose(shade.y[:5], 0.8 + shapley_curve.high)
+    np.testing.assert_allclose(shade.y[5:], (0.8 + shapley_curve.low)[::-1])
     assert list(shade.x) == [0, 2, 4, 6, 8, 8, 6, 4, 2, 0]
     np.testing.assert_allclose(line.customdata[2], [-10, -11, -9])
     lines = [trace for trace in figure.data if trace.mode == "lines"]
@@ -132,16 +132,19 @@ def test_a_curve_is_named_where_it_is_farthest_from_the_others():
     upper, lower = figure.layout.annotations
     assert (upper.text, upper.x, upper.y, upper.yshift) == ("shapley", 2, 0.82, 12)
     assert (lower.text, lower.x, lower.y, lower.yshift) == ("random", 2, 0.6, -12)
-    three = [[80, 80, 80, 80, 10], [80, 70, 60, 70, 10], [80, 68, 10, 40, 10]]
+    right_answers_of_three = [[80, 80, 80, 80, 10], [80, 70, 60, 70, 10], [80, 68, 10, 40, 10]]
     shifts = [
-        a.yshift
-        for a in plots.curve_figure(
-            [curve(y, n) for y, n in zip(three, "abc", strict=True)]
+        annotation.yshift
+        for annotation in plots.curve_figure(
+            [
+                curve(right_answers, ordering)
+                for right_answers, ordering in zip(right_answers_of_three, "abc", strict=True)
+            ]
         ).layout.annotations
     ]
     assert shifts == [12, -12, -12]  # away from the nearest line
-    (alone,) = plots.curve_figure([curve([80, 10])]).layout.annotations
-    assert (alone.text, alone.yshift) == ("de by shapley", 12)
+    (single_annotation,) = plots.curve_figure([curve([80, 10])]).layout.annotations
+    assert (single_annotation.text, single_annotation.yshift) == ("de by shapley", 12)
 
 
 def test_curves_are_named_by_what_tells_them_apart():
@@ -157,22 +160,24 @@ def test_curves_are_named_by_what_tells_them_apart():
 
 def test_a_band_lies_behind_the_curves_in_grey():
     runs = [curve([80, low, 10], "random") for low in (30, 50, 40)]
-    shade, median, *rest = plots.curve_figure([curve([80, 70, 60, 20, 10])], band(runs)).data
+    shade, median, *curve_traces = plots.curve_figure(
+        [curve([80, 70, 60, 20, 10])], band(runs)
+    ).data
     np.testing.assert_allclose(shade.y, [0.8, 0.5, 0.1, 0.1, 0.3, 0.8])
     assert list(median.y) == [0.8, 0.4, 0.1]
     assert list(median.x) == [0, 4, 8]
     assert (median.name, median.line.color) == ("random, median of 3", plots.UNSURE)
-    assert len(rest) == 2
+    assert len(curve_traces) == 2
 
 
 def test_figures_are_transparent_valid_json_without_a_template_and_change_no_default():
-    before = plotly.io.templates.default
+    default_before = plotly.io.templates.default
     scores = made_up("de", "shapley")
     for figure in (plots.head_map(scores), plots.curve_figure([curve([80, 10])])):
         assert figure.layout.template == go.layout.Template()
         assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
         assert json.loads(figure.to_json())["data"]
-    assert plotly.io.templates.default == before
+    assert plotly.io.templates.default == default_before
     assert scores.values[HARMFUL] < 0 < scores.values[HELPFUL]
 
 
@@ -189,12 +194,14 @@ def traces(figure: go.Figure) -> dict[str, go.Scatter]:
     return {trace.name: trace for trace in figure.data if trace.showlegend is not False}
 
 
-def numbers(table: Table, name: str, **wanted: str) -> list[float]:
+def numbers(table: Table, name: str, **cells: str) -> list[float]:
     """A column's values in the rows that have the wanted cells; NaN for an empty one."""
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    columns = {key.replace("_", " "): value for key, value in wanted.items()}
-    picked = [row for row in rows if all(row[key] == value for key, value in columns.items())]
-    return [np.nan if row[name] is None else row[name] for row in picked]  # type: ignore[misc] # numbers
+    columns = {key.replace("_", " "): value for key, value in cells.items()}
+    matching_rows = [
+        row for row in rows if all(row[key] == value for key, value in columns.items())
+    ]
+    return [np.nan if row[name] is None else row[name] for row in matching_rows]  # type: ignore[misc] # numbers
 
 
 def test_every_experiment_has_figures_that_are_transparent_and_fit_for_a_file(reports):
@@ -216,11 +223,11 @@ def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
     languages = list(dict.fromkeys(table.column("language")))
     assert list(figure.layout.yaxis.ticktext) == languages
     for name, trace in traces(figure).items():
-        want, low, high = (
+        differences, low, high = (
             numbers(table, c, removed_by=name)
             for c in ("difference, points", "low, points", "high, points")
         )
-        np.testing.assert_allclose(trace.x, want)
+        np.testing.assert_allclose(trace.x, differences)
         np.testing.assert_allclose(np.array(trace.x) - trace.error_x.arrayminus, low)
         np.testing.assert_allclose(np.array(trace.x) + trace.error_x.array, high)
     places = np.array([trace.y for trace in traces(figure).values()])
@@ -230,40 +237,47 @@ def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
 
 def test_a_dot_is_filled_where_it_is_sure_and_random_is_grey():
     value = np.array([1.0, 2.0])
-    sure = np.array([True, False])
-    made = Dots(value, np.array([np.nan, 1.5]), np.array([np.nan, 3.0]), sure)
-    chart = dots_chart("dots", ["de", "th"], {"shapley": made, "random": made}, "points")
+    is_sure = np.array([True, False])
+    dots = Dots(value, np.array([np.nan, 1.5]), np.array([np.nan, 3.0]), is_sure)
+    chart = dots_chart("dots", ["de", "th"], {"shapley": dots, "random": dots}, "points")
     figure = plotly_figure(chart)
     assert list(figure.data[0].marker.symbol) == ["circle", "circle-open"]
     assert [trace.marker.color for trace in figure.data] == [plots.HELPS, plots.UNSURE]
     assert figure.data[0].text == ("de: 1.0", "th: 2.0 [1.5, 3.0]")
     assert len(figure.layout.shapes) == 1
-    plain = dots_chart("dots", ["de", "th"], {"one": made}, "points", has_zero_line=False)
+    plain = dots_chart("dots", ["de", "th"], {"one": dots}, "points", has_zero_line=False)
     assert not plotly_figure(plain).layout.shapes
 
 
 def test_transfer_has_a_row_for_the_language_that_chose(reports):
     table = reports["transfer"].table("transfer")
     (heat,) = plots.report_figures(reports["transfer"])["transfer"].data
-    for chosen, tested, value in zip(
+    for choosing_language, tested_language, value in zip(
         *map(table.column, ("chosen on", "language", "difference, points")), strict=True
     ):
-        assert heat.z[list(heat.y).index(chosen)][list(heat.x).index(tested)] == value
+        assert (
+            heat.z[list(heat.y).index(choosing_language)][list(heat.x).index(tested_language)]
+            == value
+        )
     assert heat.zmin == -heat.zmax
 
 
 def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
     values = np.array([[-0.04, 2.0], [np.nan, -3.0]])
-    sure = np.array([[False, True], [True, False]])
-    (heat,) = plotly_figure(transfer_chart("t", values, sure, ["de", "th"], ["de", "th"])).data
+    is_significant = np.array([[False, True], [True, False]])
+    (heat,) = plotly_figure(
+        transfer_chart("t", values, is_significant, ["de", "th"], ["de", "th"])
+    ).data
     assert [list(row) for row in heat.text] == [["+0.0", "+2.0●"], ["–", "-3.0"]]
     assert (heat.zmin, heat.zmax) == (-3, 3)
-    many = [f"l{i}" for i in range(12)]
-    wide = transfer_chart("t", np.full((1, 12), 2.0), np.arange(12)[None] < 1, ["de"], many)
-    (heat,) = plotly_figure(wide).data
+    twelve_languages = [f"l{number}" for number in range(12)]
+    wide_chart = transfer_chart(
+        "t", np.full((1, 12), 2.0), np.arange(12)[None] < 1, ["de"], twelve_languages
+    )
+    (heat,) = plotly_figure(wide_chart).data
     assert [list(heat.text[0])[:2], list(heat.customdata[0])[:2]] == [["●", ""], ["+2.0●", "+2.0"]]
-    signed = signs_chart("s", [["de"], []], [["th"], ["de"]], ["3.7", "9.0"], ["de", "th"])
-    (signs,) = plotly_figure(signed).data
+    sign_chart = signs_chart("s", [["de"], []], [["th"], ["de"]], ["3.7", "9.0"], ["de", "th"])
+    (signs,) = plotly_figure(sign_chart).data
     assert [list(row) for row in signs.text] == [["+", "−"], ["−", ""]]
 
 
@@ -292,29 +306,31 @@ def test_the_separator_map_is_the_mean_over_languages(reports):
     figures = plots.report_figures(report)
     table = report.table("separators")
     (heat,) = figures["separators"].data
-    want = np.array(table.column("sentences, %")).reshape(3, 3, 4).mean(axis=0)
-    np.testing.assert_allclose(np.array(heat.z, float), want)
+    mean_shares = np.array(table.column("sentences, %")).reshape(3, 3, 4).mean(axis=0)
+    np.testing.assert_allclose(np.array(heat.z, float), mean_shares)
     assert set(traces(figures["separator-kinds"])) == {
         "language-agnostic",
         "language-specific",
         "all",
     }
     stacks = shares_chart("s", {("encoder", 0, 0): 1.0, ("cross", 0, 1): 2.0}, "%")
-    (two,) = plotly_figure(stacks).data
-    assert list(two.y) == ["encoder 0", "cross 0"]
+    (heat_of_stacks,) = plotly_figure(stacks).data
+    assert list(heat_of_stacks.y) == ["encoder 0", "cross 0"]
 
 
 def test_the_gap_is_shown_for_languages_that_lost_heads(reports):
     table = reports["gap"].table("gap")
     for name, figure in plots.report_figures(reports["gap"]).items():
         rule = "harmful" if name == "gap-harmful" else "K lowest"
-        gone = numbers(table, "heads removed", rule=rule)
-        want = [
+        removed_counts = numbers(table, "heads removed", rule=rule)
+        expected_gaps = [
             value
-            for value, n in zip(numbers(table, "dev, points", rule=rule), gone, strict=True)
-            if n > 0
+            for value, removed_count in zip(
+                numbers(table, "dev, points", rule=rule), removed_counts, strict=True
+            )
+            if removed_count > 0
         ]
-        assert list(traces(figure)["on dev"].x) == want
+        assert list(traces(figure)["on dev"].x) == expected_gaps
         assert "zz" not in figure.layout.yaxis.ticktext  # no head harms it
 
 
@@ -330,48 +346,58 @@ def test_specific_heads_show_where_they_help_and_harm(reports):
 
 def test_a_printed_figure_is_dark_on_white_and_leaves_the_first_as_it_was(reports):
     figure = plots.report_figures(reports["transfer"])["transfer"]
-    out = plots.figure_for_file(figure, "transfer")
-    assert (out.layout.paper_bgcolor, figure.layout.paper_bgcolor) == ("white", "rgba(0,0,0,0)")
+    printed_figure = plots.figure_for_file(figure, "transfer")
+    assert (printed_figure.layout.paper_bgcolor, figure.layout.paper_bgcolor) == (
+        "white",
+        "rgba(0,0,0,0)",
+    )
     assert figure.data[0].uid is None
-    assert out.to_json() == plots.figure_for_file(figure, "transfer").to_json()
+    assert printed_figure.to_json() == plots.figure_for_file(figure, "transfer").to_json()
     assert plots.figure_for_file(go.Figure(), "none").layout.height
 
 
 def test_a_printed_figure_may_say_what_it_shows_in_two_lines_above_its_legend(reports):
     figure = plots.report_figures(reports["targeted"])["targeted"]
-    bare = plots.figure_for_file(figure, "t")
-    titled = plots.figure_for_file(figure, "t", "Gains <on> test", "owner/model on xnli, n = 999")
-    assert bare.layout.title.text is None
-    assert titled.layout.title.text.startswith("Gains &lt;on&gt; test<br>")
-    assert "owner/model on xnli, n = 999" in titled.layout.title.text
-    added = titled.layout.height - bare.layout.height
-    assert added == titled.layout.margin.t > bare.layout.margin.t
-    one = go.Figure(go.Scatter(y=[1], name="alone"))
+    untitled = plots.figure_for_file(figure, "t")
+    figure_with_title = plots.figure_for_file(
+        figure, "t", "Gains <on> test", "owner/model on xnli, n = 999"
+    )
+    assert untitled.layout.title.text is None
+    assert figure_with_title.layout.title.text.startswith("Gains &lt;on&gt; test<br>")
+    assert "owner/model on xnli, n = 999" in figure_with_title.layout.title.text
+    added_height = figure_with_title.layout.height - untitled.layout.height
+    assert added_height == figure_with_title.layout.margin.t > untitled.layout.margin.t
+    one_trace = go.Figure(go.Scatter(y=[1], name="alone"))
     # no legend
     assert (
-        plots.figure_for_file(one, "t", "A title").layout.height
-        - plots.figure_for_file(one, "t").layout.height
-        < added
+        plots.figure_for_file(one_trace, "t", "A title").layout.height
+        - plots.figure_for_file(one_trace, "t").layout.height
+        < added_height
     )
-    many = go.Figure([go.Scatter(y=[1], name="a rather long name " * 3 + str(i)) for i in range(8)])
+    eight_traces = go.Figure(
+        [go.Scatter(y=[1], name="a rather long name " * 3 + str(number)) for number in range(8)]
+    )
     # a legend of several rows
-    assert plots.figure_for_file(many, "t", "A title").layout.margin.t > titled.layout.margin.t
+    assert (
+        plots.figure_for_file(eight_traces, "t", "A title").layout.margin.t
+        > figure_with_title.layout.margin.t
+    )
 
 
 def test_files_are_svg_and_png_on_white_and_equal_for_equal_reports(reports, tmp_path):
-    one, other = (
+    first_files, second_files = (
         files.write_figures(reports["transfer"], tmp_path / name) for name in ("one", "other")
     )
-    assert [path.name for path in one] == [
+    assert [path.name for path in first_files] == [
         "transfer.svg",
         "transfer.png",
         "zero-shot.svg",
         "zero-shot.png",
     ]
-    for path, same in zip(one, other, strict=True):
-        assert path.read_bytes() == same.read_bytes()
-    assert ElementTree.fromstring(one[0].read_text("utf-8")).tag.endswith("}svg")
-    assert one[1].read_bytes().startswith(b"\x89PNG")
+    for path, second_path in zip(first_files, second_files, strict=True):
+        assert path.read_bytes() == second_path.read_bytes()
+    assert ElementTree.fromstring(first_files[0].read_text("utf-8")).tag.endswith("}svg")
+    assert first_files[1].read_bytes().startswith(b"\x89PNG")
     assert files.write_figures(Report("else", ()), tmp_path / "none") == []
 
 
@@ -379,14 +405,14 @@ def test_a_png_without_a_font_for_its_letters_is_left_out_with_a_sentence(
     reports, tmp_path, monkeypatch, capsys
 ):
     transfer = reports["transfer"]
-    named = replace(transfer, tables=tuple(map(in_thai, transfer.tables)))
+    thai_report = replace(transfer, tables=tuple(map(in_thai, transfer.tables)))
     monkeypatch.setattr("headlab.charts.fonts.fontManager.ttflist", [])
-    written = files.write_figures(named, tmp_path)
-    assert [path.name for path in written] == ["transfer.svg", "zero-shot.svg"]
-    assert "ไทย" in written[0].read_text("utf-8")
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in said] == ["no transfer.png", "no zero-shot.png"]
-    assert all("Noto Sans Thai" in line for line in said)
+    paths = files.write_figures(thai_report, tmp_path)
+    assert [path.name for path in paths] == ["transfer.svg", "zero-shot.svg"]
+    assert "ไทย" in paths[0].read_text("utf-8")
+    stderr_lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in stderr_lines] == ["no transfer.png", "no zero-shot.png"]
+    assert all("Noto Sans Thai" in line for line in stderr_lines)
 
 
 def in_thai(table: Table) -> Table:
@@ -398,7 +424,7 @@ def in_thai(table: Table) -> Table:
 def test_a_report_that_cannot_be_drawn_is_one_sentence(reports, tmp_path, capsys):
     broken = replace(reports["transfer"], tables=())
     assert files.write_figures(broken, tmp_path / "out") == []
-    said = capsys.readouterr().err
-    assert said.startswith("no figures: ")
-    assert said.count("\n") == 1
+    stderr_text = capsys.readouterr().err
+    assert stderr_text.startswith("no figures: ")
+    assert stderr_text.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -46,22 +46,22 @@ class Stop(Exception):
     pass
 
 
-def interrupted(model: Model, root: Path, method: str, reports: int) -> StoredRun:
+def interrupted_run(model: Model, root: Path, method: str, reports: int) -> StoredRun:
     """A run that was stopped after so many reports of progress."""
-    seen = []
+    reports_seen = []
 
     def stop(progress: object) -> None:
-        seen.append(progress)
-        if len(seen) > reports:
+        reports_seen.append(progress)
+        if len(reports_seen) > reports:
             raise Stop
 
     with pytest.raises(Stop):
-        begin(model, root, method, on_progress=stop)
+        run_scores(model, root, method, on_progress=stop)
     (folder,) = (path.parent for path in root.glob("*/spec.json"))
     return StoredRun(folder, json.loads((folder / "spec.json").read_text()))
 
 
-def begin(model: Model, root: Path, method: str, **more: Any) -> HeadScores:
+def run_scores(model: Model, root: Path, method: str, **options_of_run: Any) -> HeadScores:
     options = OPTIONS.get(method, {})
     return score(
         model,
@@ -71,7 +71,7 @@ def begin(model: Model, root: Path, method: str, **more: Any) -> HeadScores:
         size=SIZE,
         store=Store(root),
         **options,
-        **more,
+        **options_of_run,
     )
 
 
@@ -79,81 +79,87 @@ def begin(model: Model, root: Path, method: str, **more: Any) -> HeadScores:
 def test_a_look_gives_the_numbers_of_the_samples_so_far(
     model: Model, tmp_path: Path, method: str
 ) -> None:
-    run = interrupted(model, tmp_path / "cut", method, 2)
-    seen = scores_so_far(run, model.grid)
-    assert seen is not None
-    assert (seen.language, seen.method, seen.unit, seen.spec) == (
+    stored_run = interrupted_run(model, tmp_path / "cut", method, 2)
+    scores = scores_so_far(stored_run, model.grid)
+    assert scores is not None
+    assert (scores.language, scores.method, scores.unit, scores.spec) == (
         "xx",
         method,
         "accuracy",
-        run.spec,
+        stored_run.spec,
     )
-    assert seen.samples is not None
-    assert seen.low is not None
-    assert seen.high is not None
-    draws = int(run.checkpoint()["draws"])  # type: ignore[index] # there is one
-    assert 0 < seen.samples.max() <= draws < OPTIONS[method]["samples"]
-    assert (seen.low <= seen.values).all()
-    assert (seen.values <= seen.high).all()
-    assert seen.example_forwards > 0
-    assert seen.seconds > 0
-    whole = begin(model, tmp_path / "cut", method)
-    assert whole.samples is not None
-    assert whole.samples.sum() > seen.samples.sum()
-    assert scores_so_far(run, model.grid) is None  # the run has ended, its checkpoint is gone
+    assert scores.samples is not None
+    assert scores.low is not None
+    assert scores.high is not None
+    draws = int(stored_run.checkpoint()["draws"])  # type: ignore[index] # there is one
+    assert 0 < scores.samples.max() <= draws < OPTIONS[method]["samples"]
+    assert (scores.low <= scores.values).all()
+    assert (scores.values <= scores.high).all()
+    assert scores.example_forwards > 0
+    assert scores.seconds > 0
+    final_scores = run_scores(model, tmp_path / "cut", method)
+    assert final_scores.samples is not None
+    assert final_scores.samples.sum() > scores.samples.sum()
+    assert (
+        scores_so_far(stored_run, model.grid) is None
+    )  # the run has ended, its checkpoint is gone
 
 
 def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlab.methods.work.SAVING_SHARE", 1e9)  # a checkpoint after every round
-    kept = {}
+    checkpoints = {}
 
     def keep(progress: object) -> None:
         for path in (tmp_path / "run").glob("*/checkpoint.npz"):
-            kept[path] = path.read_bytes()
+            checkpoints[path] = path.read_bytes()
 
-    whole = begin(model, tmp_path / "run", "shapley", on_progress=keep)
-    ((path, data),) = kept.items()
+    final_scores = run_scores(model, tmp_path / "run", "shapley", on_progress=keep)
+    ((path, data),) = checkpoints.items()
     path.write_bytes(data)
-    seen = scores_so_far(StoredRun(path.parent, whole.spec), model.grid)
-    assert seen is not None
-    assert seen.values_sha256() == whole.values_sha256()
-    np.testing.assert_array_equal(seen.low, whole.low)
-    assert (seen.estimand, seen.unit, seen.level) == (whole.estimand, whole.unit, whole.level)
+    scores = scores_so_far(StoredRun(path.parent, final_scores.spec), model.grid)
+    assert scores is not None
+    assert scores.values_sha256() == final_scores.values_sha256()
+    np.testing.assert_array_equal(scores.low, final_scores.low)
+    assert (scores.estimand, scores.unit, scores.level) == (
+        final_scores.estimand,
+        final_scores.unit,
+        final_scores.level,
+    )
 
 
 def test_there_is_nothing_to_see_before_the_end_of_exact(model: Model, tmp_path: Path) -> None:
-    assert scores_so_far(interrupted(model, tmp_path, "exact", 2), model.grid) is None
+    assert scores_so_far(interrupted_run(model, tmp_path, "exact", 2), model.grid) is None
 
 
 def test_there_is_nothing_to_see_of_a_method_without_snapshots(
     model: Model, tmp_path: Path
 ) -> None:
-    run = Store(tmp_path).run(
+    stored_run = Store(tmp_path).run(
         {"method": {"name": "leave-one-out", "options": {}}, "task": {"language": "xx"}}
     )
-    run.save({"sums": np.ones(3)})
-    assert scores_so_far(run, model.grid) is None
+    stored_run.save({"sums": np.ones(3)})
+    assert scores_so_far(stored_run, model.grid) is None
 
 
 def test_a_torn_checkpoint_is_nothing_to_see(model: Model, tmp_path: Path) -> None:
-    run = interrupted(model, tmp_path, "shapley", 2)
-    path = run.folder / "checkpoint.npz"
+    stored_run = interrupted_run(model, tmp_path, "shapley", 2)
+    path = stored_run.folder / "checkpoint.npz"
     path.write_bytes(path.read_bytes()[:100])
-    assert scores_so_far(run, model.grid) is None
-    assert not (run.folder / "log.txt").exists()  # a look leaves no trace
+    assert scores_so_far(stored_run, model.grid) is None
+    assert not (stored_run.folder / "log.txt").exists()  # a look leaves no trace
     path.unlink()
-    assert scores_so_far(run, model.grid) is None
+    assert scores_so_far(stored_run, model.grid) is None
 
 
 def test_scores_cross_the_door_unchanged(model: Model, tmp_path: Path) -> None:
     for method in ("shapley", "random"):
-        scores = begin(model, tmp_path, method)
-        back = scores_of(json.loads(json.dumps(scores.to_json())))
-        assert back.halves is None  # of no use before the end
+        scores = run_scores(model, tmp_path, method)
+        scores_received = scores_of(json.loads(json.dumps(scores.to_json())))
+        assert scores_received.halves is None  # of no use before the end
         for name, value in vars(replace(scores, halves=None)).items():
-            np.testing.assert_array_equal(getattr(back, name), value)
+            np.testing.assert_array_equal(getattr(scores_received, name), value)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +168,7 @@ def test_scores_cross_the_door_unchanged(model: Model, tmp_path: Path) -> None:
 def test_an_answer_that_does_not_fit_is_a_sentence(
     model: Model, tmp_path: Path, broken: dict[str, Any]
 ) -> None:
-    answer = begin(model, tmp_path, "random").to_json() | broken
+    answer = run_scores(model, tmp_path, "random").to_json() | broken
     with raises("worker.snapshot_malformed"):
         scores_of({name: value for name, value in answer.items() if value is not ...})
 
@@ -193,24 +199,24 @@ def worker(
     model: Model, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Running]:
     """A worker whose job stands still in the middle of its first language."""
-    real = score
+    real_score = score
 
-    def slowed(*given: Any, on_progress: Any, **more: Any) -> HeadScores:
-        def both(progress: Any) -> None:
+    def score_at_gate(*arguments: Any, on_progress: Any, **options: Any) -> HeadScores:
+        def report_and_wait(progress: Any) -> None:
             on_progress(progress)
             gate(progress)
 
-        return real(*given, on_progress=both, **more)
+        return real_score(*arguments, on_progress=report_and_wait, **options)
 
-    monkeypatch.setattr("headlab.methods.run.score", slowed)
+    monkeypatch.setattr("headlab.methods.run.score", score_at_gate)
     make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
-    with running(tmp_path, make) as run:
-        yield run
+    with running(tmp_path, make) as worker:
+        yield worker
         gate.open.set()
 
 
-def submitted(worker: Running, method: str = "shapley") -> int:
+def submit_job(worker: Running, method: str = "shapley") -> int:
     spec = {
         "model": "tiny",
         "task": "tiny",
@@ -224,30 +230,30 @@ def submitted(worker: Running, method: str = "shapley") -> int:
 def test_a_running_job_is_looked_at_while_the_device_is_busy(
     worker: Running, model: Model, gate: Gate
 ) -> None:
-    job = submitted(worker)
+    job = submit_job(worker)
     until(lambda: gate.batches > 6)
-    told_job, seen = worker.client.snapshot(job)
-    assert (told_job.id, told_job.state) == (job, "running")
-    assert seen is not None
-    assert (seen.language, seen.grid) == ("xx", model.grid)
-    assert seen.samples is not None
-    assert 0 < int(seen.samples.max()) < 96
-    assert worker.client.snapshot(job)[1].samples.tolist() == seen.samples.tolist()  # type: ignore[union-attr]
+    row, scores = worker.client.snapshot(job)
+    assert (row.id, row.state) == (job, "running")
+    assert scores is not None
+    assert (scores.language, scores.grid) == ("xx", model.grid)
+    assert scores.samples is not None
+    assert 0 < int(scores.samples.max()) < 96
+    assert worker.client.snapshot(job)[1].samples.tolist() == scores.samples.tolist()  # type: ignore[union-attr]
     gate.open.set()
     until(lambda: worker.client.job(job).state == "done")
-    told_job, seen = worker.client.snapshot(job)
-    assert (told_job.state, seen) == ("done", None)
+    row, scores = worker.client.snapshot(job)
+    assert (row.state, scores) == ("done", None)
     with raises("job.unknown", 99):
         worker.client.snapshot(99)
 
 
 def test_a_waiting_job_has_nothing_to_show(worker: Running, gate: Gate) -> None:
-    first = submitted(worker)
+    running_job = submit_job(worker)
     until(lambda: gate.batches > 6)
-    waiting = submitted(worker, "exact")
-    assert worker.client.snapshot(waiting)[0].state == "queued"
-    assert worker.client.snapshot(waiting)[1] is None
-    assert worker.client.snapshot(first)[1] is not None
+    waiting_job = submit_job(worker, "exact")
+    assert worker.client.snapshot(waiting_job)[0].state == "queued"
+    assert worker.client.snapshot(waiting_job)[1] is None
+    assert worker.client.snapshot(running_job)[1] is not None
 
 
 def test_a_job_s_method_has_one_name(worker: Running, gate: Gate) -> None:
@@ -278,13 +284,13 @@ def test_no_run_takes_more_forwards_than_were_told(
     model: Model, tmp_path: Path, method: str
 ) -> None:
     options = METHODS[method].resolve(OPTIONS.get(method, {}))
-    told_most = METHODS[method].max_forwards(options, model.grid.size, SIZE)
+    max_forwards = METHODS[method].max_forwards(options, model.grid.size, SIZE)
     walks = {"shapley": 2 * 96, "monte-carlo": 96, "paper": 8 * SIZE, "leave-one-out": SIZE}.get(
         method, 0
     )
-    took = begin(model, tmp_path, method).example_forwards
-    assert took <= told_most + walks  # and the untouched model, or a coalition, once a walk
-    assert took > told_most / 4
+    forwards = run_scores(model, tmp_path, method).example_forwards
+    assert forwards <= max_forwards + walks  # and the untouched model, or a coalition, once a walk
+    assert forwards > max_forwards / 4
 
 
 def test_exact_takes_every_coalition_on_every_example() -> None:
@@ -312,8 +318,10 @@ def test_costs_count_what_is_decided_narrow_and_open() -> None:
     assert (cost.helpful, cost.harmful, cost.narrow, cost.wide) == (1, 1, 1, 1)
     assert cost.samples == (512, 768, 8192)
     assert (cost.median_width, cost.largest_width) == pytest.approx((0.01, 0.025))
-    wanted = {"method": {"name": "shapley", "options": {"target": 0.003}}}
-    assert costs.cost_of(HeadScores(**{**vars(scores), "spec": wanted})).narrow == 0
+    spec_with_target = {"method": {"name": "shapley", "options": {"target": 0.003}}}
+    assert costs.cost_of(HeadScores(**{**vars(scores), "spec": spec_with_target})).narrow == 0
     assert costs.pace([scores], "m", "t") is None
-    named = HeadScores(**{**vars(scores), "spec": {"model": {"name": "m"}, "task": {"name": "t"}}})
-    assert costs.pace([scores, named], "m", "t") == pytest.approx(0.05)
+    scores_of_m_on_t = HeadScores(
+        **{**vars(scores), "spec": {"model": {"name": "m"}, "task": {"name": "t"}}}
+    )
+    assert costs.pace([scores, scores_of_m_on_t], "m", "t") == pytest.approx(0.05)

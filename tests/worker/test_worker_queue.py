@@ -43,7 +43,7 @@ WEIGHTS = Weights(tokens=[], weights={}, separators=[], special=[], truncated=Fa
 EVALUATION = {"model": MODEL, "task": "intents", "language": "de"}
 
 
-def figures(count: int = FIGURES, *, last: bool = True) -> Iterator[Figure]:
+def figures(count: int = FIGURES, *, is_complete: bool = True) -> Iterator[Figure]:
     """A game of three rounds.
 
     Args:
@@ -51,7 +51,13 @@ def figures(count: int = FIGURES, *, last: bool = True) -> Iterator[Figure]:
     """
     for n in range(1, count + 1):
         yield Figure(
-            language="de", n=n, total=count, accuracy=0.5, low=0, high=1, done=last and n == count
+            language="de",
+            n=n,
+            total=count,
+            accuracy=0.5,
+            low=0,
+            high=1,
+            done=is_complete and n == count,
         )
 
 
@@ -104,19 +110,23 @@ def serve(queue: RequestQueue) -> LiveRequest | None:
 
 def test_reported_16_an_answered_request_leaves_the_queue_with_its_last_record() -> None:
     queue = RequestQueue()
-    one = Reader(records=one_record)
-    several = Reader("a")
-    queue.add(one.live)
-    assert serve(queue) is one.live
-    assert (queue.count, one.messages) == (0, [WEIGHTS])
-    queue.add(several.live)
+    single_reader = Reader(records=one_record)
+    figure_reader = Reader("a")
+    queue.add(single_reader.live)
+    assert serve(queue) is single_reader.live
+    assert (queue.count, single_reader.messages) == (0, [WEIGHTS])
+    queue.add(figure_reader.live)
     counts = []
     for _ in range(FIGURES):
-        assert serve(queue) is several.live
+        assert serve(queue) is figure_reader.live
         counts.append(queue.count)
     assert counts == [1, 1, 0]
-    assert [message.n for message in several.messages if isinstance(message, Figure)] == [1, 2, 3]
-    assert len(several.messages) == FIGURES
+    assert [message.n for message in figure_reader.messages if isinstance(message, Figure)] == [
+        1,
+        2,
+        3,
+    ]
+    assert len(figure_reader.messages) == FIGURES
     assert queue.take() is None
 
 
@@ -127,7 +137,7 @@ def test_reported_16_a_thousand_requests_of_three_clients_never_fill_the_queue(
 ) -> None:
     """Each asks for the next when it has its answer; nobody else waits, so the queue is never longer than three."""
     queue = RequestQueue()
-    answered = 0
+    answer_count = 0
     longest = 0
 
     def ask(number: int) -> Reader:
@@ -135,14 +145,14 @@ def test_reported_16_a_thousand_requests_of_three_clients_never_fill_the_queue(
         queue.add(reader.live)
         return reader
 
-    waiting = {number: ask(number) for number in range(3)}
-    while answered < 1000:
+    readers = {number: ask(number) for number in range(3)}
+    while answer_count < 1000:
         longest = max(longest, queue.count)
         assert serve(queue) is not None
-        for number, reader in waiting.items():
-            if reader.answered:
-                answered += 1
-                waiting[number] = ask(number)
+        for number, reader in readers.items():
+            if reader.has_answer:
+                answer_count += 1
+                readers[number] = ask(number)
     assert longest == 3
 
 
@@ -155,28 +165,28 @@ def test_reported_16_an_evaluation_waits_for_a_bounded_number_of_quick_requests(
     However long they have been at it: what was answered before the evaluation came is not waited for.
     """
     queue = RequestQueue()
-    evaluation = Reader(session)
-    quick = 0
+    figure_reader = Reader(session)
+    quick_turns = 0
     for _ in range(3):
         queue.add(Reader(records=one_record).live)
     for _ in range(300):
         serve(queue)
         queue.add(Reader(records=one_record).live)
-    queue.add(evaluation.live)
-    while not evaluation.answered:
-        if serve(queue) is not evaluation.live:
-            quick += 1
+    queue.add(figure_reader.live)
+    while not figure_reader.has_answer:
+        if serve(queue) is not figure_reader.live:
+            quick_turns += 1
             queue.add(Reader(records=one_record).live)
-    assert quick <= FIGURES * MAX_NEW_IN_A_ROW
+    assert quick_turns <= FIGURES * MAX_NEW_IN_A_ROW
     assert queue.count == 3
 
 
 def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_once() -> None:
     queue = RequestQueue()
-    begun = []
+    begun_requests = []
 
     def begin() -> Iterator[BaseModel]:
-        begun.append(1)
+        begun_requests.append(1)
         return figures()
 
     for number in range(2 * MAX_WAITING):
@@ -186,29 +196,29 @@ def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_onc
         assert queue.count == 0
         expect(reader.error, "worker.request_superseded")
     assert queue.take() is None
-    assert queue.take_withdrawn() == begun == []
+    assert queue.take_withdrawn() == begun_requests == []
 
 
 def test_reported_16_a_begun_request_that_nobody_reads_is_closed_where_it_was_begun() -> None:
     queue = RequestQueue()
-    closed = []
+    closing_threads = []
 
-    def watched() -> Iterator[BaseModel]:
+    def watched_figures() -> Iterator[BaseModel]:
         try:
             yield from figures()
         finally:
-            closed.append(threading.get_ident())
+            closing_threads.append(threading.get_ident())
 
-    reader = Reader("a", watched)
+    reader = Reader("a", watched_figures)
     queue.add(reader.live)
     serve(queue)
     leaving = threading.Thread(target=queue.withdraw, args=(reader.live, superseded_refusal()))
     leaving.start()
     leaving.join()
-    assert (queue.count, closed, queue.take()) == (0, [], None)
+    assert (queue.count, closing_threads, queue.take()) == (0, [], None)
     for live in queue.take_withdrawn():
         live.end(superseded_refusal())
-    assert closed == [threading.get_ident()]
+    assert closing_threads == [threading.get_ident()]
     expect(reader.error, "worker.request_superseded")
     assert queue.take_withdrawn() == []
 
@@ -255,7 +265,7 @@ def test_reported_16_an_older_request_is_told_which_took_its_place() -> None:
         assert len(older.messages) == turns + 1
         while serve(queue):
             pass
-        assert newer.answered
+        assert newer.has_answer
         assert newer.figure.n == FIGURES
 
 
@@ -264,7 +274,7 @@ def none_at_all() -> Iterator[BaseModel]:
 
 
 def without_the_last() -> Iterator[BaseModel]:
-    return figures(last=False)
+    return figures(is_complete=False)
 
 
 def an_iterator_s_end_inside() -> Iterator[BaseModel]:
@@ -316,8 +326,8 @@ def worker(tmp_path: Path, bench: FakeBench) -> Iterator[Running]:
         bench.thread = threading.get_ident()
         return bench
 
-    with running(tmp_path, make) as run:
-        yield run
+    with running(tmp_path, make) as worker:
+        yield worker
         bench.go.set()
 
 
@@ -325,7 +335,7 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
     worker: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlab.worker.engine.MAX_WAITING", 3)
-    refused: list[HeadlabError] = []
+    refusals: list[HeadlabError] = []
     lengths: list[int] = []
 
     def use(number: int) -> None:
@@ -334,12 +344,12 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
                 if turn % 4:
                     worker.client.attention(look(MODEL, "turn it off", [["encoder", 0, 0]]))
                 else:
-                    *_, last = worker.client.evaluate(
+                    *_, last_figure = worker.client.evaluate(
                         evaluation(MODEL, "intents", "de", session=f"person {number}")
                     )
-                    assert last.done
+                    assert last_figure.done
             except HeadlabError as error:
-                refused.append(error)
+                refusals.append(error)
             lengths.append(worker.engine.waiting)
 
     threads = [threading.Thread(target=use, args=(number,)) for number in range(3)]
@@ -347,7 +357,7 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
         thread.start()
     for thread in threads:
         thread.join()
-    assert refused == []
+    assert refusals == []
     assert len(lengths) == 3 * 40
     assert max(lengths) <= 2  # the requests of the two others: its own has been answered
     assert worker.engine.waiting == 0
@@ -369,15 +379,15 @@ def test_reported_16_readers_that_stop_at_the_last_figure_leave_nothing(
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
-    worker: Running, bench: FakeBench, begun: bool
+    worker: Running, bench: FakeBench, is_begun: bool
 ) -> None:
-    bench.free = int(begun)
+    bench.free = int(is_begun)
     bench.go.clear()
-    if not begun:  # somebody else's batch keeps the device busy
-        other = threading.Thread(
+    if not is_begun:  # somebody else's batch keeps the device busy
+        other_client = threading.Thread(
             target=lambda: list(worker.client.evaluate(evaluation(MODEL, "intents", "fr")))
         )
-        other.start()
+        other_client.start()
         until(lambda: bench.log != [])
     lines: list[str] = []
 
@@ -388,29 +398,31 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
             lines.append(str(answer.status_code))
             lines.extend(answer.iter_lines())
 
-    older = threading.Thread(target=ask)
-    older.start()
-    if begun:
+    older_client = threading.Thread(target=ask)
+    older_client.start()
+    if is_begun:
         until(lambda: len(bench.figures) == 1)
     else:
         until(lambda: worker.engine.waiting == 1)
-    newer: list[Any] = []
-    younger = threading.Thread(
-        target=lambda: newer.extend(worker.client.evaluate(evaluation(**EVALUATION, session="a")))
+    newer_figures: list[Any] = []
+    newer_client = threading.Thread(
+        target=lambda: newer_figures.extend(
+            worker.client.evaluate(evaluation(**EVALUATION, session="a"))
+        )
     )  # type: ignore[arg-type]
-    younger.start()
-    if begun:
+    newer_client.start()
+    if is_begun:
         until(lambda: worker.engine.waiting == 1)
     else:
-        older.join(60)  # it ends at once, though the device is busy
+        older_client.join(60)  # it ends at once, though the device is busy
     bench.go.set()
-    for thread in (older, younger, *([] if begun else [other])):
+    for thread in (older_client, newer_client, *([] if is_begun else [other_client])):
         thread.join(60)
-    assert newer[-1].done
-    assert lines[0] == ("200" if begun else "409")
-    last = json.loads(lines[-1])
-    assert last.keys() == {"error", "code"}
-    assert last["code"] == "worker.request_superseded"
+    assert newer_figures[-1].done
+    assert lines[0] == ("200" if is_begun else "409")
+    last_record = json.loads(lines[-1])
+    assert last_record.keys() == {"error", "code"}
+    assert last_record["code"] == "worker.request_superseded"
 
 
 def test_reported_16_a_worker_that_stops_tells_those_who_read(
@@ -435,8 +447,8 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
     assert next(stream).n == 64
     (connection,) = server.server_state.connections
     # a line that waits for an acknowledgement costs 40 ms
-    served = connection.transport.get_extra_info("socket")
-    assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    client_socket = connection.transport.get_extra_info("socket")
+    assert client_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     server.should_exit = True
     until(lambda: not engine.alive)
     bench.go.set()
@@ -454,7 +466,7 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
 
 def test_reported_16_a_client_that_left_before_the_first_line_is_noticed() -> None:
     """Its connection ends between the first figure and the answer's start, so that no line of it is ever asked for."""
-    left: list[str] = []
+    notices: list[str] = []
 
     async def receive() -> dict[str, str]:
         return {"type": "http.disconnect"}
@@ -463,13 +475,13 @@ def test_reported_16_a_client_that_left_before_the_first_line_is_noticed() -> No
         raise OSError("nobody is there")
 
     async def answer() -> None:
-        response = FigureLines(json_lines(None, next(figures())), lambda: left.append("left"))  # type: ignore[arg-type]
+        response = FigureLines(json_lines(None, next(figures())), lambda: notices.append("left"))  # type: ignore[arg-type]
         await response({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)  # type: ignore[arg-type]
 
     # In a thread of its own: playwright keeps a loop running in that of the tests.
     with ThreadPoolExecutor(1) as pool, pytest.raises(ClientDisconnect):
         pool.submit(lambda: asyncio.run(answer())).result()
-    assert left == ["left"]
+    assert notices == ["left"]
 
 
 def test_reported_16_a_client_that_leaves_while_a_model_is_fetched_holds_no_place(
@@ -488,12 +500,14 @@ def test_reported_16_a_client_that_leaves_while_a_model_is_fetched_holds_no_plac
 
 
 def test_reported_16_models_that_are_here_are_not_too_many_to_fetch(tmp_path: Path) -> None:
-    arrived = threading.Event()
-    fetches = Fetches(lambda _: bool(arrived.wait(60)) and None)
-    here: Sequence[str] = [str(tmp_path / f"model-{n}") for n in range(2 * MAX_FETCHES)]
-    coming = [fetches.start(model) for model in here]
-    coming += [fetches.start(f"some/model{n}") for n in range(MAX_FETCHES)]
+    has_arrived = threading.Event()
+    fetches = Fetches(lambda _: bool(has_arrived.wait(60)) and None)
+    local_models: Sequence[str] = [
+        str(tmp_path / f"model-{number}") for number in range(2 * MAX_FETCHES)
+    ]
+    fetched_models = [fetches.start(model) for model in local_models]
+    fetched_models += [fetches.start(f"some/model{number}") for number in range(MAX_FETCHES)]
     with raises("worker.fetches_too_many", MAX_FETCHES):
         fetches.start("one/more")
-    arrived.set()
-    assert [future.result(60) for future in coming] == [None] * 3 * MAX_FETCHES
+    has_arrived.set()
+    assert [future.result(60) for future in fetched_models] == [None] * 3 * MAX_FETCHES

@@ -43,7 +43,7 @@ SPEC: dict[str, Any] = {
 }
 
 
-def words() -> PreTrainedTokenizerFast:
+def word_tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {"[PAD]": 0, "[UNK]": 1, **{f"w{n}": n for n in range(2, VOCAB)}}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -54,22 +54,22 @@ def sentences(language: str, split: str, seed: int) -> Sequence[Example]:
     rng = np.random.default_rng([len(language), ord(language[0]), seed])
     return [
         Example(
-            f"{language}-{n}",
-            " ".join(f"w{w}" for w in rng.integers(2, VOCAB, rng.integers(3, 9))),
+            f"{language}-{number}",
+            " ".join(f"w{word}" for word in rng.integers(2, VOCAB, rng.integers(3, 9))),
             int(rng.integers(5)),
         )
-        for n in range(320)
+        for number in range(320)
     ]
 
 
-def toy(_: str) -> Task:
+def toy_task(_: str) -> Task:
     return Task("intents", LABELS, LANGUAGES, False, sentences)
 
 
 def load(name: str) -> Model:
     if name != NAME:
         raise HeadlabError(f"no model {name}; there is {NAME}", code="model.unknown")
-    return tiny_model("bert", torch.float32, tokenizer=words())
+    return tiny_model("bert", torch.float32, tokenizer=word_tokenizer())
 
 
 def masks(model: Model, count: int) -> list[Mask]:
@@ -80,16 +80,21 @@ def masks(model: Model, count: int) -> list[Mask]:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=load, tasks=toy)) as run:
-        yield run
+    with running(
+        tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=load, tasks=toy_task)
+    ) as worker:
+        yield worker
 
 
-def expected(model: Model, language: str, mask: Mask) -> dict[str, Any]:
-    evaluator = Evaluator(model, toy("intents"), language, "dev", 320)
-    both = compare(evaluator.evaluate(None), evaluator.evaluate(mask))
-    assert both.omissions is not None
-    beside = {"omissions": both.omissions.to_json(), **equal_texts_record(evaluator.equal_texts)}
-    return {**both.__dict__, **beside, "done": True, "note": ""}
+def library_figure(model: Model, language: str, mask: Mask) -> dict[str, Any]:
+    evaluator = Evaluator(model, toy_task("intents"), language, "dev", 320)
+    evaluation_changes = compare(evaluator.evaluate(None), evaluator.evaluate(mask))
+    assert evaluation_changes.omissions is not None
+    other_fields = {
+        "omissions": evaluation_changes.omissions.to_json(),
+        **equal_texts_record(evaluator.equal_texts),
+    }
+    return {**evaluation_changes.__dict__, **other_fields, "done": True, "note": ""}
 
 
 def ask(worker: Running, language: str, mask: Mask | None) -> list[dict[str, Any]]:
@@ -98,9 +103,9 @@ def ask(worker: Running, language: str, mask: Mask | None) -> list[dict[str, Any
 
 
 def test_the_model_is_described(worker: Running) -> None:
-    loaded = worker.client.model(NAME)
-    assert loaded.grid.to_json() == {"encoder": [4, 4, 4]}
-    assert loaded.fingerprint == load(NAME).fingerprint
+    loaded_model = worker.client.model(NAME)
+    assert loaded_model.grid.to_json() == {"encoder": [4, 4, 4]}
+    assert loaded_model.fingerprint == load(NAME).fingerprint
     assert worker.client.health().model == NAME
 
 
@@ -108,11 +113,11 @@ def test_figures_are_the_library_s(worker: Running) -> None:
     model = load(NAME)
     mask = masks(model, 1)[0]
     figures = ask(worker, "de", mask)
-    assert [f["n"] for f in figures] == [16, 256, 320]
-    assert figures[-1] == expected(model, "de", mask)
-    whole = ask(worker, "de", None)[-1]
-    assert whole["accuracy"] == figures[-1]["baseline"]
-    assert whole["low"] < whole["accuracy"] < whole["high"]
+    assert [figure["n"] for figure in figures] == [16, 256, 320]
+    assert figures[-1] == library_figure(model, "de", mask)
+    baseline_figure = ask(worker, "de", None)[-1]
+    assert baseline_figure["accuracy"] == figures[-1]["baseline"]
+    assert baseline_figure["low"] < baseline_figure["accuracy"] < baseline_figure["high"]
 
 
 @pytest.mark.filterwarnings("default:this mask removes")
@@ -120,37 +125,39 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(
     worker: Running, tmp_path: Path
 ) -> None:
     model = load(NAME)
-    chosen = masks(model, 6)
-    want = {
-        (language, n): expected(model, language, mask)
+    session_masks = masks(model, 6)
+    expected_figures = {
+        (language, number): library_figure(model, language, mask)
         for language in LANGUAGES
-        for n, mask in enumerate(chosen)
+        for number, mask in enumerate(session_masks)
     }
-    assert len({figure["accuracy"] for figure in want.values()}) > len(chosen)
+    assert len({figure["accuracy"] for figure in expected_figures.values()}) > len(session_masks)
     job = worker.client.submit(spec=SPEC).id
     until(lambda: worker.client.job(job).state == "running")
 
-    def last(which: tuple[str, int]) -> dict[str, Any]:
-        return ask(worker, which[0], chosen[which[1]])[-1]
+    def last_figure_of(session: tuple[str, int]) -> dict[str, Any]:
+        return ask(worker, session[0], session_masks[session[1]])[-1]
 
     with ThreadPoolExecutor(8) as pool:
-        for which, got in zip(want, pool.map(last, want), strict=True):
-            assert got == want[which]
+        for session, last_figure in zip(
+            expected_figures, pool.map(last_figure_of, expected_figures), strict=True
+        ):
+            assert last_figure == expected_figures[session]
     until(lambda: worker.client.job(job).state == "done")
     for language in LANGUAGES:
-        undisturbed = score(
-            model, toy("intents"), language=language, method="shapley", size=96, samples=256
+        library_scores = score(
+            model, toy_task("intents"), language=language, method="shapley", size=96, samples=256
         )
-        kept = Store(tmp_path).find(language=language)[0].record
-        assert kept.values_sha256() == undisturbed.values_sha256()
-        assert kept.spec == undisturbed.spec
+        stored_scores = Store(tmp_path).find(language=language)[0].record
+        assert stored_scores.values_sha256() == library_scores.values_sha256()
+        assert stored_scores.spec == library_scores.spec
 
 
 def test_a_job_done_before_is_found_in_the_store(worker: Running) -> None:
-    small = {**SPEC, "method": "random", "options": {}}
+    spec = {**SPEC, "method": "random", "options": {}}
     ids = []
     for _ in range(2):
-        ids.append(worker.client.submit(spec=small).id)
+        ids.append(worker.client.submit(spec=spec).id)
         until(lambda: worker.client.job(ids[-1]).state == "done")
     assert ids[0] != ids[1]
     assert worker.client.job(ids[1]).note == "de, fr done"
@@ -171,7 +178,7 @@ def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
 
 def test_attention_of_chosen_heads(worker: Running) -> None:
     heads = [["encoder", 1, 2], ["encoder", 2, 0]]
-    text = " ".join(f"w{n % 90 + 3}" for n in range(64))
+    text = " ".join(f"w{number % 90 + 3}" for number in range(64))
     answer = worker.client.attention(look(NAME, text, heads))
     assert answer.tokens == text.split()
     assert not answer.truncated
@@ -182,47 +189,52 @@ def test_attention_of_chosen_heads(worker: Running) -> None:
     with raises("head.unknown"):
         worker.client.attention(look(NAME, text, [["encoder", 3, 0]]))
     assert answer.answers == []
-    told = worker.client.attention(look(NAME, text, heads, task="intents"))
-    assert told.weights == answer.weights
-    assert [one.word for one in told.answers] == [None]
-    unknown = worker.client.attention(
+    answer_with_task = worker.client.attention(look(NAME, text, heads, task="intents"))
+    assert answer_with_task.weights == answer.weights
+    assert [head_answer.word for head_answer in answer_with_task.answers] == [None]
+    answer_without_class = worker.client.attention(
         look(NAME, text, heads, task="intents", label_map={"nothing": "a"})
     )
-    assert unknown.weights == answer.weights
-    assert (unknown.answers, "has no class for" in unknown.note) == ([], True)
+    assert answer_without_class.weights == answer.weights
+    assert (answer_without_class.answers, "has no class for" in answer_without_class.note) == (
+        [],
+        True,
+    )
 
 
 def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: Path) -> None:
     """Both languages under way at once, as the Prune page asks for them."""
-    found = []
+    figures_by_limit = []
     for limit in (1, 400_000, 1 << 30):
-        bench = ModelHost(tmp_path / str(limit), "cpu", loader=load, tasks=toy, state_bytes=limit)
+        bench = ModelHost(
+            tmp_path / str(limit), "cpu", loader=load, tasks=toy_task, state_bytes=limit
+        )
         streams = [
             bench.evaluate(EvaluateRequest(model=NAME, task="intents", language=name))
             for name in LANGUAGES
         ]
         figures = []
-        for together in zip(*streams, strict=True):
-            figures.append(together)
+        for pair_of_figures in zip(*streams, strict=True):
+            figures.append(pair_of_figures)
             assert sum(bench.cached_bytes) <= max(limit, *bench.cached_bytes)
-        found.append(figures)
-    assert found[0] == found[1] == found[2]
+        figures_by_limit.append(figures)
+    assert figures_by_limit[0] == figures_by_limit[1] == figures_by_limit[2]
     assert sum(bench.cached_bytes) > 400_000  # the limit before this one did bind
 
 
-def counted(forwards: list[int], seed: int = 0) -> Model:
+def counting_model(forwards: list[int], seed: int = 0) -> Model:
     """The model; what it computes is counted."""
-    model = tiny_model("bert", torch.float32, seed, tokenizer=words())
+    model = tiny_model("bert", torch.float32, seed, tokenizer=word_tokenizer())
     model.module.register_forward_hook(lambda *_: forwards.append(1))
     return model
 
 
-def told(
-    cache: Path, mask: Mask | None = None, seed: int = 0, task: Callable[[str], Task] = toy
+def figure_of_new_worker(
+    cache: Path, mask: Mask | None = None, seed: int = 0, task: Callable[[str], Task] = toy_task
 ) -> tuple[Any, int]:
     """A new worker's last figure in German, and how many batches it ran for it."""
     forwards: list[int] = []
-    bench = ModelHost(cache, "cpu", loader=lambda _: counted(forwards, seed), tasks=task)
+    bench = ModelHost(cache, "cpu", loader=lambda _: counting_model(forwards, seed), tasks=task)
     bench.need(NAME)
     forwards.clear()
     return list(
@@ -232,73 +244,76 @@ def told(
 
 def test_a_second_worker_answers_for_the_untouched_model_from_the_store(tmp_path: Path) -> None:
     mask = masks(load(NAME), 1)[0]
-    fresh, ran = told(tmp_path / "a")
-    assert ran
-    assert told(tmp_path / "a") == (fresh, 0)
-    paired, both = told(tmp_path / "b", mask)
-    assert told(tmp_path / "b", mask) == (paired, both - ran)  # those of the mask only
-    assert told(tmp_path / "b") == (fresh, 0)
+    baseline_figure, baseline_batches = figure_of_new_worker(tmp_path / "a")
+    assert baseline_batches
+    assert figure_of_new_worker(tmp_path / "a") == (baseline_figure, 0)
+    mask_figure, mask_batches = figure_of_new_worker(tmp_path / "b", mask)
+    assert figure_of_new_worker(tmp_path / "b", mask) == (
+        mask_figure,
+        mask_batches - baseline_batches,
+    )  # those of the mask only
+    assert figure_of_new_worker(tmp_path / "b") == (baseline_figure, 0)
 
 
 def test_a_damaged_or_foreign_baseline_is_computed_anew(tmp_path: Path) -> None:
-    fresh, ran = told(tmp_path)
-    other, _ = told(tmp_path, seed=1)  # other weights
-    (path, their) = sorted(
+    baseline_figure, batches = figure_of_new_worker(tmp_path)
+    foreign_figure, _ = figure_of_new_worker(tmp_path, seed=1)  # other weights
+    (path, foreign_path) = sorted(
         tmp_path.glob("*/*.npz"),
         key=lambda path: "bert-1" in path.with_name("spec.json").read_text(),
     )
-    good = path.read_bytes()
-    for wrong in (b"", good[:-9], their.read_bytes()):
-        path.write_bytes(wrong)
-        assert told(tmp_path) == (fresh, ran)
-        assert path.read_bytes() == good
+    valid_bytes = path.read_bytes()
+    for damaged_bytes in (b"", valid_bytes[:-9], foreign_path.read_bytes()):
+        path.write_bytes(damaged_bytes)
+        assert figure_of_new_worker(tmp_path) == (baseline_figure, batches)
+        assert path.read_bytes() == valid_bytes
     assert "skipped" in (path.parent / "log.txt").read_text()
-    assert told(tmp_path, seed=1) == (other, 0)
+    assert figure_of_new_worker(tmp_path, seed=1) == (foreign_figure, 0)
 
 
 def test_answers_of_another_kind_of_device_are_other_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """So neither live figures nor experiments, which share this, take one device's answers for another's."""
-    model = tiny_model("bert", tokenizer=words())
+    model = tiny_model("bert", tokenizer=word_tokenizer())
     evaluator = Evaluator(
         model, Task("intents", LABELS, LANGUAGES, False, sentences), LANGUAGES[0], "dev", 8
     )
-    here = answers_spec(evaluator.dataset)
+    spec_of_cpu = answers_spec(evaluator.dataset)
     monkeypatch.setattr(Model, "device", property(lambda _: torch.device("cuda")))
-    assert answers_spec(evaluator.dataset) == here | {"device": "cuda"}
+    assert answers_spec(evaluator.dataset) == spec_of_cpu | {"device": "cuda"}
 
 
 def test_a_changed_weight_or_example_gets_no_stale_figure(tmp_path: Path) -> None:
-    fresh, ran = told(tmp_path)
+    former_figure, former_batches = figure_of_new_worker(tmp_path)
 
-    def one_changed(language: str, split: str, seed: int) -> Sequence[Example]:
-        first, *rest = sentences(language, split, seed)
-        return [replace(first, label=(first.label + 1) % 5), *rest]
+    def with_first_label_changed(language: str, split: str, seed: int) -> Sequence[Example]:
+        first_example, *other_examples = sentences(language, split, seed)
+        return [replace(first_example, label=(first_example.label + 1) % 5), *other_examples]
 
     elsewhere = tmp_path / "elsewhere"
     weights = {"seed": 1}
-    task = {"task": lambda _: Task("intents", LABELS, LANGUAGES, False, one_changed)}
-    for changed in (weights, task):
-        found, batches = told(tmp_path, **changed)
-        assert batches == ran
-        assert found.accuracy != fresh.accuracy
-        assert found == told(elsewhere, **changed)[0]
+    task = {"task": lambda _: Task("intents", LABELS, LANGUAGES, False, with_first_label_changed)}
+    for change in (weights, task):
+        figure, batches = figure_of_new_worker(tmp_path, **change)
+        assert batches == former_batches
+        assert figure.accuracy != former_figure.accuracy
+        assert figure == figure_of_new_worker(elsewhere, **change)[0]
 
 
 def test_a_cache_that_cannot_be_written_costs_no_figure(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
-    fresh, _ = told(tmp_path)
-    assert told(tmp_path / "cache")[0] == fresh
+    baseline_figure, _ = figure_of_new_worker(tmp_path)
+    assert figure_of_new_worker(tmp_path / "cache")[0] == baseline_figure
 
 
-class Slow:
+class SlowHub:
     """A hub from which a model takes as long as the test says."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.arrived = threading.Event()
 
     def __call__(self, model: str) -> None:
-        self.asked.append(model)
+        self.requests.append(model)
         if "/" in model:
             assert self.arrived.wait(30)
             if model == "no/such":
@@ -306,80 +321,92 @@ class Slow:
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[tuple[Running, Slow]]:
-    slow = Slow()
+def worker_and_hub(tmp_path: Path) -> Iterator[tuple[Running, SlowHub]]:
+    slow_hub = SlowHub()
     names = (NAME, "some/model")
     loader = lambda name: load(NAME if name in names else name)  # noqa: E731 # both are the one tiny model
     with running(
-        tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=loader, tasks=toy, fetch=slow)
-    ) as run:
-        yield run, slow
-        slow.arrived.set()
+        tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=loader, tasks=toy_task, fetch=slow_hub)
+    ) as worker:
+        yield worker, slow_hub
+        slow_hub.arrived.set()
 
 
-def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(hub: tuple[Running, Slow]) -> None:
-    worker, slow = hub
+def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(
+    worker_and_hub: tuple[Running, SlowHub],
+) -> None:
+    worker, slow_hub = worker_and_hub
     with ThreadPoolExecutor(3) as pool:
-        coming = [
+        model_answers = [
             pool.submit(worker.client.model, name)
             for name in ("some/model", "some/model", "no/such")
         ]
-        until(lambda: len(slow.asked) == 2)
+        until(lambda: len(slow_hub.requests) == 2)
         assert ask(worker, "de", None)[-1]["done"]
         assert worker.client.health().model == NAME
-        slow.arrived.set()
-        assert [answer.result().name for answer in coming[:2]] == ["tiny-bert"] * 2
+        slow_hub.arrived.set()
+        assert [answer.result().name for answer in model_answers[:2]] == ["tiny-bert"] * 2
         with raises("hub.model_unknown", "no/such"):
-            coming[2].result()
-    assert sorted(slow.asked) == ["no/such", "some/model", NAME]  # asked for twice, fetched once
+            model_answers[2].result()
+    assert sorted(slow_hub.requests) == [
+        "no/such",
+        "some/model",
+        NAME,
+    ]  # asked for twice, fetched once
 
 
-def test_a_job_waits_for_its_model_while_live_requests_go_on(hub: tuple[Running, Slow]) -> None:
-    worker, slow = hub
+def test_a_job_waits_for_its_model_while_live_requests_go_on(
+    worker_and_hub: tuple[Running, SlowHub],
+) -> None:
+    worker, slow_hub = worker_and_hub
     spec = {**SPEC, "model": "some/model", "method": "gradient", "options": {}}
     job = worker.client.submit("score", spec).id
-    until(lambda: slow.asked == ["some/model"])
+    until(lambda: slow_hub.requests == ["some/model"])
     assert ask(worker, "de", None)[-1]["done"]
     assert worker.client.job(job).state == "running"
-    other = worker.client.submit("score", {**spec, "seed": 2}).id
+    next_job = worker.client.submit("score", {**spec, "seed": 2}).id
     worker.client.cancel(job)
     until(lambda: worker.client.job(job).state == "cancelled")
-    slow.arrived.set()
-    until(lambda: worker.client.job(other).state == "done")
-    bad = worker.client.submit("score", {**spec, "model": "no/such"}).id
-    until(lambda: worker.client.job(bad).state == "failed")
-    assert worker.client.job(bad).error == "the hub has no model no/such"
+    slow_hub.arrived.set()
+    until(lambda: worker.client.job(next_job).state == "done")
+    failing_job = worker.client.submit("score", {**spec, "model": "no/such"}).id
+    until(lambda: worker.client.job(failing_job).state == "failed")
+    assert worker.client.job(failing_job).error == "the hub has no model no/such"
 
 
-def test_not_too_many_models_come_from_the_hub_at_once(hub: tuple[Running, Slow]) -> None:
-    worker, slow = hub
+def test_not_too_many_models_come_from_the_hub_at_once(
+    worker_and_hub: tuple[Running, SlowHub],
+) -> None:
+    worker, slow_hub = worker_and_hub
     with ThreadPoolExecutor(MAX_FETCHES) as pool:
-        coming = [pool.submit(worker.client.model, f"some/model{n}") for n in range(MAX_FETCHES)]
-        until(lambda: len(slow.asked) == MAX_FETCHES)
+        model_answers = [
+            pool.submit(worker.client.model, f"some/model{number}") for number in range(MAX_FETCHES)
+        ]
+        until(lambda: len(slow_hub.requests) == MAX_FETCHES)
         assert httpx.post(f"{worker.url}/model", json={"model": "one/more"}).status_code == 429
-        slow.arrived.set()
-        assert all("no model some/model" in str(answer.exception()) for answer in coming)
+        slow_hub.arrived.set()
+        assert all("no model some/model" in str(answer.exception()) for answer in model_answers)
 
 
 @pytest.mark.slow
 def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) -> None:
     """Its figures come while the job goes on."""
     name = "e5-small-intents"
-    job = {"task": "intents", "languages": ["de"]}
-    with running(tmp_path, lambda: ModelHost(tmp_path)) as run:
-        loaded = run.client.model(name)
-        grid = loaded.grid
-        kept = np.ones(grid.size, bool)
-        kept[grid.index(Head("encoder", 6, 3))] = False
-        mask = Mask(grid, kept, {"name": name, "fingerprint": loaded.fingerprint})
-        whole = list(run.client.evaluate(evaluation(name, "intents", "th")))[-1]
-        number = run.client.submit(spec={"model": name, **job}).id
-        until(lambda: run.client.job(number).state == "running")
-        figures = run.client.evaluate(evaluation(name, "intents", "th", mask))
+    spec = {"task": "intents", "languages": ["de"]}
+    with running(tmp_path, lambda: ModelHost(tmp_path)) as worker:
+        loaded_model = worker.client.model(name)
+        grid = loaded_model.grid
+        kept_heads = np.ones(grid.size, bool)
+        kept_heads[grid.index(Head("encoder", 6, 3))] = False
+        mask = Mask(grid, kept_heads, {"name": name, "fingerprint": loaded_model.fingerprint})
+        baseline_figure = list(worker.client.evaluate(evaluation(name, "intents", "th")))[-1]
+        number = worker.client.submit(spec={"model": name, **spec}).id
+        until(lambda: worker.client.job(number).state == "running")
+        figures = worker.client.evaluate(evaluation(name, "intents", "th", mask))
         assert next(figures).n == 16
-        assert run.client.job(number).state == "running"
-        last = list(figures)[-1]
-        assert last.done
-        assert last.baseline == whole.accuracy
-        assert run.client.cancel(number).state in ("running", "cancelled")  # it may end at once
-        until(lambda: run.client.job(number).state == "cancelled")
+        assert worker.client.job(number).state == "running"
+        last_figure = list(figures)[-1]
+        assert last_figure.done
+        assert last_figure.baseline == baseline_figure.accuracy
+        assert worker.client.cancel(number).state in ("running", "cancelled")  # it may end at once
+        until(lambda: worker.client.job(number).state == "cancelled")

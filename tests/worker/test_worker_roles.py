@@ -15,6 +15,7 @@ from support.running_worker import Running, running
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
 from support.waiting import until
+from support.worker_jobs import log_lines, wait_for_end
 
 from headlab import load
 from headlab.hooks import Model
@@ -32,16 +33,16 @@ SENTENCES = 12
 
 def conllu(sentences: int) -> str:
     """Sentences of four words: a noun, its adjective before it, a verb and an adverb after it."""
-    out = []
+    lines = []
     for number in range(sentences):
-        words = [f"w{4 + (7 * number + place) % 60}" for place in range(4)]
+        words = [f"w{4 + (7 * number + offset) % 60}" for offset in range(4)]
         rows = zip(words, (2, 3, 0, 3), ("amod", "nsubj", "root", "advmod"), strict=True)
-        out += [
-            f"{at}\t{word}\t_\t_\t_\t_\t{up}\t{relation}\t_\t_"
-            for at, (word, up, relation) in enumerate(rows, 1)
+        lines += [
+            f"{position}\t{word}\t_\t_\t_\t_\t{parent}\t{relation}\t_\t_"
+            for position, (word, parent, relation) in enumerate(rows, 1)
         ]
-        out.append("")
-    return "\n".join(out) + "\n"
+        lines.append("")
+    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -68,19 +69,12 @@ def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
     cache.mkdir()
     with running(
         cache, partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    ) as run:
-        yield run
+    ) as worker:
+        yield worker
 
 
 def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {"model": model.name, "languages": ["xx", "zz"], **changes}
-
-
-def come_to(worker: Running, job: int, state: str) -> JobRow:
-    until(lambda: worker.client.job(job).state not in ("queued", "running"))
-    ended = worker.client.job(job)
-    assert ended.state == state, ended.error
-    return ended
 
 
 def submit(worker: Running, spec: dict[str, Any]) -> int:
@@ -91,17 +85,23 @@ def submit(worker: Running, spec: dict[str, Any]) -> int:
 
 
 def test_equal_work_has_equal_params() -> None:
-    full = checked("roles", {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
-    assert full == checked("roles", full)
-    assert (full["languages"], full["task"], full["split"], full["size"]) == (
+    params = checked("roles", {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
+    assert params == checked("roles", params)
+    assert (params["languages"], params["task"], params["split"], params["size"]) == (
         ["zz", "xx"],
         None,
         "dev",
         None,
     )
-    assert full["options"]["positional"] == 0.9
-    texts = checked("roles", {"model": "m", "task": "tiny", "languages": "all", "source": "task"})
-    assert (texts["languages"], texts["task"], texts["size"]) == (["xx", "yy"], "tiny", 512)
+    assert params["options"]["positional"] == 0.9
+    params_of_task = checked(
+        "roles", {"model": "m", "task": "tiny", "languages": "all", "source": "task"}
+    )
+    assert (params_of_task["languages"], params_of_task["task"], params_of_task["size"]) == (
+        ["xx", "yy"],
+        "tiny",
+        512,
+    )
 
 
 def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
@@ -130,9 +130,9 @@ def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
     ],
 )
 def test_params_that_do_not_fit_are_refused(
-    model: Model, changes: dict[str, Any], expected: tuple[object, ...]
+    model: Model, changes: dict[str, Any], expected_error: tuple[object, ...]
 ) -> None:
-    with raises(*expected, kind=Refusal) as caught:
+    with raises(*expected_error, kind=Refusal) as caught:
         checked("roles", spec_of(model, **changes))
     assert caught.value.status == 422
 
@@ -172,69 +172,79 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
 def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
-    before = worker.client.forecast("roles", spec_of(model))
-    assert before.forwards == 2 * SENTENCES
-    assert before.basis.startswith("one pass over 24 sentences of 2 languages; ")
-    assert before.basis.endswith(" a forward, measured now")
-    assert before.seconds > 0
+    forecast = worker.client.forecast("roles", spec_of(model))
+    assert forecast.forwards == 2 * SENTENCES
+    assert forecast.basis.startswith("one pass over 24 sentences of 2 languages; ")
+    assert forecast.basis.endswith(" a forward, measured now")
+    assert forecast.seconds > 0
     assert not list((tmp_path / "cache").glob("*/result.npz"))
-    done = come_to(worker, submit(worker, spec_of(model)), "done")
-    kept = {result.key: result.record for result in Store(tmp_path / "cache").reports().results}
-    assert done.result["keys"] == sorted(kept, key=lambda key: kept[key].spec["task"]["language"])
-    own = study(model, of_trees(treebank(None, "xx", "dev"), "xx", "dev"))
-    made = kept[done.result["keys"][0]]
-    assert made.spec == own.spec
-    assert [table.rows for table in made.tables] == [table.rows for table in own.tables]
-    assert read_roles(made).syntax
-    assert done.done == done.total
-    assert [line[21:] for line in worker.client.log(done.id)].count("xx: report started") == 1
-    after = worker.client.forecast("roles", spec_of(model))
-    assert (after.forwards, after.seconds) == (0, 0.0)
-    assert after.basis == "the reports are in the cache already"
-    other = worker.client.forecast("roles", spec_of(model, options={"margin": 0.2}))
-    assert other.seconds > 0
-    assert "as in 2 reports of its roles" in other.basis
-    again = come_to(worker, submit(worker, spec_of(model)), "done")
-    assert again.result == done.result
+    finished_job = wait_for_end(worker, submit(worker, spec_of(model)), "done")
+    stored_reports = {
+        result.key: result.record for result in Store(tmp_path / "cache").reports().results
+    }
+    assert finished_job.result["keys"] == sorted(
+        stored_reports, key=lambda key: stored_reports[key].spec["task"]["language"]
+    )
+    library_report = study(model, of_trees(treebank(None, "xx", "dev"), "xx", "dev"))
+    job_report = stored_reports[finished_job.result["keys"][0]]
+    assert job_report.spec == library_report.spec
+    assert [table.rows for table in job_report.tables] == [
+        table.rows for table in library_report.tables
+    ]
+    assert read_roles(job_report).syntax
+    assert finished_job.done == finished_job.total
+    assert [line[21:] for line in worker.client.log(finished_job.id)].count(
+        "xx: report started"
+    ) == 1
+    forecast_of_stored = worker.client.forecast("roles", spec_of(model))
+    assert (forecast_of_stored.forwards, forecast_of_stored.seconds) == (0, 0.0)
+    assert forecast_of_stored.basis == "the reports are in the cache already"
+    forecast_of_other_margin = worker.client.forecast(
+        "roles", spec_of(model, options={"margin": 0.2})
+    )
+    assert forecast_of_other_margin.seconds > 0
+    assert "as in 2 reports of its roles" in forecast_of_other_margin.basis
+    second_job = wait_for_end(worker, submit(worker, spec_of(model)), "done")
+    assert second_job.result == finished_job.result
 
 
 def test_a_task_s_texts_give_the_roles_that_need_no_trees(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
     spec = spec_of(model, languages=["yy"], source="task", task="tiny", size=8)
-    come_to(worker, submit(worker, spec), "done")
-    (kept,) = Store(tmp_path / "cache").reports().results
-    assert kept.record.spec["task"]["size"] == 8
-    assert [t.rows for t in kept.record.tables] == [
-        t.rows for t in study(model, of_task(tiny_task(), "yy", "dev", 8)).tables
+    wait_for_end(worker, submit(worker, spec), "done")
+    (stored,) = Store(tmp_path / "cache").reports().results
+    assert stored.record.spec["task"]["size"] == 8
+    assert [table.rows for table in stored.record.tables] == [
+        table.rows for table in study(model, of_task(tiny_task(), "yy", "dev", 8)).tables
     ]
-    found = read_roles(kept.record)
-    assert not found.syntax
-    assert found.grid == model.grid
+    roles = read_roles(stored.record)
+    assert not roles.syntax
+    assert roles.grid == model.grid
     assert worker.client.forecast("roles", spec).forwards == 0
 
 
 def test_a_cancelled_job_goes_on_with_the_languages_it_has(
     worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = RolesJob.sentences
-    asked = list[str]()
+    real_sentences = RolesJob.sentences
+    languages_read = list[str]()
 
     def sentences(job: RolesJob, lab: Any, language: str, size: int | None) -> Any:
-        asked.append(language)
-        if asked == ["xx", "zz"]:  # the second language, for the first time
+        languages_read.append(language)
+        if languages_read == ["xx", "zz"]:  # the second language, for the first time
             worker.client.cancel(1)
-        return real(job, lab, language, size)
+        return real_sentences(job, lab, language, size)
 
     monkeypatch.setattr(RolesJob, "sentences", sentences)
     monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)
     job = submit(worker, spec_of(model))
-    come_to(worker, job, "cancelled")
-    (first,) = (tmp_path / "cache").glob("*/result.npz")
-    written = first.stat().st_mtime_ns
+    wait_for_end(worker, job, "cancelled")
+    (first_report,) = (tmp_path / "cache").glob("*/result.npz")
+    time_written = first_report.stat().st_mtime_ns
     worker.client.resume(job)
-    done = come_to(worker, job, "done")
-    assert asked == ["xx", "zz", "xx", "zz"]
-    assert first.stat().st_mtime_ns == written
-    assert len(done.result["keys"]) == 2
+    finished_job = wait_for_end(worker, job, "done")
+    assert languages_read == ["xx", "zz", "xx", "zz"]
+    assert first_report.stat().st_mtime_ns == time_written
+    assert len(finished_job.result["keys"]) == 2
     assert "xx: report in the cache already" in [line[21:] for line in worker.client.log(job)]

@@ -37,33 +37,33 @@ def test_separators_are_named_by_their_place_and_only_those_that_are_left(tmp_pa
     heads = [("encoder", 0, 0)]
 
     def ask(text: str, pair: str | None = None) -> tuple[list[str], list[int]]:
-        seen = attention_weights(
+        attention = attention_weights(
             model, AttentionRequest(model="m", text=text, heads=heads, pair=pair)
         )
-        return seen.tokens, seen.separators
+        return attention.tokens, attention.separators
 
     assert ask("w5 w6") == (["<s>", "w5", "w6", "</s>"], [3])
     assert ask("w5", "w6 w7") == (["<s>", "w5", "</s>", "w6", "w7", "</s>"], [2, 5])
     tokens, separators = ask(" ".join(["w5"] * 100))
     assert len(tokens) == 64
-    assert all(tokens[place] == "</s>" for place in separators)
+    assert all(tokens[position] == "</s>" for position in separators)
 
 
 def test_reported_04_attention_is_cut_to_what_the_model_takes(tmp_path: Path) -> None:
     """RoBERTa's 64 positions begin after that of the padding, number 1: 62 tokens fit, and 64 were an IndexError."""
     model = load(str(save_family(tmp_path / "xlm-roberta", "xlm-roberta")))
     request = AttentionRequest(model="m", text=" ".join(["w5"] * 100), heads=[("encoder", 0, 0)])
-    seen = attention_weights(model, request)
-    assert (len(seen.tokens), seen.truncated) == (62, True)
+    attention = attention_weights(model, request)
+    assert (len(attention.tokens), attention.truncated) == (62, True)
 
 
 def test_a_translation_model_shows_its_encoder_and_says_why_not_its_decoder(tmp_path: Path) -> None:
     model = load(str(save_family(tmp_path / "marian", "marian")))
-    seen = attention_weights(
+    attention = attention_weights(
         model, AttentionRequest(model="m", text="w5 w6", heads=[("encoder", 1, 2)])
     )
-    assert [len(row) for row in seen.weights["encoder.1.2"]] == [len(seen.tokens)] * len(
-        seen.tokens
+    assert [len(row) for row in attention.weights["encoder.1.2"]] == [len(attention.tokens)] * len(
+        attention.tokens
     )
     for stack in ("decoder", "cross"):
         with raises("head.of_translation"):
@@ -77,8 +77,8 @@ def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
     rows = np.array([row])
     with torch.inference_mode(), gated(evaluator.model, mask):
         logits = evaluator.logits(evaluator.tensors(rows))
-    asked = (evaluator.targets(rows, logits) != NO_TARGET).flatten()
-    return logits.double().softmax(-1).flatten(0, -2)[asked].numpy()
+    has_target = (evaluator.targets(rows, logits) != NO_TARGET).flatten()
+    return logits.double().softmax(-1).flatten(0, -2)[has_target].numpy()
 
 
 def assert_answers_are_the_evaluators(
@@ -86,11 +86,11 @@ def assert_answers_are_the_evaluators(
 ) -> int:
     """Labels are those of the evaluator under the same mask, probabilities those of single passes; how many flip."""
     evaluator = Evaluator(model, task, language, "dev", size)
-    whole = full_mask(model.grid)
-    kept = np.array([head not in heads for head in model.grid.heads])
-    off = Mask(model.grid, kept, model.identity())
-    predicted = [evaluator.evaluate(mask).predicted for mask in (None, off)]
-    at = 0
+    full = full_mask(model.grid)
+    kept_heads = np.array([head not in heads for head in model.grid.heads])
+    reduced = Mask(model.grid, kept_heads, model.identity())
+    predictions = [evaluator.evaluate(mask).predicted for mask in (None, reduced)]
+    word_index = 0
     flips = 0
     for row, example in enumerate(evaluator.examples):
         request = AttentionRequest(
@@ -100,17 +100,19 @@ def assert_answers_are_the_evaluators(
             words=list(example.words),
             heads=[tuple(h) for h in heads],
         )
-        told = answers_of(model, task, request)
-        assert [one.word for one in told] == (list(example.words) or [None])
-        for side, mask, labels in (("on", whole, predicted[0]), ("off", off, predicted[1])):
-            given = [getattr(one, side) for one in told]
-            assert given == [task.labels[label] for label in labels[at : at + len(told)]]
-            shares = probabilities(evaluator, row, mask).max(axis=1)
+        answers = answers_of(model, task, request)
+        assert [answer.word for answer in answers] == (list(example.words) or [None])
+        for side, mask, labels in (("on", full, predictions[0]), ("off", reduced, predictions[1])):
+            answer_labels = [getattr(answer, side) for answer in answers]
+            assert answer_labels == [
+                task.labels[label] for label in labels[word_index : word_index + len(answers)]
+            ]
+            expected_shares = probabilities(evaluator, row, mask).max(axis=1)
             np.testing.assert_allclose(
-                [getattr(one, f"p_{side}") for one in told], shares, rtol=1e-4
+                [getattr(answer, f"p_{side}") for answer in answers], expected_shares, rtol=1e-4
             )
-        at += len(told)
-        flips += sum(one.on != one.off for one in told)
+        word_index += len(answers)
+        flips += sum(answer.on != answer.off for answer in answers)
     return flips
 
 
@@ -143,7 +145,7 @@ def test_answers_of_the_embedded_models_are_those_of_the_evaluator(
 def test_a_typed_sentence_is_answered_word_by_word_where_the_model_labels_words() -> None:
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
     request = AttentionRequest(model="m", text=" w5  w6 ", heads=[("encoder", 0, 0)])
-    assert [one.word for one in answers_of(model, WORDS, request)] == ["w5", "w6"]
+    assert [answer.word for answer in answers_of(model, WORDS, request)] == ["w5", "w6"]
     with raises("changes.no_labels"):
         answers_of(model, replace(WORDS, labels=()), request)
 
@@ -151,21 +153,27 @@ def test_a_typed_sentence_is_answered_word_by_word_where_the_model_labels_words(
 def test_the_word_of_each_token_is_known_of_texts_pairs_and_words() -> None:
     model = load("e5-small-slots")
 
-    def ask(**of: object) -> tuple[list[str], list[list[str]]]:
+    def ask(**sentence: object) -> tuple[list[str], list[list[str]]]:
         """The words, and the tokens of each."""
-        seen = attention_weights(
-            model, AttentionRequest(model="m", heads=[("encoder", 0, 0)], **of)
+        attention = attention_weights(
+            model, AttentionRequest(model="m", heads=[("encoder", 0, 0)], **sentence)
         )
-        assert {place for place, word in enumerate(seen.places) if word < 0} == set(seen.special)
+        assert {place for place, word in enumerate(attention.places) if word < 0} == set(
+            attention.special
+        )
         pieces = [
-            [seen.tokens[at] for at, own in enumerate(seen.places) if own == word]
-            for word in range(len(seen.words))
+            [
+                attention.tokens[index]
+                for index, word_of_token in enumerate(attention.places)
+                if word_of_token == word
+            ]
+            for word in range(len(attention.words))
         ]
-        return seen.words, pieces
+        return attention.words, pieces
 
     words, pieces = ask(text="Küchenlampe  ausschalten", words=["Küchenlampe", "ausschalten"])
     assert words == ["Küchenlampe", "ausschalten"]
-    assert ["".join(own).strip("▁") for own in pieces] == words
+    assert ["".join(word_tokens).strip("▁") for word_tokens in pieces] == words
     assert max(map(len, pieces)) > 1
     assert ask(text="Küchenlampe  ausschalten") == (words, pieces)
     assert ask(text="Küchenlampe ausschalten", pair="Küchenlampe an")[0] == [
@@ -185,13 +193,15 @@ def test_small_maps_are_of_every_head_that_attends_from_the_sentence(
         for layer, heads in enumerate(model.grid.stacks[0].heads)
         for head in range(heads)
     ]
-    asked = {"model": "m", "text": "w5 w6 w7", "heads": heads}
-    seen = attention_weights(model, AttentionRequest(**asked, maps=True))
-    assert list(seen.maps) == list(seen.weights)
-    for name, text in seen.maps.items():
+    fields = {"model": "m", "text": "w5 w6 w7", "heads": heads}
+    attention = attention_weights(model, AttentionRequest(**fields, maps=True))
+    assert list(attention.maps) == list(attention.weights)
+    for name, text in attention.maps.items():
         weights = np.frombuffer(b64decode(text), np.uint8) / 255
-        np.testing.assert_allclose(weights, np.ravel(seen.weights[name]), atol=0.5 / 255 + 0.0005)
-    assert attention_weights(model, AttentionRequest(**asked)).maps == {}
+        np.testing.assert_allclose(
+            weights, np.ravel(attention.weights[name]), atol=0.5 / 255 + 0.0005
+        )
+    assert attention_weights(model, AttentionRequest(**fields)).maps == {}
 
 
 def byte_model() -> Model:
@@ -209,18 +219,18 @@ def byte_model() -> Model:
 
 
 def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> None:
-    seen = attention_weights(
+    attention = attention_weights(
         byte_model(), AttentionRequest(model="m", text="戏 สี", heads=[("decoder", 0, 0)])
     )
     parts = [f"{letter}[{part}/3]" for letter in "戏สี" for part in (1, 2, 3)]
-    assert seen.tokens == [*parts[:3], "▁", *parts[3:]]
-    assert len(seen.ids) == len(seen.tokens) == len(seen.weights["decoder.0.0"])
+    assert attention.tokens == [*parts[:3], "▁", *parts[3:]]
+    assert len(attention.ids) == len(attention.tokens) == len(attention.weights["decoder.0.0"])
 
 
 def test_reported_24_a_letter_that_the_length_limit_cuts_is_still_that_letter() -> None:
     """64 tokens: 21 letters of three bytes, and the first byte of one more."""
-    seen = attention_weights(
+    attention = attention_weights(
         byte_model(), AttentionRequest(model="m", text="戏" * 30, heads=[("decoder", 0, 0)])
     )
-    assert (len(seen.tokens), seen.truncated) == (64, True)
-    assert seen.tokens[-1] == "戏[1/3]"
+    assert (len(attention.tokens), attention.truncated) == (64, True)
+    assert attention.tokens[-1] == "戏[1/3]"
