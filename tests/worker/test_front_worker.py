@@ -144,9 +144,10 @@ def test_equal_work_has_equal_params() -> None:
 def test_params_that_do_not_fit_are_refused(
     model: Model, kind: str, changes: dict[str, Any], expected_error: tuple[object, ...]
 ) -> None:
-    if kind == "worth":
-        spec = worth_spec(model)
-    else:
-        spec = front_spec(model, experiment="front")
+    specs = {
+        "front": front_spec(model),
+        "experiment": front_spec(model, experiment="front"),
+        "worth": worth_spec(model),
+    }
     with raises(*expected_error):
-        checked(kind, {**spec, **changes})
+        checked(kind, {**specs[kind], **changes})

@@ -360,7 +360,7 @@ def test_a_job_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
         claimed_job = jobs.claim()
         assert claimed_job is not None
         assert claimed_job.attempts == attempt
-        jobs.close()  # and never another word: as after kill -9
+        jobs.close()  # nothing more is written, as after kill -9
     jobs = JobList(tmp_path / "jobs.db")
     given_up = jobs.get(claimed_job.id)
     assert given_up.state == "failed"
@@ -383,7 +383,7 @@ def test_a_job_that_makes_progress_between_kills_is_never_given_up(tmp_path: Pat
             store.run({"format": 1}).save({"n": np.zeros(1)})
         else:
             store.run({"format": 1}).finish(Report("made up", ()), {})
-        jobs.close()  # and never another word: as after kill -9
+        jobs.close()  # nothing more is written, as after kill -9
     jobs = JobList(tmp_path / "jobs.db")
     assert jobs.get(claimed_job.id).state == "queued"
     jobs.close()

@@ -27,14 +27,13 @@ from headlab import load
 from headlab.core import HeadlabError
 from headlab.hooks import Model
 from headlab.jobs import ForecastBasis, Measured, Refusal
-from headlab.jobs import gates as kind
+from headlab.jobs import gates as gates_job
 from headlab.jobs.gates import GatesJob, examples_of, forwards_of
 from headlab.results import Store
 from headlab.tasks import Task
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import options_of
 from headlab.worker.model_host import ModelHost
-from headlab.worker.schemas import JobRow
 
 SHORT_RUN: dict[str, Any] = {
     "steps": 6,
@@ -90,24 +89,24 @@ def test_equal_work_has_equal_params() -> None:
     }
     options = checked("gates", spec_with_stacks)["options"]
     assert (options["stacks"], type(options["high"])) == ("encoder,cross", float)
-    params = checked(
-        "gates", {"model": "m", "task": "tiny", "languages": "all", "weights": [0.1, 0.05, 0.1]}
-    )
+    spec_with_weights = {
+        "model": "m",
+        "task": "tiny",
+        "languages": "all",
+        "weights": [0.1, 0.05, 0.1],
+    }
+    params = checked("gates", spec_with_weights)
     assert params == checked("gates", params)
-    assert (params["languages"], params["weights"], params["seed"]) == (
-        ["xx", "yy"],
-        [0.05, 0.1],
-        0,
-    )
+    assert (params["languages"], params["seed"]) == (["xx", "yy"], 0)
+    assert params["weights"] == [0.05, 0.1]
     assert params["options"]["steps"] == 400
     assert "weight" not in params["options"]
-    assert checked("gates", {"model": "m", "task": "tiny", "languages": ["xx"]})["weights"] == [
-        0.01
-    ]
+    short_spec = {"model": "m", "task": "tiny", "languages": ["xx"]}
+    assert checked("gates", short_spec)["weights"] == [0.01]
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "expected_error"),
     [
         ({"languages": ["zz"]}, ("task.language_unknown", "'zz'")),
         ({"task": "nothing"}, ("task.unknown", "'nothing'")),
@@ -129,7 +128,7 @@ def test_params_that_do_not_fit_are_refused(
     assert caught.value.status == 422
 
 
-def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
+def test_a_job_is_refused_if_any_of_its_languages_cannot_be_read(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = tiny_task()
@@ -141,9 +140,8 @@ def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
             )
         return task.read(language, split, seed)
 
-    monkeypatch.setattr(
-        "headlab.tasks.registry.TASKS", {"tiny": lambda _: dataclasses.replace(task, read=read)}
-    )
+    broken_task = dataclasses.replace(task, read=read)
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: broken_task})
     checked("gates", spec_of(model, languages=["xx"]))
     with raises("data.fields_mismatch", "line 7", kind=Refusal):
         checked("gates", spec_of(model, languages=["xx", "yy"]))
@@ -152,16 +150,17 @@ def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
 def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
     worker: Running, model: Model
 ) -> None:
-    changes: tuple[dict[str, Any], ...] = (
+    changes: list[dict[str, Any]] = [
         {"weights": []},
         {"weights": [-1]},
         {"weights": ["x"]},
         {"more": 1},
-    )
-    for change in (*changes, {"weights": [0.1] * 21}, {"languages": ["zz"]}):
-        answer = httpx.post(
-            f"{worker.url}/jobs", json={"kind": "gates", "spec": spec_of(model, **change)}
-        )
+        {"weights": [0.1] * 21},
+        {"languages": ["zz"]},
+    ]
+    for change in changes:
+        body = {"kind": "gates", "spec": spec_of(model, **change)}
+        answer = httpx.post(f"{worker.url}/jobs", json=body)
         assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
     assert worker.client.jobs() == []
 
@@ -171,7 +170,7 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
 
 @pytest.fixture
 def threads() -> Iterator[None]:
-    """As many threads here as the worker's device thread takes: the last bits depend on it."""
+    """Use as many threads here as the worker's device thread does: the last bits depend on it."""
     former_count = torch.get_num_threads()
     torch.set_num_threads(os.cpu_count() or 1)
     yield
@@ -189,30 +188,26 @@ def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
         "2 runs of 6 steps of 4 examples, each worth 2 forwards, and the masks measured; "
     )
     assert forecast.seconds > 0
-    finished_job = wait_for_end(worker, submit(worker, spec_of(model)), "done")
+    finished_job = wait_for_end(worker, submit(worker, spec_of(model)))
     stored_gates = {result.key: result.record for result in Store(tmp_path).gates().results}
     job_gates = [stored_gates[key] for key in finished_job.result["keys"]]
     assert [gates.weight for gates in job_gates] == [0.0, 0.5]
-    library_gates = learn_gates(
-        model, tiny_task(), "yy", options=options_of({**SHORT_RUN, "weight": 0.5})
-    )
+    options = options_of({**SHORT_RUN, "weight": 0.5})
+    library_gates = learn_gates(model, tiny_task(), "yy", options=options)
     assert job_gates[1].spec == library_gates.spec
     assert job_gates[1].measured == library_gates.measured
     np.testing.assert_allclose(job_gates[1].log_alpha, library_gates.log_alpha, rtol=1e-4)
     assert finished_job.done == finished_job.total
-    assert [line[21:] for line in worker.client.log(finished_job.id)].count(
-        "yy: gates started"
-    ) == 2
+    assert log_lines(worker, finished_job.id).count("yy: gates started") == 2
     forecast_of_stored = worker.client.forecast("gates", spec_of(model))
     assert (forecast_of_stored.forwards, forecast_of_stored.seconds) == (0, 0.0)
     assert forecast_of_stored.basis == "these gates are in the cache already"
-    forecast_of_third_weight = worker.client.forecast(
-        "gates", spec_of(model, weights=[0.0, 0.5, 1.0])
-    )
+    spec_with_third_weight = spec_of(model, weights=[0.0, 0.5, 1.0])
+    forecast_of_third_weight = worker.client.forecast("gates", spec_with_third_weight)
     assert forecast_of_third_weight.forwards == forecast.forwards / 2
     assert "2 of 3 runs are in the cache already" in forecast_of_third_weight.basis
     assert "as in 2 runs of such gates on such a device (cpu)" in forecast_of_third_weight.basis
-    second_job = wait_for_end(worker, submit(worker, spec_of(model)), "done")
+    second_job = wait_for_end(worker, submit(worker, spec_of(model)))
     assert second_job.result == finished_job.result
 
 
@@ -220,23 +215,22 @@ def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
 def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
     worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {**SHORT_RUN, "steps": 40}  # the state is kept after 20
+    options = {**SHORT_RUN, "steps": 40}  # a checkpoint is written after 20
     has_reached_step = threading.Event()
     go_on = threading.Event()
     steps = list[int]()
+    real_step = gates_job.RunProgress.step
 
-    def stop_at(training: Any) -> None:
+    def step_with_pause(progress: Any, training: Any) -> None:
         steps.append(training.step)
         if training.step == 25:
             has_reached_step.set()
             go_on.wait(30)
+        real_step(progress, training)
 
-    real_step = kind.RunProgress.step
-    # else it may be done before it looks
+    # Otherwise the job may be done before it sees the cancellation.
     monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)
-    monkeypatch.setattr(
-        kind.RunProgress, "step", lambda watch, made: (stop_at(made), real_step(watch, made))[1]
-    )
+    monkeypatch.setattr(gates_job.RunProgress, "step", step_with_pause)
     job = submit(worker, spec_of(model, weights=[0.5], options=options))
     assert has_reached_step.wait(60)
     worker.client.cancel(job)
@@ -247,16 +241,22 @@ def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
     wait_for_end(worker, job, "done")
     assert steps.count(1) == 1  # the second attempt did not begin anew
     (result,) = Store(tmp_path).gates().results
-    library_gates = learn_gates(
-        model, tiny_task(), "yy", options=options_of({**options, "weight": 0.5})
-    )
+    library_options = options_of({**options, "weight": 0.5})
+    library_gates = learn_gates(model, tiny_task(), "yy", options=library_options)
     np.testing.assert_allclose(result.record.log_alpha, library_gates.log_alpha, rtol=1e-4)
 
 
 # Cost
 
 
-def forecast_of(tmp_path: Path, measurement: Measured | None = None, **changes: Any) -> Any:
+def estimate_of(tmp_path: Path, measurement: Measured | None = None, **changes: Any) -> Any:
+    """What a gates job is expected to cost: a forecast, and a request to measure the pace if needed.
+
+    Args:
+        tmp_path: The cache.
+        measurement: The pace that was measured now, if any.
+        changes: Fields of the job that differ from the usual ones.
+    """
     spec = {
         "model": "e5-small-intents",
         "task": "tiny",
@@ -264,42 +264,30 @@ def forecast_of(tmp_path: Path, measurement: Measured | None = None, **changes: 
         "weights": [0.01],
         **changes,
     }
-    params = checked("gates", spec)
-    return GatesJob.model_validate(params).forecast(
-        ForecastBasis((), (), "cpu", tmp_path, measurement)
-    )
+    job = GatesJob.model_validate(checked("gates", spec))
+    return job.forecast(ForecastBasis((), (), "cpu", tmp_path, measurement))
 
 
 def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_path: Path) -> None:
-    forecast_of_unknown_pace = forecast_of(tmp_path)
-    assert forecast_of_unknown_pace.forecast.seconds is None
-    assert (
-        forecast_of_unknown_pace.measure_request.model,
-        forecast_of_unknown_pace.measure_request.language,
-        forecast_of_unknown_pace.measure_request.job,
-    ) == (
-        "e5-small-intents",
-        "yy",
-        None,
-    )
-    timed_forecast = forecast_of(tmp_path, Measured(heads=4, seconds=0.001))
+    estimate = estimate_of(tmp_path)
+    assert estimate.forecast.seconds is None
+    assert estimate.measure_request.model == "e5-small-intents"
+    assert estimate.measure_request.language == "yy"
+    assert estimate.measure_request.job is None
+    timed_estimate = estimate_of(tmp_path, Measured(heads=4, seconds=0.001))
     examples_of_masks = SIZES["dev"] + SIZES["test"]
-    assert timed_forecast.forecast.forwards == 400 * 32 * 2 + 2 * examples_of_masks
-    assert timed_forecast.forecast.seconds == pytest.approx(
-        0.001 * timed_forecast.forecast.forwards
-    )
-    assert timed_forecast.measure_request is None
+    forwards = 400 * 32 * 2 + 2 * examples_of_masks
+    assert timed_estimate.forecast.forwards == forwards
+    assert timed_estimate.forecast.seconds == pytest.approx(0.001 * forwards)
+    assert timed_estimate.measure_request is None
     gates = made_gates(task="tiny")
     keep(tmp_path, gates)
-    paced_forecast = forecast_of(tmp_path)
+    paced_estimate = estimate_of(tmp_path)
     options = options_of({"steps": 100, "history": 6})
-    assert paced_forecast.forecast.seconds == pytest.approx(
-        timed_forecast.forecast.forwards * gates.seconds / forwards_of(options, 512 + 1000)
-    )
-    forecast_with_all_trained = forecast_of(tmp_path, options={"trained": "all"})
-    assert (
-        forecast_with_all_trained.forecast.forwards - timed_forecast.forecast.forwards == 400 * 32
-    )
+    seconds_a_forward = gates.seconds / forwards_of(options, 512 + 1000)
+    assert paced_estimate.forecast.seconds == pytest.approx(forwards * seconds_a_forward)
+    estimate_with_all_trained = estimate_of(tmp_path, options={"trained": "all"})
+    assert estimate_with_all_trained.forecast.forwards - forwards == 400 * 32
 
 
 @pytest.mark.parametrize(
@@ -308,13 +296,11 @@ def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_
 def test_a_run_that_does_not_say_what_it_took_is_left_out_of_the_pace(
     tmp_path: Path, examples: Any
 ) -> None:
-    keep(
-        tmp_path,
-        dataclasses.replace(made_gates(task="tiny"), measured={"dev": {"examples": examples}}),
-    )
-    assert forecast_of(tmp_path, weights=[0.5]).forecast.seconds is None
+    measured = {"dev": {"examples": examples}}
+    keep(tmp_path, dataclasses.replace(made_gates(task="tiny"), measured=measured))
+    assert estimate_of(tmp_path, weights=[0.5]).forecast.seconds is None
     keep(tmp_path, made_gates(task="tiny", weight=0.02))
-    assert forecast_of(tmp_path, weights=[0.5]).forecast.seconds > 0
+    assert estimate_of(tmp_path, weights=[0.5]).forecast.seconds > 0
 
 
 def test_a_task_without_a_train_split_is_learned_on_dev() -> None:
@@ -332,12 +318,11 @@ def test_a_task_without_a_train_split_is_learned_on_dev() -> None:
     assert GatesJob(model="m", task="t", languages="all").weights == [0.01]
 
 
-def test_a_deleted_job_takes_its_checkpoint_along(
+def test_a_deleted_job_s_checkpoint_is_deleted_too(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
-    job = submit(
-        worker, spec_of(model, weights=[0.5], options={**SHORT_RUN, "steps": 400, "trained": "all"})
-    )
+    options = {**SHORT_RUN, "steps": 400, "trained": "all"}
+    job = submit(worker, spec_of(model, weights=[0.5], options=options))
     until(lambda: bool(list(tmp_path.glob("*/checkpoint.safetensors"))))
     worker.client.cancel(job)
     wait_for_end(worker, job, "cancelled")

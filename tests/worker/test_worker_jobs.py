@@ -70,10 +70,11 @@ def cancelled_job(worker: Running, **changes: Any) -> int:
 
 def log_lines(worker: Running, job: int) -> list[str]:
     """The log without its times, which are checked here."""
-    logged_lines = worker.client.log(job)
-    assert all(re.match(TIME, line) for line in logged_lines)
-    assert [line[:20] for line in logged_lines] == sorted(line[:20] for line in logged_lines)
-    return [line[21:] for line in logged_lines]
+    lines_with_times = worker.client.log(job)
+    assert all(re.match(TIME, line) for line in lines_with_times)
+    times = [line[:20] for line in lines_with_times]
+    assert times == sorted(times)
+    return [line[21:] for line in lines_with_times]
 
 
 # Kinds and places
@@ -108,7 +109,7 @@ def test_a_job_of_the_terminal_alone_is_refused_with_its_command(
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "said"),
+    ("kind", "change", "expected_words"),
     [
         ("score", {"place": "moon"}, "place: Input should be 'here' or 'ray'"),
         ("finetune", {"place": "ray"}, "place: Input should be 'here'"),
@@ -149,7 +150,7 @@ def test_the_same_work_is_one_job_wherever_it_is_computed(tmp_path: Path) -> Non
         assert worker.client.resume(job).place == "ray"
 
 
-def test_health_counts_what_waits(worker: Running) -> None:
+def test_health_counts_running_and_waiting_jobs(worker: Running) -> None:
     begin_job(worker)
     worker.client.submit("score", {**SPEC, "seed": 2})
     health = worker.client.health()
@@ -181,21 +182,21 @@ def test_a_log_tells_what_happened(worker: Running) -> None:
         worker.client.log(99)
 
 
-def test_a_waiting_job_s_cancellation_is_told_once(worker: Running) -> None:
+def test_a_waiting_job_s_cancellation_is_logged_once(worker: Running) -> None:
     begin_job(worker)
-    waiting = int(worker.client.submit("score", {**SPEC, "seed": 2}).id)
+    waiting_job = int(worker.client.submit("score", {**SPEC, "seed": 2}).id)
     for _ in range(2):
-        worker.client.cancel(waiting)
-    assert log_lines(worker, waiting) == ["submitted", "cancelled"]
+        worker.client.cancel(waiting_job)
+    assert log_lines(worker, waiting_job) == ["submitted", "cancelled"]
 
 
-def test_a_log_outlives_the_worker_and_says_how_it_went(tmp_path: Path) -> None:
+def test_a_log_outlives_the_worker_and_says_how_it_ended(tmp_path: Path) -> None:
     with running(tmp_path, partial(FakeBench, tmp_path, 0.02)) as worker:
         job = begin_job(worker)
     jobs = JobList(tmp_path / "jobs.db")
     assert jobs.log(job)[-1].endswith("requeued: the worker is shutting down")
     assert jobs.claim() is not None
-    jobs.close()  # and never another word: as after kill -9
+    jobs.close()  # nothing more is written, as after kill -9
     jobs = JobList(tmp_path / "jobs.db")
     assert jobs.log(job)[-1].endswith("the worker died")
     jobs.close()
@@ -236,8 +237,8 @@ def test_a_running_job_is_not_deleted(worker: Running) -> None:
 
 def test_a_waiting_job_is_deleted_and_never_runs(worker: Running) -> None:
     running_job = begin_job(worker)
-    waiting = int(worker.client.submit("score", {**SPEC, "seed": 2}).id)
-    worker.client.delete(waiting)
+    waiting_job = int(worker.client.submit("score", {**SPEC, "seed": 2}).id)
+    worker.client.delete(waiting_job)
     wait_for_state(worker, running_job, "done")
     assert [job.id for job in worker.client.jobs()] == [running_job]
 
@@ -251,11 +252,14 @@ def test_a_finished_result_outlives_its_job(worker: Running, tmp_path: Path) -> 
     assert sorted(path.name for path in result.parent.iterdir()) == ["result.npz", "spec.json"]
 
 
-@pytest.mark.parametrize("ends", ["queued", "cancelled"])
+@pytest.mark.parametrize("other_state", ["queued", "cancelled"])
 def test_a_checkpoint_that_another_job_would_go_on_from_stays(
     worker: Running, tmp_path: Path, other_state: str
 ) -> None:
-    """Two languages, one of them shared with a job that has never run, or that was cancelled in the middle."""
+    """The deleted job has two languages, one of them shared with the other job.
+
+    The other job has never run, or was cancelled in the middle.
+    """
     job = cancelled_job(worker, languages=["de", "fr"])
     if other_state == "queued":
         running_job = begin_job(worker, seed=7, method="gradient")
@@ -300,12 +304,15 @@ def test_only_folders_of_runs_are_cleared(tmp_path: Path) -> None:
 # Lists of an earlier version
 
 
-def old_list(path: Path) -> None:
-    """A job list as version 1 wrote it: one job running, one done."""
+def write_version_1(path: Path) -> None:
+    """Write a job list as version 1 did: one job running, one done."""
     db = sqlite3.connect(path)
     for statement in CREATE_VERSION_1:
         db.execute(statement)
-    insert = "insert into jobs(dedup,kind,params,state,done,total,attempts,created,started) values(?,?,?,?,?,?,1,1.5,2.5)"
+    insert = (
+        "insert into jobs(dedup,kind,params,state,done,total,attempts,created,started) "
+        "values(?,?,?,?,?,?,1,1.5,2.5)"
+    )
     for seed, state in ((1, "running"), (2, "done")):
         params = json.dumps({**SPEC, "seed": seed}, sort_keys=True, separators=(",", ":"))
         db.execute(insert, (f"score:{params}", "score", params, state, 5, 9))
@@ -315,29 +322,14 @@ def old_list(path: Path) -> None:
 
 
 def test_a_list_of_the_earlier_version_keeps_its_jobs(tmp_path: Path) -> None:
-    old_list(tmp_path / "jobs.db")
-    for _ in range(2):  # and again once it is of this version
+    write_version_1(tmp_path / "jobs.db")
+    for _ in range(2):  # the second time the list is of this version already
         jobs = JobList(tmp_path / "jobs.db")
         done_job, waiting_job = jobs.list()
-        assert (
-            waiting_job.id,
-            waiting_job.state,
-            waiting_job.place,
-            waiting_job.done,
-            waiting_job.created,
-        ) == (
-            1,
-            "queued",
-            "here",
-            5,
-            1.5,
-        )
-        assert (done_job.id, done_job.state, done_job.result, done_job.params["seed"]) == (
-            2,
-            "done",
-            None,
-            2,
-        )
+        assert (waiting_job.id, waiting_job.state, waiting_job.place) == (1, "queued", "here")
+        assert (waiting_job.done, waiting_job.created) == (5, 1.5)
+        assert (done_job.id, done_job.state, done_job.result) == (2, "done", None)
+        assert done_job.params["seed"] == 2
         assert jobs.submit("score", waiting_job.params).id == 1
         assert [line[21:] for line in jobs.log(1)] == ["the worker died"]
         assert jobs.note == ""
@@ -359,7 +351,7 @@ def test_a_list_of_the_earlier_version_keeps_its_jobs(tmp_path: Path) -> None:
         ("place", "x"),
     ],
 )
-def test_reported_19_a_job_that_cannot_be_read_does_not_keep_the_others(
+def test_reported_19_a_job_that_cannot_be_read_does_not_hold_up_the_others(
     tmp_path: Path, column: str, value: object
 ) -> None:
     jobs = JobList(tmp_path / "jobs.db")
@@ -380,16 +372,16 @@ def test_reported_19_a_job_that_cannot_be_read_does_not_keep_the_others(
         jobs.close()
 
 
-def test_a_change_of_version_is_whole_or_not_at_all(
+def test_a_change_of_version_is_made_as_a_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old_list(tmp_path / "jobs.db")
-    broken = (
+    write_version_1(tmp_path / "jobs.db")
+    broken_upgrades = (
         CREATE_VERSION_1,
         ("alter table jobs add column place text not null default 'here'", "create nonsense"),
     )
     with monkeypatch.context() as patch:
-        patch.setattr("headlab.worker.jobs.UPGRADES", broken)
+        patch.setattr("headlab.worker.jobs.UPGRADES", broken_upgrades)
         with raises("job.list_unusable"):
             JobList(tmp_path / "jobs.db")
     jobs = JobList(tmp_path / "jobs.db")
@@ -401,7 +393,7 @@ def test_a_change_of_version_is_whole_or_not_at_all(
 
 
 def fill(jobs: JobList) -> None:
-    """No more room in the file of the job list: not a page, and not a corner of one."""
+    """Leave no room in the file of the job list, neither for a page nor in the last one."""
     run_sql = jobs.database.run
     ((pages,),) = run_sql("pragma page_count")
     assert [tuple(row) for row in run_sql(f"pragma max_page_count={pages}")] == [(pages,)]
@@ -421,7 +413,7 @@ def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running)
     answer = httpx.post(f"{worker.url}/jobs", json={"kind": "score", "spec": {**SPEC, "seed": 3}})
     assert answer.status_code == 503
     assert "disk is full); free some space" in answer.json()["error"]
-    # The job ends, though nothing of that can be written down yet.
+    # The job ends, though its end cannot be written yet.
     until(lambda: "free some space" in worker.client.health().note)
     assert worker.client.job(job).state == "running"
     assert list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))[-1].done
@@ -438,7 +430,8 @@ def test_a_locked_job_list_does_not_end_a_job(worker: Running, tmp_path: Path) -
     locking_connection.execute("begin immediate")
     steps_file = tmp_path / f"job-{job}.txt"
     steps = int(steps_file.read_text() or 0)
-    until(lambda: int(steps_file.read_text() or 0) >= steps + 3)  # it goes on without being written
+    # The job goes on, though its progress cannot be written.
+    until(lambda: int(steps_file.read_text() or 0) >= steps + 3)
     locking_connection.execute("commit")
     locking_connection.close()
     assert wait_for_state(worker, job, "done").attempts == 1
@@ -475,15 +468,12 @@ def test_two_threads_submit_the_same_work_once(jobs: JobList) -> None:
 
 
 def test_a_run_s_checkpoint_is_what_a_run_writes(tmp_path: Path) -> None:
-    """`clear` knows the files by name; this is where they come from."""
+    """`clear_checkpoint` knows these files by their names."""
     stored_run = StoredRun(tmp_path / ("d" * 64), {"x": 1})
     stored_run.save({"draws": np.array(1)})
     stored_run.log("a line")
-    assert {path.name for path in stored_run.folder.iterdir()} == {
-        "checkpoint.npz",
-        "spec.json",
-        "log.txt",
-    }
+    names = {path.name for path in stored_run.folder.iterdir()}
+    assert names == {"checkpoint.npz", "spec.json", "log.txt"}
     clear_checkpoint(tmp_path, stored_run.folder.name)
     assert not stored_run.folder.exists()
 
@@ -491,7 +481,7 @@ def test_a_run_s_checkpoint_is_what_a_run_writes(tmp_path: Path) -> None:
 def test_a_clock_that_jumps_changes_neither_the_order_of_jobs_nor_their_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Back a day, on a century, back again: with every look at it."""
+    """With every reading the clock jumps: back a day, forward a century, back again."""
     clock = deque([1e9, 1e9 - 86_400, 5e9, 1e9])
 
     def read_clock() -> float:
@@ -509,10 +499,9 @@ def test_a_clock_that_jumps_changes_neither_the_order_of_jobs_nor_their_ends(
     jobs.end(job_ids[0], "done", result={"keys": []})
     jobs.close()
     jobs = JobList(tmp_path / "jobs.db")  # a worker that died left the others running
-    assert [(job.id, job.state) for job in jobs.list()] == [
-        *((job, "queued") for job in job_ids[:0:-1]),
-        (job_ids[0], "done"),
-    ]
+    first_job, *other_jobs = job_ids
+    queued_rows = [(job, "queued") for job in reversed(other_jobs)]
+    assert [(job.id, job.state) for job in jobs.list()] == [*queued_rows, (first_job, "done")]
     assert [line[21:] for line in jobs.log(job_ids[1])][-2:] == ["at work", "the worker died"]
     for job in jobs.list():
         assert "-" not in job_format.ended_line(job, read_clock())

@@ -289,7 +289,7 @@ def steps_of_checkpoint(path: Path) -> int:
         return len(json.loads(file.metadata()["losses"]))
 
 
-def test_a_deleted_fine_tuning_takes_its_checkpoint_along(
+def test_a_deleted_fine_tuning_s_checkpoint_is_deleted_too(
     worker: Running, tmp_path: Path, pause: Pause
 ) -> None:
     job = int(worker.client.submit("finetune", FINETUNE_SPEC).id)

@@ -1,4 +1,4 @@
-"""Requests and jobs say which class of a model is which label, where its names do not."""
+"""Label maps: requests and jobs say which class of a model is which label if their names differ."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from headlab.results import Store
 from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import JobRow
 
-NAMES = ("joy", "fear", "anger", "love", "calm")
-ORDERS = [
-    dict(zip(tiny_task().labels, order, strict=True)) for order in (NAMES, (*NAMES[1:], NAMES[0]))
+CLASSES = ("joy", "fear", "anger", "love", "calm")
+TURNED_CLASSES = (*CLASSES[1:], CLASSES[0])
+LABEL_MAPS = [
+    dict(zip(tiny_task().labels, classes, strict=True)) for classes in (CLASSES, TURNED_CLASSES)
 ]
 KIND_SPECS: dict[str, dict[str, Any]] = {
     "score": {"method": "leave-one-out", "size": 24},
@@ -48,7 +49,7 @@ KIND_SPECS: dict[str, dict[str, Any]] = {
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A tiny classifier whose classes have other names than the task's labels."""
     classifier = load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
-    classifier.module.config.id2label = dict(enumerate(NAMES))
+    classifier.module.config.id2label = dict(enumerate(CLASSES))
     return classifier
 
 
@@ -59,10 +60,8 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
-    with running(
-        tmp_path,
-        partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task()),
-    ) as worker:
+    make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    with running(tmp_path, make) as worker:
         yield worker
 
 
@@ -86,25 +85,20 @@ def run_job(worker: Running, kind: str, spec: dict[str, Any]) -> JobRow:
     return worker.client.job(job)
 
 
-@pytest.mark.parametrize("told", ORDERS, ids=["in order", "turned"])
+@pytest.mark.parametrize("label_map", LABEL_MAPS, ids=["in order", "turned"])
 def test_figures_are_those_of_the_stated_classes(
     worker: Running, model: Model, label_map: dict[str, str]
 ) -> None:
-    figure = list(
-        worker.client.evaluate(evaluation(model.name, "tiny", "xx", size=24, label_map=label_map))
-    )[-1]
+    request = evaluation(model.name, "tiny", "xx", size=24, label_map=label_map)
+    figure = list(worker.client.evaluate(request))[-1]
     task = tiny_task().mapped(label_map)
-    by_hand = Evaluator(model, task, "xx", "dev", 24).evaluate()
-    assert (figure.n, figure.accuracy) == (24, by_hand.accuracy)
+    library_evaluation = Evaluator(model, task, "xx", "dev", 24).evaluate()
+    assert (figure.n, figure.accuracy) == (24, library_evaluation.accuracy)
     assert figure.note.startswith(f"Label map: a = {label_map['a']}, ")
     gradient = worker.client.gradient(model.name, "tiny", "xx", size=24, label_map=label_map)
     assert gradient.spec["task"]["classes"] == label_map
-    assert (
-        gradient.values
-        == score(
-            model, tiny_task().mapped(label_map), language="xx", method="gradient", size=24
-        ).values
-    ).all()
+    library_scores = score(model, task, language="xx", method="gradient", size=24)
+    assert (gradient.values == library_scores.values).all()
 
 
 @pytest.mark.parametrize("kind", KIND_SPECS)
@@ -114,16 +108,18 @@ def test_a_job_of_every_kind_takes_a_label_map_and_fails_without_one(
     failed_job = run_job(worker, kind, spec_of(model, kind))
     assert failed_job.state == "failed"
     assert "say which class is which label" in failed_job.error
-    finished_job = run_job(worker, kind, spec_of(model, kind, label_map=ORDERS[0]))
+    finished_job = run_job(worker, kind, spec_of(model, kind, label_map=LABEL_MAPS[0]))
     assert finished_job.state == "done", finished_job.error
-    assert finished_job.params["label_map"] == ORDERS[0]
+    assert finished_job.params["label_map"] == LABEL_MAPS[0]
 
 
 @pytest.mark.parametrize("kind", ["score", "curve", "gates"])
-def test_results_of_other_classes_are_not_taken_for_those_asked_for(
+def test_results_of_another_label_map_are_not_taken_for_those_of_this_one(
     worker: Running, model: Model, kind: str
 ) -> None:
-    first_spec, second_spec = (spec_of(model, kind, label_map=label_map) for label_map in ORDERS)
+    first_spec, second_spec = (
+        spec_of(model, kind, label_map=label_map) for label_map in LABEL_MAPS
+    )
     assert run_job(worker, kind, first_spec).state == "done"
     assert worker.client.forecast(kind, first_spec).forwards == 0
     assert worker.client.forecast(kind, second_spec).forwards > 0
@@ -132,14 +128,15 @@ def test_results_of_other_classes_are_not_taken_for_those_asked_for(
 
 
 def test_a_map_of_other_labels_is_refused_before_it_is_queued(model: Model) -> None:
-    map_without_a = {label: name for label, name in ORDERS[0].items() if label != "a"}
+    map_without_a = {label: name for label, name in LABEL_MAPS[0].items() if label != "a"}
     for kind in KIND_SPECS:
         with raises("label_map.labels_mismatch", "'a'"):
             checked(kind, spec_of(model, kind, label_map=map_without_a))
 
 
 def test_stored_scores_say_their_classes(worker: Running, model: Model, tmp_path: Path) -> None:
-    assert run_job(worker, "score", spec_of(model, "score", label_map=ORDERS[1])).state == "done"
-    assert {
-        result.record.spec["task"]["classes"]["a"] for result in Store(tmp_path).find(language="xx")
-    } == {"fear"}
+    assert (
+        run_job(worker, "score", spec_of(model, "score", label_map=LABEL_MAPS[1])).state == "done"
+    )
+    (stored,) = Store(tmp_path).find(language="xx")
+    assert stored.record.spec["task"]["classes"]["a"] == "fear"

@@ -1,4 +1,4 @@
-"""The worker's queue: it holds what is still to be answered, and every request ends with an answer or a reason."""
+"""The worker's queue: it holds unanswered requests only, and each ends with an answer or a reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,11 @@ EVALUATION = {"model": MODEL, "task": "intents", "language": "de"}
 
 
 def figures(count: int = FIGURES, *, is_complete: bool = True) -> Iterator[Figure]:
-    """A game of three rounds.
+    """Figures of one evaluation.
 
     Args:
-        last: Whether it comes to its end.
+        count: How many.
+        is_complete: Whether the last of them is marked as the end.
     """
     for n in range(1, count + 1):
         yield Figure(
@@ -62,7 +63,7 @@ def figures(count: int = FIGURES, *, is_complete: bool = True) -> Iterator[Figur
 
 
 class Reader:
-    """Somebody who asks for figures, or for one record, and what this reader was sent."""
+    """A client that asks for figures, or for one record, and the messages it was sent."""
 
     def __init__(
         self,
@@ -75,8 +76,10 @@ class Reader:
         self.live = LiveRequest(records, self.messages.append, MODEL, key)
 
     @property
-    def answered(self) -> bool:
-        return bool(self.messages) and (isinstance(self.messages[-1], Weights) or self.figure.done)
+    def has_answer(self) -> bool:
+        if not self.messages:
+            return False
+        return isinstance(self.messages[-1], Weights) or self.figure.done
 
     @property
     def figure(self) -> Figure:
@@ -94,7 +97,11 @@ def one_record() -> Iterator[BaseModel]:
 
 
 def serve(queue: RequestQueue) -> LiveRequest | None:
-    """One turn of the device's thread."""
+    """Make one turn of the device's thread.
+
+    Returns:
+        The request whose turn it was, if any waits.
+    """
     live = queue.take()
     if live is None:
         return None
@@ -105,7 +112,7 @@ def serve(queue: RequestQueue) -> LiveRequest | None:
     return live
 
 
-# What is answered, or nobody reads, is not in the queue.
+# Requests that are answered, or that nobody reads, are not in the queue.
 
 
 def test_reported_16_an_answered_request_leaves_the_queue_with_its_last_record() -> None:
@@ -135,13 +142,14 @@ def test_reported_16_an_answered_request_leaves_the_queue_with_its_last_record()
 def test_reported_16_a_thousand_requests_of_three_clients_never_fill_the_queue(
     records: Callable[[], Iterator[BaseModel]], session: str | None
 ) -> None:
-    """Each asks for the next when it has its answer; nobody else waits, so the queue is never longer than three."""
+    """Each client sends its next request when it has its answer, so at most three wait at once."""
     queue = RequestQueue()
     answer_count = 0
     longest = 0
 
     def ask(number: int) -> Reader:
-        reader = Reader(session and f"{session} {number}", records)
+        name = None if session is None else f"{session} {number}"
+        reader = Reader(name, records)
         queue.add(reader.live)
         return reader
 
@@ -160,9 +168,10 @@ def test_reported_16_a_thousand_requests_of_three_clients_never_fill_the_queue(
 def test_reported_16_an_evaluation_waits_for_a_bounded_number_of_quick_requests(
     session: str | None,
 ) -> None:
-    """Three clients who always have a next quick request take at most PATIENCE turns before each of its figures.
+    """Quick requests of three clients take at most MAX_NEW_IN_A_ROW turns before each figure.
 
-    However long they have been at it: what was answered before the evaluation came is not waited for.
+    The clients always have a next request. How many were answered before the evaluation came
+    makes no difference.
     """
     queue = RequestQueue()
     figure_reader = Reader(session)
@@ -199,7 +208,9 @@ def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_onc
     assert queue.take_withdrawn() == begun_requests == []
 
 
-def test_reported_16_a_begun_request_that_nobody_reads_is_closed_where_it_was_begun() -> None:
+def test_reported_16_a_begun_request_that_nobody_reads_is_closed_by_the_thread_that_began_it() -> (
+    None
+):
     queue = RequestQueue()
     closing_threads = []
 
@@ -235,8 +246,8 @@ def test_reported_16_a_request_under_way_whose_reader_leaves_is_not_queued_again
     assert (queue.count, queue.take(), queue.take_withdrawn()) == (0, None, [live])
 
 
-def test_reported_16_a_session_that_asks_anew_keeps_its_place_and_its_share() -> None:
-    """Its older requests make room: those of one session are never too many because of what it no longer wants."""
+def test_reported_16_requests_that_supersede_older_ones_do_not_fill_a_session_s_share() -> None:
+    """A session's superseded requests make room, so they do not count against its limit."""
     queue = RequestQueue()
     for _ in range(3):
         for number in range(MAX_OF_ONE):
@@ -250,7 +261,7 @@ def test_reported_16_a_session_that_asks_anew_keeps_its_place_and_its_share() ->
 # Every request ends with its last record or with a reason.
 
 
-def test_reported_16_an_older_request_is_told_which_took_its_place() -> None:
+def test_reported_16_an_older_request_ends_with_the_reason_that_a_newer_one_came() -> None:
     for turns in (0, 1):
         queue = RequestQueue()
         older = Reader("a")
@@ -377,13 +388,13 @@ def test_reported_16_readers_that_stop_at_the_last_figure_leave_nothing(
         stream.close()  # type: ignore[attr-defined] # a generator
 
 
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("is_begun", [False, True])
 def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
     worker: Running, bench: FakeBench, is_begun: bool
 ) -> None:
     bench.free = int(is_begun)
     bench.go.clear()
-    if not is_begun:  # somebody else's batch keeps the device busy
+    if not is_begun:  # another client's batch keeps the device busy
         other_client = threading.Thread(
             target=lambda: list(worker.client.evaluate(evaluation(MODEL, "intents", "fr")))
         )
@@ -392,9 +403,9 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
     lines: list[str] = []
 
     def ask() -> None:
-        with httpx.stream(
-            "POST", f"{worker.url}/evaluate", json={**EVALUATION, "session": "a"}, timeout=60
-        ) as answer:
+        url = f"{worker.url}/evaluate"
+        body = {**EVALUATION, "session": "a"}
+        with httpx.stream("POST", url, json=body, timeout=60) as answer:
             lines.append(str(answer.status_code))
             lines.extend(answer.iter_lines())
 
@@ -405,11 +416,10 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
     else:
         until(lambda: worker.engine.waiting == 1)
     newer_figures: list[Any] = []
+    newer_request = evaluation(**EVALUATION, session="a")  # type: ignore[arg-type]
     newer_client = threading.Thread(
-        target=lambda: newer_figures.extend(
-            worker.client.evaluate(evaluation(**EVALUATION, session="a"))
-        )
-    )  # type: ignore[arg-type]
+        target=lambda: newer_figures.extend(worker.client.evaluate(newer_request))
+    )
     newer_client.start()
     if is_begun:
         until(lambda: worker.engine.waiting == 1)
@@ -446,7 +456,7 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
     stream = client.evaluate(evaluation(MODEL, "intents", "de"))
     assert next(stream).n == 64
     (connection,) = server.server_state.connections
-    # a line that waits for an acknowledgement costs 40 ms
+    # Without TCP_NODELAY a line that waits for an acknowledgement costs 40 ms.
     client_socket = connection.transport.get_extra_info("socket")
     assert client_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     server.should_exit = True
@@ -465,7 +475,7 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
 
 
 def test_reported_16_a_client_that_left_before_the_first_line_is_noticed() -> None:
-    """Its connection ends between the first figure and the answer's start, so that no line of it is ever asked for."""
+    """Its connection ends before the answer starts, so no line of it is ever asked for."""
     notices: list[str] = []
 
     async def receive() -> dict[str, str]:
@@ -475,10 +485,12 @@ def test_reported_16_a_client_that_left_before_the_first_line_is_noticed() -> No
         raise OSError("nobody is there")
 
     async def answer() -> None:
-        response = FigureLines(json_lines(None, next(figures())), lambda: notices.append("left"))  # type: ignore[arg-type]
-        await response({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)  # type: ignore[arg-type]
+        lines = json_lines(None, next(figures()))  # type: ignore[arg-type]
+        response = FigureLines(lines, lambda: notices.append("left"))
+        scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+        await response(scope, receive, send)  # type: ignore[arg-type]
 
-    # In a thread of its own: playwright keeps a loop running in that of the tests.
+    # In a thread of its own, because playwright keeps a loop running in the thread of the tests.
     with ThreadPoolExecutor(1) as pool, pytest.raises(ClientDisconnect):
         pool.submit(lambda: asyncio.run(answer())).result()
     assert notices == ["left"]
@@ -499,15 +511,17 @@ def test_reported_16_a_client_that_leaves_while_a_model_is_fetched_holds_no_plac
     until(lambda: httpx.get(f"{worker.url}/tasks").status_code == 200)
 
 
-def test_reported_16_models_that_are_here_are_not_too_many_to_fetch(tmp_path: Path) -> None:
-    has_arrived = threading.Event()
-    fetches = Fetches(lambda _: bool(has_arrived.wait(60)) and None)
-    local_models: Sequence[str] = [
-        str(tmp_path / f"model-{number}") for number in range(2 * MAX_FETCHES)
-    ]
-    fetched_models = [fetches.start(model) for model in local_models]
-    fetched_models += [fetches.start(f"some/model{number}") for number in range(MAX_FETCHES)]
+def test_reported_16_local_models_do_not_count_as_models_to_fetch(tmp_path: Path) -> None:
+    have_arrived = threading.Event()
+
+    def fetch(_: str) -> None:
+        assert have_arrived.wait(60)
+
+    fetches = Fetches(fetch)
+    local_models = [str(tmp_path / f"model-{number}") for number in range(2 * MAX_FETCHES)]
+    hub_models = [f"some/model{number}" for number in range(MAX_FETCHES)]
+    fetched_models = [fetches.start(model) for model in (*local_models, *hub_models)]
     with raises("worker.fetches_too_many", MAX_FETCHES):
         fetches.start("one/more")
-    has_arrived.set()
+    have_arrived.set()
     assert [future.result(60) for future in fetched_models] == [None] * 3 * MAX_FETCHES

@@ -14,10 +14,10 @@ from support.expected_errors import raises
 from support.running_worker import Running, running
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
-from support.waiting import until
 from support.worker_jobs import log_lines, wait_for_end
 
 from headlab import load
+from headlab.core import Report
 from headlab.hooks import Model
 from headlab.jobs import Refusal
 from headlab.jobs.roles import RolesJob
@@ -26,21 +26,20 @@ from headlab.roles import of_task, of_trees, read_roles
 from headlab.roles.study import study
 from headlab.tasks import treebank
 from headlab.worker.model_host import ModelHost
-from headlab.worker.schemas import JobRow
 
 SENTENCES = 12
 
 
 def conllu(sentences: int) -> str:
     """Sentences of four words: a noun, its adjective before it, a verb and an adverb after it."""
+    parents = (2, 3, 0, 3)
+    relations = ("amod", "nsubj", "root", "advmod")
     lines = []
     for number in range(sentences):
-        words = [f"w{4 + (7 * number + offset) % 60}" for offset in range(4)]
-        rows = zip(words, (2, 3, 0, 3), ("amod", "nsubj", "root", "advmod"), strict=True)
-        lines += [
-            f"{position}\t{word}\t_\t_\t_\t_\t{parent}\t{relation}\t_\t_"
-            for position, (word, parent, relation) in enumerate(rows, 1)
-        ]
+        for offset in range(4):
+            word = f"w{4 + (7 * number + offset) % 60}"
+            tree = f"{parents[offset]}\t{relations[offset]}"
+            lines.append(f"{offset + 1}\t{word}\t_\t_\t_\t_\t{tree}\t_\t_")
         lines.append("")
     return "\n".join(lines) + "\n"
 
@@ -67,9 +66,8 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
     cache = tmp_path / "cache"
     cache.mkdir()
-    with running(
-        cache, partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    ) as worker:
+    make = partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    with running(cache, make) as worker:
         yield worker
 
 
@@ -81,39 +79,34 @@ def submit(worker: Running, spec: dict[str, Any]) -> int:
     return int(worker.client.submit("roles", spec).id)
 
 
+def rows_of(report: Report) -> list[object]:
+    """The rows of each table of a report."""
+    return [table.rows for table in report.tables]
+
+
 # Params
 
 
 def test_equal_work_has_equal_params() -> None:
     params = checked("roles", {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
     assert params == checked("roles", params)
-    assert (params["languages"], params["task"], params["split"], params["size"]) == (
-        ["zz", "xx"],
-        None,
-        "dev",
-        None,
-    )
+    assert (params["languages"], params["split"]) == (["zz", "xx"], "dev")
+    assert (params["task"], params["size"]) == (None, None)
     assert params["options"]["positional"] == 0.9
-    params_of_task = checked(
-        "roles", {"model": "m", "task": "tiny", "languages": "all", "source": "task"}
-    )
-    assert (params_of_task["languages"], params_of_task["task"], params_of_task["size"]) == (
-        ["xx", "yy"],
-        "tiny",
-        512,
-    )
+    spec_of_task = {"model": "m", "task": "tiny", "languages": "all", "source": "task"}
+    params_of_task = checked("roles", spec_of_task)
+    assert params_of_task["languages"] == ["xx", "yy"]
+    assert (params_of_task["task"], params_of_task["size"]) == ("tiny", 512)
 
 
 def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
     (data / "ud" / "bad.test.conllu").unlink()
-    assert checked("roles", {"model": "m", "languages": "all"})["languages"] == [
-        "xx",
-        "zz",
-    ]
+    params = checked("roles", {"model": "m", "languages": "all"})
+    assert params["languages"] == ["xx", "zz"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "expected_error"),
     [
         ({"languages": ["tlh"]}, ("treebank.missing", "tlh", "bad, xx, zz", "HEADLAB_DATA")),
         ({"split": "test"}, ("treebank.missing", "test", "xx")),
@@ -150,19 +143,20 @@ def test_without_a_data_folder_a_sentence_says_what_to_do(
 def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
     worker: Running, model: Model
 ) -> None:
-    changes: tuple[dict[str, Any], ...] = (
+    changes: list[dict[str, Any]] = [
         {"languages": ["tlh"]},
         {"size": 0},
         {"more": 1},
         {"source": "web"},
-    )
-    for change in (*changes, {"languages": ["../x"]}, {"options": {"margin": [1]}}):
-        answer = httpx.post(
-            f"{worker.url}/jobs", json={"kind": "roles", "spec": spec_of(model, **change)}
-        )
+        {"languages": ["../x"]},
+        {"options": {"margin": [1]}},
+    ]
+    for change in changes:
+        body = {"kind": "roles", "spec": spec_of(model, **change)}
+        answer = httpx.post(f"{worker.url}/jobs", json=body)
         assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
-    body = {"kind": "roles", "spec": spec_of(model), "place": "ray"}
-    assert httpx.post(f"{worker.url}/jobs", json=body).status_code == 422
+    body_for_ray = {"kind": "roles", "spec": spec_of(model), "place": "ray"}
+    assert httpx.post(f"{worker.url}/jobs", json=body_for_ray).status_code == 422
     assert worker.client.jobs() == []
 
 
@@ -178,46 +172,38 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     assert forecast.basis.endswith(" a forward, measured now")
     assert forecast.seconds > 0
     assert not list((tmp_path / "cache").glob("*/result.npz"))
-    finished_job = wait_for_end(worker, submit(worker, spec_of(model)), "done")
-    stored_reports = {
-        result.key: result.record for result in Store(tmp_path / "cache").reports().results
-    }
-    assert finished_job.result["keys"] == sorted(
-        stored_reports, key=lambda key: stored_reports[key].spec["task"]["language"]
-    )
+    finished_job = wait_for_end(worker, submit(worker, spec_of(model)))
+    results = Store(tmp_path / "cache").reports().results
+    reports = {result.key: result.record for result in results}
+    job_reports = [reports.pop(key) for key in finished_job.result["keys"]]
+    assert reports == {}
+    assert [report.spec["task"]["language"] for report in job_reports] == ["xx", "zz"]
     library_report = study(model, of_trees(treebank(None, "xx", "dev"), "xx", "dev"))
-    job_report = stored_reports[finished_job.result["keys"][0]]
-    assert job_report.spec == library_report.spec
-    assert [table.rows for table in job_report.tables] == [
-        table.rows for table in library_report.tables
-    ]
-    assert read_roles(job_report).syntax
+    assert job_reports[0].spec == library_report.spec
+    assert rows_of(job_reports[0]) == rows_of(library_report)
+    assert read_roles(job_reports[0]).syntax
     assert finished_job.done == finished_job.total
-    assert [line[21:] for line in worker.client.log(finished_job.id)].count(
-        "xx: report started"
-    ) == 1
+    assert log_lines(worker, finished_job.id).count("xx: report started") == 1
     forecast_of_stored = worker.client.forecast("roles", spec_of(model))
     assert (forecast_of_stored.forwards, forecast_of_stored.seconds) == (0, 0.0)
     assert forecast_of_stored.basis == "the reports are in the cache already"
-    forecast_of_other_margin = worker.client.forecast(
-        "roles", spec_of(model, options={"margin": 0.2})
-    )
+    spec_of_other_margin = spec_of(model, options={"margin": 0.2})
+    forecast_of_other_margin = worker.client.forecast("roles", spec_of_other_margin)
     assert forecast_of_other_margin.seconds > 0
     assert "as in 2 reports of its roles" in forecast_of_other_margin.basis
-    second_job = wait_for_end(worker, submit(worker, spec_of(model)), "done")
+    second_job = wait_for_end(worker, submit(worker, spec_of(model)))
     assert second_job.result == finished_job.result
 
 
-def test_a_task_s_texts_give_the_roles_that_need_no_trees(
+def test_texts_of_a_task_give_the_roles_that_need_no_trees(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
     spec = spec_of(model, languages=["yy"], source="task", task="tiny", size=8)
-    wait_for_end(worker, submit(worker, spec), "done")
+    wait_for_end(worker, submit(worker, spec))
     (stored,) = Store(tmp_path / "cache").reports().results
     assert stored.record.spec["task"]["size"] == 8
-    assert [table.rows for table in stored.record.tables] == [
-        table.rows for table in study(model, of_task(tiny_task(), "yy", "dev", 8)).tables
-    ]
+    library_report = study(model, of_task(tiny_task(), "yy", "dev", 8))
+    assert rows_of(stored.record) == rows_of(library_report)
     roles = read_roles(stored.record)
     assert not roles.syntax
     assert roles.grid == model.grid
@@ -230,13 +216,15 @@ def test_a_cancelled_job_goes_on_with_the_languages_it_has(
     real_sentences = RolesJob.sentences
     languages_read = list[str]()
 
-    def sentences(job: RolesJob, lab: Any, language: str, size: int | None) -> Any:
+    def sentences_with_cancellation(
+        job: RolesJob, lab: Any, language: str, size: int | None
+    ) -> Any:
         languages_read.append(language)
         if languages_read == ["xx", "zz"]:  # the second language, for the first time
             worker.client.cancel(1)
         return real_sentences(job, lab, language, size)
 
-    monkeypatch.setattr(RolesJob, "sentences", sentences)
+    monkeypatch.setattr(RolesJob, "sentences", sentences_with_cancellation)
     monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)
     job = submit(worker, spec_of(model))
     wait_for_end(worker, job, "cancelled")
@@ -247,4 +235,4 @@ def test_a_cancelled_job_goes_on_with_the_languages_it_has(
     assert languages_read == ["xx", "zz", "xx", "zz"]
     assert first_report.stat().st_mtime_ns == time_written
     assert len(finished_job.result["keys"]) == 2
-    assert "xx: report in the cache already" in [line[21:] for line in worker.client.log(job)]
+    assert "xx: report in the cache already" in log_lines(worker, job)

@@ -1,4 +1,4 @@
-"""The real bench on a tiny real model: figures as the library gives them, and no mask ever mixed with another."""
+"""The worker's bench on a tiny model: figures are the library's, and no two masks are ever mixed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +45,21 @@ SPEC: dict[str, Any] = {
 
 
 def word_tokenizer() -> PreTrainedTokenizerFast:
-    vocabulary = {"[PAD]": 0, "[UNK]": 1, **{f"w{n}": n for n in range(2, VOCAB)}}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
+    vocabulary = {"[PAD]": 0, "[UNK]": 1}
+    vocabulary |= {f"w{number}": number for number in range(2, VOCAB)}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]")
 
 
 def sentences(language: str, split: str, seed: int) -> Sequence[Example]:
     rng = np.random.default_rng([len(language), ord(language[0]), seed])
-    return [
-        Example(
-            f"{language}-{number}",
-            " ".join(f"w{word}" for word in rng.integers(2, VOCAB, rng.integers(3, 9))),
-            int(rng.integers(5)),
-        )
-        for number in range(320)
-    ]
+    examples = []
+    for number in range(320):
+        words = rng.integers(2, VOCAB, rng.integers(3, 9))
+        text = " ".join(f"w{word}" for word in words)
+        examples.append(Example(f"{language}-{number}", text, int(rng.integers(5))))
+    return examples
 
 
 def toy_task(_: str) -> Task:
@@ -80,21 +80,22 @@ def masks(model: Model, count: int) -> list[Mask]:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Running]:
-    with running(
-        tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=load, tasks=toy_task)
-    ) as worker:
+    make = partial(ModelHost, tmp_path, "cpu", loader=load, tasks=toy_task)
+    with running(tmp_path, make) as worker:
         yield worker
 
 
 def library_figure(model: Model, language: str, mask: Mask) -> dict[str, Any]:
     evaluator = Evaluator(model, toy_task("intents"), language, "dev", 320)
-    evaluation_changes = compare(evaluator.evaluate(None), evaluator.evaluate(mask))
-    assert evaluation_changes.omissions is not None
-    other_fields = {
-        "omissions": evaluation_changes.omissions.to_json(),
+    comparison = compare(evaluator.evaluate(None), evaluator.evaluate(mask))
+    assert comparison.omissions is not None
+    return {
+        **vars(comparison),
+        "omissions": comparison.omissions.to_json(),
         **equal_texts_record(evaluator.equal_texts),
+        "done": True,
+        "note": "",
     }
-    return {**evaluation_changes.__dict__, **other_fields, "done": True, "note": ""}
 
 
 def ask(worker: Running, language: str, mask: Mask | None) -> list[dict[str, Any]]:
@@ -126,28 +127,25 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(
 ) -> None:
     model = load(NAME)
     session_masks = masks(model, 6)
-    expected_figures = {
-        (language, number): library_figure(model, language, mask)
-        for language in LANGUAGES
-        for number, mask in enumerate(session_masks)
-    }
+    expected_figures = {}
+    for language in LANGUAGES:
+        for number, mask in enumerate(session_masks):
+            expected_figures[language, number] = library_figure(model, language, mask)
     assert len({figure["accuracy"] for figure in expected_figures.values()}) > len(session_masks)
     job = worker.client.submit(spec=SPEC).id
     until(lambda: worker.client.job(job).state == "running")
 
-    def last_figure_of(session: tuple[str, int]) -> dict[str, Any]:
-        return ask(worker, session[0], session_masks[session[1]])[-1]
+    def last_figure_of(language: str, number: int) -> dict[str, Any]:
+        return ask(worker, language, session_masks[number])[-1]
 
     with ThreadPoolExecutor(8) as pool:
-        for session, last_figure in zip(
-            expected_figures, pool.map(last_figure_of, expected_figures), strict=True
-        ):
-            assert last_figure == expected_figures[session]
+        answers = {session: pool.submit(last_figure_of, *session) for session in expected_figures}
+        for session, answer in answers.items():
+            assert answer.result() == expected_figures[session]
     until(lambda: worker.client.job(job).state == "done")
     for language in LANGUAGES:
-        library_scores = score(
-            model, toy_task("intents"), language=language, method="shapley", size=96, samples=256
-        )
+        settings = {"language": language, "method": "shapley", "size": 96, "samples": 256}
+        library_scores = score(model, toy_task("intents"), **settings)
         stored_scores = Store(tmp_path).find(language=language)[0].record
         assert stored_scores.values_sha256() == library_scores.values_sha256()
         assert stored_scores.spec == library_scores.spec
@@ -165,11 +163,10 @@ def test_a_job_done_before_is_found_in_the_store(worker: Running) -> None:
 
 def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
     model = load(NAME)
-    foreign = Mask(
-        model.grid, np.ones(model.grid.size, bool), {"name": "other", "fingerprint": "0" * 64}
-    )
+    other_model = {"name": "other", "fingerprint": "0" * 64}
+    foreign_mask = Mask(model.grid, np.ones(model.grid.size, bool), other_model)
     with raises("mask.other_model", "other"):
-        ask(worker, "de", foreign)
+        ask(worker, "de", foreign_mask)
     with raises("task.language_unknown", "'th'"):
         ask(worker, "th", None)
     with raises("model.unknown", "other"):
@@ -192,38 +189,34 @@ def test_attention_of_chosen_heads(worker: Running) -> None:
     answer_with_task = worker.client.attention(look(NAME, text, heads, task="intents"))
     assert answer_with_task.weights == answer.weights
     assert [head_answer.word for head_answer in answer_with_task.answers] == [None]
-    answer_without_class = worker.client.attention(
-        look(NAME, text, heads, task="intents", label_map={"nothing": "a"})
-    )
+    request_with_wrong_map = look(NAME, text, heads, task="intents", label_map={"nothing": "a"})
+    answer_without_class = worker.client.attention(request_with_wrong_map)
     assert answer_without_class.weights == answer.weights
-    assert (answer_without_class.answers, "has no class for" in answer_without_class.note) == (
-        [],
-        True,
-    )
+    assert answer_without_class.answers == []
+    assert "has no class for" in answer_without_class.note
 
 
-def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: Path) -> None:
-    """Both languages under way at once, as the Prune page asks for them."""
+def test_cached_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: Path) -> None:
+    """Both languages are evaluated at once, as the Prune page asks for them."""
     figures_by_limit = []
     for limit in (1, 400_000, 1 << 30):
-        bench = ModelHost(
-            tmp_path / str(limit), "cpu", loader=load, tasks=toy_task, state_bytes=limit
-        )
-        streams = [
-            bench.evaluate(EvaluateRequest(model=NAME, task="intents", language=name))
-            for name in LANGUAGES
+        cache = tmp_path / str(limit)
+        bench = ModelHost(cache, "cpu", loader=load, tasks=toy_task, state_bytes=limit)
+        requests = [
+            EvaluateRequest(model=NAME, task="intents", language=name) for name in LANGUAGES
         ]
+        streams = [bench.evaluate(request) for request in requests]
         figures = []
         for pair_of_figures in zip(*streams, strict=True):
             figures.append(pair_of_figures)
             assert sum(bench.cached_bytes) <= max(limit, *bench.cached_bytes)
         figures_by_limit.append(figures)
     assert figures_by_limit[0] == figures_by_limit[1] == figures_by_limit[2]
-    assert sum(bench.cached_bytes) > 400_000  # the limit before this one did bind
+    assert sum(bench.cached_bytes) > 400_000  # so the limit before the last one was reached
 
 
 def counting_model(forwards: list[int], seed: int = 0) -> Model:
-    """The model; what it computes is counted."""
+    """The model; every forward of it adds an entry to `forwards`."""
     model = tiny_model("bert", torch.float32, seed, tokenizer=word_tokenizer())
     model.module.register_forward_hook(lambda *_: forwards.append(1))
     return model
@@ -237,31 +230,30 @@ def figure_of_new_worker(
     bench = ModelHost(cache, "cpu", loader=lambda _: counting_model(forwards, seed), tasks=task)
     bench.need(NAME)
     forwards.clear()
-    return list(
-        bench.evaluate(EvaluateRequest(model=NAME, task="intents", language="de", mask=mask))
-    )[-1], len(forwards)
+    request = EvaluateRequest(model=NAME, task="intents", language="de", mask=mask)
+    figures = list(bench.evaluate(request))
+    return figures[-1], len(forwards)
 
 
-def test_a_second_worker_answers_for_the_untouched_model_from_the_store(tmp_path: Path) -> None:
+def test_a_second_worker_takes_the_baseline_from_the_store(tmp_path: Path) -> None:
     mask = masks(load(NAME), 1)[0]
     baseline_figure, baseline_batches = figure_of_new_worker(tmp_path / "a")
     assert baseline_batches
     assert figure_of_new_worker(tmp_path / "a") == (baseline_figure, 0)
     mask_figure, mask_batches = figure_of_new_worker(tmp_path / "b", mask)
-    assert figure_of_new_worker(tmp_path / "b", mask) == (
-        mask_figure,
-        mask_batches - baseline_batches,
-    )  # those of the mask only
+    batches_of_mask_only = mask_batches - baseline_batches
+    assert figure_of_new_worker(tmp_path / "b", mask) == (mask_figure, batches_of_mask_only)
     assert figure_of_new_worker(tmp_path / "b") == (baseline_figure, 0)
 
 
 def test_a_damaged_or_foreign_baseline_is_computed_anew(tmp_path: Path) -> None:
     baseline_figure, batches = figure_of_new_worker(tmp_path)
     foreign_figure, _ = figure_of_new_worker(tmp_path, seed=1)  # other weights
-    (path, foreign_path) = sorted(
-        tmp_path.glob("*/*.npz"),
-        key=lambda path: "bert-1" in path.with_name("spec.json").read_text(),
-    )
+
+    def is_foreign(path: Path) -> bool:
+        return "bert-1" in path.with_name("spec.json").read_text()
+
+    path, foreign_path = sorted(tmp_path.glob("*/*.npz"), key=is_foreign)
     valid_bytes = path.read_bytes()
     for damaged_bytes in (b"", valid_bytes[:-9], foreign_path.read_bytes()):
         path.write_bytes(damaged_bytes)
@@ -271,12 +263,12 @@ def test_a_damaged_or_foreign_baseline_is_computed_anew(tmp_path: Path) -> None:
     assert figure_of_new_worker(tmp_path, seed=1) == (foreign_figure, 0)
 
 
-def test_answers_of_another_kind_of_device_are_other_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So neither live figures nor experiments, which share this, take one device's answers for another's."""
+def test_answers_of_another_kind_of_device_have_another_spec(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So neither live figures nor experiments take one device's answers for another's."""
     model = tiny_model("bert", tokenizer=word_tokenizer())
-    evaluator = Evaluator(
-        model, Task("intents", LABELS, LANGUAGES, False, sentences), LANGUAGES[0], "dev", 8
-    )
+    evaluator = Evaluator(model, toy_task("intents"), LANGUAGES[0], "dev", 8)
     spec_of_cpu = answers_spec(evaluator.dataset)
     monkeypatch.setattr(Model, "device", property(lambda _: torch.device("cuda")))
     assert answers_spec(evaluator.dataset) == spec_of_cpu | {"device": "cuda"}
@@ -289,14 +281,16 @@ def test_a_changed_weight_or_example_gets_no_stale_figure(tmp_path: Path) -> Non
         first_example, *other_examples = sentences(language, split, seed)
         return [replace(first_example, label=(first_example.label + 1) % 5), *other_examples]
 
-    elsewhere = tmp_path / "elsewhere"
-    weights = {"seed": 1}
-    task = {"task": lambda _: Task("intents", LABELS, LANGUAGES, False, with_first_label_changed)}
-    for change in (weights, task):
+    def changed_task(_: str) -> Task:
+        return Task("intents", LABELS, LANGUAGES, False, with_first_label_changed)
+
+    changes: list[dict[str, Any]] = [{"seed": 1}, {"task": changed_task}]
+    for change in changes:
         figure, batches = figure_of_new_worker(tmp_path, **change)
         assert batches == former_batches
         assert figure.accuracy != former_figure.accuracy
-        assert figure == figure_of_new_worker(elsewhere, **change)[0]
+        figure_without_cache, _ = figure_of_new_worker(tmp_path / "elsewhere", **change)
+        assert figure == figure_without_cache
 
 
 def test_a_cache_that_cannot_be_written_costs_no_figure(tmp_path: Path) -> None:
@@ -323,11 +317,15 @@ class SlowHub:
 @pytest.fixture
 def worker_and_hub(tmp_path: Path) -> Iterator[tuple[Running, SlowHub]]:
     slow_hub = SlowHub()
-    names = (NAME, "some/model")
-    loader = lambda name: load(NAME if name in names else name)  # noqa: E731 # both are the one tiny model
-    with running(
-        tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=loader, tasks=toy_task, fetch=slow_hub)
-    ) as worker:
+
+    def load_either_name(name: str) -> Model:
+        """The tiny model, which the hub has as some/model."""
+        return load(NAME if name == "some/model" else name)
+
+    make = partial(
+        ModelHost, tmp_path, "cpu", loader=load_either_name, tasks=toy_task, fetch=slow_hub
+    )
+    with running(tmp_path, make) as worker:
         yield worker, slow_hub
         slow_hub.arrived.set()
 

@@ -1,4 +1,4 @@
-"""A look at a run under way: what its checkpoint says, through the library and through the worker's door."""
+"""Scores so far of a run under way, from its snapshot: by the library and through the worker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,14 @@ class Stop(Exception):
 
 
 def interrupted_run(model: Model, root: Path, method: str, reports: int) -> StoredRun:
-    """A run that was stopped after so many reports of progress."""
+    """A run that was stopped after some reports of progress.
+
+    Args:
+        model: The model.
+        root: Folder of the store.
+        method: Key of the method.
+        reports: How many reports of progress are let pass.
+    """
     reports_seen = []
 
     def stop(progress: object) -> None:
@@ -76,18 +83,14 @@ def run_scores(model: Model, root: Path, method: str, **options_of_run: Any) -> 
 
 
 @pytest.mark.parametrize("method", ["shapley", "monte-carlo", "paper"])
-def test_a_look_gives_the_numbers_of_the_samples_so_far(
+def test_scores_so_far_are_those_of_the_samples_so_far(
     model: Model, tmp_path: Path, method: str
 ) -> None:
     stored_run = interrupted_run(model, tmp_path / "cut", method, 2)
     scores = scores_so_far(stored_run, model.grid)
     assert scores is not None
-    assert (scores.language, scores.method, scores.unit, scores.spec) == (
-        "xx",
-        method,
-        "accuracy",
-        stored_run.spec,
-    )
+    assert (scores.language, scores.method, scores.unit) == ("xx", method, "accuracy")
+    assert scores.spec == stored_run.spec
     assert scores.samples is not None
     assert scores.low is not None
     assert scores.high is not None
@@ -100,12 +103,11 @@ def test_a_look_gives_the_numbers_of_the_samples_so_far(
     final_scores = run_scores(model, tmp_path / "cut", method)
     assert final_scores.samples is not None
     assert final_scores.samples.sum() > scores.samples.sum()
-    assert (
-        scores_so_far(stored_run, model.grid) is None
-    )  # the run has ended, its checkpoint is gone
+    # The run has ended, and its checkpoint has been deleted.
+    assert scores_so_far(stored_run, model.grid) is None
 
 
-def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(
+def test_scores_of_the_last_checkpoint_of_a_run_are_its_result(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlab.methods.work.SAVING_SHARE", 1e9)  # a checkpoint after every round
@@ -122,38 +124,34 @@ def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(
     assert scores is not None
     assert scores.values_sha256() == final_scores.values_sha256()
     np.testing.assert_array_equal(scores.low, final_scores.low)
-    assert (scores.estimand, scores.unit, scores.level) == (
-        final_scores.estimand,
-        final_scores.unit,
-        final_scores.level,
-    )
+    for field in ("estimand", "unit", "level"):
+        assert getattr(scores, field) == getattr(final_scores, field)
 
 
-def test_there_is_nothing_to_see_before_the_end_of_exact(model: Model, tmp_path: Path) -> None:
+def test_exact_has_no_scores_before_its_end(model: Model, tmp_path: Path) -> None:
     assert scores_so_far(interrupted_run(model, tmp_path, "exact", 2), model.grid) is None
 
 
-def test_there_is_nothing_to_see_of_a_method_without_snapshots(
+def test_a_method_without_snapshots_has_no_scores_before_its_end(
     model: Model, tmp_path: Path
 ) -> None:
-    stored_run = Store(tmp_path).run(
-        {"method": {"name": "leave-one-out", "options": {}}, "task": {"language": "xx"}}
-    )
+    spec = {"method": {"name": "leave-one-out", "options": {}}, "task": {"language": "xx"}}
+    stored_run = Store(tmp_path).run(spec)
     stored_run.save({"sums": np.ones(3)})
     assert scores_so_far(stored_run, model.grid) is None
 
 
-def test_a_torn_checkpoint_is_nothing_to_see(model: Model, tmp_path: Path) -> None:
+def test_a_torn_checkpoint_gives_no_scores(model: Model, tmp_path: Path) -> None:
     stored_run = interrupted_run(model, tmp_path, "shapley", 2)
     path = stored_run.folder / "checkpoint.npz"
     path.write_bytes(path.read_bytes()[:100])
     assert scores_so_far(stored_run, model.grid) is None
-    assert not (stored_run.folder / "log.txt").exists()  # a look leaves no trace
+    assert not (stored_run.folder / "log.txt").exists()  # reading a snapshot writes nothing
     path.unlink()
     assert scores_so_far(stored_run, model.grid) is None
 
 
-def test_scores_cross_the_door_unchanged(model: Model, tmp_path: Path) -> None:
+def test_scores_are_sent_unchanged(model: Model, tmp_path: Path) -> None:
     for method in ("shapley", "random"):
         scores = run_scores(model, tmp_path, method)
         scores_received = scores_of(json.loads(json.dumps(scores.to_json())))
@@ -163,17 +161,19 @@ def test_scores_cross_the_door_unchanged(model: Model, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [{"values": [0.5]}, {"low": "x"}, {"grid": None}, {"language": ...}]
+    "broken_field", [{"values": [0.5]}, {"low": "x"}, {"grid": None}, {"language": ...}]
 )
 def test_an_answer_that_does_not_fit_is_a_sentence(
-    model: Model, tmp_path: Path, broken: dict[str, Any]
+    model: Model, tmp_path: Path, broken_field: dict[str, Any]
 ) -> None:
-    answer = run_scores(model, tmp_path, "random").to_json() | broken
+    """A field whose value is `...` is left out."""
+    answer = run_scores(model, tmp_path, "random").to_json() | broken_field
+    answer = {name: value for name, value in answer.items() if value is not ...}
     with raises("worker.snapshot_malformed"):
-        scores_of({name: value for name, value in answer.items() if value is not ...})
+        scores_of(answer)
 
 
-# Through the worker: the device's thread stands still while it is looked at.
+# Through the worker, whose device's thread stands still meanwhile.
 
 
 class Gate:
@@ -227,7 +227,7 @@ def submit_job(worker: Running, method: str = "shapley") -> int:
     return int(worker.client.submit(spec={**spec, "options": OPTIONS[method]}).id)
 
 
-def test_a_running_job_is_looked_at_while_the_device_is_busy(
+def test_a_running_job_s_snapshot_is_given_while_the_device_is_busy(
     worker: Running, model: Model, gate: Gate
 ) -> None:
     job = submit_job(worker)
@@ -238,7 +238,10 @@ def test_a_running_job_is_looked_at_while_the_device_is_busy(
     assert (scores.language, scores.grid) == ("xx", model.grid)
     assert scores.samples is not None
     assert 0 < int(scores.samples.max()) < 96
-    assert worker.client.snapshot(job)[1].samples.tolist() == scores.samples.tolist()  # type: ignore[union-attr]
+    _, second_scores = worker.client.snapshot(job)
+    assert second_scores is not None
+    assert second_scores.samples is not None
+    assert second_scores.samples.tolist() == scores.samples.tolist()
     gate.open.set()
     until(lambda: worker.client.job(job).state == "done")
     row, scores = worker.client.snapshot(job)
@@ -247,7 +250,7 @@ def test_a_running_job_is_looked_at_while_the_device_is_busy(
         worker.client.snapshot(99)
 
 
-def test_a_waiting_job_has_nothing_to_show(worker: Running, gate: Gate) -> None:
+def test_a_waiting_job_s_snapshot_has_no_scores(worker: Running, gate: Gate) -> None:
     running_job = submit_job(worker)
     until(lambda: gate.batches > 6)
     waiting_job = submit_job(worker, "exact")
@@ -264,7 +267,7 @@ def test_a_job_s_method_has_one_name(worker: Running, gate: Gate) -> None:
     worker.client.cancel(job)
 
 
-# What it costs, and where it cannot be done.
+# What a method costs, and where it cannot be used.
 
 
 def test_only_the_paper_s_recipe_comes_with_a_caution() -> None:
@@ -280,16 +283,15 @@ def test_exact_is_refused_for_more_heads_than_it_can_do() -> None:
 
 
 @pytest.mark.parametrize("method", ["shapley", "monte-carlo", "paper", "leave-one-out"])
-def test_no_run_takes_more_forwards_than_were_told(
+def test_no_run_takes_more_forwards_than_forecast(
     model: Model, tmp_path: Path, method: str
 ) -> None:
     options = METHODS[method].resolve(OPTIONS.get(method, {}))
     max_forwards = METHODS[method].max_forwards(options, model.grid.size, SIZE)
-    walks = {"shapley": 2 * 96, "monte-carlo": 96, "paper": 8 * SIZE, "leave-one-out": SIZE}.get(
-        method, 0
-    )
+    # Each walk takes one more forward, of the baseline or of a coalition.
+    walks = {"shapley": 2 * 96, "monte-carlo": 96, "paper": 8 * SIZE, "leave-one-out": SIZE}
     forwards = run_scores(model, tmp_path, method).example_forwards
-    assert forwards <= max_forwards + walks  # and the untouched model, or a coalition, once a walk
+    assert forwards <= max_forwards + walks[method]
     assert forwards > max_forwards / 4
 
 
@@ -297,7 +299,7 @@ def test_exact_takes_every_coalition_on_every_example() -> None:
     assert METHODS["exact"].max_forwards({}, 12, 24) == 24 * 4096
 
 
-def test_costs_count_what_is_decided_narrow_and_open() -> None:
+def test_costs_count_heads_by_sign_and_by_width_of_their_intervals() -> None:
     grid = HeadGrid.from_json({"encoder": [4]})
     low = np.array([0.01, -0.03, -0.004, -0.02])
     high = np.array([0.03, -0.01, 0.004, 0.03])
@@ -319,9 +321,7 @@ def test_costs_count_what_is_decided_narrow_and_open() -> None:
     assert cost.samples == (512, 768, 8192)
     assert (cost.median_width, cost.largest_width) == pytest.approx((0.01, 0.025))
     spec_with_target = {"method": {"name": "shapley", "options": {"target": 0.003}}}
-    assert costs.cost_of(HeadScores(**{**vars(scores), "spec": spec_with_target})).narrow == 0
+    assert costs.cost_of(replace(scores, spec=spec_with_target)).narrow == 0
     assert costs.pace([scores], "m", "t") is None
-    scores_of_m_on_t = HeadScores(
-        **{**vars(scores), "spec": {"model": {"name": "m"}, "task": {"name": "t"}}}
-    )
+    scores_of_m_on_t = replace(scores, spec={"model": {"name": "m"}, "task": {"name": "t"}})
     assert costs.pace([scores, scores_of_m_on_t], "m", "t") == pytest.approx(0.05)

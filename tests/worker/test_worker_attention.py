@@ -1,10 +1,11 @@
-"""Attention as it crosses the worker's door."""
+"""Attention and answers as the worker sends them."""
 
 from __future__ import annotations
 
 from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,23 +24,30 @@ from headlab.core import Head
 from headlab.evaluation import NO_TARGET, Evaluator
 from headlab.hooks import Model, gated
 from headlab.masks import Mask, full_mask
-from headlab.tasks import Task
+from headlab.tasks import Example, Split, Task
 from headlab.worker.answers import answers_of, attention_weights
 from headlab.worker.schemas import AttentionRequest
 
-SENTENCE_PAIRS = replace(
-    tiny_task(), read=lambda *of: [replace(one, pair=one.text[:5]) for one in read_tiny(*of)]
-)
+
+def read_pairs(language: str, split: Split, seed: int) -> list[Example]:
+    """Examples of the tiny task with the beginning of each text as its second sentence."""
+    examples = read_tiny(language, split, seed)
+    return [replace(example, pair=example.text[:5]) for example in examples]
 
 
-def test_separators_are_named_by_their_place_and_only_those_that_are_left(tmp_path: Path) -> None:
+SENTENCE_PAIRS = replace(tiny_task(), read=read_pairs)
+
+
+def request_of(text: str, heads: list[tuple[str, int, int]], **fields: Any) -> AttentionRequest:
+    return AttentionRequest(model="m", text=text, heads=heads, **fields)
+
+
+def test_separators_are_named_by_their_position_unless_they_are_cut_off(tmp_path: Path) -> None:
     model = load(str(save_family(tmp_path / "bert", "bert")))
     heads = [("encoder", 0, 0)]
 
     def ask(text: str, pair: str | None = None) -> tuple[list[str], list[int]]:
-        attention = attention_weights(
-            model, AttentionRequest(model="m", text=text, heads=heads, pair=pair)
-        )
+        attention = attention_weights(model, request_of(text, heads, pair=pair))
         return attention.tokens, attention.separators
 
     assert ask("w5 w6") == (["<s>", "w5", "w6", "</s>"], [3])
@@ -50,30 +58,32 @@ def test_separators_are_named_by_their_place_and_only_those_that_are_left(tmp_pa
 
 
 def test_reported_04_attention_is_cut_to_what_the_model_takes(tmp_path: Path) -> None:
-    """RoBERTa's 64 positions begin after that of the padding, number 1: 62 tokens fit, and 64 were an IndexError."""
+    """RoBERTa's positions begin after the padding's, number 1, so 62 tokens fit in its 64.
+
+    64 tokens were an IndexError.
+    """
     model = load(str(save_family(tmp_path / "xlm-roberta", "xlm-roberta")))
-    request = AttentionRequest(model="m", text=" ".join(["w5"] * 100), heads=[("encoder", 0, 0)])
+    request = request_of(" ".join(["w5"] * 100), [("encoder", 0, 0)])
     attention = attention_weights(model, request)
     assert (len(attention.tokens), attention.truncated) == (62, True)
 
 
 def test_a_translation_model_shows_its_encoder_and_says_why_not_its_decoder(tmp_path: Path) -> None:
     model = load(str(save_family(tmp_path / "marian", "marian")))
-    attention = attention_weights(
-        model, AttentionRequest(model="m", text="w5 w6", heads=[("encoder", 1, 2)])
-    )
-    assert [len(row) for row in attention.weights["encoder.1.2"]] == [len(attention.tokens)] * len(
-        attention.tokens
-    )
+    attention = attention_weights(model, request_of("w5 w6", [("encoder", 1, 2)]))
+    token_count = len(attention.tokens)
+    assert [len(row) for row in attention.weights["encoder.1.2"]] == [token_count] * token_count
     for stack in ("decoder", "cross"):
         with raises("head.of_translation"):
-            attention_weights(
-                model, AttentionRequest(model="m", text="w5 w6", heads=[(stack, 0, 0)])
-            )
+            attention_weights(model, request_of("w5 w6", [(stack, 0, 0)]))
 
 
 def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
-    """Of the labels of every answer to one example, in a pass of its own: float [answer, label]."""
+    """Probabilities of the labels for every answer to one example, from a pass of its own.
+
+    Returns:
+        float [answer, label].
+    """
     rows = np.array([row])
     with torch.inference_mode(), gated(evaluator.model, mask):
         logits = evaluator.logits(evaluator.tensors(rows))
@@ -84,7 +94,18 @@ def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
 def assert_answers_are_the_evaluators(
     model: Model, task: Task, language: str, heads: list[Head], size: int
 ) -> int:
-    """Labels are those of the evaluator under the same mask, probabilities those of single passes; how many flip."""
+    """Check that labels are the evaluator's under the same mask, and probabilities a single pass's.
+
+    Args:
+        model: The model.
+        task: The task.
+        language: The language of the examples.
+        heads: The heads that are switched off.
+        size: How many examples.
+
+    Returns:
+        How many answers flip when the heads are switched off.
+    """
     evaluator = Evaluator(model, task, language, "dev", size)
     full = full_mask(model.grid)
     kept_heads = np.array([head not in heads for head in model.grid.heads])
@@ -98,19 +119,17 @@ def assert_answers_are_the_evaluators(
             text=example.text,
             pair=example.pair,
             words=list(example.words),
-            heads=[tuple(h) for h in heads],
+            heads=[tuple(head) for head in heads],
         )
         answers = answers_of(model, task, request)
         assert [answer.word for answer in answers] == (list(example.words) or [None])
         for side, mask, labels in (("on", full, predictions[0]), ("off", reduced, predictions[1])):
+            example_labels = labels[word_index : word_index + len(answers)]
             answer_labels = [getattr(answer, side) for answer in answers]
-            assert answer_labels == [
-                task.labels[label] for label in labels[word_index : word_index + len(answers)]
-            ]
+            assert answer_labels == [task.labels[label] for label in example_labels]
             expected_shares = probabilities(evaluator, row, mask).max(axis=1)
-            np.testing.assert_allclose(
-                [getattr(answer, f"p_{side}") for answer in answers], expected_shares, rtol=1e-4
-            )
+            answer_shares = [getattr(answer, f"p_{side}") for answer in answers]
+            np.testing.assert_allclose(answer_shares, expected_shares, rtol=1e-4)
         word_index += len(answers)
         flips += sum(answer.on != answer.off for answer in answers)
     return flips
@@ -121,12 +140,9 @@ def assert_answers_are_the_evaluators(
 )
 def test_answers_with_heads_on_and_off_are_those_of_the_evaluator(family: str, task: Task) -> None:
     model = tiny_model(family, tokenizer=tiny_tokenizer())
-    assert (
-        assert_answers_are_the_evaluators(
-            model, task, task.languages[0], list(model.grid.heads[:6]), 12
-        )
-        > 0
-    )
+    heads = list(model.grid.heads[:6])
+    flips = assert_answers_are_the_evaluators(model, task, task.languages[0], heads, 12)
+    assert flips > 0
 
 
 @pytest.mark.parametrize(("name", "language"), [("intents", "de"), ("slots", "th")])
@@ -134,17 +150,14 @@ def test_answers_of_the_embedded_models_are_those_of_the_evaluator(
     name: str, language: str
 ) -> None:
     model = load(f"e5-small-{name}")
-    assert (
-        assert_answers_are_the_evaluators(
-            model, task_named(name), language, list(model.grid.heads[96:]), 8
-        )
-        > 0
-    )
+    heads = list(model.grid.heads[96:])
+    flips = assert_answers_are_the_evaluators(model, task_named(name), language, heads, 8)
+    assert flips > 0
 
 
 def test_a_typed_sentence_is_answered_word_by_word_where_the_model_labels_words() -> None:
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
-    request = AttentionRequest(model="m", text=" w5  w6 ", heads=[("encoder", 0, 0)])
+    request = request_of(" w5  w6 ", [("encoder", 0, 0)])
     assert [answer.word for answer in answers_of(model, WORDS, request)] == ["w5", "w6"]
     with raises("changes.no_labels"):
         answers_of(model, replace(WORDS, labels=()), request)
@@ -153,34 +166,26 @@ def test_a_typed_sentence_is_answered_word_by_word_where_the_model_labels_words(
 def test_the_word_of_each_token_is_known_of_texts_pairs_and_words() -> None:
     model = load("e5-small-slots")
 
-    def ask(**sentence: object) -> tuple[list[str], list[list[str]]]:
+    def ask(text: str, **fields: Any) -> tuple[list[str], list[list[str]]]:
         """The words, and the tokens of each."""
-        attention = attention_weights(
-            model, AttentionRequest(model="m", heads=[("encoder", 0, 0)], **sentence)
-        )
-        assert {place for place, word in enumerate(attention.places) if word < 0} == set(
-            attention.special
-        )
-        pieces = [
-            [
-                attention.tokens[index]
-                for index, word_of_token in enumerate(attention.places)
-                if word_of_token == word
-            ]
-            for word in range(len(attention.words))
-        ]
-        return attention.words, pieces
+        attention = attention_weights(model, request_of(text, [("encoder", 0, 0)], **fields))
+        tokens_of_words: list[list[str]] = [[] for _ in attention.words]
+        special_positions = []
+        for position, word in enumerate(attention.places):
+            if word < 0:
+                special_positions.append(position)
+            else:
+                tokens_of_words[word].append(attention.tokens[position])
+        assert set(special_positions) == set(attention.special)
+        return attention.words, tokens_of_words
 
-    words, pieces = ask(text="Küchenlampe  ausschalten", words=["Küchenlampe", "ausschalten"])
+    words, tokens = ask("Küchenlampe  ausschalten", words=["Küchenlampe", "ausschalten"])
     assert words == ["Küchenlampe", "ausschalten"]
-    assert ["".join(word_tokens).strip("▁") for word_tokens in pieces] == words
-    assert max(map(len, pieces)) > 1
-    assert ask(text="Küchenlampe  ausschalten") == (words, pieces)
-    assert ask(text="Küchenlampe ausschalten", pair="Küchenlampe an")[0] == [
-        *words,
-        "Küchenlampe",
-        "an",
-    ]
+    assert ["".join(word_tokens).strip("▁") for word_tokens in tokens] == words
+    assert max(map(len, tokens)) > 1
+    assert ask("Küchenlampe  ausschalten") == (words, tokens)
+    words_of_pair, _ = ask("Küchenlampe ausschalten", pair="Küchenlampe an")
+    assert words_of_pair == [*words, "Küchenlampe", "an"]
 
 
 @pytest.mark.parametrize("family", ["bert", "marian"])
@@ -190,38 +195,32 @@ def test_small_maps_are_of_every_head_that_attends_from_the_sentence(
     model = load(str(save_family(tmp_path / family, family)))
     heads = [
         ("encoder", layer, head)
-        for layer, heads in enumerate(model.grid.stacks[0].heads)
-        for head in range(heads)
+        for layer, head_count in enumerate(model.grid.stacks[0].heads)
+        for head in range(head_count)
     ]
-    fields = {"model": "m", "text": "w5 w6 w7", "heads": heads}
-    attention = attention_weights(model, AttentionRequest(**fields, maps=True))
+    attention = attention_weights(model, request_of("w5 w6 w7", heads, maps=True))
     assert list(attention.maps) == list(attention.weights)
     for name, text in attention.maps.items():
         weights = np.frombuffer(b64decode(text), np.uint8) / 255
-        np.testing.assert_allclose(
-            weights, np.ravel(attention.weights[name]), atol=0.5 / 255 + 0.0005
-        )
-    assert attention_weights(model, AttentionRequest(**fields)).maps == {}
+        rounded_weights = np.ravel(attention.weights[name])
+        np.testing.assert_allclose(weights, rounded_weights, atol=0.5 / 255 + 0.0005)
+    assert attention_weights(model, request_of("w5 w6 w7", heads)).maps == {}
 
 
 def byte_model() -> Model:
     """A tiny decoder whose tokens are single bytes, as symbols."""
-    symbols = {
-        symbol: number for number, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
-    }
-    backend = Tokenizer(models.BPE(vocab=symbols, merges=[]))
+    symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    model = tiny_model(
-        "gpt2", tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!")
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!")
+    model = tiny_model("gpt2", tokenizer=tokenizer)
     model.module.resize_token_embeddings(len(model.tokenizer))
     return model
 
 
 def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> None:
-    attention = attention_weights(
-        byte_model(), AttentionRequest(model="m", text="戏 สี", heads=[("decoder", 0, 0)])
-    )
+    attention = attention_weights(byte_model(), request_of("戏 สี", [("decoder", 0, 0)]))
     parts = [f"{letter}[{part}/3]" for letter in "戏สี" for part in (1, 2, 3)]
     assert attention.tokens == [*parts[:3], "▁", *parts[3:]]
     assert len(attention.ids) == len(attention.tokens) == len(attention.weights["decoder.0.0"])
@@ -229,8 +228,6 @@ def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> No
 
 def test_reported_24_a_letter_that_the_length_limit_cuts_is_still_that_letter() -> None:
     """64 tokens: 21 letters of three bytes, and the first byte of one more."""
-    attention = attention_weights(
-        byte_model(), AttentionRequest(model="m", text="戏" * 30, heads=[("decoder", 0, 0)])
-    )
+    attention = attention_weights(byte_model(), request_of("戏" * 30, [("decoder", 0, 0)]))
     assert (len(attention.tokens), attention.truncated) == (64, True)
     assert attention.tokens[-1] == "戏[1/3]"
