@@ -1,4 +1,4 @@
-"""Charts: each is described once, and every drawer shows all of its words and values."""
+"""Charts: each is described once, and all drawers show all its words and values."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def texts(root: ET.Element) -> list[str]:
 
 
 def tips(root: ET.Element) -> list[str]:
-    """What parts of a drawing say of themselves, without its own title."""
+    """The tooltips of a drawing's parts, without its own title."""
     return [str(title.text) for title in root.iter(f"{SVG}title")][1:]
 
 
@@ -104,7 +104,9 @@ def test_both_drawers_show_all_words(make):
     if chart.cells is not None:
         words |= {*chart.cells.rows, *chart.cells.column_names}
         words |= {text for row in chart.cells.texts for text in row}
-    hidden_names = {series.name for series in chart.named} if chart.has_legend is False else set()
+    hidden_names = set()
+    if chart.has_legend is False:
+        hidden_names = {series.name for series in chart.named}
     assert words - hidden_names <= svg_texts
     escaped_words = {
         word.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for word in words
@@ -149,37 +151,23 @@ def test_an_svg_is_described_has_no_script_or_picture_and_equal_bytes_for_equal_
     assert (description.tag, description.text) == (f"{SVG}desc", chart.description)
     assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
     kinds = {element.tag.removeprefix(SVG) for element in root.iter()}
-    assert kinds <= {
-        "svg",
-        "title",
-        "desc",
-        "g",
-        "defs",
-        "clipPath",
-        "path",
-        "rect",
-        "circle",
-        "text",
-    }
+    containers = {"svg", "title", "desc", "g", "defs", "clipPath"}
+    assert kinds <= containers | {"path", "rect", "circle", "text"}
     assert "DOCTYPE" not in text
     assert "matplotlib" not in text
     assert text == static.svg(make(), is_inline=is_inline)
 
 
 def test_ids_of_charts_in_one_document_differ():
-    ids = [
-        element.get("id")
-        for make in CHARTS.values()
-        for element in svg_root(make()).iter()
-        if element.get("id")
-    ]
+    ids = []
+    for make in CHARTS.values():
+        ids += [element.get("id") for element in svg_root(make()).iter() if element.get("id")]
     assert len(ids) == len(set(ids))
 
 
 def test_text_and_lines_take_the_colours_of_the_document_only_inside_one():
-    inline_svg, file_svg = (
-        static.svg(chart_of_other_parts(), is_inline=is_inline) for is_inline in (True, False)
-    )
+    inline_svg = static.svg(chart_of_other_parts(), is_inline=True)
+    file_svg = static.svg(chart_of_other_parts(), is_inline=False)
     assert "var(--ink, " in inline_svg
     assert "var(--line, " in inline_svg
     assert "var(" not in file_svg
@@ -256,7 +244,7 @@ def test_a_png_says_which_font_its_letters_need(monkeypatch):
     assert fonts.families_for(["Ελλάδα Россия العربية ● −"]) == [fonts.USUAL]
 
 
-def test_a_picture_is_drawn_without_matplotlib_being_loaded_for_pages_and_the_worker():
+def test_matplotlib_is_not_loaded_for_pages_and_the_worker():
     code = (
         "import sys, headlab, headlab.plots, headlab.report.build, headlab.cli.experiment, "
         "headlab.worker.server, headlab.dashboard.panels.page_report; "
@@ -273,12 +261,12 @@ def test_a_picture_is_drawn_without_matplotlib_being_loaded_for_pages_and_the_wo
 def test_a_plotly_figure_of_a_package_is_read_as_the_chart_it_shows(make):
     chart = make()
     chart_read = chart_of(plotly_figure(chart), chart.title)
-    texts_shown, texts_read = (texts(svg_root(one)) for one in (chart, chart_read))
+    texts_shown, texts_read = (texts(svg_root(drawn_chart)) for drawn_chart in (chart, chart_read))
     assert sorted(texts_read) == sorted(texts_shown)
     assert sorted(circles(chart_read)) == sorted(circles(chart))
 
 
 def circles(chart: Chart) -> list[tuple[str | None, ...]]:
-    """Places and sizes of a drawn chart's circles."""
+    """Positions and sizes of a drawn chart's circles."""
     circle_elements = svg_root(chart).iter(f"{SVG}circle")
     return [tuple(map(circle.get, ("cx", "cy", "r"))) for circle in circle_elements]

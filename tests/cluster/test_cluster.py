@@ -1,4 +1,4 @@
-"""A run on many devices, with devices of this process: the same bits, whoever is lost on the way."""
+"""A run on many devices, here threads, gives the same bits, even if devices are lost."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 class ThreadDevice:
-    """A device that is a thread: `Replica` behind it, or any object.
+    """A device that is a thread.
 
     Args:
-        dies: Calls after which it is lost.
+        make: Makes the object whose methods it calls, a `Replica` for example.
+        calls_survived: After how many calls it is lost.
     """
 
     def __init__(self, make: Callable[[], Any], calls_survived: int = 10**9) -> None:
         self._make = make
-        self._left = calls_survived
-        self._replica: Any = None
+        self._calls_left = calls_survived
+        self._target: Any = None
         self._pool = ThreadPoolExecutor(1)
         self.ended = False
 
@@ -55,11 +56,11 @@ class ThreadDevice:
         return self._pool.submit(self._do, method, arguments)
 
     def _do(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        self._left -= 1
-        if self._left < 0:
+        self._calls_left -= 1
+        if self._calls_left < 0:
             raise Lost("killed")
-        self._replica = self._replica or self._make()
-        return getattr(self._replica, method)(*arguments)
+        self._target = self._target or self._make()
+        return getattr(self._target, method)(*arguments)
 
     def end(self) -> None:
         self.ended = True
@@ -67,24 +68,29 @@ class ThreadDevice:
 
 
 class Echo:
-    """Answers with what it is given."""
+    """Answers a number with its square.
 
-    def __init__(self, fails: str = "") -> None:
-        self.fails, self.met = fails, set()
+    Args:
+        failing_method: The method that raises an error, if any.
+    """
+
+    def __init__(self, failing_method: str = "") -> None:
+        self.failing_method = failing_method
+        self.keys_met: set[str] = set()
 
     def hello(self) -> str:
-        if self.fails == "hello":
+        if self.failing_method == "hello":
             raise HeadlabError("another model under this name", code="ray.other_model")
         return "cpu"
 
     def meet(self, key: str, subject: str) -> None:
-        if self.fails == "meet":
+        if self.failing_method == "meet":
             raise HeadlabError("a text is too long", code="model.text_too_long")
-        self.met.add(key)
+        self.keys_met.add(key)
 
     def answer(self, key: str, number: int) -> int:
-        assert key in self.met
-        if self.fails == "answer" and number == 3:
+        assert key in self.keys_met
+        if self.failing_method == "answer" and number == 3:
             raise HeadlabError("number 3 is odd", code="test.odd")
         return number * number
 
@@ -102,6 +108,11 @@ def calls(count: int) -> Iterator[Call]:
     return (Call("a", "subject", "answer", (number,)) for number in range(count))
 
 
+def squares(count: int) -> list[int]:
+    """The answers to `calls`."""
+    return [number * number for number in range(count)]
+
+
 def no_tick() -> None:
     pass
 
@@ -109,14 +120,14 @@ def no_tick() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_answers_come_in_the_order_of_the_calls(size: int) -> None:
     with pool_of(lambda: ThreadDevice(Echo), size) as pool:
-        assert list(pool.ask(calls(40), no_tick)) == [number * number for number in range(40)]
+        assert list(pool.ask(calls(40), no_tick)) == squares(40)
 
 
-def test_answers_that_come_in_another_order_are_given_in_that_of_the_calls() -> None:
+def test_answers_that_come_in_another_order_are_given_in_the_order_of_the_calls() -> None:
     arrivals: list[int] = []
     second_is_answered = threading.Event()
 
-    class Turned(Echo):
+    class SecondAnswersFirst(Echo):
         """The second call is answered before the first, by another device."""
 
         def answer(self, key: str, number: int) -> int:
@@ -127,13 +138,13 @@ def test_answers_that_come_in_another_order_are_given_in_that_of_the_calls() -> 
                 second_is_answered.set()
             return super().answer(key, number)
 
-    with pool_of(lambda: ThreadDevice(Turned), 2) as pool:
+    with pool_of(lambda: ThreadDevice(SecondAnswersFirst), 2) as pool:
         until(lambda: pool.ready == 2)
-        assert list(pool.ask(calls(40), no_tick)) == [n * n for n in range(40)]
+        assert list(pool.ask(calls(40), no_tick)) == squares(40)
     assert arrivals.index(1) < arrivals.index(0)
 
 
-def test_calls_are_made_a_little_ahead_only() -> None:
+def test_calls_are_made_only_a_little_ahead_of_their_answers() -> None:
     numbers_called: list[int] = []
 
     def recorded_calls() -> Iterator[Call]:
@@ -148,9 +159,9 @@ def test_calls_are_made_a_little_ahead_only() -> None:
         assert len(list(answers)) == 39
 
 
-@pytest.mark.parametrize("dies", [1, 2, 3, 5, 9])
-def test_what_a_lost_device_had_is_asked_elsewhere(calls_survived: int) -> None:
-    """Every second device is lost after so many calls, the greeting included."""
+@pytest.mark.parametrize("calls_survived", [1, 2, 3, 5, 9])
+def test_calls_of_a_lost_device_are_made_on_another(calls_survived: int) -> None:
+    """Every second device is lost after some calls, the greeting included."""
     devices: list[ThreadDevice] = []
 
     def hire() -> ThreadDevice:
@@ -158,7 +169,7 @@ def test_what_a_lost_device_had_is_asked_elsewhere(calls_survived: int) -> None:
         return devices[-1]
 
     with pool_of(hire, 3) as pool:
-        assert list(pool.ask(calls(60), no_tick)) == [number * number for number in range(60)]
+        assert list(pool.ask(calls(60), no_tick)) == squares(60)
         assert pool.lost >= 1
     assert all(device.ended for device in devices)
 
@@ -179,15 +190,15 @@ def test_devices_that_never_come_are_given_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "code"),
+    ("failing_method", "code"),
     [("hello", "ray.other_model"), ("meet", "model.text_too_long"), ("answer", "test.odd")],
 )
-def test_what_goes_wrong_elsewhere_is_told(fails: str, code: str) -> None:
-    with pool_of(lambda: ThreadDevice(lambda: Echo(fails)), 2) as pool, raises(code):
+def test_an_error_of_a_device_is_raised_here(failing_method: str, code: str) -> None:
+    with pool_of(lambda: ThreadDevice(lambda: Echo(failing_method)), 2) as pool, raises(code):
         list(pool.ask(calls(9), no_tick))
 
 
-def test_a_hire_that_fails_is_told_unless_others_are_there() -> None:
+def test_a_hire_that_fails_is_an_error_unless_there_are_other_devices() -> None:
     devices: list[ThreadDevice] = []
 
     def hire() -> ThreadDevice:
@@ -216,7 +227,7 @@ def test_a_replacement_that_cannot_be_hired_leaves_the_rest_at_work() -> None:
         return devices[-1]
 
     with pool_of(hire, 2) as pool:
-        assert list(pool.ask(calls(60), no_tick)) == [number * number for number in range(60)]
+        assert list(pool.ask(calls(60), no_tick)) == squares(60)
         assert pool.lost == 1
 
     def never() -> ThreadDevice:
@@ -245,12 +256,12 @@ def test_an_answer_that_comes_as_the_wait_ends_is_taken() -> None:
             pool.wait(failed_future, no_tick)
 
 
-def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
+def test_a_setting_that_a_device_refuses_fails_its_own_calls_only() -> None:
     has_begun = threading.Event()
     are_refused = threading.Event()
 
     def good_calls() -> Iterator[Call]:
-        """The later ones are asked once the bad ones have been refused."""
+        """Calls whose last 17 are made once the bad calls have been refused."""
         yield from calls(3)
         assert are_refused.wait(60)
         yield from list(calls(20))[3:]
@@ -266,10 +277,10 @@ def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
             return super().answer(key, number)
 
     with pool_of(lambda: ThreadDevice(Picky), 1) as pool:
+        answers: list[int] = []
         good_caller = threading.Thread(
             target=lambda: answers.extend(pool.ask(good_calls(), no_tick))
         )
-        answers: list[int] = []
         good_caller.start()
         assert has_begun.wait(60)
         for _ in range(3):
@@ -277,7 +288,7 @@ def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
                 list(pool.ask([Call("bad", "subject", "answer", (1,))], no_tick))
         are_refused.set()
         good_caller.join()
-    assert answers == [n * n for n in range(20)]
+    assert answers == squares(20)
 
 
 @pytest.mark.parametrize(
@@ -288,30 +299,29 @@ def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
         HeadlabError("no such label", code="data.label_unknown"),
     ],
 )
-def test_an_error_elsewhere_is_told_without_what_it_quotes(cause: Exception) -> None:
+def test_an_error_of_a_remote_task_is_raised_without_what_it_quotes(cause: Exception) -> None:
     class TaskError(Exception):
         pass
 
     errors = SimpleNamespace(RayTaskError=TaskError)
-    remote_future = Future()
-    translated = with_translated_errors(remote_future, errors)
+    remote_future: Future[Any] = Future()
+    local_future = with_translated_errors(remote_future, errors)
     error = TaskError("")
     error.cause = cause  # type: ignore[attr-defined]
     remote_future.set_exception(error)
-    message = str(translated.exception(1))
-    assert (
-        message == "no such label"
-        if isinstance(cause, HeadlabError)
-        else type(cause).__name__ in message
-    )
+    message = str(local_future.exception(1))
+    if isinstance(cause, HeadlabError):
+        assert message == "no such label"
+    else:
+        assert type(cause).__name__ in message
     assert "private" not in message
     lost_future: Future[Any] = Future()
-    translated_loss = with_translated_errors(lost_future, errors)
+    local_future_of_loss = with_translated_errors(lost_future, errors)
     lost_future.set_exception(RuntimeError())
-    assert isinstance(translated_loss.exception(1), Lost)
+    assert isinstance(local_future_of_loss.exception(1), Lost)
 
 
-def test_whoever_stops_waiting_leaves_the_pool_to_others() -> None:
+def test_a_caller_that_stops_waiting_leaves_the_pool_to_others() -> None:
     with pool_of(lambda: ThreadDevice(Echo), 2) as pool:
         answers = pool.ask(calls(50), no_tick)
         next(answers)
@@ -325,17 +335,17 @@ def test_whoever_stops_waiting_leaves_the_pool_to_others() -> None:
         assert list(pool.ask(calls(5), no_tick)) == [0, 1, 4, 9, 16]
 
 
-def test_several_may_ask_at_once() -> None:
+def test_several_callers_may_ask_at_once() -> None:
     with pool_of(lambda: ThreadDevice(Echo), 3) as pool:
-        answers_by_name = run_side_by_side(
-            "abcde", lambda name, tick: (name, list(pool.ask(calls(20), tick))), 5, no_tick
-        )
-    assert answers_by_name == {
-        name: (name, [number * number for number in range(20)]) for name in "abcde"
-    }
+
+        def run(name: str, tick: Callable[[], None]) -> tuple[str, list[int]]:
+            return name, list(pool.ask(calls(20), tick))
+
+        answers_by_name = run_side_by_side("abcde", run, 5, no_tick)
+    assert answers_by_name == {name: (name, squares(20)) for name in "abcde"}
 
 
-def test_closing_tells_those_who_wait() -> None:
+def test_closing_the_pool_ends_the_calls_that_wait() -> None:
     has_begun = threading.Event()
     is_closed = threading.Event()
 
@@ -346,7 +356,13 @@ def test_closing_tells_those_who_wait() -> None:
             return number
 
     pool = Pool(lambda: ThreadDevice(Slow), 1)
-    closing = threading.Thread(target=lambda: (has_begun.wait(60), pool.close(), is_closed.set()))
+
+    def close() -> None:
+        has_begun.wait(60)
+        pool.close()
+        is_closed.set()
+
+    closing = threading.Thread(target=close)
     closing.start()
     with raises("ray.ended"):
         list(pool.ask(calls(9), no_tick))
@@ -401,7 +417,7 @@ def test_any_number_of_devices_gives_the_bits_of_a_local_run(
         pool_scores = score(model, tiny_task(), helpers=Team(pool), **settings)
     assert pool_scores.values_sha256() == local_scores.values_sha256()
     assert pool_scores.example_forwards == local_scores.example_forwards
-    assert pool_scores.spec == local_scores.spec  # where it was computed is not part of what it is
+    assert pool_scores.spec == local_scores.spec  # which says nothing of where it was computed
 
 
 @pytest.mark.parametrize("ablation", ["zero", "mean"])
@@ -411,11 +427,15 @@ def test_lost_devices_change_no_bit(
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
     settings = {"language": "xx", "size": 24, "samples": 48, "ablation": ablation}
     local_scores = score(model, tiny_task(), **settings)
-    monkeypatch.setattr("headlab.cluster.pool.MAX_TRIES", 100)  # however often the same call is hit
+    monkeypatch.setattr(
+        "headlab.cluster.pool.MAX_TRIES", 100
+    )  # however often the same call is lost
     rng = np.random.default_rng(5)
-    with pool_of(
-        lambda: ThreadDevice(lambda: replica_of(model), int(rng.integers(3, 7))), 3
-    ) as pool:
+
+    def hire() -> ThreadDevice:
+        return ThreadDevice(lambda: replica_of(model), int(rng.integers(3, 7)))
+
+    with pool_of(hire, 3) as pool:
         pool_scores = score(model, tiny_task(), helpers=Team(pool), **settings)
         assert pool.lost >= 3  # 24 calls; none answers more than 4, and 3 are left
     assert pool_scores.values_sha256() == local_scores.values_sha256()
@@ -458,7 +478,7 @@ def test_a_run_begun_here_goes_on_elsewhere_and_back(
     assert final_scores.example_forwards == local_scores.example_forwards
 
 
-def test_another_model_or_version_elsewhere_is_refused(model: Model, folder: Path) -> None:
+def test_another_model_or_version_on_a_device_is_refused(model: Model, folder: Path) -> None:
     origin = Origin.of(model)
     with raises("ray.other_model"):
         Replica(Origin(origin.name, None, "0" * 64, "float32"), __version__)
@@ -467,7 +487,7 @@ def test_another_model_or_version_elsewhere_is_refused(model: Model, folder: Pat
 
 
 @pytest.mark.parametrize(
-    ("nodes", "workers", "want"),
+    ("nodes", "workers", "expected_shares"),
     [
         ([{"CPU": 2.0}], None, Shares(2, 0.0, 1.0, 1)),
         ([{"CPU": 16.0}], 4, Shares(4, 0.0, 4.0, 4)),
@@ -480,7 +500,7 @@ def test_another_model_or_version_elsewhere_is_refused(model: Model, folder: Pat
         ([{"CPU": 128.0, "GPU": 1.0}], 2, Shares(2, 0.5, 0.0, 1)),
     ],
 )
-def test_a_cluster_is_cut_by_gpus_or_else_by_processors(
+def test_a_cluster_is_shared_by_gpus_or_else_by_processors(
     nodes: list[dict[str, float]], workers: int | None, expected_shares: Shares
 ) -> None:
     assert shares(nodes, workers) == expected_shares

@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine: the same bits, also when an actor or a node is lost."""
+"""A Ray cluster of two nodes on this machine: the same bits, even if an actor or a node is lost."""
 
 from __future__ import annotations
 
@@ -32,19 +32,12 @@ from headlab.worker.model_host import ModelHost
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headlab[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-# Ray warns of matters of its own
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("default"),
-]
+# Ray gives warnings that have nothing to do with headlab.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 ROOT = Path(__file__).parents[2]
 SHAPLEY: dict[str, Any] = {"language": "de", "size": 48, "samples": 144, "target": None}
-# without a game: on one actor
-GRADIENT: dict[str, Any] = {
-    "language": "de",
-    "size": 48,
-    "method": "gradient",
-}
+# A method that plays no game, so that one actor computes all of it.
+GRADIENT: dict[str, Any] = {"language": "de", "size": 48, "method": "gradient"}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +76,7 @@ def cluster_of_two() -> Iterator[Cluster]:
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many small parts, so that there is a middle of the run to do something in."""
+    """Cut runs into many small parts, so that something can be done in the middle of one."""
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
 
 
@@ -93,7 +86,7 @@ def test_any_number_of_actors_gives_the_bits_of_a_local_run(
     cluster: Cluster, model: Model, local_hash: str, workers: int | None
 ) -> None:
     with team(model, "auto", workers) as helpers:
-        assert helpers.pool.size == (workers or 2)  # one a processor
+        assert helpers.pool.size == (workers or 2)  # one for each processor
         scores = score(model, task("intents"), helpers=helpers, **SHAPLEY)
         assert helpers.pool.lost == 0
         gradient = score(model, task("intents"), helpers=helpers, **GRADIENT)
@@ -102,7 +95,7 @@ def test_any_number_of_actors_gives_the_bits_of_a_local_run(
 
 
 def in_the_middle(do: Callable[[], object]) -> Callable[[object], None]:
-    """Something to do once, when a run tells of its progress for the ninth time."""
+    """A callback for progress that calls `do` once, at the ninth report."""
     reports = count(1)
 
     def count_report(_: object) -> None:
@@ -113,7 +106,7 @@ def in_the_middle(do: Callable[[], object]) -> Callable[[object], None]:
 
 
 def test_an_actor_killed_in_mid_run_changes_no_bit(
-    cluster: Cluster, model: Model, local_hash: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slowly(monkeypatch)
     local_hash = score(model, task("intents"), **SHAPLEY).values_sha256()
@@ -149,7 +142,7 @@ def test_a_node_lost_in_mid_run_changes_no_bit(
     assert scores.values_sha256() == local_hash
 
 
-def test_what_is_wrong_elsewhere_is_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_error_on_an_actor_is_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
     model = load(str(save_classifier(tmp_path / "model")))
     save_classifier(tmp_path / "model", seed=1)  # other weights under the same name
     with team(model, "auto", 1) as helpers, raises("ray.other_model"):
@@ -157,27 +150,9 @@ def test_what_is_wrong_elsewhere_is_a_sentence(cluster: Cluster, tmp_path: Path)
 
 
 def score_command(folder: Path, cache: Path, *more_arguments: str) -> list[str]:
-    arguments = [
-        "score",
-        "--model",
-        str(folder),
-        "--languages",
-        "de,en",
-        "--size",
-        "48",
-        "-o",
-        "samples=96",
-    ]
-    return [
-        sys.executable,
-        "-m",
-        "headlab.cli",
-        *arguments,
-        "--cache",
-        str(cache),
-        "--json",
-        *more_arguments,
-    ]
+    arguments = ["--model", str(folder), "--languages", "de,en", "--size", "48"]
+    arguments += ["-o", "samples=96", "--cache", str(cache), "--json", *more_arguments]
+    return [sys.executable, "-m", "headlab.cli", "score", *arguments]
 
 
 def environment_without_ray() -> dict[str, str]:
@@ -201,14 +176,13 @@ def run_command(
 
 def hashes_of(process: subprocess.CompletedProcess[str]) -> dict[str, str]:
     assert process.returncode == 0, process.stderr
-    return {
-        name: row["values_sha256"] for name, row in json.loads(process.stdout)["languages"].items()
-    }
+    rows = json.loads(process.stdout)["languages"]
+    return {language: row["values_sha256"] for language, row in rows.items()}
 
 
 @pytest.fixture(scope="module")
 def local_hashes(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the command finds without Ray."""
+    """Hashes of the command's scores without Ray, by language."""
     return hashes_of(run_command(folder, tmp_path_factory.mktemp("here")))
 
 
@@ -217,18 +191,9 @@ def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
 ) -> None:
     hashes = []
     for name, ray_options in (("here", []), ("ray", ["--ray", "auto", "--workers", "1"])):
-        arguments = [
-            "score",
-            "--model",
-            str(folder),
-            "--languages",
-            "de",
-            "--size",
-            "48",
-            "-o",
-            "samples=24",
-        ]
-        assert main([*arguments, "--cache", str(tmp_path / name), "--json", *ray_options]) == 0
+        arguments = ["--model", str(folder), "--languages", "de", "--size", "48"]
+        arguments += ["-o", "samples=24", "--cache", str(tmp_path / name), "--json"]
+        assert main(["score", *arguments, *ray_options]) == 0
         hashes.append(json.loads(capsys.readouterr().out)["languages"]["de"]["values_sha256"])
     assert hashes[0] == hashes[1]
 
@@ -237,9 +202,8 @@ def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
 def test_the_command_gives_the_same_hashes_with_and_without_ray(
     folder: Path, tmp_path: Path, local_hashes: dict[str, str]
 ) -> None:
-    assert (
-        hashes_of(run_command(folder, tmp_path, "--ray", "local", "--workers", "2")) == local_hashes
-    )
+    process = run_command(folder, tmp_path, "--ray", "local", "--workers", "2")
+    assert hashes_of(process) == local_hashes
     assert set(local_hashes) == {"de", "en"}
 
 
@@ -266,19 +230,14 @@ def test_a_command_killed_on_ray_goes_on_without_it_and_leaves_no_process(
     arguments = score_command(folder, tmp_path / "cache", "--ray", "local", "--workers", "2")
     mark = f"headlab-test-{os.getpid()}"
     silent = subprocess.DEVNULL
-    process = subprocess.Popen(
-        arguments,
-        cwd=ROOT,
-        env=environment_without_ray() | {"HEADLAB_MARK": mark},
-        stdout=silent,
-        stderr=silent,
-    )
-    checkpoints = (tmp_path / "cache").glob
-    until(
-        lambda: list(checkpoints("*/checkpoint.npz")) or process.poll() is not None,
-        "a checkpoint",
-        240,
-    )
+    environment = environment_without_ray() | {"HEADLAB_MARK": mark}
+    process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=silent, stderr=silent)
+
+    def has_checkpoint_or_ended() -> bool:
+        checkpoints = list((tmp_path / "cache").glob("*/checkpoint.npz"))
+        return checkpoints != [] or process.poll() is not None
+
+    until(has_checkpoint_or_ended, "a checkpoint", 240)
     process.kill()
     process.wait()
     until(lambda: marked_processes(mark) == [], "the end of the last process of the killed command")
@@ -324,7 +283,7 @@ def test_without_ray_the_sentence_says_how_to_get_it(
 
 
 def run_job_on_ray(client: Client, folder: Path) -> dict[str, Any]:
-    """A job on Ray that has ended, with a live request beside it."""
+    """Run a job on Ray to its end, and answer a live request meanwhile."""
     spec = {
         "model": str(folder),
         "task": "intents",
@@ -333,7 +292,7 @@ def run_job_on_ray(client: Client, folder: Path) -> dict[str, Any]:
         "options": {"samples": 96},
     }
     job = client.submit("score", spec, place="ray").id
-    assert client.submit("score", spec).id == job  # where it is computed makes no other job
+    assert client.submit("score", spec).id == job  # the place does not make it another job
     request = evaluation(str(folder), "intents", "en", size=32)
     assert list(client.evaluate(request))[-1].done  # live requests go on
     until(lambda: client.job(job).state not in ("queued", "running"), "the end of the job", 240)
@@ -362,37 +321,20 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(
 ) -> None:
     """Through a worker of its own: `headlab worker --ray local --workers 2`."""
     address_file = tmp_path / "told.json"
-    arguments = [
-        "worker",
-        "--port",
-        "0",
-        "--cache",
-        str(tmp_path / "cache"),
-        "--ray",
-        "local",
-        "--workers",
-        "2",
-    ]
-    arguments = [
-        sys.executable,
-        "-m",
-        "headlab.worker",
-        *arguments[1:],
-        "--told",
-        str(address_file),
-    ]
+    command = [sys.executable, "-m", "headlab.worker", "--port", "0"]
+    command += ["--cache", str(tmp_path / "cache"), "--ray", "local", "--workers", "2"]
+    command += ["--told", str(address_file)]
     silent = subprocess.DEVNULL
     process = subprocess.Popen(
-        arguments, cwd=ROOT, env=environment_without_ray(), stdout=silent, stderr=silent
+        command, cwd=ROOT, env=environment_without_ray(), stdout=silent, stderr=silent
     )
     try:
         until(address_file.exists, "the address of the worker", 240)
-        client = Client(
-            until(
-                lambda: json.loads(address_file.read_text() or "{}").get("url"),
-                "the address of the worker",
-            )
-        )
+
+        def read_url() -> str | None:
+            return json.loads(address_file.read_text() or "{}").get("url")
+
+        client = Client(until(read_url, "the address of the worker"))
         assert client.health().ray == "local"
         run_job_on_ray(client, folder)
         client.close()

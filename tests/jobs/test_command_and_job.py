@@ -1,4 +1,4 @@
-"""A command and the job of its kind do the same work: what one left in the cache the other finds, or makes again."""
+"""A command and the job of its kind do the same work, so each finds what the other stored."""
 
 from __future__ import annotations
 
@@ -60,27 +60,33 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def lab(cache: Path) -> LocalLab:
+def local_lab(cache: Path) -> LocalLab:
     return LocalLab(Store(cache), lambda name: load(name, device="cpu"), device="cpu")
 
 
 def run_job(job: Job, cache: Path) -> Outcome:
-    """What a job comes to in this process."""
+    """Run a job in this process."""
     running = LocalJob(lambda note, steps_done, total: None, lambda line: None)
-    return job.resolve().run(lab(cache), running)
+    return job.resolve().run(local_lab(cache), running)
 
 
 def json_printed_by(
     capsys: pytest.CaptureFixture[str], line: str, *options: str
 ) -> dict[str, object]:
-    """What a command prints as JSON."""
+    """What a command prints as JSON.
+
+    Args:
+        capsys: Where it is printed.
+        line: The command as it is typed.
+        options: More arguments.
+    """
     assert main([*shlex.split(line)[1:], *options, "--device", "cpu", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert isinstance(printed, dict)
-    return printed
+    output = json.loads(capsys.readouterr().out)
+    assert isinstance(output, dict)
+    return output
 
 
-def results(cache: Path) -> dict[Path, int]:
+def times_of_results(cache: Path) -> dict[Path, int]:
     """When each result was written."""
     return {path: path.stat().st_mtime_ns for path in cache.glob("*/result.npz")}
 
@@ -89,17 +95,17 @@ def test_a_gates_job_finds_what_the_command_learned(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = f"{GATES} --model {model}"
-    printed = json_printed_by(capsys, line, "--cache", str(tmp_path / "cache"))
-    runs = printed["runs"]
+    output = json_printed_by(capsys, line, "--cache", str(tmp_path / "cache"))
+    runs = output["runs"]
     assert isinstance(runs, list)
     assert [gates_run["weight"] for gates_run in runs] == [0.5, 0.0]  # in the order given
-    times_written = results(tmp_path / "cache")
+    times_written = times_of_results(tmp_path / "cache")
     assert len(times_written) == 2
     outcome = run_job(read_command(line), tmp_path / "cache")
     assert outcome == {
         "keys": [gates_run["run"] for gates_run in reversed(runs)]
     }  # a job sorts its weights
-    assert results(tmp_path / "cache") == times_written
+    assert times_of_results(tmp_path / "cache") == times_written
 
 
 def test_the_gates_command_finds_what_a_job_learned(
@@ -107,12 +113,12 @@ def test_the_gates_command_finds_what_a_job_learned(
 ) -> None:
     line = f"{GATES} --model {model}"
     outcome = run_job(read_command(line), tmp_path / "cache")
-    times_written = results(tmp_path / "cache")
-    printed = json_printed_by(capsys, line, "--cache", str(tmp_path / "cache"))
-    runs = printed["runs"]
+    times_written = times_of_results(tmp_path / "cache")
+    output = json_printed_by(capsys, line, "--cache", str(tmp_path / "cache"))
+    runs = output["runs"]
     assert isinstance(runs, list)
     assert sorted(gates_run["run"] for gates_run in runs) == sorted(outcome["keys"])
-    assert results(tmp_path / "cache") == times_written
+    assert times_of_results(tmp_path / "cache") == times_written
 
 
 @pytest.mark.parametrize("source", ["", " --task tiny --size 6"])
@@ -120,9 +126,9 @@ def test_a_roles_job_finds_what_the_command_found(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
 ) -> None:
     line = f"{ROLES}{source} --model {model}"
-    printed = json_printed_by(capsys, line, "--cache", str(tmp_path / "cache"))
+    output = json_printed_by(capsys, line, "--cache", str(tmp_path / "cache"))
     name = "tiny" if source else "treebank"
-    reports = printed["reports"]
+    reports = output["reports"]
     assert isinstance(reports, dict)
     assert list(reports) == (["treebank", "tiny"] if source else ["treebank"])
     times_written = {
@@ -154,7 +160,7 @@ def test_roles_of_trees_in_another_folder_are_those_of_the_data_folder(
 def test_an_unknown_split_of_trees_is_refused(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was taken for dev, and the report then said that it was of the unknown one."""
+    """It was read as dev, but the report named the unknown split."""
     assert main(["roles", "--model", model, "--language", "xx", "--split", "validation"]) == 2
     assert "unknown split 'validation'" in capsys.readouterr().err
 
@@ -166,14 +172,12 @@ def test_the_finetune_command_trains_the_adapter_of_its_job(
     monkeypatch.setattr("headlab.training.output.base_folder", lambda cache: base)
     job = FinetuneJob(task="letters", steps=4, learning_rate=0.01, seed=3)
     (line,) = job.terminal_lines().splitlines()
-    printed = json_printed_by(capsys, line, "--out", str(tmp_path / "adapter"))
+    output = json_printed_by(capsys, line, "--out", str(tmp_path / "adapter"))
     outcome = run_job(job, tmp_path / "cache")
-    folders = (tmp_path / "adapter", tmp_path / "cache" / outcome["folder"])
-    command_weights, job_weights = [
-        (folder / "adapter_model.safetensors").read_bytes() for folder in folders
-    ]
-    assert command_weights == job_weights
-    training = printed["training"]
+    command_adapter = tmp_path / "adapter" / "adapter_model.safetensors"
+    job_adapter = tmp_path / "cache" / outcome["folder"] / "adapter_model.safetensors"
+    assert command_adapter.read_bytes() == job_adapter.read_bytes()
+    training = output["training"]
     assert isinstance(training, dict)
     assert training["accuracy"] == outcome["accuracy"]
     assert list(training["accuracy"]) == ["en", "xx"]
@@ -186,8 +190,8 @@ def test_the_finetune_command_measures_the_languages_that_are_asked_for(
     monkeypatch.setattr("headlab.training.output.base_folder", lambda cache: base)
     monkeypatch.chdir(tmp_path)
     line = "headlab finetune --task letters --steps 2 --language xx --languages xx --size 5"
-    printed = json_printed_by(capsys, line)
-    training = printed["training"]
+    output = json_printed_by(capsys, line)
+    training = output["training"]
     assert isinstance(training, dict)
-    assert printed["folder"] == "adapter"
+    assert output["folder"] == "adapter"
     assert training["answers"] == {"xx": 5}

@@ -24,7 +24,8 @@ from headlab.training import LmGateOptions, LmOptions, TranslationOptions
 from headlab.worker.catalogue import submission_type
 
 TERMINAL = ("shrink", "train lm", "train lm-prune", "train translation")
-LINES = {  # a command of each kind, of files that do not exist, with the heading of its job
+# Commands of each kind with the titles of their jobs; their files do not exist.
+TITLES_BY_LINE = {
     "headlab shrink --mask no/mask.json --out no/small --model m": (
         "Smaller model, m without the heads of mask.json"
     ),
@@ -42,7 +43,7 @@ LINES = {  # a command of each kind, of files that do not exist, with the headin
 
 
 def forecast_basis(root: Path, **measurement: Any) -> ForecastBasis:
-    """What a forecast goes by: nothing is stored; what was measured now, if anything."""
+    """What a forecast goes by: an empty store and what was measured now, if anything."""
     return ForecastBasis((), (), "cpu", root, Measured(**measurement) if measurement else None)
 
 
@@ -53,7 +54,7 @@ def text_file(folder: Path) -> Path:
     return path
 
 
-def test_only_they_are_not_taken_by_a_worker() -> None:
+def test_jobs_of_the_terminal_alone_are_not_taken_by_a_worker() -> None:
     assert tuple(key for key, kind in BUILT_IN_KINDS.items() if not kind.places) == TERMINAL
     assert not set(TERMINAL) & (set(queued_kinds()) | set(offered_kinds()))
     schema = json.dumps(TypeAdapter(submission_type()).json_schema())
@@ -63,18 +64,18 @@ def test_only_they_are_not_taken_by_a_worker() -> None:
 
 
 @pytest.mark.parametrize("kind", TERMINAL)
-def test_a_request_for_one_is_refused_with_its_command(kind: str) -> None:
+def test_a_request_for_a_job_of_the_terminal_alone_is_refused_with_its_command(kind: str) -> None:
     with raises("job.terminal_only", f"headlab {kind}", kind=Refusal):
         check_queued(kind)
     for queued_kind in (*queued_kinds(), "no-such"):
         check_queued(queued_kind)
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", TITLES_BY_LINE)
 def test_a_line_is_read_without_its_files_and_written_again(line: str) -> None:
     job = read_command(line)
     assert job.terminal_lines() == line
-    assert job.title() == LINES[line]
+    assert job.title() == TITLES_BY_LINE[line]
     assert read_command(job.terminal_lines()) == job
 
 
@@ -125,7 +126,7 @@ def test_a_language_model_costs_its_steps_and_the_held_out_text(tmp_path: Path) 
 
 
 def pruning_job(folder: Path, record: dict[str, Any]) -> LmPruneJob:
-    """A job on a model whose training left this record."""
+    """A pruning job on a model whose training left this record."""
     model = folder / "lm"
     model.mkdir()
     (model / "perplexity.json").write_text('{"block": 5}')
@@ -159,7 +160,7 @@ def test_pruning_a_language_model_is_as_fast_as_its_own_training(tmp_path: Path)
         {"options": {"steps": 10, "batch": 8}, "took": {"seconds": 0.0, "device": "cpu"}},
     ],
 )
-def test_a_training_that_says_nothing_of_this_device_is_no_measure(
+def test_the_record_of_a_training_on_another_device_gives_no_pace(
     tmp_path: Path, record: dict[str, Any]
 ) -> None:
     estimate = pruning_job(tmp_path, record).forecast(forecast_basis(tmp_path))
@@ -205,7 +206,7 @@ def test_a_translation_model_costs_its_steps_and_the_passes_over_dev(tmp_path: P
     assert timed_forecast.seconds == pytest.approx(30 * 4 * 0.3 + 9 * 4 * 0.1)
 
 
-def test_a_mask_that_cannot_be_read_is_said_before_anything_is_timed(tmp_path: Path) -> None:
+def test_a_mask_that_cannot_be_read_is_refused_before_anything_is_timed(tmp_path: Path) -> None:
     mask = tmp_path / "mask.json"
     for job in (
         TranslationJob(out=tmp_path / "mt", mask=mask),

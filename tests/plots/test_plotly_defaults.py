@@ -1,4 +1,4 @@
-"""Figures of packages in a file: what they leave to Plotly is as Plotly has it."""
+"""Figures of packages in a file: what they leave to Plotly looks as Plotly draws it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ def dots(chart_read: Chart) -> int:
     """How many dots are drawn."""
     count = 0
     for series in chart_read.series:
-        if isinstance(series, Points):
-            count += sum(
-                math.isfinite(x) and math.isfinite(y)
-                for x, y in zip(series.x, series.y, strict=True)
-            )
+        if not isinstance(series, Points):
+            continue
+        for x, y in zip(series.x, series.y, strict=True):
+            count += math.isfinite(x) and math.isfinite(y)
     return count
 
 

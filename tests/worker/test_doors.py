@@ -1,4 +1,7 @@
-"""Who may come in, and with what: tokens, hosts, models, slow and strange requests; what leaves and what is logged."""
+"""Who may use the worker and the app, and how: tokens, hosts, models, requests.
+
+What they answer to slow and strange requests, and what they log.
+"""
 
 from __future__ import annotations
 
@@ -500,11 +503,11 @@ def connection_to_worker(worker: Running) -> socket.socket:
 
 def read_to_end(connection: socket.socket) -> bytes:
     """All bytes until the worker closes the connection; raises `TimeoutError` if it does not."""
-    received = b""
+    received_bytes = b""
     while part := connection.recv(65536):
-        received += part
+        received_bytes += part
     connection.close()
-    return received
+    return received_bytes
 
 
 @pytest.fixture
@@ -549,13 +552,13 @@ def test_a_second_head_that_does_not_arrive_is_not_waited_for(impatient_worker: 
 def test_a_body_that_does_not_arrive_is_not_waited_for(impatient_worker: Running) -> None:
     connection = connection_to_worker(impatient_worker)
     connection.sendall(POST_HEAD + b'content-length: 90\r\n\r\n{"model": ')
-    received = b""
-    while b"did not arrive within" not in received:
+    received_bytes = b""
+    while b"did not arrive within" not in received_bytes:
         part = connection.recv(65536)
-        assert part, received
-        received += part
+        assert part, received_bytes
+        received_bytes += part
     connection.close()
-    assert received.startswith(b"HTTP/1.1 408")
+    assert received_bytes.startswith(b"HTTP/1.1 408")
 
 
 def test_an_answer_may_take_longer_than_its_question(impatient_worker: Running) -> None:

@@ -1,4 +1,4 @@
-"""Front and worth jobs from end to end on a tiny model: params, the report, what was measured, the forecast."""
+"""Front and worth jobs from end to end on a tiny model: params, results, forecasts."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def test_a_front_job_makes_the_librarys_front_and_forecasts_its_cost(
     assert forecast.forwards > 3 * 12 * 2 + 2 * 16 * 2
     job = worker.client.submit("front", front_spec(model)).id
     (key,) = wait_for_end(worker, job).result["keys"]
-    (stored,) = Store(tmp_path / "cache").reports().results
+    (stored_result,) = Store(tmp_path / "cache").reports().results
     pieces = Pieces(model, tiny_task(), dev_size=12, test_size=16)
-    assert stored.key == key
+    assert stored_result.key == key
     options = {**OPTIONS, "method": "leave-one-out"}
-    assert stored.record.tables == run_experiment("front", pieces, options=options).tables
+    assert stored_result.record.tables == run_experiment("front", pieces, options=options).tables
     assert any("walk" in line or "curve" in line for line in worker.client.log(job))
     second_forecast = worker.client.forecast("front", front_spec(model))
     assert second_forecast.forwards == 0

@@ -1,4 +1,4 @@
-"""The worker's bench on a tiny model: figures are the library's, and no two masks are ever mixed."""
+"""The worker's bench on a tiny model: figures are the library's, and masks are never mixed."""
 
 from __future__ import annotations
 

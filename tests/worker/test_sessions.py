@@ -157,8 +157,8 @@ def weights_alone(model: Model) -> dict[str, Any]:
     attention = attention_of_heads(model, model.tokenizer(TEXT, return_tensors="pt"), heads)
     weights = {}
     for head in heads:
-        rounded = attention[head].double().numpy().round(3)
-        weights[f"{head.stack}.{head.layer}.{head.head}"] = rounded.tolist()
+        rounded_weights = attention[head].double().numpy().round(3)
+        weights[f"{head.stack}.{head.layer}.{head.head}"] = rounded_weights.tolist()
     return weights
 
 
@@ -272,8 +272,8 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
     for language in ("de", "fr"):
         settings = {"language": language, "method": "shapley", "size": 64, "seed": 3, **OPTIONS}
         library_scores = score(model, toy_task("intents"), **settings)
-        (stored,) = Store(tmp_path).find(language=language)
-        assert stored.record.values_sha256() == library_scores.values_sha256()
+        (stored_result,) = Store(tmp_path).find(language=language)
+        assert stored_result.record.values_sha256() == library_scores.values_sha256()
     last_figure = figures_for(worker, "th", None, SIZE - 50)[-1]
     assert last_figure == library_figure(model, "th", None, SIZE - 50)
 
@@ -292,7 +292,7 @@ def test_a_failed_forward_pass_leaves_no_gate_behind(worker: Running, model: Mod
 def test_gates_are_gone_between_the_steps_of_interleaved_requests(
     tmp_path: Path, model: Model
 ) -> None:
-    """By hand what the engine does: each request makes a step in turn; then the model is checked."""
+    """As the engine does, each request makes a step in turn; the model is checked after each."""
     bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy_task)
     inputs = model.tokenizer(TEXT, return_tensors="pt")
     with torch.no_grad():
@@ -392,7 +392,7 @@ def test_a_gate_left_open_by_a_request_ends_with_it(tmp_path: Path, model: Model
 
 
 def test_a_leaked_gate_would_be_seen(model: Model) -> None:
-    """The logits and accuracy that the tests above compare do change when a head is switched off."""
+    """The logits and accuracy that the tests above compare change with any head switched off."""
     inputs = model.tokenizer(TEXT, return_tensors="pt")
     heads = model.grid.heads
 

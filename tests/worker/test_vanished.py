@@ -69,7 +69,7 @@ def worker(tmp_path: Path, benches: list[RecordingBench]) -> Iterator[Running]:
 def test_nothing_is_done_for_a_client_that_left_before_its_turn(
     worker: Running, benches: list[RecordingBench], path: str
 ) -> None:
-    """Another client's evaluation is in the middle of a long batch when the client comes and goes."""
+    """Another client's evaluation is in the middle of a long batch meanwhile."""
     bench = benches[0]
     other_client = threading.Thread(
         target=lambda: list(

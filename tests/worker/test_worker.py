@@ -1,4 +1,4 @@
-"""What the worker promises: live requests go before jobs, nothing is lost or mixed, every refusal is a sentence."""
+"""What the worker promises: live requests go first, nothing is lost, refusals are sentences."""
 
 from __future__ import annotations
 
@@ -196,7 +196,10 @@ def test_nothing_is_computed_for_a_client_that_left_while_it_waited(
 
 
 def test_gates_of_a_job_are_unseen_by_live_requests(worker: WorkerWithBench) -> None:
-    """The fake job sets a context variable as gates do; the fake evaluation asserts that it sees none."""
+    """The fake job sets a context variable as gates do.
+
+    The fake evaluation asserts that it does not see it.
+    """
     worker.started_job()
     assert list(worker.evaluate())[-1].done
     assert list(worker.evaluate())[-1].done
@@ -289,7 +292,7 @@ def test_progress_and_time_left(worker: WorkerWithBench) -> None:
     assert worker.client.health().jobs_running == 1
     until(lambda: worker.client.job(job).state == "done")
     assert worker.client.job(job).seconds_left is None
-    assert [listed.id for listed in worker.client.jobs()] == [job]
+    assert [listed_job.id for listed_job in worker.client.jobs()] == [job]
 
 
 def test_cancel_a_running_and_a_waiting_job_and_resume(worker: WorkerWithBench) -> None:

@@ -107,10 +107,10 @@ def assert_answers_are_the_evaluators(
         How many answers flip when the heads are switched off.
     """
     evaluator = Evaluator(model, task, language, "dev", size)
-    full = full_mask(model.grid)
+    mask_on = full_mask(model.grid)
     kept_heads = np.array([head not in heads for head in model.grid.heads])
-    reduced = Mask(model.grid, kept_heads, model.identity())
-    predictions = [evaluator.evaluate(mask).predicted for mask in (None, reduced)]
+    mask_off = Mask(model.grid, kept_heads, model.identity())
+    predictions = [evaluator.evaluate(mask).predicted for mask in (None, mask_off)]
     word_index = 0
     flips = 0
     for row, example in enumerate(evaluator.examples):
@@ -123,12 +123,15 @@ def assert_answers_are_the_evaluators(
         )
         answers = answers_of(model, task, request)
         assert [answer.word for answer in answers] == (list(example.words) or [None])
-        for side, mask, labels in (("on", full, predictions[0]), ("off", reduced, predictions[1])):
+        for state, mask, labels in (
+            ("on", mask_on, predictions[0]),
+            ("off", mask_off, predictions[1]),
+        ):
             example_labels = labels[word_index : word_index + len(answers)]
-            answer_labels = [getattr(answer, side) for answer in answers]
+            answer_labels = [getattr(answer, state) for answer in answers]
             assert answer_labels == [task.labels[label] for label in example_labels]
             expected_shares = probabilities(evaluator, row, mask).max(axis=1)
-            answer_shares = [getattr(answer, f"p_{side}") for answer in answers]
+            answer_shares = [getattr(answer, f"p_{state}") for answer in answers]
             np.testing.assert_allclose(answer_shares, expected_shares, rtol=1e-4)
         word_index += len(answers)
         flips += sum(answer.on != answer.off for answer in answers)

@@ -1,4 +1,4 @@
-"""Experiment jobs from end to end on a tiny model: params, the report, its cost, cancel, resume, kill."""
+"""Experiment jobs from end to end on a tiny model: params, report, cost, cancel, resume, kill."""
 
 from __future__ import annotations
 
@@ -208,9 +208,9 @@ def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
     assert forecast.forwards > 2 * 12 * 12  # leave-one-out alone, in two languages
     assert forecast.seconds > 0
     finished_job = wait_for_end(worker, submit(worker, spec_of(model)))
-    (stored,) = Store(tmp_path / "cache").reports().results
-    assert finished_job.result == {"keys": [stored.key]}
-    assert rows_of(stored.record) == rows_of(library_report(model))
+    (stored_result,) = Store(tmp_path / "cache").reports().results
+    assert finished_job.result == {"keys": [stored_result.key]}
+    assert rows_of(stored_result.record) == rows_of(library_report(model))
     assert finished_job.done == finished_job.total
     lines = log_lines(worker, finished_job.id)
     assert "xx: leave-one-out scores stored" in lines
@@ -256,8 +256,8 @@ class Pause:
     go: threading.Event = field(default_factory=threading.Event)
     real_call: Any = None
 
-    def __call__(self, piece_log: Any, run: StoredRun, is_finished: bool) -> None:
-        self.real_call(piece_log, run, is_finished)
+    def __call__(self, piece_log: Any, stored_run: StoredRun, is_finished: bool) -> None:
+        self.real_call(piece_log, stored_run, is_finished)
         self.pieces_finished += is_finished
         if self.pieces_finished == self.at_piece and not self.go.is_set():
             self.has_paused.set()
@@ -273,8 +273,8 @@ class Pause:
 def pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pause]:
     experiment_pause = Pause(real_call=experiment.PieceLog.__call__)
 
-    def call_with_pause(piece_log: Any, run: StoredRun, is_finished: bool) -> None:
-        experiment_pause(piece_log, run, is_finished)
+    def call_with_pause(piece_log: Any, stored_run: StoredRun, is_finished: bool) -> None:
+        experiment_pause(piece_log, stored_run, is_finished)
 
     monkeypatch.setattr(experiment.PieceLog, "__call__", call_with_pause)
     yield experiment_pause

@@ -250,7 +250,7 @@ def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
 
 
 def estimate_of(tmp_path: Path, measurement: Measured | None = None, **changes: Any) -> Any:
-    """What a gates job is expected to cost: a forecast, and a request to measure the pace if needed.
+    """The forecast of a gates job, and a request to measure the pace if that is needed.
 
     Args:
         tmp_path: The cache.
@@ -296,8 +296,8 @@ def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_
 def test_a_run_that_does_not_say_what_it_took_is_left_out_of_the_pace(
     tmp_path: Path, examples: Any
 ) -> None:
-    measured = {"dev": {"examples": examples}}
-    keep(tmp_path, dataclasses.replace(made_gates(task="tiny"), measured=measured))
+    measured_examples = {"dev": {"examples": examples}}
+    keep(tmp_path, dataclasses.replace(made_gates(task="tiny"), measured=measured_examples))
     assert estimate_of(tmp_path, weights=[0.5]).forecast.seconds is None
     keep(tmp_path, made_gates(task="tiny", weight=0.02))
     assert estimate_of(tmp_path, weights=[0.5]).forecast.seconds > 0

@@ -1,4 +1,4 @@
-"""Kinds of jobs from end to end on tiny models: scores, curves, fine-tunings; what they will cost; live gradients."""
+"""Score, curve and fine-tuning jobs from end to end on tiny models, forecasts, live gradients."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_a_deleted_fine_tuning_s_checkpoint_is_deleted_too(
 def test_live_requests_are_answered_while_a_model_is_trained(
     worker: Running, model: Model, pause: Pause, tmp_path: Path
 ) -> None:
-    """Requests for any model are answered, because the model in training is not the resident one."""
+    """Requests for any model are answered: the model in training is not the resident one."""
     job = int(worker.client.submit("finetune", FINETUNE_SPEC).id)
     assert pause.has_paused.wait(60)
     assert worker.client.model(model.name).fingerprint == model.fingerprint
@@ -332,8 +332,8 @@ def test_a_live_gradient_is_the_library_s_and_stays_in_the_store(
     assert isinstance(scores, HeadScores)
     np.testing.assert_array_equal(scores.values, library_scores.values)
     assert scores.spec == library_scores.spec
-    (stored,) = Store(tmp_path).scan().results
-    assert stored.record.values_sha256() == library_scores.values_sha256()
+    (stored_result,) = Store(tmp_path).scan().results
+    assert stored_result.record.values_sha256() == library_scores.values_sha256()
     second_scores = worker.client.gradient(model.name, "tiny", "xx", **options)
     assert second_scores.seconds == scores.seconds  # as it was computed the first time
 
@@ -466,11 +466,11 @@ def test_a_forecast_by_hand(worker_and_bench: tuple[Running, FakeBench]) -> None
 def test_a_forecast_rests_on_what_is_stored(worker: Running, model: Model, tmp_path: Path) -> None:
     spec = spec_of(model)
     submit(worker, "score", spec)
-    (stored,) = Store(tmp_path).scan().results
-    stored_forwards = stored.record.example_forwards
+    (stored_result,) = Store(tmp_path).scan().results
+    stored_forwards = stored_result.record.example_forwards
     forecast = worker.client.forecast("score", {**spec, "languages": ["yy"]})
     assert forecast.forwards == min(stored_forwards, 96 * 12)
-    stored_seconds_a_forward = stored.record.seconds / stored_forwards
+    stored_seconds_a_forward = stored_result.record.seconds / stored_forwards
     assert forecast.seconds == pytest.approx(forecast.forwards * stored_seconds_a_forward)
     assert forecast.basis.startswith("samples as in 1 language scored before; ")
     assert forecast.basis.endswith("ms a forward, as in 1 result computed on such a device (cpu)")

@@ -138,5 +138,5 @@ def test_stored_scores_say_their_classes(worker: Running, model: Model, tmp_path
     assert (
         run_job(worker, "score", spec_of(model, "score", label_map=LABEL_MAPS[1])).state == "done"
     )
-    (stored,) = Store(tmp_path).find(language="xx")
-    assert stored.record.spec["task"]["classes"]["a"] == "fear"
+    (stored_result,) = Store(tmp_path).find(language="xx")
+    assert stored_result.record.spec["task"]["classes"]["a"] == "fear"

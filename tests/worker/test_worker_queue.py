@@ -1,4 +1,4 @@
-"""The worker's queue: it holds unanswered requests only, and each ends with an answer or a reason."""
+"""The worker's queue holds unanswered requests only; each ends with an answer or a reason."""
 
 from __future__ import annotations
 

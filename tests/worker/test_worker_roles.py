@@ -1,4 +1,4 @@
-"""Role jobs from end to end on a tiny model and a tiny treebank: params, reports, their cost, cancel and resume."""
+"""Role jobs from end to end on a tiny model and treebank: params, reports, cost, resume."""
 
 from __future__ import annotations
 
@@ -200,11 +200,11 @@ def test_texts_of_a_task_give_the_roles_that_need_no_trees(
 ) -> None:
     spec = spec_of(model, languages=["yy"], source="task", task="tiny", size=8)
     wait_for_end(worker, submit(worker, spec))
-    (stored,) = Store(tmp_path / "cache").reports().results
-    assert stored.record.spec["task"]["size"] == 8
+    (stored_result,) = Store(tmp_path / "cache").reports().results
+    assert stored_result.record.spec["task"]["size"] == 8
     library_report = study(model, of_task(tiny_task(), "yy", "dev", 8))
-    assert rows_of(stored.record) == rows_of(library_report)
-    roles = read_roles(stored.record)
+    assert rows_of(stored_result.record) == rows_of(library_report)
+    roles = read_roles(stored_result.record)
     assert not roles.syntax
     assert roles.grid == model.grid
     assert worker.client.forecast("roles", spec).forwards == 0
