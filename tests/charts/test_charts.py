@@ -144,11 +144,14 @@ def test_an_svg_is_described_has_no_script_or_picture_and_equal_bytes_for_equal_
     chart = make()
     text = static.svg(chart, is_inline=is_inline)
     root = ET.fromstring(text)
-    assert (root.tag, root.get("role")) == (f"{SVG}svg", "img")
+    assert root.tag == f"{SVG}svg"
+    assert root.get("role") == "img"
     title = root[0]
     description = root[1]
-    assert (title.tag, title.text) == (f"{SVG}title", chart.title)
-    assert (description.tag, description.text) == (f"{SVG}desc", chart.description)
+    assert title.tag == f"{SVG}title"
+    assert title.text == chart.title
+    assert description.tag == f"{SVG}desc"
+    assert description.text == chart.description
     assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
     kinds = {element.tag.removeprefix(SVG) for element in root.iter()}
     containers = {"svg", "title", "desc", "g", "defs", "clipPath"}

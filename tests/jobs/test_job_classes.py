@@ -26,7 +26,8 @@ def test_a_job_that_an_earlier_version_queued_is_the_same_job(kind: str) -> None
     assert job is not None
     assert job.model_dump() == row["params"]
     assert checked(kind, row["params"]) == row["params"]
-    assert (job.title(), job.describe()) == (row["title"], row["words"])
+    assert job.title() == row["title"]
+    assert job.describe() == row["words"]
     assert job.terminal_lines() == row["line"]
 
 

@@ -119,7 +119,8 @@ def test_a_language_model_costs_its_steps_and_the_held_out_text(tmp_path: Path) 
     windows = 4 * 5 // (5 // 2)  # four held-out lines of four words and their ends
     assert estimate.measure_request is not None
     assert estimate.measure_request.job == job
-    assert (estimate.forecast.forwards, estimate.forecast.seconds) == (30 * 4 + windows, None)
+    assert estimate.forecast.forwards == 30 * 4 + windows
+    assert estimate.forecast.seconds is None
     timed_forecast = job.forecast(forecast_basis(tmp_path, heads=4, seconds=0.3)).forecast
     assert timed_forecast.seconds == pytest.approx(30 * 4 * 0.3 + windows * 0.1)
     assert "30 steps of 4 windows of 5 tokens; 300 ms" in timed_forecast.basis
@@ -201,7 +202,8 @@ def test_a_translation_model_costs_its_steps_and_the_passes_over_dev(tmp_path: P
     job = TranslationJob(out=tmp_path / "mt", training=options, size=9, beams=2)
     estimate = job.forecast(forecast_basis(tmp_path))
     assert estimate.measure_request is not None
-    assert (estimate.forecast.forwards, estimate.forecast.seconds) == (30 * 4 + 9 * 4, None)
+    assert estimate.forecast.forwards == 30 * 4 + 9 * 4
+    assert estimate.forecast.seconds is None
     timed_forecast = job.forecast(forecast_basis(tmp_path, heads=4, seconds=0.3)).forecast
     assert timed_forecast.seconds == pytest.approx(30 * 4 * 0.3 + 9 * 4 * 0.1)
 
@@ -221,7 +223,8 @@ def test_a_smaller_model_costs_its_proof_and_its_timing(tmp_path: Path) -> None:
     timing = 6 * 2 * 2 * 32  # rounds, models, passes of each, examples of a pass
     estimate = job.forecast(forecast_basis(tmp_path))
     assert estimate.measure_request is not None
-    assert (estimate.forecast.forwards, estimate.forecast.seconds) == (3 * 20 + timing, None)
+    assert estimate.forecast.forwards == 3 * 20 + timing
+    assert estimate.forecast.seconds is None
     timed_forecast = job.forecast(forecast_basis(tmp_path, heads=4, seconds=0.01)).forecast
     assert timed_forecast.seconds == pytest.approx((3 * 20 + timing) * 0.01)
     estimate_with_onnx = job.model_copy(update={"dtype": "bfloat16", "onnx": True}).forecast(

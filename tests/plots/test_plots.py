@@ -36,7 +36,8 @@ def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
 
 def test_an_unsigned_method_gets_a_scale_from_0():
     (heat,) = plots.head_map(made_up("de", "gradient"), limit=0.2).data
-    assert (heat.zmin, heat.zmax) == (0, 0.2)
+    assert heat.zmin == 0
+    assert heat.zmax == 0.2
 
 
 def test_a_head_map_has_one_map_a_stack_and_rows_of_any_length():
@@ -51,7 +52,8 @@ def test_agreement_writes_every_correlation_and_admits_what_is_undefined():
     rho = np.array([[1.0, -0.25], [-0.25, 1.0]])
     (heat,) = plots.agreement(rho, ["de", "th"]).data
     assert [list(row) for row in heat.text] == [["1.00", "-0.25"], ["-0.25", "1.00"]]
-    assert (heat.zmin, heat.zmax) == (-1, 1)
+    assert heat.zmin == -1
+    assert heat.zmax == 1
     (undefined_heat,) = plots.agreement(np.array([[1.0, np.nan], [np.nan, 1.0]]), ["de", "th"]).data
     assert undefined_heat.text[0][1] == "–"
 
@@ -115,7 +117,8 @@ def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
     random_curve = curve([80, 60, 40, 30, 10], "random")
     figure = plots.curve_figure([shapley_curve, random_curve])
     shade, line, *_ = figure.data
-    assert (list(line.x), list(line.y)) == ([0, 2, 4, 6, 8], shapley_curve.accuracy.tolist())
+    assert list(line.x) == [0, 2, 4, 6, 8]
+    assert list(line.y) == shapley_curve.accuracy.tolist()
     np.testing.assert_allclose(shade.y[:5], 0.8 + shapley_curve.high)
     np.testing.assert_allclose(shade.y[5:], (0.8 + shapley_curve.low)[::-1])
     assert list(shade.x) == [0, 2, 4, 6, 8, 8, 6, 4, 2, 0]
@@ -132,8 +135,14 @@ def test_a_curve_is_named_where_it_is_farthest_from_the_others():
         [curve([80, 82, 70, 50, 10]), curve([80, 60, 60, 48, 10], "random")]
     )
     upper, lower = figure.layout.annotations
-    assert (upper.text, upper.x, upper.y, upper.yshift) == ("shapley", 2, 0.82, 12)
-    assert (lower.text, lower.x, lower.y, lower.yshift) == ("random", 2, 0.6, -12)
+    assert upper.text == "shapley"
+    assert upper.x == 2
+    assert upper.y == 0.82
+    assert upper.yshift == 12
+    assert lower.text == "random"
+    assert lower.x == 2
+    assert lower.y == 0.6
+    assert lower.yshift == -12
     three_curves = [
         curve([80, 80, 80, 80, 10], "a"),
         curve([80, 70, 60, 70, 10], "b"),
@@ -143,7 +152,8 @@ def test_a_curve_is_named_where_it_is_farthest_from_the_others():
     shifts = [annotation.yshift for annotation in annotations]
     assert shifts == [12, -12, -12]  # away from the nearest line
     (single_annotation,) = plots.curve_figure([curve([80, 10])]).layout.annotations
-    assert (single_annotation.text, single_annotation.yshift) == ("de by shapley", 12)
+    assert single_annotation.text == "de by shapley"
+    assert single_annotation.yshift == 12
 
 
 def test_curves_are_named_by_what_differs_between_them():
@@ -164,7 +174,8 @@ def test_a_band_lies_behind_the_curves_in_grey():
     np.testing.assert_allclose(shade.y, [0.8, 0.5, 0.1, 0.1, 0.3, 0.8])
     assert list(median.y) == [0.8, 0.4, 0.1]
     assert list(median.x) == [0, 4, 8]
-    assert (median.name, median.line.color) == ("random, median of 3", plots.UNSURE)
+    assert median.name == "random, median of 3"
+    assert median.line.color == plots.UNSURE
     assert len(curve_traces) == 2
 
 
@@ -270,7 +281,8 @@ def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
     chart = transfer_chart("t", values, is_significant, ["de", "th"], ["de", "th"])
     (heat,) = plotly_figure(chart).data
     assert [list(row) for row in heat.text] == [["+0.0", "+2.0●"], ["–", "-3.0"]]
-    assert (heat.zmin, heat.zmax) == (-3, 3)
+    assert heat.zmin == -3
+    assert heat.zmax == 3
     twelve_languages = [f"l{number}" for number in range(12)]
     values = np.full((1, 12), 2.0)
     is_significant = np.arange(12)[None] < 1

@@ -111,8 +111,10 @@ def test_a_request_that_changes_something_is_not_sent_twice(
 def test_an_error_keeps_its_code_on_the_way_and_an_older_worker_s_gets_a_general_one() -> None:
     error_with_code = error_of({"error": "no job 3", "code": "job.unknown"})
     error_without_code = error_of({"error": "no job 3"})
-    assert (str(error_with_code), error_with_code.code) == ("no job 3", "job.unknown")
-    assert (str(error_without_code), error_without_code.code) == ("no job 3", "worker.error")
+    assert str(error_with_code) == "no job 3"
+    assert error_with_code.code == "job.unknown"
+    assert str(error_without_code) == "no job 3"
+    assert error_without_code.code == "worker.error"
 
 
 def test_a_worker_keeps_connections_for_much_longer_than_its_clients_do() -> None:
@@ -206,7 +208,8 @@ def test_reported_16_a_connection_reset_between_figures_is_an_error() -> None:
 def test_reported_16_a_connection_cut_after_the_last_figure_loses_nothing(answer: bytes) -> None:
     client = OneAnswerServer(answer).client()
     *_, last_figure = client.evaluate(evaluation("m", "intents", "de"))
-    assert (last_figure.n, last_figure.done) == (512, True)
+    assert last_figure.n == 512
+    assert last_figure.done is True
     client.close()
 
 
@@ -320,16 +323,16 @@ def test_answers_of_older_workers_are_read() -> None:
     Their tasks lack the fields about how to get the examples.
     """
     model = read_by_client(FIRST_VERSION_MODEL, lambda client: client.model("m"))
-    assert (model.costs, model.projections, model.former_fingerprints) == (None, [], [])
+    assert model.costs is None
+    assert model.projections == []
+    assert model.former_fingerprints == []
     weights = {"tokens": ["a"], "weights": {"encoder.0.0": [[1.0]]}, "truncated": False}
     attention = read_by_client(
         weights, lambda client: client.attention(look("m", "a", [["encoder", 0, 0]]))
     )
-    assert (attention.weights, attention.special, attention.answers) == (
-        {"encoder.0.0": [[1.0]]},
-        [],
-        [],
-    )
+    assert attention.weights == {"encoder.0.0": [[1.0]]}
+    assert attention.special == []
+    assert attention.answers == []
     card = {"name": "t", "labels": ["a"], "languages": ["de"], "aligned": True}
     assert read_by_client([card], Client.tasks) == [TaskCard(**card)]
     example = {"id": "1", "text": "licht an", "label": "on"}

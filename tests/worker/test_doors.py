@@ -35,6 +35,7 @@ from support.expected_errors import raises
 from support.fake_worker import MODEL, FakeBench
 from support.running_worker import Running, evaluation, look, running
 from support.waiting import until
+from support.worker_jobs import wait_for_state
 
 from headlab.jobs import Refusal
 from headlab.worker import middleware
@@ -625,7 +626,8 @@ def test_files_become_a_task_only_with_the_token_and_no_request_names_a_path(
         assert not (tmp_path / "tasks").exists()
         assert post(json=upload_request(rows)).json()["sizes"] == {"de": {"dev": 4, "test": 4}}
         second_answer = post(json=upload_request(rows + b"more,1\n"))
-        assert (second_answer.status_code, second_answer.json()["code"]) == (400, "upload.taken")
+        assert second_answer.status_code == 400
+        assert second_answer.json()["code"] == "upload.taken"
     written_files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.csv")}
     assert written_files == {"tasks/sent/de.dev.csv", "tasks/sent/de.test.csv"}
 
@@ -636,10 +638,8 @@ def test_only_the_route_for_files_takes_large_bodies_and_few_at_a_time(
     large_request = upload_request(b"t,l\n" + b"a,1\n" * (1 << 19))
     answer = httpx.post(f"{worker.url}/tasks", json=large_request, timeout=60)
     # it was read
-    assert (answer.status_code, answer.json()["code"]) == (
-        400,
-        "upload.label_single",
-    )
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "upload.label_single"
     assert httpx.post(f"{worker.url}/model", json=large_request).status_code == 413
     monkeypatch.setattr(middleware, "MAX_SENT", 1 << 20)
     assert httpx.post(f"{worker.url}/tasks", json=large_request).status_code == 413
@@ -823,7 +823,7 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
                 "seed": 13,
             }
         )
-        until(lambda: client.job(job.id).state == "failed")
+        wait_for_state(client, job.id, "failed")
     finally:
         local_worker.stop()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -18,6 +18,7 @@ from support.expected_errors import raises
 from support.running_worker import Running, evaluation, look, running
 from support.tiny_models import LABELS, VOCAB, tiny_model
 from support.waiting import until
+from support.worker_jobs import wait_for_state
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -133,7 +134,7 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(
             expected_figures[language, number] = library_figure(model, language, mask)
     assert len({figure["accuracy"] for figure in expected_figures.values()}) > len(session_masks)
     job = worker.client.submit(spec=SPEC).id
-    until(lambda: worker.client.job(job).state == "running")
+    wait_for_state(worker.client, job, "running")
 
     def last_figure_of(language: str, number: int) -> dict[str, Any]:
         return ask(worker, language, session_masks[number])[-1]
@@ -142,7 +143,7 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(
         answers = {session: pool.submit(last_figure_of, *session) for session in expected_figures}
         for session, answer in answers.items():
             assert answer.result() == expected_figures[session]
-    until(lambda: worker.client.job(job).state == "done")
+    wait_for_state(worker.client, job, "done")
     for language in LANGUAGES:
         settings = {"language": language, "method": "shapley", "size": 96, "samples": 256}
         library_scores = score(model, toy_task("intents"), **settings)
@@ -156,7 +157,7 @@ def test_a_job_done_before_is_found_in_the_store(worker: Running) -> None:
     ids = []
     for _ in range(2):
         ids.append(worker.client.submit(spec=spec).id)
-        until(lambda: worker.client.job(ids[-1]).state == "done")
+        wait_for_state(worker.client, ids[-1], "done")
     assert ids[0] != ids[1]
     assert worker.client.job(ids[1]).note == "de, fr done"
 
@@ -364,11 +365,11 @@ def test_a_job_waits_for_its_model_while_live_requests_go_on(
     assert worker.client.job(job).state == "running"
     next_job = worker.client.submit("score", {**spec, "seed": 2}).id
     worker.client.cancel(job)
-    until(lambda: worker.client.job(job).state == "cancelled")
+    wait_for_state(worker.client, job, "cancelled")
     slow_hub.arrived.set()
-    until(lambda: worker.client.job(next_job).state == "done")
+    wait_for_state(worker.client, next_job, "done")
     failing_job = worker.client.submit("score", {**spec, "model": "no/such"}).id
-    until(lambda: worker.client.job(failing_job).state == "failed")
+    wait_for_state(worker.client, failing_job, "failed")
     assert worker.client.job(failing_job).error == "the hub has no model no/such"
 
 
@@ -399,7 +400,7 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
         mask = Mask(grid, kept_heads, {"name": name, "fingerprint": loaded_model.fingerprint})
         baseline_figure = list(worker.client.evaluate(evaluation(name, "intents", "th")))[-1]
         number = worker.client.submit(spec={"model": name, **spec}).id
-        until(lambda: worker.client.job(number).state == "running")
+        wait_for_state(worker.client, number, "running")
         figures = worker.client.evaluate(evaluation(name, "intents", "th", mask))
         assert next(figures).n == 16
         assert worker.client.job(number).state == "running"
@@ -407,4 +408,4 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
         assert last_figure.done
         assert last_figure.baseline == baseline_figure.accuracy
         assert worker.client.cancel(number).state in ("running", "cancelled")  # it may end at once
-        until(lambda: worker.client.job(number).state == "cancelled")
+        wait_for_state(worker.client, number, "cancelled")

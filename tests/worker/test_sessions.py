@@ -21,6 +21,7 @@ from support.fake_worker import FakeBench
 from support.running_worker import Running, evaluation, look, running, until
 from support.tiny_models import VOCAB, tiny_model
 from support.tiny_task import tiny_tokenizer
+from support.worker_jobs import wait_for_state
 
 from headlab.core import Head, HeadlabError, canonical_json
 from headlab.dashboard.panels.accuracy import AccuracyQuestion, stream_figures
@@ -139,7 +140,8 @@ def test_changed_answers_are_the_librarys(worker: Running, model: Model) -> None
     library_changes = changes(
         Evaluator(model, toy_task("intents"), LANGUAGES[0], "dev", SIZE), mask
     )
-    assert (answer.language, answer.total) == (LANGUAGES[0], len(library_changes))
+    assert answer.language == LANGUAGES[0]
+    assert answer.total == len(library_changes)
     assert library_changes
     for sent_change, library_change in zip(answer.answers, library_changes, strict=True):
         expected_fields = asdict(library_change)
@@ -265,10 +267,10 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
     weights = weights_alone(model)
     worker.client.model(NAME)
     job = worker.client.submit("score", {**SPEC, "method": "shapley", "options": OPTIONS}).id
-    until(lambda: worker.client.job(job).state == "running")
+    wait_for_state(worker.client, job, "running")
     figures_compared = run_at_once([partial(session.use, worker, weights) for session in sessions])
     assert figures_compared == [ROUNDS] * session_count
-    until(lambda: worker.client.job(job).state == "done", 240)
+    wait_for_state(worker.client, job, "done", 240)
     for language in ("de", "fr"):
         settings = {"language": language, "method": "shapley", "size": 64, "seed": 3, **OPTIONS}
         library_scores = score(model, toy_task("intents"), **settings)

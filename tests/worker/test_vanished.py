@@ -14,6 +14,7 @@ import pytest
 from support.fake_worker import MODEL, FakeBench
 from support.running_worker import Running, evaluation, running
 from support.waiting import until
+from support.worker_jobs import wait_for_state
 
 from headlab.core import HeadGrid, Stack
 from headlab.masks import full_mask
@@ -99,4 +100,4 @@ def test_a_job_does_not_need_the_client_that_submitted_it(
     spec = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
     with httpx.Client(timeout=10) as client:
         job = client.post(f"{worker.url}/jobs", json={"kind": "score", "spec": spec}).json()["id"]
-    until(lambda: worker.client.job(job).state == "done")
+    wait_for_state(worker.client, job, "done")

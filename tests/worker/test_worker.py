@@ -25,6 +25,7 @@ from support.fake_worker import MODEL, STEPS, FakeBench
 from support.network_disk import on_python_path
 from support.running_worker import Running, evaluation, look, running
 from support.waiting import until
+from support.worker_jobs import wait_for_state
 
 from headlab.core import HeadGrid, HeadlabError, Report, Stack
 from headlab.jobs import Refusal, WatchedStore
@@ -115,7 +116,7 @@ def test_a_live_request_does_not_wait_for_a_job(worker: WorkerWithBench) -> None
     assert figures[-1].done
     assert worker.client.job(job).state == "running"
     worker.bench.stop_at = STEPS + 1
-    until(lambda: worker.client.job(job).state == "done")
+    wait_for_state(worker.client, job, "done")
 
 
 def test_first_figures_go_before_the_rest_of_longer_answers(slow_worker: WorkerWithBench) -> None:
@@ -236,13 +237,13 @@ def test_health_answers_before_the_device_is_there(tmp_path: Path) -> None:
     with running(tmp_path, make, wait=False) as worker:
         health = worker.client.health()
         assert health.ok
-        assert (health.device, health.model, health.pid) == (None, None, os.getpid())
+        assert health.device is None
+        assert health.model is None
+        assert health.pid == os.getpid()
         ready.set()
         worker.client.model(MODEL)
-        assert (worker.client.health().device, worker.client.health().model) == (
-            "fake device",
-            MODEL,
-        )
+        assert worker.client.health().device == "fake device"
+        assert worker.client.health().model == MODEL
 
 
 def test_starting_a_worker_does_not_import_torch() -> None:
@@ -272,7 +273,7 @@ def test_the_same_job_twice_is_one_job(worker: WorkerWithBench) -> None:
     assert worker.client.submit(spec=SPEC).id == job
     assert worker.client.submit(spec={**SPEC, "options": {}, "split": "dev"}).id == job
     assert worker.client.submit(spec={**SPEC, "seed": 2}).id != job
-    until(lambda: worker.client.job(job).state == "done")
+    wait_for_state(worker.client, job, "done")
     assert worker.client.submit(spec=SPEC).id > job
 
 
@@ -290,7 +291,7 @@ def test_progress_and_time_left(worker: WorkerWithBench) -> None:
     assert row.note.startswith("step ")
     assert 0 < row.seconds_left < 20 * STEPS * worker.bench.pause
     assert worker.client.health().jobs_running == 1
-    until(lambda: worker.client.job(job).state == "done")
+    wait_for_state(worker.client, job, "done")
     assert worker.client.job(job).seconds_left is None
     assert [listed_job.id for listed_job in worker.client.jobs()] == [job]
 
@@ -300,11 +301,11 @@ def test_cancel_a_running_and_a_waiting_job_and_resume(worker: WorkerWithBench) 
     waiting = worker.client.submit(spec={**SPEC, "seed": 2}).id
     assert worker.client.cancel(waiting).state == "cancelled"
     worker.client.cancel(job)
-    until(lambda: worker.client.job(job).state == "cancelled")
+    wait_for_state(worker.client, job, "cancelled")
     steps_done = worker.client.job(job).done
     assert 2 <= steps_done < STEPS
     assert worker.client.resume(job).state == "queued"
-    until(lambda: worker.client.job(job).state == "done")
+    wait_for_state(worker.client, job, "done")
     steps = [line for line in worker.bench.log if line.startswith("step")]
     assert steps == [f"step {n}" for n in range(1, STEPS + 1)]
     with raises("job.not_resumable", f"job {job}", "done"):
@@ -329,7 +330,7 @@ def test_a_failed_job_says_so_and_the_next_one_runs(
 ) -> None:
     failing_job = worker.client.submit(spec={**SPEC, "seed": 13}).id
     next_job = worker.client.submit(spec=SPEC).id
-    until(lambda: worker.client.job(next_job).state == "done")
+    wait_for_state(worker.client, next_job, "done")
     failed_row = worker.client.job(failing_job)
     assert failed_row.state == "failed"
     assert "worker.log" in failed_row.error
@@ -352,7 +353,8 @@ def test_a_worker_that_stops_in_order_puts_its_job_back(tmp_path: Path) -> None:
         job = worker.client.submit(spec=SPEC).id
         until(lambda: worker.client.job(job).done >= 2)
     jobs = JobList(tmp_path / "jobs.db")
-    assert (jobs.get(job).state, jobs.get(job).attempts) == ("queued", 0)
+    assert jobs.get(job).state == "queued"
+    assert jobs.get(job).attempts == 0
     jobs.close()
 
 
@@ -680,7 +682,7 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(
     assert local_worker.pid not in (None, killed_pid)
     assert row.state in ("queued", "running")
     until(lambda: client.job(job).attempts == 2 and client.job(job).done >= steps_kept)
-    until(lambda: client.job(job).state == "done")
+    wait_for_state(client, job, "done")
     assert client.health().state == ".worker"
 
 
@@ -735,7 +737,8 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     heir = LocalWorker(cache, command=FAKE)
     try:
         health = heir.client().health()
-        assert (health.state, health.note) == (".worker", "")
+        assert health.state == ".worker"
+        assert health.note == ""
         assert [row.id for row in heir.client().jobs()] == [job]
     finally:
         heir.stop()
@@ -764,7 +767,7 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         heir = LocalWorker(tmp_path, command=FAKE)
         assert heir.client().health().state == ".worker"
         (job,) = heir.client().jobs()
-        until(lambda: heir.client().job(job.id).state == "done")
+        wait_for_state(heir.client(), job.id, "done")
         heir.stop()
     status = Path(f"/proc/{pid}/stat")
     until(lambda: not status.exists() or " Z " in status.read_text())

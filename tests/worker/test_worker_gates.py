@@ -88,7 +88,8 @@ def test_equal_work_has_equal_params() -> None:
         "options": {"stacks": "cross, encoder", "high": 2},
     }
     options = checked("gates", spec_with_stacks)["options"]
-    assert (options["stacks"], type(options["high"])) == ("encoder,cross", float)
+    assert options["stacks"] == "encoder,cross"
+    assert type(options["high"]) is float
     spec_with_weights = {
         "model": "m",
         "task": "tiny",
@@ -97,7 +98,8 @@ def test_equal_work_has_equal_params() -> None:
     }
     params = checked("gates", spec_with_weights)
     assert params == checked("gates", params)
-    assert (params["languages"], params["seed"]) == (["xx", "yy"], 0)
+    assert params["languages"] == ["xx", "yy"]
+    assert params["seed"] == 0
     assert params["weights"] == [0.05, 0.1]
     assert params["options"]["steps"] == 400
     assert "weight" not in params["options"]
@@ -161,7 +163,8 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
     for change in changes:
         body = {"kind": "gates", "spec": spec_of(model, **change)}
         answer = httpx.post(f"{worker.url}/jobs", json=body)
-        assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
+        assert answer.status_code == 422
+        assert list(answer.json()) == ["error", "code"]
     assert worker.client.jobs() == []
 
 
@@ -188,7 +191,7 @@ def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
         "2 runs of 6 steps of 4 examples, each worth 2 forwards, and the masks measured; "
     )
     assert forecast.seconds > 0
-    finished_job = wait_for_end(worker, submit(worker, spec_of(model)))
+    finished_job = wait_for_end(worker.client, submit(worker, spec_of(model)))
     stored_gates = {result.key: result.record for result in Store(tmp_path).gates().results}
     job_gates = [stored_gates[key] for key in finished_job.result["keys"]]
     assert [gates.weight for gates in job_gates] == [0.0, 0.5]
@@ -198,16 +201,17 @@ def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
     assert job_gates[1].measured == library_gates.measured
     np.testing.assert_allclose(job_gates[1].log_alpha, library_gates.log_alpha, rtol=1e-4)
     assert finished_job.done == finished_job.total
-    assert log_lines(worker, finished_job.id).count("yy: gates started") == 2
+    assert log_lines(worker.client, finished_job.id).count("yy: gates started") == 2
     forecast_of_stored = worker.client.forecast("gates", spec_of(model))
-    assert (forecast_of_stored.forwards, forecast_of_stored.seconds) == (0, 0.0)
+    assert forecast_of_stored.forwards == 0
+    assert forecast_of_stored.seconds == 0.0
     assert forecast_of_stored.basis == "these gates are in the cache already"
     spec_with_third_weight = spec_of(model, weights=[0.0, 0.5, 1.0])
     forecast_of_third_weight = worker.client.forecast("gates", spec_with_third_weight)
     assert forecast_of_third_weight.forwards == forecast.forwards / 2
     assert "2 of 3 runs are in the cache already" in forecast_of_third_weight.basis
     assert "as in 2 runs of such gates on such a device (cpu)" in forecast_of_third_weight.basis
-    second_job = wait_for_end(worker, submit(worker, spec_of(model)))
+    second_job = wait_for_end(worker.client, submit(worker, spec_of(model)))
     assert second_job.result == finished_job.result
 
 
@@ -235,10 +239,10 @@ def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
     assert has_reached_step.wait(60)
     worker.client.cancel(job)
     go_on.set()
-    wait_for_end(worker, job, "cancelled")
+    wait_for_end(worker.client, job, "cancelled")
     assert not Store(tmp_path).gates().results
     worker.client.resume(job)
-    wait_for_end(worker, job, "done")
+    wait_for_end(worker.client, job, "done")
     assert steps.count(1) == 1  # the second attempt did not begin anew
     (result,) = Store(tmp_path).gates().results
     library_options = options_of({**options, "weight": 0.5})
@@ -325,7 +329,7 @@ def test_a_deleted_job_s_checkpoint_is_deleted_too(
     job = submit(worker, spec_of(model, weights=[0.5], options=options))
     until(lambda: bool(list(tmp_path.glob("*/checkpoint.safetensors"))))
     worker.client.cancel(job)
-    wait_for_end(worker, job, "cancelled")
+    wait_for_end(worker.client, job, "cancelled")
     (checkpoint,) = tmp_path.glob("*/checkpoint.safetensors")
     for name in ("model", ".model.x1y2"):  # the second is left by a kill in the middle of writing
         (checkpoint.parent / name).mkdir()

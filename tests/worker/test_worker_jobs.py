@@ -20,12 +20,12 @@ from support.expected_errors import raises
 from support.fake_worker import MODEL, STEPS, FakeBench
 from support.running_worker import Running, evaluation, running
 from support.waiting import until
+from support.worker_jobs import wait_for_state
 
 from headlab.dashboard.panels import job_format
 from headlab.results import StoredRun
 from headlab.worker.jobs import CREATE_VERSION_1, MAX_LOG_LINES, VERSION, JobList
 from headlab.worker.runner import clear_checkpoint
-from headlab.worker.schemas import JobRow
 
 SPEC: dict[str, Any] = {
     "model": MODEL,
@@ -56,15 +56,10 @@ def begin_job(worker: Running, **changes: Any) -> int:
     return job
 
 
-def wait_for_state(worker: Running, job: int, state: str) -> JobRow:
-    until(lambda: worker.client.job(job).state == state)
-    return worker.client.job(job)
-
-
 def cancelled_job(worker: Running, **changes: Any) -> int:
     job = begin_job(worker, **changes)
     worker.client.cancel(job)
-    wait_for_state(worker, job, "cancelled")
+    wait_for_state(worker.client, job, "cancelled")
     return job
 
 
@@ -83,8 +78,9 @@ def log_lines(worker: Running, job: int) -> list[str]:
 def test_a_job_that_is_done_has_a_result(worker: Running) -> None:
     job = int(worker.client.submit("score", SPEC).id)
     assert worker.client.job(job).result is None
-    row = wait_for_state(worker, job, "done")
-    assert (row.result, row.place) == ({"keys": [f"key {job}"]}, "here")
+    row = wait_for_state(worker.client, job, "done")
+    assert row.result == {"keys": [f"key {job}"]}
+    assert row.place == "here"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +142,7 @@ def test_the_same_work_is_one_job_wherever_it_is_computed(tmp_path: Path) -> Non
         assert log_lines(worker, job)[0] == "submitted, to be computed on ray"
         until(lambda: worker.client.job(job).done >= 2)
         worker.client.cancel(job)
-        wait_for_state(worker, job, "cancelled")
+        wait_for_state(worker.client, job, "cancelled")
         assert worker.client.resume(job).place == "ray"
 
 
@@ -154,7 +150,9 @@ def test_health_counts_running_and_waiting_jobs(worker: Running) -> None:
     begin_job(worker)
     worker.client.submit("score", {**SPEC, "seed": 2})
     health = worker.client.health()
-    assert (health.jobs_running, health.jobs_waiting, health.ray) == (1, 1, "")
+    assert health.jobs_running == 1
+    assert health.jobs_waiting == 1
+    assert health.ray == ""
 
 
 # Log
@@ -163,7 +161,7 @@ def test_health_counts_running_and_waiting_jobs(worker: Running) -> None:
 def test_a_log_tells_what_happened(worker: Running) -> None:
     job = cancelled_job(worker)
     worker.client.resume(job)
-    wait_for_state(worker, job, "done")
+    wait_for_state(worker.client, job, "done")
     assert log_lines(worker, job) == [
         "submitted",
         "started, attempt 1",
@@ -176,7 +174,7 @@ def test_a_log_tells_what_happened(worker: Running) -> None:
         "done",
     ]
     failed_job = int(worker.client.submit("score", {**SPEC, "seed": 13}).id)
-    error = wait_for_state(worker, failed_job, "failed").error
+    error = wait_for_state(worker.client, failed_job, "failed").error
     assert log_lines(worker, failed_job)[-1] == f"failed: {error}"
     with raises("job.unknown", 99):
         worker.client.log(99)
@@ -232,14 +230,14 @@ def test_a_running_job_is_not_deleted(worker: Running) -> None:
     assert httpx.delete(f"{worker.url}/jobs/{job}").status_code == 409
     with raises("job.running", f"job {job}"):
         worker.client.delete(job)
-    assert wait_for_state(worker, job, "done").error is None
+    assert wait_for_state(worker.client, job, "done").error is None
 
 
 def test_a_waiting_job_is_deleted_and_never_runs(worker: Running) -> None:
     running_job = begin_job(worker)
     waiting_job = int(worker.client.submit("score", {**SPEC, "seed": 2}).id)
     worker.client.delete(waiting_job)
-    wait_for_state(worker, running_job, "done")
+    wait_for_state(worker.client, running_job, "done")
     assert [job.id for job in worker.client.jobs()] == [running_job]
 
 
@@ -278,7 +276,7 @@ def test_a_checkpoint_that_another_job_would_go_on_from_stays(
     if running_job != job:
         worker.client.cancel(running_job)
     worker.client.cancel(other_job)
-    wait_for_state(worker, other_job, "cancelled")
+    wait_for_state(worker.client, other_job, "cancelled")
     if other_state == "cancelled":
         worker.client.delete(other_job)
         assert not german.folder.exists()
@@ -326,9 +324,14 @@ def test_a_list_of_the_earlier_version_keeps_its_jobs(tmp_path: Path) -> None:
     for _ in range(2):  # the second time the list is of this version already
         jobs = JobList(tmp_path / "jobs.db")
         done_job, waiting_job = jobs.list()
-        assert (waiting_job.id, waiting_job.state, waiting_job.place) == (1, "queued", "here")
-        assert (waiting_job.done, waiting_job.created) == (5, 1.5)
-        assert (done_job.id, done_job.state, done_job.result) == (2, "done", None)
+        assert waiting_job.id == 1
+        assert waiting_job.state == "queued"
+        assert waiting_job.place == "here"
+        assert waiting_job.done == 5
+        assert waiting_job.created == 1.5
+        assert done_job.id == 2
+        assert done_job.state == "done"
+        assert done_job.result is None
         assert done_job.params["seed"] == 2
         assert jobs.submit("score", waiting_job.params).id == 1
         assert [line[21:] for line in jobs.log(1)] == ["the worker died"]
@@ -418,10 +421,10 @@ def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running)
     assert worker.client.job(job).state == "running"
     assert list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))[-1].done
     free(worker.jobs)
-    assert wait_for_state(worker, job, "done").result == {"keys": [f"key {job}"]}
+    assert wait_for_state(worker.client, job, "done").result == {"keys": [f"key {job}"]}
     until(lambda: worker.client.health().note == "")
     second_job = int(worker.client.submit("score", {**SPEC, "seed": 3}).id)
-    wait_for_state(worker, second_job, "done")
+    wait_for_state(worker.client, second_job, "done")
 
 
 def test_a_locked_job_list_does_not_end_a_job(worker: Running, tmp_path: Path) -> None:
@@ -434,7 +437,7 @@ def test_a_locked_job_list_does_not_end_a_job(worker: Running, tmp_path: Path) -
     until(lambda: int(steps_file.read_text() or 0) >= steps + 3)
     locking_connection.execute("commit")
     locking_connection.close()
-    assert wait_for_state(worker, job, "done").attempts == 1
+    assert wait_for_state(worker.client, job, "done").attempts == 1
 
 
 def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
@@ -446,11 +449,11 @@ def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
     with monkeypatch.context() as patch:
         patch.setattr("headlab.core.files.os.fsync", refuse_for_space)
         job = int(worker.client.submit("score", SPEC).id)
-        failed_row = wait_for_state(worker, job, "failed")
+        failed_row = wait_for_state(worker.client, job, "failed")
     assert re.match("no space left to write .*; free some", failed_row.error)
     assert list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))[-1].done
     worker.client.resume(job)
-    assert wait_for_state(worker, job, "done").done == STEPS
+    assert wait_for_state(worker.client, job, "done").done == STEPS
 
 
 def test_two_threads_submit_the_same_work_once(jobs: JobList) -> None:

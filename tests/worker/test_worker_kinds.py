@@ -106,7 +106,7 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
 def submit(worker: Running, kind: str, spec: dict[str, Any], state: str = "done") -> JobRow:
     """A job that has ended in this state."""
     job = int(worker.client.submit(kind, spec).id)
-    return wait_for_end(worker, job, state)
+    return wait_for_end(worker.client, job, state)
 
 
 # Params
@@ -120,7 +120,8 @@ def test_equal_work_has_equal_params(model: Model) -> None:
     assert params == checked("score", long_spec)
     curve_params = checked("curve", short_spec)
     assert curve_params.pop("points") is None
-    assert (curve_params.pop("split"), curve_params.pop("size")) == ("test", None)
+    assert curve_params.pop("split") == "test"
+    assert curve_params.pop("size") is None
     del params["split"], params["size"]
     assert curve_params == params
     assert checked("finetune", {"task": "letters"}) == {
@@ -178,11 +179,16 @@ def test_a_curve_job_computes_missing_scores_and_stores_the_library_s_curve(
         )
         assert library_curve.values_sha256() == curve.values_sha256()
         assert library_curve.spec == curve.spec
-        assert (curve.split, curve.n, curve.removed.tolist()) == ("test", 20, [0, 4, 8, 12])
+        assert curve.split == "test"
+        assert curve.n == 20
+        assert curve.removed.tolist() == [0, 4, 8, 12]
     assert {result.record.language for result in store.scan().results} == {"xx", "yy"}
-    assert log_lines(worker, finished_job.id)[2:4] == ["xx: scores started", "xx: curve started"]
+    assert log_lines(worker.client, finished_job.id)[2:4] == [
+        "xx: scores started",
+        "xx: curve started",
+    ]
     second_job = submit(worker, "curve", {**spec, "languages": ["yy"], "points": 5})
-    assert "yy: scores in the cache already" in log_lines(worker, second_job.id)
+    assert "yy: scores in the cache already" in log_lines(worker.client, second_job.id)
     second_row = worker.client.job(second_job.id)
     assert second_row.done == second_row.total
 
@@ -268,12 +274,12 @@ def test_a_cancelled_fine_tuning_goes_on_to_the_same_weights(
     job = int(worker.client.submit("finetune", FINETUNE_SPEC).id)
     assert pause.has_paused.wait(60)
     worker.client.cancel(job)
-    wait_for_end(worker, job, "cancelled")
+    wait_for_end(worker.client, job, "cancelled")
     (checkpoint,) = (tmp_path / "adapters").glob(".*.checkpoint.safetensors")
     steps_kept = steps_of_checkpoint(checkpoint)
     pause.go.set()
     worker.client.resume(job)
-    finished_job = wait_for_end(worker, job, "done")
+    finished_job = wait_for_end(worker.client, job, "done")
     assert not checkpoint.exists()
     assert steps_kept == 10
     job_weights = weights(tmp_path / finished_job.result["folder"])
@@ -295,7 +301,7 @@ def test_a_deleted_fine_tuning_s_checkpoint_is_deleted_too(
     job = int(worker.client.submit("finetune", FINETUNE_SPEC).id)
     assert pause.has_paused.wait(60)
     worker.client.cancel(job)
-    wait_for_end(worker, job, "cancelled")
+    wait_for_end(worker.client, job, "cancelled")
     assert len(list((tmp_path / "adapters").iterdir())) == 1
     worker.client.delete(job)
     assert list((tmp_path / "adapters").iterdir()) == []
@@ -314,7 +320,7 @@ def test_live_requests_are_answered_while_a_model_is_trained(
     assert worker.client.gradient(model.name, "tiny", "xx").values.shape == (12,)
     assert worker.client.job(job).state == "running"
     pause.go.set()
-    finished_job = wait_for_end(worker, job, "done")
+    finished_job = wait_for_end(worker.client, job, "done")
     assert finished_job.result["accuracy"]["en"] == 1.0
 
 
@@ -512,7 +518,8 @@ def test_a_curve_s_forecast_counts_points_and_examples(worker: Running, model: M
     assert forecast.basis.endswith("; 4 points of 30 examples in 1 language")
     submit(worker, "curve", spec)
     forecast_of_stored = worker.client.forecast("curve", spec)
-    assert (forecast_of_stored.forwards, forecast_of_stored.seconds) == (0, 0.0)
+    assert forecast_of_stored.forwards == 0
+    assert forecast_of_stored.seconds == 0.0
     assert forecast_of_stored.basis == (
         "the scores are in the cache already; the curves are in the cache already"
     )
@@ -544,7 +551,8 @@ def test_a_forecast_answers_while_a_job_holds_another_model(
     until(lambda: worker.client.job(job).done >= 2)
     spec_of_other_model = {"model": "other", "task": "tiny", "languages": ["xx"]}
     unknown_forecast = worker.client.forecast("score", spec_of_other_model)
-    assert (unknown_forecast.forwards, unknown_forecast.seconds) == (None, None)
+    assert unknown_forecast.forwards is None
+    assert unknown_forecast.seconds is None
     assert "how many heads the model has is not known yet" in unknown_forecast.basis
     assert "the worker is computing with fake" in unknown_forecast.basis
     device = worker.engine.device
@@ -605,7 +613,8 @@ def test_what_other_code_does_between_batches_does_not_count(
         evaluator.forwards += forwards
         clock[0] += forwards * 2**-10
         stopwatch()
-    assert (stopwatch.forwards, stopwatch.batches) == (20, 2)
+    assert stopwatch.forwards == 20
+    assert stopwatch.batches == 2
     assert stopwatch.pace == 2**-10
 
 

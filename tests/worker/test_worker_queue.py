@@ -121,7 +121,8 @@ def test_reported_16_an_answered_request_leaves_the_queue_with_its_last_record()
     figure_reader = Reader("a")
     queue.add(single_reader.live)
     assert serve(queue) is single_reader.live
-    assert (queue.count, single_reader.messages) == (0, [WEIGHTS])
+    assert queue.count == 0
+    assert single_reader.messages == [WEIGHTS]
     queue.add(figure_reader.live)
     counts = []
     for _ in range(FIGURES):
@@ -226,7 +227,9 @@ def test_reported_16_a_begun_request_that_nobody_reads_is_closed_by_the_thread_t
     leaving = threading.Thread(target=queue.withdraw, args=(reader.live, superseded_refusal()))
     leaving.start()
     leaving.join()
-    assert (queue.count, closing_threads, queue.take()) == (0, [], None)
+    assert queue.count == 0
+    assert closing_threads == []
+    assert queue.take() is None
     for live in queue.take_withdrawn():
         live.end(superseded_refusal())
     assert closing_threads == [threading.get_ident()]
@@ -243,7 +246,9 @@ def test_reported_16_a_request_under_way_whose_reader_leaves_is_not_queued_again
     assert live.step()
     queue.withdraw(live, superseded_refusal())
     queue.put_back(live)
-    assert (queue.count, queue.take(), queue.take_withdrawn()) == (0, None, [live])
+    assert queue.count == 0
+    assert queue.take() is None
+    assert queue.take_withdrawn() == [live]
 
 
 def test_reported_16_requests_that_supersede_older_ones_do_not_fill_a_session_s_share() -> None:

@@ -16,6 +16,7 @@ from support.expected_errors import raises
 from support.running_worker import Running, running
 from support.tiny_task import tiny_task
 from support.waiting import until
+from support.worker_jobs import wait_for_state
 
 from headlab import load
 from headlab.core import HeadGrid
@@ -89,7 +90,9 @@ def test_scores_so_far_are_those_of_the_samples_so_far(
     stored_run = interrupted_run(model, tmp_path / "cut", method, 2)
     scores = scores_so_far(stored_run, model.grid)
     assert scores is not None
-    assert (scores.language, scores.method, scores.unit) == ("xx", method, "accuracy")
+    assert scores.language == "xx"
+    assert scores.method == method
+    assert scores.unit == "accuracy"
     assert scores.spec == stored_run.spec
     assert scores.samples is not None
     assert scores.low is not None
@@ -233,9 +236,11 @@ def test_a_running_job_s_snapshot_is_given_while_the_device_is_busy(
     job = submit_job(worker)
     until(lambda: gate.batches > 6)
     row, scores = worker.client.snapshot(job)
-    assert (row.id, row.state) == (job, "running")
+    assert row.id == job
+    assert row.state == "running"
     assert scores is not None
-    assert (scores.language, scores.grid) == ("xx", model.grid)
+    assert scores.language == "xx"
+    assert scores.grid == model.grid
     assert scores.samples is not None
     assert 0 < int(scores.samples.max()) < 96
     _, second_scores = worker.client.snapshot(job)
@@ -243,9 +248,10 @@ def test_a_running_job_s_snapshot_is_given_while_the_device_is_busy(
     assert second_scores.samples is not None
     assert second_scores.samples.tolist() == scores.samples.tolist()
     gate.open.set()
-    until(lambda: worker.client.job(job).state == "done")
+    wait_for_state(worker.client, job, "done")
     row, scores = worker.client.snapshot(job)
-    assert (row.state, scores) == ("done", None)
+    assert row.state == "done"
+    assert scores is None
     with raises("job.unknown", 99):
         worker.client.snapshot(99)
 
@@ -317,7 +323,10 @@ def test_costs_count_heads_by_sign_and_by_width_of_their_intervals() -> None:
         np.array([512, 512, 1024, 8192]),
     )
     cost = costs.cost_of(scores)
-    assert (cost.helpful, cost.harmful, cost.narrow, cost.wide) == (1, 1, 1, 1)
+    assert cost.helpful == 1
+    assert cost.harmful == 1
+    assert cost.narrow == 1
+    assert cost.wide == 1
     assert cost.samples == (512, 768, 8192)
     assert (cost.median_width, cost.largest_width) == pytest.approx((0.01, 0.025))
     spec_with_target = {"method": {"name": "shapley", "options": {"target": 0.003}}}
