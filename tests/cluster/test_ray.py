@@ -17,6 +17,7 @@ from support.expected_errors import raises
 from support.running_worker import evaluation, running
 from support.saved_models import save_classifier
 from support.waiting import until
+from support.worker_jobs import wait_for_end
 
 from headlab import load
 from headlab.cli.main import main
@@ -28,6 +29,7 @@ from headlab.results import Store
 from headlab.tasks import task
 from headlab.worker.client import Client
 from headlab.worker.model_host import ModelHost
+from headlab.worker.schemas import JobRow
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headlab[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -35,7 +37,12 @@ from ray.cluster_utils import Cluster  # noqa: E402
 # Ray gives warnings that have nothing to do with headlab.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 ROOT = Path(__file__).parents[2]
-SHAPLEY: dict[str, Any] = {"language": "de", "size": 48, "samples": 144, "target": None}
+SHAPLEY: dict[str, Any] = {
+    "language": "de",
+    "size": 48,
+    "samples": 144,
+    "target": None,
+}
 # A method that plays no game, so that one actor computes all of it.
 GRADIENT: dict[str, Any] = {"language": "de", "size": 48, "method": "gradient"}
 
@@ -91,7 +98,8 @@ def test_any_number_of_actors_gives_the_bits_of_a_local_run(
         assert helpers.pool.lost == 0
         gradient = score(model, task("intents"), helpers=helpers, **GRADIENT)
     assert scores.values_sha256() == local_hash
-    assert gradient.values_sha256() == score(model, task("intents"), **GRADIENT).values_sha256()
+    local_gradient = score(model, task("intents"), **GRADIENT)
+    assert gradient.values_sha256() == local_gradient.values_sha256()
 
 
 def in_the_middle(do: Callable[[], object]) -> Callable[[object], None]:
@@ -124,7 +132,8 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
         until(lambda: helpers.pool.lost >= 1, "the news of the loss")
         gradient = score(model, task("intents"), helpers=helpers, **GRADIENT)
     assert scores.values_sha256() == local_hash
-    assert gradient.values_sha256() == score(model, task("intents"), **GRADIENT).values_sha256()
+    local_gradient = score(model, task("intents"), **GRADIENT)
+    assert gradient.values_sha256() == local_gradient.values_sha256()
 
 
 @pytest.mark.soak
@@ -194,7 +203,8 @@ def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
         arguments = ["--model", str(folder), "--languages", "de", "--size", "48"]
         arguments += ["-o", "samples=24", "--cache", str(tmp_path / name), "--json"]
         assert main(["score", *arguments, *ray_options]) == 0
-        hashes.append(json.loads(capsys.readouterr().out)["languages"]["de"]["values_sha256"])
+        rows = json.loads(capsys.readouterr().out)["languages"]
+        hashes.append(rows["de"]["values_sha256"])
     assert hashes[0] == hashes[1]
 
 
@@ -219,7 +229,8 @@ def test_a_cluster_that_is_not_there_is_a_sentence(
 def test_workers_without_ray_are_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*score_command(folder, tmp_path)[3:], "--workers", "2"]) != 0
+    _python, _m, _module, *arguments = score_command(folder, tmp_path)
+    assert main([*arguments, "--workers", "2"]) != 0
     assert "--ray local" in capsys.readouterr().err
 
 
@@ -282,7 +293,7 @@ def test_without_ray_the_sentence_says_how_to_get_it(
         pass
 
 
-def run_job_on_ray(client: Client, folder: Path) -> dict[str, Any]:
+def run_job_on_ray(client: Client, folder: Path) -> JobRow:
     """Run a job on Ray to its end, and answer a live request meanwhile."""
     spec = {
         "model": str(folder),
@@ -295,9 +306,7 @@ def run_job_on_ray(client: Client, folder: Path) -> dict[str, Any]:
     assert client.submit("score", spec).id == job  # the place does not make it another job
     request = evaluation(str(folder), "intents", "en", size=32)
     assert list(client.evaluate(request))[-1].done  # live requests go on
-    until(lambda: client.job(job).state not in ("queued", "running"), "the end of the job", 240)
-    row = client.job(job)
-    assert row.state == "done"
+    row = wait_for_end(client, job, seconds=240)
     assert row.error is None
     assert row.place == "ray"
     assert any("on Ray" in text for text in client.log(job))
@@ -313,7 +322,8 @@ def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_he
     with running(tmp_path, make, ray="cluster") as worker:
         run_job_on_ray(worker.client, folder)
     (result,) = Store(tmp_path).scan().results
-    local_scores = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
+    model = load(str(folder))
+    local_scores = score(model, task("intents"), language="de", size=48, samples=96)
     assert result.record.values_sha256() == local_scores.values_sha256()
 
 
@@ -344,5 +354,6 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(
         process.terminate()
         process.wait(30)
     (result,) = Store(tmp_path / "cache").scan().results
-    local_scores = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
+    model = load(str(folder))
+    local_scores = score(model, task("intents"), language="de", size=48, samples=96)
     assert result.record.values_sha256() == local_scores.values_sha256()

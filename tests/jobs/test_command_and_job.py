@@ -35,7 +35,8 @@ TREES = """1\tw4\t_\t_\t_\t_\t2\tamod\t_\t_
 
 def letters(language: str, split: Split, seed: int) -> list[Example]:
     """Texts whose first word says their label."""
-    texts = [f"{first_word} {letter}" for first_word in ("ab", "cd") for letter in "abcdefgh"]
+    first_words = ("ab", "cd")
+    texts = [f"{first_word} {letter}" for first_word in first_words for letter in "abcdefgh"]
     return [
         Example(f"{language}/{split}/{number}", text, int(text.startswith("cd")))
         for number, text in enumerate(texts)
@@ -80,7 +81,8 @@ def json_printed_by(
         line: The command as it is typed.
         options: More arguments.
     """
-    assert main([*shlex.split(line)[1:], *options, "--device", "cpu", "--json"]) == 0
+    _headlab, *arguments = shlex.split(line)
+    assert main([*arguments, *options, "--device", "cpu", "--json"]) == 0
     output = json.loads(capsys.readouterr().out)
     assert isinstance(output, dict)
     return output
@@ -117,7 +119,8 @@ def test_the_gates_command_finds_what_a_job_learned(
     output = json_printed_by(capsys, line, "--cache", str(tmp_path / "cache"))
     runs = output["runs"]
     assert isinstance(runs, list)
-    assert sorted(gates_run["run"] for gates_run in runs) == sorted(outcome["keys"])
+    keys = [gates_run["run"] for gates_run in runs]
+    assert sorted(keys) == sorted(outcome["keys"])
     assert times_of_results(tmp_path / "cache") == times_written
 
 
@@ -135,7 +138,8 @@ def test_a_roles_job_finds_what_the_command_found(
         path: path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/*.json")
     }
     (key,) = run_job(read_command(line), tmp_path / "cache")["keys"]
-    records = {result.key: result.record for result in Store(tmp_path / "cache").reports().results}
+    results = Store(tmp_path / "cache").reports().results
+    records = {result.key: result.record for result in results}
     assert records[key].to_json() == reports[name]
     for path, time_written in times_written.items():
         assert path.stat().st_mtime_ns == time_written
@@ -148,12 +152,12 @@ def test_roles_of_trees_in_another_folder_are_those_of_the_data_folder(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (key,) = run_job(read_command(f"{ROLES} --model {model}"), tmp_path / "cache")["keys"]
+    cache = tmp_path / "cache"
+    line = f"{ROLES} --model {model}"
+    (key,) = run_job(read_command(line), cache)["keys"]
     monkeypatch.delenv("HEADLAB_DATA")
-    json_printed_by(
-        capsys, f"{ROLES} --model {model}", "--data", str(data), "--cache", str(tmp_path / "cache")
-    )
-    (result,) = Store(tmp_path / "cache").reports().results
+    json_printed_by(capsys, line, "--data", str(data), "--cache", str(cache))
+    (result,) = Store(cache).reports().results
     assert result.key == key
 
 

@@ -13,6 +13,8 @@ from headlab.pictures import LINE_COLOURS, SEQUENTIAL
 from headlab.plots.reading import chart_of
 from headlab.report.figures import inline
 
+MAP_VALUES = [[0.0, 1.0]]
+
 
 def chart(*traces: object, **layout: object) -> Chart:
     """The chart of a figure, which a file has too."""
@@ -62,7 +64,8 @@ def test_colours_are_those_that_the_figure_names():
 
 @pytest.mark.parametrize(("points", "markers"), [(1, 1), (19, 19), (20, 0)])
 def test_short_lines_have_markers(points: int, markers: int):
-    assert dots(chart(go.Scatter(x=list(range(points)), y=list(range(points))))) == markers
+    values = list(range(points))
+    assert dots(chart(go.Scatter(x=values, y=values))) == markers
 
 
 def test_a_line_without_x_counts_its_points_and_a_gap_is_no_point():
@@ -78,18 +81,21 @@ def test_names_stand_on_the_axis_in_their_order():
 
 
 def test_a_map_without_colours_has_those_of_headlab():
-    assert scale(chart(go.Heatmap(z=[[0.0, 1.0]]))) == (SEQUENTIAL[0][1], SEQUENTIAL[-1][1])
+    chart_read = chart(go.Heatmap(z=MAP_VALUES))
+    assert scale(chart_read) == (SEQUENTIAL[0][1], SEQUENTIAL[-1][1])
 
 
 def test_a_map_has_the_colours_that_plotly_knows_by_name():
-    assert scale(chart(go.Heatmap(z=[[0.0, 1.0]], colorscale="Viridis"))) == ("#440154", "#fde725")
-    chart_read = chart(go.Heatmap(z=[[0.0, 1.0]], colorscale="Blues"))
+    chart_read = chart(go.Heatmap(z=MAP_VALUES, colorscale="Viridis"))
+    assert scale(chart_read) == ("#440154", "#fde725")
+    chart_read = chart(go.Heatmap(z=MAP_VALUES, colorscale="Blues"))
     assert scale(chart_read)[1] == "#08306b"  # Plotly gives it as rgb(8,48,107)
 
 
 def test_a_map_has_the_colours_of_its_axis():
     axis = {"colorscale": [[0, "#000000"], [1, "#ffffff"]]}
-    chart_read = chart(go.Heatmap(z=[[0.0, 1.0]], coloraxis="coloraxis"), coloraxis=axis)
+    heatmap = go.Heatmap(z=MAP_VALUES, coloraxis="coloraxis")
+    chart_read = chart(heatmap, coloraxis=axis)
     assert scale(chart_read) == ("#000000", "#ffffff")
 
 
@@ -97,4 +103,4 @@ def test_a_figure_that_cannot_be_drawn_is_named_with_the_reason():
     with raises("figure.part_unknown", "toy", "TypeError"):
         chart(go.Scatter(x=[0, 1], y=[[0], [1]]))
     with raises("figure.part_unknown", "toy", "ValueError"):
-        chart(go.Heatmap(z=[[0.0, 1.0]], colorscale=[[0, "red"], [1, "blue"]]))
+        chart(go.Heatmap(z=MAP_VALUES, colorscale=[[0, "red"], [1, "blue"]]))

@@ -26,7 +26,8 @@ def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
     scores = made_up("de", "shapley")
     heat, marks = plots.head_map(scores).data
     # shown in percentage points
-    np.testing.assert_allclose(np.array(heat.z, float), 100 * scores.values.reshape(12, 12))
+    percentages = 100 * scores.values.reshape(12, 12)
+    np.testing.assert_allclose(np.array(heat.z, float), percentages)
     assert heat.zmin == -heat.zmax
     assert heat.zmax == pytest.approx(100 * plots.symmetric_limit([scores.values]))
     assert heat.colorbar.ticktext[2].startswith("≥ +")  # the largest is beyond
@@ -45,7 +46,8 @@ def test_a_head_map_has_one_map_a_stack_and_rows_of_any_length():
     values = np.arange(6.0)
     figure = plots.head_map(HeadScores(grid, "de", "gradient", values, "gradient", "loss", 0, 0.0))
     assert [trace.name for trace in figure.data] == ["encoder", "cross"]
-    assert [list(row) for row in figure.data[0].z] == [[0, 1], [2, 3, 4]]
+    encoder_rows = [list(row) for row in figure.data[0].z]
+    assert encoder_rows == [[0, 1], [2, 3, 4]]
 
 
 def test_agreement_writes_every_correlation_and_admits_what_is_undefined():
@@ -54,7 +56,8 @@ def test_agreement_writes_every_correlation_and_admits_what_is_undefined():
     assert [list(row) for row in heat.text] == [["1.00", "-0.25"], ["-0.25", "1.00"]]
     assert heat.zmin == -1
     assert heat.zmax == 1
-    (undefined_heat,) = plots.agreement(np.array([[1.0, np.nan], [np.nan, 1.0]]), ["de", "th"]).data
+    undefined_rho = np.array([[1.0, np.nan], [np.nan, 1.0]])
+    (undefined_heat,) = plots.agreement(undefined_rho, ["de", "th"]).data
     assert undefined_heat.text[0][1] == "–"
 
 
@@ -73,12 +76,14 @@ def test_across_languages_colours_by_what_the_interval_says():
 def test_a_distribution_has_every_head():
     scores = {code: made_up(code, "shapley").values for code in ("de", "th")}
     figure = plots.distribution(scores, "accuracy")
-    assert [(box.name, len(box.x)) for box in figure.data] == [("de", GRID.size), ("th", GRID.size)]
+    sizes_by_language = {box.name: len(box.x) for box in figure.data}
+    assert sizes_by_language == {"de": GRID.size, "th": GRID.size}
 
 
 def test_one_limit_for_all_maps():
     # the limit is the 99th percentile
-    assert plots.symmetric_limit([np.array([0.1, -0.4]), np.array([0.2])]) == pytest.approx(0.396)
+    maps = [np.array([0.1, -0.4]), np.array([0.2])]
+    assert plots.symmetric_limit(maps) == pytest.approx(0.396)
     assert plots.symmetric_limit([np.zeros(3)]) == 1.0
     assert plots.symmetric_limit([]) == 1.0
 
@@ -92,9 +97,12 @@ def curve(right_answers: list[int], ordering: str = "shapley", language: str = "
         ordering: The method that orders the heads.
         language: The language of the examples.
     """
-    correct = np.arange(100)[None, :] < np.array(right_answers)[:, None]
-    difference = (np.array(right_answers) - right_answers[0]) / 100
-    removed_counts = np.arange(len(right_answers)) * 8 // (len(right_answers) - 1)
+    counts = np.array(right_answers)
+    examples = np.arange(100)
+    correct = examples[None, :] < counts[:, None]
+    difference = (counts - counts[0]) / 100
+    steps = np.arange(len(counts))
+    removed_counts = steps * 8 // (len(counts) - 1)
     return Curve(
         HeadGrid((Stack("encoder", (4, 4)),)),
         language,
@@ -120,7 +128,8 @@ def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
     assert list(line.x) == [0, 2, 4, 6, 8]
     assert list(line.y) == shapley_curve.accuracy.tolist()
     np.testing.assert_allclose(shade.y[:5], 0.8 + shapley_curve.high)
-    np.testing.assert_allclose(shade.y[5:], (0.8 + shapley_curve.low)[::-1])
+    lower_edge = 0.8 + shapley_curve.low
+    np.testing.assert_allclose(shade.y[5:], lower_edge[::-1])
     assert list(shade.x) == [0, 2, 4, 6, 8, 8, 6, 4, 2, 0]
     np.testing.assert_allclose(line.customdata[2], [-10, -11, -9])
     lines = [trace for trace in figure.data if trace.mode == "lines"]
@@ -169,7 +178,8 @@ def test_curves_are_named_by_what_differs_between_them():
 
 def test_a_band_lies_behind_the_curves_in_grey():
     runs = [curve([80, low, 10], "random") for low in (30, 50, 40)]
-    figure = plots.curve_figure([curve([80, 70, 60, 20, 10])], band(runs))
+    shapley_curve = curve([80, 70, 60, 20, 10])
+    figure = plots.curve_figure([shapley_curve], band(runs))
     shade, median, *curve_traces = figure.data
     np.testing.assert_allclose(shade.y, [0.8, 0.5, 0.1, 0.1, 0.3, 0.8])
     assert list(median.y) == [0.8, 0.4, 0.1]
@@ -252,7 +262,9 @@ def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
 def test_a_dot_is_filled_where_it_is_sure_and_random_is_grey():
     value = np.array([1.0, 2.0])
     is_sure = np.array([True, False])
-    dots = Dots(value, np.array([np.nan, 1.5]), np.array([np.nan, 3.0]), is_sure)
+    low = np.array([np.nan, 1.5])
+    high = np.array([np.nan, 3.0])
+    dots = Dots(value, low, high, is_sure)
     chart = dots_chart("dots", ["de", "th"], {"shapley": dots, "random": dots}, "points")
     figure = plotly_figure(chart)
     assert list(figure.data[0].marker.symbol) == ["circle", "circle-open"]
@@ -290,7 +302,10 @@ def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
     (heat,) = plotly_figure(wide_chart).data
     assert list(heat.text[0])[:2] == ["●", ""]
     assert list(heat.customdata[0])[:2] == ["+2.0●", "+2.0"]
-    sign_chart = signs_chart("s", [["de"], []], [["th"], ["de"]], ["3.7", "9.0"], ["de", "th"])
+    helped_languages = [["de"], []]
+    harmed_languages = [["th"], ["de"]]
+    rows = ["3.7", "9.0"]
+    sign_chart = signs_chart("s", helped_languages, harmed_languages, rows, ["de", "th"])
     (signs,) = plotly_figure(sign_chart).data
     assert [list(row) for row in signs.text] == [["+", "−"], ["−", ""]]
 
@@ -319,11 +334,13 @@ def test_the_separator_map_is_the_mean_over_languages(reports):
     figures = plots.report_figures(report)
     table = report.table("separators")
     (heat,) = figures["separators"].data
-    mean_shares = np.array(table.column("sentences, %")).reshape(3, 3, 4).mean(axis=0)
+    shares = np.array(table.column("sentences, %"))
+    mean_shares = shares.reshape(3, 3, 4).mean(axis=0)
     np.testing.assert_allclose(np.array(heat.z, float), mean_shares)
     kinds = set(traces(figures["separator-kinds"]))
     assert kinds == {"language-agnostic", "language-specific", "all"}
-    stacks = shares_chart("s", {("encoder", 0, 0): 1.0, ("cross", 0, 1): 2.0}, "%")
+    shares_by_head = {("encoder", 0, 0): 1.0, ("cross", 0, 1): 2.0}
+    stacks = shares_chart("s", shares_by_head, "%")
     (heat_of_stacks,) = plotly_figure(stacks).data
     assert list(heat_of_stacks.y) == ["encoder 0", "cross 0"]
 
@@ -334,7 +351,8 @@ def test_the_gap_is_shown_for_languages_that_lost_heads(reports):
         rule = "harmful" if name == "gap-harmful" else "K lowest"
         removed_counts = np.array(numbers(table, "heads removed", rule=rule))
         gaps = np.array(numbers(table, "dev, points", rule=rule))
-        assert list(traces(figure)["on dev"].x) == gaps[removed_counts > 0].tolist()
+        dots_on_dev = traces(figure)["on dev"]
+        assert list(dots_on_dev.x) == gaps[removed_counts > 0].tolist()
         assert "zz" not in figure.layout.yaxis.ticktext  # no head harms it
 
 
@@ -407,8 +425,10 @@ def test_a_png_without_a_font_for_its_letters_is_left_out_with_a_sentence(
 
 def in_thai(table: Table) -> Table:
     """A table whose first language has a Thai name."""
-    rows = tuple(tuple("ไทย" if cell == "xx" else cell for cell in row) for row in table.rows)
-    return replace(table, rows=rows)
+    rows = []
+    for row in table.rows:
+        rows.append(tuple("ไทย" if cell == "xx" else cell for cell in row))
+    return replace(table, rows=tuple(rows))
 
 
 def test_a_report_that_cannot_be_drawn_is_one_sentence(reports, tmp_path, capsys):

@@ -56,12 +56,16 @@ class ForgetfulServer:
             self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
-        self.request_lines.append(connection.recv(65536).split(b"\r\n")[0])
+        self._read_request(connection)
         body = b"[]" if self.request_lines[-1].startswith(b"GET") else b"{}"
         connection.sendall(ANSWER % (len(body), body))
-        self.request_lines.append(connection.recv(65536).split(b"\r\n")[0])
+        self._read_request(connection)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         connection.close()
+
+    def _read_request(self, connection: socket.socket) -> None:
+        first_line, *_ = connection.recv(65536).split(b"\r\n")
+        self.request_lines.append(first_line)
 
 
 @pytest.fixture
@@ -73,7 +77,8 @@ def forgetful() -> Iterator[ForgetfulServer]:
 
 @pytest.fixture
 def client(forgetful: ForgetfulServer) -> Iterator[Client]:
-    client = Client(f"http://127.0.0.1:{forgetful.listener.getsockname()[1]}")
+    _, port = forgetful.listener.getsockname()
+    client = Client(f"http://127.0.0.1:{port}")
     yield client
     client.close()
 
@@ -96,7 +101,9 @@ def test_a_request_for_figures_is_sent_again_too(
     assert client.jobs() == []
     with raises("worker.not_a_worker"):
         list(client.evaluate(evaluation("m", "intents", "de")))
-    assert forgetful.request_lines[:3] == [b"GET /jobs HTTP/1.1", *[b"POST /evaluate HTTP/1.1"] * 2]
+    get_line, *post_lines = forgetful.request_lines[:3]
+    assert get_line == b"GET /jobs HTTP/1.1"
+    assert post_lines == [b"POST /evaluate HTTP/1.1"] * 2
 
 
 def test_a_request_that_changes_something_is_not_sent_twice(
@@ -159,7 +166,8 @@ class OneAnswerServer:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def client(self) -> Client:
-        return Client(f"http://127.0.0.1:{self.listener.getsockname()[1]}")
+        _, port = self.listener.getsockname()
+        return Client(f"http://127.0.0.1:{port}")
 
     def _serve(self) -> None:
         connection, _ = self.listener.accept()
@@ -262,7 +270,8 @@ ROW = JobRow(
 def read_by_client(content: object, ask: Callable[[Client], T]) -> T:
     """What the client returns when the worker answers with `content`."""
     body = json.dumps(content).encode()
-    client = OneAnswerServer(ANSWER % (len(body), body)).client()
+    answer = ANSWER % (len(body), body)
+    client = OneAnswerServer(answer).client()
     try:
         return ask(client)
     finally:
@@ -280,7 +289,8 @@ def test_fields_that_a_newer_worker_adds_are_ignored() -> None:
     assert (
         read_by_client({"deleted": True, "log": []}, lambda client: client.delete(7)) == Deleted()
     )
-    assert read_by_client({"lines": ["a"], "more": False}, lambda client: client.log(7)) == ["a"]
+    log = {"lines": ["a"], "more": False}
+    assert read_by_client(log, lambda client: client.log(7)) == ["a"]
 
 
 @pytest.mark.parametrize("content", [{}, [], "text", {**ROW.model_dump(), "state": "lost"}])
@@ -299,13 +309,16 @@ FIRST_VERSION_MODEL = {
     "device": "cpu",
     "note": "",
 }
-COSTS = Costs(9, (0, 1, 2), (LayerCost(0, 4, 2, 3, 2, 1),), "why not")
+LAYER_COST = LayerCost(0, 4, 2, 3, 2, 1)
+COSTS = Costs(9, (0, 1, 2), (LAYER_COST,), "why not")
 
 
 def test_a_model_s_heads_and_costs_arrive_as_the_classes_that_they_are() -> None:
     newer_model = {**FIRST_VERSION_MODEL, "costs": COSTS.to_json(), "colour": "red"}
     model = read_by_client(newer_model, lambda client: client.model("m"))
-    assert model.grid == HeadGrid((Stack("encoder", (4, 4)), Stack("decoder", (2,))))
+    encoder = Stack("encoder", (4, 4))
+    decoder = Stack("decoder", (2,))
+    assert model.grid == HeadGrid((encoder, decoder))
     assert model.costs == COSTS
     assert model.identity == {"name": "m", "revision": "r", "fingerprint": "f"}
     model_json = LoadedModel(**{**FIRST_VERSION_MODEL, "costs": COSTS}).model_dump_json()
@@ -333,7 +346,12 @@ def test_answers_of_older_workers_are_read() -> None:
     assert attention.weights == {"encoder.0.0": [[1.0]]}
     assert attention.special == []
     assert attention.answers == []
-    card = {"name": "t", "labels": ["a"], "languages": ["de"], "aligned": True}
+    card = {
+        "name": "t",
+        "labels": ["a"],
+        "languages": ["de"],
+        "aligned": True,
+    }
     assert read_by_client([card], Client.tasks) == [TaskCard(**card)]
     example = {"id": "1", "text": "licht an", "label": "on"}
     examples = read_by_client([example], lambda client: client.sentences("t", "de"))
@@ -341,9 +359,20 @@ def test_answers_of_older_workers_are_read() -> None:
 
 
 def test_what_a_newer_worker_adds_to_models_and_attention_is_ignored() -> None:
-    card = {"name": "m", "summary": "", "embedded": True, "fingerprint": None}
+    card = {
+        "name": "m",
+        "summary": "",
+        "embedded": True,
+        "fingerprint": None,
+    }
     assert read_by_client([{**card, "size": 3}], Client.models) == [ModelCard(**card)]
-    head_answer = {"word": None, "on": "a", "p_on": 0.5, "off": "b", "p_off": 0.25}
+    head_answer = {
+        "word": None,
+        "on": "a",
+        "p_on": 0.5,
+        "off": "b",
+        "p_off": 0.25,
+    }
     newer_weights = {
         "tokens": [],
         "weights": {},

@@ -109,7 +109,8 @@ def sample_value(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
         schemas: All named schemas, which `$ref` refers to.
     """
     if "$ref" in schema:
-        return sample_value(schemas[schema["$ref"].rpartition("/")[2]], schemas)
+        _, _, name = schema["$ref"].rpartition("/")
+        return sample_value(schemas[name], schemas)
     for alternatives in ("anyOf", "oneOf"):
         if alternatives in schema:
             return sample_value(schema[alternatives][0], schemas)
@@ -125,7 +126,12 @@ def sample_value(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
         return [sample_value(item_schema, schemas) for item_schema in schema["prefixItems"]]
     if schema.get("type") == "array":
         return [sample_value(schema.get("items", {}), schemas)]
-    values_by_type = {"string": "de", "integer": 1, "number": 1.0, "boolean": True}
+    values_by_type = {
+        "string": "de",
+        "integer": 1,
+        "number": 1.0,
+        "boolean": True,
+    }
     return values_by_type.get(schema.get("type", ""), {})
 
 
@@ -228,8 +234,9 @@ def test_the_check_of_the_token_takes_the_same_time_wherever_it_differs() -> Non
     """The token is compared by `hmac.compare_digest` and in no other way."""
     tree = ast.parse((ROOT / "headlab/worker/middleware.py").read_text(encoding="utf-8"))
     assert "hmac.compare_digest" in ast.unparse(tree)
-    comparisons = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Compare)]
-    token_comparisons = [text for text in comparisons if "_token" in text]
+    comparisons = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+    texts = [ast.unparse(comparison) for comparison in comparisons]
+    token_comparisons = [text for text in texts if "_token" in text]
     assert token_comparisons == ["self._token is None"]
 
 
@@ -331,7 +338,8 @@ def test_the_embedded_models_are_known_without_torch() -> None:
         "middleware.AllowedModels()('e5-small-intents'); "
         "sys.exit('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert process.returncode == 0
 
 
 def test_a_folder_that_leads_elsewhere_later_is_refused(tmp_path: Path) -> None:
@@ -497,7 +505,7 @@ def test_every_answer_tells_a_browser_to_do_nothing_with_it(
 
 
 def connection_to_worker(worker: Running) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", httpx.URL(worker.url).port or 0), 20)
+    connection = connection_to(worker.url)
     connection.settimeout(20)
     return connection
 
@@ -565,7 +573,8 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(impatient_worker: Running
 def test_an_answer_may_take_longer_than_its_question(impatient_worker: Running) -> None:
     impatient_worker.client.model(MODEL)
     assert middleware.REQUEST_SECONDS < 13 * 0.04  # thirteen batches
-    assert list(impatient_worker.client.evaluate(evaluation(MODEL, "intents", "de")))[-1].done
+    figures = list(impatient_worker.client.evaluate(evaluation(MODEL, "intents", "de")))
+    assert figures[-1].done
 
 
 def test_too_many_requests_at_once_are_refused(
@@ -604,7 +613,9 @@ def upload_request(data: bytes, **changes: Any) -> dict[str, Any]:
 def test_files_become_a_task_only_with_the_token_and_no_request_names_a_path(
     tmp_path: Path,
 ) -> None:
-    rows = b"t,l\n" + b"".join(b"say %d,%d\n" % (number, number % 2) for number in range(8))
+    rows = b"t,l\n"
+    for number in range(8):
+        rows += b"say %d,%d\n" % (number, number % 2)
     with running(
         tmp_path, lambda: FakeBench(tmp_path), token=TOKEN, admit=AllowedModels()
     ) as worker:
@@ -624,7 +635,8 @@ def test_files_become_a_task_only_with_the_token_and_no_request_names_a_path(
             request["sent"][0]["language"] = language
             assert post(json=request).status_code in (400, 422)
         assert not (tmp_path / "tasks").exists()
-        assert post(json=upload_request(rows)).json()["sizes"] == {"de": {"dev": 4, "test": 4}}
+        saved_task = post(json=upload_request(rows)).json()
+        assert saved_task["sizes"] == {"de": {"dev": 4, "test": 4}}
         second_answer = post(json=upload_request(rows + b"more,1\n"))
         assert second_answer.status_code == 400
         assert second_answer.json()["code"] == "upload.taken"
@@ -799,7 +811,8 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
     try:
         client = local_worker.client()
         url = local_worker.url
-        assert client.attention(look(MODEL, SECRET, [["encoder", 0, 0]])).tokens == ["a"]
+        request = look(MODEL, SECRET, [["encoder", 0, 0]])
+        assert client.attention(request).tokens == ["a"]
         for language in ("boom", "late"):
             with raises("worker.failed", "KeyError"):
                 list(client.evaluate(evaluation(MODEL, "intents", language)))
@@ -1138,7 +1151,8 @@ def test_nothing_that_runs_what_it_reads_is_called() -> None:
                 if module.split(".")[0] in FORBIDDEN_MODULES:
                     violations.append(f"{path.name}: imports {module}")
             if isinstance(node, ast.Call) and FORBIDDEN_CALLS.fullmatch(ast.unparse(node.func)):
-                violations.append(f"{path.name}:{node.lineno} {ast.unparse(node.func)}")
+                call = ast.unparse(node.func)
+                violations.append(f"{path.name}:{node.lineno} {call}")
             if isinstance(node, ast.ImportFrom) and node.module == "torch":
                 for alias in node.names:
                     if alias.name in ("load", "save"):

@@ -24,12 +24,18 @@ from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.savings import Savings
 from headlab.worker.model_host import ModelHost
 
-OPTIONS: dict[str, Any] = {"points": 3, "within": 5.0, "by": "estimate", "orders": "mean"}
+OPTIONS: dict[str, Any] = {
+    "points": 3,
+    "within": 5.0,
+    "by": "estimate",
+    "orders": "mean",
+}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    return load(str(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +59,13 @@ def front_spec(model: Model, **changes: Any) -> dict[str, Any]:
         "languages": ["xx", "yy"],
         "method": "leave-one-out",
     }
-    return {**spec, "options": OPTIONS, "dev_size": 12, "test_size": 16, **changes}
+    return {
+        **spec,
+        "options": OPTIONS,
+        "dev_size": 12,
+        "test_size": 16,
+        **changes,
+    }
 
 
 def worth_spec(model: Model) -> dict[str, Any]:
@@ -83,7 +95,8 @@ def test_a_front_job_makes_the_librarys_front_and_forecasts_its_cost(
     assert stored_result.key == key
     options = {**OPTIONS, "method": "leave-one-out"}
     assert stored_result.record.tables == run_experiment("front", pieces, options=options).tables
-    assert any("walk" in line or "curve" in line for line in worker.client.log(job))
+    log = " ".join(worker.client.log(job))
+    assert "walk" in log or "curve" in log
     second_forecast = worker.client.forecast("front", front_spec(model))
     assert second_forecast.forwards == 0
     assert second_forecast.basis == "the report is in the cache already"
@@ -102,7 +115,12 @@ def test_a_worth_job_measures_a_mask_and_its_result_is_in_the_job(
 
 
 def test_equal_work_has_equal_params() -> None:
-    short_spec = {"model": "m", "task": "tiny", "languages": "all", "method": "tmab"}
+    short_spec = {
+        "model": "m",
+        "task": "tiny",
+        "languages": "all",
+        "method": "tmab",
+    }
     params = checked("front", short_spec)
     assert params == checked("front", params)
     assert params["options"] == {

@@ -59,7 +59,8 @@ def sentences(language: str, split: str, seed: int) -> Sequence[Example]:
     for number in range(320):
         words = rng.integers(2, VOCAB, rng.integers(3, 9))
         text = " ".join(f"w{word}" for word in words)
-        examples.append(Example(f"{language}-{number}", text, int(rng.integers(5))))
+        label = int(rng.integers(5))
+        examples.append(Example(f"{language}-{number}", text, label))
     return examples
 
 
@@ -76,7 +77,11 @@ def load(name: str) -> Model:
 def masks(model: Model, count: int) -> list[Mask]:
     rng = np.random.default_rng(7)
     identity = {"name": NAME, "fingerprint": model.fingerprint}
-    return [Mask(model.grid, rng.random(model.grid.size) < 0.7, identity) for _ in range(count)]
+    random_masks = []
+    for _ in range(count):
+        kept_heads = rng.random(model.grid.size) < 0.7
+        random_masks.append(Mask(model.grid, kept_heads, identity))
+    return random_masks
 
 
 @pytest.fixture
@@ -145,7 +150,12 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(
             assert answer.result() == expected_figures[session]
     wait_for_state(worker.client, job, "done")
     for language in LANGUAGES:
-        settings = {"language": language, "method": "shapley", "size": 96, "samples": 256}
+        settings = {
+            "language": language,
+            "method": "shapley",
+            "size": 96,
+            "samples": 256,
+        }
         library_scores = score(model, toy_task("intents"), **settings)
         stored_scores = Store(tmp_path).find(language=language)[0].record
         assert stored_scores.values_sha256() == library_scores.values_sha256()
@@ -176,7 +186,8 @@ def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
 
 def test_attention_of_chosen_heads(worker: Running) -> None:
     heads = [["encoder", 1, 2], ["encoder", 2, 0]]
-    text = " ".join(f"w{number % 90 + 3}" for number in range(64))
+    words = [f"w{number % 90 + 3}" for number in range(64)]
+    text = " ".join(words)
     answer = worker.client.attention(look(NAME, text, heads))
     assert answer.tokens == text.split()
     assert not answer.truncated
@@ -358,7 +369,12 @@ def test_a_job_waits_for_its_model_while_live_requests_go_on(
     worker_and_hub: tuple[Running, SlowHub],
 ) -> None:
     worker, slow_hub = worker_and_hub
-    spec = {**SPEC, "model": "some/model", "method": "gradient", "options": {}}
+    spec = {
+        **SPEC,
+        "model": "some/model",
+        "method": "gradient",
+        "options": {},
+    }
     job = worker.client.submit("score", spec).id
     until(lambda: slow_hub.requests == ["some/model"])
     assert ask(worker, "de", None)[-1]["done"]
@@ -399,13 +415,13 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
         kept_heads[grid.index(Head("encoder", 6, 3))] = False
         mask = Mask(grid, kept_heads, {"name": name, "fingerprint": loaded_model.fingerprint})
         baseline_figure = list(worker.client.evaluate(evaluation(name, "intents", "th")))[-1]
-        number = worker.client.submit(spec={"model": name, **spec}).id
-        wait_for_state(worker.client, number, "running")
+        job = worker.client.submit(spec={"model": name, **spec}).id
+        wait_for_state(worker.client, job, "running")
         figures = worker.client.evaluate(evaluation(name, "intents", "th", mask))
         assert next(figures).n == 16
-        assert worker.client.job(number).state == "running"
+        assert worker.client.job(job).state == "running"
         last_figure = list(figures)[-1]
         assert last_figure.done
         assert last_figure.baseline == baseline_figure.accuracy
-        assert worker.client.cancel(number).state in ("running", "cancelled")  # it may end at once
-        wait_for_state(worker.client, number, "cancelled")
+        assert worker.client.cancel(job).state in ("running", "cancelled")  # it may end at once
+        wait_for_state(worker.client, job, "cancelled")

@@ -46,13 +46,20 @@ BROKEN = "xx"  # a language with a word that makes the forward pass fail
 POISON = VOCAB - 1
 HEADS = [["encoder", 1, 2], *(["encoder", 2, head] for head in range(4))]
 TEXT = " ".join(f"w{n}" for n in range(10, 30))
-SPEC = {"model": NAME, "task": "intents", "languages": ["de", "fr"], "size": 64, "seed": 3}
+SPEC = {
+    "model": NAME,
+    "task": "intents",
+    "languages": ["de", "fr"],
+    "size": 64,
+    "seed": 3,
+}
 OPTIONS = {"samples": 192}
 pytestmark = pytest.mark.filterwarnings("default:this mask removes")
 
 
 def read_examples(language: str, split: str, seed: int) -> Sequence[Example]:
-    rng = np.random.default_rng([ord(language[0]), ord(language[1]), seed])
+    letters = [ord(letter) for letter in language[:2]]
+    rng = np.random.default_rng([*letters, seed])
     max_word = POISON + 1 if language == BROKEN else POISON
     sentences = [rng.integers(10, max_word, rng.integers(3, 9)) for _ in range(SIZE)]
     if language == BROKEN:
@@ -61,7 +68,8 @@ def read_examples(language: str, split: str, seed: int) -> Sequence[Example]:
     examples = []
     for number, words in enumerate(sentences):
         text = " ".join(f"w{word}" for word in words)
-        examples.append(Example(f"{language}-{number}", text, int(rng.integers(5))))
+        label = int(rng.integers(5))
+        examples.append(Example(f"{language}-{number}", text, label))
     return examples
 
 
@@ -97,7 +105,11 @@ def worker(tmp_path: Path) -> Iterator[Running]:
 def masks(model: Model, seed: int, count: int) -> list[Mask]:
     rng = np.random.default_rng([5, seed])
     identity = {"name": NAME, "fingerprint": model.fingerprint}
-    return [Mask(model.grid, rng.random(model.grid.size) < 0.7, identity) for _ in range(count)]
+    random_masks = []
+    for _ in range(count):
+        kept_heads = rng.random(model.grid.size) < 0.7
+        random_masks.append(Mask(model.grid, kept_heads, identity))
+    return random_masks
 
 
 def library_figure(
@@ -160,7 +172,8 @@ def weights_alone(model: Model) -> dict[str, Any]:
     weights = {}
     for head in heads:
         rounded_weights = attention[head].double().numpy().round(3)
-        weights[f"{head.stack}.{head.layer}.{head.head}"] = rounded_weights.tolist()
+        name = f"{head.stack}.{head.layer}.{head.head}"
+        weights[name] = rounded_weights.tolist()
     return weights
 
 
@@ -272,7 +285,13 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
     assert figures_compared == [ROUNDS] * session_count
     wait_for_state(worker.client, job, "done", 240)
     for language in ("de", "fr"):
-        settings = {"language": language, "method": "shapley", "size": 64, "seed": 3, **OPTIONS}
+        settings = {
+            "language": language,
+            "method": "shapley",
+            "size": 64,
+            "seed": 3,
+            **OPTIONS,
+        }
         library_scores = score(model, toy_task("intents"), **settings)
         (stored_result,) = Store(tmp_path).find(language=language)
         assert stored_result.record.values_sha256() == library_scores.values_sha256()
@@ -435,6 +454,9 @@ def current_accuracy(model: Model, language: str) -> float:
 # Nobody waits for ever
 
 
+FAKE_LANGUAGES = [f"l{letter}" for letter in "abcdefghijklmno"]
+
+
 def waiting_request(session: str | None, language: str = "de") -> LiveRequest:
     key = None if session is None else (session, "intents", language, "dev")
     return LiveRequest(lambda: iter(()), lambda _: None, NAME, key)
@@ -453,7 +475,9 @@ def test_sessions_have_their_turns_however_much_one_asks_for() -> None:
         queue.add(waiting_request(f"modest {number}"))
     order = [str(live.session) for live in take_requests(queue, 34)]
     assert order[0] == "greedy"
-    assert sorted(order[1:20]) == sorted(f"modest {number}" for number in range(19))
+    modest_sessions = {f"modest {number}" for number in range(19)}
+    assert len(order[1:20]) == len(modest_sessions)
+    assert set(order[1:20]) == modest_sessions
     assert order[20:] == ["greedy"] * 14
     assert queue.take() is None
 
@@ -561,21 +585,27 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
 
         hold = pool.submit(use, "hold", "hold")
         assert benches[0].is_held.wait(600)  # or a later request may be served before it
-        greedy = [pool.submit(use, "greedy", f"l{chr(97 + number)}") for number in range(15)]
+        greedy = [pool.submit(use, "greedy", language) for language in FAKE_LANGUAGES]
         wait_until_queued(worker, greedy)
         modest = [pool.submit(use, f"modest {number}", "de") for number in range(19)]
         wait_until_queued(worker, [*greedy, *modest])
         benches[0].open.set()
-        assert [answer.result(600) for answer in (hold, *greedy, *modest)] == [3] * 35
+        for answer in (hold, *greedy, *modest):
+            assert answer.result(600) == 3
     order = [name for name in benches[0].served if name != "hold"]
-    first_turns = {name: order.index(name) for name in set(order)}
-    last_turns = {name: len(order) - order[::-1].index(name) for name in set(order)}
+    first_turns: dict[str, int] = {}
+    last_turns: dict[str, int] = {}
+    for turn, name in enumerate(order):
+        first_turns.setdefault(name, turn)
+        last_turns[name] = turn + 1
     last_turns.pop("greedy")
     # every session's first figure comes in the first round or so
     assert max(first_turns.values()) < 19 + 2 * MAX_NEW_IN_A_ROW
     # and its last figure in the third
     assert max(last_turns.values()) <= 3 * 20 + 2 * MAX_NEW_IN_A_ROW
-    assert Counter(order) == {"greedy": 45, **{f"modest {number}": 3 for number in range(19)}}
+    expected_counts = {f"modest {number}": 3 for number in range(19)}
+    expected_counts["greedy"] = 45
+    assert Counter(order) == expected_counts
 
 
 @pytest.mark.parametrize("session_count", SESSIONS)
@@ -586,7 +616,6 @@ def test_sessions_with_every_language_at_once_all_get_their_figures(
 
     No stream is read to its end before all have begun.
     """
-    languages = [f"l{chr(97 + n)}" for n in range(15)]
     with running(tmp_path, lambda: FakeBench(tmp_path, 0.0002)) as worker:
         worker.client.model("fake")
 
@@ -594,10 +623,10 @@ def test_sessions_with_every_language_at_once_all_get_their_figures(
             question = AccuracyQuestion.unchecked(
                 "fake", "f" * 64, "intents", "dev", None, f"person {number}"
             )
-            *_, last_figures = stream_figures(worker.client, question, languages, {})
+            *_, last_figures = stream_figures(worker.client, question, FAKE_LANGUAGES, {})
             return last_figures
 
         calls = [partial(use, number) for number in range(session_count)]
         for figures in run_at_once(calls, 120.0):
-            assert list(figures) == languages
+            assert list(figures) == FAKE_LANGUAGES
             assert all(figure.done for figure in figures.values())

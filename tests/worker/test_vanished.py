@@ -20,7 +20,8 @@ from headlab.core import HeadGrid, Stack
 from headlab.masks import full_mask
 from headlab.worker.schemas import AttentionRequest, Changed, EvaluateRequest, LoadedModel, Weights
 
-MASK = full_mask(HeadGrid((Stack("encoder", (4, 4)),))).to_json()
+GRID = HeadGrid((Stack("encoder", (4, 4)),))
+MASK = full_mask(GRID).to_json()
 REQUESTS: dict[str, dict[str, Any]] = {
     "/attention": {"model": MODEL, "text": "turn it off", "heads": [["encoder", 0, 0]]},
     "/model": {"model": "another"},
@@ -83,7 +84,8 @@ def test_nothing_is_done_for_a_client_that_left_before_its_turn(
     with socket.create_connection((url.host, url.port)) as impatient:
         body = json.dumps(REQUESTS[path]).encode()
         head = f"POST {path} HTTP/1.1\r\nhost: {url.host}\r\ncontent-type: application/json\r\n"
-        impatient.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        head += f"content-length: {len(body)}\r\n\r\n"
+        impatient.sendall(head.encode() + body)
         until(lambda: worker.engine.waiting == 1)
     until(lambda: worker.engine.waiting == 0, "that the server sees that its client has gone")
     bench.go.set()
@@ -97,7 +99,14 @@ def test_nothing_is_done_for_a_client_that_left_before_its_turn(
 def test_a_job_does_not_need_the_client_that_submitted_it(
     worker: Running, benches: list[RecordingBench]
 ) -> None:
-    spec = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
+    spec = {
+        "model": MODEL,
+        "task": "intents",
+        "languages": ["de"],
+        "method": "random",
+        "seed": 1,
+    }
     with httpx.Client(timeout=10) as client:
-        job = client.post(f"{worker.url}/jobs", json={"kind": "score", "spec": spec}).json()["id"]
+        body = {"kind": "score", "spec": spec}
+        job = client.post(f"{worker.url}/jobs", json=body).json()["id"]
     wait_for_state(worker.client, job, "done")

@@ -165,7 +165,8 @@ def test_a_newer_request_of_a_session_ends_the_older_ones(
         assert other_session.result()[-1].done
         for older_request in older:
             expect(older_request.exception(), "worker.request_superseded")
-    assert [line for line in slow_worker.bench.log if line.startswith("end a")] == ["end a 4"]
+    ends = [line for line in slow_worker.bench.log if line.startswith("end a")]
+    assert ends == ["end a 4"]
 
 
 def test_two_languages_of_a_session_do_not_end_each_other(worker: WorkerWithBench) -> None:
@@ -187,7 +188,12 @@ def test_nothing_is_computed_for_a_client_that_left_while_it_waited(
     slow_worker: WorkerWithBench,
 ) -> None:
     slow_worker.bench.pause = 0.5
-    body = {"model": MODEL, "task": "intents", "language": "de", "session": "gone"}
+    body = {
+        "model": MODEL,
+        "task": "intents",
+        "language": "de",
+        "session": "gone",
+    }
     patience = httpx.Timeout(60, read=0.05)  # the question is sent whole, however slow the machine
     with httpx.Client(timeout=patience) as impatient, pytest.raises(httpx.TimeoutException):
         impatient.post(f"{slow_worker.url}/evaluate", json=body)
@@ -210,7 +216,8 @@ def test_another_model_is_refused_while_a_job_runs(worker: WorkerWithBench) -> N
     worker.started_job()
     with raises("worker.other_model_in_use", "fake"):
         worker.client.model("other")
-    assert worker.client.model(MODEL).grid.to_json() == {"encoder": [4, 4]}
+    grid = worker.client.model(MODEL).grid
+    assert grid.to_json() == {"encoder": [4, 4]}
 
 
 def test_too_many_waiting_requests_are_refused(
@@ -251,7 +258,8 @@ def test_starting_a_worker_does_not_import_torch() -> None:
         "import sys, headlab.worker.server, headlab.worker.process; "
         "sys.exit('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    process = subprocess.run([sys.executable, "-c", code], check=False)
+    assert process.returncode == 0
 
 
 def test_a_device_that_cannot_be_set_up_is_reported_to_every_client(tmp_path: Path) -> None:
@@ -271,7 +279,8 @@ def test_a_device_that_cannot_be_set_up_is_reported_to_every_client(tmp_path: Pa
 def test_the_same_job_twice_is_one_job(worker: WorkerWithBench) -> None:
     job = worker.started_job()
     assert worker.client.submit(spec=SPEC).id == job
-    assert worker.client.submit(spec={**SPEC, "options": {}, "split": "dev"}).id == job
+    spec_with_defaults = {**SPEC, "options": {}, "split": "dev"}
+    assert worker.client.submit(spec=spec_with_defaults).id == job
     assert worker.client.submit(spec={**SPEC, "seed": 2}).id != job
     wait_for_state(worker.client, job, "done")
     assert worker.client.submit(spec=SPEC).id > job
@@ -307,7 +316,7 @@ def test_cancel_a_running_and_a_waiting_job_and_resume(worker: WorkerWithBench) 
     assert worker.client.resume(job).state == "queued"
     wait_for_state(worker.client, job, "done")
     steps = [line for line in worker.bench.log if line.startswith("step")]
-    assert steps == [f"step {n}" for n in range(1, STEPS + 1)]
+    assert steps == [f"step {number}" for number in range(1, STEPS + 1)]
     with raises("job.not_resumable", f"job {job}", "done"):
         worker.client.resume(job)
 
@@ -567,13 +576,15 @@ def test_limits_of_a_request(worker: WorkerWithBench) -> None:
     with raises("request.field_invalid", "heads", 48):
         worker.client.attention(look(MODEL, "hello", heads))
     with raises("request.field_invalid", "text", 2000) as caught:
-        worker.client.attention(look(MODEL, "a secret" * MAX_CHARACTERS, heads[:1]))
+        long_text = "a secret" * MAX_CHARACTERS
+        worker.client.attention(look(MODEL, long_text, heads[:1]))
     assert "secret" not in str(caught.value)
     with raises("request.field_invalid", "language"):
         list(worker.evaluate("../../etc"))
     with raises("request.field_invalid", "size"):
         list(worker.evaluate(size=0))
-    assert worker.client.attention(look(MODEL, "hello", heads[:1])).tokens == ["a"]
+    attention = worker.client.attention(look(MODEL, "hello", heads[:1]))
+    assert attention.tokens == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -681,7 +692,8 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(
     row = client.job(job)  # starts it again
     assert local_worker.pid not in (None, killed_pid)
     assert row.state in ("queued", "running")
-    until(lambda: client.job(job).attempts == 2 and client.job(job).done >= steps_kept)
+    until(lambda: client.job(job).attempts == 2)
+    until(lambda: client.job(job).done >= steps_kept)
     wait_for_state(client, job, "done")
     assert client.health().state == ".worker"
 
@@ -837,11 +849,13 @@ def test_a_named_worker_is_checked(
 def test_logs_stay_with_the_owner(local_worker: LocalWorker, tmp_path: Path) -> None:
     assert local_worker.client().health().ok
     for name in ("worker.log", "jobs.db"):
-        assert (tmp_path / ".worker" / name).stat().st_mode & 0o077 == 0
+        mode = (tmp_path / ".worker" / name).stat().st_mode
+        assert mode & 0o077 == 0
     assert logging.getLogger("headlab.worker").isEnabledFor(logging.ERROR)
 
 
 def test_a_mask_is_sent_as_its_json(worker: WorkerWithBench) -> None:
-    mask = full_mask(HeadGrid((Stack("encoder", (4, 4)),)))
+    grid = HeadGrid((Stack("encoder", (4, 4)),))
+    mask = full_mask(grid)
     assert list(worker.evaluate(mask=mask))[-1].done
     assert np.all(mask.kept)

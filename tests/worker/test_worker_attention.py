@@ -36,6 +36,7 @@ def read_pairs(language: str, split: Split, seed: int) -> list[Example]:
 
 
 SENTENCE_PAIRS = replace(tiny_task(), read=read_pairs)
+LONG_TEXT = " ".join(["w5"] * 100)
 
 
 def request_of(text: str, heads: list[tuple[str, int, int]], **fields: Any) -> AttentionRequest:
@@ -50,9 +51,13 @@ def test_separators_are_named_by_their_position_unless_they_are_cut_off(tmp_path
         attention = attention_weights(model, request_of(text, heads, pair=pair))
         return attention.tokens, attention.separators
 
-    assert ask("w5 w6") == (["<s>", "w5", "w6", "</s>"], [3])
-    assert ask("w5", "w6 w7") == (["<s>", "w5", "</s>", "w6", "w7", "</s>"], [2, 5])
-    tokens, separators = ask(" ".join(["w5"] * 100))
+    tokens, separators = ask("w5 w6")
+    assert tokens == ["<s>", "w5", "w6", "</s>"]
+    assert separators == [3]
+    tokens, separators = ask("w5", "w6 w7")
+    assert tokens == ["<s>", "w5", "</s>", "w6", "w7", "</s>"]
+    assert separators == [2, 5]
+    tokens, separators = ask(LONG_TEXT)
     assert len(tokens) == 64
     assert all(tokens[position] == "</s>" for position in separators)
 
@@ -63,7 +68,7 @@ def test_reported_04_attention_is_cut_to_what_the_model_takes(tmp_path: Path) ->
     64 tokens were an IndexError.
     """
     model = load(str(save_family(tmp_path / "xlm-roberta", "xlm-roberta")))
-    request = request_of(" ".join(["w5"] * 100), [("encoder", 0, 0)])
+    request = request_of(LONG_TEXT, [("encoder", 0, 0)])
     attention = attention_weights(model, request)
     assert len(attention.tokens) == 62
     assert attention.truncated is True
@@ -73,7 +78,8 @@ def test_a_translation_model_shows_its_encoder_and_says_why_not_its_decoder(tmp_
     model = load(str(save_family(tmp_path / "marian", "marian")))
     attention = attention_weights(model, request_of("w5 w6", [("encoder", 1, 2)]))
     token_count = len(attention.tokens)
-    assert [len(row) for row in attention.weights["encoder.1.2"]] == [token_count] * token_count
+    row_lengths = [len(row) for row in attention.weights["encoder.1.2"]]
+    assert row_lengths == [token_count] * token_count
     for stack in ("decoder", "cross"):
         with raises("head.of_translation"):
             attention_weights(model, request_of("w5 w6", [(stack, 0, 0)]))
@@ -88,8 +94,9 @@ def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
     rows = np.array([row])
     with torch.inference_mode(), gated(evaluator.model, mask):
         logits = evaluator.logits(evaluator.tensors(rows))
-    has_target = (evaluator.targets(rows, logits) != NO_TARGET).flatten()
-    return logits.double().softmax(-1).flatten(0, -2)[has_target].numpy()
+    targets = evaluator.targets(rows, logits).flatten()
+    shares = logits.double().softmax(-1).flatten(0, -2)
+    return shares[targets != NO_TARGET].numpy()
 
 
 def assert_answers_are_the_evaluators(
@@ -123,7 +130,8 @@ def assert_answers_are_the_evaluators(
             heads=[tuple(head) for head in heads],
         )
         answers = answers_of(model, task, request)
-        assert [answer.word for answer in answers] == (list(example.words) or [None])
+        expected_words = list(example.words) or [None]
+        assert [answer.word for answer in answers] == expected_words
         for state, mask, labels in (
             ("on", mask_on, predictions[0]),
             ("off", mask_off, predictions[1]),
@@ -162,7 +170,8 @@ def test_answers_of_the_embedded_models_are_those_of_the_evaluator(
 def test_a_typed_sentence_is_answered_word_by_word_where_the_model_labels_words() -> None:
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
     request = request_of(" w5  w6 ", [("encoder", 0, 0)])
-    assert [answer.word for answer in answers_of(model, WORDS, request)] == ["w5", "w6"]
+    answers = answers_of(model, WORDS, request)
+    assert [answer.word for answer in answers] == ["w5", "w6"]
     with raises("changes.no_labels"):
         answers_of(model, replace(WORDS, labels=()), request)
 
@@ -172,7 +181,8 @@ def test_the_word_of_each_token_is_known_of_texts_pairs_and_words() -> None:
 
     def ask(text: str, **fields: Any) -> tuple[list[str], list[list[str]]]:
         """The words, and the tokens of each."""
-        attention = attention_weights(model, request_of(text, [("encoder", 0, 0)], **fields))
+        request = request_of(text, [("encoder", 0, 0)], **fields)
+        attention = attention_weights(model, request)
         tokens_of_words: list[list[str]] = [[] for _ in attention.words]
         special_positions = []
         for position, word in enumerate(attention.places):
@@ -224,15 +234,18 @@ def byte_model() -> Model:
 
 
 def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> None:
-    attention = attention_weights(byte_model(), request_of("戏 สี", [("decoder", 0, 0)]))
+    request = request_of("戏 สี", [("decoder", 0, 0)])
+    attention = attention_weights(byte_model(), request)
     parts = [f"{letter}[{part}/3]" for letter in "戏สี" for part in (1, 2, 3)]
     assert attention.tokens == [*parts[:3], "▁", *parts[3:]]
-    assert len(attention.ids) == len(attention.tokens) == len(attention.weights["decoder.0.0"])
+    assert len(attention.ids) == len(attention.tokens)
+    assert len(attention.weights["decoder.0.0"]) == len(attention.tokens)
 
 
 def test_reported_24_a_letter_that_the_length_limit_cuts_is_still_that_letter() -> None:
     """64 tokens: 21 letters of three bytes, and the first byte of one more."""
-    attention = attention_weights(byte_model(), request_of("戏" * 30, [("decoder", 0, 0)]))
+    request = request_of("戏" * 30, [("decoder", 0, 0)])
+    attention = attention_weights(byte_model(), request)
     assert len(attention.tokens) == 64
     assert attention.truncated is True
     assert attention.tokens[-1] == "戏[1/3]"

@@ -47,7 +47,8 @@ def absent_task(data: Path | None = None) -> Task:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    return load(str(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +168,12 @@ def test_params_that_do_not_fit_are_refused(
 
 
 def test_options_of_orderings_are_in_full_in_the_params() -> None:
-    short_spec = {"experiment": "iterative", "model": "m", "task": "tiny", "languages": "all"}
+    short_spec = {
+        "experiment": "iterative",
+        "model": "m",
+        "task": "tiny",
+        "languages": "all",
+    }
     params = checked("experiment", short_spec)
     assert params["method_options"]["samples"] == 8192
     assert params["options"]["monte_carlo_options"]["samples"] == 1024

@@ -47,7 +47,8 @@ SHORT_RUN: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    return load(str(folder))
 
 
 @pytest.fixture(autouse=True)

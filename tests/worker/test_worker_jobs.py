@@ -69,7 +69,11 @@ def log_lines(worker: Running, job: int) -> list[str]:
     assert all(re.match(TIME, line) for line in lines_with_times)
     times = [line[:20] for line in lines_with_times]
     assert times == sorted(times)
-    return [line[21:] for line in lines_with_times]
+    return lines_without_times(lines_with_times)
+
+
+def lines_without_times(lines: list[str]) -> list[str]:
+    return [line[21:] for line in lines]
 
 
 # Kinds and places
@@ -97,7 +101,8 @@ def test_a_job_of_the_terminal_alone_is_refused_with_its_command(
     worker: Running, kind: str
 ) -> None:
     for path in ("/jobs", "/forecast"):
-        answer = httpx.post(worker.url + path, json={"kind": kind, "spec": {"out": "smaller"}})
+        body = {"kind": kind, "spec": {"out": "smaller"}}
+        answer = httpx.post(worker.url + path, json=body)
         assert answer.status_code == 422
         assert answer.json()["code"] == "job.terminal_only"
         assert f"run headlab {kind} there" in answer.json()["error"]
@@ -127,7 +132,8 @@ def test_what_is_too_large_or_cannot_be_done_here_is_refused(
     worker: Running, kind: str, change: dict[str, Any], expected_words: str
 ) -> None:
     spec = {"task": "intents"} if kind == "finetune" else SPEC
-    answer = httpx.post(f"{worker.url}/jobs", json={"kind": kind, "spec": spec, **change})
+    body = {"kind": kind, "spec": spec, **change}
+    answer = httpx.post(f"{worker.url}/jobs", json=body)
     assert answer.status_code == 422
     assert expected_words in answer.json()["error"]
     assert worker.client.jobs() == []
@@ -201,7 +207,8 @@ def test_a_log_outlives_the_worker_and_says_how_it_ended(tmp_path: Path) -> None
 
 
 def test_a_log_keeps_its_last_lines(jobs: JobList) -> None:
-    long_log_job, other_job = (jobs.submit("score", {"seed": seed}).id for seed in (1, 2))
+    long_log_job = jobs.submit("score", {"seed": 1}).id
+    other_job = jobs.submit("score", {"seed": 2}).id
     for number in range(MAX_LOG_LINES + 20):
         jobs.add_log_line(long_log_job, f"line {number}")
     logged_lines = jobs.log(long_log_job)
@@ -217,7 +224,8 @@ def test_a_log_keeps_its_last_lines(jobs: JobList) -> None:
 def test_a_job_is_deleted_with_its_log_and_checkpoint(worker: Running, tmp_path: Path) -> None:
     job = cancelled_job(worker)
     (checkpoint,) = tmp_path.glob("*/checkpoint.npz")
-    assert httpx.delete(f"{worker.url}/jobs/{job}").json() == {"deleted": True}
+    answer = httpx.delete(f"{worker.url}/jobs/{job}")
+    assert answer.json() == {"deleted": True}
     assert not checkpoint.parent.exists()
     assert worker.client.jobs() == []
     for ask in (worker.client.job, worker.client.log, worker.client.delete):
@@ -247,7 +255,8 @@ def test_a_finished_result_outlives_its_job(worker: Running, tmp_path: Path) -> 
     result = checkpoint.with_name("result.npz")
     result.write_bytes(b"scores")
     worker.client.delete(job)
-    assert sorted(path.name for path in result.parent.iterdir()) == ["result.npz", "spec.json"]
+    names = sorted(path.name for path in result.parent.iterdir())
+    assert names == ["result.npz", "spec.json"]
 
 
 @pytest.mark.parametrize("other_state", ["queued", "cancelled"])
@@ -267,7 +276,8 @@ def test_a_checkpoint_that_another_job_would_go_on_from_stays(
         running_job = job
         other_job = cancelled_job(worker)
     bench = FakeBench(tmp_path)
-    german, french = (bench.run_of(SPEC, language) for language in ("de", "fr"))
+    german = bench.run_of(SPEC, "de")
+    french = bench.run_of(SPEC, "fr")
     assert german.checkpoint() is not None
     assert french.checkpoint() is not None
     worker.client.delete(job)
@@ -334,7 +344,7 @@ def test_a_list_of_the_earlier_version_keeps_its_jobs(tmp_path: Path) -> None:
         assert done_job.result is None
         assert done_job.params["seed"] == 2
         assert jobs.submit("score", waiting_job.params).id == 1
-        assert [line[21:] for line in jobs.log(1)] == ["the worker died"]
+        assert lines_without_times(jobs.log(1)) == ["the worker died"]
         assert jobs.note == ""
         jobs.close()
     db = sqlite3.connect(tmp_path / "jobs.db")
@@ -399,7 +409,8 @@ def fill(jobs: JobList) -> None:
     """Leave no room in the file of the job list, neither for a page nor in the last one."""
     run_sql = jobs.database.run
     ((pages,),) = run_sql("pragma page_count")
-    assert [tuple(row) for row in run_sql(f"pragma max_page_count={pages}")] == [(pages,)]
+    ((max_pages,),) = run_sql(f"pragma max_page_count={pages}")
+    assert max_pages == pages
     for size in (4000, 400, 40, 4, 0):
         insert_row = partial(run_sql, "insert into events(job,at,line) values(0,0,?)", "x" * size)
         with raises("file.no_space", "full"):
@@ -413,13 +424,15 @@ def free(jobs: JobList) -> None:
 def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running) -> None:
     job = begin_job(worker)
     fill(worker.jobs)
-    answer = httpx.post(f"{worker.url}/jobs", json={"kind": "score", "spec": {**SPEC, "seed": 3}})
+    body = {"kind": "score", "spec": {**SPEC, "seed": 3}}
+    answer = httpx.post(f"{worker.url}/jobs", json=body)
     assert answer.status_code == 503
     assert "disk is full); free some space" in answer.json()["error"]
     # The job ends, though its end cannot be written yet.
     until(lambda: "free some space" in worker.client.health().note)
     assert worker.client.job(job).state == "running"
-    assert list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))[-1].done
+    figures = list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))
+    assert figures[-1].done
     free(worker.jobs)
     assert wait_for_state(worker.client, job, "done").result == {"keys": [f"key {job}"]}
     until(lambda: worker.client.health().note == "")
@@ -427,14 +440,19 @@ def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running)
     wait_for_state(worker.client, second_job, "done")
 
 
+def steps_in(steps_file: Path) -> int:
+    """How many steps the fake job has made; its file is empty while it is written."""
+    return int(steps_file.read_text() or 0)
+
+
 def test_a_locked_job_list_does_not_end_a_job(worker: Running, tmp_path: Path) -> None:
     job = begin_job(worker)
     locking_connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
     locking_connection.execute("begin immediate")
     steps_file = tmp_path / f"job-{job}.txt"
-    steps = int(steps_file.read_text() or 0)
+    steps = steps_in(steps_file)
     # The job goes on, though its progress cannot be written.
-    until(lambda: int(steps_file.read_text() or 0) >= steps + 3)
+    until(lambda: steps_in(steps_file) >= steps + 3)
     locking_connection.execute("commit")
     locking_connection.close()
     assert wait_for_state(worker.client, job, "done").attempts == 1
@@ -451,7 +469,8 @@ def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
         job = int(worker.client.submit("score", SPEC).id)
         failed_row = wait_for_state(worker.client, job, "failed")
     assert re.match("no space left to write .*; free some", failed_row.error)
-    assert list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))[-1].done
+    figures = list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))
+    assert figures[-1].done
     worker.client.resume(job)
     assert wait_for_state(worker.client, job, "done").done == STEPS
 
@@ -467,7 +486,7 @@ def test_two_threads_submit_the_same_work_once(jobs: JobList) -> None:
     for thread in threads:
         thread.join(20)
     assert job_ids == [1] * 8
-    assert [line[21:] for line in jobs.log(1)] == ["submitted"]
+    assert lines_without_times(jobs.log(1)) == ["submitted"]
 
 
 def test_a_run_s_checkpoint_is_what_a_run_writes(tmp_path: Path) -> None:
@@ -505,7 +524,8 @@ def test_a_clock_that_jumps_changes_neither_the_order_of_jobs_nor_their_ends(
     first_job, *other_jobs = job_ids
     queued_rows = [(job, "queued") for job in reversed(other_jobs)]
     assert [(job.id, job.state) for job in jobs.list()] == [*queued_rows, (first_job, "done")]
-    assert [line[21:] for line in jobs.log(job_ids[1])][-2:] == ["at work", "the worker died"]
+    last_lines = lines_without_times(jobs.log(job_ids[1]))[-2:]
+    assert last_lines == ["at work", "the worker died"]
     for job in jobs.list():
         assert "-" not in job_format.ended_line(job, read_clock())
         assert job_format.waiting_line(job, 1, read_clock())

@@ -48,7 +48,12 @@ from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import JobRow
 
 SAMPLE_OPTIONS = {"samples": 96, "target": 0.2}
-FINETUNE_SPEC: dict[str, Any] = {"task": "letters", "steps": 24, "learning_rate": 0.01, "seed": 3}
+FINETUNE_SPEC: dict[str, Any] = {
+    "task": "letters",
+    "steps": 24,
+    "learning_rate": 0.01,
+    "seed": 3,
+}
 
 SCREENING = METHODS["shapley"].costs.screening
 
@@ -72,7 +77,8 @@ TASKS = {"tiny": lambda _: tiny_task(), "letters": lambda _: letters_task()}
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    return load(str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +119,20 @@ def submit(worker: Running, kind: str, spec: dict[str, Any], state: str = "done"
 
 
 def test_equal_work_has_equal_params(model: Model) -> None:
-    short_spec = {"model": model.name, "task": "tiny", "languages": "all", "method": "tmab"}
+    short_spec = {
+        "model": model.name,
+        "task": "tiny",
+        "languages": "all",
+        "method": "tmab",
+    }
     params = checked("score", short_spec)
     assert params["languages"] == ["xx", "yy"]
-    long_spec = {**short_spec, "languages": ["xx", "yy"], "method": "shapley", "options": {}}
+    long_spec = {
+        **short_spec,
+        "languages": ["xx", "yy"],
+        "method": "shapley",
+        "options": {},
+    }
     assert params == checked("score", long_spec)
     curve_params = checked("curve", short_spec)
     assert curve_params.pop("points") is None
@@ -171,7 +187,8 @@ def test_a_curve_job_computes_missing_scores_and_stores_the_library_s_curve(
     finished_job = submit(worker, "curve", spec)
     store = Store(tmp_path)
     curves = {result.key: result.record for result in store.curves().results}
-    assert [curves[key].language for key in finished_job.result["keys"]] == ["xx", "yy"]
+    job_curves = [curves[key] for key in finished_job.result["keys"]]
+    assert [curve.language for curve in job_curves] == ["xx", "yy"]
     for curve in curves.values():
         scores = score(model, tiny_task(), language=curve.language, seed=3, **SAMPLE_OPTIONS)
         library_curve = prune_curve(
@@ -182,7 +199,8 @@ def test_a_curve_job_computes_missing_scores_and_stores_the_library_s_curve(
         assert curve.split == "test"
         assert curve.n == 20
         assert curve.removed.tolist() == [0, 4, 8, 12]
-    assert {result.record.language for result in store.scan().results} == {"xx", "yy"}
+    scored_languages = {result.record.language for result in store.scan().results}
+    assert scored_languages == {"xx", "yy"}
     assert log_lines(worker.client, finished_job.id)[2:4] == [
         "xx: scores started",
         "xx: curve started",
@@ -258,7 +276,8 @@ def test_a_fine_tuning_job_leaves_an_adapter_below_the_cache(
     job_weights = weights(folder)
     library_weights = weights(library_adapter(base, tmp_path / "alone"))
     assert job_weights.keys() == library_weights.keys()
-    assert all(torch.equal(job_weights[name], library_weights[name]) for name in job_weights)
+    for name in job_weights:
+        assert torch.equal(job_weights[name], library_weights[name])
     time_written = folder.stat().st_mtime_ns
     second_job = submit(worker, "finetune", FINETUNE_SPEC)
     assert second_job.id != finished_job.id
@@ -284,7 +303,8 @@ def test_a_cancelled_fine_tuning_goes_on_to_the_same_weights(
     assert steps_kept == 10
     job_weights = weights(tmp_path / finished_job.result["folder"])
     library_weights = weights(library_adapter(base, tmp_path / "alone"))
-    assert all(torch.equal(job_weights[name], library_weights[name]) for name in library_weights)
+    for name in library_weights:
+        assert torch.equal(job_weights[name], library_weights[name])
 
 
 def steps_of_checkpoint(path: Path) -> int:
@@ -317,7 +337,8 @@ def test_live_requests_are_answered_while_a_model_is_trained(
     assert worker.client.model("another name").name == model.name
     figures = list(worker.client.evaluate(evaluation(model.name, "tiny", "xx")))
     assert figures[-1].done
-    assert worker.client.gradient(model.name, "tiny", "xx").values.shape == (12,)
+    gradient = worker.client.gradient(model.name, "tiny", "xx")
+    assert gradient.values.shape == (12,)
     assert worker.client.job(job).state == "running"
     pause.go.set()
     finished_job = wait_for_end(worker.client, job, "done")
@@ -352,7 +373,12 @@ def test_a_gradient_of_nothing_is_refused(worker: Running, model: Model) -> None
         {"language": "../x"},
         {"batch_size": 7},
     ):
-        body = {"model": model.name, "task": "tiny", "language": "xx", **change}
+        body = {
+            "model": model.name,
+            "task": "tiny",
+            "language": "xx",
+            **change,
+        }
         assert httpx.post(f"{worker.url}/gradient", json=body).status_code == 422
     with raises("task.language_unknown", "'tlh'"):
         worker.client.gradient(model.name, "tiny", "tlh")
@@ -376,7 +402,12 @@ def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(
     worker_and_bench: tuple[Running, FakeBench],
 ) -> None:
     worker, bench = worker_and_bench
-    spec = {"model": MODEL, "task": "tiny", "languages": ["xx"], "method": "random"}
+    spec = {
+        "model": MODEL,
+        "task": "tiny",
+        "languages": ["xx"],
+        "method": "random",
+    }
     job = int(worker.client.submit("score", spec).id)
     until(lambda: worker.client.job(job).done >= 2)
     answers: list[HeadScores] = []
@@ -392,7 +423,9 @@ def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(
     assert [figure.n for figure in figures] == [512]
     gradient_thread.join(20)
     assert answers[0].values.tolist() == [0.5, 0.25]
-    log_meanwhile = bench.log[bench.log.index("begin gradient") : bench.log.index("end gradient")]
+    begin = bench.log.index("begin gradient")
+    end = bench.log.index("end gradient")
+    log_meanwhile = bench.log[begin:end]
     assert not any(line.startswith("step") for line in log_meanwhile)  # the job waits
     assert worker.client.job(job).state == "running"
 
@@ -441,10 +474,17 @@ def test_a_forecast_by_hand(worker_and_bench: tuple[Running, FakeBench]) -> None
     gains 35 % are computed, and without a target 15 %; one more pass a sample predicts the gains.
     """
     worker, bench = worker_and_bench
-    spec = {"model": MODEL, "task": "tiny", "languages": ["xx", "yy"], "options": {"target": 0.05}}
+    spec = {
+        "model": MODEL,
+        "task": "tiny",
+        "languages": ["xx", "yy"],
+        "options": {"target": 0.05},
+    }
     forecast = worker.client.forecast("score", spec)
-    assert forecast.forwards == 2 * 1733 == 2 * (math.ceil(0.35 * 456 * 8) + 456)
-    assert forecast.seconds == pytest.approx(2 * 1733 * 0.002)
+    forwards_a_language = math.ceil(0.35 * 456 * 8) + 456
+    assert forwards_a_language == 1733
+    assert forecast.forwards == 2 * forwards_a_language
+    assert forecast.seconds == pytest.approx(2 * forwards_a_language * 0.002)
     assert forecast.basis == (
         "456 samples per head, typical for intervals of this width, "
         "in whole cycles of the 24 examples; 2 ms a forward, measured now"
@@ -465,8 +505,9 @@ def test_a_forecast_by_hand(worker_and_bench: tuple[Running, FakeBench]) -> None
     assert worker.client.forecast("score", random_spec).seconds == 0
     curve_spec = {**spec, "method": "gradient", "options": {}, "size": 20}
     curve_forecast = worker.client.forecast("curve", curve_spec)
-    assert curve_forecast.forwards == 2 * 24 + 2 * 20 * 9
-    assert curve_forecast.seconds == pytest.approx((2 * 24 + 2 * 20 * 9) * 0.002)
+    curve_forwards = 2 * 24 + 2 * 20 * 9
+    assert curve_forecast.forwards == curve_forwards
+    assert curve_forecast.seconds == pytest.approx(curve_forwards * 0.002)
 
 
 def test_a_forecast_rests_on_what_is_stored(worker: Running, model: Model, tmp_path: Path) -> None:
@@ -505,7 +546,12 @@ def test_what_cannot_be_run_is_refused_with_its_forecast(worker: Running, tmp_pa
         spec={**scores.spec, "model": {"name": "m", "fingerprint": ""}},
     )
     Store(tmp_path).run(scores_of_20_heads.spec).finish(scores_of_20_heads, {"device": "cpu"})
-    spec = {"model": "m", "task": "tiny", "languages": ["yy"], "method": "exact"}
+    spec = {
+        "model": "m",
+        "task": "tiny",
+        "languages": ["yy"],
+        "method": "exact",
+    }
     with raises("method.heads_too_many", 20, 16):
         worker.client.forecast("score", spec)
 

@@ -48,7 +48,8 @@ KIND_SPECS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A tiny classifier whose classes have other names than the task's labels."""
-    classifier = load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    classifier = load(str(folder))
     classifier.module.config.id2label = dict(enumerate(CLASSES))
     return classifier
 
@@ -118,18 +119,20 @@ def test_a_job_of_every_kind_takes_a_label_map_and_fails_without_one(
 def test_results_of_another_label_map_are_not_taken_for_those_of_this_one(
     worker: Running, model: Model, kind: str
 ) -> None:
-    first_spec, second_spec = (
-        spec_of(model, kind, label_map=label_map) for label_map in LABEL_MAPS
-    )
+    first_map, second_map = LABEL_MAPS
+    first_spec = spec_of(model, kind, label_map=first_map)
+    second_spec = spec_of(model, kind, label_map=second_map)
     assert run_job(worker, kind, first_spec).state == "done"
     assert worker.client.forecast(kind, first_spec).forwards == 0
     assert worker.client.forecast(kind, second_spec).forwards > 0
-    keys = [run_job(worker, kind, spec).result["keys"] for spec in (first_spec, second_spec)]
-    assert not set(keys[0]) & set(keys[1])
+    first_keys = run_job(worker, kind, first_spec).result["keys"]
+    second_keys = run_job(worker, kind, second_spec).result["keys"]
+    assert not set(first_keys) & set(second_keys)
 
 
 def test_a_map_of_other_labels_is_refused_before_it_is_queued(model: Model) -> None:
-    map_without_a = {label: name for label, name in LABEL_MAPS[0].items() if label != "a"}
+    map_without_a = dict(LABEL_MAPS[0])
+    del map_without_a["a"]
     for kind in KIND_SPECS:
         with raises("label_map.labels_mismatch", "'a'"):
             checked(kind, spec_of(model, kind, label_map=map_without_a))

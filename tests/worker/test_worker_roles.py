@@ -46,7 +46,8 @@ def conllu(sentences: int) -> str:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    return load(str(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,8 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     for language in ("xx", "zz"):
         (folder / f"{language}.dev.conllu").write_text(conllu(SENTENCES))
-    (folder / "bad.test.conllu").write_text(conllu(1).replace("\t0\troot", "\t4\troot"))
+    sentence_without_root = conllu(1).replace("\t0\troot", "\t4\troot")
+    (folder / "bad.test.conllu").write_text(sentence_without_root)
     monkeypatch.setenv("HEADLAB_DATA", str(folder.parent))
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     return folder.parent
@@ -88,14 +90,20 @@ def rows_of(report: Report) -> list[object]:
 
 
 def test_equal_work_has_equal_params() -> None:
-    params = checked("roles", {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
+    spec = {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"}
+    params = checked("roles", spec)
     assert params == checked("roles", params)
     assert params["languages"] == ["zz", "xx"]
     assert params["split"] == "dev"
     assert params["task"] is None
     assert params["size"] is None
     assert params["options"]["positional"] == 0.9
-    spec_of_task = {"model": "m", "task": "tiny", "languages": "all", "source": "task"}
+    spec_of_task = {
+        "model": "m",
+        "task": "tiny",
+        "languages": "all",
+        "source": "task",
+    }
     params_of_task = checked("roles", spec_of_task)
     assert params_of_task["languages"] == ["xx", "yy"]
     assert params_of_task["task"] == "tiny"
@@ -181,8 +189,10 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     reports = {result.key: result.record for result in results}
     job_reports = [reports.pop(key) for key in finished_job.result["keys"]]
     assert reports == {}
-    assert [report.spec["task"]["language"] for report in job_reports] == ["xx", "zz"]
-    library_report = study(model, of_trees(treebank(None, "xx", "dev"), "xx", "dev"))
+    languages = [report.spec["task"]["language"] for report in job_reports]
+    assert languages == ["xx", "zz"]
+    trees = treebank(None, "xx", "dev")
+    library_report = study(model, of_trees(trees, "xx", "dev"))
     assert job_reports[0].spec == library_report.spec
     assert rows_of(job_reports[0]) == rows_of(library_report)
     assert read_roles(job_reports[0]).syntax

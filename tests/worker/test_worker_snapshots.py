@@ -40,7 +40,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     from support.saved_models import save_family
 
-    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    return load(str(folder))
 
 
 class Stop(Exception):
@@ -98,7 +99,8 @@ def test_scores_so_far_are_those_of_the_samples_so_far(
     assert scores.low is not None
     assert scores.high is not None
     draws = int(stored_run.checkpoint()["draws"])  # type: ignore[index] # there is one
-    assert 0 < scores.samples.max() <= draws < OPTIONS[method]["samples"]
+    max_samples = scores.samples.max()
+    assert 0 < max_samples <= draws < OPTIONS[method]["samples"]
     assert (scores.low <= scores.values).all()
     assert (scores.values <= scores.high).all()
     assert scores.example_forwards > 0
@@ -132,7 +134,8 @@ def test_scores_of_the_last_checkpoint_of_a_run_are_its_result(
 
 
 def test_exact_has_no_scores_before_its_end(model: Model, tmp_path: Path) -> None:
-    assert scores_so_far(interrupted_run(model, tmp_path, "exact", 2), model.grid) is None
+    stored_run = interrupted_run(model, tmp_path, "exact", 2)
+    assert scores_so_far(stored_run, model.grid) is None
 
 
 def test_a_method_without_snapshots_has_no_scores_before_its_end(
@@ -157,7 +160,8 @@ def test_a_torn_checkpoint_gives_no_scores(model: Model, tmp_path: Path) -> None
 def test_scores_are_sent_unchanged(model: Model, tmp_path: Path) -> None:
     for method in ("shapley", "random"):
         scores = run_scores(model, tmp_path, method)
-        scores_received = scores_of(json.loads(json.dumps(scores.to_json())))
+        text = json.dumps(scores.to_json())
+        scores_received = scores_of(json.loads(text))
         assert scores_received.halves is None  # of no use before the end
         for name, value in vars(replace(scores, halves=None)).items():
             np.testing.assert_array_equal(getattr(scores_received, name), value)
@@ -266,7 +270,12 @@ def test_a_waiting_job_s_snapshot_has_no_scores(worker: Running, gate: Gate) -> 
 
 
 def test_a_job_s_method_has_one_name(worker: Running, gate: Gate) -> None:
-    spec = {"model": "tiny", "task": "tiny", "languages": ["xx"], "method": "tmab"}
+    spec = {
+        "model": "tiny",
+        "task": "tiny",
+        "languages": ["xx"],
+        "method": "tmab",
+    }
     job = worker.client.submit(spec=spec).id
     assert worker.client.job(job).params["method"] == "shapley"
     assert worker.client.submit(spec={**spec, "method": "shapley"}).id == job
@@ -295,7 +304,12 @@ def test_no_run_takes_more_forwards_than_forecast(
     options = METHODS[method].resolve(OPTIONS.get(method, {}))
     max_forwards = METHODS[method].max_forwards(options, model.grid.size, SIZE)
     # Each walk takes one more forward, of the baseline or of a coalition.
-    walks = {"shapley": 2 * 96, "monte-carlo": 96, "paper": 8 * SIZE, "leave-one-out": SIZE}
+    walks = {
+        "shapley": 2 * 96,
+        "monte-carlo": 96,
+        "paper": 8 * SIZE,
+        "leave-one-out": SIZE,
+    }
     forwards = run_scores(model, tmp_path, method).example_forwards
     assert forwards <= max_forwards + walks[method]
     assert forwards > max_forwards / 4
