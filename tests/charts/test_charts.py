@@ -84,7 +84,8 @@ def texts(root: ET.Element) -> list[str]:
 
 def tips(root: ET.Element) -> list[str]:
     """The tooltips of a drawing's parts, without its own title."""
-    return [str(title.text) for title in root.iter(f"{SVG}title")][1:]
+    titles = [str(title.text) for title in root.iter(f"{SVG}title")]
+    return titles[1:]
 
 
 def strings(value: object) -> Iterator[str]:
@@ -103,7 +104,8 @@ def strings(value: object) -> Iterator[str]:
 def test_both_drawers_show_all_words(make):
     chart = make()
     svg_texts = set(texts(svg_root(chart)))
-    on_page = " ".join(strings(plotly_figure(chart).to_plotly_json()))
+    figure = plotly_figure(chart)
+    on_page = " ".join(strings(figure.to_plotly_json()))
     words = {series.name for series in chart.named}
     words |= {note.text for note in chart.notes}
     for axis in (chart.x, chart.y):
@@ -163,7 +165,8 @@ def test_an_svg_is_described_has_no_script_or_picture_and_equal_bytes_for_equal_
     assert title.text == chart.title
     assert description.tag == f"{SVG}desc"
     assert description.text == chart.description
-    assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+    ids = [title.get("id"), description.get("id")]
+    assert root.get("aria-labelledby") == " ".join(ids)
     kinds = {element.tag.removeprefix(SVG) for element in root.iter()}
     containers = {"svg", "title", "desc", "g", "defs", "clipPath"}
     assert kinds <= containers | {"path", "rect", "circle", "text"}
@@ -248,7 +251,8 @@ def test_a_png_is_seven_inches_wide_on_white():
     latin = replace(front(), title="smaller models")
     image = Image.open(io.BytesIO(static.png(latin)))
     assert image.width == round(680 / 96 * 300)
-    assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+    corner = image.convert("RGB").getpixel((0, 0))
+    assert corner == (255, 255, 255)
     assert round(image.info["dpi"][0]) == 300
     assert static.png(latin) == static.png(latin)
 
@@ -275,14 +279,16 @@ def test_matplotlib_is_not_loaded_for_pages_and_the_worker():
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert process.stdout.strip().splitlines()[-1] == "[]"
+    *_, last_line = process.stdout.strip().splitlines()
+    assert last_line == "[]"
 
 
 @every_chart
 def test_a_plotly_figure_of_a_package_is_read_as_the_chart_it_shows(make):
     chart = make()
     chart_read = chart_of(plotly_figure(chart), chart.title)
-    texts_shown, texts_read = (texts(svg_root(drawn_chart)) for drawn_chart in (chart, chart_read))
+    texts_shown = texts(svg_root(chart))
+    texts_read = texts(svg_root(chart_read))
     assert sorted(texts_read) == sorted(texts_shown)
     assert sorted(circles(chart_read)) == sorted(circles(chart))
 

@@ -32,7 +32,8 @@ def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
     assert heat.zmax == pytest.approx(100 * plots.symmetric_limit([scores.values]))
     assert heat.colorbar.ticktext[2].startswith("≥ +")  # the largest is beyond
     assert ("−", 7, 3) in zip(marks.text, marks.x, marks.y, strict=True)
-    assert len(marks.text) == int((scores.helpful | scores.harmful).sum())
+    has_sign = scores.helpful | scores.harmful
+    assert len(marks.text) == int(has_sign.sum())
 
 
 def test_an_unsigned_method_gets_a_scale_from_0():
@@ -80,7 +81,7 @@ def test_a_distribution_has_every_head():
     assert sizes_by_language == {"de": GRID.size, "th": GRID.size}
 
 
-def test_one_limit_for_all_maps():
+def test_all_maps_have_one_limit():
     # the limit is the 99th percentile
     maps = [np.array([0.1, -0.4]), np.array([0.2])]
     assert plots.symmetric_limit(maps) == pytest.approx(0.396)
@@ -134,7 +135,8 @@ def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
     np.testing.assert_allclose(line.customdata[2], [-10, -11, -9])
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     assert [trace.name for trace in lines] == ["shapley", "random"]
-    assert [trace.line.color for trace in lines] == [plots.LINE_COLOURS[0], plots.UNSURE]
+    colours = [trace.line.color for trace in lines]
+    assert colours == [plots.LINE_COLOURS[0], plots.UNSURE]
     assert len(set(plots.LINE_COLOURS)) == len(plots.LINE_COLOURS)
     assert not figure.layout.showlegend
 
@@ -167,7 +169,8 @@ def test_a_curve_is_named_where_it_is_farthest_from_the_others():
 
 def test_curves_are_named_by_what_differs_between_them():
     def names(*curves: Curve) -> list[str]:
-        return [trace.name for trace in plots.curve_figure(curves).data if trace.mode == "lines"]
+        figure = plots.curve_figure(curves)
+        return [trace.name for trace in figure.data if trace.mode == "lines"]
 
     points = [80, 40, 10]
     assert names(curve(points), curve(points, language="th")) == ["de", "th"]
@@ -177,7 +180,9 @@ def test_curves_are_named_by_what_differs_between_them():
 
 
 def test_a_band_lies_behind_the_curves_in_grey():
-    runs = [curve([80, low, 10], "random") for low in (30, 50, 40)]
+    runs = []
+    for right_answers in (30, 50, 40):
+        runs.append(curve([80, right_answers, 10], "random"))
     shapley_curve = curve([80, 70, 60, 20, 10])
     figure = plots.curve_figure([shapley_curve], band(runs))
     shade, median, *curve_traces = figure.data
@@ -252,8 +257,9 @@ def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
         low = numbers(table, "low, points", removed_by=name)
         high = numbers(table, "high, points", removed_by=name)
         np.testing.assert_allclose(trace.x, differences)
-        np.testing.assert_allclose(np.array(trace.x) - trace.error_x.arrayminus, low)
-        np.testing.assert_allclose(np.array(trace.x) + trace.error_x.array, high)
+        value = np.array(trace.x)
+        np.testing.assert_allclose(value - trace.error_x.arrayminus, low)
+        np.testing.assert_allclose(value + trace.error_x.array, high)
     positions = np.array([trace.y for trace in traces(figure).values()])
     assert (np.abs(positions - np.arange(len(languages))) < 0.5).all()
     assert (np.diff(positions, axis=0) > 0).all()

@@ -38,6 +38,11 @@ def wait_for_end(client: Client, job: int, state: str = "done", seconds: float =
     return row
 
 
+def wait_for_progress(client: Client, job: int, done: int) -> None:
+    """Wait until a job has done so many of its steps."""
+    until(lambda: client.job(job).done >= done, f"step {done} of job {job}")
+
+
 def log_lines(client: Client, job: int) -> list[str]:
     """The log of a job without its times."""
     return [line[TIME_LENGTH:] for line in client.log(job)]

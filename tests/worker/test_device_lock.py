@@ -48,7 +48,8 @@ def test_a_second_worker_of_a_gpu_is_refused_until_the_first_has_gone_however_it
 
 def test_a_lock_file_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
-    (tmp_path / f"headlab-{os.getuid()}-GPU-1.lock").symlink_to(tmp_path / "mine")
+    lock_file = tmp_path / f"headlab-{os.getuid()}-GPU-1.lock"
+    lock_file.symlink_to(tmp_path / "mine")
     with raises("file.unwritable"):
         hold("GPU-1", "cuda:0", tmp_path)
     assert (tmp_path / "mine").read_text() == "precious"

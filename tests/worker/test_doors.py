@@ -56,7 +56,8 @@ sys.path.append(str(ROOT / "tools"))
 
 import api_docs  # noqa: E402 - it lies in tools/
 
-FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_worker.py"))
+FAKE_WORKER = Path(__file__).parents[1] / "support" / "fake_worker.py"
+FAKE_COMMAND = (sys.executable, str(FAKE_WORKER))
 TOKEN = "a-token-of-some-length"
 AUTHORIZATION = {"authorization": f"Bearer {TOKEN}"}
 CODES_OF_WEAK_TOKENS = {
@@ -157,7 +158,7 @@ def test_a_weak_token_is_refused_at_start_and_not_repeated(
         assert "secrets.token_urlsafe(32)" in stderr_text
         assert token.strip() == "" or token not in stderr_text
     with raises(CODES_OF_WEAK_TOKENS[token], "HEADLAB_TOKEN"):
-        LocalWorker(tmp_path, command=FAKE)
+        LocalWorker(tmp_path, command=FAKE_COMMAND)
     with raises(CODES_OF_WEAK_TOKENS[token], "HEADLAB_TOKEN"):
         RemoteWorker("http://127.0.0.1:9")
 
@@ -274,7 +275,7 @@ def test_a_wrong_token_opens_nothing(guarded_worker: Running, authorization: str
 
 
 def test_an_app_s_own_worker_is_closed_to_other_users_of_the_machine(tmp_path: Path) -> None:
-    local_worker = LocalWorker(tmp_path, command=FAKE)
+    local_worker = LocalWorker(tmp_path, command=FAKE_COMMAND)
     try:
         assert local_worker.client().model(MODEL).name == MODEL
         assert httpx.get(f"{local_worker.url}/models").status_code == 401
@@ -807,7 +808,7 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    local_worker = LocalWorker(tmp_path, command=FAKE)
+    local_worker = LocalWorker(tmp_path, command=FAKE_COMMAND)
     try:
         client = local_worker.client()
         url = local_worker.url

@@ -184,7 +184,7 @@ def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
         worker.client.model("other")
 
 
-def test_attention_of_chosen_heads(worker: Running) -> None:
+def test_attention_is_that_of_the_requested_heads(worker: Running) -> None:
     heads = [["encoder", 1, 2], ["encoder", 2, 0]]
     words = [f"w{number % 90 + 3}" for number in range(64)]
     text = " ".join(words)
@@ -291,7 +291,8 @@ def test_a_changed_weight_or_example_gets_no_stale_figure(tmp_path: Path) -> Non
 
     def with_first_label_changed(language: str, split: str, seed: int) -> Sequence[Example]:
         first_example, *other_examples = sentences(language, split, seed)
-        return [replace(first_example, label=(first_example.label + 1) % 5), *other_examples]
+        other_label = (first_example.label + 1) % 5
+        return [replace(first_example, label=other_label), *other_examples]
 
     def changed_task(_: str) -> Task:
         return Task("intents", LABELS, LANGUAGES, False, with_first_label_changed)

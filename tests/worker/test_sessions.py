@@ -61,7 +61,10 @@ def read_examples(language: str, split: str, seed: int) -> Sequence[Example]:
     letters = [ord(letter) for letter in language[:2]]
     rng = np.random.default_rng([*letters, seed])
     max_word = POISON + 1 if language == BROKEN else POISON
-    sentences = [rng.integers(10, max_word, rng.integers(3, 9)) for _ in range(SIZE)]
+    sentences = []
+    for _ in range(SIZE):
+        length = rng.integers(3, 9)
+        sentences.append(rng.integers(10, max_word, length))
     if language == BROKEN:
         for number in range(SIZE // 2, SIZE):
             sentences[number] = np.append(sentences[number], POISON)
@@ -177,6 +180,11 @@ def weights_alone(model: Model) -> dict[str, Any]:
     return weights
 
 
+def attention_weights(worker: Running) -> dict[str, Any]:
+    """The weights of attention as the worker sends them."""
+    return worker.client.attention(look(NAME, TEXT, HEADS)).weights
+
+
 def run_at_once(calls: Sequence[Callable[[], Any]], seconds: float = 240.0) -> list[Any]:
     """Results of all calls, each made in a thread of its own from the same moment on.
 
@@ -250,11 +258,11 @@ class Session:
                 with raises("worker.failed", "RuntimeError"):
                     figures_for(worker, BROKEN, mask, session=self.name)
             if habit == 3:
-                assert worker.client.attention(look(NAME, TEXT, HEADS)).weights == weights
+                assert attention_weights(worker) == weights
             assert figures_for(worker, language, mask, session=self.name)[-1] == expected_figure
             figures_compared += 1
         assert figures_for(worker, "de", None, self.own_size, self.name)[-1] == self.baseline_figure
-        assert worker.client.attention(look(NAME, TEXT, HEADS)).weights == weights
+        assert attention_weights(worker) == weights
         return figures_compared
 
     def _supersede(self, worker: Running, language: str, mask: Mask) -> None:
@@ -307,10 +315,10 @@ def test_a_failed_forward_pass_leaves_no_gate_behind(worker: Running, model: Mod
         assert "secret" not in str(caught.value)
         last_figure = figures_for(worker, "de", None, SIZE - number)[-1]
         assert last_figure == library_figure(model, "de", None, SIZE - number)
-        assert worker.client.attention(look(NAME, TEXT, HEADS)).weights == weights
+        assert attention_weights(worker) == weights
 
 
-def test_gates_are_gone_between_the_steps_of_interleaved_requests(
+def test_no_gate_stays_between_the_steps_of_interleaved_requests(
     tmp_path: Path, model: Model
 ) -> None:
     """As the engine does, each request makes a step in turn; the model is checked after each."""
@@ -391,11 +399,13 @@ def test_a_gate_left_open_by_a_request_ends_with_it(tmp_path: Path, model: Model
     open_blocks: list[Any] = []
 
     def evaluate_and_leave_gate_open() -> Iterator[BaseModel]:
-        block = gated(model, mask_without(model, Head("encoder", 0, 1)))
+        mask = mask_without(model, Head("encoder", 0, 1))
+        block = gated(model, mask)
         block.__enter__()
         open_blocks.append(block)
         assert active_for(model.owner) is not None
-        return iter([Figure(language="de", n=1, total=1, accuracy=0, low=0, high=0, done=True)])
+        figure = Figure(language="de", n=1, total=1, accuracy=0, low=0, high=0, done=True)
+        return iter([figure])
 
     live = LiveRequest(evaluate_and_leave_gate_open, lambda _: None)
     while live.step():

@@ -25,7 +25,7 @@ from support.fake_worker import MODEL, STEPS, FakeBench
 from support.network_disk import on_python_path
 from support.running_worker import Running, evaluation, look, running
 from support.waiting import until
-from support.worker_jobs import wait_for_state
+from support.worker_jobs import wait_for_progress, wait_for_state
 
 from headlab.core import HeadGrid, HeadlabError, Report, Stack
 from headlab.jobs import Refusal, WatchedStore
@@ -40,7 +40,8 @@ from headlab.worker.runner import WorkerJob as RunningJob
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Figure
 
 ENDING_SECONDS = 60.0  # a limit, not a wait
-FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_worker.py"))
+FAKE_WORKER = Path(__file__).parents[1] / "support" / "fake_worker.py"
+FAKE_COMMAND = (sys.executable, str(FAKE_WORKER))
 SPEC: dict[str, Any] = {
     "model": MODEL,
     "task": "intents",
@@ -74,7 +75,7 @@ class WorkerWithBench:
 
     def started_job(self, **options: Any) -> int:
         job = int(self.client.submit(spec={**SPEC, **options}).id)
-        until(lambda: self.client.job(job).done >= 2)
+        wait_for_progress(self.client, job, 2)
         return job
 
 
@@ -101,7 +102,7 @@ def slow_worker(tmp_path: Path) -> Iterator[WorkerWithBench]:
 # Live requests
 
 
-def test_an_answer_grows_and_ends_done(worker: WorkerWithBench) -> None:
+def test_an_answer_grows_until_it_is_done(worker: WorkerWithBench) -> None:
     figures = list(worker.evaluate())
     assert [figure.n for figure in figures] == [64, 256, 512]
     assert [figure.done for figure in figures] == [False, False, True]
@@ -292,7 +293,7 @@ def test_all_languages_are_filled_in_when_a_job_is_submitted() -> None:
     assert params == checked("score", {**SPEC, "languages": params["languages"]})
 
 
-def test_progress_and_time_left(worker: WorkerWithBench) -> None:
+def test_a_running_job_tells_its_progress_and_the_time_left(worker: WorkerWithBench) -> None:
     job = worker.started_job()
     until(lambda: worker.client.job(job).seconds_left is not None)
     row = worker.client.job(job)
@@ -305,7 +306,7 @@ def test_progress_and_time_left(worker: WorkerWithBench) -> None:
     assert [listed_job.id for listed_job in worker.client.jobs()] == [job]
 
 
-def test_cancel_a_running_and_a_waiting_job_and_resume(worker: WorkerWithBench) -> None:
+def test_a_running_and_a_waiting_job_are_cancelled_and_resumed(worker: WorkerWithBench) -> None:
     job = worker.started_job()
     waiting = worker.client.submit(spec={**SPEC, "seed": 2}).id
     assert worker.client.cancel(waiting).state == "cancelled"
@@ -360,7 +361,7 @@ def test_params_that_do_not_fit_are_refused_before_they_are_queued(worker: Worke
 def test_a_worker_that_stops_in_order_puts_its_job_back(tmp_path: Path) -> None:
     with running(tmp_path, lambda: FakeBench(tmp_path)) as worker:
         job = worker.client.submit(spec=SPEC).id
-        until(lambda: worker.client.job(job).done >= 2)
+        wait_for_progress(worker.client, job, 2)
     jobs = JobList(tmp_path / "jobs.db")
     assert jobs.get(job).state == "queued"
     assert jobs.get(job).attempts == 0
@@ -442,7 +443,7 @@ def test_reported_17_a_job_list_is_read_and_written_without_locks(tmp_path: Path
     jobs_with_locks.close()
 
 
-def test_reported_17_a_job_list_without_shared_memory_is_used_without(
+def test_reported_17_a_job_list_is_used_where_there_is_no_shared_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class WithoutSharedMemory(sqlite3.Connection):
@@ -571,7 +572,7 @@ def has_named_types(body: dict[str, Any]) -> bool:
     return all("$ref" in alternative for alternative in schema.get("oneOf", [{}]))
 
 
-def test_limits_of_a_request(worker: WorkerWithBench) -> None:
+def test_a_request_beyond_a_limit_is_refused(worker: WorkerWithBench) -> None:
     heads = [["encoder", 0, head] for head in range(MAX_HEADS + 1)]
     with raises("request.field_invalid", "heads", 48):
         worker.client.attention(look(MODEL, "hello", heads))
@@ -672,7 +673,7 @@ def test_a_port_in_use_and_an_open_host_without_token_are_refused(
 
 @pytest.fixture
 def local_worker(tmp_path: Path) -> Iterator[LocalWorker]:
-    local_worker = LocalWorker(tmp_path, command=FAKE)
+    local_worker = LocalWorker(tmp_path, command=FAKE_COMMAND)
     yield local_worker
     local_worker.stop()
 
@@ -682,7 +683,7 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(
 ) -> None:
     client = local_worker.client()
     job = client.submit(spec=SPEC).id
-    until(lambda: client.job(job).done >= 4)
+    wait_for_progress(client, job, 4)
     killed_pid = local_worker.pid
     assert killed_pid is not None
     os.kill(killed_pid, signal.SIGKILL)
@@ -693,7 +694,7 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(
     assert local_worker.pid not in (None, killed_pid)
     assert row.state in ("queued", "running")
     until(lambda: client.job(job).attempts == 2)
-    until(lambda: client.job(job).done >= steps_kept)
+    wait_for_progress(client, job, steps_kept)
     wait_for_state(client, job, "done")
     assert client.health().state == ".worker"
 
@@ -701,7 +702,7 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(
 def test_a_second_worker_on_one_cache_keeps_its_own_list(
     local_worker: LocalWorker, tmp_path: Path
 ) -> None:
-    second_worker = LocalWorker(tmp_path, command=FAKE)
+    second_worker = LocalWorker(tmp_path, command=FAKE_COMMAND)
     try:
         assert second_worker.url != local_worker.url
         health = second_worker.client().health()
@@ -727,10 +728,10 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     monkeypatch.setenv("PYTHONPATH", on_python_path(tmp_path / "network_disk"))
     monkeypatch.setenv("SWAPS_NAMES", "no")
     cache = tmp_path / "cache"
-    first_worker = LocalWorker(cache, command=FAKE)
+    first_worker = LocalWorker(cache, command=FAKE_COMMAND)
     assert first_worker.client().health().state == ".worker"
     job = int(first_worker.client().submit(spec=SPEC).id)
-    second_worker = LocalWorker(cache, command=FAKE)
+    second_worker = LocalWorker(cache, command=FAKE_COMMAND)
     try:
         health = second_worker.client().health()
         assert health.state == ".worker/2"
@@ -746,7 +747,7 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     assert killed_pid is not None
     os.kill(killed_pid, signal.SIGKILL)
     until(lambda: first_worker.pid is None)
-    heir = LocalWorker(cache, command=FAKE)
+    heir = LocalWorker(cache, command=FAKE_COMMAND)
     try:
         health = heir.client().health()
         assert health.state == ".worker"
@@ -762,7 +763,7 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from headlab.worker.process import LocalWorker\n"
-        f"worker = LocalWorker(Path({str(tmp_path)!r}), command={FAKE!r})\n"
+        f"worker = LocalWorker(Path({str(tmp_path)!r}), command={FAKE_COMMAND!r})\n"
         f"worker.client().submit(spec={SPEC!r})\n"
         "print(worker.pid, flush=True)\n"
         "sys.stdin.read()"
@@ -776,7 +777,7 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         parent.kill()
         parent.wait()
         # The next app on this cache waits for the orphan and takes over its job list.
-        heir = LocalWorker(tmp_path, command=FAKE)
+        heir = LocalWorker(tmp_path, command=FAKE_COMMAND)
         assert heir.client().health().state == ".worker"
         (job,) = heir.client().jobs()
         wait_for_state(heir.client(), job.id, "done")
@@ -790,13 +791,13 @@ def test_reported_16_a_worker_that_is_told_to_end_puts_its_job_back_and_ends_wel
     tmp_path: Path, signal_number: signal.Signals
 ) -> None:
     address_file = tmp_path / "told.json"
-    command = [*FAKE, "--port", "0", "--cache", str(tmp_path), "--told", str(address_file)]
+    command = [*FAKE_COMMAND, "--port", "0", "--cache", str(tmp_path), "--told", str(address_file)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             until(address_file.exists)
             client = Client(json.loads(address_file.read_text())["url"])
             job = client.submit(spec=SPEC).id
-            until(lambda: client.job(job).done >= 1)
+            wait_for_progress(client, job, 1)
             process.send_signal(signal_number)
             client.close()
             assert process.communicate(timeout=ENDING_SECONDS)[1] == ""
@@ -809,7 +810,7 @@ def test_reported_16_a_worker_that_is_told_to_end_puts_its_job_back_and_ends_wel
 
 
 def test_a_worker_on_any_free_port_says_which_port_it_took(tmp_path: Path) -> None:
-    command = [*FAKE, "--port", "0", "--cache", str(tmp_path)]
+    command = [*FAKE_COMMAND, "--port", "0", "--cache", str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -827,7 +828,7 @@ def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
         LocalWorker(tmp_path, command=(sys.executable, "-c", "raise SystemExit(3)"))
     (tmp_path / "file").write_text("")
     with raises("file.unwritable"):
-        LocalWorker(tmp_path / "file", command=FAKE)
+        LocalWorker(tmp_path / "file", command=FAKE_COMMAND)
 
 
 def test_a_named_worker_is_checked(

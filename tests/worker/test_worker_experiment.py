@@ -185,7 +185,7 @@ def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:
         experiment.within_limits_of_jobs({"orderings": "x" * 1001})
 
 
-def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
+def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
     worker: Running, model: Model
 ) -> None:
     changes: list[dict[str, Any]] = [

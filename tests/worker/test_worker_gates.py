@@ -150,7 +150,7 @@ def test_a_job_is_refused_if_any_of_its_languages_cannot_be_read(
         checked("gates", spec_of(model, languages=["xx", "yy"]))
 
 
-def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
+def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
     worker: Running, model: Model
 ) -> None:
     changes: list[dict[str, Any]] = [

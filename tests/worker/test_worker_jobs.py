@@ -20,7 +20,7 @@ from support.expected_errors import raises
 from support.fake_worker import MODEL, STEPS, FakeBench
 from support.running_worker import Running, evaluation, running
 from support.waiting import until
-from support.worker_jobs import wait_for_state
+from support.worker_jobs import wait_for_progress, wait_for_state
 
 from headlab.dashboard.panels import job_format
 from headlab.results import StoredRun
@@ -50,9 +50,14 @@ def jobs(tmp_path: Path) -> Iterator[JobList]:
     job_list.close()
 
 
+def submit(worker: Running, **changes: Any) -> int:
+    """Submit a score job, with some fields changed, and return its number."""
+    return int(worker.client.submit("score", {**SPEC, **changes}).id)
+
+
 def begin_job(worker: Running, **changes: Any) -> int:
-    job = int(worker.client.submit("score", {**SPEC, **changes}).id)
-    until(lambda: worker.client.job(job).done >= 2)
+    job = submit(worker, **changes)
+    wait_for_progress(worker.client, job, 2)
     return job
 
 
@@ -80,7 +85,7 @@ def lines_without_times(lines: list[str]) -> list[str]:
 
 
 def test_a_job_that_is_done_has_a_result(worker: Running) -> None:
-    job = int(worker.client.submit("score", SPEC).id)
+    job = submit(worker)
     assert worker.client.job(job).result is None
     row = wait_for_state(worker.client, job, "done")
     assert row.result == {"keys": [f"key {job}"]}
@@ -146,7 +151,7 @@ def test_the_same_work_is_one_job_wherever_it_is_computed(tmp_path: Path) -> Non
         assert worker.client.submit("score", SPEC).id == job
         assert worker.client.job(job).place == "ray"
         assert log_lines(worker, job)[0] == "submitted, to be computed on ray"
-        until(lambda: worker.client.job(job).done >= 2)
+        wait_for_progress(worker.client, job, 2)
         worker.client.cancel(job)
         wait_for_state(worker.client, job, "cancelled")
         assert worker.client.resume(job).place == "ray"
@@ -154,7 +159,7 @@ def test_the_same_work_is_one_job_wherever_it_is_computed(tmp_path: Path) -> Non
 
 def test_health_counts_running_and_waiting_jobs(worker: Running) -> None:
     begin_job(worker)
-    worker.client.submit("score", {**SPEC, "seed": 2})
+    submit(worker, seed=2)
     health = worker.client.health()
     assert health.jobs_running == 1
     assert health.jobs_waiting == 1
@@ -179,7 +184,7 @@ def test_a_log_tells_what_happened(worker: Running) -> None:
         "de: scores started",
         "done",
     ]
-    failed_job = int(worker.client.submit("score", {**SPEC, "seed": 13}).id)
+    failed_job = submit(worker, seed=13)
     error = wait_for_state(worker.client, failed_job, "failed").error
     assert log_lines(worker, failed_job)[-1] == f"failed: {error}"
     with raises("job.unknown", 99):
@@ -188,7 +193,7 @@ def test_a_log_tells_what_happened(worker: Running) -> None:
 
 def test_a_waiting_job_s_cancellation_is_logged_once(worker: Running) -> None:
     begin_job(worker)
-    waiting_job = int(worker.client.submit("score", {**SPEC, "seed": 2}).id)
+    waiting_job = submit(worker, seed=2)
     for _ in range(2):
         worker.client.cancel(waiting_job)
     assert log_lines(worker, waiting_job) == ["submitted", "cancelled"]
@@ -243,7 +248,7 @@ def test_a_running_job_is_not_deleted(worker: Running) -> None:
 
 def test_a_waiting_job_is_deleted_and_never_runs(worker: Running) -> None:
     running_job = begin_job(worker)
-    waiting_job = int(worker.client.submit("score", {**SPEC, "seed": 2}).id)
+    waiting_job = submit(worker, seed=2)
     worker.client.delete(waiting_job)
     wait_for_state(worker.client, running_job, "done")
     assert [job.id for job in worker.client.jobs()] == [running_job]
@@ -270,7 +275,7 @@ def test_a_checkpoint_that_another_job_would_go_on_from_stays(
     job = cancelled_job(worker, languages=["de", "fr"])
     if other_state == "queued":
         running_job = begin_job(worker, seed=7, method="gradient")
-        other_job = int(worker.client.submit("score", SPEC).id)
+        other_job = submit(worker)
         assert worker.client.job(other_job).state == "queued"
     else:
         running_job = job
@@ -436,7 +441,7 @@ def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running)
     free(worker.jobs)
     assert wait_for_state(worker.client, job, "done").result == {"keys": [f"key {job}"]}
     until(lambda: worker.client.health().note == "")
-    second_job = int(worker.client.submit("score", {**SPEC, "seed": 3}).id)
+    second_job = submit(worker, seed=3)
     wait_for_state(worker.client, second_job, "done")
 
 
@@ -466,7 +471,7 @@ def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
 
     with monkeypatch.context() as patch:
         patch.setattr("headlab.core.files.os.fsync", refuse_for_space)
-        job = int(worker.client.submit("score", SPEC).id)
+        job = submit(worker)
         failed_row = wait_for_state(worker.client, job, "failed")
     assert re.match("no space left to write .*; free some", failed_row.error)
     figures = list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))

@@ -25,7 +25,7 @@ from support.saved_models import save_family
 from support.synthetic_e5 import e5_bytes
 from support.tiny_task import tiny_task
 from support.waiting import until
-from support.worker_jobs import log_lines, wait_for_end
+from support.worker_jobs import log_lines, wait_for_end, wait_for_progress
 
 from headlab import load
 from headlab.core import HeadGrid
@@ -365,7 +365,7 @@ def test_a_live_gradient_is_the_library_s_and_stays_in_the_store(
     assert second_scores.seconds == scores.seconds  # as it was computed the first time
 
 
-def test_a_gradient_of_nothing_is_refused(worker: Running, model: Model) -> None:
+def test_a_gradient_request_that_does_not_fit_is_refused(worker: Running, model: Model) -> None:
     for change in (
         {"form": "square"},
         {"size": 0},
@@ -409,7 +409,7 @@ def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(
         "method": "random",
     }
     job = int(worker.client.submit("score", spec).id)
-    until(lambda: worker.client.job(job).done >= 2)
+    wait_for_progress(worker.client, job, 2)
     answers: list[HeadScores] = []
     gradient_thread = threading.Thread(
         target=lambda: answers.append(worker.client.gradient(MODEL, "tiny", "xx"))
@@ -466,7 +466,7 @@ def test_a_model_that_cannot_be_resumed_computes_every_gain_in_the_forecast_too(
     assert expected_forwards(options, resumable=True) < samples * 12
 
 
-def test_a_forecast_by_hand(worker_and_bench: tuple[Running, FakeBench]) -> None:
+def test_a_forecast_is_as_computed_by_hand(worker_and_bench: tuple[Running, FakeBench]) -> None:
     """Nothing is stored, so the forecast goes by the rule for typical samples.
 
     The rule says (ln 40 + 1) (2 x 0.02 / 0.05² + 4 / 0.05) = 450.1 samples of 8 heads. The
@@ -578,7 +578,7 @@ def test_a_curve_s_forecast_counts_points_and_examples(worker: Running, model: M
 def test_a_fine_tuning_s_forecast_is_that_of_earlier_ones(worker: Running, tmp_path: Path) -> None:
     first_forecast = worker.client.forecast("finetune", FINETUNE_SPEC)
     assert first_forecast.forwards == 24 * 32 + 2 * 512
-    # two of them are of the embedded models
+    # those of the embedded models
     assert "as in 2 trainings on such a device (cpu)" in first_forecast.basis
     submit(worker, "finetune", FINETUNE_SPEC)
     assert worker.client.forecast("finetune", FINETUNE_SPEC).forwards == 0
@@ -594,7 +594,7 @@ def test_a_forecast_answers_while_a_job_holds_another_model(
     score(model, tiny_task(), language="xx", method="leave-one-out", store=Store(bench.folder))
     spec = {"model": MODEL, "task": "tiny", "languages": ["xx"], "seed": 1}
     job = int(worker.client.submit("score", spec).id)
-    until(lambda: worker.client.job(job).done >= 2)
+    wait_for_progress(worker.client, job, 2)
     spec_of_other_model = {"model": "other", "task": "tiny", "languages": ["xx"]}
     unknown_forecast = worker.client.forecast("score", spec_of_other_model)
     assert unknown_forecast.forwards is None

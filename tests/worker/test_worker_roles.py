@@ -151,7 +151,7 @@ def test_without_a_data_folder_a_sentence_says_what_to_do(
         checked("roles", spec_of(model, languages="all"))
 
 
-def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
+def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
     worker: Running, model: Model
 ) -> None:
     changes: list[dict[str, Any]] = [
