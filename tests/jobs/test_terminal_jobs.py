@@ -43,9 +43,9 @@ TITLES_BY_LINE = {
 
 
 def forecast_basis(root: Path, **measurement: Any) -> ForecastBasis:
-    """What a forecast goes by: an empty store and what was measured now, if anything."""
-    measured = Measured(**measurement) if measurement else None
-    return ForecastBasis((), (), "cpu", root, measured)
+    """What a forecast goes by: an empty store and the pace that was measured now, if any."""
+    pace = Measured(**measurement) if measurement else None
+    return ForecastBasis((), (), "cpu", root, pace)
 
 
 def text_file(folder: Path) -> Path:
