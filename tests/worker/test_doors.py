@@ -453,7 +453,8 @@ def test_a_job_of_a_model_that_is_not_allowed_is_not_resumed(tmp_path: Path) -> 
     ],
 )
 def test_only_names_of_this_machine_are_answered(worker: Running, host: str, status: int) -> None:
-    assert httpx.get(f"{worker.url}/tasks", headers={"host": host}).status_code == status
+    answer = httpx.get(f"{worker.url}/tasks", headers={"host": host})
+    assert answer.status_code == status
 
 
 @pytest.mark.parametrize(
@@ -621,7 +622,8 @@ def test_files_become_a_task_only_with_the_token_and_no_request_names_a_path(
         tmp_path, lambda: FakeBench(tmp_path), token=TOKEN, admit=AllowedModels()
     ) as worker:
         post = partial(httpx.post, f"{worker.url}/tasks", headers=AUTHORIZATION, timeout=60)
-        assert httpx.post(f"{worker.url}/tasks", json=upload_request(rows)).status_code == 401
+        answer = httpx.post(f"{worker.url}/tasks", json=upload_request(rows))
+        assert answer.status_code == 401
         for wrong_field in (
             {"name": "../up"},
             {"name": "intents"},

@@ -99,9 +99,8 @@ def model() -> Model:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Running]:
-    with running(
-        tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=load, tasks=toy_task)
-    ) as worker:
+    make = partial(ModelHost, tmp_path, "cpu", loader=load, tasks=toy_task)
+    with running(tmp_path, make) as worker:
         yield worker
 
 
@@ -130,14 +129,15 @@ def library_figure(
     if mask is not None:
         return asdict(compare(baseline, evaluator.evaluate(mask))) | other_fields
     low, high = accuracy_interval(baseline)
-    figures = {
+    return {
+        "language": language,
         "n": baseline.n,
         "total": baseline.total,
         "accuracy": baseline.accuracy,
         "low": low,
         "high": high,
+        **other_fields,
     }
-    return {"language": language} | figures | other_fields
 
 
 def figures_for(
@@ -152,9 +152,8 @@ def test_changed_answers_are_the_librarys(worker: Running, model: Model) -> None
     (mask,) = masks(model, 1, 1)
     figures_for(worker, LANGUAGES[0], mask)
     answer = worker.client.changes(NAME, "intents", LANGUAGES[0], mask, size=SIZE)
-    library_changes = changes(
-        Evaluator(model, toy_task("intents"), LANGUAGES[0], "dev", SIZE), mask
-    )
+    evaluator = Evaluator(model, toy_task("intents"), LANGUAGES[0], "dev", SIZE)
+    library_changes = changes(evaluator, mask)
     assert answer.language == LANGUAGES[0]
     assert answer.total == len(library_changes)
     assert library_changes
@@ -168,10 +167,11 @@ def test_changed_answers_are_the_librarys(worker: Running, model: Model) -> None
         worker.client.changes(NAME, "intents", LANGUAGES[0], foreign_mask)
 
 
-def weights_alone(model: Model) -> dict[str, Any]:
+def library_weights(model: Model) -> dict[str, Any]:
     """Attention of the baseline, as the worker sends it."""
     heads = [Head(*names) for names in HEADS]  # type: ignore[arg-type] # stack, layer, head
-    attention = attention_of_heads(model, model.tokenizer(TEXT, return_tensors="pt"), heads)
+    inputs = model.tokenizer(TEXT, return_tensors="pt")
+    attention = attention_of_heads(model, inputs, heads)
     weights = {}
     for head in heads:
         rounded_weights = attention[head].double().numpy().round(3)
@@ -250,8 +250,8 @@ class Session:
             habit = self.rng.integers(4)
             if habit == 0:  # waits for the first figure and leaves
                 request = evaluation(NAME, "intents", language, mask, size=SIZE)
-                with closing(worker.client.evaluate(request)) as figures:  # type: ignore[type-var]
-                    next(figures)
+                with closing(worker.client.evaluate(request)) as stream:  # type: ignore[type-var]
+                    next(stream)
             if habit == 1:  # asks for a new mask before all figures of the former one are there
                 self._supersede(worker, language, self.abandoned_mask)
             if habit == 2:
@@ -259,9 +259,11 @@ class Session:
                     figures_for(worker, BROKEN, mask, session=self.name)
             if habit == 3:
                 assert attention_weights(worker) == weights
-            assert figures_for(worker, language, mask, session=self.name)[-1] == expected_figure
+            figures = figures_for(worker, language, mask, session=self.name)
+            assert figures[-1] == expected_figure
             figures_compared += 1
-        assert figures_for(worker, "de", None, self.own_size, self.name)[-1] == self.baseline_figure
+        figures = figures_for(worker, "de", None, self.own_size, self.name)
+        assert figures[-1] == self.baseline_figure
         assert attention_weights(worker) == weights
         return figures_compared
 
@@ -285,7 +287,7 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
         canonical_json(figure) for session in sessions for _, _, figure in session.plan
     }
     assert len(distinct_figures) > session_count * ROUNDS * 0.7  # a mix-up would show
-    weights = weights_alone(model)
+    weights = library_weights(model)
     worker.client.model(NAME)
     job = worker.client.submit("score", {**SPEC, "method": "shapley", "options": OPTIONS}).id
     wait_for_state(worker.client, job, "running")
@@ -308,7 +310,7 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
 
 
 def test_a_failed_forward_pass_leaves_no_gate_behind(worker: Running, model: Model) -> None:
-    weights = weights_alone(model)
+    weights = library_weights(model)
     for number, mask in enumerate(masks(model, 77, 4)):
         with raises("worker.failed", "RuntimeError") as caught:
             figures_for(worker, BROKEN, mask)
@@ -375,7 +377,8 @@ def test_reported_16_sessions_with_the_same_mask_all_get_its_figure(
     requests = [
         partial(figures_for, worker, "de", mask, session=f"person {number}") for number in range(6)
     ]
-    assert [figures[-1] for figures in run_at_once(requests)] == [expected_figure] * 6
+    for figures in run_at_once(requests):
+        assert figures[-1] == expected_figure
     assert figures_for(worker, "de", mask, session="late") == [expected_figure]
     assert worker.engine.waiting == 0
 
@@ -511,7 +514,8 @@ def test_requests_without_a_session_have_one_turn_together() -> None:
         queue.add(waiting_request(None))
     queue.add(waiting_request("a"))
     queue.add(waiting_request("b"))
-    assert [live.session for live in take_requests(queue, 4)] == [None, "a", "b", None]
+    sessions = [live.session for live in take_requests(queue, 4)]
+    assert sessions == [None, "a", "b", None]
 
 
 def test_a_session_that_never_stops_toggling_does_not_keep_others_from_their_end() -> None:

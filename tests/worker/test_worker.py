@@ -172,8 +172,10 @@ def test_a_newer_request_of_a_session_ends_the_older_ones(
 
 def test_two_languages_of_a_session_do_not_end_each_other(worker: WorkerWithBench) -> None:
     with ThreadPoolExecutor(2) as pool:
-        answers = [pool.submit(list, worker.evaluate(code, session="a")) for code in ("de", "fr")]
-    assert all(answer.result()[-1].done for answer in answers)
+        german = pool.submit(list, worker.evaluate("de", session="a"))
+        french = pool.submit(list, worker.evaluate("fr", session="a"))
+    assert german.result()[-1].done
+    assert french.result()[-1].done
 
 
 def test_an_answer_stops_when_its_reader_has_gone(slow_worker: WorkerWithBench) -> None:
@@ -791,7 +793,8 @@ def test_reported_16_a_worker_that_is_told_to_end_puts_its_job_back_and_ends_wel
     tmp_path: Path, signal_number: signal.Signals
 ) -> None:
     address_file = tmp_path / "told.json"
-    command = [*FAKE_COMMAND, "--port", "0", "--cache", str(tmp_path), "--told", str(address_file)]
+    command = [*FAKE_COMMAND, "--port", "0", "--cache", str(tmp_path)]
+    command += ["--told", str(address_file)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             until(address_file.exists)

@@ -439,7 +439,8 @@ def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running)
     figures = list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))
     assert figures[-1].done
     free(worker.jobs)
-    assert wait_for_state(worker.client, job, "done").result == {"keys": [f"key {job}"]}
+    row = wait_for_state(worker.client, job, "done")
+    assert row.result == {"keys": [f"key {job}"]}
     until(lambda: worker.client.health().note == "")
     second_job = submit(worker, seed=3)
     wait_for_state(worker.client, second_job, "done")
@@ -528,7 +529,8 @@ def test_a_clock_that_jumps_changes_neither_the_order_of_jobs_nor_their_ends(
     jobs = JobList(tmp_path / "jobs.db")  # a worker that died left the others running
     first_job, *other_jobs = job_ids
     queued_rows = [(job, "queued") for job in reversed(other_jobs)]
-    assert [(job.id, job.state) for job in jobs.list()] == [*queued_rows, (first_job, "done")]
+    rows = [(job.id, job.state) for job in jobs.list()]
+    assert rows == [*queued_rows, (first_job, "done")]
     last_lines = lines_without_times(jobs.log(job_ids[1]))[-2:]
     assert last_lines == ["at work", "the worker died"]
     for job in jobs.list():

