@@ -1,4 +1,4 @@
-"""Charts: each is described once, and every drawer shows all of its words and values."""
+"""Charts: each is described once, and all drawers show all its words and values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from headlab.plots.reading import chart_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = ["German", "ไทย", "中文", "العربية", "हिन्दी"]  # all letters of five scripts
-RHO = np.where(np.eye(5) > 0, 1.0, np.linspace(-0.9, 0.9, 25).reshape(5, 5).round(2))
+RHO = np.linspace(-0.9, 0.9, 25).reshape(5, 5).round(2)
+np.fill_diagonal(RHO, 1.0)
 
 
 def matrix() -> Chart:
@@ -47,7 +48,7 @@ def front() -> Chart:
     return front_chart(models, "parameters", "difference, points", loss=1.0, chosen=("mean", 2))
 
 
-def everything() -> Chart:
+def chart_of_other_parts() -> Chart:
     """A chart with every other kind of part."""
     line = Line("a line", [0, 1, 2], [0.0, 0.5, np.nan], "#2b7bba", "dash", tip="{name} {y:.1f}")
     band = Band([0, 1, 2], [0.0, 0.2, 0.3], [0.2, 0.6, 0.7], "#2b7bba")
@@ -64,11 +65,16 @@ def everything() -> Chart:
     )
 
 
-CHARTS = {"matrix": matrix, "intervals": intervals, "front": front, "lines": everything}
+CHARTS = {
+    "matrix": matrix,
+    "intervals": intervals,
+    "front": front,
+    "lines": chart_of_other_parts,
+}
 every_chart = pytest.mark.parametrize("make", CHARTS.values(), ids=CHARTS)
 
 
-def parsed(chart: Chart, *, is_inline: bool = True) -> ET.Element:
+def svg_root(chart: Chart, *, is_inline: bool = True) -> ET.Element:
     return ET.fromstring(static.svg(chart, is_inline=is_inline))
 
 
@@ -77,8 +83,9 @@ def texts(root: ET.Element) -> list[str]:
 
 
 def tips(root: ET.Element) -> list[str]:
-    """What parts of a drawing say of themselves, without its own title."""
-    return [str(title.text) for title in root.iter(f"{SVG}title")][1:]
+    """The tooltips of a drawing's parts, without its own title."""
+    titles = [str(title.text) for title in root.iter(f"{SVG}title")]
+    return titles[1:]
 
 
 def strings(value: object) -> Iterator[str]:
@@ -96,40 +103,50 @@ def strings(value: object) -> Iterator[str]:
 @every_chart
 def test_both_drawers_show_all_words(make):
     chart = make()
-    shown = set(texts(parsed(chart)))
-    on_page = " ".join(strings(plotly_figure(chart).to_plotly_json()))
-    words = {chart.x.title, chart.y.title, *(note.text for note in chart.notes)} - {""}
-    words |= {series.name for series in chart.named}
-    words |= {label for axis in (chart.x, chart.y) for _, label in axis.ticks or ()}
+    svg_texts = set(texts(svg_root(chart)))
+    figure = plotly_figure(chart)
+    on_page = " ".join(strings(figure.to_plotly_json()))
+    words = {series.name for series in chart.named}
+    words |= {note.text for note in chart.notes}
+    for axis in (chart.x, chart.y):
+        words.add(axis.title)
+        words |= {label for _, label in axis.ticks or ()}
+    words.discard("")
     if chart.cells is not None:
         words |= {*chart.cells.rows, *chart.cells.column_names}
-        words |= {text for row in chart.cells.texts for text in row}
-    hidden = {series.name for series in chart.named} if chart.has_legend is False else set()
-    assert words - hidden <= shown
-    escaped = {
+        for texts_of_row in chart.cells.texts:
+            words |= set(texts_of_row)
+    hidden_names = set()
+    if chart.has_legend is False:
+        hidden_names = {series.name for series in chart.named}
+    assert words - hidden_names <= svg_texts
+    escaped_words = {
         word.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for word in words
     }
-    assert [word for word in escaped if word not in on_page] == []
+    assert [word for word in escaped_words if word not in on_page] == []
 
 
 @every_chart
 def test_both_drawers_show_all_values(make):
     chart = make()
-    drawn = tips(parsed(chart))
+    svg_tips = tips(svg_root(chart))
     traces = plotly_figure(chart).data
     if chart.cells is not None:
         np.testing.assert_array_equal(np.array(traces[0].z, float), chart.cells.values)
-        assert drawn == [chart.cells.tip_of(row, column) for row in range(5) for column in range(5)]
+        assert svg_tips == [
+            chart.cells.tip_of(row, column) for row in range(5) for column in range(5)
+        ]
         return
     for series, trace in zip(chart.series, traces, strict=True):
         if isinstance(series, Band):
             assert set(trace.y) == {*series.low, *series.high}
             continue
-        np.testing.assert_array_equal(np.array(trace.x, float), np.array(series.x, float))
-        np.testing.assert_array_equal(np.array(trace.y, float), np.array(series.y, float))
+        for trace_values, series_values in ((trace.x, series.x), (trace.y, series.y)):
+            numbers = np.array(series_values, float)
+            np.testing.assert_array_equal(np.array(trace_values, float), numbers)
         if isinstance(series, Points) and series.tip:
             finite = np.flatnonzero(np.isfinite(np.array(series.x, float)))
-            assert {series.tip_of(index) for index in finite} <= set(drawn)
+            assert {series.tip_of(index) for index in finite} <= set(svg_tips)
 
 
 @every_chart
@@ -140,62 +157,60 @@ def test_an_svg_is_described_has_no_script_or_picture_and_equal_bytes_for_equal_
     chart = make()
     text = static.svg(chart, is_inline=is_inline)
     root = ET.fromstring(text)
-    assert (root.tag, root.get("role")) == (f"{SVG}svg", "img")
+    assert root.tag == f"{SVG}svg"
+    assert root.get("role") == "img"
     title = root[0]
     description = root[1]
-    assert (title.tag, title.text) == (f"{SVG}title", chart.title)
-    assert (description.tag, description.text) == (f"{SVG}desc", chart.description)
-    assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+    assert title.tag == f"{SVG}title"
+    assert title.text == chart.title
+    assert description.tag == f"{SVG}desc"
+    assert description.text == chart.description
+    ids = [title.get("id"), description.get("id")]
+    assert root.get("aria-labelledby") == " ".join(ids)
     kinds = {element.tag.removeprefix(SVG) for element in root.iter()}
-    assert kinds <= {
-        "svg",
-        "title",
-        "desc",
-        "g",
-        "defs",
-        "clipPath",
-        "path",
-        "rect",
-        "circle",
-        "text",
-    }
+    containers = {"svg", "title", "desc", "g", "defs", "clipPath"}
+    assert kinds <= containers | {"path", "rect", "circle", "text"}
     assert "DOCTYPE" not in text
     assert "matplotlib" not in text
     assert text == static.svg(make(), is_inline=is_inline)
 
 
 def test_ids_of_charts_in_one_document_differ():
-    together = [
-        element.get("id")
-        for make in CHARTS.values()
-        for element in parsed(make()).iter()
-        if element.get("id")
-    ]
-    assert len(together) == len(set(together))
+    ids = []
+    for make in CHARTS.values():
+        for element in svg_root(make()).iter():
+            if element.get("id"):
+                ids.append(element.get("id"))
+    assert len(ids) == len(set(ids))
 
 
 def test_text_and_lines_take_the_colours_of_the_document_only_inside_one():
-    inside, alone = (static.svg(everything(), is_inline=is_inline) for is_inline in (True, False))
-    assert "var(--ink, " in inside
-    assert "var(--line, " in inside
-    assert "var(" not in alone
-    assert "font-family" not in inside
-    assert "font-family" in alone
+    inline_svg = static.svg(chart_of_other_parts(), is_inline=True)
+    file_svg = static.svg(chart_of_other_parts(), is_inline=False)
+    assert "var(--ink, " in inline_svg
+    assert "var(--line, " in inline_svg
+    assert "var(" not in file_svg
+    assert "font-family" not in inline_svg
+    assert "font-family" in file_svg
 
 
 def test_a_cell_has_the_colour_of_its_value_and_a_legible_text():
-    root = parsed(matrix())
-    want = {pictures.colour_on_scale(pictures.DIVERGING, (value + 1) / 2) for value in RHO.ravel()}
-    fills = " ".join(str(path.get("style")) for path in root.iter(f"{SVG}path"))
-    assert [colour for colour in want if colour not in fills] == []
-    dark = next(text for text in root.iter(f"{SVG}text") if text.text == "1.00")
-    assert pictures.ink_on(pictures.DIVERGING[-1][1]) in str(dark.get("style"))
+    root = svg_root(matrix())
+    expected_colours = {
+        pictures.colour_on_scale(pictures.DIVERGING, (value + 1) / 2) for value in RHO.ravel()
+    }
+    styles = [str(path.get("style")) for path in root.iter(f"{SVG}path")]
+    fills = " ".join(styles)
+    assert [colour for colour in expected_colours if colour not in fills] == []
+    text_on_dark = next(text for text in root.iter(f"{SVG}text") if text.text == "1.00")
+    darkest_colour = pictures.DIVERGING[-1][1]
+    assert pictures.ink_on(darkest_colour) in str(text_on_dark.get("style"))
 
 
 def test_a_matrix_of_nothing_is_drawn():
-    nothing = correlations_chart("none", np.full((2, 2), np.nan), ["a", "b"])
-    assert tips(parsed(nothing)) == []
-    assert static.png(nothing)
+    empty_matrix = correlations_chart("none", np.full((2, 2), np.nan), ["a", "b"])
+    assert tips(svg_root(empty_matrix)) == []
+    assert static.png(empty_matrix)
 
 
 def test_a_point_outside_its_axes_is_counted_and_an_axis_without_values_is_drawn():
@@ -203,28 +218,31 @@ def test_a_point_outside_its_axes_is_counted_and_an_axis_without_values_is_drawn
         "p", [1.0, 9.0], [0.0, 0.0], "#2b7bba", "circle", [True, True], texts=["in", "out"]
     )
     chart = Chart("c", (points,), x=Axis(limits=(0, 5)))
-    assert tips(parsed(chart)) == ["in"]
-    assert {"0", "5", "1 point lies outside"} <= set(texts(parsed(chart)))
+    assert tips(svg_root(chart)) == ["in"]
+    assert {"0", "5", "1 point lies outside"} <= set(texts(svg_root(chart)))
     assert ET.fromstring(static.svg(Chart("empty", ())))
-    one_step = Chart("one step", (Line("loss", [0], [0.5], "#2b7bba"),), x=Axis(limits=(0, 0)))
-    assert {"0", "0.5"} <= set(texts(parsed(one_step)))
+    line = Line("loss", [0], [0.5], "#2b7bba")
+    one_step = Chart("one step", (line,), x=Axis(limits=(0, 0)))
+    assert {"0", "0.5"} <= set(texts(svg_root(one_step)))
 
 
 def test_names_that_are_too_wide_for_their_column_are_turned():
-    def turned(columns: int) -> bool:
+    def are_turned(columns: int) -> bool:
         names = [f"language {number}" for number in range(columns)]
-        cells = Cells(["row"], names, np.zeros((1, columns)), [[""] * columns], -1, 1)
+        values = np.zeros((1, columns))
+        texts_of_cells = [[""] * columns]
+        cells = Cells(["row"], names, values, texts_of_cells, -1, 1)
         return "rotate(-52" in static.svg(Chart("c", (cells,)))
 
-    assert not turned(2)
-    assert turned(20)
+    assert not are_turned(2)
+    assert are_turned(20)
 
 
 def test_a_name_that_is_too_long_is_cut():
     assert fonts.shortened("short", 12, 100) == "short"
-    cut = fonts.shortened("x" * 200, 12, 100)
-    assert cut.endswith("…")
-    assert fonts.width_of(cut, 12) <= 100
+    shortened_name = fonts.shortened("x" * 200, 12, 100)
+    assert shortened_name.endswith("…")
+    assert fonts.width_of(shortened_name, 12) <= 100
     assert fonts.width_of("漢字", 12) > fonts.width_of("ab", 12)
     assert fonts.width_of("ก็", 12) == fonts.width_of("ก", 12)  # a mark stands above its letter
 
@@ -233,7 +251,8 @@ def test_a_png_is_seven_inches_wide_on_white():
     latin = replace(front(), title="smaller models")
     image = Image.open(io.BytesIO(static.png(latin)))
     assert image.width == round(680 / 96 * 300)
-    assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+    corner = image.convert("RGB").getpixel((0, 0))
+    assert corner == (255, 255, 255)
     assert round(image.info["dpi"][0]) == 300
     assert static.png(latin) == static.png(latin)
 
@@ -250,27 +269,31 @@ def test_a_png_says_which_font_its_letters_need(monkeypatch):
     assert fonts.families_for(["Ελλάδα Россия العربية ● −"]) == [fonts.USUAL]
 
 
-def test_a_picture_is_drawn_without_matplotlib_being_loaded_for_pages_and_the_worker():
+def test_matplotlib_is_not_loaded_for_pages_and_the_worker():
     code = (
         "import sys, headlab, headlab.plots, headlab.report.build, headlab.cli.experiment, "
         "headlab.worker.server, headlab.dashboard.panels.page_report; "
         "headlab.plots.agreement(headlab.plots.matrices.np.eye(2), ['a', 'b']); "
         "print([name for name in sys.modules if name.startswith('matplotlib')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip().splitlines()[-1] == "[]"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    *_, last_line = process.stdout.strip().splitlines()
+    assert last_line == "[]"
 
 
 @every_chart
 def test_a_plotly_figure_of_a_package_is_read_as_the_chart_it_shows(make):
     chart = make()
-    read = chart_of(plotly_figure(chart), chart.title)
-    shown, again = (texts(parsed(one)) for one in (chart, read))
-    assert sorted(again) == sorted(shown)
-    assert sorted(circles(read)) == sorted(circles(chart))
+    chart_read = chart_of(plotly_figure(chart), chart.title)
+    texts_shown = texts(svg_root(chart))
+    texts_read = texts(svg_root(chart_read))
+    assert sorted(texts_read) == sorted(texts_shown)
+    assert sorted(circles(chart_read)) == sorted(circles(chart))
 
 
 def circles(chart: Chart) -> list[tuple[str | None, ...]]:
-    """Places and sizes of a drawn chart's circles."""
-    drawn = parsed(chart).iter(f"{SVG}circle")
-    return [tuple(map(circle.get, ("cx", "cy", "r"))) for circle in drawn]
+    """Positions and sizes of a drawn chart's circles."""
+    circle_elements = svg_root(chart).iter(f"{SVG}circle")
+    return [tuple(map(circle.get, ("cx", "cy", "r"))) for circle in circle_elements]

@@ -1,4 +1,4 @@
-"""A run on many devices, with devices of this process: the same bits, whoever is lost on the way."""
+"""A run on many devices, here threads, gives the same bits, even if devices are lost."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-class Thread:
-    """A device that is a thread: `Replica` behind it, or any object.
+class ThreadDevice:
+    """A device that is a thread.
 
     Args:
-        dies: Calls after which it is lost.
+        make: Makes the object whose methods it calls, a `Replica` for example.
+        calls_survived: After how many calls it is lost.
     """
 
-    def __init__(self, make: Callable[[], Any], dies: int = 10**9) -> None:
+    def __init__(self, make: Callable[[], Any], calls_survived: int = 10**9) -> None:
         self._make = make
-        self._left = dies
-        self._replica: Any = None
+        self._calls_left = calls_survived
+        self._target: Any = None
         self._pool = ThreadPoolExecutor(1)
         self.ended = False
 
@@ -55,11 +56,11 @@ class Thread:
         return self._pool.submit(self._do, method, arguments)
 
     def _do(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        self._left -= 1
-        if self._left < 0:
+        self._calls_left -= 1
+        if self._calls_left < 0:
             raise Lost("killed")
-        self._replica = self._replica or self._make()
-        return getattr(self._replica, method)(*arguments)
+        self._target = self._target or self._make()
+        return getattr(self._target, method)(*arguments)
 
     def end(self) -> None:
         self.ended = True
@@ -67,30 +68,35 @@ class Thread:
 
 
 class Echo:
-    """Answers with what it is given."""
+    """Answers a number with its square.
 
-    def __init__(self, fails: str = "") -> None:
-        self.fails, self.met = fails, set()
+    Args:
+        failing_method: The method that raises an error, if any.
+    """
+
+    def __init__(self, failing_method: str = "") -> None:
+        self.failing_method = failing_method
+        self.keys_met: set[str] = set()
 
     def hello(self) -> str:
-        if self.fails == "hello":
+        if self.failing_method == "hello":
             raise HeadlabError("another model under this name", code="ray.other_model")
         return "cpu"
 
     def meet(self, key: str, subject: str) -> None:
-        if self.fails == "meet":
+        if self.failing_method == "meet":
             raise HeadlabError("a text is too long", code="model.text_too_long")
-        self.met.add(key)
+        self.keys_met.add(key)
 
     def answer(self, key: str, number: int) -> int:
-        assert key in self.met
-        if self.fails == "answer" and number == 3:
+        assert key in self.keys_met
+        if self.failing_method == "answer" and number == 3:
             raise HeadlabError("number 3 is odd", code="test.odd")
         return number * number
 
 
 @contextmanager
-def pool_of(hire: Callable[[], Thread], size: int) -> Iterator[Pool]:
+def pool_of(hire: Callable[[], ThreadDevice], size: int) -> Iterator[Pool]:
     pool = Pool(hire, size)
     try:
         yield pool
@@ -98,69 +104,76 @@ def pool_of(hire: Callable[[], Thread], size: int) -> Iterator[Pool]:
         pool.close()
 
 
-def calls(n: int) -> Iterator[Call]:
-    return (Call("a", "subject", "answer", (number,)) for number in range(n))
+def calls(count: int) -> Iterator[Call]:
+    return (Call("a", "subject", "answer", (number,)) for number in range(count))
 
 
-def nothing() -> None:
+def squares(count: int) -> list[int]:
+    """The answers to `calls`."""
+    return [number * number for number in range(count)]
+
+
+def no_tick() -> None:
     pass
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_answers_come_in_the_order_of_the_calls(size: int) -> None:
-    with pool_of(lambda: Thread(Echo), size) as pool:
-        assert list(pool.ask(calls(40), nothing)) == [n * n for n in range(40)]
+    with pool_of(lambda: ThreadDevice(Echo), size) as pool:
+        assert list(pool.ask(calls(40), no_tick)) == squares(40)
 
 
-def test_answers_that_come_in_another_order_are_given_in_that_of_the_calls() -> None:
-    come: list[int] = []
-    first = threading.Event()
+def test_answers_that_come_in_another_order_are_given_in_the_order_of_the_calls() -> None:
+    arrivals: list[int] = []
+    second_is_answered = threading.Event()
 
-    class Turned(Echo):
+    class SecondAnswersFirst(Echo):
         """The second call is answered before the first, by another device."""
 
         def answer(self, key: str, number: int) -> int:
             if number == 0:
-                assert first.wait(60)
-            come.append(number)
+                assert second_is_answered.wait(60)
+            arrivals.append(number)
             if number == 1:
-                first.set()
+                second_is_answered.set()
             return super().answer(key, number)
 
-    with pool_of(lambda: Thread(Turned), 2) as pool:
+    with pool_of(lambda: ThreadDevice(SecondAnswersFirst), 2) as pool:
         until(lambda: pool.ready == 2)
-        assert list(pool.ask(calls(40), nothing)) == [n * n for n in range(40)]
-    assert come.index(1) < come.index(0)
+        assert list(pool.ask(calls(40), no_tick)) == squares(40)
+    assert arrivals.index(1) < arrivals.index(0)
 
 
-def test_calls_are_made_a_little_ahead_only() -> None:
-    made: list[int] = []
+def test_calls_are_made_only_a_little_ahead_of_their_answers() -> None:
+    numbers_called: list[int] = []
 
-    def counted() -> Iterator[Call]:
+    def recorded_calls() -> Iterator[Call]:
         for call in calls(40):
-            made.append(call.arguments[0])
+            numbers_called.append(call.arguments[0])
             yield call
 
-    with pool_of(lambda: Thread(Echo), 2) as pool:
-        answers = pool.ask(counted(), nothing)
+    with pool_of(lambda: ThreadDevice(Echo), 2) as pool:
+        answers = pool.ask(recorded_calls(), no_tick)
         next(answers)
-        assert len(made) <= 4
+        assert len(numbers_called) <= 4
         assert len(list(answers)) == 39
 
 
-@pytest.mark.parametrize("dies", [1, 2, 3, 5, 9])
-def test_what_a_lost_device_had_is_asked_elsewhere(dies: int) -> None:
-    """Every second device is lost after so many calls, the greeting included."""
-    hired: list[Thread] = []
+@pytest.mark.parametrize("calls_survived", [1, 2, 3, 5, 9])
+def test_calls_of_a_lost_device_are_made_on_another(calls_survived: int) -> None:
+    """Every second device is lost after some calls, the greeting included."""
+    devices: list[ThreadDevice] = []
 
-    def hire() -> Thread:
-        hired.append(Thread(Echo, dies if len(hired) % 2 else 10**9))
-        return hired[-1]
+    def hire() -> ThreadDevice:
+        is_second = len(devices) % 2 == 1
+        device = ThreadDevice(Echo, calls_survived) if is_second else ThreadDevice(Echo)
+        devices.append(device)
+        return device
 
     with pool_of(hire, 3) as pool:
-        assert list(pool.ask(calls(60), nothing)) == [n * n for n in range(60)]
+        assert list(pool.ask(calls(60), no_tick)) == squares(60)
         assert pool.lost >= 1
-    assert all(device.ended for device in hired)
+    assert all(device.ended for device in devices)
 
 
 def test_a_call_that_loses_every_device_is_given_up() -> None:
@@ -168,62 +181,63 @@ def test_a_call_that_loses_every_device_is_given_up() -> None:
         def answer(self, key: str, number: int) -> int:
             raise Lost("out of memory")
 
-    with pool_of(lambda: Thread(Killer), 2) as pool, pytest.raises(HeadlabError) as caught:
-        list(pool.ask(calls(3), nothing))
+    with pool_of(lambda: ThreadDevice(Killer), 2) as pool, pytest.raises(HeadlabError) as caught:
+        list(pool.ask(calls(3), no_tick))
     assert caught.value.code in ("ray.workers_lost", "ray.no_worker_left")
 
 
 def test_devices_that_never_come_are_given_up() -> None:
-    with pool_of(lambda: Thread(Echo, 0), 2) as pool, raises("ray.no_worker_left"):
-        list(pool.ask(calls(3), nothing))
+    with pool_of(lambda: ThreadDevice(Echo, 0), 2) as pool, raises("ray.no_worker_left"):
+        list(pool.ask(calls(3), no_tick))
 
 
 @pytest.mark.parametrize(
-    ("fails", "code"),
+    ("failing_method", "code"),
     [("hello", "ray.other_model"), ("meet", "model.text_too_long"), ("answer", "test.odd")],
 )
-def test_what_goes_wrong_elsewhere_is_told(fails: str, code: str) -> None:
-    with pool_of(lambda: Thread(lambda: Echo(fails)), 2) as pool, raises(code):
-        list(pool.ask(calls(9), nothing))
+def test_an_error_of_a_device_is_raised_here(failing_method: str, code: str) -> None:
+    with pool_of(lambda: ThreadDevice(lambda: Echo(failing_method)), 2) as pool, raises(code):
+        list(pool.ask(calls(9), no_tick))
 
 
-def test_a_hire_that_fails_is_told_unless_others_are_there() -> None:
-    hired: list[Thread] = []
+def test_a_hire_that_fails_is_an_error_unless_there_are_other_devices() -> None:
+    devices: list[ThreadDevice] = []
 
-    def hire() -> Thread:
-        if hired:
+    def hire() -> ThreadDevice:
+        if devices:
             raise HeadlabError("no room for a second one", code="memory.model_too_large")
-        hired.append(Thread(Echo))
-        return hired[0]
+        devices.append(ThreadDevice(Echo))
+        return devices[0]
 
     with pool_of(hire, 2) as pool:
-        assert len(list(pool.ask(calls(9), nothing))) == 9
+        assert len(list(pool.ask(calls(9), no_tick))) == 9
 
-    def never() -> Thread:
+    def never() -> ThreadDevice:
         raise HeadlabError("no room at all", code="memory.model_too_large")
 
     with pool_of(never, 2) as pool, raises("memory.model_too_large", "at all"):
-        list(pool.ask(calls(9), nothing))
+        list(pool.ask(calls(9), no_tick))
 
 
 def test_a_replacement_that_cannot_be_hired_leaves_the_rest_at_work() -> None:
-    hired: list[Thread] = []
+    devices: list[ThreadDevice] = []
 
-    def hire() -> Thread:
-        if len(hired) == 2:
+    def hire() -> ThreadDevice:
+        if len(devices) == 2:
             raise ConnectionError("the head of the cluster does not answer")
-        hired.append(Thread(Echo, 10**9 if hired else 6))
-        return hired[-1]
+        device = ThreadDevice(Echo) if devices else ThreadDevice(Echo, 6)
+        devices.append(device)
+        return device
 
     with pool_of(hire, 2) as pool:
-        assert list(pool.ask(calls(60), nothing)) == [n * n for n in range(60)]
+        assert list(pool.ask(calls(60), no_tick)) == squares(60)
         assert pool.lost == 1
 
-    def never() -> Thread:
+    def never() -> ThreadDevice:
         raise ConnectionError("the head of the cluster does not answer")
 
     with pool_of(never, 1) as pool, raises("ray.no_worker_left"):
-        list(pool.ask(calls(3), nothing))
+        list(pool.ask(calls(3), no_tick))
 
 
 class Late(Future[int]):
@@ -237,22 +251,22 @@ class Late(Future[int]):
 
 
 def test_an_answer_that_comes_as_the_wait_ends_is_taken() -> None:
-    with pool_of(lambda: Thread(Echo), 1) as pool:
-        assert pool.wait(Late(), nothing) == 42
-        failed: Future[int] = Future()
-        failed.set_exception(TimeoutError("the disk did not answer"))
+    with pool_of(lambda: ThreadDevice(Echo), 1) as pool:
+        assert pool.wait(Late(), no_tick) == 42
+        failed_future: Future[int] = Future()
+        failed_future.set_exception(TimeoutError("the disk did not answer"))
         with pytest.raises(TimeoutError, match="the disk"):
-            pool.wait(failed, nothing)
+            pool.wait(failed_future, no_tick)
 
 
-def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
-    begun = threading.Event()
-    refused = threading.Event()
+def test_a_setting_that_a_device_refuses_fails_its_own_calls_only() -> None:
+    has_begun = threading.Event()
+    are_refused = threading.Event()
 
     def good_calls() -> Iterator[Call]:
-        """The later ones are asked once the bad ones have been refused."""
+        """Calls whose last 17 are made once the bad calls have been refused."""
         yield from calls(3)
-        assert refused.wait(60)
+        assert are_refused.wait(60)
         yield from list(calls(20))[3:]
 
     class Picky(Echo):
@@ -262,20 +276,23 @@ def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
             super().meet(key, subject)
 
         def answer(self, key: str, number: int) -> int:
-            begun.set()
+            has_begun.set()
             return super().answer(key, number)
 
-    with pool_of(lambda: Thread(Picky), 1) as pool:
-        good = threading.Thread(target=lambda: found.extend(pool.ask(good_calls(), nothing)))
-        found: list[int] = []
-        good.start()
-        assert begun.wait(60)
+    with pool_of(lambda: ThreadDevice(Picky), 1) as pool:
+        answers: list[int] = []
+        good_caller = threading.Thread(
+            target=lambda: answers.extend(pool.ask(good_calls(), no_tick))
+        )
+        good_caller.start()
+        assert has_begun.wait(60)
+        bad_call = Call("bad", "subject", "answer", (1,))
         for _ in range(3):
             with raises("model.text_too_long"):
-                list(pool.ask([Call("bad", "subject", "answer", (1,))], nothing))
-        refused.set()
-        good.join()
-    assert found == [n * n for n in range(20)]
+                list(pool.ask([bad_call], no_tick))
+        are_refused.set()
+        good_caller.join()
+    assert answers == squares(20)
 
 
 @pytest.mark.parametrize(
@@ -286,85 +303,94 @@ def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
         HeadlabError("no such label", code="data.label_unknown"),
     ],
 )
-def test_an_error_elsewhere_is_told_without_what_it_quotes(cause: Exception) -> None:
+def test_an_error_of_a_remote_task_is_raised_without_what_it_quotes(cause: Exception) -> None:
     class TaskError(Exception):
         pass
 
     errors = SimpleNamespace(RayTaskError=TaskError)
-    there = Future()
-    answer = with_translated_errors(there, errors)
+    remote_future: Future[Any] = Future()
+    local_future = with_translated_errors(remote_future, errors)
     error = TaskError("")
     error.cause = cause  # type: ignore[attr-defined]
-    there.set_exception(error)
-    said = str(answer.exception(1))
-    assert (
-        said == "no such label" if isinstance(cause, HeadlabError) else type(cause).__name__ in said
-    )
-    assert "private" not in said
-    gone: Future[Any] = Future()
-    lost = with_translated_errors(gone, errors)
-    gone.set_exception(RuntimeError())
-    assert isinstance(lost.exception(1), Lost)
+    remote_future.set_exception(error)
+    message = str(local_future.exception(1))
+    if isinstance(cause, HeadlabError):
+        assert message == "no such label"
+    else:
+        assert type(cause).__name__ in message
+    assert "private" not in message
+    lost_future: Future[Any] = Future()
+    local_future_of_loss = with_translated_errors(lost_future, errors)
+    lost_future.set_exception(RuntimeError())
+    assert isinstance(local_future_of_loss.exception(1), Lost)
 
 
-def test_whoever_stops_waiting_leaves_the_pool_to_others() -> None:
-    with pool_of(lambda: Thread(Echo), 2) as pool:
-        asked = pool.ask(calls(50), nothing)
-        next(asked)
-        asked.close()
+def test_a_caller_that_stops_waiting_leaves_the_pool_to_others() -> None:
+    with pool_of(lambda: ThreadDevice(Echo), 2) as pool:
+        answers = pool.ask(calls(50), no_tick)
+        next(answers)
+        answers.close()
 
         def stop() -> None:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             list(pool.ask(calls(5), stop))
-        assert list(pool.ask(calls(5), nothing)) == [0, 1, 4, 9, 16]
+        assert list(pool.ask(calls(5), no_tick)) == squares(5)
 
 
-def test_several_may_ask_at_once() -> None:
-    with pool_of(lambda: Thread(Echo), 3) as pool:
-        found = run_side_by_side(
-            "abcde", lambda name, tick: (name, list(pool.ask(calls(20), tick))), 5, nothing
-        )
-    assert found == {name: (name, [n * n for n in range(20)]) for name in "abcde"}
+def test_several_callers_may_ask_at_once() -> None:
+    with pool_of(lambda: ThreadDevice(Echo), 3) as pool:
+
+        def run(name: str, tick: Callable[[], None]) -> tuple[str, list[int]]:
+            return name, list(pool.ask(calls(20), tick))
+
+        answers_by_name = run_side_by_side("abcde", run, 5, no_tick)
+    assert answers_by_name == {name: (name, squares(20)) for name in "abcde"}
 
 
-def test_closing_tells_those_who_wait() -> None:
-    begun = threading.Event()
-    closed = threading.Event()
+def test_closing_the_pool_ends_the_calls_that_wait() -> None:
+    has_begun = threading.Event()
+    is_closed = threading.Event()
 
     class Slow(Echo):
         def answer(self, key: str, number: int) -> int:
-            begun.set()
-            assert closed.wait(60)
+            has_begun.set()
+            assert is_closed.wait(60)
             return number
 
-    pool = Pool(lambda: Thread(Slow), 1)
-    closing = threading.Thread(target=lambda: (begun.wait(60), pool.close(), closed.set()))
+    pool = Pool(lambda: ThreadDevice(Slow), 1)
+
+    def close() -> None:
+        has_begun.wait(60)
+        pool.close()
+        is_closed.set()
+
+    closing = threading.Thread(target=close)
     closing.start()
     with raises("ray.ended"):
-        list(pool.ask(calls(9), nothing))
+        list(pool.ask(calls(9), no_tick))
     closing.join()
 
 
 def test_runs_side_by_side_end_together_when_one_fails() -> None:
-    ended = []
-    begun = threading.Barrier(3)
+    ended_runs = []
+    all_have_begun = threading.Barrier(3)
 
     def run(name: str, tick: Callable[[], None]) -> str:
-        begun.wait(60)
+        all_have_begun.wait(60)
         if name == "b":
             raise HeadlabError("b has no examples", code="task.no_examples")
         try:
             while True:
                 tick()
         except Ended:
-            ended.append(name)
+            ended_runs.append(name)
             raise
 
     with raises("task.no_examples", "b"):
-        run_side_by_side("abc", run, 3, nothing)
-    assert sorted(ended) == ["a", "c"]
+        run_side_by_side("abc", run, 3, no_tick)
+    assert sorted(ended_runs) == ["a", "c"]
 
 
 @pytest.fixture(scope="module")
@@ -377,7 +403,7 @@ def model(folder: Path) -> Model:
     return load(str(folder))
 
 
-def hand(model: Model) -> Replica:
+def replica_of(model: Model) -> Replica:
     return Replica(Origin.of(model), __version__)
 
 
@@ -389,13 +415,18 @@ def test_any_number_of_devices_gives_the_bits_of_a_local_run(
     model: Model, method: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 3})
-    ask = {"language": "xx", "method": method, "size": 24, **METHODS[method]}
-    want = score(model, tiny_task(), **ask)
-    with pool_of(lambda: Thread(lambda: hand(model)), size) as pool:
-        got = score(model, tiny_task(), helpers=Team(pool), **ask)
-    assert got.values_sha256() == want.values_sha256()
-    assert got.example_forwards == want.example_forwards
-    assert got.spec == want.spec  # where it was computed is not part of what it is
+    settings = {
+        "language": "xx",
+        "method": method,
+        "size": 24,
+        **METHODS[method],
+    }
+    local_scores = score(model, tiny_task(), **settings)
+    with pool_of(lambda: ThreadDevice(lambda: replica_of(model)), size) as pool:
+        pool_scores = score(model, tiny_task(), helpers=Team(pool), **settings)
+    assert pool_scores.values_sha256() == local_scores.values_sha256()
+    assert pool_scores.example_forwards == local_scores.example_forwards
+    assert pool_scores.spec == local_scores.spec  # which says nothing of where it was computed
 
 
 @pytest.mark.parametrize("ablation", ["zero", "mean"])
@@ -403,14 +434,26 @@ def test_lost_devices_change_no_bit(
     model: Model, ablation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
-    ask = {"language": "xx", "size": 24, "samples": 48, "ablation": ablation}
-    want = score(model, tiny_task(), **ask)
-    monkeypatch.setattr("headlab.cluster.pool.MAX_TRIES", 100)  # however often the same call is hit
+    settings = {
+        "language": "xx",
+        "size": 24,
+        "samples": 48,
+        "ablation": ablation,
+    }
+    local_scores = score(model, tiny_task(), **settings)
+    monkeypatch.setattr(
+        "headlab.cluster.pool.MAX_TRIES", 100
+    )  # however often the same call is lost
     rng = np.random.default_rng(5)
-    with pool_of(lambda: Thread(lambda: hand(model), int(rng.integers(3, 7))), 3) as pool:
-        got = score(model, tiny_task(), helpers=Team(pool), **ask)
+
+    def hire() -> ThreadDevice:
+        calls_survived = int(rng.integers(3, 7))
+        return ThreadDevice(lambda: replica_of(model), calls_survived)
+
+    with pool_of(hire, 3) as pool:
+        pool_scores = score(model, tiny_task(), helpers=Team(pool), **settings)
         assert pool.lost >= 3  # 24 calls; none answers more than 4, and 3 are left
-    assert got.values_sha256() == want.values_sha256()
+    assert pool_scores.values_sha256() == local_scores.values_sha256()
 
 
 class Stop(Exception):
@@ -421,45 +464,46 @@ def test_a_run_begun_here_goes_on_elsewhere_and_back(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
-    ask = {"language": "xx", "size": 24, "samples": 48}
-    want = score(model, tiny_task(), **ask)
+    settings = {"language": "xx", "size": 24, "samples": 48}
+    local_scores = score(model, tiny_task(), **settings)
     store = Store(tmp_path)
 
-    def stop_after(n: int) -> Callable[[object], None]:
-        seen = iter(range(n))
+    def stop_after(reports: int) -> Callable[[object], None]:
+        reports_left = iter(range(reports))
 
         def report(_: object) -> None:
-            if next(seen, None) is None:
+            if next(reports_left, None) is None:
                 raise Stop
 
         return report
 
-    with pool_of(lambda: Thread(lambda: hand(model)), 2) as pool:
-        for n, helpers in ((4, None), (5, Team(pool)), (3, None)):
+    with pool_of(lambda: ThreadDevice(lambda: replica_of(model)), 2) as pool:
+        for reports, helpers in ((4, None), (5, Team(pool)), (3, None)):
             with pytest.raises(Stop):
                 score(
                     model,
                     tiny_task(),
                     store=store,
                     helpers=helpers,
-                    on_progress=stop_after(n),
-                    **ask,
+                    on_progress=stop_after(reports),
+                    **settings,
                 )
-        got = score(model, tiny_task(), store=store, helpers=Team(pool), **ask)
-    assert got.values_sha256() == want.values_sha256()
-    assert got.example_forwards == want.example_forwards
+        final_scores = score(model, tiny_task(), store=store, helpers=Team(pool), **settings)
+    assert final_scores.values_sha256() == local_scores.values_sha256()
+    assert final_scores.example_forwards == local_scores.example_forwards
 
 
-def test_another_model_or_version_elsewhere_is_refused(model: Model, folder: Path) -> None:
+def test_another_model_or_version_on_a_device_is_refused(model: Model, folder: Path) -> None:
     origin = Origin.of(model)
     with raises("ray.other_model"):
-        Replica(Origin(origin.name, None, "0" * 64, "float32"), __version__)
+        other_origin = Origin(origin.name, None, "0" * 64, "float32")
+        Replica(other_origin, __version__)
     with raises("ray.other_version"):
         Replica(origin, "0.0.0")
 
 
 @pytest.mark.parametrize(
-    ("nodes", "workers", "want"),
+    ("nodes", "workers", "expected_shares"),
     [
         ([{"CPU": 2.0}], None, Shares(2, 0.0, 1.0, 1)),
         ([{"CPU": 16.0}], 4, Shares(4, 0.0, 4.0, 4)),
@@ -472,10 +516,10 @@ def test_another_model_or_version_elsewhere_is_refused(model: Model, folder: Pat
         ([{"CPU": 128.0, "GPU": 1.0}], 2, Shares(2, 0.5, 0.0, 1)),
     ],
 )
-def test_a_cluster_is_cut_by_gpus_or_else_by_processors(
-    nodes: list[dict[str, float]], workers: int | None, want: Shares
+def test_a_cluster_is_shared_by_gpus_or_else_by_processors(
+    nodes: list[dict[str, float]], workers: int | None, expected_shares: Shares
 ) -> None:
-    assert shares(nodes, workers) == want
+    assert shares(nodes, workers) == expected_shares
 
 
 def test_a_cluster_with_nothing_to_share_is_refused() -> None:

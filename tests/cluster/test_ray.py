@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine: the same bits, also when an actor or a node is lost."""
+"""A Ray cluster of two nodes on this machine: the same bits, even if an actor or a node is lost."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from support.expected_errors import raises
 from support.running_worker import evaluation, running
 from support.saved_models import save_classifier
 from support.waiting import until
+from support.worker_jobs import wait_for_end
 
 from headlab import load
 from headlab.cli.main import main
@@ -28,23 +29,22 @@ from headlab.results import Store
 from headlab.tasks import task
 from headlab.worker.client import Client
 from headlab.worker.model_host import ModelHost
+from headlab.worker.schemas import JobRow
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headlab[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-# Ray warns of matters of its own
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("default"),
-]
+# Ray gives warnings that have nothing to do with headlab.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 ROOT = Path(__file__).parents[2]
-ASK: dict[str, Any] = {"language": "de", "size": 48, "samples": 144, "target": None}
-# without a game: on one actor
-WHOLE: dict[str, Any] = {
+SHAPLEY: dict[str, Any] = {
     "language": "de",
     "size": 48,
-    "method": "gradient",
+    "samples": 144,
+    "target": None,
 }
+# A method that plays no game, so that one actor computes all of it.
+GRADIENT: dict[str, Any] = {"language": "de", "size": 48, "method": "gradient"}
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,8 @@ def model(folder: Path) -> Model:
 
 
 @pytest.fixture(scope="module")
-def want(model: Model) -> str:
-    return score(model, task("intents"), **ASK).values_sha256()
+def local_hash(model: Model) -> str:
+    return score(model, task("intents"), **SHAPLEY).values_sha256()
 
 
 @pytest.fixture(scope="module")
@@ -67,54 +67,57 @@ def cluster() -> Iterator[Cluster]:
     # Ray starts its workers at niceness 15: beside a busy program they would hardly ever run.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")
-        yield from started()
+        yield from cluster_of_two()
 
 
-def started() -> Iterator[Cluster]:
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    made.wait_for_nodes()
-    ray.init(address=made.address, log_to_driver=False, configure_logging=False)
-    yield made
+def cluster_of_two() -> Iterator[Cluster]:
+    test_cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    test_cluster.add_node(num_cpus=1)
+    test_cluster.wait_for_nodes()
+    ray.init(address=test_cluster.address, log_to_driver=False, configure_logging=False)
+    yield test_cluster
     ray.shutdown()
-    made.shutdown()
+    test_cluster.shutdown()
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many small parts, so that there is a middle of the run to do something in."""
+    """Cut runs into many small parts, so that something can be done in the middle of one."""
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 2, 7, None])
 def test_any_number_of_actors_gives_the_bits_of_a_local_run(
-    cluster: Cluster, model: Model, want: str, workers: int | None
+    cluster: Cluster, model: Model, local_hash: str, workers: int | None
 ) -> None:
     with team(model, "auto", workers) as helpers:
-        assert helpers.pool.size == (workers or 2)  # one a processor
-        got = score(model, task("intents"), helpers=helpers, **ASK)
+        assert helpers.pool.size == (workers or 2)  # one for each processor
+        scores = score(model, task("intents"), helpers=helpers, **SHAPLEY)
         assert helpers.pool.lost == 0
-        gradient = score(model, task("intents"), helpers=helpers, **WHOLE)
-    assert got.values_sha256() == want
-    assert gradient.values_sha256() == score(model, task("intents"), **WHOLE).values_sha256()
+        gradient = score(model, task("intents"), helpers=helpers, **GRADIENT)
+    assert scores.values_sha256() == local_hash
+    local_gradient = score(model, task("intents"), **GRADIENT)
+    assert gradient.values_sha256() == local_gradient.values_sha256()
 
 
 def in_the_middle(do: Callable[[], object]) -> Callable[[object], None]:
-    """Something to do once, when a run tells of its progress for the ninth time."""
-    told = count(1)
+    """A callback for progress that calls `do` once, at the ninth report."""
+    reports = count(1)
 
-    def heard(_: object) -> None:
-        if next(told) == 9:
+    def count_report(_: object) -> None:
+        if next(reports) == 9:
             do()
 
-    return heard
+    return count_report
 
 
 def test_an_actor_killed_in_mid_run_changes_no_bit(
-    cluster: Cluster, model: Model, want: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slowly(monkeypatch)
-    want = score(model, task("intents"), **ASK).values_sha256()
+    local_hash = score(model, task("intents"), **SHAPLEY).values_sha256()
     with team(model, "auto", 2) as helpers:
 
         def kill() -> None:
@@ -123,11 +126,14 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
             ray.kill(device.actor)
 
         until(lambda: helpers.pool.ready == 2, "two actors")
-        got = score(model, task("intents"), helpers=helpers, on_progress=in_the_middle(kill), **ASK)
+        scores = score(
+            model, task("intents"), helpers=helpers, on_progress=in_the_middle(kill), **SHAPLEY
+        )
         until(lambda: helpers.pool.lost >= 1, "the news of the loss")
-        gradient = score(model, task("intents"), helpers=helpers, **WHOLE)
-    assert got.values_sha256() == want
-    assert gradient.values_sha256() == score(model, task("intents"), **WHOLE).values_sha256()
+        gradient = score(model, task("intents"), helpers=helpers, **GRADIENT)
+    assert scores.values_sha256() == local_hash
+    local_gradient = score(model, task("intents"), **GRADIENT)
+    assert gradient.values_sha256() == local_gradient.values_sha256()
 
 
 @pytest.mark.soak
@@ -137,87 +143,78 @@ def test_a_node_lost_in_mid_run_changes_no_bit(
     slowly(monkeypatch)
     node = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
-    want = score(model, task("intents"), **ASK).values_sha256()
+    local_hash = score(model, task("intents"), **SHAPLEY).values_sha256()
     with team(model, "auto", 3) as helpers:
         until(lambda: helpers.pool.ready == 3, "three actors")
         lose = in_the_middle(lambda: cluster.remove_node(node, allow_graceful=False))
-        got = score(model, task("intents"), helpers=helpers, on_progress=lose, **ASK)
-    assert got.values_sha256() == want
+        scores = score(model, task("intents"), helpers=helpers, on_progress=lose, **SHAPLEY)
+    assert scores.values_sha256() == local_hash
 
 
-def test_what_is_wrong_elsewhere_is_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
-    own = load(str(save_classifier(tmp_path / "model")))
+def test_an_error_on_an_actor_is_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
+    model = load(str(save_classifier(tmp_path / "model")))
     save_classifier(tmp_path / "model", seed=1)  # other weights under the same name
-    with team(own, "auto", 1) as helpers, raises("ray.other_model"):
-        score(own, task("intents"), helpers=helpers, **ASK)
+    with team(model, "auto", 1) as helpers, raises("ray.other_model"):
+        score(model, task("intents"), helpers=helpers, **SHAPLEY)
 
 
-def line(folder: Path, cache: Path, *more: str) -> list[str]:
-    words = [
-        "score",
-        "--model",
-        str(folder),
-        "--languages",
-        "de,en",
-        "--size",
-        "48",
-        "-o",
-        "samples=96",
-    ]
-    return [sys.executable, "-m", "headlab.cli", *words, "--cache", str(cache), "--json", *more]
+def score_command(folder: Path, cache: Path, *more_arguments: str) -> list[str]:
+    arguments = ["--model", str(folder), "--languages", "de,en", "--size", "48"]
+    arguments += ["-o", "samples=96", "--cache", str(cache), "--json", *more_arguments]
+    return [sys.executable, "-m", "headlab.cli", "score", *arguments]
 
 
-def plain() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+def environment_without_ray() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
 
 
-def command(folder: Path, cache: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    words = line(folder, cache, *more)
+def run_command(
+    folder: Path, cache: Path, *more_arguments: str
+) -> subprocess.CompletedProcess[str]:
+    arguments = score_command(folder, cache, *more_arguments)
     return subprocess.run(
-        words, cwd=ROOT, env=plain(), capture_output=True, text=True, timeout=240, check=False
+        arguments,
+        cwd=ROOT,
+        env=environment_without_ray(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
 
-def shas(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    assert done.returncode == 0, done.stderr
-    return {
-        name: row["values_sha256"] for name, row in json.loads(done.stdout)["languages"].items()
-    }
+def hashes_of(process: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    assert process.returncode == 0, process.stderr
+    rows = json.loads(process.stdout)["languages"]
+    return {language: row["values_sha256"] for language, row in rows.items()}
 
 
 @pytest.fixture(scope="module")
-def here(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the command finds without Ray."""
-    return shas(command(folder, tmp_path_factory.mktemp("here")))
+def local_hashes(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Hashes of the command's scores without Ray, by language."""
+    return hashes_of(run_command(folder, tmp_path_factory.mktemp("here")))
 
 
 def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
     cluster: Cluster, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = []
-    for name, more in (("here", []), ("ray", ["--ray", "auto", "--workers", "1"])):
-        words = [
-            "score",
-            "--model",
-            str(folder),
-            "--languages",
-            "de",
-            "--size",
-            "48",
-            "-o",
-            "samples=24",
-        ]
-        assert main([*words, "--cache", str(tmp_path / name), "--json", *more]) == 0
-        found.append(json.loads(capsys.readouterr().out)["languages"]["de"]["values_sha256"])
-    assert found[0] == found[1]
+    hashes = []
+    for name, ray_options in (("here", []), ("ray", ["--ray", "auto", "--workers", "1"])):
+        arguments = ["--model", str(folder), "--languages", "de", "--size", "48"]
+        arguments += ["-o", "samples=24", "--cache", str(tmp_path / name), "--json"]
+        assert main(["score", *arguments, *ray_options]) == 0
+        rows = json.loads(capsys.readouterr().out)["languages"]
+        hashes.append(rows["de"]["values_sha256"])
+    assert hashes[0] == hashes[1]
 
 
 @pytest.mark.soak
 def test_the_command_gives_the_same_hashes_with_and_without_ray(
-    folder: Path, tmp_path: Path, here: dict[str, str]
+    folder: Path, tmp_path: Path, local_hashes: dict[str, str]
 ) -> None:
-    assert shas(command(folder, tmp_path, "--ray", "local", "--workers", "2")) == here
-    assert set(here) == {"de", "en"}
+    process = run_command(folder, tmp_path, "--ray", "local", "--workers", "2")
+    assert hashes_of(process) == local_hashes
+    assert set(local_hashes) == {"de", "en"}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nonsense", ""])
@@ -232,42 +229,42 @@ def test_a_cluster_that_is_not_there_is_a_sentence(
 def test_workers_without_ray_are_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*line(folder, tmp_path)[3:], "--workers", "2"]) != 0
+    _python, _m, _module, *arguments = score_command(folder, tmp_path)
+    assert main([*arguments, "--workers", "2"]) != 0
     assert "--ray local" in capsys.readouterr().err
 
 
 @pytest.mark.soak
 def test_a_command_killed_on_ray_goes_on_without_it_and_leaves_no_process(
-    folder: Path, tmp_path: Path, here: dict[str, str]
+    folder: Path, tmp_path: Path, local_hashes: dict[str, str]
 ) -> None:
-    words = line(folder, tmp_path / "cache", "--ray", "local", "--workers", "2")
+    arguments = score_command(folder, tmp_path / "cache", "--ray", "local", "--workers", "2")
     mark = f"headlab-test-{os.getpid()}"
     silent = subprocess.DEVNULL
-    process = subprocess.Popen(
-        words, cwd=ROOT, env=plain() | {"HEADLAB_MARK": mark}, stdout=silent, stderr=silent
-    )
-    checkpoints = (tmp_path / "cache").glob
-    until(
-        lambda: list(checkpoints("*/checkpoint.npz")) or process.poll() is not None,
-        "a checkpoint",
-        240,
-    )
+    environment = environment_without_ray() | {"HEADLAB_MARK": mark}
+    process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=silent, stderr=silent)
+
+    def has_checkpoint_or_ended() -> bool:
+        checkpoints = list((tmp_path / "cache").glob("*/checkpoint.npz"))
+        return checkpoints != [] or process.poll() is not None
+
+    until(has_checkpoint_or_ended, "a checkpoint", 240)
     process.kill()
     process.wait()
-    until(lambda: marked(mark) == [], "the end of the last process of the killed command")
-    assert shas(command(folder, tmp_path / "cache")) == here
+    until(lambda: marked_processes(mark) == [], "the end of the last process of the killed command")
+    assert hashes_of(run_command(folder, tmp_path / "cache")) == local_hashes
 
 
-def marked(mark: str) -> list[str]:
+def marked_processes(mark: str) -> list[str]:
     """Processes that have the mark in their environment."""
-    found = []
+    names = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if mark.encode() in path.read_bytes():
-                found.append((path.parent / "comm").read_text())
+                names.append((path.parent / "comm").read_text())
         except OSError:  # it has ended, or is somebody else's
             continue
-    return found
+    return names
 
 
 @pytest.mark.parametrize(("workers", "processors"), [(None, 3), (2, 3), (5, 5)])
@@ -296,8 +293,8 @@ def test_without_ray_the_sentence_says_how_to_get_it(
         pass
 
 
-def placed(client: Client, folder: Path) -> dict[str, Any]:
-    """A job on Ray that has ended, with a live request beside it."""
+def run_job_on_ray(client: Client, folder: Path) -> JobRow:
+    """Run a job on Ray to its end, and answer a live request meanwhile."""
     spec = {
         "model": str(folder),
         "task": "intents",
@@ -306,14 +303,14 @@ def placed(client: Client, folder: Path) -> dict[str, Any]:
         "options": {"samples": 96},
     }
     job = client.submit("score", spec, place="ray").id
-    assert client.submit("score", spec).id == job  # where it is computed makes no other job
+    assert client.submit("score", spec).id == job  # the place does not make it another job
     request = evaluation(str(folder), "intents", "en", size=32)
     assert list(client.evaluate(request))[-1].done  # live requests go on
-    until(lambda: client.job(job).state not in ("queued", "running"), "the end of the job", 240)
-    ended = client.job(job)
-    assert (ended.state, ended.error, ended.place) == ("done", None, "ray")
+    row = wait_for_end(client, job, seconds=240)
+    assert row.error is None
+    assert row.place == "ray"
     assert any("on Ray" in text for text in client.log(job))
-    return ended
+    return row
 
 
 def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_here(
@@ -323,10 +320,11 @@ def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_he
         return ModelHost(tmp_path, make_helpers=partial(team, address="auto", workers=1))
 
     with running(tmp_path, make, ray="cluster") as worker:
-        placed(worker.client, folder)
+        run_job_on_ray(worker.client, folder)
     (result,) = Store(tmp_path).scan().results
-    want = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
-    assert result.record.values_sha256() == want.values_sha256()
+    model = load(str(folder))
+    local_scores = score(model, task("intents"), language="de", size=48, samples=96)
+    assert result.record.values_sha256() == local_scores.values_sha256()
 
 
 @pytest.mark.soak
@@ -334,34 +332,28 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(
     folder: Path, tmp_path: Path
 ) -> None:
     """Through a worker of its own: `headlab worker --ray local --workers 2`."""
-    said = tmp_path / "told.json"
-    words = [
-        "worker",
-        "--port",
-        "0",
-        "--cache",
-        str(tmp_path / "cache"),
-        "--ray",
-        "local",
-        "--workers",
-        "2",
-    ]
-    words = [sys.executable, "-m", "headlab.worker", *words[1:], "--told", str(said)]
+    address_file = tmp_path / "told.json"
+    command = [sys.executable, "-m", "headlab.worker", "--port", "0"]
+    command += ["--cache", str(tmp_path / "cache"), "--ray", "local", "--workers", "2"]
+    command += ["--told", str(address_file)]
     silent = subprocess.DEVNULL
-    process = subprocess.Popen(words, cwd=ROOT, env=plain(), stdout=silent, stderr=silent)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment_without_ray(), stdout=silent, stderr=silent
+    )
     try:
-        until(said.exists, "the address of the worker", 240)
-        client = Client(
-            until(
-                lambda: json.loads(said.read_text() or "{}").get("url"), "the address of the worker"
-            )
-        )
+        until(address_file.exists, "the address of the worker", 240)
+
+        def read_url() -> str | None:
+            return json.loads(address_file.read_text() or "{}").get("url")
+
+        client = Client(until(read_url, "the address of the worker"))
         assert client.health().ray == "local"
-        placed(client, folder)
+        run_job_on_ray(client, folder)
         client.close()
     finally:
         process.terminate()
         process.wait(30)
     (result,) = Store(tmp_path / "cache").scan().results
-    want = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
-    assert result.record.values_sha256() == want.values_sha256()
+    model = load(str(folder))
+    local_scores = score(model, task("intents"), language="de", size=48, samples=96)
+    assert result.record.values_sha256() == local_scores.values_sha256()

@@ -1,4 +1,4 @@
-"""A command and the job of its kind do the same work: what one left in the cache the other finds, or makes again."""
+"""A command and the job of its kind do the same work, so each finds what the other stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ TREES = """1\tw4\t_\t_\t_\t_\t2\tamod\t_\t_
 
 def letters(language: str, split: Split, seed: int) -> list[Example]:
     """Texts whose first word says their label."""
-    texts = [f"{first} {last}" for first in ("ab", "cd") for last in "abcdefgh"]
+    first_words = ("ab", "cd")
+    texts = [f"{first_word} {letter}" for first_word in first_words for letter in "abcdefgh"]
     return [
         Example(f"{language}/{split}/{number}", text, int(text.startswith("cd")))
         for number, text in enumerate(texts)
@@ -60,25 +61,34 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def lab(cache: Path) -> LocalLab:
+def local_lab(cache: Path) -> LocalLab:
     return LocalLab(Store(cache), lambda name: load(name, device="cpu"), device="cpu")
 
 
 def run_job(job: Job, cache: Path) -> Outcome:
-    """What a job comes to in this process."""
-    running = LocalJob(lambda note, done, total: None, lambda line: None)
-    return job.resolve().run(lab(cache), running)
+    """Run a job in this process."""
+    running = LocalJob(lambda note, steps_done, total: None, lambda line: None)
+    return job.resolve().run(local_lab(cache), running)
 
 
-def told_by(capsys: pytest.CaptureFixture[str], line: str, *more: str) -> dict[str, object]:
-    """What a command prints as JSON."""
-    assert main([*shlex.split(line)[1:], *more, "--device", "cpu", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert isinstance(told, dict)
-    return told
+def json_printed_by(
+    capsys: pytest.CaptureFixture[str], line: str, *options: str
+) -> dict[str, object]:
+    """What a command prints as JSON.
+
+    Args:
+        capsys: Where it is printed.
+        line: The command as it is typed.
+        options: More arguments.
+    """
+    _headlab, *arguments = shlex.split(line)
+    assert main([*arguments, *options, "--device", "cpu", "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
+    assert isinstance(output, dict)
+    return output
 
 
-def results(cache: Path) -> dict[Path, int]:
+def times_of_results(cache: Path) -> dict[Path, int]:
     """When each result was written."""
     return {path: path.stat().st_mtime_ns for path in cache.glob("*/result.npz")}
 
@@ -87,15 +97,17 @@ def test_a_gates_job_finds_what_the_command_learned(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = f"{GATES} --model {model}"
-    told = told_by(capsys, line, "--cache", str(tmp_path / "cache"))
-    runs = told["runs"]
+    output = json_printed_by(capsys, line, "--cache", str(tmp_path / "cache"))
+    runs = output["runs"]
     assert isinstance(runs, list)
-    assert [run["weight"] for run in runs] == [0.5, 0.0]  # in the order given
-    written = results(tmp_path / "cache")
-    assert len(written) == 2
+    assert [gates_run["weight"] for gates_run in runs] == [0.5, 0.0]  # in the order given
+    times_written = times_of_results(tmp_path / "cache")
+    assert len(times_written) == 2
     outcome = run_job(read_command(line), tmp_path / "cache")
-    assert outcome == {"keys": [run["run"] for run in reversed(runs)]}  # a job sorts its weights
-    assert results(tmp_path / "cache") == written
+    assert outcome == {
+        "keys": [gates_run["run"] for gates_run in reversed(runs)]
+    }  # a job sorts its weights
+    assert times_of_results(tmp_path / "cache") == times_written
 
 
 def test_the_gates_command_finds_what_a_job_learned(
@@ -103,12 +115,13 @@ def test_the_gates_command_finds_what_a_job_learned(
 ) -> None:
     line = f"{GATES} --model {model}"
     outcome = run_job(read_command(line), tmp_path / "cache")
-    written = results(tmp_path / "cache")
-    told = told_by(capsys, line, "--cache", str(tmp_path / "cache"))
-    runs = told["runs"]
+    times_written = times_of_results(tmp_path / "cache")
+    output = json_printed_by(capsys, line, "--cache", str(tmp_path / "cache"))
+    runs = output["runs"]
     assert isinstance(runs, list)
-    assert sorted(run["run"] for run in runs) == sorted(outcome["keys"])
-    assert results(tmp_path / "cache") == written
+    keys = [gates_run["run"] for gates_run in runs]
+    assert sorted(keys) == sorted(outcome["keys"])
+    assert times_of_results(tmp_path / "cache") == times_written
 
 
 @pytest.mark.parametrize("source", ["", " --task tiny --size 6"])
@@ -116,16 +129,19 @@ def test_a_roles_job_finds_what_the_command_found(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
 ) -> None:
     line = f"{ROLES}{source} --model {model}"
-    told = told_by(capsys, line, "--cache", str(tmp_path / "cache"))
+    output = json_printed_by(capsys, line, "--cache", str(tmp_path / "cache"))
     name = "tiny" if source else "treebank"
-    reports = told["reports"]
+    reports = output["reports"]
     assert isinstance(reports, dict)
     assert list(reports) == (["treebank", "tiny"] if source else ["treebank"])
-    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/*.json")}
+    times_written = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/*.json")
+    }
     (key,) = run_job(read_command(line), tmp_path / "cache")["keys"]
-    stored = {result.key: result.record for result in Store(tmp_path / "cache").reports().results}
-    assert stored[key].to_json() == reports[name]
-    for path, time_written in written.items():
+    results = Store(tmp_path / "cache").reports().results
+    records = {result.key: result.record for result in results}
+    assert records[key].to_json() == reports[name]
+    for path, time_written in times_written.items():
         assert path.stat().st_mtime_ns == time_written
 
 
@@ -136,19 +152,19 @@ def test_roles_of_trees_in_another_folder_are_those_of_the_data_folder(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (key,) = run_job(read_command(f"{ROLES} --model {model}"), tmp_path / "cache")["keys"]
+    cache = tmp_path / "cache"
+    line = f"{ROLES} --model {model}"
+    (key,) = run_job(read_command(line), cache)["keys"]
     monkeypatch.delenv("HEADLAB_DATA")
-    told_by(
-        capsys, f"{ROLES} --model {model}", "--data", str(data), "--cache", str(tmp_path / "cache")
-    )
-    (result,) = Store(tmp_path / "cache").reports().results
+    json_printed_by(capsys, line, "--data", str(data), "--cache", str(cache))
+    (result,) = Store(cache).reports().results
     assert result.key == key
 
 
 def test_an_unknown_split_of_trees_is_refused(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was taken for dev, and the report then said that it was of the unknown one."""
+    """It was read as dev, but the report named the unknown split."""
     assert main(["roles", "--model", model, "--language", "xx", "--split", "validation"]) == 2
     assert "unknown split 'validation'" in capsys.readouterr().err
 
@@ -160,12 +176,12 @@ def test_the_finetune_command_trains_the_adapter_of_its_job(
     monkeypatch.setattr("headlab.training.output.base_folder", lambda cache: base)
     job = FinetuneJob(task="letters", steps=4, learning_rate=0.01, seed=3)
     (line,) = job.terminal_lines().splitlines()
-    told = told_by(capsys, line, "--out", str(tmp_path / "adapter"))
+    output = json_printed_by(capsys, line, "--out", str(tmp_path / "adapter"))
     outcome = run_job(job, tmp_path / "cache")
-    folders = (tmp_path / "adapter", tmp_path / "cache" / outcome["folder"])
-    ours, theirs = [(folder / "adapter_model.safetensors").read_bytes() for folder in folders]
-    assert ours == theirs
-    training = told["training"]
+    command_adapter = tmp_path / "adapter" / "adapter_model.safetensors"
+    job_adapter = tmp_path / "cache" / outcome["folder"] / "adapter_model.safetensors"
+    assert command_adapter.read_bytes() == job_adapter.read_bytes()
+    training = output["training"]
     assert isinstance(training, dict)
     assert training["accuracy"] == outcome["accuracy"]
     assert list(training["accuracy"]) == ["en", "xx"]
@@ -178,8 +194,8 @@ def test_the_finetune_command_measures_the_languages_that_are_asked_for(
     monkeypatch.setattr("headlab.training.output.base_folder", lambda cache: base)
     monkeypatch.chdir(tmp_path)
     line = "headlab finetune --task letters --steps 2 --language xx --languages xx --size 5"
-    told = told_by(capsys, line)
-    training = told["training"]
+    output = json_printed_by(capsys, line)
+    training = output["training"]
     assert isinstance(training, dict)
-    assert told["folder"] == "adapter"
+    assert output["folder"] == "adapter"
     assert training["answers"] == {"xx": 5}

@@ -1,4 +1,4 @@
-"""What every kind of job says from its class alone, and jobs that an earlier version left in the queue."""
+"""What each kind of job says of itself, and jobs that an earlier version left in the queue."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from support.expected_errors import raises
 from headlab.jobs import Refusal
 from headlab.jobs.table import BUILT_IN_KINDS, JOBS, job_class, job_from_params
 
-# As the version before this package stored them, with what its pages said of them.
-QUEUED: dict[str, dict[str, Any]] = json.loads(
+# Jobs as the version before headlab.jobs stored them, with the texts that its pages showed.
+QUEUED_JOBS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parent / "queued_before.json").read_text("utf-8")
 )
 
 
-@pytest.mark.parametrize("kind", QUEUED)
+@pytest.mark.parametrize("kind", QUEUED_JOBS)
 def test_a_job_that_an_earlier_version_queued_is_the_same_job(kind: str) -> None:
-    row = QUEUED[kind]
+    row = QUEUED_JOBS[kind]
     job = job_from_params(kind, row["params"])
     assert job is not None
     assert job.model_dump() == row["params"]
     assert checked(kind, row["params"]) == row["params"]
-    assert (job.title(), job.describe()) == (row["title"], row["words"])
+    assert job.title() == row["title"]
+    assert job.describe() == row["words"]
     assert job.terminal_lines() == row["line"]
 
 
@@ -51,6 +52,5 @@ def test_every_kind_says_what_it_is(kind: str) -> None:
     assert job.about.endswith(".")
     assert job.summary.endswith(".")
     assert set(job.settings()) <= set(job.model_fields)
-    assert set(job.settings()) | set(job.command_only) <= set(job.command_settings()) | {
-        "batch_sizes"
-    }
+    settings_of_both = set(job.settings()) | set(job.command_only)
+    assert settings_of_both <= set(job.command_settings()) | {"batch_sizes"}

@@ -24,7 +24,8 @@ from headlab.training import LmGateOptions, LmOptions, TranslationOptions
 from headlab.worker.catalogue import submission_type
 
 TERMINAL = ("shrink", "train lm", "train lm-prune", "train translation")
-LINES = {  # a command of each kind, of files that do not exist, with the heading of its job
+# Commands of each kind with the titles of their jobs; their files do not exist.
+TITLES_BY_LINE = {
     "headlab shrink --mask no/mask.json --out no/small --model m": (
         "Smaller model, m without the heads of mask.json"
     ),
@@ -41,9 +42,10 @@ LINES = {  # a command of each kind, of files that do not exist, with the headin
 }
 
 
-def known(root: Path, **measured: Any) -> ForecastBasis:
-    """What a forecast goes by: nothing is stored; what was measured now, if anything."""
-    return ForecastBasis((), (), "cpu", root, Measured(**measured) if measured else None)
+def forecast_basis(root: Path, **measurement: Any) -> ForecastBasis:
+    """What a forecast goes by: an empty store and the pace that was measured now, if any."""
+    pace = Measured(**measurement) if measurement else None
+    return ForecastBasis((), (), "cpu", root, pace)
 
 
 def text_file(folder: Path) -> Path:
@@ -53,9 +55,11 @@ def text_file(folder: Path) -> Path:
     return path
 
 
-def test_only_they_are_not_taken_by_a_worker() -> None:
-    assert tuple(key for key, kind in BUILT_IN_KINDS.items() if not kind.places) == TERMINAL
-    assert not set(TERMINAL) & (set(queued_kinds()) | set(offered_kinds()))
+def test_jobs_of_the_terminal_alone_are_not_taken_by_a_worker() -> None:
+    kinds_without_place = [key for key, kind in BUILT_IN_KINDS.items() if not kind.places]
+    assert tuple(kinds_without_place) == TERMINAL
+    assert not set(TERMINAL) & set(queued_kinds())
+    assert not set(TERMINAL) & set(offered_kinds())
     schema = json.dumps(TypeAdapter(submission_type()).json_schema())
     assert "ScoreSubmission" in schema
     assert "Shrink" not in schema
@@ -63,18 +67,18 @@ def test_only_they_are_not_taken_by_a_worker() -> None:
 
 
 @pytest.mark.parametrize("kind", TERMINAL)
-def test_a_request_for_one_is_refused_with_its_command(kind: str) -> None:
+def test_a_request_for_a_job_of_the_terminal_alone_is_refused_with_its_command(kind: str) -> None:
     with raises("job.terminal_only", f"headlab {kind}", kind=Refusal):
         check_queued(kind)
-    for queued in (*queued_kinds(), "no-such"):
-        check_queued(queued)
+    for queued_kind in (*queued_kinds(), "no-such"):
+        check_queued(queued_kind)
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", TITLES_BY_LINE)
 def test_a_line_is_read_without_its_files_and_written_again(line: str) -> None:
     job = read_command(line)
     assert job.terminal_lines() == line
-    assert job.title() == LINES[line]
+    assert job.title() == TITLES_BY_LINE[line]
     assert read_command(job.terminal_lines()) == job
 
 
@@ -114,25 +118,28 @@ def test_what_does_not_fit_is_refused_when_the_line_is_read(line: str, code: str
 def test_a_language_model_costs_its_steps_and_the_held_out_text(tmp_path: Path) -> None:
     options = LmOptions(steps=30, batch=4, block=5)
     job = LmJob(data=text_file(tmp_path), out=tmp_path / "lm", training=options)
-    first = job.forecast(known(tmp_path))
+    estimate = job.forecast(forecast_basis(tmp_path))
     windows = 4 * 5 // (5 // 2)  # four held-out lines of four words and their ends
-    assert first.measure_request is not None
-    assert first.measure_request.job == job
-    assert (first.forecast.forwards, first.forecast.seconds) == (30 * 4 + windows, None)
-    timed = job.forecast(known(tmp_path, heads=4, seconds=0.3)).forecast
-    assert timed.seconds == pytest.approx(30 * 4 * 0.3 + windows * 0.1)
-    assert "30 steps of 4 windows of 5 tokens; 300 ms" in timed.basis
+    assert estimate.measure_request is not None
+    assert estimate.measure_request.job == job
+    assert estimate.forecast.forwards == 30 * 4 + windows
+    assert estimate.forecast.seconds is None
+    timed_forecast = job.forecast(forecast_basis(tmp_path, heads=4, seconds=0.3)).forecast
+    assert timed_forecast.seconds == pytest.approx(30 * 4 * 0.3 + windows * 0.1)
+    assert "30 steps of 4 windows of 5 tokens; 300 ms" in timed_forecast.basis
 
 
-def pruned(folder: Path, record: dict[str, Any]) -> LmPruneJob:
-    """A job on a model whose training left this record."""
+def pruning_job(folder: Path, record: dict[str, Any]) -> LmPruneJob:
+    """A pruning job on a model whose training left this record."""
     model = folder / "lm"
     model.mkdir()
     (model / "perplexity.json").write_text('{"block": 5}')
     (model / "training.json").write_text(json.dumps(record))
     options = LmGateOptions(steps=20, tune_steps=10, batch=4)
-    out = folder / "pruned"
-    return LmPruneJob(model=model, data=text_file(folder), out=out, training=options).resolve()
+    folder_of_pruned = folder / "pruned"
+    return LmPruneJob(
+        model=model, data=text_file(folder), out=folder_of_pruned, training=options
+    ).resolve()
 
 
 def test_pruning_a_language_model_is_as_fast_as_its_own_training(tmp_path: Path) -> None:
@@ -140,9 +147,9 @@ def test_pruning_a_language_model_is_as_fast_as_its_own_training(tmp_path: Path)
         "options": {"steps": 10, "batch": 8},
         "took": {"seconds": 24.0, "device": "cpu"},
     }
-    job = pruned(tmp_path, record)
+    job = pruning_job(tmp_path, record)
     assert job.training.block == 5
-    estimate = job.forecast(known(tmp_path))
+    estimate = job.forecast(forecast_basis(tmp_path))
     assert estimate.measure_request is None
     windows = 2 * (4 * 5 // (5 // 2))  # after the heads are removed, and after the last step
     assert estimate.forecast.forwards == 30 * 4 + windows
@@ -157,16 +164,16 @@ def test_pruning_a_language_model_is_as_fast_as_its_own_training(tmp_path: Path)
         {"options": {"steps": 10, "batch": 8}, "took": {"seconds": 0.0, "device": "cpu"}},
     ],
 )
-def test_a_training_that_says_nothing_of_this_device_is_no_measure(
+def test_the_record_of_a_training_on_another_device_gives_no_pace(
     tmp_path: Path, record: dict[str, Any]
 ) -> None:
-    estimate = pruned(tmp_path, record).forecast(known(tmp_path))
+    estimate = pruning_job(tmp_path, record).forecast(forecast_basis(tmp_path))
     assert estimate.forecast.seconds is None
     assert estimate.measure_request is not None
 
 
 def test_a_model_to_prune_is_checked_before_anything_is_computed(tmp_path: Path) -> None:
-    job = pruned(tmp_path, {})
+    job = pruning_job(tmp_path, {})
     with raises("output.is_model"):
         job.model_copy(update={"out": job.model / "below"}).resolve()
     with raises("lm.folder_missing"):
@@ -185,7 +192,7 @@ def test_a_model_to_prune_is_checked_before_anything_is_computed(tmp_path: Path)
 def test_a_model_to_prune_whose_sizes_cannot_be_read_is_not_timed(
     tmp_path: Path, config: str | None, code: str
 ) -> None:
-    job = pruned(tmp_path, {})
+    job = pruning_job(tmp_path, {})
     if config is not None:
         (job.model / "config.json").write_text(config)
     lab = LocalLab(Store(tmp_path), headlab.load, device="cpu")
@@ -196,14 +203,15 @@ def test_a_model_to_prune_whose_sizes_cannot_be_read_is_not_timed(
 def test_a_translation_model_costs_its_steps_and_the_passes_over_dev(tmp_path: Path) -> None:
     options = TranslationOptions(steps=30, batch=4)
     job = TranslationJob(out=tmp_path / "mt", training=options, size=9, beams=2)
-    first = job.forecast(known(tmp_path))
-    assert first.measure_request is not None
-    assert (first.forecast.forwards, first.forecast.seconds) == (30 * 4 + 9 * 4, None)
-    timed = job.forecast(known(tmp_path, heads=4, seconds=0.3)).forecast
-    assert timed.seconds == pytest.approx(30 * 4 * 0.3 + 9 * 4 * 0.1)
+    estimate = job.forecast(forecast_basis(tmp_path))
+    assert estimate.measure_request is not None
+    assert estimate.forecast.forwards == 30 * 4 + 9 * 4
+    assert estimate.forecast.seconds is None
+    timed_forecast = job.forecast(forecast_basis(tmp_path, heads=4, seconds=0.3)).forecast
+    assert timed_forecast.seconds == pytest.approx(30 * 4 * 0.3 + 9 * 4 * 0.1)
 
 
-def test_a_mask_that_cannot_be_read_is_said_before_anything_is_timed(tmp_path: Path) -> None:
+def test_a_mask_that_cannot_be_read_is_refused_before_anything_is_timed(tmp_path: Path) -> None:
     mask = tmp_path / "mask.json"
     for job in (
         TranslationJob(out=tmp_path / "mt", mask=mask),
@@ -216,20 +224,30 @@ def test_a_mask_that_cannot_be_read_is_said_before_anything_is_timed(tmp_path: P
 def test_a_smaller_model_costs_its_proof_and_its_timing(tmp_path: Path) -> None:
     job = ShrinkJob(mask=Path("mask.json"), out=tmp_path / "small", size=20, repeats=6)
     timing = 6 * 2 * 2 * 32  # rounds, models, passes of each, examples of a pass
-    first = job.forecast(known(tmp_path))
-    assert first.measure_request is not None
-    assert (first.forecast.forwards, first.forecast.seconds) == (3 * 20 + timing, None)
-    timed = job.forecast(known(tmp_path, heads=4, seconds=0.01)).forecast
-    assert timed.seconds == pytest.approx((3 * 20 + timing) * 0.01)
-    more = job.model_copy(update={"dtype": "bfloat16", "onnx": True}).forecast(known(tmp_path))
-    assert more.forecast.forwards == 3 * 3 * 20 + timing
+    estimate = job.forecast(forecast_basis(tmp_path))
+    assert estimate.measure_request is not None
+    assert estimate.forecast.forwards == 3 * 20 + timing
+    assert estimate.forecast.seconds is None
+    timed_forecast = job.forecast(forecast_basis(tmp_path, heads=4, seconds=0.01)).forecast
+    assert timed_forecast.seconds == pytest.approx((3 * 20 + timing) * 0.01)
+    estimate_with_onnx = job.model_copy(update={"dtype": "bfloat16", "onnx": True}).forecast(
+        forecast_basis(tmp_path)
+    )
+    assert estimate_with_onnx.forecast.forwards == 3 * 3 * 20 + timing
 
 
 @pytest.mark.parametrize("kind", TERMINAL)
 def test_options_of_another_type_are_refused(kind: str) -> None:
     job_class: type[Job] = JOBS[kind]
-    fields = {"mask": "m", "out": "o", "data": "d", "model": "m", "training": 3, "size": "many"}
-    given = {name: value for name, value in fields.items() if job_class.has(name)}
-    job = job_class.model_construct(**given)
+    fields = {
+        "mask": "m",
+        "out": "o",
+        "data": "d",
+        "model": "m",
+        "training": 3,
+        "size": "many",
+    }
+    wrong_fields = {name: value for name, value in fields.items() if job_class.has(name)}
+    job = job_class.model_construct(**wrong_fields)
     with raises("job.field_invalid"):
         job.with_checked_fields()

@@ -16,7 +16,7 @@ from support.synthetic_reports import made_reports
 from headlab import plots
 from headlab.charts.dots import Dots, dots_chart
 from headlab.charts.matrices import shares_chart, signs_chart, transfer_chart
-from headlab.cli import figures as files
+from headlab.cli.figures import write_figures
 from headlab.core import HeadGrid, Report, Stack, Table
 from headlab.plots.drawing import plotly_figure
 from headlab.results import Curve, HeadScores, band
@@ -25,20 +25,21 @@ from headlab.results import Curve, HeadScores, band
 def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
     scores = made_up("de", "shapley")
     heat, marks = plots.head_map(scores).data
-    # points
-    np.testing.assert_allclose(np.array(heat.z, float), 100 * scores.values.reshape(12, 12))
-    assert (heat.zmin, heat.zmax) == (
-        -heat.zmax,
-        pytest.approx(100 * plots.symmetric_limit([scores.values])),
-    )
+    # shown in percentage points
+    percentages = 100 * scores.values.reshape(12, 12)
+    np.testing.assert_allclose(np.array(heat.z, float), percentages)
+    assert heat.zmin == -heat.zmax
+    assert heat.zmax == pytest.approx(100 * plots.symmetric_limit([scores.values]))
     assert heat.colorbar.ticktext[2].startswith("≥ +")  # the largest is beyond
     assert ("−", 7, 3) in zip(marks.text, marks.x, marks.y, strict=True)
-    assert len(marks.text) == int((scores.helpful | scores.harmful).sum())
+    has_sign = scores.helpful | scores.harmful
+    assert len(marks.text) == int(has_sign.sum())
 
 
 def test_an_unsigned_method_gets_a_scale_from_0():
     (heat,) = plots.head_map(made_up("de", "gradient"), limit=0.2).data
-    assert (heat.zmin, heat.zmax) == (0, 0.2)
+    assert heat.zmin == 0
+    assert heat.zmax == 0.2
 
 
 def test_a_head_map_has_one_map_a_stack_and_rows_of_any_length():
@@ -46,16 +47,19 @@ def test_a_head_map_has_one_map_a_stack_and_rows_of_any_length():
     values = np.arange(6.0)
     figure = plots.head_map(HeadScores(grid, "de", "gradient", values, "gradient", "loss", 0, 0.0))
     assert [trace.name for trace in figure.data] == ["encoder", "cross"]
-    assert [list(row) for row in figure.data[0].z] == [[0, 1], [2, 3, 4]]
+    encoder_rows = [list(row) for row in figure.data[0].z]
+    assert encoder_rows == [[0, 1], [2, 3, 4]]
 
 
 def test_agreement_writes_every_correlation_and_admits_what_is_undefined():
     rho = np.array([[1.0, -0.25], [-0.25, 1.0]])
     (heat,) = plots.agreement(rho, ["de", "th"]).data
     assert [list(row) for row in heat.text] == [["1.00", "-0.25"], ["-0.25", "1.00"]]
-    assert (heat.zmin, heat.zmax) == (-1, 1)
-    (undefined,) = plots.agreement(np.array([[1.0, np.nan], [np.nan, 1.0]]), ["de", "th"]).data
-    assert undefined.text[0][1] == "–"
+    assert heat.zmin == -1
+    assert heat.zmax == 1
+    undefined_rho = np.array([[1.0, np.nan], [np.nan, 1.0]])
+    (undefined_heat,) = plots.agreement(undefined_rho, ["de", "th"]).data
+    assert undefined_heat.text[0][1] == "–"
 
 
 def test_across_languages_colours_by_what_the_interval_says():
@@ -64,12 +68,8 @@ def test_across_languages_colours_by_what_the_interval_says():
     high = np.array([1.5, -0.5, 1.5, np.nan])
     figure = plots.across_languages(["de", "th", "fi", "hu"], values, low, high, "points")
     dots = [trace for trace in figure.data if trace.mode == "markers"]
-    assert [dot.marker.color for dot in dots] == [
-        plots.HELPS,
-        plots.HARMS,
-        plots.UNSURE,
-        plots.UNSURE,
-    ]
+    colours = [dot.marker.color for dot in dots]
+    assert colours == [plots.HELPS, plots.HARMS, plots.UNSURE, plots.UNSURE]
     assert [dot.x[0] for dot in dots] == values.tolist()
     assert "[" not in dots[3].hovertemplate.removesuffix("<extra></extra>")
 
@@ -77,50 +77,66 @@ def test_across_languages_colours_by_what_the_interval_says():
 def test_a_distribution_has_every_head():
     scores = {code: made_up(code, "shapley").values for code in ("de", "th")}
     figure = plots.distribution(scores, "accuracy")
-    assert [(box.name, len(box.x)) for box in figure.data] == [("de", GRID.size), ("th", GRID.size)]
+    sizes_by_language = {box.name: len(box.x) for box in figure.data}
+    assert sizes_by_language == {"de": GRID.size, "th": GRID.size}
 
 
-def test_one_limit_for_all_maps():
-    # 99 % lie below
-    assert plots.symmetric_limit([np.array([0.1, -0.4]), np.array([0.2])]) == pytest.approx(0.396)
+def test_all_maps_have_one_limit():
+    # the limit is the 99th percentile
+    maps = [np.array([0.1, -0.4]), np.array([0.2])]
+    assert plots.symmetric_limit(maps) == pytest.approx(0.396)
     assert plots.symmetric_limit([np.zeros(3)]) == 1.0
     assert plots.symmetric_limit([]) == 1.0
 
 
-def curve(right: list[int], ordering: str = "shapley", language: str = "de") -> Curve:
-    """Of 8 heads, at evenly spaced counts, with so many of 100 answers right; intervals two points wide."""
-    correct = np.arange(100)[None, :] < np.array(right)[:, None]
-    difference = (np.array(right) - right[0]) / 100
-    removed = np.arange(len(right)) * 8 // (len(right) - 1)
+def curve(right_answers: list[int], ordering: str = "shapley", language: str = "de") -> Curve:
+    """A pruning curve of 8 heads on 100 examples, with intervals two points wide.
+
+    Args:
+        right_answers: How many answers are right after each number of removed heads; the numbers
+            are evenly spaced from 0 to 8.
+        ordering: The method that orders the heads.
+        language: The language of the examples.
+    """
+    counts = np.array(right_answers)
+    examples = np.arange(100)
+    correct = examples[None, :] < counts[:, None]
+    difference = (counts - counts[0]) / 100
+    steps = np.arange(len(counts))
+    removed_counts = steps * 8 // (len(counts) - 1)
     return Curve(
         HeadGrid((Stack("encoder", (4, 4)),)),
         language,
         "test",
         ordering,
         np.arange(8),
-        removed,
+        removed_counts,
         correct,
         np.arange(100),
         difference - 0.01,
         difference + 0.01,
-        np.ones(len(right)),
+        np.ones(len(right_answers)),
         0,
         0.0,
     )
 
 
 def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
-    one = curve([80, 82, 70, 50, 10])
-    other = curve([80, 60, 40, 30, 10], "random")
-    shade, line, *_ = (figure := plots.curve_figure([one, other])).data
-    assert (list(line.x), list(line.y)) == ([0, 2, 4, 6, 8], one.accuracy.tolist())
-    np.testing.assert_allclose(shade.y[:5], 0.8 + one.high)
-    np.testing.assert_allclose(shade.y[5:], (0.8 + one.low)[::-1])
+    shapley_curve = curve([80, 82, 70, 50, 10])
+    random_curve = curve([80, 60, 40, 30, 10], "random")
+    figure = plots.curve_figure([shapley_curve, random_curve])
+    shade, line, *_ = figure.data
+    assert list(line.x) == [0, 2, 4, 6, 8]
+    assert list(line.y) == shapley_curve.accuracy.tolist()
+    np.testing.assert_allclose(shade.y[:5], 0.8 + shapley_curve.high)
+    lower_edge = 0.8 + shapley_curve.low
+    np.testing.assert_allclose(shade.y[5:], lower_edge[::-1])
     assert list(shade.x) == [0, 2, 4, 6, 8, 8, 6, 4, 2, 0]
     np.testing.assert_allclose(line.customdata[2], [-10, -11, -9])
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     assert [trace.name for trace in lines] == ["shapley", "random"]
-    assert [trace.line.color for trace in lines] == [plots.LINE_COLOURS[0], plots.UNSURE]
+    colours = [trace.line.color for trace in lines]
+    assert colours == [plots.LINE_COLOURS[0], plots.UNSURE]
     assert len(set(plots.LINE_COLOURS)) == len(plots.LINE_COLOURS)
     assert not figure.layout.showlegend
 
@@ -130,23 +146,31 @@ def test_a_curve_is_named_where_it_is_farthest_from_the_others():
         [curve([80, 82, 70, 50, 10]), curve([80, 60, 60, 48, 10], "random")]
     )
     upper, lower = figure.layout.annotations
-    assert (upper.text, upper.x, upper.y, upper.yshift) == ("shapley", 2, 0.82, 12)
-    assert (lower.text, lower.x, lower.y, lower.yshift) == ("random", 2, 0.6, -12)
-    three = [[80, 80, 80, 80, 10], [80, 70, 60, 70, 10], [80, 68, 10, 40, 10]]
-    shifts = [
-        a.yshift
-        for a in plots.curve_figure(
-            [curve(y, n) for y, n in zip(three, "abc", strict=True)]
-        ).layout.annotations
+    assert upper.text == "shapley"
+    assert upper.x == 2
+    assert upper.y == 0.82
+    assert upper.yshift == 12
+    assert lower.text == "random"
+    assert lower.x == 2
+    assert lower.y == 0.6
+    assert lower.yshift == -12
+    three_curves = [
+        curve([80, 80, 80, 80, 10], "a"),
+        curve([80, 70, 60, 70, 10], "b"),
+        curve([80, 68, 10, 40, 10], "c"),
     ]
+    annotations = plots.curve_figure(three_curves).layout.annotations
+    shifts = [annotation.yshift for annotation in annotations]
     assert shifts == [12, -12, -12]  # away from the nearest line
-    (alone,) = plots.curve_figure([curve([80, 10])]).layout.annotations
-    assert (alone.text, alone.yshift) == ("de by shapley", 12)
+    (single_annotation,) = plots.curve_figure([curve([80, 10])]).layout.annotations
+    assert single_annotation.text == "de by shapley"
+    assert single_annotation.yshift == 12
 
 
-def test_curves_are_named_by_what_tells_them_apart():
+def test_curves_are_named_by_what_differs_between_them():
     def names(*curves: Curve) -> list[str]:
-        return [trace.name for trace in plots.curve_figure(curves).data if trace.mode == "lines"]
+        figure = plots.curve_figure(curves)
+        return [trace.name for trace in figure.data if trace.mode == "lines"]
 
     points = [80, 40, 10]
     assert names(curve(points), curve(points, language="th")) == ["de", "th"]
@@ -156,23 +180,28 @@ def test_curves_are_named_by_what_tells_them_apart():
 
 
 def test_a_band_lies_behind_the_curves_in_grey():
-    runs = [curve([80, low, 10], "random") for low in (30, 50, 40)]
-    shade, median, *rest = plots.curve_figure([curve([80, 70, 60, 20, 10])], band(runs)).data
+    runs = []
+    for right_answers in (30, 50, 40):
+        runs.append(curve([80, right_answers, 10], "random"))
+    shapley_curve = curve([80, 70, 60, 20, 10])
+    figure = plots.curve_figure([shapley_curve], band(runs))
+    shade, median, *curve_traces = figure.data
     np.testing.assert_allclose(shade.y, [0.8, 0.5, 0.1, 0.1, 0.3, 0.8])
     assert list(median.y) == [0.8, 0.4, 0.1]
     assert list(median.x) == [0, 4, 8]
-    assert (median.name, median.line.color) == ("random, median of 3", plots.UNSURE)
-    assert len(rest) == 2
+    assert median.name == "random, median of 3"
+    assert median.line.color == plots.UNSURE
+    assert len(curve_traces) == 2
 
 
 def test_figures_are_transparent_valid_json_without_a_template_and_change_no_default():
-    before = plotly.io.templates.default
+    default_before = plotly.io.templates.default
     scores = made_up("de", "shapley")
     for figure in (plots.head_map(scores), plots.curve_figure([curve([80, 10])])):
         assert figure.layout.template == go.layout.Template()
         assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
         assert json.loads(figure.to_json())["data"]
-    assert plotly.io.templates.default == before
+    assert plotly.io.templates.default == default_before
     assert scores.values[HARMFUL] < 0 < scores.values[HELPFUL]
 
 
@@ -185,16 +214,24 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
 
 
 def traces(figure: go.Figure) -> dict[str, go.Scatter]:
-    """Those that the legend names."""
+    """The traces that the legend names."""
     return {trace.name: trace for trace in figure.data if trace.showlegend is not False}
 
 
-def numbers(table: Table, name: str, **wanted: str) -> list[float]:
-    """A column's values in the rows that have the wanted cells; NaN for an empty one."""
+def numbers(table: Table, name: str, **cells: str) -> list[float]:
+    """A column's values in the rows that have certain cells; NaN for an empty one.
+
+    Args:
+        table: The table.
+        name: Title of the column.
+        cells: What the rows must have in other columns; spaces in titles are underscores here.
+    """
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    columns = {key.replace("_", " "): value for key, value in wanted.items()}
-    picked = [row for row in rows if all(row[key] == value for key, value in columns.items())]
-    return [np.nan if row[name] is None else row[name] for row in picked]  # type: ignore[misc] # numbers
+    for column, cell in cells.items():
+        title = column.replace("_", " ")
+        rows = [row for row in rows if row[title] == cell]
+    values = [row[name] for row in rows]
+    return [np.nan if value is None else value for value in values]  # type: ignore[misc] # numbers
 
 
 def test_every_experiment_has_figures_that_are_transparent_and_fit_for_a_file(reports):
@@ -216,54 +253,66 @@ def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
     languages = list(dict.fromkeys(table.column("language")))
     assert list(figure.layout.yaxis.ticktext) == languages
     for name, trace in traces(figure).items():
-        want, low, high = (
-            numbers(table, c, removed_by=name)
-            for c in ("difference, points", "low, points", "high, points")
-        )
-        np.testing.assert_allclose(trace.x, want)
-        np.testing.assert_allclose(np.array(trace.x) - trace.error_x.arrayminus, low)
-        np.testing.assert_allclose(np.array(trace.x) + trace.error_x.array, high)
-    places = np.array([trace.y for trace in traces(figure).values()])
-    assert (np.abs(places - np.arange(len(languages))) < 0.5).all()
-    assert (np.diff(places, axis=0) > 0).all()
+        differences = numbers(table, "difference, points", removed_by=name)
+        low = numbers(table, "low, points", removed_by=name)
+        high = numbers(table, "high, points", removed_by=name)
+        np.testing.assert_allclose(trace.x, differences)
+        value = np.array(trace.x)
+        np.testing.assert_allclose(value - trace.error_x.arrayminus, low)
+        np.testing.assert_allclose(value + trace.error_x.array, high)
+    positions = np.array([trace.y for trace in traces(figure).values()])
+    assert (np.abs(positions - np.arange(len(languages))) < 0.5).all()
+    assert (np.diff(positions, axis=0) > 0).all()
 
 
 def test_a_dot_is_filled_where_it_is_sure_and_random_is_grey():
     value = np.array([1.0, 2.0])
-    sure = np.array([True, False])
-    made = Dots(value, np.array([np.nan, 1.5]), np.array([np.nan, 3.0]), sure)
-    chart = dots_chart("dots", ["de", "th"], {"shapley": made, "random": made}, "points")
+    is_sure = np.array([True, False])
+    low = np.array([np.nan, 1.5])
+    high = np.array([np.nan, 3.0])
+    dots = Dots(value, low, high, is_sure)
+    chart = dots_chart("dots", ["de", "th"], {"shapley": dots, "random": dots}, "points")
     figure = plotly_figure(chart)
     assert list(figure.data[0].marker.symbol) == ["circle", "circle-open"]
     assert [trace.marker.color for trace in figure.data] == [plots.HELPS, plots.UNSURE]
     assert figure.data[0].text == ("de: 1.0", "th: 2.0 [1.5, 3.0]")
     assert len(figure.layout.shapes) == 1
-    plain = dots_chart("dots", ["de", "th"], {"one": made}, "points", has_zero_line=False)
+    plain = dots_chart("dots", ["de", "th"], {"one": dots}, "points", has_zero_line=False)
     assert not plotly_figure(plain).layout.shapes
 
 
-def test_transfer_has_a_row_for_the_language_that_chose(reports):
+def test_transfer_has_a_row_for_each_language_that_heads_were_chosen_on(reports):
     table = reports["transfer"].table("transfer")
     (heat,) = plots.report_figures(reports["transfer"])["transfer"].data
-    for chosen, tested, value in zip(
-        *map(table.column, ("chosen on", "language", "difference, points")), strict=True
-    ):
-        assert heat.z[list(heat.y).index(chosen)][list(heat.x).index(tested)] == value
+    values = np.array(heat.z, float)
+    for table_row in table.rows:
+        cells = dict(zip(table.columns, table_row, strict=True))
+        row = list(heat.y).index(cells["chosen on"])
+        column = list(heat.x).index(cells["language"])
+        assert values[row, column] == cells["difference, points"]
     assert heat.zmin == -heat.zmax
 
 
 def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
     values = np.array([[-0.04, 2.0], [np.nan, -3.0]])
-    sure = np.array([[False, True], [True, False]])
-    (heat,) = plotly_figure(transfer_chart("t", values, sure, ["de", "th"], ["de", "th"])).data
+    is_significant = np.array([[False, True], [True, False]])
+    chart = transfer_chart("t", values, is_significant, ["de", "th"], ["de", "th"])
+    (heat,) = plotly_figure(chart).data
     assert [list(row) for row in heat.text] == [["+0.0", "+2.0●"], ["–", "-3.0"]]
-    assert (heat.zmin, heat.zmax) == (-3, 3)
-    many = [f"l{i}" for i in range(12)]
-    wide = transfer_chart("t", np.full((1, 12), 2.0), np.arange(12)[None] < 1, ["de"], many)
-    (heat,) = plotly_figure(wide).data
-    assert [list(heat.text[0])[:2], list(heat.customdata[0])[:2]] == [["●", ""], ["+2.0●", "+2.0"]]
-    signed = signs_chart("s", [["de"], []], [["th"], ["de"]], ["3.7", "9.0"], ["de", "th"])
-    (signs,) = plotly_figure(signed).data
+    assert heat.zmin == -3
+    assert heat.zmax == 3
+    twelve_languages = [f"l{number}" for number in range(12)]
+    values = np.full((1, 12), 2.0)
+    is_significant = np.arange(12)[None] < 1
+    wide_chart = transfer_chart("t", values, is_significant, ["de"], twelve_languages)
+    (heat,) = plotly_figure(wide_chart).data
+    assert list(heat.text[0])[:2] == ["●", ""]
+    assert list(heat.customdata[0])[:2] == ["+2.0●", "+2.0"]
+    helped_languages = [["de"], []]
+    harmed_languages = [["th"], ["de"]]
+    rows = ["3.7", "9.0"]
+    sign_chart = signs_chart("s", helped_languages, harmed_languages, rows, ["de", "th"])
+    (signs,) = plotly_figure(sign_chart).data
     assert [list(row) for row in signs.text] == [["+", "−"], ["−", ""]]
 
 
@@ -278,11 +327,10 @@ def test_iterative_lines_are_the_reports_rows_with_random_behind(reports):
         assert list(line.x) == numbers(table, "removed", language="yy", ordering=name)
         assert list(line.y) == numbers(table, "accuracy, %", language="yy", ordering=name)
     areas = [trace for trace in figure.data if trace.mode == "none"]
-    low, high = (
-        numbers(table, end, language="yy", ordering="random") for end in ("low, %", "high, %")
-    )
+    low = numbers(table, "low, %", language="yy", ordering="random")
+    high = numbers(table, "high, %", language="yy", ordering="random")
     assert list(areas[0].y) == [*high, *low[::-1]]
-    # colour is not all that tells them apart
+    # the lines do not differ by their colours only
     assert len({line.line.dash for line in lines.values()}) == 3
     assert {"iterative-minus-random", "iterative-minus-shapley"} <= set(figures)
 
@@ -292,29 +340,25 @@ def test_the_separator_map_is_the_mean_over_languages(reports):
     figures = plots.report_figures(report)
     table = report.table("separators")
     (heat,) = figures["separators"].data
-    want = np.array(table.column("sentences, %")).reshape(3, 3, 4).mean(axis=0)
-    np.testing.assert_allclose(np.array(heat.z, float), want)
-    assert set(traces(figures["separator-kinds"])) == {
-        "language-agnostic",
-        "language-specific",
-        "all",
-    }
-    stacks = shares_chart("s", {("encoder", 0, 0): 1.0, ("cross", 0, 1): 2.0}, "%")
-    (two,) = plotly_figure(stacks).data
-    assert list(two.y) == ["encoder 0", "cross 0"]
+    shares = np.array(table.column("sentences, %"))
+    mean_shares = shares.reshape(3, 3, 4).mean(axis=0)
+    np.testing.assert_allclose(np.array(heat.z, float), mean_shares)
+    kinds = set(traces(figures["separator-kinds"]))
+    assert kinds == {"language-agnostic", "language-specific", "all"}
+    shares_by_head = {("encoder", 0, 0): 1.0, ("cross", 0, 1): 2.0}
+    stacks = shares_chart("s", shares_by_head, "%")
+    (heat_of_stacks,) = plotly_figure(stacks).data
+    assert list(heat_of_stacks.y) == ["encoder 0", "cross 0"]
 
 
 def test_the_gap_is_shown_for_languages_that_lost_heads(reports):
     table = reports["gap"].table("gap")
     for name, figure in plots.report_figures(reports["gap"]).items():
         rule = "harmful" if name == "gap-harmful" else "K lowest"
-        gone = numbers(table, "heads removed", rule=rule)
-        want = [
-            value
-            for value, n in zip(numbers(table, "dev, points", rule=rule), gone, strict=True)
-            if n > 0
-        ]
-        assert list(traces(figure)["on dev"].x) == want
+        removed_counts = np.array(numbers(table, "heads removed", rule=rule))
+        gaps = np.array(numbers(table, "dev, points", rule=rule))
+        dots_on_dev = traces(figure)["on dev"]
+        assert list(dots_on_dev.x) == gaps[removed_counts > 0].tolist()
         assert "zz" not in figure.layout.yaxis.ticktext  # no head harms it
 
 
@@ -330,75 +374,73 @@ def test_specific_heads_show_where_they_help_and_harm(reports):
 
 def test_a_printed_figure_is_dark_on_white_and_leaves_the_first_as_it_was(reports):
     figure = plots.report_figures(reports["transfer"])["transfer"]
-    out = plots.figure_for_file(figure, "transfer")
-    assert (out.layout.paper_bgcolor, figure.layout.paper_bgcolor) == ("white", "rgba(0,0,0,0)")
+    printed_figure = plots.figure_for_file(figure, "transfer")
+    assert printed_figure.layout.paper_bgcolor == "white"
+    assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"
     assert figure.data[0].uid is None
-    assert out.to_json() == plots.figure_for_file(figure, "transfer").to_json()
+    assert printed_figure.to_json() == plots.figure_for_file(figure, "transfer").to_json()
     assert plots.figure_for_file(go.Figure(), "none").layout.height
 
 
 def test_a_printed_figure_may_say_what_it_shows_in_two_lines_above_its_legend(reports):
     figure = plots.report_figures(reports["targeted"])["targeted"]
-    bare = plots.figure_for_file(figure, "t")
-    titled = plots.figure_for_file(figure, "t", "Gains <on> test", "owner/model on xnli, n = 999")
-    assert bare.layout.title.text is None
-    assert titled.layout.title.text.startswith("Gains &lt;on&gt; test<br>")
-    assert "owner/model on xnli, n = 999" in titled.layout.title.text
-    added = titled.layout.height - bare.layout.height
-    assert added == titled.layout.margin.t > bare.layout.margin.t
-    one = go.Figure(go.Scatter(y=[1], name="alone"))
-    # no legend
-    assert (
-        plots.figure_for_file(one, "t", "A title").layout.height
-        - plots.figure_for_file(one, "t").layout.height
-        < added
+    figure_without_title = plots.figure_for_file(figure, "t")
+    figure_with_title = plots.figure_for_file(
+        figure, "t", "Gains <on> test", "owner/model on xnli, n = 999"
     )
-    many = go.Figure([go.Scatter(y=[1], name="a rather long name " * 3 + str(i)) for i in range(8)])
-    # a legend of several rows
-    assert plots.figure_for_file(many, "t", "A title").layout.margin.t > titled.layout.margin.t
+    assert figure_without_title.layout.title.text is None
+    assert figure_with_title.layout.title.text.startswith("Gains &lt;on&gt; test<br>")
+    assert "owner/model on xnli, n = 999" in figure_with_title.layout.title.text
+    added_height = figure_with_title.layout.height - figure_without_title.layout.height
+    assert added_height == figure_with_title.layout.margin.t > figure_without_title.layout.margin.t
+    without_legend = go.Figure(go.Scatter(y=[1], name="alone"))
+    height_with_title = plots.figure_for_file(without_legend, "t", "A title").layout.height
+    height_without_title = plots.figure_for_file(without_legend, "t").layout.height
+    assert height_with_title - height_without_title < added_height
+    names = ["a rather long name " * 3 + str(number) for number in range(8)]
+    with_tall_legend = go.Figure([go.Scatter(y=[1], name=name) for name in names])
+    margin_of_tall_legend = plots.figure_for_file(with_tall_legend, "t", "A title").layout.margin.t
+    assert margin_of_tall_legend > figure_with_title.layout.margin.t
 
 
 def test_files_are_svg_and_png_on_white_and_equal_for_equal_reports(reports, tmp_path):
-    one, other = (
-        files.write_figures(reports["transfer"], tmp_path / name) for name in ("one", "other")
-    )
-    assert [path.name for path in one] == [
-        "transfer.svg",
-        "transfer.png",
-        "zero-shot.svg",
-        "zero-shot.png",
-    ]
-    for path, same in zip(one, other, strict=True):
-        assert path.read_bytes() == same.read_bytes()
-    assert ElementTree.fromstring(one[0].read_text("utf-8")).tag.endswith("}svg")
-    assert one[1].read_bytes().startswith(b"\x89PNG")
-    assert files.write_figures(Report("else", ()), tmp_path / "none") == []
+    first_files = write_figures(reports["transfer"], tmp_path / "first")
+    second_files = write_figures(reports["transfer"], tmp_path / "second")
+    names = [path.name for path in first_files]
+    assert names == ["transfer.svg", "transfer.png", "zero-shot.svg", "zero-shot.png"]
+    for path, second_path in zip(first_files, second_files, strict=True):
+        assert path.read_bytes() == second_path.read_bytes()
+    assert ElementTree.fromstring(first_files[0].read_text("utf-8")).tag.endswith("}svg")
+    assert first_files[1].read_bytes().startswith(b"\x89PNG")
+    assert write_figures(Report("else", ()), tmp_path / "none") == []
 
 
 def test_a_png_without_a_font_for_its_letters_is_left_out_with_a_sentence(
     reports, tmp_path, monkeypatch, capsys
 ):
     transfer = reports["transfer"]
-    named = replace(transfer, tables=tuple(map(in_thai, transfer.tables)))
+    thai_report = replace(transfer, tables=tuple(map(in_thai, transfer.tables)))
     monkeypatch.setattr("headlab.charts.fonts.fontManager.ttflist", [])
-    written = files.write_figures(named, tmp_path)
-    assert [path.name for path in written] == ["transfer.svg", "zero-shot.svg"]
-    assert "ไทย" in written[0].read_text("utf-8")
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in said] == ["no transfer.png", "no zero-shot.png"]
-    assert all("Noto Sans Thai" in line for line in said)
+    paths = write_figures(thai_report, tmp_path)
+    assert [path.name for path in paths] == ["transfer.svg", "zero-shot.svg"]
+    assert "ไทย" in paths[0].read_text("utf-8")
+    stderr_lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in stderr_lines] == ["no transfer.png", "no zero-shot.png"]
+    assert all("Noto Sans Thai" in line for line in stderr_lines)
 
 
 def in_thai(table: Table) -> Table:
     """A table whose first language has a Thai name."""
-    rows = tuple(tuple("ไทย" if cell == "xx" else cell for cell in row) for row in table.rows)
-    return replace(table, rows=rows)
+    rows = []
+    for row in table.rows:
+        rows.append(tuple("ไทย" if cell == "xx" else cell for cell in row))
+    return replace(table, rows=tuple(rows))
 
 
 def test_a_report_that_cannot_be_drawn_is_one_sentence(reports, tmp_path, capsys):
     broken = replace(reports["transfer"], tables=())
-    assert files.write_figures(broken, tmp_path / "out") == []
-    said = capsys.readouterr().err
-    assert said.startswith("no figures: ")
-    assert said.count("\n") == 1
+    assert write_figures(broken, tmp_path / "out") == []
+    stderr_text = capsys.readouterr().err
+    assert stderr_text.startswith("no figures: ")
+    assert stderr_text.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,7 @@
-"""Who may come in, and with what: tokens, hosts, models, slow and strange requests; what leaves and what is logged."""
+"""Who may use the worker and the app, and how: tokens, hosts, models, requests.
+
+What they answer to slow and strange requests, and what they log.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ from support.expected_errors import raises
 from support.fake_worker import MODEL, FakeBench
 from support.running_worker import Running, evaluation, look, running
 from support.waiting import until
+from support.worker_jobs import wait_for_state
 
 from headlab.jobs import Refusal
 from headlab.worker import middleware
@@ -50,11 +54,13 @@ from headlab.worker.server import WorkerSettings, open_entrance, server_of
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tools"))
 
-import api_docs  # noqa: E402 - found there
+import api_docs  # noqa: E402 - it lies in tools/
 
-FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_worker.py"))
+FAKE_WORKER = Path(__file__).parents[1] / "support" / "fake_worker.py"
+FAKE_COMMAND = (sys.executable, str(FAKE_WORKER))
 TOKEN = "a-token-of-some-length"
-WEAK = {
+AUTHORIZATION = {"authorization": f"Bearer {TOKEN}"}
+CODES_OF_WEAK_TOKENS = {
     "   ": "token.characters_invalid",
     "short": "token.too_weak",
     "a" * 40: "token.too_weak",
@@ -65,12 +71,12 @@ WEAK = {
 }
 ENDING_SECONDS = 60.0  # a limit, not a wait
 SECRET = "turn off the secret lamp"
-BODIED = [
+PATHS_WITH_BODY = [
     path
-    for path, ways in api_docs.description()["paths"].items()
-    if "requestBody" in ways.get("post", {})
+    for path, operations in api_docs.description()["paths"].items()
+    if "requestBody" in operations.get("post", {})
 ]
-OURS = "e5-small-intents"
+EMBEDDED_MODEL = "e5-small-intents"
 
 
 @pytest.fixture(autouse=True)
@@ -82,62 +88,79 @@ def no_settings_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("worker")
-    with running(folder, lambda: FakeBench(folder, 0.001)) as run:
-        yield run
+    with running(folder, lambda: FakeBench(folder, 0.001)) as worker:
+        yield worker
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def guarded_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A worker as others would reach it: a token, and the embedded models only."""
     folder = tmp_path_factory.mktemp("locked")
     with running(
         folder, lambda: FakeBench(folder, 0.001), token=TOKEN, admit=AllowedModels()
-    ) as run:
-        yield run
+    ) as worker:
+        yield worker
 
 
-def example(schema: dict[str, Any], every: dict[str, Any]) -> Any:
-    """A value that fits a schema, or nearly: enough to get past the types."""
+def sample_value(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
+    """A value that fits a schema, or nearly: enough to get past the types.
+
+    Args:
+        schema: The schema of the value, in OpenAPI's form.
+        schemas: All named schemas, which `$ref` refers to.
+    """
     if "$ref" in schema:
-        return example(every[schema["$ref"].rpartition("/")[2]], every)
-    for choice in ("anyOf", "oneOf"):
-        if choice in schema:
-            return example(schema[choice][0], every)
+        _, _, name = schema["$ref"].rpartition("/")
+        return sample_value(schemas[name], schemas)
+    for alternatives in ("anyOf", "oneOf"):
+        if alternatives in schema:
+            return sample_value(schema[alternatives][0], schemas)
     if "default" in schema or "const" in schema or "enum" in schema:
-        return schema.get("default", schema.get("const", schema.get("enum", [None])[0]))
+        first_choice = schema.get("enum", [None])[0]
+        return schema.get("default", schema.get("const", first_choice))
     if schema.get("type") == "object":
         return {
-            name: example(schema["properties"][name], every) for name in schema.get("required", ())
+            name: sample_value(schema["properties"][name], schemas)
+            for name in schema.get("required", ())
         }
     if "prefixItems" in schema:
-        return [example(one, every) for one in schema["prefixItems"]]
+        return [sample_value(item_schema, schemas) for item_schema in schema["prefixItems"]]
     if schema.get("type") == "array":
-        return [example(schema.get("items", {}), every)]
-    return {"string": "de", "integer": 1, "number": 1.0, "boolean": True}.get(
-        schema.get("type", ""), {}
-    )
+        return [sample_value(schema.get("items", {}), schemas)]
+    values_by_type = {
+        "string": "de",
+        "integer": 1,
+        "number": 1.0,
+        "boolean": True,
+    }
+    return values_by_type.get(schema.get("type", ""), {})
+
+
+def body_schema(path: str) -> dict[str, Any]:
+    """Schema of the JSON that a route takes."""
+    operation = api_docs.description()["paths"][path]["post"]
+    schema: dict[str, Any] = operation["requestBody"]["content"]["application/json"]["schema"]
+    return schema
 
 
 # The token
 
 
-@pytest.mark.parametrize("token", WEAK)
+@pytest.mark.parametrize("token", CODES_OF_WEAK_TOKENS)
 def test_a_weak_token_is_refused_at_start_and_not_repeated(
     token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, token)
     for host in ("127.0.0.1", "0.0.0.0"):
         assert main(["--host", host, "--port", "0", "--cache", str(tmp_path)]) == 2
-        said = capsys.readouterr().err
-        assert "HEADLAB_TOKEN" in said
-        assert "secrets.token_urlsafe(32)" in said
-        assert token.strip() == "" or token not in said
-    for make in (
-        lambda: LocalWorker(tmp_path, command=FAKE),
-        lambda: RemoteWorker("http://127.0.0.1:9"),
-    ):
-        with raises(WEAK[token], "HEADLAB_TOKEN"):
-            make()
+        stderr_text = capsys.readouterr().err
+        assert "HEADLAB_TOKEN" in stderr_text
+        assert "secrets.token_urlsafe(32)" in stderr_text
+        assert token.strip() == "" or token not in stderr_text
+    with raises(CODES_OF_WEAK_TOKENS[token], "HEADLAB_TOKEN"):
+        LocalWorker(tmp_path, command=FAKE_COMMAND)
+    with raises(CODES_OF_WEAK_TOKENS[token], "HEADLAB_TOKEN"):
+        RemoteWorker("http://127.0.0.1:9")
 
 
 @pytest.mark.parametrize("token", [None, ""])
@@ -166,10 +189,12 @@ def test_a_worker_on_loopback_needs_no_token(host: str) -> None:
 
 def test_the_address_that_was_taken_decides_not_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line in the hosts file can give `localhost` an address that others reach."""
-    real = socket.create_server
-    monkeypatch.setattr(
-        socket, "create_server", lambda address, **options: real(("0.0.0.0", 0), backlog=1)
-    )
+    create_server = socket.create_server
+
+    def create_open_server(address: tuple[str, int], **options: Any) -> socket.socket:
+        return create_server(("0.0.0.0", 0), backlog=1)
+
+    monkeypatch.setattr(socket, "create_server", create_open_server)
     with raises("worker.token_missing", "localhost"):
         open_entrance(WorkerSettings(Path(), host="localhost", port=0))
 
@@ -184,14 +209,14 @@ def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
     )
     entrance.listener.close()
     assert entrance.token == TOKEN
-    for name in ("some/model", "other/model", "third/model", "warm/model", OURS):
+    for name in ("some/model", "other/model", "third/model", "warm/model", EMBEDDED_MODEL):
         assert entrance.admit(name) == name
     with raises("model.not_allowed", "'fourth/model'", kind=Refusal):
         entrance.admit("fourth/model")
 
 
 @pytest.mark.parametrize(
-    ("host", "expected"),
+    ("host", "expected_error"),
     [
         ("", ("worker.port_unusable", "no address")),
         ("192.0.2.1", ("worker.port_unusable", "--host")),
@@ -199,23 +224,25 @@ def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
     ],
 )
 def test_an_address_that_cannot_be_taken_is_a_sentence(
-    host: str, expected: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+    host: str, expected_error: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    with raises(*expected):
+    with raises(*expected_error):
         open_entrance(WorkerSettings(Path(), host=host, port=0))
 
 
 def test_the_check_of_the_token_takes_the_same_time_wherever_it_differs() -> None:
-    """`hmac.compare_digest`, and no comparison of the token beside it."""
+    """The token is compared by `hmac.compare_digest` and in no other way."""
     tree = ast.parse((ROOT / "headlab/worker/middleware.py").read_text(encoding="utf-8"))
     assert "hmac.compare_digest" in ast.unparse(tree)
-    compared = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Compare)]
-    assert [text for text in compared if "_token" in text] == ["self._token is None"]
+    comparisons = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+    texts = [ast.unparse(comparison) for comparison in comparisons]
+    token_comparisons = [text for text in texts if "_token" in text]
+    assert token_comparisons == ["self._token is None"]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "authorization",
     [
         "",
         TOKEN,
@@ -226,7 +253,7 @@ def test_the_check_of_the_token_takes_the_same_time_wherever_it_differs() -> Non
         "Bearer Ünïcödé",
     ],
 )
-def test_a_wrong_token_opens_nothing(locked: Running, given: str) -> None:
+def test_a_wrong_token_opens_nothing(guarded_worker: Running, authorization: str) -> None:
     for path in (
         "/models",
         "/jobs",
@@ -238,22 +265,23 @@ def test_a_wrong_token_opens_nothing(locked: Running, given: str) -> None:
         "/HEALTH",
     ):
         answer = httpx.get(
-            f"{locked.url}{path}", headers={"authorization": given.replace("TOKEN", TOKEN).encode()}
+            f"{guarded_worker.url}{path}",
+            headers={"authorization": authorization.replace("TOKEN", TOKEN).encode()},
         )
         assert answer.status_code == 401
         assert answer.json().keys() == {"error", "code"}
         assert answer.json()["code"] == "token.wrong"
-    assert httpx.get(f"{locked.url}/health").json()["ok"]
+    assert httpx.get(f"{guarded_worker.url}/health").json()["ok"]
 
 
 def test_an_app_s_own_worker_is_closed_to_other_users_of_the_machine(tmp_path: Path) -> None:
-    local = LocalWorker(tmp_path, command=FAKE)
+    local_worker = LocalWorker(tmp_path, command=FAKE_COMMAND)
     try:
-        assert local.client().model(MODEL).name == MODEL
-        assert httpx.get(f"{local.url}/models").status_code == 401
-        assert httpx.get(f"{local.url}/health").status_code == 200
+        assert local_worker.client().model(MODEL).name == MODEL
+        assert httpx.get(f"{local_worker.url}/models").status_code == 401
+        assert httpx.get(f"{local_worker.url}/health").status_code == 200
     finally:
-        local.stop()
+        local_worker.stop()
 
 
 # Models
@@ -265,9 +293,9 @@ def test_models_are_compared_letter_by_letter(
     monkeypatch.chdir(tmp_path)
     for name in ("mine", "yours"):
         (tmp_path / name).mkdir()
-    allowed = AllowedModels([str(tmp_path / "mine"), "./yours", "someone/model"])
-    for name in (str(tmp_path / "mine"), "./yours", "someone/model", OURS):
-        assert allowed(name) == name
+    allowed_models = AllowedModels([str(tmp_path / "mine"), "./yours", "someone/model"])
+    for name in (str(tmp_path / "mine"), "./yours", "someone/model", EMBEDDED_MODEL):
+        assert allowed_models(name) == name
     for name in (
         f"{tmp_path}/mine/",
         f"{tmp_path}/mine/.",
@@ -289,8 +317,8 @@ def test_models_are_compared_letter_by_letter(
         " someone/model",
         "someone／model",
         "someone/modеl",
-        f"{OURS}/",
-        f"{OURS}\x00",
+        f"{EMBEDDED_MODEL}/",
+        f"{EMBEDDED_MODEL}\x00",
         "",
         "\x00",
         "a" * 100_000,
@@ -298,7 +326,7 @@ def test_models_are_compared_letter_by_letter(
         "\ud800",
     ):
         with raises("model.not_allowed", kind=Refusal) as caught:
-            allowed(name)
+            allowed_models(name)
         assert caught.value.status == 404
 
 
@@ -306,8 +334,13 @@ def test_the_embedded_models_are_known_without_torch() -> None:
     from headlab.models.embedded import EMBEDDED
 
     assert set(embedded_names()) == set(EMBEDDED)
-    code = "import sys, headlab.worker.middleware as a; a.AllowedModels()('e5-small-intents'); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    code = (
+        "import sys, headlab.worker.middleware as middleware; "
+        "middleware.AllowedModels()('e5-small-intents'); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert process.returncode == 0
 
 
 def test_a_folder_that_leads_elsewhere_later_is_refused(tmp_path: Path) -> None:
@@ -315,25 +348,25 @@ def test_a_folder_that_leads_elsewhere_later_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "mine")
-    allowed = AllowedModels([str(link)])
-    assert allowed(str(link)) == str(link)
+    allowed_models = AllowedModels([str(link)])
+    assert allowed_models(str(link)) == str(link)
     link.unlink()
     with raises("model.moved", kind=Refusal):
-        allowed(str(link))
+        allowed_models(str(link))
     link.symlink_to(tmp_path / "yours")
     with raises("model.moved", kind=Refusal):
-        allowed(str(link))
+        allowed_models(str(link))
 
 
 def test_a_folder_made_later_does_not_take_the_place_of_a_hub_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    allowed = AllowedModels(["someone/model"])
-    assert allowed("someone/model")
+    allowed_models = AllowedModels(["someone/model"])
+    assert allowed_models("someone/model")
     (tmp_path / "someone" / "model").mkdir(parents=True)
     with raises("model.moved", kind=Refusal):
-        allowed("someone/model")
+        allowed_models("someone/model")
 
 
 @pytest.mark.parametrize(
@@ -360,47 +393,38 @@ def test_the_models_of_option_and_environment_are_taken_together(
     assert named_models() == ()
 
 
-def test_every_route_that_names_a_model_asks_whether_it_may(locked: Running) -> None:
-    spec = api_docs.description()
-    asked = []
-    every = spec["components"]["schemas"]
-    for path in BODIED:
-        body = example(
-            spec["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"],
-            every,
-        )
-        inner = body.get("spec", body)
-        if "model" not in inner:
+def test_every_route_that_names_a_model_asks_whether_it_may(guarded_worker: Running) -> None:
+    schemas = api_docs.description()["components"]["schemas"]
+    paths_with_model = []
+    for path in PATHS_WITH_BODY:
+        body = sample_value(body_schema(path), schemas)
+        request = body.get("spec", body)
+        if "model" not in request:
             continue
-        asked.append(path)
+        paths_with_model.append(path)
         for name in ("/etc", "..", "someone/else"):
-            inner["model"] = name
-            answer = httpx.post(
-                f"{locked.url}{path}", json=body, headers={"authorization": f"Bearer {TOKEN}"}
-            )
+            request["model"] = name
+            answer = httpx.post(f"{guarded_worker.url}{path}", json=body, headers=AUTHORIZATION)
             assert (answer.status_code, path) == (404, path), answer.text
-            assert (
-                f"serves {', '.join(embedded_names())} only, not {name!r}" in answer.json()["error"]
-            )
-    assert set(asked) >= {"/model", "/attention", "/evaluate", "/jobs"}
-    assert locked.jobs.list() == []
+            refusal = f"serves {', '.join(embedded_names())} only, not {name!r}"
+            assert refusal in answer.json()["error"]
+    assert set(paths_with_model) >= {"/model", "/attention", "/evaluate", "/jobs"}
+    assert guarded_worker.jobs.list() == []
 
 
 def test_a_job_of_a_model_that_is_not_allowed_is_not_resumed(tmp_path: Path) -> None:
     """It may stand in the list from a time when the worker was on loopback."""
     with running(
         tmp_path, lambda: FakeBench(tmp_path, 0.5), token=TOKEN, admit=AllowedModels()
-    ) as run:
-        job = run.jobs.submit(
-            "score", {"model": "/etc", "seed": 1}
-        ).id  # twenty seconds' work: it is not over before
-        run.jobs.cancel(job)
-        until(lambda: run.jobs.get(job).state == "cancelled")  # at its next batch, if it has begun
-        answer = httpx.post(
-            f"{run.url}/jobs/{job}/resume", headers={"authorization": f"Bearer {TOKEN}"}
-        )
+    ) as worker:
+        # The job takes twenty seconds, so that it is not over before it is cancelled.
+        job = worker.jobs.submit("score", {"model": "/etc", "seed": 1}).id
+        worker.jobs.cancel(job)
+        # If it has begun, it ends at its next batch.
+        until(lambda: worker.jobs.get(job).state == "cancelled")
+        answer = httpx.post(f"{worker.url}/jobs/{job}/resume", headers=AUTHORIZATION)
         assert answer.status_code == 404
-        assert run.jobs.get(job).state == "cancelled"
+        assert worker.jobs.get(job).state == "cancelled"
 
 
 # Hosts, origins, headers
@@ -429,7 +453,8 @@ def test_a_job_of_a_model_that_is_not_allowed_is_not_resumed(tmp_path: Path) -> 
     ],
 )
 def test_only_names_of_this_machine_are_answered(worker: Running, host: str, status: int) -> None:
-    assert httpx.get(f"{worker.url}/tasks", headers={"host": host}).status_code == status
+    answer = httpx.get(f"{worker.url}/tasks", headers={"host": host})
+    assert answer.status_code == status
 
 
 @pytest.mark.parametrize(
@@ -457,9 +482,9 @@ def test_only_a_page_of_the_worker_itself_may_ask(
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_browser_s_question_before_the_question_is_not_answered(worker: Running) -> None:
-    asks = {"origin": "http://evil.example", "access-control-request-method": "POST"}
-    answer = httpx.options(f"{worker.url}/jobs", headers=asks)
+def test_a_browser_s_preflight_request_is_refused(worker: Running) -> None:
+    headers = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+    answer = httpx.options(f"{worker.url}/jobs", headers=headers)
     assert answer.status_code == 403
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
@@ -481,70 +506,77 @@ def test_every_answer_tells_a_browser_to_do_nothing_with_it(
 # Slow, many and strange
 
 
-def raw(run: Running) -> socket.socket:
-    made = socket.create_connection(("127.0.0.1", httpx.URL(run.url).port or 0), 20)
-    made.settimeout(20)
-    return made
+def connection_to_worker(worker: Running) -> socket.socket:
+    connection = connection_to(worker.url)
+    connection.settimeout(20)
+    return connection
 
 
-def rest(connection: socket.socket) -> bytes:
-    """What comes until the worker closes; fails by timeout if it does not."""
-    said = b""
+def read_to_end(connection: socket.socket) -> bytes:
+    """All bytes until the worker closes the connection; raises `TimeoutError` if it does not."""
+    received_bytes = b""
     while part := connection.recv(65536):
-        said += part
+        received_bytes += part
     connection.close()
-    return said
+    return received_bytes
 
 
 @pytest.fixture
-def hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    """A worker behind the server that `serve` starts, which waits for a third of a second only."""
+def impatient_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """A worker behind the server that `serve` starts, with time limits of a third of a second."""
     monkeypatch.setattr(middleware, "REQUEST_SECONDS", 0.3)
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.3)
-    served = SimpleNamespace(Config=uvicorn.Config, Server=lambda config: server_of(config.app))
-    monkeypatch.setattr(running_worker, "uvicorn", served)
-    with running(tmp_path, lambda: FakeBench(tmp_path, 0.04)) as run:
-        yield run
+    uvicorn_stand_in = SimpleNamespace(
+        Config=uvicorn.Config, Server=lambda config: server_of(config.app)
+    )
+    monkeypatch.setattr(running_worker, "uvicorn", uvicorn_stand_in)
+    with running(tmp_path, lambda: FakeBench(tmp_path, 0.04)) as worker:
+        yield worker
 
 
-HEAD = b"POST /model HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+POST_HEAD = b"POST /model HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
-@pytest.mark.parametrize("said", [b"", b"G", b"GET /health HTTP/1.1\r\nhost: local", HEAD])
-def test_a_head_that_does_not_come_is_not_waited_for(hurried: Running, said: bytes) -> None:
-    connection = raw(hurried)
-    connection.sendall(said)
-    assert rest(connection) == b""
-    assert hurried.client.health().ok
+@pytest.mark.parametrize(
+    "first_bytes", [b"", b"G", b"GET /health HTTP/1.1\r\nhost: local", POST_HEAD]
+)
+def test_a_head_that_does_not_arrive_is_not_waited_for(
+    impatient_worker: Running, first_bytes: bytes
+) -> None:
+    connection = connection_to_worker(impatient_worker)
+    connection.sendall(first_bytes)
+    assert read_to_end(connection) == b""
+    assert impatient_worker.client.health().ok
 
 
-def test_a_second_head_that_does_not_come_is_not_waited_for(hurried: Running) -> None:
-    connection = raw(hurried)
+def test_a_second_head_that_does_not_arrive_is_not_waited_for(impatient_worker: Running) -> None:
+    connection = connection_to_worker(impatient_worker)
     connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
     answer = connection.recv(65536)
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"\r\nserver:" not in answer.lower()
     connection.sendall(b"GET /health HTTP/1.1\r\nho")
     connection.sendall(b"st")
-    rest(connection)
+    read_to_end(connection)
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(hurried: Running) -> None:
-    connection = raw(hurried)
-    connection.sendall(HEAD + b'content-length: 90\r\n\r\n{"model": ')
-    said = b""
-    while b"did not arrive within" not in said:
+def test_a_body_that_does_not_arrive_is_not_waited_for(impatient_worker: Running) -> None:
+    connection = connection_to_worker(impatient_worker)
+    connection.sendall(POST_HEAD + b'content-length: 90\r\n\r\n{"model": ')
+    received_bytes = b""
+    while b"did not arrive within" not in received_bytes:
         part = connection.recv(65536)
-        assert part, said
-        said += part
+        assert part, received_bytes
+        received_bytes += part
     connection.close()
-    assert said.startswith(b"HTTP/1.1 408")
+    assert received_bytes.startswith(b"HTTP/1.1 408")
 
 
-def test_an_answer_may_take_longer_than_its_question(hurried: Running) -> None:
-    hurried.client.model(MODEL)
+def test_an_answer_may_take_longer_than_its_question(impatient_worker: Running) -> None:
+    impatient_worker.client.model(MODEL)
     assert middleware.REQUEST_SECONDS < 13 * 0.04  # thirteen batches
-    assert list(hurried.client.evaluate(evaluation(MODEL, "intents", "de")))[-1].done
+    figures = list(impatient_worker.client.evaluate(evaluation(MODEL, "intents", "de")))
+    assert figures[-1].done
 
 
 def test_too_many_requests_at_once_are_refused(
@@ -566,76 +598,83 @@ def test_a_request_that_ended_no_longer_counts(
         assert httpx.get(f"{worker.url}/jobs").status_code == 200
 
 
-SENT = {"name": "sent", "format": "csv", "columns": {"text": "t", "label": "l"}, "share": 0.5}
+TASK_FROM_FILES = {
+    "name": "sent",
+    "format": "csv",
+    "columns": {"text": "t", "label": "l"},
+    "share": 0.5,
+}
 
 
-def sent(data: bytes, **more: Any) -> dict[str, Any]:
+def upload_request(data: bytes, **changes: Any) -> dict[str, Any]:
     """A request to make a task of one German file."""
-    return (
-        SENT
-        | {"sent": [{"name": "../../x.csv", "data": b64encode(data).decode(), "language": "de"}]}
-        | more
-    )
+    file = {"name": "../../x.csv", "data": b64encode(data).decode(), "language": "de"}
+    return {**TASK_FROM_FILES, "sent": [file], **changes}
 
 
-def test_files_become_a_task_for_who_has_the_token_and_no_request_names_a_place(
+def test_files_become_a_task_only_with_the_token_and_no_request_names_a_path(
     tmp_path: Path,
 ) -> None:
-    rows = b"t,l\n" + b"".join(b"say %d,%d\n" % (i, i % 2) for i in range(8))
-    with running(tmp_path, lambda: FakeBench(tmp_path), token=TOKEN, admit=AllowedModels()) as run:
-        ask = partial(
-            httpx.post, f"{run.url}/tasks", headers={"authorization": f"Bearer {TOKEN}"}, timeout=60
-        )
-        assert httpx.post(f"{run.url}/tasks", json=sent(rows)).status_code == 401
-        for wrong in (
+    rows = b"t,l\n"
+    for number in range(8):
+        rows += b"say %d,%d\n" % (number, number % 2)
+    with running(
+        tmp_path, lambda: FakeBench(tmp_path), token=TOKEN, admit=AllowedModels()
+    ) as worker:
+        post = partial(httpx.post, f"{worker.url}/tasks", headers=AUTHORIZATION, timeout=60)
+        answer = httpx.post(f"{worker.url}/tasks", json=upload_request(rows))
+        assert answer.status_code == 401
+        for wrong_field in (
             {"name": "../up"},
             {"name": "intents"},
             {"format": "xls"},
             {"share": 2},
             {"path": "x"},
         ):
-            assert ask(json=sent(rows, **wrong)).status_code in (400, 422), wrong
+            answer = post(json=upload_request(rows, **wrong_field))
+            assert answer.status_code in (400, 422), wrong_field
         for language in ("../de", "de/..", ""):
-            one = sent(rows)
-            one["sent"][0]["language"] = language
-            assert ask(json=one).status_code in (400, 422)
+            request = upload_request(rows)
+            request["sent"][0]["language"] = language
+            assert post(json=request).status_code in (400, 422)
         assert not (tmp_path / "tasks").exists()
-        assert ask(json=sent(rows)).json()["sizes"] == {"de": {"dev": 4, "test": 4}}
-        other = ask(json=sent(rows + b"more,1\n"))
-        assert (other.status_code, other.json()["code"]) == (400, "upload.taken")
-    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.csv")}
-    assert found == {"tasks/sent/de.dev.csv", "tasks/sent/de.test.csv"}
+        saved_task = post(json=upload_request(rows)).json()
+        assert saved_task["sizes"] == {"de": {"dev": 4, "test": 4}}
+        second_answer = post(json=upload_request(rows + b"more,1\n"))
+        assert second_answer.status_code == 400
+        assert second_answer.json()["code"] == "upload.taken"
+    written_files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.csv")}
+    assert written_files == {"tasks/sent/de.dev.csv", "tasks/sent/de.test.csv"}
 
 
 def test_only_the_route_for_files_takes_large_bodies_and_few_at_a_time(
     worker: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    large = sent(b"t,l\n" + b"a,1\n" * (1 << 19))
-    answer = httpx.post(f"{worker.url}/tasks", json=large, timeout=60)
+    large_request = upload_request(b"t,l\n" + b"a,1\n" * (1 << 19))
+    answer = httpx.post(f"{worker.url}/tasks", json=large_request, timeout=60)
     # it was read
-    assert (answer.status_code, answer.json()["code"]) == (
-        400,
-        "upload.label_single",
-    )
-    assert httpx.post(f"{worker.url}/model", json=large).status_code == 413
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "upload.label_single"
+    assert httpx.post(f"{worker.url}/model", json=large_request).status_code == 413
     monkeypatch.setattr(middleware, "MAX_SENT", 1 << 20)
-    assert httpx.post(f"{worker.url}/tasks", json=large).status_code == 413
+    assert httpx.post(f"{worker.url}/tasks", json=large_request).status_code == 413
     endless = (b"x" * 65536 for _ in range(64))
     assert httpx.post(f"{worker.url}/tasks", content=endless).status_code == 413
     monkeypatch.setattr(middleware, "MAX_SENDERS", 0)
-    assert httpx.post(f"{worker.url}/tasks", json=sent(b"")).status_code == 503
+    assert httpx.post(f"{worker.url}/tasks", json=upload_request(b"")).status_code == 503
     assert httpx.get(f"{worker.url}/tasks").status_code == 200
 
 
 @pytest.mark.parametrize(
-    "said",
+    "request_bytes",
     [
         b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 17_000,
         b"GET /" + b"a" * 17_000,
-        HEAD + b"content-length: -1\r\n\r\n",
-        HEAD + b"content-length: 1e3\r\n\r\n",
-        HEAD + b"content-length: 5\r\ncontent-length: 6\r\n\r\n",
-        HEAD + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        POST_HEAD + b"content-length: -1\r\n\r\n",
+        POST_HEAD + b"content-length: 1e3\r\n\r\n",
+        POST_HEAD + b"content-length: 5\r\ncontent-length: 6\r\n\r\n",
+        POST_HEAD
+        + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         b"GET /health HTTP/1.1\r\n\r\n",
         b"GET http://evil.example/health HTTP/1.1\r\nhost: evil.example\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -643,22 +682,24 @@ def test_only_the_route_for_files_takes_large_bodies_and_few_at_a_time(
         b"CONNECT evil.example:443 HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
-def test_a_malformed_request_is_refused_not_crashed_on(hurried: Running, said: bytes) -> None:
-    connection = raw(hurried)
-    connection.sendall(said)
-    answer = rest(connection)
+def test_a_malformed_request_is_refused_not_crashed_on(
+    impatient_worker: Running, request_bytes: bytes
+) -> None:
+    connection = connection_to_worker(impatient_worker)
+    connection.sendall(request_bytes)
+    answer = read_to_end(connection)
     assert re.match(rb"HTTP/1\.1 4\d\d ", answer), answer
     assert b"Traceback" not in answer
-    assert hurried.client.health().ok
+    assert impatient_worker.client.health().ok
 
 
 @pytest.mark.parametrize(
     "job", ["0", "-1", str(1 << 63), "9" * 400, "1.5", "%00", "..%2f..%2fetc", "１", "1e3", "nan"]
 )
-@pytest.mark.parametrize("after", ["", "/snapshot", "/log", "/cancel", "/resume"])
-def test_a_strange_job_number_is_a_sentence(worker: Running, job: str, after: str) -> None:
-    ask = httpx.post if after in ("/cancel", "/resume") else httpx.get
-    answer = ask(f"{worker.url}/jobs/{job}{after}")
+@pytest.mark.parametrize("action", ["", "/snapshot", "/log", "/cancel", "/resume"])
+def test_a_strange_job_number_is_a_sentence(worker: Running, job: str, action: str) -> None:
+    send = httpx.post if action in ("/cancel", "/resume") else httpx.get
+    answer = send(f"{worker.url}/jobs/{job}{action}")
     assert answer.status_code in (404, 422)
     assert answer.json().keys() == {"error", "code"}
     assert len(answer.text) < 1000
@@ -678,34 +719,35 @@ VALUES = st.recursive(
 )
 
 
-def near(schema: dict[str, Any], every: dict[str, Any]) -> st.SearchStrategy[Any]:
+def nearly_valid(schema: dict[str, Any], schemas: dict[str, Any]) -> st.SearchStrategy[Any]:
     """Values that fit a schema but for a field or two."""
-    fits = example(schema, every)
-    if not isinstance(fits, dict):
-        return VALUES | st.just(fits)
-    inner = {name: near({"default": value}, every) for name, value in fits.items()}
-    for name, value in fits.items():
+    valid_value = sample_value(schema, schemas)
+    if not isinstance(valid_value, dict):
+        return VALUES | st.just(valid_value)
+    fields = {}
+    for name, value in valid_value.items():
         if isinstance(value, dict):
-            inner[name] = st.fixed_dictionaries({n: VALUES | st.just(v) for n, v in value.items()})
-    return (
-        st.fixed_dictionaries(inner, optional={"mask": VALUES, "options": VALUES, "colour": VALUES})
-        | VALUES
-    )
+            inner_fields = {inner: VALUES | st.just(fitting) for inner, fitting in value.items()}
+            fields[name] = st.fixed_dictionaries(inner_fields)
+        else:
+            fields[name] = nearly_valid({"default": value}, schemas)
+    further_fields = {"mask": VALUES, "options": VALUES, "colour": VALUES}
+    return st.fixed_dictionaries(fields, optional=further_fields) | VALUES
 
 
 @cache
-def bodies(path: str) -> st.SearchStrategy[bytes]:
-    spec = api_docs.description()
-    schema = spec["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    sent = near(schema, spec["components"]["schemas"]).map(lambda value: json.dumps(value).encode())
-    torn = st.sampled_from(
+def request_bodies(path: str) -> st.SearchStrategy[bytes]:
+    schemas = api_docs.description()["components"]["schemas"]
+    near_values = nearly_valid(body_schema(path), schemas)
+    near_bodies = near_values.map(lambda value: json.dumps(value).encode())
+    torn_bodies = st.sampled_from(
         [b"", b"[" * 100_000, b'{"a":' * 50_000, b'"\\ud800"', b"1" * 50_000, b"\xff\xfe", b"NaN"]
     )
-    return sent | st.binary(max_size=40) | torn
+    return near_bodies | st.binary(max_size=40) | torn_bodies
 
 
-class Everything(logging.Handler):
-    """All that is logged, formatted."""
+class RecordingHandler(logging.Handler):
+    """Keeps every log line, formatted."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -716,53 +758,51 @@ class Everything(logging.Handler):
 
 
 @pytest.fixture
-def logged() -> Iterator[list[str]]:
-    kept = Everything()
+def log_lines() -> Iterator[list[str]]:
+    handler = RecordingHandler()
     root = logging.getLogger("headlab")
-    before = root.level
-    root.addHandler(kept)
+    former_level = root.level
+    root.addHandler(handler)
     root.setLevel(logging.DEBUG)
-    yield kept.lines
-    root.setLevel(before)
-    root.removeHandler(kept)
+    yield handler.lines
+    root.setLevel(former_level)
+    root.removeHandler(handler)
 
 
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
-    """For many questions: each client reads the machine's certificates anew."""
+    """One client for many requests, because each new client reads the machine's certificates."""
     with httpx.Client(timeout=60) as client:
         yield client
 
 
-@pytest.mark.parametrize("many", [10, pytest.param(200, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("path", BODIED)
+@pytest.mark.parametrize("case_count", [10, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("path", PATHS_WITH_BODY)
 def test_no_body_makes_a_route_crash_or_talk(
     worker: Running,
     http: httpx.Client,
-    logged: list[str],
+    log_lines: list[str],
     path: str,
-    many: int,
+    case_count: int,
     record_property: Callable[[str, object], None],
 ) -> None:
-    @settings(max_examples=many, deadline=None)
-    @given(body=bodies(path))
+    @settings(max_examples=case_count, deadline=None)
+    @given(body=request_bodies(path))
     def holds_its_ground(body: bytes) -> None:
         answer = http.post(
             f"{worker.url}{path}", content=body, headers={"content-type": "application/json"}
         )
-        assert answer.status_code in (200, 202, 400, 404, 409, 413, 422, 429), (
-            answer.status_code,
-            answer.text,
-        )
+        expected_statuses = (200, 202, 400, 404, 409, 413, 422, 429)
+        assert answer.status_code in expected_statuses, (answer.status_code, answer.text)
         assert "Traceback" not in answer.text
         if answer.status_code >= 400:
             assert answer.json().keys() == {"error", "code"}
             assert answer.json()["error"].strip()
-        assert SECRET not in "".join(logged)
+        assert SECRET not in "".join(log_lines)
         for job in worker.jobs.list():
             worker.jobs.cancel(job.id)
 
-    record_property("cases", many)
+    record_property("cases", case_count)
     holds_its_ground()
 
 
@@ -770,19 +810,24 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    local = LocalWorker(tmp_path, command=FAKE)
+    local_worker = LocalWorker(tmp_path, command=FAKE_COMMAND)
     try:
-        client = local.client()
-        url = local.url
-        assert client.attention(look(MODEL, SECRET, [["encoder", 0, 0]])).tokens == ["a"]
+        client = local_worker.client()
+        url = local_worker.url
+        request = look(MODEL, SECRET, [["encoder", 0, 0]])
+        assert client.attention(request).tokens == ["a"]
         for language in ("boom", "late"):
             with raises("worker.failed", "KeyError"):
                 list(client.evaluate(evaluation(MODEL, "intents", language)))
-        for given in (f"Bearer {TOKEN}", f"Bearer not-the-{TOKEN}"):
-            headers = {"authorization": given, "content-type": "application/json", "x-note": SECRET}
+        for authorization in (f"Bearer {TOKEN}", f"Bearer not-the-{TOKEN}"):
+            headers = {
+                "authorization": authorization,
+                "content-type": "application/json",
+                "x-note": SECRET,
+            }
             httpx.post(f"{url}/attention?{SECRET}", content=SECRET.encode(), headers=headers)
             httpx.get(f"{url}/{SECRET}/{TOKEN}", headers=headers)
-        with raw_to(url) as connection:
+        with connection_to(url) as connection:
             connection.sendall(f"{SECRET} {TOKEN}\r\n\r\n".encode())
             assert connection.recv(1000).startswith(b"HTTP/1.1 400")
         job = client.submit(
@@ -794,20 +839,20 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
                 "seed": 13,
             }
         )
-        until(lambda: client.job(job.id).state == "failed")
+        wait_for_state(client, job.id, "failed")
     finally:
-        local.stop()
-    written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert tmp_path / ".worker" / "worker.log" in written
+        local_worker.stop()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert tmp_path / ".worker" / "worker.log" in files
     assert "KeyError" in (tmp_path / ".worker" / "worker.log").read_text(encoding="utf-8")
-    for path in written:
+    for path in files:
         assert SECRET.encode() not in path.read_bytes(), path
         assert TOKEN.encode() not in path.read_bytes(), path
 
 
-def raw_to(url: str) -> socket.socket:
-    where = httpx.URL(url)
-    return socket.create_connection((where.host, where.port or 0), 20)
+def connection_to(url: str) -> socket.socket:
+    address = httpx.URL(url)
+    return socket.create_connection((address.host, address.port or 0), 20)
 
 
 # The app
@@ -833,23 +878,26 @@ class App:
             return answer.readline()
 
     def socket_answer(self, **headers: str) -> str:
-        """Body of the refusal that a browser gets which opens the session's WebSocket."""
+        """Body of the refusal for a browser that opens the session's WebSocket."""
         with self._socket_opening(headers) as answer:
             return answer.read().partition(b"\r\n\r\n")[2].decode()
 
     @contextmanager
     def _socket_opening(self, headers: dict[str, str]) -> Iterator[BinaryIO]:
         """The answer to a request for the session's WebSocket, to be read."""
-        told = {
+        header_fields = {
             "host": f"127.0.0.1:{self.port}",
             **headers,
             "connection": "Upgrade",
             "upgrade": "websocket",
         }
-        told |= {"sec-websocket-version": "13", "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
+        header_fields |= {
+            "sec-websocket-version": "13",
+            "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+        }
         lines = [
             b"GET /_stcore/stream HTTP/1.1",
-            *(f"{name}: {value}".encode() for name, value in told.items()),
+            *(f"{name}: {value}".encode() for name, value in header_fields.items()),
         ]
         with socket.create_connection(("127.0.0.1", self.port), 20) as connection:
             connection.sendall(b"\r\n".join(lines) + b"\r\n\r\n")
@@ -877,31 +925,31 @@ def started_app(cache: Path) -> Iterator[tuple[App, subprocess.Popen[bytes]]]:
         subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log) as process,
     ):
         try:
-            until(lambda: listening(port) != [])
+            until(lambda: listening_addresses(port) != [])
             yield App(port, output), process
         finally:
             process.terminate()
 
 
-def listening(port: int) -> list[str]:
+def listening_addresses(port: int) -> list[str]:
     """Addresses, as the kernel writes them, on which something listens at a port."""
-    found = []
+    addresses = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            where = line.split()[1]
+            local_address = line.split()[1]
             state = line.split()[3]
-            if state == "0A" and int(where.rpartition(":")[2], 16) == port:
-                found.append(where.rpartition(":")[0])
-    return found
+            if state == "0A" and int(local_address.rpartition(":")[2], 16) == port:
+                addresses.append(local_address.rpartition(":")[0])
+    return addresses
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's table of sockets")
 def test_the_app_listens_on_this_machine_only(app: App) -> None:
-    assert listening(app.port) == ["0100007F"]
+    assert listening_addresses(app.port) == ["0100007F"]
     assert app.get("/_stcore/health").status_code == 200
 
 
-def test_a_page_of_another_site_reads_nothing_of_the_app(app: App) -> None:
+def test_a_page_of_another_site_cannot_read_the_app(app: App) -> None:
     for path in ("/", "/_stcore/health", "/_stcore/host-config"):
         answer = app.get(path, origin="http://evil.example")
         assert "access-control-allow-origin" not in answer.headers
@@ -911,13 +959,13 @@ def test_files_are_sent_to_the_app_with_its_own_token_only(app: App) -> None:
     assert "_streamlit_xsrf" in app.get("/_stcore/health").headers.get("set-cookie", "")
     url = f"http://127.0.0.1:{app.port}/_stcore/upload_file/session/file"
     assert httpx.put(url, files={"file": b"x"}).status_code == 403
-    forged = {"X-Xsrftoken": "made up", "Cookie": "_streamlit_xsrf=made up"}
-    assert httpx.put(url, files={"file": b"x"}, headers=forged).status_code == 403
+    forged_headers = {"X-Xsrftoken": "made up", "Cookie": "_streamlit_xsrf=made up"}
+    assert httpx.put(url, files={"file": b"x"}, headers=forged_headers).status_code == 403
 
 
 def test_only_the_app_s_own_page_opens_a_session(app: App) -> None:
-    own = f"http://127.0.0.1:{app.port}"
-    assert b" 101 " in app.socket(origin=own)
+    app_url = f"http://127.0.0.1:{app.port}"
+    assert b" 101 " in app.socket(origin=app_url)
     assert b" 101 " in app.socket(
         host=f"localhost:{app.port}", origin=f"http://localhost:{app.port}"
     )
@@ -963,8 +1011,8 @@ def test_reported_23_a_host_that_cannot_be_read_is_not_repeated(app: App, host: 
     assert host == "" or "alert" not in app.log()
 
 
-def test_reported_23_what_asks_without_a_browser_is_answered_under_any_name(app: App) -> None:
-    """The probes of a container's host name it by its address."""
+def test_reported_23_a_client_that_is_no_browser_is_answered_under_any_host_name(app: App) -> None:
+    """The health probes of a container's host use its address as the host name."""
     assert app.get("/", host="10.0.0.7:8501").status_code == 200
     assert app.get("/_stcore/health", host="10.0.0.7:8501").status_code == 200
 
@@ -974,10 +1022,10 @@ def test_reported_23_make_app_passes_host_names_on() -> None:
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = re.findall(r"--server\.allowedHosts (\S+)", lines)
     assert names == ["localhost", "127.0.0.1", "::1", "app.example", "other.example"]
-    without = subprocess.run(
+    lines_without_hosts = subprocess.run(
         command[:-1], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert "allowedHosts" not in without
+    assert "allowedHosts" not in lines_without_hosts
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
@@ -1008,13 +1056,12 @@ def test_the_page_about_the_interface_fetches_nothing_and_runs_nothing(worker: R
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
     assert "script" not in policy
-    assert not re.search(
-        r"<script|<link|<img|<iframe|<form|\son\w+=|src=|url\(|@import|https?://", answer.text
-    )
+    what_fetches_or_runs = r"<script|<link|<img|<iframe|<form|\son\w+=|src=|url\(|@import|https?://"
+    assert not re.search(what_fetches_or_runs, answer.text)
     assert "color-scheme:light dark" in answer.text
-    for path, ways in api_docs.description()["paths"].items():
-        for way in ways:
-            assert f">{way.upper()} {path}</h3>" in answer.text
+    for path, operations in api_docs.description()["paths"].items():
+        for http_method in operations:
+            assert f">{http_method.upper()} {path}</h3>" in answer.text
     anchors = set(re.findall(r'id="([^"]+)"', answer.text))
     assert set(re.findall(r'href="#([^"]+)"', answer.text)) <= anchors
     for limit in (
@@ -1026,35 +1073,40 @@ def test_the_page_about_the_interface_fetches_nothing_and_runs_nothing(worker: R
         assert limit in answer.text
 
 
-def test_the_page_needs_the_token_where_there_is_one(locked: Running) -> None:
-    assert httpx.get(f"{locked.url}/docs").status_code == 401
-    assert (
-        httpx.get(f"{locked.url}/docs", headers={"authorization": f"Bearer {TOKEN}"}).status_code
-        == 200
-    )
+def test_the_page_needs_the_token_where_there_is_one(guarded_worker: Running) -> None:
+    assert httpx.get(f"{guarded_worker.url}/docs").status_code == 401
+    answer = httpx.get(f"{guarded_worker.url}/docs", headers=AUTHORIZATION)
+    assert answer.status_code == 200
 
 
 def test_whatever_a_description_says_is_text_on_the_page() -> None:
-    nasty = "<script>alert(1)</script>\"'&`<b>`[<i>]"
-    field = {"type": "string", "pattern": nasty, "default": nasty}
-    hostile = {
-        "info": {"version": nasty},
-        "paths": {f"/{nasty}": {"get": {"description": nasty, "parameters": [{"name": nasty, "schema": field}],
-                                        "responses": {"200": {}, "404": {}}}}},
-        "components": {"schemas": {"Nasty": {"type": "object", "description": nasty, "properties": {nasty: field}}}},
-    }  # fmt: skip
-    hostile_page = html_page(hostile)
+    markup = "<script>alert(1)</script>\"'&`<b>`[<i>]"
+    field = {"type": "string", "pattern": markup, "default": markup}
+    operation = {
+        "description": markup,
+        "parameters": [{"name": markup, "schema": field}],
+        "responses": {"200": {}, "404": {}},
+    }
+    schema = {"type": "object", "description": markup, "properties": {markup: field}}
+    hostile_description = {
+        "info": {"version": markup},
+        "paths": {f"/{markup}": {"get": operation}},
+        "components": {"schemas": {"Nasty": schema}},
+    }
+    hostile_page = html_page(hostile_description)
     assert hostile_page.count("&lt;script&gt;") >= 6
     assert not re.search(r"<script|<b>|<i>|alert\(1\)</", hostile_page)
 
 
 def test_every_status_a_route_answers_with_is_explained() -> None:
     api = api_docs.description()
-    routes = [what for ways in api["paths"].values() for what in ways.values()]
+    routes = [
+        operation for operations in api["paths"].values() for operation in operations.values()
+    ]
     text = markdown(api)
-    assert all(
-        f"| {code} " in text for what in routes for code in what["responses"] if int(code) >= 400
-    )
+    statuses = {code for operation in routes for code in operation["responses"]}
+    for code in statuses:
+        assert int(code) < 400 or f"| {code} " in text
     answers = [line for line in text.splitlines() if line.startswith("- answers: ")]
     assert len(answers) == len(routes)
     assert all("[" in line for line in answers if "200:" in line)
@@ -1069,7 +1121,7 @@ def test_docs_api_is_what_the_worker_says_of_itself() -> None:
 # What must not be in the code
 
 
-FORBIDDEN = {
+FORBIDDEN_MODULES = {
     "pickle",
     "cPickle",
     "_pickle",
@@ -1082,68 +1134,79 @@ FORBIDDEN = {
     "ftplib",
     "telnetlib",
 }
-CALLS = re.compile(
-    r"(torch\.(load|save|hub\.load|package)|(pd|pandas)\.(read_pickle|eval)|np\.fromfile|\w+\.to_pickle|yaml\.\w+|"
-    r"os\.(system|popen|exec\w+|spawn\w+)|tarfile\.\w+|shutil\.unpack_archive|\w+\.extractall|eval|exec|compile|__import__)"
+FORBIDDEN_CALLS = re.compile(
+    r"(torch\.(load|save|hub\.load|package)|(pd|pandas)\.(read_pickle|eval)|np\.fromfile|"
+    r"\w+\.to_pickle|yaml\.\w+|os\.(system|popen|exec\w+|spawn\w+)|tarfile\.\w+|"
+    r"shutil\.unpack_archive|\w+\.extractall|eval|exec|compile|__import__)"
 )
 
 
 def test_nothing_that_runs_what_it_reads_is_called() -> None:
-    """Besides `test_no_code_comes_in_with_data`. Ray's transport between its own processes is in docs/security.md."""
-    wrong = []
+    """No module of headlab imports pickle and its kind, or calls what runs data as code.
+
+    `test_no_code_comes_in_with_data` checks the same in use. Ray's transport between its own
+    processes is described in docs/security.md.
+    """
+    violations = []
     for path in [*ROOT.glob("headlab/**/*.py"), *ROOT.glob("pages/*.py"), ROOT / "app.py"]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-            wrong += [f"{path.name}: imports {n}" for n in names if n.split(".")[0] in FORBIDDEN]
-            if isinstance(node, ast.Call) and CALLS.fullmatch(ast.unparse(node.func)):
-                wrong.append(f"{path.name}:{node.lineno} {ast.unparse(node.func)}")
+            for module in imported_modules(node):
+                if module.split(".")[0] in FORBIDDEN_MODULES:
+                    violations.append(f"{path.name}: imports {module}")
+            if isinstance(node, ast.Call) and FORBIDDEN_CALLS.fullmatch(ast.unparse(node.func)):
+                call = ast.unparse(node.func)
+                violations.append(f"{path.name}:{node.lineno} {call}")
             if isinstance(node, ast.ImportFrom) and node.module == "torch":
-                wrong += [
-                    f"{path.name}: from torch import {a.name}"
-                    for a in node.names
-                    if a.name in ("load", "save")
-                ]
-    assert wrong == []
+                for alias in node.names:
+                    if alias.name in ("load", "save"):
+                        violations.append(f"{path.name}: from torch import {alias.name}")
+    assert violations == []
+
+
+def imported_modules(node: ast.AST) -> list[str]:
+    """Names of the modules that a statement imports; none for any other node."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [str(node.module)]
+    return []
 
 
 def test_arrays_are_read_without_pickle() -> None:
-    loads = [
-        ast.unparse(node)
-        for path in ROOT.glob("headlab/**/*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call)
-        and re.search(r"\b(np\.load|read_array)$", ast.unparse(node.func))
-    ]
+    loads = []
+    for path in ROOT.glob("headlab/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            if re.search(r"\b(np\.load|read_array)$", ast.unparse(node.func)):
+                loads.append(ast.unparse(node))
     assert loads
     assert [call for call in loads if "allow_pickle=False" not in call] == []
 
 
 def test_request_paths_name_no_file() -> None:
     """No route takes text in its path, and no field of a request is a path of a file."""
-    spec = api_docs.description()
-    kinds = {
-        p["schema"]["type"]
-        for ways in spec["paths"].values()
-        for w in ways.values()
-        for p in w.get("parameters", [])
-    }
-    assert kinds == {"integer"}
-    asked = [n for n in spec["components"]["schemas"] if n.endswith(("Request", "Spec"))]
-    fields = {
-        f for name in asked for f in spec["components"]["schemas"][name].get("properties", {})
-    }
-    assert not [f for f in fields if re.search(r"path|file|folder|dir|cache|output", f)]
+    description = api_docs.description()
+    parameter_types = set()
+    for operations in description["paths"].values():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", []):
+                parameter_types.add(parameter["schema"]["type"])
+    assert parameter_types == {"integer"}
+    fields = set()
+    for name, schema in description["components"]["schemas"].items():
+        if name.endswith(("Request", "Spec")):
+            fields |= set(schema.get("properties", {}))
+    assert not [field for field in fields if re.search(r"path|file|folder|dir|cache|output", field)]
 
 
 # Services
 
 
 def services() -> dict[str, Any]:
-    read: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))[
-        "services"
-    ]
-    return read
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    service_table: dict[str, Any] = compose["services"]
+    return service_table
 
 
 def test_compose_opens_the_app_on_this_machine_only_and_the_worker_to_nobody() -> None:
@@ -1162,8 +1225,8 @@ def test_the_gpu_variant_of_compose_is_there_to_be_uncommented() -> None:
     text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
     block = re.search(r"^    # deploy:\n(?:    # .*\n)+", text, re.MULTILINE)
     assert block is not None
-    with_gpu = yaml.safe_load(
-        text.replace(block.group(), re.sub(r"^    # ", "    ", block.group(), flags=re.MULTILINE))
-    )
-    (device,) = with_gpu["services"]["worker"]["deploy"]["resources"]["reservations"]["devices"]
+    uncommented_block = re.sub(r"^    # ", "    ", block.group(), flags=re.MULTILINE)
+    compose_with_gpu = yaml.safe_load(text.replace(block.group(), uncommented_block))
+    resources = compose_with_gpu["services"]["worker"]["deploy"]["resources"]
+    (device,) = resources["reservations"]["devices"]
     assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}

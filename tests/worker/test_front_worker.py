@@ -1,4 +1,4 @@
-"""Front and worth jobs from end to end on a tiny model: params, the report, what was measured, the forecast."""
+"""Front and worth jobs from end to end on a tiny model: params, results, forecasts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.expected_errors import raises
 from support.running_worker import Running, running
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
-from support.waiting import until
+from support.worker_jobs import wait_for_end
 
 from headlab import load
 from headlab.hooks import Model
@@ -23,14 +23,19 @@ from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.savings import Savings
 from headlab.worker.model_host import ModelHost
-from headlab.worker.schemas import JobRow
 
-OPTIONS: dict[str, Any] = {"points": 3, "within": 5.0, "by": "estimate", "orders": "mean"}
+OPTIONS: dict[str, Any] = {
+    "points": 3,
+    "within": 5.0,
+    "by": "estimate",
+    "orders": "mean",
+}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    return load(str(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +48,8 @@ def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
     cache = tmp_path / "cache"
     cache.mkdir()
     make = partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    with running(cache, make) as run:
-        yield run
+    with running(cache, make) as worker:
+        yield worker
 
 
 def front_spec(model: Model, **changes: Any) -> dict[str, Any]:
@@ -54,78 +59,84 @@ def front_spec(model: Model, **changes: Any) -> dict[str, Any]:
         "languages": ["xx", "yy"],
         "method": "leave-one-out",
     }
-    return {**spec, "options": OPTIONS, "dev_size": 12, "test_size": 16, **changes}
+    return {
+        **spec,
+        "options": OPTIONS,
+        "dev_size": 12,
+        "test_size": 16,
+        **changes,
+    }
 
 
-def mask_of(model: Model) -> Mask:
-    kept = np.ones(model.grid.size, bool)
-    kept[[0, 1, 5]] = False
-    return Mask(model.grid, kept, model.identity())
-
-
-def ended(worker: Running, job: int) -> JobRow:
-    until(lambda: worker.client.job(job).state not in ("queued", "running"))
-    found = worker.client.job(job)
-    assert found.state == "done", found.error
-    return found
-
-
-def test_a_front_job_makes_the_librarys_front_and_says_before_what_it_will_take(
-    worker: Running, model: Model, tmp_path: Path
-) -> None:
-    forecast = worker.client.forecast("front", front_spec(model))
-    assert forecast.forwards > 3 * 12 * 2 + 2 * 16 * 2
-    job = worker.client.submit("front", front_spec(model)).id
-    (key,) = ended(worker, job).result["keys"]
-    (kept,) = Store(tmp_path / "cache").reports().results
-    pieces = Pieces(model, tiny_task(), dev_size=12, test_size=16)
-    assert kept.key == key
-    assert (
-        kept.record.tables
-        == run_experiment("front", pieces, options={**OPTIONS, "method": "leave-one-out"}).tables
-    )
-    assert any("walk" in line or "curve" in line for line in worker.client.log(job))
-    again = worker.client.forecast("front", front_spec(model))
-    assert (again.forwards, again.basis) == (0, "the report is in the cache already")
-
-
-def test_a_worth_job_measures_a_mask_and_its_result_stands_with_the_job(
-    worker: Running, model: Model
-) -> None:
-    spec = {
+def worth_spec(model: Model) -> dict[str, Any]:
+    return {
         "model": model.name,
         "task": "tiny",
         "languages": ["xx"],
         "mask": mask_of(model).to_json(),
     }
-    spec |= {"batch_sizes": [16], "rounds": 6}
+
+
+def mask_of(model: Model) -> Mask:
+    kept_heads = np.ones(model.grid.size, bool)
+    kept_heads[[0, 1, 5]] = False
+    return Mask(model.grid, kept_heads, model.identity())
+
+
+def test_a_front_job_makes_the_librarys_front_and_forecasts_its_cost(
+    worker: Running, model: Model, tmp_path: Path
+) -> None:
+    forecast = worker.client.forecast("front", front_spec(model))
+    assert forecast.forwards > 3 * 12 * 2 + 2 * 16 * 2
+    job = worker.client.submit("front", front_spec(model)).id
+    (key,) = wait_for_end(worker.client, job).result["keys"]
+    (stored_result,) = Store(tmp_path / "cache").reports().results
+    pieces = Pieces(model, tiny_task(), dev_size=12, test_size=16)
+    assert stored_result.key == key
+    options = {**OPTIONS, "method": "leave-one-out"}
+    assert stored_result.record.tables == run_experiment("front", pieces, options=options).tables
+    log = " ".join(worker.client.log(job))
+    assert "walk" in log or "curve" in log
+    second_forecast = worker.client.forecast("front", front_spec(model))
+    assert second_forecast.forwards == 0
+    assert second_forecast.basis == "the report is in the cache already"
+
+
+def test_a_worth_job_measures_a_mask_and_its_result_is_in_the_job(
+    worker: Running, model: Model
+) -> None:
+    spec = {**worth_spec(model), "batch_sizes": [16], "rounds": 6}
     assert worker.client.forecast("worth", spec).forwards == 3 * 2 * 6 * 32
-    found = Savings.from_json(ended(worker, worker.client.submit("worth", spec).id).result["worth"])
-    assert found.removed == 3
-    assert found.spec["mask"] == mask_of(model).digest
-    assert [speed.rows for speed in found.speeds] == [16]
+    job = worker.client.submit("worth", spec).id
+    savings = Savings.from_json(wait_for_end(worker.client, job).result["worth"])
+    assert savings.removed == 3
+    assert savings.spec["mask"] == mask_of(model).digest
+    assert [speed.rows for speed in savings.speeds] == [16]
 
 
 def test_equal_work_has_equal_params() -> None:
-    short = {"model": "m", "task": "tiny", "languages": "all", "method": "tmab"}
-    full = checked("front", short)
-    assert full == checked("front", full)
-    assert full["options"] == {
+    short_spec = {
+        "model": "m",
+        "task": "tiny",
+        "languages": "all",
+        "method": "tmab",
+    }
+    params = checked("front", short_spec)
+    assert params == checked("front", params)
+    assert params["options"] == {
         "orders": "mean,weakest,cost",
         "points": 25,
         "within": 1.0,
         "heads": None,
         "by": "bound",
     }
-    assert (full["experiment"], full["method"], full["languages"]) == (
-        "front",
-        "shapley",
-        ["xx", "yy"],
-    )
+    assert params["experiment"] == "front"
+    assert params["method"] == "shapley"
+    assert params["languages"] == ["xx", "yy"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "expected"),
+    ("kind", "changes", "expected_error"),
     [
         ("front", {"options": {"within": 1.0, "heads": 3}}, ("front.two_questions",)),
         (
@@ -147,17 +158,12 @@ def test_equal_work_has_equal_params() -> None:
     ],
 )
 def test_params_that_do_not_fit_are_refused(
-    model: Model, kind: str, changes: dict[str, Any], expected: tuple[object, ...]
+    model: Model, kind: str, changes: dict[str, Any], expected_error: tuple[object, ...]
 ) -> None:
-    worth = {
-        "model": model.name,
-        "task": "tiny",
-        "languages": ["xx"],
-        "mask": mask_of(model).to_json(),
+    specs = {
+        "front": front_spec(model),
+        "experiment": front_spec(model, experiment="front"),
+        "worth": worth_spec(model),
     }
-    spec = {
-        **(worth if kind == "worth" else front_spec(model) | {"experiment": "front"}),
-        **changes,
-    }
-    with raises(*expected):
-        checked(kind, spec)
+    with raises(*expected_error):
+        checked(kind, {**specs[kind], **changes})

@@ -1,4 +1,4 @@
-"""Many people at one worker: nobody sees another's gates, nobody waits for ever, whatever the others do."""
+"""Many sessions at one worker: none sees another's gates, and none waits for ever."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from support.fake_worker import FakeBench
 from support.running_worker import Running, evaluation, look, running, until
 from support.tiny_models import VOCAB, tiny_model
 from support.tiny_task import tiny_tokenizer
+from support.worker_jobs import wait_for_state
 
 from headlab.core import Head, HeadlabError, canonical_json
 from headlab.dashboard.panels.accuracy import AccuracyQuestion, stream_figures
@@ -44,36 +46,49 @@ BROKEN = "xx"  # a language with a word that makes the forward pass fail
 POISON = VOCAB - 1
 HEADS = [["encoder", 1, 2], *(["encoder", 2, head] for head in range(4))]
 TEXT = " ".join(f"w{n}" for n in range(10, 30))
-SPEC = {"model": NAME, "task": "intents", "languages": ["de", "fr"], "size": 64, "seed": 3}
+SPEC = {
+    "model": NAME,
+    "task": "intents",
+    "languages": ["de", "fr"],
+    "size": 64,
+    "seed": 3,
+}
 OPTIONS = {"samples": 192}
 pytestmark = pytest.mark.filterwarnings("default:this mask removes")
 
 
-def read(language: str, split: str, seed: int) -> Sequence[Example]:
-    rng = np.random.default_rng([ord(language[0]), ord(language[1]), seed])
-    last = POISON + 1 if language == BROKEN else POISON
-    rows = [rng.integers(10, last, rng.integers(3, 9)) for _ in range(SIZE)]
+def read_examples(language: str, split: str, seed: int) -> Sequence[Example]:
+    letters = [ord(letter) for letter in language[:2]]
+    rng = np.random.default_rng([*letters, seed])
+    max_word = POISON + 1 if language == BROKEN else POISON
+    sentences = []
+    for _ in range(SIZE):
+        length = rng.integers(3, 9)
+        sentences.append(rng.integers(10, max_word, length))
     if language == BROKEN:
-        rows[SIZE // 2 :] = [np.append(row, POISON) for row in rows[SIZE // 2 :]]
-    return [
-        Example(f"{language}-{n}", " ".join(f"w{w}" for w in row), int(rng.integers(5)))
-        for n, row in enumerate(rows)
-    ]
+        for number in range(SIZE // 2, SIZE):
+            sentences[number] = np.append(sentences[number], POISON)
+    examples = []
+    for number, words in enumerate(sentences):
+        text = " ".join(f"w{word}" for word in words)
+        label = int(rng.integers(5))
+        examples.append(Example(f"{language}-{number}", text, label))
+    return examples
 
 
-def toy(_: str) -> Task:
-    return Task("intents", tuple("abcde"), (*LANGUAGES, BROKEN), False, read)
+def toy_task(_: str) -> Task:
+    return Task("intents", tuple("abcde"), (*LANGUAGES, BROKEN), False, read_examples)
 
 
 def load(_: str) -> Model:
     """A tiny model whose forward pass fails on one word, as a real one might run out of memory."""
     model = tiny_model("bert", torch.float32, tokenizer=tiny_tokenizer())
 
-    def look(_: Any, given: tuple[torch.Tensor, ...]) -> None:
-        if (given[0] == POISON).any():
+    def fail_on_poison(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        if (inputs[0] == POISON).any():
             raise RuntimeError("a secret of the forward pass")
 
-    model.module.get_input_embeddings().register_forward_pre_hook(look)
+    model.module.get_input_embeddings().register_forward_pre_hook(fail_on_poison)
     return model
 
 
@@ -84,86 +99,111 @@ def model() -> Model:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=load, tasks=toy)) as run:
-        yield run
+    make = partial(ModelHost, tmp_path, "cpu", loader=load, tasks=toy_task)
+    with running(tmp_path, make) as worker:
+        yield worker
 
 
 def masks(model: Model, seed: int, count: int) -> list[Mask]:
     rng = np.random.default_rng([5, seed])
     identity = {"name": NAME, "fingerprint": model.fingerprint}
-    return [Mask(model.grid, rng.random(model.grid.size) < 0.7, identity) for _ in range(count)]
+    random_masks = []
+    for _ in range(count):
+        kept_heads = rng.random(model.grid.size) < 0.7
+        random_masks.append(Mask(model.grid, kept_heads, identity))
+    return random_masks
 
 
-def alone(model: Model, language: str, mask: Mask | None, size: int = SIZE) -> dict[str, Any]:
-    """What the library says, computed by itself: the last figure a session must be shown."""
-    evaluator = Evaluator(model, toy("intents"), language, "dev", size)
+def library_figure(
+    model: Model, language: str, mask: Mask | None, size: int = SIZE
+) -> dict[str, Any]:
+    """The last figure that a session must be shown, computed by the library itself."""
+    evaluator = Evaluator(model, toy_task("intents"), language, "dev", size)
     baseline = evaluator.evaluate(None)
-    beside = {
+    other_fields = {
         "done": True,
         "note": "",
         "omissions": evaluator.omissions.to_json(),
         **equal_texts_record(evaluator.equal_texts),
     }
     if mask is not None:
-        return asdict(compare(baseline, evaluator.evaluate(mask))) | beside
+        return asdict(compare(baseline, evaluator.evaluate(mask))) | other_fields
     low, high = accuracy_interval(baseline)
-    figures = {
+    return {
+        "language": language,
         "n": baseline.n,
         "total": baseline.total,
         "accuracy": baseline.accuracy,
         "low": low,
         "high": high,
+        **other_fields,
     }
-    return {"language": language} | figures | beside
 
 
-def ask(
-    run: Running, language: str, mask: Mask | None, size: int = SIZE, session: str | None = None
+def figures_for(
+    worker: Running, language: str, mask: Mask | None, size: int = SIZE, session: str | None = None
 ) -> list[Any]:
     request = evaluation(NAME, "intents", language, mask, size=size, session=session)
-    figures = run.client.evaluate(request)
+    figures = worker.client.evaluate(request)
     return [figure.model_dump(mode="json", exclude_none=True) for figure in figures]
 
 
 def test_changed_answers_are_the_librarys(worker: Running, model: Model) -> None:
     (mask,) = masks(model, 1, 1)
-    ask(worker, LANGUAGES[0], mask)
+    figures_for(worker, LANGUAGES[0], mask)
     answer = worker.client.changes(NAME, "intents", LANGUAGES[0], mask, size=SIZE)
-    found = changes(Evaluator(model, toy("intents"), LANGUAGES[0], "dev", SIZE), mask)
-    assert (answer.language, answer.total) == (LANGUAGES[0], len(found))
-    assert found
-    for sent, one in zip(answer.answers, found, strict=True):
-        assert asdict(sent) == asdict(one) | {
-            name: pytest.approx(getattr(one, name)) for name in ("p_before", "p_after")
-        }
+    evaluator = Evaluator(model, toy_task("intents"), LANGUAGES[0], "dev", SIZE)
+    library_changes = changes(evaluator, mask)
+    assert answer.language == LANGUAGES[0]
+    assert answer.total == len(library_changes)
+    assert library_changes
+    for sent_change, library_change in zip(answer.answers, library_changes, strict=True):
+        expected_fields = asdict(library_change)
+        for name in ("p_before", "p_after"):
+            expected_fields[name] = pytest.approx(expected_fields[name])
+        assert asdict(sent_change) == expected_fields
+    foreign_mask = replace(mask, model={"name": NAME, "fingerprint": "0" * 64})
     with raises("mask.other_model"):
-        other = replace(mask, model={"name": NAME, "fingerprint": "0" * 64})
-        worker.client.changes(NAME, "intents", LANGUAGES[0], other)
+        worker.client.changes(NAME, "intents", LANGUAGES[0], foreign_mask)
 
 
-def weights_alone(model: Model) -> dict[str, Any]:
-    """Attention of the untouched model."""
-    heads = [Head(*head) for head in HEADS]  # type: ignore[arg-type] # stack, layer, head
-    found = attention_of_heads(model, model.tokenizer(TEXT, return_tensors="pt"), heads)
-    return {
-        f"{h.stack}.{h.layer}.{h.head}": found[h].double().numpy().round(3).tolist() for h in heads
-    }
+def library_weights(model: Model) -> dict[str, Any]:
+    """Attention of the baseline, as the worker sends it."""
+    heads = [Head(*names) for names in HEADS]  # type: ignore[arg-type] # stack, layer, head
+    inputs = model.tokenizer(TEXT, return_tensors="pt")
+    attention = attention_of_heads(model, inputs, heads)
+    weights = {}
+    for head in heads:
+        rounded_weights = attention[head].double().numpy().round(3)
+        name = f"{head.stack}.{head.layer}.{head.head}"
+        weights[name] = rounded_weights.tolist()
+    return weights
 
 
-def together(works: Sequence[Callable[[], Any]], seconds: float = 240.0) -> list[Any]:
-    """Do all at once, a thread each, begun at one moment. A thread that hangs fails the test and is left behind."""
-    start = threading.Barrier(len(works))
-    results = [None] * len(works)
+def attention_weights(worker: Running) -> dict[str, Any]:
+    """The weights of attention as the worker sends them."""
+    return worker.client.attention(look(NAME, TEXT, HEADS)).weights
+
+
+def run_at_once(calls: Sequence[Callable[[], Any]], seconds: float = 240.0) -> list[Any]:
+    """Results of all calls, each made in a thread of its own from the same moment on.
+
+    A thread that hangs fails the test and is left behind.
+    """
+    start = threading.Barrier(len(calls))
+    results = [None] * len(calls)
     errors: list[BaseException] = []
 
-    def work(n: int) -> None:
+    def work(number: int) -> None:
         try:
             start.wait(30)
-            results[n] = works[n]()
+            results[number] = calls[number]()
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(len(works))]
+    threads = [
+        threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(calls))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -178,134 +218,154 @@ def together(works: Sequence[Callable[[], Any]], seconds: float = 240.0) -> list
 
 
 class Session:
-    """One person: other masks, languages and habits than anybody else, and what must come of it."""
+    """A session with masks, languages and habits of its own, and the figures it must be shown."""
 
     def __init__(self, number: int, model: Model) -> None:
-        self.number, self.name, self.rng = (
-            number,
-            f"person {number}",
-            np.random.default_rng([9, number]),
-        )
-        # looked at, and left before its figures are there
-        self.dropped = masks(model, 1000 + number, 1)[0]
+        self.number = number
+        self.name = f"person {number}"
+        self.rng = np.random.default_rng([9, number])
+        # Evaluated, and left before its figures are there.
+        self.abandoned_mask = masks(model, 1000 + number, 1)[0]
+        languages = [str(language) for language in self.rng.choice(LANGUAGES, ROUNDS)]
         self.plan = [
-            (str(language), mask, alone(model, str(language), mask))
-            for language, mask in zip(
-                self.rng.choice(LANGUAGES, ROUNDS), masks(model, number, ROUNDS), strict=True
-            )
+            (language, mask, library_figure(model, language, mask))
+            for language, mask in zip(languages, masks(model, number, ROUNDS), strict=True)
         ]
-        # A size that nobody else asks for: nothing of it can be remembered, so it is computed there and then.
-        self.own = SIZE - 1 - number
-        self.untouched = alone(model, "de", None, self.own)
+        # No other session uses this size: nothing is cached for it, so it is computed at once.
+        self.own_size = SIZE - 1 - number
+        self.baseline_figure = library_figure(model, "de", None, self.own_size)
 
-    def use(self, run: Running, weights: dict[str, Any]) -> int:
-        """Use the worker for some rounds. Returns how many figures were compared."""
-        compared = 0
-        for language, mask, wanted in self.plan:
+    def use(self, worker: Running, weights: dict[str, Any]) -> int:
+        """Use the worker for some rounds.
+
+        Args:
+            worker: The worker.
+            weights: The attention that it must show, whatever the mask.
+
+        Returns:
+            How many figures were compared.
+        """
+        figures_compared = 0
+        for language, mask, expected_figure in self.plan:
             habit = self.rng.integers(4)
-            if habit == 0:  # looks at the first figure and leaves
-                with closing(
-                    run.client.evaluate(evaluation(NAME, "intents", language, mask, size=SIZE))
-                ) as left:  # type: ignore[type-var]
-                    next(left)
-            if habit == 1:  # changes the mask before the figures of the one before are there
-                self._supersede(run, language, self.dropped)
+            if habit == 0:  # waits for the first figure and leaves
+                request = evaluation(NAME, "intents", language, mask, size=SIZE)
+                with closing(worker.client.evaluate(request)) as stream:  # type: ignore[type-var]
+                    next(stream)
+            if habit == 1:  # asks for a new mask before all figures of the former one are there
+                self._supersede(worker, language, self.abandoned_mask)
             if habit == 2:
                 with raises("worker.failed", "RuntimeError"):
-                    ask(run, BROKEN, mask, session=self.name)
+                    figures_for(worker, BROKEN, mask, session=self.name)
             if habit == 3:
-                assert run.client.attention(look(NAME, TEXT, HEADS)).weights == weights
-            assert ask(run, language, mask, session=self.name)[-1] == wanted
-            compared += 1
-        assert ask(run, "de", None, self.own, self.name)[-1] == self.untouched
-        assert run.client.attention(look(NAME, TEXT, HEADS)).weights == weights
-        return compared
+                assert attention_weights(worker) == weights
+            figures = figures_for(worker, language, mask, session=self.name)
+            assert figures[-1] == expected_figure
+            figures_compared += 1
+        figures = figures_for(worker, "de", None, self.own_size, self.name)
+        assert figures[-1] == self.baseline_figure
+        assert attention_weights(worker) == weights
+        return figures_compared
 
-    def _supersede(self, run: Running, language: str, mask: Mask) -> None:
-        older = run.client.evaluate(
-            evaluation(NAME, "intents", language, mask, size=SIZE, session=self.name)
-        )
-        next(older)
-        newer = ask(run, language, None, session=self.name)
-        assert newer[-1]["done"]
-        with suppress(HeadlabError):  # it may have been done already
-            list(older)
+    def _supersede(self, worker: Running, language: str, mask: Mask) -> None:
+        request = evaluation(NAME, "intents", language, mask, size=SIZE, session=self.name)
+        older_figures = worker.client.evaluate(request)
+        next(older_figures)
+        newer_figures = figures_for(worker, language, None, session=self.name)
+        assert newer_figures[-1]["done"]
+        with suppress(HeadlabError):  # the older request may have been done already
+            list(older_figures)
 
 
-@pytest.mark.parametrize("many", SESSIONS)
+@pytest.mark.parametrize("session_count", SESSIONS)
 def test_sessions_see_their_own_figures_only_while_a_job_runs(
-    worker: Running, tmp_path: Path, model: Model, many: int
+    worker: Running, tmp_path: Path, model: Model, session_count: int
 ) -> None:
-    """Every final figure is, to the last bit, what the library computes for that mask and language by itself."""
-    sessions = [Session(number, model) for number in range(many)]
-    shown = {canonical_json(wanted) for session in sessions for _, _, wanted in session.plan}
-    assert len(shown) > many * ROUNDS * 0.7  # a mix-up would show
-    weights = weights_alone(model)
+    """Every last figure is, to the last bit, the library's for that mask and language."""
+    sessions = [Session(number, model) for number in range(session_count)]
+    distinct_figures = {
+        canonical_json(figure) for session in sessions for _, _, figure in session.plan
+    }
+    assert len(distinct_figures) > session_count * ROUNDS * 0.7  # a mix-up would show
+    weights = library_weights(model)
     worker.client.model(NAME)
     job = worker.client.submit("score", {**SPEC, "method": "shapley", "options": OPTIONS}).id
-    until(lambda: worker.client.job(job).state == "running")
-    compared = together([lambda s=s: s.use(worker, weights) for s in sessions])  # type: ignore[misc]
-    assert compared == [ROUNDS] * many
-    until(lambda: worker.client.job(job).state == "done", 240)
+    wait_for_state(worker.client, job, "running")
+    figures_compared = run_at_once([partial(session.use, worker, weights) for session in sessions])
+    assert figures_compared == [ROUNDS] * session_count
+    wait_for_state(worker.client, job, "done", 240)
     for language in ("de", "fr"):
-        wanted = score(
-            model, toy("intents"), language=language, method="shapley", size=64, seed=3, **OPTIONS
-        )
-        (kept,) = Store(tmp_path).find(language=language)
-        assert kept.record.values_sha256() == wanted.values_sha256()
-    assert ask(worker, "th", None, SIZE - 50)[-1] == alone(model, "th", None, SIZE - 50)
+        settings = {
+            "language": language,
+            "method": "shapley",
+            "size": 64,
+            "seed": 3,
+            **OPTIONS,
+        }
+        library_scores = score(model, toy_task("intents"), **settings)
+        (stored_result,) = Store(tmp_path).find(language=language)
+        assert stored_result.record.values_sha256() == library_scores.values_sha256()
+    last_figure = figures_for(worker, "th", None, SIZE - 50)[-1]
+    assert last_figure == library_figure(model, "th", None, SIZE - 50)
 
 
 def test_a_failed_forward_pass_leaves_no_gate_behind(worker: Running, model: Model) -> None:
-    weights = weights_alone(model)
+    weights = library_weights(model)
     for number, mask in enumerate(masks(model, 77, 4)):
         with raises("worker.failed", "RuntimeError") as caught:
-            ask(worker, BROKEN, mask)
+            figures_for(worker, BROKEN, mask)
         assert "secret" not in str(caught.value)
-        assert ask(worker, "de", None, SIZE - number)[-1] == alone(model, "de", None, SIZE - number)
-        assert worker.client.attention(look(NAME, TEXT, HEADS)).weights == weights
+        last_figure = figures_for(worker, "de", None, SIZE - number)[-1]
+        assert last_figure == library_figure(model, "de", None, SIZE - number)
+        assert attention_weights(worker) == weights
 
 
-def test_gates_are_gone_between_the_steps_of_interleaved_requests(
+def test_no_gate_stays_between_the_steps_of_interleaved_requests(
     tmp_path: Path, model: Model
 ) -> None:
-    """What the engine does, by hand: many requests a step each in turn, the model looked at after every one."""
-    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
+    """As the engine does, each request makes a step in turn; the model is checked after each."""
+    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy_task)
     inputs = model.tokenizer(TEXT, return_tensors="pt")
     with torch.no_grad():
-        before = model.module(**inputs).logits
-    got: dict[int, Any] = {}
-    chosen = masks(model, 3, 8)
-    lives = [live_of(bench, n, mask, got) for n, mask in enumerate(chosen)]
+        baseline_logits = model.module(**inputs).logits
+    last_figures: dict[int, Any] = {}
+    request_masks = masks(model, 3, 8)
+    requests = [
+        live_request(bench, number, mask, last_figures) for number, mask in enumerate(request_masks)
+    ]
     steps = 0
-    while lives:
-        lives = [live for live in lives if live.step()]
+    while requests:
+        requests = [request for request in requests if request.step()]
         steps += 1
         with torch.no_grad():
-            assert torch.equal(model.module(**inputs).logits, before)
+            assert torch.equal(model.module(**inputs).logits, baseline_logits)
         assert active_for(model.owner) is None
         if steps == 1:
-            lives[0].is_stopped = True  # its client has gone
-    assert sorted(got) == list(range(1, 8))
-    assert all(got[n] == alone(model, "de", chosen[n]) for n in got)
+            requests[0].is_stopped = True  # its client has gone
+    assert sorted(last_figures) == list(range(1, 8))
+    for number, figure in last_figures.items():
+        assert figure == library_figure(model, "de", request_masks[number])
 
 
 def test_reported_16_figures_that_another_session_was_faster_with_are_taken_over(
     tmp_path: Path, model: Model
 ) -> None:
-    """Two sessions ask for the same mask: the slower one ends with the faster one's figure, computing nothing more."""
-    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
+    """Two sessions ask for the same mask.
+
+    The slower one ends with the faster one's figure and computes nothing more.
+    """
+    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy_task)
     mask = masks(model, 6, 1)[0]
-    got: dict[int, Any] = {}
-    slower = live_of(bench, 0, mask, got)
-    faster = live_of(bench, 1, mask, got)
+    last_figures: dict[int, Any] = {}
+    slower = live_request(bench, 0, mask, last_figures)
+    faster = live_request(bench, 1, mask, last_figures)
     assert slower.step()
     while faster.step():
         pass
     batches: list[int] = []
     bench.tick = lambda: batches.append(1)
     assert not slower.step()
-    assert got[0] == got[1] == alone(model, "de", mask)
+    assert last_figures[0] == last_figures[1] == library_figure(model, "de", mask)
     assert batches == []
 
 
@@ -313,142 +373,160 @@ def test_reported_16_sessions_with_the_same_mask_all_get_its_figure(
     worker: Running, model: Model
 ) -> None:
     (mask,) = masks(model, 7, 1)
-    wanted = alone(model, "de", mask)
-    asked = [lambda n=n: ask(worker, "de", mask, session=f"person {n}") for n in range(6)]  # type: ignore[misc]
-    assert [figures[-1] for figures in together(asked)] == [wanted] * 6
-    assert ask(worker, "de", mask, session="late") == [wanted]
+    expected_figure = library_figure(model, "de", mask)
+    requests = [
+        partial(figures_for, worker, "de", mask, session=f"person {number}") for number in range(6)
+    ]
+    for figures in run_at_once(requests):
+        assert figures[-1] == expected_figure
+    assert figures_for(worker, "de", mask, session="late") == [expected_figure]
     assert worker.engine.waiting == 0
 
 
-def live_of(bench: ModelHost, number: int, mask: Mask, got: dict[int, Any]) -> LiveRequest:
+def live_request(
+    bench: ModelHost, number: int, mask: Mask, last_figures: dict[int, Any]
+) -> LiveRequest:
     request = EvaluateRequest(
         model=NAME, task="intents", language="de", mask=mask.to_json(), size=SIZE
     )
 
     def send(record: object) -> None:
         if isinstance(record, BaseModel) and isinstance(record, Figure) and record.done:
-            got[number] = record.model_dump(exclude_none=True)
+            last_figures[number] = record.model_dump(exclude_none=True)
 
     return LiveRequest(lambda: bench.evaluate(request), send, NAME)
 
 
 def test_a_gate_left_open_by_a_request_ends_with_it(tmp_path: Path, model: Model) -> None:
-    """A mistake in the code could forget to close a gate: each request has a context of its own, where it stays."""
-    opened: list[Any] = []
+    """If code forgot to close a gate, it would stay in the request's own context."""
+    open_blocks: list[Any] = []
 
-    def careless() -> Iterator[BaseModel]:
-        block = gated(model, closed(model, Head("encoder", 0, 1)))
+    def evaluate_and_leave_gate_open() -> Iterator[BaseModel]:
+        mask = mask_without(model, Head("encoder", 0, 1))
+        block = gated(model, mask)
         block.__enter__()
-        opened.append(block)
+        open_blocks.append(block)
         assert active_for(model.owner) is not None
-        return iter([Figure(language="de", n=1, total=1, accuracy=0, low=0, high=0, done=True)])
+        figure = Figure(language="de", n=1, total=1, accuracy=0, low=0, high=0, done=True)
+        return iter([figure])
 
-    live = LiveRequest(careless, lambda _: None)
+    live = LiveRequest(evaluate_and_leave_gate_open, lambda _: None)
     while live.step():
         pass
-    assert opened
+    assert open_blocks
     assert active_for(model.owner) is None
-    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
+    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy_task)
     mask = masks(model, 4, 1)[0]
-    got: dict[int, Any] = {}
-    after = live_of(bench, 0, mask, got)
-    while after.step():
+    last_figures: dict[int, Any] = {}
+    later_request = live_request(bench, 0, mask, last_figures)
+    while later_request.step():
         pass
-    assert got[0] == alone(model, "de", mask)
-    live.context.run(opened[0].__exit__, None, None, None)
+    assert last_figures[0] == library_figure(model, "de", mask)
+    live.context.run(open_blocks[0].__exit__, None, None, None)
 
 
 def test_a_leaked_gate_would_be_seen(model: Model) -> None:
-    """What the tests above look at does change when one head is closed that should be open."""
+    """The logits and accuracy that the tests above compare change with any head switched off."""
     inputs = model.tokenizer(TEXT, return_tensors="pt")
     heads = model.grid.heads
 
-    def look() -> tuple[list[float], float]:
+    def logits_and_accuracy() -> tuple[list[float], float]:
         with torch.no_grad():
-            return model.module(**inputs).logits[0].tolist(), alone_within(model, "de")
+            logits = model.module(**inputs).logits[0].tolist()
+        return logits, current_accuracy(model, "de")
 
-    logits, accuracy = look()
-    assert accuracy == alone(model, "de", None)["accuracy"]
-    seen = []
+    logits, accuracy = logits_and_accuracy()
+    assert accuracy == library_figure(model, "de", None)["accuracy"]
+    accuracy_changes = 0
     for head in heads:
-        with gated(model, closed(model, head)):
-            seen.append(look())
-    assert all(found != logits for found, _ in seen)
-    assert sum(found != accuracy for _, found in seen) > len(heads) // 2
-    assert look() == (logits, accuracy)
+        with gated(model, mask_without(model, head)):
+            logits_without, accuracy_without = logits_and_accuracy()
+        assert logits_without != logits
+        accuracy_changes += accuracy_without != accuracy
+    assert accuracy_changes > len(heads) // 2
+    assert logits_and_accuracy() == (logits, accuracy)
 
 
-def closed(model: Model, head: Head) -> Mask:
-    kept = np.ones(model.grid.size, bool)
-    kept[model.grid.index(head)] = False
-    return Mask(model.grid, kept, {"name": NAME, "fingerprint": model.fingerprint})
+def mask_without(model: Model, head: Head) -> Mask:
+    kept_heads = np.ones(model.grid.size, bool)
+    kept_heads[model.grid.index(head)] = False
+    return Mask(model.grid, kept_heads, {"name": NAME, "fingerprint": model.fingerprint})
 
 
-def alone_within(model: Model, language: str) -> float:
-    """Accuracy of the model as it is just now, gates and all."""
-    examples = toy("intents").examples(language, "dev", SIZE)
-    inputs = model.tokenizer([e.text for e in examples], padding=True, return_tensors="pt")
+def current_accuracy(model: Model, language: str) -> float:
+    """Accuracy of the model under the gates that are in force just now."""
+    examples = toy_task("intents").examples(language, "dev", SIZE)
+    texts = [example.text for example in examples]
+    labels = np.array([example.label for example in examples])
+    inputs = model.tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
-        said = model.module(**inputs).logits.argmax(1)
-    return float(np.mean([int(said[n]) == example.label for n, example in enumerate(examples)]))
+        predictions = model.module(**inputs).logits.argmax(1).numpy()
+    return float(np.mean(predictions == labels))
 
 
 # Nobody waits for ever
 
 
-def waiting(session: str | None, language: str = "de") -> LiveRequest:
+FAKE_LANGUAGES = [f"l{letter}" for letter in "abcdefghijklmno"]
+
+
+def waiting_request(session: str | None, language: str = "de") -> LiveRequest:
     key = None if session is None else (session, "intents", language, "dev")
     return LiveRequest(lambda: iter(()), lambda _: None, NAME, key)
 
 
-def taken(queue: RequestQueue, count: int, **options: Any) -> list[LiveRequest]:
-    return [live for _ in range(count) if (live := queue.take(**options)) is not None]
+def take_requests(queue: RequestQueue, count: int, **options: Any) -> list[LiveRequest]:
+    requests = [queue.take(**options) for _ in range(count)]
+    return [live for live in requests if live is not None]
 
 
 def test_sessions_have_their_turns_however_much_one_asks_for() -> None:
     queue = RequestQueue()
     for language in range(15):
-        queue.add(waiting("greedy", f"l{language}"))
+        queue.add(waiting_request("greedy", f"l{language}"))
     for number in range(19):
-        queue.add(waiting(f"modest {number}"))
-    order = [str(live.session) for live in taken(queue, 34)]
+        queue.add(waiting_request(f"modest {number}"))
+    order = [str(live.session) for live in take_requests(queue, 34)]
     assert order[0] == "greedy"
-    assert sorted(order[1:20]) == sorted(f"modest {number}" for number in range(19))
+    modest_sessions = {f"modest {number}" for number in range(19)}
+    assert len(order[1:20]) == len(modest_sessions)
+    assert set(order[1:20]) == modest_sessions
     assert order[20:] == ["greedy"] * 14
     assert queue.take() is None
 
 
-def test_of_too_many_sessions_the_turn_that_is_longest_ago_is_forgotten(
+def test_of_too_many_sessions_the_one_whose_turn_is_longest_ago_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headlab.worker.engine.MAX_SESSIONS", 2)
     queue = RequestQueue()
     for session in ("first", "second", "third"):
-        queue.add(waiting(session))
-        assert len(taken(queue, 1)) == 1
+        queue.add(waiting_request(session))
+        assert len(take_requests(queue, 1)) == 1
     for session in ("third", "second", "first"):
-        queue.add(waiting(session, "fr"))
-    assert [live.session for live in taken(queue, 3)] == ["first", "second", "third"]
+        queue.add(waiting_request(session, "fr"))
+    assert [live.session for live in take_requests(queue, 3)] == ["first", "second", "third"]
 
 
 def test_requests_without_a_session_have_one_turn_together() -> None:
     queue = RequestQueue()
     for _ in range(10):
-        queue.add(waiting(None))
-    queue.add(waiting("a"))
-    queue.add(waiting("b"))
-    assert [live.session for live in taken(queue, 4)] == [None, "a", "b", None]
+        queue.add(waiting_request(None))
+    queue.add(waiting_request("a"))
+    queue.add(waiting_request("b"))
+    sessions = [live.session for live in take_requests(queue, 4)]
+    assert sessions == [None, "a", "b", None]
 
 
 def test_a_session_that_never_stops_toggling_does_not_keep_others_from_their_end() -> None:
     queue = RequestQueue()
-    queue.add(waiting("patient"))
+    queue.add(waiting_request("patient"))
     patient = queue.take()
     assert patient is not None
     queue.put_back(patient)
     for step in range(3):
         for number in range(MAX_NEW_IN_A_ROW + 1):
-            queue.add(waiting("toggler", f"l{step}-{number}"))
+            queue.add(waiting_request("toggler", f"l{step}-{number}"))
             if queue.take() is patient:
                 break
         else:
@@ -459,95 +537,110 @@ def test_a_session_that_never_stops_toggling_does_not_keep_others_from_their_end
 def test_first_figures_go_ahead_between_batches_a_few_at_a_time() -> None:
     queue = RequestQueue()
     for number in range(MAX_NEW_IN_A_ROW + 5):
-        queue.add(waiting(f"person {number}"))
-    assert len(taken(queue, MAX_NEW_IN_A_ROW + 5, include_begun=False)) == MAX_NEW_IN_A_ROW
-    assert queue.take() is not None  # the one whose batches those were has ended: the next begins
-    assert len(taken(queue, 9, include_begun=False)) == 4
+        queue.add(waiting_request(f"person {number}"))
+    assert len(take_requests(queue, MAX_NEW_IN_A_ROW + 5, include_begun=False)) == MAX_NEW_IN_A_ROW
+    assert queue.take() is not None  # the request whose batches those were has ended
+    assert len(take_requests(queue, 9, include_begun=False)) == 4
 
 
 def test_one_session_cannot_fill_the_queue() -> None:
     queue = RequestQueue()
     for number in range(MAX_OF_ONE):
-        queue.add(waiting("greedy", f"l{number}"))
+        queue.add(waiting_request("greedy", f"l{number}"))
     with raises("worker.session_requests_too_many", kind=Refusal) as caught:
-        queue.add(waiting("greedy", "one-more"))
+        queue.add(waiting_request("greedy", "one-more"))
     assert caught.value.status == 429
-    queue.add(waiting("modest"))
+    queue.add(waiting_request("modest"))
 
 
 class Gatekeeper(FakeBench):
-    """Begins only when told to, so that a test can see in which order those who wait are served."""
+    """Begins only when told to, so that a test sees in which order waiting requests are served."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, 0.0005)
-        self.held, self.open = threading.Event(), threading.Event()
+        self.is_held = threading.Event()
+        self.open = threading.Event()
         self.served: list[str] = []
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         if request.language == "hold":
-            self.held.set()
+            self.is_held.set()
             assert self.open.wait(600)
         for figure in super().evaluate(request):
             self.served.append(str(request.session))
             yield figure
 
 
-def all_wait(run: Running, asked: Sequence[Future[Any]]) -> None:
-    """Until all that was asked waits for its turn; raises what one of them raised instead."""
-    until(lambda: run.engine.waiting == len(asked) or any(f.done() for f in asked))
-    assert [f.result() for f in asked if f.done()] == []
+def wait_until_queued(worker: Running, answers: Sequence[Future[Any]]) -> None:
+    """Wait until all requests wait for their turn; raises what one of them raised instead."""
+
+    def all_wait_or_one_ended() -> bool:
+        is_any_done = any(answer.done() for answer in answers)
+        return is_any_done or worker.engine.waiting == len(answers)
+
+    until(all_wait_or_one_ended)
+    assert [answer.result() for answer in answers if answer.done()] == []
 
 
 def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
-    """Counted in figures served to others between one's question and one's answer, not in seconds."""
+    """Waiting is counted in figures served to other sessions, not in seconds."""
     benches: list[Gatekeeper] = []
 
     def make() -> Gatekeeper:
         benches.append(Gatekeeper(tmp_path))
         return benches[0]
 
-    with running(tmp_path, make) as run, ThreadPoolExecutor(40) as pool:
-        run.client.model("fake")
+    with running(tmp_path, make) as worker, ThreadPoolExecutor(40) as pool:
+        worker.client.model("fake")
 
         def use(session: str, language: str) -> int:
-            return len(
-                list(run.client.evaluate(evaluation("fake", "intents", language, session=session)))
-            )
+            request = evaluation("fake", "intents", language, session=session)
+            return len(list(worker.client.evaluate(request)))
 
         hold = pool.submit(use, "hold", "hold")
-        assert benches[0].held.wait(600)  # else one of the next may be served before it
-        greedy = [pool.submit(use, "greedy", f"l{chr(97 + n)}") for n in range(15)]
-        all_wait(run, greedy)
-        modest = [pool.submit(use, f"modest {n}", "de") for n in range(19)]
-        all_wait(run, [*greedy, *modest])
+        assert benches[0].is_held.wait(600)  # or a later request may be served before it
+        greedy = [pool.submit(use, "greedy", language) for language in FAKE_LANGUAGES]
+        wait_until_queued(worker, greedy)
+        modest = [pool.submit(use, f"modest {number}", "de") for number in range(19)]
+        wait_until_queued(worker, [*greedy, *modest])
         benches[0].open.set()
-        assert [f.result(600) for f in (hold, *greedy, *modest)] == [3] * 35
+        for answer in (hold, *greedy, *modest):
+            assert answer.result(600) == 3
     order = [name for name in benches[0].served if name != "hold"]
-    first = {name: order.index(name) for name in set(order)}
-    last = {name: len(order) - order[::-1].index(name) for name in set(order)}
-    # everyone's first figure comes in the first round or so
-    assert max(first.values()) < 19 + 2 * MAX_NEW_IN_A_ROW
-    # everyone's last in the third
-    assert max(last[name] for name in last if name != "greedy") <= 3 * 20 + 2 * MAX_NEW_IN_A_ROW
-    assert Counter(order) == {"greedy": 45, **{f"modest {n}": 3 for n in range(19)}}
+    first_turns: dict[str, int] = {}
+    last_turns: dict[str, int] = {}
+    for turn, name in enumerate(order):
+        first_turns.setdefault(name, turn)
+        last_turns[name] = turn + 1
+    last_turns.pop("greedy")
+    # every session's first figure comes in the first round or so
+    assert max(first_turns.values()) < 19 + 2 * MAX_NEW_IN_A_ROW
+    # and its last figure in the third
+    assert max(last_turns.values()) <= 3 * 20 + 2 * MAX_NEW_IN_A_ROW
+    expected_counts = {f"modest {number}": 3 for number in range(19)}
+    expected_counts["greedy"] = 45
+    assert Counter(order) == expected_counts
 
 
-@pytest.mark.parametrize("many", SESSIONS)
+@pytest.mark.parametrize("session_count", SESSIONS)
 def test_sessions_with_every_language_at_once_all_get_their_figures(
-    tmp_path: Path, many: int
+    tmp_path: Path, session_count: int
 ) -> None:
-    """As the Prune page asks: one client for all, a stream a language, none read to its end before all are begun."""
-    languages = [f"l{chr(97 + n)}" for n in range(15)]
-    with running(tmp_path, lambda: FakeBench(tmp_path, 0.0002)) as run:
-        run.client.model("fake")
+    """As the Prune page asks: one client for all sessions, and a stream for each language.
+
+    No stream is read to its end before all have begun.
+    """
+    with running(tmp_path, lambda: FakeBench(tmp_path, 0.0002)) as worker:
+        worker.client.model("fake")
 
         def use(number: int) -> dict[str, Any]:
             question = AccuracyQuestion.unchecked(
                 "fake", "f" * 64, "intents", "dev", None, f"person {number}"
             )
-            *_, last = stream_figures(run.client, question, languages, {})
-            return last
+            *_, last_figures = stream_figures(worker.client, question, FAKE_LANGUAGES, {})
+            return last_figures
 
-        for rows in together([lambda n=n: use(n) for n in range(many)], 120.0):  # type: ignore[misc]
-            assert list(rows) == languages
-            assert all(row.done for row in rows.values())
+        calls = [partial(use, number) for number in range(session_count)]
+        for figures in run_at_once(calls, 120.0):
+            assert list(figures) == FAKE_LANGUAGES
+            assert all(figure.done for figure in figures.values())

@@ -1,4 +1,4 @@
-"""A client that goes away: what it asked for and nobody waits for is not computed; what it submitted is."""
+"""A client that goes away: its live requests are not computed any more, but its jobs are."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ import pytest
 from support.fake_worker import MODEL, FakeBench
 from support.running_worker import Running, evaluation, running
 from support.waiting import until
+from support.worker_jobs import wait_for_state
 
 from headlab.core import HeadGrid, Stack
 from headlab.masks import full_mask
 from headlab.worker.schemas import AttentionRequest, Changed, EvaluateRequest, LoadedModel, Weights
 
-MASK = full_mask(HeadGrid((Stack("encoder", (4, 4)),))).to_json()
-TURN: dict[str, dict[str, Any]] = {
+GRID = HeadGrid((Stack("encoder", (4, 4)),))
+MASK = full_mask(GRID).to_json()
+REQUESTS: dict[str, dict[str, Any]] = {
     "/attention": {"model": MODEL, "text": "turn it off", "heads": [["encoder", 0, 0]]},
     "/model": {"model": "another"},
     "/changes": {"model": MODEL, "task": "intents", "language": "fr", "mask": MASK},
@@ -29,74 +31,82 @@ TURN: dict[str, dict[str, Any]] = {
 }
 
 
-class Watched(FakeBench):
-    """Notes what it is asked for."""
+class RecordingBench(FakeBench):
+    """Records what it is asked for."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, pause=0.0)
         self.go.clear()
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def load(self, model: str) -> LoadedModel:
-        self.asked.append(model)
+        self.calls.append(model)
         return super().load(model)
 
     def changes(self, request: EvaluateRequest) -> Changed:
-        self.asked.append("changes")
+        self.calls.append("changes")
         return super().changes(request)
 
     def attention(self, request: AttentionRequest) -> Weights:
-        self.asked.append("attention")
+        self.calls.append("attention")
         return super().attention(request)
 
 
 @pytest.fixture
-def made() -> list[Watched]:
+def benches() -> list[RecordingBench]:
     return []
 
 
 @pytest.fixture
-def worker(tmp_path: Path, made: list[Watched]) -> Iterator[Running]:
-    def make() -> Watched:
-        made.append(Watched(tmp_path))
-        return made[0]
+def worker(tmp_path: Path, benches: list[RecordingBench]) -> Iterator[Running]:
+    def make() -> RecordingBench:
+        benches.append(RecordingBench(tmp_path))
+        return benches[0]
 
-    with running(tmp_path, make) as run:
-        yield run
+    with running(tmp_path, make) as worker:
+        yield worker
 
 
-@pytest.mark.parametrize("path", TURN)
+@pytest.mark.parametrize("path", REQUESTS)
 def test_nothing_is_done_for_a_client_that_left_before_its_turn(
-    worker: Running, made: list[Watched], path: str
+    worker: Running, benches: list[RecordingBench], path: str
 ) -> None:
-    """Somebody else's evaluation is in the middle of a long batch when the client comes and goes."""
-    bench = made[0]
-    other = threading.Thread(
+    """Another client's evaluation is in the middle of a long batch meanwhile."""
+    bench = benches[0]
+    other_client = threading.Thread(
         target=lambda: list(
             worker.client.evaluate(evaluation(MODEL, "intents", "de", session="stays"))
         )
     )
-    other.start()
+    other_client.start()
     until(lambda: bench.log == ["begin stays 512"])
-    asked = httpx.URL(worker.url + path)
-    with socket.create_connection((asked.host, asked.port)) as impatient:
-        body = json.dumps(TURN[path]).encode()
-        head = f"POST {path} HTTP/1.1\r\nhost: {asked.host}\r\ncontent-type: application/json\r\n"
-        impatient.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    url = httpx.URL(worker.url + path)
+    with socket.create_connection((url.host, url.port)) as impatient:
+        body = json.dumps(REQUESTS[path]).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: {url.host}\r\ncontent-type: application/json\r\n"
+        head += f"content-length: {len(body)}\r\n\r\n"
+        impatient.sendall(head.encode() + body)
         until(lambda: worker.engine.waiting == 1)
     until(lambda: worker.engine.waiting == 0, "that the server sees that its client has gone")
     bench.go.set()
-    other.join(120)
+    other_client.join(120)
     until(lambda: worker.engine.idle)
-    assert bench.asked == [MODEL]
+    assert bench.calls == [MODEL]
     assert [line for line in bench.log if line.startswith("begin")] == ["begin stays 512"]
     assert bench.log[-1] == "end stays 512"
 
 
 def test_a_job_does_not_need_the_client_that_submitted_it(
-    worker: Running, made: list[Watched]
+    worker: Running, benches: list[RecordingBench]
 ) -> None:
-    spec = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
+    spec = {
+        "model": MODEL,
+        "task": "intents",
+        "languages": ["de"],
+        "method": "random",
+        "seed": 1,
+    }
     with httpx.Client(timeout=10) as client:
-        job = client.post(f"{worker.url}/jobs", json={"kind": "score", "spec": spec}).json()["id"]
-    until(lambda: worker.client.job(job).state == "done")
+        body = {"kind": "score", "spec": spec}
+        job = client.post(f"{worker.url}/jobs", json=body).json()["id"]
+    wait_for_state(worker.client, job, "done")

@@ -1,4 +1,4 @@
-"""Experiment jobs from end to end on a tiny model: params, the report, its cost, cancel, resume, kill."""
+"""Experiment jobs from end to end on a tiny model: params, report, cost, cancel, resume, kill."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from support.running_worker import Running, evaluation, running
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
 from support.waiting import until
+from support.worker_jobs import log_lines, wait_for_end
 
 from headlab import load
-from headlab.core import HeadlabError
+from headlab.core import HeadlabError, Report
 from headlab.hooks import Model
 from headlab.jobs import Refusal, experiment
 from headlab.results import Store, StoredRun
@@ -46,7 +47,8 @@ def absent_task(data: Path | None = None) -> Task:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    return load(str(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -58,15 +60,14 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
-    with at_work(model, tmp_path / "cache") as run:
-        yield run
+    with running_worker(model, tmp_path / "cache") as worker:
+        yield worker
 
 
-def at_work(model: Model, cache: Path) -> Any:
+def running_worker(model: Model, cache: Path) -> Any:
     cache.mkdir(exist_ok=True)
-    return running(
-        cache, partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    )
+    make = partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    return running(cache, make)
 
 
 def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
@@ -80,14 +81,16 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {**spec, **changes}
 
 
-def come_to(worker: Running, job: int, state: str) -> JobRow:
-    until(lambda: worker.client.job(job).state not in ("queued", "running"))
-    ended = worker.client.job(job)
-    assert ended.state == state, ended.error
-    return ended
+def submit(worker: Running, spec: dict[str, Any]) -> int:
+    return int(worker.client.submit("experiment", spec).id)
 
 
-def by_library(model: Model) -> Any:
+def rows_of(report: Report) -> list[object]:
+    """The rows of each table of a report."""
+    return [table.rows for table in report.tables]
+
+
+def library_report(model: Model) -> Any:
     pieces = Pieces(model, tiny_task(), dev_size=12, test_size=16)
     return run_experiment("targeted", pieces, options={"method": METHOD, "k": 2, "runs": 2})
 
@@ -96,28 +99,27 @@ def by_library(model: Model) -> Any:
 
 
 def test_equal_work_has_equal_params() -> None:
-    short = {
+    short_spec = {
         "experiment": "targeted",
         "model": "m",
         "task": "tiny",
         "languages": "all",
         "method": "tmab",
     }
-    full = checked("experiment", short)
-    assert full == checked("experiment", {**short, "languages": ["xx", "yy"], "method": "shapley"})
-    assert full == checked("experiment", full)
-    assert full["options"] == {"k": None, "runs": 10, "leave_one_out": True}
-    assert full["method_options"]["samples"] == 8192
-    assert (full["dev_size"], full["test_size"], full["seed"], full["ablation"]) == (
-        512,
-        None,
-        0,
-        "zero",
-    )
+    params = checked("experiment", short_spec)
+    spec_in_full = {**short_spec, "languages": ["xx", "yy"], "method": "shapley"}
+    assert params == checked("experiment", spec_in_full)
+    assert params == checked("experiment", params)
+    assert params["options"] == {"k": None, "runs": 10, "leave_one_out": True}
+    assert params["method_options"]["samples"] == 8192
+    assert params["dev_size"] == 512
+    assert params["test_size"] is None
+    assert params["seed"] == 0
+    assert params["ablation"] == "zero"
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "expected_error"),
     [
         ({"experiment": "dance"}, ("experiment.unknown", "'dance'", "agreement")),
         ({"task": "nothing"}, ("task.unknown", "'nothing'")),
@@ -157,20 +159,25 @@ def test_equal_work_has_equal_params() -> None:
     ],
 )
 def test_params_that_do_not_fit_are_refused(
-    model: Model, changes: dict[str, Any], expected: tuple[object, ...]
+    model: Model, changes: dict[str, Any], expected_error: tuple[object, ...]
 ) -> None:
-    with raises(*expected) as caught:
+    with raises(*expected_error) as caught:
         checked("experiment", spec_of(model, **changes))
     if isinstance(caught.value, Refusal):
         assert caught.value.status == 422
 
 
 def test_options_of_orderings_are_in_full_in_the_params() -> None:
-    short = {"experiment": "iterative", "model": "m", "task": "tiny", "languages": "all"}
-    full = checked("experiment", short)
-    assert full["method_options"]["samples"] == 8192
-    assert full["options"]["monte_carlo_options"]["samples"] == 1024
-    assert full == checked("experiment", full)
+    short_spec = {
+        "experiment": "iterative",
+        "model": "m",
+        "task": "tiny",
+        "languages": "all",
+    }
+    params = checked("experiment", short_spec)
+    assert params["method_options"]["samples"] == 8192
+    assert params["options"]["monte_carlo_options"]["samples"] == 1024
+    assert params == checked("experiment", params)
 
 
 def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:
@@ -178,31 +185,25 @@ def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:
         experiment.within_limits_of_jobs({"orderings": "x" * 1001})
 
 
-def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
+def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
     worker: Running, model: Model
 ) -> None:
-    changes: tuple[dict[str, Any], ...] = (
+    changes: list[dict[str, Any]] = [
         {"experiment": "dance"},
         {"dev_size": 0},
         {"more": 1},
         {"languages": []},
-    )
-    for change in (
-        *changes,
         {"task": "absent", "languages": "all"},
         {"options": {"runs": [1]}},
         {"test_size": 10**9},
-    ):
+    ]
+    for change in changes:
         body = {"kind": "experiment", "spec": spec_of(model, **change)}
         answer = httpx.post(f"{worker.url}/jobs", json=body)
-        assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
-    assert (
-        httpx.post(
-            f"{worker.url}/jobs",
-            json={"kind": "experiment", "spec": spec_of(model), "place": "ray"},
-        ).status_code
-        == 422
-    )
+        assert answer.status_code == 422
+        assert list(answer.json()) == ["error", "code"]
+    body_for_ray = {"kind": "experiment", "spec": spec_of(model), "place": "ray"}
+    assert httpx.post(f"{worker.url}/jobs", json=body_for_ray).status_code == 422
     assert worker.client.jobs() == []
 
 
@@ -212,45 +213,41 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
 def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
-    before = worker.client.forecast("experiment", spec_of(model))
-    assert before.forwards > 2 * 12 * 12  # leave-one-out alone, in two languages
-    assert before.seconds > 0
-    done = come_to(worker, int(worker.client.submit("experiment", spec_of(model)).id), "done")
-    (kept,) = Store(tmp_path / "cache").reports().results
-    assert done.result == {"keys": [kept.key]}
-    assert [table.rows for table in kept.record.tables] == [
-        table.rows for table in by_library(model).tables
-    ]
-    assert done.done == done.total
-    told = [line[21:] for line in worker.client.log(done.id)]
-    assert "xx: leave-one-out scores stored" in told
-    assert told.count("xx: answers started") == 1  # not once a mask
-    after = worker.client.forecast("experiment", spec_of(model))
-    assert (after.forwards, after.seconds, after.basis) == (
-        0,
-        0.0,
-        "the report is in the cache already",
-    )
-    again = come_to(worker, int(worker.client.submit("experiment", spec_of(model)).id), "done")
-    assert again.result == done.result
+    forecast = worker.client.forecast("experiment", spec_of(model))
+    assert forecast.forwards > 2 * 12 * 12  # leave-one-out alone, in two languages
+    assert forecast.seconds > 0
+    finished_job = wait_for_end(worker.client, submit(worker, spec_of(model)))
+    (stored_result,) = Store(tmp_path / "cache").reports().results
+    assert finished_job.result == {"keys": [stored_result.key]}
+    assert rows_of(stored_result.record) == rows_of(library_report(model))
+    assert finished_job.done == finished_job.total
+    lines = log_lines(worker.client, finished_job.id)
+    assert "xx: leave-one-out scores stored" in lines
+    assert lines.count("xx: answers started") == 1  # not once for each mask
+    forecast_of_stored = worker.client.forecast("experiment", spec_of(model))
+    assert forecast_of_stored.forwards == 0
+    assert forecast_of_stored.seconds == 0.0
+    assert forecast_of_stored.basis == "the report is in the cache already"
+    second_job = wait_for_end(worker.client, submit(worker, spec_of(model)))
+    assert second_job.result == finished_job.result
 
 
-def test_reading_many_languages_lets_others_pass(model: Model, tmp_path: Path) -> None:
+def test_reading_many_languages_lets_live_requests_pass(model: Model, tmp_path: Path) -> None:
     ticks: list[int] = []
     lab = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     spec = experiment.ExperimentJob.model_validate(spec_of(model))
     pieces = spec.pieces(lab, lambda: ticks.append(1))
     for language in ("xx", "yy", "xx"):
         pieces.examples(language, "test")
-    assert len(ticks) == 2  # once a file
+    assert len(ticks) == 2  # once for each file
 
 
-def test_an_experiment_that_cannot_be_made_fails_with_a_sentence(
+def test_an_experiment_that_cannot_be_run_fails_with_a_sentence(
     worker: Running, model: Model
 ) -> None:
-    many = spec_of(model, options={"k": 400, "runs": 1})
-    job = come_to(worker, int(worker.client.submit("experiment", many).id), "failed")
-    assert "400" in job.error
+    spec_of_400_heads = spec_of(model, options={"k": 400, "runs": 1})
+    row = wait_for_end(worker.client, submit(worker, spec_of_400_heads), "failed")
+    assert "400" in row.error
 
 
 # Cancel, resume, kill
@@ -258,109 +255,114 @@ def test_an_experiment_that_cannot_be_made_fails_with_a_sentence(
 
 @dataclass
 class Pause:
-    """Stops an experiment after so many finished pieces until it is let go; live requests are served meanwhile."""
+    """Stops an experiment after some finished pieces until it may go on.
 
-    at: int = 3
-    seen: int = 0
-    reached: threading.Event = field(default_factory=threading.Event)
+    Live requests are served meanwhile.
+    """
+
+    at_piece: int = 3
+    pieces_finished: int = 0
+    has_paused: threading.Event = field(default_factory=threading.Event)
     go: threading.Event = field(default_factory=threading.Event)
+    real_call: Any = None
 
-    def __call__(self, told: Any, run: StoredRun, finished: bool) -> None:
-        self.real(told, run, finished)
-        self.seen += finished
-        if self.seen == self.at and not self.go.is_set():
-            self.reached.set()
+    def __call__(self, piece_log: Any, stored_run: StoredRun, is_finished: bool) -> None:
+        self.real_call(piece_log, stored_run, is_finished)
+        self.pieces_finished += is_finished
+        if self.pieces_finished == self.at_piece and not self.go.is_set():
+            self.has_paused.set()
 
-            def gone() -> bool:
-                told.running.tick()
+            def may_go_on() -> bool:
+                piece_log.running.tick()
                 return self.go.is_set()
 
-            until(gone, "leave to go on")
-
-    real: Any = None
+            until(may_go_on, "leave to go on")
 
 
 @pytest.fixture
 def pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pause]:
-    made = Pause(real=experiment.PieceLog.__call__)
-    monkeypatch.setattr(
-        experiment.PieceLog, "__call__", lambda told, run, finished: made(told, run, finished)
-    )
-    yield made
-    made.go.set()
+    experiment_pause = Pause(real_call=experiment.PieceLog.__call__)
+
+    def call_with_pause(piece_log: Any, stored_run: StoredRun, is_finished: bool) -> None:
+        experiment_pause(piece_log, stored_run, is_finished)
+
+    monkeypatch.setattr(experiment.PieceLog, "__call__", call_with_pause)
+    yield experiment_pause
+    experiment_pause.go.set()
 
 
-def pieces_in(cache: Path) -> dict[str, int]:
-    """Finished pieces and when they were written."""
-    return {str(p.relative_to(cache)): p.stat().st_mtime_ns for p in cache.glob("[0-9a-f]*/*.npz")}
+def times_of_pieces(cache: Path) -> dict[str, int]:
+    """When each finished piece was written."""
+    return {
+        str(path.relative_to(cache)): path.stat().st_mtime_ns
+        for path in cache.glob("[0-9a-f]*/*.npz")
+    }
 
 
-def test_a_cancelled_experiment_goes_on_with_what_it_has_and_ends_with_the_same_report(
+def test_a_cancelled_experiment_keeps_its_pieces_and_ends_with_the_same_report(
     worker: Running, model: Model, tmp_path: Path, pause: Pause
 ) -> None:
-    job = int(worker.client.submit("experiment", spec_of(model)).id)
-    assert pause.reached.wait(60)
-    assert list(worker.client.evaluate(evaluation(model.name, "tiny", "xx")))[
-        -1
-    ].done  # live requests go first
+    job = submit(worker, spec_of(model))
+    assert pause.has_paused.wait(60)
+    figures = list(worker.client.evaluate(evaluation(model.name, "tiny", "xx")))
+    assert figures[-1].done  # live requests go first
     worker.client.cancel(job)
-    come_to(worker, job, "cancelled")
-    kept = pieces_in(tmp_path / "cache")
-    assert len(kept) >= 3
+    wait_for_end(worker.client, job, "cancelled")
+    times_when_cancelled = times_of_pieces(tmp_path / "cache")
+    assert len(times_when_cancelled) >= 3
     pause.go.set()
     worker.client.resume(job)
-    come_to(worker, job, "done")
-    now = pieces_in(tmp_path / "cache")
-    assert {name: now[name] for name in kept} == kept  # nothing was made again
+    wait_for_end(worker.client, job, "done")
+    times_at_end = times_of_pieces(tmp_path / "cache")
+    # No piece was written again.
+    assert {name: times_at_end[name] for name in times_when_cancelled} == times_when_cancelled
     (report,) = Store(tmp_path / "cache").reports().results
-    assert [t.rows for t in report.record.tables] == [t.rows for t in by_library(model).tables]
+    assert rows_of(report.record) == rows_of(library_report(model))
 
 
-def test_what_a_killed_worker_leaves_is_gone_on_from(
+def test_an_experiment_goes_on_from_what_a_killed_worker_leaves(
     model: Model, tmp_path: Path, pause: Pause
 ) -> None:
     """A copy of the cache while the job runs is what SIGKILL leaves."""
-    with at_work(model, tmp_path / "cache") as first:
-        job = int(first.client.submit("experiment", spec_of(model)).id)
-        assert pause.reached.wait(60)
+    with running_worker(model, tmp_path / "cache") as killed_worker:
+        job = submit(killed_worker, spec_of(model))
+        assert pause.has_paused.wait(60)
         shutil.copytree(tmp_path / "cache", tmp_path / "left")
-        first.client.cancel(job)
-        come_to(first, job, "cancelled")
-    kept = pieces_in(tmp_path / "left")
+        killed_worker.client.cancel(job)
+        wait_for_end(killed_worker.client, job, "cancelled")
+    times_when_killed = times_of_pieces(tmp_path / "left")
     pause.go.set()
-    with at_work(model, tmp_path / "left") as second:
-        come_to(second, job, "done")
-        assert "started, attempt 2" in [line[21:] for line in second.client.log(job)]
-    now = pieces_in(tmp_path / "left")
-    assert len(kept) >= 3
-    assert {name: now[name] for name in kept} == kept
+    with running_worker(model, tmp_path / "left") as next_worker:
+        wait_for_end(next_worker.client, job, "done")
+        assert "started, attempt 2" in log_lines(next_worker.client, job)
+    times_at_end = times_of_pieces(tmp_path / "left")
+    assert len(times_when_killed) >= 3
+    assert {name: times_at_end[name] for name in times_when_killed} == times_when_killed
     (report,) = Store(tmp_path / "left").reports().results
-    assert [t.rows for t in report.record.tables] == [t.rows for t in by_library(model).tables]
+    assert rows_of(report.record) == rows_of(library_report(model))
 
 
 def test_a_score_job_that_waits_keeps_the_checkpoints_an_experiment_began(model: Model) -> None:
     def job(number: int, kind: str, state: str, **params: Any) -> JobRow:
-        about = {"model": model.name, "task": "tiny", **params}
-        made = {
-            "id": number,
-            "kind": kind,
-            "params": about,
-            "place": "here",
-            "state": state,
-            "done": 0,
-            "total": 0,
-        }
-        made |= {
-            "note": "",
-            "error": None,
-            "result": None,
-            "seconds_left": None,
-            "attempts": 1,
-            "created": 0.0,
-        }
-        return JobRow(**made, started=None, ended=None)
+        return JobRow(
+            id=number,
+            kind=kind,
+            params={"model": model.name, "task": "tiny", **params},
+            place="here",
+            state=state,
+            done=0,
+            total=0,
+            note="",
+            error=None,
+            result=None,
+            seconds_left=None,
+            attempts=1,
+            created=0.0,
+            started=None,
+            ended=None,
+        )
 
-    ours = job(1, "experiment", "cancelled", experiment="targeted")
-    assert may_need_run(job(2, "score", "queued", method="shapley"), ours, "xx")
-    assert not may_need_run(job(2, "score", "queued", task="other"), ours, "xx")
-    assert not may_need_run(job(2, "score", "done"), ours, "xx")
+    experiment_job = job(1, "experiment", "cancelled", experiment="targeted")
+    assert may_need_run(job(2, "score", "queued", method="shapley"), experiment_job, "xx")
+    assert not may_need_run(job(2, "score", "queued", task="other"), experiment_job, "xx")
+    assert not may_need_run(job(2, "score", "done"), experiment_job, "xx")

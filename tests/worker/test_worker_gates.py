@@ -21,21 +21,21 @@ from support.saved_models import save_family
 from support.synthetic_gates import keep, made_gates
 from support.tiny_task import SIZES, tiny_task
 from support.waiting import until
+from support.worker_jobs import log_lines, wait_for_end
 
 from headlab import load
 from headlab.core import HeadlabError
 from headlab.hooks import Model
 from headlab.jobs import ForecastBasis, Measured, Refusal
-from headlab.jobs import gates as kind
+from headlab.jobs import gates as gates_job
 from headlab.jobs.gates import GatesJob, examples_of, forwards_of
 from headlab.results import Store
 from headlab.tasks import Task
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import options_of
 from headlab.worker.model_host import ModelHost
-from headlab.worker.schemas import JobRow
 
-SHORT: dict[str, Any] = {
+SHORT_RUN: dict[str, Any] = {
     "steps": 6,
     "batch": 4,
     "history": 3,
@@ -47,7 +47,8 @@ SHORT: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    return load(str(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -58,26 +59,19 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
     make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    with running(tmp_path, make) as run:
-        yield run
+    with running(tmp_path, make) as worker:
+        yield worker
 
 
 def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
-    about = {
+    spec = {
         "model": model.name,
         "task": "tiny",
         "languages": ["yy"],
         "weights": [0.5, 0.0],
-        "options": SHORT,
+        "options": SHORT_RUN,
     }
-    return {**about, **changes}
-
-
-def come_to(worker: Running, job: int, state: str) -> JobRow:
-    until(lambda: worker.client.job(job).state not in ("queued", "running"))
-    ended = worker.client.job(job)
-    assert ended.state == state, ended.error
-    return ended
+    return {**spec, **changes}
 
 
 def submit(worker: Running, spec: dict[str, Any]) -> int:
@@ -88,28 +82,34 @@ def submit(worker: Running, spec: dict[str, Any]) -> int:
 
 
 def test_equal_work_has_equal_params() -> None:
-    spelled = {
+    spec_with_stacks = {
         "model": "m",
         "task": "tiny",
         "languages": ["xx"],
         "options": {"stacks": "cross, encoder", "high": 2},
     }
-    options = checked("gates", spelled)["options"]
-    assert (options["stacks"], type(options["high"])) == ("encoder,cross", float)
-    full = checked(
-        "gates", {"model": "m", "task": "tiny", "languages": "all", "weights": [0.1, 0.05, 0.1]}
-    )
-    assert full == checked("gates", full)
-    assert (full["languages"], full["weights"], full["seed"]) == (["xx", "yy"], [0.05, 0.1], 0)
-    assert full["options"]["steps"] == 400
-    assert "weight" not in full["options"]
-    assert checked("gates", {"model": "m", "task": "tiny", "languages": ["xx"]})["weights"] == [
-        0.01
-    ]
+    options = checked("gates", spec_with_stacks)["options"]
+    assert options["stacks"] == "encoder,cross"
+    assert type(options["high"]) is float
+    spec_with_weights = {
+        "model": "m",
+        "task": "tiny",
+        "languages": "all",
+        "weights": [0.1, 0.05, 0.1],
+    }
+    params = checked("gates", spec_with_weights)
+    assert params == checked("gates", params)
+    assert params["languages"] == ["xx", "yy"]
+    assert params["seed"] == 0
+    assert params["weights"] == [0.05, 0.1]
+    assert params["options"]["steps"] == 400
+    assert "weight" not in params["options"]
+    short_spec = {"model": "m", "task": "tiny", "languages": ["xx"]}
+    assert checked("gates", short_spec)["weights"] == [0.01]
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "expected_error"),
     [
         ({"languages": ["zz"]}, ("task.language_unknown", "'zz'")),
         ({"task": "nothing"}, ("task.unknown", "'nothing'")),
@@ -124,47 +124,48 @@ def test_equal_work_has_equal_params() -> None:
     ],
 )
 def test_params_that_do_not_fit_are_refused(
-    model: Model, changes: dict[str, Any], expected: tuple[object, ...]
+    model: Model, changes: dict[str, Any], expected_error: tuple[object, ...]
 ) -> None:
-    with raises(*expected, kind=Refusal) as caught:
+    with raises(*expected_error, kind=Refusal) as caught:
         checked("gates", spec_of(model, **changes))
     assert caught.value.status == 422
 
 
-def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
+def test_a_job_is_refused_if_any_of_its_languages_cannot_be_read(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = tiny_task()
+    task = tiny_task()
 
     def read(language: str, split: Any, seed: int) -> Any:
         if (language, split) == ("yy", "train"):
             raise HeadlabError(
                 "yy.train.tsv, line 7: 2 fields where the header has 3", code="data.fields_mismatch"
             )
-        return whole.read(language, split, seed)
+        return task.read(language, split, seed)
 
-    monkeypatch.setattr(
-        "headlab.tasks.registry.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)}
-    )
+    broken_task = dataclasses.replace(task, read=read)
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: broken_task})
     checked("gates", spec_of(model, languages=["xx"]))
     with raises("data.fields_mismatch", "line 7", kind=Refusal):
         checked("gates", spec_of(model, languages=["xx", "yy"]))
 
 
-def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
+def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
     worker: Running, model: Model
 ) -> None:
-    changes: tuple[dict[str, Any], ...] = (
+    changes: list[dict[str, Any]] = [
         {"weights": []},
         {"weights": [-1]},
         {"weights": ["x"]},
         {"more": 1},
-    )
-    for change in (*changes, {"weights": [0.1] * 21}, {"languages": ["zz"]}):
-        answer = httpx.post(
-            f"{worker.url}/jobs", json={"kind": "gates", "spec": spec_of(model, **change)}
-        )
-        assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
+        {"weights": [0.1] * 21},
+        {"languages": ["zz"]},
+    ]
+    for change in changes:
+        body = {"kind": "gates", "spec": spec_of(model, **change)}
+        answer = httpx.post(f"{worker.url}/jobs", json=body)
+        assert answer.status_code == 422
+        assert list(answer.json()) == ["error", "code"]
     assert worker.client.jobs() == []
 
 
@@ -173,84 +174,94 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
 
 @pytest.fixture
 def threads() -> Iterator[None]:
-    """As many threads here as the worker's device thread takes: the last bits depend on it."""
-    before = torch.get_num_threads()
+    """Use as many threads here as the worker's device thread does: the last bits depend on it."""
+    former_count = torch.get_num_threads()
     torch.set_num_threads(os.cpu_count() or 1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(former_count)
 
 
 @pytest.mark.usefixtures("threads")
 def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
-    before = worker.client.forecast("gates", spec_of(model))
-    judged = SHORT["dev_size"] + SHORT["test_size"]
-    assert before.forwards == 2 * (2 * 6 * 4 + 2 * judged)
-    assert before.basis.startswith(
+    forecast = worker.client.forecast("gates", spec_of(model))
+    examples_of_masks = SHORT_RUN["dev_size"] + SHORT_RUN["test_size"]
+    assert forecast.forwards == 2 * (2 * 6 * 4 + 2 * examples_of_masks)
+    assert forecast.basis.startswith(
         "2 runs of 6 steps of 4 examples, each worth 2 forwards, and the masks measured; "
     )
-    assert before.seconds > 0
-    done = come_to(worker, submit(worker, spec_of(model)), "done")
-    kept = {result.key: result.record for result in Store(tmp_path).gates().results}
-    found = [kept[key] for key in done.result["keys"]]
-    assert [gates.weight for gates in found] == [0.0, 0.5]
-    own = learn_gates(model, tiny_task(), "yy", options=options_of({**SHORT, "weight": 0.5}))
-    assert found[1].spec == own.spec
-    assert found[1].measured == own.measured
-    np.testing.assert_allclose(found[1].log_alpha, own.log_alpha, rtol=1e-4)
-    assert done.done == done.total
-    assert [line[21:] for line in worker.client.log(done.id)].count("yy: gates started") == 2
-    after = worker.client.forecast("gates", spec_of(model))
-    assert (after.forwards, after.seconds) == (0, 0.0)
-    assert after.basis == "these gates are in the cache already"
-    more = worker.client.forecast("gates", spec_of(model, weights=[0.0, 0.5, 1.0]))
-    assert more.forwards == before.forwards / 2
-    assert "2 of 3 runs are in the cache already" in more.basis
-    assert "as in 2 runs of such gates on such a device (cpu)" in more.basis
-    again = come_to(worker, submit(worker, spec_of(model)), "done")
-    assert again.result == done.result
+    assert forecast.seconds > 0
+    finished_job = wait_for_end(worker.client, submit(worker, spec_of(model)))
+    stored_gates = {result.key: result.record for result in Store(tmp_path).gates().results}
+    job_gates = [stored_gates[key] for key in finished_job.result["keys"]]
+    assert [gates.weight for gates in job_gates] == [0.0, 0.5]
+    options = options_of({**SHORT_RUN, "weight": 0.5})
+    library_gates = learn_gates(model, tiny_task(), "yy", options=options)
+    assert job_gates[1].spec == library_gates.spec
+    assert job_gates[1].measured == library_gates.measured
+    np.testing.assert_allclose(job_gates[1].log_alpha, library_gates.log_alpha, rtol=1e-4)
+    assert finished_job.done == finished_job.total
+    assert log_lines(worker.client, finished_job.id).count("yy: gates started") == 2
+    forecast_of_stored = worker.client.forecast("gates", spec_of(model))
+    assert forecast_of_stored.forwards == 0
+    assert forecast_of_stored.seconds == 0.0
+    assert forecast_of_stored.basis == "these gates are in the cache already"
+    spec_with_third_weight = spec_of(model, weights=[0.0, 0.5, 1.0])
+    forecast_of_third_weight = worker.client.forecast("gates", spec_with_third_weight)
+    assert forecast_of_third_weight.forwards == forecast.forwards / 2
+    assert "2 of 3 runs are in the cache already" in forecast_of_third_weight.basis
+    assert "as in 2 runs of such gates on such a device (cpu)" in forecast_of_third_weight.basis
+    second_job = wait_for_end(worker.client, submit(worker, spec_of(model)))
+    assert second_job.result == finished_job.result
 
 
 @pytest.mark.usefixtures("threads")
 def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
     worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = {**SHORT, "steps": 40}  # the state is kept after 20
-    reached = threading.Event()
+    options = {**SHORT_RUN, "steps": 40}  # a checkpoint is written after 20
+    has_reached_step = threading.Event()
     go_on = threading.Event()
     steps = list[int]()
+    real_step = gates_job.RunProgress.step
 
-    def stop_at(made: Any) -> None:
-        steps.append(made.step)
-        if made.step == 25:
-            reached.set()
+    def step_with_pause(progress: Any, training: Any) -> None:
+        steps.append(training.step)
+        if training.step == 25:
+            has_reached_step.set()
             go_on.wait(30)
+        real_step(progress, training)
 
-    step = kind.RunProgress.step
-    # else it may be done before it looks
+    # Otherwise the job may be done before it sees the cancellation.
     monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)
-    monkeypatch.setattr(
-        kind.RunProgress, "step", lambda watch, made: (stop_at(made), step(watch, made))[1]
-    )
-    job = submit(worker, spec_of(model, weights=[0.5], options=long))
-    assert reached.wait(60)
+    monkeypatch.setattr(gates_job.RunProgress, "step", step_with_pause)
+    job = submit(worker, spec_of(model, weights=[0.5], options=options))
+    assert has_reached_step.wait(60)
     worker.client.cancel(job)
     go_on.set()
-    come_to(worker, job, "cancelled")
+    wait_for_end(worker.client, job, "cancelled")
     assert not Store(tmp_path).gates().results
     worker.client.resume(job)
-    come_to(worker, job, "done")
+    wait_for_end(worker.client, job, "done")
     assert steps.count(1) == 1  # the second attempt did not begin anew
     (result,) = Store(tmp_path).gates().results
-    own = learn_gates(model, tiny_task(), "yy", options=options_of({**long, "weight": 0.5}))
-    np.testing.assert_allclose(result.record.log_alpha, own.log_alpha, rtol=1e-4)
+    library_options = options_of({**options, "weight": 0.5})
+    library_gates = learn_gates(model, tiny_task(), "yy", options=library_options)
+    np.testing.assert_allclose(result.record.log_alpha, library_gates.log_alpha, rtol=1e-4)
 
 
 # Cost
 
 
-def foretell(tmp_path: Path, measured: Measured | None = None, **changes: Any) -> Any:
+def estimate_of(tmp_path: Path, measurement: Measured | None = None, **changes: Any) -> Any:
+    """The forecast of a gates job, and a request to measure the pace if that is needed.
+
+    Args:
+        tmp_path: The cache.
+        measurement: The pace that was measured now, if any.
+        changes: Fields of the job that differ from the usual ones.
+    """
     spec = {
         "model": "e5-small-intents",
         "task": "tiny",
@@ -258,36 +269,30 @@ def foretell(tmp_path: Path, measured: Measured | None = None, **changes: Any) -
         "weights": [0.01],
         **changes,
     }
-    full = checked("gates", spec)
-    return GatesJob.model_validate(full).forecast(ForecastBasis((), (), "cpu", tmp_path, measured))
+    job = GatesJob.model_validate(checked("gates", spec))
+    return job.forecast(ForecastBasis((), (), "cpu", tmp_path, measurement))
 
 
 def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_path: Path) -> None:
-    first = foretell(tmp_path)
-    assert first.forecast.seconds is None
-    assert (
-        first.measure_request.model,
-        first.measure_request.language,
-        first.measure_request.job,
-    ) == (
-        "e5-small-intents",
-        "yy",
-        None,
-    )
-    timed = foretell(tmp_path, Measured(heads=4, seconds=0.001))
-    judged = SIZES["dev"] + SIZES["test"]
-    assert timed.forecast.forwards == 400 * 32 * 2 + 2 * judged
-    assert timed.forecast.seconds == pytest.approx(0.001 * timed.forecast.forwards)
-    assert timed.measure_request is None
+    estimate = estimate_of(tmp_path)
+    assert estimate.forecast.seconds is None
+    assert estimate.measure_request.model == "e5-small-intents"
+    assert estimate.measure_request.language == "yy"
+    assert estimate.measure_request.job is None
+    timed_estimate = estimate_of(tmp_path, Measured(heads=4, seconds=0.001))
+    examples_of_masks = SIZES["dev"] + SIZES["test"]
+    forwards = 400 * 32 * 2 + 2 * examples_of_masks
+    assert timed_estimate.forecast.forwards == forwards
+    assert timed_estimate.forecast.seconds == pytest.approx(0.001 * forwards)
+    assert timed_estimate.measure_request is None
     gates = made_gates(task="tiny")
     keep(tmp_path, gates)
-    paced = foretell(tmp_path)
+    paced_estimate = estimate_of(tmp_path)
     options = options_of({"steps": 100, "history": 6})
-    assert paced.forecast.seconds == pytest.approx(
-        timed.forecast.forwards * gates.seconds / forwards_of(options, 512 + 1000)
-    )
-    along = foretell(tmp_path, options={"trained": "all"})
-    assert along.forecast.forwards - timed.forecast.forwards == 400 * 32
+    seconds_a_forward = gates.seconds / forwards_of(options, 512 + 1000)
+    assert paced_estimate.forecast.seconds == pytest.approx(forwards * seconds_a_forward)
+    estimate_with_all_trained = estimate_of(tmp_path, options={"trained": "all"})
+    assert estimate_with_all_trained.forecast.forwards - forwards == 400 * 32
 
 
 @pytest.mark.parametrize(
@@ -296,39 +301,36 @@ def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_
 def test_a_run_that_does_not_say_what_it_took_is_left_out_of_the_pace(
     tmp_path: Path, examples: Any
 ) -> None:
-    keep(
-        tmp_path,
-        dataclasses.replace(made_gates(task="tiny"), measured={"dev": {"examples": examples}}),
-    )
-    assert foretell(tmp_path, weights=[0.5]).forecast.seconds is None
+    measured_examples = {"dev": {"examples": examples}}
+    keep(tmp_path, dataclasses.replace(made_gates(task="tiny"), measured=measured_examples))
+    assert estimate_of(tmp_path, weights=[0.5]).forecast.seconds is None
     keep(tmp_path, made_gates(task="tiny", weight=0.02))
-    assert foretell(tmp_path, weights=[0.5]).forecast.seconds > 0
+    assert estimate_of(tmp_path, weights=[0.5]).forecast.seconds > 0
 
 
 def test_a_task_without_a_train_split_is_learned_on_dev() -> None:
-    whole = tiny_task()
+    task = tiny_task()
 
     def read(language: str, split: Any, seed: int) -> Any:
-        return () if split == "train" else whole.read(language, split, seed)
+        return () if split == "train" else task.read(language, split, seed)
 
-    without = Task("tiny", whole.labels, whole.languages, False, read)
-    assert examples_of(whole, "xx", options_of({})) == SIZES["train"]
-    assert examples_of(without, "xx", options_of({})) == SIZES["dev"]
-    assert examples_of(whole, "xx", options_of({"split": "dev", "size": 3})) == 3
+    task_without_train = Task("tiny", task.labels, task.languages, False, read)
+    assert examples_of(task, "xx", options_of({})) == SIZES["train"]
+    assert examples_of(task_without_train, "xx", options_of({})) == SIZES["dev"]
+    assert examples_of(task, "xx", options_of({"split": "dev", "size": 3})) == 3
     with raises("task.no_examples", "train"):
-        examples_of(without, "xx", options_of({"split": "train"}))
+        examples_of(task_without_train, "xx", options_of({"split": "train"}))
     assert GatesJob(model="m", task="t", languages="all").weights == [0.01]
 
 
-def test_a_deleted_job_takes_its_checkpoint_along(
+def test_a_deleted_job_s_checkpoint_is_deleted_too(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
-    job = submit(
-        worker, spec_of(model, weights=[0.5], options={**SHORT, "steps": 400, "trained": "all"})
-    )
+    options = {**SHORT_RUN, "steps": 400, "trained": "all"}
+    job = submit(worker, spec_of(model, weights=[0.5], options=options))
     until(lambda: bool(list(tmp_path.glob("*/checkpoint.safetensors"))))
     worker.client.cancel(job)
-    come_to(worker, job, "cancelled")
+    wait_for_end(worker.client, job, "cancelled")
     (checkpoint,) = tmp_path.glob("*/checkpoint.safetensors")
     for name in ("model", ".model.x1y2"):  # the second is left by a kill in the middle of writing
         (checkpoint.parent / name).mkdir()

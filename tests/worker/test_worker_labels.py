@@ -1,4 +1,4 @@
-"""Requests and jobs say which class of a model is which label, where its names do not."""
+"""Label maps: requests and jobs say which class of a model is which label if their names differ."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from headlab.results import Store
 from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import JobRow
 
-NAMES = ("joy", "fear", "anger", "love", "calm")
-ORDERS = [
-    dict(zip(tiny_task().labels, order, strict=True)) for order in (NAMES, (*NAMES[1:], NAMES[0]))
+CLASSES = ("joy", "fear", "anger", "love", "calm")
+TURNED_CLASSES = (*CLASSES[1:], CLASSES[0])
+LABEL_MAPS = [
+    dict(zip(tiny_task().labels, classes, strict=True)) for classes in (CLASSES, TURNED_CLASSES)
 ]
 KIND_SPECS: dict[str, dict[str, Any]] = {
     "score": {"method": "leave-one-out", "size": 24},
@@ -47,9 +48,10 @@ KIND_SPECS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A tiny classifier whose classes have other names than the task's labels."""
-    made = load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
-    made.module.config.id2label = dict(enumerate(NAMES))
-    return made
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    classifier = load(str(folder))
+    classifier.module.config.id2label = dict(enumerate(CLASSES))
+    return classifier
 
 
 @pytest.fixture(autouse=True)
@@ -59,85 +61,86 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
-    with running(
-        tmp_path,
-        partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task()),
-    ) as run:
-        yield run
+    make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    with running(tmp_path, make) as worker:
+        yield worker
 
 
-def spec_of(model: Model, kind: str, **more: Any) -> dict[str, Any]:
+def spec_of(model: Model, kind: str, **changes: Any) -> dict[str, Any]:
     spec = {
         "model": model.name,
         "task": "tiny",
         "languages": ["xx", "yy"],
         **KIND_SPECS[kind],
-        **more,
+        **changes,
     }
     if kind == "worth":
-        kept = np.arange(model.grid.size) > 0
-        spec["mask"] = Mask(model.grid, kept, model.identity()).to_json()
+        kept_heads = np.arange(model.grid.size) > 0
+        spec["mask"] = Mask(model.grid, kept_heads, model.identity()).to_json()
     return spec
 
 
-def ended(worker: Running, kind: str, spec: dict[str, Any]) -> JobRow:
+def run_job(worker: Running, kind: str, spec: dict[str, Any]) -> JobRow:
     job = worker.client.submit(kind, spec).id
     until(lambda: worker.client.job(job).state not in ("queued", "running"))
     return worker.client.job(job)
 
 
-@pytest.mark.parametrize("told", ORDERS, ids=["in order", "turned"])
+@pytest.mark.parametrize("label_map", LABEL_MAPS, ids=["in order", "turned"])
 def test_figures_are_those_of_the_stated_classes(
-    worker: Running, model: Model, told: dict[str, str]
+    worker: Running, model: Model, label_map: dict[str, str]
 ) -> None:
-    figure = list(
-        worker.client.evaluate(evaluation(model.name, "tiny", "xx", size=24, label_map=told))
-    )[-1]
-    task = tiny_task().mapped(told)
-    by_hand = Evaluator(model, task, "xx", "dev", 24).evaluate()
-    assert (figure.n, figure.accuracy) == (24, by_hand.accuracy)
-    assert figure.note.startswith(f"Label map: a = {told['a']}, ")
-    gradient = worker.client.gradient(model.name, "tiny", "xx", size=24, label_map=told)
-    assert gradient.spec["task"]["classes"] == told
-    assert (
-        gradient.values
-        == score(model, tiny_task().mapped(told), language="xx", method="gradient", size=24).values
-    ).all()
+    request = evaluation(model.name, "tiny", "xx", size=24, label_map=label_map)
+    figure = list(worker.client.evaluate(request))[-1]
+    task = tiny_task().mapped(label_map)
+    library_evaluation = Evaluator(model, task, "xx", "dev", 24).evaluate()
+    assert figure.n == 24
+    assert figure.accuracy == library_evaluation.accuracy
+    assert figure.note.startswith(f"Label map: a = {label_map['a']}, ")
+    gradient = worker.client.gradient(model.name, "tiny", "xx", size=24, label_map=label_map)
+    assert gradient.spec["task"]["classes"] == label_map
+    library_scores = score(model, task, language="xx", method="gradient", size=24)
+    assert (gradient.values == library_scores.values).all()
 
 
 @pytest.mark.parametrize("kind", KIND_SPECS)
 def test_a_job_of_every_kind_takes_a_label_map_and_fails_without_one(
     worker: Running, model: Model, kind: str
 ) -> None:
-    lost = ended(worker, kind, spec_of(model, kind))
-    assert lost.state == "failed"
-    assert "say which class is which label" in lost.error
-    done = ended(worker, kind, spec_of(model, kind, label_map=ORDERS[0]))
-    assert done.state == "done", done.error
-    assert done.params["label_map"] == ORDERS[0]
+    failed_job = run_job(worker, kind, spec_of(model, kind))
+    assert failed_job.state == "failed"
+    assert "say which class is which label" in failed_job.error
+    finished_job = run_job(worker, kind, spec_of(model, kind, label_map=LABEL_MAPS[0]))
+    assert finished_job.state == "done", finished_job.error
+    assert finished_job.params["label_map"] == LABEL_MAPS[0]
 
 
 @pytest.mark.parametrize("kind", ["score", "curve", "gates"])
-def test_results_of_other_classes_are_not_taken_for_those_asked_for(
+def test_results_of_another_label_map_are_not_taken_for_those_of_this_one(
     worker: Running, model: Model, kind: str
 ) -> None:
-    first, second = (spec_of(model, kind, label_map=told) for told in ORDERS)
-    assert ended(worker, kind, first).state == "done"
-    assert worker.client.forecast(kind, first).forwards == 0
-    assert worker.client.forecast(kind, second).forwards > 0
-    keys = [ended(worker, kind, spec).result["keys"] for spec in (first, second)]
-    assert not set(keys[0]) & set(keys[1])
+    first_map, second_map = LABEL_MAPS
+    first_spec = spec_of(model, kind, label_map=first_map)
+    second_spec = spec_of(model, kind, label_map=second_map)
+    assert run_job(worker, kind, first_spec).state == "done"
+    assert worker.client.forecast(kind, first_spec).forwards == 0
+    assert worker.client.forecast(kind, second_spec).forwards > 0
+    first_keys = run_job(worker, kind, first_spec).result["keys"]
+    second_keys = run_job(worker, kind, second_spec).result["keys"]
+    assert not set(first_keys) & set(second_keys)
 
 
 def test_a_map_of_other_labels_is_refused_before_it_is_queued(model: Model) -> None:
-    short = {label: name for label, name in ORDERS[0].items() if label != "a"}
+    map_without_a = dict(LABEL_MAPS[0])
+    del map_without_a["a"]
     for kind in KIND_SPECS:
         with raises("label_map.labels_mismatch", "'a'"):
-            checked(kind, spec_of(model, kind, label_map=short))
+            checked(kind, spec_of(model, kind, label_map=map_without_a))
 
 
 def test_stored_scores_say_their_classes(worker: Running, model: Model, tmp_path: Path) -> None:
-    assert ended(worker, "score", spec_of(model, "score", label_map=ORDERS[1])).state == "done"
-    assert {r.record.spec["task"]["classes"]["a"] for r in Store(tmp_path).find(language="xx")} == {
-        "fear"
-    }
+    assert (
+        run_job(worker, "score", spec_of(model, "score", label_map=LABEL_MAPS[1])).state == "done"
+    )
+    (stored_result,) = Store(tmp_path).find(language="xx")
+    assert stored_result.record.spec["task"]["classes"]["a"] == "fear"

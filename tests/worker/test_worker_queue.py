@@ -1,4 +1,4 @@
-"""The worker's queue: it holds what is still to be answered, and every request ends with an answer or a reason."""
+"""The worker's queue holds unanswered requests only; each ends with an answer or a reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,20 +43,27 @@ WEIGHTS = Weights(tokens=[], weights={}, separators=[], special=[], truncated=Fa
 EVALUATION = {"model": MODEL, "task": "intents", "language": "de"}
 
 
-def figures(count: int = FIGURES, *, last: bool = True) -> Iterator[Figure]:
-    """A game of three rounds.
+def figures(count: int = FIGURES, *, is_complete: bool = True) -> Iterator[Figure]:
+    """Figures of one evaluation.
 
     Args:
-        last: Whether it comes to its end.
+        count: How many.
+        is_complete: Whether the last of them is marked as the end.
     """
     for n in range(1, count + 1):
         yield Figure(
-            language="de", n=n, total=count, accuracy=0.5, low=0, high=1, done=last and n == count
+            language="de",
+            n=n,
+            total=count,
+            accuracy=0.5,
+            low=0,
+            high=1,
+            done=is_complete and n == count,
         )
 
 
 class Reader:
-    """Somebody who asks for figures, or for one record, and what this reader was sent."""
+    """A client that asks for figures, or for one record, and the messages it was sent."""
 
     def __init__(
         self,
@@ -69,8 +76,10 @@ class Reader:
         self.live = LiveRequest(records, self.messages.append, MODEL, key)
 
     @property
-    def answered(self) -> bool:
-        return bool(self.messages) and (isinstance(self.messages[-1], Weights) or self.figure.done)
+    def has_answer(self) -> bool:
+        if not self.messages:
+            return False
+        return isinstance(self.messages[-1], Weights) or self.figure.done
 
     @property
     def figure(self) -> Figure:
@@ -88,7 +97,11 @@ def one_record() -> Iterator[BaseModel]:
 
 
 def serve(queue: RequestQueue) -> LiveRequest | None:
-    """One turn of the device's thread."""
+    """Make one turn of the device's thread.
+
+    Returns:
+        The request whose turn it was, if any waits.
+    """
     live = queue.take()
     if live is None:
         return None
@@ -99,24 +112,29 @@ def serve(queue: RequestQueue) -> LiveRequest | None:
     return live
 
 
-# What is answered, or nobody reads, is not in the queue.
+# Requests that are answered, or that nobody reads, are not in the queue.
 
 
 def test_reported_16_an_answered_request_leaves_the_queue_with_its_last_record() -> None:
     queue = RequestQueue()
-    one = Reader(records=one_record)
-    several = Reader("a")
-    queue.add(one.live)
-    assert serve(queue) is one.live
-    assert (queue.count, one.messages) == (0, [WEIGHTS])
-    queue.add(several.live)
+    single_reader = Reader(records=one_record)
+    figure_reader = Reader("a")
+    queue.add(single_reader.live)
+    assert serve(queue) is single_reader.live
+    assert queue.count == 0
+    assert single_reader.messages == [WEIGHTS]
+    queue.add(figure_reader.live)
     counts = []
     for _ in range(FIGURES):
-        assert serve(queue) is several.live
+        assert serve(queue) is figure_reader.live
         counts.append(queue.count)
     assert counts == [1, 1, 0]
-    assert [message.n for message in several.messages if isinstance(message, Figure)] == [1, 2, 3]
-    assert len(several.messages) == FIGURES
+    assert [message.n for message in figure_reader.messages if isinstance(message, Figure)] == [
+        1,
+        2,
+        3,
+    ]
+    assert len(figure_reader.messages) == FIGURES
     assert queue.take() is None
 
 
@@ -125,24 +143,25 @@ def test_reported_16_an_answered_request_leaves_the_queue_with_its_last_record()
 def test_reported_16_a_thousand_requests_of_three_clients_never_fill_the_queue(
     records: Callable[[], Iterator[BaseModel]], session: str | None
 ) -> None:
-    """Each asks for the next when it has its answer; nobody else waits, so the queue is never longer than three."""
+    """Each client sends its next request when it has its answer, so at most three wait at once."""
     queue = RequestQueue()
-    answered = 0
+    answer_count = 0
     longest = 0
 
     def ask(number: int) -> Reader:
-        reader = Reader(session and f"{session} {number}", records)
+        name = None if session is None else f"{session} {number}"
+        reader = Reader(name, records)
         queue.add(reader.live)
         return reader
 
-    waiting = {number: ask(number) for number in range(3)}
-    while answered < 1000:
+    readers = {number: ask(number) for number in range(3)}
+    while answer_count < 1000:
         longest = max(longest, queue.count)
         assert serve(queue) is not None
-        for number, reader in waiting.items():
-            if reader.answered:
-                answered += 1
-                waiting[number] = ask(number)
+        for number, reader in readers.items():
+            if reader.has_answer:
+                answer_count += 1
+                readers[number] = ask(number)
     assert longest == 3
 
 
@@ -150,33 +169,34 @@ def test_reported_16_a_thousand_requests_of_three_clients_never_fill_the_queue(
 def test_reported_16_an_evaluation_waits_for_a_bounded_number_of_quick_requests(
     session: str | None,
 ) -> None:
-    """Three clients who always have a next quick request take at most PATIENCE turns before each of its figures.
+    """Quick requests of three clients take at most MAX_NEW_IN_A_ROW turns before each figure.
 
-    However long they have been at it: what was answered before the evaluation came is not waited for.
+    The clients always have a next request. How many were answered before the evaluation came
+    makes no difference.
     """
     queue = RequestQueue()
-    evaluation = Reader(session)
-    quick = 0
+    figure_reader = Reader(session)
+    quick_turns = 0
     for _ in range(3):
         queue.add(Reader(records=one_record).live)
     for _ in range(300):
         serve(queue)
         queue.add(Reader(records=one_record).live)
-    queue.add(evaluation.live)
-    while not evaluation.answered:
-        if serve(queue) is not evaluation.live:
-            quick += 1
+    queue.add(figure_reader.live)
+    while not figure_reader.has_answer:
+        if serve(queue) is not figure_reader.live:
+            quick_turns += 1
             queue.add(Reader(records=one_record).live)
-    assert quick <= FIGURES * MAX_NEW_IN_A_ROW
+    assert quick_turns <= FIGURES * MAX_NEW_IN_A_ROW
     assert queue.count == 3
 
 
 def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_once() -> None:
     queue = RequestQueue()
-    begun = []
+    begun_requests = []
 
     def begin() -> Iterator[BaseModel]:
-        begun.append(1)
+        begun_requests.append(1)
         return figures()
 
     for number in range(2 * MAX_WAITING):
@@ -186,29 +206,33 @@ def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_onc
         assert queue.count == 0
         expect(reader.error, "worker.request_superseded")
     assert queue.take() is None
-    assert queue.take_withdrawn() == begun == []
+    assert queue.take_withdrawn() == begun_requests == []
 
 
-def test_reported_16_a_begun_request_that_nobody_reads_is_closed_where_it_was_begun() -> None:
+def test_reported_16_a_begun_request_that_nobody_reads_is_closed_by_the_thread_that_began_it() -> (
+    None
+):
     queue = RequestQueue()
-    closed = []
+    closing_threads = []
 
-    def watched() -> Iterator[BaseModel]:
+    def watched_figures() -> Iterator[BaseModel]:
         try:
             yield from figures()
         finally:
-            closed.append(threading.get_ident())
+            closing_threads.append(threading.get_ident())
 
-    reader = Reader("a", watched)
+    reader = Reader("a", watched_figures)
     queue.add(reader.live)
     serve(queue)
     leaving = threading.Thread(target=queue.withdraw, args=(reader.live, superseded_refusal()))
     leaving.start()
     leaving.join()
-    assert (queue.count, closed, queue.take()) == (0, [], None)
+    assert queue.count == 0
+    assert closing_threads == []
+    assert queue.take() is None
     for live in queue.take_withdrawn():
         live.end(superseded_refusal())
-    assert closed == [threading.get_ident()]
+    assert closing_threads == [threading.get_ident()]
     expect(reader.error, "worker.request_superseded")
     assert queue.take_withdrawn() == []
 
@@ -222,11 +246,13 @@ def test_reported_16_a_request_under_way_whose_reader_leaves_is_not_queued_again
     assert live.step()
     queue.withdraw(live, superseded_refusal())
     queue.put_back(live)
-    assert (queue.count, queue.take(), queue.take_withdrawn()) == (0, None, [live])
+    assert queue.count == 0
+    assert queue.take() is None
+    assert queue.take_withdrawn() == [live]
 
 
-def test_reported_16_a_session_that_asks_anew_keeps_its_place_and_its_share() -> None:
-    """Its older requests make room: those of one session are never too many because of what it no longer wants."""
+def test_reported_16_requests_that_supersede_older_ones_do_not_fill_a_session_s_share() -> None:
+    """A session's superseded requests make room, so they do not count against its limit."""
     queue = RequestQueue()
     for _ in range(3):
         for number in range(MAX_OF_ONE):
@@ -240,7 +266,7 @@ def test_reported_16_a_session_that_asks_anew_keeps_its_place_and_its_share() ->
 # Every request ends with its last record or with a reason.
 
 
-def test_reported_16_an_older_request_is_told_which_took_its_place() -> None:
+def test_reported_16_an_older_request_ends_with_the_reason_that_a_newer_one_came() -> None:
     for turns in (0, 1):
         queue = RequestQueue()
         older = Reader("a")
@@ -255,7 +281,7 @@ def test_reported_16_an_older_request_is_told_which_took_its_place() -> None:
         assert len(older.messages) == turns + 1
         while serve(queue):
             pass
-        assert newer.answered
+        assert newer.has_answer
         assert newer.figure.n == FIGURES
 
 
@@ -264,7 +290,7 @@ def none_at_all() -> Iterator[BaseModel]:
 
 
 def without_the_last() -> Iterator[BaseModel]:
-    return figures(last=False)
+    return figures(is_complete=False)
 
 
 def an_iterator_s_end_inside() -> Iterator[BaseModel]:
@@ -316,8 +342,8 @@ def worker(tmp_path: Path, bench: FakeBench) -> Iterator[Running]:
         bench.thread = threading.get_ident()
         return bench
 
-    with running(tmp_path, make) as run:
-        yield run
+    with running(tmp_path, make) as worker:
+        yield worker
         bench.go.set()
 
 
@@ -325,7 +351,7 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
     worker: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlab.worker.engine.MAX_WAITING", 3)
-    refused: list[HeadlabError] = []
+    refusals: list[HeadlabError] = []
     lengths: list[int] = []
 
     def use(number: int) -> None:
@@ -334,12 +360,12 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
                 if turn % 4:
                     worker.client.attention(look(MODEL, "turn it off", [["encoder", 0, 0]]))
                 else:
-                    *_, last = worker.client.evaluate(
+                    *_, last_figure = worker.client.evaluate(
                         evaluation(MODEL, "intents", "de", session=f"person {number}")
                     )
-                    assert last.done
+                    assert last_figure.done
             except HeadlabError as error:
-                refused.append(error)
+                refusals.append(error)
             lengths.append(worker.engine.waiting)
 
     threads = [threading.Thread(target=use, args=(number,)) for number in range(3)]
@@ -347,7 +373,7 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
         thread.start()
     for thread in threads:
         thread.join()
-    assert refused == []
+    assert refusals == []
     assert len(lengths) == 3 * 40
     assert max(lengths) <= 2  # the requests of the two others: its own has been answered
     assert worker.engine.waiting == 0
@@ -367,50 +393,51 @@ def test_reported_16_readers_that_stop_at_the_last_figure_leave_nothing(
         stream.close()  # type: ignore[attr-defined] # a generator
 
 
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("is_begun", [False, True])
 def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
-    worker: Running, bench: FakeBench, begun: bool
+    worker: Running, bench: FakeBench, is_begun: bool
 ) -> None:
-    bench.free = int(begun)
+    bench.free = int(is_begun)
     bench.go.clear()
-    if not begun:  # somebody else's batch keeps the device busy
-        other = threading.Thread(
+    if not is_begun:  # another client's batch keeps the device busy
+        other_client = threading.Thread(
             target=lambda: list(worker.client.evaluate(evaluation(MODEL, "intents", "fr")))
         )
-        other.start()
+        other_client.start()
         until(lambda: bench.log != [])
     lines: list[str] = []
 
     def ask() -> None:
-        with httpx.stream(
-            "POST", f"{worker.url}/evaluate", json={**EVALUATION, "session": "a"}, timeout=60
-        ) as answer:
+        url = f"{worker.url}/evaluate"
+        body = {**EVALUATION, "session": "a"}
+        with httpx.stream("POST", url, json=body, timeout=60) as answer:
             lines.append(str(answer.status_code))
             lines.extend(answer.iter_lines())
 
-    older = threading.Thread(target=ask)
-    older.start()
-    if begun:
+    older_client = threading.Thread(target=ask)
+    older_client.start()
+    if is_begun:
         until(lambda: len(bench.figures) == 1)
     else:
         until(lambda: worker.engine.waiting == 1)
-    newer: list[Any] = []
-    younger = threading.Thread(
-        target=lambda: newer.extend(worker.client.evaluate(evaluation(**EVALUATION, session="a")))
-    )  # type: ignore[arg-type]
-    younger.start()
-    if begun:
+    newer_figures: list[Any] = []
+    newer_request = evaluation(**EVALUATION, session="a")  # type: ignore[arg-type]
+    newer_client = threading.Thread(
+        target=lambda: newer_figures.extend(worker.client.evaluate(newer_request))
+    )
+    newer_client.start()
+    if is_begun:
         until(lambda: worker.engine.waiting == 1)
     else:
-        older.join(60)  # it ends at once, though the device is busy
+        older_client.join(60)  # it ends at once, though the device is busy
     bench.go.set()
-    for thread in (older, younger, *([] if begun else [other])):
+    for thread in (older_client, newer_client, *([] if is_begun else [other_client])):
         thread.join(60)
-    assert newer[-1].done
-    assert lines[0] == ("200" if begun else "409")
-    last = json.loads(lines[-1])
-    assert last.keys() == {"error", "code"}
-    assert last["code"] == "worker.request_superseded"
+    assert newer_figures[-1].done
+    assert lines[0] == ("200" if is_begun else "409")
+    last_record = json.loads(lines[-1])
+    assert last_record.keys() == {"error", "code"}
+    assert last_record["code"] == "worker.request_superseded"
 
 
 def test_reported_16_a_worker_that_stops_tells_those_who_read(
@@ -434,9 +461,9 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
     stream = client.evaluate(evaluation(MODEL, "intents", "de"))
     assert next(stream).n == 64
     (connection,) = server.server_state.connections
-    # a line that waits for an acknowledgement costs 40 ms
-    served = connection.transport.get_extra_info("socket")
-    assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    # Without TCP_NODELAY a line that waits for an acknowledgement costs 40 ms.
+    client_socket = connection.transport.get_extra_info("socket")
+    assert client_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     server.should_exit = True
     until(lambda: not engine.alive)
     bench.go.set()
@@ -453,8 +480,8 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
 
 
 def test_reported_16_a_client_that_left_before_the_first_line_is_noticed() -> None:
-    """Its connection ends between the first figure and the answer's start, so that no line of it is ever asked for."""
-    left: list[str] = []
+    """Its connection ends before the answer starts, so no line of it is ever asked for."""
+    notices: list[str] = []
 
     async def receive() -> dict[str, str]:
         return {"type": "http.disconnect"}
@@ -463,13 +490,15 @@ def test_reported_16_a_client_that_left_before_the_first_line_is_noticed() -> No
         raise OSError("nobody is there")
 
     async def answer() -> None:
-        response = FigureLines(json_lines(None, next(figures())), lambda: left.append("left"))  # type: ignore[arg-type]
-        await response({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)  # type: ignore[arg-type]
+        lines = json_lines(None, next(figures()))  # type: ignore[arg-type]
+        response = FigureLines(lines, lambda: notices.append("left"))
+        scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+        await response(scope, receive, send)  # type: ignore[arg-type]
 
-    # In a thread of its own: playwright keeps a loop running in that of the tests.
+    # In a thread of its own, because playwright keeps a loop running in the thread of the tests.
     with ThreadPoolExecutor(1) as pool, pytest.raises(ClientDisconnect):
         pool.submit(lambda: asyncio.run(answer())).result()
-    assert left == ["left"]
+    assert notices == ["left"]
 
 
 def test_reported_16_a_client_that_leaves_while_a_model_is_fetched_holds_no_place(
@@ -479,21 +508,29 @@ def test_reported_16_a_client_that_leaves_while_a_model_is_fetched_holds_no_plac
     monkeypatch.setattr("headlab.worker.middleware.MAX_REQUESTS", 1)
     monkeypatch.setattr(bench, "fetch", lambda _: coming)
     address = httpx.URL(worker.url)
+    url_of_tasks = f"{worker.url}/tasks"
     with socket.create_connection((address.host, address.port)) as impatient:
         body = json.dumps({"model": "some/model"}).encode()
         head = f"POST /model HTTP/1.1\r\nhost: {address.host}\r\ncontent-type: application/json\r\n"
-        impatient.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-        until(lambda: httpx.get(f"{worker.url}/tasks").status_code == 503)
-    until(lambda: httpx.get(f"{worker.url}/tasks").status_code == 200)
+        head += f"content-length: {len(body)}\r\n\r\n"
+        impatient.sendall(head.encode() + body)
+        until(lambda: httpx.get(url_of_tasks).status_code == 503)
+    until(lambda: httpx.get(url_of_tasks).status_code == 200)
 
 
-def test_reported_16_models_that_are_here_are_not_too_many_to_fetch(tmp_path: Path) -> None:
-    arrived = threading.Event()
-    fetches = Fetches(lambda _: bool(arrived.wait(60)) and None)
-    here: Sequence[str] = [str(tmp_path / f"model-{n}") for n in range(2 * MAX_FETCHES)]
-    coming = [fetches.start(model) for model in here]
-    coming += [fetches.start(f"some/model{n}") for n in range(MAX_FETCHES)]
+def test_reported_16_local_models_do_not_count_as_models_to_fetch(tmp_path: Path) -> None:
+    have_arrived = threading.Event()
+
+    def fetch(_: str) -> None:
+        assert have_arrived.wait(60)
+
+    fetches = Fetches(fetch)
+    local_models = [str(tmp_path / f"model-{number}") for number in range(2 * MAX_FETCHES)]
+    hub_models = [f"some/model{number}" for number in range(MAX_FETCHES)]
+    fetched_models = [fetches.start(model) for model in (*local_models, *hub_models)]
     with raises("worker.fetches_too_many", MAX_FETCHES):
         fetches.start("one/more")
-    arrived.set()
-    assert [future.result(60) for future in coming] == [None] * 3 * MAX_FETCHES
+    have_arrived.set()
+    assert len(fetched_models) == 3 * MAX_FETCHES
+    for fetched_model in fetched_models:
+        assert fetched_model.result(60) is None

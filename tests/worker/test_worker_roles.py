@@ -1,4 +1,4 @@
-"""Role jobs from end to end on a tiny model and a tiny treebank: params, reports, their cost, cancel and resume."""
+"""Role jobs from end to end on a tiny model and treebank: params, reports, cost, resume."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from support.expected_errors import raises
 from support.running_worker import Running, running
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
-from support.waiting import until
+from support.worker_jobs import log_lines, wait_for_end
 
 from headlab import load
+from headlab.core import Report
 from headlab.hooks import Model
 from headlab.jobs import Refusal
 from headlab.jobs.roles import RolesJob
@@ -25,28 +26,28 @@ from headlab.roles import of_task, of_trees, read_roles
 from headlab.roles.study import study
 from headlab.tasks import treebank
 from headlab.worker.model_host import ModelHost
-from headlab.worker.schemas import JobRow
 
 SENTENCES = 12
 
 
 def conllu(sentences: int) -> str:
     """Sentences of four words: a noun, its adjective before it, a verb and an adverb after it."""
-    out = []
+    parents = (2, 3, 0, 3)
+    relations = ("amod", "nsubj", "root", "advmod")
+    lines = []
     for number in range(sentences):
-        words = [f"w{4 + (7 * number + place) % 60}" for place in range(4)]
-        rows = zip(words, (2, 3, 0, 3), ("amod", "nsubj", "root", "advmod"), strict=True)
-        out += [
-            f"{at}\t{word}\t_\t_\t_\t_\t{up}\t{relation}\t_\t_"
-            for at, (word, up, relation) in enumerate(rows, 1)
-        ]
-        out.append("")
-    return "\n".join(out) + "\n"
+        for offset in range(4):
+            word = f"w{4 + (7 * number + offset) % 60}"
+            tree = f"{parents[offset]}\t{relations[offset]}"
+            lines.append(f"{offset + 1}\t{word}\t_\t_\t_\t_\t{tree}\t_\t_")
+        lines.append("")
+    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    folder = save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+    return load(str(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,8 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     for language in ("xx", "zz"):
         (folder / f"{language}.dev.conllu").write_text(conllu(SENTENCES))
-    (folder / "bad.test.conllu").write_text(conllu(1).replace("\t0\troot", "\t4\troot"))
+    sentence_without_root = conllu(1).replace("\t0\troot", "\t4\troot")
+    (folder / "bad.test.conllu").write_text(sentence_without_root)
     monkeypatch.setenv("HEADLAB_DATA", str(folder.parent))
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     return folder.parent
@@ -66,54 +68,56 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
     cache = tmp_path / "cache"
     cache.mkdir()
-    with running(
-        cache, partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    ) as run:
-        yield run
+    make = partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    with running(cache, make) as worker:
+        yield worker
 
 
 def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {"model": model.name, "languages": ["xx", "zz"], **changes}
 
 
-def come_to(worker: Running, job: int, state: str) -> JobRow:
-    until(lambda: worker.client.job(job).state not in ("queued", "running"))
-    ended = worker.client.job(job)
-    assert ended.state == state, ended.error
-    return ended
-
-
 def submit(worker: Running, spec: dict[str, Any]) -> int:
     return int(worker.client.submit("roles", spec).id)
+
+
+def rows_of(report: Report) -> list[object]:
+    """The rows of each table of a report."""
+    return [table.rows for table in report.tables]
 
 
 # Params
 
 
 def test_equal_work_has_equal_params() -> None:
-    full = checked("roles", {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
-    assert full == checked("roles", full)
-    assert (full["languages"], full["task"], full["split"], full["size"]) == (
-        ["zz", "xx"],
-        None,
-        "dev",
-        None,
-    )
-    assert full["options"]["positional"] == 0.9
-    texts = checked("roles", {"model": "m", "task": "tiny", "languages": "all", "source": "task"})
-    assert (texts["languages"], texts["task"], texts["size"]) == (["xx", "yy"], "tiny", 512)
+    spec = {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"}
+    params = checked("roles", spec)
+    assert params == checked("roles", params)
+    assert params["languages"] == ["zz", "xx"]
+    assert params["split"] == "dev"
+    assert params["task"] is None
+    assert params["size"] is None
+    assert params["options"]["positional"] == 0.9
+    spec_of_task = {
+        "model": "m",
+        "task": "tiny",
+        "languages": "all",
+        "source": "task",
+    }
+    params_of_task = checked("roles", spec_of_task)
+    assert params_of_task["languages"] == ["xx", "yy"]
+    assert params_of_task["task"] == "tiny"
+    assert params_of_task["size"] == 512
 
 
 def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
     (data / "ud" / "bad.test.conllu").unlink()
-    assert checked("roles", {"model": "m", "languages": "all"})["languages"] == [
-        "xx",
-        "zz",
-    ]
+    params = checked("roles", {"model": "m", "languages": "all"})
+    assert params["languages"] == ["xx", "zz"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "expected_error"),
     [
         ({"languages": ["tlh"]}, ("treebank.missing", "tlh", "bad, xx, zz", "HEADLAB_DATA")),
         ({"split": "test"}, ("treebank.missing", "test", "xx")),
@@ -130,9 +134,9 @@ def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
     ],
 )
 def test_params_that_do_not_fit_are_refused(
-    model: Model, changes: dict[str, Any], expected: tuple[object, ...]
+    model: Model, changes: dict[str, Any], expected_error: tuple[object, ...]
 ) -> None:
-    with raises(*expected, kind=Refusal) as caught:
+    with raises(*expected_error, kind=Refusal) as caught:
         checked("roles", spec_of(model, **changes))
     assert caught.value.status == 422
 
@@ -147,22 +151,24 @@ def test_without_a_data_folder_a_sentence_says_what_to_do(
         checked("roles", spec_of(model, languages="all"))
 
 
-def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
+def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
     worker: Running, model: Model
 ) -> None:
-    changes: tuple[dict[str, Any], ...] = (
+    changes: list[dict[str, Any]] = [
         {"languages": ["tlh"]},
         {"size": 0},
         {"more": 1},
         {"source": "web"},
-    )
-    for change in (*changes, {"languages": ["../x"]}, {"options": {"margin": [1]}}):
-        answer = httpx.post(
-            f"{worker.url}/jobs", json={"kind": "roles", "spec": spec_of(model, **change)}
-        )
-        assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
-    body = {"kind": "roles", "spec": spec_of(model), "place": "ray"}
-    assert httpx.post(f"{worker.url}/jobs", json=body).status_code == 422
+        {"languages": ["../x"]},
+        {"options": {"margin": [1]}},
+    ]
+    for change in changes:
+        body = {"kind": "roles", "spec": spec_of(model, **change)}
+        answer = httpx.post(f"{worker.url}/jobs", json=body)
+        assert answer.status_code == 422
+        assert list(answer.json()) == ["error", "code"]
+    body_for_ray = {"kind": "roles", "spec": spec_of(model), "place": "ray"}
+    assert httpx.post(f"{worker.url}/jobs", json=body_for_ray).status_code == 422
     assert worker.client.jobs() == []
 
 
@@ -172,69 +178,76 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
 def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
-    before = worker.client.forecast("roles", spec_of(model))
-    assert before.forwards == 2 * SENTENCES
-    assert before.basis.startswith("one pass over 24 sentences of 2 languages; ")
-    assert before.basis.endswith(" a forward, measured now")
-    assert before.seconds > 0
+    forecast = worker.client.forecast("roles", spec_of(model))
+    assert forecast.forwards == 2 * SENTENCES
+    assert forecast.basis.startswith("one pass over 24 sentences of 2 languages; ")
+    assert forecast.basis.endswith(" a forward, measured now")
+    assert forecast.seconds > 0
     assert not list((tmp_path / "cache").glob("*/result.npz"))
-    done = come_to(worker, submit(worker, spec_of(model)), "done")
-    kept = {result.key: result.record for result in Store(tmp_path / "cache").reports().results}
-    assert done.result["keys"] == sorted(kept, key=lambda key: kept[key].spec["task"]["language"])
-    own = study(model, of_trees(treebank(None, "xx", "dev"), "xx", "dev"))
-    made = kept[done.result["keys"][0]]
-    assert made.spec == own.spec
-    assert [table.rows for table in made.tables] == [table.rows for table in own.tables]
-    assert read_roles(made).syntax
-    assert done.done == done.total
-    assert [line[21:] for line in worker.client.log(done.id)].count("xx: report started") == 1
-    after = worker.client.forecast("roles", spec_of(model))
-    assert (after.forwards, after.seconds) == (0, 0.0)
-    assert after.basis == "the reports are in the cache already"
-    other = worker.client.forecast("roles", spec_of(model, options={"margin": 0.2}))
-    assert other.seconds > 0
-    assert "as in 2 reports of its roles" in other.basis
-    again = come_to(worker, submit(worker, spec_of(model)), "done")
-    assert again.result == done.result
+    finished_job = wait_for_end(worker.client, submit(worker, spec_of(model)))
+    results = Store(tmp_path / "cache").reports().results
+    reports = {result.key: result.record for result in results}
+    job_reports = [reports.pop(key) for key in finished_job.result["keys"]]
+    assert reports == {}
+    languages = [report.spec["task"]["language"] for report in job_reports]
+    assert languages == ["xx", "zz"]
+    trees = treebank(None, "xx", "dev")
+    library_report = study(model, of_trees(trees, "xx", "dev"))
+    assert job_reports[0].spec == library_report.spec
+    assert rows_of(job_reports[0]) == rows_of(library_report)
+    assert read_roles(job_reports[0]).syntax
+    assert finished_job.done == finished_job.total
+    assert log_lines(worker.client, finished_job.id).count("xx: report started") == 1
+    forecast_of_stored = worker.client.forecast("roles", spec_of(model))
+    assert forecast_of_stored.forwards == 0
+    assert forecast_of_stored.seconds == 0.0
+    assert forecast_of_stored.basis == "the reports are in the cache already"
+    spec_of_other_margin = spec_of(model, options={"margin": 0.2})
+    forecast_of_other_margin = worker.client.forecast("roles", spec_of_other_margin)
+    assert forecast_of_other_margin.seconds > 0
+    assert "as in 2 reports of its roles" in forecast_of_other_margin.basis
+    second_job = wait_for_end(worker.client, submit(worker, spec_of(model)))
+    assert second_job.result == finished_job.result
 
 
-def test_a_task_s_texts_give_the_roles_that_need_no_trees(
+def test_texts_of_a_task_give_the_roles_that_need_no_trees(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
     spec = spec_of(model, languages=["yy"], source="task", task="tiny", size=8)
-    come_to(worker, submit(worker, spec), "done")
-    (kept,) = Store(tmp_path / "cache").reports().results
-    assert kept.record.spec["task"]["size"] == 8
-    assert [t.rows for t in kept.record.tables] == [
-        t.rows for t in study(model, of_task(tiny_task(), "yy", "dev", 8)).tables
-    ]
-    found = read_roles(kept.record)
-    assert not found.syntax
-    assert found.grid == model.grid
+    wait_for_end(worker.client, submit(worker, spec))
+    (stored_result,) = Store(tmp_path / "cache").reports().results
+    assert stored_result.record.spec["task"]["size"] == 8
+    library_report = study(model, of_task(tiny_task(), "yy", "dev", 8))
+    assert rows_of(stored_result.record) == rows_of(library_report)
+    roles = read_roles(stored_result.record)
+    assert not roles.syntax
+    assert roles.grid == model.grid
     assert worker.client.forecast("roles", spec).forwards == 0
 
 
 def test_a_cancelled_job_goes_on_with_the_languages_it_has(
     worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = RolesJob.sentences
-    asked = list[str]()
+    real_sentences = RolesJob.sentences
+    languages_read = list[str]()
 
-    def sentences(job: RolesJob, lab: Any, language: str, size: int | None) -> Any:
-        asked.append(language)
-        if asked == ["xx", "zz"]:  # the second language, for the first time
+    def sentences_with_cancellation(
+        job: RolesJob, lab: Any, language: str, size: int | None
+    ) -> Any:
+        languages_read.append(language)
+        if languages_read == ["xx", "zz"]:  # the second language, for the first time
             worker.client.cancel(1)
-        return real(job, lab, language, size)
+        return real_sentences(job, lab, language, size)
 
-    monkeypatch.setattr(RolesJob, "sentences", sentences)
+    monkeypatch.setattr(RolesJob, "sentences", sentences_with_cancellation)
     monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)
     job = submit(worker, spec_of(model))
-    come_to(worker, job, "cancelled")
-    (first,) = (tmp_path / "cache").glob("*/result.npz")
-    written = first.stat().st_mtime_ns
+    wait_for_end(worker.client, job, "cancelled")
+    (first_report,) = (tmp_path / "cache").glob("*/result.npz")
+    time_written = first_report.stat().st_mtime_ns
     worker.client.resume(job)
-    done = come_to(worker, job, "done")
-    assert asked == ["xx", "zz", "xx", "zz"]
-    assert first.stat().st_mtime_ns == written
-    assert len(done.result["keys"]) == 2
-    assert "xx: report in the cache already" in [line[21:] for line in worker.client.log(job)]
+    finished_job = wait_for_end(worker.client, job, "done")
+    assert languages_read == ["xx", "zz", "xx", "zz"]
+    assert first_report.stat().st_mtime_ns == time_written
+    assert len(finished_job.result["keys"]) == 2
+    assert "xx: report in the cache already" in log_lines(worker.client, job)

@@ -1,0 +1,251 @@
+"""Attention and answers as the worker sends them."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.expected_errors import raises
+from support.saved_models import save_family
+from support.tiny_models import tiny_model
+from support.tiny_task import read_tiny, tiny_task, tiny_tokenizer
+from test_inputs import WORDS
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from headlab import load
+from headlab import task as task_named
+from headlab.core import Head
+from headlab.evaluation import NO_TARGET, Evaluator
+from headlab.hooks import Model, gated
+from headlab.masks import Mask, full_mask
+from headlab.tasks import Example, Split, Task
+from headlab.worker.answers import answers_of, attention_weights
+from headlab.worker.schemas import AttentionRequest
+
+
+def read_pairs(language: str, split: Split, seed: int) -> list[Example]:
+    """Examples of the tiny task with the beginning of each text as its second sentence."""
+    examples = read_tiny(language, split, seed)
+    return [replace(example, pair=example.text[:5]) for example in examples]
+
+
+SENTENCE_PAIRS = replace(tiny_task(), read=read_pairs)
+LONG_TEXT = " ".join(["w5"] * 100)
+
+
+def request_of(text: str, heads: list[tuple[str, int, int]], **fields: Any) -> AttentionRequest:
+    return AttentionRequest(model="m", text=text, heads=heads, **fields)
+
+
+def test_separators_are_named_by_their_position_unless_they_are_cut_off(tmp_path: Path) -> None:
+    model = load(str(save_family(tmp_path / "bert", "bert")))
+    heads = [("encoder", 0, 0)]
+
+    def ask(text: str, pair: str | None = None) -> tuple[list[str], list[int]]:
+        attention = attention_weights(model, request_of(text, heads, pair=pair))
+        return attention.tokens, attention.separators
+
+    tokens, separators = ask("w5 w6")
+    assert tokens == ["<s>", "w5", "w6", "</s>"]
+    assert separators == [3]
+    tokens, separators = ask("w5", "w6 w7")
+    assert tokens == ["<s>", "w5", "</s>", "w6", "w7", "</s>"]
+    assert separators == [2, 5]
+    tokens, separators = ask(LONG_TEXT)
+    assert len(tokens) == 64
+    assert all(tokens[position] == "</s>" for position in separators)
+
+
+def test_reported_04_attention_is_cut_to_what_the_model_takes(tmp_path: Path) -> None:
+    """RoBERTa's positions begin after the padding's, number 1, so 62 tokens fit in its 64.
+
+    64 tokens were an IndexError.
+    """
+    model = load(str(save_family(tmp_path / "xlm-roberta", "xlm-roberta")))
+    request = request_of(LONG_TEXT, [("encoder", 0, 0)])
+    attention = attention_weights(model, request)
+    assert len(attention.tokens) == 62
+    assert attention.truncated is True
+
+
+def test_a_translation_model_shows_its_encoder_and_says_why_not_its_decoder(tmp_path: Path) -> None:
+    model = load(str(save_family(tmp_path / "marian", "marian")))
+    attention = attention_weights(model, request_of("w5 w6", [("encoder", 1, 2)]))
+    token_count = len(attention.tokens)
+    row_lengths = [len(row) for row in attention.weights["encoder.1.2"]]
+    assert row_lengths == [token_count] * token_count
+    for stack in ("decoder", "cross"):
+        with raises("head.of_translation"):
+            attention_weights(model, request_of("w5 w6", [(stack, 0, 0)]))
+
+
+def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
+    """Probabilities of the labels for every answer to one example, from a pass of its own.
+
+    Returns:
+        float [answer, label].
+    """
+    rows = np.array([row])
+    with torch.inference_mode(), gated(evaluator.model, mask):
+        logits = evaluator.logits(evaluator.tensors(rows))
+    targets = evaluator.targets(rows, logits).flatten()
+    shares = logits.double().softmax(-1).flatten(0, -2)
+    return shares[targets != NO_TARGET].numpy()
+
+
+def assert_answers_are_the_evaluators(
+    model: Model, task: Task, language: str, heads: list[Head], size: int
+) -> int:
+    """Check that labels are the evaluator's under the same mask, and probabilities a single pass's.
+
+    Args:
+        model: The model.
+        task: The task.
+        language: The language of the examples.
+        heads: The heads that are switched off.
+        size: How many examples.
+
+    Returns:
+        How many answers flip when the heads are switched off.
+    """
+    evaluator = Evaluator(model, task, language, "dev", size)
+    mask_on = full_mask(model.grid)
+    kept_heads = np.array([head not in heads for head in model.grid.heads])
+    mask_off = Mask(model.grid, kept_heads, model.identity())
+    predictions = [evaluator.evaluate(mask).predicted for mask in (None, mask_off)]
+    word_index = 0
+    flips = 0
+    for row, example in enumerate(evaluator.examples):
+        request = AttentionRequest(
+            model="m",
+            text=example.text,
+            pair=example.pair,
+            words=list(example.words),
+            heads=[tuple(head) for head in heads],
+        )
+        answers = answers_of(model, task, request)
+        expected_words = list(example.words) or [None]
+        assert [answer.word for answer in answers] == expected_words
+        for state, mask, labels in (
+            ("on", mask_on, predictions[0]),
+            ("off", mask_off, predictions[1]),
+        ):
+            example_labels = labels[word_index : word_index + len(answers)]
+            answer_labels = [getattr(answer, state) for answer in answers]
+            assert answer_labels == [task.labels[label] for label in example_labels]
+            expected_shares = probabilities(evaluator, row, mask).max(axis=1)
+            answer_shares = [getattr(answer, f"p_{state}") for answer in answers]
+            np.testing.assert_allclose(answer_shares, expected_shares, rtol=1e-4)
+        word_index += len(answers)
+        flips += sum(answer.on != answer.off for answer in answers)
+    return flips
+
+
+@pytest.mark.parametrize(
+    ("family", "task"), [("bert", tiny_task()), ("bert-tokens", WORDS), ("bert", SENTENCE_PAIRS)]
+)
+def test_answers_with_heads_on_and_off_are_those_of_the_evaluator(family: str, task: Task) -> None:
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    heads = list(model.grid.heads[:6])
+    flips = assert_answers_are_the_evaluators(model, task, task.languages[0], heads, 12)
+    assert flips > 0
+
+
+@pytest.mark.parametrize(("name", "language"), [("intents", "de"), ("slots", "th")])
+def test_answers_of_the_embedded_models_are_those_of_the_evaluator(
+    name: str, language: str
+) -> None:
+    model = load(f"e5-small-{name}")
+    heads = list(model.grid.heads[96:])
+    flips = assert_answers_are_the_evaluators(model, task_named(name), language, heads, 8)
+    assert flips > 0
+
+
+def test_a_typed_sentence_is_answered_word_by_word_where_the_model_labels_words() -> None:
+    model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
+    request = request_of(" w5  w6 ", [("encoder", 0, 0)])
+    answers = answers_of(model, WORDS, request)
+    assert [answer.word for answer in answers] == ["w5", "w6"]
+    with raises("changes.no_labels"):
+        answers_of(model, replace(WORDS, labels=()), request)
+
+
+def test_the_word_of_each_token_is_known_of_texts_pairs_and_words() -> None:
+    model = load("e5-small-slots")
+
+    def ask(text: str, **fields: Any) -> tuple[list[str], list[list[str]]]:
+        """The words, and the tokens of each."""
+        request = request_of(text, [("encoder", 0, 0)], **fields)
+        attention = attention_weights(model, request)
+        tokens_of_words: list[list[str]] = [[] for _ in attention.words]
+        special_positions = []
+        for position, word in enumerate(attention.places):
+            if word < 0:
+                special_positions.append(position)
+            else:
+                tokens_of_words[word].append(attention.tokens[position])
+        assert set(special_positions) == set(attention.special)
+        return attention.words, tokens_of_words
+
+    words, tokens = ask("Küchenlampe  ausschalten", words=["Küchenlampe", "ausschalten"])
+    assert words == ["Küchenlampe", "ausschalten"]
+    assert ["".join(word_tokens).strip("▁") for word_tokens in tokens] == words
+    assert max(map(len, tokens)) > 1
+    assert ask("Küchenlampe  ausschalten") == (words, tokens)
+    words_of_pair, _ = ask("Küchenlampe ausschalten", pair="Küchenlampe an")
+    assert words_of_pair == [*words, "Küchenlampe", "an"]
+
+
+@pytest.mark.parametrize("family", ["bert", "marian"])
+def test_small_maps_are_of_every_head_that_attends_from_the_sentence(
+    family: str, tmp_path: Path
+) -> None:
+    model = load(str(save_family(tmp_path / family, family)))
+    heads = [
+        ("encoder", layer, head)
+        for layer, head_count in enumerate(model.grid.stacks[0].heads)
+        for head in range(head_count)
+    ]
+    attention = attention_weights(model, request_of("w5 w6 w7", heads, maps=True))
+    assert list(attention.maps) == list(attention.weights)
+    for name, text in attention.maps.items():
+        weights = np.frombuffer(b64decode(text), np.uint8) / 255
+        rounded_weights = np.ravel(attention.weights[name])
+        np.testing.assert_allclose(weights, rounded_weights, atol=0.5 / 255 + 0.0005)
+    assert attention_weights(model, request_of("w5 w6 w7", heads)).maps == {}
+
+
+def byte_model() -> Model:
+    """A tiny decoder whose tokens are single bytes, as symbols."""
+    symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!")
+    model = tiny_model("gpt2", tokenizer=tokenizer)
+    model.module.resize_token_embeddings(len(model.tokenizer))
+    return model
+
+
+def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> None:
+    request = request_of("戏 สี", [("decoder", 0, 0)])
+    attention = attention_weights(byte_model(), request)
+    parts = [f"{letter}[{part}/3]" for letter in "戏สี" for part in (1, 2, 3)]
+    assert attention.tokens == [*parts[:3], "▁", *parts[3:]]
+    assert len(attention.ids) == len(attention.tokens)
+    assert len(attention.weights["decoder.0.0"]) == len(attention.tokens)
+
+
+def test_reported_24_a_letter_that_the_length_limit_cuts_is_still_that_letter() -> None:
+    """64 tokens: 21 letters of three bytes, and the first byte of one more."""
+    request = request_of("戏" * 30, [("decoder", 0, 0)])
+    attention = attention_weights(byte_model(), request)
+    assert len(attention.tokens) == 64
+    assert attention.truncated is True
+    assert attention.tokens[-1] == "戏[1/3]"
