@@ -322,7 +322,9 @@ def test_examples_show_what_a_head_looks_at_and_should(monkeypatch: pytest.Monke
         governors = {
             t.words[g] for w, g in zip(t.words, t.governors, strict=True) if w == word and g >= 0
         }
-        assert (stack, layer, head) == ("encoder", 1, 1)
+        assert stack == "encoder"
+        assert layer == 1
+        assert head == 1
         assert looks == should
         assert looks in governors
     none = planted(bank, model, monkeypatch, examples=0)

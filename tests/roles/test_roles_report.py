@@ -70,7 +70,8 @@ def test_a_report_is_kept_and_looked_up_by_everything_it_depends_on(tmp_path: Pa
         "data_hash": sentences.data_hash,
     }
     assert first.spec["options"] == resolve({})
-    assert (first.spec["kind"], first.spec["experiment"]) == ("report", "roles")
+    assert first.spec["kind"] == "report"
+    assert first.spec["experiment"] == "roles"
     (kept,) = store.reports().results
     assert (
         kept.record
@@ -148,11 +149,9 @@ def test_p_values_are_adjusted_over_all_heads_and_roles_together() -> None:
 def test_every_kind_of_role_has_a_threshold_and_options_are_checked() -> None:
     assert set(THRESHOLDS) == set(KINDS)
     assert set(THRESHOLDS.values()) <= set(OPTIONS)
-    assert (resolve({})["positional"], resolve({})["margin"], resolve({})["rare"]) == (
-        0.9,
-        0.1,
-        0.5,
-    )
+    assert resolve({})["positional"] == 0.9
+    assert resolve({})["margin"] == 0.1
+    assert resolve({})["rare"] == 0.5
     assert [position(offset) for offset in (-1, 0, 2)] == [
         "position -1",
         "position 0",

@@ -1,9 +1,12 @@
-"""Pieces of experiments, computed once and equal to a slow truth; runs that cost what was said, and resume."""
+"""Pieces of experiments and runs of them.
+
+Pieces are computed once and equal a slow second derivation; runs cost what was forecast, and resume.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,7 @@ CASES: dict[str, Task] = {
     "bert-tokens": WORDS,
     "marian": PAIRS,
 }
-QUICK: dict[str, Any] = {"method": "leave-one-out", "k": 3}
+QUICK_OPTIONS: dict[str, Any] = {"method": "leave-one-out", "k": 3}
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +60,18 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make(model: Model, tmp_path: Path) -> Callable[..., Pieces]:
-    """Pieces with nothing in memory, on the test's own store."""
+    """Makes pieces with nothing in memory, on the store of this test."""
 
-    def pieces(**more: Any) -> Pieces:
-        given: dict[str, Any] = {"store": Store(tmp_path), "dev_size": 10, "test_size": 20, **more}
-        return Pieces(model, tiny_task(), **given)
+    def pieces(**further_options: Any) -> Pieces:
+        options: dict[str, Any] = {"store": Store(tmp_path), "dev_size": 10, "test_size": 20}
+        return Pieces(model, tiny_task(), **options | further_options)
 
     return pieces
 
 
-def without(model: Model, *gone: int) -> Bools:
+def kept_without(model: Model, *removed_heads: int) -> Bools:
     kept = np.ones(model.grid.size, bool)
-    kept[list(gone)] = False
+    kept[list(removed_heads)] = False
     return kept
 
 
@@ -76,24 +79,23 @@ def without(model: Model, *gone: int) -> Bools:
     ("family", "ablation"), [*((name, "zero") for name in CASES), ("bert-tokens", "mean")]
 )
 @pytest.mark.usefixtures("one_lane")  # a tie in the last bit must fall the same way on both sides
-def test_answers_equal_those_of_a_fresh_evaluator_one_example_at_a_time(
+def test_answers_equal_those_of_a_new_evaluator_one_example_at_a_time(
     family: str, ablation: str
 ) -> None:
     model = tiny_model(family, tokenizer=tiny_tokenizer())
     task = CASES[family]
     pieces = Pieces(model, task, ablation=ablation)
-    for kept in (None, without(model, 1, 2, 3, 7)):
-        fresh = Evaluator(model, task, "xx", "test", None, batch_size=1, state_bytes=0)
-        want = fresh.evaluate(None if kept is None else Mask(model.grid, kept), ablation=ablation)
-        got = pieces.answers("xx", kept)
-        assert got.predicted.tolist() == want.predicted.tolist()
-        assert got.correct.tolist() == want.correct.tolist()
-        assert (got.ids, got.groups, got.total, got.language) == (
-            want.ids,
-            want.groups,
-            want.total,
-            "xx",
-        )
+    for kept in (None, kept_without(model, 1, 2, 3, 7)):
+        evaluator = Evaluator(model, task, "xx", "test", None, batch_size=1, state_bytes=0)
+        mask = None if kept is None else Mask(model.grid, kept)
+        expected = evaluator.evaluate(mask, ablation=ablation)
+        evaluation = pieces.answers("xx", kept)
+        assert evaluation.predicted.tolist() == expected.predicted.tolist()
+        assert evaluation.correct.tolist() == expected.correct.tolist()
+        assert evaluation.ids == expected.ids
+        assert evaluation.groups == expected.groups
+        assert evaluation.total == expected.total
+        assert evaluation.language == "xx"
 
 
 def test_answers_do_not_depend_on_how_many_batches_run_at_once(
@@ -101,38 +103,37 @@ def test_answers_do_not_depend_on_how_many_batches_run_at_once(
 ) -> None:
     import torch
 
-    before = torch.get_num_threads()
-    kept = without(model, 4)
+    thread_count = torch.get_num_threads()
+    kept = kept_without(model, 4)
     try:
         torch.set_num_threads(1)
-        alone = make(store=None).answers("xx", kept)
+        on_one_thread = make(store=None).answers("xx", kept)
         torch.set_num_threads(3)
-        together = make(store=None).answers("xx", kept)
+        on_three_threads = make(store=None).answers("xx", kept)
     finally:
-        torch.set_num_threads(before)
-    assert alone.predicted.tolist() == together.predicted.tolist()
+        torch.set_num_threads(thread_count)
+    assert on_one_thread.predicted.tolist() == on_three_threads.predicted.tolist()
 
 
 def test_a_warm_store_makes_no_forward(model: Model, make: Callable[..., Pieces]) -> None:
     cold = make()
-    kept = without(model, 1)
+    kept = kept_without(model, 1)
     scores = cold.scores("xx", "leave-one-out")
-    want = (cold.answers("xx", kept), cold.answers("xx", kept, "dev"), cold.curve("xx", scores, 4))
+    test_answers = cold.answers("xx", kept).correct.tolist()
+    dev_answers = cold.answers("xx", kept, "dev").correct.tolist()
+    curve_answers = cold.curve("xx", scores, 4).correct.tolist()
     assert cold.forwards == scores.example_forwards + 20 + 10 + 4 * 20
     for pieces in (cold, make()):
-        before = pieces.forwards
-        again = pieces.scores("xx", "leave-one-out")
-        assert again.values.tolist() == scores.values.tolist()
-        got = (
-            pieces.answers("xx", kept),
-            pieces.answers("xx", kept, "dev"),
-            pieces.curve("xx", scores, 4),
-        )
-        assert [e.correct.tolist() for e in got] == [e.correct.tolist() for e in want]
-        assert pieces.forwards == before
-    other = make(ablation="mean")
-    assert not other.has_answers("xx", kept)
-    assert other.available_scores("xx", "leave-one-out") is None
+        forwards_before = pieces.forwards
+        stored_scores = pieces.scores("xx", "leave-one-out")
+        assert stored_scores.values.tolist() == scores.values.tolist()
+        assert pieces.answers("xx", kept).correct.tolist() == test_answers
+        assert pieces.answers("xx", kept, "dev").correct.tolist() == dev_answers
+        assert pieces.curve("xx", scores, 4).correct.tolist() == curve_answers
+        assert pieces.forwards == forwards_before
+    mean_pieces = make(ablation="mean")
+    assert not mean_pieces.has_answers("xx", kept)
+    assert mean_pieces.available_scores("xx", "leave-one-out") is None
 
 
 def test_without_a_store_memory_keeps_what_was_computed(
@@ -140,35 +141,33 @@ def test_without_a_store_memory_keeps_what_was_computed(
 ) -> None:
     pieces = make(store=None)
     pieces.scores("xx", "gradient")
-    pieces.answers("xx", without(model, 1))
-    spent = pieces.forwards
+    pieces.answers("xx", kept_without(model, 1))
+    forwards_before = pieces.forwards
     pieces.scores("xx", "gradient")
-    assert pieces.answers("xx", without(model, 1)).done
-    assert pieces.forwards == spent > 0
+    assert pieces.answers("xx", kept_without(model, 1)).done
+    assert pieces.forwards == forwards_before > 0
 
 
 def test_a_comparison_is_that_of_evaluate(model: Model, make: Callable[..., Pieces]) -> None:
-    kept = without(model, 2, 3)
-    fresh = Evaluator(model, tiny_task(), "yy", "test", 20)
-    want = compare(fresh.evaluate(), fresh.evaluate(Mask(model.grid, kept)), seed=4)
-    assert make(seed=4).comparison("yy", kept) == want
+    kept = kept_without(model, 2, 3)
+    evaluator = Evaluator(model, tiny_task(), "yy", "test", 20)
+    evaluation = evaluator.evaluate(Mask(model.grid, kept))
+    expected = compare(evaluator.evaluate(), evaluation, seed=4)
+    assert make(seed=4).comparison("yy", kept) == expected
 
 
 def test_random_scores_are_those_of_the_method_and_are_not_stored(
     model: Model, make: Callable[..., Pieces], tmp_path: Path
 ) -> None:
     pieces = make(seed=2)
-    for seed in (None, 0, 7):
-        want = headlab.score(
-            model,
-            tiny_task(),
-            language="xx",
-            method="random",
-            seed=2 if seed is None else seed,
-            size=10,
+    task = tiny_task()
+    for seed, seed_of_scores in ((None, 2), (0, 0), (7, 7)):
+        expected = headlab.score(
+            model, task, language="xx", method="random", seed=seed_of_scores, size=10
         )
-        got = pieces.scores("xx", "random", seed=seed)
-        assert (got.values.tolist(), got.spec) == (want.values.tolist(), want.spec)
+        scores = pieces.scores("xx", "random", seed=seed)
+        assert scores.values.tolist() == expected.values.tolist()
+        assert scores.spec == expected.spec
     assert list(tmp_path.iterdir()) == []
     assert pieces.forwards == 0
 
@@ -176,32 +175,31 @@ def test_random_scores_are_those_of_the_method_and_are_not_stored(
 def test_torn_answers_are_made_anew_and_the_log_says_so(
     model: Model, make: Callable[..., Pieces]
 ) -> None:
-    want = make().answers("xx")
+    expected = make().answers("xx")
     store = make().store
     assert store is not None
     (folder,) = store.folders()
     (path,) = folder.glob("*.npz")
     path.write_bytes(path.read_bytes()[:99])
-    again = make()
-    assert again.answers("xx").correct.tolist() == want.correct.tolist()
-    assert again.forwards == 20
+    pieces = make()
+    assert pieces.answers("xx").correct.tolist() == expected.correct.tolist()
+    assert pieces.forwards == 20
     assert "answers under" in (folder / "log.txt").read_text()
     assert make().has_answers("xx")
 
 
 def test_a_few_splits_stay_in_memory_and_no_layer_inputs(make: Callable[..., Pieces]) -> None:
     pieces = make(store=None)
-    asked = [(language, split) for language in ("xx", "yy") for split in ("dev", "test")]
-    found = []
-    for language, split in asked:
+    splits = [(language, split) for language in ("xx", "yy") for split in ("dev", "test")]
+    evaluators = []
+    for language, split in splits:
         pieces.answers(language, None, split)
-        found.append(pieces.evaluator(language, split))
-        assert found[-1].bytes == 0
-    kept = [
-        pieces.evaluator(*names) is was for names, was in zip(asked[1:], found[1:], strict=True)
-    ]
-    assert kept == [True] * CACHED_EVALUATORS == [True] * 3
-    assert pieces.evaluator(*asked[0]) is not found[0]
+        evaluators.append(pieces.evaluator(language, split))
+        assert evaluators[-1].bytes == 0
+    assert CACHED_EVALUATORS == 3
+    for (language, split), evaluator in zip(splits[1:], evaluators[1:], strict=True):
+        assert pieces.evaluator(language, split) is evaluator
+    assert pieces.evaluator(*splits[0]) is not evaluators[0]
 
 
 def test_of_too_many_answers_those_used_longest_ago_are_computed_again(
@@ -218,15 +216,18 @@ def test_of_too_many_answers_those_used_longest_ago_are_computed_again(
     first: tuple[str, Split] = ("xx", "dev")
     second: tuple[str, Split] = ("yy", "dev")
     third: tuple[str, Split] = ("xx", "test")
-    asked = (first, second, first, third, first, second)
-    assert [is_known(*names) for names in asked] == [False, False, True, False, True, False]
+    requests = (first, second, first, third, first, second)
+    are_known = [is_known(language, split) for language, split in requests]
+    assert are_known == [False, False, True, False, True, False]
 
 
 def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces]) -> None:
     pieces = make()
-    kept = without(model, 1)
-    asked = pieces.ask_scores("xx", "leave-one-out")
-    assert (asked.kind, asked.method, asked.forwards) == ("scores", "leave-one-out", 120)
+    kept = kept_without(model, 1)
+    ask = pieces.ask_scores("xx", "leave-one-out")
+    assert ask.kind == "scores"
+    assert ask.method == "leave-one-out"
+    assert ask.forwards == 120
     assert pieces.ask_answers("xx", [None, kept, kept], unknown_masks=2).forwards == 4 * 20
     assert pieces.ask_answers("xx", [None], split="dev").forwards == 10
     assert pieces.ask_curve("xx", "random", seed=1, points=5).forwards == 100
@@ -246,65 +247,66 @@ def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces])
 
 
 def test_a_run_costs_what_was_said_and_the_second_nothing(make: Callable[..., Pieces]) -> None:
-    said = forecast("transfer", make(), QUICK)
+    run_forecast = forecast("transfer", make(), QUICK_OPTIONS)
     steps = list[Progress]()
-    missing = missing_pieces("transfer", make(), QUICK)
-    assert said.seconds is not None
-    assert said.seconds > 0
+    missing = missing_pieces("transfer", make(), QUICK_OPTIONS)
+    assert run_forecast.seconds is not None
+    assert run_forecast.seconds > 0
     assert {ask.kind for ask in missing} == {"scores", "answers"}
-    for word in (
+    for part in (
         "forwards, about",
         "leave-one-out scores of 2 languages (240)",
         "as timed on dev examples of xx",
     ):
-        assert word in said.sentence
-    report = run_experiment("transfer", make(), options=QUICK, on_progress=steps.append)
+        assert part in run_forecast.sentence
+    report = run_experiment("transfer", make(), options=QUICK_OPTIONS, on_progress=steps.append)
     # One pass more an example than heads: the coalition that the others are compared with.
-    assert said.forwards == 2 * 120 + 2 * 3 * 20
-    assert report.example_forwards == said.forwards + 2 * 10
-    assert [step.done for step in steps] == sorted(step.done for step in steps)
-    assert steps[-1].done == report.example_forwards <= steps[-1].total
-    assert any(
-        "all masks on yy (2 of 2): test answers in yy, 3 heads gone" in step.note for step in steps
+    assert run_forecast.forwards == 2 * 120 + 2 * 3 * 20
+    assert report.example_forwards == run_forecast.forwards + 2 * 10
+    progress = [step.done for step in steps]
+    assert progress == sorted(progress)
+    assert progress[-1] == report.example_forwards <= steps[-1].total
+    note = "all masks on yy (2 of 2): test answers in yy, 3 heads gone"
+    assert any(note in step.note for step in steps)
+    pieces_anew = make()
+    assert (
+        forecast("transfer", pieces_anew, QUICK_OPTIONS).sentence
+        == "the report is in the cache already"
     )
-    again = make()
-    assert forecast("transfer", again, QUICK).sentence == "the report is in the cache already"
-    assert run_experiment("transfer", again, options=QUICK) == report
-    assert again.forwards == 0
+    assert run_experiment("transfer", pieces_anew, options=QUICK_OPTIONS) == report
+    assert pieces_anew.forwards == 0
 
 
 def test_a_pace_that_was_timed_serves_later_forecasts(make: Callable[..., Pieces]) -> None:
     paces: dict[tuple[str | None, ...], float] = {}
-    first = forecast("transfer", make(paces=paces), QUICK)
+    first_forecast = forecast("transfer", make(paces=paces), QUICK_OPTIONS)
     assert set(paces) == {(make().task.name, "xx", "dev")}
-    assert forecast("transfer", make(paces=paces), QUICK).seconds == first.seconds
+    assert forecast("transfer", make(paces=paces), QUICK_OPTIONS).seconds == first_forecast.seconds
     paces[make().task.name, "xx", "dev"] *= 2
-    assert forecast("transfer", make(paces=paces), QUICK).seconds == pytest.approx(
-        2 * (first.seconds or 0)
-    )
+    slower_forecast = forecast("transfer", make(paces=paces), QUICK_OPTIONS)
+    assert slower_forecast.seconds == pytest.approx(2 * (first_forecast.seconds or 0))
 
 
 def test_others_are_served_while_the_device_is_timed(make: Callable[..., Pieces]) -> None:
     ticks = list[None]()
-    assert forecast("transfer", make(tick=lambda: ticks.append(None)), QUICK).seconds is not None
+    pieces = make(tick=lambda: ticks.append(None))
+    assert forecast("transfer", pieces, QUICK_OPTIONS).seconds is not None
     assert ticks
 
 
 def test_pieces_of_one_experiment_serve_another(make: Callable[..., Pieces]) -> None:
-    run_experiment("transfer", make(), options=QUICK)
+    run_experiment("transfer", make(), options=QUICK_OPTIONS)
     pieces = make()
-    missing = missing_pieces("targeted", pieces, QUICK | {"runs": 2})
+    missing = missing_pieces("targeted", pieces, QUICK_OPTIONS | {"runs": 2})
     assert {(ask.kind, ask.method) for ask in missing} == {
         ("scores", "gradient"),
         ("answers", ""),
     }
-    run_experiment("gap", pieces, options=QUICK)
+    run_experiment("gap", pieces, options=QUICK_OPTIONS)
     assert pieces.forwards == 2 * 2 * 10  # dev answers alone
-    assert forecast("gap", make(), QUICK | {"k": None}).sentence != ""
-    assert (
-        forecast("transfer", make(), QUICK | {"source": "xx"}).basis
-        == "every piece is in the cache already"
-    )
+    assert forecast("gap", make(), QUICK_OPTIONS | {"k": None}).sentence != ""
+    transfer_forecast = forecast("transfer", make(), QUICK_OPTIONS | {"source": "xx"})
+    assert transfer_forecast.basis == "every piece is in the cache already"
 
 
 class Stopped(Exception):
@@ -315,43 +317,45 @@ class Stopped(Exception):
 def test_an_interrupted_run_goes_on_and_ends_the_same(
     key: str, make: Callable[..., Pieces], model: Model, tmp_path: Path
 ) -> None:
-    options = QUICK | ({"runs": 2} if key == "targeted" else {})
+    options = dict(QUICK_OPTIONS)
+    if key == "targeted":
+        options["runs"] = 2
     ticks = list[None]()
-    whole = make(store=Store(tmp_path / "whole"), tick=lambda: ticks.append(None))
-    want = run_experiment(key, whole, options=options)
-    spent = []
-    for left in (3 * len(ticks) // 4, len(ticks) // 2, len(ticks) // 4):
+    uninterrupted = make(store=Store(tmp_path / "whole"), tick=lambda: ticks.append(None))
+    expected = run_experiment(key, uninterrupted, options=options)
+    forwards_spent = []
+    for tick_limit in (3 * len(ticks) // 4, len(ticks) // 2, len(ticks) // 4):
+        remaining_ticks = iter(range(tick_limit))
 
-        def tick(budget: list[int] = [left]) -> None:  # noqa: B006 - counts
-            budget[0] -= 1
-            if budget[0] < 0:
+        def tick(remaining_ticks: Iterator[int] = remaining_ticks) -> None:
+            if next(remaining_ticks, None) is None:
                 raise Stopped
 
         pieces = make(tick=tick)
         try:
             run_experiment(key, pieces, options=options)
         except Stopped:
-            spent.append(pieces.forwards)
-    assert spent
+            forwards_spent.append(pieces.forwards)
+    assert forwards_spent
     report = run_experiment(key, make(), options=options)
-    assert [table.to_json() for table in report.tables] == [
-        table.to_json() for table in want.tables
-    ]
-    assert (report.notes, report.spec) == (want.notes, want.spec)
-    assert report.example_forwards < want.example_forwards
+    tables = [table.to_json() for table in report.tables]
+    assert tables == [table.to_json() for table in expected.tables]
+    assert report.notes == expected.notes
+    assert report.spec == expected.spec
+    assert report.example_forwards < expected.example_forwards
 
 
 def test_a_torn_report_is_made_anew_of_its_pieces(make: Callable[..., Pieces]) -> None:
-    want = run_experiment("gap", make(), options=QUICK)
+    expected = run_experiment("gap", make(), options=QUICK_OPTIONS)
     store = make().store
     assert store is not None
-    (found,) = store.reports().results
-    path = found.folder / "result.npz"
+    (stored_report,) = store.reports().results
+    path = stored_report.folder / "result.npz"
     path.write_bytes(path.read_bytes()[:200])
     pieces = make()
-    assert run_experiment("gap", pieces, options=QUICK).tables == want.tables
+    assert run_experiment("gap", pieces, options=QUICK_OPTIONS).tables == expected.tables
     assert pieces.forwards == 0
-    assert "report skipped" in (found.folder / "log.txt").read_text()
+    assert "report skipped" in (stored_report.folder / "log.txt").read_text()
     assert store.reports().problems == ()
 
 
@@ -363,22 +367,24 @@ def test_whatever_numbers_depend_on_names_the_report(
     from headlab.studies.run import report_spec
 
     def spec(pieces: Pieces, options: dict[str, Any]) -> str:
-        about = STUDIES["targeted"]
-        return report_spec(about, pieces, about.resolve(options)).key
+        targeted = STUDIES["targeted"]
+        return report_spec(targeted, pieces, targeted.resolve(options)).key
 
-    first = spec(make(), {})
-    assert first == spec(make(), {"runs": 10, "method": "shapley"})
-    others = [
+    default_key = spec(make(), {})
+    assert default_key == spec(make(), {"runs": 10, "method": "shapley"})
+    one_language = tiny_task().restricted(["xx"])
+    another_seed = replace(tiny_task(), seed=3)
+    changed_keys = [
         spec(make(seed=1), {}),
         spec(make(dev_size=11), {}),
         spec(make(test_size=None), {}),
         spec(make(ablation="mean"), {}),
         spec(make(), {"runs": 3}),
         spec(make(), {"method_options": {"samples": 9}}),
-        spec(Pieces(model, tiny_task().restricted(["xx"]), dev_size=10, test_size=20), {}),
-        spec(Pieces(model, replace(tiny_task(), seed=3), dev_size=10, test_size=20), {}),
+        spec(Pieces(model, one_language, dev_size=10, test_size=20), {}),
+        spec(Pieces(model, another_seed, dev_size=10, test_size=20), {}),
     ]
-    assert len({first, *others}) == 9
+    assert len({default_key, *changed_keys}) == 9
 
 
 def test_options_left_out_and_defaults_spelled_out_give_one_report(
@@ -387,28 +393,28 @@ def test_options_left_out_and_defaults_spelled_out_give_one_report(
     from headlab.methods import METHODS
     from headlab.studies.run import report_spec
 
-    about = STUDIES["iterative"]
-    full = {
-        f"{name}_options": METHODS[key].resolve({})
-        for name, key in (("method", "shapley"), ("monte_carlo", "monte-carlo"))
+    iterative = STUDIES["iterative"]
+    spelled_out_defaults = {
+        "method_options": METHODS["shapley"].resolve({}),
+        "monte_carlo_options": METHODS["monte-carlo"].resolve({}),
     }
-    spaced = {"orderings": " random, monte-carlo,shapley,gradient,leave-one-out,random,"}
-    keys = [
-        report_spec(about, make(), about.resolve(options)).key
-        for options in ({}, full, spaced, about.resolve({}), {"method_options": {"samples": 9}})
-    ]
-    assert keys[:4] == keys[:1] * 4
-    assert keys[4] != keys[0]
+    spaced_orderings = {"orderings": " random, monte-carlo,shapley,gradient,leave-one-out,random,"}
+
+    def key(options: dict[str, Any]) -> str:
+        return report_spec(iterative, make(), iterative.resolve(options)).key
+
+    assert key(spelled_out_defaults) == key({})
+    assert key(spaced_orderings) == key({})
+    assert key(iterative.resolve({})) == key({})
+    assert key({"method_options": {"samples": 9}}) != key({})
 
 
 def test_the_orderings_that_a_job_may_ask_for_are_those_there_are() -> None:
-    from headlab.methods import ORDERINGS as MADE
+    from headlab.methods import ORDERINGS
 
-    assert STUDIES["iterative"].lists["orderings"] == tuple(MADE)
-    assert (
-        STUDIES["iterative"].resolve({})["orderings"]
-        == "random,monte-carlo,shapley,gradient,leave-one-out"
-    )
+    assert STUDIES["iterative"].lists["orderings"] == tuple(ORDERINGS)
+    defaults = STUDIES["iterative"].resolve({})
+    assert defaults["orderings"] == "random,monte-carlo,shapley,gradient,leave-one-out"
 
 
 def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
@@ -426,16 +432,16 @@ def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
     ]
     assert list(offered_experiments()) == keys
     assert list(STUDIES) == [*keys, "front"]
-    for about in STUDIES.values():
-        module = import_module(f"headlab.studies.{about.module}")
+    for experiment in STUDIES.values():
+        module = import_module(f"headlab.studies.{experiment.module}")
         assert callable(module.run)
         assert callable(module.cost)
-        assert about.resolve({}).keys() == about.options.keys()
+        assert experiment.resolve({}).keys() == experiment.options.keys()
 
 
 def test_a_study_with_a_job_of_its_own_is_run_and_not_offered() -> None:
     assert study("front").job == "front"
-    assert {about.job for about in offered_experiments().values()} == {"experiment"}
+    assert {experiment.job for experiment in offered_experiments().values()} == {"experiment"}
     assert "front" not in offered_experiments()
     with raises("experiment.unknown", "'front'", "headlab front"):
         study_run_by("experiment", "front")
@@ -444,7 +450,7 @@ def test_a_study_with_a_job_of_its_own_is_run_and_not_offered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "options", "expected"),
+    ("key", "options", "refusal"),
     [
         ("nothing", {}, ("experiment.unknown", "'nothing'", "agreement")),
         ("gap", {"runs": 3}, ("experiment.option_unknown", "runs", "method")),
@@ -489,34 +495,35 @@ def test_a_study_with_a_job_of_its_own_is_run_and_not_offered() -> None:
     ],
 )
 def test_what_does_not_fit_is_said(
-    make: Callable[..., Pieces], key: str, options: dict[str, Any], expected: tuple[object, ...]
+    make: Callable[..., Pieces], key: str, options: dict[str, Any], refusal: tuple[object, ...]
 ) -> None:
-    with raises(*expected):
+    with raises(*refusal):
         run_experiment(key, make(dev_size=4, test_size=4), options=options)
 
 
 def test_one_language_is_too_few_to_compare_and_a_seed_is_not_negative(model: Model) -> None:
-    alone = Pieces(model, tiny_task().restricted(["xx"]))
+    pieces_of_one_language = Pieces(model, tiny_task().restricted(["xx"]))
     with raises("experiment.languages_too_few", 2, 1):
-        forecast("transfer", alone)
+        forecast("transfer", pieces_of_one_language)
     with raises("seed.invalid", 0):
         forecast("gap", Pieces(model, tiny_task(), seed=-1))
 
 
 def test_the_pace_of_stored_results_is_used(make: Callable[..., Pieces]) -> None:
     make().scores("xx", "gradient")
-    said = forecast("targeted", make(), QUICK | {"runs": 1})
-    assert "gradient at " in said.basis
-    assert "as in the cache's results" in said.basis
+    run_forecast = forecast("targeted", make(), QUICK_OPTIONS | {"runs": 1})
+    assert "gradient at " in run_forecast.basis
+    assert "as in the cache's results" in run_forecast.basis
     curve = Ask("curve", "xx", "a curve", 100)
-    timed = Pace(make())
-    known = Pace(make())
-    assert timed.seconds_a_forward(curve) == timed.seconds_a_forward(
-        Ask("answers", "xx", "some answers", 100)
+    timed_pace = Pace(make())
+    stored_pace = Pace(make())
+    answers = Ask("answers", "xx", "some answers", 100)
+    assert timed_pace.seconds_a_forward(curve) == timed_pace.seconds_a_forward(answers)
+    stored_curve = make().curve("xx", make().scores("xx", "gradient"), 3)
+    assert (
+        stored_pace.seconds_a_forward(curve) == stored_curve.seconds / stored_curve.example_forwards
     )
-    made = make().curve("xx", make().scores("xx", "gradient"), 3)
-    assert known.seconds_a_forward(curve) == made.seconds / made.example_forwards
-    assert known.basis.endswith("a forward, as in the cache's")
+    assert stored_pace.basis.endswith("a forward, as in the cache's")
 
 
 @pytest.mark.parametrize(
@@ -540,18 +547,13 @@ def known_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
 
 
-def command(folder: Path, cache: Path, *more: Any) -> list[str]:
-    words = "experiment gap --task tiny --languages xx --method leave-one-out -o level=0.9 --option k=2 --size 16"
-    return [
-        *words.split(),
-        "--test-size",
-        "24",
-        "--model",
-        str(folder),
-        "--cache",
-        str(cache),
-        *map(str, more),
-    ]
+def command(folder: Path, cache: Path, *further_arguments: Any) -> list[str]:
+    """The words of an `experiment gap` command with these arguments after the usual ones."""
+    arguments = ["experiment", "gap", "--task", "tiny", "--languages", "xx"]
+    arguments += ["--method", "leave-one-out", "-o", "level=0.9", "--option", "k=2"]
+    arguments += ["--size", "16", "--test-size", "24"]
+    arguments += ["--model", str(folder), "--cache", str(cache)]
+    return arguments + [str(argument) for argument in further_arguments]
 
 
 @pytest.mark.usefixtures("known_task")
@@ -561,12 +563,14 @@ def test_the_command_tells_the_cost_then_the_tables_and_writes_what_is_asked_for
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drawn: list[tuple[str, Path]] = []
-    monkeypatch.setattr(
-        "headlab.cli.figures.write_figures", lambda report, at: drawn.append((report.name, at))
-    )
+    drawn_reports: list[tuple[str, Path]] = []
+
+    def note_figures(report: Report, out_folder: Path) -> None:
+        drawn_reports.append((report.name, out_folder))
+
+    monkeypatch.setattr("headlab.cli.figures.write_figures", note_figures)
     assert main(command(folder, tmp_path / "cache", "--out", tmp_path / "out")) == 0
-    out, err = capsys.readouterr()
+    printed, err = capsys.readouterr()
     assert err.startswith("gap: ")
     for word in (
         "forwards, about",
@@ -574,37 +578,35 @@ def test_the_command_tells_the_cost_then_the_tables_and_writes_what_is_asked_for
         "answers of 1 language (120)",
     ):
         assert word in err
-    assert out.startswith("## What a mask chosen on dev gains there and on test")
-    assert "| xx | K lowest | 2 |" in out
+    assert printed.startswith("## What a mask chosen on dev gains there and on test")
+    assert "| xx | K lowest | 2 |" in printed
     assert main(command(folder, tmp_path / "cache", "--json")) == 0
-    printed, err = capsys.readouterr()
+    printed_json, err = capsys.readouterr()
     assert err == "gap: the report is in the cache already\n"
-    report = Report.from_json(json.loads(printed))
+    report = Report.from_json(json.loads(printed_json))
     assert report.spec["options"]["method_options"] == {"level": 0.9}
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "gap-heads.csv",
-        "gap.csv",
-        "report.json",
-    ]
-    assert Report.from_json(json.loads((tmp_path / "out" / "report.json").read_text())) == report
-    assert (tmp_path / "out" / "gap.csv").read_text() == report.table("gap").csv()
-    assert drawn == [("gap", tmp_path / "out")]
+    out_folder = tmp_path / "out"
+    file_names = sorted(path.name for path in out_folder.iterdir())
+    assert file_names == ["gap-heads.csv", "gap.csv", "report.json"]
+    written_report = json.loads((out_folder / "report.json").read_text())
+    assert Report.from_json(written_report) == report
+    assert (out_folder / "gap.csv").read_text() == report.table("gap").csv()
+    assert drawn_reports == [("gap", out_folder)]
 
 
 def test_the_command_lists_the_experiments_without_a_model(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for words in (["experiment", "--list"], ["experiment"]):
-        assert main(words) == 0
-        out = capsys.readouterr().out
-        assert all(
-            f"{about.key}: {about.question}" in out for about in offered_experiments().values()
-        )
-        assert "--option k=none: heads to remove" in out
+    for arguments in (["experiment", "--list"], ["experiment"]):
+        assert main(arguments) == 0
+        printed = capsys.readouterr().out
+        for experiment in offered_experiments().values():
+            assert f"{experiment.key}: {experiment.question}" in printed
+        assert "--option k=none: heads to remove" in printed
     assert main(["experiment", "--list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["experiments"]
-    assert [about["key"] for about in listed] == list(offered_experiments())
-    assert listed[1]["options"]["runs"] == {
+    listed_experiments = json.loads(capsys.readouterr().out)["experiments"]
+    assert [experiment["key"] for experiment in listed_experiments] == list(offered_experiments())
+    assert listed_experiments[1]["options"]["runs"] == {
         "default": 10,
         "help": "random choices of heads",
         "fits": "a whole number of 1 or more",
@@ -613,7 +615,7 @@ def test_the_command_lists_the_experiments_without_a_model(
 
 @pytest.mark.usefixtures("known_task")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "sentence"),
     [
         (["nothing"], "unknown experiment 'nothing'"),
         (["front"], "'front' is no experiment; it has a command of its own: headlab front"),
@@ -631,42 +633,35 @@ def test_the_command_lists_the_experiments_without_a_model(
     ],
 )
 def test_the_command_ends_with_a_sentence_where_something_does_not_fit(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    sentence: str,
 ) -> None:
-    assert (
-        main(
-            [
-                "experiment",
-                *words,
-                "--task",
-                "tiny",
-                "--model",
-                str(folder),
-                "--cache",
-                str(tmp_path),
-            ]
-        )
-        == 2
-    )
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert said in err
+    places = ["--task", "tiny", "--model", str(folder), "--cache", str(tmp_path)]
+    assert main(["experiment", *arguments, *places]) == 2
+    printed, err = capsys.readouterr()
+    assert printed == ""
+    assert sentence in err
     assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("key", offered_experiments())
 def test_an_experiment_is_documented_with_its_options_and_defaults(key: str) -> None:
-    about = STUDIES[key]
+    experiment = STUDIES[key]
     page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
     (section,) = (part for part in page.split("\n## ") if part.startswith(f"`{key}`\n"))
-    assert f"*{about.question}*" in section
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in section.splitlines()
-        if line[:3] == "| `"
-    ]
-    documented = {cells[0].strip("`"): cells[1] for cells in rows if len(cells) == 3}
-    shared = ("method", "method_options") if "method" in about.options else ()
-    own = {name: o for name, o in about.options.items() if name not in shared}
-    assert documented == {name: f"`{json.dumps(option.default)}`" for name, option in own.items()}
-    assert all(option.help for option in about.options.values())
+    assert f"*{experiment.question}*" in section
+    documented_defaults = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `") and len(cells) == 3:
+            documented_defaults[cells[0].strip("`")] = cells[1]
+    own_options = dict(experiment.options)
+    if "method" in own_options:  # described once for all experiments, with its options
+        del own_options["method"]
+        own_options.pop("method_options", None)
+    defaults = {name: f"`{json.dumps(option.default)}`" for name, option in own_options.items()}
+    assert documented_defaults == defaults
+    assert all(option.help for option in experiment.options.values())
