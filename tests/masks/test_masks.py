@@ -315,7 +315,7 @@ def is_consistent(figure: dict[str, float]) -> bool:
 
 
 def use(mask: Mask) -> None:
-    """Do with a mask that was read all that is done with masks: show, combine, write and convert."""
+    """Show, combine, write and convert a mask that was read."""
     table_rows = accuracy_table({"m": mask}).markdown().splitlines()[2:]
     for line in (model_words(mask), choice_words(mask.chosen), *table_rows):
         assert line.encode()
@@ -397,7 +397,7 @@ def test_a_newer_version_says_to_update() -> None:
             mask_from_json(mask_json_with(version=version))
 
 
-def test_a_mask_of_no_one_model_is_held_to_the_grid_alone() -> None:
+def test_a_mask_without_a_model_is_checked_by_its_grid_alone() -> None:
     mask = mask_from_json(mask_json_with(model={"name": None, "fingerprint": None}))
     mask.check(GRID, "0" * 64)
     with raises("mask.other_grid"):
@@ -534,7 +534,7 @@ NAMES_TO_ADD = sorted({*NAMES, "weight", "threshold", "train", "more"})
 def change_one_part(
     value: dict[str, object], draw: Callable[[st.SearchStrategy[Any]], Any]
 ) -> None:
-    """Replace, drop or add one part at any depth, unless an earlier change dropped what holds it."""
+    """Replace, drop or add one part at any depth, unless what holds it was dropped before."""
     *path, last_step = draw(st.sampled_from([path for path in PATHS if path]))
     container: Any = value
     for step in path:

@@ -28,7 +28,9 @@ def mask_without(grid: HeadGrid, *heads: Head) -> Mask:
 def removed_heads(
     raw: str | bytes, form: str | None = None, **options: object
 ) -> list[tuple[str, int, int]]:
-    mask = convert_in(raw.encode() if isinstance(raw, str) else raw, "theirs", form, **options)
+    if isinstance(raw, str):
+        raw = raw.encode()
+    mask = convert_in(raw, "theirs", form, **options)
     return [tuple(head) for head in mask.removed]
 
 
@@ -145,7 +147,16 @@ def test_letters_and_names_distinguish_stacks():
         removed_heads('[["encoder", 0, 1], ["cross", 1, 2], ["decoder", 2, 0]]', grid=THREE_STACKS)
         == three_heads
     )
-    rows = [[1, 0, 1, 1], [1] * 4, [1] * 3, [1] * 3, [0, 1], [1] * 3, [1, 1, 0], [1] * 3]
+    rows = [
+        [1, 0, 1, 1],
+        [1, 1, 1, 1],
+        [1, 1, 1],
+        [1, 1, 1],
+        [0, 1],
+        [1, 1, 1],
+        [1, 1, 0],
+        [1, 1, 1],
+    ]
     assert removed_heads(json.dumps(rows), grid=THREE_STACKS) == three_heads
     with raises("mask.stack_unnamed"):
         removed_heads("0:1", grid=THREE_STACKS)

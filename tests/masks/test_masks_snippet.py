@@ -1,4 +1,4 @@
-"""The script that applies a mask without headlab: what it says, and that it gives the same logits."""
+"""The script that applies a mask without headlab: its text, and that it gives the same logits."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ for folder in sys.argv[1:]:
     for handle in handles:
         handle.remove()
     save_file({"logits": out.contiguous()}, f"{folder}/answer.safetensors")
-    assert not any(name.startswith("headlab") for name in sys.modules if sys.modules[name] is not None)
+    modules = [name for name, module in sys.modules.items() if module is not None]
+    assert not any(name.startswith("headlab") for name in modules)
 """
 
 
 def logits_of_prepared_model(family, folder, rng):
-    """Save a tiny model with its inputs and script; the logits that headlab has under the mask."""
+    """Save a tiny model with its inputs and script, and give headlab's logits under the mask."""
     from safetensors.torch import save_file
 
     module = tiny_module(family)

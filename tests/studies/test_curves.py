@@ -46,7 +46,7 @@ CASES: dict[str, Task] = {
 
 @pytest.fixture(autouse=True)
 def _examples_in_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute all examples of these tests in one chunk of one batch, so that steps can be counted."""
+    """Compute all examples in one chunk of one batch, so that steps can be counted."""
     monkeypatch.setattr(evaluator, "CHUNKS", (32,))
     monkeypatch.setattr(evaluator, "FIRST_SHARE", 1)
 
@@ -146,7 +146,9 @@ def test_counts_rise_evenly_from_none_to_all(heads: int, data: st.DataObject) ->
     steps = np.diff(counts)
     assert steps.min() >= 1
     assert steps.max() - steps.min() <= 1
-    assert removed_counts(heads) == removed_counts(heads, heads + 1) == list(range(heads + 1))
+    every_count = list(range(heads + 1))
+    assert removed_counts(heads) == every_count
+    assert removed_counts(heads, heads + 1) == every_count
 
 
 @pytest.mark.parametrize("points", [-1, 0, 1, 14])
@@ -323,7 +325,7 @@ def test_scores_of_another_model_are_refused(model: Model, scores: HeadScores) -
         prune_curve(model, task, language="xx", scores=scores_of_nan)
 
 
-def test_what_does_not_exist_is_refused(model: Model, scores: HeadScores) -> None:
+def test_curves_of_what_does_not_exist_are_refused(model: Model, scores: HeadScores) -> None:
     task = tiny_task()
     refused: list[tuple[dict[str, Any], tuple[object, ...]]] = [
         ({"language": "zz"}, ("task.language_unknown", "'zz'")),
@@ -394,7 +396,8 @@ def test_blocks_hold_every_example_once_and_at_most_the_limit(
         example_indices += range(30)[block]
     assert example_indices == list(range(30))
     for block in blocks:
-        assert evaluator.lengths[block].sum() <= tokens or block.stop - block.start == 1
+        is_one_example = block.stop - block.start == 1
+        assert is_one_example or evaluator.lengths[block].sum() <= tokens
     for block, next_block in pairwise(blocks):
         tokens_of_both = evaluator.lengths[block.start : next_block.stop].sum()
         assert tokens_of_both > tokens

@@ -22,23 +22,28 @@ CODES = ("de", "th", "fi", "hu")
 
 def scores_in_points(*rows: list[float], **fields: object) -> dict[str, HeadScores]:
     """Scores of each language's values in points, with an interval of ± 1 point."""
-    return {code: scores_of(code, row, **fields) for code, row in zip(CODES, rows, strict=False)}
+    scores = {}
+    for code, row in zip(CODES, rows, strict=False):
+        scores[code] = scores_of(code, row, **fields)
+    return scores
 
 
 def head_numbers(table: Table) -> list[int]:
-    """The number from 0 to 5 of each head of a table, for the grid of `scores_of` with six heads."""
+    """The number from 0 to 5 of each head of a table, for scores of six heads."""
     cells = zip(table.column("layer"), table.column("head"), strict=True)
     return [3 * layer + head for layer, head in cells]
 
 
 def test_heads_in_every_top_k_the_best_worst_rank_first() -> None:
     scores = scores_in_points([5, 4, 3, 0, 0, 0], [5, 3, 4, 0, 0, 0], [4, 5, 3, -1, 0, 0])
-    assert head_numbers(tables.shared_table(tables.shared_heads(scores, 3))) == [0, 1, 2]
+    table_of_three = tables.shared_table(tables.shared_heads(scores, 3))
+    assert head_numbers(table_of_three) == [0, 1, 2]
     table = tables.shared_table(tables.shared_heads(scores, 2))
     assert head_numbers(table) == [0]
     assert table.column("worst rank") == [2]
     assert table.column("helps in (raw)") == [3]
-    assert tables.shared_table(tables.shared_heads(scores, 1)).rows == ()
+    table_of_one = tables.shared_table(tables.shared_heads(scores, 1))
+    assert table_of_one.rows == ()
 
 
 def test_unrelated_rankings_share_as_many_heads_as_expected(rng: np.random.Generator) -> None:
@@ -47,7 +52,8 @@ def test_unrelated_rankings_share_as_many_heads_as_expected(rng: np.random.Gener
     for _ in range(400):
         scores = {code: scores_of(code, rng.permutation(12)) for code in CODES[:2]}
         shared_counts.append(tables.in_every_top(scores, 6).sum())
-    assert np.mean(shared_counts) == pytest.approx(tables.expected_shared(12, 2, 6), abs=0.25)
+    expected_count = tables.expected_shared(12, 2, 6)
+    assert np.mean(shared_counts) == pytest.approx(expected_count, abs=0.25)
 
 
 def test_heads_positive_in_few_are_negative_in_all_others() -> None:
@@ -56,9 +62,17 @@ def test_heads_positive_in_few_are_negative_in_all_others() -> None:
     )
     table = tables.few_table(tables.few_heads(scores, 1))
     assert head_numbers(table) == [0, 3]
-    assert table.rows[0][3:] == (1, 2, 1, 1, -2.0, 5.0, "de", "th, fi")
-    assert head_numbers(tables.few_table(tables.few_heads(scores, 2))) == [2, 0, 3]
-    assert tables.few_table(tables.few_heads(scores_in_points([1] * 6, [1] * 6), 1)).rows == ()
+    *_, lowest, highest, positive_languages, negative_languages = table.rows[0]
+    assert table.rows[0][3:7] == (1, 2, 1, 1)
+    assert lowest == -2.0
+    assert highest == 5.0
+    assert positive_languages == "de"
+    assert negative_languages == "th, fi"
+    table_of_two = tables.few_table(tables.few_heads(scores, 2))
+    assert head_numbers(table_of_two) == [2, 0, 3]
+    equal_scores = scores_in_points([1] * 6, [1] * 6)
+    table_of_none = tables.few_table(tables.few_heads(equal_scores, 1))
+    assert table_of_none.rows == ()
 
 
 def test_a_sign_that_differs_is_claimed_by_the_strictest_correction_that_leaves_it() -> None:
@@ -82,7 +96,8 @@ def test_claims_are_adjusted_over_heads_and_languages_together(rng: np.random.Ge
         is_significant = adjust(p_values.ravel()).reshape(3, 6) <= 0.05
         np.testing.assert_array_equal(claims[name].helps, is_significant & (values > 0))
         np.testing.assert_array_equal(claims[name].harms, is_significant & (values < 0))
-    assert claims[tables.HOLM].helps.sum() + claims[tables.HOLM].harms.sum() > 0
+    holm_claims = claims[tables.HOLM]
+    assert holm_claims.helps.any() or holm_claims.harms.any()
 
 
 def test_counts_are_of_the_heads_in_the_tables() -> None:
@@ -114,7 +129,7 @@ def test_without_intervals_no_sign_is_claimed() -> None:
     assert "no sign can be claimed" in " ".join(tables.count_table(scores, 2, 1).notes)
 
 
-def test_p_values_too_coarse_for_a_correction_are_said() -> None:
+def test_a_note_says_when_p_values_are_too_coarse_for_a_correction() -> None:
     fine_scores = scores_in_points([1] * 6, [2] * 6, p_values=np.full(6, 1e-4))
     coarse_scores = scores_in_points([1] * 6, [2] * 6, p_values=np.full(6, 0.01))
     assert "smallest p" not in " ".join(tables.count_notes(fine_scores))
@@ -136,7 +151,7 @@ def test_the_experiment_is_of_stored_scores(tmp_path: Path) -> None:
     assert report.notes[: len(counts)] == counts
 
 
-def test_reported_14_the_experiment_says_that_values_of_heads_let_go_at_a_sign_lean(
+def test_reported_14_a_note_says_that_values_of_heads_stopped_at_a_sign_lean(
     tmp_path: Path,
 ) -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())

@@ -1,4 +1,4 @@
-"""Roles of the heads that remain: counted slowly on a made-up report, beside what chance would leave."""
+"""Roles of the heads that remain: counted slowly, beside what chance would leave."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def test_heads_of_each_role_are_counted_at_every_size() -> None:
             row = rows[role]
             assert row["heads"] == remaining_count
             assert row["of"] == len(heads)
-            assert row["kept, %"] == pytest.approx(100 * remaining_count / len(heads))
+            percent_kept = 100 * remaining_count / len(heads)
+            assert row["kept, %"] == pytest.approx(percent_kept)
             probabilities = np.array(reference.shared_by_chance(10, len(heads), heads_left))
             expected_count = np.arange(len(probabilities)) @ probabilities
             assert row["by chance"] == pytest.approx(expected_count)
@@ -80,10 +81,13 @@ def test_random_orders_leave_what_the_range_says(rng: np.random.Generator) -> No
     assert 1 <= outside_count <= 20  # 9.5 are expected: 12 of 252 choices
 
 
-def test_heads_that_may_not_leave_are_neither_counted_nor_drawn(rng: np.random.Generator) -> None:
+def test_heads_that_must_stay_are_neither_counted_nor_drawn(rng: np.random.Generator) -> None:
     """Of 10 heads 6 are free; one role has 3 of these and one other, one role has others only."""
     heads = np.arange(10)
-    has_role = {"a": np.isin(heads, [0, 1, 2, 9]), "b": np.isin(heads, [7, 8])}
+    has_role = {
+        "a": np.isin(heads, [0, 1, 2, 9]),
+        "b": np.isin(heads, [7, 8]),
+    }
     is_free = heads < 6
     is_kept = np.isin(heads, [0, 3, 6, 7, 8, 9])
     (role_count,) = role_counts(has_role, is_kept, is_free)
@@ -92,12 +96,14 @@ def test_heads_that_may_not_leave_are_neither_counted_nor_drawn(rng: np.random.G
     assert role_count.of == 3
     chance = role_count.chance
     probabilities = np.array(reference.shared_by_chance(6, 3, 2))
-    assert chance.mean == pytest.approx(np.arange(len(probabilities)) @ probabilities)
+    expected_count = np.arange(len(probabilities)) @ probabilities
+    assert chance.mean == pytest.approx(expected_count)
     random_counts = np.empty(400)
     for draw in range(400):
         random_heads = rng.permutation(6)[:2]
         random_counts[draw] = np.isin(random_heads, [0, 1, 2]).sum()
-    assert random_counts.mean() == pytest.approx(chance.mean, abs=4 * random_counts.std() / 20)
+    standard_error = random_counts.std() / 20
+    assert random_counts.mean() == pytest.approx(chance.mean, abs=4 * standard_error)
     is_in_range = (chance.low <= random_counts) & (random_counts <= chance.high)
     assert is_in_range.mean() >= 0.95
     assert role_count.cells == ("a", 1, 3, 100 / 3, *chance)

@@ -42,7 +42,7 @@ VALUES = np.arange(12) - 5.5
 
 
 def weights(family: str, inputs: dict[str, torch.Tensor]) -> list[np.ndarray]:
-    """Attention weights [head, query, key] of each layer, stack by stack, that transformers gives."""
+    """Weights [head, query, key] of each layer, stack by stack, as transformers gives them."""
     module = tiny_module(family, torch.float64)
     if family != "deberta-v2":
         module.set_attn_implementation("eager")
@@ -149,7 +149,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
     pieces = Pieces(model, tiny_task(), Store(tmp_path_factory.mktemp("store")), dev_size=10)
     plant(pieces, "xx", np.where(np.arange(12) == 0, 3.0, VALUES))
     plant(pieces, "yy", VALUES, (0, 1))
-    expected_forwards = sum(ask.forwards for ask in cost(pieces, STUDIES["separators"].resolve({})))
+    asks = cost(pieces, STUDIES["separators"].resolve({}))
+    expected_forwards = sum(ask.forwards for ask in asks)
     report_of_three = run_experiment("separators", pieces, options={"top": 3})
     assert report_of_three.example_forwards == expected_forwards == 20
     return report_of_three, pieces
@@ -183,10 +184,13 @@ def test_the_tables_hold_the_means_of_the_looks(report: tuple[Report, Pieces]) -
             share = 100 * is_whole_sentence[:, head_indices].mean()
             assert row[2] == len(head_indices)
             assert row[3] == pytest.approx(share)
-            assert row[6] == pytest.approx(100 * looks.tokens[:, head_indices].mean())
+            token_share = 100 * looks.tokens[:, head_indices].mean()
+            assert row[6] == pytest.approx(token_share)
             if kind != "all":
-                assert row[7] == pytest.approx(share - 100 * is_whole_sentence.mean())
-    assert [row[:2] for row in kinds.rows[-3:]] == [("all languages", kind) for kind in KINDS]
+                share_of_all = 100 * is_whole_sentence.mean()
+                assert row[7] == pytest.approx(share - share_of_all)
+    assert [row[0] for row in kinds.rows[-3:]] == ["all languages"] * 3
+    assert [row[1] for row in kinds.rows[-3:]] == list(KINDS)
     assert Report.from_json(separators_report.to_json()) == separators_report
     assert "`</s>`" in separators_report.notes[0]
 

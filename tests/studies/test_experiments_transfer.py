@@ -122,7 +122,7 @@ def test_a_language_without_harmful_heads_leaves_its_row_at_0_and_says_so(report
     assert any("below 0 in yy: that row is 0 by definition" in note for note in report.notes)
 
 
-def test_the_zero_shot_table_sets_the_mask_of_the_source_beside_each_languages_own(
+def test_the_zero_shot_table_compares_the_mask_of_the_source_with_that_of_each_language(
     report: Report, answers: dict[tuple[str, str], list[bool]]
 ) -> None:
     for language in LANGUAGES:

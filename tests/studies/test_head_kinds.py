@@ -1,9 +1,9 @@
-"""Heads that a study lists by kind: which are offered, and the languages in which a head differs."""
+"""Heads that a study lists by kind, and the languages in which a head differs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from headlab.core import Head
 from headlab.studies.head_kinds import (
@@ -45,10 +45,13 @@ class Lists(StudyResult):
 
 
 def study_result(
-    surely: tuple[Listed, ...] = (), maybe: tuple[Listed, ...] = (), **further_lists: object
+    surely: tuple[Listed, ...] = (), maybe: tuple[Listed, ...] = (), **further_rows: Any
 ) -> Lists:
-    further_records = {name: Records("X.", rows) for name, rows in further_lists.items()}
-    return Lists(surely=Records("Surely", surely), maybe=Records("Maybe", maybe), **further_records)  # type: ignore[arg-type] # of each field its own
+    """A result with these rows in its lists."""
+    lists: dict[str, Any] = {"surely": Records("Surely", surely), "maybe": Records("Maybe", maybe)}
+    for name, rows in further_rows.items():
+        lists[name] = Records("X.", rows)
+    return Lists(**lists)
 
 
 def test_the_heads_of_a_kind_are_those_of_its_first_list_that_has_any() -> None:

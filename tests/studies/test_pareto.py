@@ -103,7 +103,9 @@ def test_the_weakest_language_keeps_a_head_that_it_alone_needs(seed):
 
 
 def test_by_cost_an_expensive_head_leaves_before_a_cheap_one_and_a_group_leaves_together():
-    costs = Costs(100, (0, 1, 1), (LayerCost(0, 4, 2, 40, 1, 1), LayerCost(4, 2, 1, 5, 1, 1)))
+    expensive_layer = LayerCost(0, 4, 2, 40, 1, 1)
+    cheap_layer = LayerCost(4, 2, 1, 5, 1, 1)
+    costs = Costs(100, (0, 1, 1), (expensive_layer, cheap_layer))
     scores_per_parameter = per_parameter(np.array([1.0, 3, 2, 2, 1, 2]), costs)
     np.testing.assert_allclose(scores_per_parameter, [0.1, 0.1, 0.1, 0.1, 0.2, 0.4])
     other_scores = per_parameter(np.array([1.0, 4, 2, 0, 1, 2]), costs)
@@ -134,10 +136,11 @@ def test_orders_that_are_the_same_are_tried_once_and_notes_say_so():
         assert notes == [f"There is no order by cost: {reason}."]
 
 
-def test_counts_have_the_wanted_number_of_heads_among_them():
+def test_counts_include_the_requested_number_of_heads():
     assert counts_of(12, 4, None) == [0, 4, 8, 12]
     assert counts_of(12, 4, 10) == [0, 2, 4, 8, 12]
-    assert counts_of(3, 25, 1) == counts_of(3, None, None) == [0, 1, 2, 3]
+    assert counts_of(3, 25, 1) == [0, 1, 2, 3]
+    assert counts_of(3, None, None) == [0, 1, 2, 3]
 
 
 def test_the_smallest_within_by_estimate_may_come_after_a_point_that_is_not_within():
@@ -245,7 +248,7 @@ def test_every_point_is_what_the_evaluator_says_of_its_mask(model, front):
     assert table.column("best for its size") == expected
 
 
-def test_the_answer_is_judged_on_test_and_the_mask_carries_what_was_seen_there(model, front):
+def test_the_answer_is_judged_on_test_and_the_mask_holds_its_figures_there(model, front):
     report = front[1]
     mask = chosen_mask(report, model.grid)
     confirmed_table = report.table(CONFIRMED_TABLE)
@@ -315,12 +318,14 @@ def test_the_best_with_k_heads_is_the_best_of_the_orders(model, tmp_path):
         worst_by_order[order] = min(differences)
     chosen = report.table("front-choice")
     assert chosen.column("heads kept") == [9]
-    assert chosen.column("weakest, points")[0] == pytest.approx(100 * max(worst_by_order.values()))
+    best_worst = max(worst_by_order.values())
+    assert chosen.column("weakest, points")[0] == pytest.approx(100 * best_worst)
     assert report.table(CONFIRMED_TABLE).column("p of the loss")[0] is None
 
 
 def test_a_front_reads_back_from_its_json_and_refuses_what_does_not_fit(model, front):
-    report = Report.from_json(json.loads(json.dumps(front[1].to_json())))
+    report_text = json.dumps(front[1].to_json())
+    report = Report.from_json(json.loads(report_text))
     result = FrontResult.from_report(front[1])
     result_from_json = FrontResult.from_report(report)
     differences = [front_point.difference for front_point in result.points]
@@ -491,7 +496,8 @@ def test_a_chosen_mask_that_removes_no_head_is_not_compared_with_the_baseline(mo
     ):
         assert table.column(column) == [None, None, None]
     assert table.column("difference, points") == [0.0, 0.0, 0.0]
-    mask = mask_from_json(json.loads(json.dumps(chosen_mask(report, model.grid).to_json())))
+    mask_text = json.dumps(chosen_mask(report, model.grid).to_json())
+    mask = mask_from_json(json.loads(mask_text))
     figures_of_xx = mask.chosen["evaluated"]["test"]["languages"]["xx"]
     assert set(figures_of_xx) == {"n", "baseline", "accuracy", "difference"}
     assert report.notes[0] == (

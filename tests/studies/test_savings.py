@@ -62,7 +62,7 @@ OTHER_FAMILIES = ["albert", "deberta-v2", "modernbert", "bloom", "xlm"]
 
 
 def uneven_mask(grid, seed=0, empty_first_layer=True):
-    """A mask without some heads of most layers and, if `empty_first_layer`, without any of the first."""
+    """A mask without some heads of most layers and, by default, without any of the first."""
     kept = np.random.default_rng(seed).random(grid.size) < 0.5
     if empty_first_layer:
         kept[: grid.stacks[0].heads[0]] = False

@@ -117,7 +117,7 @@ def test_a_record_may_take_its_fields_by_name_alone_and_have_one_without_a_colum
     assert rows == (Described(share=0.5, language="de"), Described(share=1, language="th"))
 
 
-def test_a_column_with_a_default_may_lack_in_an_older_report() -> None:
+def test_a_column_with_a_default_may_be_missing_in_an_older_report() -> None:
     (table,) = shares(SHARE).tables()
     older_table = replace(
         table,
@@ -261,7 +261,7 @@ def test_a_result_is_not_changed_and_tables_and_notes_alone_are_taken_as_they_ar
     assert shown_parts(([table], ["A note."])) == ((table,), ("A note.",))
 
 
-def test_a_front_has_its_question_from_what_it_depends_on() -> None:
+def test_a_front_reads_its_question_from_its_spec() -> None:
     front_within_loss = FrontResult.from_report(made_front(within=2.0))
     front_with_heads = FrontResult.from_report(made_front(heads=4))
     assert front_within_loss.loss == 2.0

@@ -1,4 +1,4 @@
-"""Pruning curves of 4 heads whose answers turn wrong group by group, and the area expected of them."""
+"""Pruning curves of 4 heads whose answers turn wrong group by group, and their expected area."""
 
 from __future__ import annotations
 

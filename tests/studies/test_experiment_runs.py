@@ -1,6 +1,7 @@
 """Pieces of experiments and runs of them.
 
-Pieces are computed once and equal a slow second derivation; runs cost what was forecast, and resume.
+Pieces are computed once and equal a slow second derivation; runs cost what was forecast, and
+resume.
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ def test_of_too_many_answers_those_used_longest_ago_are_computed_again(
     assert are_known == [False, False, True, False, True, False]
 
 
-def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces]) -> None:
+def test_asks_are_for_pieces_that_are_not_stored(model: Model, make: Callable[..., Pieces]) -> None:
     pieces = make()
     kept = kept_without(model, 1)
     ask = pieces.ask_scores("xx", "leave-one-out")
@@ -246,7 +247,9 @@ def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces])
 # Runs
 
 
-def test_a_run_costs_what_was_said_and_the_second_nothing(make: Callable[..., Pieces]) -> None:
+def test_a_run_costs_what_was_forecast_and_a_second_one_nothing(
+    make: Callable[..., Pieces],
+) -> None:
     run_forecast = forecast("transfer", make(), QUICK_OPTIONS)
     steps = list[Progress]()
     missing = missing_pieces("transfer", make(), QUICK_OPTIONS)
@@ -287,7 +290,7 @@ def test_a_pace_that_was_timed_serves_later_forecasts(make: Callable[..., Pieces
     assert slower_forecast.seconds == pytest.approx(2 * (first_forecast.seconds or 0))
 
 
-def test_others_are_served_while_the_device_is_timed(make: Callable[..., Pieces]) -> None:
+def test_ticks_come_while_the_device_is_timed(make: Callable[..., Pieces]) -> None:
     ticks = list[None]()
     pieces = make(tick=lambda: ticks.append(None))
     assert forecast("transfer", pieces, QUICK_OPTIONS).seconds is not None
@@ -409,7 +412,7 @@ def test_options_left_out_and_defaults_spelled_out_give_one_report(
     assert key({"method_options": {"samples": 9}}) != key({})
 
 
-def test_the_orderings_that_a_job_may_ask_for_are_those_there_are() -> None:
+def test_a_job_may_request_every_ordering() -> None:
     from headlab.methods import ORDERINGS
 
     assert STUDIES["iterative"].lists["orderings"] == tuple(ORDERINGS)
@@ -494,7 +497,7 @@ def test_a_study_with_a_job_of_its_own_is_run_and_not_offered() -> None:
         ("targeted", {"method_options": 3}, ("experiment.option_invalid", "method_options", 3)),
     ],
 )
-def test_what_does_not_fit_is_said(
+def test_options_that_do_not_fit_are_refused(
     make: Callable[..., Pieces], key: str, options: dict[str, Any], refusal: tuple[object, ...]
 ) -> None:
     with raises(*refusal):
@@ -527,10 +530,10 @@ def test_the_pace_of_stored_results_is_used(make: Callable[..., Pieces]) -> None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(3.2, "3 s"), (89, "89 s"), (1500, "25 min"), (9000, "2.5 h")]
+    ("seconds", "text"), [(3.2, "3 s"), (89, "89 s"), (1500, "25 min"), (9000, "2.5 h")]
 )
-def test_times_are_told_in_the_unit_that_suits(seconds: float, words: str) -> None:
-    assert duration_text(seconds) == words
+def test_durations_are_written_in_a_suitable_unit(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
 
 
 # The command
@@ -543,7 +546,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def known_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tiny task by its name."""
+    """Register the tiny task as "tiny", and no other."""
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
 
 
@@ -557,7 +560,7 @@ def command(folder: Path, cache: Path, *further_arguments: Any) -> list[str]:
 
 
 @pytest.mark.usefixtures("known_task")
-def test_the_command_tells_the_cost_then_the_tables_and_writes_what_is_asked_for(
+def test_the_command_prints_the_cost_then_the_tables_and_writes_what_is_requested(
     folder: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
