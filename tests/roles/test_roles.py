@@ -71,6 +71,11 @@ def attention_weights(family: str, inputs: dict[str, torch.Tensor]) -> list[np.n
     return [layer[0].numpy() for layer in output[field]]
 
 
+def key_at_offset(offset: int) -> Callable[[int, int], bool]:
+    """Whether a key is at this offset from its query."""
+    return lambda query, key: key - query == offset
+
+
 def tallies_by_role(
     weights: np.ndarray, ids: list[int], sentences: TokenisedSentences, row: int, causal: bool
 ) -> dict[str, tuple[Any, ...]]:
@@ -98,7 +103,7 @@ def tallies_by_role(
         "same token elsewhere": reference.role_tally(looks_at_words, is_special, is_same_token),
     }
     for offset in OFFSETS:
-        is_at_offset = lambda query, key, offset=offset: key - query == offset  # noqa: E731
+        is_at_offset = key_at_offset(offset)
         tallies[position(offset)] = reference.role_tally(looks, is_special, is_at_offset)
     frequencies = [FREQUENCIES.of(word) for word in sentences.words[row]]
     lowest = min(frequencies)
@@ -144,9 +149,8 @@ def total_tallies(
                 for role, (hits, asked_count, chance) in of_sentence.items():
                     hits_by_chance = np.nan if chance is None else chance
                     tally = np.array([hits, asked_count, hits_by_chance, asked_count > 0])
-                    key = (layer, head, role)
-                    tallies[key] += tally
-    return tallies
+                    tallies[layer, head, role] += tally
+    return dict(tallies)
 
 
 def assert_row_equals(
@@ -189,9 +193,8 @@ def test_the_baseline_is_the_offset_that_most_words_would_be_right_with(family: 
                 for dependent, governor in enumerate(tree.governors):
                     if governor < 0 or tree.relations[dependent] != relation:
                         continue
-                    query, target = governor, dependent
-                    if direction == TO_GOVERNOR:
-                        query, target = dependent, governor
+                    query = dependent if direction == TO_GOVERNOR else governor
+                    target = governor if direction == TO_GOVERNOR else dependent
                     if not (causal and target > query):
                         hits[target - query] += 1
                         queries.add((tree.id, query))
