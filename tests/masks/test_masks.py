@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import date
 from importlib.resources import files
@@ -44,16 +44,19 @@ HIGH = np.array([0.4, -0.05, 0.1, 0.3, 0.02, 0.6, 0.1])
 MODEL = {"name": "m", "revision": "r", "fingerprint": "f" * 64}
 
 
-def removed(kept: np.ndarray) -> list[int]:
-    return np.flatnonzero(~kept).tolist()
+def removed_numbers(is_kept: np.ndarray) -> list[int]:
+    return np.flatnonzero(~is_kept).tolist()
 
 
 def test_rules() -> None:
-    assert removed(heads_kept_by_rule(GRID, VALUES, HIGH, "harmful")) == [1]
-    assert removed(heads_kept_by_rule(GRID, VALUES, HIGH, "threshold", threshold=0.0)) == [1, 4]
-    # a tie keeps the lower (layer, head)
-    assert removed(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=1)) == [4]
-    assert removed(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=3)) == [1, 4, 6]
+    assert removed_numbers(heads_kept_by_rule(GRID, VALUES, HIGH, "harmful")) == [1]
+    assert removed_numbers(heads_kept_by_rule(GRID, VALUES, HIGH, "threshold", threshold=0.0)) == [
+        1,
+        4,
+    ]
+    # Of tied heads the lower (layer, head) is kept.
+    assert removed_numbers(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=1)) == [4]
+    assert removed_numbers(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=3)) == [1, 4, 6]
 
 
 def test_bottom_removes_exactly_k_and_nests(rng: np.random.Generator) -> None:
@@ -66,7 +69,7 @@ def test_bottom_removes_exactly_k_and_nests(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "options", "expected"),
+    ("rule", "options", "refusal"),
     [
         ("bottom", {"k": 8}, ("rule.k_out_of_range", 7)),
         ("bottom", {}, ("rule.k_out_of_range", "None")),
@@ -77,63 +80,68 @@ def test_bottom_removes_exactly_k_and_nests(rng: np.random.Generator) -> None:
     ],
 )
 def test_unfitting_options_are_refused(
-    rule: str, options: dict[str, float], expected: tuple[object, ...]
+    rule: str, options: dict[str, float], refusal: tuple[object, ...]
 ) -> None:
-    with raises(*expected):
+    with raises(*refusal):
         heads_kept_by_rule(GRID, VALUES, HIGH, rule, **options)  # type: ignore[arg-type]
 
 
-def test_a_correction_that_cannot_be_had_is_refused() -> None:
-    bare = HeadScores(
+def test_a_correction_that_is_unknown_or_cannot_be_made_is_refused() -> None:
+    scores_without_p_values = HeadScores(
         GRID, "de", "shapley", VALUES, "e", "accuracy", 1, 1.0, low=HIGH - 1, high=HIGH
     )
     with raises("rule.correction_unknown", "bonferroni", "raw, holm, bh"):
-        bare.mask(correction="bonferroni")
+        scores_without_p_values.mask(correction="bonferroni")
     with raises("rule.option_unused", "bottom"):
-        bare.mask("bottom", k=1, correction="holm")
+        scores_without_p_values.mask("bottom", k=1, correction="holm")
     with raises("rule.needs_p_values", "holm"):
-        bare.mask(correction="holm")
-    assert bare.mask().kept.tolist() == bare.mask(correction="raw").kept.tolist()
+        scores_without_p_values.mask(correction="holm")
+    by_default = scores_without_p_values.mask().kept
+    by_raw_intervals = scores_without_p_values.mask(correction="raw").kept
+    assert by_default.tolist() == by_raw_intervals.tolist()
 
 
 def test_corrected_harmful_heads_are_those_whose_p_survives(rng: np.random.Generator) -> None:
-    """Against the step-down procedure, and against Benjamini–Hochberg by its definition."""
+    """Holm's step-down procedure and Benjamini–Hochberg by its definition give the same heads."""
     for _ in range(50):
-        p = rng.random(GRID.size) ** 3
+        p_values = rng.random(GRID.size) ** 3
         high = rng.normal(size=GRID.size)
-        own = {"low": high - 2, "high": high, "p_values": p}
-        tested = HeadScores(GRID, "de", "shapley", high - 1, "e", "accuracy", 1, 1.0, **own)
-        # a value below 0: claims of help are no claims of harm
-        harms = np.sort(np.where(high < 1, p, 1.0))
-        by_rank = harms <= 0.05 * np.arange(1, GRID.size + 1) / GRID.size
-        bound = harms[np.flatnonzero(by_rank)[-1]] if by_rank.any() else -1.0
-        sure = {"holm": np.array(reference.holm_by_steps(p.tolist())) <= 0.05, "bh": p <= bound}
-        for correction, holds in sure.items():
-            assert (~tested.mask(correction=correction).kept).tolist() == (
-                holds & (high < 0)
-            ).tolist()
+        statistics = {"low": high - 2, "high": high, "p_values": p_values}
+        scores = HeadScores(GRID, "de", "shapley", high - 1, "e", "accuracy", 1, 1.0, **statistics)
+        # Only a value below 0 claims harm; its upper end is then below 1.
+        p_of_harm = np.sort(np.where(high < 1, p_values, 1.0))
+        is_within = p_of_harm <= 0.05 * np.arange(1, GRID.size + 1) / GRID.size
+        p_limit = -1.0
+        if is_within.any():
+            p_limit = p_of_harm[np.flatnonzero(is_within)[-1]]
+        is_significant = {
+            "holm": np.array(reference.holm_by_steps(p_values.tolist())) <= 0.05,
+            "bh": p_values <= p_limit,
+        }
+        for correction, is_significant_head in is_significant.items():
+            is_removed = ~scores.mask(correction=correction).kept
+            assert is_removed.tolist() == (is_significant_head & (high < 0)).tolist()
 
 
 def test_few_of_the_heads_removed_with_benjamini_hochberg_are_false_though_many_heads_help(
     rng: np.random.Generator,
 ) -> None:
-    """144 heads, 60 of which surely help and 10 surely harm; the others' p-values are uniform, with either sign."""
+    """Of 144 heads 60 certainly help and 10 certainly harm; the others have uniform p-values."""
     grid = HeadGrid((Stack("encoder", (12,) * 12),))
-    shares = []
+    false_shares = []
     for _ in range(400):
-        p = rng.random(144)
+        p_values = rng.random(144)
         values = rng.choice([-1.0, 1.0], 144)
-        p[:70], values[:60], values[60:70] = 1e-6, 1.0, -1.0
-        high = np.where((p <= 0.05) & (values < 0), -0.1, 2.0)
-        own = {"low": values - 3, "high": high, "p_values": p}
-        gone = (
-            ~HeadScores(grid, "de", "shapley", values, "e", "accuracy", 1, 1.0, **own)
-            .mask(correction="bh")
-            .kept
-        )
-        assert gone[60:70].all()
-        shares.append(gone[70:].sum() / gone.sum())
-    assert np.mean(shares) <= 0.05
+        p_values[:70] = 1e-6
+        values[:60] = 1.0
+        values[60:70] = -1.0
+        high = np.where((p_values <= 0.05) & (values < 0), -0.1, 2.0)
+        statistics = {"low": values - 3, "high": high, "p_values": p_values}
+        scores = HeadScores(grid, "de", "shapley", values, "e", "accuracy", 1, 1.0, **statistics)
+        is_removed = ~scores.mask(correction="bh").kept
+        assert is_removed[60:70].all()
+        false_shares.append(is_removed[70:].sum() / is_removed.sum())
+    assert np.mean(false_shares) <= 0.05
 
 
 def test_harmful_needs_intervals() -> None:
@@ -142,14 +150,20 @@ def test_harmful_needs_intervals() -> None:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    kept = np.array([1, 0, 1, 1, 0, 1, 0], bool)
-    mask = Mask(GRID, kept, MODEL, {"rule": "bottom", "k": 3, "languages": ["zh-CN"]})
+    is_kept = np.array([1, 0, 1, 1, 0, 1, 0], bool)
+    mask = Mask(GRID, is_kept, MODEL, {"rule": "bottom", "k": 3, "languages": ["zh-CN"]})
     mask.save(tmp_path / "m.json")
-    read = load_mask(tmp_path / "m.json")
-    assert (read.kept == kept).all()
-    assert (read.grid, read.model, read.chosen) == (GRID, MODEL, mask.chosen)
-    assert read.removed == (Head("encoder", 0, 1), Head("encoder", 1, 1), Head("cross", 0, 1))
-    assert read.digest == mask.digest != full_mask(GRID).digest
+    mask_from_file = load_mask(tmp_path / "m.json")
+    assert (mask_from_file.kept == is_kept).all()
+    assert mask_from_file.grid == GRID
+    assert mask_from_file.model == MODEL
+    assert mask_from_file.chosen == mask.chosen
+    assert mask_from_file.removed == (
+        Head("encoder", 0, 1),
+        Head("encoder", 1, 1),
+        Head("cross", 0, 1),
+    )
+    assert mask_from_file.digest == mask.digest != full_mask(GRID).digest
 
 
 def test_other_models_and_shapes_are_refused() -> None:
@@ -161,49 +175,55 @@ def test_other_models_and_shapes_are_refused() -> None:
         mask.check(HeadGrid((Stack("encoder", (12,) * 12),)), "f" * 64)
 
 
-def spoil(**changes: object) -> dict[str, object]:
+def mask_json_with(**changes: object) -> dict[str, object]:
     return Mask(GRID, np.ones(7, bool), MODEL).to_json() | changes
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("value", "refusal"),
     [
-        (spoil(format="x"), ("mask.not_a_mask",)),
-        (spoil(version=99), ("mask.version_newer", 99)),
-        (spoil(grid={"encoder": [3, -1]}), ("mask.grid_malformed",)),
-        (spoil(grid={}), ("mask.grid_malformed",)),
-        (spoil(kept={"encoder": [[1, 1, 1], [1, 1]]}), ("grid.stacks_mismatch", "['encoder']")),
+        (mask_json_with(format="x"), ("mask.not_a_mask",)),
+        (mask_json_with(version=99), ("mask.version_newer", 99)),
+        (mask_json_with(grid={"encoder": [3, -1]}), ("mask.grid_malformed",)),
+        (mask_json_with(grid={}), ("mask.grid_malformed",)),
         (
-            spoil(kept={"encoder": [[1, 1], [1, 1]], "cross": [[1, 1]]}),
+            mask_json_with(kept={"encoder": [[1, 1, 1], [1, 1]]}),
+            ("grid.stacks_mismatch", "['encoder']"),
+        ),
+        (
+            mask_json_with(kept={"encoder": [[1, 1], [1, 1]], "cross": [[1, 1]]}),
             ("grid.layers_mismatch", "encoder"),
         ),
         (
-            spoil(kept={"encoder": [[1, 1, 2], [1, 1]], "cross": [[1, 1]]}),
+            mask_json_with(kept={"encoder": [[1, 1, 2], [1, 1]], "cross": [[1, 1]]}),
             ("mask.kept_not_binary",),
         ),
         (
-            spoil(kept={"encoder": [[1, 1, "x"], [1, 1]], "cross": [[1, 1]]}),
+            mask_json_with(kept={"encoder": [[1, 1, "x"], [1, 1]], "cross": [[1, 1]]}),
             ("mask.kept_not_binary",),
         ),
         (
-            spoil(kept={"encoder": [[1, 1, [0]], [1, 1]], "cross": [[1, 1]]}),
+            mask_json_with(kept={"encoder": [[1, 1, [0]], [1, 1]], "cross": [[1, 1]]}),
             ("mask.kept_not_binary",),
         ),
-        (spoil(model="m"), ("mask.field_invalid", "model", "an object")),
-        (spoil(model={"name": "m", "fingerprint": 3}), ("mask.field_invalid", "model.fingerprint")),
-        (spoil(model={"name": "m"}), ("mask.field_missing", "model.fingerprint")),
+        (mask_json_with(model="m"), ("mask.field_invalid", "model", "an object")),
+        (
+            mask_json_with(model={"name": "m", "fingerprint": 3}),
+            ("mask.field_invalid", "model.fingerprint"),
+        ),
+        (mask_json_with(model={"name": "m"}), ("mask.field_missing", "model.fingerprint")),
         ([1], ("mask.not_a_mask",)),
     ],
 )
-def test_broken_masks_say_what_is_wrong(value: object, expected: tuple[object, ...]) -> None:
-    with raises(*expected):
+def test_broken_masks_say_what_is_wrong(value: object, refusal: tuple[object, ...]) -> None:
+    with raises(*refusal):
         mask_from_json(value)
 
 
 def test_missing_torn_and_foreign_files(tmp_path: Path) -> None:
     with raises("file.unreadable"):
         load_mask(tmp_path / "none.json")
-    (tmp_path / "torn.json").write_text(json.dumps(spoil())[:40])
+    (tmp_path / "torn.json").write_text(json.dumps(mask_json_with())[:40])
     with raises("json.invalid"):
         load_mask(tmp_path / "torn.json")
     with raises("json.invalid"):
@@ -212,22 +232,20 @@ def test_missing_torn_and_foreign_files(tmp_path: Path) -> None:
         mask_from_text("[" * 100_000)
 
 
-junk = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-3, 5)
-    | st.floats(allow_nan=False)
-    | st.text(max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
-    max_leaves=12,
-)
+JSON_NUMBERS = st.integers(-3, 5) | st.floats(allow_nan=False)
+JSON_LEAVES = st.none() | st.booleans() | JSON_NUMBERS | st.text(max_size=4)
 
 
-SCHEMA = json.loads(
-    (files("headlab") / "schemas" / "mask-2.schema.json").read_text(encoding="utf-8")
-)
+def json_containers(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    lists = st.lists(values, max_size=4)
+    return lists | st.dictionaries(st.text(max_size=3), values, max_size=3)
+
+
+JSON_VALUES = st.recursive(JSON_LEAVES, json_containers, max_leaves=12)
+
+
+SCHEMA_FILE = files("headlab") / "schemas" / "mask-2.schema.json"
+SCHEMA = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
 FIGURE = {
     "accuracy": 0.61,
@@ -240,82 +258,77 @@ FIGURE = {
 }
 
 
-def whole_mask() -> Mask:
+def mask_with_every_field() -> Mask:
     """A mask that says all that the format can say."""
-    chosen = noted(
-        {"rule": "bottom", "k": 3, "method": "shapley", "languages": ["th"]},
-        "dev",
-        "intents",
-        {"th": FIGURE},
-    )
-    chosen = noted(
-        chosen, "test", "intents", {"th": FIGURE, "de": FIGURE}, size=1000, ablation="zero"
-    )
-    model = {
-        **MODEL,
-        "architecture": {"class": "BertForSequenceClassification", "model_type": "bert"},
-    }
-    return Mask(GRID, np.array([1, 0, 1, 1, 0, 1, 0], bool), model, chosen)
+    choice = {"rule": "bottom", "k": 3, "method": "shapley", "languages": ["th"]}
+    choice = noted(choice, "dev", "intents", {"th": FIGURE})
+    test_figures = {"th": FIGURE, "de": FIGURE}
+    choice = noted(choice, "test", "intents", test_figures, size=1000, ablation="zero")
+    architecture = {"class": "BertForSequenceClassification", "model_type": "bert"}
+    model = {**MODEL, "architecture": architecture}
+    return Mask(GRID, np.array([1, 0, 1, 1, 0, 1, 0], bool), model, choice)
 
 
-def agrees_with_the_schema(value: dict[str, object]) -> bool:
-    """Whether the schema takes a mask, checked together with what it cannot say: lengths, counts and odd text."""
+def fits_schema(value: dict[str, object]) -> bool:
+    """Whether the schema accepts the JSON of a mask, and what the schema cannot say holds too.
+
+    That is: the numbers of layers and heads, the count of removed heads, text that can be written,
+    a date that exists and figures that do not contradict each other.
+    """
     problems = list(VALIDATOR.iter_errors(value))
     if problems:
         return False
-    kept: Any = value["kept"]
-    shape = {name: [len(row) for row in rows] for name, rows in kept.items()}
-    off = sum(not head for rows in kept.values() for row in rows for head in row)
-    parts = [value.get(name) for name in ("model", "chosen", "versions")]
-    figures = [
-        f
-        for part in value.get("chosen", {}).get("evaluated", {}).values()
-        for f in part["languages"].values()
-    ]
+    rows_by_stack: Any = value["kept"]
+    head_counts = {}
+    removed_count = 0
+    for name, rows in rows_by_stack.items():
+        head_counts[name] = [len(row) for row in rows]
+        for row in rows:
+            removed_count += sum(not is_kept for is_kept in row)
+    free_parts = [value.get(name) for name in ("model", "chosen", "versions")]
+    figures: list[dict[str, float]] = []
+    for split_record in value.get("chosen", {}).get("evaluated", {}).values():
+        figures += split_record["languages"].values()
     try:
-        json.dumps(parts, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(free_parts, ensure_ascii=False, allow_nan=False).encode()
         date.fromisoformat(value.get("created", "2026-11-21")[:10])
     except ValueError:
         return False
-    return (
-        shape == value["grid"]
-        and value.get("removed", off) == off
-        and all(map(is_consistent, figures))
-    )
+    if head_counts != value["grid"]:
+        return False
+    if value.get("removed", removed_count) != removed_count:
+        return False
+    return all(is_consistent(figure) for figure in figures)
 
 
 def is_consistent(figure: dict[str, float]) -> bool:
     """Whether low ends are below high ends, and a difference is that of its accuracies."""
-    ends = [
-        (figure.get(f"{of}low", -math.inf), figure.get(f"{of}high", math.inf))
-        for of in ("", "accuracy_")
-    ]
-    found = figure["accuracy"] - figure.get("baseline", 0)
-    known = "baseline" in figure and "difference" in figure
-    return all(low <= high for low, high in ends) and (
-        not known or abs(figure["difference"] - found) < 0.0021
-    )
+    for prefix in ("", "accuracy_"):
+        low = figure.get(f"{prefix}low", -math.inf)
+        high = figure.get(f"{prefix}high", math.inf)
+        if not low <= high:
+            return False
+    if "baseline" not in figure or "difference" not in figure:
+        return True
+    difference = figure["accuracy"] - figure["baseline"]
+    return abs(figure["difference"] - difference) < 0.0021
 
 
-def can_be_used(mask: Mask) -> None:
-    """All that is done with masks that were read: shown, written, combined, converted."""
-    told = [
-        model_words(mask),
-        choice_words(mask.chosen),
-        *accuracy_table({"m": mask}).markdown().splitlines()[2:],
-    ]
-    assert all(line.encode() and line.isprintable() for line in told)
-    for made in (
-        mask,
-        combine_masks([mask, mask], "and"),
-        combine_masks([mask, full_mask(mask.grid)], "or"),
-    ):
-        written = convert_out(made, "headlab")
-        assert mask_from_text(written).to_json()["chosen"] == made.chosen
+def use(mask: Mask) -> None:
+    """Show, combine, write and convert a mask that was read."""
+    table_rows = accuracy_table({"m": mask}).markdown().splitlines()[2:]
+    for line in (model_words(mask), choice_words(mask.chosen), *table_rows):
+        assert line.encode()
+        assert line.isprintable()
+    combined_with_itself = combine_masks([mask, mask], "and")
+    combined_with_all_heads = combine_masks([mask, full_mask(mask.grid)], "or")
+    for mask_to_write in (mask, combined_with_itself, combined_with_all_heads):
+        file_text = convert_out(mask_to_write, "headlab")
+        assert mask_from_text(file_text).to_json()["chosen"] == mask_to_write.chosen
     convert_out(mask, "pairs")
 
 
-def reads(value: object) -> bool:
+def is_readable(value: object) -> bool:
     try:
         mask_from_json(value)
     except HeadlabError:
@@ -323,78 +336,87 @@ def reads(value: object) -> bool:
     return True
 
 
-def test_the_schema_is_one_and_takes_what_is_written() -> None:
+def test_the_schema_is_valid_and_accepts_masks_as_they_are_written() -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    empty = HeadGrid((Stack("decoder", (2, 0, 1)),))
+    grid_with_empty_layer = HeadGrid((Stack("decoder", (2, 0, 1)),))
     for mask in (
-        whole_mask(),
+        mask_with_every_field(),
         full_mask(GRID),
         Mask(GRID, np.zeros(7, bool), MODEL),
-        full_mask(empty),
+        full_mask(grid_with_empty_layer),
     ):
         assert list(VALIDATOR.iter_errors(mask.to_json())) == []
         assert (mask_from_json(mask.to_json()).kept == mask.kept).all()
 
 
 def test_everything_a_mask_says_comes_back_the_same(tmp_path: Path) -> None:
-    whole_mask().save(tmp_path / "m.json")
-    first = json.loads((tmp_path / "m.json").read_text())
-    assert set(first["versions"]) == {"headlab", "torch", "transformers"}
-    early = first | {"created": "2020-02-03T04:05:06.789+02:00", "versions": {"headlab": "0.0.9"}}
-    (tmp_path / "m.json").write_text(json.dumps(early))
-    assert load_mask(tmp_path / "m.json").to_json() == early
+    mask_with_every_field().save(tmp_path / "m.json")
+    written = json.loads((tmp_path / "m.json").read_text())
+    assert set(written["versions"]) == {"headlab", "torch", "transformers"}
+    older_mask = written | {
+        "created": "2020-02-03T04:05:06.789+02:00",
+        "versions": {"headlab": "0.0.9"},
+    }
+    (tmp_path / "m.json").write_text(json.dumps(older_mask))
+    assert load_mask(tmp_path / "m.json").to_json() == older_mask
 
 
 def test_version_1_is_read_and_written_as_version_2() -> None:
-    seen = {"task": "intents", "split": "dev", "size": 512, "languages": {"th": FIGURE}}
-    old = {"format": "headlab-mask", "version": 1, "model": MODEL, "grid": GRID.to_json()}
-    old |= {"kept": full_mask(GRID).rows(), "removed": 0, "created": "2026-11-21T09:30:00+00:00"}
+    evaluated = {"task": "intents", "split": "dev", "size": 512, "languages": {"th": FIGURE}}
+    version_1 = {"format": "headlab-mask", "version": 1, "model": MODEL, "grid": GRID.to_json()}
+    version_1 |= {
+        "kept": full_mask(GRID).rows(),
+        "removed": 0,
+        "created": "2026-11-21T09:30:00+00:00",
+    }
     chosen = {
         "rule": "by hand",
         "languages": "th",
-        "evaluated": seen,
+        "evaluated": evaluated,
         "started_from": {"rule": "harmful"},
     }
-    mask = mask_from_json(old | {"chosen": chosen})
-    assert mask.chosen["evaluated"] == {
-        "dev": {"task": "intents", "size": 512, "languages": {"th": FIGURE}}
-    }
+    mask = mask_from_json(version_1 | {"chosen": chosen})
+    dev_record = {"task": "intents", "size": 512, "languages": {"th": FIGURE}}
+    assert mask.chosen["evaluated"] == {"dev": dev_record}
     assert mask.chosen["as_written"] == {"languages": "th"}
-    assert (mask.chosen["rule"], mask.chosen["started_from"]) == ("by hand", {"rule": "harmful"})
-    new = mask.to_json()
-    assert agrees_with_the_schema(new)
-    assert (new["version"], new["created"], new["versions"]) == (2, old["created"], {})
-    assert mask_from_json(new).to_json() == new
+    assert mask.chosen["rule"] == "by hand"
+    assert mask.chosen["started_from"] == {"rule": "harmful"}
+    version_2 = mask.to_json()
+    assert fits_schema(version_2)
+    assert version_2["version"] == 2
+    assert version_2["created"] == version_1["created"]
+    assert version_2["versions"] == {}
+    assert mask_from_json(version_2).to_json() == version_2
 
 
 def test_a_newer_version_says_to_update() -> None:
     with raises("mask.version_newer", "this headlab reads versions 1 to 2"):
-        mask_from_json(spoil(version=3))
+        mask_from_json(mask_json_with(version=3))
     for version in (0, "2", True, None, [2]):
         with raises("mask.version_unknown", "reads versions 1 to 2"):
-            mask_from_json(spoil(version=version))
+            mask_from_json(mask_json_with(version=version))
 
 
-def test_a_mask_of_no_one_model_is_held_to_the_grid_alone() -> None:
-    mask = mask_from_json(spoil(model={"name": None, "fingerprint": None}))
+def test_a_mask_without_a_model_is_checked_by_its_grid_alone() -> None:
+    mask = mask_from_json(mask_json_with(model={"name": None, "fingerprint": None}))
     mask.check(GRID, "0" * 64)
     with raises("mask.other_grid"):
         mask.check(HeadGrid((Stack("encoder", (3, 3)),)), "0" * 64)
 
 
 def test_what_the_format_does_not_allow_is_not_written() -> None:
-    for chosen, code, place in (
+    for chosen, code, field in (
         ({"languages": "th"}, "mask.field_invalid", "chosen.languages"),
         ({"evaluated": {"dev": {}}}, "mask.field_missing", "chosen.evaluated.dev"),
         ({"k": -1}, "mask.field_invalid", "chosen.k"),
         ({"evaluated": {"monday": {}}}, "mask.split_unknown", "chosen.evaluated"),
     ):
-        with raises(code, place):
+        with raises(code, field):
             Mask(GRID, np.ones(7, bool), MODEL, chosen).to_json()
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong_figures", "contradiction"),
     [
         ({"low": 0.2, "high": 0.1}, "low 0.2 is above high 0.1"),
         (
@@ -404,86 +426,79 @@ def test_what_the_format_does_not_allow_is_not_written() -> None:
         ({"difference": -0.01}, "difference is -0.01, but accuracy - baseline is 0.01"),
     ],
 )
-def test_figures_that_contradict_each_other_are_refused(wrong: dict[str, float], told: str) -> None:
-    chosen = {"evaluated": {"dev": {"task": "intents", "languages": {"th": FIGURE | wrong}}}}
-    with raises("mask.figure_contradictory", told):
-        mask_from_json(spoil(chosen=chosen))
-    rounded = {
-        "evaluated": {
-            "dev": {"task": "intents", "languages": {"th": FIGURE | {"difference": 0.011}}}
-        }
-    }
-    mask_from_json(spoil(chosen=rounded))
+def test_figures_that_contradict_each_other_are_refused(
+    wrong_figures: dict[str, float], contradiction: str
+) -> None:
+    with raises("mask.figure_contradictory", contradiction):
+        mask_from_json(mask_json_with(chosen=choice_with(FIGURE | wrong_figures)))
+    rounded_figures = FIGURE | {"difference": 0.011}
+    mask_from_json(mask_json_with(chosen=choice_with(rounded_figures)))
 
 
-@pytest.mark.parametrize("wrong", [{"p": 7}, {"p": -0.1}])
-def test_a_p_value_is_a_share(wrong: dict[str, float]) -> None:
+def choice_with(figures: dict[str, float]) -> dict[str, object]:
+    """A record of a choice of heads whose mask has these figures for Thai on dev."""
+    dev_record = {"task": "intents", "languages": {"th": figures}}
+    return {"evaluated": {"dev": dev_record}}
+
+
+@pytest.mark.parametrize("wrong_figures", [{"p": 7}, {"p": -0.1}])
+def test_a_p_value_is_a_share(wrong_figures: dict[str, float]) -> None:
     with raises("mask.field_invalid", "p"):
-        mask_from_json(
-            spoil(chosen={"evaluated": {"dev": {"task": "t", "languages": {"th": FIGURE | wrong}}}})
-        )
+        mask_from_json(mask_json_with(chosen=choice_with(FIGURE | wrong_figures)))
 
 
 @pytest.mark.parametrize(
-    "when", ["2026-99-21T09:30:00Z", "2026-02-30T09:30:00Z", "2026-11-21T25:30:00+00:00"]
+    "created", ["2026-99-21T09:30:00Z", "2026-02-30T09:30:00Z", "2026-11-21T25:30:00+00:00"]
 )
-def test_a_time_that_never_is_is_refused(when: str) -> None:
+def test_a_time_that_does_not_exist_is_refused(created: str) -> None:
     with raises("mask.field_invalid", "created"):
-        mask_from_json(spoil(created=when))
+        mask_from_json(mask_json_with(created=created))
 
 
-def test_figures_are_noted_by_split_and_read_back() -> None:
-    mask = whole_mask()
-    assert [(s.split, s.language, s.figure["accuracy"]) for s in seen(mask)] == [
-        ("dev", "th", 0.61),
-        ("test", "th", 0.61),
-        ("test", "de", 0.61),
-    ]
+def test_figures_are_recorded_by_split_and_read_back() -> None:
+    mask = mask_with_every_field()
+    records = seen(mask)
+    splits_and_languages = [(record.split, record.language) for record in records]
+    assert splits_and_languages == [("dev", "th"), ("test", "th"), ("test", "de")]
+    assert [record.figure["accuracy"] for record in records] == [0.61, 0.61, 0.61]
     assert seen(full_mask(GRID)) == []
     assert noted({"rule": "x"}, "dev", "intents", {}) == {"rule": "x"}
-    shown = accuracy_table({"mine": mask}).shown()
-    assert shown[0] == [
-        "mine",
-        "dev",
-        "intents",
-        "th",
-        "512",
-        "61.0",
-        "60.0",
-        "+1.0",
-        "-1.0 … +3.0",
-    ]
+    table_cells = accuracy_table({"mine": mask}).shown()
+    accuracies = ["61.0", "60.0", "+1.0", "-1.0 … +3.0"]
+    assert table_cells[0] == ["mine", "dev", "intents", "th", "512", *accuracies]
 
 
-def test_what_was_assumed_stands_beside_the_figures_and_is_kept_in_the_file() -> None:
+def test_notes_on_figures_are_shown_beside_them_and_stay_in_the_file() -> None:
     figure = {"accuracy": 0.5, "n": 10, "note": "Label map: a = LABEL_1, b = LABEL_0"}
-    mask = replace(
-        full_mask(GRID), chosen=noted({}, "test", "intents", {"de": figure, "th": figure})
-    )
-    assert agrees_with_the_schema(mask.to_json())
-    read = mask_from_json(mask.to_json())
-    assert accuracy_notes([read, full_mask(GRID)]) == [figure["note"]]
+    choice = noted({}, "test", "intents", {"de": figure, "th": figure})
+    mask = replace(full_mask(GRID), chosen=choice)
+    assert fits_schema(mask.to_json())
+    mask_from_file = mask_from_json(mask.to_json())
+    assert accuracy_notes([mask_from_file, full_mask(GRID)]) == [figure["note"]]
+    choice = noted({}, "test", "intents", {"de": figure | {"note": 1}})
     with raises("mask.field_invalid", "note"):
-        mask_from_json(spoil(chosen=noted({}, "test", "intents", {"de": figure | {"note": 1}})))
+        mask_from_json(mask_json_with(chosen=choice))
 
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.dictionaries(st.sampled_from(["format", "version", "grid", "kept", "model", "chosen"]), junk)
+    st.dictionaries(
+        st.sampled_from(["format", "version", "grid", "kept", "model", "chosen"]), JSON_VALUES
+    )
 )
 def test_fuzz_only_headlab_errors(changes: dict[str, object]) -> None:
     for version in (1, 2):
-        value = spoil(**({"version": version} | changes))
+        value = mask_json_with(**({"version": version} | changes))
         try:
             mask = mask_from_json(value)
         except HeadlabError:
             continue
         assert mask.grid.to_json() == value["grid"]
         assert mask.to_json()["kept"] == value["kept"]
-        assert agrees_with_the_schema(mask.to_json())
+        assert fits_schema(mask.to_json())
 
 
-ODD = (
+ODD_VALUES = (
     0, 1, -1, 2, 1.0, 2.0, 0.5, 1e300, -1e308, 10**400, 2**53, 2**60, math.inf, math.nan, "\ud800", "\u001b[2J\n",
     True, False, None, "", "x", "zero", "mixed", [], {}, ["th"], [1], [[1]],
     {"a": "b"}, {"a": 1}, {"dev": {"task": "t", "languages": {}}},
@@ -492,69 +507,66 @@ ODD = (
 )  # fmt: skip
 
 
-def places(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-    """The path to everything in a value, itself included."""
-    inner = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    return [path, *(found for key, part in inner for found in places(part, (*path, key)))]
+def keys_of(value: object) -> Iterable[Any]:
+    """The names in a JSON object, the indices of a JSON list; none of another value."""
+    if isinstance(value, dict):
+        return value.keys()
+    if isinstance(value, list):
+        return range(len(value))
+    return ()
 
 
-PLACES = places(whole_mask().to_json())
+def paths_in(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """The paths to all parts of a JSON value, and to the value itself."""
+    paths = [path]
+    for key in keys_of(value):
+        paths += paths_in(value[key], (*path, key))  # type: ignore[index] # it has this key
+    return paths
 
 
-ALL_NAMES = {step for place in PLACES for step in place if isinstance(step, str)} | {
-    "weight",
-    "threshold",
-    "train",
-}
+PATHS = paths_in(mask_with_every_field().to_json())
 
 
-def changed(value: dict[str, object], draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
-    """Replace, drop or add one part, at any depth; nothing where an earlier change took the place away."""
-    *path, last = draw(st.sampled_from([place for place in PLACES if place]))
-    spot: Any = value
+NAMES = {step for path in PATHS for step in path if isinstance(step, str)}
+NAMES_TO_ADD = sorted({*NAMES, "weight", "threshold", "train", "more"})
+
+
+def change_one_part(
+    value: dict[str, object], draw: Callable[[st.SearchStrategy[Any]], Any]
+) -> None:
+    """Replace, drop or add one part at any depth, unless what holds it was dropped before."""
+    *path, last_step = draw(st.sampled_from([path for path in PATHS if path]))
+    container: Any = value
     for step in path:
-        known = (
-            spot.keys()
-            if isinstance(spot, dict)
-            else range(len(spot))
-            if isinstance(spot, list)
-            else ()
-        )
-        spot = spot[step] if step in known else None
-    what = draw(st.sampled_from(["replace", "drop", "add"]))
-    odd = draw(st.sampled_from(ODD))
-    if isinstance(spot, dict):
-        if what == "drop":
-            spot.pop(last, None)
+        container = container[step] if step in keys_of(container) else None
+    action = draw(st.sampled_from(["replace", "drop", "add"]))
+    odd_value = draw(st.sampled_from(ODD_VALUES))
+    if isinstance(container, dict):
+        if action == "drop":
+            container.pop(last_step, None)
+        elif action == "replace":
+            container[last_step] = odd_value
         else:
-            spot[
-                last if what == "replace" else draw(st.sampled_from(sorted({*ALL_NAMES, "more"})))
-            ] = odd
-    elif isinstance(spot, list) and isinstance(last, int) and last < len(spot):
-        spot[last] = odd
+            container[draw(st.sampled_from(NAMES_TO_ADD))] = odd_value
+    elif isinstance(container, list) and isinstance(last_step, int) and last_step < len(container):
+        container[last_step] = odd_value
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_reader_and_schema_take_and_refuse_the_same(data: st.DataObject) -> None:
-    """A whole mask with one to three parts changed; 15,000 such were tried once."""
-    value = whole_mask().to_json()
+def test_reader_and_schema_accept_and_refuse_the_same(data: st.DataObject) -> None:
+    """A mask with every field, of which one to three parts are changed; 15,000 were tried once."""
+    value = mask_with_every_field().to_json()
     for _ in range(data.draw(st.integers(1, 3))):
-        changed(value, data.draw)
-    if value.get("version") != 1:  # that is another format, without a schema
-        assert reads(value) == agrees_with_the_schema(value), value
-    if reads(value):
-        can_be_used(mask_from_json(value))
+        change_one_part(value, data.draw)
+    if value.get("version") != 1:  # version 1 has no schema
+        assert is_readable(value) == fits_schema(value), value
+    if is_readable(value):
+        use(mask_from_json(value))
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("change", "refusal"),
     [
         ('"threshold": 1e999', ("json.number_too_large", "1e999")),
         ('"threshold": 1e301', ("mask.field_invalid", "chosen.threshold", "a number")),
@@ -565,58 +577,61 @@ def test_reader_and_schema_take_and_refuse_the_same(data: st.DataObject) -> None
         ('"rule": "a", "rule": "b"', ("json.name_twice", "'rule'")),
     ],
 )
-def test_what_could_not_be_shown_or_written_again_is_refused_on_reading(
-    change: str, expected: tuple[object, ...]
+def test_text_that_could_not_be_shown_or_written_again_is_refused_on_reading(
+    change: str, refusal: tuple[object, ...]
 ) -> None:
-    text = json.dumps(spoil(chosen={"here": 0})).replace('"here": 0', change)
-    with raises(*expected):
+    unchanged_text = json.dumps(mask_json_with(chosen={"here": 0}))
+    text = unchanged_text.replace('"here": 0', change)
+    with raises(*refusal):
         mask_from_text(text)
 
 
 def test_the_count_of_heads_removed_must_be_right() -> None:
-    assert mask_from_json(spoil(removed=0.0)).removed == ()
+    assert mask_from_json(mask_json_with(removed=0.0)).removed == ()
     with raises("mask.removed_mismatch", 77, 0):
-        mask_from_json(spoil(removed=77))
-    # it was not read there
-    assert mask_from_json({**spoil(removed=77), "version": 1}).removed == ()
+        mask_from_json(mask_json_with(removed=77))
+    # Version 1 did not check the count.
+    assert mask_from_json({**mask_json_with(removed=77), "version": 1}).removed == ()
 
 
 def test_names_of_stacks_are_words() -> None:
-    odd = HeadGrid((Stack("en\x1b[2J", (2,)),))
+    grid_of_odd_name = HeadGrid((Stack("en\x1b[2J", (2,)),))
     with raises("stack.name_invalid"):
-        full_mask(odd).to_json()
+        full_mask(grid_of_odd_name).to_json()
     with raises("mask.grid_malformed"):
-        mask_from_json(spoil(grid={"a b": [2]}, kept={"a b": [[1, 1]]}))
+        mask_from_json(mask_json_with(grid={"a b": [2]}, kept={"a b": [[1, 1]]}))
 
 
 def test_a_mask_says_how_its_heads_were_chosen_to_be_removed() -> None:
     def ablation(chosen: dict[str, Any]) -> str | None:
         return Mask(GRID, np.ones(7, bool), MODEL, chosen).ablation
 
-    assert (
-        ablation({"ablation": "mean", "score": {}})
-        == ablation({"score": {"ablation": "mean"}})
-        == "mean"
-    )
-    assert (
-        ablation({"score": {"ablation": "other"}})
-        is ablation({"score": 3, "combined": "x"})
-        is None
-    )
+    assert ablation({"ablation": "mean", "score": {}}) == "mean"
+    assert ablation({"score": {"ablation": "mean"}}) == "mean"
+    assert ablation({"score": {"ablation": "other"}}) is None
+    assert ablation({"score": 3, "combined": "x"}) is None
     zero = {"ablation": "zero"}
     mean = {"score": {"ablation": "mean"}}
-    assert ablation({"combined": [zero, mean]}) == ablation({"combined": [mean, {}]}) == "mixed"
+    assert ablation({"combined": [zero, mean]}) == "mixed"
+    assert ablation({"combined": [mean, {}]}) == "mixed"
     assert ablation({"combined": [zero, zero]}) == "zero"
-    assert ablation({"combined": [zero, {}]}) is ablation({"combined": []}) is None
+    assert ablation({"combined": [zero, {}]}) is None
+    assert ablation({"combined": []}) is None
     assert ablation({"combined": [{"combined": [zero, mean]}, zero]}) == "mixed"
 
 
-def test_a_mask_names_its_model_and_languages_and_is_silent_where_it_knows_none() -> None:
+def test_a_mask_names_its_model_and_languages_if_it_knows_them() -> None:
     architecture = {"class": "BertModel", "model_type": "bert"}
-    about = {**MODEL, "architecture": architecture}
-    known = Mask(GRID, np.ones(7, bool), about, {"languages": ["de", "th"], "rule": "bottom"})
-    assert (known.name, known.fingerprint, known.architecture) == ("m", "f" * 64, architecture)
-    assert (known.languages, known.choice["rule"]) == (("de", "th"), "bottom")
-    unknown = Mask(GRID, np.ones(7, bool), {"name": None, "fingerprint": None})
-    assert (unknown.name, unknown.fingerprint, unknown.architecture) == ("", None, None)
-    assert (unknown.languages, unknown.evaluated) == ((), {})
+    model = {**MODEL, "architecture": architecture}
+    mask = Mask(GRID, np.ones(7, bool), model, {"languages": ["de", "th"], "rule": "bottom"})
+    assert mask.name == "m"
+    assert mask.fingerprint == "f" * 64
+    assert mask.architecture == architecture
+    assert mask.languages == ("de", "th")
+    assert mask.choice["rule"] == "bottom"
+    mask_of_unknown_model = Mask(GRID, np.ones(7, bool), {"name": None, "fingerprint": None})
+    assert mask_of_unknown_model.name == ""
+    assert mask_of_unknown_model.fingerprint is None
+    assert mask_of_unknown_model.architecture is None
+    assert mask_of_unknown_model.languages == ()
+    assert mask_of_unknown_model.evaluated == {}

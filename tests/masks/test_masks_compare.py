@@ -23,104 +23,100 @@ GRID = parse_grid("encoder=2x4,decoder=3/3/2,cross=3x3")
 MODEL = {"name": "m", "fingerprint": "f" * 64}
 
 
-def drawn(rng, chosen=None, model=MODEL):
-    return Mask(GRID, rng.random(GRID.size) > 0.4, model, chosen or {})
+def random_mask(rng, choice=None, model=MODEL):
+    return Mask(GRID, rng.random(GRID.size) > 0.4, model, choice or {})
 
 
 def test_a_comparison_equals_the_sets_of_heads(rng):
     for _ in range(20):
-        a = drawn(rng)
-        b = drawn(rng)
-        found = compare_masks(a, b)
-        left = set(a.removed)
-        right = set(b.removed)
-        assert (set(found.only_a), set(found.only_b), set(found.both)) == (
-            left - right,
-            right - left,
-            left & right,
-        )
-        assert found.jaccard == reference.jaccard(left, right)
-        table = removed_by_layer(found)
-        assert sum(table.column("only A")) == len(left - right)
-        for stack, layer, *_, value in table.rows:
-            in_layer = [{h for h in heads if h[:2] == (stack, layer)} for heads in (left, right)]
-            assert value == reference.jaccard(*in_layer)
-        *stacks, whole = removed_by_stack(found).rows
+        first_mask = random_mask(rng)
+        second_mask = random_mask(rng)
+        comparison = compare_masks(first_mask, second_mask)
+        first_removed = set(first_mask.removed)
+        second_removed = set(second_mask.removed)
+        assert set(comparison.only_a) == first_removed - second_removed
+        assert set(comparison.only_b) == second_removed - first_removed
+        assert set(comparison.both) == first_removed & second_removed
+        assert comparison.jaccard == reference.jaccard(first_removed, second_removed)
+        table = removed_by_layer(comparison)
+        assert sum(table.column("only A")) == len(first_removed - second_removed)
+        for stack, layer, *_, jaccard in table.rows:
+            first_of_layer = {head for head in first_removed if head[:2] == (stack, layer)}
+            second_of_layer = {head for head in second_removed if head[:2] == (stack, layer)}
+            assert jaccard == reference.jaccard(first_of_layer, second_of_layer)
+        *stacks, total = removed_by_stack(comparison).rows
         assert [row[0] for row in stacks] == ["encoder", "decoder", "cross"]
-        assert list(whole[1:-1]) == [sum(row[i] for row in stacks) for i in range(1, 7)]
+        sums = [sum(row[column] for row in stacks) for column in range(1, 7)]
+        assert list(total[1:-1]) == sums
 
 
 def test_two_masks_that_remove_nothing_are_alike():
-    none = Mask(GRID, np.ones(GRID.size, bool))
-    assert compare_masks(none, none).jaccard == 1
-    assert compare_masks(none, Mask(GRID, np.zeros(GRID.size, bool))).jaccard == 0
+    mask_of_all_heads = Mask(GRID, np.ones(GRID.size, bool))
+    assert compare_masks(mask_of_all_heads, mask_of_all_heads).jaccard == 1
+    assert compare_masks(mask_of_all_heads, Mask(GRID, np.zeros(GRID.size, bool))).jaccard == 0
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_combining_keeps_what_all_any_or_most_keep(count, rng):
-    masks = [drawn(rng) for _ in range(count)]
-    gone = [set(mask.removed) for mask in masks]
-    assert set(combine_masks(masks, "and").removed) == set.union(*gone)
-    assert set(combine_masks(masks, "or").removed) == set.intersection(*gone)
-    assert set(combine_masks(masks, "majority").removed) == reference.removed_by_most(gone)
+    masks = [random_mask(rng) for _ in range(count)]
+    removed_sets = [set(mask.removed) for mask in masks]
+    assert set(combine_masks(masks, "and").removed) == set.union(*removed_sets)
+    assert set(combine_masks(masks, "or").removed) == set.intersection(*removed_sets)
+    assert set(combine_masks(masks, "majority").removed) == reference.removed_by_most(removed_sets)
 
 
 def test_a_combined_mask_says_of_what(rng):
     figures = {"de": {"accuracy": 0.5, "n": 10}}
+    shapley = {"rule": "harmful", "method": "shapley"}
+    german_choice = shapley | {"languages": ["de"], "ablation": "mean"}
+    thai_choice = shapley | {"languages": ["th"], "score": {"ablation": "mean"}}
     parts = [
-        drawn(
-            rng,
-            noted(
-                {"rule": "harmful", "method": "shapley", "languages": [name], **more},
-                "dev",
-                "intents",
-                figures,
-            ),
-        )
-        for name, more in (("de", {"ablation": "mean"}), ("th", {"score": {"ablation": "mean"}}))
+        random_mask(rng, noted(choice, "dev", "intents", figures))
+        for choice in (german_choice, thai_choice)
     ]
-    made = combine_masks(parts, "majority")
-    assert (made.model, made.chosen["rule"], made.chosen["method"]) == (
-        MODEL,
-        "combined: majority",
-        "shapley",
-    )
-    assert (made.chosen["languages"], made.ablation) == (["de", "th"], "mean")
-    assert [part["removed"] for part in made.chosen["combined"]] == [
-        len(mask.removed) for mask in parts
-    ]
-    assert "evaluated" not in str(made.chosen)  # what a part was worth says nothing of the whole
-    assert made.to_json()["chosen"] == made.chosen
+    combined = combine_masks(parts, "majority")
+    assert combined.model == MODEL
+    assert combined.chosen["rule"] == "combined: majority"
+    assert combined.chosen["method"] == "shapley"
+    assert combined.chosen["languages"] == ["de", "th"]
+    assert combined.ablation == "mean"
+    removed_counts = [part["removed"] for part in combined.chosen["combined"]]
+    assert removed_counts == [len(mask.removed) for mask in parts]
+    # The accuracy of a part says nothing of the combined mask.
+    assert "evaluated" not in str(combined.chosen)
+    assert combined.to_json()["chosen"] == combined.chosen
 
 
-def test_masks_of_several_models_and_single_ones_are_not_combined(rng):
+def test_masks_of_several_models_and_a_mask_alone_are_not_combined(rng):
     with raises("mask.too_few"):
-        combine_masks([drawn(rng)], "and")
+        combine_masks([random_mask(rng)], "and")
     with raises("mask.way_unknown", "and, or, majority"):
-        combine_masks([drawn(rng), drawn(rng)], "xor")
+        combine_masks([random_mask(rng), random_mask(rng)], "xor")
+    mask_of_other_model = random_mask(rng, model={"name": "n", "fingerprint": "e" * 64})
     with raises("mask.other_model", "m"):
-        combine_masks([drawn(rng), drawn(rng, model={"name": "n", "fingerprint": "e" * 64})], "and")
+        combine_masks([random_mask(rng), mask_of_other_model], "and")
+    mask_of_other_grid = Mask(parse_grid("2x2"), np.ones(4, bool))
     with raises("mask.other_grid"):
-        combine_masks([drawn(rng), Mask(parse_grid("2x2"), np.ones(4, bool))], "and")
+        combine_masks([random_mask(rng), mask_of_other_grid], "and")
 
 
 def test_a_combined_mask_claims_no_model_that_was_not_checked(rng):
-    def named(name, fingerprint=None):
-        return drawn(rng, model={"name": name, "fingerprint": fingerprint})
+    def mask_of_model(name, fingerprint=None):
+        return random_mask(rng, model={"name": name, "fingerprint": fingerprint})
 
-    half = combine_masks([named(None), drawn(rng)], "or")
-    assert (half.model, half.chosen["note"][:36]) == (MODEL, "1 of the 2 masks have no fingerprint")
-    assert combine_masks([named("A"), named("B")], "or").model == {
-        "name": None,
-        "fingerprint": None,
-    }
-    same = combine_masks([named("A"), named("A")], "or")
-    assert (same.model["name"], "note" in same.chosen) == ("A", False)
-    assert "note" not in combine_masks([drawn(rng), drawn(rng)], "or").chosen
+    partly_known = combine_masks([mask_of_model(None), random_mask(rng)], "or")
+    assert partly_known.model == MODEL
+    assert partly_known.chosen["note"][:36] == "1 of the 2 masks have no fingerprint"
+    of_two_models = combine_masks([mask_of_model("A"), mask_of_model("B")], "or")
+    assert of_two_models.model == {"name": None, "fingerprint": None}
+    of_one_name = combine_masks([mask_of_model("A"), mask_of_model("A")], "or")
+    assert of_one_name.model["name"] == "A"
+    assert "note" not in of_one_name.chosen
+    assert "note" not in combine_masks([random_mask(rng), random_mask(rng)], "or").chosen
 
 
 @pytest.mark.parametrize(
-    ("ablations", "together"),
+    ("ablations", "combined_ablation"),
     [
         (("mean", "zero"), "mixed"),
         (("mean", None), "mixed"),
@@ -130,13 +126,14 @@ def test_a_combined_mask_claims_no_model_that_was_not_checked(rng):
         (("mixed", "zero"), "mixed"),
     ],
 )
-def test_mean_ablation_does_not_get_lost_in_combining(ablations, together, rng):
-    parts = [
-        drawn(rng, {} if ablation is None else {"ablation": ablation}) for ablation in ablations
-    ]
-    made = combine_masks(parts, "or")
-    assert made.ablation == made.chosen.get("ablation") == together
-    assert mask_from_json(made.to_json()).ablation == together
-    if together == "mixed":
+def test_mean_ablation_does_not_get_lost_in_combining(ablations, combined_ablation, rng):
+    parts = []
+    for ablation in ablations:
+        choice = {} if ablation is None else {"ablation": ablation}
+        parts.append(random_mask(rng, choice))
+    combined = combine_masks(parts, "or")
+    assert combined.ablation == combined.chosen.get("ablation") == combined_ablation
+    assert mask_from_json(combined.to_json()).ablation == combined_ablation
+    if combined_ablation == "mixed":
         with raises("ablation.ambiguous", "--ablation"):
-            chosen_ablation(made)
+            chosen_ablation(combined)

@@ -15,31 +15,33 @@ from headlab.core import Head, HeadGrid, HeadlabError, Stack
 from headlab.masks import FORMS, OPTIONS_BY_FORM, Mask, convert_in, convert_out, parse_grid
 
 ENCODER = parse_grid("12x12")
-THREE = parse_grid("encoder=2x4,decoder=3/3/2,cross=3x3")
+THREE_STACKS = parse_grid("encoder=2x4,decoder=3/3/2,cross=3x3")
 MODEL = {"name": "m", "fingerprint": "f" * 64}
 
 
-def without(grid: HeadGrid, *heads: Head) -> Mask:
-    kept = np.ones(grid.size, bool)
-    kept[[grid.index(head) for head in heads]] = False
-    return Mask(grid, kept, MODEL)
+def mask_without(grid: HeadGrid, *heads: Head) -> Mask:
+    is_kept = np.ones(grid.size, bool)
+    is_kept[[grid.index(head) for head in heads]] = False
+    return Mask(grid, is_kept, MODEL)
 
 
-def removed(
-    raw: str | bytes, form: str | None = None, **more: object
+def removed_heads(
+    raw: str | bytes, form: str | None = None, **options: object
 ) -> list[tuple[str, int, int]]:
-    mask = convert_in(raw.encode() if isinstance(raw, str) else raw, "theirs", form, **more)
+    if isinstance(raw, str):
+        raw = raw.encode()
+    mask = convert_in(raw, "theirs", form, **options)
     return [tuple(head) for head in mask.removed]
 
 
-def npy(values: object) -> bytes:
-    out = io.BytesIO()
-    np.save(out, np.array(values))
-    return out.getvalue()
+def npy_bytes(values: object) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.array(values))
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize("count_from", [0, 1])
-@pytest.mark.parametrize("grid", [ENCODER, THREE, parse_grid("4/0/3")])
+@pytest.mark.parametrize("grid", [ENCODER, THREE_STACKS, parse_grid("4/0/3")])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_mask_comes_back_from_every_form_that_can_say_it(form, grid, count_from, rng):
     mask = Mask(grid, rng.random(grid.size) > 0.4, MODEL)
@@ -47,15 +49,18 @@ def test_a_mask_comes_back_from_every_form_that_can_say_it(form, grid, count_fro
         with raises("mask.several_stacks"):
             convert_out(mask, form)
         return
-    for lists in ("kept", "removed") if "lists" in OPTIONS_BY_FORM[form] else (None,):
-        how = {
-            "count_from": count_from if "count_from" in OPTIONS_BY_FORM[form] else None,
+    form_options = OPTIONS_BY_FORM[form]
+    all_lists = ("kept", "removed") if "lists" in form_options else (None,)
+    for lists in all_lists:
+        options = {
+            "count_from": count_from if "count_from" in form_options else None,
             "lists": lists,
         }
-        raw = convert_out(mask, form, **how)
-        back = convert_in(raw, "there", form, grid=grid, model=MODEL, **how)
-        assert (back.kept == mask.kept).all()
-        assert (back.grid, back.model) == (grid, MODEL)
+        raw = convert_out(mask, form, **options)
+        converted = convert_in(raw, "there", form, grid=grid, model=MODEL, **options)
+        assert (converted.kept == mask.kept).all()
+        assert converted.grid == grid
+        assert converted.model == MODEL
 
 
 def test_arrays_and_pairs_come_back_from_npy_files(rng):
@@ -64,70 +69,66 @@ def test_arrays_and_pairs_come_back_from_npy_files(rng):
         raw = convert_out(mask, form, binary=True)
         assert (convert_in(raw, "x.npy", form, grid=ENCODER).kept == mask.kept).all()
     with raises("mask.npy_unfit"):
-        convert_out(Mask(THREE, np.ones(THREE.size, bool)), "array", binary=True)
+        convert_out(Mask(THREE_STACKS, np.ones(THREE_STACKS.size, bool)), "array", binary=True)
 
 
-def test_what_people_have_is_read_as_they_mean_it():
-    two = [("encoder", 9, 3), ("encoder", 10, 10)]
-    assert removed("9:3 10:10", grid=ENCODER) == two
-    assert removed("10:4\n11:11,11\n", grid=ENCODER, count_from=1) == two
-    assert removed('{"9": [3], "10": [10]}', grid=ENCODER) == two
-    assert removed("[[9, 3], [10, 10]]", grid=ENCODER) == two
-    assert removed(npy([[9, 3], [10, 10]]), grid=ENCODER) == two
+def test_lists_and_arrays_as_people_write_them_are_read_as_they_mean_them():
+    two_heads = [("encoder", 9, 3), ("encoder", 10, 10)]
+    assert removed_heads("9:3 10:10", grid=ENCODER) == two_heads
+    assert removed_heads("10:4\n11:11,11\n", grid=ENCODER, count_from=1) == two_heads
+    assert removed_heads('{"9": [3], "10": [10]}', grid=ENCODER) == two_heads
+    assert removed_heads("[[9, 3], [10, 10]]", grid=ENCODER) == two_heads
+    assert removed_heads(npy_bytes([[9, 3], [10, 10]]), grid=ENCODER) == two_heads
     array = np.ones((12, 12), int)
-    array[9, 3] = array[10, 10] = 0
+    array[9, 3] = 0
+    array[10, 10] = 0
     for values in (array, array.astype(bool), array.astype(np.float32)):
-        assert removed(npy(values)) == two
-        assert removed(json.dumps(values.tolist())) == two
-    assert removed(npy(1 - array), lists="removed", stack="decoder") == [
-        ("decoder", *place) for _, *place in two
-    ]
-    assert len(removed("[[9, 3], [10, 10]]", grid=ENCODER, lists="kept")) == 142
+        assert removed_heads(npy_bytes(values)) == two_heads
+        assert removed_heads(json.dumps(values.tolist())) == two_heads
+    decoder_heads = [("decoder", 9, 3), ("decoder", 10, 10)]
+    assert removed_heads(npy_bytes(1 - array), lists="removed", stack="decoder") == decoder_heads
+    assert len(removed_heads("[[9, 3], [10, 10]]", grid=ENCODER, lists="kept")) == 142
 
 
 def test_a_mask_that_removes_nothing_and_an_emptied_layer_come_back():
     grid = parse_grid("4/0/3")
-    whole = Mask(grid, np.ones(7, bool), MODEL)
-    gone = Mask(grid, np.zeros(7, bool), MODEL)
-    for mask in (whole, gone):
+    mask_of_all_heads = Mask(grid, np.ones(7, bool), MODEL)
+    mask_of_no_head = Mask(grid, np.zeros(7, bool), MODEL)
+    for mask in (mask_of_all_heads, mask_of_no_head):
         raw = convert_out(mask, "array")
         assert (convert_in(raw, "there").kept == mask.kept).all()  # the array alone says the grid
         assert convert_in(raw, "there").grid == grid
     for form in ("text", "pairs", "pruned-heads"):
-        assert removed(convert_out(whole, form), form, grid=grid) == []
+        assert removed_heads(convert_out(mask_of_all_heads, form), form, grid=grid) == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
 def test_text_as_windows_writes_it_is_read(encoding):
+    two_heads = [("encoder", 9, 3), ("encoder", 10, 10)]
     for text in ("9:3 10:10\r\n", '{"9": [3], "10": [10]}', "[[9, 3], [10, 10]]"):
-        assert removed(text.encode(encoding), grid=ENCODER) == [
-            ("encoder", 9, 3),
-            ("encoder", 10, 10),
-        ]
-    assert removed("9:3".encode(encoding), "text", grid=ENCODER) == [("encoder", 9, 3)]
-    mask = without(ENCODER, Head("encoder", 1, 2))
-    assert convert_in(json.dumps(mask.to_json()).encode(encoding), "m.json").removed == mask.removed
+        assert removed_heads(text.encode(encoding), grid=ENCODER) == two_heads
+    assert removed_heads("9:3".encode(encoding), "text", grid=ENCODER) == [("encoder", 9, 3)]
+    mask = mask_without(ENCODER, Head("encoder", 1, 2))
+    raw = json.dumps(mask.to_json()).encode(encoding)
+    assert convert_in(raw, "m.json").removed == mask.removed
 
 
-def test_a_mask_without_a_fingerprint_takes_the_models():
-    nameless = Mask(
-        ENCODER, np.ones(144, bool), {"name": "old", "fingerprint": None}, {"rule": "x"}
-    )
-    raw = convert_out(nameless, "headlab")
-    taken = convert_in(raw, "m.json", grid=ENCODER, model=MODEL)
-    assert (taken.model, taken.chosen) == (MODEL, {"rule": "x"})
-    assert convert_in(raw, "m.json", grid=ENCODER).model == nameless.model
+def test_a_mask_without_a_fingerprint_takes_that_of_the_model():
+    old_model = {"name": "old", "fingerprint": None}
+    mask_without_fingerprint = Mask(ENCODER, np.ones(144, bool), old_model, {"rule": "x"})
+    raw = convert_out(mask_without_fingerprint, "headlab")
+    converted = convert_in(raw, "m.json", grid=ENCODER, model=MODEL)
+    assert converted.model == MODEL
+    assert converted.chosen == {"rule": "x"}
+    assert convert_in(raw, "m.json", grid=ENCODER).model == mask_without_fingerprint.model
+    raw = convert_out(converted, "headlab")
+    other_model = {"name": "n", "fingerprint": "e" * 64}
     with raises("mask.other_model"):
-        convert_in(
-            convert_out(taken, "headlab"),
-            "m.json",
-            grid=ENCODER,
-            model={"name": "n", "fingerprint": "e" * 64},
-        )
+        convert_in(raw, "m.json", grid=ENCODER, model=other_model)
 
 
 def test_a_count_or_list_that_a_form_does_not_have_is_refused():
-    mask = without(ENCODER, Head("encoder", 9, 3))
+    mask = mask_without(ENCODER, Head("encoder", 9, 3))
     for form in FORMS:
         raw = convert_out(mask, form)
         for name, value in {"count_from": 1, "lists": "kept"}.items():
@@ -139,17 +140,29 @@ def test_a_count_or_list_that_a_form_does_not_have_is_refused():
                     convert_out(mask, form, **{name: value})
 
 
-def test_letters_and_names_tell_stacks_apart():
-    told = [("encoder", 0, 1), ("decoder", 2, 0), ("cross", 1, 2)]
-    assert removed("E:0:1 A:1:2 D:2:0", grid=THREE) == told
-    assert removed('[["encoder", 0, 1], ["cross", 1, 2], ["decoder", 2, 0]]', grid=THREE) == told
-    rows = [[1, 0, 1, 1], [1] * 4, [1] * 3, [1] * 3, [0, 1], [1] * 3, [1, 1, 0], [1] * 3]
-    assert removed(json.dumps(rows), grid=THREE) == told
+def test_letters_and_names_distinguish_stacks():
+    three_heads = [("encoder", 0, 1), ("decoder", 2, 0), ("cross", 1, 2)]
+    assert removed_heads("E:0:1 A:1:2 D:2:0", grid=THREE_STACKS) == three_heads
+    assert (
+        removed_heads('[["encoder", 0, 1], ["cross", 1, 2], ["decoder", 2, 0]]', grid=THREE_STACKS)
+        == three_heads
+    )
+    rows = [
+        [1, 0, 1, 1],
+        [1, 1, 1, 1],
+        [1, 1, 1],
+        [1, 1, 1],
+        [0, 1],
+        [1, 1, 1],
+        [1, 1, 0],
+        [1, 1, 1],
+    ]
+    assert removed_heads(json.dumps(rows), grid=THREE_STACKS) == three_heads
     with raises("mask.stack_unnamed"):
-        removed("0:1", grid=THREE)
+        removed_heads("0:1", grid=THREE_STACKS)
 
 
-def test_a_config_tells_its_grid_and_its_model():
+def test_a_config_gives_its_grid_and_its_model():
     config = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "num_hidden_layers": 3}
     config |= {
         "num_attention_heads": 4,
@@ -157,28 +170,24 @@ def test_a_config_tells_its_grid_and_its_model():
         "_name_or_path": "owner/bert",
     }
     mask = convert_in(json.dumps(config).encode(), "config.json")
-    assert [tuple(head) for head in mask.removed] == [
-        ("encoder", 0, 1),
-        ("encoder", 0, 3),
-        ("encoder", 2, 0),
-    ]
+    heads = [(head.layer, head.head) for head in mask.removed]
+    assert heads == [(0, 1), (0, 3), (2, 0)]
+    assert {head.stack for head in mask.removed} == {"encoder"}
     assert mask.model["architecture"] == {"class": "BertForMaskedLM", "model_type": "bert"}
-    assert (mask.model["name"], mask.model["fingerprint"], mask.chosen["converted_from"]) == (
-        "owner/bert",
-        None,
-        "pruned-heads",
-    )
+    assert mask.model["name"] == "owner/bert"
+    assert mask.model["fingerprint"] is None
+    assert mask.chosen["converted_from"] == "pruned-heads"
     assert mask.to_json()["model"]["fingerprint"] is None
     gpt = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "pruned_heads": {}}
     assert convert_in(json.dumps(gpt).encode(), "config.json").grid.to_json() == {"decoder": [4, 4]}
     with raises("grid.ambiguous"):
-        removed(json.dumps(config | {"is_encoder_decoder": True}))
+        removed_heads(json.dumps(config | {"is_encoder_decoder": True}))
     with raises("mask.other_grid", "3×4", "encoder 12×12"):
-        removed(json.dumps(config), grid=ENCODER)
+        removed_heads(json.dumps(config), grid=ENCODER)
 
 
 @pytest.mark.parametrize(
-    ("raw", "more", "expected"),
+    ("raw", "options", "refusal"),
     [
         ("9:3", {}, ("grid.unknown", "--model", "--grid")),
         ("12:0", {"grid": ENCODER}, ("head.unknown",)),
@@ -200,20 +209,20 @@ def test_a_config_tells_its_grid_and_its_model():
         (b"PK\x03\x04head_mask.pt", {}, ("mask.pickled",)),
         (b"\x80\x04.", {}, ("mask.pickled",)),
         (b"\x93NUMPY\x01\x00garbage", {}, ("mask.npy_malformed",)),
-        (npy([[1, 0, 1]]), {"grid": ENCODER}, ("mask.other_grid", "encoder 12×12")),
+        (npy_bytes([[1, 0, 1]]), {"grid": ENCODER}, ("mask.other_grid", "encoder 12×12")),
         ("x", {"form": "onnx"}, ("mask.form_unknown",)),
     ],
 )
-def test_what_is_no_mask_or_not_clear_is_refused_in_a_sentence(raw, more, expected):
-    with raises(*expected):
-        removed(raw, **more)
+def test_bytes_that_are_no_mask_or_ambiguous_are_refused_in_a_sentence(raw, options, refusal):
+    with raises(*refusal):
+        removed_heads(raw, **options)
 
 
 def test_arrays_of_objects_are_never_unpickled():
-    out = io.BytesIO()
-    np.save(out, np.array([{"a": 1}], object), allow_pickle=True)
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([{"a": 1}], object), allow_pickle=True)
     with raises("mask.npy_malformed"):
-        removed(out.getvalue())
+        removed_heads(buffer.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -229,28 +238,25 @@ def test_arrays_of_objects_are_never_unpickled():
 def test_arrays_of_other_things_than_numbers_are_refused(values):
     for form in (None, "pairs", "array"):
         with raises("mask.npy_not_numbers"):
-            removed(npy(values), form, grid=ENCODER)
+            removed_heads(npy_bytes(values), form, grid=ENCODER)
 
 
 def test_long_numbers_are_numbers():
-    assert removed(npy(np.array([[1, 0, 1]], np.longdouble))) == [("encoder", 0, 1)]
+    assert removed_heads(npy_bytes(np.array([[1, 0, 1]], np.longdouble))) == [("encoder", 0, 1)]
     with raises("mask.pair_malformed", "[9.0, 3.0]"):
-        removed(npy(np.array([[9, 3]], np.longdouble)), "pairs", grid=ENCODER)
+        removed_heads(npy_bytes(np.array([[9, 3]], np.longdouble)), "pairs", grid=ENCODER)
+
+
+HEADER_BYTES = st.sampled_from(b"({[]})'\",:\\ \n\t0x<>TF") | st.integers(0, 255)
+HEADER_CHANGES = st.dictionaries(st.integers(6, 127), HEADER_BYTES, min_size=1, max_size=4)
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.dictionaries(
-        st.integers(6, 127),
-        st.sampled_from(b"({[]})'\",:\\ \n\t0x<>TF") | st.integers(0, 255),
-        min_size=1,
-        max_size=4,
-    )
-)
+@given(HEADER_CHANGES)
 def test_fuzz_npy_files_with_a_changed_header(changes):
-    raw = bytearray(npy(np.ones((12, 12), np.uint8)))
-    for at, byte in changes.items():
-        raw[at] = byte
+    raw = bytearray(npy_bytes(np.ones((12, 12), np.uint8)))
+    for position, byte in changes.items():
+        raw[position] = byte
     for form in (None, "array", "pairs"):
         try:
             mask = convert_in(bytes(raw), "theirs", form, grid=ENCODER)
@@ -260,9 +266,9 @@ def test_fuzz_npy_files_with_a_changed_header(changes):
 
 
 def test_a_header_that_is_no_python_is_refused():
-    raw = npy(np.ones((2, 3)))
+    raw = npy_bytes(np.ones((2, 3)))
     with raises("mask.npy_malformed"):
-        removed(raw.replace(b"{'", b"((", 1))
+        removed_heads(raw.replace(b"{'", b"((", 1))
 
 
 @pytest.mark.parametrize(
@@ -275,9 +281,8 @@ def test_a_header_that_is_no_python_is_refused():
     ],
 )
 def test_grids_as_people_type_them(text, grid):
-    assert parse_grid(text) == HeadGrid(
-        tuple(Stack(name, tuple(heads)) for name, heads in grid.items())
-    )
+    stacks = tuple(Stack(name, tuple(heads)) for name, heads in grid.items())
+    assert parse_grid(text) == HeadGrid(stacks)
 
 
 @pytest.mark.parametrize(
@@ -287,28 +292,27 @@ def test_other_grids_are_refused_unless_they_name_one_layer(text):
     if text == "12":
         assert parse_grid(text).to_json() == {"encoder": [12]}
         return
-    with raises(
-        "grid.sizes_out_of_range" if text in ("0x3", "9999x9999") else "grid.malformed", "grid"
-    ):
+    code = "grid.sizes_out_of_range" if text in ("0x3", "9999x9999") else "grid.malformed"
+    with raises(code, "grid"):
         parse_grid(text)
 
 
-scraps = st.sampled_from(
+TEXT_PIECES = st.sampled_from(
     ["9:3", "E:", ":", ",", "{", "}", "[", "]", '"0"', "1", "0", "true", " ", "\n", "null", "-1"]
 )
 
 
+TEXTS = st.lists(TEXT_PIECES, max_size=9).map("".join)
+NPY_FILES = st.binary(max_size=30).map(npy_bytes(1).__add__)
+
+
 @settings(max_examples=120, deadline=None)
-@given(
-    st.lists(scraps, max_size=9).map("".join)
-    | st.binary(max_size=40)
-    | st.binary(max_size=30).map(npy(1).__add__)
-)
+@given(TEXTS | st.binary(max_size=40) | NPY_FILES)
 def test_fuzz_any_bytes_in_any_form_are_a_mask_or_a_sentence(raw):
     given_bytes = raw.encode() if isinstance(raw, str) else raw
     for form in (None, *FORMS):
         try:
-            mask = convert_in(given_bytes, "theirs", form, grid=THREE)
+            mask = convert_in(given_bytes, "theirs", form, grid=THREE_STACKS)
         except HeadlabError:
             continue
-        assert mask.kept.shape == (THREE.size,)
+        assert mask.kept.shape == (THREE_STACKS.size,)

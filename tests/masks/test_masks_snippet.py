@@ -1,4 +1,4 @@
-"""The script that applies a mask without headlab: what it says, and that it gives the same logits."""
+"""The script that applies a mask without headlab: its text, and that it gives the same logits."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headlab.masks import Mask, ScriptModel, mask_script, parse_grid
 from headlab.models.checkpoint import Checkpoint, building_alone
 
 FAMILIES = ("bert", "marian", "gpt2", "llama")
-# Runs a snippet as a script where headlab cannot be imported, and keeps what its model then answers.
-CLEAN = """
+# Runs a script where headlab cannot be imported, and saves the logits that its model then gives.
+CLEAN_SCRIPT = """
 import runpy, sys
 sys.modules["headlab"] = None
 import torch
@@ -32,23 +32,24 @@ for folder in sys.argv[1:]:
     for handle in handles:
         handle.remove()
     save_file({"logits": out.contiguous()}, f"{folder}/answer.safetensors")
-    assert not any(name.startswith("headlab") for name in sys.modules if sys.modules[name] is not None)
+    modules = [name for name, module in sys.modules.items() if module is not None]
+    assert not any(name.startswith("headlab") for name in modules)
 """
 
 
-def prepared(family, folder, rng):
-    """A tiny model saved to a folder with its inputs and script; gives the logits that headlab has under the mask."""
+def logits_of_prepared_model(family, folder, rng):
+    """Save a tiny model with its inputs and script, and give headlab's logits under the mask."""
     from safetensors.torch import save_file
 
     module = tiny_module(family)
     with building_alone():
         module.save_pretrained(folder)
-        # Marian does not save its positions: they are a formula
-        again = type(module).from_pretrained(folder)
-    model = make_gateable(Checkpoint(str(folder), "test", family, again, None))
+        # Marian does not save its positions, which are a formula.
+        saved_module = type(module).from_pretrained(folder)
+    model = make_gateable(Checkpoint(str(folder), "test", family, saved_module, None))
     mask = Mask(model.grid, rng.random(model.grid.size) > 0.4, model.identity())
-    place = replace(script_model_of(model), source=str(folder))
-    text = mask_script(mask, place)
+    described_model = replace(script_model_of(model), source=str(folder))
+    text = mask_script(mask, described_model)
     assert len(text.splitlines()) <= 40
     (folder / "apply.py").write_text(text, encoding="utf-8")
     inputs = tiny_batch(model.module)
@@ -59,20 +60,20 @@ def prepared(family, folder, rng):
 
 @pytest.mark.slow
 def test_the_script_gives_the_same_logits_where_headlab_cannot_be_imported(tmp_path, rng):
-    """One clean interpreter for all families: it has transformers to import."""
+    """One interpreter runs the scripts of all families, since importing transformers takes long."""
     from safetensors.torch import load_file
 
     folders = {family: tmp_path / family for family in FAMILIES}
-    wanted = {}
+    expected_logits = {}
     for family, folder in folders.items():
         folder.mkdir()
-        wanted[family] = prepared(family, folder, rng)
-    command = [sys.executable, "-I", "-c", CLEAN, *map(str, folders.values())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+        expected_logits[family] = logits_of_prepared_model(family, folder, rng)
+    command = [sys.executable, "-I", "-c", CLEAN_SCRIPT, *map(str, folders.values())]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert completed.returncode == 0, completed.stderr
     for family, folder in folders.items():
-        got = load_file(folder / "answer.safetensors")["logits"]
-        assert torch.allclose(got, wanted[family], atol=1e-9), family
+        logits = load_file(folder / "answer.safetensors")["logits"]
+        assert torch.allclose(logits, expected_logits[family], atol=1e-9), family
 
 
 @pytest.mark.parametrize(
@@ -85,84 +86,82 @@ def test_the_script_run_here_gives_the_same_logits(family, rng):
     exec(compile(mask_script(mask, script_model_of(model)), "apply.py", "exec"), names)
     inputs = tiny_batch(model.module)
     with torch.inference_mode():
-        untouched = model.module(**inputs).logits
+        baseline_logits = model.module(**inputs).logits
         with gated(model, mask):
-            wanted = model.module(**inputs).logits
+            expected_logits = model.module(**inputs).logits
         handles = names["apply_mask"](model.module)  # type: ignore[operator]
-        got = model.module(**inputs).logits
+        logits = model.module(**inputs).logits
         for handle in handles:
             handle.remove()
-        again = model.module(**inputs).logits
-    assert torch.allclose(got, wanted, atol=1e-9)
-    assert not torch.allclose(got, untouched, atol=1e-3)
-    assert torch.equal(again, untouched)
+        logits_afterwards = model.module(**inputs).logits
+    assert torch.allclose(logits, expected_logits, atol=1e-9)
+    assert not torch.allclose(logits, baseline_logits, atol=1e-3)
+    assert torch.equal(logits_afterwards, baseline_logits)
 
 
-def place(layers=12, **more):
+def script_model(layers=12, **fields):
     kind = {"class": "BertForMaskedLM", "model_type": "bert"}
-    return ScriptModel(
-        [f"bert.encoder.layer.{i}.attention.output.dense" for i in range(layers)], kind, **more
-    )
+    paths = [f"bert.encoder.layer.{layer}.attention.output.dense" for layer in range(layers)]
+    return ScriptModel(paths, kind, **fields)
 
 
 @pytest.mark.parametrize("size", ["2x2", "12x12", "48x64"])
 def test_the_script_has_at_most_40_lines_however_large_the_model(size, rng):
     grid = parse_grid(size)
     mask = Mask(grid, rng.random(grid.size) > 0.5, {"name": "m", "fingerprint": "f" * 64})
-    text = mask_script(mask, place(len(grid.stacks[0].heads)))
+    text = mask_script(mask, script_model(len(grid.stacks[0].heads)))
     assert len(text.splitlines()) <= 40
     names: dict[str, object] = {}
     exec(compile(text, "apply.py", "exec"), names)
-    told = {
-        (int(word.split(":")[0]), int(head))
-        for _, _, words in names["OFF"]  # type: ignore[attr-defined]
-        for word in words.split()
-        for head in word.split(":")[1].split(",")
-    }
-    assert told == {(head.layer, head.head) for head in mask.removed}
+    heads_in_script = set()
+    for _, _, words in names["OFF"]:  # type: ignore[attr-defined]
+        for word in words.split():
+            layer, heads = word.split(":")
+            heads_in_script |= {(int(layer), int(head)) for head in heads.split(",")}
+    assert heads_in_script == {(head.layer, head.head) for head in mask.removed}
     assert "headlab" not in text.replace("headlab's fingerprint", "").replace("headlab.load(", "")
 
 
 def test_the_script_says_what_a_reader_must_know():
-    mask = Mask(
-        parse_grid("12x12"),
-        np.arange(144) > 3,
-        {"name": "e5", "fingerprint": "ab" * 32},
-        {"ablation": "mean"},
-    )
-    text = mask_script(mask, place())
+    model = {"name": "e5", "fingerprint": "ab" * 32}
+    mask = Mask(parse_grid("12x12"), np.arange(144) > 3, model, {"ablation": "mean"})
+    text = mask_script(mask, script_model())
     assert "headlab.load('MODEL').module.save_pretrained('FOLDER')" in text
-    assert "headlab.load('e5').module.save_pretrained('FOLDER')" in mask_script(
-        mask, place(name="e5")
-    )
+    text_with_name = mask_script(mask, script_model(name="e5"))
+    assert "headlab.load('e5').module.save_pretrained('FOLDER')" in text_with_name
     assert "chosen under mean ablation" in text
     assert "abababababab" in text
-    assert "save_pretrained" not in mask_script(mask, place(source="owner/bert"))
-    mixed = replace(mask, chosen={"combined": [{"ablation": "mean"}, {"ablation": "zero"}]})
-    assert "Some of the heads were chosen under mean ablation" in mask_script(mixed, place())
-    nothing = Mask(parse_grid("12x12"), np.ones(144, bool))
-    exec(compile(mask_script(nothing, place()), "apply.py", "exec"), {})
+    assert "save_pretrained" not in mask_script(mask, script_model(source="owner/bert"))
+    choice_under_both = {"combined": [{"ablation": "mean"}, {"ablation": "zero"}]}
+    text_of_mixed_mask = mask_script(replace(mask, chosen=choice_under_both), script_model())
+    assert "Some of the heads were chosen under mean ablation" in text_of_mixed_mask
+    mask_of_all_heads = Mask(parse_grid("12x12"), np.ones(144, bool))
+    exec(compile(mask_script(mask_of_all_heads, script_model()), "apply.py", "exec"), {})
 
 
 def test_the_script_loads_the_same_weights_wherever_it_is_started(tmp_path, monkeypatch):
     mask = Mask(parse_grid("12x12"), np.arange(144) > 3)
-    text = mask_script(mask, place(source="owner/bert", revision="c0ffee"))
+    text = mask_script(mask, script_model(source="owner/bert", revision="c0ffee"))
     assert "BertForMaskedLM.from_pretrained('owner/bert', revision='c0ffee').eval()" in text
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine").mkdir()
+    folder = tmp_path / "mine"
+    folder.mkdir()
     tiny = tiny_model("bert")
-    folder = replace(tiny, checkpoint=replace(tiny.checkpoint, name="mine", revision="folder"))
-    here = script_model_of(folder)
-    assert (here.source, here.name) == (str(tmp_path / "mine"), str(tmp_path / "mine"))
-    some = Mask(tiny.grid, np.arange(tiny.grid.size) > 0)
-    assert f"from_pretrained({str(tmp_path / 'mine')!r}).eval()" in mask_script(some, here)
-    (tmp_path / "mine" / "delta.safetensors").write_bytes(b"")
-    assert (script_model_of(folder).source, script_model_of(folder).name) == (
-        None,
-        str(tmp_path / "mine"),
-    )
-    hub = replace(tiny, checkpoint=replace(tiny.checkpoint, name="owner/bert", revision="c0ffee"))
-    assert (script_model_of(hub).source, script_model_of(hub).revision) == ("owner/bert", "c0ffee")
+    folder_checkpoint = replace(tiny.checkpoint, name="mine", revision="folder")
+    model_in_folder = replace(tiny, checkpoint=folder_checkpoint)
+    described_model = script_model_of(model_in_folder)
+    assert described_model.source == str(folder)
+    assert described_model.name == str(folder)
+    mask_without_first_head = Mask(tiny.grid, np.arange(tiny.grid.size) > 0)
+    text = mask_script(mask_without_first_head, described_model)
+    assert f"from_pretrained({str(folder)!r}).eval()" in text
+    (folder / "delta.safetensors").write_bytes(b"")
+    assert script_model_of(model_in_folder).source is None
+    assert script_model_of(model_in_folder).name == str(folder)
+    hub_checkpoint = replace(tiny.checkpoint, name="owner/bert", revision="c0ffee")
+    model_of_hub = script_model_of(replace(tiny, checkpoint=hub_checkpoint))
+    assert model_of_hub.source == "owner/bert"
+    assert model_of_hub.revision == "c0ffee"
 
 
 MASK_OF_TWELVE = Mask(parse_grid("12x12"), np.arange(144) > 3)
@@ -184,69 +183,65 @@ HOSTILE = (
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_names_cannot_break_out_of_the_script(hostile):
-    """Neither a mask's words nor a folder's name; with and without a folder to load."""
+    """Neither text in a mask nor the name of a folder can, with and without a folder to load."""
     mask = Mask(parse_grid("12x12"), np.arange(144) > 3, {"name": hostile, "fingerprint": hostile})
-    for here in (
-        place(),
-        place(name=hostile),
-        place(source=hostile),
-        place(source=hostile, revision=hostile),
+    for described_model in (
+        script_model(),
+        script_model(name=hostile),
+        script_model(source=hostile),
+        script_model(source=hostile, revision=hostile),
     ):
-        text = mask_script(mask, here)
+        text = mask_script(mask, described_model)
         assert text.encode()
         assert len(text.splitlines()) <= 40
         names: dict[str, object] = {}
         exec(compile(text, "apply.py", "exec"), names)
         assert "os" not in names
-        first = text.split('"""')[1]
-        assert names["__doc__"] == first
-    bare = replace(mask, model={"fingerprint": None, "name": hostile})
-    exec(compile(mask_script(bare, place()), "apply.py", "exec"), {})
+        docstring = text.split('"""')[1]
+        assert names["__doc__"] == docstring
+    mask_without_fingerprint = replace(mask, model={"fingerprint": None, "name": hostile})
+    exec(compile(mask_script(mask_without_fingerprint, script_model()), "apply.py", "exec"), {})
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, '/home/a/it\'s "best" model', "C:\\models"])
 def test_reported_20_the_code_in_a_script_names_the_model_as_it_is(name):
-    """What writes the model's folder, and what reads it, can be run as they stand."""
-    (comment,) = [
-        line
-        for line in mask_script(MASK_OF_TWELVE, place(name=name)).splitlines()
-        if line.startswith("# Write")
-    ]
+    """The code that writes the folder of the model, and the code that reads it, run as they are."""
+    lines = mask_script(MASK_OF_TWELVE, script_model(name=name)).splitlines()
+    (comment,) = [line for line in lines if line.startswith("# Write")]
     call = ast.parse(comment.split("first: ")[1].removesuffix("."), mode="eval")
     names = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
     assert names == ["FOLDER", name] or names == [name, "FOLDER"]
-    script = ast.parse(mask_script(MASK_OF_TWELVE, place(source=name)))
-    assert name in [node.value for node in ast.walk(script) if isinstance(node, ast.Constant)]
+    script = ast.parse(mask_script(MASK_OF_TWELVE, script_model(source=name)))
+    constants = [node.value for node in ast.walk(script) if isinstance(node, ast.Constant)]
+    assert name in constants
 
 
-def test_what_a_script_cannot_do_is_said():
+def test_a_mask_that_no_script_can_apply_is_refused():
     grid = parse_grid("2x2")
-    uneven = Mask(grid, np.array([True, False, True, True]))
-    shared = ScriptModel(
-        ["albert.group.0.dense"] * 2, {"class": "AlbertModel", "model_type": "albert"}
-    )
+    uneven_mask = Mask(grid, np.array([True, False, True, True]))
+    albert = {"class": "AlbertModel", "model_type": "albert"}
+    shared_model = ScriptModel(["albert.group.0.dense"] * 2, albert)
     with raises("snippet.module_shared"):
-        mask_script(uneven, shared)
-    even = mask_script(Mask(grid, np.array([True, False, True, False])), shared)
-    assert '"albert.group.{}.dense", 2, "0:1"' in even
+        mask_script(uneven_mask, shared_model)
+    even_script = mask_script(Mask(grid, np.array([True, False, True, False])), shared_model)
+    assert '"albert.group.{}.dense", 2, "0:1"' in even_script
     with raises("snippet.layers_mismatch"):
-        mask_script(uneven, place(3))
-    own = replace(
-        place(2),
-        architecture={"class": "AllAttentionForCausalLM", "model_type": "headlab-all-attention"},
-    )
+        mask_script(uneven_mask, script_model(3))
+    own_class = {"class": "AllAttentionForCausalLM", "model_type": "headlab-all-attention"}
+    own_class_model = replace(script_model(2), architecture=own_class)
     with raises("snippet.class_unknown"):
-        mask_script(uneven, own)
+        mask_script(uneven_mask, own_class_model)
 
 
-def test_the_worker_tells_where_a_model_has_its_projections(tmp_path):
+def test_the_worker_says_where_a_model_has_its_projections(tmp_path):
     from headlab.worker.model_host import ModelHost
 
     model = tiny_model("marian")
-    told = ModelHost(tmp_path, "cpu", loader=lambda _: model).load("tiny-marian")
+    loaded = ModelHost(tmp_path, "cpu", loader=lambda _: model).load("tiny-marian")
     modules = dict(model.module.named_modules())
-    assert tuple(modules[path] for path in told.projections) == model.projections
-    assert told.architecture == {"class": "MarianMTModel", "model_type": "marian"}
-    assert told.source == "tiny-marian"
-    embedded = replace(model, checkpoint=replace(model.checkpoint, name="e5-small-intents"))
-    assert script_model_of(embedded).source is None  # it is no folder of its own
+    assert tuple(modules[path] for path in loaded.projections) == model.projections
+    assert loaded.architecture == {"class": "MarianMTModel", "model_type": "marian"}
+    assert loaded.source == "tiny-marian"
+    embedded_checkpoint = replace(model.checkpoint, name="e5-small-intents")
+    embedded_model = replace(model, checkpoint=embedded_checkpoint)
+    assert script_model_of(embedded_model).source is None  # it is no folder of its own

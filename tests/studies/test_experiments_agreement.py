@@ -1,4 +1,7 @@
-"""Agreement between languages as tables and figures: the same numbers as the statistics, and open where they are."""
+"""Agreement between languages as tables and figures.
+
+They hold the same numbers as the statistics, and leave open what the statistics leave open.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ import numpy as np
 import pytest
 from support.planted_scores import plant
 from support.synthetic_scores import scores_of
+from support.table_rows import rows_where
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import stats
 from headlab.charts.studies.agreement import agreement_matrix, dendrogram
-from headlab.core import EMPTY_CELL, Table
+from headlab.core import EMPTY_CELL, Floats, Table
 from headlab.methods import sampling
 from headlab.plots.drawing import plotly_figure
 from headlab.results import HeadScores, Store
@@ -25,216 +29,244 @@ from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
 NAMES = ("de", "en", "fi", "zh")
 
 
-def languages(
+def scores_of_four_languages(
     rng: np.random.Generator, noise: float = 0.2, heads: int = 60
 ) -> dict[str, HeadScores]:
-    """Four languages, two pairs alike; each half of the examples has noise of its own."""
-    one, other = rng.normal(size=(2, heads))
-    out = {}
-    for name, true in zip(NAMES, (one, other, one, other), strict=True):
+    """Scores of four languages, of which two pairs are alike.
+
+    Each half of the examples has noise of its own.
+    """
+    first_values, second_values = rng.normal(size=(2, heads))
+    true_values = (first_values, second_values, first_values, second_values)
+    scores_by_language = {}
+    for name, true in zip(NAMES, true_values, strict=True):
         halves = true + 0.2 * rng.normal(size=heads) + noise * rng.normal(size=(2, heads))
-        out[name] = scores_of(name, halves.mean(axis=0), halves=halves / 100)
-    return out
+        scores_by_language[name] = scores_of(name, halves.mean(axis=0), halves=halves / 100)
+    return scores_by_language
 
 
 @pytest.fixture(scope="module")
-def compared() -> RankAgreement:
-    return rank_agreement_of(languages(np.random.default_rng(0)))
+def rank_agreement() -> RankAgreement:
+    return rank_agreement_of(scores_of_four_languages(np.random.default_rng(0)))
 
 
-def tables_of(compared: RankAgreement) -> tuple[Table, ...]:
-    return agreement_result(compared).tables()
+def tables_of(agreement_of_languages: RankAgreement) -> tuple[Table, ...]:
+    return agreement_result(agreement_of_languages).tables()
 
 
-def table(compared: RankAgreement, name: str) -> Table:
-    return next(t for t in tables_of(compared) if t.name == name)
+def table(agreement_of_languages: RankAgreement, name: str) -> Table:
+    return next(
+        candidate for candidate in tables_of(agreement_of_languages) if candidate.name == name
+    )
 
 
-def test_every_pair_stands_once_with_the_figures_of_the_statistics(compared: RankAgreement) -> None:
-    pairs = table(compared, "agreement")
-    assert len(pairs.rows) == 6
-    at = {name: i for i, name in enumerate(NAMES)}
-    noise = compared.found.noise
+def test_every_pair_has_one_row_with_the_figures_of_the_statistics(
+    rank_agreement: RankAgreement,
+) -> None:
+    rows = rows_where(table(rank_agreement, "agreement"))
+    assert len(rows) == 6
+    rho = rank_agreement.found.rho
+    noise = rank_agreement.found.noise
     assert noise is not None
-    for row in pairs.rows:
-        cell = dict(zip(pairs.columns, row, strict=True))
-        place = (at[str(row[0])], at[str(row[1])])
-        assert [cell[name] for name in ("rho", "low", "high")] == [
-            part[place] for part in compared.found.rho
-        ]
-        assert cell["ceiling"] == noise.ceiling.value[place]
-        assert cell["corrected"] == noise.corrected.value[place]
-        assert cell["across halves"] == noise.across.value[place]
-        assert cell["noise"] == ""
+    for row in rows:
+        pair = (NAMES.index(row["language"]), NAMES.index(row["other"]))
+        assert row["rho"] == rho.value[pair]
+        assert row["low"] == rho.low[pair]
+        assert row["high"] == rho.high[pair]
+        assert row["ceiling"] == noise.ceiling.value[pair]
+        assert row["corrected"] == noise.corrected.value[pair]
+        assert row["across halves"] == noise.across.value[pair]
+        assert row["noise"] == ""
 
 
 def test_the_same_scores_and_seed_give_the_same_tables_and_another_seed_other_intervals() -> None:
-    scores = languages(np.random.default_rng(1))
-    first, again, other = (tables_of(rank_agreement_of(scores, seed))[0] for seed in (0, 0, 1))
-    assert first == again
-    assert first.column("rho") == other.column("rho")
-    assert first.column("low") != other.column("low")
+    scores = scores_of_four_languages(np.random.default_rng(1))
+
+    def pairs_of_seed(seed: int) -> Table:
+        return table(rank_agreement_of(scores, seed), "agreement")
+
+    pairs = pairs_of_seed(0)
+    pairs_of_another_seed = pairs_of_seed(1)
+    assert pairs == pairs_of_seed(0)
+    assert pairs.column("rho") == pairs_of_another_seed.column("rho")
+    assert pairs.column("low") != pairs_of_another_seed.column("low")
 
 
-def test_languages_stand_in_the_order_of_the_tree(compared: RankAgreement) -> None:
-    each = table(compared, "agreement-languages")
-    merges = table(compared, "agreement-clusters")
-    names = each.column("language")
-    assert {frozenset(names[:2]), frozenset(names[2:])} == {
-        frozenset({"de", "fi"}),
-        frozenset({"en", "zh"}),
-    }
-    assert [NAMES[number] for number in each.column("number")] == names
-    assert [row.split(", ") for row in merges.column("languages")][-1] == names
+def test_languages_stand_in_the_order_of_the_tree(rank_agreement: RankAgreement) -> None:
+    languages_table = table(rank_agreement, "agreement-languages")
+    merges = table(rank_agreement, "agreement-clusters")
+    names = languages_table.column("language")
+    first_pair = sorted(names[:2])
+    second_pair = sorted(names[2:])
+    assert sorted([first_pair, second_pair]) == [["de", "fi"], ["en", "zh"]]
+    assert [NAMES[number] for number in languages_table.column("number")] == names
+    last_merge = merges.column("languages")[-1]
+    assert last_merge.split(", ") == names
     assert merges.column("size") == [2, 2, 4]
-    assert sum(each.column("outlier, %")) == pytest.approx(100)
+    assert sum(languages_table.column("outlier, %")) == pytest.approx(100)
 
 
 def test_scores_without_halves_say_that_the_ceiling_is_unknown_and_how_to_get_it() -> None:
-    scores = {
-        name: scores_of(name, s.values * 100)
-        for name, s in languages(np.random.default_rng(2)).items()
-    }
-    pairs = tables_of(rank_agreement_of(scores))[0]
+    scores = scores_of_four_languages(np.random.default_rng(2))
+    for name in NAMES:
+        scores[name] = scores_of(name, scores[name].values * 100)
+    pairs = table(rank_agreement_of(scores), "agreement")
     assert pairs.column("noise") == [agreement.UNKNOWN] * 6
     assert pairs.column("ceiling") == [None] * 6
     assert "compute them again" in " ".join(pairs.notes)
 
 
 def test_one_language_without_halves_leaves_the_others_their_ceiling() -> None:
-    scores = languages(np.random.default_rng(3))
+    scores = scores_of_four_languages(np.random.default_rng(3))
     scores["zh"] = scores_of("zh", scores["zh"].values * 100)
-    pairs = tables_of(rank_agreement_of(scores))[0]
-    known = [agreement.UNKNOWN if "zh" in row[:2] else "" for row in pairs.rows]
-    assert pairs.column("noise") == known
+    pairs = table(rank_agreement_of(scores), "agreement")
+    for row in rows_where(pairs):
+        lacks_halves = "zh" in (row["language"], row["other"])
+        assert row["noise"] == (agreement.UNKNOWN if lacks_halves else "")
     assert "the scores of zh do not store" in " ".join(pairs.notes)
 
 
 def test_languages_with_unequally_many_examples_have_no_value_across_halves() -> None:
-    scores = languages(np.random.default_rng(3))
-    sized = {
-        name: replace(s, spec={"task": {"size": 60 if name == "zh" else 100}})
-        for name, s in scores.items()
-    }
-    found = rank_agreement_of(sized)
-    plain = rank_agreement_of(scores)
-    pairs = tables_of(found)[0]
-    others = tables_of(plain)[0]
-    at = pairs.columns.index("across halves")
-    for row, other in zip(pairs.rows, others.rows, strict=True):
-        want = other[at] if "zh" not in row[:2] else None
-        assert row == (*other[:at], want, *other[at + 1 :])
-        assert other[at] is not None
-    assert EMPTY_CELL in pairs.shown()[2][at]  # de and zh
+    scores = scores_of_four_languages(np.random.default_rng(3))
+    scores_with_sizes = {}
+    for name, language_scores in scores.items():
+        size = 60 if name == "zh" else 100
+        scores_with_sizes[name] = replace(language_scores, spec={"task": {"size": size}})
+    agreement_of_sizes = rank_agreement_of(scores_with_sizes)
+    plain_agreement = rank_agreement_of(scores)
+    pairs = table(agreement_of_sizes, "agreement")
+    plain_pairs = table(plain_agreement, "agreement")
+    column = pairs.columns.index("across halves")
+    for row, plain_row in zip(rows_where(pairs), rows_where(plain_pairs), strict=True):
+        assert plain_row["across halves"] is not None
+        if "zh" in (row["language"], row["other"]):
+            plain_row["across halves"] = None
+        assert row == plain_row
+    assert EMPTY_CELL in pairs.shown()[2][column]  # de and zh
     assert "de 100, en 100, fi 100, zh 60" in " ".join(pairs.notes)
-    assert not any("unequally" in note for note in others.notes)
-    assert plain.found.noise is not None
-    assert plain.found.noise.outlier is not None
-    assert found.found.noise is not None
-    assert found.found.noise.outlier is None
-    assert "unequally many examples" in agreement.outlier_sentences(found)
+    assert not any("unequally" in note for note in plain_pairs.notes)
+    assert plain_agreement.found.noise is not None
+    assert plain_agreement.found.noise.outlier is not None
+    assert agreement_of_sizes.found.noise is not None
+    assert agreement_of_sizes.found.noise.outlier is None
+    assert "unequally many examples" in agreement.outlier_sentences(agreement_of_sizes)
 
 
 def test_noise_that_unequally_many_examples_share_would_count_across_halves() -> None:
-    """What the rule is for: with other sizes the halves of a draw are other ones, so its noise is in both."""
+    """The reason for the rule: a draw may be in the first half of one size, the second of another.
+
+    Its noise is then in both halves that are correlated.
+    """
     rng = np.random.default_rng(8)
-    drawn = 1000
+    draws = 1000
     heads = 2000
-    # of coalitions that both languages draw; nothing of the heads' own
-    gains = rng.normal(size=(drawn, heads))
-    late = {
-        size: np.array([sampling.cycled_example(0, n, size) for n in range(drawn)]) * 2 >= size
-        for size in (100, 99)
-    }
-    halves = {
-        size: np.stack([gains[~half].mean(axis=0), gains[half].mean(axis=0)])
-        for size, half in late.items()
-    }
-    cross = {
-        size: stats.spearman(np.stack([halves[100][0], halves[size][1]]))[0, 1] for size in late
-    }
-    assert abs(cross[100]) < 0.1 < 0.4 < cross[99]  # half of all draws, where none should be
+    # Both languages draw these coalitions; the heads themselves are worth nothing.
+    coalition_gains = rng.normal(size=(draws, heads))
+
+    def halves_of_size(size: int) -> list[Floats]:
+        examples = [sampling.cycled_example(0, draw, size) for draw in range(draws)]
+        is_second = np.array(examples) * 2 >= size
+        first_half = coalition_gains[~is_second].mean(axis=0)
+        second_half = coalition_gains[is_second].mean(axis=0)
+        return [first_half, second_half]
+
+    first_half, second_half = halves_of_size(100)
+    _, second_half_of_99 = halves_of_size(99)
+    correlations = stats.spearman(np.stack([first_half, second_half, second_half_of_99]))
+    _, with_same_size, with_other_size = correlations[0]
+    assert abs(with_same_size) < 0.1
+    assert with_other_size > 0.4  # half of all draws are shared, where none should be
 
 
 def test_a_ceiling_that_is_too_low_leaves_the_correction_out() -> None:
-    pairs = tables_of(rank_agreement_of(languages(np.random.default_rng(4), noise=6.0)))[0]
+    noisy_scores = scores_of_four_languages(np.random.default_rng(4), noise=6.0)
+    pairs = table(rank_agreement_of(noisy_scores), "agreement")
     assert set(pairs.column("noise")) == {agreement.UNCLEAR}
     assert set(pairs.column("corrected")) == {None}
     assert None not in pairs.column("ceiling")
 
 
-def test_the_outlier_is_said_with_how_sure_it_is() -> None:
+def test_the_sentence_on_the_outlier_says_how_sure_it_is() -> None:
     rng = np.random.default_rng(5)
-    shared = rng.normal(size=80)
-    scores = {name: scores_of(name, shared + 0.3 * rng.normal(size=80)) for name in NAMES}
-    vague = agreement.outlier_sentences(rank_agreement_of(scores))
-    assert "not settled" in vague
+    shared_values = rng.normal(size=80)
+    scores = {}
+    for name in NAMES:
+        values = shared_values + 0.3 * rng.normal(size=80)
+        scores[name] = scores_of(name, values)
+    unsettled_sentence = agreement.outlier_sentences(rank_agreement_of(scores))
+    assert "not settled" in unsettled_sentence
     scores["fi"] = scores_of("fi", rng.normal(size=80))
-    sure = agreement.outlier_sentences(rank_agreement_of(scores))
-    assert sure.startswith("By mean ρ, fi agrees least with the others")
-    assert "not settled" not in sure
-    assert agreement.outlier_sentences(rank_agreement_of({n: scores[n] for n in NAMES[:2]})) == ""
+    settled_sentence = agreement.outlier_sentences(rank_agreement_of(scores))
+    assert settled_sentence.startswith("By mean ρ, fi agrees least with the others")
+    assert "not settled" not in settled_sentence
+    agreement_of_two = rank_agreement_of({name: scores[name] for name in NAMES[:2]})
+    assert agreement.outlier_sentences(agreement_of_two) == ""
 
 
-def test_a_language_without_differences_is_a_row_of_nothing() -> None:
-    scores = languages(np.random.default_rng(6)) | {"xx": scores_of("xx", np.zeros(60))}
-    found = rank_agreement_of(scores)
-    pairs, each, *_ = tables_of(found)
-    assert [row[2] for row in pairs.rows if "xx" in row[:2]] == [None] * 4
+def test_a_language_without_differences_has_rows_without_figures() -> None:
+    scores = scores_of_four_languages(np.random.default_rng(6))
+    scores["xx"] = scores_of("xx", np.zeros(60))
+    agreement_with_constant = rank_agreement_of(scores)
+    pairs, languages_table, *_ = tables_of(agreement_with_constant)
+    rho_with_constant = [row[2] for row in pairs.rows if "xx" in row[:2]]
+    assert rho_with_constant == [None] * 4
     assert EMPTY_CELL in pairs.markdown()
-    assert len(each.rows) == 5
-    assert agreement.outlier_sentences(found) == ""
+    assert len(languages_table.rows) == 5
+    assert agreement.outlier_sentences(agreement_with_constant) == ""
 
 
 def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer(
-    compared: RankAgreement,
+    rank_agreement: RankAgreement,
 ) -> None:
-    pairs = table(compared, "agreement")
-    each = table(compared, "agreement-languages")
-    result = agreement_result(compared)
-    (heat,) = plotly_figure(agreement_matrix(result)).data
-    assert list(heat.x) == each.column("language")
-    np.testing.assert_array_equal(heat.z, heat.z.T)
+    pairs = table(rank_agreement, "agreement")
+    languages_table = table(rank_agreement, "agreement-languages")
+    result = agreement_result(rank_agreement)
+    (heatmap,) = plotly_figure(agreement_matrix(result)).data
+    assert list(heatmap.x) == languages_table.column("language")
+    np.testing.assert_array_equal(heatmap.z, heatmap.z.T)
     row = dict(zip(pairs.columns, pairs.shown()[0], strict=True))
-    a = list(heat.x).index(row["language"])
-    b = list(heat.x).index(row["other"])
-    words = heat.customdata[a][b]
+    row_index = list(heatmap.x).index(row["language"])
+    column_index = list(heatmap.x).index(row["other"])
+    pointer_text = heatmap.customdata[row_index][column_index]
     for part in (
         f"ρ = {row['rho']} [{row['low']}, {row['high']}]",
         "noise ceiling",
         f"corrected {row['corrected']}",
     ):
-        assert part in words
-    (heat,) = plotly_figure(agreement_matrix(result, similar=False)).data
-    assert list(heat.x) == list(NAMES)
+        assert part in pointer_text
+    (heatmap,) = plotly_figure(agreement_matrix(result, similar=False)).data
+    assert list(heatmap.x) == list(NAMES)
 
 
-def test_the_dendrogram_joins_what_the_table_merges(compared: RankAgreement) -> None:
-    each = table(compared, "agreement-languages")
-    merges = table(compared, "agreement-clusters")
-    result = agreement_result(compared)
+def test_the_dendrogram_joins_what_the_table_merges(rank_agreement: RankAgreement) -> None:
+    languages_table = table(rank_agreement, "agreement-languages")
+    merges = table(rank_agreement, "agreement-clusters")
+    result = agreement_result(rank_agreement)
     figure = plotly_figure(dendrogram(result.merges.rows, result.languages.rows))
     assert [max(line.x) for line in figure.data] == merges.column("1 − rho")
-    assert list(figure.layout.yaxis.ticktext) == each.column("language")
+    assert list(figure.layout.yaxis.ticktext) == languages_table.column("language")
     for line, size in zip(figure.data, merges.column("size"), strict=True):
         assert min(line.x) == 0 or size == len(NAMES)
 
 
 def test_the_experiment_is_of_stored_scores_and_costs_nothing_twice(tmp_path: Path) -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    make = lambda: Pieces(model, tiny_task(), Store(tmp_path), dev_size=12)  # noqa: E731 - pieces anew, store alike
+
+    def new_pieces() -> Pieces:
+        return Pieces(model, tiny_task(), Store(tmp_path), dev_size=12)
+
     rng = np.random.default_rng(7)
-    planted = {}
+    planted_values = []
     for language in ("xx", "yy"):
         halves = rng.normal(size=(2, 12))
-        planted[language] = plant(make(), language, halves.mean(axis=0), halves=halves)
-    report = run_experiment("agreement", make())
+        scores = plant(new_pieces(), language, halves.mean(axis=0), halves=halves)
+        planted_values.append(scores.values)
+    report = run_experiment("agreement", new_pieces())
     assert report.example_forwards == 0
     (rho,) = report.table("agreement").column("rho")
-    assert rho == pytest.approx(
-        stats.spearman(np.stack([s.values for s in planted.values()]))[0, 1]
-    )
-    assert forecast("agreement", make()).forwards == 0
+    correlations = stats.spearman(np.stack(planted_values))
+    assert rho == pytest.approx(correlations[0, 1])
+    assert forecast("agreement", new_pieces()).forwards == 0
     missing = missing_pieces("agreement", Pieces(model, tiny_task(), None, dev_size=12))
     assert sum(ask.forwards for ask in missing) > 0
     assert {ask.method for ask in missing} == {"shapley"}

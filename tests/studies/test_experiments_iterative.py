@@ -1,4 +1,7 @@
-"""Figure 3: curves by every ordering, their areas and the differences, against slow sums over single answers."""
+"""Figure 3: curves by every ordering, their areas and their differences.
+
+They are compared with slow sums over single answers.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ import numpy as np
 import pytest
 import reference
 from support.expected_errors import raises
+from support.falling_curves import expected_area, falling_curve
 from support.planted_scores import plant
+from support.table_rows import rows_where
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.core import HeadGrid, Report, Stack, Table
+from headlab.core import Report
 from headlab.methods import ORDERINGS
 from headlab.results import Curve, Store, areas_by_answer, compare_areas
 from headlab.studies import iterative
@@ -28,73 +33,88 @@ VALUES = np.array([0.3, 0.1, -0.2, 0.0, 0.05, -0.4, 0.2, -0.1, -0.15, 0.02, 0.01
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
+def report_and_pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    pieces = Pieces(
-        model, tiny_task(), Store(tmp_path_factory.mktemp("store")), dev_size=10, test_size=12
-    )
+    store = Store(tmp_path_factory.mktemp("store"))
+    pieces = Pieces(model, tiny_task(), store, dev_size=10, test_size=12)
     for language, values in (("xx", VALUES), ("yy", VALUES[::-1])):
         plant(pieces, language, values)
-    expected = sum(ask.forwards for ask in cost(pieces, OPTIONS))
+    expected_forwards = sum(ask.forwards for ask in cost(pieces, OPTIONS))
     report = run_experiment("iterative", pieces, options=OPTIONS)
-    assert report.example_forwards == expected == 2 * (6 * 5 * 12 + 2 * 10)
+    curve_forwards = 6 * 5 * 12
+    score_forwards = 2 * 10
+    assert expected_forwards == 2 * (curve_forwards + score_forwards)
+    assert report.example_forwards == expected_forwards
     return report, pieces
 
 
 @pytest.fixture(scope="module")
-def curves(made: tuple[Report, Pieces]) -> dict[str, list[Curve]]:
+def curves(report_and_pieces: tuple[Report, Pieces]) -> dict[str, list[Curve]]:
     """The curves of xx, by ordering, from the store."""
-    _, pieces = made
-    out: dict[str, list[Curve]] = {}
-    for name, runs in iterative.plan_of(OPTIONS["orderings"].split(","), OPTIONS, 0).items():
-        scores = [pieces.scores("xx", method, seed=seed, **own) for method, seed, own in runs]
-        out[name] = [pieces.curve("xx", one, 5) for one in scores]
-    return out
-
-
-def rows(table: Table, **wanted: Any) -> list[dict[str, Any]]:
-    every = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    return [row for row in every if all(row[name] == value for name, value in wanted.items())]
+    _, pieces = report_and_pieces
+    curves_by_ordering: dict[str, list[Curve]] = {}
+    plan = iterative.plan_of(OPTIONS["orderings"].split(","), OPTIONS, 0)
+    for ordering, runs in plan.items():
+        ordering_curves = []
+        for method, seed, method_options in runs:
+            scores = pieces.scores("xx", method, seed=seed, **method_options)
+            ordering_curves.append(pieces.curve("xx", scores, 5))
+        curves_by_ordering[ordering] = ordering_curves
+    return curves_by_ordering
 
 
 def test_points_are_those_of_the_curves_and_random_is_a_band(
-    made: tuple[Report, Pieces], curves: dict[str, list[Curve]]
+    report_and_pieces: tuple[Report, Pieces], curves: dict[str, list[Curve]]
 ) -> None:
-    table = made[0].table("iterative")
-    for name, of in curves.items():
-        found = rows(table, language="xx", ordering=name)
-        assert [row["removed"] for row in found] == [0, 3, 6, 9, 12]
-        every = np.array([100 * curve.correct.mean(axis=1) for curve in of])
-        np.testing.assert_allclose([row["accuracy, %"] for row in found], np.median(every, axis=0))
-        ends = [[row["low, %"] for row in found], [row["high, %"] for row in found]]
+    table = report_and_pieces[0].table("iterative")
+    for name, ordering_curves in curves.items():
+        ordering_rows = rows_where(table, language="xx", ordering=name)
+        assert [row["removed"] for row in ordering_rows] == [0, 3, 6, 9, 12]
+        accuracies = np.array([100 * curve.correct.mean(axis=1) for curve in ordering_curves])
+        reported = [row["accuracy, %"] for row in ordering_rows]
+        np.testing.assert_allclose(reported, np.median(accuracies, axis=0))
+        low = [row["low, %"] for row in ordering_rows]
+        high = [row["high, %"] for row in ordering_rows]
         if name == "random":
-            np.testing.assert_allclose(ends, [every.min(axis=0), every.max(axis=0)])
+            np.testing.assert_allclose(low, accuracies.min(axis=0))
+            np.testing.assert_allclose(high, accuracies.max(axis=0))
         else:
-            start = every[0, 0]
-            np.testing.assert_allclose(ends[0], np.clip(start + 100 * of[0].low, 0, 100))
-            np.testing.assert_allclose(ends[1], np.clip(start + 100 * of[0].high, 0, 100))
+            (curve,) = ordering_curves
+            baseline = accuracies[0, 0]
+            expected_low = baseline + 100 * curve.low
+            expected_high = baseline + 100 * curve.high
+            np.testing.assert_allclose(low, np.clip(expected_low, 0, 100))
+            np.testing.assert_allclose(high, np.clip(expected_high, 0, 100))
     assert len({curve.order.tobytes() for curve in curves["random"]}) == 3
     assert len(table.rows) == 2 * 4 * 5
 
 
 def test_areas_and_heads_are_those_of_the_curves(
-    made: tuple[Report, Pieces], curves: dict[str, list[Curve]]
+    report_and_pieces: tuple[Report, Pieces], curves: dict[str, list[Curve]]
 ) -> None:
-    for name, of in curves.items():
-        (row,) = rows(made[0].table("iterative-summary"), language="xx", ordering=name)
-        slow = [[reference.area(list(a), list(c.removed)) for a in c.correct.T] for c in of]
-        assert row["area, %"] == pytest.approx(100 * np.mean(slow))
+    summary = report_and_pieces[0].table("iterative-summary")
+    for name, ordering_curves in curves.items():
+        (row,) = rows_where(summary, language="xx", ordering=name)
+        answer_areas = []  # [curve, answer]
+        for curve in ordering_curves:
+            removed = list(curve.removed)
+            answers = curve.correct.T
+            answer_areas.append([reference.area(list(is_right), removed) for is_right in answers])
+        assert row["area, %"] == pytest.approx(100 * np.mean(answer_areas))
         assert row["low, %"] <= row["area, %"] <= row["high, %"]
-        for column, by in (("heads", "estimate"), ("heads, by interval", "interval")):
-            assert row[column] == np.median([curve.heads_until(0.1, by) for curve in of])  # type: ignore[arg-type]
-        np.testing.assert_allclose(areas_by_answer(of[0]), slow[0])
+        by_estimate = [curve.heads_until(0.1, "estimate") for curve in ordering_curves]
+        by_interval = [curve.heads_until(0.1, "interval") for curve in ordering_curves]
+        assert row["heads"] == np.median(by_estimate)
+        assert row["heads, by interval"] == np.median(by_interval)
+        np.testing.assert_allclose(areas_by_answer(ordering_curves[0]), answer_areas[0])
 
 
 def test_differences_are_paired_over_the_answers(
-    made: tuple[Report, Pieces], curves: dict[str, list[Curve]]
+    report_and_pieces: tuple[Report, Pieces], curves: dict[str, list[Curve]]
 ) -> None:
-    table = made[0].table("iterative-differences")
-    pairs = [(row["ordering"], row["minus"]) for row in rows(table, language="xx")]
+    table = report_and_pieces[0].table("iterative-differences")
+    rows = rows_where(table, language="xx")
+    pairs = [(row["ordering"], row["minus"]) for row in rows]
     assert pairs == [
         ("shapley", "random"),
         ("gradient", "random"),
@@ -102,99 +122,86 @@ def test_differences_are_paired_over_the_answers(
         ("gradient", "shapley"),
         ("gradient-batch", "shapley"),
     ]
-    (row,) = rows(table, language="xx", ordering="gradient", minus="shapley")
-    want = compare_areas(curves["gradient"][0], curves["shapley"][0], 0)
-    got = (row["difference, points"], row["low, points"], row["high, points"], 100 * row["p"])
-    assert got == pytest.approx([100 * value for value in want])
-    (row,) = rows(table, language="xx", ordering="shapley", minus="random")
-    mean = np.mean([curve.area for curve in curves["random"]])
-    assert row["difference, points"] == pytest.approx(100 * (curves["shapley"][0].area - mean))
-    assert row["random orders below"] == sum(
-        c.area < curves["shapley"][0].area for c in curves["random"]
-    )
-    assert all(row["p (Holm)"] >= row["p"] for row in rows(table))
+    (row,) = rows_where(table, language="xx", ordering="gradient", minus="shapley")
+    (gradient_curve,) = curves["gradient"]
+    (shapley_curve,) = curves["shapley"]
+    expected = compare_areas(gradient_curve, shapley_curve, 0)
+    assert row["difference, points"] == pytest.approx(100 * expected.difference)
+    assert row["low, points"] == pytest.approx(100 * expected.low)
+    assert row["high, points"] == pytest.approx(100 * expected.high)
+    assert row["p"] == pytest.approx(expected.p)
+    (row,) = rows_where(table, language="xx", ordering="shapley", minus="random")
+    shapley_area = shapley_curve.area
+    random_areas = np.array([curve.area for curve in curves["random"]])
+    difference_of_means = shapley_area - random_areas.mean()
+    assert row["difference, points"] == pytest.approx(100 * difference_of_means)
+    assert row["random orders below"] == (random_areas < shapley_area).sum()
+    for row in rows_where(table):
+        assert row["p (Holm)"] >= row["p"]
 
 
-def test_a_warm_run_costs_nothing_and_goes_to_json_and_back(made: tuple[Report, Pieces]) -> None:
-    report, pieces = made
-    again = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10, test_size=12)
-    assert sum(ask.forwards for ask in cost(again, OPTIONS)) == 0
+def test_a_warm_run_costs_nothing_and_goes_to_json_and_back(
+    report_and_pieces: tuple[Report, Pieces],
+) -> None:
+    report, pieces = report_and_pieces
+    pieces_anew = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10, test_size=12)
+    assert sum(ask.forwards for ask in cost(pieces_anew, OPTIONS)) == 0
     # another report of the same pieces
-    more = run_experiment("iterative", again, options=OPTIONS | {"loss": 20.0})
-    assert again.forwards == more.example_forwards == 0
-    assert more.table("iterative") == report.table("iterative")
+    other_report = run_experiment("iterative", pieces_anew, options=OPTIONS | {"loss": 20.0})
+    assert pieces_anew.forwards == other_report.example_forwards == 0
+    assert other_report.table("iterative") == report.table("iterative")
     assert Report.from_json(report.to_json()) == report
 
 
-def test_ctrl_c_keeps_the_curves_that_are_done(tmp_path: Path, made: tuple[Report, Pieces]) -> None:
-    pieces = Pieces(
-        made[1].model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=6, test_size=6
-    )
+def test_ctrl_c_keeps_the_curves_that_are_done(
+    tmp_path: Path, report_and_pieces: tuple[Report, Pieces]
+) -> None:
+    model = report_and_pieces[1].model
+    task = tiny_task().restricted(["xx"])
+    pieces = Pieces(model, task, Store(tmp_path), dev_size=6, test_size=6)
     options = STUDIES["iterative"].resolve({"orderings": "random", "runs": 3, "points": 3})
-    said: list[str] = []
+    sentences: list[str] = []
 
     def stop_at_the_third(text: str) -> None:
-        said.append(text)
+        sentences.append(text)
         if "order 3" in text:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         iterative.run(pieces, options, stop_at_the_third)
-    assert said == [f"iterative, xx: random, order {number} of 3" for number in (1, 2, 3)]
+    assert sentences == [f"iterative, xx: random, order {number} of 3" for number in (1, 2, 3)]
     assert sum(ask.forwards for ask in cost(pieces, options)) == 3 * 6
 
 
-@pytest.mark.parametrize("given", ["", "shapley,size", "Random"])
-def test_orderings_that_there_are_not_are_refused(given: str) -> None:
-    about = STUDIES["iterative"]
+@pytest.mark.parametrize("orderings", ["", "shapley,size", "Random"])
+def test_unknown_orderings_are_refused(orderings: str) -> None:
+    iterative_study = STUDIES["iterative"]
     with raises("experiment.list_item_unknown", "random, monte-carlo"):
-        about.resolve({"orderings": given})
-    assert about.resolve({"orderings": "shapley, random,shapley"})["orderings"] == "shapley,random"
-    assert set(about.resolve({})["orderings"].split(",")) <= set(ORDERINGS)
-
-
-def made_up(rng: np.random.Generator, ordering: str, chance: float) -> Curve:
-    """20 groups of 3 answers: right at the start, and wrong from a count on that the group has in common."""
-    falls = np.repeat(rng.binomial(4, chance, 20), 3)
-    correct = np.arange(5)[:, None] <= falls[None]
-    flat = np.zeros(5)
-    return Curve(
-        HeadGrid((Stack("encoder", (4,)),)),
-        "xx",
-        "test",
-        ordering,
-        np.arange(4),
-        np.arange(5),
-        correct,
-        np.repeat(np.arange(20), 3),
-        flat,
-        flat,
-        flat + 1,
-        0,
-        0.0,
-    )
+        iterative_study.resolve({"orderings": orderings})
+    options = iterative_study.resolve({"orderings": "shapley, random,shapley"})
+    assert options["orderings"] == "shapley,random"
+    defaults = iterative_study.resolve({})
+    assert set(defaults["orderings"].split(",")) <= set(ORDERINGS)
 
 
 def test_intervals_of_areas_and_differences_cover_the_truth(rng: np.random.Generator) -> None:
-    """A group that falls after count f has the area (f + 1/2) / 4, at most 1; random's mean is over two orders."""
-    share = np.minimum((np.arange(5) + 0.5) / 4, 1)
-    ways = np.array([1, 4, 6, 4, 1])
-    truth = {
-        p: float(share @ (ways * p ** np.arange(5) * (1 - p) ** np.arange(4, -1, -1)))
-        for p in (0.5, 0.7)
-    }
-    missed = [0, 0]
-    for run in range(60):
-        found = {
-            "xx": {
-                "random": [made_up(rng, "random", 0.5) for _ in range(2)],
-                "shapley": [made_up(rng, "shapley", 0.7)],
-            }
-        }
-        (area,) = (
-            area for area in area_records(found, run, 1.0).rows if area.ordering == "shapley"
-        )
-        missed[0] += not area.low_percent <= 100 * truth[0.7] <= area.high_percent
-        (gain,) = difference_records(found, run).rows
-        missed[1] += not gain.low <= 100 * (truth[0.7] - truth[0.5]) <= gain.high
-    assert max(missed) <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000
+    """Twenty groups of 3 answers; the mean of random orders is over two of them."""
+    true_area = 100 * expected_area(0.7)
+    true_difference = 100 * (expected_area(0.7) - expected_area(0.5))
+    missed_areas = 0
+    missed_differences = 0
+
+    def curve(ordering: str, chance: float) -> Curve:
+        return falling_curve(rng, ordering, chance, groups=20, group_size=3)
+
+    for seed in range(60):
+        random_curves = [curve("random", 0.5) for _ in range(2)]
+        curves_by_ordering = {"random": random_curves, "shapley": [curve("shapley", 0.7)]}
+        curves_by_language = {"xx": curves_by_ordering}
+        records = area_records(curves_by_language, seed, 1.0).rows
+        (area,) = (record for record in records if record.ordering == "shapley")
+        missed_areas += not area.low_percent <= true_area <= area.high_percent
+        (gain,) = difference_records(curves_by_language, seed).rows
+        missed_differences += not gain.low <= true_difference <= gain.high
+    assert missed_areas <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000
+    assert missed_differences <= 9

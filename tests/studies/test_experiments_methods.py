@@ -1,4 +1,7 @@
-"""Whether methods agree and which to trust: tables against slow counts, and the verdict against known curves."""
+"""Whether methods agree and which to trust.
+
+Tables are compared with slow counts, and verdicts with curves of which the best is known.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,16 @@ import numpy as np
 import pytest
 import reference
 from support.expected_errors import raises
+from support.falling_curves import expected_area, falling_curve
 from support.planted_scores import plant
 from support.synthetic_scores import scores_of
+from support.table_rows import rows_where
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import plots
-from headlab.core import HeadGrid, Report, Stack, Table
-from headlab.results import Curve, Store
+from headlab.core import Report, Table
+from headlab.results import Store
 from headlab.stats import expected_overlap, overlap_p_value
 from headlab.studies import methods
 from headlab.studies.iterative import (
@@ -72,107 +77,82 @@ def agreement_table(scores: Scores, seed: int) -> Table:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
+def report_and_pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    pieces = Pieces(
-        model, tiny_task(), Store(tmp_path_factory.mktemp("store")), dev_size=10, test_size=12
-    )
+    store = Store(tmp_path_factory.mktemp("store"))
+    pieces = Pieces(model, tiny_task(), store, dev_size=10, test_size=12)
     rng = np.random.default_rng(0)
     for language in pieces.languages:
         halves = rng.normal(0, 0.2, (2, 12))
         plant(pieces, language, halves.mean(axis=0), halves=halves)
-    expected = forecast("methods", pieces, OPTIONS).forwards
+    expected_forwards = forecast("methods", pieces, OPTIONS).forwards
     report = run_experiment("methods", pieces, options=OPTIONS)
-    assert report.example_forwards == expected == 2 * ((3 + 3) * 5 * 12 + 2 * 10)
+    curve_forwards = (3 + 3) * 5 * 12
+    score_forwards = 2 * 10
+    assert expected_forwards == 2 * (curve_forwards + score_forwards)
+    assert report.example_forwards == expected_forwards
     return report, pieces
 
 
-def rows(table: Table, **wanted: Any) -> list[dict[str, Any]]:
-    every = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    return [row for row in every if all(row[name] == value for name, value in wanted.items())]
-
-
-def falling(rng: np.random.Generator, ordering: str, chance: float, shared: Any = None) -> Curve:
-    """30 groups of 2 answers: right at the start, and wrong from a count on that the group has in common."""
-    falls = np.repeat(rng.binomial(4, chance, 30) if shared is None else shared, 2)
-    correct = np.arange(5)[:, None] <= falls[None]
-    flat = np.zeros(5)
-    return Curve(
-        HeadGrid((Stack("encoder", (4,)),)),
-        "xx",
-        "test",
-        ordering,
-        np.arange(4),
-        np.arange(5),
-        correct,
-        np.repeat(np.arange(30), 2),
-        flat,
-        flat,
-        flat + 1,
-        0,
-        0.0,
-    )
-
-
-def language_of(
+def curves_of_language(
     rng: np.random.Generator, chances: dict[str, float], runs: int = 2
 ) -> GroupedCurves:
     """Curves by method, beside random orders that fall early."""
-    curves = {name: [falling(rng, name, chance)] for name, chance in chances.items()}
-    return grouped_by_number(
-        {"random": [falling(rng, "random", 0.2) for _ in range(runs)], **curves}
-    )
+    curves = {name: [falling_curve(rng, name, chance)] for name, chance in chances.items()}
+    random_curves = [falling_curve(rng, "random", 0.2) for _ in range(runs)]
+    return grouped_by_number({"random": random_curves, **curves})
 
 
-# The whole of it
+# The report
 
 
 def test_the_report_has_every_pair_of_methods_and_every_language(
-    made: tuple[Report, Pieces],
+    report_and_pieces: tuple[Report, Pieces],
 ) -> None:
-    report, _ = made
-    places = ["xx"] * 3 + ["yy"] * 3 + [MEAN] * 3
-    assert report.table("methods-agreement").column("language") == places
+    report, _ = report_and_pieces
+    languages = ["xx"] * 3 + ["yy"] * 3 + [MEAN] * 3
+    assert report.table("methods-agreement").column("language") == languages
     assert len(report.table("methods-overlap").rows) == 2 * 3 * 2
     assert report.table("methods-verdict").column("language") == ["xx", "yy", MEAN]
     assert len(report.table("methods-differences").rows) == 3 * (3 + 3)
     assert len(report.table("methods-curves").rows) == 2 * 4 * 5
     assert len(report.table("methods-areas").rows) == 3 * 4
-    assert report.notes[0].startswith(
-        "The data do not show which score to trust for this model: over 2 languages"
-    )
+    verdict = "The data do not show which score to trust for this model: over 2 languages"
+    assert report.notes[0].startswith(verdict)
     assert Report.from_json(report.to_json()) == report
 
 
 def test_the_curves_are_those_of_the_pieces_and_the_mean_weighs_languages_alike(
-    made: tuple[Report, Pieces],
+    report_and_pieces: tuple[Report, Pieces],
 ) -> None:
-    report, pieces = made
-    area = {
-        language: pieces.curve(language, pieces.scores(language, "shapley"), 5).area
-        for language in pieces.languages
-    }
+    report, pieces = report_and_pieces
+    areas = {}
+    for language in pieces.languages:
+        scores = pieces.scores(language, "shapley")
+        areas[language] = pieces.curve(language, scores, 5).area
+    areas[MEAN] = np.mean(list(areas.values()))
     table = report.table("methods-areas")
-    for language, value in (area | {MEAN: np.mean(list(area.values()))}).items():
-        (row,) = rows(table, language=language, ordering="shapley")
-        assert row["area, %"] == pytest.approx(100 * value)
+    for language, area in areas.items():
+        (row,) = rows_where(table, language=language, ordering="shapley")
+        assert row["area, %"] == pytest.approx(100 * area)
         assert row["low, %"] <= row["area, %"] <= row["high, %"]
-    assert rows(table, language=MEAN, ordering="shapley")[0]["heads"] is None
+    (mean_row,) = rows_where(table, language=MEAN, ordering="shapley")
+    assert mean_row["heads"] is None
 
 
-def test_a_warm_run_costs_nothing(made: tuple[Report, Pieces]) -> None:
-    report, pieces = made
-    again = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10, test_size=12)
+def test_a_warm_run_costs_nothing(report_and_pieces: tuple[Report, Pieces]) -> None:
+    report, pieces = report_and_pieces
+    pieces_anew = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10, test_size=12)
     # another report of the same pieces
-    other = run_experiment("methods", again, options=OPTIONS | {"top": 3})
-    assert again.forwards == other.example_forwards == 0
-    assert other.table("methods-curves") == report.table("methods-curves")
+    other_report = run_experiment("methods", pieces_anew, options=OPTIONS | {"top": 3})
+    assert pieces_anew.forwards == other_report.example_forwards == 0
+    assert other_report.table("methods-curves") == report.table("methods-curves")
 
 
-def test_one_language_has_no_mean(made: tuple[Report, Pieces]) -> None:
-    pieces = Pieces(
-        made[1].model, tiny_task().restricted(["xx"]), made[1].store, dev_size=10, test_size=12
-    )
+def test_one_language_has_no_mean(report_and_pieces: tuple[Report, Pieces]) -> None:
+    _, pieces_of_both = report_and_pieces
+    task = tiny_task().restricted(["xx"])
+    pieces = Pieces(pieces_of_both.model, task, pieces_of_both.store, dev_size=10, test_size=12)
     report = run_experiment("methods", pieces, options=OPTIONS)
     assert report.example_forwards == 0
     assert report.table("methods-verdict").column("language") == ["xx"]
@@ -181,96 +161,107 @@ def test_one_language_has_no_mean(made: tuple[Report, Pieces]) -> None:
     assert f"methods-agreement-{MEAN}" not in plots.report_figures(report)
 
 
-def test_one_method_is_too_few_and_unknown_ones_are_refused(made: tuple[Report, Pieces]) -> None:
+def test_one_method_is_too_few_and_unknown_ones_are_refused(
+    report_and_pieces: tuple[Report, Pieces],
+) -> None:
+    _, pieces = report_and_pieces
     with raises("experiment.list_too_short", "methods", "shapley", 2):
-        forecast("methods", made[1], {"methods": "shapley, shapley"})
+        forecast("methods", pieces, {"methods": "shapley, shapley"})
     with raises("experiment.list_item_unknown", "methods", "size", "monte-carlo, shapley"):
-        run_experiment("methods", made[1], options={"methods": "shapley,size"})
+        run_experiment("methods", pieces, options={"methods": "shapley,size"})
     with raises("experiment.list_item_unknown", "methods", "random"):
         STUDIES["methods"].resolve({"methods": "random,shapley"})
 
 
 def test_relevance_can_be_chosen_and_is_off_by_default() -> None:
-    about = STUDIES["methods"]
-    assert "relevance" not in about.resolve({})["methods"]
-    assert (
-        about.resolve({"methods": "relevance,gradient-token"})["methods"]
-        == "relevance,gradient-token"
-    )
-    plan = methods.plan_of(("gradient-token", "relevance"), about.resolve({}), 3)
+    methods_study = STUDIES["methods"]
+    defaults = methods_study.resolve({})
+    assert "relevance" not in defaults["methods"]
+    options = methods_study.resolve({"methods": "relevance,gradient-token"})
+    assert options["methods"] == "relevance,gradient-token"
+    plan = methods.plan_of(("gradient-token", "relevance"), defaults, 3)
     assert plan == {
         "gradient-token": [("gradient", 3, {"form": "token"})],
         "relevance": [("relevance", 3, {})],
     }
 
 
-def test_an_aligned_tasks_groups_have_their_names(made: tuple[Report, Pieces]) -> None:
-    _, pieces = made
+def test_the_groups_of_an_aligned_task_have_their_names(
+    report_and_pieces: tuple[Report, Pieces],
+) -> None:
+    _, pieces = report_and_pieces
     curve = pieces.curve("xx", pieces.scores("xx", "shapley"), 5)
-    named = pieces.group_names("xx", curve.groups, "test")
-    assert named == tuple(one.group for one in pieces.examples("xx", "test"))
+    group_names = pieces.group_names("xx", curve.groups, "test")
+    assert group_names == tuple(example.group for example in pieces.examples("xx", "test"))
 
 
 def test_texts_of_an_aligned_task_are_drawn_together(rng: np.random.Generator) -> None:
-    """Languages with the same luck: drawn apart, they seem to be two pieces of evidence."""
-    both = [language_of(rng, {"shapley": 0.5})] * 2
-    together, apart = (area_cells(both, "shapley", 0, are_aligned=way) for way in (True, False))
-    assert together[0] == pytest.approx(apart[0])
-    assert together[2] - together[1] > 1.2 * (apart[2] - apart[1])
+    """Two languages with the same answers, drawn apart, would seem to be more evidence than one."""
+    languages = [curves_of_language(rng, {"shapley": 0.5})] * 2
+    area, low, high = area_cells(languages, "shapley", 0, are_aligned=True)
+    area_apart, low_apart, high_apart = area_cells(languages, "shapley", 0, are_aligned=False)
+    assert area == pytest.approx(area_apart)
+    assert high - low > 1.2 * (high_apart - low_apart)
 
 
 def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(
-    made: tuple[Report, Pieces],
+    report_and_pieces: tuple[Report, Pieces],
 ) -> None:
-    _, pieces = made
+    _, pieces = report_and_pieces
     names = ("shapley", "gradient")
-    plan = methods.plan_of(("random", *names), STUDIES["methods"].resolve(OPTIONS), 0)
-    of = orders_of(pieces, "xx", plan, 5, lambda _: None, "")
-    aligned = Pieces(
-        pieces.model, replace(tiny_task(), aligned=True), None, dev_size=10, test_size=12
-    )
-    differences = methods.judge(aligned, {"xx": of, "yy": of}, names, 1.0).differences
-    curves = {name: [one.curve for one in of[name]] for name in of}
-    numbers = of["shapley"][0].curve.groups
-    found = [
-        GroupedCurves(curves, aligned.group_names(language, numbers, "test"))
-        for language in ("xx", "yy")
-    ]
-    by_language = {
-        language: [list(astuple(row))[1:7] for row in differences.rows if row.language == language]
-        for language in (MEAN, "xx")
-    }
-    together, apart = (
-        [list(pair[:6]) for pair in area_differences(found, names, 0, are_aligned=way)]
-        for way in (True, False)
-    )
-    assert by_language[MEAN] == together != apart
-    alone = [list(pair[:6]) for pair in area_differences([grouped_by_number(curves)], names, 0)]
-    assert by_language["xx"] == alone
+    options = STUDIES["methods"].resolve(OPTIONS)
+    plan = methods.plan_of(("random", *names), options, 0)
+    curves_by_method = orders_of(pieces, "xx", plan, 5, lambda _: None, "")
+    aligned_task = replace(tiny_task(), aligned=True)
+    aligned_pieces = Pieces(pieces.model, aligned_task, None, dev_size=10, test_size=12)
+    orders = {"xx": curves_by_method, "yy": curves_by_method}
+    differences = methods.judge(aligned_pieces, orders, names, 1.0).differences
+    curves = {}
+    for name, scored_curves in curves_by_method.items():
+        curves[name] = [scored_curve.curve for scored_curve in scored_curves]
+    numbers = curves["shapley"][0].groups
+    languages = []
+    for language in ("xx", "yy"):
+        groups = aligned_pieces.group_names(language, numbers, "test")
+        languages.append(GroupedCurves(curves, groups))
+
+    def reported(language: str) -> list[tuple[Any, ...]]:
+        return [astuple(row)[1:7] for row in differences.rows if row.language == language]
+
+    def cells_of(pairs: list[AreaPair]) -> list[tuple[Any, ...]]:
+        return [tuple(pair[:6]) for pair in pairs]
+
+    drawn_together = cells_of(area_differences(languages, names, 0, are_aligned=True))
+    drawn_apart = cells_of(area_differences(languages, names, 0, are_aligned=False))
+    assert reported(MEAN) == drawn_together != drawn_apart
+    in_one_language = cells_of(area_differences([grouped_by_number(curves)], names, 0))
+    assert reported("xx") == in_one_language
 
 
 # Agreement
 
 
-def test_correlations_are_those_of_the_scores_with_halves_where_there_are(
+def test_correlations_are_those_of_the_scores_with_a_ceiling_where_there_are_halves(
     rng: np.random.Generator,
 ) -> None:
     true = rng.normal(size=24)
     halves = true + 0.1 * rng.normal(size=(2, 24))
-    of = {
+    left_out_scores = scores_of("xx", true, halves=halves[::-1] / 100)
+    gradient_scores = scores_of("xx", np.abs(true))
+    scores_by_method = {
         "shapley": scores_of("xx", halves.mean(axis=0), halves=halves / 100),
-        "leave-one-out": replace(
-            scores_of("xx", true, halves=halves[::-1] / 100), method="leave-one-out"
-        ),
-        "gradient": replace(scores_of("xx", np.abs(true)), method="gradient", signed=False),
+        "leave-one-out": replace(left_out_scores, method="leave-one-out"),
+        "gradient": replace(gradient_scores, method="gradient", signed=False),
     }
-    table = agreement_table({"xx": of}, 0)
-    assert [(row["method"], row["other"]) for row in rows(table)] == list(combinations(of, 2))
-    for row in rows(table):
-        one = of[row["method"]].values
-        other = of[row["other"]].values
-        assert row["rho"] == pytest.approx(reference.spearman(one, other))
-        assert (row["ceiling"] is None) == ("gradient" in (row["method"], row["other"]))
+    table = agreement_table({"xx": scores_by_method}, 0)
+    pairs = [(row["method"], row["other"]) for row in rows_where(table)]
+    assert pairs == list(combinations(scores_by_method, 2))
+    for row in rows_where(table):
+        first_values = scores_by_method[row["method"]].values
+        second_values = scores_by_method[row["other"]].values
+        assert row["rho"] == pytest.approx(reference.spearman(first_values, second_values))
+        has_no_halves = "gradient" in (row["method"], row["other"])
+        assert (row["ceiling"] is None) == has_no_halves
     notes = " ".join(table.notes)
     assert "No ceiling where one is gradient:" in notes
     assert "gradient: without a sign" in notes
@@ -282,50 +273,68 @@ def test_the_mean_correlation_and_its_interval_resample_heads_for_all_languages_
     heads = 15
     draws = 200
     pairs = [list(rng.normal(size=(2, heads))) for _ in range(2)]
-    scores = {
-        name: {"shapley": scores_of(name, one), "gradient": scores_of(name, other)}
-        for name, (one, other) in zip(("xx", "yy"), pairs, strict=True)
-    }
-    found = mean_rho(scores, 7, draws)
+    scores = {}
+    for language, (shapley_values, gradient_values) in zip(("xx", "yy"), pairs, strict=True):
+        scores[language] = {
+            "shapley": scores_of(language, shapley_values),
+            "gradient": scores_of(language, gradient_values),
+        }
+    correlation = mean_rho(scores, 7, draws)
     counts = np.random.default_rng([7, 5]).multinomial(heads, np.full(heads, 1 / heads), size=draws)
-    drawn = [
-        reference.mean_correlation(pairs, np.repeat(np.arange(heads), often).tolist())
-        for often in counts
-    ]
-    without = [
-        reference.mean_correlation(pairs, [i for i in range(heads) if i != gone])
-        for gone in range(heads)
-    ]
+    resampled_correlations = []
+    for head_counts in counts:
+        resampled_heads = np.repeat(np.arange(heads), head_counts)
+        resampled = reference.mean_correlation(pairs, resampled_heads.tolist())
+        resampled_correlations.append(resampled)
+    correlations_without_head = []
+    for left_out_head in range(heads):
+        other_heads = [head for head in range(heads) if head != left_out_head]
+        correlations_without_head.append(reference.mean_correlation(pairs, other_heads))
     point = reference.mean_correlation(pairs, list(range(heads)))
-    low, high = reference.bca(point, np.array(drawn), np.array(without))
-    assert [part[0, 1] for part in found] == pytest.approx([point, low, high], abs=1e-9)
-    full = mean_rho(scores, 7)
-    last = agreement_table(scores, 7).rows[-1]
-    assert last[:6] == (MEAN, "shapley", "gradient", *(part[0, 1] for part in full))
+    low, high = reference.bca(
+        point, np.array(resampled_correlations), np.array(correlations_without_head)
+    )
+    assert correlation.value[0, 1] == pytest.approx(point, abs=1e-9)
+    assert correlation.low[0, 1] == pytest.approx(low, abs=1e-9)
+    assert correlation.high[0, 1] == pytest.approx(high, abs=1e-9)
+    of_default_draws = mean_rho(scores, 7)
+    mean_row = agreement_table(scores, 7).rows[-1]
+    assert mean_row[:3] == (MEAN, "shapley", "gradient")
+    assert mean_row[3] == of_default_draws.value[0, 1]
+    assert mean_row[4] == of_default_draws.low[0, 1]
+    assert mean_row[5] == of_default_draws.high[0, 1]
 
 
 def test_the_interval_of_the_mean_correlation_covers_it(rng: np.random.Generator) -> None:
-    """Normal scores of correlation r rank-correlate 6 / pi asin(r / 2); languages share half of each score."""
+    """Normal scores of correlation r have the rank correlation 6 / pi asin(r / 2).
+
+    Both languages share one of the two scores.
+    """
     truth = np.mean([6 / np.pi * np.arcsin(r / 2) for r in (0.8, 0.4)])
-    missed = 0
+    missed_count = 0
     for seed in range(60):
-        base = rng.normal(size=50)
+        base_values = rng.normal(size=50)
         noise = rng.normal(size=(2, 50))
-        scores = {
-            name: {
-                "a": scores_of(name, base),
-                "b": scores_of(name, r * base + np.sqrt(1 - r * r) * noise[i]),
+        scores = {}
+        for language, r, language_noise in (("xx", 0.8, noise[0]), ("yy", 0.4, noise[1])):
+            correlated_values = r * base_values + np.sqrt(1 - r * r) * language_noise
+            scores[language] = {
+                "a": scores_of(language, base_values),
+                "b": scores_of(language, correlated_values),
             }
-            for i, (name, r) in enumerate((("xx", 0.8), ("yy", 0.4)))
-        }
-        found = mean_rho(scores, seed, 400)
-        missed += not found.low[0, 1] <= truth <= found.high[0, 1]
-    assert missed <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000
+        correlation = mean_rho(scores, seed, 400)
+        low = correlation.low[0, 1]
+        high = correlation.high[0, 1]
+        missed_count += not low <= truth <= high
+    assert missed_count <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000
 
 
 def test_scores_without_differences_correlate_with_nothing() -> None:
-    of = {"shapley": scores_of("xx", np.arange(12)), "confidence": scores_of("xx", np.zeros(12))}
-    table = agreement_table({"xx": of, "yy": of}, 0)
+    scores_by_method = {
+        "shapley": scores_of("xx", np.arange(12)),
+        "confidence": scores_of("xx", np.zeros(12)),
+    }
+    table = agreement_table({"xx": scores_by_method, "yy": scores_by_method}, 0)
     assert table.column("rho") == [None] * 3
 
 
@@ -333,35 +342,44 @@ def test_scores_without_differences_correlate_with_nothing() -> None:
 
 
 def test_shared_heads_are_counted_at_both_ends_beside_all_choices() -> None:
-    one = np.arange(12)
-    other = np.array([0, 2, 1, 3, 4, 5, 6, 7, 11, 10, 8, 9])
-    scores = {"xx": {"shapley": scores_of("xx", one), "gradient": scores_of("xx", other)}}
-    highest, lowest = rows(overlap_table(scores, 3))
-    assert (highest["heads"], highest["shared"]) == ("highest", len({9, 10, 11} & {8, 9, 11}))
-    assert (lowest["heads"], lowest["shared"]) == ("lowest", 3)
-    chance = reference.shared_by_chance(12, 3, 3)
+    first_values = np.arange(12)
+    second_values = np.array([0, 2, 1, 3, 4, 5, 6, 7, 11, 10, 8, 9])
+    scores_by_method = {
+        "shapley": scores_of("xx", first_values),
+        "gradient": scores_of("xx", second_values),
+    }
+    scores = {"xx": scores_by_method}
+    highest, lowest = rows_where(overlap_table(scores, 3))
+    assert highest["heads"] == "highest"
+    assert highest["shared"] == 2  # 9 and 11
+    assert lowest["heads"] == "lowest"
+    assert lowest["shared"] == 3
+    probabilities = np.array(reference.shared_by_chance(12, 3, 3))
+    expected_count = np.arange(len(probabilities)) @ probabilities
     for row in (highest, lowest):
-        assert row["p"] == pytest.approx(sum(chance[row["shared"] :]))
-        assert row["by chance"] == pytest.approx(sum(n * share for n, share in enumerate(chance)))
+        assert row["p"] == pytest.approx(probabilities[row["shared"] :].sum())
+        assert row["by chance"] == pytest.approx(expected_count)
     assert highest["p (Holm)"] >= highest["p"]
-    every = overlap_table(scores, 20)  # more than there are heads
-    assert (every.column("shared"), every.column("p")) == ([12, 12], [1.0, 1.0])
+    overlap_of_all_heads = overlap_table(scores, 20)  # more than there are heads
+    assert overlap_of_all_heads.column("shared") == [12, 12]
+    assert overlap_of_all_heads.column("p") == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("heads", "one", "other"), [(12, 3, 3), (10, 4, 7), (9, 0, 5), (8, 8, 3), (7, 2, 0)]
+    ("heads", "first_size", "second_size"),
+    [(12, 3, 3), (10, 4, 7), (9, 0, 5), (8, 8, 3), (7, 2, 0)],
 )
-def test_chance_is_that_of_all_choices(heads: int, one: int, other: int) -> None:
-    slow = reference.shared_by_chance(heads, one, other)
-    found = expected_overlap(heads, one, other)
-    assert found.mean == pytest.approx(sum(n * share for n, share in enumerate(slow)))
-    assert sum(slow[found.low : found.high + 1]) >= 0.95 - 1e-12
-    assert sum(slow[: found.low]) <= 0.025 + 1e-12
-    assert sum(slow[found.high + 1 :]) <= 0.025 + 1e-12
-    for shared in range(len(slow)):
-        assert overlap_p_value(heads, one, other, shared) == pytest.approx(
-            sum(slow[shared:]), abs=1e-12
-        )
+def test_chance_is_that_of_all_choices(heads: int, first_size: int, second_size: int) -> None:
+    shared_shares = reference.shared_by_chance(heads, first_size, second_size)
+    overlap = expected_overlap(heads, first_size, second_size)
+    expected_mean = np.arange(len(shared_shares)) @ shared_shares
+    assert overlap.mean == pytest.approx(expected_mean)
+    assert sum(shared_shares[overlap.low : overlap.high + 1]) >= 0.95 - 1e-12
+    assert sum(shared_shares[: overlap.low]) <= 0.025 + 1e-12
+    assert sum(shared_shares[overlap.high + 1 :]) <= 0.025 + 1e-12
+    for shared_heads in range(len(shared_shares)):
+        p_value = overlap_p_value(heads, first_size, second_size, shared_heads)
+        assert p_value == pytest.approx(sum(shared_shares[shared_heads:]), abs=1e-12)
 
 
 # The verdict
@@ -369,172 +387,173 @@ def test_chance_is_that_of_all_choices(heads: int, one: int, other: int) -> None
 
 def test_every_pair_is_compared_once_at_a_level_that_holds_for_all() -> None:
     pairs = named_pairs(NAMES)
-    assert len(pairs) == len({frozenset(pair) for pair in pairs}) == 4 * 3 / 2
+    unordered_pairs = {frozenset(pair) for pair in pairs}
+    assert len(pairs) == 4 * 3 / 2
+    assert len(unordered_pairs) == len(pairs)
     assert 6 * (1 - level_of(NAMES)) == pytest.approx(0.05)
 
 
 def test_the_mean_over_languages_is_paired_answer_by_answer(rng: np.random.Generator) -> None:
-    found = [language_of(rng, {"shapley": 0.8, "gradient": 0.6}) for _ in range(2)]
-    (pair, chance) = pairs_of(found, [("shapley", "gradient"), ("shapley", "random")], 0)
+    languages = [curves_of_language(rng, {"shapley": 0.8, "gradient": 0.6}) for _ in range(2)]
+    names = [("shapley", "gradient"), ("shapley", "random")]
+    gradient_pair, random_pair = pairs_of(languages, names, 0)
 
     def area(curve: Any) -> float:
-        areas = [reference.area(list(a), list(curve.removed)) for a in curve.correct.T]
+        removed = list(curve.removed)
+        areas = [reference.area(list(is_right), removed) for is_right in curve.correct.T]
         return float(np.mean(areas))
 
-    slow = {
-        name: [np.mean([area(c) for c in of.curves[name]]) for of in found]
-        for name in found[0].curves
-    }
-    assert pair.difference == pytest.approx(
-        100 * (np.mean(slow["shapley"]) - np.mean(slow["gradient"]))
-    )
-    assert chance.difference == pytest.approx(
-        100 * (np.mean(slow["shapley"]) - np.mean(slow["random"]))
-    )
-    runs = [np.mean([area(of.curves["random"][run]) for of in found]) for run in range(2)]
-    assert chance.random_orders_below == sum(run < np.mean(slow["shapley"]) for run in runs)
-    assert pair.random_orders_below is None
-    one = pairs_of(found[:1], [("shapley", "gradient")], 0)
-    assert pairs_of(found[:1], [("shapley", "gradient")], 0, are_aligned=True) == one
+    areas = {}  # [language, run]
+    for name in languages[0].curves:
+        areas_by_language = []
+        for language_curves in languages:
+            areas_by_language.append([area(curve) for curve in language_curves.curves[name]])
+        areas[name] = np.array(areas_by_language)
+    shapley_area = areas["shapley"].mean()
+    gradient_difference = shapley_area - areas["gradient"].mean()
+    random_difference = shapley_area - areas["random"].mean()
+    assert gradient_pair.difference == pytest.approx(100 * gradient_difference)
+    assert random_pair.difference == pytest.approx(100 * random_difference)
+    areas_of_random_orders = areas["random"].mean(axis=0)
+    assert random_pair.random_orders_below == (areas_of_random_orders < shapley_area).sum()
+    assert gradient_pair.random_orders_below is None
+    in_one_language = pairs_of(languages[:1], names[:1], 0)
+    assert pairs_of(languages[:1], names[:1], 0, are_aligned=True) == in_one_language
 
 
 def test_a_method_that_is_far_ahead_is_to_be_trusted(rng: np.random.Generator) -> None:
     chances = {"shapley": 0.4, "gradient": 0.9, "confidence": 0.4}
-    found = [language_of(rng, chances)]
-    v = best_method(found, list(chances), area_differences(found, list(chances), 0))
-    assert (v.best, v.is_settled, v.beats_chance, v.peers, v.orders) == (
-        "gradient",
-        True,
-        True,
-        (),
-        2,
+    language_curves = [curves_of_language(rng, chances)]
+    verdict = best_method(
+        language_curves, list(chances), area_differences(language_curves, list(chances), 0)
     )
-    assert v.minus_next[1] > 0
-    assert v.minus_next[0] == pytest.approx(v.areas["gradient"] - v.areas[v.following])
-    words = trust_words({"xx": v})
+    assert verdict.best == "gradient"
+    assert verdict.is_settled is True
+    assert verdict.beats_chance is True
+    assert verdict.peers == ()
+    assert verdict.orders == 2
+    assert verdict.minus_next[1] > 0
+    assert verdict.minus_next[0] == pytest.approx(
+        verdict.areas["gradient"] - verdict.areas[verdict.following]
+    )
+    words = trust_words({"xx": verdict})
     assert words.startswith("For this model, trust gradient: in xx gradient has the largest area")
-    assert (
-        f"{v.minus_next[0]:+.1f} points [{v.minus_next[1]:+.1f}, {v.minus_next[2]:+.1f}] against the next, {v.following}"
-        in words
-    )
+    points, low, high = verdict.minus_next
+    interval = f"{points:+.1f} points [{low:+.1f}, {high:+.1f}]"
+    assert f"{interval} against the next, {verdict.following}" in words
     assert "(2 of 2 lie below it)" in words
 
 
 def test_methods_that_are_alike_leave_it_open_and_are_named(rng: np.random.Generator) -> None:
     chances = {"shapley": 0.7, "gradient": 0.7, "confidence": 0.1}
-    found = [language_of(rng, chances)]
-    v = best_method(found, list(chances), area_differences(found, list(chances), 0))
-    assert v.best in ("shapley", "gradient")
-    assert v.peers == (v.following,)
-    assert (v.is_settled, v.beats_chance) == (False, True)
-    words = trust_words({"xx": v})
+    language_curves = [curves_of_language(rng, chances)]
+    verdict = best_method(
+        language_curves, list(chances), area_differences(language_curves, list(chances), 0)
+    )
+    assert verdict.best in ("shapley", "gradient")
+    assert verdict.peers == (verdict.following,)
+    assert verdict.is_settled is False
+    assert verdict.beats_chance is True
+    words = trust_words({"xx": verdict})
     assert "The data do not show which score to trust" in words
-    assert f"but the interval of the difference to {v.following} holds 0." in words
+    assert f"but the interval of the difference to {verdict.following} holds 0." in words
 
 
 def test_methods_no_better_than_chance_are_not_to_be_trusted(rng: np.random.Generator) -> None:
-    found = [language_of(rng, {"shapley": 0.2, "gradient": 0.1})]
-    v = best_method(
-        found, ["shapley", "gradient"], area_differences(found, ["shapley", "gradient"], 0)
-    )
-    assert not v.beats_chance
-    assert not v.is_settled
-    assert "so not even chance is ruled out." in trust_words({"xx": v})
+    names = ["shapley", "gradient"]
+    language_curves = [curves_of_language(rng, {"shapley": 0.2, "gradient": 0.1})]
+    verdict = best_method(language_curves, names, area_differences(language_curves, names, 0))
+    assert not verdict.beats_chance
+    assert not verdict.is_settled
+    assert "so not even chance is ruled out." in trust_words({"xx": verdict})
 
 
-def test_a_third_method_that_is_not_told_from_the_best_leaves_it_open() -> None:
-    """The next one may be surely below, and another, whose answers differ more, not."""
-    ends = {"shapley": (1.0, 0.5, 1.5), "confidence": (2.0, -1.0, 5.0)}
-    below = {
+def test_a_third_method_that_is_not_distinguished_from_the_best_leaves_it_open() -> None:
+    """The next method may be significantly worse, and another, whose answers differ more, not."""
+    differences_of_gradient = {"shapley": (1.0, 0.5, 1.5), "confidence": (2.0, -1.0, 5.0)}
+    differences_to_random = {
         "gradient": (9.0, 5.0, 12.0),
         "shapley": (1.0, -1.0, 3.0),
         "confidence": (-3.0, -5.0, -1.0),
     }
-    chance = [AreaPair(name, "random", *three, 0.01, 1) for name, three in below.items()]
-    pairs = [
-        *chance,
-        *(AreaPair("gradient", other, *three, 0.01, None) for other, three in ends.items()),
+    random_pairs = [
+        AreaPair(method, "random", *interval, 0.01, 1)
+        for method, interval in differences_to_random.items()
     ]
-    areas = {"gradient": 8, "shapley": 7, "confidence": 6}
+    gradient_pairs = [
+        AreaPair("gradient", method, *interval, 0.01, None)
+        for method, interval in differences_of_gradient.items()
+    ]
+    late_groups = {"gradient": 8, "shapley": 7, "confidence": 6}  # of 9 groups, those that fall
+    names = list(late_groups)
     rng = np.random.default_rng(0)
-    curves = {name: [falling(rng, name, 0, np.arange(30) % 9 < at)] for name, at in areas.items()}
-    found = [grouped_by_number({"random": [falling(rng, "random", 0.1)], **curves})]
-    v = best_method(found, list(areas), pairs)
-    assert (v.best, v.following, v.minus_next, v.peers) == (
-        "gradient",
-        "shapley",
-        ends["shapley"],
-        ("confidence",),
-    )
-    assert not v.is_settled
-    assert trust_words({"xx": v}).endswith(
-        "holds 0. Significantly worse than random orders: confidence."
-    )
-    turned = [
-        *chance,
-        *(
-            AreaPair(p.other, p.ordering, -p.difference, -p.high, -p.low, p.p, None)
-            for p in pairs[3:]
-        ),
-    ]
-    assert best_method(found, list(areas), turned) == v
+    curves = {}
+    for name, late_count in late_groups.items():
+        group_falls = np.arange(30) % 9 < late_count
+        curves[name] = [falling_curve(rng, name, 0, group_falls)]
+    language_curves = [grouped_by_number({"random": [falling_curve(rng, "random", 0.1)], **curves})]
+    verdict = best_method(language_curves, names, random_pairs + gradient_pairs)
+    assert verdict.best == "gradient"
+    assert verdict.following == "shapley"
+    assert verdict.minus_next == differences_of_gradient["shapley"]
+    assert verdict.peers == ("confidence",)
+    assert not verdict.is_settled
+    ending = "holds 0. Significantly worse than random orders: confidence."
+    assert trust_words({"xx": verdict}).endswith(ending)
+    turned_pairs = []
+    for pair in gradient_pairs:
+        interval = (-pair.difference, -pair.high, -pair.low)
+        turned_pairs.append(AreaPair(pair.other, pair.ordering, *interval, pair.p, None))
+    assert best_method(language_curves, names, random_pairs + turned_pairs) == verdict
 
 
 def test_the_sentence_is_of_the_mean_and_counts_the_languages_that_agree() -> None:
-    sure = MethodVerdict(
+    settled_verdict = MethodVerdict(
         "shapley", "gradient", {"shapley": 50.0}, (2.0, 1.0, 3.0), (9.0, 8.0, 10.0), 5, 5, ()
     )
-    open_ = sure._replace(minus_next=(0.5, -1.0, 2.0), peers=("gradient", "confidence"))
-    words = trust_words({"xx": sure, "yy": open_, MEAN: sure})
-    assert words.startswith(
-        "For this model, trust shapley: over 2 languages shapley has the largest area"
+    open_verdict = settled_verdict._replace(
+        minus_next=(0.5, -1.0, 2.0), peers=("gradient", "confidence")
     )
-    assert words.endswith(
-        "In 1 of 2 languages, each tested alone, shapley is significantly the best."
-    )
-    (row,) = rows(verdict_table({"yy": open_}, 0.995))
-    assert (row["not told from it"], row["settled"], row["minus next, points"]) == (
-        "gradient, confidence",
-        False,
-        0.5,
-    )
-    assert [joined_names(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == [
-        "a",
-        "a and b",
-        "a, b and c",
-    ]
+    words = trust_words({"xx": settled_verdict, "yy": open_verdict, MEAN: settled_verdict})
+    beginning = "For this model, trust shapley: over 2 languages shapley has the largest area"
+    ending = "In 1 of 2 languages, each tested alone, shapley is significantly the best."
+    assert words.startswith(beginning)
+    assert words.endswith(ending)
+    (row,) = rows_where(verdict_table({"yy": open_verdict}, 0.995))
+    assert row["not told from it"] == "gradient, confidence"
+    assert row["settled"] is False
+    assert row["minus next, points"] == 0.5
+    assert joined_names(["a"]) == "a"
+    assert joined_names(["a", "b"]) == "a and b"
+    assert joined_names(["a", "b", "c"]) == "a, b and c"
 
 
 def test_intervals_of_all_pairs_cover_together_and_equal_methods_are_seldom_settled() -> None:
-    """The area of a group that falls after count f is (f + 1/2) / 4, at most 1."""
     rng = np.random.default_rng(4)
     chances = {"shapley": 0.6, "gradient": 0.6, "confidence": 0.6}
-    share = np.minimum((np.arange(5) + 0.5) / 4, 1)
-    ways = np.array([1, 4, 6, 4, 1])
-    truth = {
-        p: 100 * float(share @ (ways * p ** np.arange(5) * (1 - p) ** np.arange(4, -1, -1)))
-        for p in (0.2, 0.6)
-    }
-    missed = wrong = 0
+    difference_to_random = 100 * (expected_area(0.6) - expected_area(0.2))
+    missed_count = 0
+    settled_count = 0
     for seed in range(60):
-        found = [language_of(rng, chances)]
-        pairs = area_differences(found, list(chances), seed)
-        wanted = [truth[0.6] - truth[0.2] if pair.other == "random" else 0.0 for pair in pairs]
-        missed += not all(
-            pair.low <= value <= pair.high for pair, value in zip(pairs, wanted, strict=True)
-        )
-        wrong += best_method(found, list(chances), pairs).is_settled
-    assert missed <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000
-    assert wrong <= 9
+        language_curves = [curves_of_language(rng, chances)]
+        pairs = area_differences(language_curves, list(chances), seed)
+        are_covered = []
+        for pair in pairs:
+            difference = difference_to_random if pair.other == "random" else 0.0
+            are_covered.append(pair.low <= difference <= pair.high)
+        missed_count += not all(are_covered)
+        settled_count += best_method(language_curves, list(chances), pairs).is_settled
+    assert missed_count <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000
+    assert settled_count <= 9
 
 
 # Figures
 
 
 def test_the_matrix_has_every_pair_of_methods_twice_with_its_interval_under_the_pointer(
-    made: tuple[Report, Pieces],
+    report_and_pieces: tuple[Report, Pieces],
 ) -> None:
-    report, _ = made
+    report, _ = report_and_pieces
     figures = plots.report_figures(report)
     table = report.table("methods-agreement")
     assert list(figures)[:3] == [
@@ -542,33 +561,36 @@ def test_the_matrix_has_every_pair_of_methods_twice_with_its_interval_under_the_
         "methods-agreement-xx",
         "methods-agreement-yy",
     ]
-    (heat,) = figures["methods-agreement-yy"].data
-    assert list(heat.x) == list(heat.y) == list(NAMES)
-    (row,) = rows(table, language="yy", method="shapley", other="confidence")
-    assert heat.z[0][2] == heat.z[2][0] == row["rho"]
-    assert f"[{row['low']:.2f}, {row['high']:.2f}]" in heat.customdata[2][0]
-    assert heat.customdata[1][1] == "the same method"
-    assert f"noise ceiling {row['ceiling']:.2f} [" in heat.customdata[2][0]
-    (mean,) = figures["methods-agreement-mean"].data
-    assert "ceiling" not in mean.customdata[0][1]
+    (heatmap,) = figures["methods-agreement-yy"].data
+    assert list(heatmap.x) == list(heatmap.y) == list(NAMES)
+    (row,) = rows_where(table, language="yy", method="shapley", other="confidence")
+    pointer_text = heatmap.customdata[2][0]
+    low, high, ceiling = (row[name] for name in ("low", "high", "ceiling"))
+    assert heatmap.z[0][2] == row["rho"]
+    assert heatmap.z[2][0] == row["rho"]
+    assert f"[{low:.2f}, {high:.2f}]" in pointer_text
+    assert f"noise ceiling {ceiling:.2f} [" in pointer_text
+    assert heatmap.customdata[1][1] == "the same method"
+    (mean_heatmap,) = figures["methods-agreement-mean"].data
+    assert "ceiling" not in mean_heatmap.customdata[0][1]
 
 
-def test_the_verdict_and_the_curves_are_drawn_from_the_tables(made: tuple[Report, Pieces]) -> None:
-    report, _ = made
+def test_the_verdict_and_the_curves_are_drawn_from_the_tables(
+    report_and_pieces: tuple[Report, Pieces],
+) -> None:
+    report, _ = report_and_pieces
     figures = plots.report_figures(report)
     table = report.table("methods-verdict")
     dots = {trace.name: trace for trace in figures["methods-verdict"].data}
     assert list(dots["the next method"].x) == table.column("minus next, points")
     assert list(dots["random"].x) == table.column("minus random, points")
-    assert all(symbol.endswith("-open") for symbol in dots["the next method"].marker.symbol)
-    lines = {
-        trace.name: trace
-        for trace in figures["methods-curves-xx"].data
-        if trace.showlegend is not False
-    }
+    symbols = dots["the next method"].marker.symbol
+    assert all(symbol.endswith("-open") for symbol in symbols)
+    traces = figures["methods-curves-xx"].data
+    lines = {trace.name: trace for trace in traces if trace.showlegend is not False}
     assert list(lines) == ["random", *NAMES]
-    shown = rows(report.table("methods-curves"), language="xx", ordering="gradient")
-    assert list(lines["gradient"].y) == [row["accuracy, %"] for row in shown]
+    curve_rows = rows_where(report.table("methods-curves"), language="xx", ordering="gradient")
+    assert list(lines["gradient"].y) == [row["accuracy, %"] for row in curve_rows]
     for name, figure in figures.items():
         assert name.replace("-", "").isalnum()
         assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"

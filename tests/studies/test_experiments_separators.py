@@ -1,4 +1,4 @@
-"""Heads that look at separators, against weights that transformers hands out sentence by sentence."""
+"""Heads that look at separators, against weights that transformers gives sentence by sentence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import reference
 import torch
+from support.group_labels import equal_groups
 from support.planted_scores import plant
 from support.tiny_models import tiny_model, tiny_module
 from support.tiny_task import tiny_task, tiny_tokenizer
@@ -41,18 +42,19 @@ VALUES = np.arange(12) - 5.5
 
 
 def weights(family: str, inputs: dict[str, torch.Tensor]) -> list[np.ndarray]:
-    """[head, query, key] of each layer, stack by stack, from an untouched model that was asked for them."""
+    """Weights [head, query, key] of each layer, stack by stack, as transformers gives them."""
     module = tiny_module(family, torch.float64)
     if family != "deberta-v2":
         module.set_attn_implementation("eager")
     with torch.inference_mode():
-        out = module(**inputs, output_attentions=True)
-    names = (
-        ("encoder_attentions", "decoder_attentions", "cross_attentions")
-        if family == "marian"
-        else ("attentions",)
-    )
-    return [layer[0].numpy() for name in names for layer in out[name]]
+        output = module(**inputs, output_attentions=True)
+    fields = ["attentions"]
+    if family == "marian":
+        fields = ["encoder_attentions", "decoder_attentions", "cross_attentions"]
+    layers = []
+    for attentions in fields:
+        layers += [layer[0].numpy() for layer in output[attentions]]
+    return layers
 
 
 @pytest.mark.parametrize("tokens", IDS)
@@ -62,8 +64,8 @@ def test_shares_equal_those_counted_sentence_by_sentence_without_padding(
 ) -> None:
     model = tiny_model(family, tokenizer=tiny_tokenizer())
     evaluator = Evaluator(model, TASKS[family], "xx", "dev", 6)
-    found = measure_looks(evaluator, tokens)
-    assert found.tokens.shape == (6, model.grid.size)
+    looks = measure_looks(evaluator, tokens)
+    assert looks.tokens.shape == (6, model.grid.size)
     assert evaluator.forwards == 6
     for row in range(6):
         inputs = evaluator.tensors(np.array([row]))
@@ -75,14 +77,16 @@ def test_shares_equal_those_counted_sentence_by_sentence_without_padding(
             "cross": (target, source),
         }
         stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
-        want = []
+        expected_shares = []
         for stack, layer in zip(stacks, weights(family, inputs), strict=True):
             queries, keys = sides[stack]
-            real = [True] * len(keys)
-            looking = [True] * len(queries)
-            want += [reference.looks_at(head, looking, keys, real, IDS[tokens]) for head in layer]
-        np.testing.assert_allclose(found.tokens[row], want, atol=1e-12)
-    assert 0 < found.tokens.mean() < 1
+            is_token = [True] * len(keys)
+            is_query = [True] * len(queries)
+            for head_weights in layer:
+                share = reference.looks_at(head_weights, is_query, keys, is_token, IDS[tokens])
+                expected_shares.append(share)
+        np.testing.assert_allclose(looks.tokens[row], expected_shares, atol=1e-12)
+    assert 0 < looks.tokens.mean() < 1
 
 
 def test_a_tie_is_not_a_look() -> None:
@@ -91,107 +95,124 @@ def test_a_tie_is_not_a_look() -> None:
         for name, parameter in model.module.named_parameters():
             if ".query." in name:
                 parameter.zero_()  # every token then gives every token the same weight
-    assert not measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 4)).tokens.any()
+    looks = measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 4))
+    assert not looks.tokens.any()
 
 
 def test_a_whole_sentence_needs_every_token() -> None:
-    seen = SeparatorLooks(np.array([[1.0, 0.9], [0.5, 1.0]]), ("a", "b"))
-    assert seen.is_whole_sentence.tolist() == [[True, False], [False, True]]
+    looks = SeparatorLooks(np.array([[1.0, 0.9], [0.5, 1.0]]), ("a", "b"))
+    assert looks.is_whole_sentence.tolist() == [[True, False], [False, True]]
 
 
 def test_batches_do_not_change_the_shares_and_ctrl_c_ends_them() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    whole = measure_looks(Evaluator(model, tiny_task(), "xx"))
-    rows: list[int] = []
-    cut = Evaluator(model, tiny_task(), "xx", batch_size=5)
-    np.testing.assert_allclose(
-        measure_looks(cut, on_batch=rows.append).tokens, whole.tokens, atol=1e-12
-    )
-    assert rows == [5, 10, 15, 20, 24]
+    looks_of_one_batch = measure_looks(Evaluator(model, tiny_task(), "xx"))
+    rows_done: list[int] = []
+    batched_evaluator = Evaluator(model, tiny_task(), "xx", batch_size=5)
+    batched_looks = measure_looks(batched_evaluator, on_batch=rows_done.append)
+    np.testing.assert_allclose(batched_looks.tokens, looks_of_one_batch.tokens, atol=1e-12)
+    assert rows_done == [5, 10, 15, 20, 24]
 
-    def press() -> None:
+    def press_ctrl_c() -> None:
         raise KeyboardInterrupt
 
-    cut.tick = press
+    batched_evaluator.tick = press_ctrl_c
     with pytest.raises(KeyboardInterrupt):
-        measure_looks(cut)
+        measure_looks(batched_evaluator)
 
 
-def test_sentences_that_do_not_fit_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_do_not_fit_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     from headlab.studies import separators
 
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    want = measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 9))
+    expected = measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 9))
     shares = separators.shares_of
 
-    def small(model: Model, batch: object, ids: torch.Tensor) -> object:
+    def shares_of_few_rows(model: Model, batch: object, ids: torch.Tensor) -> object:
         if len(batch.rows) > 4:  # type: ignore[attr-defined] # a batch
             raise MemoryError
         return shares(model, batch, ids)  # type: ignore[arg-type] # the same batch
 
-    monkeypatch.setattr(separators, "shares_of", small)
-    np.testing.assert_allclose(
-        measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 9)).tokens, want.tokens, atol=1e-12
-    )
+    monkeypatch.setattr(separators, "shares_of", shares_of_few_rows)
+    looks = measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 9))
+    np.testing.assert_allclose(looks.tokens, expected.tokens, atol=1e-12)
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
-    """Of planted scores: heads 9 to 11 are the highest of both languages; 0 helps surely in xx and harms in yy."""
+    """The report of planted scores, and its pieces.
+
+    Heads 9 to 11 are the highest of both languages; head 0 helps in xx and harms in yy, both with
+    an interval that excludes 0.
+    """
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     pieces = Pieces(model, tiny_task(), Store(tmp_path_factory.mktemp("store")), dev_size=10)
     plant(pieces, "xx", np.where(np.arange(12) == 0, 3.0, VALUES))
     plant(pieces, "yy", VALUES, (0, 1))
-    expected = sum(ask.forwards for ask in cost(pieces, STUDIES["separators"].resolve({})))
-    found = run_experiment("separators", pieces, options={"top": 3})
-    assert found.example_forwards == expected == 20
-    return found, pieces
+    asks = cost(pieces, STUDIES["separators"].resolve({}))
+    expected_forwards = sum(ask.forwards for ask in asks)
+    report_of_three = run_experiment("separators", pieces, options={"top": 3})
+    assert report_of_three.example_forwards == expected_forwards == 20
+    return report_of_three, pieces
 
 
-def test_the_tables_hold_the_means_of_what_was_seen(report: tuple[Report, Pieces]) -> None:
-    found, pieces = report
-    heads = found.table("separators")
-    kinds = found.table("separator-kinds")
-    chosen = {"language-agnostic": [9, 10, 11], "language-specific": [0], "all": list(range(12))}
+def test_the_tables_hold_the_means_of_the_looks(report: tuple[Report, Pieces]) -> None:
+    separators_report, pieces = report
+    heads = separators_report.table("separators")
+    kinds = separators_report.table("separator-kinds")
+    heads_by_kind = {
+        "language-agnostic": [9, 10, 11],
+        "language-specific": [0],
+        "all": list(range(12)),
+    }
     for language in ("xx", "yy"):
-        seen = measure_looks(Evaluator(pieces.model, tiny_task(), language, "dev", 10))
-        mine = [row for row in heads.rows if row[0] == language]
-        assert [row[1:4] for row in mine] == [tuple(head) for head in pieces.model.grid.heads]
-        np.testing.assert_allclose([row[4] for row in mine], 100 * (seen.tokens == 1).mean(axis=0))
-        np.testing.assert_allclose([row[7] for row in mine], 100 * seen.tokens.mean(axis=0))
-        assert all(low <= share <= high for _, _, _, _, share, low, high, *_ in mine)  # type: ignore[operator]
-        for kind, at in chosen.items():
+        looks = measure_looks(Evaluator(pieces.model, tiny_task(), language, "dev", 10))
+        language_rows = [row for row in heads.rows if row[0] == language]
+        assert [row[1:4] for row in language_rows] == [
+            tuple(head) for head in pieces.model.grid.heads
+        ]
+        is_whole_sentence = looks.tokens == 1
+        whole_shares = [row[4] for row in language_rows]
+        token_shares = [row[7] for row in language_rows]
+        np.testing.assert_allclose(whole_shares, 100 * is_whole_sentence.mean(axis=0))
+        np.testing.assert_allclose(token_shares, 100 * looks.tokens.mean(axis=0))
+        for row in language_rows:
+            share, low, high = row[4:7]
+            assert low <= share <= high  # type: ignore[operator]
+        for kind, head_indices in heads_by_kind.items():
             (row,) = [row for row in kinds.rows if row[:2] == (language, kind)]
-            share = 100 * (seen.tokens[:, at] == 1).mean()
-            assert row[2:4] == (len(at), pytest.approx(share))
-            assert row[6] == pytest.approx(100 * seen.tokens[:, at].mean())
+            share = 100 * is_whole_sentence[:, head_indices].mean()
+            assert row[2] == len(head_indices)
+            assert row[3] == pytest.approx(share)
+            token_share = 100 * looks.tokens[:, head_indices].mean()
+            assert row[6] == pytest.approx(token_share)
             if kind != "all":
-                assert row[7] == pytest.approx(share - 100 * (seen.tokens == 1).mean())
-    assert [row[:2] for row in kinds.rows[-3:]] == [("all languages", kind) for kind in KINDS]
-    assert Report.from_json(found.to_json()) == found
-    assert "`</s>`" in found.notes[0]
+                share_of_all = 100 * is_whole_sentence.mean()
+                assert row[7] == pytest.approx(share - share_of_all)
+    assert [row[0] for row in kinds.rows[-3:]] == ["all languages"] * 3
+    assert [row[1] for row in kinds.rows[-3:]] == list(KINDS)
+    assert Report.from_json(separators_report.to_json()) == separators_report
+    assert "`</s>`" in separators_report.notes[0]
 
 
 def test_a_second_look_costs_nothing_and_another_option_is_another_report(
     report: tuple[Report, Pieces],
 ) -> None:
-    found, pieces = report
-    again = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10)
-    assert run_experiment("separators", again, options={"top": 3}) == found
-    assert again.forwards == 0
-    other = run_experiment("separators", again, options={"top": 3, "tokens": "special"})
-    assert other.table("separators").column("tokens, %") != found.table("separators").column(
-        "tokens, %"
+    separators_report, pieces = report
+    pieces_anew = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10)
+    assert run_experiment("separators", pieces_anew, options={"top": 3}) == separators_report
+    assert pieces_anew.forwards == 0
+    report_of_special_tokens = run_experiment(
+        "separators", pieces_anew, options={"top": 3, "tokens": "special"}
     )
+    separator_shares = separators_report.table("separators").column("tokens, %")
+    special_shares = report_of_special_tokens.table("separators").column("tokens, %")
+    assert special_shares != separator_shares
 
 
 def test_heads_of_no_kind_leave_their_cells_empty(tmp_path: Path) -> None:
-    pieces = Pieces(
-        tiny_model("bert", tokenizer=tiny_tokenizer()),
-        tiny_task().restricted(["xx"]),
-        Store(tmp_path),
-        dev_size=4,
-    )
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    pieces = Pieces(model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=4)
     plant(pieces, "xx", VALUES)
     kinds = run_experiment("separators", pieces).table("separator-kinds")
     assert [row[2] for row in kinds.rows] == [12, 0, 12]
@@ -202,74 +223,91 @@ def test_heads_of_no_kind_leave_their_cells_empty(tmp_path: Path) -> None:
 def test_intervals_cover_the_truth_when_sentences_of_a_group_agree(
     rng: np.random.Generator,
 ) -> None:
-    """60 groups of 3 sentences; a head looks with probability 0.3 in all of a group or in none, another with 0.6."""
-    groups = tuple(str(i // 3) for i in range(180))
-    truth = np.array([0.3, 0.6])
+    """Two heads look in all of a group's 3 sentences, one with probability 0.3, one with 0.6.
+
+    Otherwise they look in none of the group. There are 60 groups.
+    """
+    groups = equal_groups(180, 3)
+    true_shares = np.array([0.3, 0.6])
     runs = 30
-    missed = np.zeros(2)
-    apart = 0
+    missed_counts = np.zeros(2)
+    missed_differences = 0
     grid = HeadGrid((Stack("encoder", (2,)),))
     kinds = {"one": np.array([True, False]), "all": np.ones(2, bool)}
     for _ in range(runs):
-        tokens = np.repeat((rng.random((60, 2)) < truth).astype(float), 3, axis=0)
-        found = {"xx": SeparatorLooks(tokens, groups)}
-        rows = head_records(found, grid, rng).rows
+        is_looking = rng.random((60, 2)) < true_shares
+        tokens = np.repeat(is_looking.astype(float), 3, axis=0)
+        looks = {"xx": SeparatorLooks(tokens, groups)}
+        rows = head_records(looks, grid, rng).rows
         low = np.array([row.low_percent for row in rows]) / 100
         high = np.array([row.high_percent for row in rows]) / 100
-        missed += (truth < low) | (truth > high)
-        first = kind_records(found, kinds, are_aligned=True, rng=rng).rows[0]
-        assert first.low is not None
-        assert first.high is not None
-        apart += not first.low / 100 <= -0.15 <= first.high / 100  # 0.3 minus the mean of both
-    assert (missed <= 6).all()  # 1.5 are expected; chance exceeds 6 less than once in 1,000
-    assert apart <= 6
+        missed_counts += (true_shares < low) | (true_shares > high)
+        record = kind_records(looks, kinds, are_aligned=True, rng=rng).rows[0]
+        assert record.low is not None
+        assert record.high is not None
+        # The true difference is 0.3 minus the mean of both.
+        missed_differences += not record.low / 100 <= -0.15 <= record.high / 100
+    assert (missed_counts <= 6).all()  # 1.5 are expected; chance exceeds 6 less than once in 1,000
+    assert missed_differences <= 6
 
 
 def test_groups_of_one_name_are_drawn_together_where_the_task_is_aligned(
     rng: np.random.Generator,
 ) -> None:
-    tokens = np.repeat((rng.random((40, 1)) < 0.5).astype(float), 1, axis=0)
-    one = SeparatorLooks(tokens, tuple(map(str, range(40))))
+    tokens = (rng.random((40, 1)) < 0.5).astype(float)
+    looks = SeparatorLooks(tokens, equal_groups(40))
     kinds = {"all": np.ones(1, bool)}
-    spans = {}
-    for aligned in (True, False):
-        records = kind_records({"xx": one, "yy": replace(one)}, kinds, are_aligned=aligned, rng=rng)
+    widths = {}
+    for are_aligned in (True, False):
+        records = kind_records(
+            {"xx": looks, "yy": replace(looks)}, kinds, are_aligned=are_aligned, rng=rng
+        )
         row = records.rows[-1]
         assert row.low_percent is not None
         assert row.high_percent is not None
-        spans[aligned] = row.high_percent - row.low_percent
-    assert spans[True] > 1.2 * spans[False]  # twice the same sentence is not twice the evidence
+        widths[are_aligned] = row.high_percent - row.low_percent
+    assert widths[True] > 1.2 * widths[False]  # twice the same sentence is not twice the evidence
 
 
-def test_languages_that_are_not_aligned_are_resampled_each_for_itself_and_count_alike(
+def test_languages_that_are_not_aligned_are_resampled_one_by_one_and_count_alike(
     rng: np.random.Generator,
 ) -> None:
     """One head looks in nearly all sentences of xx and in few of the yy, which are fewer."""
-    found = {}
+    looks_by_language = {}
     kinds = {"one": np.array([True, False]), "all": np.ones(2, bool)}
     for language, groups, share in (("xx", 40, 0.95), ("yy", 20, 0.05)):
-        tokens = np.repeat((rng.random((groups, 2)) < (share, 0.5)).astype(float), 2, axis=0)
-        found[language] = SeparatorLooks(tokens, tuple(str(i // 2) for i in range(2 * groups)))
-    wide = {}
-    for aligned, names in ((False, False), (True, True)):
-        each = {
-            name: replace(seen, groups=tuple(f"{name if names else ''}{g}" for g in seen.groups))
-            for name, seen in found.items()
-        }
-        records = kind_records(each, kinds, are_aligned=aligned, rng=np.random.default_rng(1))
-        row = astuple(records.rows[-2])
-        assert row[:2] == ("all languages", "one")
-        wide[aligned] = row
-    share, low, high, _, gain, below, above, _ = (float(cell) for cell in wide[False][3:])  # type: ignore[arg-type]
-    shares = [seen.tokens[:, 0] for seen in found.values()]
-    gains = [seen.tokens[:, 0] - seen.tokens.mean(axis=1) for seen in found.values()]
-    assert share == pytest.approx(100 * np.mean([row.mean() for row in shares]))
-    assert gain == pytest.approx(100 * np.mean([row.mean() for row in gains]))
-    names = [list(seen.groups) for seen in found.values()]
-    for rows, made_up, ends in (
+        is_looking = rng.random((groups, 2)) < (share, 0.5)
+        tokens = np.repeat(is_looking.astype(float), 2, axis=0)
+        looks_by_language[language] = SeparatorLooks(tokens, equal_groups(2 * groups, 2))
+    looks_in_one_pool = {}
+    for language, looks in looks_by_language.items():
+        own_groups = tuple(f"{language}{group}" for group in looks.groups)
+        looks_in_one_pool[language] = replace(looks, groups=own_groups)
+
+    def cells_of_first_head(looks: dict[str, SeparatorLooks], are_aligned: bool) -> list[float]:
+        generator = np.random.default_rng(1)
+        records = kind_records(looks, kinds, are_aligned=are_aligned, rng=generator)
+        language, kind, _, *cells = astuple(records.rows[-2])
+        assert language == "all languages"
+        assert kind == "one"
+        return [float(cell) for cell in cells]
+
+    cells = cells_of_first_head(looks_by_language, False)
+    share, low, high, _, gain, gain_low, gain_high, _ = cells
+    shares = [looks.tokens[:, 0] for looks in looks_by_language.values()]
+    gains = [looks.tokens[:, 0] - looks.tokens.mean(axis=1) for looks in looks_by_language.values()]
+    mean_shares = [language_shares.mean() for language_shares in shares]
+    mean_gains = [language_gains.mean() for language_gains in gains]
+    assert share == pytest.approx(100 * np.mean(mean_shares))
+    assert gain == pytest.approx(100 * np.mean(mean_gains))
+    group_lists = [list(looks.groups) for looks in looks_by_language.values()]
+    for values, pseudo_values, interval in (
         (shares, (1.0, 0.0), (low, high)),
-        (gains, (1.0, -1.0), (below, above)),
+        (gains, (1.0, -1.0), (gain_low, gain_high)),
     ):
-        slow = reference.resampled_apart([list(row) for row in rows], names, 1500, 2, made_up)
-        assert ends == pytest.approx(tuple(100 * np.quantile(slow, [0.025, 0.975])), abs=1.5)
-    assert 1.3 * (high - low) < wide[True][5] - wide[True][4]  # type: ignore[operator] # those of one pool
+        value_lists = [list(language_values) for language_values in values]
+        resampled = reference.resampled_apart(value_lists, group_lists, 1500, 2, pseudo_values)
+        expected_interval = tuple(100 * np.quantile(resampled, [0.025, 0.975]))
+        assert interval == pytest.approx(expected_interval, abs=1.5)
+    _, pool_low, pool_high, *_ = cells_of_first_head(looks_in_one_pool, True)
+    assert 1.3 * (high - low) < pool_high - pool_low

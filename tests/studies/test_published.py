@@ -1,4 +1,4 @@
-"""The papers' figures, as they stand in the papers, beside those of the reports that are committed here."""
+"""The figures of the papers, as the papers print them, beside those of the committed reports."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.synthetic_reports import made_reports
+from support.table_rows import rows_where
 
 from headlab.core import Report
 from headlab.studies.published import (
@@ -31,101 +32,109 @@ ROWS = {
 }
 
 
-def committed(name: str) -> Report:
-    return Report.from_json(
-        json.loads((ROOT / "docs" / "results" / "held" / f"{name}.json").read_text("utf-8"))
-    )
+def committed_report(name: str) -> Report:
+    path = ROOT / "docs" / "results" / "held" / f"{name}.json"
+    return Report.from_json(json.loads(path.read_text("utf-8")))
 
 
-def noted(title: str) -> dict[str, dict[str, tuple[float, str]]]:
-    """A table of the notes on the papers, read without the code under test."""
+def figures_in_notes(title: str) -> dict[str, dict[str, tuple[float, str]]]:
+    """A table of the notes on the papers, by row and language, read without the code under test.
+
+    Each cell is a figure and the mark of its significance: "+", "-" or "".
+    """
     if not NOTES.is_file():
         pytest.skip("no papers.md in ../shared")
     text = NOTES.read_text("utf-8").split(f"**{title}")[1].split("\n\n")[0]
-    lines = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in text.splitlines()
-        if line[:1] == "|"
-    ]
-    languages, _, *rows = lines
+    table_lines = [line for line in text.splitlines() if line.startswith("|")]
+    header, _, *rows = [line.strip("|").split("|") for line in table_lines]
+    languages = [language.strip() for language in header[1:]]
     marks = {"−": "-", "+": "+"}
-    return {
-        ROWS[name]: {
-            language: (float(cell.rstrip("+−")), marks.get(cell[-1], ""))
-            for language, cell in zip(languages[1:], cells, strict=True)
-        }
-        for name, *cells in rows
-    }
+    figures = {}
+    for name, *cells in rows:
+        figures_of_row = {}
+        for language, cell in zip(languages, cells, strict=True):
+            figure_text = cell.strip()
+            mark = marks.get(figure_text[-1], "")
+            figures_of_row[language] = (float(figure_text.rstrip("+−")), mark)
+        figures[ROWS[name.strip()]] = figures_of_row
+    return figures
 
 
 @pytest.mark.parametrize("task", ["xnli", "udpos"])
-def test_table_2_is_the_paper_s(task: str) -> None:
-    assert parsed_figures(TARGETED_FIGURES[task]) == noted(f"Table 2, {task.upper()}")
+def test_table_2_is_that_of_the_paper(task: str) -> None:
+    assert parsed_figures(TARGETED_FIGURES[task]) == figures_in_notes(f"Table 2, {task.upper()}")
 
 
 def test_the_tables_give_what_the_paper_says_of_them() -> None:
-    """Where the notes on the paper are not at hand: its text's own sums."""
+    """The sums in the text of the paper, also where the notes on it are missing."""
     xnli = parsed_figures(TARGETED_FIGURES["xnli"])
     tags = parsed_figures(TARGETED_FIGURES["udpos"])
-    gains = {name: value - xnli["whole"][name][0] for name, (value, _) in xnli["shapley"].items()}
-    assert sum(gains.values()) / len(gains) == pytest.approx(1.59, abs=0.05)
+    gains = {}
+    for name, (value, _) in xnli["shapley"].items():
+        baseline, _ = xnli["whole"][name]
+        gains[name] = value - baseline
+    mean_gain = sum(gains.values()) / len(gains)
+    assert mean_gain == pytest.approx(1.59, abs=0.05)
     assert gains["zh"] == pytest.approx(3.78, abs=0.1)
-    gained = {
-        name: value - tags["whole"][name][0]
-        for name, (value, mark) in tags["shapley"].items()
-        if mark == "+"
-    }
-    assert (len(gained), round(gained["zh"], 1)) == (6, 12.4)
-    assert sum(gained.values()) / 6 == pytest.approx(3.4, abs=0.05)
-    assert gained["zh"] / tags["whole"]["zh"][0] == pytest.approx(0.247, abs=0.001)
+    significant_gains = {}
+    for name, (value, mark) in tags["shapley"].items():
+        if mark == "+":
+            significant_gains[name] = value - tags["whole"][name][0]
+    assert len(significant_gains) == 6
+    assert round(significant_gains["zh"], 1) == 12.4
+    assert sum(significant_gains.values()) / 6 == pytest.approx(3.4, abs=0.05)
+    chinese_baseline, _ = tags["whole"]["zh"]
+    relative_gain = significant_gains["zh"] / chinese_baseline
+    assert relative_gain == pytest.approx(0.247, abs=0.001)
 
 
-def test_table_3_is_the_paper_s_and_its_whole_model_is_that_of_table_2() -> None:
-    found = parsed_figures(TRANSFER_FIGURES["xnli"])
-    assert found.pop("whole") == parsed_figures(TARGETED_FIGURES["xnli"])["whole"]
-    assert found == noted("Table 3, XNLI")
+def test_table_3_is_that_of_the_paper_and_its_baseline_is_that_of_table_2() -> None:
+    figures = parsed_figures(TRANSFER_FIGURES["xnli"])
+    assert figures.pop("whole") == parsed_figures(TARGETED_FIGURES["xnli"])["whole"]
+    assert figures == figures_in_notes("Table 3, XNLI")
 
 
-def test_both_stand_in_one_row_a_language() -> None:
-    report = committed("udpos-targeted")
+def test_a_language_has_one_row_with_both_figures() -> None:
+    report = committed_report("udpos-targeted")
     table = comparison_with_paper(report)
     assert table is not None
-    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    rows = {row["language"]: row for row in rows_where(table)}
     assert list(rows) == report.spec["task"]["language"].split(",")
     chinese = rows["zh"]
-    assert (chinese["the paper: heads removed"], chinese["the paper: shapley, points"]) == (
-        18,
-        12.4,
-    )
-    assert (chinese["the paper: P < 0.05"], chinese["here: heads removed"]) == ("higher", 1)
-    own = next(row for row in report.table("targeted").rows if row[:2] == ("zh", "shapley"))
-    assert (
-        tuple(chinese[f"here: {name}, points"] for name in ("shapley", "low", "high")) == own[5:8]
-    )
+    assert chinese["the paper: heads removed"] == 18
+    assert chinese["the paper: shapley, points"] == 12.4
+    assert chinese["the paper: P < 0.05"] == "higher"
+    assert chinese["here: heads removed"] == 1
+    (shapley_row,) = rows_where(report.table("targeted"), language="zh", removed_by="shapley")
+    assert chinese["here: shapley, points"] == shapley_row["difference, points"]
+    assert chinese["here: low, points"] == shapley_row["low, points"]
+    assert chinese["here: high, points"] == shapley_row["high, points"]
     assert chinese["here: shapley, points"] == pytest.approx(4.9, abs=0.05)
-    assert (chinese["here: P < 0.05"], rows["en"]["here: low, points"]) == ("higher", None)
+    assert chinese["here: P < 0.05"] == "higher"
+    assert rows["en"]["here: low, points"] is None
     assert "up to 400 examples of test" in table.notes[0]
     assert with_paper(report) == (table, *report.tables)
 
 
-def test_transfer_stands_beside_table_3_where_english_chose_the_heads() -> None:
-    report = committed("xnli-transfer-10")
+def test_transfer_is_compared_with_table_3_where_english_chose_the_heads() -> None:
+    report = committed_report("xnli-transfer-10")
     table = comparison_with_paper(report)
     assert table is not None
-    paper = table.column("the paper: shapley, points")
-    here = table.column("here: shapley, points")
-    assert (paper[0], len(paper)) == (1.0, 15)
-    assert here == report.table("zero-shot").column("difference, points")
+    published_gains = table.column("the paper: shapley, points")
+    measured_gains = table.column("here: shapley, points")
+    assert published_gains[0] == 1.0
+    assert len(published_gains) == 15
+    assert measured_gains == report.table("zero-shot").column("difference, points")
     assert set(table.column("here: heads removed")) == {10}
     options: dict[str, Any] = {**report.spec["options"], "source": "de"}
     assert comparison_with_paper(replace(report, spec={**report.spec, "options": options})) is None
 
 
-def test_what_the_paper_did_not_do_stands_beside_nothing(tmp_path: Path) -> None:
+def test_a_report_of_what_the_paper_did_not_do_is_compared_with_nothing(tmp_path: Path) -> None:
     for report in (
         *made_reports(tmp_path).values(),
-        committed("xnli-gap"),
-        committed("udpos-transfer"),
+        committed_report("xnli-gap"),
+        committed_report("udpos-transfer"),
     ):
         assert comparison_with_paper(report) is None
         assert with_paper(report) == report.tables
@@ -136,21 +145,26 @@ def test_what_the_paper_did_not_do_stands_beside_nothing(tmp_path: Path) -> None
     [{}, {"task": "xnli"}, {"task": {"name": ["xnli"]}, "options": {}}, {"task": {"name": "xnli"}}],
 )
 def test_a_report_of_another_version_is_shown_without_the_paper(spec: dict[str, Any]) -> None:
-    report = replace(committed("xnli-targeted"), spec=spec)
+    report = replace(committed_report("xnli-targeted"), spec=spec)
     assert comparison_with_paper(report) is None
-    other = replace(committed("xnli-targeted"), tables=committed("xnli-gap").tables)
-    assert comparison_with_paper(other) is None
+    report_without_table = replace(
+        committed_report("xnli-targeted"), tables=committed_report("xnli-gap").tables
+    )
+    assert comparison_with_paper(report_without_table) is None
 
 
 def test_a_row_without_a_figure_is_left_out() -> None:
-    report = committed("xnli-targeted")
+    report = committed_report("xnli-targeted")
     table = report.table("targeted")
-    at = table.columns.index("difference, points")
-    rows = [
-        (*row[:at], None, *row[at + 1 :]) if row[:2] == ("en", "shapley") else row
-        for row in table.rows
-    ]
-    found = comparison_with_paper(replace(report, tables=(replace(table, rows=tuple(rows)),)))
-    assert found is not None
-    assert "en" not in found.column("language")
-    assert len(found.rows) == 14
+    column = table.columns.index("difference, points")
+    rows = []
+    for row in table.rows:
+        cells = list(row)
+        if row[:2] == ("en", "shapley"):
+            cells[column] = None
+        rows.append(tuple(cells))
+    table_without_figure = replace(table, rows=tuple(rows))
+    comparison = comparison_with_paper(replace(report, tables=(table_without_figure,)))
+    assert comparison is not None
+    assert "en" not in comparison.column("language")
+    assert len(comparison.rows) == 14

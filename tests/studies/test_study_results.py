@@ -1,4 +1,4 @@
-"""What a study found as records: every stored report is read into them, and its tables are a view of them."""
+"""The result of a study as records: every stored report is read into them, its tables show them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ CACHE = Path(__file__).parents[2] / "cache"
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
-    """Of the committed cache, and one of every experiment."""
-    stored = [result.record for result in Store(CACHE).reports().results]
-    made = made_reports(tmp_path_factory.mktemp("store"))
+    """Reports of the committed cache, one of every experiment and three of fronts."""
+    stored_reports = [result.record for result in Store(CACHE).reports().results]
+    new_reports = made_reports(tmp_path_factory.mktemp("store"))
     fronts = [made_front(), made_front(within=2.0), made_front(heads=4)]
-    return [*stored, *made.values(), *fronts]
+    return [*stored_reports, *new_reports.values(), *fronts]
 
 
 def as_stored(tables: tuple[Table, ...]) -> str:
@@ -48,15 +48,15 @@ def as_stored(tables: tuple[Table, ...]) -> str:
 
 
 def test_the_tables_of_every_report_are_a_view_of_its_records(reports: list[Report]) -> None:
-    read = set()
+    read_names = set()
     for report in reports:
         result = result_of(report)
         if result is None:
             continue
-        read.add(report.name)
+        read_names.add(report.name)
         assert as_stored(result.tables()) == as_stored(report.tables)
         assert result.notes == report.notes
-    assert read == {key for key, study in STUDIES.items() if study.result}
+    assert read_names == {key for key, study in STUDIES.items() if study.result}
 
 
 @dataclass(frozen=True)
@@ -93,16 +93,9 @@ def report_of(result: StudyResult) -> Report:
 @pytest.mark.parametrize("rows", [(), (SHARE,)])
 def test_columns_are_named_by_what_is_in_them_and_read_back(rows: tuple[Share, ...]) -> None:
     (table,) = shares(*rows).tables()
-    assert table.columns == (
-        "language",
-        "stack",
-        "layer",
-        "head",
-        "old, %",
-        "new, %",
-        "highest, points",
-        "comment",
-    )
+    head_columns = ("stack", "layer", "head")
+    share_columns = ("old, %", "new, %", "highest, points")
+    assert table.columns == ("language", *head_columns, *share_columns, "comment")
     assert table.formats == ("", "", "d", "d", ".1f", ".1f", ".1f", "")
     assert table.rows == (("de", "encoder", 1, 2, 1.0, None, 2.5, "so"),) * len(rows)
     assert table.notes == ("A note.",)
@@ -124,15 +117,15 @@ def test_a_record_may_take_its_fields_by_name_alone_and_have_one_without_a_colum
     assert rows == (Described(share=0.5, language="de"), Described(share=1, language="th"))
 
 
-def test_a_column_with_a_default_may_lack_in_an_older_report() -> None:
+def test_a_column_with_a_default_may_be_missing_in_an_older_report() -> None:
     (table,) = shares(SHARE).tables()
-    older = replace(
+    older_table = replace(
         table,
         columns=table.columns[:-1],
         formats=table.formats[:-1],
         rows=tuple(row[:-1] for row in table.rows),
     )
-    (row,) = Shares.from_report(Report("shares", (older,))).shares.rows
+    (row,) = Shares.from_report(Report("shares", (older_table,))).shares.rows
     assert row == replace(SHARE, comment="none")
 
 
@@ -159,7 +152,8 @@ class Counted(StudyResult):
 
 def counted_report(*shares: Cell) -> Report:
     rows = tuple(("de", share) for share in shares)
-    return Report("counted", (Table("languages", "X.", ("language", "share"), ("", ".1f"), rows),))
+    table = Table("languages", "X.", ("language", "share"), ("", ".1f"), rows)
+    return Report("counted", (table,))
 
 
 def test_a_report_is_read_once_and_one_that_equals_it_on_its_own() -> None:
@@ -176,16 +170,18 @@ def test_a_report_is_read_once_and_one_that_equals_it_on_its_own() -> None:
 def test_a_report_of_a_store_is_read_again_once_its_file_has_changed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     report = made_front(within=2.0)
-    run = store.run(report.spec)
+    stored_run = store.run(report.spec)
 
     def stored_front(title: str, seconds: int) -> FrontResult:
-        first, *others = report.tables
-        run.finish(replace(report, tables=(replace(first, title=title), *others)), {})
+        first_table, *other_tables = report.tables
+        stored_run.finish(
+            replace(report, tables=(replace(first_table, title=title), *other_tables)), {}
+        )
         for name in ("spec.json", "result.npz"):
-            os.utime(run.folder / name, (seconds, seconds))
-        fronts = [typed_result(store.reports().results[0].record, FrontResult) for _ in range(2)]
-        assert fronts[0] is fronts[1]
-        return fronts[0]
+            os.utime(stored_run.folder / name, (seconds, seconds))
+        front = typed_result(store.reports().results[0].record, FrontResult)
+        assert typed_result(store.reports().results[0].record, FrontResult) is front
+        return front
 
     assert stored_front("Before", 1000).answers.title == "Before"
     assert stored_front("After", 2000).answers.title == "After"
@@ -238,16 +234,16 @@ ODD: list[tuple[int, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("place", "cell"), ODD)
-def test_a_cell_of_another_kind_is_an_error_or_leaves_its_row_out(place: int, cell: Any) -> None:
+@pytest.mark.parametrize(("column", "cell"), ODD)
+def test_a_cell_of_another_kind_is_an_error_or_leaves_its_row_out(column: int, cell: Any) -> None:
     (table,) = shares(SHARE, SHARE).tables()
-    first, second = table.rows
-    odd = Report(
-        "shares", (replace(table, rows=((*first[:place], cell, *first[place + 1 :]), second)),)
-    )
-    with raises("table.column_unreadable", table.columns[place]):
-        Shares.from_report(odd)
-    assert readable_rows(odd, "shares", Share) == (SHARE,)
+    first_row, second_row = table.rows
+    unreadable_row = (*first_row[:column], cell, *first_row[column + 1 :])
+    unreadable_table = replace(table, rows=(unreadable_row, second_row))
+    unreadable_report = Report("shares", (unreadable_table,))
+    with raises("table.column_unreadable", table.columns[column]):
+        Shares.from_report(unreadable_report)
+    assert readable_rows(unreadable_report, "shares", Share) == (SHARE,)
 
 
 def test_a_report_without_the_table_cannot_be_read_unless_it_may_lack_it() -> None:
@@ -265,17 +261,16 @@ def test_a_result_is_not_changed_and_tables_and_notes_alone_are_taken_as_they_ar
     assert shown_parts(([table], ["A note."])) == ((table,), ("A note.",))
 
 
-def test_a_front_has_its_question_from_what_it_depends_on() -> None:
-    losses = [
-        FrontResult.from_report(made_front(**options)).loss
-        for options in ({"within": 2.0}, {"heads": 4})
-    ]
-    assert losses == [2.0, None]
+def test_a_front_reads_its_question_from_its_spec() -> None:
+    front_within_loss = FrontResult.from_report(made_front(within=2.0))
+    front_with_heads = FrontResult.from_report(made_front(heads=4))
+    assert front_within_loss.loss == 2.0
+    assert front_with_heads.loss is None
 
 
 @pytest.mark.parametrize("name", ["front", "front-choice", "front-confirmed", "front-orders"])
 def test_a_front_without_a_table_is_refused_with_a_sentence(name: str) -> None:
     report = made_front()
-    rest = tuple(table for table in report.tables if table.name != name)
+    other_tables = tuple(table for table in report.tables if table.name != name)
     with raises("report.table_unknown", name):
-        result_of(Report("front", rest, spec=report.spec))
+        result_of(Report("front", other_tables, spec=report.spec))
