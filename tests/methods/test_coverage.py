@@ -248,7 +248,7 @@ def often_right(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
-def tabulated(family: str) -> TableGame:
+def table_game_of(family: str) -> TableGame:
     """All 4,096 coalitions of a tiny model's 12 heads, on 24 examples."""
     game = model_game(family)
     coalitions = exact.members(np.arange(1 << game.players), game.players)
@@ -279,7 +279,7 @@ PLAN = SamplingPlan(20 * 24, 0.1, "sign", LEVEL, 1.0)
 @cache
 def tallies(family: str, estimand: str) -> list[Tally]:
     """Where the default method stops on a tiny model, for several seeds."""
-    game = tabulated(family)
+    game = table_game_of(family)
     return [last(estimate(game, PLAN, seed=seed, estimand=estimand)) for seed in range(SEEDS)]
 
 
@@ -292,7 +292,7 @@ def test_the_table_is_the_model(rng: np.random.Generator) -> None:
     coalitions = rng.random((6, 12)) < 0.6
     wanted_players = rng.random((6, 12)) < 0.5
     examples = rng.integers(24, size=6)
-    table_gains = tabulated("bert").marginals(coalitions, wanted_players, examples)
+    table_gains = table_game_of("bert").marginals(coalitions, wanted_players, examples)
     model_gains = model_game("bert").marginals(coalitions, wanted_players, examples)
     assert np.array_equal(table_gains, model_gains)
     assert (table_gains != 0).any()
@@ -306,7 +306,7 @@ def test_coverage_on_a_real_tiny_model(
     family: str, estimand: str, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     """Every head's interval against the exact value, where the default method stops it."""
-    truth = truth_of(tabulated(family), estimand)
+    truth = truth_of(table_game_of(family), estimand)
     assert (np.abs(truth) > 0.02).any()
     misses = np.stack([misses_truth(tally, truth) for tally in tallies(family, estimand)])
     record_testsuite_property("share missed", float(misses.mean()))
@@ -318,7 +318,7 @@ def test_the_check_on_a_tiny_model_can_fail(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         "headlab.methods.sampling.betting_interval", partial(normal_interval, errors=1.0)
     )
-    game = tabulated("bert")
+    game = table_game_of("bert")
     plan = replace(PLAN, target=0.02)  # more looks before it stops
     misses = []
     for estimand in ESTIMANDS:
@@ -338,7 +338,7 @@ def claims(correct: Callable[[np.ndarray], np.ndarray] | None) -> tuple[np.ndarr
     claim_counts = []
     false_counts = []
     for family, estimand in CASES:
-        true_signs = np.sign(np.round(truth_of(tabulated(family), estimand), 12))
+        true_signs = np.sign(np.round(truth_of(table_game_of(family), estimand), 12))
         for tally in tallies(family, estimand):
             outcome = tally.outcome()
             if correct is None:

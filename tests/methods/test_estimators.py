@@ -160,8 +160,8 @@ def test_examples_count_by_their_weights(method: str) -> None:
     assert covers(outcome, want)
     tolerance = {"exact": 1e-10, "paper": 0.15}.get(method, 0.06)
     assert_allclose(outcome.values, want, atol=tolerance)
-    unweighted = truth(table("majority", 6, 4), "shapley")
-    assert np.abs(want - unweighted).max() > 0.1
+    unweighted_truth = truth(table("majority", 6, 4), "shapley")
+    assert np.abs(want - unweighted_truth).max() > 0.1
 
 
 def test_values_come_in_the_unit_of_the_value_function() -> None:
@@ -443,17 +443,17 @@ def test_a_run_taken_up_at_any_snapshot_ends_the_same(
     if name == "smooth":
         settings["value"] = "probability"
     game = table(name, 6, 7, round=3)
-    uninterrupted = list(snapshots(method, game, **settings))
-    assert len(uninterrupted) > 5
-    for number, snapshot in enumerate(uninterrupted, start=1):
+    all_snapshots = list(snapshots(method, game, **settings))
+    assert len(all_snapshots) > 5
+    for number, snapshot in enumerate(all_snapshots, start=1):
         arrays = through_a_file(snapshot.arrays())
         start = restore(method, arrays, game, **settings)
-        resumed = list(snapshots(method, game, start=start, **settings))
-        assert len(resumed) == len(uninterrupted) - number
-        for want, got in zip(uninterrupted[number:], resumed, strict=True):
+        resumed_snapshots = list(snapshots(method, game, start=start, **settings))
+        assert len(resumed_snapshots) == len(all_snapshots) - number
+        for want, got in zip(all_snapshots[number:], resumed_snapshots, strict=True):
             assert same(want.arrays(), got.arrays())
     outcome = start.outcome()
-    last_of_uninterrupted = uninterrupted[-1].outcome()
+    last_of_uninterrupted = all_snapshots[-1].outcome()
     for field in ("values", "low", "high", "samples", "p_values"):
         assert_array_equal(getattr(outcome, field), getattr(last_of_uninterrupted, field))
 
@@ -525,13 +525,13 @@ def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
     times_measured: Counter[tuple[int, frozenset[int]]] = Counter()
     for order in permutations(range(players)):  # noqa: B007 - read by `random_order` above
         for count in range(max_removed + 1):  # noqa: B007 - read by `ChosenCount` above
-            for player, others in measured_players(0, 0, players, max_removed):
-                times_measured[player, others] += 1
+            for player, other_heads in measured_players(0, 0, players, max_removed):
+                times_measured[player, other_heads] += 1
     total = times_measured.total()
     sets_of_others = sum(comb(players - 1, size) for size in range(max_removed))
     assert len(times_measured) == players * sets_of_others
-    for (_, others), times in times_measured.items():
-        sets_of_this_size = comb(players - 1, len(others))
+    for (_, other_heads), times in times_measured.items():
+        sets_of_this_size = comb(players - 1, len(other_heads))
         assert times * players * max_removed * sets_of_this_size == total
 
 
@@ -551,12 +551,12 @@ def test_the_draws_that_are_made_follow_that_law(players: int, estimand: str) ->
     max_removed = tmab.removal_sizes(estimand, players)
     others_by_player: list[Counter[frozenset[int]]] = [Counter() for _ in range(players)]
     for draw in range(2000):
-        for player, others in measured_players(11, draw, players, max_removed):
-            others_by_player[player][others] += 1
+        for player, other_heads in measured_players(11, draw, players, max_removed):
+            others_by_player[player][other_heads] += 1
     for times_by_others in others_by_player:
         times_by_size: list[list[int]] = [[] for _ in range(max_removed)]
-        for others, times in times_by_others.items():
-            times_by_size[len(others)].append(times)
+        for other_heads, times in times_by_others.items():
+            times_by_size[len(other_heads)].append(times)
         times_of_sizes = [sum(times) for times in times_by_size]
         assert chisquare(times_of_sizes).pvalue > 1e-4
         for size, times in enumerate(times_by_size):
@@ -712,8 +712,8 @@ def test_an_interrupted_run_ends_the_same_bit_for_bit(
         for field in ("values", "low", "high", "samples", "p_values"):
             assert_array_equal(getattr(got, field), getattr(want, field))
         assert got.example_forwards == want.example_forwards
-        stored = score(model, tiny_task(), store=store, **settings)
-        assert stored.seconds == got.seconds  # read, not computed
+        stored_scores = score(model, tiny_task(), store=store, **settings)
+        assert stored_scores.seconds == got.seconds  # read, not computed
 
 
 @pytest.mark.parametrize("method", ESTIMATORS)

@@ -94,10 +94,10 @@ def test_token_gradients_sum_to_the_example_gradient(evaluator: Evaluator) -> No
 
 def test_token_form_does_not_depend_on_padding(model: Model) -> None:
     settings = {"language": "xx", "method": "gradient", "size": 16, "form": "token"}
-    unpadded = score(model, tiny_task(), batch_size=1, **settings)
-    padded = score(model, tiny_task(), batch_size=16, **settings)
+    unpadded_scores = score(model, tiny_task(), batch_size=1, **settings)
+    padded_scores = score(model, tiny_task(), batch_size=16, **settings)
     for name in ("values", "low", "high", "halves"):
-        assert_allclose(getattr(unpadded, name), getattr(padded, name), atol=1e-10)
+        assert_allclose(getattr(unpadded_scores, name), getattr(padded_scores, name), atol=1e-10)
 
 
 def test_sizes_are_means_over_examples_with_the_interval_that_leaves_out_one_at_a_time(
@@ -175,8 +175,8 @@ def test_an_interrupted_leave_one_out_ends_the_same_bit_for_bit(
     assert got.values_sha256() == want.values_sha256()
     assert got.example_forwards == want.example_forwards
     assert reports[0].done > 1
-    stored = score(model, tiny_task(), store=Store(tmp_path), **settings)
-    assert stored.seconds == got.seconds  # read, not computed
+    stored_scores = score(model, tiny_task(), store=Store(tmp_path), **settings)
+    assert stored_scores.seconds == got.seconds  # read, not computed
 
 
 def test_the_seed_matters_and_target_stops_early(model: Model) -> None:
@@ -249,11 +249,11 @@ def test_what_an_earlier_version_of_a_method_stored_stands(
     assert set(earlier.spec["method"]) == fields
     monkeypatch.undo()
     assert METHODS["shapley"].version == 3
-    stored = score(model, tiny_task(), **settings)
-    assert stored.spec == earlier.spec
-    assert stored.seconds == earlier.seconds  # read, not computed
-    computed = score(model, tiny_task(), **settings, seed=1)
-    assert computed.spec["method"]["version"] == 3
+    stored_scores = score(model, tiny_task(), **settings)
+    assert stored_scores.spec == earlier.spec
+    assert stored_scores.seconds == earlier.seconds  # read, not computed
+    computed_scores = score(model, tiny_task(), **settings, seed=1)
+    assert computed_scores.spec["method"]["version"] == 3
     results = Store(tmp_path).scan().results
     assert {result.record.spec["seed"] for result in results} == {0, 1}
 
@@ -293,9 +293,9 @@ def test_an_earlier_version_stands_for_this_one_if_it_has_intervals(
     method = {name: value for name, value in scores.spec["method"].items() if name != "version"}
     earlier = replace(scores, spec=scores.spec | {"method": method}, seconds=7.0)
     without_intervals = replace(earlier, **dict.fromkeys(("low", "high", "halves")))
-    for stored, seconds in ((without_intervals, scores.seconds), (earlier, 7.0)):
+    for stored_scores, seconds in ((without_intervals, scores.seconds), (earlier, 7.0)):
         shutil.rmtree(tmp_path)
-        Store(tmp_path).run(stored.spec).finish(stored, {"versions": {}})
+        Store(tmp_path).run(stored_scores.spec).finish(stored_scores, {"versions": {}})
         scores_again = score(model, tiny_task(), **settings)
         assert scores_again.low is not None
         assert (scores_again.seconds == 7.0) == (seconds == 7.0)
@@ -576,15 +576,15 @@ def test_reported_09_results_of_the_earlier_version_stay_and_never_stand_for_new
     earlier = as_version_2(current)
     store.run(earlier.spec).finish(earlier, {"versions": {}})
     assert content_key(dict(earlier.spec)) != content_key(dict(current.spec))
-    recomputed = score(model, tiny_task(), size=8, store=store, **TOKEN)
-    assert recomputed.seconds != 7.0
+    recomputed_scores = score(model, tiny_task(), size=8, store=store, **TOKEN)
+    assert recomputed_scores.seconds != 7.0
     results = store.scan().results
     assert sorted(result.record.spec["method"]["version"] for result in results) == [2, 3]
     clause = renewal_of(earlier.spec)
     assert "form token before version 3 of the method" in clause
     assert remarks([earlier]) == (clause,)
-    assert remarks([recomputed]) == ()
-    assert costs.variant(earlier) != costs.variant(recomputed)
+    assert remarks([recomputed_scores]) == ()
+    assert costs.variant(earlier) != costs.variant(recomputed_scores)
     selected_record = costs.select(results, ["xx"]).results["xx"].record
     assert selected_record.spec["method"]["version"] == 3
     assert [name.endswith("earlier version") for name in variants(results)] == [False, True]
