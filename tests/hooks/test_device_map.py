@@ -86,7 +86,10 @@ def test_one_device_by_a_strategy_is_that_device(folder: Path):
     ],
 )
 def test_a_map_that_cannot_be_used_is_refused(
-    folder: Path, load_options: dict[str, Any], error_code: str, named_in_message: list[str]
+    folder: Path,
+    load_options: dict[str, Any],
+    error_code: str,
+    named_in_message: list[str],
 ):
     with raises(error_code, *named_in_message):
         headlab.load(folder, **load_options)
@@ -119,7 +122,9 @@ def test_what_needs_the_weights_refuses_a_spread_model(spread: Model):
 
 
 def test_weights_that_must_be_written_go_with_the_model(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert gettempdir() == str(tmp_path)
@@ -142,7 +147,9 @@ def assert_almost_equal(got: dict[str, Any], want: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2-lm", "t5"])
 def test_no_tensor_is_left_behind_on_another_device(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     # Accelerate picks the device of the inputs out of a set; with this seed it is the first device.
     monkeypatch.setenv("PYTHONHASHSEED", "1")

@@ -77,9 +77,12 @@ def logits(model: Model, batch: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def test_open_gates_change_nothing_and_rows_have_gates_of_their_own(
-    kind: str, model: Model, batch: dict[str, torch.Tensor]
+    kind: str,
+    model: Model,
+    batch: dict[str, torch.Tensor],
 ) -> None:
-    gates = np.random.default_rng(0).random((3, model.grid.layers, model.grid.width)) < 0.5
+    rng = np.random.default_rng(0)
+    gates = rng.random((3, model.grid.layers, model.grid.width)) < 0.5
     with torch.no_grad():
         baseline = tiny(kind)(**batch).logits
     assert_close(logits(model, batch), baseline)
@@ -92,7 +95,9 @@ def test_open_gates_change_nothing_and_rows_have_gates_of_their_own(
 
 
 def test_a_closed_gate_is_a_head_without_values(
-    kind: str, model: Model, batch: dict[str, torch.Tensor]
+    kind: str,
+    model: Model,
+    batch: dict[str, torch.Tensor],
 ) -> None:
     """A second derivation of which block of the projection is which head: that head has no values to give."""
     if not VALUE_MODULES[kind]:
@@ -100,7 +105,8 @@ def test_a_closed_gate_is_a_head_without_values(
             "its values come out of one projection with queries and keys, or are shared by layers"
         )
     value_modules = [linear_modules(model, name_end) for name_end in VALUE_MODULES[kind]]
-    groups = int(getattr(model.module.config, "num_key_value_heads", None) or model.grid.width)
+    key_value_heads = getattr(model.module.config, "num_key_value_heads", None)
+    groups = int(key_value_heads or model.grid.width)
     heads_of_group = model.grid.width // groups
     for layer in range(model.grid.layers):
         gates = np.ones((model.grid.layers, model.grid.width))
@@ -134,7 +140,11 @@ def linear_modules(model: Model, name_end: str) -> list[nn.Linear]:
 WITHOUT_WEIGHTS = ("longformer", "led", "longt5", "funnel")
 
 
-def test_means_of_heads_are_finite(kind: str, model: Model, batch: dict[str, torch.Tensor]) -> None:
+def test_means_of_heads_are_finite(
+    kind: str,
+    model: Model,
+    batch: dict[str, torch.Tensor],
+) -> None:
     if kind == "funnel":
         with raises("ablation.tokens_merged"):
             head_means(model, [batch])
@@ -145,7 +155,9 @@ def test_means_of_heads_are_finite(kind: str, model: Model, batch: dict[str, tor
 
 
 def test_weights_of_heads_are_those_of_the_model_or_refused(
-    kind: str, model: Model, batch: dict[str, torch.Tensor]
+    kind: str,
+    model: Model,
+    batch: dict[str, torch.Tensor],
 ) -> None:
     head = model.grid.heads[-1]
     one_example = {name: value[:1] for name, value in batch.items()}
@@ -226,7 +238,8 @@ def test_attention_without_gates_beside_gated_attention_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["mamba", "xlnet", "convbert", "fnet"])
 def test_what_is_refused_is_refused_for_the_reason_in_the_table(kind: str) -> None:
-    assert families.verdict(kind) == json.loads(families.TABLE.read_text())["families"][kind]
+    table = json.loads(families.TABLE.read_text())
+    assert families.verdict(kind) == table["families"][kind]
 
 
 def test_the_table_holds_for_this_version_and_the_page_is_made_from_it() -> None:

@@ -53,7 +53,9 @@ def ones(model: Model) -> np.ndarray:
 
 
 def test_ones_equal_the_untouched_model(
-    family: str, model: Model, batch: dict[str, torch.Tensor]
+    family: str,
+    model: Model,
+    batch: dict[str, torch.Tensor],
 ) -> None:
     with torch.no_grad():
         baseline = tiny_module(family)(**batch).logits
@@ -67,7 +69,9 @@ def test_each_zero_equals_zeroed_columns(model: Model, batch: dict[str, torch.Te
         gates = ones(model)
         gates[row, column] = 0
         projection = model.projections[row]
-        layers_of_projection = sum(other is projection for other in model.projections)
+        layers_of_projection = sum(
+            layer_projection is projection for layer_projection in model.projections
+        )
         if layers_of_projection > 1:  # its columns are zeroed for all these layers at once
             gates[:, column] = 0
         with gated(model, gates):
@@ -92,7 +96,9 @@ def test_a_closed_gate_matters(model: Model, batch: dict[str, torch.Tensor]) -> 
 
 
 def test_rows_equal_row_by_row(
-    model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator
+    model: Model,
+    batch: dict[str, torch.Tensor],
+    rng: np.random.Generator,
 ) -> None:
     gates = rng.random((3, *ones(model).shape)) < 0.6
     with gated(model, gates):
@@ -111,7 +117,9 @@ def test_gates_are_undone_after_an_exception(model: Model, batch: dict[str, torc
 
 @pytest.mark.filterwarnings("ignore::headlab.core.errors.UngatedPassWarning")
 def test_two_threads_never_mix(
-    model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator
+    model: Model,
+    batch: dict[str, torch.Tensor],
+    rng: np.random.Generator,
 ) -> None:
     first_gates = rng.random(ones(model).shape) < 0.5
     second_gates = rng.random(ones(model).shape) < 0.5
@@ -143,7 +151,9 @@ def test_two_threads_never_mix(
 
 
 def test_weights_equal_eager_attention(
-    family: str, model: Model, batch: dict[str, torch.Tensor]
+    family: str,
+    model: Model,
+    batch: dict[str, torch.Tensor],
 ) -> None:
     eager = tiny_module(family)
     if family not in ("deberta-v2", "xlm", "bloom"):
@@ -179,7 +189,9 @@ def test_mean_ablation_differs_from_zero_ablation(
 
 
 def test_resumed_rows_equal_full_passes(
-    model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator
+    model: Model,
+    batch: dict[str, torch.Tensor],
+    rng: np.random.Generator,
 ) -> None:
     if not model.resumable:
         pytest.skip(
@@ -190,7 +202,8 @@ def test_resumed_rows_equal_full_passes(
     with torch.no_grad(), model.active(ActiveGates(gates=gates, states=states)):
         model.module(**batch)
     for _ in range(6):
-        layers, columns = model.grid.flat[rng.integers(model.grid.size, size=3)].T
+        head_indices = rng.integers(model.grid.size, size=3)
+        layers, columns = model.grid.flat[head_indices].T
         gates[np.arange(3), layers, columns] = 0
         states.begin(torch.as_tensor(layers))
         with torch.no_grad(), model.active(ActiveGates(gates=gates, states=states)):
@@ -200,7 +213,10 @@ def test_resumed_rows_equal_full_passes(
 
 
 def branches(
-    model: Model, rng: np.random.Generator, rows: int, count: int
+    model: Model,
+    rng: np.random.Generator,
+    rows: int,
+    count: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows that branch off at random layers, from rows of the batch or from earlier branches.
 
@@ -221,13 +237,17 @@ def branches(
     for row in range(rows, rows + count):
         possible_origins = np.count_nonzero(start < start[row]) or rows
         origin[row] = rng.integers(possible_origins)
-        gates[row, : start[row]] = gates[origin[row], : start[row]]
+        first_layer = start[row]
+        gates[row, :first_layer] = gates[origin[row], :first_layer]
     return start, origin, gates
 
 
 @pytest.mark.parametrize("count", [0, 1, 9])
 def test_branching_rows_equal_full_passes(
-    model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator, count: int
+    model: Model,
+    batch: dict[str, torch.Tensor],
+    rng: np.random.Generator,
+    count: int,
 ) -> None:
     if not model.resumable:
         pytest.skip(
@@ -237,7 +257,8 @@ def test_branching_rows_equal_full_passes(
     example = np.arange(len(origin))
     for row in range(3, len(origin)):
         example[row] = example[origin[row]]
-    inputs = {name: value[torch.as_tensor(example)] for name, value in batch.items()}
+    rows_of_batch = torch.as_tensor(example)
+    inputs = {name: tensor[rows_of_batch] for name, tensor in batch.items()}
     with gated(model, gates):
         want = logits(model, inputs)
     for first_token in {False, model.first_token}:
@@ -298,7 +319,10 @@ def test_shapes_are_refused_before_anything_is_touched() -> None:
 
 def test_self_test_stops_a_model_whose_gates_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def watch_only(
-        context: torch.Tensor, active: ActiveGates, row: int, _heads: int
+        context: torch.Tensor,
+        active: ActiveGates,
+        row: int,
+        _heads: int,
     ) -> torch.Tensor:
         if active.contexts is not None:
             active.contexts(row, context)

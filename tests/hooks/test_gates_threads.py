@@ -101,8 +101,14 @@ def test_reported_08_a_block_gates_every_thread(model: Model) -> None:
 
 
 def test_reported_08_a_mask_and_means_reach_every_thread(bert: Model) -> None:
-    mask = Mask(bert.grid, half_closed(bert).astype(bool).ravel(), bert.identity())
-    means = torch.ones(bert.grid.layers, bert.grid.width, 6, dtype=torch.float64)
+    kept_heads = half_closed(bert).astype(bool).ravel()
+    mask = Mask(bert.grid, kept_heads, bert.identity())
+    means = torch.ones(
+        bert.grid.layers,
+        bert.grid.width,
+        6,
+        dtype=torch.float64,
+    )
     with headlab.gated(bert, mask, ablation="mean", means=means):
         masked_output = run_pass(bert)
     with headlab.gated(bert, mask, ablation="mean", means=means, threads=True):
@@ -465,7 +471,10 @@ def test_reported_08_a_generator_that_ends_in_another_thread_leaves_no_gates(ber
 @pytest.mark.parametrize("threads", [False, True])
 @pytest.mark.parametrize("family", ["bert", "albert", "gpt2"])
 def test_reported_08_headlabs_own_threads_neither_warn_nor_follow_anothers_gates(
-    tmp_path: Path, family: str, threads: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    family: str,
+    threads: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = headlab.load(save_family(tmp_path / "m", family), device="cpu")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)  # batches side by side

@@ -39,7 +39,12 @@ SAMPLERS = {"shapley": tmab, "monte-carlo": monte_carlo}
 ESTIMATORS: dict[str, Any] = {**SAMPLERS, "paper": paper, "exact": exact}
 
 
-def table(name: str, players: int, examples: int = 6, **fields: Any) -> TableGame:
+def table(
+    name: str,
+    players: int,
+    examples: int = 6,
+    **fields: Any,
+) -> TableGame:
     value, steps = GAMES[name]
     return TableGame(players, examples, value, steps=steps, **fields)
 
@@ -63,7 +68,11 @@ def options_of(method: str, **settings: Any) -> dict[str, Any]:
 
 
 def snapshots(
-    method: str, game: TableGame, seed: int = 0, start: Any = None, **settings: Any
+    method: str,
+    game: TableGame,
+    seed: int = 0,
+    start: Any = None,
+    **settings: Any,
 ) -> Iterator[Any]:
     """An estimator's snapshots on a game, as its `run` makes them."""
     estimand = options_of(method, **settings)["estimand"]
@@ -77,17 +86,32 @@ def snapshots(
     return iter(estimate(game, start.plan, seed=seed, estimand=estimand, saved=start))
 
 
-def last_outcome(method: str, game: TableGame, seed: int = 0, **settings: Any) -> Outcome:
+def last_outcome(
+    method: str,
+    game: TableGame,
+    seed: int = 0,
+    **settings: Any,
+) -> Outcome:
     """What an estimator ends with on a game."""
     outcome: Outcome = last(snapshots(method, game, seed, **settings)).outcome()
     return outcome
 
 
-def restore(method: str, arrays: Arrays, game: TableGame, **settings: Any) -> Any:
+def restore(
+    method: str,
+    arrays: Arrays,
+    game: TableGame,
+    **settings: Any,
+) -> Any:
     """The snapshot that arrays hold, for a run of that method on that game."""
     options = options_of(method, **settings)
     if method in SAMPLERS:
-        return ESTIMATORS[method].restore(arrays, options, game.players, game.steps)
+        return ESTIMATORS[method].restore(
+            arrays,
+            options,
+            game.players,
+            game.steps,
+        )
     return ESTIMATORS[method].restore(arrays, options, game.players)
 
 
@@ -116,7 +140,11 @@ def many_samples(method: str) -> dict[str, Any]:
 @pytest.mark.parametrize("players", PLAYERS)
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("name", GAMES)
-def test_exact_equals_enumeration(name: str, estimand: str, players: int) -> None:
+def test_exact_equals_enumeration(
+    name: str,
+    estimand: str,
+    players: int,
+) -> None:
     game = table(name, players, 3)
     outcome = last_outcome("exact", game, estimand=estimand)
     assert_allclose(outcome.values, truth(game, estimand), atol=1e-11)
@@ -129,7 +157,10 @@ def test_exact_equals_enumeration(name: str, estimand: str, players: int) -> Non
 @pytest.mark.parametrize("name", GAMES)
 @pytest.mark.parametrize("method", SAMPLERS)
 def test_samplers_meet_enumeration_within_their_intervals(
-    method: str, name: str, estimand: str, players: int
+    method: str,
+    name: str,
+    estimand: str,
+    players: int,
 ) -> None:
     game = table(name, players, round=256)
     settings = {"samples": 900, "target": None, "level": 0.999}
@@ -194,7 +225,8 @@ def test_values_come_in_the_unit_of_the_value_function() -> None:
 @pytest.mark.parametrize("name", GAMES)
 def test_full_shapley_values_share_out_what_all_heads_are_worth(name: str) -> None:
     game = table(name, 6, round=64)
-    gap = game.mean(frozenset(range(6))) - game.mean(frozenset())
+    value_of_all = game.mean(frozenset(range(6)))
+    gap = value_of_all - game.mean(frozenset())
     exact_values = last_outcome("exact", game, estimand="shapley").values
     assert exact_values.sum() == pytest.approx(gap, abs=1e-10)
     outcome = last_outcome("shapley", game, estimand="shapley", samples=600, target=None)
@@ -205,7 +237,8 @@ def test_full_shapley_values_share_out_what_all_heads_are_worth(name: str) -> No
 @pytest.mark.parametrize("samples", [1, 2, 17])
 def test_on_one_example_every_order_shares_out_the_same(samples: int) -> None:
     game = TableGame(6, 1, majority)
-    gap = majority(0, frozenset(range(6))) - majority(0, frozenset())
+    value_of_all = majority(0, frozenset(range(6)))
+    gap = value_of_all - majority(0, frozenset())
     outcome = last_outcome("monte-carlo", game, samples=samples, target=None)
     assert outcome.values.sum() == pytest.approx(gap, abs=1e-12)
 
@@ -213,7 +246,11 @@ def test_on_one_example_every_order_shares_out_the_same(samples: int) -> None:
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("name", GAMES)
-def test_a_head_that_the_game_ignores_scores_0(name: str, estimand: str, method: str) -> None:
+def test_a_head_that_the_game_ignores_scores_0(
+    name: str,
+    estimand: str,
+    method: str,
+) -> None:
     """And heads that may change places without a change of any value score alike."""
     game = table(name, 6, round=64)
     outcome = last_outcome(method, game, estimand=estimand, **many_samples(method))
@@ -244,7 +281,12 @@ def test_every_draw_gives_every_head_one_gain_on_every_example(estimand: str, pl
     assert tally.counts[other_levels].sum() == 0
 
 
-def measurements_by_head(players: int, estimand: str, draws: Iterable[int], seed: int = 0) -> Any:
+def measurements_by_head(
+    players: int,
+    estimand: str,
+    draws: Iterable[int],
+    seed: int = 0,
+) -> Any:
     """How many of these draws measure each head, int [head]."""
     max_removed = tmab.removal_sizes(estimand, players)
     measurements = np.zeros(players, np.int64)
@@ -254,7 +296,10 @@ def measurements_by_head(players: int, estimand: str, draws: Iterable[int], seed
     return measurements
 
 
-@pytest.mark.parametrize(("estimand", "steps"), [("shapley", 7), ("shapley-top50", 4)])
+@pytest.mark.parametrize(
+    ("estimand", "steps"),
+    [("shapley", 7), ("shapley-top50", 4)],
+)
 def test_plain_permutations_walk_as_far_as_they_say(estimand: str, steps: int) -> None:
     game = TableGame(7, 4, majority)
     tally = last(snapshots("monte-carlo", game, estimand=estimand, samples=20, target=None))
@@ -266,8 +311,9 @@ def test_plain_permutations_walk_as_far_as_they_say(estimand: str, steps: int) -
 
 
 def one_strong(_example: int, present: frozenset[int]) -> int:
-    """Right with player 0 alone, unless 1, 2 and 3 have left together."""
-    return int(0 in present and bool(present & {1, 2, 3}))
+    """Right if player 0 and at least one of 1, 2 and 3 are present."""
+    has_helper = bool(present & {1, 2, 3})
+    return int(0 in present and has_helper)
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
@@ -373,7 +419,8 @@ def reference_width(gains: list[float], delta: float) -> float:
     if not count:
         return float("inf")
     log = np.log(3 / delta)
-    return float(np.std(gains) * np.sqrt(2 * log / count) + 3 * log / count)
+    spread = np.std(gains) * np.sqrt(2 * log / count)
+    return float(spread + 3 * log / count)
 
 
 # Repeatable.
@@ -383,7 +430,9 @@ def reference_width(gains: list[float], delta: float) -> float:
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("target", [None, 0.8])
 def test_rounds_do_not_change_a_bandits_result(
-    target: float | None, estimand: str, name: str
+    target: float | None,
+    estimand: str,
+    name: str,
 ) -> None:
     settings = {"samples": 60, "target": target, "estimand": estimand}
     ends = []
@@ -436,7 +485,9 @@ def through_a_file(arrays: Arrays) -> dict[str, Any]:
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("name", GAMES)
 def test_a_run_taken_up_at_any_snapshot_ends_the_same(
-    name: str, method: str, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exact, "CHUNK_COALITIONS", 10)
     settings = dict(CASES[method])
@@ -503,9 +554,14 @@ def test_progress_rises_and_ends_at_its_total(method: str) -> None:
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
-@pytest.mark.parametrize("players", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize(
+    "players",
+    [1, 2, 3, 4, 5, 6],
+)
 def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
-    players: int, estimand: str, monkeypatch: pytest.MonkeyPatch
+    players: int,
+    estimand: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """How often a head is measured with which others removed, over all orders and numbers of removed heads.
 
@@ -536,7 +592,10 @@ def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
 
 
 def measured_players(
-    seed: int, draw: int, players: int, max_removed: int
+    seed: int,
+    draw: int,
+    players: int,
+    max_removed: int,
 ) -> list[tuple[int, frozenset[int]]]:
     """The heads that a draw measures, each with the other heads that it removes."""
     is_removed, is_measured = sampling.removed_and_measured(seed, draw, players, max_removed)
@@ -573,7 +632,10 @@ def test_a_cycle_uses_every_example_once() -> None:
     assert first_cycle != second_cycle
 
 
-@pytest.mark.parametrize("weights", [None, np.array([0.3, 0.05, 0.25, 0.4])])
+@pytest.mark.parametrize(
+    "weights",
+    [None, np.array([0.3, 0.05, 0.25, 0.4])],
+)
 def test_free_draws_of_examples_follow_their_weights(weights: Floats | None) -> None:
     times_drawn = Counter(sampling.free_example(3, draw, 4, weights) for draw in range(2000))
     expected_times = np.full(4, 500.0) if weights is None else 2000 * weights
@@ -607,7 +669,8 @@ def test_rounding_leaves_what_is_in_the_support_alone(support: Floats) -> None:
 
 @pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
 def test_rounding_is_right_on_average(support: Floats) -> None:
-    gains = np.array([-1.0, -0.777, -0.5, -1 / 128, 0.0, 1e-4, 0.3333, 0.999, 1.0]) * support[-1]
+    shares_of_largest = np.array([-1.0, -0.777, -0.5, -1 / 128, 0.0, 1e-4, 0.3333, 0.999, 1.0])
+    gains = shares_of_largest * support[-1]
     draws = 5000
     level_indices = [sampling.level_indices_of(gains, support, 1, draw) for draw in range(draws)]
     rounded_gains = support[np.array(level_indices)]
@@ -626,10 +689,9 @@ def test_supports_reach_what_they_say() -> None:
     assert_array_equal(even_support(2), [-1, -0.5, 0, 0.5, 1])
     assert_array_equal(weighted_support(1, 1), even_support(1))
     assert_array_equal(weighted_support(1, 8), [-8, -4, -2, -1, 0, 1, 2, 4, 8])
-    assert_array_equal(
-        weighted_support(8, 4),
-        [*-weighted_support(8, 4)[:12:-1], 0, *np.arange(1, 9) / 8, 1.5, 2, 3, 4],
-    )
+    positive_levels = [*np.arange(1, 9) / 8, 1.5, 2, 3, 4]
+    negative_levels = [-level for level in reversed(positive_levels)]
+    assert_array_equal(weighted_support(8, 4), [*negative_levels, 0, *positive_levels])
     for support in SUPPORTS.values():
         assert (np.diff(support) > 0).all()
         assert_array_equal(support, -support[::-1])
@@ -684,13 +746,22 @@ RUNS: dict[str, dict[str, Any]] = {
 @pytest.mark.usefixtures("one_lane")
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_an_interrupted_run_ends_the_same_bit_for_bit(
-    model: Model, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+    model: Model,
+    tmp_path: Path,
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Broken off at every report and, in the middle of a round, between every few batches."""
     monkeypatch.setattr(exact, "CHUNK_COALITIONS", 16)
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 4})
     monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: 60)
-    settings = {"language": "xx", "method": method, "size": 6, "seed": 3, **RUNS[method]}
+    settings = {
+        "language": "xx",
+        "method": method,
+        "size": 6,
+        "seed": 3,
+        **RUNS[method],
+    }
     reports: list[Progress] = []
     ticks: list[None] = []
     want = score(
@@ -719,10 +790,19 @@ def test_an_interrupted_run_ends_the_same_bit_for_bit(
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("damage", ["torn", "foreign"])
 def test_a_checkpoint_that_does_not_fit_is_left_alone(
-    model: Model, tmp_path: Path, method: str, damage: str, monkeypatch: pytest.MonkeyPatch
+    model: Model,
+    tmp_path: Path,
+    method: str,
+    damage: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 4})
-    settings = {"language": "xx", "method": method, "size": 6, **RUNS[method]}
+    settings = {
+        "language": "xx",
+        "method": method,
+        "size": 6,
+        **RUNS[method],
+    }
     want = score(model, tiny_task(), **settings)
     store = Store(tmp_path)
     with pytest.raises(Interrupted):
@@ -739,7 +819,12 @@ def test_a_checkpoint_that_does_not_fit_is_left_alone(
 
 def test_the_sampler_agrees_with_the_exact_values_of_a_model(model: Model) -> None:
     for estimand in ESTIMANDS:
-        settings = {"language": "xx", "size": 6, "estimand": estimand, "value": "probability"}
+        settings = {
+            "language": "xx",
+            "size": 6,
+            "estimand": estimand,
+            "value": "probability",
+        }
         want = score(model, tiny_task(), method="exact", **settings)
         got = score(model, tiny_task(), samples=300, target=None, level=0.999, **settings)
         assert got.low is not None
@@ -764,13 +849,19 @@ def test_more_heads_than_exact_can_do_are_refused_before_anything_is_run() -> No
 
 
 def test_an_unfinished_table_claims_nothing() -> None:
-    assert np.isnan(exact.restore({}, options_of("exact"), 4).outcome().values).all()
+    unfinished = exact.restore({}, options_of("exact"), 4)
+    assert np.isnan(unfinished.outcome().values).all()
 
 
 @pytest.mark.parametrize("method", SAMPLERS)
 def test_an_unknown_estimand_is_refused(method: str) -> None:
     game = table("majority", 3)
-    tallies = ESTIMATORS[method].estimate(game, sampling_plan(4), seed=0, estimand="banzhaf")
+    tallies = ESTIMATORS[method].estimate(
+        game,
+        sampling_plan(4),
+        seed=0,
+        estimand="banzhaf",
+    )
     with raises("method.estimand_unknown", "'banzhaf'", "shapley-top50 or shapley"):
         next(tallies)
 
@@ -778,7 +869,8 @@ def test_an_unknown_estimand_is_refused(method: str) -> None:
 def test_members_are_read_off_the_bits() -> None:
     numbers = np.arange(16)
     for number, is_member in zip(numbers, exact.members(numbers, 4), strict=True):
-        assert frozenset(np.flatnonzero(is_member).tolist()) == members(int(number), 4)
+        players = np.flatnonzero(is_member).tolist()
+        assert frozenset(players) == members(int(number), 4)
 
 
 def test_halves_are_of_different_examples() -> None:

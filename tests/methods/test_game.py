@@ -38,7 +38,13 @@ class Truth:
         self.evaluator = evaluator
         self.logits: dict[tuple[Any, ...], list[float]] = {}
 
-    def value(self, key: str, coalition: Bools, example: int, ablation: str) -> float:
+    def value(
+        self,
+        key: str,
+        coalition: Bools,
+        example: int,
+        ablation: str,
+    ) -> float:
         """The value of a coalition on an example, by the value function of this key."""
         cache_key = (coalition.tobytes(), int(example), ablation)
         if cache_key not in self.logits:
@@ -51,7 +57,13 @@ class Truth:
         label = int(self.evaluator.examples[example].label)
         return reference.worth(key, self.logits[cache_key], label)
 
-    def walk(self, key: str, order: Ints, example: int, ablation: str) -> Any:
+    def walk(
+        self,
+        key: str,
+        order: Ints,
+        example: int,
+        ablation: str,
+    ) -> Any:
         """The gains of the heads in the order of their removal, float [step]."""
         coalition = np.ones(self.evaluator.model.grid.size, bool)
         values = [self.value(key, coalition, example, ablation)]
@@ -61,7 +73,12 @@ class Truth:
         return -np.diff(values)
 
     def marginal(
-        self, key: str, coalition: Bools, player: int, example: int, ablation: str
+        self,
+        key: str,
+        coalition: Bools,
+        player: int,
+        example: int,
+        ablation: str,
     ) -> float:
         """What a coalition is worth with a player, less what it is worth without."""
         with_player = coalition.copy()
@@ -81,10 +98,21 @@ def truth(request: pytest.FixtureRequest) -> Truth:
 
 
 def bert(size: int = 12) -> Evaluator:
-    return Evaluator(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", size)
+    return Evaluator(
+        tiny_model("bert", tokenizer=tiny_tokenizer()),
+        tiny_task(),
+        "xx",
+        "dev",
+        size,
+    )
 
 
-def game_of(evaluator: Evaluator, key: str, ablation: str, tokens: int | None) -> ModelGame:
+def game_of(
+    evaluator: Evaluator,
+    key: str,
+    ablation: str,
+    tokens: int | None,
+) -> ModelGame:
     return ModelGame(evaluator, ablation, value_function_of(key), tokens)
 
 
@@ -103,7 +131,11 @@ def random_queries(rng: np.random.Generator, players: int) -> tuple[Bools, Bools
 
 
 @pytest.mark.parametrize("tokens", WAYS)
-def test_marginals_equal_full_forwards(truth: Truth, rng: np.random.Generator, tokens: int) -> None:
+def test_marginals_equal_full_forwards(
+    truth: Truth,
+    rng: np.random.Generator,
+    tokens: int,
+) -> None:
     players = truth.evaluator.model.grid.size
     coalitions, wanted_players, examples = random_queries(rng, players)
     total_change = 0.0
@@ -113,14 +145,24 @@ def test_marginals_equal_full_forwards(truth: Truth, rng: np.random.Generator, t
         assert got.dtype == np.float64
         assert (got[~wanted_players] == 0).all()
         for row, player in np.argwhere(wanted_players):
-            want = truth.marginal(key, coalitions[row], player, examples[row], ablation)
+            want = truth.marginal(
+                key,
+                coalitions[row],
+                player,
+                examples[row],
+                ablation,
+            )
             assert got[row, player] == pytest.approx(want, abs=1e-9), (ablation, key, row, player)
         total_change += float(np.abs(got).sum())
     assert total_change > 0.1
 
 
 @pytest.mark.parametrize("tokens", WAYS)
-def test_gains_equal_full_forwards(truth: Truth, rng: np.random.Generator, tokens: int) -> None:
+def test_gains_equal_full_forwards(
+    truth: Truth,
+    rng: np.random.Generator,
+    tokens: int,
+) -> None:
     players = truth.evaluator.model.grid.size
     orders = np.stack([rng.permutation(players) for _ in range(5)])
     orders[3] = np.arange(players)[::-1]  # from the last layer up: every step starts further down
@@ -139,7 +181,11 @@ def test_gains_equal_full_forwards(truth: Truth, rng: np.random.Generator, token
 
 
 @pytest.mark.parametrize("tokens", WAYS)
-def test_values_equal_full_forwards(truth: Truth, rng: np.random.Generator, tokens: int) -> None:
+def test_values_equal_full_forwards(
+    truth: Truth,
+    rng: np.random.Generator,
+    tokens: int,
+) -> None:
     players = truth.evaluator.model.grid.size
     coalitions, _, examples = random_queries(rng, players)
     for ablation, key in WAYS[tokens]:
@@ -156,14 +202,18 @@ def test_a_walk_in_which_nobody_is_asked_for_costs_nothing(truth: Truth) -> None
     game = game_of(truth.evaluator, "probability", "zero", None)
     earlier_forwards = truth.evaluator.forwards
     nobody = np.zeros(game.players, bool)
-    gains = game.gains(np.arange(4)[None], np.array([2]), nobody)
+    orders = np.arange(4)[None]
+    gains = game.gains(orders, np.array([2]), nobody)
     assert (gains == 0).all()
     assert truth.evaluator.forwards == earlier_forwards
 
 
 def test_the_game_knows_its_size_and_unit() -> None:
     game = game_of(bert(), "log-probability", "zero", None)
-    assert (game.players, game.examples, game.span, game.steps) == (12, 12, 10.0, 64)
+    assert game.players == 12
+    assert game.examples == 12
+    assert game.span == 10.0
+    assert game.steps == 64
     assert game.round >= 1
 
 
@@ -187,10 +237,12 @@ def test_forwards_are_counted_where_they_are_made(rng: np.random.Generator) -> N
     one_player = np.zeros(12, bool)
     one_player[orders[0, 2]] = True
     has_player = (orders == orders[0, 2]).any(axis=1)
-    assert cost(lambda: game.gains(orders, examples, one_player)) == 2 * has_player.sum()
+    cost_of_one_player = cost(lambda: game.gains(orders, examples, one_player))
+    assert cost_of_one_player == 2 * has_player.sum()
     two_players = one_player.copy()
     two_players[orders[0, 3]] = True  # next to each other: three evaluations, not four
-    assert cost(lambda: game.gains(orders[:1], examples[:1], two_players)) == 3
+    cost_of_two_players = cost(lambda: game.gains(orders[:1], examples[:1], two_players))
+    assert cost_of_two_players == 3
 
 
 @pytest.mark.usefixtures("one_lane")  # beside each other they end at no fixed number of ticks
@@ -213,7 +265,9 @@ def test_the_game_stops_between_batches_when_it_is_told_to(rng: np.random.Genera
 
 @contextmanager
 def room_for(
-    evaluator: Evaluator, rows: int, error: BaseException | None = None
+    evaluator: Evaluator,
+    rows: int,
+    error: BaseException | None = None,
 ) -> Iterator[list[int]]:
     """A device whose memory is full when a forward pass has more rows than that.
 
@@ -222,7 +276,11 @@ def room_for(
     """
     row_counts: list[int] = []
 
-    def check_memory(_module: torch.nn.Module, _args: Any, inputs: dict[str, Any]) -> None:
+    def check_memory(
+        _module: torch.nn.Module,
+        _args: Any,
+        inputs: dict[str, Any],
+    ) -> None:
         row_counts.append(len(inputs["input_ids"]))
         if row_counts[-1] > rows:
             raise error or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
@@ -234,7 +292,11 @@ def room_for(
         hook.remove()
 
 
-def ask(game: ModelGame, question: str, seed: int = 3) -> Any:
+def ask(
+    game: ModelGame,
+    question: str,
+    seed: int = 3,
+) -> Any:
     """The game's answer to a random question: `values`, `marginals` or `gains`."""
     rng = np.random.default_rng(seed)
     coalitions, wanted_players, examples = random_queries(rng, game.players)
@@ -249,7 +311,11 @@ def ask(game: ModelGame, question: str, seed: int = 3) -> Any:
 @pytest.mark.parametrize("question", ["values", "marginals", "gains"])
 @pytest.mark.parametrize("family", ["bert", "deberta-v2"])
 @pytest.mark.parametrize("rows", [2, 5])
-def test_what_does_not_fit_is_cut_and_gives_the_same(question: str, family: str, rows: int) -> None:
+def test_what_does_not_fit_is_cut_and_gives_the_same(
+    question: str,
+    family: str,
+    rows: int,
+) -> None:
     """Where even the branches of one coalition are too many (12 heads, room for 2 rows), it is cut by players."""
     model = tiny_model(family, tokenizer=tiny_tokenizer())
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 12)
@@ -291,7 +357,12 @@ def test_after_full_memory_batches_are_half_as_large() -> None:
     evaluator = bert()
     full_coalitions = np.ones((8, 12), bool)
     examples = np.zeros(8, np.int64)
-    game = game_of(evaluator, "accuracy", "zero", 8 * int(evaluator.lengths[0]))
+    game = game_of(
+        evaluator,
+        "accuracy",
+        "zero",
+        8 * int(evaluator.lengths[0]),
+    )
     with room_for(evaluator, 4) as row_counts:
         game.values(full_coalitions, examples)
         game.values(full_coalitions, examples)

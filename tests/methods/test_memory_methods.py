@@ -58,7 +58,10 @@ def test_confidence_is_the_same_from_smaller_batches(family: str) -> None:
     assert little_memory.forwards == much_memory.forwards
 
 
-@pytest.mark.parametrize(("key", "module"), [("gradient", gradient), ("confidence", confidence)])
+@pytest.mark.parametrize(
+    ("key", "module"),
+    [("gradient", gradient), ("confidence", confidence)],
+)
 def test_one_row_that_does_not_fit_is_said(key: str, module: Any) -> None:
     no_memory = evaluator()
     with room_for(no_memory.model, 0), raises(FULL):

@@ -76,8 +76,8 @@ class PassRecorder:
         for part in self.module.modules():
             if isinstance(part, nn.Embedding):
                 hooks.append(part.register_forward_hook(self._keep_embeddings))
-            has_bias = isinstance(part, nn.Linear | Conv1D | nn.LayerNorm) and part.bias is not None
-            if has_bias:
+            may_have_bias = isinstance(part, nn.Linear | Conv1D | nn.LayerNorm)
+            if may_have_bias and part.bias is not None:
                 hooks.append(part.register_forward_hook(self._keep_bias))
             if part in layers and len(list(part.children())) > 1:
                 hooks.append(part.register_forward_pre_hook(self._keep_layer, with_kwargs=True))
@@ -88,13 +88,21 @@ class PassRecorder:
                 hook.remove()
 
     def _keep_embeddings(
-        self, _part: nn.Module, _args: object, output: torch.Tensor
+        self,
+        _part: nn.Module,
+        _args: object,
+        output: torch.Tensor,
     ) -> torch.Tensor:
         embeddings = output.detach().requires_grad_()
         self.embeddings.append(embeddings)
         return embeddings
 
-    def _keep_bias(self, part: nn.Module, _args: object, output: torch.Tensor) -> None:
+    def _keep_bias(
+        self,
+        part: nn.Module,
+        _args: object,
+        output: torch.Tensor,
+    ) -> None:
         self.biases.append((part.bias.detach(), output))
 
     def _keep_layer(
@@ -107,7 +115,11 @@ class PassRecorder:
         self.layers.append((layer_input, len(self.biases)))
 
 
-def share(output: torch.Tensor, values: torch.Tensor, tensor: torch.Tensor) -> float:
+def share(
+    output: torch.Tensor,
+    values: torch.Tensor,
+    tensor: torch.Tensor,
+) -> float:
     """Sum of values times the output's gradient at a tensor; 0 where the output does not depend on it."""
     if not tensor.requires_grad:
         return 0.0
@@ -220,15 +232,24 @@ def activate(
 
 
 def norm(part: nn.LayerNorm, inputs: list[Neuron]) -> list[Neuron]:
-    return Neuron.normed(inputs, part.weight.tolist(), part.bias.tolist(), part.eps)
+    return Neuron.normed(
+        inputs,
+        part.weight.tolist(),
+        part.bias.tolist(),
+        part.eps,
+    )
 
 
 def residual(branch: list[Neuron], stream: list[Neuron]) -> list[Neuron]:
-    return [Neuron.summed(list(pair), [1, 1]) for pair in zip(branch, stream, strict=True)]
+    """The sum of a branch and the stream that goes by it."""
+    pairs = zip(branch, stream, strict=True)
+    return [Neuron.summed(list(pair), [1, 1]) for pair in pairs]
 
 
 def bert_by_neurons(
-    model: Model, hidden: torch.Tensor, weights_part: float
+    model: Model,
+    hidden: torch.Tensor,
+    weights_part: float,
 ) -> tuple[list[Neuron], list[list[Neuron]]]:
     """Logits from the embeddings [token, width], and every head's neurons, [layer × head].
 
@@ -315,9 +336,9 @@ def test_fused_attention_and_attention_in_steps_have_one_relevance(constant: boo
         (slopes,) = torch.autograd.grad(top_logits, embeddings)
         return slopes * embeddings.detach()
 
-    fused = relevance_of_embeddings("sdpa")
-    in_steps = relevance_of_embeddings("eager")
-    assert_allclose(fused, in_steps, atol=1e-10)
+    with_fused_attention = relevance_of_embeddings("sdpa")
+    with_attention_in_steps = relevance_of_embeddings("eager")
+    assert_allclose(with_fused_attention, with_attention_in_steps, atol=1e-10)
 
 
 def relevance_of_inputs(
@@ -332,7 +353,9 @@ def relevance_of_inputs(
     slopes = torch.autograd.grad(output.sum(), leaves, allow_unused=True)
     relevances = []
     for leaf, slope in zip(leaves, slopes, strict=True):
-        relevances.append(torch.zeros_like(leaf) if slope is None else leaf.detach() * slope)
+        if slope is None:
+            slope = torch.zeros_like(leaf)
+        relevances.append(leaf.detach() * slope)
     return relevances
 
 
@@ -366,7 +389,10 @@ def test_an_activation_passes_its_relevance_on(name: str, x: torch.Tensor) -> No
 
 
 def test_an_activation_in_place_passes_its_relevance_on(x: torch.Tensor) -> None:
-    for function in (lambda z: nn.functional.relu(z * 1, inplace=True), lambda z: (z * 1).relu_()):
+    for function in (
+        lambda z: nn.functional.relu(z * 1, inplace=True),
+        lambda z: (z * 1).relu_(),
+    ):
         (relevance_of_x,) = relevance_of_inputs(function, x)
         assert_allclose(relevance_of_x, x.clamp(min=0), atol=1e-12)
 
@@ -470,7 +496,8 @@ def one_by_one(evaluator: Evaluator, constant: bool) -> np.ndarray:
                 logits = evaluator.logits(evaluator.tensors(rows))[0]
                 if targets.dim() > 1:
                     logits = logits[position]
-            relevance_by_answer.append(heads.of(logits.max())[0, layer, head].numpy())
+            (head_relevance,) = heads.of(logits.max())
+            relevance_by_answer.append(head_relevance[layer, head].numpy())
     return np.array(relevance_by_answer)
 
 

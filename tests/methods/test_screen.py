@@ -55,7 +55,12 @@ def plan(draws: int, target: float | None = None) -> SamplingPlan:
     return SamplingPlan(draws, target, "width", 0.95, 1.0)
 
 
-def table(name: str, players: int, examples: int, screen: str | None) -> TableGame:
+def table(
+    name: str,
+    players: int,
+    examples: int,
+    screen: str | None,
+) -> TableGame:
     value, steps = GAMES[name]
     foresight = None if screen is None else SCREENS[screen]
     return TableGame(players, examples, value, steps=steps, foresight=foresight)
@@ -79,8 +84,10 @@ def test_stakes_are_learned_once_from_whole_cycles() -> None:
         assert_array_equal(tally.early, np.broadcast_to(counts_to_learn_from, tally.early.shape))
         assert (tally.stakes() is None) == (tally.draws < 300)
     assert tally.draws > 300
-    assert last(tmab.estimate(game, plan(400), seed=1)).stakes() is not None
-    assert last(tmab.estimate(game, plan(200), seed=1)).stakes() is None
+    long_run = last(tmab.estimate(game, plan(400), seed=1))
+    assert long_run.stakes() is not None
+    short_run = last(tmab.estimate(game, plan(200), seed=1))
+    assert short_run.stakes() is None
 
 
 @pytest.mark.usefixtures("eager")
@@ -155,7 +162,8 @@ def test_samples_of_feasible_gains_stay_within_their_reach() -> None:
         assert np.abs(samples).max() <= 2**halvings
     assert_array_equal(feasible(gains, values, coalitions), gains)  # what can be is not changed
     no_number = np.array([[np.nan]])
-    assert_array_equal(feasible(no_number, np.array([0.5]), np.array([[True]])), [[0.0]])
+    feasible_gain = feasible(no_number, np.array([0.5]), np.array([[True]]))
+    assert_array_equal(feasible_gain, [[0.0]])
 
 
 # The estimate.
@@ -165,7 +173,9 @@ def test_samples_of_feasible_gains_stay_within_their_reach() -> None:
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("name", GAMES)
 def test_with_every_gain_computed_the_screen_changes_nothing(
-    name: str, estimand: str, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    estimand: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tmab, "max_halvings", lambda _: 0)
     plain_game = table(name, 5, 6, None)
@@ -179,7 +189,10 @@ def test_with_every_gain_computed_the_screen_changes_nothing(
 
 @cache
 def estimates(
-    name: str, estimand: str, kind: str, seeds: int = 24
+    name: str,
+    estimand: str,
+    kind: str,
+    seeds: int = 24,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Estimates float [seed, player], true values float [player], and the share of gains computed."""
     estimates_by_seed = []
@@ -204,14 +217,22 @@ def truth_of(game: TableGame, estimand: str) -> np.ndarray:
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("kind", SCREENS)
-@pytest.mark.parametrize("name", ["smooth", pytest.param("majority", marks=pytest.mark.soak)])
-def test_no_screen_biases_the_estimate(name: str, kind: str, estimand: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["smooth", pytest.param("majority", marks=pytest.mark.soak)],
+)
+def test_no_screen_biases_the_estimate(
+    name: str,
+    kind: str,
+    estimand: str,
+) -> None:
     """The mean over seeds against enumeration, by its own standard error: a miss would come once in 10,000 times."""
     estimates_by_seed, truth, share_computed = estimates(name, estimand, kind)
     seeds = len(estimates_by_seed)
     standard_error = estimates_by_seed.std(axis=0, ddof=1) / np.sqrt(seeds)
-    allowed_error = student_t.ppf(1 - 1e-4 / 8, seeds - 1) * standard_error + 1e-9
-    assert (np.abs(estimates_by_seed.mean(axis=0) - truth) <= allowed_error).all()
+    quantile = student_t.ppf(1 - 1e-4 / 8, seeds - 1)
+    errors = np.abs(estimates_by_seed.mean(axis=0) - truth)
+    assert (errors <= quantile * standard_error + 1e-9).all()
     assert share_computed < 0.9, "the screen spared hardly anything, so this says nothing"
 
 
@@ -222,7 +243,8 @@ def test_a_right_screen_costs_less_and_errs_less_than_a_wrong_one() -> None:
     for kind in SCREENS:
         estimates_by_seed, truth, shares[kind] = estimates("smooth", "shapley", kind)
         errors[kind] = float(((estimates_by_seed - truth) ** 2).mean())
-    assert errors["right"] * shares["right"] < errors["blind"] * shares["blind"]
+    error_times_cost = {kind: errors[kind] * shares[kind] for kind in SCREENS}
+    assert error_times_cost["right"] < error_times_cost["blind"]
     assert errors["right"] < errors["adversarial"]
 
 
@@ -231,15 +253,20 @@ def test_a_right_screen_costs_less_and_errs_less_than_a_wrong_one() -> None:
 def test_rounds_and_interruptions_do_not_change_a_screened_run(kind: str) -> None:
     settings = {"seed": 3, "estimand": "shapley"}
 
-    def snapshots(round_size: int, plan: SamplingPlan, saved: tmab.ScreenedTally | None) -> Any:
+    def snapshots(
+        round_size: int,
+        plan: SamplingPlan,
+        start: tmab.ScreenedTally | None,
+    ) -> Any:
         game = table("smooth", 5, 7, kind)
         game.round = round_size
-        tallies = tmab.estimate(game, plan, saved=saved, **settings)
+        tallies = tmab.estimate(game, plan, saved=start, **settings)
         return [tally.arrays() for tally in tallies]
 
     snapshots_of_three = snapshots(3, plan(100, 0.9), None)
     for round_size in (1, 16):
-        assert same(snapshots(round_size, plan(100, 0.9), None)[-1], snapshots_of_three[-1])
+        *_, last_snapshot = snapshots(round_size, plan(100, 0.9), None)
+        assert same(last_snapshot, snapshots_of_three[-1])
     options = {
         "target": 0.9,
         "samples": 100,
@@ -265,7 +292,9 @@ def foresees_nothing_of_player_0(gains: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Certain that player 0 changes nothing; right about the others."""
     bins, foreseen = right(gains)
     bins[:, 0] = 2
-    return bins, np.where(np.arange(gains.shape[1]) == 0, 0.0, foreseen)
+    foreseen = foreseen.copy()
+    foreseen[:, 0] = 0.0
+    return bins, foreseen
 
 
 @pytest.mark.usefixtures("eager")
@@ -289,7 +318,12 @@ def test_flips_that_no_gradient_foresees_widen_the_interval(estimand: str) -> No
 # The probabilities.
 
 
-def learned_screen(scale: Scale, rates: np.ndarray, costs: np.ndarray, rows: int = 2000) -> Screen:
+def learned_screen(
+    scale: Scale,
+    rates: np.ndarray,
+    costs: np.ndarray,
+    rows: int = 2000,
+) -> Screen:
     """A screen that has seen some rows of every bin and player.
 
     Args:
@@ -299,7 +333,7 @@ def learned_screen(scale: Scale, rates: np.ndarray, costs: np.ndarray, rows: int
         rows: How many of every bin and player.
     """
     row_counts = np.full((scale.bins, len(costs)), rows, np.int64)
-    surprises = np.broadcast_to(rates[:, None] * rows, row_counts.shape).astype(np.float64)
+    surprises = np.repeat(rates[:, None] * rows, len(costs), axis=1)
     return replace(
         Screen.start(scale.bins, len(costs)),
         foreseen=row_counts,
@@ -314,8 +348,8 @@ def test_probabilities_suit_what_was_seen() -> None:
     costs = np.ones(20)
     active = np.ones(20, bool)
     rates = np.array([0.5, 0.02, 0.0005])
-    seen = learned_screen(BINS, rates, costs)
-    best_screen = seen.with_best_probabilities(BINS, costs, active, 6, 0.0)
+    surprised_screen = learned_screen(BINS, rates, costs)
+    best_screen = surprised_screen.with_best_probabilities(BINS, costs, active, 6, 0.0)
     assert not best_screen.whole
     halvings = best_screen.halvings[:, 0]
     assert_array_equal(best_screen.halvings, np.tile(halvings[:, None], 20))
@@ -338,17 +372,17 @@ def variance_times_cost(rates: np.ndarray, halvings: np.ndarray) -> float:
 def test_where_foresight_costs_more_than_it_spares_every_gain_is_computed() -> None:
     costs = np.array([0.5])
     active = np.ones(1, bool)
-    seen = learned_screen(BINS, np.array([0.5, 0.4, 0.3]), costs)
-    assert seen.with_best_probabilities(BINS, costs, active, 6, 0.0).whole
+    surprised_screen = learned_screen(BINS, np.array([0.5, 0.4, 0.3]), costs)
+    assert surprised_screen.with_best_probabilities(BINS, costs, active, 6, 0.0).whole
 
 
 def test_what_an_interval_needs_makes_for_more_gains() -> None:
     costs = np.ones(20)
     rates = np.array([0.5, 0.02, 0.0005])
     active = np.ones(20, bool)
-    seen = learned_screen(BINS, rates, costs)
-    without_slack = seen.with_best_probabilities(BINS, costs, active, 6, 0.0)
-    with_slack = seen.with_best_probabilities(BINS, costs, active, 6, 10.0)
+    surprised_screen = learned_screen(BINS, rates, costs)
+    without_slack = surprised_screen.with_best_probabilities(BINS, costs, active, 6, 0.0)
+    with_slack = surprised_screen.with_best_probabilities(BINS, costs, active, 6, 10.0)
     assert (with_slack.halvings >= without_slack.halvings).all()
     assert (with_slack.halvings > without_slack.halvings).any()
 
@@ -406,7 +440,10 @@ def evaluator(request: pytest.FixtureRequest) -> Evaluator:
 @pytest.mark.parametrize("key", VALUE_FUNCTIONS)
 @pytest.mark.parametrize("tokens", [8, 10**6])
 def test_computed_gains_are_the_models(
-    evaluator: Evaluator, key: str, ablation: str, tokens: int
+    evaluator: Evaluator,
+    key: str,
+    ablation: str,
+    tokens: int,
 ) -> None:
     game = ModelGame(evaluator, ablation, value_function_of(key), tokens)
     scale = game.scale
@@ -443,7 +480,11 @@ def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> 
     uniforms = np.ones(coalitions.shape)
     bins, foreseen, _ = game.screened(coalitions, everybody, examples, halvings, uniforms)
 
-    def worth_with_gate(layer: int, head: int, step: float) -> np.ndarray:
+    def worth_with_gate(
+        layer: int,
+        head: int,
+        step: float,
+    ) -> np.ndarray:
         gates = torch.as_tensor(model.grid.gates(coalitions), dtype=torch.float64)
         gates[:, layer, head] += step
         with torch.no_grad(), model.active(ActiveGates(gates=gates)):
@@ -493,7 +534,8 @@ def test_what_is_aimed_at_is_the_distance_from_the_next_turn() -> None:
             reference.margin(token_logits, label)
             for token_logits, label in zip(row_logits, row_labels, strict=True)
         ]
-        assert level[row] == pytest.approx(min(abs(margin) for margin in margins))
+        least_margin = min(abs(margin) for margin in margins)
+        assert level[row] == pytest.approx(least_margin)
         soft_distance = reference.soft_distance(row_logits, row_labels, 0.2)
         assert aim[row] == pytest.approx(soft_distance)
     aim_of_class, level_of_class = surrogate(value, logits[:, 0], labels[:, 0])
@@ -504,7 +546,8 @@ def test_what_is_aimed_at_is_the_distance_from_the_next_turn() -> None:
 
 def test_a_row_that_asks_for_nothing_has_a_gradient_all_the_same() -> None:
     logits = torch.zeros((1, 2, 3), requires_grad=True)
-    aim, _ = surrogate(value_function_of("accuracy"), logits, torch.full((1, 2), -100))
+    no_labels = torch.full((1, 2), -100)
+    aim, _ = surrogate(value_function_of("accuracy"), logits, no_labels)
     (slope,) = torch.autograd.grad(aim.sum(), logits)
     assert_array_equal(slope, np.zeros((1, 2, 3)))
 
@@ -512,7 +555,11 @@ def test_a_row_that_asks_for_nothing_has_a_gradient_all_the_same() -> None:
 def test_nearness_is_in_units_of_what_the_gradient_may_be_wrong_by() -> None:
     changes = np.array([[-2.0, 0.0, 1.0]])
     possible_error = 0.1 * np.sqrt(5 / 3)  # a tenth of the root of the mean square of changes
-    want = [-1 / (2.02 + possible_error), 1 / (0.02 + possible_error), 2 / (1.02 + possible_error)]
+    want = [
+        -1 / (2.02 + possible_error),
+        1 / (0.02 + possible_error),
+        2 / (1.02 + possible_error),
+    ]
     assert_allclose(nearness(np.array([1.0]), changes), [want])
 
 
@@ -544,15 +591,26 @@ def test_a_slope_that_is_no_number_surprises_most(
     monkeypatch.setattr(torch.autograd, "grad", slopes_without_numbers)
     halvings = np.zeros((SIZE_SCALE.bins, game.players), int)
     uniforms = np.zeros(everybody.shape)
-    bins, foreseen, gains = game.screened(everybody, everybody, np.arange(2), halvings, uniforms)
+    bins, foreseen, gains = game.screened(
+        everybody,
+        everybody,
+        np.arange(2),
+        halvings,
+        uniforms,
+    )
     assert_array_equal(bins, np.zeros_like(bins))
     assert_array_equal(foreseen, np.zeros_like(foreseen))
     assert np.isfinite(gains).all()
 
 
-@pytest.mark.parametrize(("layers", "width", "share"), [(12, 384, 1.0), (24, 1024, 0.267)])
+@pytest.mark.parametrize(
+    ("layers", "width", "share"),
+    [(12, 384, 1.0), (24, 1024, 0.267)],
+)
 def test_a_pass_that_keeps_everything_is_of_fewer_tokens_in_a_large_model(
-    layers: int, width: int, share: float
+    layers: int,
+    width: int,
+    share: float,
 ) -> None:
     text_config = SimpleNamespace(hidden_size=width)
     config = SimpleNamespace(get_text_config=lambda: text_config)
@@ -570,7 +628,8 @@ def test_a_model_whose_layers_cannot_be_resumed_has_every_gain_computed() -> Non
     assert game.scale is None
     tally = last(tmab.estimate(game, plan(4), seed=0))
     assert tally.screen.whole
-    assert tally.counts[np.abs(tally.support) > 1].sum() == 0
+    weighted_levels = np.abs(tally.support) > 1
+    assert tally.counts[weighted_levels].sum() == 0
 
 
 def test_members_of_a_table_are_what_the_screens_see() -> None:
@@ -580,7 +639,13 @@ def test_members_of_a_table_are_what_the_screens_see() -> None:
     everybody = np.ones((1, 4), bool)
     halvings = np.zeros((3, 4), int)
     uniforms = np.zeros((1, 4))
-    _, foreseen, gains = game.screened(coalitions, everybody, np.array([1]), halvings, uniforms)
+    _, foreseen, gains = game.screened(
+        coalitions,
+        everybody,
+        np.array([1]),
+        halvings,
+        uniforms,
+    )
     assert_array_equal(foreseen, gains)
     value_with = smooth(1, members(0b1101, 4))
     value_without = smooth(1, members(0b1100, 4))

@@ -35,7 +35,11 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
-def ids(rows: int = 2, tokens: int = 9, seed: int = 0) -> torch.Tensor:
+def ids(
+    rows: int = 2,
+    tokens: int = 9,
+    seed: int = 0,
+) -> torch.Tensor:
     rng = np.random.default_rng(seed)
     return torch.as_tensor(rng.integers(0, VOCAB, (rows, tokens)))
 
@@ -191,7 +195,8 @@ def test_heads_are_removed_again_from_a_model_that_lost_a_layer() -> None:
 def test_the_kept_heads_of_a_layer_are_multiplied_where_outputs_are_scaled() -> None:
     module = tiny_lm()
     model = attached(module)
-    mask = Mask(model.grid, np.array([1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1], bool))
+    kept_heads = np.array([1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1], bool)
+    mask = Mask(model.grid, kept_heads)
     gates = torch.as_tensor(model.grid.gates(mask.kept.astype(float)))
     scale_by_layer = torch.tensor([4 / 1, 3 / 2, 1.0], dtype=torch.float64)
     with gated(model, gates * scale_by_layer[:, None]):
@@ -203,7 +208,8 @@ def test_the_kept_heads_of_a_layer_are_multiplied_where_outputs_are_scaled() -> 
 def test_a_removed_head_takes_its_persistent_vectors_and_a_share_of_the_parameters_along() -> None:
     module = tiny_lm((4, 4))
     grid = attached(module).grid
-    smaller = remove_heads(module, Mask(grid, np.arange(8) % 4 < 2))
+    two_of_four = np.arange(8) % 4 < 2
+    smaller = remove_heads(module, Mask(grid, two_of_four))
     assert smaller.model.layers[0].attention.persistent_keys.shape == (2, 5, 6)
     counts_before = parameter_counts(module.config)
     counts_after = parameter_counts(smaller.config)

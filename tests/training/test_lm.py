@@ -95,11 +95,8 @@ def test_every_line_ends_in_a_token_and_counts_as_a_word_more() -> None:
 
 def test_a_folder_has_splits_and_a_file_is_cut_into_them(tmp_path: Path) -> None:
     folder = write_text(tmp_path / "data", train=60, held=20)
-    assert {split: len(lines) for split, lines in read_lines(folder).items()} == {
-        "train": 60,
-        "valid": 20,
-        "test": 20,
-    }
+    line_counts = {split: len(lines) for split, lines in read_lines(folder).items()}
+    assert line_counts == {"train": 60, "valid": 20, "test": 20}
     of_one_file = read_lines(folder / "train.txt")
     assert [len(of_one_file[split]) for split in ("train", "valid", "test")] == [54, 3, 3]
     assert [line for lines in of_one_file.values() for line in lines] == made_up(60)
@@ -155,13 +152,15 @@ def test_an_epoch_is_made_of_windows_that_do_not_overlap_and_the_next_of_others(
         assert starts.min() >= 0
         assert starts.max() + options.block <= tokens
     assert first_epoch.tolist() != second_epoch.tolist()
-    assert step_windows(tokens, options, 4).tolist() == step_windows(tokens, options, 4).tolist()
+    windows = step_windows(tokens, options, 4)
+    assert step_windows(tokens, options, 4).tolist() == windows.tolist()
     with raises("lm.text_too_short"):
         step_windows(20, options, 0)
 
 
 def test_kept_sums_are_read_back_for_the_same_text_and_refused_where_torn(tmp_path: Path) -> None:
-    sums = {split: np.random.default_rng(0).random((3, 3)) for split in ("valid", "test")}
+    sums_of_split = np.random.default_rng(0).random((3, 3))
+    sums = {"valid": sums_of_split, "test": sums_of_split}
     assert read_sums(tmp_path, "data", 8) is None
     write_json(tmp_path / "perplexity.json", sums_record(sums, "data", 8))
     stored_sums = read_sums(tmp_path, "data", 8)
@@ -184,7 +183,9 @@ def test_kept_sums_are_read_back_for_the_same_text_and_refused_where_torn(tmp_pa
     key_path=st.sampled_from([("passages",), ("passages", "test"), ("data",), ("block",), ()]),
 )
 def test_any_other_file_of_sums_is_told_or_left_aside(
-    value: Any, key_path: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+    value: Any,
+    key_path: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("lm")
     sums = {split: np.ones((2, 3)) for split in ("valid", "test")}
@@ -220,7 +221,8 @@ def test_a_model_learns_the_order_of_words_and_its_folder_is_whole(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["lm"]
     sums = read_sums(folder, record["data"]["sha256"], TINY.block)
     assert sums is not None
-    assert perplexity(sums["test"]).word == pytest.approx(record["perplexity"]["test"]["word"])
+    recorded_perplexity = record["perplexity"]["test"]["word"]
+    assert perplexity(sums["test"]).word == pytest.approx(recorded_perplexity)
 
 
 @pytest.mark.usefixtures("one_lane")
@@ -233,7 +235,12 @@ def test_a_training_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, 
     with pytest.raises(Stop):
         train_lm(lines, resumed_folder, options, watch=stop_after(4))
     steps: list[int] = []
-    train_lm(lines, resumed_folder, options, watch=Watch(lambda step: steps.append(step.step)))
+    train_lm(
+        lines,
+        resumed_folder,
+        options,
+        watch=Watch(lambda step: steps.append(step.step)),
+    )
     assert steps == [5, 6]
     assert_same_weights(resumed_folder, uninterrupted_folder)
     folder_of_other_seed = train_lm(lines, tmp_path / "other", replace(options, seed=1))
@@ -250,12 +257,22 @@ def test_parts_of_a_batch_add_up_to_its_gradient() -> None:
         options = replace(TINY, dropout=0.0, micro_batch=micro_batch)
         torch.manual_seed(0)
         model = new_model(config_of(options, tokenizer), torch.device("cpu"))
-        steps = LmSteps(model, encode(tokenizer, lines), options, new_state(model, 0.0))
+        steps = LmSteps(
+            model,
+            encode(tokenizer, lines),
+            options,
+            new_state(model, 0.0),
+        )
         steps.step(2, steps.batch_at(2))
         gradients = [parameter.grad for parameter in model.parameters()]
         return torch.cat([tensor.flatten() for tensor in gradients if tensor is not None])
 
-    torch.testing.assert_close(gradient(None), gradient(3), atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(
+        gradient(None),
+        gradient(3),
+        atol=1e-6,
+        rtol=1e-4,
+    )
 
 
 def test_both_kinds_of_equal_numbers_have_about_as_many_parameters() -> None:
@@ -281,7 +298,9 @@ def test_both_kinds_of_equal_numbers_have_about_as_many_parameters() -> None:
     ],
 )
 def test_options_that_cannot_be_trained_with_are_refused(
-    tmp_path: Path, options: dict[str, Any], refusal: tuple[object, ...]
+    tmp_path: Path,
+    options: dict[str, Any],
+    refusal: tuple[object, ...],
 ) -> None:
     with raises(*refusal):
         train_lm(text(), tmp_path / "lm", replace(TINY, **options))
@@ -308,7 +327,12 @@ def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
     model = new_model(config_of(TINY, tokenizer), torch.device("cpu"))
     with torch.no_grad():
         model.model.embeddings.weight.fill_(float("nan"))
-    steps = LmSteps(model, encode(tokenizer, lines), TINY, new_state(model, 0.0))
+    steps = LmSteps(
+        model,
+        encode(tokenizer, lines),
+        TINY,
+        new_state(model, 0.0),
+    )
     with raises("training.loss_not_finite"):
         steps.step(0, steps.batch_at(0))
 
@@ -372,7 +396,9 @@ def test_a_text_that_names_what_is_unknown_is_trained_on(tmp_path: Path) -> None
 
 
 def test_a_training_tells_how_it_goes_where_there_is_no_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(output, "SECONDS_BETWEEN_LINES", 0.0)
     assert main(training_command(tmp_path)) == OK

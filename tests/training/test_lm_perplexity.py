@@ -46,14 +46,23 @@ def test_passages_are_whole_lines_and_lose_nothing() -> None:
 
 
 def test_a_text_of_few_long_lines_is_cut_within_them() -> None:
-    text = Corpus(np.zeros(1001, dtype=np.int64), np.array([600, 400]), np.array([300, 100]))
+    text = Corpus(
+        ids=np.zeros(1001, dtype=np.int64),
+        line_tokens=np.array([600, 400]),
+        line_words=np.array([300, 100]),
+    )
     nats = np.random.default_rng(1).random(1000)
     passage_nats, words, tokens = passages(text, nats).T
     assert tokens.tolist() == [50] * 20
     assert words.tolist() == [25] * 12 + [12.5] * 8
     np.testing.assert_allclose(passage_nats, nats.reshape(20, 50).sum(axis=1))
-    short_text = Corpus(np.zeros(8, dtype=np.int64), np.array([7]), np.array([7]))
-    assert passages(short_text, np.ones(7)).tolist() == [[1, 1, 1]] * 7
+    short_text = Corpus(
+        ids=np.zeros(8, dtype=np.int64),
+        line_tokens=np.array([7]),
+        line_words=np.array([7]),
+    )
+    short_sums = passages(short_text, np.ones(7))
+    assert short_sums.tolist() == [[1, 1, 1]] * 7
 
 
 def test_perplexity_and_its_interval_are_those_of_passages_left_out_one_by_one() -> None:
@@ -69,7 +78,11 @@ def test_perplexity_and_its_interval_are_those_of_passages_left_out_one_by_one()
     assert (result.low, result.high) == pytest.approx(want, rel=0.01)
 
 
-def passage_sums(nats: np.ndarray, words: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+def passage_sums(
+    nats: np.ndarray,
+    words: np.ndarray,
+    tokens: np.ndarray,
+) -> np.ndarray:
     """One row a passage, as `passages` gives them: nats, words and tokens."""
     return np.stack([nats, words, tokens], axis=1)
 

@@ -48,7 +48,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def test_the_weights_are_those_of_learning_gates_that_are_all_open(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     folder = train_on(model, toy_task(), PAIR, out=tmp_path / "on", options=OPTIONS)
     original_gates = Learner.gates
@@ -71,24 +73,46 @@ def test_heads_that_are_off_stay_off_without_a_mask(model: Model, tmp_path: Path
     kept_heads = np.ones(model.grid.size, bool)
     kept_heads[[0, 3, 7]] = False
     mask = Mask(model.grid, kept_heads)
-    folder = train_on(model, toy_task(), PAIR, out=tmp_path / "off", options=OPTIONS, mask=mask)
+    folder = train_on(
+        model,
+        toy_task(),
+        PAIR,
+        out=tmp_path / "off",
+        options=OPTIONS,
+        mask=mask,
+    )
     trained_model = headlab.load(str(folder))
     columns_of_first_head = trained_model.projections[0].weight[:, :8]
     assert (columns_of_first_head == 0).all()
     record = json.loads((folder / "training.json").read_text())
-    assert [tuple(head) for head in record["removed"]] == [tuple(head) for head in mask.removed]
+    recorded_heads = [tuple(head) for head in record["removed"]]
+    assert recorded_heads == [tuple(head) for head in mask.removed]
     assert record["example_forwards"] == 6 * 16
     assert record["seconds"] >= 0
     assert "weight" not in record["options"]
     assert record["options"]["model_rate"] == 0.01
-    other_mask = Mask(HeadGrid.from_json({"encoder": [2, 2]}), np.ones(4, bool))
+    other_grid = HeadGrid.from_json({"encoder": [2, 2]})
+    other_mask = Mask(other_grid, np.ones(4, bool))
     with raises("mask.other_grid"):
-        train_on(model, toy_task(), PAIR, out=tmp_path / "no", options=OPTIONS, mask=other_mask)
+        train_on(
+            model,
+            toy_task(),
+            PAIR,
+            out=tmp_path / "no",
+            options=OPTIONS,
+            mask=other_mask,
+        )
 
 
 def test_options_with_which_the_model_stays_are_refused(model: Model, tmp_path: Path):
     with raises("training.trained_in_part", "'gates'", "trained='all'"):
-        train_on(model, toy_task(), PAIR, out=tmp_path / "no", options=GateOptions())
+        train_on(
+            model,
+            toy_task(),
+            PAIR,
+            out=tmp_path / "no",
+            options=GateOptions(),
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -105,7 +129,9 @@ def test_a_model_trained_on_or_along_has_each_weight_once_on_disk(model: Model, 
 
 
 def test_it_goes_on_to_the_same_bits_and_leaves_the_given_model_alone(
-    model: Model, tmp_path: Path, monkeypatch: Any
+    model: Model,
+    tmp_path: Path,
+    monkeypatch: Any,
 ):
     weights_before = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
     uninterrupted_folder = train_on(
@@ -118,7 +144,14 @@ def test_it_goes_on_to_the_same_bits_and_leaves_the_given_model_alone(
             raise Stop
 
     with pytest.raises(Stop):
-        train_on(model, toy_task(), PAIR, out=tmp_path / "cut", options=OPTIONS, progress=stop)
+        train_on(
+            model,
+            toy_task(),
+            PAIR,
+            out=tmp_path / "cut",
+            options=OPTIONS,
+            progress=stop,
+        )
     steps: list[int] = []
     resumed_folder = train_on(
         model,

@@ -73,7 +73,11 @@ def test_a_resumed_training_ends_with_the_bits_of_an_undisturbed_one(
     with pytest.raises(Interrupted):
         train(tmp_path / "cut", progress=stop, **checkpoints)
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
-    train(tmp_path / "cut", progress=lambda step: steps.append(step.step), **checkpoints)
+    train(
+        tmp_path / "cut",
+        progress=lambda step: steps.append(step.step),
+        **checkpoints,
+    )
     assert steps == [4, 5, 6]
     assert_same_weights(trained_folder, tmp_path / "cut")
     assert [path.name for path in tmp_path.iterdir()] == ["cut"]
@@ -151,8 +155,14 @@ def test_heads_that_are_off_from_the_start_stay_off_without_a_mask(
     assert weights.keys() == weights_of_all_heads.keys()
     assert any(not torch.equal(weights[name], weights_of_all_heads[name]) for name in weights)
     record = json.loads((folder / "training.json").read_text())
-    assert [tuple(head) for head in record["removed"]] == [tuple(head) for head in mask.removed]
-    evaluator = Evaluator(headlab.load(str(folder)), toy_task(), "aa-bb", size=8)
+    recorded_heads = [tuple(head) for head in record["removed"]]
+    assert recorded_heads == [tuple(head) for head in mask.removed]
+    evaluator = Evaluator(
+        headlab.load(str(folder)),
+        toy_task(),
+        "aa-bb",
+        size=8,
+    )
     mask_of_any_model = Mask(GRID, kept_heads)
     without_mask = evaluator.evaluate().predicted
     with_mask = evaluator.evaluate(mask_of_any_model).predicted
@@ -164,7 +174,8 @@ def test_heads_that_are_off_from_the_start_stay_off_without_a_mask(
 
 
 def test_a_mask_of_other_sizes_is_refused_before_the_first_step(tmp_path: Path):
-    mask = Mask(HeadGrid.from_json({"encoder": [2, 2]}), np.ones(4, bool))
+    other_grid = HeadGrid.from_json({"encoder": [2, 2]})
+    mask = Mask(other_grid, np.ones(4, bool))
     with raises("mask.other_grid"):
         train(tmp_path / "no", mask=mask)
     assert not list(tmp_path.iterdir())
@@ -208,7 +219,12 @@ def test_what_no_vocabulary_can_be_made_of_is_told(monkeypatch: pytest.MonkeyPat
 
 def test_examples_with_labels_are_refused(tmp_path: Path):
     with raises("training.task_not_generating"):
-        train_translation([Example("0", "a", 1)], pair="aa-bb", out=tmp_path / "x", options=TINY)
+        train_translation(
+            [Example("0", "a", 1)],
+            pair="aa-bb",
+            out=tmp_path / "x",
+            options=TINY,
+        )
 
 
 def test_the_commands_train_and_evaluate_from_end_to_end(
@@ -272,7 +288,9 @@ def test_the_commands_train_and_evaluate_from_end_to_end(
 
 
 def test_what_could_not_be_measured_is_said_before_anything_is_trained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     data = toy_folder(tmp_path / "data")
     train_command = ["train", "translation", "--data", str(data), "--language", "aa-bb"]

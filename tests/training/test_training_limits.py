@@ -22,7 +22,10 @@ from headlab.training.translation import train_translation
 LARGE_SEED = 2**70 + 3
 
 
-@pytest.mark.parametrize("seed", [0, 1, 42, 10**9])
+@pytest.mark.parametrize(
+    "seed",
+    [0, 1, 42, 10**9],
+)
 def test_ordinary_seeds_give_the_numbers_they_always_gave(seed: int):
     assert torch_seed(seed) == seed
     assert dropout_seed(seed, 6) == seed * 1_000_003 + 7

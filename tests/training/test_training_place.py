@@ -52,7 +52,10 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_a_folder_is_judged_by_where_the_path_leads(
-    tmp_path: Path, check, path_from_folder: str, code: str
+    tmp_path: Path,
+    check,
+    path_from_folder: str,
+    code: str,
 ):
     victim = tmp_path / "victim"
     (victim / "there").mkdir(parents=True)
