@@ -1,4 +1,7 @@
-"""Attention that SDPA cannot compute: scores with a soft limit (Gemma 2), and a sink that is no token (GPT-OSS)."""
+"""Attention that SDPA cannot compute.
+
+Scores with a soft limit (Gemma 2), and a sink that is no token (GPT-OSS).
+"""
 
 from __future__ import annotations
 

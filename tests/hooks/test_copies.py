@@ -1,4 +1,4 @@
-"""How often a cycle of draws copies between processor and device: not once a layer, nor once a row."""
+"""How often a cycle of draws copies between processor and device."""
 
 from __future__ import annotations
 

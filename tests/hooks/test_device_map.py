@@ -1,4 +1,4 @@
-"""A model with its weights in several places: the answers, gates and scores of the same folder on one device."""
+"""A model with its weights in several places gives what the same folder gives on one device."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_layers_on_the_disk_change_nothing(family: str, tmp_path: Path):
 
 
 def test_one_device_by_a_strategy_is_that_device(folder: Path):
-    """Without a GPU, every strategy is the CPU; such a model is not spread, and nothing is refused."""
+    """Without a GPU, every strategy is the CPU: such a model is not spread."""
     for strategy in ("auto", "sequential"):
         model = headlab.load(folder, device_map=strategy, dtype="bfloat16")
         assert str(model.device) == "cpu"
@@ -101,7 +101,7 @@ def test_embedded_models_are_loaded_whole():
 
 
 @pytest.mark.parametrize("family", ["mobilebert-lm", "marian"])
-def test_a_weight_that_no_pass_finds_is_a_sentence(family: str, tmp_path: Path):
+def test_a_weight_that_no_pass_finds_is_refused_with_a_sentence(family: str, tmp_path: Path):
     """Two such weights: one is used by another module than its own, one is computed and not stored.
 
     PyTorch would compute with the first as if it were there.

@@ -99,7 +99,7 @@ def test_a_closed_gate_is_a_head_without_values(
     model: Model,
     batch: dict[str, torch.Tensor],
 ) -> None:
-    """A second derivation of which block of the projection is which head: that head has no values to give."""
+    """A second derivation of which block of the projection belongs to which head."""
     if not VALUE_MODULES[kind]:
         pytest.skip(
             "its values come out of one projection with queries and keys, or are shared by layers"
@@ -210,7 +210,7 @@ def test_a_layer_whose_heads_all_give_0_has_heads(family: str, value_names: str)
     assert families.attached(module).grid == full_grid
 
 
-def test_attention_that_has_tokens_before_examples_is_refused_with_that_reason() -> None:
+def test_attention_that_has_tokens_before_examples_is_refused_for_that_reason() -> None:
     with raises("model.tokens_first", "FSMTForConditionalGeneration (model type fsmt)"):
         families.attached(families.tiny("fsmt").double())
 

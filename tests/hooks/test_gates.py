@@ -27,6 +27,10 @@ from headlab.hooks.state import Owner
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
 
+NOT_RESUMABLE = (
+    "layers of this architecture are not separate modules in one list that give plain tensors"
+)
+
 
 @pytest.fixture(scope="module", params=sorted(FAMILIES))
 def family(request: pytest.FixtureRequest) -> str:
@@ -52,7 +56,7 @@ def ones(model: Model) -> np.ndarray:
     return np.ones((model.grid.layers, model.grid.width))
 
 
-def test_ones_equal_the_untouched_model(
+def test_gates_of_one_change_nothing(
     family: str,
     model: Model,
     batch: dict[str, torch.Tensor],
@@ -194,9 +198,7 @@ def test_resumed_rows_equal_full_passes(
     rng: np.random.Generator,
 ) -> None:
     if not model.resumable:
-        pytest.skip(
-            "layers of this architecture are not separate modules in one list that give plain tensors"
-        )
+        pytest.skip(NOT_RESUMABLE)
     states = LayerStates(model.grid.layers)
     gates = torch.ones(3, *ones(model).shape, dtype=torch.float64)
     with torch.no_grad(), model.active(ActiveGates(gates=gates, states=states)):
@@ -250,9 +252,7 @@ def test_branching_rows_equal_full_passes(
     count: int,
 ) -> None:
     if not model.resumable:
-        pytest.skip(
-            "layers of this architecture are not separate modules in one list that give plain tensors"
-        )
+        pytest.skip(NOT_RESUMABLE)
     start, origin, gates = branches(model, rng, 3, count)
     example = np.arange(len(origin))
     for row in range(3, len(origin)):

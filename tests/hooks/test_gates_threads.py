@@ -1,4 +1,4 @@
-"""Gates and threads: blocks that gate every thread, and passes in other threads that a block does not gate."""
+"""Gates and threads: blocks that gate every thread, and passes that a block does not gate."""
 
 from __future__ import annotations
 
@@ -338,7 +338,10 @@ def test_reported_08_generate_in_a_streamers_thread_is_gated() -> None:
 
 
 def run_in_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What a coroutine returns, in a thread of its own: Playwright keeps a loop running in that of the tests."""
+    """What a coroutine returns, in a thread of its own.
+
+    In the thread of the tests, Playwright keeps a loop running.
+    """
     return in_thread(lambda: asyncio.run(main()))
 
 
@@ -503,7 +506,7 @@ def test_reported_08_attention_weights_of_another_thread_are_its_own(bert: Model
         assert torch.equal(in_thread(weights), weights_without_block)
 
 
-def test_reported_08_headlabs_own_gates_are_no_block_that_others_are_warned_of(
+def test_reported_08_other_threads_are_not_warned_of_headlabs_own_gates(
     tmp_path: Path,
 ) -> None:
     bert = headlab.load(save_family(tmp_path / "m", "bert"), device="cpu")

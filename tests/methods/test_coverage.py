@@ -1,4 +1,4 @@
-"""Intervals hold where sampling stops: many distributions and tiny models, played by the estimator itself."""
+"""Intervals hold where the estimator stops sampling: on many distributions and on tiny models."""
 
 from __future__ import annotations
 
@@ -161,7 +161,8 @@ def misses_by_distribution(kind: str) -> list[np.ndarray]:
     return misses
 
 
-# The screened kind is the default method; tests/stats/test_stats.py holds balanced cycles without a screen.
+# The screened kind is the default method; balanced cycles without a screen are tested in
+# tests/stats/test_stats.py.
 KIND_PARAMETERS = (
     pytest.param("alike", marks=pytest.mark.soak),
     pytest.param("uneven", marks=pytest.mark.soak),
@@ -275,7 +276,7 @@ def model_game(family: str) -> ModelGame:
 
 
 def often_right(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A screen that is right about four gains of five: about which are 0 and about which are not."""
+    """A screen that is right about four gains of five: whether they are 0 or not."""
     is_wrong = np.random.default_rng(gains.size).random(gains.shape) < 0.2
     bins = np.where((gains != 0) ^ is_wrong, 0, 2)
     return bins, np.zeros(gains.shape)
@@ -393,7 +394,7 @@ def claims(correct: Callable[[np.ndarray], np.ndarray] | None) -> tuple[np.ndarr
 
 
 def test_joint_claims_of_12_heads(record_testsuite_property: Callable[[str, object], None]) -> None:
-    """Holm: hardly a run with any false sign. Benjamini-Hochberg: few of the signs claimed are false."""
+    """By Holm, hardly a run has a false sign; by Benjamini-Hochberg, few of all signs are false."""
     for name, correct in (
         ("interval", None),
         ("Holm", holm),
@@ -417,7 +418,7 @@ def test_joint_claims_of_12_heads(record_testsuite_property: Callable[[str, obje
 def test_corrections_hold_back_false_claims_of_heads_without_effect(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """200 runs of a mean of exactly 0 are 200 heads without effect: Holm hardly ever claims any of them."""
+    """200 runs of a mean of exactly 0 are 200 heads without effect: Holm claims hardly any."""
     # Intervals that need not allow for a screen are narrower and so claim more.
     monkeypatch.setattr("headlab.methods.tmab.max_halvings", lambda _: 0)
     no_effect = ternary(0.05, 0.05)

@@ -1,4 +1,4 @@
-"""Estimators of Shapley values on games with known answers: right, exact where promised, and repeatable."""
+"""Estimators of Shapley values on games with known answers: right, and repeatable to the bit."""
 
 from __future__ import annotations
 
@@ -484,7 +484,7 @@ def through_a_file(arrays: Arrays) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("name", GAMES)
-def test_a_run_taken_up_at_any_snapshot_ends_the_same(
+def test_a_run_resumed_at_any_snapshot_ends_the_same(
     name: str,
     method: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -510,7 +510,7 @@ def test_a_run_taken_up_at_any_snapshot_ends_the_same(
 
 
 @pytest.mark.parametrize("method", ESTIMATORS)
-def test_arrays_of_another_run_are_not_gone_on_from(method: str) -> None:
+def test_a_run_does_not_resume_from_arrays_of_another_run(method: str) -> None:
     game = table("majority", 6, 7)
     smaller_game = table("majority", 5, 7)
 
@@ -531,7 +531,7 @@ def test_arrays_of_another_run_are_not_gone_on_from(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", SAMPLERS)
-def test_counts_of_another_value_function_are_not_gone_on_from(method: str) -> None:
+def test_a_run_does_not_resume_from_counts_of_another_value_function(method: str) -> None:
     game = table("majority", 6, 7)
     other_game = table("smooth", 6, 7)
     arrays = last(snapshots(method, game, samples=20, target=None)).arrays()
@@ -563,9 +563,10 @@ def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
     estimand: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """How often a head is measured with which others removed, over all orders and numbers of removed heads.
+    """How often each head is measured with which others removed.
 
-    The number of others that are removed is uniform, and so is which heads they are.
+    All orders and all numbers of removed heads are gone through. The number of others that are
+    removed is uniform, and so is which heads they are.
     """
     order: tuple[int, ...] = ()
     count = 0
@@ -606,7 +607,7 @@ def measured_players(
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("players", [4, 5, 6, 7])
-def test_the_draws_that_are_made_follow_that_law(players: int, estimand: str) -> None:
+def test_random_draws_give_coalitions_these_weights(players: int, estimand: str) -> None:
     max_removed = tmab.removal_sizes(estimand, players)
     others_by_player: list[Counter[frozenset[int]]] = [Counter() for _ in range(players)]
     for draw in range(2000):
@@ -789,7 +790,7 @@ def test_an_interrupted_run_ends_the_same_bit_for_bit(
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("damage", ["torn", "foreign"])
-def test_a_checkpoint_that_does_not_fit_is_left_alone(
+def test_a_checkpoint_that_does_not_fit_is_ignored(
     model: Model,
     tmp_path: Path,
     method: str,

@@ -1,4 +1,4 @@
-"""The game of a model against one full forward pass at a time; and what happens when memory runs out."""
+"""The game of a model against one full forward pass at a time, and its ways out of full memory."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def test_what_does_not_fit_is_cut_and_gives_the_same(
     family: str,
     rows: int,
 ) -> None:
-    """Where even the branches of one coalition are too many (12 heads, room for 2 rows), it is cut by players."""
+    """A coalition whose branches are too many (12 heads, room for 2 rows) is cut by players."""
     model = tiny_model(family, tokenizer=tiny_tokenizer())
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 12)
     want = ask(game_of(evaluator, "probability", "zero", 10**6), question)

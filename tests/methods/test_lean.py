@@ -1,4 +1,7 @@
-"""Values of heads that are sampled until their sign is decided lean away from 0: how far, and where that is said."""
+"""Values of heads that are sampled until their sign is decided lean away from 0.
+
+How far they lean, and where users are told.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def sampled_outcome(
 
 
 def outward_lean(outcome: Outcome, truth: float) -> tuple[float, float]:
-    """How far values lie beyond the truth, away from 0: the mean over heads and its standard error."""
+    """How far values lie beyond the truth, away from 0: mean over heads and its standard error."""
     leans = np.sign(truth) * (outcome.values - truth)
     standard_error = leans.std() / np.sqrt(len(leans))
     return float(leans.mean()), float(standard_error)
@@ -97,7 +100,7 @@ def test_reported_14_small_values_of_decided_heads_lean_by_half_or_more():
 
 
 def test_reported_14_rare_gains_lean_by_next_to_nothing_with_stop_width():
-    """Where hardly a gain is not 0, few gains make an interval narrow sooner: values lean to 0 a little."""
+    """Where nearly all gains are 0, an interval narrows sooner if few are not: values lean to 0."""
     lean, _ = outward_lean(sampled_outcome(0.004, 0.0, "width"), 0.004)
     assert -0.001 < lean < 0.0005
 
@@ -106,7 +109,7 @@ def test_reported_14_rare_gains_lean_by_next_to_nothing_with_stop_width():
     ("heads", "runs", "max_lean"),
     [(1, 60, 0.02), (12, 15, 0.002)],
 )
-def test_reported_14_a_run_that_ends_for_all_heads_leans_by_a_head_s_lean_over_their_number(
+def test_reported_14_where_a_run_ends_for_all_heads_at_once_the_lean_is_divided_by_their_number(
     heads, runs, max_lean
 ):
     rng = np.random.default_rng(heads)
@@ -189,7 +192,7 @@ def shapley(
     )
 
 
-def test_reported_14_heads_that_a_sign_let_go_are_those_neither_narrow_nor_sampled_to_the_end():
+def test_reported_14_heads_stopped_at_their_sign_are_neither_narrow_nor_fully_sampled():
     stopped_heads = np.flatnonzero(stopped_at_sign(shapley()))
     assert stopped_heads.tolist() == [0, 1, 2]
     for scores in (
@@ -207,7 +210,7 @@ def test_reported_14_heads_that_a_sign_let_go_are_those_neither_narrow_nor_sampl
     assert "stop=width" in remark
 
 
-def test_reported_14_runs_of_other_methods_say_it_where_it_is_so():
+def test_reported_14_runs_of_other_methods_have_a_remark_where_they_lean():
     walk_length = (144 + 1) // 2
     scores = shapley()
     samples_by_head = np.full(144, 300 * walk_length // 144)
@@ -229,7 +232,7 @@ def test_reported_14_runs_of_other_methods_say_it_where_it_is_so():
     assert remarks([replace(scores, method="another-package-s")]) == ()
 
 
-def test_reported_14_the_command_line_prints_it_and_json_holds_it(capsys):
+def test_reported_14_the_command_line_prints_the_remark_and_json_holds_it(capsys):
     scores = {"de": shapley(), "th": shapley("width")}
     print_scores(scores)
     german, thai = capsys.readouterr().out.splitlines()
@@ -240,7 +243,7 @@ def test_reported_14_the_command_line_prints_it_and_json_holds_it(capsys):
     assert "notes" not in scores_record(scores["th"])
 
 
-def test_reported_14_a_choice_of_heads_by_size_says_it_and_one_by_sign_does_not():
+def test_reported_14_a_choice_of_heads_by_size_has_the_remark_and_one_by_sign_has_none():
     scores = {"de": shapley(), "th": shapley("width")}
     for rule in ("bottom", "threshold"):
         remarks_on_german = remarks_on_choice([scores["de"]], rule)
@@ -250,7 +253,7 @@ def test_reported_14_a_choice_of_heads_by_size_says_it_and_one_by_sign_does_not(
     assert remarks_on_choice([scores["de"]], "harmful") == ()
 
 
-def test_reported_14_it_stands_beside_the_values_on_pages_in_the_report_and_in_csv():
+def test_reported_14_the_remark_stands_beside_values_on_pages_in_the_report_and_in_csv():
     scores = {"de": shapley(), "th": replace(shapley("width"), language="th")}
     (remark,) = remarks(scores.values())
     assert "were let go as soon as their sign was decided" in how_to_read_maps(scores)

@@ -62,7 +62,7 @@ def test_confidence_is_the_same_from_smaller_batches(family: str) -> None:
     ("key", "module"),
     [("gradient", gradient), ("confidence", confidence)],
 )
-def test_one_row_that_does_not_fit_is_said(key: str, module: Any) -> None:
+def test_one_row_that_does_not_fit_is_reported(key: str, module: Any) -> None:
     no_memory = evaluator()
     with room_for(no_memory.model, 0), raises(FULL):
         module.run(work(no_memory, key))

@@ -1,4 +1,4 @@
-"""Methods but the estimators of Shapley values, against slow truths; the table of methods; runs and their store."""
+"""All methods but the estimators of Shapley values; the table of methods; runs and their store."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_tmab_is_another_name_of_shapley(model: Model, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_an_earlier_version_of_a_method_stored_stands(
+def test_results_of_an_earlier_version_of_a_method_stay_valid(
     version: int,
     model: Model,
     tmp_path: Path,
@@ -521,7 +521,7 @@ def projections(model: Model, ending: str) -> list[Any]:
 
 @pytest.mark.parametrize("family", PROJECTIONS)
 def test_reported_09_form_token_is_the_published_bert_code(family: str) -> None:
-    """Encoders that read their first token, and decoders that read their last; padding plays no part."""
+    """For encoders that read their first token and decoders that read their last, with padding."""
     model = tiny_model(family, tokenizer=tiny_tokenizer())
     evaluator = Evaluator(model, tiny_task(), "xx", size=12)
     assert len(set(evaluator.lengths.tolist())) > 1

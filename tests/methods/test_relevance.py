@@ -1,4 +1,7 @@
-"""Relevance by LRP: conserved on every architecture, equal to weight ratios neuron by neuron, and the method on it."""
+"""Relevance by LRP: conserved on every architecture, and equal to weight ratios of neurons.
+
+And the method that makes scores of it.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ def share(
     values: torch.Tensor,
     tensor: torch.Tensor,
 ) -> float:
-    """Sum of values times the output's gradient at a tensor; 0 where the output does not depend on it."""
+    """Sum of values times the output's gradient at a tensor; 0 if it is independent of that."""
     if not tensor.requires_grad:
         return 0.0
     (slope,) = torch.autograd.grad(output, tensor, retain_graph=True, allow_unused=True)
@@ -318,7 +321,8 @@ def test_relevance_is_the_gradient_at_the_gate() -> None:
     gates = torch.ones(2, 2, dtype=torch.float64, requires_grad=True)
     with torch.enable_grad(), gated(model, gates), Rules("a test"):
         gated_logit = model.module(input_ids=ids).logits[0, predicted_class]
-    # By the rules, the gate and the head's output are factors alike: each takes half of the relevance.
+    # By the rules, the gate and the head's output are factors alike: each takes half of the
+    # relevance.
     (slope,) = torch.autograd.grad(gated_logit, gates)
     of_last_layer = heads.of(logits[0, predicted_class])[0, 1]
     assert_allclose(slope[1] * 2, of_last_layer, rtol=1e-9)

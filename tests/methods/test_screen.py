@@ -1,4 +1,4 @@
-"""Gains that are computed by chance: right whatever the screen foresees, and cheaper where it foresees well."""
+"""Gains computed by chance: right whatever the screen foresees, cheaper where it foresees well."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def table(
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A screen that always foresees and computes few gains, which would not pay for so few players."""
+    """A screen that always foresees and computes few gains; it would not pay for few players."""
     monkeypatch.setattr(screen, "PASS_COST", 1e9)
     monkeypatch.setattr(screen, "EAGERNESSES", (0.5,))
     monkeypatch.setattr(screen, "FIRST_EAGERNESS", 0.5)
@@ -194,7 +194,7 @@ def estimates(
     kind: str,
     seeds: int = 24,
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Estimates float [seed, player], true values float [player], and the share of gains computed."""
+    """Estimates [seed, player], true values [player], and the share of gains that was computed."""
     estimates_by_seed = []
     game = table(name, 4, 24, kind)
     samples = 0
@@ -226,7 +226,10 @@ def test_no_screen_biases_the_estimate(
     kind: str,
     estimand: str,
 ) -> None:
-    """The mean over seeds against enumeration, by its own standard error: a miss would come once in 10,000 times."""
+    """The mean over seeds against enumeration, by its own standard error.
+
+    A miss would come once in 10,000 times.
+    """
     estimates_by_seed, truth, share_computed = estimates(name, estimand, kind)
     seeds = len(estimates_by_seed)
     standard_error = estimates_by_seed.std(axis=0, ddof=1) / np.sqrt(seeds)
@@ -300,7 +303,7 @@ def foresees_nothing_of_player_0(gains: np.ndarray) -> tuple[np.ndarray, np.ndar
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_flips_that_no_gradient_foresees_widen_the_interval(estimand: str) -> None:
-    """They are drawn rarely and weigh much: an interval that did not pay for them would exclude the truth."""
+    """They are drawn rarely and weigh much: without them, intervals would exclude the truth."""
     game = TableGame(6, 64, rare, foresight=foresees_nothing_of_player_0)
     truth = truth_of(game, estimand)
     assert truth[0] < -0.004
@@ -343,7 +346,7 @@ def learned_screen(
     )
 
 
-def test_probabilities_suit_what_was_seen() -> None:
+def test_probabilities_are_nearly_the_best_for_the_surprises_seen() -> None:
     """Against a search over all ways to halve, by a second derivation of variance and cost."""
     costs = np.ones(20)
     active = np.ones(20, bool)
@@ -376,7 +379,7 @@ def test_where_foresight_costs_more_than_it_spares_every_gain_is_computed() -> N
     assert surprised_screen.with_best_probabilities(BINS, costs, active, 6, 0.0).whole
 
 
-def test_what_an_interval_needs_makes_for_more_gains() -> None:
+def test_the_less_slack_there_is_the_more_gains_are_computed() -> None:
     costs = np.ones(20)
     rates = np.array([0.5, 0.02, 0.0005])
     active = np.ones(20, bool)
@@ -500,7 +503,7 @@ def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> 
     assert_array_equal(bins, SIZE_SCALE.bins_of(-np.abs(foreseen)))
 
 
-def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(
+def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_changing(
     evaluator: Evaluator,
 ) -> None:
     game = ModelGame(evaluator)
@@ -519,7 +522,7 @@ def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(
     assert far_flips.size > 100
 
 
-def test_what_is_aimed_at_is_the_distance_from_the_next_turn() -> None:
+def test_the_surrogate_is_the_distance_from_the_next_flip() -> None:
     value = value_function_of("accuracy")
     rng = np.random.default_rng(7)
     logits = torch.tensor(rng.normal(0, 3, (50, 4, 5)))
@@ -544,7 +547,7 @@ def test_what_is_aimed_at_is_the_distance_from_the_next_turn() -> None:
     assert_array_equal(level_of_class, level_of_token)
 
 
-def test_a_row_that_asks_for_nothing_has_a_gradient_all_the_same() -> None:
+def test_a_row_without_labels_has_a_gradient_all_the_same() -> None:
     logits = torch.zeros((1, 2, 3), requires_grad=True)
     no_labels = torch.full((1, 2), -100)
     aim, _ = surrogate(value_function_of("accuracy"), logits, no_labels)
@@ -633,7 +636,7 @@ def test_a_model_whose_layers_cannot_be_resumed_has_every_gain_computed() -> Non
 
 
 def test_members_of_a_table_are_what_the_screens_see() -> None:
-    """The screens of the tables above are given the true gains; otherwise the tests would mean nothing."""
+    """The screens of the tables above get the true gains; otherwise they would mean nothing."""
     game = TableGame(4, 3, smooth, steps=64, foresight=right)
     coalitions = np.array([[True, False, True, True]])
     everybody = np.ones((1, 4), bool)

@@ -1,4 +1,4 @@
-"""The All-attention Transformer: the paper's formula, gates on its heads, heads removed for good, folders."""
+"""The All-attention Transformer: the paper's formula, gates, removed heads, and folders."""
 
 from __future__ import annotations
 

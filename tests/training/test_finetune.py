@@ -292,7 +292,7 @@ def test_merging_adds_the_scaled_product_and_replaces_the_pooler(base, tmp_path)
     assert not torch.equal(pooler_weight, base_weights["pooler.dense.weight"])
 
 
-def test_nothing_on_disk_names_a_place_on_this_machine(base, tmp_path):
+def test_nothing_on_disk_names_a_path_on_this_machine(base, tmp_path):
     folder = train_on_texts(base, tmp_path / "a")
     assert {path.name for path in folder.iterdir()} == {
         "adapter_config.json",
@@ -344,7 +344,7 @@ def test_a_second_training_replaces_the_first(base, tmp_path):
         ("adapter_config.json", None, "file.unreadable"),
     ],
 )
-def test_a_broken_adapter_gives_a_sentence(base, tmp_path, file, content, code):
+def test_a_broken_adapter_is_refused_with_a_sentence(base, tmp_path, file, content, code):
     folder = train_on_texts(base, tmp_path / "a", options=replace(OPTIONS, steps=1))
     (folder / file).unlink()
     if content is not None:
@@ -659,7 +659,7 @@ def test_a_batch_that_does_not_fit_is_added_up_from_parts(
                 torch.testing.assert_close(got[name], tensor, rtol=0, atol=2e-4)
 
 
-def test_a_single_example_that_does_not_fit_is_a_sentence(base, tmp_path, monkeypatch):
+def test_a_single_example_that_does_not_fit_is_refused_with_a_sentence(base, tmp_path, monkeypatch):
     limit_memory(monkeypatch, 0)
     with raises("memory.example_too_large"):
         train_on_texts(base, tmp_path / "a")

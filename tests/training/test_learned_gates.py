@@ -1,4 +1,4 @@
-"""Gates that learn: their distribution, what they close and keep, and runs that go on where they stopped."""
+"""Gates that learn: their distribution, what they close and keep, and runs that are resumed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def model_with_dropout() -> Model:
 
 @cache
 def planted_model_and_task() -> tuple[Model, Task]:
-    """A model of which only the needed heads give anything, and a task whose labels are its own answers."""
+    """A model of which only the needed heads give anything, and a task of its own answers."""
     module = tiny_module("bert", torch.float32)
     with torch.no_grad():
         for row, layer in enumerate(module.bert.encoder.layer):
@@ -207,7 +207,7 @@ def test_a_head_is_kept_where_its_gate_is_likelier_one_than_zero(parts):
     [(HardConcrete().start(0.9), False), (3.1, True), (-3.1, True), (0.0, False)],
 )
 def test_a_gate_is_decided_once_it_is_surely_one_or_surely_zero(value, is_decided):
-    """A gate that never moved is undecided: it is open with probability 0.9, but 1 with 0.65 only."""
+    """A gate that never moved is undecided: open with probability 0.9, but 1 with 0.65 only."""
     gates = replace(made_gates(), log_alpha=np.full((7, 11), value, np.float32))
     open_probability, one_probability, *_ = hard_concrete(value, 0.33, -0.1, 1.1)
     assert is_decided == (max(1 - open_probability, one_probability) >= 0.9)
@@ -448,10 +448,10 @@ def test_a_batch_that_does_not_fit_is_added_up_from_parts(monkeypatch, caplog):
     torch.testing.assert_close(little_memory.log_alpha, much_memory.log_alpha, atol=1e-3, rtol=0)
 
 
-# The model along
+# The model trained jointly
 
 
-def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
+def test_a_model_trained_jointly_is_written_read_and_measured(tmp_path: Path):
     options = replace(QUICK, trained="all", model_rate=1e-2, clip=None)
     store = Store(tmp_path)
     state_before = state_of(tiny().module)
@@ -477,7 +477,7 @@ def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
         headlab.evaluate(tiny(), tiny_task(), gates.mask())
 
 
-def test_a_model_trained_along_is_copied_out_of_the_cache_or_said_to_be_lost(
+def test_a_model_trained_jointly_is_copied_out_of_the_cache_or_reported_missing(
     tmp_path: Path, monkeypatch
 ):
     options = replace(QUICK, trained="all", steps=2)
@@ -505,7 +505,7 @@ def test_a_model_trained_along_is_copied_out_of_the_cache_or_said_to_be_lost(
         stored_gates(tmp_path / "other")
 
 
-def test_a_translation_model_trained_along_writes_by_the_settings_that_were_given(tmp_path: Path):
+def test_a_translation_model_trained_jointly_keeps_its_generation_settings(tmp_path: Path):
     model = tiny_model("marian", torch.float32, tokenizer=tiny_tokenizer())
     by_default = translations(Evaluator(model, SENTENCES, "aa-bb"))
     default_ids: set[int] = set()
@@ -521,7 +521,7 @@ def test_a_translation_model_trained_along_writes_by_the_settings_that_were_give
     assert translations(Evaluator(trained_model, SENTENCES, "aa-bb")) == by_settings
 
 
-def test_a_model_trained_along_needs_a_place_and_whole_numbers(tmp_path: Path):
+def test_a_model_trained_jointly_needs_a_folder_and_float32(tmp_path: Path):
     options = replace(QUICK, trained="all", steps=1)
     with raises("training.place_missing"):
         learn_gates(tiny(), tiny_task(), "xx", options=options)
@@ -533,7 +533,7 @@ def test_a_model_trained_along_needs_a_place_and_whole_numbers(tmp_path: Path):
 # Splits, options, faults
 
 
-def test_dev_is_learned_on_where_there_is_no_train_split_and_that_is_told():
+def test_gates_are_learned_on_dev_where_there_is_no_train_split_and_a_note_says_so():
     task = tiny_task()
 
     def read_dev_only(
@@ -553,7 +553,7 @@ def test_dev_is_learned_on_where_there_is_no_train_split_and_that_is_told():
         learn_gates(tiny(), dev_task, "xx", options=replace(QUICK, split="train"))
 
 
-def test_a_train_split_that_cannot_be_read_is_told_and_not_passed_over():
+def test_a_train_split_that_cannot_be_read_is_reported_and_not_passed_over():
     task = tiny_task()
 
     def read(
@@ -608,7 +608,7 @@ def test_any_seed_can_be_learned_with():
     assert dropout_seed(3, 1) == 3 * 1_000_003 + 2
 
 
-def test_a_loss_that_is_no_number_is_a_sentence(monkeypatch):
+def test_a_loss_that_is_no_number_is_refused_with_a_sentence(monkeypatch):
     def logits_without_numbers(_: Texts, inputs: Any) -> torch.Tensor:
         return torch.full((len(inputs["input_ids"]), 5), torch.nan)
 
@@ -663,7 +663,7 @@ def test_unusable_options_are_refused(settings, refusal):
         options_of(settings)
 
 
-def test_far_ends_that_floats_have_room_for_can_be_learned_with():
+def test_extreme_distributions_that_floats_can_represent_can_be_learned_with():
     for settings in (
         {"low": -1e6, "high": 1e6},
         {"low": -1e-300},
@@ -676,7 +676,7 @@ def test_far_ends_that_floats_have_room_for_can_be_learned_with():
         assert np.isfinite(learner.step(0, np.arange(4)))
 
 
-def test_equal_options_have_one_key_and_those_of_runs_that_are_kept_stay():
+def test_equal_options_have_one_key_and_keys_of_stored_runs_stay():
     def key(**options: Any) -> str:
         return content_key(GateOptions(**options).record())
 
@@ -728,7 +728,7 @@ def test_the_command_makes_a_sweep_and_masks_and_finds_them_again(tmp_path: Path
     assert "weight is set by --weight" in capsys.readouterr().err
 
 
-def test_the_command_says_where_a_model_is_that_was_trained_along(tmp_path: Path, capsys):
+def test_the_command_says_where_a_model_is_that_was_trained_jointly(tmp_path: Path, capsys):
     folder = save_classifier(tmp_path / "model")
     command = ["gates", "--model", str(folder), "--weight", "0", "--weight", "9"]
     command += ["--cache", str(tmp_path / "cache")]

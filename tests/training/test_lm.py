@@ -1,4 +1,4 @@
-"""Language models: text to tokens, windows, training that goes on where it stopped, perplexity with its interval."""
+"""Language models: text to tokens, windows, training that is resumed, perplexity."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_an_epoch_is_made_of_windows_that_do_not_overlap_and_the_next_of_others(
         step_windows(20, options, 0)
 
 
-def test_kept_sums_are_read_back_for_the_same_text_and_refused_where_torn(tmp_path: Path) -> None:
+def test_stored_sums_are_read_back_for_the_same_text_and_refused_where_torn(tmp_path: Path) -> None:
     sums_of_split = np.random.default_rng(0).random((3, 3))
     sums = {"valid": sums_of_split, "test": sums_of_split}
     assert read_sums(tmp_path, "data", 8) is None
@@ -182,7 +182,7 @@ def test_kept_sums_are_read_back_for_the_same_text_and_refused_where_torn(tmp_pa
     value=ANY_JSON,
     key_path=st.sampled_from([("passages",), ("passages", "test"), ("data",), ("block",), ()]),
 )
-def test_any_other_file_of_sums_is_told_or_left_aside(
+def test_any_other_file_of_sums_is_refused_or_ignored(
     value: Any,
     key_path: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
@@ -345,7 +345,7 @@ def test_speeds_are_ratios_to_the_first_model_of_the_same_round() -> None:
     assert ratios["fast"] == (4, 4, 4, 2, 2, 2)
 
 
-def test_the_command_trains_and_tells_the_perplexity(
+def test_the_command_trains_and_prints_the_perplexity(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = training_command(tmp_path)
@@ -395,7 +395,7 @@ def test_a_text_that_names_what_is_unknown_is_trained_on(tmp_path: Path) -> None
     assert max(ids) == vocabulary_size - 1
 
 
-def test_a_training_tells_how_it_goes_where_there_is_no_terminal(
+def test_a_training_prints_its_progress_where_there_is_no_terminal(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

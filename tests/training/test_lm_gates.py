@@ -1,4 +1,4 @@
-"""Gates on a language model's heads by Shim et al. (2021), and the model without the heads that they close."""
+"""Gates on a language model's heads by Shim et al. (2021), and the model without closed heads."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_pruning_writes_a_smaller_model_and_what_it_cost(
 def test_removed_heads_answer_as_the_gated_model_did_before_fine_tuning(
     trained_folder: Path, tmp_path: Path
 ) -> None:
-    """Without fine-tuning, what is written is the trained model with closed gates and scaled outputs."""
+    """Without fine-tuning, it is the trained model with closed gates and scaled outputs."""
     options = replace(GATES, weight=0.03, steps=16, warm_up=False, tune_steps=0, model_rate=1e-12)
     gates = prune_lm(trained_folder, text(), tmp_path / "pruned", options)
     full_model = headlab.load(str(trained_folder), device="cpu")
@@ -207,7 +207,7 @@ def test_the_model_that_is_pruned_is_never_replaced(
     assert_same_weights(folder, trained_folder)
 
 
-def test_a_penalty_that_closes_every_gate_is_told_and_another_model_refused(
+def test_a_penalty_that_closes_every_gate_is_reported_and_unusable_options_are_refused(
     trained_folder: Path, tmp_path: Path
 ) -> None:
     options = replace(GATES, weight=9.0, gate_rate=0.9, warm_up=False)
@@ -229,7 +229,7 @@ def test_a_penalty_that_closes_every_gate_is_told_and_another_model_refused(
         )
 
 
-def test_the_command_prunes_and_tells_the_ratio(
+def test_the_command_prunes_and_prints_the_ratio(
     trained_folder: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -349,7 +349,7 @@ def test_a_penalty_that_nothing_can_be_pruned_with_is_refused_before_anything_is
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(
+def test_a_record_in_the_cache_of_another_form_is_refused(
     trained_folder: Path, plan: shim.ShimPlan
 ) -> None:
     record: Any = read_json(trained_folder / "training.json")

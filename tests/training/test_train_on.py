@@ -104,7 +104,7 @@ def test_heads_that_are_off_stay_off_without_a_mask(model: Model, tmp_path: Path
         )
 
 
-def test_options_with_which_the_model_stays_are_refused(model: Model, tmp_path: Path):
+def test_options_that_leave_the_model_untrained_are_refused(model: Model, tmp_path: Path):
     with raises("training.trained_in_part", "'gates'", "trained='all'"):
         train_on(
             model,
@@ -116,7 +116,7 @@ def test_options_with_which_the_model_stays_are_refused(model: Model, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_trained_on_or_along_has_each_weight_once_on_disk(model: Model, tmp_path: Path):
+def test_a_model_trained_on_or_jointly_has_each_weight_once_on_disk(model: Model, tmp_path: Path):
     train_on(model, toy_task(), PAIR, out=tmp_path / "on", options=OPTIONS)
     learn_gates(model, toy_task(), PAIR, options=OPTIONS, out=tmp_path / "gates")
     for name in ("on", "gates"):
@@ -128,7 +128,7 @@ def test_a_model_trained_on_or_along_has_each_weight_once_on_disk(model: Model, 
                 assert torch.equal(tensor, stored_weights["model.shared.weight"])
 
 
-def test_it_goes_on_to_the_same_bits_and_leaves_the_given_model_alone(
+def test_it_resumes_to_the_same_bits_and_leaves_the_given_model_alone(
     model: Model,
     tmp_path: Path,
     monkeypatch: Any,

@@ -1,4 +1,4 @@
-"""A translation model from scratch: it learns a toy language, resumes exactly, and leaves an ordinary folder behind."""
+"""A translation model from scratch learns a toy language, resumes exactly and writes a folder."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Interrupted(Exception):
     pass
 
 
-def test_a_resumed_training_ends_with_the_bits_of_an_undisturbed_one(
+def test_a_resumed_training_ends_with_the_bits_of_an_uninterrupted_one(
     trained_folder: Path, tmp_path: Path
 ):
     steps = []
@@ -101,7 +101,7 @@ def test_the_folder_is_one_that_transformers_and_headlab_read(trained_folder: Pa
     assert tokenizer.decode(target_ids, skip_special_tokens=True) == "sen tik"
 
 
-def test_the_record_says_how_it_was_made_and_names_no_place(trained_folder: Path):
+def test_the_record_says_how_it_was_made_and_names_no_path(trained_folder: Path):
     record = json.loads((trained_folder / "training.json").read_text())
     assert record["heads"] == GRID.to_json()
     assert record["options"] == dict(TINY.record())
@@ -209,7 +209,7 @@ def test_a_vocabulary_is_the_same_for_the_same_sentences_and_ends_with_the_paddi
     assert tokenizer("bala?")["input_ids"][-2:] == [1, 0]
 
 
-def test_what_no_vocabulary_can_be_made_of_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_sentences_that_no_vocabulary_can_be_made_of_are_refused(monkeypatch: pytest.MonkeyPatch):
     with raises("vocabulary.not_made", 40):
         word_pieces([], 40)
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
@@ -287,7 +287,7 @@ def test_the_commands_train_and_evaluate_from_end_to_end(
     assert "is not replaced" in capsys.readouterr().err
 
 
-def test_what_could_not_be_measured_is_said_before_anything_is_trained(
+def test_what_could_not_be_measured_is_reported_before_anything_is_trained(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

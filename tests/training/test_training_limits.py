@@ -59,7 +59,7 @@ def raise_memory_full(*_: Any, **__: Any) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-def test_an_optimizer_that_does_not_fit_in_memory_is_told(
+def test_an_optimizer_that_does_not_fit_in_memory_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(torch.optim.AdamW, "step", raise_memory_full)
@@ -72,7 +72,7 @@ def test_an_optimizer_that_does_not_fit_in_memory_is_told(
     [(AllAttentionForCausalLM, "__init__"), (torch.nn.Module, "to")],
     ids=["__init__", "to"],
 )
-def test_a_model_that_does_not_fit_in_memory_is_told(
+def test_a_model_that_does_not_fit_in_memory_is_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     module_class: type[torch.nn.Module],

@@ -119,13 +119,13 @@ def test_what_a_training_wrote_is_replaced_and_so_is_a_copy_of_it(folder: Path, 
         check_out(tmp_path / name)
 
 
-def test_a_place_that_cannot_be_written_is_told_before_the_training(tmp_path: Path):
+def test_a_folder_that_cannot_be_written_is_reported_before_the_training(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with raises("output.unwritable", "file"):
         check_out(tmp_path / "file" / "m")
 
 
-def test_a_checkpoint_stands_beside_the_place_that_is_meant(tmp_path: Path):
+def test_a_checkpoint_is_beside_the_folder_that_the_path_leads_to(tmp_path: Path):
     (tmp_path / "m" / "below").mkdir(parents=True)
     checkpoint = checkpoint_beside(tmp_path / "m" / "below" / "..", "abcdef" * 4)
     assert checkpoint == tmp_path / ".m-abcdefabcdef.checkpoint.safetensors"
@@ -152,7 +152,7 @@ def is_filled(folder: Path) -> bool:
 
 
 def test_of_two_that_fill_a_folder_at_once_the_first_stays(tmp_path: Path):
-    """As where a worker and a command convert the same model: neither replaces what the other reads."""
+    """As where a worker and a command convert one model: neither replaces what the other reads."""
     folder = tmp_path / "model"
     with replacing_folder(folder, is_filled) as late_folder:
         (late_folder / "done").write_text("late")
