@@ -22,6 +22,8 @@ from headlab.hooks import Model, attention_of_heads, gated, head_means
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import families
 
+# The inputs of a model, by name.
+Batch = dict[str, torch.Tensor]
 # By model type, how the names of the modules end that give its heads their values. None are given
 # where such a module also gives the queries, or is shared.
 VALUE_MODULES = {
@@ -67,11 +69,11 @@ def assert_close(got: torch.Tensor, want: torch.Tensor) -> None:
 
 
 @pytest.fixture(scope="module")
-def batch(model: Model) -> dict[str, torch.Tensor]:
+def batch(model: Model) -> Batch:
     return tiny_batch(model.module)
 
 
-def logits(model: Model, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def logits(model: Model, batch: Batch) -> torch.Tensor:
     with torch.no_grad():
         return model.module(**batch).logits.clone()
 
@@ -79,7 +81,7 @@ def logits(model: Model, batch: dict[str, torch.Tensor]) -> torch.Tensor:
 def test_open_gates_change_nothing_and_rows_have_gates_of_their_own(
     kind: str,
     model: Model,
-    batch: dict[str, torch.Tensor],
+    batch: Batch,
 ) -> None:
     rng = np.random.default_rng(0)
     gates = rng.random((3, model.grid.layers, model.grid.width)) < 0.5
@@ -97,7 +99,7 @@ def test_open_gates_change_nothing_and_rows_have_gates_of_their_own(
 def test_a_closed_gate_is_a_head_without_values(
     kind: str,
     model: Model,
-    batch: dict[str, torch.Tensor],
+    batch: Batch,
 ) -> None:
     """A second derivation of which block of the projection belongs to which head."""
     if not VALUE_MODULES[kind]:
@@ -143,7 +145,7 @@ WITHOUT_WEIGHTS = ("longformer", "led", "longt5", "funnel")
 def test_means_of_heads_are_finite(
     kind: str,
     model: Model,
-    batch: dict[str, torch.Tensor],
+    batch: Batch,
 ) -> None:
     if kind == "funnel":
         with raises("ablation.tokens_merged"):
@@ -157,7 +159,7 @@ def test_means_of_heads_are_finite(
 def test_weights_of_heads_are_those_of_the_model_or_refused(
     kind: str,
     model: Model,
-    batch: dict[str, torch.Tensor],
+    batch: Batch,
 ) -> None:
     head = model.grid.heads[-1]
     one_example = {name: value[:1] for name, value in batch.items()}

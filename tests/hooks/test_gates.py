@@ -27,6 +27,8 @@ from headlab.hooks.state import Owner
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
 
+# The inputs of a model, by name.
+Batch = dict[str, torch.Tensor]
 NOT_RESUMABLE = (
     "layers of this architecture are not separate modules in one list that give plain tensors"
 )
@@ -43,11 +45,11 @@ def model(family: str) -> Model:
 
 
 @pytest.fixture(scope="module")
-def batch(model: Model) -> dict[str, torch.Tensor]:
+def batch(model: Model) -> Batch:
     return tiny_batch(model.module)
 
 
-def logits(model: Model, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def logits(model: Model, batch: Batch) -> torch.Tensor:
     with torch.no_grad():
         return model.module(**batch).logits.clone()
 
@@ -59,7 +61,7 @@ def ones(model: Model) -> np.ndarray:
 def test_gates_of_one_change_nothing(
     family: str,
     model: Model,
-    batch: dict[str, torch.Tensor],
+    batch: Batch,
 ) -> None:
     with torch.no_grad():
         baseline = tiny_module(family)(**batch).logits
@@ -67,7 +69,7 @@ def test_gates_of_one_change_nothing(
         assert_allclose(logits(model, batch), baseline, atol=1e-12)
 
 
-def test_each_zero_equals_zeroed_columns(model: Model, batch: dict[str, torch.Tensor]) -> None:
+def test_each_zero_equals_zeroed_columns(model: Model, batch: Batch) -> None:
     heads_by_row = [heads for stack in model.grid.stacks for heads in stack.heads]
     for row, column in model.grid.flat:
         gates = ones(model)
@@ -92,7 +94,7 @@ def test_each_zero_equals_zeroed_columns(model: Model, batch: dict[str, torch.Te
         assert_allclose(got, want, atol=1e-10)
 
 
-def test_a_closed_gate_matters(model: Model, batch: dict[str, torch.Tensor]) -> None:
+def test_a_closed_gate_matters(model: Model, batch: Batch) -> None:
     baseline = logits(model, batch)
     with gated(model, np.zeros_like(ones(model))):
         difference = logits(model, batch) - baseline
@@ -101,7 +103,7 @@ def test_a_closed_gate_matters(model: Model, batch: dict[str, torch.Tensor]) -> 
 
 def test_rows_equal_row_by_row(
     model: Model,
-    batch: dict[str, torch.Tensor],
+    batch: Batch,
     rng: np.random.Generator,
 ) -> None:
     gates = rng.random((3, *ones(model).shape)) < 0.6
@@ -112,7 +114,7 @@ def test_rows_equal_row_by_row(
             assert_allclose(logits_by_row[row], logits(model, batch)[row], atol=1e-12)
 
 
-def test_gates_are_undone_after_an_exception(model: Model, batch: dict[str, torch.Tensor]) -> None:
+def test_gates_are_undone_after_an_exception(model: Model, batch: Batch) -> None:
     baseline = logits(model, batch)
     with pytest.raises(ZeroDivisionError), gated(model, np.zeros_like(ones(model))):
         _ = 1 / 0
@@ -122,7 +124,7 @@ def test_gates_are_undone_after_an_exception(model: Model, batch: dict[str, torc
 @pytest.mark.filterwarnings("ignore::headlab.core.errors.UngatedPassWarning")
 def test_two_threads_never_mix(
     model: Model,
-    batch: dict[str, torch.Tensor],
+    batch: Batch,
     rng: np.random.Generator,
 ) -> None:
     first_gates = rng.random(ones(model).shape) < 0.5
@@ -157,7 +159,7 @@ def test_two_threads_never_mix(
 def test_weights_equal_eager_attention(
     family: str,
     model: Model,
-    batch: dict[str, torch.Tensor],
+    batch: Batch,
 ) -> None:
     eager = tiny_module(family)
     if family not in ("deberta-v2", "xlm", "bloom"):
@@ -178,9 +180,7 @@ def test_weights_equal_eager_attention(
     assert_allclose(weights_of_head, want[-1][0, head.head], atol=1e-6)
 
 
-def test_mean_ablation_differs_from_zero_ablation(
-    model: Model, batch: dict[str, torch.Tensor]
-) -> None:
+def test_mean_ablation_differs_from_zero_ablation(model: Model, batch: Batch) -> None:
     means = head_means(model, [batch])
     gates = ones(model)
     gates[0, 0] = 0
@@ -194,7 +194,7 @@ def test_mean_ablation_differs_from_zero_ablation(
 
 def test_resumed_rows_equal_full_passes(
     model: Model,
-    batch: dict[str, torch.Tensor],
+    batch: Batch,
     rng: np.random.Generator,
 ) -> None:
     if not model.resumable:
@@ -247,7 +247,7 @@ def branches(
 @pytest.mark.parametrize("count", [0, 1, 9])
 def test_branching_rows_equal_full_passes(
     model: Model,
-    batch: dict[str, torch.Tensor],
+    batch: Batch,
     rng: np.random.Generator,
     count: int,
 ) -> None:

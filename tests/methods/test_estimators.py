@@ -850,8 +850,8 @@ def test_more_heads_than_exact_can_do_are_refused_before_anything_is_run() -> No
 
 
 def test_an_unfinished_table_claims_nothing() -> None:
-    unfinished = exact.restore({}, options_of("exact"), 4)
-    assert np.isnan(unfinished.outcome().values).all()
+    unfinished_table = exact.restore({}, options_of("exact"), 4)
+    assert np.isnan(unfinished_table.outcome().values).all()
 
 
 @pytest.mark.parametrize("method", SAMPLERS)
