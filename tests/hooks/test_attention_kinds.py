@@ -63,7 +63,15 @@ def test_weights_and_outputs_are_those_of_transformers(kind: str) -> None:
     eager_module.set_attn_implementation("eager")
     with torch.inference_mode():
         want = eager_module(**batch, output_attentions=True)
-    model = make_gateable(Checkpoint(kind, "test", kind, random_module(kind), None))
+    model = make_gateable(
+        Checkpoint(
+            name=kind,
+            revision="test",
+            fingerprint=kind,
+            module=random_module(kind),
+            tokenizer=None,
+        )
+    )
     assert model.grid.to_json() == {"decoder": [4, 4, 4]}
     weights_by_layer: dict[int, torch.Tensor] = {}
     sum_weights(model, batch, weights_by_layer.__setitem__)

@@ -330,7 +330,15 @@ def test_self_test_stops_a_model_whose_gates_do_not_work(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("headlab.hooks.state.apply_gates", watch_only)
     with raises("model.closed_gate_differs", "BertFor"):
-        make_gateable(Checkpoint("x", "", "x", tiny_module("bert"), None))
+        make_gateable(
+            Checkpoint(
+                name="x",
+                revision="",
+                fingerprint="x",
+                module=tiny_module("bert"),
+                tokenizer=None,
+            )
+        )
 
 
 def test_gates_of_one_model_leave_another_alone() -> None:

@@ -302,7 +302,15 @@ def test_reported_08_generate_in_a_streamers_thread_is_gated() -> None:
         eos_token_id=None,
     )
     module = transformers.LlamaForCausalLM(config)
-    model = make_gateable(Checkpoint("tiny", "none", "0", module, tiny_tokenizer()))
+    model = make_gateable(
+        Checkpoint(
+            name="tiny",
+            revision="none",
+            fingerprint="0",
+            module=module,
+            tokenizer=tiny_tokenizer(),
+        )
+    )
     ids = torch.tensor([[5, 9, 13, 21]])
     options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 12, "do_sample": False}
 

@@ -26,7 +26,13 @@ from headlab.stats import Interval, LearnedStakes, benjamini_hochberg, holm, sam
 LEVEL = 0.95
 RUNS = 200
 EXAMPLES = 64
-SIGN_PLAN = SamplingPlan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0)
+SIGN_PLAN = SamplingPlan(
+    samples=16 * EXAMPLES,
+    target=0.04,
+    stop="sign",
+    level=LEVEL,
+    span=1.0,
+)
 ALL_GAINS = (
     *DISTRIBUTIONS,
     ternary(0.5, 0.5),
@@ -308,7 +314,13 @@ def truth_of(game: TableGame, estimand: str) -> np.ndarray:
     return exact.shapley(game.table.mean(axis=0), game.players, estimand)
 
 
-PLAN = SamplingPlan(20 * 24, 0.1, "sign", LEVEL, 1.0)
+PLAN = SamplingPlan(
+    samples=20 * 24,
+    target=0.1,
+    stop="sign",
+    level=LEVEL,
+    span=1.0,
+)
 
 
 @cache
@@ -422,7 +434,13 @@ def test_corrections_hold_back_false_claims_of_heads_without_effect(
     # Intervals that need not allow for a screen are narrower and so claim more.
     monkeypatch.setattr("headlab.methods.tmab.max_halvings", lambda _: 0)
     no_effect = ternary(0.05, 0.05)
-    plan = SamplingPlan(8 * EXAMPLES, None, "sign", LEVEL, 1.0)
+    plan = SamplingPlan(
+        samples=8 * EXAMPLES,
+        target=None,
+        stop="sign",
+        level=LEVEL,
+        span=1.0,
+    )
     families = 12
     families_with_raw_claim = 0
     families_with_holm_claim = 0

@@ -59,7 +59,13 @@ def truth(game: TableGame, estimand: str) -> Floats:
 
 def sampling_plan(samples: int) -> SamplingPlan:
     """A plan without a target, at the level of 95 %."""
-    return SamplingPlan(samples, None, "sign", 0.95, 1.0)
+    return SamplingPlan(
+        samples=samples,
+        target=None,
+        stop="sign",
+        level=0.95,
+        span=1.0,
+    )
 
 
 def options_of(method: str, **settings: Any) -> dict[str, Any]:
@@ -716,7 +722,15 @@ def random_bert(**sizes: int) -> Model:
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.25)
     module = module.double().eval()
-    return make_gateable(Checkpoint("tiny", "test", "tiny", module, tiny_tokenizer()))
+    return make_gateable(
+        Checkpoint(
+            name="tiny",
+            revision="test",
+            fingerprint="tiny",
+            module=module,
+            tokenizer=tiny_tokenizer(),
+        )
+    )
 
 
 class Interrupted(Exception):

@@ -49,7 +49,13 @@ def sampled_outcome(
     tally = empty_tally(
         HEADS,
         support,
-        SamplingPlan(CYCLE * CYCLES, TARGET, stop, 0.95, 1.0),
+        SamplingPlan(
+            samples=CYCLE * CYCLES,
+            target=TARGET,
+            stop=stop,
+            level=0.95,
+            span=1.0,
+        ),
         0,
     )
     zero = len(support) // 2
@@ -114,7 +120,13 @@ def test_reported_14_where_a_run_ends_for_all_heads_at_once_the_lean_is_divided_
 ):
     rng = np.random.default_rng(heads)
     truth = 0.05
-    plan = SamplingPlan(8192, TARGET, "sign", 0.95, 1.0)
+    plan = SamplingPlan(
+        samples=8192,
+        target=TARGET,
+        stop="sign",
+        level=0.95,
+        span=1.0,
+    )
     leans = []
     for _ in range(runs):
         tally = Tally.start(heads, even_support(1), plan)
@@ -140,26 +152,26 @@ def test_reported_14_the_papers_recipe_leans_too():
     truth = 0.1
     zeros = np.zeros(runs)
     moments = paper.Moments(
-        zeros.astype(np.int64),
-        zeros,
-        zeros,
-        0,
-        400,
-        0.1,
-        1.0,
+        count=zeros.astype(np.int64),
+        total=zeros,
+        square=zeros,
+        draws=0,
+        samples=400,
+        delta=0.1,
+        span=1.0,
     )
     while not moments.finished:
         is_sampled = moments.active
         possible_gains = np.clip(rng.normal(truth, 0.2, runs), -1, 1)
         gains = np.where(is_sampled, possible_gains, 0)
         moments = paper.Moments(
-            moments.count + is_sampled,
-            moments.total + gains,
-            moments.square + gains**2,
-            moments.draws + 1,
-            moments.samples,
-            moments.delta,
-            moments.span,
+            count=moments.count + is_sampled,
+            total=moments.total + gains,
+            square=moments.square + gains**2,
+            draws=moments.draws + 1,
+            samples=moments.samples,
+            delta=moments.delta,
+            span=moments.span,
         )
     assert 0.001 < (moments.mean - truth).mean() < 0.006
 

@@ -215,7 +215,15 @@ def small_bert() -> Model:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.4)  # biases and norms too
-    return make_gateable(Checkpoint("small", "test", "small", module.double().eval(), None))
+    return make_gateable(
+        Checkpoint(
+            name="small",
+            revision="test",
+            fingerprint="small",
+            module=module.double().eval(),
+            tokenizer=None,
+        )
+    )
 
 
 def dense(part: nn.Module, inputs: list[Neuron]) -> list[Neuron]:

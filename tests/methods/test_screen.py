@@ -52,7 +52,13 @@ GAMES = {"majority": (majority, 1), "smooth": (smooth, 64)}
 
 
 def plan(draws: int, target: float | None = None) -> SamplingPlan:
-    return SamplingPlan(draws, target, "width", 0.95, 1.0)
+    return SamplingPlan(
+        samples=draws,
+        target=target,
+        stop="width",
+        level=0.95,
+        span=1.0,
+    )
 
 
 def table(

@@ -64,7 +64,15 @@ def model_with_dropout() -> Model:
     """An interrupted training must find the draws of dropout again."""
     module = tiny_module("bert", torch.float32)
     module.config.hidden_dropout_prob = 0.3
-    return make_gateable(Checkpoint("dropping", "test", "dropping", module, tiny_tokenizer()))
+    return make_gateable(
+        Checkpoint(
+            name="dropping",
+            revision="test",
+            fingerprint="dropping",
+            module=module,
+            tokenizer=tiny_tokenizer(),
+        )
+    )
 
 
 @cache
@@ -77,7 +85,15 @@ def planted_model_and_task() -> tuple[Model, Task]:
             for head in range(4):
                 columns[:, head] *= 40.0 if (row, head) in NEEDED_HEADS else 0.0
         module.classifier.weight *= 30.0
-    model = make_gateable(Checkpoint("planted", "test", "planted", module, tiny_tokenizer()))
+    model = make_gateable(
+        Checkpoint(
+            name="planted",
+            revision="test",
+            fingerprint="planted",
+            module=module,
+            tokenizer=tiny_tokenizer(),
+        )
+    )
     task = tiny_task()
 
     @cache

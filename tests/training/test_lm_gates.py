@@ -264,13 +264,13 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> shim.ShimPlan:
     """A tiny plan in the smallest one's place."""
     gates = replace(GATES, tune_steps=1, warm_up=False, gate_rate=0.9)
     tiny_plan = shim.ShimPlan(
-        300,
-        100,
-        replace(TINY, steps=3),
-        gates,
-        (0.0, 9.0),
-        0.0,
-        2,
+        words=300,
+        held_words=100,
+        model=replace(TINY, steps=3),
+        gates=gates,
+        weights=(0.0, 9.0),
+        ablated=0.0,
+        rounds=2,
     )
     monkeypatch.setattr(shim, "SMOKE", tiny_plan)
     return tiny_plan
