@@ -566,7 +566,13 @@ def word_task() -> Task:
             examples.append(Example(str(row), text, group=str(row), words=words, labels=labels))
         return examples
 
-    return Task("words", LABELS, ("xx",), False, sentences)
+    return Task(
+        name="words",
+        labels=LABELS,
+        languages=("xx",),
+        aligned=False,
+        read=sentences,
+    )
 
 
 def translation_task() -> Task:
@@ -584,7 +590,13 @@ def translation_task() -> Task:
             examples.append(Example(str(row), source, target=text(5)))
         return examples
 
-    return Task("pairs", (), ("xx",), False, pairs)
+    return Task(
+        name="pairs",
+        labels=(),
+        languages=("xx",),
+        aligned=False,
+        read=pairs,
+    )
 
 
 def by_tokens(evaluator: Evaluator, tokens: np.ndarray) -> np.ndarray:

@@ -466,7 +466,13 @@ def test_computed_gains_are_the_models(
     want = game.marginals(coalitions, is_wanted, examples)
     for halvings in (0, 1):
         table = np.full((scale.bins, game.players), halvings)
-        bins, foreseen, gains = game.screened(coalitions, is_wanted, examples, table, uniforms)
+        bins, foreseen, gains = game.screened(
+            kept=coalitions,
+            wanted=is_wanted,
+            examples=examples,
+            halvings=table,
+            uniforms=uniforms,
+        )
         is_computed = ~np.isnan(gains)
         assert_array_equal(is_computed, is_wanted & (uniforms < 2.0**-halvings))
         assert_allclose(gains[is_computed], want[is_computed], atol=1e-9)
@@ -487,7 +493,13 @@ def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> 
     examples = np.array([0, 3, 5, 7])
     halvings = np.full((SIZE_SCALE.bins, game.players), 6)
     uniforms = np.ones(coalitions.shape)
-    bins, foreseen, _ = game.screened(coalitions, everybody, examples, halvings, uniforms)
+    bins, foreseen, _ = game.screened(
+        kept=coalitions,
+        wanted=everybody,
+        examples=examples,
+        halvings=halvings,
+        uniforms=uniforms,
+    )
 
     def worth_with_gate(
         layer: int,
@@ -519,7 +531,13 @@ def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_changing(
     everybody = np.ones_like(coalitions)
     halvings = np.zeros((NEARNESS_SCALE.bins, game.players), int)
     uniforms = np.zeros(coalitions.shape)
-    bins, _, gains = game.screened(coalitions, everybody, examples, halvings, uniforms)
+    bins, _, gains = game.screened(
+        kept=coalitions,
+        wanted=everybody,
+        examples=examples,
+        halvings=halvings,
+        uniforms=uniforms,
+    )
     assert_allclose(gains, game.marginals(coalitions, everybody, examples), atol=1e-12)
     near_flips = gains[bins <= 8] != 0
     far_flips = gains[bins >= 14] != 0
@@ -601,11 +619,11 @@ def test_a_slope_that_is_no_number_surprises_most(
     halvings = np.zeros((SIZE_SCALE.bins, game.players), int)
     uniforms = np.zeros(everybody.shape)
     bins, foreseen, gains = game.screened(
-        everybody,
-        everybody,
-        np.arange(2),
-        halvings,
-        uniforms,
+        kept=everybody,
+        wanted=everybody,
+        examples=np.arange(2),
+        halvings=halvings,
+        uniforms=uniforms,
     )
     assert_array_equal(bins, np.zeros_like(bins))
     assert_array_equal(foreseen, np.zeros_like(foreseen))
@@ -649,11 +667,11 @@ def test_members_of_a_table_are_what_the_screens_see() -> None:
     halvings = np.zeros((3, 4), int)
     uniforms = np.zeros((1, 4))
     _, foreseen, gains = game.screened(
-        coalitions,
-        everybody,
-        np.array([1]),
-        halvings,
-        uniforms,
+        kept=coalitions,
+        wanted=everybody,
+        examples=np.array([1]),
+        halvings=halvings,
+        uniforms=uniforms,
     )
     assert_array_equal(foreseen, gains)
     value_with = smooth(1, members(0b1101, 4))

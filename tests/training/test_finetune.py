@@ -59,9 +59,21 @@ def word_examples() -> list[Example]:
 
 
 EXAMPLES = text_examples()
-TASK = Task("letters", LABELS, ("en",), False, lambda language, split, seed: EXAMPLES)
+TASK = Task(
+    name="letters",
+    labels=LABELS,
+    languages=("en",),
+    aligned=False,
+    read=lambda language, split, seed: EXAMPLES,
+)
 WORDS = word_examples()
-TAGS = Task("tags", LABELS, ("en",), False, lambda language, split, seed: WORDS)
+TAGS = Task(
+    name="tags",
+    labels=LABELS,
+    languages=("en",),
+    aligned=False,
+    read=lambda language, split, seed: WORDS,
+)
 OPTIONS = FinetuneOptions(steps=12, batch=8, learning_rate=0.01, rank=2, alpha=4, seed=3)
 
 

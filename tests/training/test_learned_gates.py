@@ -112,7 +112,13 @@ def planted_model_and_task() -> tuple[Model, Task]:
             for example, answer in zip(examples, answers, strict=True)
         ]
 
-    return model, Task("planted", LABELS, ("xx",), False, answered_examples)
+    return model, Task(
+        name="planted",
+        labels=LABELS,
+        languages=("xx",),
+        aligned=False,
+        read=answered_examples,
+    )
 
 
 def assert_same_gates(got: LearnedGates, want: LearnedGates) -> None:
