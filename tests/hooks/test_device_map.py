@@ -1,4 +1,4 @@
-"""A model with its weights in several places: the answers, gates and scores of the same folder on one device."""
+"""A model with its weights in several places gives what the same folder gives on one device."""
 
 from __future__ import annotations
 
@@ -33,41 +33,42 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spread(folder: Path) -> Model:
-    """Half on the disk."""
-    return headlab.load(folder, device_map=places(headlab.load(folder).module, "cpu", "disk"))
+    """A model whose weights are half on the disk."""
+    device_map = places(headlab.load(folder).module, "cpu", "disk")
+    return headlab.load(folder, device_map=device_map)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2-lm", "mbart", "t5"])
 def test_layers_on_the_disk_change_nothing(family: str, tmp_path: Path):
-    whole = headlab.load(save_family(tmp_path / "m", family))
-    spread = headlab.load(tmp_path / "m", device_map=places(whole.module, "cpu", "disk"))
+    one_device_model = headlab.load(save_family(tmp_path / "m", family))
+    spread = headlab.load(tmp_path / "m", device_map=places(one_device_model.module, "cpu", "disk"))
     assert spread.offloaded
-    assert not whole.offloaded
-    assert spread.recorded() == whole.recorded()
-    assert (spread.grid, spread.resumable, spread.first_token) == (
-        whole.grid,
-        whole.resumable,
-        whole.first_token,
-    )
-    want = everything(whole)
-    found = everything(spread)
-    assert want.keys() == found.keys()
+    assert not one_device_model.offloaded
+    assert spread.recorded() == one_device_model.recorded()
+    assert spread.grid == one_device_model.grid
+    assert spread.resumable == one_device_model.resumable
+    assert spread.first_token == one_device_model.first_token
+    want = everything(one_device_model)
+    got = everything(spread)
+    assert want.keys() == got.keys()
     for name, value in want.items():
-        assert_equal(found[name], value, name)
-    # not kept by one of the passes
+        assert_equal(got[name], value, name)
+    # No pass has kept the weights that it read from the disk.
     assert any(weight.is_meta for weight in spread.module.parameters())
 
 
 def test_one_device_by_a_strategy_is_that_device(folder: Path):
-    """Without a GPU, every strategy is the CPU; such a model is not spread, and nothing is refused."""
+    """Without a GPU, every strategy is the CPU: such a model is not spread."""
     for strategy in ("auto", "sequential"):
         model = headlab.load(folder, device_map=strategy, dtype="bfloat16")
-        assert (str(model.device), model.dtype, model.offloaded) == ("cpu", "bfloat16", False)
+        assert str(model.device) == "cpu"
+        assert model.dtype == "bfloat16"
+        assert not model.offloaded
         model.require_whole("anything")
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "named"),
+    ("load_options", "error_code", "named_in_message"),
     [
         ({"device_map": "auto", "device": "cpu"}, "device_map.and_device", []),
         ({"device_map": "everywhere"}, "device_map.unknown", ["everywhere", "balanced_low_0"]),
@@ -85,10 +86,13 @@ def test_one_device_by_a_strategy_is_that_device(folder: Path):
     ],
 )
 def test_a_map_that_cannot_be_used_is_refused(
-    folder: Path, given: dict[str, Any], code: str, named: list[str]
+    folder: Path,
+    load_options: dict[str, Any],
+    error_code: str,
+    named_in_message: list[str],
 ):
-    with raises(code, *named):
-        headlab.load(folder, **given)
+    with raises(error_code, *named_in_message):
+        headlab.load(folder, **load_options)
 
 
 def test_embedded_models_are_loaded_whole():
@@ -97,8 +101,11 @@ def test_embedded_models_are_loaded_whole():
 
 
 @pytest.mark.parametrize("family", ["mobilebert-lm", "marian"])
-def test_a_weight_that_no_pass_finds_is_a_sentence(family: str, tmp_path: Path):
-    """Used by another module than its own, which torch computes with as if it were there; computed, not stored."""
+def test_a_weight_that_no_pass_finds_is_refused_with_a_sentence(family: str, tmp_path: Path):
+    """Two such weights: one is used by another module than its own, one is computed and not stored.
+
+    PyTorch would compute with the first as if it were there.
+    """
     save_family(tmp_path / "m", family)
     with raises("device_map.not_running", "device_map"):
         headlab.load(tmp_path / "m", device_map={"": "disk"})
@@ -106,17 +113,18 @@ def test_a_weight_that_no_pass_finds_is_a_sentence(family: str, tmp_path: Path):
 
 def test_what_needs_the_weights_refuses_a_spread_model(spread: Model):
     mask = Mask(spread.grid, np.arange(spread.grid.size) > 0)
-    for use in (
-        lambda: shrink_model(spread, mask),
-        lambda: trainable_copy(spread, False),
-        lambda: Origin.of(spread),
-    ):
-        with raises("device_map.not_whole", spread.name):
-            use()
+    with raises("device_map.not_whole", spread.name):
+        shrink_model(spread, mask)
+    with raises("device_map.not_whole", spread.name):
+        trainable_copy(spread, False)
+    with raises("device_map.not_whole", spread.name):
+        Origin.of(spread)
 
 
 def test_weights_that_must_be_written_go_with_the_model(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert gettempdir() == str(tmp_path)
@@ -127,37 +135,36 @@ def test_weights_that_must_be_written_go_with_the_model(
     assert [*tmp_path.iterdir()] == []
 
 
-def same(found: dict[str, Any], want: dict[str, Any]) -> None:
-    """Two devices may add in another order."""
-    assert found.keys() == want.keys()
+def assert_almost_equal(got: dict[str, Any], want: dict[str, Any]) -> None:
+    """The same results but for rounding, as two devices may add in another order."""
+    assert got.keys() == want.keys()
     for name, value in want.items():
         if isinstance(value, np.ndarray):
-            assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+            assert_allclose(got[name], value, atol=1e-5, err_msg=name)
         else:
-            assert_equal(found[name], value, name)
+            assert_equal(got[name], value, name)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2-lm", "t5"])
 def test_no_tensor_is_left_behind_on_another_device(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    # accelerate takes any device as the one of inputs: the first
+    # Accelerate picks the device of the inputs out of a set; with this seed it is the first device.
     monkeypatch.setenv("PYTHONHASHSEED", "1")
-    whole = headlab.load(save_family(tmp_path / "m", family))
-    devices = places(whole.module, FIRST, SECOND)
+    one_device_model = headlab.load(save_family(tmp_path / "m", family))
+    devices = places(one_device_model.module, FIRST, SECOND)
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        found = process.submit(apart, tmp_path / "m", devices).result()
-    assert found.pop("grid") == whole.grid
-    assert found.pop("resumable") == (whole.resumable, whole.first_token)
-    same(found, everything(whole))
+        results = process.submit(apart, tmp_path / "m", devices).result()
+    assert results.pop("grid") == one_device_model.grid
+    assert results.pop("resumable") == (one_device_model.resumable, one_device_model.first_token)
+    assert_almost_equal(results, everything(one_device_model))
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_gpus(tmp_path: Path):
-    whole = headlab.load(save_family(tmp_path / "m", "llama"), device="cuda:0")
-    same(
-        everything(
-            headlab.load(tmp_path / "m", device_map=places(whole.module, "cuda:0", "cuda:1"))
-        ),
-        everything(whole),
-    )
+    one_device_model = headlab.load(save_family(tmp_path / "m", "llama"), device="cuda:0")
+    device_map = places(one_device_model.module, "cuda:0", "cuda:1")
+    spread = headlab.load(tmp_path / "m", device_map=device_map)
+    assert_almost_equal(everything(spread), everything(one_device_model))

@@ -22,16 +22,32 @@ from headlab.hooks import Model, attention_of_heads, gated, head_means
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import families
 
-# {model type: the ends of the names of what gives its heads their values}; empty: it also gives queries, or is shared
-VALUES = {
-    "mpnet": ("attn.v",), "rembert": ("self.value",), "roformer": ("self.value",), "big_bird": ("self.value",),
-    "megatron-bert": ("self.value",), "longformer": ("self.value", "value_global"), "funnel": ("attention.v_head",),
-    "gpt_neo": ("attention.v_proj",), "gptj": ("attn.v_proj",), "xglm": ("self_attn.v_proj",), "openai-gpt": (),
-    "falcon": (), "mpt": (), "led": (), "longt5": (), "afmoe": ("self_attn.v_proj",), "nllb-moe": (),
-}  # fmt: skip
+# The inputs of a model, by name.
+Batch = dict[str, torch.Tensor]
+# By model type, how the names of the modules end that give its heads their values. None are given
+# where such a module also gives the queries, or is shared.
+VALUE_MODULES = {
+    "mpnet": ("attn.v",),
+    "rembert": ("self.value",),
+    "roformer": ("self.value",),
+    "big_bird": ("self.value",),
+    "megatron-bert": ("self.value",),
+    "longformer": ("self.value", "value_global"),
+    "funnel": ("attention.v_head",),
+    "gpt_neo": ("attention.v_proj",),
+    "gptj": ("attn.v_proj",),
+    "xglm": ("self_attn.v_proj",),
+    "openai-gpt": (),
+    "falcon": (),
+    "mpt": (),
+    "led": (),
+    "longt5": (),
+    "afmoe": ("self_attn.v_proj",),
+    "nllb-moe": (),
+}
 
 
-@pytest.fixture(scope="module", params=sorted(VALUES))
+@pytest.fixture(scope="module", params=sorted(VALUE_MODULES))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -48,68 +64,89 @@ def tiny(kind: str) -> PreTrainedModel:
 
 
 def assert_close(got: torch.Tensor, want: torch.Tensor) -> None:
-    assert_allclose(got, want, atol=1e-9 if want.dtype == torch.float64 else 2e-4)
+    tolerance = 1e-9 if want.dtype == torch.float64 else 2e-4
+    assert_allclose(got, want, atol=tolerance)
 
 
 @pytest.fixture(scope="module")
-def batch(model: Model) -> dict[str, torch.Tensor]:
+def batch(model: Model) -> Batch:
     return tiny_batch(model.module)
 
 
-def logits(model: Model, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def logits(model: Model, batch: Batch) -> torch.Tensor:
     with torch.no_grad():
         return model.module(**batch).logits.clone()
 
 
 def test_open_gates_change_nothing_and_rows_have_gates_of_their_own(
-    kind: str, model: Model, batch: dict[str, torch.Tensor]
+    kind: str,
+    model: Model,
+    batch: Batch,
 ) -> None:
-    kept = np.random.default_rng(0).random((3, model.grid.layers, model.grid.width)) < 0.5
+    rng = np.random.default_rng(0)
+    gates = rng.random((3, model.grid.layers, model.grid.width)) < 0.5
     with torch.no_grad():
-        untouched = tiny(kind)(**batch).logits
-    assert_close(logits(model, batch), untouched)
-    with gated(model, kept):
-        together = logits(model, batch)
-    assert (together - untouched).abs().max() > 1e-6
+        baseline = tiny(kind)(**batch).logits
+    assert_close(logits(model, batch), baseline)
+    with gated(model, gates):
+        logits_by_row = logits(model, batch)
+    assert (logits_by_row - baseline).abs().max() > 1e-6
     for row in range(3):
-        with gated(model, kept[row]):
-            assert_close(together[row], logits(model, batch)[row])
+        with gated(model, gates[row]):
+            assert_close(logits_by_row[row], logits(model, batch)[row])
 
 
 def test_a_closed_gate_is_a_head_without_values(
-    kind: str, model: Model, batch: dict[str, torch.Tensor]
+    kind: str,
+    model: Model,
+    batch: Batch,
 ) -> None:
-    """A second derivation of which block of the projection is which head: that head has no values to give."""
-    if not VALUES[kind]:
+    """A second derivation of which block of the projection belongs to which head."""
+    if not VALUE_MODULES[kind]:
         pytest.skip(
             "its values come out of one projection with queries and keys, or are shared by layers"
         )
-    linear = {name: m for name, m in model.module.named_modules() if isinstance(m, nn.Linear)}
-    values = [[m for name, m in linear.items() if name.endswith(end)] for end in VALUES[kind]]
-    shared = model.grid.width // int(
-        getattr(model.module.config, "num_key_value_heads", None) or model.grid.width
-    )
+    value_modules = [linear_modules(model, name_end) for name_end in VALUE_MODULES[kind]]
+    key_value_heads = getattr(model.module.config, "num_key_value_heads", None)
+    groups = int(key_value_heads or model.grid.width)
+    heads_of_group = model.grid.width // groups
     for layer in range(model.grid.layers):
-        kept = np.ones((model.grid.layers, model.grid.width))
-        kept[layer, shared : 2 * shared] = 0  # heads that share their values are closed together
-        with gated(model, kept):
+        gates = np.ones((model.grid.layers, model.grid.width))
+        # Heads that share their values are closed together.
+        gates[layer, heads_of_group : 2 * heads_of_group] = 0
+        with gated(model, gates):
             got = logits(model, batch)
-        parameters = [parameter for modules in values for parameter in modules[layer].parameters()]
-        saved = [parameter.detach().clone() for parameter in parameters]
+        parameters = []
+        for modules in value_modules:
+            parameters += modules[layer].parameters()
+        original_weights = [parameter.detach().clone() for parameter in parameters]
         with torch.no_grad():
             for parameter in parameters:
-                parameter.unflatten(0, (model.grid.width // shared, -1))[1] = 0
+                parameter.unflatten(0, (groups, -1))[1] = 0
         want = logits(model, batch)
         with torch.no_grad():
-            for parameter, old in zip(parameters, saved, strict=True):
-                parameter.copy_(old)
+            for parameter, weights in zip(parameters, original_weights, strict=True):
+                parameter.copy_(weights)
         assert_close(got, want)
+
+
+def linear_modules(model: Model, name_end: str) -> list[nn.Linear]:
+    """The linear modules whose names end so, in the order of layers."""
+    modules = []
+    for name, module in model.module.named_modules():
+        if isinstance(module, nn.Linear) and name.endswith(name_end):
+            modules.append(module)
+    return modules
 
 
 WITHOUT_WEIGHTS = ("longformer", "led", "longt5", "funnel")
 
 
-def test_means_of_heads_are_finite(kind: str, model: Model, batch: dict[str, torch.Tensor]) -> None:
+def test_means_of_heads_are_finite(
+    kind: str,
+    model: Model,
+    batch: Batch,
+) -> None:
     if kind == "funnel":
         with raises("ablation.tokens_merged"):
             head_means(model, [batch])
@@ -120,15 +157,17 @@ def test_means_of_heads_are_finite(kind: str, model: Model, batch: dict[str, tor
 
 
 def test_weights_of_heads_are_those_of_the_model_or_refused(
-    kind: str, model: Model, batch: dict[str, torch.Tensor]
+    kind: str,
+    model: Model,
+    batch: Batch,
 ) -> None:
     head = model.grid.heads[-1]
-    one = {name: value[:1] for name, value in batch.items()}
+    one_example = {name: value[:1] for name, value in batch.items()}
     if kind in WITHOUT_WEIGHTS:
         with raises("model.no_attention_weights"):
-            attention_of_heads(model, one, [head])
+            attention_of_heads(model, one_example, [head])
         return
-    weights = attention_of_heads(model, one, [head])[head]
+    weights = attention_of_heads(model, one_example, [head])[head]
     assert_allclose(weights.sum(-1), np.ones(len(weights)), atol=1e-4)
 
 
@@ -137,44 +176,43 @@ def test_layers_of_a_hybrid_keep_their_numbers(kind: str) -> None:
     model = families.attached(families.tiny(kind))
     assert model.grid.to_json() == {"decoder": [0, 4]}
     assert [head.layer for head in model.grid.heads] == [1] * 4
-    one = {
+    one_example = {
         "input_ids": torch.tensor([[5, 6, 7, 8]]),
         "attention_mask": torch.ones(1, 4, dtype=torch.long),
     }
-    whole = logits(model, one)
-    kept = model.grid.gates(np.array([1, 0, 1, 1]))
-    with gated(model, kept):
-        got = logits(model, one)
+    baseline = logits(model, one_example)
+    gates = model.grid.gates(np.array([1, 0, 1, 1]))
+    with gated(model, gates):
+        gated_logits = logits(model, one_example)
     weight = model.projections[1].weight
     with torch.no_grad():
         weight.unflatten(1, (4, -1))[:, 1] = 0
-    assert_close(got, logits(model, one))
-    assert (got - whole).abs().max() > 1e-6
+    assert_close(gated_logits, logits(model, one_example))
+    assert (gated_logits - baseline).abs().max() > 1e-6
 
 
 def test_a_layer_with_fewer_heads_than_the_configuration_says_is_found() -> None:
-    """As in a shrunk model, of which the whole had as many heads as the probe has tokens."""
+    """As in a shrunk model that had as many heads as the probe has tokens before."""
     module = families.tiny("bert")
     module.config.num_attention_heads = 6
     assert families.attached(module).grid.to_json() == {"encoder": [4, 4]}
 
 
 @pytest.mark.parametrize(
-    ("family", "values"), [("bert", r"layer\.1\..*value"), ("gpt_neo", r"h\.1\..*v_proj")]
+    ("family", "value_names"), [("bert", r"layer\.1\..*value"), ("gpt_neo", r"h\.1\..*v_proj")]
 )
-def test_a_layer_whose_heads_all_give_0_has_heads(family: str, values: str) -> None:
-    """As one does whose heads were switched off in the weights."""
-    module = families.tiny(family).double()
-    whole = families.attached(module).grid
+def test_a_layer_whose_heads_all_give_0_has_heads(family: str, value_names: str) -> None:
+    """As in a model whose heads were switched off in the weights."""
+    full_grid = families.attached(families.tiny(family).double()).grid
     module = families.tiny(family).double()
     with torch.no_grad():
         for name, weight in module.named_parameters():
-            if re.search(values, name):
+            if re.search(value_names, name):
                 weight.zero_()
-    assert families.attached(module).grid == whole
+    assert families.attached(module).grid == full_grid
 
 
-def test_attention_that_has_tokens_before_examples_is_refused_with_that_reason() -> None:
+def test_attention_that_has_tokens_before_examples_is_refused_for_that_reason() -> None:
     with raises("model.tokens_first", "FSMTForConditionalGeneration (model type fsmt)"):
         families.attached(families.tiny("fsmt").double())
 
@@ -192,39 +230,40 @@ def test_heads_that_are_mixed_before_their_projection_are_refused() -> None:
 def test_attention_without_gates_beside_gated_attention_is_refused() -> None:
     """Of two layers, one has its heads in another order than the projection's blocks."""
     module = families.tiny("gpt_neo").double()
-    attend = module.transformer.h[1].attn.attention
-    inner = attend.out_proj.forward
-    attend.out_proj = nn.Identity()
-    attend.out_proj.forward = lambda given: inner(given.roll(1, -1))
+    attention = module.transformer.h[1].attn.attention
+    project = attention.out_proj.forward
+    attention.out_proj = nn.Identity()
+    attention.out_proj.forward = lambda contexts: project(contexts.roll(1, -1))
     with raises("model.heads_mixed", "gpt_neo"):
         families.attached(module)
 
 
 @pytest.mark.parametrize("kind", ["mamba", "xlnet", "convbert", "fnet"])
 def test_what_is_refused_is_refused_for_the_reason_in_the_table(kind: str) -> None:
-    assert families.verdict(kind) == json.loads(families.TABLE.read_text())["families"][kind]
+    table = json.loads(families.TABLE.read_text())
+    assert families.verdict(kind) == table["families"][kind]
 
 
 def test_the_table_holds_for_this_version_and_the_page_is_made_from_it() -> None:
-    known = json.loads(families.TABLE.read_text())
-    assert families.PAGE.read_text(encoding="utf-8") == families.page(known), (
-        "run: python tools/families.py"
-    )
-    assert len(known["families"]) >= 90
+    table = json.loads(families.TABLE.read_text())
+    page = families.PAGE.read_text(encoding="utf-8")
+    assert page == families.page(table), "run: python tools/families.py"
+    assert len(table["families"]) >= 90
     for kind in ("bert", "mpnet", "longt5"):
-        assert families.verdict(kind) == known["families"][kind]
+        assert families.verdict(kind) == table["families"][kind]
 
 
 @pytest.mark.soak
 def test_every_family_of_the_table_is_what_it_says() -> None:
-    known = json.loads(families.TABLE.read_text())
-    assert families.table() == known
+    table = json.loads(families.TABLE.read_text())
+    assert families.table() == table
 
 
 def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    table = json.loads(families.TABLE.read_text())
     assert main(["families", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(families.TABLE.read_text())["families"]
+    assert json.loads(capsys.readouterr().out) == table["families"]
     assert main(["families"]) == 0
-    gated, refused, _ = capsys.readouterr().out.splitlines()
-    assert "mpnet" in gated
-    assert "fnet" in refused
+    gateable_line, refused_line, _ = capsys.readouterr().out.splitlines()
+    assert "mpnet" in gateable_line
+    assert "fnet" in refused_line

@@ -1,4 +1,4 @@
-"""Gates and threads: blocks that gate every thread, and passes in other threads that a block does not gate."""
+"""Gates and threads: blocks that gate every thread, and passes that a block does not gate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import copy
 import pickle
 import threading
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,14 +30,8 @@ from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
 
 T = TypeVar("T")
-# separate and shared layers, both kinds of gates, several stacks
-FAMILIES = (
-    "bert",
-    "albert",
-    "xlm",
-    "gpt2",
-    "t5",
-)
+# With separate and with shared layers, with both kinds of gates, and with several stacks.
+FAMILIES = ("bert", "albert", "xlm", "gpt2", "t5")
 
 
 @pytest.fixture(params=FAMILIES)
@@ -50,84 +44,99 @@ def bert() -> Model:
     return tiny_model("bert")
 
 
-def closed(model: Model) -> np.ndarray:
-    """Every second head removed."""
+def half_closed(model: Model) -> np.ndarray:
+    """Gates that switch every second head off."""
     gates = np.ones((model.grid.layers, model.grid.width))
     gates[:, ::2] = 0
     return gates
 
 
-def answer(model: Model) -> torch.Tensor:
+def run_pass(model: Model) -> torch.Tensor:
     """The output of one pass."""
     with torch.inference_mode():
         return model.module(**tiny_batch(model.module))[0].clone()
 
 
-def answers(model: Model) -> tuple[torch.Tensor, torch.Tensor]:
-    """The outputs without gates and under `closed`."""
-    untouched = answer(model)
-    with headlab.gated(model, closed(model)):
-        gated = answer(model)
-    assert not torch.equal(untouched, gated)
-    return untouched, gated
+def baseline_and_gated_output(model: Model) -> tuple[torch.Tensor, torch.Tensor]:
+    """The outputs without gates and under `half_closed`."""
+    baseline = run_pass(model)
+    with headlab.gated(model, half_closed(model)):
+        gated_output = run_pass(model)
+    assert not torch.equal(baseline, gated_output)
+    return baseline, gated_output
 
 
-def in_thread(run: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """What a function gives in a thread of its own; an error there is one here."""
+def in_thread(function: Callable[[], T]) -> T:
+    """What a function gives in a thread of its own; an error there is raised here."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(run).result()
+        return pool.submit(function).result()
 
 
-def ungated_passes(seen: list[warnings.WarningMessage]) -> list[str]:
+def run_in_thread(model: Model) -> torch.Tensor:
+    """The output of one pass in a thread of its own."""
+    return in_thread(lambda: run_pass(model))
+
+
+def ungated_passes(records: list[warnings.WarningMessage]) -> list[str]:
     """Texts of the warnings about ungated passes."""
     return [
-        str(warning.message) for warning in seen if issubclass(warning.category, UngatedPassWarning)
+        str(record.message) for record in records if issubclass(record.category, UngatedPassWarning)
     ]
 
 
+def assert_all_equal(outputs: Iterable[torch.Tensor], want: torch.Tensor) -> None:
+    for output in outputs:
+        assert torch.equal(output, want)
+
+
 def test_reported_08_a_block_gates_every_thread(model: Model) -> None:
-    untouched, gated = answers(model)
-    with headlab.gated(model, closed(model), threads=True):
+    baseline, gated_output = baseline_and_gated_output(model)
+    with headlab.gated(model, half_closed(model), threads=True):
         with ThreadPoolExecutor(3) as pool:
-            in_pool = list(pool.map(lambda _: answer(model), range(12)))
-        assert torch.equal(answer(model), gated)
-    assert all(torch.equal(found, gated) for found in in_pool)
-    assert torch.equal(in_thread(lambda: answer(model)), untouched)
-    assert torch.equal(answer(model), untouched)
+            outputs_of_pool = list(pool.map(lambda _: run_pass(model), range(12)))
+        assert torch.equal(run_pass(model), gated_output)
+    assert_all_equal(outputs_of_pool, gated_output)
+    assert torch.equal(run_in_thread(model), baseline)
+    assert torch.equal(run_pass(model), baseline)
 
 
 def test_reported_08_a_mask_and_means_reach_every_thread(bert: Model) -> None:
-    mask = Mask(bert.grid, closed(bert).astype(bool).ravel(), bert.identity())
-    means = torch.ones(bert.grid.layers, bert.grid.width, 6, dtype=torch.float64)
+    kept_heads = half_closed(bert).astype(bool).ravel()
+    mask = Mask(bert.grid, kept_heads, bert.identity())
+    means = torch.ones(
+        bert.grid.layers,
+        bert.grid.width,
+        6,
+        dtype=torch.float64,
+    )
     with headlab.gated(bert, mask, ablation="mean", means=means):
-        expected = answer(bert)
+        masked_output = run_pass(bert)
     with headlab.gated(bert, mask, ablation="mean", means=means, threads=True):
-        assert torch.equal(in_thread(lambda: answer(bert)), expected)
+        assert torch.equal(run_in_thread(bert), masked_output)
 
 
 def test_reported_08_a_row_of_gates_an_example_reaches_every_thread(bert: Model) -> None:
     rows = len(tiny_batch(bert.module)["input_ids"])
-    gates = np.stack(
-        [closed(bert) if row % 2 else np.ones_like(closed(bert)) for row in range(rows)]
-    )
+    gates = np.ones((rows, bert.grid.layers, bert.grid.width))
+    gates[1::2] = half_closed(bert)
     with headlab.gated(bert, gates):
-        expected = answer(bert)
+        output_by_row = run_pass(bert)
     with headlab.gated(bert, gates, threads=True):
-        assert torch.equal(in_thread(lambda: answer(bert)), expected)
+        assert torch.equal(run_in_thread(bert), output_by_row)
 
 
 def test_reported_08_a_pass_in_another_thread_warns_once_a_block(model: Model) -> None:
-    untouched, _ = answers(model)
-    with warnings.catch_warnings(record=True) as seen:
+    baseline, _ = baseline_and_gated_output(model)
+    with warnings.catch_warnings(record=True) as warning_records:
         warnings.simplefilter("always")
         for _ in range(2):
-            with headlab.gated(model, closed(model)):
-                found = [in_thread(lambda: answer(model)) for _ in range(3)]
-                assert all(torch.equal(output, untouched) for output in found)
-        assert len(ungated_passes(seen)) == 2
-        assert all("threads=True" in text for text in ungated_passes(seen))
-        in_thread(lambda: answer(model))
-    assert len(ungated_passes(seen)) == 2
+            with headlab.gated(model, half_closed(model)):
+                outputs = [run_in_thread(model) for _ in range(3)]
+                assert_all_equal(outputs, baseline)
+        assert len(ungated_passes(warning_records)) == 2
+        assert all("threads=True" in text for text in ungated_passes(warning_records))
+        run_in_thread(model)
+    assert len(ungated_passes(warning_records)) == 2
 
 
 def test_reported_08_a_part_of_the_model_in_another_thread_warns_and_is_gated_too(
@@ -135,144 +144,148 @@ def test_reported_08_a_part_of_the_model_in_another_thread_warns_and_is_gated_to
 ) -> None:
     inputs = tiny_batch(bert.module)
 
-    def body() -> torch.Tensor:
+    def run_body() -> torch.Tensor:
         with torch.inference_mode():
             return bert.module.bert(**inputs).last_hidden_state.clone()
 
-    with headlab.gated(bert, closed(bert)):
-        gated = body()
+    with headlab.gated(bert, half_closed(bert)):
+        gated_states = run_body()
         with pytest.warns(UngatedPassWarning):
-            untouched = in_thread(body)
-    assert not torch.equal(gated, untouched)
-    with headlab.gated(bert, closed(bert), threads=True):
-        assert torch.equal(in_thread(body), gated)
+            ungated_states = in_thread(run_body)
+    assert not torch.equal(gated_states, ungated_states)
+    with headlab.gated(bert, half_closed(bert), threads=True):
+        assert torch.equal(in_thread(run_body), gated_states)
 
 
 def test_reported_08_no_warning_without_an_open_block_of_this_model(bert: Model) -> None:
-    other = tiny_model("bert")
-    untouched = answer(other)
-    with headlab.gated(bert, closed(bert), threads=True), headlab.gated(bert, closed(bert)):
-        assert torch.equal(in_thread(lambda: answer(other)), untouched)
-    in_thread(lambda: answer(bert))
+    other_model = tiny_model("bert")
+    baseline = run_pass(other_model)
+    with (
+        headlab.gated(bert, half_closed(bert), threads=True),
+        headlab.gated(bert, half_closed(bert)),
+    ):
+        assert torch.equal(run_in_thread(other_model), baseline)
+    run_in_thread(bert)
 
 
 def test_reported_08_two_users_of_one_model_never_see_each_others_gates(model: Model) -> None:
-    _, gated = answers(model)
-    opposite = 1 - closed(model)
+    _, gated_output = baseline_and_gated_output(model)
+    opposite = 1 - half_closed(model)
     with headlab.gated(model, opposite):
-        expected = answer(model)
+        opposite_output = run_pass(model)
 
     def other_user() -> torch.Tensor:
         with headlab.gated(model, opposite):
-            return answer(model)
+            return run_pass(model)
 
     for threads in (False, True):
-        with headlab.gated(model, closed(model), threads=threads):
-            assert torch.equal(in_thread(other_user), expected)
-            assert torch.equal(answer(model), gated)
+        with headlab.gated(model, half_closed(model), threads=threads):
+            assert torch.equal(in_thread(other_user), opposite_output)
+            assert torch.equal(run_pass(model), gated_output)
 
 
 @pytest.mark.parametrize("outer_threads", [False, True])
 def test_reported_08_nested_blocks_end_in_turn(bert: Model, outer_threads: bool) -> None:
-    untouched, gated = answers(bert)
-    opposite = 1 - closed(bert)
+    baseline, gated_output = baseline_and_gated_output(bert)
+    opposite = 1 - half_closed(bert)
     with headlab.gated(bert, opposite):
-        expected = answer(bert)
-    with headlab.gated(bert, closed(bert), threads=outer_threads):
+        opposite_output = run_pass(bert)
+    with headlab.gated(bert, half_closed(bert), threads=outer_threads):
         with headlab.gated(bert, opposite, threads=True):
-            assert torch.equal(in_thread(lambda: answer(bert)), expected)
-            assert torch.equal(answer(bert), expected)
-        assert torch.equal(answer(bert), gated)
+            assert torch.equal(run_in_thread(bert), opposite_output)
+            assert torch.equal(run_pass(bert), opposite_output)
+        assert torch.equal(run_pass(bert), gated_output)
         if outer_threads:
-            assert torch.equal(in_thread(lambda: answer(bert)), gated)
-    assert torch.equal(in_thread(lambda: answer(bert)), untouched)
+            assert torch.equal(run_in_thread(bert), gated_output)
+    assert torch.equal(run_in_thread(bert), baseline)
 
 
 def test_reported_08_an_exception_ends_the_block_in_every_thread(bert: Model) -> None:
-    untouched, _ = answers(bert)
-    with pytest.raises(ZeroDivisionError), headlab.gated(bert, closed(bert), threads=True):
+    baseline, _ = baseline_and_gated_output(bert)
+    with pytest.raises(ZeroDivisionError), headlab.gated(bert, half_closed(bert), threads=True):
         _ = 1 / 0
-    assert torch.equal(in_thread(lambda: answer(bert)), untouched)
+    assert torch.equal(run_in_thread(bert), baseline)
     with raises("gate.shape_mismatch"), headlab.gated(bert, np.ones((1, 1)), threads=True):
         pass
-    assert torch.equal(in_thread(lambda: answer(bert)), untouched)
+    assert torch.equal(run_in_thread(bert), baseline)
 
 
 def test_reported_08_a_pass_that_fails_leaves_its_thread_as_it_was(bert: Model) -> None:
-    untouched, gated = answers(bert)
+    baseline, gated_output = baseline_and_gated_output(bert)
 
-    def run() -> torch.Tensor:
+    def run_after_failure() -> torch.Tensor:
         with pytest.raises(Exception, match="index out of range"):
             bert.module(input_ids=torch.full((1, 4), 10**6))
-        first = bert.module.bert(**tiny_batch(bert.module)).last_hidden_state
-        assert not torch.isnan(first).any()
-        return answer(bert)
+        hidden_states = bert.module.bert(**tiny_batch(bert.module)).last_hidden_state
+        assert not torch.isnan(hidden_states).any()
+        return run_pass(bert)
 
-    with ThreadPoolExecutor(1) as pool, headlab.gated(bert, closed(bert), threads=True):
-        assert torch.equal(pool.submit(run).result(), gated)
-    assert torch.equal(in_thread(run), untouched)
+    with headlab.gated(bert, half_closed(bert), threads=True):
+        assert torch.equal(in_thread(run_after_failure), gated_output)
+    assert torch.equal(in_thread(run_after_failure), baseline)
 
 
 def test_reported_08_two_threads_cannot_both_gate_every_thread(bert: Model) -> None:
-    _, gated = answers(bert)
+    _, gated_output = baseline_and_gated_output(bert)
 
-    def second() -> torch.Tensor:
+    def run_after_refusal() -> torch.Tensor:
         with (
             raises("gate.threads_taken", "threads=True"),
-            headlab.gated(bert, 1 - closed(bert), threads=True),
+            headlab.gated(bert, 1 - half_closed(bert), threads=True),
         ):
             pass
-        return answer(bert)
+        return run_pass(bert)
 
-    with headlab.gated(bert, closed(bert), threads=True):
-        assert torch.equal(in_thread(second), gated)
-        assert torch.equal(answer(bert), gated)
-    with headlab.gated(bert, closed(bert), threads=True):
+    with headlab.gated(bert, half_closed(bert), threads=True):
+        assert torch.equal(in_thread(run_after_refusal), gated_output)
+        assert torch.equal(run_pass(bert), gated_output)
+    with headlab.gated(bert, half_closed(bert), threads=True):
         pass
 
 
 def test_reported_08_a_thread_that_outlives_the_block_is_gated_only_in_it(bert: Model) -> None:
-    untouched, gated = answers(bert)
+    baseline, gated_output = baseline_and_gated_output(bert)
     with ThreadPoolExecutor(1) as pool:
-        before = pool.submit(lambda: answer(bert)).result()
-        with headlab.gated(bert, closed(bert), threads=True):
-            inside = pool.submit(lambda: answer(bert)).result()
-        after = pool.submit(lambda: answer(bert)).result()
-    assert torch.equal(before, untouched)
-    assert torch.equal(inside, gated)
-    assert torch.equal(after, untouched)
+        output_before = pool.submit(run_pass, bert).result()
+        with headlab.gated(bert, half_closed(bert), threads=True):
+            output_inside = pool.submit(run_pass, bert).result()
+        output_after = pool.submit(run_pass, bert).result()
+    assert torch.equal(output_before, baseline)
+    assert torch.equal(output_inside, gated_output)
+    assert torch.equal(output_after, baseline)
 
 
 @pytest.mark.parametrize("begins_gated", [False, True])
 def test_reported_08_a_pass_is_gated_from_its_beginning_to_its_end_or_not_at_all(
     model: Model, begins_gated: bool
 ) -> None:
-    untouched, gated = answers(model)
-    begun = threading.Event()
-    go_on = threading.Event()
+    baseline, gated_output = baseline_and_gated_output(model)
+    has_begun = threading.Event()
+    may_go_on = threading.Event()
 
-    def wait_once(*_: object) -> None:
+    def wait_in_other_threads(*_: object) -> None:
         if threading.current_thread() is not threading.main_thread():
-            begun.set()
-            assert go_on.wait(60)
+            has_begun.set()
+            assert may_go_on.wait(60)
 
-    middle = model.projections[len(model.projections) // 2].register_forward_pre_hook(wait_once)
-    block = headlab.gated(model, closed(model), threads=True)
+    middle_projection = model.projections[len(model.projections) // 2]
+    hook = middle_projection.register_forward_pre_hook(wait_in_other_threads)
+    block = headlab.gated(model, half_closed(model), threads=True)
     with ThreadPoolExecutor(1) as pool:
         if begins_gated:
             block.__enter__()
-        running = pool.submit(lambda: answer(model))
-        assert begun.wait(60)
+        pass_in_pool = pool.submit(run_pass, model)
+        assert has_begun.wait(60)
         if begins_gated:
             block.__exit__(None, None, None)
         else:
             block.__enter__()
-        go_on.set()
-        found = running.result()
+        may_go_on.set()
+        output = pass_in_pool.result()
     if not begins_gated:
         block.__exit__(None, None, None)
-    middle.remove()
-    assert torch.equal(found, gated if begins_gated else untouched)
+    hook.remove()
+    assert torch.equal(output, gated_output if begins_gated else baseline)
 
 
 def test_reported_08_generate_in_a_streamers_thread_is_gated() -> None:
@@ -289,16 +302,24 @@ def test_reported_08_generate_in_a_streamers_thread_is_gated() -> None:
         eos_token_id=None,
     )
     module = transformers.LlamaForCausalLM(config)
-    model = make_gateable(Checkpoint("tiny", "none", "0", module, tiny_tokenizer()))
+    model = make_gateable(
+        Checkpoint(
+            name="tiny",
+            revision="none",
+            fingerprint="0",
+            module=module,
+            tokenizer=tiny_tokenizer(),
+        )
+    )
     ids = torch.tensor([[5, 9, 13, 21]])
     options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 12, "do_sample": False}
 
-    def written() -> str:
-        return model.tokenizer.decode(
-            module.generate(ids, **options)[0, ids.shape[1] :], skip_special_tokens=True
-        )
+    def generate() -> str:
+        (output_ids,) = module.generate(ids, **options)
+        new_ids = output_ids[ids.shape[1] :]
+        return model.tokenizer.decode(new_ids, skip_special_tokens=True)
 
-    def streamed() -> str:
+    def generate_with_streamer() -> str:
         streamer = transformers.TextIteratorStreamer(
             model.tokenizer, skip_prompt=True, skip_special_tokens=True
         )
@@ -310,228 +331,243 @@ def test_reported_08_generate_in_a_streamers_thread_is_gated() -> None:
         thread.join()
         return text
 
-    with headlab.gated(model, closed(model)):
-        gated = written()
-    assert gated != written()
-    with headlab.gated(model, closed(model), threads=True):
-        assert streamed().split() == gated.split()
-    with headlab.gated(model, closed(model)), warnings.catch_warnings(record=True) as seen:
+    with headlab.gated(model, half_closed(model)):
+        gated_text = generate()
+    assert gated_text != generate()
+    with headlab.gated(model, half_closed(model), threads=True):
+        assert generate_with_streamer().split() == gated_text.split()
+    with (
+        headlab.gated(model, half_closed(model)),
+        warnings.catch_warnings(record=True) as warning_records,
+    ):
         warnings.simplefilter("always")
-        assert streamed().split() == written_elsewhere(written).split()
-    assert len(ungated_passes(seen)) == 1
-
-
-def written_elsewhere(written: Callable[[], str]) -> str:
-    """What is written outside of this thread's blocks."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(written).result()
+        assert generate_with_streamer().split() == in_thread(generate).split()
+    assert len(ungated_passes(warning_records)) == 1
 
 
 def run_in_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What a coroutine returns, in a thread of its own: playwright keeps a loop running in that of the tests."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(lambda: asyncio.run(main())).result()
+    """What a coroutine returns, in a thread of its own.
+
+    In the thread of the tests, Playwright keeps a loop running.
+    """
+    return in_thread(lambda: asyncio.run(main()))
 
 
 def test_reported_08_to_thread_stays_gated(model: Model) -> None:
-    _, gated = answers(model)
+    _, gated_output = baseline_and_gated_output(model)
 
     async def main() -> list[torch.Tensor]:
-        with headlab.gated(model, closed(model)):
-            return [await asyncio.to_thread(answer, model), answer(model)]
+        with headlab.gated(model, half_closed(model)):
+            return [await asyncio.to_thread(run_pass, model), run_pass(model)]
 
-    assert all(torch.equal(found, gated) for found in run_in_loop(main))
+    assert_all_equal(run_in_loop(main), gated_output)
 
 
 @pytest.mark.parametrize("threads", [False, True])
 def test_reported_08_two_passes_at_once_under_one_block_count_their_own_layers(
     model: Model, threads: bool
 ) -> None:
-    upper = np.ones_like(closed(model))
-    upper[-1] = 0  # a layer taken for another would show
-    with headlab.gated(model, upper):
-        gated = answer(model)
+    gates = np.ones_like(half_closed(model))
+    gates[-1] = 0  # only the last layer: one layer mistaken for another would show
+    with headlab.gated(model, gates):
+        gated_output = run_pass(model)
     both_run = threading.Barrier(2, timeout=60)
 
-    def wait_for_the_other(*_: object) -> None:
+    def wait_for_other_pass(*_: object) -> None:
         both_run.wait()
 
     hooks = [
-        layer.register_forward_pre_hook(wait_for_the_other) for layer in set(model.projections)
+        layer.register_forward_pre_hook(wait_for_other_pass) for layer in set(model.projections)
     ]
 
     async def main() -> list[torch.Tensor]:
-        with headlab.gated(model, upper, threads=threads):
-            return await asyncio.gather(*(asyncio.to_thread(answer, model) for _ in range(2)))
+        with headlab.gated(model, gates, threads=threads):
+            passes = [asyncio.to_thread(run_pass, model) for _ in range(2)]
+            return await asyncio.gather(*passes)
 
     outputs_at_once = run_in_loop(main)
     for hook in hooks:
         hook.remove()
-    assert all(torch.equal(output, gated) for output in outputs_at_once)
+    assert_all_equal(outputs_at_once, gated_output)
 
 
 def test_reported_08_a_context_copied_in_a_block_is_gated_only_until_it_ends(model: Model) -> None:
-    untouched, gated = answers(model)
-    opposite = 1 - closed(model)
+    baseline, gated_output = baseline_and_gated_output(model)
+    opposite = 1 - half_closed(model)
     with headlab.gated(model, opposite):
-        expected = answer(model)
-        with headlab.gated(model, closed(model)):
+        opposite_output = run_pass(model)
+        with headlab.gated(model, half_closed(model)):
             inner = contextvars.copy_context()
-            assert torch.equal(inner.run(answer, model), gated)
-        assert torch.equal(inner.run(answer, model), expected)
-        assert torch.equal(answer(model), expected)
-    assert torch.equal(inner.run(answer, model), untouched)
+            assert torch.equal(inner.run(run_pass, model), gated_output)
+        assert torch.equal(inner.run(run_pass, model), opposite_output)
+        assert torch.equal(run_pass(model), opposite_output)
+    assert torch.equal(inner.run(run_pass, model), baseline)
 
 
 def test_reported_08_a_pass_in_a_copied_context_keeps_its_gates_to_its_end(model: Model) -> None:
-    untouched, gated = answers(model)
-    begun = threading.Event()
-    go_on = threading.Event()
+    baseline, gated_output = baseline_and_gated_output(model)
+    has_begun = threading.Event()
+    may_go_on = threading.Event()
 
     def wait_once(*_: object) -> None:
-        begun.set()
-        assert go_on.wait(60)
+        has_begun.set()
+        assert may_go_on.wait(60)
 
-    middle = model.projections[len(model.projections) // 2].register_forward_pre_hook(wait_once)
+    middle_projection = model.projections[len(model.projections) // 2]
+    hook = middle_projection.register_forward_pre_hook(wait_once)
     with ThreadPoolExecutor(1) as pool:
-        with headlab.gated(model, closed(model)):
+        with headlab.gated(model, half_closed(model)):
             context = contextvars.copy_context()
-            running = pool.submit(context.run, answer, model)
-            assert begun.wait(60)
-        go_on.set()
-        assert torch.equal(running.result(), gated)
-        assert torch.equal(pool.submit(context.run, answer, model).result(), untouched)
-    middle.remove()
+            pass_in_pool = pool.submit(context.run, run_pass, model)
+            assert has_begun.wait(60)
+        may_go_on.set()
+        assert torch.equal(pass_in_pool.result(), gated_output)
+        later_pass = pool.submit(context.run, run_pass, model)
+        assert torch.equal(later_pass.result(), baseline)
+    hook.remove()
 
 
 def test_reported_08_tasks_of_one_thread_are_users_of_their_own(bert: Model) -> None:
-    untouched, gated = answers(bert)
-    found = {}
+    baseline, gated_output = baseline_and_gated_output(bert)
+    outputs = {}
 
-    async def gate(opened: asyncio.Event, read: asyncio.Event) -> None:
-        with headlab.gated(bert, closed(bert)):
-            opened.set()
-            await read.wait()
-            found["gated"] = answer(bert)
+    async def run_in_block(block_is_open: asyncio.Event, pass_is_done: asyncio.Event) -> None:
+        with headlab.gated(bert, half_closed(bert)):
+            block_is_open.set()
+            await pass_is_done.wait()
+            outputs["gated"] = run_pass(bert)
 
-    async def look(opened: asyncio.Event, read: asyncio.Event) -> None:
-        await opened.wait()
-        found["untouched"] = answer(bert)  # a warning would be an error
-        read.set()
+    async def run_outside(block_is_open: asyncio.Event, pass_is_done: asyncio.Event) -> None:
+        await block_is_open.wait()
+        outputs["not gated"] = run_pass(bert)  # a warning would be an error
+        pass_is_done.set()
 
     async def main() -> None:
-        opened = asyncio.Event()
-        read = asyncio.Event()
-        await asyncio.gather(gate(opened, read), look(opened, read))
+        events = asyncio.Event(), asyncio.Event()
+        await asyncio.gather(run_in_block(*events), run_outside(*events))
 
     run_in_loop(main)
-    assert torch.equal(found["gated"], gated)
-    assert torch.equal(found["untouched"], untouched)
+    assert torch.equal(outputs["gated"], gated_output)
+    assert torch.equal(outputs["not gated"], baseline)
 
 
-def outputs(model: Model, gates: np.ndarray) -> Iterator[torch.Tensor]:
+def passes_in_block(model: Model, gates: np.ndarray) -> Iterator[torch.Tensor]:
     """Two passes under gates, one at a time."""
     with headlab.gated(model, gates):
-        yield answer(model)
-        yield answer(model)
+        yield run_pass(model)
+        yield run_pass(model)
 
 
 def test_reported_08_blocks_of_generators_may_end_in_any_order(bert: Model) -> None:
-    untouched, gated = answers(bert)
-    first = outputs(bert, closed(bert))
-    second = outputs(bert, 1 - closed(bert))
-    assert torch.equal(next(first), gated)
-    expected = next(second)
-    first.close()
-    assert torch.equal(next(second), expected)
-    second.close()
-    assert torch.equal(answer(bert), untouched)
+    baseline, gated_output = baseline_and_gated_output(bert)
+    first_block = passes_in_block(bert, half_closed(bert))
+    second_block = passes_in_block(bert, 1 - half_closed(bert))
+    assert torch.equal(next(first_block), gated_output)
+    opposite_output = next(second_block)
+    first_block.close()
+    assert torch.equal(next(second_block), opposite_output)
+    second_block.close()
+    assert torch.equal(run_pass(bert), baseline)
 
 
 def test_reported_08_a_generator_that_ends_in_another_thread_leaves_no_gates(bert: Model) -> None:
-    untouched, gated = answers(bert)
-    generator = outputs(bert, closed(bert))
-    assert torch.equal(next(generator), gated)
-    in_thread(lambda: generator.close() or torch.zeros(1))
-    assert torch.equal(answer(bert), untouched)
-    assert torch.equal(in_thread(lambda: answer(bert)), untouched)
+    baseline, gated_output = baseline_and_gated_output(bert)
+    block = passes_in_block(bert, half_closed(bert))
+    assert torch.equal(next(block), gated_output)
+    in_thread(block.close)
+    assert torch.equal(run_pass(bert), baseline)
+    assert torch.equal(run_in_thread(bert), baseline)
 
 
 @pytest.mark.parametrize("threads", [False, True])
 @pytest.mark.parametrize("family", ["bert", "albert", "gpt2"])
 def test_reported_08_headlabs_own_threads_neither_warn_nor_follow_anothers_gates(
-    tmp_path: Path, family: str, threads: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    family: str,
+    threads: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = headlab.load(save_family(tmp_path / "m", family), device="cpu")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)  # batches side by side
-    expected = headlab.evaluate(model, tiny_task(), size=12)
-    with headlab.gated(model, closed(model), threads=threads):
-        here = headlab.evaluate(model, tiny_task(), size=12)
-        with ThreadPoolExecutor(1) as pool:
-            elsewhere = pool.submit(headlab.evaluate, model, tiny_task(), size=12).result()
-    for found in (here, elsewhere):
-        assert [row.predicted.tolist() for row in found.values()] == [
-            row.predicted.tolist() for row in expected.values()
-        ]
+
+    def predictions() -> list[list[int]]:
+        evaluations = headlab.evaluate(model, tiny_task(), size=12)
+        return [evaluation.predicted.tolist() for evaluation in evaluations.values()]
+
+    baseline = predictions()
+    with headlab.gated(model, half_closed(model), threads=threads):
+        in_this_thread = predictions()
+        in_another_thread = in_thread(predictions)
+    assert in_this_thread == baseline
+    assert in_another_thread == baseline
 
 
 def test_reported_08_attention_weights_of_another_thread_are_its_own(bert: Model) -> None:
     inputs = tiny_batch(bert.module)
     head = Head("encoder", 1, 0)
-    expected = attention_of_heads(bert, inputs, [head])[head]
-    with headlab.gated(bert, closed(bert), threads=True):
-        assert torch.equal(
-            in_thread(lambda: attention_of_heads(bert, inputs, [head])[head]), expected
-        )
+
+    def weights() -> torch.Tensor:
+        return attention_of_heads(bert, inputs, [head])[head]
+
+    weights_without_block = weights()
+    with headlab.gated(bert, half_closed(bert), threads=True):
+        assert torch.equal(in_thread(weights), weights_without_block)
 
 
-def test_reported_08_headlabs_own_gates_are_no_block_that_others_are_warned_of(
+def test_reported_08_other_threads_are_not_warned_of_headlabs_own_gates(
     tmp_path: Path,
 ) -> None:
     bert = headlab.load(save_family(tmp_path / "m", "bert"), device="cpu")
     task = tiny_task()
     evaluator = Evaluator(bert, task, task.languages[0], "dev", 12)
-    untouched = answer(bert)
-    found: list[torch.Tensor] = []
+    baseline = run_pass(bert)
+    has_begun = False
+    outputs: list[torch.Tensor] = []
 
-    def look(*_: object) -> None:
-        if not found:
-            found.append(torch.empty(0))
-            found.append(in_thread(lambda: answer(bert)))
+    def run_another_pass_once(*_: object) -> None:
+        nonlocal has_begun
+        if not has_begun:
+            has_begun = True
+            outputs.append(run_in_thread(bert))
 
-    hook = bert.projections[0].register_forward_pre_hook(look)
-    evaluator.correct(closed(bert)[None].repeat(12, 0).astype(bool), np.arange(12))
+    hook = bert.projections[0].register_forward_pre_hook(run_another_pass_once)
+    gates = half_closed(bert)[None].repeat(12, 0).astype(bool)
+    evaluator.correct(gates, np.arange(12))
     hook.remove()
-    assert torch.equal(found[1], untouched)
+    (output,) = outputs
+    assert torch.equal(output, baseline)
 
 
 def test_reported_08_threads_is_true_or_false(bert: Model) -> None:
-    with raises("argument.wrong_type", "threads", 4), headlab.gated(bert, closed(bert), threads=4):
+    with (
+        raises("argument.wrong_type", "threads", 4),
+        headlab.gated(bert, half_closed(bert), threads=4),
+    ):
         pass
 
 
 def test_reported_08_a_copied_model_has_blocks_of_its_own(bert: Model) -> None:
-    untouched, _ = answers(bert)
-    with headlab.gated(bert, closed(bert), threads=True):
-        copied = copy.deepcopy(bert.module)
+    baseline, _ = baseline_and_gated_output(bert)
+    with headlab.gated(bert, half_closed(bert), threads=True):
+        model_copy = copy.deepcopy(bert.module)
         owner = pickle.loads(pickle.dumps(bert.owner))  # noqa: S301 - our own bytes
     assert owner.blocks == ()
     with torch.inference_mode():
-        assert torch.equal(copied(**tiny_batch(copied))[0], untouched)
+        assert torch.equal(model_copy(**tiny_batch(model_copy))[0], baseline)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "albert"])
 def test_a_copied_model_runs_its_own_layers(family: str) -> None:
     model = tiny_model(family)
-    untouched, _ = answers(model)
-    copied = copy.deepcopy(model.module)
+    baseline, _ = baseline_and_gated_output(model)
+    model_copy = copy.deepcopy(model.module)
     with torch.no_grad():
-        for name, weight in copied.named_parameters():
+        for name, weight in model_copy.named_parameters():
             if "layer" in name or ".h." in name:
                 weight.zero_()
     with torch.inference_mode():
-        assert not torch.allclose(copied(**tiny_batch(copied))[0], untouched)
-        with headlab.gated(model, closed(model)):
-            alone = copied(**tiny_batch(copied))[0]
-        assert torch.equal(copied(**tiny_batch(copied))[0], alone)
-    assert torch.equal(answers(model)[0], untouched)
+        assert not torch.allclose(model_copy(**tiny_batch(model_copy))[0], baseline)
+        with headlab.gated(model, half_closed(model)):
+            output_in_block = model_copy(**tiny_batch(model_copy))[0]
+        assert torch.equal(model_copy(**tiny_batch(model_copy))[0], output_in_block)
+    assert torch.equal(baseline_and_gated_output(model)[0], baseline)

@@ -1,4 +1,4 @@
-"""Intervals hold where sampling stops: many distributions and tiny models, played by the estimator itself."""
+"""Intervals hold where the estimator stops sampling: on many distributions and on tiny models."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ from headlab.stats import Interval, LearnedStakes, benjamini_hochberg, holm, sam
 LEVEL = 0.95
 RUNS = 200
 EXAMPLES = 64
-KINDS = ("alike", "uneven", "screened")
-PLAYED = (
+SIGN_PLAN = SamplingPlan(
+    samples=16 * EXAMPLES,
+    target=0.04,
+    stop="sign",
+    level=LEVEL,
+    span=1.0,
+)
+ALL_GAINS = (
     *DISTRIBUTIONS,
     ternary(0.5, 0.5),
     ternary(0.3, 0.3),
@@ -41,14 +47,21 @@ PLAYED = (
 )
 
 
-def too_many(missed: int, tries: int, rate: float = 1 - LEVEL) -> bool:
+def too_many(
+    misses: int,
+    tries: int,
+    rate: float = 1 - LEVEL,
+) -> bool:
     """More misses than chance allows at this rate: it would happen once in 10,000 times."""
-    return bool(missed > binom.ppf(1 - 1e-4, tries, rate))
+    return bool(misses > binom.ppf(1 - 1e-4, tries, rate))
 
 
-def missed(tally: Tally, truth: np.ndarray) -> np.ndarray:
+def misses_truth(tally: Tally, truth: np.ndarray) -> np.ndarray:
+    """Which intervals do not hold the truth, bool [head]."""
     outcome = tally.outcome()
-    return (outcome.low > truth + 1e-12) | (truth - 1e-12 > outcome.high)
+    is_above = outcome.low > truth + 1e-12
+    is_below = truth - 1e-12 > outcome.high
+    return is_above | is_below
 
 
 class DrawnGame:
@@ -67,17 +80,27 @@ class DrawnGame:
     examples = EXAMPLES
     costs = np.ones(RUNS)
 
-    def __init__(self, gains: Gains, seed: int, kind: str) -> None:
+    def __init__(
+        self,
+        gains: Gains,
+        seed: int,
+        kind: str,
+    ) -> None:
         uneven = kind != "alike"
         self.scale = BINS if kind == "screened" else None
-        self.steps, self.rng = gains.steps, np.random.default_rng([seed, 3])
+        self.steps = gains.steps
+        self.rng = np.random.default_rng([seed, 3])
         shares, low, high = (np.array(column) for column in zip(*gains.parts, strict=True))
-        weight = self.rng.gamma(0.3 if uneven else 1e9, size=(EXAMPLES, len(shares)))
+        shape = 0.3 if uneven else 1e9
+        weight = self.rng.gamma(shape, size=(EXAMPLES, len(shares)))
         chance = shares * weight / weight.mean(axis=0)
-        # of one draw, together at most 1
-        self.chance = chance / np.maximum(chance.sum(axis=1, keepdims=True), 1)
-        self.low, self.high = np.append(low, 0.0), np.append(high, 0.0)
-        self.truth = float((self.chance @ ((low + high) / 2)).mean())
+        # The probabilities of the parts of one draw add up to 1 at most.
+        total_chance = chance.sum(axis=1, keepdims=True)
+        self.chance = chance / np.maximum(total_chance, 1)
+        self.low = np.append(low, 0.0)
+        self.high = np.append(high, 0.0)
+        mean_gains = self.chance @ ((low + high) / 2)
+        self.truth = float(mean_gains.mean())
 
     @property
     def lengths(self) -> np.ndarray:
@@ -86,16 +109,22 @@ class DrawnGame:
     def answers(self, asks: Iterable[Query]) -> Iterator[np.ndarray]:
         return in_turn(self, asks)
 
-    def marginals(self, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray) -> np.ndarray:
+    def marginals(
+        self,
+        kept: np.ndarray,
+        wanted: np.ndarray,
+        examples: np.ndarray,
+    ) -> np.ndarray:
         del kept
-        drawn = self.rng.random(wanted.shape)
-        at = sum(
-            (drawn >= edge[:, None]).astype(np.int64)
-            for edge in self.chance.cumsum(axis=1)[examples].T
-        )
-        return np.where(
-            wanted, self.low[at] + (self.high - self.low)[at] * self.rng.random(wanted.shape), 0
-        )
+        uniforms = self.rng.random(wanted.shape)
+        edges = self.chance.cumsum(axis=1)[examples].T
+        part_indices = np.zeros(wanted.shape, np.int64)
+        for edge in edges:
+            part_indices += uniforms >= edge[:, None]
+        low = self.low[part_indices]
+        width = (self.high - self.low)[part_indices]
+        gains = low + width * self.rng.random(wanted.shape)
+        return np.where(wanted, gains, 0)
 
     def screened(
         self,
@@ -106,64 +135,86 @@ class DrawnGame:
         uniforms: np.ndarray,
     ) -> np.ndarray:
         gains = self.marginals(kept, wanted, examples)
-        bins = np.where((gains != 0) ^ (self.rng.random(gains.shape) < 0.2), 0, 2)
-        ran = uniforms < 2.0 ** -halvings[bins, np.arange(RUNS)]
-        return np.stack([bins, np.zeros(gains.shape), np.where(ran, gains, np.nan)])
+        is_wrong = self.rng.random(gains.shape) < 0.2
+        bins = np.where((gains != 0) ^ is_wrong, 0, 2)
+        is_computed = uniforms < 2.0 ** -halvings[bins, np.arange(RUNS)]
+        foreseen = np.zeros(gains.shape)
+        return np.stack([bins, foreseen, np.where(is_computed, gains, np.nan)])
 
 
-def played(gains: Gains, seed: int, kind: str = "alike") -> tuple[np.ndarray, ScreenedTally]:
-    """Which of 200 runs missed the truth where they stopped: at whole cycles, with a decided sign or ±0.04."""
+def play(
+    gains: Gains,
+    seed: int,
+    kind: str = "alike",
+) -> tuple[np.ndarray, ScreenedTally]:
+    """Which of 200 runs missed the truth where they stopped, bool [run], and their last snapshot.
+
+    Runs stop after whole cycles, with a decided sign or an interval of ±0.04.
+    """
     game = DrawnGame(gains, seed, kind)
-    plan = SamplingPlan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0)
-    tally = last(estimate(game, plan, seed=seed, estimand=ALL_SIZES if gains.two else TOP50))
-    return missed(tally, np.full(RUNS, game.truth)), tally
+    estimand = ALL_SIZES if gains.two else TOP50
+    tally = last(estimate(game, SIGN_PLAN, seed=seed, estimand=estimand))
+    return misses_truth(tally, np.full(RUNS, game.truth)), tally
 
 
 @cache
-def played_all(kind: str) -> list[np.ndarray]:
-    return [played(gains, number, kind)[0] for number, gains in enumerate(PLAYED)]
+def misses_by_distribution(kind: str) -> list[np.ndarray]:
+    """Which runs missed the truth, bool [run], for every distribution."""
+    misses = []
+    for number, gains in enumerate(ALL_GAINS):
+        misses_of_distribution, _ = play(gains, number, kind)
+        misses.append(misses_of_distribution)
+    return misses
 
 
-# The screened kind is the default method; tests/stats/test_stats.py holds balanced cycles without a screen.
-EVERY = (*(pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS[:2]), "screened")
+# The screened kind is the default method; balanced cycles without a screen are tested in
+# tests/stats/test_stats.py.
+KIND_PARAMETERS = (
+    pytest.param("alike", marks=pytest.mark.soak),
+    pytest.param("uneven", marks=pytest.mark.soak),
+    "screened",
+)
 
 
-@pytest.mark.parametrize("kind", EVERY)
-@pytest.mark.parametrize("number", range(len(PLAYED)), ids=[gains.name for gains in PLAYED])
+@pytest.mark.parametrize("kind", KIND_PARAMETERS)
+@pytest.mark.parametrize(
+    "number",
+    range(len(ALL_GAINS)),
+    ids=[gains.name for gains in ALL_GAINS],
+)
 def test_coverage_where_the_estimator_stops(number: int, kind: str) -> None:
-    assert not too_many(played_all(kind)[number].sum(), RUNS)
+    assert not too_many(misses_by_distribution(kind)[number].sum(), RUNS)
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", KIND_PARAMETERS)
 def test_coverage_over_all_distributions(
     kind: str, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    assert len(played_all(kind)) >= 20
-    misses = np.concatenate(played_all(kind))
+    assert len(misses_by_distribution(kind)) >= 20
+    misses = np.concatenate(misses_by_distribution(kind))
     record_testsuite_property(f"share missed, all distributions, {kind}", float(misses.mean()))
     assert not too_many(misses.sum(), len(misses))
 
 
 def test_runs_stop_at_different_cycles_and_only_there() -> None:
-    """Otherwise the tests above would be of a fixed number of draws."""
+    """Otherwise the tests above would only be of a fixed number of draws."""
     game = DrawnGame(ternary(0.06, 0.02), 1, "alike")
-    stopped = set()
+    stopping_draws = set()
     active = np.ones(RUNS, bool)
-    for tally in estimate(
-        game, SamplingPlan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0), seed=1, estimand=ALL_SIZES
-    ):
+    for tally in estimate(game, SIGN_PLAN, seed=1, estimand=ALL_SIZES):
         if (active & ~tally.active).any():
-            stopped.add(tally.draws)
+            stopping_draws.add(tally.draws)
         active = tally.active
-    assert all(draws % EXAMPLES == 0 for draws in stopped)
-    assert len(stopped) > 2
+    assert all(draws % EXAMPLES == 0 for draws in stopping_draws)
+    assert len(stopping_draws) > 2
 
 
 def test_the_screen_spares_what_it_is_there_to_spare() -> None:
     """Otherwise "screened" would be "uneven" again."""
-    _, tally = played(ternary(0.06, 0.02), 1, "screened")
+    _, tally = play(ternary(0.06, 0.02), 1, "screened")
     assert tally.screen.computed.sum() < 0.6 * tally.screen.foreseen.sum()
-    assert tally.counts[np.abs(tally.support) > 1].sum() > 0
+    weighted_levels = np.abs(tally.support) > 1
+    assert tally.counts[weighted_levels].sum() > 0
 
 
 def normal_interval(
@@ -174,29 +225,39 @@ def normal_interval(
     *,
     errors: float = 1.959964,
 ) -> Interval:
-    """So many standard errors: right at one fixed number of draws, if large; wrong when looked at again and again."""
+    """The mean plus and minus some standard errors.
+
+    It is right at one fixed and large number of draws, and wrong when looked at again and again.
+
+    Args:
+        errors: How many standard errors the interval reaches to each side.
+    """
     assert level == LEVEL
     mean = sample_mean(support, counts)
     draws = np.maximum(counts.sum(axis=0), 1)
-    width = errors * np.sqrt(np.maximum(support**2 @ counts / draws - mean**2, 0) / draws)
+    mean_square = support**2 @ counts / draws
+    variance = np.maximum(mean_square - mean**2, 0)
+    width = errors * np.sqrt(variance / draws)
     return Interval(mean - width, mean + width)
 
 
 @pytest.mark.parametrize(
-    "gains", [ternary(0.5, 0.5), ternary(0.3, 0.3), ternary(0.2, 0.2)], ids=lambda g: g.name
+    "gains",
+    [ternary(0.5, 0.5), ternary(0.3, 0.3), ternary(0.2, 0.2)],
+    ids=lambda gains: gains.name,
 )
 def test_the_check_finds_an_interval_that_does_not_pay_for_looking(
     gains: Gains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlab.methods.sampling.betting_interval", normal_interval)
-    assert too_many(played(gains, 5)[0].sum(), RUNS)
+    assert too_many(play(gains, 5)[0].sum(), RUNS)
 
 
 def test_equation_4_does_not_hold_when_looked_at_again_and_again() -> None:
     runs = 1000
-    called = peeking(runs, 1)
-    assert too_many(round(called["Equation 4, range 1"] * runs), runs)
-    assert not too_many(round(called["headlab"] * runs), runs)
+    miss_rates = peeking(runs, 1)
+    assert too_many(round(miss_rates["Equation 4, range 1"] * runs), runs)
+    assert not too_many(round(miss_rates["headlab"] * runs), runs)
 
 
 SEEDS = 16
@@ -204,39 +265,46 @@ SEEDS = 16
 
 @cache
 def model_game(family: str) -> ModelGame:
-    """A tiny model asked for its own answers: heads then matter; random labels leave hardly a sign to be found."""
+    """The game of a tiny model on a task whose labels are the model's own answers.
+
+    Its heads matter then; random labels would leave hardly a sign to be found.
+    """
     model = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer())
     task = tiny_task()
-    first = Evaluator(model, task, "xx", "dev", 24)
-    *_, found = first.stream()
-    own = [
-        replace(example, label=int(label))
-        for example, label in zip(first.examples, found.predicted, strict=True)
+    evaluator = Evaluator(model, task, "xx", "dev", 24)
+    *_, baseline = evaluator.stream()
+    examples = [
+        replace(example, label=int(answer))
+        for example, answer in zip(evaluator.examples, baseline.predicted, strict=True)
     ]
-    return ModelGame(
-        Evaluator(model, replace(task, read=lambda *_: own), "xx", "dev", 24), tokens=4096
-    )
+    answered_task = replace(task, read=lambda *_: examples)
+    return ModelGame(Evaluator(model, answered_task, "xx", "dev", 24), tokens=4096)
 
 
 def often_right(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What moves is foreseen four times of five, and one time of five so is what does not."""
-    wrong = np.random.default_rng(gains.size).random(gains.shape) < 0.2
-    return np.where((gains != 0) ^ wrong, 0, 2), np.zeros(gains.shape)
+    """A screen that is right about four gains of five: whether they are 0 or not."""
+    is_wrong = np.random.default_rng(gains.size).random(gains.shape) < 0.2
+    bins = np.where((gains != 0) ^ is_wrong, 0, 2)
+    return bins, np.zeros(gains.shape)
 
 
 @cache
-def tabulated(family: str) -> TableGame:
+def table_game_of(family: str) -> TableGame:
     """All 4,096 coalitions of a tiny model's 12 heads, on 24 examples."""
     game = model_game(family)
-    kept = exact.members(np.arange(1 << game.players), game.players)
-    values = game.values(
-        np.repeat(kept, game.examples, axis=0), np.tile(np.arange(game.examples), len(kept))
-    )
-    table = values.reshape(len(kept), -1)
+    coalitions = exact.members(np.arange(1 << game.players), game.players)
+    example_indices = np.tile(np.arange(game.examples), len(coalitions))
+    values = game.values(np.repeat(coalitions, game.examples, axis=0), example_indices)
+    table = values.reshape(len(coalitions), -1)
+
+    def value(example: int, present: frozenset[int]) -> float:
+        coalition_number = sum(1 << player for player in present)
+        return float(table[coalition_number, example])
+
     return TableGame(
         game.players,
         game.examples,
-        lambda e, present: table[sum(1 << p for p in present), e],
+        value,
         round=game.examples,
         foresight=often_right,
     )
@@ -246,41 +314,54 @@ def truth_of(game: TableGame, estimand: str) -> np.ndarray:
     return exact.shapley(game.table.mean(axis=0), game.players, estimand)
 
 
-PLAN = SamplingPlan(20 * 24, 0.1, "sign", LEVEL, 1.0)
+PLAN = SamplingPlan(
+    samples=20 * 24,
+    target=0.1,
+    stop="sign",
+    level=LEVEL,
+    span=1.0,
+)
 
 
 @cache
 def tallies(family: str, estimand: str) -> list[Tally]:
     """Where the default method stops on a tiny model, for several seeds."""
-    game = tabulated(family)
+    game = table_game_of(family)
     return [last(estimate(game, PLAN, seed=seed, estimand=estimand)) for seed in range(SEEDS)]
 
 
 CASES = [("bert", TOP50), ("bert", ALL_SIZES), ("distilbert", TOP50)]
-MORE = [("distilbert", ALL_SIZES), ("gpt2", TOP50), ("gpt2", ALL_SIZES)]
+SOAK_CASES = [
+    pytest.param("distilbert", ALL_SIZES, marks=pytest.mark.soak),
+    pytest.param("gpt2", TOP50, marks=pytest.mark.soak),
+    pytest.param("gpt2", ALL_SIZES, marks=pytest.mark.soak),
+]
 
 
 def test_the_table_is_the_model(rng: np.random.Generator) -> None:
     """Gains read from the table equal the model's own; so the games below are real."""
-    kept = rng.random((6, 12)) < 0.6
-    wanted = rng.random((6, 12)) < 0.5
+    coalitions = rng.random((6, 12)) < 0.6
+    wanted_players = rng.random((6, 12)) < 0.5
     examples = rng.integers(24, size=6)
-    table = tabulated("bert").marginals(kept, wanted, examples)
-    assert np.array_equal(table, model_game("bert").marginals(kept, wanted, examples))
-    assert (table != 0).any()
+    table_gains = table_game_of("bert").marginals(coalitions, wanted_players, examples)
+    model_gains = model_game("bert").marginals(coalitions, wanted_players, examples)
+    assert np.array_equal(table_gains, model_gains)
+    assert (table_gains != 0).any()
 
 
 @pytest.mark.parametrize(
     ("family", "estimand"),
-    [*CASES, *(pytest.param(*case, marks=pytest.mark.soak) for case in MORE)],
+    [*CASES, *SOAK_CASES],
 )
 def test_coverage_on_a_real_tiny_model(
-    family: str, estimand: str, record_testsuite_property: Callable[[str, object], None]
+    family: str,
+    estimand: str,
+    record_testsuite_property: Callable[[str, object], None],
 ) -> None:
     """Every head's interval against the exact value, where the default method stops it."""
-    truth = truth_of(tabulated(family), estimand)
+    truth = truth_of(table_game_of(family), estimand)
     assert (np.abs(truth) > 0.02).any()
-    misses = np.stack([missed(tally, truth) for tally in tallies(family, estimand)])
+    misses = np.stack([misses_truth(tally, truth) for tally in tallies(family, estimand)])
     record_testsuite_property("share missed", float(misses.mean()))
     record_testsuite_property("runs with all 12 heads covered", float((~misses.any(axis=1)).mean()))
     assert not too_many(misses.sum(), misses.size)
@@ -290,69 +371,85 @@ def test_the_check_on_a_tiny_model_can_fail(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         "headlab.methods.sampling.betting_interval", partial(normal_interval, errors=1.0)
     )
-    game = tabulated("bert")
+    game = table_game_of("bert")
     plan = replace(PLAN, target=0.02)  # more looks before it stops
-    wrong = [
-        missed(last(estimate(game, plan, seed=seed, estimand=estimand)), truth_of(game, estimand))
-        for estimand in ESTIMANDS
-        for seed in range(SEEDS)
-    ]
-    assert too_many(np.sum(wrong), np.size(wrong))
+    misses = []
+    for estimand in ESTIMANDS:
+        truth = truth_of(game, estimand)
+        for seed in range(SEEDS):
+            tally = last(estimate(game, plan, seed=seed, estimand=estimand))
+            misses.append(misses_truth(tally, truth))
+    assert too_many(np.sum(misses), np.size(misses))
 
 
 def claims(correct: Callable[[np.ndarray], np.ndarray] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Signs claimed and false signs claimed in every run of every case, both int [run]."""
-    made = []
-    false = []
+    """Signs claimed and false signs claimed in every run of every case, both int [run].
+
+    Args:
+        correct: Corrects p values for several heads; None claims a sign where an interval has one.
+    """
+    claim_counts = []
+    false_counts = []
     for family, estimand in CASES:
-        truth = np.sign(np.round(truth_of(tabulated(family), estimand), 12))
+        truth = truth_of(table_game_of(family), estimand)
+        true_signs = np.sign(np.round(truth, 12))
         for tally in tallies(family, estimand):
             outcome = tally.outcome()
             if correct is None:
-                claimed = (outcome.low > 0) | (outcome.high < 0)
+                has_claim = (outcome.low > 0) | (outcome.high < 0)
             else:
-                claimed = correct(outcome.p_values) <= 1 - LEVEL
-            made.append(claimed.sum())
-            false.append((claimed & (np.sign(outcome.values) != truth)).sum())
-    return np.array(made), np.array(false)
+                has_claim = correct(outcome.p_values) <= 1 - LEVEL
+            is_wrong = np.sign(outcome.values) != true_signs
+            claim_counts.append(has_claim.sum())
+            false_counts.append((has_claim & is_wrong).sum())
+    return np.array(claim_counts), np.array(false_counts)
 
 
 def test_joint_claims_of_12_heads(record_testsuite_property: Callable[[str, object], None]) -> None:
-    """Holm: hardly a run with any false sign. Benjamini-Hochberg: few of the signs claimed are false."""
+    """By Holm, hardly a run has a false sign; by Benjamini-Hochberg, few of all signs are false."""
     for name, correct in (
         ("interval", None),
         ("Holm", holm),
         ("Benjamini-Hochberg", benjamini_hochberg),
     ):
-        made, false = claims(correct)
-        record_testsuite_property(f"{name}: claims a run", float(made.mean()))
-        record_testsuite_property(f"{name}: false claims a run", float(false.mean()))
-        record_testsuite_property(f"{name}: runs with a false claim", float((false > 0).mean()))
-        assert made.sum() > 0
+        claim_counts, false_counts = claims(correct)
+        runs = len(false_counts)
+        has_false_claim = false_counts > 0
+        record_testsuite_property(f"{name}: claims a run", float(claim_counts.mean()))
+        record_testsuite_property(f"{name}: false claims a run", float(false_counts.mean()))
+        record_testsuite_property(f"{name}: runs with a false claim", float(has_false_claim.mean()))
+        assert claim_counts.sum() > 0
         if name == "Holm":
-            assert not too_many((false > 0).sum(), len(false))
+            assert not too_many(has_false_claim.sum(), runs)
         if name == "Benjamini-Hochberg":
-            assert (false / np.maximum(made, 1)).mean() <= 0.05 + 3.7 * np.sqrt(
-                0.05 * 0.95 / len(false)
-            )
+            false_shares = false_counts / np.maximum(claim_counts, 1)
+            chance_error = 3.7 * np.sqrt(0.05 * 0.95 / runs)
+            assert false_shares.mean() <= 0.05 + chance_error
 
 
 def test_corrections_hold_back_false_claims_of_heads_without_effect(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """200 runs of a mean of exactly 0 are 200 heads without effect: Holm claims none of them, most of the time."""
-    # intervals that pay for less claim more
+    """200 runs of a mean of exactly 0 are 200 heads without effect: Holm claims hardly any."""
+    # Intervals that need not allow for a screen are narrower and so claim more.
     monkeypatch.setattr("headlab.methods.tmab.max_halvings", lambda _: 0)
-    alone = ternary(0.05, 0.05)
+    no_effect = ternary(0.05, 0.05)
+    plan = SamplingPlan(
+        samples=8 * EXAMPLES,
+        target=None,
+        stop="sign",
+        level=LEVEL,
+        span=1.0,
+    )
     families = 12
-    any_raw = 0
-    any_holm = 0
+    families_with_raw_claim = 0
+    families_with_holm_claim = 0
     for seed in range(families):
-        game = DrawnGame(alone, seed, "alike")
-        outcome = last(
-            estimate(game, SamplingPlan(8 * EXAMPLES, None, "sign", LEVEL, 1.0), seed=seed)
-        ).outcome()
-        any_raw += bool(((outcome.low > 0) | (outcome.high < 0)).any())
-        any_holm += bool((holm(outcome.p_values) <= 1 - LEVEL).any())
-    assert not too_many(any_holm, families)
-    assert any_raw > any_holm
+        game = DrawnGame(no_effect, seed, "alike")
+        outcome = last(estimate(game, plan, seed=seed)).outcome()
+        raw_claims = (outcome.low > 0) | (outcome.high < 0)
+        holm_claims = holm(outcome.p_values) <= 1 - LEVEL
+        families_with_raw_claim += bool(raw_claims.any())
+        families_with_holm_claim += bool(holm_claims.any())
+    assert not too_many(families_with_holm_claim, families)
+    assert families_with_raw_claim > families_with_holm_claim

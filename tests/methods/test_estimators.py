@@ -1,4 +1,4 @@
-"""Estimators of Shapley values on games with known answers: right, exact where promised, and repeatable."""
+"""Estimators of Shapley values on games with known answers: right, and repeatable to the bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import permutations
 from math import comb
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -35,13 +35,18 @@ from headlab.results import Store
 PLAYERS = (1, 2, 3, 5, 6, 7)
 ESTIMANDS = ("shapley-top50", "shapley")
 GAMES = {"majority": (majority, 1), "smooth": (smooth, 64)}
-SAMPLED = {"shapley": tmab, "monte-carlo": monte_carlo}
-ESTIMATORS: dict[str, Any] = {**SAMPLED, "paper": paper, "exact": exact}
+SAMPLERS = {"shapley": tmab, "monte-carlo": monte_carlo}
+ESTIMATORS: dict[str, Any] = {**SAMPLERS, "paper": paper, "exact": exact}
 
 
-def table(name: str, players: int, examples: int = 6, **more: Any) -> TableGame:
+def table(
+    name: str,
+    players: int,
+    examples: int = 6,
+    **fields: Any,
+) -> TableGame:
     value, steps = GAMES[name]
-    return TableGame(players, examples, value, steps=steps, **more)
+    return TableGame(players, examples, value, steps=steps, **fields)
 
 
 def truth(game: TableGame, estimand: str) -> Floats:
@@ -52,45 +57,87 @@ def truth(game: TableGame, estimand: str) -> Floats:
     return np.asarray(game.span * enumerate_orders(game.mean, game.players))
 
 
-def planned(
-    samples: int, target: float | None = None, stop: str = "sign", level: float = 0.95
-) -> SamplingPlan:
-    return SamplingPlan(samples, target, stop, level, 1.0)
-
-
-def options_of(method: str, **given: Any) -> dict[str, Any]:
-    return METHODS[method].resolve(given)
-
-
-def snapshots(
-    method: str, game: TableGame, seed: int = 0, start: Any = None, **given: Any
-) -> Iterator[Any]:
-    """An estimator's snapshots on a game, as its `run` makes them."""
-    options = options_of(method, **given)
-    start = restored(method, {}, game, **given) if start is None else start
-    if method == "exact":
-        return iter(exact.estimate(game, start))
-    if method == "paper":
-        return iter(paper.estimate(game, start, seed=seed, estimand=options["estimand"]))
-    return iter(
-        ESTIMATORS[method].estimate(
-            game, start.plan, seed=seed, estimand=options["estimand"], saved=start
-        )
+def sampling_plan(samples: int) -> SamplingPlan:
+    """A plan without a target, at the level of 95 %."""
+    return SamplingPlan(
+        samples=samples,
+        target=None,
+        stop="sign",
+        level=0.95,
+        span=1.0,
     )
 
 
-def restored(method: str, saved: Arrays, game: TableGame, **given: Any) -> Any:
+def options_of(method: str, **settings: Any) -> dict[str, Any]:
+    """All options of a method: these settings, and defaults."""
+    return METHODS[method].resolve(settings)
+
+
+def snapshots(
+    method: str,
+    game: TableGame,
+    seed: int = 0,
+    start: Any = None,
+    **settings: Any,
+) -> Iterator[Any]:
+    """An estimator's snapshots on a game, as its `run` makes them."""
+    estimand = options_of(method, **settings)["estimand"]
+    if start is None:
+        start = restore(method, {}, game, **settings)
+    if method == "exact":
+        return iter(exact.estimate(game, start))
+    if method == "paper":
+        return iter(paper.estimate(game, start, seed=seed, estimand=estimand))
+    estimate = ESTIMATORS[method].estimate
+    return iter(estimate(game, start.plan, seed=seed, estimand=estimand, saved=start))
+
+
+def last_outcome(
+    method: str,
+    game: TableGame,
+    seed: int = 0,
+    **settings: Any,
+) -> Outcome:
+    """What an estimator ends with on a game."""
+    outcome: Outcome = last(snapshots(method, game, seed, **settings)).outcome()
+    return outcome
+
+
+def restore(
+    method: str,
+    arrays: Arrays,
+    game: TableGame,
+    **settings: Any,
+) -> Any:
     """The snapshot that arrays hold, for a run of that method on that game."""
-    counted = (game.steps,) if method in SAMPLED else ()
-    return ESTIMATORS[method].restore(saved, options_of(method, **given), game.players, *counted)
+    options = options_of(method, **settings)
+    if method in SAMPLERS:
+        return ESTIMATORS[method].restore(
+            arrays,
+            options,
+            game.players,
+            game.steps,
+        )
+    return ESTIMATORS[method].restore(arrays, options, game.players)
 
 
-def inside(outcome: Outcome, want: Floats) -> bool:
+def covers(outcome: Outcome, want: Floats) -> bool:
+    """Whether every interval holds its value."""
     assert outcome.low is not None
     assert outcome.high is not None
     assert (outcome.low <= outcome.values).all()
     assert (outcome.values <= outcome.high).all()
-    return bool((outcome.low <= want + 1e-10).all() and (want <= outcome.high + 1e-10).all())
+    is_covered = (outcome.low <= want + 1e-10) & (want <= outcome.high + 1e-10)
+    return bool(is_covered.all())
+
+
+def many_samples(method: str) -> dict[str, Any]:
+    """Settings with which a method comes close to the truth."""
+    if method == "exact":
+        return {}
+    if method == "paper":
+        return {"samples": 200}
+    return {"samples": 900, "target": None}
 
 
 # What they estimate.
@@ -99,9 +146,13 @@ def inside(outcome: Outcome, want: Floats) -> bool:
 @pytest.mark.parametrize("players", PLAYERS)
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("name", GAMES)
-def test_exact_equals_enumeration(name: str, estimand: str, players: int) -> None:
+def test_exact_equals_enumeration(
+    name: str,
+    estimand: str,
+    players: int,
+) -> None:
     game = table(name, players, 3)
-    outcome = last(snapshots("exact", game, estimand=estimand)).outcome()
+    outcome = last_outcome("exact", game, estimand=estimand)
     assert_allclose(outcome.values, truth(game, estimand), atol=1e-11)
     assert_array_equal(outcome.low, outcome.high)
     assert game.rows == 3 * 2**players
@@ -110,14 +161,18 @@ def test_exact_equals_enumeration(name: str, estimand: str, players: int) -> Non
 @pytest.mark.parametrize("players", PLAYERS)
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("name", GAMES)
-@pytest.mark.parametrize("method", SAMPLED)
+@pytest.mark.parametrize("method", SAMPLERS)
 def test_samplers_meet_enumeration_within_their_intervals(
-    method: str, name: str, estimand: str, players: int
+    method: str,
+    name: str,
+    estimand: str,
+    players: int,
 ) -> None:
     game = table(name, players, round=256)
-    found = last(snapshots(method, game, estimand=estimand, samples=900, target=None, level=0.999))
-    assert inside(found.outcome(), truth(game, estimand))
-    assert_allclose(found.outcome().values, truth(game, estimand), atol=0.1)
+    settings = {"samples": 900, "target": None, "level": 0.999}
+    outcome = last_outcome(method, game, estimand=estimand, **settings)
+    assert covers(outcome, truth(game, estimand))
+    assert_allclose(outcome.values, truth(game, estimand), atol=0.1)
 
 
 @pytest.mark.parametrize("players", PLAYERS)
@@ -126,45 +181,48 @@ def test_the_papers_recipe_meets_enumeration_within_its_intervals(
     estimand: str, players: int
 ) -> None:
     game = table("majority", players)
-    outcome = last(snapshots("paper", game, estimand=estimand, samples=200, delta=0.001)).outcome()
-    assert inside(outcome, truth(game, estimand))
+    outcome = last_outcome("paper", game, estimand=estimand, samples=200, delta=0.001)
+    assert covers(outcome, truth(game, estimand))
     assert_allclose(outcome.values, truth(game, estimand), atol=0.1)
 
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_examples_count_by_their_weights(method: str) -> None:
     """Where an example asks for more answers than another, it has a larger share of every value."""
-    # player 5 votes for the first and third, against the others
+    # Player 5 votes for the first and the third example, and against the others.
     weights = np.array([0.5, 0.1, 0.3, 0.1])
     game = table("majority", 6, 4, round=64, weights=weights)
     want = truth(game, "shapley")
-    more = {"exact": {}, "paper": {"samples": 200}}.get(method, {"samples": 900, "target": None})
-    outcome = last(snapshots(method, game, estimand="shapley", **more)).outcome()
-    assert inside(outcome, want)
-    assert_allclose(outcome.values, want, atol={"exact": 1e-10, "paper": 0.15}.get(method, 0.06))
-    assert np.abs(want - truth(table("majority", 6, 4), "shapley")).max() > 0.1
+    outcome = last_outcome(method, game, estimand="shapley", **many_samples(method))
+    assert covers(outcome, want)
+    tolerance = {"exact": 1e-10, "paper": 0.15}.get(method, 0.06)
+    assert_allclose(outcome.values, want, atol=tolerance)
+    unweighted_truth = truth(table("majority", 6, 4), "shapley")
+    assert np.abs(want - unweighted_truth).max() > 0.1
 
 
 def test_values_come_in_the_unit_of_the_value_function() -> None:
     game = TableGame(5, 4, smooth, span=10.0, steps=64, round=64)
-    given = {"value": "log-probability", "estimand": "shapley"}
-    for method, more in {
+    settings = {"value": "log-probability", "estimand": "shapley"}
+    samples_by_method: dict[str, dict[str, Any]] = {
         "exact": {},
         "shapley": {"samples": 600, "target": None},
         "monte-carlo": {"samples": 900, "target": None},
         "paper": {"samples": 100},
-    }.items():
-        outcome = last(snapshots(method, game, **given, **more)).outcome()
-        assert_allclose(outcome.values, truth(game, "shapley"), atol=0.4)
-        assert inside(outcome, truth(game, "shapley"))
-        assert np.abs(truth(game, "shapley")).max() > 1
-    plan = plan_of(options_of("shapley", **given, target=2.5, stop="width", samples=10**6))
-    narrow = last(
-        tmab.estimate(TableGame(3, 32, smooth, span=10.0, steps=64), plan, seed=0)
-    ).outcome()
-    assert narrow.low is not None
-    assert ((narrow.high - narrow.low) / 2 <= 2.5).all()  # nats, not shares of the span
-    assert ((narrow.high - narrow.low) / 2 > 0.5).all()
+    }
+    want = truth(game, "shapley")
+    for method, samples in samples_by_method.items():
+        outcome = last_outcome(method, game, **settings, **samples)
+        assert_allclose(outcome.values, want, atol=0.4)
+        assert covers(outcome, want)
+        assert np.abs(want).max() > 1
+    options = options_of("shapley", **settings, target=2.5, stop="width", samples=10**6)
+    small_game = TableGame(3, 32, smooth, span=10.0, steps=64)
+    outcome = last(tmab.estimate(small_game, plan_of(options), seed=0)).outcome()
+    assert outcome.low is not None
+    half_widths = (outcome.high - outcome.low) / 2
+    assert (half_widths <= 2.5).all()  # nats, not shares of the span
+    assert (half_widths > 0.5).all()
 
 
 # What they promise exactly.
@@ -173,13 +231,11 @@ def test_values_come_in_the_unit_of_the_value_function() -> None:
 @pytest.mark.parametrize("name", GAMES)
 def test_full_shapley_values_share_out_what_all_heads_are_worth(name: str) -> None:
     game = table(name, 6, round=64)
-    gap = game.mean(frozenset(range(6))) - game.mean(frozenset())
-    assert last(
-        snapshots("exact", game, estimand="shapley")
-    ).outcome().values.sum() == pytest.approx(gap, abs=1e-10)
-    outcome = last(
-        snapshots("shapley", game, estimand="shapley", samples=600, target=None)
-    ).outcome()
+    value_of_all = game.mean(frozenset(range(6)))
+    gap = value_of_all - game.mean(frozenset())
+    exact_values = last_outcome("exact", game, estimand="shapley").values
+    assert exact_values.sum() == pytest.approx(gap, abs=1e-10)
+    outcome = last_outcome("shapley", game, estimand="shapley", samples=600, target=None)
     assert outcome.low.sum() <= gap <= outcome.high.sum()
     assert outcome.values.sum() == pytest.approx(gap, abs=0.1)
 
@@ -187,23 +243,26 @@ def test_full_shapley_values_share_out_what_all_heads_are_worth(name: str) -> No
 @pytest.mark.parametrize("samples", [1, 2, 17])
 def test_on_one_example_every_order_shares_out_the_same(samples: int) -> None:
     game = TableGame(6, 1, majority)
-    gap = majority(0, frozenset(range(6))) - majority(0, frozenset())
-    values = last(snapshots("monte-carlo", game, samples=samples, target=None)).outcome().values
-    assert values.sum() == pytest.approx(gap, abs=1e-12)
+    value_of_all = majority(0, frozenset(range(6)))
+    gap = value_of_all - majority(0, frozenset())
+    outcome = last_outcome("monte-carlo", game, samples=samples, target=None)
+    assert outcome.values.sum() == pytest.approx(gap, abs=1e-12)
 
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("name", GAMES)
-def test_a_head_that_the_game_ignores_scores_0(name: str, estimand: str, method: str) -> None:
-    """And heads that may change places without anybody noticing score alike."""
+def test_a_head_that_the_game_ignores_scores_0(
+    name: str,
+    estimand: str,
+    method: str,
+) -> None:
+    """And heads that may change places without a change of any value score alike."""
     game = table(name, 6, round=64)
-    more = {"exact": {}, "paper": {"samples": 200}}.get(method, {"samples": 900, "target": None})
-    outcome = last(snapshots(method, game, estimand=estimand, **more)).outcome()
+    outcome = last_outcome(method, game, estimand=estimand, **many_samples(method))
     assert outcome.values[4] == 0
-    assert outcome.values[0] == pytest.approx(
-        outcome.values[1], abs=1e-10 if method == "exact" else 0.1
-    )
+    tolerance = 1e-10 if method == "exact" else 0.1
+    assert outcome.values[0] == pytest.approx(outcome.values[1], abs=tolerance)
     assert outcome.low[0] <= outcome.high[1]
     assert outcome.low[1] <= outcome.high[0]
     assert np.abs(outcome.values).max() > 0.1
@@ -212,30 +271,41 @@ def test_a_head_that_the_game_ignores_scores_0(name: str, estimand: str, method:
 @pytest.mark.parametrize("players", PLAYERS)
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_every_draw_gives_every_head_one_gain_on_every_example(estimand: str, players: int) -> None:
-    """But for those that are there when half are gone, of the estimand that ends there."""
-    game = TableGame(players, 4, lambda _, s: len(s) % 2, round=5)
+    """With `shapley-top50`, all but the heads that are present once half of them are removed."""
+    game = TableGame(players, 4, lambda _, present: len(present) % 2, round=5)
     for tally in snapshots("shapley", game, estimand=estimand, samples=12, target=None):
-        drawn = measured(players, estimand, range(tally.draws))
-        assert_array_equal(tally.counts.sum(axis=0), drawn)
-        assert_array_equal(game.asked.sum(axis=0), drawn)
+        measurements = measurements_by_head(players, estimand, range(tally.draws))
+        assert_array_equal(tally.counts.sum(axis=0), measurements)
+        assert_array_equal(game.asked.sum(axis=0), measurements)
         if estimand == "shapley":
-            assert_array_equal(drawn, np.full(players, tally.draws))
+            assert_array_equal(measurements, np.full(players, tally.draws))
             if tally.draws % 4 == 0:
                 assert_array_equal(game.asked, np.full((4, players), tally.draws // 4))
     assert tally.draws == 12
-    assert tally.counts[np.abs(tally.support) != 1].sum() == 0  # each step turns the answer round
+    # Each step changes the answer, so every gain is 1 or -1.
+    other_levels = np.abs(tally.support) != 1
+    assert tally.counts[other_levels].sum() == 0
 
 
-def measured(players: int, estimand: str, numbers: Iterable[int], seed: int = 0) -> Any:
+def measurements_by_head(
+    players: int,
+    estimand: str,
+    draws: Iterable[int],
+    seed: int = 0,
+) -> Any:
     """How many of these draws measure each head, int [head]."""
-    most = tmab.removal_sizes(estimand, players)
-    return sum(
-        (sampling.removed_and_measured(seed, n, players, most)[1] for n in numbers),
-        np.zeros(players, np.int64),
-    )
+    max_removed = tmab.removal_sizes(estimand, players)
+    measurements = np.zeros(players, np.int64)
+    for draw in draws:
+        _, is_measured = sampling.removed_and_measured(seed, draw, players, max_removed)
+        measurements += is_measured
+    return measurements
 
 
-@pytest.mark.parametrize(("estimand", "steps"), [("shapley", 7), ("shapley-top50", 4)])
+@pytest.mark.parametrize(
+    ("estimand", "steps"),
+    [("shapley", 7), ("shapley-top50", 4)],
+)
 def test_plain_permutations_walk_as_far_as_they_say(estimand: str, steps: int) -> None:
     game = TableGame(7, 4, majority)
     tally = last(snapshots("monte-carlo", game, estimand=estimand, samples=20, target=None))
@@ -247,29 +317,31 @@ def test_plain_permutations_walk_as_far_as_they_say(estimand: str, steps: int) -
 
 
 def one_strong(_example: int, present: frozenset[int]) -> int:
-    """Right with player 0 alone, unless 1, 2 and 3 have left together."""
-    return int(0 in present and bool(present & {1, 2, 3}))
+    """Right if player 0 and at least one of 1, 2 and 3 are present."""
+    has_helper = bool(present & {1, 2, 3})
+    return int(0 in present and has_helper)
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_heads_that_are_done_are_not_asked_about(estimand: str) -> None:
     game = TableGame(6, 16, one_strong)
-    drawn = np.zeros(6, np.int64)
-    left = np.zeros(6, np.int64)
-    before = 0
+    measurements = np.zeros(6, np.int64)
+    last_draws = np.zeros(6, np.int64)
+    earlier_draws = 0
     active = np.ones(6, bool)
     for tally in snapshots("shapley", game, estimand=estimand, samples=640, target=0.03):
-        drawn += active * measured(6, estimand, range(before, tally.draws))
-        left = np.where(active, tally.draws, left)
-        before = tally.draws
-        assert_array_equal(tally.counts.sum(axis=0), drawn)
-        assert_array_equal(game.asked.sum(axis=0), drawn)
+        new_draws = range(earlier_draws, tally.draws)
+        measurements += active * measurements_by_head(6, estimand, new_draws)
+        last_draws = np.where(active, tally.draws, last_draws)
+        earlier_draws = tally.draws
+        assert_array_equal(tally.counts.sum(axis=0), measurements)
+        assert_array_equal(game.asked.sum(axis=0), measurements)
         assert (tally.active <= active).all()
         active = tally.active
-    assert left[0] < 200 < left[4]
-    assert (
-        left[left < tally.draws] % 16 == 0
-    ).all()  # they leave when every example was used as often
+    assert last_draws[0] < 200 < last_draws[4]
+    # They leave when all examples were used equally often.
+    early_leaves = last_draws[last_draws < tally.draws]
+    assert (early_leaves % 16 == 0).all()
 
 
 @pytest.mark.parametrize("stop", ["sign", "width"])
@@ -279,31 +351,35 @@ def test_a_head_leaves_at_the_first_whole_cycle_that_satisfies_it(stop: str) -> 
     for tally in snapshots("shapley", game, samples=1600, target=0.15, stop=stop):
         if tally.draws % 32 == 0:
             low, high = tally.interval()
-            narrow = (high - low) / 2 <= 0.15
-            done = narrow | (low > 0) | (high < 0) if stop == "sign" else narrow
-            active = active & ~done
+            is_done = (high - low) / 2 <= 0.15
+            if stop == "sign":
+                is_done |= (low > 0) | (high < 0)
+            active = active & ~is_done
         assert_array_equal(tally.active, active)
     assert not active.any()
     assert 32 < tally.draws < 1600
 
 
 def test_width_goes_on_where_sign_stops() -> None:
-    runs = {}
+    samples = {}
+    widths = {}
     for stop in ("sign", "width"):
         game = TableGame(6, 32, majority)
-        outcome = last(snapshots("shapley", game, samples=1600, target=0.15, stop=stop)).outcome()
-        width = (outcome.high - outcome.low) / 2
-        decided = (outcome.low > 0) | (outcome.high < 0)
-        assert ((width <= 0.15) | (decided if stop == "sign" else False)).all()
-        runs[stop] = (outcome.samples, width)
-    assert (runs["sign"][0] <= runs["width"][0]).all()
-    assert (runs["sign"][0] < runs["width"][0]).any()
-    assert (runs["sign"][1] > 0.15).any()
+        outcome = last_outcome("shapley", game, samples=1600, target=0.15, stop=stop)
+        widths[stop] = (outcome.high - outcome.low) / 2
+        samples[stop] = outcome.samples
+        is_done = widths[stop] <= 0.15
+        if stop == "sign":
+            is_done |= (outcome.low > 0) | (outcome.high < 0)
+        assert is_done.all()
+    assert (samples["sign"] <= samples["width"]).all()
+    assert (samples["sign"] < samples["width"]).any()
+    assert (widths["sign"] > 0.15).any()
 
 
-@pytest.mark.parametrize("method", SAMPLED)
+@pytest.mark.parametrize("method", SAMPLERS)
 def test_without_a_target_all_samples_are_drawn(method: str) -> None:
-    game = TableGame(4, 4, lambda _, s: int(0 in s))  # decided after a few
+    game = TableGame(4, 4, lambda _, present: int(0 in present))  # decided after a few samples
     tally = last(snapshots(method, game, samples=203, target=None, estimand="shapley"))
     assert tally.draws == 203
     assert_array_equal(tally.counts.sum(axis=0), np.full(4, 203))
@@ -314,39 +390,43 @@ def test_without_a_target_all_samples_are_drawn(method: str) -> None:
 
 def test_the_papers_recipe_stops_measuring_decided_heads() -> None:
     game = TableGame(6, 8, one_strong)
-    now = None
-    for now in snapshots("paper", game, samples=120, estimand="shapley"):
-        assert_array_equal(game.asked.sum(axis=0), 8 * now.count)
-    assert now is not None
-    assert now.draws == 120  # 4 and 5 do nothing, so their signs stay open
-    assert_array_equal(now.count[4:], [120, 120])
-    assert now.count[0] < 60
+    moments = None
+    for moments in snapshots("paper", game, samples=120, estimand="shapley"):
+        assert_array_equal(game.asked.sum(axis=0), 8 * moments.count)
+    assert moments is not None
+    assert moments.draws == 120  # 4 and 5 do nothing, so their signs stay open
+    assert_array_equal(moments.count[4:], [120, 120])
+    assert moments.count[0] < 60
 
 
 def test_the_papers_intervals_are_equation_4() -> None:
     game = TableGame(5, 4, majority)
-    run = last(snapshots("paper", game, samples=30, delta=0.1, estimand="shapley"))
-    gains: list[list[float]] = [[] for _ in range(5)]
+    moments = last(snapshots("paper", game, samples=30, delta=0.1, estimand="shapley"))
+    gains_by_player: list[list[float]] = [[] for _ in range(5)]
     for draw in range(30):
         present = set(range(5))
-        width = [reference_width(g, 0.1) for g in gains]
+        widths = [reference_width(gains, 0.1) for gains in gains_by_player]
         for player in sampling.random_order(0, draw, 5):
-            before = game.mean(frozenset(present))
+            value_with = game.mean(frozenset(present))
             present.remove(int(player))
-            if abs(np.mean(gains[player] or [0])) <= width[player]:
-                gains[player].append(before - game.mean(frozenset(present)))
-    assert_allclose(run.outcome().values, [np.mean(g) for g in gains], atol=1e-12)
-    assert_allclose(run.width, [reference_width(g, 0.1) for g in gains], atol=1e-12)
-    assert_array_equal(run.outcome().samples, [len(g) for g in gains])
+            gains = gains_by_player[player]
+            if abs(np.mean(gains or [0])) <= widths[player]:
+                gains.append(value_with - game.mean(frozenset(present)))
+    means = [np.mean(gains) for gains in gains_by_player]
+    widths = [reference_width(gains, 0.1) for gains in gains_by_player]
+    assert_allclose(moments.outcome().values, means, atol=1e-12)
+    assert_allclose(moments.width, widths, atol=1e-12)
+    assert_array_equal(moments.outcome().samples, [len(gains) for gains in gains_by_player])
 
 
 def reference_width(gains: list[float], delta: float) -> float:
     """Held & Yang 2023, equation 4, with range 1."""
-    t = len(gains)
+    count = len(gains)
+    if not count:
+        return float("inf")
     log = np.log(3 / delta)
-    if t:
-        return float(np.std(gains) * np.sqrt(2 * log / t) + 3 * log / t)
-    return float("inf")
+    spread = np.std(gains) * np.sqrt(2 * log / count)
+    return float(spread + 3 * log / count)
 
 
 # Repeatable.
@@ -356,14 +436,16 @@ def reference_width(gains: list[float], delta: float) -> float:
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("target", [None, 0.8])
 def test_rounds_do_not_change_a_bandits_result(
-    target: float | None, estimand: str, name: str
+    target: float | None,
+    estimand: str,
+    name: str,
 ) -> None:
+    settings = {"samples": 60, "target": target, "estimand": estimand}
     ends = []
     for size in (1, 3, 16):
         game = table(name, 6, 7, round=size)
-        ends.append(
-            last(snapshots("shapley", game, samples=60, target=target, estimand=estimand)).arrays()
-        )
+        tally = last(snapshots("shapley", game, **settings))
+        ends.append(tally.arrays())
     assert same(ends[0], ends[1])
     assert same(ends[0], ends[2])
     assert (int(ends[0]["draws"]) < 60) == (target is not None)
@@ -371,26 +453,23 @@ def test_rounds_do_not_change_a_bandits_result(
 
 @pytest.mark.parametrize("target", [None, 0.5])
 def test_rounds_do_not_change_the_result_of_plain_permutations(target: float | None) -> None:
-    ends = [
-        last(
-            snapshots(
-                "monte-carlo", table("majority", 6, 7, round=size), samples=100, target=target
-            )
-        ).arrays()
-        for size in (1, 3, 16)
-    ]
+    ends = []
+    for size in (1, 3, 16):
+        game = table("majority", 6, 7, round=size)
+        tally = last(snapshots("monte-carlo", game, samples=100, target=target))
+        ends.append(tally.arrays())
     assert (int(ends[0]["draws"]) < 100) == (target is not None)
     assert same(ends[0], ends[1])
     assert same(ends[0], ends[2])
 
 
-@pytest.mark.parametrize("method", SAMPLED)
+@pytest.mark.parametrize("method", SAMPLERS)
 def test_the_seed_matters(method: str) -> None:
-    one, again, two = (
-        last(snapshots(method, table("majority", 6), seed=s, samples=40)).counts for s in (0, 0, 1)
-    )
-    assert np.array_equal(one, again)
-    assert not np.array_equal(one, two)
+    def counts(seed: int) -> Any:
+        return last(snapshots(method, table("majority", 6), seed=seed, samples=40)).counts
+
+    assert np.array_equal(counts(0), counts(0))
+    assert not np.array_equal(counts(0), counts(1))
 
 
 CASES: dict[str, Mapping[str, Any]] = {
@@ -411,124 +490,168 @@ def through_a_file(arrays: Arrays) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("name", GAMES)
-def test_a_run_taken_up_at_any_snapshot_ends_the_same(
-    name: str, method: str, monkeypatch: pytest.MonkeyPatch
+def test_a_run_resumed_at_any_snapshot_ends_the_same(
+    name: str,
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exact, "CHUNK_COALITIONS", 10)
-    given = CASES[method] | ({"value": "probability"} if name == "smooth" else {})
+    settings = dict(CASES[method])
+    if name == "smooth":
+        settings["value"] = "probability"
     game = table(name, 6, 7, round=3)
-    whole = list(snapshots(method, game, **given))
-    assert len(whole) > 5
-    for at, snapshot in enumerate(whole):
-        start = restored(method, through_a_file(snapshot.arrays()), game, **given)
-        rest = list(snapshots(method, game, start=start, **given))
-        assert len(rest) == len(whole) - at - 1
-        assert all(same(a.arrays(), b.arrays()) for a, b in zip(whole[at + 1 :], rest, strict=True))
+    all_snapshots = list(snapshots(method, game, **settings))
+    assert len(all_snapshots) > 5
+    for number, snapshot in enumerate(all_snapshots, start=1):
+        arrays = through_a_file(snapshot.arrays())
+        start = restore(method, arrays, game, **settings)
+        resumed_snapshots = list(snapshots(method, game, start=start, **settings))
+        assert len(resumed_snapshots) == len(all_snapshots) - number
+        for want, got in zip(all_snapshots[number:], resumed_snapshots, strict=True):
+            assert same(want.arrays(), got.arrays())
+    outcome = start.outcome()
+    last_of_uninterrupted = all_snapshots[-1].outcome()
     for field in ("values", "low", "high", "samples", "p_values"):
-        assert_array_equal(getattr(start.outcome(), field), getattr(whole[-1].outcome(), field))
+        assert_array_equal(getattr(outcome, field), getattr(last_of_uninterrupted, field))
 
 
 @pytest.mark.parametrize("method", ESTIMATORS)
-def test_arrays_of_another_run_are_not_gone_on_from(method: str) -> None:
-    given = CASES[method]
+def test_a_run_does_not_resume_from_arrays_of_another_run(method: str) -> None:
     game = table("majority", 6, 7)
-    other = last(snapshots(method, table("majority", 5, 7), **given)).arrays()
-    fresh = restored(method, {}, game, **given).arrays()
-    own = last(snapshots(method, game, **given)).arrays()
-    for foreign in (other, {"gains": np.zeros((6, 7)), "done": np.array(1)}):
-        assert same(restored(method, foreign, game, **given).arrays(), fresh)
-    for name in own:
-        torn = {key: array for key, array in own.items() if key != name}
-        assert same(restored(method, torn, game, **given).arrays(), fresh)
-    assert not same(restored(method, own, game, **given).arrays(), fresh)
+    smaller_game = table("majority", 5, 7)
+
+    def arrays_after_restore(arrays: Arrays) -> Arrays:
+        snapshot = restore(method, arrays, game, **CASES[method])
+        return cast(Arrays, snapshot.arrays())
+
+    fresh = arrays_after_restore({})
+    arrays_of_smaller_game = last(snapshots(method, smaller_game, **CASES[method])).arrays()
+    arrays_of_another_program = {"gains": np.zeros((6, 7)), "done": np.array(1)}
+    for foreign in (arrays_of_smaller_game, arrays_of_another_program):
+        assert same(arrays_after_restore(foreign), fresh)
+    complete = last(snapshots(method, game, **CASES[method])).arrays()
+    for missing in complete:
+        torn = {name: array for name, array in complete.items() if name != missing}
+        assert same(arrays_after_restore(torn), fresh)
+    assert not same(arrays_after_restore(complete), fresh)
 
 
-@pytest.mark.parametrize("method", SAMPLED)
-def test_counts_of_another_value_function_are_not_gone_on_from(method: str) -> None:
-    own = last(snapshots(method, table("majority", 6, 7), samples=20, target=None)).arrays()
-    assert int(restored(method, own, table("smooth", 6, 7), samples=20).arrays()["draws"]) == 0
+@pytest.mark.parametrize("method", SAMPLERS)
+def test_a_run_does_not_resume_from_counts_of_another_value_function(method: str) -> None:
+    game = table("majority", 6, 7)
+    other_game = table("smooth", 6, 7)
+    arrays = last(snapshots(method, game, samples=20, target=None)).arrays()
+    tally = restore(method, arrays, other_game, samples=20)
+    assert int(tally.arrays()["draws"]) == 0
 
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_progress_rises_and_ends_at_its_total(method: str) -> None:
-    seen = [
-        s.progress() for s in snapshots(method, table("majority", 6, 7, round=4), **CASES[method])
-    ]
-    done = [p.done for p in seen]
-    assert done == sorted(done)
-    assert all(0 < p.done <= p.total for p in seen)
-    assert seen[-1].done == seen[-1].total
-    assert all(p.note for p in seen)
+    game = table("majority", 6, 7, round=4)
+    reports = [snapshot.progress() for snapshot in snapshots(method, game, **CASES[method])]
+    steps_done = [report.done for report in reports]
+    assert steps_done == sorted(steps_done)
+    assert all(0 < report.done <= report.total for report in reports)
+    assert reports[-1].done == reports[-1].total
+    assert all(report.note for report in reports)
 
 
 # The draws.
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
-@pytest.mark.parametrize("players", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize(
+    "players",
+    [1, 2, 3, 4, 5, 6],
+)
 def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
-    players: int, estimand: str, monkeypatch: pytest.MonkeyPatch
+    players: int,
+    estimand: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The law of what a head is measured at, counted out: the number gone is uniform, and so is who they are."""
-    line: tuple[int, ...] = ()
-    count = 0
-    most = tmab.removal_sizes(estimand, players)
+    """How often each head is measured with which others removed.
 
-    class Chosen:
+    All orders and all numbers of removed heads are gone through. The number of others that are
+    removed is uniform, and so is which heads they are.
+    """
+    order: tuple[int, ...] = ()
+    count = 0
+    max_removed = tmab.removal_sizes(estimand, players)
+
+    class ChosenCount:
         def integers(self, high: int) -> int:
-            assert high == most + 1
+            assert high == max_removed + 1
             return count
 
-    monkeypatch.setattr(sampling, "random_order", lambda *_: np.array(line))
-    monkeypatch.setattr(np.random, "default_rng", lambda _: Chosen())
-    found: Counter[tuple[int, frozenset[int]]] = Counter()
-    for line in permutations(range(players)):  # noqa: B007 - read by `order` above
-        for count in range(most + 1):  # noqa: B007 - read by `Chosen` above
-            away, measured = sampling.removed_and_measured(0, 0, players, most)
-            for player in np.flatnonzero(measured):
-                found[int(player), frozenset(np.flatnonzero(away).tolist()) - {int(player)}] += 1
-    total = sum(found.values())
-    assert len(found) == players * sum(comb(players - 1, gone) for gone in range(most))
-    for (_, gone), times in found.items():
-        assert times * players * most * comb(players - 1, len(gone)) == total
+    monkeypatch.setattr(sampling, "random_order", lambda *_: np.array(order))
+    monkeypatch.setattr(np.random, "default_rng", lambda _: ChosenCount())
+    times_measured: Counter[tuple[int, frozenset[int]]] = Counter()
+    for order in permutations(range(players)):  # noqa: B007 - read by `random_order` above
+        for count in range(max_removed + 1):  # noqa: B007 - read by `ChosenCount` above
+            for player, other_heads in measured_players(0, 0, players, max_removed):
+                times_measured[player, other_heads] += 1
+    total = times_measured.total()
+    sets_of_others = sum(comb(players - 1, size) for size in range(max_removed))
+    assert len(times_measured) == players * sets_of_others
+    for (_, other_heads), times in times_measured.items():
+        sets_of_this_size = comb(players - 1, len(other_heads))
+        assert times * players * max_removed * sets_of_this_size == total
+
+
+def measured_players(
+    seed: int,
+    draw: int,
+    players: int,
+    max_removed: int,
+) -> list[tuple[int, frozenset[int]]]:
+    """The heads that a draw measures, each with the other heads that it removes."""
+    is_removed, is_measured = sampling.removed_and_measured(seed, draw, players, max_removed)
+    removed_heads = frozenset(np.flatnonzero(is_removed).tolist())
+    measured_heads = np.flatnonzero(is_measured).tolist()
+    return [(head, removed_heads - {head}) for head in measured_heads]
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("players", [4, 5, 6, 7])
-def test_the_draws_that_are_made_follow_that_law(players: int, estimand: str) -> None:
-    most = tmab.removal_sizes(estimand, players)
-    sets: list[Counter[frozenset[int]]] = [Counter() for _ in range(players)]
-    for number in range(2000):
-        away, measured = sampling.removed_and_measured(11, number, players, most)
-        for player in np.flatnonzero(measured):
-            sets[player][frozenset(np.flatnonzero(away).tolist()) - {int(player)}] += 1
-    for counter in sets:
-        near = [len(g) for g in counter]
-        sizes = np.bincount(near, weights=list(counter.values()), minlength=most)
-        assert len(sizes) == most
-        assert chisquare(sizes).pvalue > 1e-4
-        for k in range(most):
-            among = [n for n, size in zip(counter.values(), near, strict=True) if size == k]
-            among += [0] * (comb(players - 1, k) - len(among))
-            assert len(among) == 1 or chisquare(among).pvalue > 1e-4
+def test_random_draws_give_coalitions_these_weights(players: int, estimand: str) -> None:
+    max_removed = tmab.removal_sizes(estimand, players)
+    others_by_player: list[Counter[frozenset[int]]] = [Counter() for _ in range(players)]
+    for draw in range(2000):
+        for player, other_heads in measured_players(11, draw, players, max_removed):
+            others_by_player[player][other_heads] += 1
+    for times_by_others in others_by_player:
+        times_by_size: list[list[int]] = [[] for _ in range(max_removed)]
+        for other_heads, times in times_by_others.items():
+            times_by_size[len(other_heads)].append(times)
+        times_of_sizes = [sum(times) for times in times_by_size]
+        assert chisquare(times_of_sizes).pvalue > 1e-4
+        for size, times in enumerate(times_by_size):
+            undrawn_sets = comb(players - 1, size) - len(times)
+            times_of_sets = times + [0] * undrawn_sets
+            assert len(times_of_sets) == 1 or chisquare(times_of_sets).pvalue > 1e-4
 
 
 def test_a_cycle_uses_every_example_once() -> None:
-    seen = [sampling.cycled_example(3, number, 7) for number in range(14)]
-    assert sorted(seen[:7]) == sorted(seen[7:]) == list(range(7))
-    assert seen[:7] != seen[7:]
+    examples = [sampling.cycled_example(3, draw, 7) for draw in range(14)]
+    first_cycle = examples[:7]
+    second_cycle = examples[7:]
+    assert sorted(first_cycle) == sorted(second_cycle) == list(range(7))
+    assert first_cycle != second_cycle
 
 
-@pytest.mark.parametrize("weights", [None, np.array([0.3, 0.05, 0.25, 0.4])])
+@pytest.mark.parametrize(
+    "weights",
+    [None, np.array([0.3, 0.05, 0.25, 0.4])],
+)
 def test_free_draws_of_examples_follow_their_weights(weights: Floats | None) -> None:
-    free = Counter(sampling.free_example(3, number, 4, weights) for number in range(2000))
-    expected = np.full(4, 500.0) if weights is None else 2000 * weights
-    assert chisquare([free[e] for e in range(4)], expected).pvalue > 1e-4
+    times_drawn = Counter(sampling.free_example(3, draw, 4, weights) for draw in range(2000))
+    expected_times = np.full(4, 500.0) if weights is None else 2000 * weights
+    p_value = chisquare([times_drawn[example] for example in range(4)], expected_times).pvalue
+    assert p_value > 1e-4
     if weights is not None:  # unequal shares do not go into cycles
-        assert all(
-            sampling.cycled_example(3, n, 4, weights) == sampling.free_example(3, n, 4, weights)
-            for n in range(40)
-        )
+        for draw in range(40):
+            free_example = sampling.free_example(3, draw, 4, weights)
+            assert sampling.cycled_example(3, draw, 4, weights) == free_example
 
 
 SUPPORTS = {
@@ -541,39 +664,41 @@ SUPPORTS = {
 
 @pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
 def test_rounding_leaves_what_is_in_the_support_alone(support: Floats) -> None:
-    for number in range(50):
-        assert_array_equal(
-            sampling.level_indices_of(support, support, 5, number), np.arange(len(support))
-        )
-    # multiples of 0.1, were it not for their last bits
+    for draw in range(50):
+        level_indices = sampling.level_indices_of(support, support, 5, draw)
+        assert_array_equal(level_indices, np.arange(len(support)))
+    # Multiples of 0.1, were it not for their last bits.
     sums = np.array([0.1 + 0.2, 0.3 - 0.1, 1 - 0.9, 0.7 + 0.1])
-    assert all(
-        (sampling.level_indices_of(sums, even_support(10), 5, n) == [13, 12, 11, 18]).all()
-        for n in range(200)
-    )
+    for draw in range(200):
+        level_indices = sampling.level_indices_of(sums, even_support(10), 5, draw)
+        assert (level_indices == [13, 12, 11, 18]).all()
 
 
 @pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
 def test_rounding_is_right_on_average(support: Floats) -> None:
-    gains = np.array([-1.0, -0.777, -0.5, -1 / 128, 0.0, 1e-4, 0.3333, 0.999, 1.0]) * support[-1]
-    found = support[
-        np.array([sampling.level_indices_of(gains, support, 1, number) for number in range(5000)])
-    ]
-    below = support[np.maximum(0, np.searchsorted(support, gains, side="right") - 1)]
-    above = support[np.searchsorted(support, gains)]
-    assert ((found == below) | (found == above)).all()
-    assert (np.abs(found.mean(axis=0) - gains) <= 5 * 0.5 * (above - below) / np.sqrt(5000)).all()
-    assert np.abs(found).max() == support[-1]
+    shares_of_largest = np.array([-1.0, -0.777, -0.5, -1 / 128, 0.0, 1e-4, 0.3333, 0.999, 1.0])
+    gains = shares_of_largest * support[-1]
+    draws = 5000
+    level_indices = [sampling.level_indices_of(gains, support, 1, draw) for draw in range(draws)]
+    rounded_gains = support[np.array(level_indices)]
+    index_below = np.maximum(0, np.searchsorted(support, gains, side="right") - 1)
+    level_below = support[index_below]
+    level_above = support[np.searchsorted(support, gains)]
+    is_neighbour = (rounded_gains == level_below) | (rounded_gains == level_above)
+    assert is_neighbour.all()
+    max_standard_error = 0.5 * (level_above - level_below) / np.sqrt(draws)
+    errors = np.abs(rounded_gains.mean(axis=0) - gains)
+    assert (errors <= 5 * max_standard_error).all()
+    assert np.abs(rounded_gains).max() == support[-1]
 
 
 def test_supports_reach_what_they_say() -> None:
     assert_array_equal(even_support(2), [-1, -0.5, 0, 0.5, 1])
     assert_array_equal(weighted_support(1, 1), even_support(1))
     assert_array_equal(weighted_support(1, 8), [-8, -4, -2, -1, 0, 1, 2, 4, 8])
-    assert_array_equal(
-        weighted_support(8, 4),
-        [*-weighted_support(8, 4)[:12:-1], 0, *np.arange(1, 9) / 8, 1.5, 2, 3, 4],
-    )
+    positive_levels = [*np.arange(1, 9) / 8, 1.5, 2, 3, 4]
+    negative_levels = [-level for level in reversed(positive_levels)]
+    assert_array_equal(weighted_support(8, 4), [*negative_levels, 0, *positive_levels])
     for support in SUPPORTS.values():
         assert (np.diff(support) > 0).all()
         assert_array_equal(support, -support[::-1])
@@ -585,18 +710,26 @@ def test_supports_reach_what_they_say() -> None:
 @pytest.fixture(scope="module")
 def model() -> Model:
     """Two layers of three heads."""
-    return attached(num_hidden_layers=2, num_attention_heads=3)
+    return random_bert(num_hidden_layers=2, num_attention_heads=3)
 
 
-def attached(**sizes: int) -> Model:
+def random_bert(**sizes: int) -> Model:
+    """A small BERT of these sizes, with large random weights."""
     torch.manual_seed(0)
     module = hf.BertForSequenceClassification(hf.BertConfig(**SMALL | NAMES | sizes))
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.25)
+    module = module.double().eval()
     return make_gateable(
-        Checkpoint("tiny", "test", "tiny", module.double().eval(), tiny_tokenizer())
+        Checkpoint(
+            name="tiny",
+            revision="test",
+            fingerprint="tiny",
+            module=module,
+            tokenizer=tiny_tokenizer(),
+        )
     )
 
 
@@ -604,16 +737,17 @@ class Interrupted(Exception):
     pass
 
 
-def after(calls: int) -> Callable[..., None]:
-    """Something to be called that raises once it was called so often."""
-    left = [calls]
+def interrupt_after(calls: int) -> Callable[..., None]:
+    """A function that may be called so often, and raises after that."""
+    remaining_calls = calls
 
-    def count(*_: Any) -> None:
-        left[0] -= 1
-        if left[0] < 0:
+    def count_call(*_: Any) -> None:
+        nonlocal remaining_calls
+        remaining_calls -= 1
+        if remaining_calls < 0:
             raise Interrupted
 
-    return count
+    return count_call
 
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -627,71 +761,101 @@ RUNS: dict[str, dict[str, Any]] = {
 @pytest.mark.usefixtures("one_lane")
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_an_interrupted_run_ends_the_same_bit_for_bit(
-    model: Model, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+    model: Model,
+    tmp_path: Path,
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Broken off at every report and, in the middle of a round, between every few batches."""
     monkeypatch.setattr(exact, "CHUNK_COALITIONS", 16)
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 4})
     monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: 60)
-    ask = {"language": "xx", "method": method, "size": 6, "seed": 3, **RUNS[method]}
+    settings = {
+        "language": "xx",
+        "method": method,
+        "size": 6,
+        "seed": 3,
+        **RUNS[method],
+    }
     reports: list[Progress] = []
     ticks: list[None] = []
     want = score(
-        model, tiny_task(), on_progress=reports.append, tick=lambda: ticks.append(None), **ask
+        model,
+        tiny_task(),
+        on_progress=reports.append,
+        tick=lambda: ticks.append(None),
+        **settings,
     )
     assert len(reports) > 3
-    stops = [{"on_progress": after(n)} for n in range(1, len(reports))]
-    stops += [{"tick": after(n)} for n in np.linspace(1, len(ticks) - 1, 5).astype(int)]
-    for number, stop in enumerate(stops):
+    interruptions = [{"on_progress": interrupt_after(n)} for n in range(1, len(reports))]
+    tick_counts = np.linspace(1, len(ticks) - 1, 5).astype(int)
+    interruptions += [{"tick": interrupt_after(count)} for count in tick_counts]
+    for number, interruption in enumerate(interruptions):
         store = Store(tmp_path / str(number))
         with pytest.raises(Interrupted):
-            score(model, tiny_task(), store=store, **stop, **ask)
-        got = score(model, tiny_task(), store=store, **ask)
+            score(model, tiny_task(), store=store, **interruption, **settings)
+        got = score(model, tiny_task(), store=store, **settings)
         for field in ("values", "low", "high", "samples", "p_values"):
             assert_array_equal(getattr(got, field), getattr(want, field))
         assert got.example_forwards == want.example_forwards
-        again = score(model, tiny_task(), store=store, **ask)
-        assert again.seconds == got.seconds  # read, not computed
+        stored_scores = score(model, tiny_task(), store=store, **settings)
+        assert stored_scores.seconds == got.seconds  # read, not computed
 
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("damage", ["torn", "foreign"])
-def test_a_checkpoint_that_does_not_fit_is_left_alone(
-    model: Model, tmp_path: Path, method: str, damage: str, monkeypatch: pytest.MonkeyPatch
+def test_a_checkpoint_that_does_not_fit_is_ignored(
+    model: Model,
+    tmp_path: Path,
+    method: str,
+    damage: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 4})
-    ask = {"language": "xx", "method": method, "size": 6, **RUNS[method]}
-    want = score(model, tiny_task(), **ask)
+    settings = {
+        "language": "xx",
+        "method": method,
+        "size": 6,
+        **RUNS[method],
+    }
+    want = score(model, tiny_task(), **settings)
+    store = Store(tmp_path)
     with pytest.raises(Interrupted):
-        score(model, tiny_task(), store=Store(tmp_path), on_progress=after(1), **ask)
+        score(model, tiny_task(), store=store, on_progress=interrupt_after(1), **settings)
     (path,) = tmp_path.glob("*/checkpoint.npz")
     if damage == "torn":
         path.write_bytes(path.read_bytes()[:100])
     else:
         np.savez(path, gains=np.zeros((9, 9)), done=np.array(4))
-    got = score(model, tiny_task(), store=Store(tmp_path), **ask)
+    got = score(model, tiny_task(), store=Store(tmp_path), **settings)
     assert got.values_sha256() == want.values_sha256()
     assert got.example_forwards == want.example_forwards
 
 
 def test_the_sampler_agrees_with_the_exact_values_of_a_model(model: Model) -> None:
     for estimand in ESTIMANDS:
-        ask = {"language": "xx", "size": 6, "estimand": estimand, "value": "probability"}
-        want = score(model, tiny_task(), method="exact", **ask)
-        got = score(model, tiny_task(), samples=300, target=None, level=0.999, **ask)
+        settings = {
+            "language": "xx",
+            "size": 6,
+            "estimand": estimand,
+            "value": "probability",
+        }
+        want = score(model, tiny_task(), method="exact", **settings)
+        got = score(model, tiny_task(), samples=300, target=None, level=0.999, **settings)
         assert got.low is not None
         assert got.high is not None
-        assert ((got.low <= want.values) & (want.values <= got.high)).all()
+        assert (got.low <= want.values).all()
+        assert (want.values <= got.high).all()
         assert_allclose(got.values, want.values, atol=0.02)
         assert np.abs(want.values).max() > 0.01
 
 
 def test_more_heads_than_exact_can_do_are_refused_before_anything_is_run() -> None:
-    large = attached(hidden_size=24, num_hidden_layers=12, num_attention_heads=12)
+    model = random_bert(hidden_size=24, num_hidden_layers=12, num_attention_heads=12)
     calls: list[None] = []
-    large.module.register_forward_pre_hook(lambda *_: calls.append(None))
+    model.module.register_forward_pre_hook(lambda *_: calls.append(None))
     with raises("method.heads_too_many", 144, 16):
-        headlab.score(large, tiny_task(), language="xx", method="exact", size=6)
+        headlab.score(model, tiny_task(), language="xx", method="exact", size=6)
     assert not calls
     options = options_of("exact")
     assert exact.restore({}, options, 16).values.shape == (2**16,)
@@ -700,46 +864,49 @@ def test_more_heads_than_exact_can_do_are_refused_before_anything_is_run() -> No
 
 
 def test_an_unfinished_table_claims_nothing() -> None:
-    assert np.isnan(exact.restore({}, options_of("exact"), 4).outcome().values).all()
+    unfinished_table = exact.restore({}, options_of("exact"), 4)
+    assert np.isnan(unfinished_table.outcome().values).all()
 
 
-@pytest.mark.parametrize("method", SAMPLED)
+@pytest.mark.parametrize("method", SAMPLERS)
 def test_an_unknown_estimand_is_refused(method: str) -> None:
+    game = table("majority", 3)
+    tallies = ESTIMATORS[method].estimate(
+        game,
+        sampling_plan(4),
+        seed=0,
+        estimand="banzhaf",
+    )
     with raises("method.estimand_unknown", "'banzhaf'", "shapley-top50 or shapley"):
-        next(
-            ESTIMATORS[method].estimate(
-                table("majority", 3), planned(4), seed=0, estimand="banzhaf"
-            )
-        )
+        next(tallies)
 
 
 def test_members_are_read_off_the_bits() -> None:
-    places = np.arange(16)
-    for place, row in zip(places, exact.members(places, 4), strict=True):
-        assert frozenset(np.flatnonzero(row).tolist()) == members(int(place), 4)
+    numbers = np.arange(16)
+    for number, is_member in zip(numbers, exact.members(numbers, 4), strict=True):
+        players = np.flatnonzero(is_member).tolist()
+        assert frozenset(players) == members(int(number), 4)
 
 
 def test_halves_are_of_different_examples() -> None:
     for estimand in ESTIMANDS:
-        halves = (
-            last(snapshots("shapley", table("majority", 4), samples=64, estimand=estimand))
-            .outcome()
-            .halves
-        )
-        assert halves is not None
-        assert halves.shape == (2, 4)
+        game = table("majority", 4)
+        outcome = last_outcome("shapley", game, samples=64, estimand=estimand)
+        assert outcome.halves is not None
+        assert outcome.halves.shape == (2, 4)
 
 
-def test_a_tally_counts_what_it_is_given() -> None:
-    tally = Tally.start(2, even_support(2), planned(10))
-    places = 2 + np.array([[-2, 0], [1, 2], [1, -1]])
-    drawn = np.array([[True, True], [True, False], [True, True]])
-    more = tally.add(places, drawn, 3, np.array([False, True, True]))
-    assert_array_equal(more.counts, [[1, 0], [0, 1], [0, 1], [2, 0], [0, 0]])
-    assert_array_equal(more.second, [[0, 0], [0, 1], [0, 0], [2, 0], [0, 0]])
-    assert_allclose(more.outcome().values, [0, -0.25])
-    assert_allclose(more.outcome().halves, [[-1, 0], [0.5, -0.5]])
-    # nothing of the first half
-    assert tally.add(places, drawn, 3, np.ones(3, bool)).outcome().halves is None
-    assert more.draws == 3
-    assert tally.draws == 0
+def test_a_tally_counts_what_is_added_to_it() -> None:
+    empty = Tally.start(2, even_support(2), sampling_plan(10))
+    levels = 2 + np.array([[-2, 0], [1, 2], [1, -1]])
+    is_drawn = np.array([[True, True], [True, False], [True, True]])
+    in_second_half = np.array([False, True, True])
+    tally = empty.add(levels, is_drawn, 3, in_second_half)
+    assert_array_equal(tally.counts, [[1, 0], [0, 1], [0, 1], [2, 0], [0, 0]])
+    assert_array_equal(tally.second, [[0, 0], [0, 1], [0, 0], [2, 0], [0, 0]])
+    assert_allclose(tally.outcome().values, [0, -0.25])
+    assert_allclose(tally.outcome().halves, [[-1, 0], [0.5, -0.5]])
+    only_second_half = empty.add(levels, is_drawn, 3, np.ones(3, bool))
+    assert only_second_half.outcome().halves is None
+    assert tally.draws == 3
+    assert empty.draws == 0

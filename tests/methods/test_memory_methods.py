@@ -15,51 +15,54 @@ from headlab.methods import confidence, gradient, method
 from headlab.methods.work import Work
 
 
-def work(found: Evaluator, key: str, **options: Any) -> Work:
-    return Work(found, 0, method(key).resolve(options))
+def work(evaluator: Evaluator, key: str, **options: Any) -> Work:
+    return Work(evaluator, 0, method(key).resolve(options))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("form", ["example", "token", "batch"])
 def test_gradients_are_the_same_from_smaller_batches(family: str, form: str) -> None:
-    big = evaluator(family)
-    small = evaluator(family)
-    want = gradient.run(work(big, "gradient", form=form))
-    with room_for(small.model, 5) as tried:
-        got = gradient.run(work(small, "gradient", form=form))
+    much_memory = evaluator(family)
+    little_memory = evaluator(family)
+    want = gradient.run(work(much_memory, "gradient", form=form))
+    with room_for(little_memory.model, 5) as row_counts:
+        got = gradient.run(work(little_memory, "gradient", form=form))
     assert_allclose(got.values, want.values, rtol=1e-9)
-    assert max(tried) > 5
-    assert small.forwards == big.forwards
+    assert max(row_counts) > 5
+    assert little_memory.forwards == much_memory.forwards
 
 
 def test_a_backward_pass_that_did_not_fit_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = evaluator()
+    little_memory = evaluator()
     backward = torch.autograd.grad
 
-    def full(loss: Any, gates: torch.Tensor, **more: Any) -> Any:
+    def backward_of_6_rows(loss: Any, gates: torch.Tensor, **options: Any) -> Any:
         if len(gates) > 6:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return backward(loss, gates, **more)
+        return backward(loss, gates, **options)
 
-    monkeypatch.setattr(torch.autograd, "grad", full)
-    gradient.run(work(small, "gradient"))
-    assert small.forwards == 24
+    monkeypatch.setattr(torch.autograd, "grad", backward_of_6_rows)
+    gradient.run(work(little_memory, "gradient"))
+    assert little_memory.forwards == 24
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_confidence_is_the_same_from_smaller_batches(family: str) -> None:
-    big = evaluator(family)
-    small = evaluator(family)
-    want = confidence.run(work(big, "confidence"))
-    with room_for(small.model, 5) as tried:
-        got = confidence.run(work(small, "confidence"))
+    much_memory = evaluator(family)
+    little_memory = evaluator(family)
+    want = confidence.run(work(much_memory, "confidence"))
+    with room_for(little_memory.model, 5) as row_counts:
+        got = confidence.run(work(little_memory, "confidence"))
     assert_allclose(got.values, want.values, rtol=1e-9)
-    assert max(tried) > 5
-    assert small.forwards == big.forwards
+    assert max(row_counts) > 5
+    assert little_memory.forwards == much_memory.forwards
 
 
-@pytest.mark.parametrize(("key", "module"), [("gradient", gradient), ("confidence", confidence)])
-def test_one_row_that_does_not_fit_is_said(key: str, module: Any) -> None:
-    none = evaluator()
-    with room_for(none.model, 0), raises(FULL):
-        module.run(work(none, key))
+@pytest.mark.parametrize(
+    ("key", "module"),
+    [("gradient", gradient), ("confidence", confidence)],
+)
+def test_one_row_that_does_not_fit_is_reported(key: str, module: Any) -> None:
+    no_memory = evaluator()
+    with room_for(no_memory.model, 0), raises(FULL):
+        module.run(work(no_memory, key))

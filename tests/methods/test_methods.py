@@ -1,4 +1,4 @@
-"""Methods but the estimators of Shapley values, against slow truths; the table of methods; runs and their store."""
+"""All methods but the estimators of Shapley values; the table of methods; runs and their store."""
 
 from __future__ import annotations
 
@@ -45,14 +45,13 @@ def evaluator(model: Model) -> Evaluator:
 
 def test_leave_one_out_equals_one_mask_at_a_time(model: Model, evaluator: Evaluator) -> None:
     scores = score(model, tiny_task(), language="xx", method="leave-one-out", size=16)
-    whole = evaluator.evaluate().accuracy
+    baseline = evaluator.evaluate().accuracy
     for head in range(model.grid.size):
-        kept = np.ones(model.grid.size, bool)
-        kept[head] = False
-        gates = np.repeat(model.grid.gates(kept)[None], 16, axis=0)
-        assert scores.values[head] == pytest.approx(
-            whole - evaluator.correct(gates, np.arange(16)).mean(), abs=1e-12
-        )
+        kept_heads = np.ones(model.grid.size, bool)
+        kept_heads[head] = False
+        gates = np.repeat(model.grid.gates(kept_heads)[None], 16, axis=0)
+        accuracy = evaluator.correct(gates, np.arange(16)).mean()
+        assert scores.values[head] == pytest.approx(baseline - accuracy, abs=1e-12)
     assert scores.low is not None
     assert scores.high is not None
     assert (scores.low <= scores.values).all()
@@ -72,59 +71,70 @@ def example_loss(evaluator: Evaluator, row: int) -> Callable[[np.ndarray], float
 
 def test_gradient_equals_finite_differences(model: Model, evaluator: Evaluator) -> None:
     ones = np.ones((model.grid.layers, model.grid.width))
-    slopes = np.stack(
-        [reference.finite_difference(example_loss(evaluator, r), ones) for r in range(16)]
-    )
-    ask = {"language": "xx", "method": "gradient", "size": 16, "batch_size": 4}
-    got = {
-        form: score(model, tiny_task(), form=form, **ask).values for form in ("example", "batch")
+    losses = [example_loss(evaluator, row) for row in range(16)]
+    slopes = np.stack([reference.finite_difference(loss, ones) for loss in losses])
+    settings = {
+        "language": "xx",
+        "method": "gradient",
+        "size": 16,
+        "batch_size": 4,
     }
-    assert_allclose(
-        got["example"], np.abs(slopes).mean(axis=0)[tuple(model.grid.flat.T)], atol=1e-6
-    )
-    batched = np.abs(slopes.reshape(4, 4, *ones.shape).mean(axis=1)).mean(axis=0)
-    assert_allclose(got["batch"], batched[tuple(model.grid.flat.T)], atol=1e-6)
-    assert (got["batch"] <= got["example"] + 1e-12).all()
+    by_example = score(model, tiny_task(), form="example", **settings).values
+    by_batch = score(model, tiny_task(), form="batch", **settings).values
+    heads = tuple(model.grid.flat.T)
+    mean_of_sizes = np.abs(slopes).mean(axis=0)
+    assert_allclose(by_example, mean_of_sizes[heads], atol=1e-6)
+    batch_slopes = slopes.reshape(4, 4, *ones.shape).mean(axis=1)
+    mean_of_batch_sizes = np.abs(batch_slopes).mean(axis=0)
+    assert_allclose(by_batch, mean_of_batch_sizes[heads], atol=1e-6)
+    assert (by_batch <= by_example + 1e-12).all()
 
 
 def test_token_gradients_sum_to_the_example_gradient(evaluator: Evaluator) -> None:
     for batch in evaluator.batches(np.arange(16)):
-        summed = gradient.gate_gradients(evaluator, batch, per_token=True).sum(dim=-1)
-        assert_allclose(summed, gradient.gate_gradients(evaluator, batch), atol=1e-10)
+        token_gradients = gradient.gate_gradients(evaluator, batch, per_token=True)
+        example_gradients = gradient.gate_gradients(evaluator, batch)
+        assert_allclose(token_gradients.sum(dim=-1), example_gradients, atol=1e-10)
 
 
 def test_token_form_does_not_depend_on_padding(model: Model) -> None:
-    ask = {"language": "xx", "method": "gradient", "size": 16, "form": "token"}
-    one, many = (score(model, tiny_task(), batch_size=size, **ask) for size in (1, 16))
+    settings = {
+        "language": "xx",
+        "method": "gradient",
+        "size": 16,
+        "form": "token",
+    }
+    unpadded_scores = score(model, tiny_task(), batch_size=1, **settings)
+    padded_scores = score(model, tiny_task(), batch_size=16, **settings)
     for name in ("values", "low", "high", "halves"):
-        assert_allclose(getattr(one, name), getattr(many, name), atol=1e-10)
+        assert_allclose(getattr(unpadded_scores, name), getattr(padded_scores, name), atol=1e-10)
 
 
 def test_sizes_are_means_over_examples_with_the_interval_that_leaves_out_one_at_a_time(
     model: Model, evaluator: Evaluator
 ) -> None:
-    each = np.zeros((16, model.grid.size))
-    groups = [e.group or e.id for e in evaluator.examples]
+    sizes = np.zeros((16, model.grid.size))
+    groups = [example.group or example.id for example in evaluator.examples]
     for batch in evaluator.batches(np.arange(16)):
-        each[batch.rows] = (
-            gradient.gate_gradients(evaluator, batch).abs().numpy()[:, *model.grid.flat.T]
-        )
+        gradients = gradient.gate_gradients(evaluator, batch).abs().numpy()
+        sizes[batch.rows] = gradients[:, *model.grid.flat.T]
 
-    def shares(values: np.ndarray) -> np.ndarray:
-        return np.concatenate([v / np.linalg.norm(v) for v in model.grid.nest(values)])
+    def with_layers_of_length_one(values: np.ndarray) -> np.ndarray:
+        layers = model.grid.nest(values)
+        return np.concatenate([layer / np.linalg.norm(layer) for layer in layers])
 
-    for normalise, of in ((False, np.asarray), (True, shares)):
-        found = score(
-            model, tiny_task(), language="xx", method="gradient", size=16, normalise=normalise
-        )
-        assert_allclose(found.values, of(each.mean(axis=0)), rtol=1e-9)
-        assert_allclose(
-            found.halves, [of(half.mean(axis=0)) for half in (each[:8], each[8:])], rtol=1e-9
-        )
-        want = reference.left_out_interval(each, [1.0] * 16, groups, of)
-        assert_allclose(np.stack([found.low, found.high], axis=1), want, rtol=1e-6)
-        assert not found.signed
-        assert not (found.helpful | found.harmful).any()
+    settings = {"language": "xx", "method": "gradient", "size": 16}
+    for normalise, transform in ((False, np.asarray), (True, with_layers_of_length_one)):
+        scores = score(model, tiny_task(), normalise=normalise, **settings)
+        assert_allclose(scores.values, transform(sizes.mean(axis=0)), rtol=1e-9)
+        first_half = transform(sizes[:8].mean(axis=0))
+        second_half = transform(sizes[8:].mean(axis=0))
+        assert_allclose(scores.halves, [first_half, second_half], rtol=1e-9)
+        want = reference.left_out_interval(sizes, [1.0] * 16, groups, transform)
+        assert_allclose(np.stack([scores.low, scores.high], axis=1), want, rtol=1e-6)
+        assert not scores.signed
+        assert not scores.helpful.any()
+        assert not scores.harmful.any()
 
 
 def test_normalised_layers_have_length_one(model: Model) -> None:
@@ -142,10 +152,10 @@ def test_confidence_equals_a_loop(model: Model, evaluator: Evaluator) -> None:
     for row in range(16):
         inputs = evaluator.tensors(np.array([row]))
         ids = inputs["input_ids"][0].tolist()
-        found = attention_of_heads(model, inputs, model.grid.heads)
-        for i, head in enumerate(model.grid.heads):
-            part, _ = reference.confidence(found[head], ids, {2})
-            totals[i] += part
+        attention = attention_of_heads(model, inputs, model.grid.heads)
+        for head_index, head in enumerate(model.grid.heads):
+            confidence_sum, _ = reference.confidence(attention[head], ids, {2})
+            totals[head_index] += confidence_sum
         tokens += len(ids)
     assert_allclose(got, totals / tokens, atol=1e-6)
 
@@ -155,61 +165,70 @@ class Interrupted(Exception):
 
 
 @pytest.mark.usefixtures("one_lane")
-@pytest.mark.parametrize("after", [5, 9])
+@pytest.mark.parametrize("last_step", [5, 9])
 def test_an_interrupted_leave_one_out_ends_the_same_bit_for_bit(
-    model: Model, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
+    model: Model,
+    tmp_path: Path,
+    last_step: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The sampled methods: tests/methods/test_estimators.py."""
+    """For the sampled methods, see tests/methods/test_estimators.py."""
     monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: 60)
     monkeypatch.setitem(ROUND, "cpu", 4)
-    ask = {"language": "xx", "method": "leave-one-out", "size": 24}
-    want = score(model, tiny_task(), **ask)
+    settings = {"language": "xx", "method": "leave-one-out", "size": 24}
+    want = score(model, tiny_task(), **settings)
 
     def interrupt(progress: Progress) -> None:
-        if progress.done > after:
+        if progress.done > last_step:
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        score(model, tiny_task(), store=Store(tmp_path), on_progress=interrupt, **ask)
-    seen: list[int] = []
+        score(model, tiny_task(), store=Store(tmp_path), on_progress=interrupt, **settings)
+    reports: list[Progress] = []
     got = score(
-        model, tiny_task(), store=Store(tmp_path), on_progress=lambda p: seen.append(p.done), **ask
+        model,
+        tiny_task(),
+        store=Store(tmp_path),
+        on_progress=reports.append,
+        **settings,
     )
     assert got.values_sha256() == want.values_sha256()
     assert got.example_forwards == want.example_forwards
-    assert seen[0] > 1
-    again = score(model, tiny_task(), store=Store(tmp_path), **ask)
-    assert again.seconds == got.seconds  # read, not computed
+    assert reports[0].done > 1
+    stored_scores = score(model, tiny_task(), store=Store(tmp_path), **settings)
+    assert stored_scores.seconds == got.seconds  # read, not computed
 
 
 def test_the_seed_matters_and_target_stops_early(model: Model) -> None:
-    one = score(model, tiny_task(), language="xx", size=8, seed=0, samples=16)
-    two = score(model, tiny_task(), language="xx", size=8, seed=1, samples=16)
-    assert one.values_sha256() != two.values_sha256()
-    early = score(model, tiny_task(), language="xx", size=8, samples=64, target=0.9)
-    assert early.samples is not None
-    assert early.samples.max() <= 32
+    settings = {"language": "xx", "size": 8}
+    seed_0 = score(model, tiny_task(), seed=0, samples=16, **settings)
+    seed_1 = score(model, tiny_task(), seed=1, samples=16, **settings)
+    assert seed_0.values_sha256() != seed_1.values_sha256()
+    with_target = score(model, tiny_task(), samples=64, target=0.9, **settings)
+    assert with_target.samples is not None
+    assert with_target.samples.max() <= 32
 
 
 def test_mean_ablation_is_another_run(model: Model, tmp_path: Path) -> None:
-    both = [
-        score(
-            model, tiny_task(), language="xx", size=8, samples=8, ablation=a, store=Store(tmp_path)
-        )
-        for a in ("zero", "mean")
-    ]
-    assert both[0].spec["ablation"] != both[1].spec["ablation"]
+    settings = {
+        "language": "xx",
+        "size": 8,
+        "samples": 8,
+        "store": Store(tmp_path),
+    }
+    with_zeros = score(model, tiny_task(), ablation="zero", **settings)
+    with_means = score(model, tiny_task(), ablation="mean", **settings)
+    assert with_zeros.spec["ablation"] != with_means.spec["ablation"]
     assert len(Store(tmp_path).scan().results) == 2
 
 
 @pytest.mark.parametrize("key", sorted(METHODS))
 def test_every_method_runs_and_keeps_its_word(key: str, model: Model) -> None:
-    # 2 ** 12 coalitions: on two examples that is a second.
-    options = {"samples": 4} if "samples" in METHODS[key].options else {}
-    scores = score(
-        model, tiny_task(), language="yy", method=key, size=2 if key == "exact" else 16, **options
-    )
     row = METHODS[key]
+    options = {"samples": 4} if "samples" in row.options else {}
+    # The exact method computes 2 ** 12 coalitions; on two examples that takes a second.
+    size = 2 if key == "exact" else 16
+    scores = score(model, tiny_task(), language="yy", method=key, size=size, **options)
     assert scores.method == key
     assert scores.values.shape == (model.grid.size,)
     assert (scores.low is not None) == row.intervals
@@ -232,73 +251,109 @@ def test_tmab_is_another_name_of_shapley(model: Model, tmp_path: Path) -> None:
     """The same run, so the same key in the store."""
     assert method("tmab") is METHODS["shapley"]
     assert not set(ALIASES) & set(METHODS)
-    ask = {"language": "xx", "size": 8, "samples": 8, "store": Store(tmp_path)}
-    one, two = (score(model, tiny_task(), method=name, **ask) for name in ("tmab", "shapley"))
-    assert one.method == two.method == "shapley"
-    assert one.seconds == two.seconds  # the second was read
+    settings = {
+        "language": "xx",
+        "size": 8,
+        "samples": 8,
+        "store": Store(tmp_path),
+    }
+    by_alias = score(model, tiny_task(), method="tmab", **settings)
+    by_name = score(model, tiny_task(), method="shapley", **settings)
+    assert by_alias.method == by_name.method == "shapley"
+    assert by_alias.seconds == by_name.seconds  # the second was read
     assert len(Store(tmp_path).scan().results) == 1
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_an_earlier_version_of_a_method_stored_stands(
-    version: int, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_results_of_an_earlier_version_of_a_method_stay_valid(
+    version: int,
+    model: Model,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The spec of the first version says no version, as it did when there was none."""
-    ask = {"language": "xx", "size": 8, "samples": 8, "store": Store(tmp_path)}
-    monkeypatch.setitem(BUILT_IN, "shapley", replace(METHODS["shapley"], version=version))
-    old = score(model, tiny_task(), **ask)
-    assert set(old.spec["method"]) == {"name", "options"} | ({"version"} if version > 1 else set())
+    settings = {
+        "language": "xx",
+        "size": 8,
+        "samples": 8,
+        "store": Store(tmp_path),
+    }
+    earlier_method = replace(METHODS["shapley"], version=version)
+    monkeypatch.setitem(BUILT_IN, "shapley", earlier_method)
+    earlier = score(model, tiny_task(), **settings)
+    fields = {"name", "options"}
+    if version > 1:
+        fields.add("version")
+    assert set(earlier.spec["method"]) == fields
     monkeypatch.undo()
     assert METHODS["shapley"].version == 3
-    again = score(model, tiny_task(), **ask)
-    assert (again.spec, again.seconds) == (old.spec, old.seconds)  # read, not computed
-    other = score(model, tiny_task(), **ask, seed=1)
-    assert other.spec["method"]["version"] == 3
-    assert {r.record.spec["seed"] for r in Store(tmp_path).scan().results} == {0, 1}
+    stored_scores = score(model, tiny_task(), **settings)
+    assert stored_scores.spec == earlier.spec
+    assert stored_scores.seconds == earlier.seconds  # read, not computed
+    computed_scores = score(model, tiny_task(), **settings, seed=1)
+    assert computed_scores.spec["method"]["version"] == 3
+    results = Store(tmp_path).scan().results
+    assert {result.record.spec["seed"] for result in results} == {0, 1}
 
 
 def test_stored_scores_of_other_heads_are_not_taken_for_this_models(
     model: Model, tmp_path: Path
 ) -> None:
-    """As those of LongT5 were, before its encoder had heads here: the fingerprint and so the key are the same."""
-    ask = {"language": "xx", "size": 8, "method": "leave-one-out", "store": Store(tmp_path)}
-    scores = score(model, tiny_task(), **ask)
-    (folder,) = Store(tmp_path).folders()
+    """Scores of LongT5 were of fewer heads, before its encoder had heads here.
+
+    The fingerprint, and so the key, stayed the same.
+    """
+    store = Store(tmp_path)
+    settings = {
+        "language": "xx",
+        "size": 8,
+        "method": "leave-one-out",
+        "store": store,
+    }
+    scores = score(model, tiny_task(), **settings)
+    (folder,) = store.folders()
     (folder / "result.npz").unlink()
-    fewer = HeadGrid((replace(model.grid.stacks[0], heads=model.grid.stacks[0].heads[:-1]),))
-    old = replace(
+    stack = model.grid.stacks[0]
+    smaller_grid = HeadGrid((replace(stack, heads=stack.heads[:-1]),))
+    scores_of_fewer_heads = replace(
         scores,
-        grid=fewer,
-        values=scores.values[: fewer.size],
+        grid=smaller_grid,
+        values=scores.values[: smaller_grid.size],
         **dict.fromkeys(("low", "high", "samples", "p_values", "halves")),
     )
-    Store(tmp_path).run(scores.spec).finish(old, {"versions": {}})
+    store.run(scores.spec).finish(scores_of_fewer_heads, {"versions": {}})
     with raises("result.grid_mismatch", str(folder)):
-        score(model, tiny_task(), **ask)
+        score(model, tiny_task(), **settings)
     shutil.rmtree(folder)
-    assert_array_equal(score(model, tiny_task(), **ask).values, scores.values)
+    assert_array_equal(score(model, tiny_task(), **settings).values, scores.values)
 
 
 def test_an_earlier_version_stands_for_this_one_if_it_has_intervals(
     model: Model, tmp_path: Path
 ) -> None:
-    ask = {"language": "xx", "size": 16, "method": "gradient", "store": Store(tmp_path)}
-    scores = score(model, tiny_task(), **ask)
-    method = {name: value for name, value in scores.spec["method"].items() if name != "version"}
+    settings = {
+        "language": "xx",
+        "size": 16,
+        "method": "gradient",
+        "store": Store(tmp_path),
+    }
+    scores = score(model, tiny_task(), **settings)
+    method = dict(scores.spec["method"])
+    method.pop("version", None)
     earlier = replace(scores, spec=scores.spec | {"method": method}, seconds=7.0)
-    bare = replace(earlier, **dict.fromkeys(("low", "high", "halves")))
-    for found, seconds in ((bare, scores.seconds), (earlier, 7.0)):
+    without_intervals = replace(earlier, **dict.fromkeys(("low", "high", "halves")))
+    for stored_scores, seconds in ((without_intervals, scores.seconds), (earlier, 7.0)):
         shutil.rmtree(tmp_path)
-        Store(tmp_path).run(found.spec).finish(found, {"versions": {}})
-        again = score(model, tiny_task(), **ask)
-        assert again.low is not None
-        assert (again.seconds == 7.0) == (seconds == 7.0)
-        assert again.values_sha256() == scores.values_sha256()
+        Store(tmp_path).run(stored_scores.spec).finish(stored_scores, {"versions": {}})
+        scores_again = score(model, tiny_task(), **settings)
+        assert scores_again.low is not None
+        assert (scores_again.seconds == 7.0) == (seconds == 7.0)
+        assert scores_again.values_sha256() == scores.values_sha256()
 
 
 def test_options_take_their_defaults_and_their_type() -> None:
-    found = METHODS["shapley"].resolve({"target": 1, "samples": 5})
-    assert found == {
+    options = METHODS["shapley"].resolve({"target": 1, "samples": 5})
+    assert options == {
         "estimand": "shapley-top50",
         "value": "accuracy",
         "samples": 5,
@@ -306,14 +361,14 @@ def test_options_take_their_defaults_and_their_type() -> None:
         "stop": "sign",
         "level": 0.95,
     }
-    assert type(found["target"]) is float
+    assert type(options["target"]) is float
     assert METHODS["shapley"].resolve({})["target"] == 0.01
     assert METHODS["monte-carlo"].resolve({"target": None})["target"] is None
     assert METHODS["exact"].resolve({}) == {"estimand": "shapley-top50", "value": "accuracy"}
 
 
 @pytest.mark.parametrize(
-    ("key", "name", "value", "shown", "fits"),
+    ("method_key", "name", "value", "value_text", "allowed_values"),
     [
         ("shapley", "samples", 0, "0", "a whole number of 1 or more"),
         ("shapley", "samples", True, "True", "a whole number of 1 or more"),
@@ -330,18 +385,22 @@ def test_options_take_their_defaults_and_their_type() -> None:
     ],
 )
 def test_what_an_option_cannot_be_is_refused(
-    key: str, name: str, value: object, shown: str, fits: str
+    method_key: str,
+    name: str,
+    value: object,
+    value_text: str,
+    allowed_values: str,
 ) -> None:
-    with raises("method.option_invalid", f"method {key}", name, shown, fits):
-        METHODS[key].resolve({name: value})
+    with raises("method.option_invalid", f"method {method_key}", name, value_text, allowed_values):
+        METHODS[method_key].resolve({name: value})
 
 
 @pytest.mark.parametrize(
-    ("key", "name"), [("shapley", "round"), ("exact", "samples"), ("paper", "target")]
+    ("method_key", "name"), [("shapley", "round"), ("exact", "samples"), ("paper", "target")]
 )
-def test_options_of_other_methods_are_refused(key: str, name: str) -> None:
-    with raises("method.option_unknown", f"method {key}", name, "estimand, value"):
-        METHODS[key].resolve({name: 1})
+def test_options_of_other_methods_are_refused(method_key: str, name: str) -> None:
+    with raises("method.option_unknown", f"method {method_key}", name, "estimand, value"):
+        METHODS[method_key].resolve({name: 1})
 
 
 def test_unknown_names_are_refused(model: Model) -> None:
@@ -358,75 +417,89 @@ def test_unknown_names_are_refused(model: Model) -> None:
         score(model, task)
 
 
-def break_off(work: Work, first: int, second: int) -> None:
-    """A run with a second checkpoint right after the first: too soon, and its last."""
-    with saves_of(
-        work.save, clock=count().__next__
-    ) as saver:  # every look at the clock is a second later
-        saver.offer(lambda: {"n": np.array(first)})
-        saver.offer(lambda: {"n": np.array(second)})
+def break_off(
+    work: Work,
+    first_number: int,
+    last_number: int,
+) -> None:
+    """A run that is interrupted after a second checkpoint, which comes too soon after the first.
+
+    Args:
+        work: The run.
+        first_number: What the first checkpoint holds.
+        last_number: What the second and last one holds.
+    """
+    # By this clock, a second passes between any two looks at it.
+    with saves_of(work.save, clock=count().__next__) as saver:
+        saver.offer(lambda: {"n": np.array(first_number)})
+        saver.offer(lambda: {"n": np.array(last_number)})
         raise Interrupted
 
 
 def test_checkpoints_take_a_hundredth_of_the_time_and_the_last_one_is_kept(model: Model) -> None:
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 4)
-    now = [0.0]
-    kept = []
+    seconds = 0.0
+    saved_numbers = []
 
     def save(arrays: Arrays) -> None:
-        now[0] += 0.5  # a slow disk
-        kept.append(int(arrays["n"]))
-
-    def run(saver: Saver) -> None:
-        for n in range(1000):
-            now[0] += 0.1
-            saver.offer(lambda n=n: {"n": np.array(n)})
+        nonlocal seconds
+        seconds += 0.5  # a slow disk
+        saved_numbers.append(int(arrays["n"]))
 
     work = Work(evaluator, 0, {}, save=save)
-    run(Saver(work.save, lambda: now[0]))
-    assert kept[0] == 0
-    assert len(kept) in (2, 3)  # 100 s of work
-    assert len(kept) * 0.5 < 0.02 * now[0]
+    saver = Saver(work.save, lambda: seconds)
+    for number in range(1000):
+        seconds += 0.1
+        saver.offer(lambda number=number: {"n": np.array(number)})
+    assert saved_numbers[0] == 0
+    assert len(saved_numbers) in (2, 3)  # 100 s of work
+    assert len(saved_numbers) * 0.5 < 0.02 * seconds
     with pytest.raises(Interrupted):
         break_off(work, 5000, 5001)
-    assert kept[-2:] == [5000, 5001]
+    assert saved_numbers[-2:] == [5000, 5001]
 
 
 def test_a_run_broken_off_with_a_full_disk_says_why_it_ended(model: Model) -> None:
-    tried: list[int] = []
+    numbers: list[int] = []
 
-    def full(arrays: Arrays) -> None:
-        tried.append(int(arrays["n"]))
-        if len(tried) > 1:
+    def save_once(arrays: Arrays) -> None:
+        numbers.append(int(arrays["n"]))
+        if len(numbers) > 1:
             raise HeadlabError("no space left", code="file.no_space")
 
-    work = Work(Evaluator(model, tiny_task(), "xx", "dev", 4), 0, {}, save=full)
+    work = Work(
+        Evaluator(model, tiny_task(), "xx", "dev", 4),
+        0,
+        {},
+        save=save_once,
+    )
     with pytest.raises(Interrupted):
         break_off(work, 0, 1)
-    assert tried == [0, 1]
+    assert numbers == [0, 1]
     with raises("file.no_space"), saves_of(work.save) as saver:
         saver.offer(lambda: {"n": np.array(2)})
 
 
 def test_a_run_with_mean_ablation_is_named_by_the_examples_the_means_are_of() -> None:
-    """They are dev examples, whatever is scored or judged."""
+    """They are dev examples, whichever split is scored."""
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     task = tiny_task()
 
-    def read(language: str, split: Split, seed: int) -> Sequence[Example]:
-        rows = task.read(language, split, seed)
-        return rows[1:] if split == "dev" else rows
+    def read(
+        language: str,
+        split: Split,
+        seed: int,
+    ) -> Sequence[Example]:
+        examples = task.read(language, split, seed)
+        return examples[1:] if split == "dev" else examples
 
-    def key(of: Task, ablation: str) -> str:
-        return content_key(
-            make_spec(
-                Evaluator(model, of, "xx", "test").dataset, METHODS["random"], {}, 0, ablation
-            )
-        )
+    def key(scored_task: Task, ablation: str) -> str:
+        dataset = Evaluator(model, scored_task, "xx", "test").dataset
+        return content_key(make_spec(dataset, METHODS["random"], {}, 0, ablation))
 
-    other = replace(task, read=read)
-    assert key(task, "zero") == key(other, "zero")
-    assert key(task, "mean") != key(other, "mean")
+    with_other_dev_examples = replace(task, read=read)
+    assert key(task, "zero") == key(with_other_dev_examples, "zero")
+    assert key(task, "mean") != key(with_other_dev_examples, "mean")
 
 
 # Form token of the gradient, as published since version 3 of the method.
@@ -448,17 +521,26 @@ def projections(model: Model, ending: str) -> list[Any]:
 
 @pytest.mark.parametrize("family", PROJECTIONS)
 def test_reported_09_form_token_is_the_published_bert_code(family: str) -> None:
-    """Encoders that read their first token, and decoders that read their last; padding plays no part."""
+    """For encoders that read their first token and decoders that read their last, with padding."""
     model = tiny_model(family, tokenizer=tiny_tokenizer())
     evaluator = Evaluator(model, tiny_task(), "xx", size=12)
-    sentences = [evaluator.tensors(np.array([row])) for row in range(12)]
+    assert len(set(evaluator.lengths.tolist())) > 1
+    want = published_scores(evaluator, family)
+    scores = score(model, tiny_task(), size=12, batch_size=5, **TOKEN)
+    assert_allclose(scores.values, want, rtol=1e-9)
+    assert scores.spec["method"]["version"] == 3
+
+
+def published_scores(evaluator: Evaluator, family: str) -> np.ndarray:
+    """What the published code says every head is worth, [head]."""
+    model = evaluator.model
+    rows = range(len(evaluator.examples))
+    sentences = [evaluator.tensors(np.array([row])) for row in rows]
     labels = [example.label for example in evaluator.examples]
-    assert len({inputs["input_ids"].shape[1] for inputs in sentences}) > 1
     layers = projections(model, PROJECTIONS[family])
-    expected = reference.token_importance(model.module, sentences, labels, layers, model.grid.width)
-    found = score(model, tiny_task(), size=12, batch_size=5, **TOKEN)
-    assert_allclose(found.values, expected[tuple(model.grid.flat.T)], rtol=1e-9)
-    assert found.spec["method"]["version"] == 3
+    width = model.grid.width
+    importance = reference.token_importance(model.module, sentences, labels, layers, width)
+    return np.asarray(importance[tuple(model.grid.flat.T)])
 
 
 def test_reported_09_a_classifier_that_averages_its_tokens_is_divided_the_same_way() -> None:
@@ -466,12 +548,8 @@ def test_reported_09_a_classifier_that_averages_its_tokens_is_divided_the_same_w
     model = tiny_model("modernbert", tokenizer=tiny_tokenizer())
     model.module.config.classifier_pooling = "mean"
     evaluator = Evaluator(model, tiny_task(), "xx", size=6)
-    sentences = [evaluator.tensors(np.array([row])) for row in range(6)]
-    labels = [example.label for example in evaluator.examples]
-    layers = projections(model, PROJECTIONS["modernbert"])
-    expected = reference.token_importance(model.module, sentences, labels, layers, model.grid.width)
-    found = score(model, tiny_task(), size=6, **TOKEN).values
-    assert_allclose(found, expected[tuple(model.grid.flat.T)], rtol=1e-9)
+    scores = score(model, tiny_task(), size=6, **TOKEN)
+    assert_allclose(scores.values, published_scores(evaluator, "modernbert"), rtol=1e-9)
 
 
 def word_task() -> Task:
@@ -479,16 +557,22 @@ def word_task() -> Task:
 
     def sentences(*_: object) -> list[Example]:
         rng = np.random.default_rng(5)
-        found = []
+        examples = []
         for row in range(8):
-            words = tuple(f"w{w}" for w in rng.integers(4, 97, 2 + row % 6))
-            labels = tuple(int(label) for label in rng.integers(len(LABELS), size=len(words)))
-            found.append(
-                Example(str(row), " ".join(words), group=str(row), words=words, labels=labels)
-            )
-        return found
+            count = 2 + row % 6
+            words = tuple(f"w{word}" for word in rng.integers(4, 97, count))
+            labels = tuple(rng.integers(len(LABELS), size=count).tolist())
+            text = " ".join(words)
+            examples.append(Example(str(row), text, group=str(row), words=words, labels=labels))
+        return examples
 
-    return Task("words", LABELS, ("xx",), False, sentences)
+    return Task(
+        name="words",
+        labels=LABELS,
+        languages=("xx",),
+        aligned=False,
+        read=sentences,
+    )
 
 
 def translation_task() -> Task:
@@ -496,28 +580,38 @@ def translation_task() -> Task:
 
     def pairs(*_: object) -> list[Example]:
         rng = np.random.default_rng(6)
-        sides = [
-            [" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (1 + row % 3, 5)]
-            for row in range(6)
-        ]
-        return [
-            Example(str(row), source, target=target) for row, (source, target) in enumerate(sides)
-        ]
 
-    return Task("pairs", (), ("xx",), False, pairs)
+        def text(words: int) -> str:
+            return " ".join(f"w{word}" for word in rng.integers(4, 97, words))
+
+        examples = []
+        for row in range(6):
+            source = text(1 + row % 3)
+            examples.append(Example(str(row), source, target=text(5)))
+        return examples
+
+    return Task(
+        name="pairs",
+        labels=(),
+        languages=("xx",),
+        aligned=False,
+        read=pairs,
+    )
 
 
 def by_tokens(evaluator: Evaluator, tokens: np.ndarray) -> np.ndarray:
-    """Every layer by its number of tokens, [head].
+    """The sum of a head's gradients, divided by its layer's number of tokens, [head].
 
     Args:
-        tokens: Of all sentences, by row of the gate array.
+        evaluator: The examples and the model.
+        tokens: Number of tokens of all sentences, by row of the gate array.
     """
-    (batch,) = evaluator.batches(np.arange(len(evaluator.examples)), len(evaluator.examples))
-    slopes = (
-        gradient.gate_gradients(evaluator, batch, per_token=True).abs().sum(dim=(0, -1)).numpy()
-    )
-    return np.asarray((slopes / tokens[:, None])[tuple(evaluator.model.grid.flat.T)])
+    examples = len(evaluator.examples)
+    (batch,) = evaluator.batches(np.arange(examples), examples)
+    slopes = gradient.gate_gradients(evaluator, batch, per_token=True)
+    sizes = slopes.abs().sum(dim=(0, -1)).numpy()
+    mean_sizes = sizes / tokens[:, None]
+    return np.asarray(mean_sizes[tuple(evaluator.model.grid.flat.T)])
 
 
 def test_reported_09_where_words_have_labels_every_layer_is_divided_by_tokens() -> None:
@@ -525,8 +619,8 @@ def test_reported_09_where_words_have_labels_every_layer_is_divided_by_tokens() 
     task = word_task()
     evaluator = Evaluator(model, task, "xx", size=None)
     tokens = np.full(model.grid.layers, evaluator.lengths.sum())
-    found = score(model, task, size=None, **TOKEN).values
-    assert_allclose(found, by_tokens(evaluator, tokens), rtol=1e-9)
+    values = score(model, task, size=None, **TOKEN).values
+    assert_allclose(values, by_tokens(evaluator, tokens), rtol=1e-9)
 
 
 @pytest.mark.parametrize("family", ["t5", "mbart"])
@@ -536,17 +630,18 @@ def test_reported_09_an_encoder_decoder_is_divided_by_the_tokens_of_each_stack(f
     task = translation_task()
     evaluator = Evaluator(model, task, "xx", size=None)
     inputs = evaluator.tensors(np.arange(len(evaluator.examples)))
-    source, target = (
-        int(inputs[name].sum()) for name in ("attention_mask", "decoder_attention_mask")
+    source_tokens = int(inputs["attention_mask"].sum())
+    target_tokens = int(inputs["decoder_attention_mask"].sum())
+    assert source_tokens != target_tokens
+    tokens = np.array(
+        [source_tokens if stack == "encoder" else target_tokens for stack in model.grid.rows]
     )
-    assert source != target
-    tokens = np.array([source if stack == "encoder" else target for stack in model.grid.rows])
-    found = score(model, task, size=None, **TOKEN).values
-    assert_allclose(found, by_tokens(evaluator, tokens), rtol=1e-9)
+    values = score(model, task, size=None, **TOKEN).values
+    assert_allclose(values, by_tokens(evaluator, tokens), rtol=1e-9)
 
 
 def as_version_2(scores: HeadScores) -> HeadScores:
-    """The same as version 2 stored it, which takes as long as nothing else."""
+    """The same as version 2 stored it, told apart by its seconds."""
     method = {**scores.spec["method"], "version": 2}
     return replace(scores, spec={**scores.spec, "method": method}, seconds=7.0)
 
@@ -555,29 +650,30 @@ def test_reported_09_results_of_the_earlier_version_stay_and_never_stand_for_new
     model: Model, tmp_path: Path
 ) -> None:
     store = Store(tmp_path)
-    new = score(model, tiny_task(), size=8, **TOKEN)
-    old = as_version_2(new)
-    store.run(old.spec).finish(old, {"versions": {}})
-    assert content_key(dict(old.spec)) != content_key(dict(new.spec))
-    computed = score(model, tiny_task(), size=8, store=store, **TOKEN)
-    assert computed.seconds != 7.0
+    current = score(model, tiny_task(), size=8, **TOKEN)
+    earlier = as_version_2(current)
+    store.run(earlier.spec).finish(earlier, {"versions": {}})
+    assert content_key(dict(earlier.spec)) != content_key(dict(current.spec))
+    recomputed_scores = score(model, tiny_task(), size=8, store=store, **TOKEN)
+    assert recomputed_scores.seconds != 7.0
     results = store.scan().results
-    assert sorted(result.record.spec["method"]["version"] for result in results) == [2, 3]
-    clause = renewal_of(old.spec)
+    versions = [result.record.spec["method"]["version"] for result in results]
+    assert sorted(versions) == [2, 3]
+    clause = renewal_of(earlier.spec)
     assert "form token before version 3 of the method" in clause
-    assert remarks([old]) == (clause,)
-    assert remarks([computed]) == ()
-    assert costs.variant(old) != costs.variant(computed)
-    chosen = costs.select(results, ["xx"]).results["xx"].record
-    assert chosen.spec["method"]["version"] == 3
+    assert remarks([earlier]) == (clause,)
+    assert remarks([recomputed_scores]) == ()
+    assert costs.variant(earlier) != costs.variant(recomputed_scores)
+    selected_record = costs.select(results, ["xx"]).results["xx"].record
+    assert selected_record.spec["method"]["version"] == 3
     assert [name.endswith("earlier version") for name in variants(results)] == [False, True]
 
 
 @pytest.mark.parametrize("form", ["example", "batch"])
 def test_reported_09_other_forms_keep_their_version_and_key(form: str, model: Model) -> None:
-    found = score(model, tiny_task(), language="xx", method="gradient", form=form, size=8)
-    assert found.spec["method"]["version"] == 2
-    assert renewal_of(found.spec) == ""
+    scores = score(model, tiny_task(), language="xx", method="gradient", form=form, size=8)
+    assert scores.spec["method"]["version"] == 2
+    assert renewal_of(scores.spec) == ""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The All-attention Transformer: the paper's formula, gates on its heads, heads removed for good, folders."""
+"""The All-attention Transformer: the paper's formula, gates, removed heads, and folders."""
 
 from __future__ import annotations
 
@@ -35,16 +35,30 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
-def ids(rows: int = 2, tokens: int = 9, seed: int = 0) -> torch.Tensor:
-    return torch.as_tensor(np.random.default_rng(seed).integers(0, VOCAB, (rows, tokens)))
+def ids(
+    rows: int = 2,
+    tokens: int = 9,
+    seed: int = 0,
+) -> torch.Tensor:
+    rng = np.random.default_rng(seed)
+    return torch.as_tensor(rng.integers(0, VOCAB, (rows, tokens)))
 
 
-def answers(
-    model: AllAttentionForCausalLM, given: torch.Tensor, **more: torch.Tensor
+def assert_same_logits(got: torch.Tensor, want: torch.Tensor) -> None:
+    torch.testing.assert_close(got, want, atol=1e-9, rtol=0)
+
+
+def parameters_of(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def logits(
+    model: AllAttentionForCausalLM, token_ids: torch.Tensor, **options: torch.Tensor
 ) -> torch.Tensor:
     with torch.no_grad():
-        found: torch.Tensor = model(given, **more).logits
-    return found
+        outputs = model(token_ids, **options)
+    result: torch.Tensor = outputs.logits
+    return result
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
@@ -56,59 +70,64 @@ def test_attention_is_the_papers_sum_over_tokens_and_persistent_vectors(
 ) -> None:
     model = tiny_lm(**shape)
     model.set_attn_implementation(implementation)
-    part = model.model.layers[1].attention
+    attention = model.model.layers[1].attention
     (hidden,) = torch.randn(1, 9, 24, generator=torch.manual_seed(1)).double()
     visible = torch.ones(9, 9, dtype=torch.bool).tril()[None, None]
     with torch.no_grad():
-        found = part(hidden[None], visible)[0].numpy()
+        got = attention(hidden[None], visible)[0].numpy()
     weights = {
-        name: getattr(part, name).weight.detach().numpy()
+        name: getattr(attention, name).weight.detach().numpy()
         for name in ("query", "key", "value", "out")
     }
-    none = np.zeros((3, 0, 6))
-    vectors = (none, none)
+    no_vectors = np.zeros((3, 0, 6))
+    vectors = (no_vectors, no_vectors)
     if model.config.persistent:
-        keys = part.persistent_keys.detach().numpy()
-        values = part.persistent_values.detach().numpy()
+        keys = attention.persistent_keys.detach().numpy()
+        values = attention.persistent_values.detach().numpy()
         vectors = (keys * 6**0.5, values * 5**0.5)
-    distances = part.distances.detach().numpy() if model.config.positions == "relative" else None
-    wanted = reference.all_attention(hidden.numpy(), weights, 3, distances, vectors)
-    np.testing.assert_allclose(found, wanted, atol=1e-10)
+    distances = None
+    if model.config.positions == "relative":
+        distances = attention.distances.detach().numpy()
+    want = reference.all_attention(hidden.numpy(), weights, 3, distances, vectors)
+    np.testing.assert_allclose(got, want, atol=1e-10)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_token_sees_what_comes_after_it_nor_padding(shape: dict[str, Any]) -> None:
     model = tiny_lm(**shape)
-    given = ids()
-    before = answers(model, given)
-    other = given.clone()
-    other[:, 6:] = 3
-    torch.testing.assert_close(answers(model, other)[:, :6], before[:, :6])
-    mask = torch.ones_like(given)
+    token_ids = ids()
+    want = logits(model, token_ids)[:, :6]
+    with_other_end = token_ids.clone()
+    with_other_end[:, 6:] = 3
+    torch.testing.assert_close(logits(model, with_other_end)[:, :6], want)
+    mask = torch.ones_like(token_ids)
     mask[:, 6:] = 0
-    torch.testing.assert_close(answers(model, given, attention_mask=mask)[:, :6], before[:, :6])
+    with_padded_end = logits(model, token_ids, attention_mask=mask)
+    torch.testing.assert_close(with_padded_end[:, :6], want)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_padding_before_a_text_changes_nothing(shape: dict[str, Any]) -> None:
     model = tiny_lm(**shape)
-    given = ids(tokens=6)
-    padded = torch.cat([torch.zeros(2, 3, dtype=torch.long), given], dim=1)
-    mask = torch.ones_like(padded)
+    token_ids = ids(tokens=6)
+    padding = torch.zeros(2, 3, dtype=torch.long)
+    padded_ids = torch.cat([padding, token_ids], dim=1)
+    mask = torch.ones_like(padded_ids)
     mask[:, :3] = 0
-    found = answers(model, padded, attention_mask=mask)[:, 3:]
-    torch.testing.assert_close(found, answers(model, given))
+    got = logits(model, padded_ids, attention_mask=mask)[:, 3:]
+    torch.testing.assert_close(got, logits(model, token_ids))
 
 
 def test_the_loss_is_of_the_tokens_that_follow() -> None:
     model = tiny_lm()
-    given = ids()
-    labels = given.clone()
+    token_ids = ids()
+    labels = token_ids.clone()
     labels[0, 3] = -100
     with torch.no_grad():
-        found = model(given, labels=labels)
-    wanted = cross_entropy(found.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
-    torch.testing.assert_close(found.loss, wanted)
+        outputs = model(token_ids, labels=labels)
+    logits_before_last = outputs.logits[:, :-1].flatten(0, 1)
+    next_labels = labels[:, 1:].flatten()
+    torch.testing.assert_close(outputs.loss, cross_entropy(logits_before_last, next_labels))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -131,67 +150,71 @@ def test_heads_removed_for_good_answer_as_with_their_gates_closed(
     module = tiny_lm(**shape)
     model = attached(module)
     rng = np.random.default_rng(seed)
-    kept = rng.random(11) < 0.5
-    kept[:4] &= bool(seed)  # once a whole layer goes
-    mask = Mask(model.grid, kept)
+    kept_heads = rng.random(11) < 0.5
+    if seed == 0:  # a whole layer is removed
+        kept_heads[:4] = False
+    mask = Mask(model.grid, kept_heads)
     with gated(model, mask):
-        wanted = answers(module, ids())
+        want = logits(module, ids())
     smaller = remove_heads(module, mask)
-    torch.testing.assert_close(answers(smaller, ids()), wanted, atol=1e-9, rtol=0)
-    assert (answers(smaller, ids()) - answers(module, ids())).abs().max() > 1e-3
-    assert smaller.config.heads_per_layer == [kept[:4].sum(), kept[4:7].sum(), kept[7:].sum()]
-    assert sum(p.numel() for p in smaller.parameters()) == parameter_counts(smaller.config).whole
+    assert_same_logits(logits(smaller, ids()), want)
+    difference = logits(smaller, ids()) - logits(module, ids())
+    assert difference.abs().max() > 1e-3
+    heads_by_layer = [heads.sum() for heads in np.split(kept_heads, [4, 7])]
+    assert smaller.config.heads_per_layer == heads_by_layer
+    assert parameters_of(smaller) == parameter_counts(smaller.config).whole
 
 
-def test_attention_is_shown_of_the_tokens_only_and_what_lacks_went_to_the_persistent_vectors() -> (
-    None
-):
-    module = tiny_lm()
-    model = attached(module)
+def test_attention_is_shown_to_tokens_only_and_the_rest_goes_to_persistent_vectors() -> None:
     head = Head("decoder", 1, 2)
-    found = attention_of_heads(model, {"input_ids": ids(1)}, [head])[head]
-    assert found.shape == (9, 9)
-    assert (found.triu(1) == 0).all()
-    assert (found.sum(dim=1) < 0.999).all()
-    plain = attention_of_heads(attached(tiny_lm(persistent=0)), {"input_ids": ids(1)}, [head])[head]
-    torch.testing.assert_close(plain.sum(dim=1), torch.ones(9))
+
+    def weights(module: AllAttentionForCausalLM) -> torch.Tensor:
+        model = attached(module)
+        return attention_of_heads(model, {"input_ids": ids(1)}, [head])[head]
+
+    with_vectors = weights(tiny_lm())
+    assert with_vectors.shape == (9, 9)
+    assert (with_vectors.triu(1) == 0).all()
+    assert (with_vectors.sum(dim=1) < 0.999).all()
+    without_vectors = weights(tiny_lm(persistent=0))
+    torch.testing.assert_close(without_vectors.sum(dim=1), torch.ones(9))
 
 
 def test_heads_are_removed_again_from_a_model_that_lost_a_layer() -> None:
     module = tiny_lm()
-    first = attached(module)
-    smaller = remove_heads(module, Mask(first.grid, np.arange(11) >= 4))
+    without_first_layer = Mask(attached(module).grid, np.arange(11) >= 4)
+    smaller = remove_heads(module, without_first_layer)
     model = attached(smaller)
     assert model.grid.to_json() == {"decoder": [3, 4]}
     mask = Mask(model.grid, np.arange(7) != 2)
     with gated(model, mask):
-        wanted = answers(smaller, ids())
-    torch.testing.assert_close(
-        answers(remove_heads(smaller, mask), ids()), wanted, atol=1e-9, rtol=0
-    )
+        want = logits(smaller, ids())
+    assert_same_logits(logits(remove_heads(smaller, mask), ids()), want)
 
 
-def test_what_is_left_of_a_layer_is_multiplied_where_outputs_are_scaled() -> None:
+def test_the_kept_heads_of_a_layer_are_multiplied_where_outputs_are_scaled() -> None:
     module = tiny_lm()
     model = attached(module)
-    mask = Mask(model.grid, np.array([1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1], bool))
+    kept_heads = np.array([1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1], bool)
+    mask = Mask(model.grid, kept_heads)
     gates = torch.as_tensor(model.grid.gates(mask.kept.astype(float)))
-    with gated(model, gates * torch.tensor([4 / 1, 3 / 2, 1.0], dtype=torch.float64)[:, None]):
-        wanted = answers(module, ids())
-    torch.testing.assert_close(
-        answers(remove_heads(module, mask, rescale=True), ids()), wanted, atol=1e-9, rtol=0
-    )
+    scale_by_layer = torch.tensor([4 / 1, 3 / 2, 1.0], dtype=torch.float64)
+    with gated(model, gates * scale_by_layer[:, None]):
+        want = logits(module, ids())
+    smaller = remove_heads(module, mask, rescale=True)
+    assert_same_logits(logits(smaller, ids()), want)
 
 
 def test_a_removed_head_takes_its_persistent_vectors_and_a_share_of_the_parameters_along() -> None:
     module = tiny_lm((4, 4))
     grid = attached(module).grid
-    smaller = remove_heads(module, Mask(grid, np.arange(8) % 4 < 2))
+    two_of_four = np.arange(8) % 4 < 2
+    smaller = remove_heads(module, Mask(grid, two_of_four))
     assert smaller.model.layers[0].attention.persistent_keys.shape == (2, 5, 6)
-    whole = parameter_counts(module.config)
-    left = parameter_counts(smaller.config)
-    assert whole.layers - left.layers == 4 * whole.head
-    assert whole.head == 4 * 24 * 6 + 2 * 5 * 6
+    counts_before = parameter_counts(module.config)
+    counts_after = parameter_counts(smaller.config)
+    assert counts_before.layers - counts_after.layers == 4 * counts_before.head
+    assert counts_before.head == 4 * 24 * 6 + 2 * 5 * 6
 
 
 def test_a_mask_of_another_model_is_refused() -> None:
@@ -203,9 +226,9 @@ def test_a_mask_of_another_model_is_refused() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_parameters_are_counted_without_making_the_model(shape: dict[str, Any]) -> None:
     module = tiny_lm((3, 0, 2), **shape)
-    found = parameter_counts(module.config)
-    assert found.whole == sum(p.numel() for p in module.parameters())
-    assert found.layers == sum(p.numel() for p in module.model.layers.parameters())
+    counts = parameter_counts(module.config)
+    assert counts.whole == parameters_of(module)
+    assert counts.layers == parameters_of(module.model.layers)
 
 
 def test_an_ordinary_transformer_of_the_same_numbers_is_as_large() -> None:
@@ -220,27 +243,28 @@ def test_a_folder_is_read_by_headlab_and_by_transformers(tmp_path: Path) -> None
     make_tokenizer(text()["train"], "word", 30).save_pretrained(tmp_path / "model")
     model = headlab.load(str(tmp_path / "model"), device="cpu")
     assert model.grid.to_json() == {"decoder": [2, 3]}
-    torch.testing.assert_close(answers(model.module, ids()), answers(module, ids()))  # type: ignore[arg-type]
-    again = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    assert again.config.heads_per_layer == [2, 0, 3]
-    torch.testing.assert_close(answers(again, ids()), answers(module, ids()))
+    want = logits(module, ids())
+    torch.testing.assert_close(logits(model.module, ids()), want)  # type: ignore[arg-type]
+    read_by_transformers = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert read_by_transformers.config.heads_per_layer == [2, 0, 3]
+    torch.testing.assert_close(logits(read_by_transformers, ids()), want)
 
 
 def test_a_folder_whose_sizes_are_not_its_weights_is_refused(tmp_path: Path) -> None:
     tiny_lm((2, 3)).save_pretrained(tmp_path / "model")
     config = tmp_path / "model" / "config.json"
-    whole = config.read_text()
-    assert '"persistent": 5' in whole
-    config.write_text(whole.replace('"persistent": 5', '"persistent": 6'))
+    config_text = config.read_text()
+    assert '"persistent": 5' in config_text
+    config.write_text(config_text.replace('"persistent": 5', '"persistent": 6'))
     with raises("model.weights_missing"):
         headlab.load(str(tmp_path / "model"))
-    config.write_text(whole.replace('"persistent": 5', '"persistent": "many"'))
+    config.write_text(config_text.replace('"persistent": 5', '"persistent": "many"'))
     with raises("model.config_number_invalid"):
         headlab.load(str(tmp_path / "model"))
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "refusal"),
     [
         ({"heads_per_layer": []}, ("model.config_heads_invalid",)),
         ({"heads_per_layer": [2, -1]}, ("model.config_heads_invalid",)),
@@ -251,15 +275,16 @@ def test_a_folder_whose_sizes_are_not_its_weights_is_refused(tmp_path: Path) -> 
     ],
 )
 def test_sizes_that_make_no_model_are_refused_with_what_fits(
-    options: dict[str, Any], expected: tuple[object, ...]
+    options: dict[str, Any], refusal: tuple[object, ...]
 ) -> None:
-    with raises(*expected):
+    with raises(*refusal):
         AllAttentionConfig(**options)
 
 
 def test_learned_positions_refuse_a_longer_text() -> None:
+    model = tiny_lm(positions="learned")
     with raises("model.text_too_long", 9, 6):
-        answers(tiny_lm(positions="learned"), ids())
+        logits(model, ids())
     mask = torch.ones_like(ids())
-    mask[:, :3] = 0  # six of them are words
-    assert answers(tiny_lm(positions="learned"), ids(), attention_mask=mask).isfinite().all()
+    mask[:, :3] = 0  # of nine tokens, six remain
+    assert logits(model, ids(), attention_mask=mask).isfinite().all()

@@ -1,4 +1,4 @@
-"""Gates that learn: their distribution, what they close and keep, and runs that go on where they stopped."""
+"""Gates that learn: their distribution, what they close and keep, and runs that are resumed."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ from headlab.training.l0_options import options_of
 from headlab.training.options import step_batch
 from headlab.training.steps import Watch, dropout_seed
 
-NEEDED = ((0, 1), (2, 3))  # (layer, head) of the planted model whose answers hang on them
+# The heads, (layer, head), that the answers of the planted model depend on.
+NEEDED_HEADS = ((0, 1), (2, 3))
 QUICK = GateOptions(steps=12, batch=6, weight=0.05, history=4, dev_size=24, test_size=30)
-EVERY = {"checkpoint_every": 1, "checkpoint_share": 1.0}
+CHECKPOINT_AT_EVERY_STEP = {"checkpoint_every": 1, "checkpoint_share": 1.0}
 
 
 class Interrupted(Exception):
@@ -47,11 +48,11 @@ class Interrupted(Exception):
 
 
 def stop_at(step: int) -> Any:
-    def say(made: GateStep) -> None:
-        if made.step == step:
+    def on_step(gate_step: GateStep) -> None:
+        if gate_step.step == step:
             raise Interrupted
 
-    return say
+    return on_step
 
 
 @cache
@@ -59,70 +60,119 @@ def tiny() -> Model:
     return tiny_model("bert", torch.float32, tokenizer=tiny_tokenizer())
 
 
-def dropping() -> Model:
-    """With dropout, whose draws an interrupted training must find again."""
+def model_with_dropout() -> Model:
+    """An interrupted training must find the draws of dropout again."""
     module = tiny_module("bert", torch.float32)
     module.config.hidden_dropout_prob = 0.3
-    return make_gateable(Checkpoint("dropping", "test", "dropping", module, tiny_tokenizer()))
+    return make_gateable(
+        Checkpoint(
+            name="dropping",
+            revision="test",
+            fingerprint="dropping",
+            module=module,
+            tokenizer=tiny_tokenizer(),
+        )
+    )
 
 
 @cache
-def planted() -> tuple[Model, Task]:
-    """A model whose heads give nothing but the needed ones, and a task whose labels are its own answers."""
+def planted_model_and_task() -> tuple[Model, Task]:
+    """A model of which only the needed heads give anything, and a task of its own answers."""
     module = tiny_module("bert", torch.float32)
     with torch.no_grad():
         for row, layer in enumerate(module.bert.encoder.layer):
             columns = layer.attention.output.dense.weight.unflatten(1, (4, 6))
             for head in range(4):
-                columns[:, head] *= 40.0 if (row, head) in NEEDED else 0.0
+                columns[:, head] *= 40.0 if (row, head) in NEEDED_HEADS else 0.0
         module.classifier.weight *= 30.0
-    model = make_gateable(Checkpoint("planted", "test", "planted", module, tiny_tokenizer()))
-    plain = tiny_task()
+    model = make_gateable(
+        Checkpoint(
+            name="planted",
+            revision="test",
+            fingerprint="planted",
+            module=module,
+            tokenizer=tiny_tokenizer(),
+        )
+    )
+    task = tiny_task()
 
     @cache
-    def answers(language: str, split: Split, seed: int) -> list[Example]:
-        examples = [replace(e, group="") for e in plain.read(language, split, seed)]
-        inputs = read_inputs(model, plain, examples, language)
+    def answered_examples(
+        language: str,
+        split: Split,
+        seed: int,
+    ) -> list[Example]:
+        examples = [replace(example, group="") for example in task.read(language, split, seed)]
+        inputs = read_inputs(model, task, examples, language)
+        tensors = inputs.tensors(np.arange(len(examples)))
         with torch.inference_mode():
-            best = inputs.logits(inputs.tensors(np.arange(len(examples)))).argmax(dim=-1).tolist()
-        return [replace(e, label=label) for e, label in zip(examples, best, strict=True)]
+            answers = inputs.logits(tensors).argmax(dim=-1).tolist()
+        return [
+            replace(example, label=answer)
+            for example, answer in zip(examples, answers, strict=True)
+        ]
 
-    return model, Task("planted", LABELS, ("xx",), False, answers)
-
-
-def same(one: LearnedGates, other: LearnedGates) -> bool:
-    numbers = ("accuracy", "difference", "low", "high", "p")
-    return one.values_sha256() == other.values_sha256() and all(
-        one.measured[split][name] == other.measured[split][name]
-        for split in ("dev", "test")
-        for name in numbers
+    return model, Task(
+        name="planted",
+        labels=LABELS,
+        languages=("xx",),
+        aligned=False,
+        read=answered_examples,
     )
+
+
+def assert_same_gates(got: LearnedGates, want: LearnedGates) -> None:
+    assert got.values_sha256() == want.values_sha256()
+    for split in ("dev", "test"):
+        for name in ("accuracy", "difference", "low", "high", "p"):
+            assert got.measured[split][name] == want.measured[split][name]
+
+
+def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of a module's tensors."""
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def assert_same_state(got: dict[str, torch.Tensor], want: dict[str, torch.Tensor]) -> None:
+    assert got.keys() == want.keys()
+    for name, tensor in want.items():
+        assert torch.equal(got[name], tensor)
 
 
 # The distribution
 
 
-@pytest.mark.parametrize("log_alpha", [-3.0, -0.5, 0.4, 2.5])
-@pytest.mark.parametrize("parts", [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)])
+@pytest.mark.parametrize(
+    "log_alpha",
+    [-3.0, -0.5, 0.4, 2.5],
+)
+@pytest.mark.parametrize(
+    "parts",
+    [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)],
+)
 def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alpha, parts):
     concrete = HardConcrete(*parts)
-    (likely, one, mean, variance) = hard_concrete(log_alpha, *parts)
-    assert float(concrete.open(torch.tensor(log_alpha, dtype=torch.float64))) == pytest.approx(
-        likely, abs=1e-5
-    )
-    assert float(concrete.zero(np.array(log_alpha))) == pytest.approx(1 - likely, abs=1e-5)
-    assert float(concrete.one(np.array(log_alpha))) == pytest.approx(one, abs=1e-5)
+    location = torch.tensor(log_alpha, dtype=torch.float64)
+    open_probability, one_probability, mean, variance = hard_concrete(log_alpha, *parts)
+    zero_probability = 1 - open_probability
+    assert float(concrete.open(location)) == pytest.approx(open_probability, abs=1e-5)
+    assert float(concrete.zero(np.array(log_alpha))) == pytest.approx(zero_probability, abs=1e-5)
+    assert float(concrete.one(np.array(log_alpha))) == pytest.approx(one_probability, abs=1e-5)
     assert concrete.mean(log_alpha) == pytest.approx(mean, abs=1e-5)
     assert concrete.variance(log_alpha) == pytest.approx(variance, abs=1e-5)
-    uniform = torch.as_tensor(np.random.default_rng(0).random(40_000))
-    drawn = concrete.sample(torch.tensor(log_alpha, dtype=torch.float64), uniform)
-    assert float(drawn.mean()) == pytest.approx(
-        concrete.mean(log_alpha), abs=4 * np.sqrt(variance / 40_000)
+    uniforms = torch.as_tensor(np.random.default_rng(0).random(40_000))
+    sample = concrete.sample(location, uniforms)
+    mean_error = np.sqrt(variance / 40_000)
+    assert float(sample.mean()) == pytest.approx(concrete.mean(log_alpha), abs=4 * mean_error)
+    variance_error = float(((sample - mean) ** 2).std()) / 200
+    assert float(sample.var()) == pytest.approx(
+        concrete.variance(log_alpha), abs=4 * variance_error
     )
-    spread = float(((drawn - mean) ** 2).std()) / 200
-    assert float(drawn.var()) == pytest.approx(concrete.variance(log_alpha), abs=4 * spread)
-    for share, probability in (((drawn == 0), 1 - likely), ((drawn == 1), one)):
-        assert float(share.double().mean()) == pytest.approx(probability, abs=4 * 0.5 / 200)
+    max_share_error = 0.5 / 200
+    zero_share = float((sample == 0).double().mean())
+    assert zero_share == pytest.approx(zero_probability, abs=4 * max_share_error)
+    one_share = float((sample == 1).double().mean())
+    assert one_share == pytest.approx(one_probability, abs=4 * max_share_error)
 
 
 def test_the_gradient_of_the_penalty_is_that_of_the_probability_of_being_open():
@@ -130,18 +180,20 @@ def test_the_gradient_of_the_penalty_is_that_of_the_probability_of_being_open():
     log_alpha = torch.tensor([-1.0, 0.7], dtype=torch.float64, requires_grad=True)
     concrete.open(log_alpha).sum().backward()
     for value, gradient in zip(log_alpha.tolist(), log_alpha.grad.tolist(), strict=True):
-        up, down = (hard_concrete(value + d, 0.33, -0.1, 1.1, 2_000_000)[0] for d in (0.05, -0.05))
-        assert gradient == pytest.approx((up - down) / 0.1, abs=2e-4)
+        open_above, *_ = hard_concrete(value + 0.05, 0.33, -0.1, 1.1, 2_000_000)
+        open_below, *_ = hard_concrete(value - 0.05, 0.33, -0.1, 1.1, 2_000_000)
+        assert gradient == pytest.approx((open_above - open_below) / 0.1, abs=2e-4)
 
 
 def test_the_gradient_of_a_drawn_gate_is_that_of_its_mean():
     log_alpha = torch.full((40_000,), 0.6, dtype=torch.float64, requires_grad=True)
-    HardConcrete().sample(
-        log_alpha, torch.as_tensor(np.random.default_rng(1).random(40_000))
-    ).sum().backward()
-    up, down = (hard_concrete(0.6 + d, 0.33, -0.1, 1.1)[2] for d in (0.01, -0.01))
+    uniforms = torch.as_tensor(np.random.default_rng(1).random(40_000))
+    HardConcrete().sample(log_alpha, uniforms).sum().backward()
+    _, _, mean_above, _ = hard_concrete(0.6 + 0.01, 0.33, -0.1, 1.1)
+    _, _, mean_below, _ = hard_concrete(0.6 - 0.01, 0.33, -0.1, 1.1)
+    slope = (mean_above - mean_below) / 0.02
     error = float(log_alpha.grad.std()) / 200
-    assert float(log_alpha.grad.mean()) == pytest.approx((up - down) / 0.02, abs=4 * error)
+    assert float(log_alpha.grad.mean()) == pytest.approx(slope, abs=4 * error)
 
 
 def test_a_gate_starts_at_the_probability_that_was_asked_for():
@@ -150,100 +202,117 @@ def test_a_gate_starts_at_the_probability_that_was_asked_for():
         assert float(HardConcrete().open(start)) == pytest.approx(probability)
 
 
-@pytest.mark.parametrize("parts", [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)])
+@pytest.mark.parametrize(
+    "parts",
+    [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)],
+)
 def test_a_head_is_kept_where_its_gate_is_likelier_one_than_zero(parts):
     concrete = HardConcrete(*parts)
-    near = concrete.even + np.array([-0.6, -0.05, 0.05, 0.6])
-    learned = replace(
+    values_near_even = concrete.even + np.array([-0.6, -0.05, 0.05, 0.6])
+    log_alpha = values_near_even.repeat([3, 3, 3, 2]).astype(np.float32)
+    gates = replace(
         made_gates(),
-        log_alpha=np.tile(near.repeat([3, 3, 3, 2]).astype(np.float32), (7, 1)),
+        log_alpha=np.tile(log_alpha, (7, 1)),
         concrete=concrete,
     )
-    probabilities = [hard_concrete(float(value), *parts) for value in learned.log_alpha[-1]]
-    assert learned.kept.tolist() == [one > 1 - likely for likely, one, *_ in probabilities]
-    assert learned.kept.sum() == 5
+    likelier_one = []
+    for value in gates.log_alpha[-1]:
+        open_probability, one_probability, *_ = hard_concrete(float(value), *parts)
+        likelier_one.append(one_probability > 1 - open_probability)
+    assert gates.kept.tolist() == likelier_one
+    assert gates.kept.sum() == 5
     assert HardConcrete().even == pytest.approx(0)
 
 
 @pytest.mark.parametrize(
-    ("value", "sure"), [(HardConcrete().start(0.9), False), (3.1, True), (-3.1, True), (0.0, False)]
+    ("value", "is_decided"),
+    [(HardConcrete().start(0.9), False), (3.1, True), (-3.1, True), (0.0, False)],
 )
-def test_a_gate_is_decided_once_it_is_surely_one_or_surely_zero(value, sure):
-    """A gate that never moved is not: it is open with 0.9, but 1 with 0.65 only."""
-    learned = replace(made_gates(), log_alpha=np.full((7, 11), value, np.float32))
-    likely, one, *_ = hard_concrete(value, 0.33, -0.1, 1.1)
-    assert sure == (max(1 - likely, one) >= 0.9)
-    assert learned.undecided() == (0 if sure else 11)
+def test_a_gate_is_decided_once_it_is_surely_one_or_surely_zero(value, is_decided):
+    """A gate that never moved is undecided: open with probability 0.9, but 1 with 0.65 only."""
+    gates = replace(made_gates(), log_alpha=np.full((7, 11), value, np.float32))
+    open_probability, one_probability, *_ = hard_concrete(value, 0.33, -0.1, 1.1)
+    assert is_decided == (max(1 - open_probability, one_probability) >= 0.9)
+    assert gates.undecided() == (0 if is_decided else 11)
 
 
 # What is learned
 
 
 def test_gates_of_heads_that_the_labels_need_stay_open_and_the_others_close():
-    model, task = planted()
+    model, task = planted_model_and_task()
     options = replace(QUICK, steps=60, gate_rate=0.1, weight=0.05, batch=12)
-    learned = learn_gates(model, task, "xx", options=options)
-    assert [
-        (h.layer, h.head) for h, kept in zip(model.grid.heads, learned.kept, strict=True) if kept
-    ] == list(NEEDED)
-    assert learned.open_probability[-1][~learned.kept].max() < 0.1
-    assert learned.measured["test"]["accuracy"] == learned.measured["test"]["baseline"] == 1.0
-    assert learned.measured["test"]["kept"] == 2
-    assert learned.penalty[-1] == pytest.approx(0.05 * learned.open_probability[-1].sum())
-    assert (learned.steps[0], learned.steps[-1], len(learned.loss)) == (0, 60, len(learned.steps))
-    assert learned.open_probability[0] == pytest.approx(0.9)
+    gates = learn_gates(model, task, "xx", options=options)
+    kept_heads = [model.grid.heads[index] for index in np.flatnonzero(gates.kept)]
+    assert [(head.layer, head.head) for head in kept_heads] == list(NEEDED_HEADS)
+    assert gates.open_probability[-1][~gates.kept].max() < 0.1
+    measures = gates.measured["test"]
+    assert measures["accuracy"] == 1.0
+    assert measures["baseline"] == 1.0
+    assert measures["kept"] == 2
+    expected_open = gates.open_probability[-1].sum()
+    assert gates.penalty[-1] == pytest.approx(0.05 * expected_open)
+    assert gates.steps[0] == 0
+    assert gates.steps[-1] == 60
+    assert len(gates.loss) == len(gates.steps)
+    assert gates.open_probability[0] == pytest.approx(0.9)
 
 
 def test_without_a_penalty_no_gate_is_pushed_shut_and_with_a_heavy_one_all_are():
-    model, task = planted()
-    free, dear = sweep(
-        model, task, "xx", [0.0, 1e4], options=replace(QUICK, steps=30, gate_rate=0.2)
-    )
-    idle = np.array([(h.layer, h.head) not in NEEDED for h in model.grid.heads])
-    assert np.array_equal(free.log_alpha[-1][idle], free.log_alpha[0][idle])
-    assert int(dear.kept.sum()) == 0
-    assert dear.kept_by_stack() == {"encoder": (0, 12)}
+    model, task = planted_model_and_task()
+    options = replace(QUICK, steps=30, gate_rate=0.2)
+    without_penalty, heavy_penalty = sweep(model, task, "xx", [0.0, 1e4], options=options)
+    heads = [(head.layer, head.head) for head in model.grid.heads]
+    idle = np.array([head not in NEEDED_HEADS for head in heads])
+    first_log_alpha = without_penalty.log_alpha[0]
+    last_log_alpha = without_penalty.log_alpha[-1]
+    assert np.array_equal(last_log_alpha[idle], first_log_alpha[idle])
+    assert int(heavy_penalty.kept.sum()) == 0
+    assert heavy_penalty.kept_by_stack() == {"encoder": (0, 12)}
 
 
 def test_the_gradient_is_the_tasks_and_lambda_times_the_penaltys():
-    gradients = {}
-    for weight in (0.0, 0.3):
+    def gradient(weight: float) -> torch.Tensor:
         learner = learner_of(replace(QUICK, weight=weight))
         learner.step(0, learner.batch_at(0))
-        gradients[weight] = learner.log_alpha.grad.clone()
-    likely = torch.tensor(0.9)
-    torch.testing.assert_close(
-        gradients[0.3] - gradients[0.0], (0.3 * likely * (1 - likely)).expand(12)
-    )
+        return learner.log_alpha.grad.clone()
+
+    open_probability = torch.tensor(0.9)
+    gradient_of_penalty = 0.3 * open_probability * (1 - open_probability)
+    difference = gradient(0.3) - gradient(0.0)
+    torch.testing.assert_close(difference, gradient_of_penalty.expand(12))
 
 
 def learner_of(
-    options: GateOptions, model: Model | None = None, task: Task | None = None
+    options: GateOptions,
+    model: Model | None = None,
+    task: Task | None = None,
 ) -> Learner:
-    given = GatesDataset(model or tiny(), task or tiny_task(), "xx", options)
-    return Learner(given.model, given.inputs(), options, options.heads_with_gate(given.model.grid))
+    dataset = GatesDataset(model or tiny(), task or tiny_task(), "xx", options)
+    heads_with_gate = options.heads_with_gate(dataset.model.grid)
+    return Learner(dataset.model, dataset.inputs(), options, heads_with_gate)
 
 
 def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates():
     learner = learner_of(replace(QUICK, sample="batch"))
-    chosen = learner.batch_at(0)
-    uniform = learner.uniform(0, 6)
-    assert uniform.shape == (1, 12)
-    with (
-        torch.inference_mode(),
-        headlab.hooks.gated(learner.model, learner.gates(uniform).detach()),
-    ):
-        logits = learner.inputs.logits(learner.inputs.tensors(chosen)).double()
-    right = torch.log_softmax(logits, 1)[range(len(chosen)), learner.inputs.targets(chosen)]
-    assert learner.step(0, chosen) == pytest.approx(-float(right.mean()), abs=1e-5)
+    rows = learner.batch_at(0)
+    uniforms = learner.uniform(0, 6)
+    assert uniforms.shape == (1, 12)
+    gates = learner.gates(uniforms).detach()
+    with torch.inference_mode(), headlab.hooks.gated(learner.model, gates):
+        logits = learner.inputs.logits(learner.inputs.tensors(rows)).double()
+    log_probabilities = torch.log_softmax(logits, 1)
+    of_right_answers = log_probabilities[range(len(rows)), learner.inputs.targets(rows)]
+    want = -float(of_right_answers.mean())
+    assert learner.step(0, rows) == pytest.approx(want, abs=1e-5)
 
 
 def test_the_weight_rises_during_the_warm_up_and_the_models_rate_falls():
     options = replace(QUICK, steps=10, warmup=0.4, weight=1.0)
-    assert [options.weight_at(step) for step in range(6)] == pytest.approx(
-        [0.25, 0.5, 0.75, 1, 1, 1]
-    )
-    assert [options.rate(s) / options.model_rate for s in (0, 5, 9)] == pytest.approx([1, 0.5, 0.1])
+    weights = [options.weight_at(step) for step in range(6)]
+    assert weights == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
+    rate_shares = [options.rate(step) / options.model_rate for step in (0, 5, 9)]
+    assert rate_shares == pytest.approx([1, 0.5, 0.1])
     assert replace(QUICK, warmup=0.0).weight_at(0) == QUICK.weight
 
 
@@ -252,258 +321,303 @@ def test_batches_are_those_of_every_training():
     lengths = learner.inputs.lengths.tolist()
     for step in (0, 1, 2, 5):
         assert learner.batch_at(step).tolist() == step_batch(lengths, 6, 0, step).tolist()
-    assert learner.forwards == sum(len(learner.batch_at(step)) for step in range(QUICK.steps))
+    batch_sizes = [len(learner.batch_at(step)) for step in range(QUICK.steps)]
+    assert learner.forwards == sum(batch_sizes)
 
 
 def test_only_heads_of_the_stacks_that_are_asked_for_have_gates():
     model = tiny_model("marian", torch.float32, tokenizer=tiny_tokenizer())
     options = replace(QUICK, stacks="encoder, cross", steps=4)
-    learned = learn_gates(model, PAIRS, "xx", options=options)
-    stacks = np.array([head.stack for head in model.grid.heads])
-    assert learned.gated.tolist() == (stacks != "decoder").tolist()
-    assert learned.kept[stacks == "decoder"].all()
-    assert (learned.open_probability[:, stacks == "decoder"] == 1).all()
-    assert learned.kept_by_stack()["decoder"] == (9, 9)
-    assert (learned.log_alpha[-1][learned.gated] != learned.log_alpha[0][learned.gated]).all()
+    gates = learn_gates(model, PAIRS, "xx", options=options)
+    in_decoder = np.array([head.stack == "decoder" for head in model.grid.heads])
+    assert gates.gated.tolist() == (~in_decoder).tolist()
+    assert gates.kept[in_decoder].all()
+    assert (gates.open_probability[:, in_decoder] == 1).all()
+    assert gates.kept_by_stack()["decoder"] == (9, 9)
+    first_log_alpha = gates.log_alpha[0][gates.gated]
+    last_log_alpha = gates.log_alpha[-1][gates.gated]
+    assert (last_log_alpha != first_log_alpha).all()
     for stacks in ("encoders", ",", ""):
         with raises("gate.stacks_invalid", f"'{stacks}'", "encoder, decoder, cross", "all"):
             learn_gates(model, PAIRS, "xx", options=replace(QUICK, stacks=stacks))
     with raises("stack.unknown", "'cross'", "encoder"):
-        learn_gates(tiny(), tiny_task(), "xx", options=replace(QUICK, stacks="cross"))
+        learn_gates(
+            tiny(),
+            tiny_task(),
+            "xx",
+            options=replace(QUICK, stacks="cross"),
+        )
 
 
 @pytest.mark.parametrize("family", ["albert", "deberta-v2", "gpt2", "t5", "bert-tokens"])
 def test_every_gate_gets_a_gradient_in_every_kind_of_model(family):
     task = {"t5": PAIRS, "bert-tokens": WORDS}.get(family, tiny_task())
-    # hardly a draw is cut to 0 or 1
-    soft = replace(QUICK, weight=0.0, temperature=5.0, start=0.9999)
-    learner = learner_of(soft, tiny_model(family, torch.float32, tokenizer=tiny_tokenizer()), task)
+    model = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer())
+    # At this temperature, hardly a draw is cut off to 0 or 1.
+    options = replace(QUICK, weight=0.0, temperature=5.0, start=0.9999)
+    learner = learner_of(options, model, task)
     learner.step(0, learner.batch_at(0))
     assert learner.log_alpha.grad.isfinite().all()
     assert (learner.log_alpha.grad != 0).all()
 
 
 def test_the_callers_random_numbers_and_model_are_left_alone():
-    before = {name: tensor.clone() for name, tensor in tiny().module.state_dict().items()}
+    module = tiny().module
+    state_before = state_of(module)
     torch.manual_seed(3)
-    wanted = torch.rand(2)
+    want = torch.rand(2)
     torch.manual_seed(3)
     learn_gates(tiny(), tiny_task(), "xx", options=replace(QUICK, steps=2))
-    assert torch.equal(torch.rand(2), wanted)
-    assert all(
-        torch.equal(before[name], tensor) for name, tensor in tiny().module.state_dict().items()
-    )
-    assert not tiny().module.training
-    assert all(p.grad is None for p in tiny().module.parameters())
+    assert torch.equal(torch.rand(2), want)
+    assert_same_state(state_of(module), state_before)
+    assert not module.training
+    assert all(parameter.grad is None for parameter in module.parameters())
 
 
 # Going on
 
 
-@pytest.mark.parametrize("trained", ["gates", "all"])
-def test_an_interrupted_learning_ends_with_the_same_bits(tmp_path: Path, trained: str):
-    options = replace(QUICK, trained=trained, model_rate=1e-3)
-    given = GatesDataset(dropping(), tiny_task(), "xx", options)
-    whole = learn(given, options, store=Store(tmp_path / "whole"))
+@pytest.mark.parametrize("what_is_trained", ["gates", "all"])
+def test_an_interrupted_learning_ends_with_the_same_bits(tmp_path: Path, what_is_trained: str):
+    options = replace(QUICK, trained=what_is_trained, model_rate=1e-3)
+    dataset = GatesDataset(model_with_dropout(), tiny_task(), "xx", options)
+    uninterrupted_gates = learn(dataset, options, store=Store(tmp_path / "whole"))
     store = Store(tmp_path / "cut")
-    steps = list[int]()
+    checkpoint = store.run(uninterrupted_gates.spec).folder / CHECKPOINT
     with pytest.raises(Interrupted):
-        learn(given, options, store=store, watch=Watch(stop_at(5), **EVERY))
-    assert [p.name for p in store.run(whole.spec).folder.iterdir() if p.name == CHECKPOINT]
-    after = learn(
-        given, options, store=store, watch=Watch(lambda made: steps.append(made.step), **EVERY)
-    )
+        learn(
+            dataset,
+            options,
+            store=store,
+            watch=Watch(stop_at(5), **CHECKPOINT_AT_EVERY_STEP),
+        )
+    assert checkpoint.exists()
+    steps: list[int] = []
+    watch = Watch(lambda step: steps.append(step.step), **CHECKPOINT_AT_EVERY_STEP)
+    resumed_gates = learn(dataset, options, store=store, watch=watch)
     assert steps[0] == 6
-    assert same(whole, after)
-    assert whole.trained == after.trained
-    assert not (store.run(whole.spec).folder / CHECKPOINT).exists()
-    again = learn(given, options, store=store, watch=Watch(stop_at(1)))  # read, not learned
-    assert same(after, again)
+    assert_same_gates(resumed_gates, uninterrupted_gates)
+    assert resumed_gates.trained == uninterrupted_gates.trained
+    assert not checkpoint.exists()
+    # The third time they are read and not learned, or the watch would stop it.
+    stored_gates = learn(dataset, options, store=store, watch=Watch(stop_at(1)))
+    assert_same_gates(stored_gates, resumed_gates)
 
 
 def test_a_run_stopped_while_it_is_measured_makes_no_step_again(tmp_path: Path):
     def stop() -> None:
         raise Interrupted
 
-    given = GatesDataset(tiny(), tiny_task(), "xx", QUICK)
+    dataset = GatesDataset(tiny(), tiny_task(), "xx", QUICK)
     store = Store(tmp_path)
-    steps = list[int]()
     with pytest.raises(Interrupted):
-        learn(given, QUICK, store=store, watch=Watch(measuring=stop))
-    learned = learn(given, QUICK, store=store, watch=Watch(lambda made: steps.append(made.step)))
+        learn(dataset, QUICK, store=store, watch=Watch(measuring=stop))
+    steps: list[int] = []
+    watch = Watch(lambda step: steps.append(step.step))
+    resumed_gates = learn(dataset, QUICK, store=store, watch=watch)
     assert steps == []
-    assert same(learned, learn(given, QUICK, store=None))
+    assert_same_gates(resumed_gates, learn(dataset, QUICK, store=None))
 
 
 def test_a_checkpoint_of_another_length_or_torn_starts_over_and_says_so(tmp_path: Path, caplog):
-    given = GatesDataset(tiny(), tiny_task(), "xx", QUICK)
+    dataset = GatesDataset(tiny(), tiny_task(), "xx", QUICK)
     store = Store(tmp_path)
-    whole = learn(given, QUICK, store=None)
-    path = store.run(given.spec(QUICK)).folder / CHECKPOINT
-    for spoil in (lambda data: data[: len(data) // 2], lambda data: data):
+    uninterrupted_gates = learn(dataset, QUICK, store=None)
+    run = store.run(dataset.spec(QUICK))
+    checkpoint = run.folder / CHECKPOINT
+
+    def tear() -> None:
+        data = checkpoint.read_bytes()
+        checkpoint.write_bytes(data[: len(data) // 2])
+
+    def replace_with_another_history() -> None:
+        learner = learner_of(QUICK)
+        learner.state.losses = [1.0] * 7
+        learner.state.save(checkpoint, run.key)
+
+    for spoil in (tear, replace_with_another_history):
+        watch = Watch(stop_at(5), **CHECKPOINT_AT_EVERY_STEP)
         with pytest.raises(Interrupted):
-            learn(given, QUICK, store=store, watch=Watch(stop_at(5), **EVERY))
-        path.write_bytes(spoil(path.read_bytes()))
-        if spoil(b"ab") == b"ab":  # whole, but its history is another's
-            learner = learner_of(QUICK)
-            learner.state.losses = [1.0] * 7
-            learner.state.save(path, store.run(given.spec(QUICK)).key)
+            learn(dataset, QUICK, store=store, watch=watch)
+        spoil()
+        watch = Watch(**CHECKPOINT_AT_EVERY_STEP)
         with caplog.at_level(logging.WARNING):
-            assert same(whole, learn(given, QUICK, store=store, watch=Watch(**EVERY)))
+            gates = learn(dataset, QUICK, store=store, watch=watch)
+        assert_same_gates(gates, uninterrupted_gates)
         assert "starting afresh" in caplog.text
         caplog.clear()
-        (path.parent / "result.npz").unlink()
+        (run.folder / "result.npz").unlink()
 
 
 def test_a_batch_that_does_not_fit_is_added_up_from_parts(monkeypatch, caplog):
-    whole = learner_of(QUICK)
-    short = learner_of(QUICK)
-    losses = [whole.step(step, whole.batch_at(step)) for step in range(3)]
-    real = Texts.logits
+    def losses(learner: Learner) -> list[float]:
+        return [learner.step(step, learner.batch_at(step)) for step in range(3)]
 
-    def logits(self: Texts, inputs: Any) -> torch.Tensor:
+    much_memory = learner_of(QUICK)
+    little_memory = learner_of(QUICK)
+    want = losses(much_memory)
+    original_logits = Texts.logits
+
+    def logits_of_4_rows(self: Texts, inputs: Any) -> torch.Tensor:
         if len(inputs["input_ids"]) > 4:
             raise torch.OutOfMemoryError("made up")
-        return real(self, inputs)
+        return original_logits(self, inputs)
 
-    monkeypatch.setattr(Texts, "logits", logits)
-    assert [short.step(step, short.batch_at(step)) for step in range(3)] == pytest.approx(
-        losses, abs=1e-5
-    )
-    assert short.state.rows == 3
+    monkeypatch.setattr(Texts, "logits", logits_of_4_rows)
+    assert losses(little_memory) == pytest.approx(want, abs=1e-5)
+    assert little_memory.state.rows == 3
     assert "6 examples together do not fit" in caplog.text
-    torch.testing.assert_close(short.log_alpha, whole.log_alpha, atol=1e-3, rtol=0)
+    torch.testing.assert_close(little_memory.log_alpha, much_memory.log_alpha, atol=1e-3, rtol=0)
 
 
-# The model along
+# The model trained jointly
 
 
-def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
+def test_a_model_trained_jointly_is_written_read_and_measured(tmp_path: Path):
     options = replace(QUICK, trained="all", model_rate=1e-2, clip=None)
     store = Store(tmp_path)
-    before = {n: t.clone() for n, t in tiny().module.state_dict().items()}
-    learned = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
-    result = store.run(learned.spec).result(LearnedGates)
+    state_before = state_of(tiny().module)
+    gates = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
+    result = store.run(gates.spec).result(LearnedGates)
     assert result is not None
     assert trained_folder(result) is not None
-    loaded = headlab.load(str(trained_folder(result)))
-    after = loaded.module.state_dict()
-    moved = {name for name in before if not torch.equal(before[name], after[name])}
-    assert moved
-    assert not any(name.endswith("embeddings.weight") for name in moved)
-    found = headlab.evaluate(loaded, tiny_task().restricted(["xx"]), learned.mask())["xx"]
-    assert found.accuracy == learned.measured["dev"]["accuracy"]
-    assert "trained jointly" in learned.notes[0]
-    assert all(torch.equal(before[n], t) for n, t in tiny().module.state_dict().items())
+    trained_model = headlab.load(str(trained_folder(result)))
+    trained_state = trained_model.module.state_dict()
+    changed_names = {
+        name
+        for name, tensor in state_before.items()
+        if not torch.equal(tensor, trained_state[name])
+    }
+    assert changed_names
+    assert not any(name.endswith("embeddings.weight") for name in changed_names)
+    task = tiny_task().restricted(["xx"])
+    evaluation = headlab.evaluate(trained_model, task, gates.mask())["xx"]
+    assert evaluation.accuracy == gates.measured["dev"]["accuracy"]
+    assert "trained jointly" in gates.notes[0]
+    assert_same_state(state_of(tiny().module), state_before)
     with raises("mask.other_model", "tiny-bert trained with gates"):
-        headlab.evaluate(tiny(), tiny_task(), learned.mask())
+        headlab.evaluate(tiny(), tiny_task(), gates.mask())
 
 
-def test_a_model_trained_along_is_copied_out_of_the_cache_or_said_to_be_lost(
+def test_a_model_trained_jointly_is_copied_out_of_the_cache_or_reported_missing(
     tmp_path: Path, monkeypatch
 ):
     options = replace(QUICK, trained="all", steps=2)
     store = Store(tmp_path / "cache")
-    learned = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
-    # from here on nothing is learned
+    gates = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
+    run = store.run(gates.spec)
+    # From here on nothing is learned.
     monkeypatch.setattr("headlab.training.l0_learn.Learner", None)
 
-    def again(out: Path | None) -> LearnedGates:
-        return learn_gates(tiny(), tiny_task(), "xx", options=options, store=store, out=out)
+    def stored_gates(folder: Path | None) -> LearnedGates:
+        return learn_gates(tiny(), tiny_task(), "xx", options=options, store=store, out=folder)
 
-    assert again(tmp_path / "copy").trained == {**learned.trained, "folder": "copy"}
-    assert headlab.load(str(tmp_path / "copy")).fingerprint == learned.trained["fingerprint"]
-    assert again(None).notes == learned.notes
+    assert stored_gates(tmp_path / "copy").trained == {**gates.trained, "folder": "copy"}
+    assert headlab.load(str(tmp_path / "copy")).fingerprint == gates.trained["fingerprint"]
+    assert stored_gates(None).notes == gates.notes
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("all of it")
     with raises("output.not_replaceable"):
-        again(tmp_path / "mine")
-    shutil.rmtree(store.run(learned.spec).folder / "model")
-    assert again(tmp_path / "copy").trained["folder"] == "copy"
-    assert f"delete folder {store.run(learned.spec).key[:12]}" in again(None).notes[-1]
+        stored_gates(tmp_path / "mine")
+    shutil.rmtree(run.folder / "model")
+    assert stored_gates(tmp_path / "copy").trained["folder"] == "copy"
+    last_note = stored_gates(None).notes[-1]
+    assert f"delete folder {run.key[:12]}" in last_note
     with raises("training.model_gone", "to train it again, delete"):
-        again(tmp_path / "other")
+        stored_gates(tmp_path / "other")
 
 
-def test_a_translation_model_trained_along_writes_by_the_settings_that_were_given(tmp_path: Path):
+def test_a_translation_model_trained_jointly_keeps_its_generation_settings(tmp_path: Path):
     model = tiny_model("marian", torch.float32, tokenizer=tiny_tokenizer())
-    free = translations(Evaluator(model, SENTENCES, "aa-bb"))
-    written = {
-        n for text in free for n in model.tokenizer(text, add_special_tokens=False)["input_ids"]
-    }
-    model.module.generation_config.bad_words_ids = [[n] for n in sorted(written)]
-    wanted = translations(Evaluator(model, SENTENCES, "aa-bb"))
-    assert wanted != free
-    # weights stay, to the bit
+    by_default = translations(Evaluator(model, SENTENCES, "aa-bb"))
+    default_ids: set[int] = set()
+    for text in by_default:
+        default_ids.update(model.tokenizer(text, add_special_tokens=False)["input_ids"])
+    model.module.generation_config.bad_words_ids = [[token] for token in sorted(default_ids)]
+    by_settings = translations(Evaluator(model, SENTENCES, "aa-bb"))
+    assert by_settings != by_default
+    # At this rate, the weights do not change by a bit.
     options = replace(QUICK, trained="all", model_rate=1e-12, steps=1, batch=2)
     learn_gates(model, SENTENCES, "aa-bb", options=options, out=tmp_path / "model")
-    assert (
-        translations(Evaluator(headlab.load(str(tmp_path / "model")), SENTENCES, "aa-bb")) == wanted
-    )
+    trained_model = headlab.load(str(tmp_path / "model"))
+    assert translations(Evaluator(trained_model, SENTENCES, "aa-bb")) == by_settings
 
 
-def test_a_model_trained_along_needs_a_place_and_whole_numbers(tmp_path: Path):
+def test_a_model_trained_jointly_needs_a_folder_and_float32(tmp_path: Path):
     options = replace(QUICK, trained="all", steps=1)
     with raises("training.place_missing"):
         learn_gates(tiny(), tiny_task(), "xx", options=options)
-    half = tiny_model("bert", torch.bfloat16, tokenizer=tiny_tokenizer())
+    bfloat16_model = tiny_model("bert", torch.bfloat16, tokenizer=tiny_tokenizer())
     with raises("training.not_float32", "bfloat16"):
-        learn_gates(half, tiny_task(), "xx", options=options, out=tmp_path / "out")
+        learn_gates(bfloat16_model, tiny_task(), "xx", options=options, out=tmp_path / "out")
 
 
 # Splits, options, faults
 
 
-def test_dev_is_learned_on_where_there_is_no_train_split_and_that_is_told():
-    plain = tiny_task()
-    lacking = replace(
-        plain,
-        read=lambda lang, s, seed: [] if s in ("train", "test") else plain.read(lang, s, seed),
-    )
-    learned = learn_gates(tiny(), lacking, "xx", options=replace(QUICK, steps=2))
-    assert learned.spec["task"]["split"] == "dev"
-    assert list(learned.measured) == ["dev"]
-    assert "optimistic" in learned.notes[0]
-    assert "not measured on test" in learned.notes[1]
+def test_gates_are_learned_on_dev_where_there_is_no_train_split_and_a_note_says_so():
+    task = tiny_task()
+
+    def read_dev_only(
+        language: str,
+        split: Split,
+        seed: int,
+    ) -> Any:
+        return task.read(language, split, seed) if split == "dev" else []
+
+    dev_task = replace(task, read=read_dev_only)
+    gates = learn_gates(tiny(), dev_task, "xx", options=replace(QUICK, steps=2))
+    assert gates.spec["task"]["split"] == "dev"
+    assert list(gates.measured) == ["dev"]
+    assert "optimistic" in gates.notes[0]
+    assert "not measured on test" in gates.notes[1]
     with raises("task.no_examples", "train"):
-        learn_gates(tiny(), lacking, "xx", options=replace(QUICK, split="train"))
+        learn_gates(tiny(), dev_task, "xx", options=replace(QUICK, split="train"))
 
 
-def test_a_train_split_that_cannot_be_read_is_told_and_not_passed_over():
-    plain = tiny_task()
+def test_a_train_split_that_cannot_be_read_is_reported_and_not_passed_over():
+    task = tiny_task()
 
-    def read(language: str, split: Split, seed: int) -> Any:
+    def read(
+        language: str,
+        split: Split,
+        seed: int,
+    ) -> Any:
         if split == "train":
             raise HeadlabError(
                 "xx.train.tsv, line 7: 2 fields where the header has 3", code="data.fields_mismatch"
             )
-        return plain.read(language, split, seed)
+        return task.read(language, split, seed)
 
     with raises("data.fields_mismatch", "line 7"):
-        GatesDataset(tiny(), replace(plain, read=read), "xx", QUICK)
+        GatesDataset(tiny(), replace(task, read=read), "xx", QUICK)
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    ("parameter_index", "refusal"),
     [
         (0, ("gate.diverged", "a gate", "gate_rate")),
         (-1, ("gate.diverged", "the weight", "model_rate")),
     ],
 )
-def test_what_the_last_step_made_no_number_is_a_sentence(
-    tmp_path: Path, monkeypatch, place: int, expected: tuple[object, ...]
+def test_a_parameter_that_the_last_step_made_infinite_is_refused_with_a_sentence(
+    tmp_path: Path,
+    monkeypatch,
+    parameter_index: int,
+    refusal: tuple[object, ...],
 ):
-    monkeypatch.setattr(
-        Learner,
-        "update",
-        lambda self: [*self.state.parameters.values()][place].data.fill_(float("inf")),
-    )
-    with raises(*expected):
+    def make_infinite(self: Learner) -> None:
+        parameters = list(self.state.parameters.values())
+        parameters[parameter_index].data.fill_(float("inf"))
+
+    monkeypatch.setattr(Learner, "update", make_infinite)
+    options = replace(QUICK, steps=1, trained="all")
+    with raises(*refusal):
         learn_gates(
             tiny(),
             tiny_task(),
             "xx",
-            options=replace(QUICK, steps=1, trained="all"),
+            options=options,
             out=tmp_path / "model",
         )
     assert not (tmp_path / "model").exists()
@@ -516,33 +630,38 @@ def test_any_seed_can_be_learned_with():
     assert dropout_seed(3, 1) == 3 * 1_000_003 + 2
 
 
-def test_a_loss_that_is_no_number_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(
-        Texts, "logits", lambda self, inputs: torch.full((len(inputs["input_ids"]), 5), torch.nan)
-    )
+def test_a_loss_that_is_no_number_is_refused_with_a_sentence(monkeypatch):
+    def logits_without_numbers(_: Texts, inputs: Any) -> torch.Tensor:
+        return torch.full((len(inputs["input_ids"]), 5), torch.nan)
+
+    def loss_without_number(self: Learner, *_: object) -> torch.Tensor:
+        return self.log_alpha.sum() * torch.nan
+
+    monkeypatch.setattr(Texts, "logits", logits_without_numbers)
+    monkeypatch.setattr(Learner, "loss", loss_without_number)
     learner = learner_of(QUICK)
-    monkeypatch.setattr(
-        Learner, "loss", lambda self, logits, part: self.log_alpha.sum() * torch.nan
-    )
     with raises("training.loss_not_finite", 1, "nan"):
         learner.step(0, learner.batch_at(0))
 
 
 def test_the_table_of_options_and_the_dataclass_say_the_same():
-    names = {f.name: f.default for f in fields(GateOptions)}
-    assert names.pop("seed") == 0
-    assert names == {name: option.default for name, option in GateOptions.table().items()}
-    assert list(names) == list(GateOptions.table())
-    made = options_of({"weight": 1, "size": None, "stacks": "encoder"}, seed=4)
-    assert (made.weight, type(made.weight), made.seed, made.stacks) == (1.0, float, 4, "encoder")
-    assert "model_rate" not in made.record()
-    assert replace(made, trained="all").record()["model_rate"] == 2e-5
+    defaults = {field.name: field.default for field in fields(GateOptions)}
+    assert defaults.pop("seed") == 0
+    assert defaults == {name: option.default for name, option in GateOptions.table().items()}
+    assert list(defaults) == list(GateOptions.table())
+    options = options_of({"weight": 1, "size": None, "stacks": "encoder"}, seed=4)
+    assert options.weight == 1.0
+    assert type(options.weight) is float
+    assert options.seed == 4
+    assert options.stacks == "encoder"
+    assert "model_rate" not in options.record()
+    assert replace(options, trained="all").record()["model_rate"] == 2e-5
     assert replace(QUICK, steps=10, history=3).times == (0, 3, 7, 10)
     assert replace(QUICK, steps=3, history=60).times == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("settings", "refusal"),
     [
         ({"weight": -1}, ("option.invalid", "weight", -1, "a number of 0 or more")),
         ({"weight": float("inf")}, ("option.invalid", "weight", "inf")),
@@ -561,38 +680,33 @@ def test_the_table_of_options_and_the_dataclass_say_the_same():
         ({"temperature": 1e39}, ("gate.distribution_invalid",)),
     ],
 )
-def test_unusable_options_are_refused(given, expected):
-    with raises(*expected):
-        options_of(given)
+def test_unusable_options_are_refused(settings, refusal):
+    with raises(*refusal):
+        options_of(settings)
 
 
-def test_far_ends_that_floats_have_room_for_can_be_learned_with():
-    for given in (
+def test_extreme_distributions_that_floats_can_represent_can_be_learned_with():
+    for settings in (
         {"low": -1e6, "high": 1e6},
         {"low": -1e-300},
         {"temperature": 1e-3},
         {"start": 1e-300},
     ):
-        options = options_of(given)
-        assert np.isfinite(
-            learner_of(replace(QUICK, **{name: getattr(options, name) for name in given})).step(
-                0, np.arange(4)
-            )
-        )
+        options = options_of(settings)
+        resolved_settings = {name: getattr(options, name) for name in settings}
+        learner = learner_of(replace(QUICK, **resolved_settings))
+        assert np.isfinite(learner.step(0, np.arange(4)))
 
 
-def test_equal_options_have_one_key_and_those_of_runs_that_are_kept_stay():
+def test_equal_options_have_one_key_and_keys_of_stored_runs_stay():
     def key(**options: Any) -> str:
         return content_key(GateOptions(**options).record())
 
-    assert key(weight=1, high=2, clip=None, trained="all") == key(
-        weight=1.0, high=2.0, clip=None, trained="all"
-    )
-    assert (
-        key(stacks=" cross, encoder,cross")
-        == key(stacks="encoder,cross")
-        == key(stacks="encoder, cross")
-    )
+    key_of_integers = key(weight=1, high=2, clip=None, trained="all")
+    key_of_floats = key(weight=1.0, high=2.0, clip=None, trained="all")
+    assert key_of_integers == key_of_floats
+    assert key(stacks=" cross, encoder,cross") == key(stacks="encoder, cross")
+    assert key(stacks="encoder,cross") == key(stacks="encoder, cross")
     assert key(stacks="encoder,all") == key() != key(stacks="encoder")
     assert key(weight=0.01, steps=300)[:12] == "426abcafa845"
     assert key(weight=0.01, steps=300, stacks="encoder")[:12] == "f1b76ab8b761"
@@ -608,79 +722,65 @@ def test_a_negative_seed_and_an_empty_sweep_are_refused():
 
 def test_the_command_makes_a_sweep_and_masks_and_finds_them_again(tmp_path: Path, capsys):
     folder = save_classifier(tmp_path / "model")
-    arguments = [
-        "gates",
-        "--model",
-        str(folder),
-        "--weight",
-        "0",
-        "--lambda",
-        "9",
-        "--cache",
-        str(tmp_path / "cache"),
-    ]
-    small = ("steps=3", "batch=4", "gate_rate=2", "size=16", "dev_size=8", "test_size=8")
-    arguments += [word for pair in small for word in ("-o", pair)]
-    assert main([*arguments, "--out", str(tmp_path / "masks"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [run["weight"] for run in told["runs"]] == [0.0, 9.0]
-    assert told["runs"][1]["kept"] == 0
-    assert told["runs"][1]["stacks"] == {"encoder": {"kept": 0, "heads": 6}}
+    cache_folder = tmp_path / "cache"
+
+    def times_of_results() -> list[int]:
+        return [path.stat().st_mtime_ns for path in cache_folder.glob("*/result.npz")]
+
+    command = ["gates", "--model", str(folder), "--weight", "0", "--lambda", "9"]
+    command += ["--cache", str(cache_folder)]
+    for setting in ("steps=3", "batch=4", "gate_rate=2", "size=16", "dev_size=8", "test_size=8"):
+        command += ["-o", setting]
+    assert main([*command, "--out", str(tmp_path / "masks"), "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["weight"] for run in runs] == [0.0, 9.0]
+    assert runs[1]["kept"] == 0
+    assert runs[1]["stacks"] == {"encoder": {"kept": 0, "heads": 6}}
     mask = load_mask(tmp_path / "masks" / "gates-9.json")
-    assert mask.digest == told["runs"][1]["mask_digest"]
+    assert mask.digest == runs[1]["mask_digest"]
     assert len(mask.removed) == 6
-    made = [path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/result.npz")]
-    assert main(arguments) == 0
+    times = times_of_results()
+    assert main(command) == 0
     text = capsys.readouterr().out
     assert "| 9 | 0 | 6 | 6 |" in text
-    assert [path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/result.npz")] == made
-    assert main(["cache", "--cache", str(tmp_path / "cache")]) == 0
+    assert times_of_results() == times
+    assert main(["cache", "--cache", str(cache_folder)]) == 0
     assert "intents/en  gates at λ 9, 0 of 6 heads" in capsys.readouterr().out
-    assert main([*arguments, "-o", "weight=3"]) == 2
+    assert main([*command, "-o", "weight=3"]) == 2
     assert "weight is set by --weight" in capsys.readouterr().err
 
 
-def test_the_command_says_where_a_model_is_that_was_trained_along(tmp_path: Path, capsys):
-    arguments = [
-        "gates",
-        "--model",
-        str(save_classifier(tmp_path / "model")),
-        "--weight",
-        "0",
-        "--weight",
-        "9",
-    ]
-    small = ("steps=1", "batch=2", "size=4", "dev_size=4", "test_size=4")
-    arguments += [
-        "--cache",
-        str(tmp_path / "cache"),
-        *(word for pair in small for word in ("-o", pair)),
-    ]
-    assert main([*arguments, "--train-model", "--json"]) == 0
+def test_the_command_says_where_a_model_is_that_was_trained_jointly(tmp_path: Path, capsys):
+    folder = save_classifier(tmp_path / "model")
+    command = ["gates", "--model", str(folder), "--weight", "0", "--weight", "9"]
+    command += ["--cache", str(tmp_path / "cache")]
+    for setting in ("steps=1", "batch=2", "size=4", "dev_size=4", "test_size=4"):
+        command += ["-o", setting]
+    assert main([*command, "--train-model", "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [headlab.load(run["model_folder"]).fingerprint for run in runs] == [
-        run["trained"]["fingerprint"] for run in runs
-    ]
+    for run in runs:
+        model = headlab.load(run["model_folder"])
+        assert model.fingerprint == run["trained"]["fingerprint"]
     shutil.rmtree(runs[1]["model_folder"])
-    assert main([*arguments, "--train-model"]) == 0
+    assert main([*command, "--train-model"]) == 0
     text = capsys.readouterr().out
     assert f"model of λ = 0: {runs[0]['model_folder']}" in text
     assert "model of λ = 9" not in text
     assert "λ = 9: the model that was trained jointly is not in the cache" in text
-    assert main([*arguments, "--json"]) == 0
+    assert main([*command, "--json"]) == 0
     assert "model_folder" not in json.loads(capsys.readouterr().out)["runs"][0]
 
 
 def test_notes_of_all_runs_stand_once_and_others_with_their_weights():
-    notes = {0.01: ("all", "two"), 0.02: ("all",), 0.05: ("all", "two", "last")}
-    found = run_notes(
-        [replace(made_gates(weight=weight), notes=own) for weight, own in notes.items()]
-    )
-    assert found == ["all", "λ = 0.01, 0.05: two", "λ = 0.05: last"]
+    notes_by_weight = {0.01: ("all", "two"), 0.02: ("all",), 0.05: ("all", "two", "last")}
+    runs = [
+        replace(made_gates(weight=weight), notes=notes) for weight, notes in notes_by_weight.items()
+    ]
+    assert run_notes(runs) == ["all", "λ = 0.01, 0.05: two", "λ = 0.05: last"]
 
 
 @pytest.mark.parametrize(
-    ("weights", "out", "words"),
+    ("weights", "folder", "message"),
     [
         (
             ["0.1", "0.1000000000000001"],
@@ -692,27 +792,30 @@ def test_notes_of_all_runs_stand_once_and_others_with_their_weights():
     ],
 )
 def test_masks_that_could_not_be_written_are_refused_before_anything_is_learned(
-    tmp_path: Path, capsys, monkeypatch, weights: list[str], out: str, words: str
+    tmp_path: Path,
+    capsys,
+    monkeypatch,
+    weights: list[str],
+    folder: str,
+    message: str,
 ):
     monkeypatch.setattr("headlab.training.l0_learn.sweep", None)
     (tmp_path / "taken").write_text("mine")
-    given = [word for weight in weights for word in ("--weight", weight)]
-    assert (
-        main(["gates", *given, "--out", str(tmp_path / out), "--cache", str(tmp_path / "cache")])
-        != 0
-    )
-    assert words in capsys.readouterr().err.replace("\n", " ")
+    command = ["gates", "--out", str(tmp_path / folder), "--cache", str(tmp_path / "cache")]
+    for weight in weights:
+        command += ["--weight", weight]
+    assert main(command) != 0
+    assert message in capsys.readouterr().err.replace("\n", " ")
     assert (tmp_path / "taken").read_text() == "mine"
 
 
 def test_the_options_are_documented_with_their_defaults():
     page = (Path(__file__).parents[2] / "docs" / "gates.md").read_text(encoding="utf-8")
-    rows = [
-        [c.strip() for c in line.strip("|").split("|")]
-        for line in page.splitlines()
-        if line.startswith("| `")
-    ]
-    documented = {cells[0].strip("`"): cells[1] for cells in rows if len(cells) == 3}
-    assert documented == {
+    default_texts = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `") and len(cells) == 3:
+            default_texts[cells[0].strip("`")] = cells[1]
+    assert default_texts == {
         name: f"`{json.dumps(option.default)}`" for name, option in GateOptions.table().items()
     }

@@ -20,57 +20,79 @@ from headlab.training.lm_text import Corpus
 @pytest.mark.parametrize("tokens", [5, 8, 30, 37])
 def test_each_token_is_judged_once_with_half_a_window_before_it(tokens: int) -> None:
     model = tiny_lm((2, 2))
-    given = corpus(tokens)
+    text = corpus(tokens)
     block = 8
-    found = token_nats(model, given, block)
-    for t in range(tokens):
-        # the window in whose second half the token stands, or the first one
-        start = 0 if t < block else 4 * (t // 4 - 1)
-        ids = torch.as_tensor(given.ids[start : t + 2])[None]
+    nats = token_nats(model, text, block)
+    for token in range(tokens):
+        # The window in whose second half the token stands, or the first one.
+        start = 0 if token < block else 4 * (token // 4 - 1)
+        ids = torch.as_tensor(text.ids[start : token + 2])[None]
         with torch.no_grad():
             logits = model(ids[:, :-1]).logits[0, -1]
-        assert found[t] == pytest.approx(float(cross_entropy(logits.float(), ids[0, -1])), abs=1e-5)
+        want = float(cross_entropy(logits.float(), ids[0, -1]))
+        assert nats[token] == pytest.approx(want, abs=1e-5)
 
 
 def test_passages_are_whole_lines_and_lose_nothing() -> None:
-    given = corpus(1003, line=7)
-    nats = np.random.default_rng(1).random(given.predicted_tokens)
-    found = passages(given, nats, 50)
-    assert found.sum(axis=0) == pytest.approx([nats.sum(), 1003, 1003])
-    assert 15 <= len(found) <= 21
-    assert (found[:, 2] % 7 == 0)[:-1].all()
-    # cut finer than asked, or there would be one passage
-    assert len(passages(given, nats, 10**6)) >= 20
+    text = corpus(1003, line=7)
+    nats = np.random.default_rng(1).random(text.predicted_tokens)
+    sums = passages(text, nats, 50)
+    assert sums.sum(axis=0) == pytest.approx([nats.sum(), 1003, 1003])
+    assert 15 <= len(sums) <= 21
+    tokens = sums[:, 2]
+    assert (tokens[:-1] % 7 == 0).all()
+    # Passages as long as requested would make one; the text is cut into shorter ones.
+    assert len(passages(text, nats, 10**6)) >= 20
 
 
 def test_a_text_of_few_long_lines_is_cut_within_them() -> None:
-    given = Corpus(np.zeros(1001, dtype=np.int64), np.array([600, 400]), np.array([300, 100]))
+    text = Corpus(
+        ids=np.zeros(1001, dtype=np.int64),
+        line_tokens=np.array([600, 400]),
+        line_words=np.array([300, 100]),
+    )
     nats = np.random.default_rng(1).random(1000)
-    found = passages(given, nats)
-    assert found[:, 2].tolist() == [50] * 20
-    assert found[:, 1].tolist() == [25] * 12 + [12.5] * 8
-    np.testing.assert_allclose(found[:, 0], nats.reshape(20, 50).sum(axis=1))
-    tiny = Corpus(np.zeros(8, dtype=np.int64), np.array([7]), np.array([7]))
-    assert passages(tiny, np.ones(7)).tolist() == [[1, 1, 1]] * 7
+    passage_nats, words, tokens = passages(text, nats).T
+    assert tokens.tolist() == [50] * 20
+    assert words.tolist() == [25] * 12 + [12.5] * 8
+    np.testing.assert_allclose(passage_nats, nats.reshape(20, 50).sum(axis=1))
+    short_text = Corpus(
+        ids=np.zeros(8, dtype=np.int64),
+        line_tokens=np.array([7]),
+        line_words=np.array([7]),
+    )
+    short_sums = passages(short_text, np.ones(7))
+    assert short_sums.tolist() == [[1, 1, 1]] * 7
 
 
 def test_perplexity_and_its_interval_are_those_of_passages_left_out_one_by_one() -> None:
     rng = np.random.default_rng(2)
     words = rng.integers(50, 100, 25).astype(float)
-    sums = np.stack([words * rng.normal(4, 0.4, 25), words, 1.3 * words], axis=1)
-    found = perplexity(sums)
-    assert found.word == pytest.approx(np.exp(sums[:, 0].sum() / words.sum()))
-    assert found.token == pytest.approx(found.word ** (1 / 1.3))
-    assert (found.words, found.passages) == (words.sum(), 25)
-    wanted = reference.perplexity_interval(sums[:, 0], words)
-    assert (found.low, found.high) == pytest.approx(wanted, rel=0.01)
+    nats = words * rng.normal(4, 0.4, 25)
+    result = perplexity(passage_sums(nats, words, 1.3 * words))
+    assert result.word == pytest.approx(np.exp(nats.sum() / words.sum()))
+    assert result.token == pytest.approx(result.word ** (1 / 1.3))
+    assert result.words == words.sum()
+    assert result.passages == 25
+    want = reference.perplexity_interval(nats, words)
+    assert (result.low, result.high) == pytest.approx(want, rel=0.01)
+
+
+def passage_sums(
+    nats: np.ndarray,
+    words: np.ndarray,
+    tokens: np.ndarray,
+) -> np.ndarray:
+    """One row a passage, as `passages` gives them: nats, words and tokens."""
+    return np.stack([nats, words, tokens], axis=1)
 
 
 def test_of_passages_of_one_length_the_interval_is_students() -> None:
-    levels = np.random.default_rng(4).normal(4, 0.4, 7)
-    found = perplexity(np.stack([60 * levels, np.full(7, 60.0), np.full(7, 60.0)], axis=1))
-    wanted = np.exp(ttest_1samp(levels, 0).confidence_interval(0.95))
-    assert (found.low, found.high) == pytest.approx(tuple(wanted))
+    nats_a_word = np.random.default_rng(4).normal(4, 0.4, 7)
+    words = np.full(7, 60.0)
+    result = perplexity(passage_sums(words * nats_a_word, words, words))
+    want = np.exp(ttest_1samp(nats_a_word, 0).confidence_interval(0.95))
+    assert (result.low, result.high) == pytest.approx(tuple(want))
 
 
 @pytest.mark.parametrize("count", [3, 5, 10, 20, 60])
@@ -78,40 +100,44 @@ def test_the_interval_covers_the_true_perplexity_and_that_of_a_ratio_the_true_ra
     count: int,
 ) -> None:
     rng = np.random.default_rng(3)
-    times = 600
-    held = np.zeros(2)
-    for _ in range(times):
+    repetitions = 600
+    perplexities_covered = 0
+    ratios_covered = 0
+    for _ in range(repetitions):
         words = rng.integers(80, 120, count).astype(float)
-        level = rng.normal(4, 0.3, count)
-        before = np.stack([words * level, words, words], axis=1)
-        after = np.stack([words * (level + rng.normal(0.05, 0.02, count)), words, words], axis=1)
-        one = perplexity(before)
-        both = perplexity_ratio(before, after)
-        assert one.low is not None
-        assert one.high is not None
-        assert both.low is not None
-        assert both.high is not None
-        held += [one.low <= np.exp(4) <= one.high, both.low <= np.exp(0.05) <= both.high]
-    assert (held / times > 0.92).all()
-    assert (held / times < 0.98).all()
+        nats_a_word = rng.normal(4, 0.3, count)
+        worse_nats_a_word = nats_a_word + rng.normal(0.05, 0.02, count)
+        sums = passage_sums(words * nats_a_word, words, words)
+        worse_sums = passage_sums(words * worse_nats_a_word, words, words)
+        result = perplexity(sums)
+        ratio = perplexity_ratio(sums, worse_sums)
+        assert result.low is not None
+        assert result.high is not None
+        assert ratio.low is not None
+        assert ratio.high is not None
+        perplexities_covered += result.low <= np.exp(4) <= result.high
+        ratios_covered += ratio.low <= np.exp(0.05) <= ratio.high
+    assert 0.92 < perplexities_covered / repetitions < 0.98
+    assert 0.92 < ratios_covered / repetitions < 0.98
 
 
 def test_of_two_passages_there_is_no_interval() -> None:
-    one = perplexity(np.array([[8.0, 2, 3], [9.0, 2, 3]]))
-    assert one.word == pytest.approx(np.exp(17 / 4))
-    assert (one.low, one.high) == (None, None)
+    result = perplexity(np.array([[8.0, 2, 3], [9.0, 2, 3]]))
+    assert result.word == pytest.approx(np.exp(17 / 4))
+    assert result.low is None
+    assert result.high is None
 
 
-def test_a_script_without_spaces_has_a_perplexity_a_token_where_that_of_a_word_is_beyond_numbers() -> (
-    None
-):
-    found = perplexity(np.array([[8000.0, 2, 1000]] * 20))
-    assert found[:4] == (None, None, None, pytest.approx(np.exp(8)))
-    assert found.nats == 4000
-    json.dumps(found, allow_nan=False)
+def test_where_the_perplexity_of_a_word_is_beyond_numbers_there_is_one_of_a_token() -> None:
+    """As in a script without spaces."""
+    result = perplexity(np.array([[8000.0, 2, 1000]] * 20))
+    assert result[:4] == (None, None, None, pytest.approx(np.exp(8)))
+    assert result.nats == 4000
+    json.dumps(result, allow_nan=False)
 
 
 def test_models_judged_on_other_text_are_not_compared() -> None:
-    one = np.ones((4, 3))
+    sums = np.ones((4, 3))
+    sums_of_other_text = 2 * sums
     with raises("lm.other_text"):
-        perplexity_ratio(one, 2 * one)
+        perplexity_ratio(sums, sums_of_other_text)

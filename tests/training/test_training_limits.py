@@ -19,19 +19,23 @@ from headlab.training.lm_train import train_lm
 from headlab.training.steps import dropout_seed, torch_seed
 from headlab.training.translation import train_translation
 
-LARGE = 2**70 + 3
-FULL = torch.OutOfMemoryError("CUDA out of memory")
+LARGE_SEED = 2**70 + 3
 
 
-@pytest.mark.parametrize("seed", [0, 1, 42, 10**9])
+@pytest.mark.parametrize(
+    "seed",
+    [0, 1, 42, 10**9],
+)
 def test_ordinary_seeds_give_the_numbers_they_always_gave(seed: int):
     assert torch_seed(seed) == seed
     assert dropout_seed(seed, 6) == seed * 1_000_003 + 7
 
 
 def test_a_large_seed_trains_and_prunes_a_language_model(tmp_path: Path):
-    start = train_lm(text(), tmp_path / "lm", replace(TINY, steps=2, seed=LARGE))
-    prune_lm(start, text(), tmp_path / "pruned", replace(GATES, steps=2, tune_steps=1, seed=LARGE))
+    start = train_lm(text(), tmp_path / "lm", replace(TINY, steps=2, seed=LARGE_SEED))
+    prune_lm(
+        start, text(), tmp_path / "pruned", replace(GATES, steps=2, tune_steps=1, seed=LARGE_SEED)
+    )
 
 
 def test_a_large_seed_trains_a_translation_model(tmp_path: Path):
@@ -46,30 +50,35 @@ def test_a_large_seed_trains_a_translation_model(tmp_path: Path):
         decoder_layers=1,
         encoder_heads=2,
         decoder_heads=2,
-        seed=LARGE,
+        seed=LARGE_SEED,
     )
     train_translation(toy_examples("train"), pair="aa-bb", out=tmp_path / "mt", options=options)
 
 
-def full(*_: Any, **__: Any) -> None:
-    raise FULL
+def raise_memory_full(*_: Any, **__: Any) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-def test_an_optimizer_that_does_not_fit_in_memory_is_told(
+def test_an_optimizer_that_does_not_fit_in_memory_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(torch.optim.AdamW, "step", full)
+    monkeypatch.setattr(torch.optim.AdamW, "step", raise_memory_full)
     with raises("memory.training_too_large", "the optimizer state", "less width"):
         train_lm(text(), tmp_path / "lm", TINY)
 
 
-@pytest.mark.parametrize("where", ["__init__", "to"])
-def test_a_model_that_does_not_fit_in_memory_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+@pytest.mark.parametrize(
+    ("module_class", "failing_method"),
+    [(AllAttentionForCausalLM, "__init__"), (torch.nn.Module, "to")],
+    ids=["__init__", "to"],
+)
+def test_a_model_that_does_not_fit_in_memory_is_reported(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module_class: type[torch.nn.Module],
+    failing_method: str,
 ):
-    monkeypatch.setattr(
-        AllAttentionForCausalLM if where == "__init__" else torch.nn.Module, where, full
-    )
+    monkeypatch.setattr(module_class, failing_method, raise_memory_full)
     with raises("memory.training_too_large", "the model", "less width"):
         train_lm(text(), tmp_path / "lm", TINY)
 
@@ -77,9 +86,9 @@ def test_a_model_that_does_not_fit_in_memory_is_told(
 def test_another_error_of_the_optimizer_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def broken(*_: Any, **__: Any) -> None:
+    def raise_another_error(*_: Any, **__: Any) -> None:
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", broken)
+    monkeypatch.setattr(torch.optim.AdamW, "step", raise_another_error)
     with pytest.raises(RuntimeError, match="shapes differ"):
         train_lm(text(), tmp_path / "lm", TINY)

@@ -28,14 +28,14 @@ from headlab.training.output import (
     write_folder,
 )
 
-MADE = TrainingOutput(
+OUTPUT = TrainingOutput(
     {"w": torch.zeros(2)}, "model.safetensors", {"config.json": {"model_type": "bert"}}
 )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_folder(tmp_path / "m", MADE, {"seconds": 1.0})
+    write_folder(tmp_path / "m", OUTPUT, {"seconds": 1.0})
     return tmp_path / "m"
 
 
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
     "check", [headlab.training.output.check_out, headlab.shrink.folder.check_target]
 )
 @pytest.mark.parametrize(
-    ("way", "code"),
+    ("path_from_folder", "code"),
     [
         ("new/..", "output.parent_missing"),
         ("new/../../victim", "output.parent_missing"),
@@ -51,13 +51,19 @@ def folder(tmp_path: Path) -> Path:
         ("../link", "output.not_replaceable"),
     ],
 )
-def test_a_folder_is_judged_by_where_the_path_leads(tmp_path: Path, check, way: str, code: str):
+def test_a_folder_is_judged_by_where_the_path_leads(
+    tmp_path: Path,
+    check,
+    path_from_folder: str,
+    code: str,
+):
     victim = tmp_path / "victim"
     (victim / "there").mkdir(parents=True)
     (victim / "thesis.tex").write_text("years")
     (tmp_path / "link").symlink_to(victim)
-    with raises(code, *(["give /"] if code == "output.parent_missing" else [])):
-        check(victim / way)
+    advice = ["give /"] if code == "output.parent_missing" else []
+    with raises(code, *advice):
+        check(victim / path_from_folder)
 
 
 def test_a_training_into_a_path_that_leads_back_leaves_what_is_there(tmp_path: Path):
@@ -104,63 +110,67 @@ def test_a_folder_that_does_not_list_its_files_is_not_replaced(folder: Path):
 
 
 def test_what_a_training_wrote_is_replaced_and_so_is_a_copy_of_it(folder: Path, tmp_path: Path):
-    write_folder(folder, MADE, {"seconds": 2.0})
+    write_folder(folder, OUTPUT, {"seconds": 2.0})
     copy_folder(folder, tmp_path / "copy")
-    for place in (folder, tmp_path / "copy"):
-        check_out(place)
+    check_out(folder)
+    check_out(tmp_path / "copy")
     (tmp_path / "empty").mkdir()
-    for place in ("empty", "new", "new/below"):
-        check_out(tmp_path / place)
+    for name in ("empty", "new", "new/below"):
+        check_out(tmp_path / name)
 
 
-def test_a_place_that_cannot_be_written_is_told_before_the_training(tmp_path: Path):
+def test_a_folder_that_cannot_be_written_is_reported_before_the_training(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with raises("output.unwritable", "file"):
         check_out(tmp_path / "file" / "m")
 
 
-def test_a_checkpoint_stands_beside_the_place_that_is_meant(tmp_path: Path):
+def test_a_checkpoint_is_beside_the_folder_that_the_path_leads_to(tmp_path: Path):
     (tmp_path / "m" / "below").mkdir(parents=True)
-    wanted = tmp_path / ".m-abcdefabcdef.checkpoint.safetensors"
-    assert checkpoint_beside(tmp_path / "m" / "below" / "..", "abcdef" * 4) == wanted
+    checkpoint = checkpoint_beside(tmp_path / "m" / "below" / "..", "abcdef" * 4)
+    assert checkpoint == tmp_path / ".m-abcdefabcdef.checkpoint.safetensors"
 
 
 @pytest.mark.parametrize("family", ["marian", "mbart", "t5", "bert"])
 def test_each_weight_is_written_once_and_read_into_all_its_places(tmp_path: Path, family: str):
     module = tiny_module(family, torch.float32)
     write_folder(tmp_path / "m", whole_output(module, tiny_tokenizer()), {})
-    written = load_file(tmp_path / "m" / "model.safetensors")
-    whole = module.state_dict()
-    assert len(written) == len({(t.data_ptr(), t.shape) for t in whole.values()})
+    stored_weights = load_file(tmp_path / "m" / "model.safetensors")
+    state = module.state_dict()
+    distinct_tensors = {(tensor.data_ptr(), tensor.shape) for tensor in state.values()}
+    assert len(stored_weights) == len(distinct_tensors)
     with building_alone():
-        again: PreTrainedModel = type(module).from_pretrained(tmp_path / "m")
-    assert again.state_dict().keys() == whole.keys()
-    assert all(torch.equal(tensor, whole[name]) for name, tensor in again.state_dict().items())
+        loaded_module: PreTrainedModel = type(module).from_pretrained(tmp_path / "m")
+    loaded_state = loaded_module.state_dict()
+    assert loaded_state.keys() == state.keys()
+    for name, tensor in loaded_state.items():
+        assert torch.equal(tensor, state[name])
 
 
-def whole(folder: Path) -> bool:
+def is_filled(folder: Path) -> bool:
     return (folder / "done").is_file()
 
 
 def test_of_two_that_fill_a_folder_at_once_the_first_stays(tmp_path: Path):
-    """As where a worker and a command convert the same model: what one of them reads is not exchanged under it."""
-    out = tmp_path / "model"
-    with replacing_folder(out, whole) as late:
-        (late / "done").write_text("late")
-        with replacing_folder(out, whole) as early:
-            (early / "done").write_text("early")
-    assert (out / "done").read_text() == "early"
-    with replacing_folder(out) as newer:
-        (newer / "done").write_text("newer")
-    assert (out / "done").read_text() == "newer"
+    """As where a worker and a command convert one model: neither replaces what the other reads."""
+    folder = tmp_path / "model"
+    with replacing_folder(folder, is_filled) as late_folder:
+        (late_folder / "done").write_text("late")
+        with replacing_folder(folder, is_filled) as early_folder:
+            (early_folder / "done").write_text("early")
+    assert (folder / "done").read_text() == "early"
+    with replacing_folder(folder) as newer_folder:
+        (newer_folder / "done").write_text("newer")
+    assert (folder / "done").read_text() == "newer"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_what_an_earlier_version_left_half_filled_is_removed_once_it_is_old(tmp_path: Path):
-    old, young = (tmp_path / f".model.{name * 8}" for name in "ab")
-    for left in (old, young):
-        left.mkdir()
-    os.utime(old, (0, 0))
-    with replacing_folder(tmp_path / "model") as build:
-        (build / "done").write_text("")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [young.name, "model"]
+    old_folder = tmp_path / ".model.aaaaaaaa"
+    young_folder = tmp_path / ".model.bbbbbbbb"
+    old_folder.mkdir()
+    young_folder.mkdir()
+    os.utime(old_folder, (0, 0))
+    with replacing_folder(tmp_path / "model") as new_folder:
+        (new_folder / "done").write_text("")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [young_folder.name, "model"]
