@@ -21,23 +21,23 @@ from headlab.tasks.translation import translation_task
 from headlab.tasks.udpos import udpos_task
 from headlab.tasks.xnli import xnli_task
 
-TABLE = {"text": "text", "label": "label"}
-WORDS = {"words": "1", "labels": "2"}
-READ = [("good, really", "yes"), ("bad", "no")]
+TEXT_COLUMNS = {"text": "text", "label": "label"}
+WORD_COLUMNS = {"words": "1", "labels": "2"}
+TEXTS_AND_LABELS = [("good, really", "yes"), ("bad", "no")]
 CSV = 'text,label\n"good, really",yes\nbad,no\n'
 TSV = "text\tlabel\ngood, really\tyes\nbad\tno\n"
 SEMICOLONS = "text;label\ngood, really;yes\nbad;no\n"
-WIDE = "good " * 30_000
+LONG_TEXT = "good " * 30_000
 CONLL_2003 = (
     "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nPeter NNP B-NP B-PER\n"
 )
 XTREME = "EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\n"
-TAGGED = {("EU rejects", ("B-ORG", "O")), ("Peter", ("B-PER",))}
+LABELLED_SENTENCES = {("EU rejects", ("B-ORG", "O")), ("Peter", ("B-PER",))}
 # what is read is remembered by size and time, and the disk's clock ticks slowly
 SECONDS = count(1_000_000_000)
 
 
-def put(path: Path, data: str | bytes) -> Path:
+def write_file(path: Path, data: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     second = next(SECONDS)
@@ -50,31 +50,37 @@ def declare(
     kind: str,
     data: str | bytes,
     columns: dict[str, str] | None = None,
-    more: str = "",
+    further_lines: str = "",
 ) -> str:
     """The path of the declaration of a task with one file."""
-    put(folder / f"de.dev.{kind}", data)
-    named = ", ".join(f'{meaning} = "{column}"' for meaning, column in (columns or TABLE).items())
+    write_file(folder / f"de.dev.{kind}", data)
+    columns_in_toml = ", ".join(
+        f'{meaning} = "{column}"' for meaning, column in (columns or TEXT_COLUMNS).items()
+    )
     lines = (
         'name = "mine"',
         f'format = "{kind}"',
         f'files = "{{language}}.{{split}}.{kind}"',
-        more,
+        further_lines,
     )
-    return str(put(folder / "mine.toml", "\n".join((*lines, f"columns = {{ {named} }}"))))
+    return str(
+        write_file(folder / "mine.toml", "\n".join((*lines, f"columns = {{ {columns_in_toml} }}")))
+    )
 
 
-def declared(folder: Path, kind: str, data: str | bytes) -> set[tuple[str, str]]:
+def texts_and_labels(folder: Path, kind: str, data: str | bytes) -> set[tuple[str, str]]:
     """Texts and labels of a task that a declaration describes."""
     task = headlab.task(declare(folder, kind, data))
     return {(example.text, task.labels[example.label]) for example in task.examples("de")}
 
 
 def draft(kind: str, data: bytes, columns: dict[str, str] | None = None) -> Draft:
-    return Draft("mine", kind, columns or TABLE, (Upload(f"x.{kind}", data, "de"),), share=0.5)
+    return Draft(
+        "mine", kind, columns or TEXT_COLUMNS, (Upload(f"x.{kind}", data, "de"),), share=0.5
+    )
 
 
-def uploaded(
+def examples_of_upload(
     folder: Path, kind: str, data: bytes, columns: dict[str, str] | None = None
 ) -> list[Example]:
     """The examples of a task that was saved from an upload."""
@@ -116,20 +122,21 @@ READABLE = {
 
 @pytest.mark.parametrize("name", READABLE)
 def test_reported_22_what_is_certain_is_read(tmp_path: Path, name: str) -> None:
-    kind, data = READABLE[name]
-    assert declared(tmp_path, kind, data) == set(READ)
-    examples = uploaded(
-        tmp_path / "cache", kind, data if isinstance(data, bytes) else data.encode()
+    file_format, data = READABLE[name]
+    assert texts_and_labels(tmp_path, file_format, data) == set(TEXTS_AND_LABELS)
+    examples = examples_of_upload(
+        tmp_path / "cache", file_format, data if isinstance(data, bytes) else data.encode()
     )
-    assert {example.text for example in examples} == {text for text, _ in READ}
+    assert {example.text for example in examples} == {text for text, _ in TEXTS_AND_LABELS}
 
 
 def test_reported_22_a_field_of_150_000_characters_is_read(tmp_path: Path) -> None:
-    data = f"text,label\n{WIDE},yes\nbad,no\n"
-    assert (WIDE, "yes") in declared(tmp_path, "csv", data)
+    data = f"text,label\n{LONG_TEXT},yes\nbad,no\n"
+    assert (LONG_TEXT, "yes") in texts_and_labels(tmp_path, "csv", data)
     assert max(
-        len(example.text) for example in uploaded(tmp_path / "cache", "csv", data.encode())
-    ) == len(WIDE)
+        len(example.text)
+        for example in examples_of_upload(tmp_path / "cache", "csv", data.encode())
+    ) == len(LONG_TEXT)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +149,9 @@ def test_reported_22_one_token_a_line_is_read_as_conll(
     task = headlab.task(declare(tmp_path, "conll", data, columns))
     assert {
         (e.text, tuple(task.labels[label] for label in e.labels)) for e in task.examples("de")
-    } == TAGGED
-    examples = uploaded(tmp_path / "cache", "conll", data.encode(), columns)
-    assert {example.text for example in examples} == {text for text, _ in TAGGED}
+    } == LABELLED_SENTENCES
+    examples = examples_of_upload(tmp_path / "cache", "conll", data.encode(), columns)
+    assert {example.text for example in examples} == {text for text, _ in LABELLED_SENTENCES}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +165,9 @@ def test_reported_22_one_token_a_line_is_read_as_conll(
 def test_reported_22_comments_are_told_from_tokens(
     tmp_path: Path, comment: str, words: str
 ) -> None:
-    task = headlab.task(declare(tmp_path, "conll", f"{comment}\nEU\tB-ORG\nrejects\tO\n", WORDS))
+    task = headlab.task(
+        declare(tmp_path, "conll", f"{comment}\nEU\tB-ORG\nrejects\tO\n", WORD_COLUMNS)
+    )
     assert [example.text for example in task.examples("de")] == [words]
 
 
@@ -178,7 +187,7 @@ def test_reported_22_comments_of_known_corpora_are_left_out(
     task = headlab.task(declare(tmp_path, "conll", data, columns))
     assert {
         (e.text, tuple(task.labels[label] for label in e.labels)) for e in task.examples("de")
-    } == TAGGED
+    } == LABELLED_SENTENCES
 
 
 @pytest.mark.parametrize(
@@ -200,14 +209,14 @@ def test_reported_22_labels_that_are_two_stay_two(tmp_path: Path, labels: tuple[
 
 def test_reported_22_tokens_of_another_width_are_named(tmp_path: Path) -> None:
     with raises("data.fields_mismatch", "line 5", 1, 2):
-        headlab.task(declare(tmp_path, "conll", "a\tX\nb\tX\n\nc\tX\nd\n", WORDS))
+        headlab.task(declare(tmp_path, "conll", "a\tX\nb\tX\n\nc\tX\nd\n", WORD_COLUMNS))
 
 
 @pytest.mark.parametrize("kind", ["tsv", "conllu"])
 def test_reported_22_tokens_that_were_declared_as_another_kind_are_said(
     tmp_path: Path, kind: str
 ) -> None:
-    columns = TABLE if kind == "tsv" else {"words": "FORM", "labels": "UPOS"}
+    columns = TEXT_COLUMNS if kind == "tsv" else {"words": "FORM", "labels": "UPOS"}
     with raises("data.tokens_as_rows", f"de.dev.{kind}", 'format = "conll"'):
         headlab.task(declare(tmp_path, kind, XTREME, columns))
 
@@ -234,7 +243,7 @@ def test_reported_22_a_text_file_of_sentences_is_no_file_of_tokens() -> None:
         format_of(Upload("x.txt", b"It rains.\nIt is dry.\n"))
 
 
-def archived(name: str) -> bytes:
+def zip_archive(name: str) -> bytes:
     """A zip archive with one file of this name."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -242,11 +251,11 @@ def archived(name: str) -> bytes:
     return buffer.getvalue()
 
 
-OBJECTS = [{"text": text, "label": label} for text, label in READ]
-REFUSED = {
+OBJECTS = [{"text": text, "label": label} for text, label in TEXTS_AND_LABELS]
+NOT_READABLE = {
     "gzip": ("csv", gzip.compress(CSV.encode()), "data.not_text", "gzip"),
-    "a zip archive": ("csv", archived("x.csv"), "data.not_text", "zip archive"),
-    "an Excel workbook": ("csv", archived("xl/workbook.xml"), "data.not_text", "CSV UTF-8"),
+    "a zip archive": ("csv", zip_archive("x.csv"), "data.not_text", "zip archive"),
+    "an Excel workbook": ("csv", zip_archive("xl/workbook.xml"), "data.not_text", "CSV UTF-8"),
     "an old Excel workbook": (
         "csv",
         b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99),
@@ -335,9 +344,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", NOT_READABLE)
 def test_reported_22_what_is_not_certain_is_one_sentence(tmp_path: Path, name: str) -> None:
-    kind, data, code, value = REFUSED[name]
+    kind, data, code, value = NOT_READABLE[name]
     with raises(code, value):
         headlab.task(declare(tmp_path, kind, data)).examples("de")
     (error, *_) = check_draft(
@@ -396,7 +405,9 @@ def test_reported_22_files_that_match_and_are_left_out_are_named(tmp_path: Path)
 
 def test_reported_22_of_thousands_of_languages_a_few_are_listed(tmp_path: Path) -> None:
     codes = ", ".join(f'"a{number}"' for number in range(3000))
-    path = declare(tmp_path, "csv", CSV, more=f'languages = [{codes}]\nlabels = ["yes", "no"]')
+    path = declare(
+        tmp_path, "csv", CSV, further_lines=f'languages = [{codes}]\nlabels = ["yes", "no"]'
+    )
     with raises("task.language_unknown", "2,960 more") as caught:
         headlab.task(path, ["de"])
     assert len(str(caught.value)) < 1000
@@ -406,18 +417,20 @@ def test_reported_22_rows_that_are_compared_by_place_have_no_blank_line_between_
     tmp_path: Path,
 ) -> None:
     rows = "premise\thypothesis\tlabel\np\th\t0\n{}p\tg\t1\n"
-    put(tmp_path / "xnli" / "de.dev.tsv", rows.format("") + " \n\n")
+    write_file(tmp_path / "xnli" / "de.dev.tsv", rows.format("") + " \n\n")
     assert len(xnli_task(tmp_path).examples("de")) == 2
-    put(tmp_path / "xnli" / "de.dev.tsv", rows.format("  \n"))
+    write_file(tmp_path / "xnli" / "de.dev.tsv", rows.format("  \n"))
     with raises("data.row_blank", "line 3"):
         xnli_task(tmp_path).examples("de")
-    aligned = declare(tmp_path, "tsv", TSV.replace("bad", "\nbad"), more="aligned = true")
+    aligned_task = declare(
+        tmp_path, "tsv", TSV.replace("bad", "\nbad"), further_lines="aligned = true"
+    )
     with raises("data.row_blank", "line 3"):
-        headlab.task(aligned).examples("de")
+        headlab.task(aligned_task).examples("de")
 
 
 def test_reported_22_translations_end_with_blank_lines(tmp_path: Path) -> None:
-    put(tmp_path / "mt" / "en-de.dev.tsv", "source\ttarget\t\nHouse\tHaus\t\n\n")
+    write_file(tmp_path / "mt" / "en-de.dev.tsv", "source\ttarget\t\nHouse\tHaus\t\n\n")
     (example,) = translation_task(tmp_path).examples("en-de")
     assert (example.text, example.target) == ("House", "Haus")
 
@@ -426,9 +439,11 @@ def test_reported_22_treebanks_may_part_sentences_with_spaces_and_name_the_forma
     tmp_path: Path,
 ) -> None:
     word = "1\t{}\t_\tNOUN" + "\t_" * 6 + "\n"
-    put(tmp_path / "ud" / "de.dev.conllu", word.format("Haus") + "  \n" + word.format("Hund"))
+    write_file(
+        tmp_path / "ud" / "de.dev.conllu", word.format("Haus") + "  \n" + word.format("Hund")
+    )
     assert {example.text for example in udpos_task(tmp_path).examples("de")} == {"Haus", "Hund"}
-    put(tmp_path / "ud" / "de.dev.conllu", XTREME)
+    write_file(tmp_path / "ud" / "de.dev.conllu", XTREME)
     with raises("treebank.fields_mismatch", 'format = "conll"'):
         udpos_task(tmp_path).examples("de")
 
@@ -453,7 +468,7 @@ def test_reported_19_an_upload_with_a_name_that_no_folder_can_have_is_refused(
 
 def test_reported_19_a_link_to_nowhere_is_no_absent_file(tmp_path: Path) -> None:
     rows = "premise\thypothesis\tlabel\np\th\t0\n"
-    put(tmp_path / "xnli" / "de.dev.tsv", rows)
+    write_file(tmp_path / "xnli" / "de.dev.tsv", rows)
     meta = tmp_path / "xnli" / "meta.dev.tsv"
     meta.symlink_to("nowhere")
     with raises("data.unreadable", "meta.dev.tsv"):

@@ -11,12 +11,12 @@ from support.expected_errors import raises
 from headlab.tasks import SPLITS, Example, Split, Task
 from headlab.tasks.generated import agreement_task, ioi_task, repeats_task
 
-MAKERS: tuple[Callable[..., Task], ...] = (repeats_task, ioi_task, agreement_task)
+TASK_MAKERS: tuple[Callable[..., Task], ...] = (repeats_task, ioi_task, agreement_task)
 WITH_CHOICES = [
     (ioi_task, "en"),
     *((agreement_task, language) for language in ("en", "de", "fr", "es")),
 ]
-ALL = [(repeats_task, "en"), *WITH_CHOICES]
+TASKS_AND_LANGUAGES = [(repeats_task, "en"), *WITH_CHOICES]
 VERBS = {
     "en": ("is was has", "are were have"),
     "de": ("ist war hat", "sind waren haben"),
@@ -24,7 +24,7 @@ VERBS = {
     "es": ("es era ha está", "son eran han están"),
 }
 # Texts of the dev split, read by a person: whether the verb is plural.
-READ = {
+PLURAL_BY_TEXT = {
     ("en", "The rings that the students saw in front of the doors"): True,
     ("en", "The ring that the doctors noticed behind the tables"): False,
     ("en", "The man next to the cabinets that the driver saw"): False,
@@ -44,23 +44,23 @@ READ = {
 }
 
 
-def everything(task: Task, language: str) -> list[Example]:
+def examples_of_all_splits(task: Task, language: str) -> list[Example]:
     return [example for split in SPLITS for example in task.examples(language, split)]
 
 
-def share(found: list[bool]) -> float:
-    return sum(found) / len(found)
+def share(outcomes: list[bool]) -> float:
+    return sum(outcomes) / len(outcomes)
 
 
-def right(example: Example) -> str:
+def right_choice(example: Example) -> str:
     return example.choices[example.label].removeprefix(" ")
 
 
-def wrong(example: Example) -> str:
+def wrong_choice(example: Example) -> str:
     return example.choices[1 - example.label].removeprefix(" ")
 
 
-@pytest.mark.parametrize(("make", "language"), ALL)
+@pytest.mark.parametrize(("make", "language"), TASKS_AND_LANGUAGES)
 def test_splits_have_their_sizes_and_share_no_text(make: Callable[..., Task], language: str):
     task = make()
     assert task.likelihood == ("tokens" if task.name == "repeats" else "choices")
@@ -68,7 +68,7 @@ def test_splits_have_their_sizes_and_share_no_text(make: Callable[..., Task], la
     assert not task.aligned
     sizes = {split: len(task.examples(language, split)) for split in SPLITS}
     assert sizes == {"train": 512, "dev": 512, "test": 1000}
-    examples = everything(task, language)
+    examples = examples_of_all_splits(task, language)
     assert len({e.text for e in examples}) == len({e.id for e in examples}) == sum(sizes.values())
     assert all(e.text == " ".join(e.text.split()) and e.group for e in examples)
 
@@ -90,14 +90,14 @@ def test_they_are_the_same_on_every_machine(make: Callable[..., Task], language:
     assert task.data_hash(task.examples(language, "dev"))[:16] == pinned
 
 
-@pytest.mark.parametrize(("make", "language"), ALL)
+@pytest.mark.parametrize(("make", "language"), TASKS_AND_LANGUAGES)
 def test_another_seed_gives_other_texts(make: Callable[..., Task], language: str):
     one, other = ([e.text for e in make(seed=seed).examples(language, "dev")] for seed in (0, 1))
     assert len(set(one) & set(other)) < 200  # a noun with an adverb is soon drawn again
     assert one[:20] != other[:20]
 
 
-@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("make", TASK_MAKERS)
 def test_a_negative_seed_is_refused(make: Callable[..., Task]):
     with raises("seed.invalid"):
         make(seed=-1).examples("en", "dev")
@@ -106,7 +106,7 @@ def test_a_negative_seed_is_refused(make: Callable[..., Task]):
 def test_every_word_of_a_repetition_can_be_copied():
     task = repeats_task()
     used: set[str] = set()
-    for example in everything(task, "en"):
+    for example in examples_of_all_splits(task, "en"):
         start, *words = example.text.split(" ")
         assert start == "Words:"
         assert len(words) == 29
@@ -140,16 +140,18 @@ def test_a_prefix_is_a_random_subset_not_a_few_groups(make: Callable[..., Task],
 
 
 def test_the_right_name_is_said_once_and_stands_first_half_of_the_time():
-    examples = everything(ioi_task(), "en")
+    examples = examples_of_all_splits(ioi_task(), "en")
     first = []
     orders = []
     for example in examples:
-        said = re.findall(rf"\b(?:{right(example)}|{wrong(example)})\b", example.text)
-        assert sorted(said) == sorted([right(example), wrong(example), wrong(example)])
-        assert said[2] == wrong(example)
+        said = re.findall(rf"\b(?:{right_choice(example)}|{wrong_choice(example)})\b", example.text)
+        assert sorted(said) == sorted(
+            [right_choice(example), wrong_choice(example), wrong_choice(example)]
+        )
+        assert said[2] == wrong_choice(example)
         assert example.text.endswith((" to", " for"))
-        assert example.group.endswith("ABBA" if said[0] == right(example) else "BABA")
-        first.append(said[0] == right(example))
+        assert example.group.endswith("ABBA" if said[0] == right_choice(example) else "BABA")
+        first.append(said[0] == right_choice(example))
         orders.append(example.choices[0] == f" {said[0]}")
         assert not any(a.startswith(b) for a, b in (example.choices, example.choices[::-1]))
     assert share(first) == pytest.approx(0.5, abs=0.01)
@@ -185,31 +187,31 @@ def subject_is_plural(language: str, text: str) -> bool:
 @pytest.mark.parametrize("language", VERBS)
 def test_the_number_of_the_subject_decides(language: str):
     singular, plural = (verbs.split() for verbs in VERBS[language])
-    examples = everything(agreement_task(), language)
+    examples = examples_of_all_splits(agreement_task(), language)
     for example in examples:
         pairs = dict(zip(singular, plural, strict=True))
         if subject_is_plural(language, example.text):
-            assert pairs[wrong(example)] == right(example), example.text
+            assert pairs[wrong_choice(example)] == right_choice(example), example.text
         else:
-            assert pairs[right(example)] == wrong(example), example.text
-    assert {right(e) for e in examples} == {*singular, *plural}
-    assert share([right(e) in plural for e in examples]) == pytest.approx(0.5, abs=0.01)
+            assert pairs[right_choice(example)] == wrong_choice(example), example.text
+    assert {right_choice(e) for e in examples} == {*singular, *plural}
+    assert share([right_choice(e) in plural for e in examples]) == pytest.approx(0.5, abs=0.01)
     assert len({e.group.rpartition("-")[2] for e in examples}) >= 40
 
 
 @pytest.mark.parametrize("language", VERBS)
 def test_it_is_right_in_what_a_person_read(language: str):
-    found = {e.text: right(e) for e in agreement_task().examples(language, "dev")}
-    for (spoken, text), plural in READ.items():
-        if spoken == language:
-            assert found[text] in VERBS[language][plural].split()
+    right_verbs = {e.text: right_choice(e) for e in agreement_task().examples(language, "dev")}
+    for (text_language, text), plural in PLURAL_BY_TEXT.items():
+        if text_language == language:
+            assert right_verbs[text] in VERBS[language][plural].split()
 
 
 def test_other_nouns_mislead_half_of_the_time():
     """By the articles of English, where nothing but the noun shows its number: 0, 1 or 2 nouns after the subject."""
     counts = []
     last = []
-    for example in everything(agreement_task(), "en"):
+    for example in examples_of_all_splits(agreement_task(), "en"):
         nouns = re.findall(r"\b[Tt]he (\w+)", example.text)
         many = [subject_is_plural("en", f"The {noun}") for noun in nouns]
         assert len(set(nouns)) == len(nouns)
@@ -220,7 +222,7 @@ def test_other_nouns_mislead_half_of_the_time():
 
 
 # What no text of a language may hold: contractions left out, an article of another case or number than its noun.
-NEVER = {
+NEVER_MATCHES = {
     "de": r"\b(?:neben|hinter|vor|bei) (?:die|das|der \w+(?:innen|er)|dem \w+innen|den \w+[^ns\W])\b|\bbei dem\b"
     r"|\bDer \w+, (?!de[rn] )|\bDas \w+, (?!das )|\bDie \w+, (?!die )"
     r"|\bde[nr] \w+, (?!die )|\bdem \w+, (?!den |das )",
@@ -229,10 +231,10 @@ NEVER = {
 }
 
 
-@pytest.mark.parametrize("language", NEVER)
+@pytest.mark.parametrize("language", NEVER_MATCHES)
 def test_articles_endings_and_commas_fit(language: str):
-    for text in (e.text for e in everything(agreement_task(), language)):
+    for text in (e.text for e in examples_of_all_splits(agreement_task(), language)):
         said = text if language == "de" else text[0].lower() + text[1:]
-        assert not re.search(NEVER[language], said), text
+        assert not re.search(NEVER_MATCHES[language], said), text
         assert text.count(",") == (2 if text.endswith(",") else 0), text
         assert language == "de" or "," not in text

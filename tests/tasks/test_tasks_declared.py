@@ -20,8 +20,8 @@ import headlab.tasks.registry
 from headlab.core import HeadlabError
 from headlab.tasks.text_files import is_visible
 
-TEXTS = 'columns = { text = "review", label = "stars" }'
-WORDS = 'columns = { words = "tokens", labels = "tags" }'
+TEXT_COLUMNS = 'columns = { text = "review", label = "stars" }'
+WORD_COLUMNS = 'columns = { words = "tokens", labels = "tags" }'
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(is_visible)
 Declare = Callable[..., Path]
 
@@ -29,10 +29,10 @@ Declare = Callable[..., Path]
 SECONDS = count(1_000_000_000)
 
 
-def newer(path: Path) -> None:
+def set_a_later_time(path: Path) -> None:
     """Files of one size follow each other faster than the clock of the disk ticks: each is a second younger here."""
-    at = next(SECONDS)
-    os.utime(path, (at, at))
+    second = next(SECONDS)
+    os.utime(path, (second, second))
 
 
 @pytest.fixture
@@ -42,21 +42,21 @@ def declare(tmp_path: Path) -> Declare:
             path = tmp_path / file
             path.parent.mkdir(exist_ok=True, parents=True)
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
-            newer(path)
+            set_a_later_time(path)
         path = tmp_path / f"{name}.toml"
         path.write_text(f'name = "{name}"\n{lines}\n', "utf-8")
-        newer(path)
+        set_a_later_time(path)
         return path
 
     return put
 
 
-def csv_task(columns: str = TEXTS, **more: str) -> str:
-    rest = "\n".join(f"{key} = {value}" for key, value in more.items())
+def csv_task(columns: str = TEXT_COLUMNS, **settings: str) -> str:
+    rest = "\n".join(f"{key} = {value}" for key, value in settings.items())
     return f'format = "csv"\nfiles = "{{language}}.{{split}}.csv"\n{rest}\n{columns}'
 
 
-TWO = {
+FILES_OF_TWO_LANGUAGES = {
     "en.dev.csv": 'review,stars\n"good, really\nso",1\n"a ""bad"" one",0\n',
     "de.dev.csv": "review,stars\ngut,1\nschlecht,0\n",
     "de.train.csv": "review,stars\nmittel,½\n",
@@ -64,16 +64,16 @@ TWO = {
 
 
 def test_csv_by_language_and_split_in_the_files_names(declare: Declare) -> None:
-    task = headlab.task(str(declare(csv_task(), TWO)))
+    task = headlab.task(str(declare(csv_task(), FILES_OF_TWO_LANGUAGES)))
     assert (task.name, task.languages, task.labels, task.aligned) == (
         "mine",
         ("en", "de"),
         ("0", "1", "½"),
         False,
     )
-    found = {e.text: e for e in task.examples("en")}
-    assert set(found) == {"good, really\nso", 'a "bad" one'}
-    assert {(e.id, e.group, task.labels[e.label]) for e in found.values()} == {
+    examples_by_text = {e.text: e for e in task.examples("en")}
+    assert set(examples_by_text) == {"good, really\nso", 'a "bad" one'}
+    assert {(e.id, e.group, task.labels[e.label]) for e in examples_by_text.values()} == {
         ("dev-0",) * 2 + ("1",),
         ("dev-1",) * 2 + ("0",),
     }
@@ -94,8 +94,8 @@ def test_one_tsv_file_with_a_column_for_everything(declare: Declare) -> None:
         {"all.tsv": text},
     )
     task = headlab.task(str(path), "de")
-    (only,) = task.examples("de")
-    assert (only.id, only.text, only.pair, only.group, task.labels) == (
+    (example,) = task.examples("de")
+    assert (example.id, example.text, example.pair, example.group, task.labels) == (
         "x",
         '"eins',
         "zwei",
@@ -109,31 +109,38 @@ def test_jsonl_with_a_label_for_each_word(declare: Declare) -> None:
     rows = [{"tokens": ["Hà Nội", "đẹp"], "tags": ["B", "A"]}, {"tokens": ["x"], "tags": ["C"]}]
     text = "\n\n".join(json.dumps(row) for row in rows)
     path = declare(
-        f'format = "jsonl"\nfiles = "{{split}}/{{language}}.jsonl"\n{WORDS}', {"dev/vi.jsonl": text}
+        f'format = "jsonl"\nfiles = "{{split}}/{{language}}.jsonl"\n{WORD_COLUMNS}',
+        {"dev/vi.jsonl": text},
     )
     task = headlab.task(str(path))
-    found = {e.text: e for e in task.examples("vi")}
-    assert found["Hà Nội đẹp"].words == ("Hà Nội", "đẹp")
-    assert [task.labels[i] for i in found["Hà Nội đẹp"].labels] == ["B", "A"]
+    examples_by_text = {e.text: e for e in task.examples("vi")}
+    assert examples_by_text["Hà Nội đẹp"].words == ("Hà Nội", "đẹp")
+    assert [task.labels[i] for i in examples_by_text["Hà Nội đẹp"].labels] == ["B", "A"]
 
 
 def test_csv_words_are_parted_by_spaces_and_labels_may_be_listed(declare: Declare) -> None:
-    path = declare(csv_task(WORDS, labels='["X", "Y"]'), {"en.dev.csv": "tokens,tags\na b,Y X\n"})
-    (only,) = headlab.task(str(path)).examples("en")
-    assert (only.words, only.labels) == (("a", "b"), (1, 0))
+    path = declare(
+        csv_task(WORD_COLUMNS, labels='["X", "Y"]'), {"en.dev.csv": "tokens,tags\na b,Y X\n"}
+    )
+    (example,) = headlab.task(str(path)).examples("en")
+    assert (example.words, example.labels) == (("a", "b"), (1, 0))
 
 
 def test_other_data_of_the_same_declaration(declare: Declare, tmp_path: Path) -> None:
-    path = declare(csv_task(), TWO | {"more/fr.dev.csv": "review,stars\nbon,1\n"})
+    path = declare(
+        csv_task(), FILES_OF_TWO_LANGUAGES | {"more/fr.dev.csv": "review,stars\nbon,1\n"}
+    )
     assert headlab.task(str(path), data=tmp_path / "more").languages == ("fr",)
     with raises("data.not_a_folder"):
         headlab.task(str(path), data=tmp_path / "none")
 
 
 def test_a_file_is_read_again_once_it_has_changed(declare: Declare) -> None:
-    path = declare(csv_task(), TWO)
+    path = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
     assert len(headlab.task(str(path)).examples("de")) == 2
-    (path.parent / "de.dev.csv").write_text(TWO["de.dev.csv"] + "neu,1\n", "utf-8")
+    (path.parent / "de.dev.csv").write_text(
+        FILES_OF_TWO_LANGUAGES["de.dev.csv"] + "neu,1\n", "utf-8"
+    )
     assert len(headlab.task(str(path)).examples("de")) == 3
 
 
@@ -150,8 +157,8 @@ def test_test_rows_teach_no_label_and_other_languages_none_either(declare: Decla
 
 def test_one_file_a_split_of_one_named_language(declare: Declare) -> None:
     path = declare(
-        f'format = "csv"\nfiles = "{{split}}.csv"\nlanguages = ["de"]\n{TEXTS}',
-        {"dev.csv": TWO["de.dev.csv"]},
+        f'format = "csv"\nfiles = "{{split}}.csv"\nlanguages = ["de"]\n{TEXT_COLUMNS}',
+        {"dev.csv": FILES_OF_TWO_LANGUAGES["de.dev.csv"]},
     )
     assert headlab.task(str(path)).languages == ("de",)
     assert len(headlab.task(str(path)).examples("de")) == 2
@@ -181,17 +188,17 @@ def test_aligned_rows_keep_their_place_and_must_be_as_many(declare: Declare) -> 
 def test_csv_and_jsonl_read_back_what_was_written(
     declare: Declare, rows: list[tuple[str, str]]
 ) -> None:
-    lines = "\n".join(json.dumps({"review": text, "stars": label}) for text, label in rows)
-    out = io.StringIO(newline="")
-    csv.writer(out).writerows([("review", "stars"), *rows])
-    for kind, text in (("csv", out.getvalue()), ("jsonl", lines)):
+    json_lines = "\n".join(json.dumps({"review": text, "stars": label}) for text, label in rows)
+    csv_text = io.StringIO(newline="")
+    csv.writer(csv_text).writerows([("review", "stars"), *rows])
+    for file_format, text in (("csv", csv_text.getvalue()), ("jsonl", json_lines)):
         path = declare(
-            f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}',
-            {f"de.dev.{kind}": text},
+            f'format = "{file_format}"\nfiles = "{{language}}.{{split}}.{file_format}"\n{TEXT_COLUMNS}',
+            {f"de.dev.{file_format}": text},
         )
         task = headlab.task(str(path))
-        found = {e.id: (e.text, task.labels[e.label]) for e in task.examples("de")}
-        assert [found[f"dev-{i}"] for i in range(len(rows))] == rows
+        rows_by_id = {e.id: (e.text, task.labels[e.label]) for e in task.examples("de")}
+        assert [rows_by_id[f"dev-{i}"] for i in range(len(rows))] == rows
 
 
 @pytest.mark.parametrize(
@@ -288,7 +295,7 @@ def test_a_wrong_jsonl_line_is_named(
     declare: Declare, row: str, code: str, place: str, values: tuple[object, ...]
 ) -> None:
     path = declare(
-        f'format = "jsonl"\nfiles = "{{language}}.{{split}}.jsonl"\nlabels = ["X"]\n{WORDS}',
+        f'format = "jsonl"\nfiles = "{{language}}.{{split}}.jsonl"\nlabels = ["X"]\n{WORD_COLUMNS}',
         {"de.dev.jsonl": row},
     )
     with raises(code, f"de.dev.jsonl, {place}", *values):
@@ -323,17 +330,19 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
     }
     text = rows[kind][:at] + put + rows[kind][at + cut :]
     path = declare(
-        f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}',
+        f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXT_COLUMNS}',
         {f"de.dev.{kind}": text},
     )
-    refused = False
-    found = []
+    is_refused_by_line = False
+    examples = []
     try:
-        found = list(headlab.task(str(path)).examples("de"))
+        examples = list(headlab.task(str(path)).examples("de"))
     except HeadlabError as error:
-        of_whole_file = ("data.labels_missing", "data.json_not_lines")
-        refused = f"de.dev.{kind}, line " in str(error) or error.code in of_whole_file
-    assert bool(found) != refused
+        codes_of_whole_files = ("data.labels_missing", "data.json_not_lines")
+        is_refused_by_line = (
+            f"de.dev.{kind}, line " in str(error) or error.code in codes_of_whole_files
+        )
+    assert bool(examples) != is_refused_by_line
 
 
 @settings(
@@ -343,22 +352,22 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
 def test_whatever_is_in_a_declaration_is_read_or_refused_in_a_sentence(
     declare: Declare, at: int, cut: int, put: str
 ) -> None:
-    path = declare(csv_task(), TWO)
+    path = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
     text = path.read_text("utf-8")
     path.write_text(text[:at] + put + text[at + cut :], "utf-8")
-    refused = ""
-    found = []
+    message = ""
+    examples = []
     try:
-        found = list(headlab.task(str(path)).examples("de"))
+        examples = list(headlab.task(str(path)).examples("de"))
     except HeadlabError as error:
-        refused = str(error)
-    assert bool(found) != bool(refused)
+        message = str(error)
+    assert bool(examples) != bool(message)
 
 
 def test_a_request_names_only_what_the_operator_has_declared(
     declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = declare(csv_task(), TWO)
+    path = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
     for name in (str(path), "mine", "../mine.toml", "mine.toml"):
         with raises("task.unknown"):
             headlab.tasks.task(name)
@@ -375,20 +384,32 @@ def test_a_request_names_only_what_the_operator_has_declared(
 def test_broken_and_doubled_declarations_harm_no_other(
     declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = declare(csv_task(), TWO)
-    broken = declare("x =", name="broken")
-    doubled = declare(csv_task(), name="other")
-    taken = declare(csv_task(), name="xnli")
-    doubled.write_text(good.read_text("utf-8"), "utf-8")
+    good_declaration = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
+    broken_declaration = declare("x =", name="broken")
+    second_of_one_name = declare(csv_task(), name="other")
+    named_as_xnli = declare(csv_task(), name="xnli")
+    second_of_one_name.write_text(good_declaration.read_text("utf-8"), "utf-8")
     monkeypatch.setenv(
-        "HEADLAB_TASKS", os.pathsep.join(map(str, (broken, good, doubled, taken, "nowhere.toml")))
+        "HEADLAB_TASKS",
+        os.pathsep.join(
+            map(
+                str,
+                (
+                    broken_declaration,
+                    good_declaration,
+                    second_of_one_name,
+                    named_as_xnli,
+                    "nowhere.toml",
+                ),
+            )
+        ),
     )
     assert headlab.tasks.task_names() == (*headlab.tasks.registry.TASKS, "mine")
     with raises("task.unknown", "broken.toml", "other.toml", "nowhere.toml"):
         headlab.tasks.task("broken")
     for name in (
-        taken,
-        declare(csv_task(), TWO, name="treebank"),
+        named_as_xnli,
+        declare(csv_task(), FILES_OF_TWO_LANGUAGES, name="treebank"),
     ):  # the latter stands for trees in reports
         with raises("declaration.name_taken"):
             headlab.task(str(name))
@@ -397,8 +418,8 @@ def test_broken_and_doubled_declarations_harm_no_other(
 def test_what_results_depend_on_names_them(declare: Declare) -> None:
     """Labels are matched by name, groups are resampled together: other ones, other results."""
 
-    def sha(columns: str = TEXTS, **more: str) -> str:
-        task = headlab.task(str(declare(csv_task(columns, **more), TWO)))
+    def sha(columns: str = TEXT_COLUMNS, **more: str) -> str:
+        task = headlab.task(str(declare(csv_task(columns, **more), FILES_OF_TWO_LANGUAGES)))
         return task.data_hash([*task.examples("de")])
 
     usual = sha()
@@ -409,14 +430,14 @@ def test_what_results_depend_on_names_them(declare: Declare) -> None:
 
 
 def test_a_file_that_is_gone_is_a_sentence(declare: Declare, tmp_path: Path) -> None:
-    path = declare(csv_task(), TWO)
+    path = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
     (tmp_path / "fr.dev.csv").symlink_to(tmp_path / "nowhere.csv")
     with raises("data.unreadable", "fr.dev.csv", "No such file"):
         headlab.task(str(path))
 
 
 def test_half_a_surrogate_pair_is_no_text(declare: Declare) -> None:
-    lines = 'format = "jsonl"\nfiles = "{language}.{split}.jsonl"\n' + TEXTS
+    lines = 'format = "jsonl"\nfiles = "{language}.{split}.jsonl"\n' + TEXT_COLUMNS
     path = declare(lines, {"en.dev.jsonl": '{"review": "\\ud800", "stars": "1"}\n'})
     with raises("data.text_invalid", "en.dev.jsonl", "line 1", "column review"):
         headlab.task(str(path)).examples("en")

@@ -51,28 +51,28 @@ GOLDEN: dict[str, str] = {
 every_language = pytest.mark.parametrize("language", LANGUAGES)
 
 
-def texts(splits: Splits, split: str) -> set[str]:
+def folded_texts(splits: Splits, split: str) -> set[str]:
     return {e.text.casefold() for e in splits.examples[split]}
 
 
 def test_seventeen_classes_and_fifteen_languages() -> None:
     assert len(LABELS) == len(set(LABELS)) == 17
     assert len(LANGUAGES) == 15
-    grouped = [intent for c in CLASSES for intent in c.intents]
-    assert len(grouped) == len(set(grouped))
+    intents = [intent for c in CLASSES for intent in c.intents]
+    assert len(intents) == len(set(intents))
 
 
 @every_language
 def test_sizes_are_exact(language: str) -> None:
-    whole = task("intents")
-    assert len(whole.examples(language, "dev")) == 512
-    assert len(whole.examples(language, "test")) == 1000
-    assert len(whole.examples(language, "test", 17)) == 17
+    intents = task("intents")
+    assert len(intents.examples(language, "dev")) == 512
+    assert len(intents.examples(language, "test")) == 1000
+    assert len(intents.examples(language, "test", 17)) == 17
     if language == "en":
-        assert len(whole.examples("en", "train")) == SIZES["train"]
+        assert len(intents.examples("en", "train")) == SIZES["train"]
     else:
         with raises("task.no_examples", "train"):
-            whole.examples(language, "train")
+            intents.examples(language, "train")
 
 
 @every_language
@@ -102,54 +102,58 @@ def test_groups_are_real_templates_of_their_class(language: str) -> None:
 @every_language
 def test_no_sentence_stands_twice(language: str) -> None:
     splits = build(language, 0)
-    everything = [e.text.casefold() for rows in splits.examples.values() for e in rows]
-    assert len(everything) == len(set(everything))
+    all_texts = [e.text.casefold() for rows in splits.examples.values() for e in rows]
+    assert len(all_texts) == len(set(all_texts))
 
 
 @every_language
 def test_english_train_shares_no_sentence_with_any_dev_or_test(language: str) -> None:
-    train = texts(build("en", 0), "train")
-    assert not train & texts(build(language, 0), "dev")
-    assert not train & texts(build(language, 0), "test")
+    train = folded_texts(build("en", 0), "train")
+    assert not train & folded_texts(build(language, 0), "dev")
+    assert not train & folded_texts(build(language, 0), "test")
 
 
 @every_language
 def test_labels_are_balanced_as_far_as_templates_allow(language: str) -> None:
     splits = build(language, 0)
-    present = {t.label for t in splits.book.templates}
-    assert len(present) == (16 if language == "vi" else 17)
+    labels_with_templates = {t.label for t in splits.book.templates}
+    assert len(labels_with_templates) == (16 if language == "vi" else 17)
     for split, rows in splits.examples.items():
-        got = Counter(e.label for e in rows)
-        assert set(got) == present
-        full = max(got.values())
-        for label in present:  # below the others only if its templates have nothing new to say
-            few = sum(t.capacity for t in splits.plan[split][label])
-            assert got[label] >= full - 1 or got[label] > few / 6
-        assert sum(got[label] >= full - 1 for label in present) >= 15
+        counts = Counter(e.label for e in rows)
+        assert set(counts) == labels_with_templates
+        largest_count = max(counts.values())
+        for label in (
+            labels_with_templates
+        ):  # below the others only if its templates have nothing new to say
+            capacity = sum(t.capacity for t in splits.plan[split][label])
+            assert counts[label] >= largest_count - 1 or counts[label] > capacity / 6
+        assert sum(counts[label] >= largest_count - 1 for label in labels_with_templates) >= 15
 
 
 def test_english_train_is_balanced() -> None:
-    got = Counter(e.label for e in build("en", 0).examples["train"])
-    assert min(got.values()) >= 0.95 * max(got.values())
+    counts = Counter(e.label for e in build("en", 0).examples["train"])
+    assert min(counts.values()) >= 0.95 * max(counts.values())
 
 
 @every_language
 def test_a_prefix_is_balanced(language: str) -> None:
-    first = Counter(e.label for e in task("intents").examples(language, "dev", 128))
-    assert sum(first.values()) == 128
-    ordinary = [n for n in first.values() if n >= 128 // 17]
-    assert len(ordinary) >= 15
-    assert max(first.values()) - min(ordinary) <= 2
+    counts = Counter(e.label for e in task("intents").examples(language, "dev", 128))
+    assert sum(counts.values()) == 128
+    counts_of_full_classes = [n for n in counts.values() if n >= 128 // 17]
+    assert len(counts_of_full_classes) >= 15
+    assert max(counts.values()) - min(counts_of_full_classes) <= 2
 
 
 @every_language
 def test_templates_of_a_class_take_turns(language: str) -> None:
     splits = build(language, 0)
     for label, templates in splits.plan["test"].items():
-        got = Counter(e.group for e in splits.examples["test"] if e.label == label)
-        roomy = [got[t.group] for t in templates if t.capacity > 5000]
-        if roomy:
-            assert max(roomy) - min(roomy) <= 3, LABELS[label]
+        counts = Counter(e.group for e in splits.examples["test"] if e.label == label)
+        counts_of_large_templates = [counts[t.group] for t in templates if t.capacity > 5000]
+        if counts_of_large_templates:
+            assert max(counts_of_large_templates) - min(counts_of_large_templates) <= 3, LABELS[
+                label
+            ]
 
 
 @every_language
@@ -185,14 +189,14 @@ def test_other_processes_give_the_same_data() -> None:
         "print(*(data_hash(build(x, 0)) for x in ('de', 'th', 'vi')))"
     )
     for seed in ("1", "4711"):
-        run = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             check=True,
         )
-        assert run.stdout.split() == [data_hash(build(x, 0)) for x in ("de", "th", "vi")]
+        assert process.stdout.split() == [data_hash(build(x, 0)) for x in ("de", "th", "vi")]
 
 
 def test_another_seed_gives_other_data() -> None:
@@ -228,9 +232,11 @@ def test_fillers_are_complete_and_kinds_do_not_mix(language: str) -> None:
 @every_language
 def test_names_fit_the_context(language: str, label: str, domain: str) -> None:
     book = build(language, 0).book
-    named = [v for t in book.templates_of(LABELS.index(label)) for v in t.variants if v.names]
-    assert named
-    for variant in named:
+    variants_with_names = [
+        v for t in book.templates_of(LABELS.index(label)) for v in t.variants if v.names
+    ]
+    assert variants_with_names
+    for variant in variants_with_names:
         assert variant.kinds == (domain,)
         assert set(variant.names) == set(book.words.names[domain])
 
@@ -248,10 +254,10 @@ def test_no_vacuum_is_called_radiator() -> None:
 
 
 def test_the_card_is_the_data() -> None:
-    committed = (Path(__file__).parents[2] / "docs" / "data-card.md").read_text("utf-8")
+    committed_card = (Path(__file__).parents[2] / "docs" / "data-card.md").read_text("utf-8")
     if data_versions() != PINNED_VERSIONS:
         pytest.skip("the card is of the pinned source packages")
-    assert card() == committed
+    assert card() == committed_card
 
 
 @pytest.mark.parametrize("language", ["en", "th", "vi"])
@@ -263,11 +269,11 @@ def test_hassil_finds_the_labelled_class_and_no_other(language: str) -> None:
 
 
 def test_templates_of_two_classes_are_left_out() -> None:
-    whole = read_book("ru", ambiguous=True)
-    found = ambiguous_templates(whole, whole.templates_of(LABELS.index("media_pause")))
-    assert found
-    assert found == {group: ambiguous_groups("ru")[group] for group in found}
-    assert not set(found) & {t.group for t in build("ru", 0).book.templates}
+    book = read_book("ru", ambiguous=True)
+    classes_by_group = ambiguous_templates(book, book.templates_of(LABELS.index("media_pause")))
+    assert classes_by_group
+    assert classes_by_group == {group: ambiguous_groups("ru")[group] for group in classes_by_group}
+    assert not set(classes_by_group) & {t.group for t in build("ru", 0).book.templates}
 
 
 def test_unknown_names_are_refused_with_what_exists() -> None:

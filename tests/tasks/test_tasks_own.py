@@ -32,8 +32,8 @@ from headlab.tasks.udpos import sentences
 
 COLUMNS = {"text": "text", "label": "label"}
 ROWS = b"text,label\n" + b"".join(f"say {i},{'ab'[i % 2]}\r\n".encode() for i in range(20))
-REST = "\t_" * 6
-TREES = f"# sent_id = a\n1-2\tzum\t_\t_{REST}\n1\tzu\t_\tADP{REST}\n2\tdem\t_\tDET{REST}\n\n1\tHaus\t_\tNOUN{REST}\n"
+EMPTY_FIELDS = "\t_" * 6
+TWO_SENTENCES = f"# sent_id = a\n1-2\tzum\t_\t_{EMPTY_FIELDS}\n1\tzu\t_\tADP{EMPTY_FIELDS}\n2\tdem\t_\tDET{EMPTY_FIELDS}\n\n1\tHaus\t_\tNOUN{EMPTY_FIELDS}\n"
 
 
 @pytest.fixture(autouse=True)
@@ -43,27 +43,27 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def draft(data: bytes = ROWS, name: str = "x.csv", **more: object) -> Draft:
+def draft(data: bytes = ROWS, name: str = "x.csv", **draft_settings: object) -> Draft:
     kind = kind_of(name)
-    made = Draft("mine", kind, COLUMNS, (Upload(name, data, "de"),), share=0.5)
-    return replace(made, **more)  # type: ignore[arg-type]
+    plain_draft = Draft("mine", kind, COLUMNS, (Upload(name, data, "de"),), share=0.5)
+    return replace(plain_draft, **draft_settings)  # type: ignore[arg-type]
 
 
-def codes(made: Draft) -> list[str]:
-    return [error.code for error in check_draft(made).errors]
+def error_codes(draft: Draft) -> list[str]:
+    return [error.code for error in check_draft(draft).errors]
 
 
 def test_a_saved_task_has_every_row_once_in_dev_or_test(cache: Path) -> None:
-    found = save_task(draft(), cache)
-    assert found.sizes == {("de", "dev"): 10, ("de", "test"): 10}
-    made = task("mine")
-    assert (made.labels, made.languages, task_names()[-1], registry_problems()) == (
+    draft_check = save_task(draft(), cache)
+    assert draft_check.sizes == {("de", "dev"): 10, ("de", "test"): 10}
+    saved_task = task("mine")
+    assert (saved_task.labels, saved_task.languages, task_names()[-1], registry_problems()) == (
         ("a", "b"),
         ("de",),
         "mine",
         [],
     )
-    texts = [e.text for split in ("dev", "test") for e in made.examples("de", split)]  # type: ignore[arg-type]
+    texts = [e.text for split in ("dev", "test") for e in saved_task.examples("de", split)]  # type: ignore[arg-type]
     assert sorted(texts) == sorted(f"say {i}" for i in range(20))
 
 
@@ -72,15 +72,17 @@ def test_a_share_is_taken_of_every_language_and_groups_stay_whole(cache: Path) -
         f"say {i},{'ab'[i % 2]},{('de', 'en')[i // 20]},{i // 4}\n".encode() for i in range(40)
     )
     columns = COLUMNS | {"language": "l", "group": "g"}
-    found = save_task(
+    draft_check = save_task(
         draft(rows, columns=columns, files=(Upload("x.csv", rows),), share=0.4), cache
     )
-    assert found.sizes == {
-        (code, split): n for code in ("de", "en") for split, n in (("dev", 8), ("test", 12))
+    assert draft_check.sizes == {
+        (language, split): n for language in ("de", "en") for split, n in (("dev", 8), ("test", 12))
     }
-    made = task("mine")
-    for code in ("de", "en"):
-        dev, test = ({e.group for e in made.examples(code, split)} for split in ("dev", "test"))  # type: ignore[arg-type]
+    saved_task = task("mine")
+    for language in ("de", "en"):
+        dev, test = (
+            {e.group for e in saved_task.examples(language, split)} for split in ("dev", "test")
+        )  # type: ignore[arg-type]
         assert not dev & test
 
 
@@ -89,11 +91,13 @@ def test_rows_of_an_aligned_task_stay_together(cache: Path) -> None:
         Upload(f"{code}.csv", ROWS.replace(b"say", code.encode()), code) for code in ("de", "en")
     )
     save_task(draft(files=files, aligned=True), cache)
-    made = task("mine")
-    assert [e.text[3:] for e in made.examples("de")] == [e.text[3:] for e in made.examples("en")]
-    short = (files[0], replace(files[1], data=ROWS.rsplit(b"\r\n", 2)[0] + b"\r\n"))
+    saved_task = task("mine")
+    assert [e.text[3:] for e in saved_task.examples("de")] == [
+        e.text[3:] for e in saved_task.examples("en")
+    ]
+    files_of_two_lengths = (files[0], replace(files[1], data=ROWS.rsplit(b"\r\n", 2)[0] + b"\r\n"))
     with raises("data.rows_mismatch"):
-        save_task(replace(draft(files=short, aligned=True), name="other"), cache)
+        save_task(replace(draft(files=files_of_two_lengths, aligned=True), name="other"), cache)
     assert not (cache / SAVED_FOLDER / "other").exists()
 
 
@@ -113,9 +117,9 @@ def test_a_column_tells_split_and_language(cache: Path) -> None:
         f"say {i}\t{'ab'[i % 2]}\tde\t{'valid' if i < 6 else 'test'}\n".encode() for i in range(9)
     )
     columns = COLUMNS | {"language": "l", "split": "s"}
-    made = Draft("mine", "tsv", columns, (Upload("x.tsv", rows),), splits={"dev": "valid"})
-    assert save_task(made, cache).sizes == {("de", "dev"): 6, ("de", "test"): 3}
-    assert codes(replace(made, splits={})) == ["data.split_unknown"] * 6
+    draft = Draft("mine", "tsv", columns, (Upload("x.tsv", rows),), splits={"dev": "valid"})
+    assert save_task(draft, cache).sizes == {("de", "dev"): 6, ("de", "test"): 3}
+    assert error_codes(replace(draft, splits={})) == ["data.split_unknown"] * 6
     assert [p.name for p in sorted((cache / SAVED_FOLDER / "mine").iterdir())] == [
         "data.tsv",
         "mine.toml",
@@ -123,32 +127,32 @@ def test_a_column_tells_split_and_language(cache: Path) -> None:
 
 
 def test_conllu_is_read_as_the_task_udpos_reads_it(cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.conllu").write_text(TREES, "utf-8")
-    files = (Upload("x.conllu", TREES.encode(), "de", "dev"),)
+    (tmp_path / "x.conllu").write_text(TWO_SENTENCES, "utf-8")
+    files = (Upload("x.conllu", TWO_SENTENCES.encode(), "de", "dev"),)
     save_task(Draft("mine", "conllu", {"words": "FORM", "labels": "UPOS"}, files), cache)
-    made = task("mine")
+    saved_task = task("mine")
     words = {
-        tuple(zip(e.words, (made.labels[i] for i in e.labels), strict=True))
-        for e in made.examples("de")
+        tuple(zip(e.words, (saved_task.labels[i] for i in e.labels), strict=True))
+        for e in saved_task.examples("de")
     }
     assert {tuple(w for w, _ in s) for s in words} == {
         tuple(w for w, _ in s) for s in sentences(tmp_path / "x.conllu")
     }
-    missing = Draft("other", "conllu", {"words": "FORM", "labels": "XPOS"}, files)
-    assert codes(missing) == ["data.texts_invalid"] * 2  # _ is no value
-    share = replace(
-        missing,
+    without_labels = Draft("other", "conllu", {"words": "FORM", "labels": "XPOS"}, files)
+    assert error_codes(without_labels) == ["data.texts_invalid"] * 2  # _ is no value
+    divided_draft = replace(
+        without_labels,
         columns={"words": "FORM", "labels": "UPOS"},
         share=0.5,
         files=(replace(files[0], split=None),),
     )
-    found = save_task(share, cache)
-    assert found.sizes == {("de", "dev"): 1, ("de", "test"): 1}
+    draft_check = save_task(divided_draft, cache)
+    assert draft_check.sizes == {("de", "dev"): 1, ("de", "test"): 1}
 
 
 def test_every_error_is_told_with_its_line_and_nothing_is_saved(cache: Path) -> None:
-    made = draft(b'text,label\nok,a\nragged\n,b\nx,y,z\n"two\nlines",b\nfine,\n')
-    errors = check_draft(made).errors
+    draft_with_errors = draft(b'text,label\nok,a\nragged\n,b\nx,y,z\n"two\nlines",b\nfine,\n')
+    errors = check_draft(draft_with_errors).errors
     assert [error.code for error in errors] == [
         "data.fields_mismatch",
         "data.text_invalid",
@@ -158,7 +162,7 @@ def test_every_error_is_told_with_its_line_and_nothing_is_saved(cache: Path) -> 
     for error, line in zip(errors, (3, 4, 5, 8), strict=True):
         expect(error, error.code, "x.csv", f"line {line}")
     with raises("data.fields_mismatch", "line 3", 3):
-        save_task(made, cache)
+        save_task(draft_with_errors, cache)
     assert not (cache / SAVED_FOLDER).exists()
 
 
@@ -190,9 +194,13 @@ def test_a_strange_file_is_one_sentence(data: bytes, code: str, values: tuple[st
 def test_too_much_is_refused_at_once(cache: Path) -> None:
     with raises("upload.too_large", 100, 16):
         save_task(draft(ROWS + b"a" * (100 << 20)), cache)
-    half = b"a" * (MAX_SENT_BYTES // 2 + 1)
+    more_than_half = b"a" * (MAX_SENT_BYTES // 2 + 1)
     with raises("upload.too_large"):
-        check_draft(draft(files=(Upload("a.csv", half, "de"), Upload("b.csv", half, "en"))))
+        check_draft(
+            draft(
+                files=(Upload("a.csv", more_than_half, "de"), Upload("b.csv", more_than_half, "en"))
+            )
+        )
 
 
 @pytest.mark.parametrize(
@@ -209,8 +217,10 @@ def test_too_much_is_refused_at_once(cache: Path) -> None:
 )
 def test_no_file_name_becomes_a_path(cache: Path, name: str) -> None:
     save_task(draft(files=(Upload(name, ROWS, "de"),)), cache)
-    every = [path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()]
-    assert sorted(every) == [
+    saved_files = [
+        path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()
+    ]
+    assert sorted(saved_files) == [
         f"tasks/mine/{file}" for file in ("de.dev.csv", "de.test.csv", "mine.toml")
     ]
 
@@ -225,10 +235,10 @@ def test_a_task_name_that_could_be_a_path_is_refused(cache: Path, name: str) -> 
 
 
 def test_a_column_that_no_task_has_is_refused_before_it_is_written(cache: Path) -> None:
-    one = draft()
+    plain_draft = draft()
     for key in ('id = "text"\ngroup', 'text = "x" #', "nonsense"):
         with raises("upload.column_unknown"):
-            save_task(replace(one, columns={**one.columns, key: "text"}), cache)
+            save_task(replace(plain_draft, columns={**plain_draft.columns, key: "text"}), cache)
     assert not cache.exists()
 
 
@@ -242,20 +252,20 @@ def test_a_language_that_could_be_a_path_is_refused(cache: Path, language: str) 
 def test_no_task_is_written_over(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for taken in ("intents", "treebank"):
-        with raises("upload.taken", taken):
-            save_task(replace(draft(), name=taken), cache)
+    for name in ("intents", "treebank"):
+        with raises("upload.taken", name):
+            save_task(replace(draft(), name=name), cache)
     save_task(draft(), cache)
-    before = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
+    contents = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
     save_task(draft(), cache)  # the same again
     with raises("upload.taken", "mine"):
         save_task(draft(ROWS + b"more,a\n"), cache)
-    assert {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()} == before
-    declared = tmp_path / "theirs.toml"
-    declared.write_text(
+    assert {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()} == contents
+    declaration = tmp_path / "theirs.toml"
+    declaration.write_text(
         'name = "theirs"\nformat = "csv"\nfiles = "{language}.{split}.csv"\n[columns]\ntext = "t"\nlabel = "l"\n'
     )
-    monkeypatch.setenv("HEADLAB_TASKS", str(declared))
+    monkeypatch.setenv("HEADLAB_TASKS", str(declaration))
     with raises("upload.taken", "theirs"):
         save_task(replace(draft(), name="theirs"), cache)
 
@@ -279,8 +289,8 @@ def test_two_files_cannot_be_one_place() -> None:
         check_draft(draft(columns={"text": "text", "label": "text"}))
     with raises("upload.none"):
         check_draft(draft(files=()))
-    test = check_draft(draft(files=(Upload("x.csv", ROWS, "de", "test"),), share=None))
-    assert [error.code for error in test.errors] == ["upload.no_dev"]
+    draft_check = check_draft(draft(files=(Upload("x.csv", ROWS, "de", "test"),), share=None))
+    assert [error.code for error in draft_check.errors] == ["upload.no_dev"]
 
 
 @pytest.mark.parametrize(
@@ -317,12 +327,12 @@ def test_a_declaration_says_what_it_was_given(columns: Mapping[str, str], label:
     ):
         return
     data = "\n".join(map(json.dumps, rows)).encode()
-    found = check_draft(
+    draft_check = check_draft(
         Draft("mine", "jsonl", columns, (Upload("x.jsonl", data, "de"),), share=0.5)
     )
-    raw = tomllib.loads(found.declaration)
-    assert raw["columns"] == dict(columns)
-    assert raw.get("labels", []) == list(found.labels)
+    declaration = tomllib.loads(draft_check.declaration)
+    assert declaration["columns"] == dict(columns)
+    assert declaration.get("labels", []) == list(draft_check.labels)
 
 
 def test_the_command_line_answers_on_just_the_rows_of_the_page(cache: Path, tmp_path: Path) -> None:
@@ -330,12 +340,16 @@ def test_the_command_line_answers_on_just_the_rows_of_the_page(cache: Path, tmp_
     from headlab.tasks.intents.templates import LABELS
 
     rows = b"text,label\n" + b"".join(f"turn it {i},{LABELS[i % 3]}\n".encode() for i in range(30))
-    found = save_task(draft(rows), cache)
+    draft_check = save_task(draft(rows), cache)
     path = cache / SAVED_FOLDER / "mine" / "mine.toml"
     model = save_classifier(tmp_path / "model")
-    assert headlab.task(path).labels == found.labels
-    asked = ["evaluate", "--model", str(model), "--languages", "de", "--split", "dev", "--json"]
+    assert headlab.task(path).labels == draft_check.labels
+    arguments = ["evaluate", "--model", str(model), "--languages", "de", "--split", "dev", "--json"]
     for name in (str(path), "mine"):
-        answer = CliRunner().invoke(build(), [*asked, "--task", name])
+        answer = CliRunner().invoke(build(), [*arguments, "--task", name])
         assert answer.exit_code == 0, answer.output
-        assert json.loads(answer.stdout)["languages"]["de"]["n"] == found.sizes["de", "dev"] == 15
+        assert (
+            json.loads(answer.stdout)["languages"]["de"]["n"]
+            == draft_check.sizes["de", "dev"]
+            == 15
+        )

@@ -25,7 +25,9 @@ from headlab.worker.schemas import SentencesRequest
 
 ROOT = Path(__file__).parents[2]
 Declare = Callable[[str], Path]
-TOML = 'format = "csv"\nfiles = "{language}.{split}.csv"\ncolumns = { text = "t", label = "l" }\n'
+DECLARATION_LINES = (
+    'format = "csv"\nfiles = "{language}.{split}.csv"\ncolumns = { text = "t", label = "l" }\n'
+)
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Declare:
 
     def put(rows: str = "t,l\nja,1\n") -> Path:
         (tmp_path / "de.dev.csv").write_text(rows, "utf-8")
-        (tmp_path / "mine.toml").write_text('name = "mine"\n' + TOML, "utf-8")
+        (tmp_path / "mine.toml").write_text('name = "mine"\n' + DECLARATION_LINES, "utf-8")
         (tmp_path / "broken.toml").write_text("x =", "utf-8")
         monkeypatch.setenv(
             "HEADLAB_TASKS",
@@ -61,9 +63,9 @@ def test_the_worker_lists_every_task_and_says_what_is_missing(declare: Declare) 
         "translation",
         "lm",
     ]
-    unlabelled = {name for name, card in cards.items() if not card.labels}
+    tasks_without_labels = {name for name, card in cards.items() if not card.labels}
     # texts are written or continued
-    assert unlabelled == {
+    assert tasks_without_labels == {
         "translation",
         "lm",
         "repeats",
@@ -105,9 +107,9 @@ def test_the_worker_makes_tasks_by_name_only() -> None:
 
 
 def test_sentences_of_a_token_task_have_words_and_their_labels() -> None:
-    found = catalogue.sentences(SentencesRequest(task="slots", language="th", n=40))
-    assert all(e.label is None and len(e.words) == len(e.labels) > 0 for e in found)
-    assert {"O", "name"} <= {label for e in found for label in e.labels}
+    sentences = catalogue.sentences(SentencesRequest(task="slots", language="th", n=40))
+    assert all(e.label is None and len(e.words) == len(e.labels) > 0 for e in sentences)
+    assert {"O", "name"} <= {label for e in sentences for label in e.labels}
     (intent,) = catalogue.sentences(SentencesRequest(task="intents", language="th", n=1))
     assert (intent.words, intent.labels) == ([], [])
     assert intent.label
@@ -116,8 +118,8 @@ def test_sentences_of_a_token_task_have_words_and_their_labels() -> None:
 def test_the_command_line_lists_where_examples_come_from(
     declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = {name: TASKS[name] for name in ("udpos",)}
-    monkeypatch.setattr("headlab.tasks.registry.TASKS", small)
+    one_task = {name: TASKS[name] for name in ("udpos",)}
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", one_task)
     path = declare()
     ud = path.parent / "ud"
     ud.mkdir()
@@ -135,12 +137,12 @@ def test_the_command_line_lists_where_examples_come_from(
     assert "de.dev.conllu" in udpos["advice"]
     assert (mine["name"], mine["sizes"]) == ("mine", {"train": 0, "dev": 1})
     assert ["broken.toml" in problem for problem in answer["problems"]] == [True]
-    plain = CliRunner().invoke(build(), ["tasks"]).stdout
-    assert "! the data of task udpos are in no folder here: set HEADLAB_DATA" in plain
-    assert "! HEADLAB_TASKS: " in plain
-    alone = CliRunner().invoke(build(), ["tasks", "--task", str(path)]).stdout
-    assert alone.startswith("mine: 1 labels (1)")
-    assert f"examples: {path.parent}, as mine.toml declares" in alone
+    printed_list = CliRunner().invoke(build(), ["tasks"]).stdout
+    assert "! the data of task udpos are in no folder here: set HEADLAB_DATA" in printed_list
+    assert "! HEADLAB_TASKS: " in printed_list
+    printed_task = CliRunner().invoke(build(), ["tasks", "--task", str(path)]).stdout
+    assert printed_task.startswith("mine: 1 labels (1)")
+    assert f"examples: {path.parent}, as mine.toml declares" in printed_task
 
 
 def test_the_dashboard_offers_declared_tasks_and_says_what_is_missing(declare: Declare) -> None:

@@ -21,21 +21,23 @@ from headlab.tasks.slots import (
     words_of,
 )
 
-SOME = ("en", "de", "th", "hu", "zh-CN")  # spaces, repairs, neither, endings, neither
+CHECKED_LANGUAGES = ("en", "de", "th", "hu", "zh-CN")  # spaces, repairs, neither, endings, neither
 
 
-def said(*pieces: tuple[str, str]) -> DrawnSentence:
-    found = tuple(Piece(*piece) for piece in pieces)
-    return DrawnSentence(tidy("".join(p.text for p in found), ()), found)
+def drawn_sentence(*pieces: tuple[str, str]) -> DrawnSentence:
+    sentence_pieces = tuple(Piece(*piece) for piece in pieces)
+    return DrawnSentence(tidy("".join(p.text for p in sentence_pieces), ()), sentence_pieces)
 
 
 def test_a_word_has_the_slot_it_fills() -> None:
-    found = words_of(
-        said(("turn on  the ", ""), ("floor lamp", "name"), (" in ", ""), ("kitchen", "area")),
+    words = words_of(
+        drawn_sentence(
+            ("turn on  the ", ""), ("floor lamp", "name"), (" in ", ""), ("kitchen", "area")
+        ),
         (),
         "en",
     )
-    assert found == [
+    assert words == [
         ("turn", OUTSIDE_LABEL),
         ("on", OUTSIDE_LABEL),
         ("the", OUTSIDE_LABEL),
@@ -47,20 +49,20 @@ def test_a_word_has_the_slot_it_fills() -> None:
 
 
 def test_what_is_glued_to_a_filler_is_of_its_slot() -> None:
-    assert words_of(said(("to ", ""), ("30", "position"), ("%", "")), (), "en")[-1] == (
+    assert words_of(drawn_sentence(("to ", ""), ("30", "position"), ("%", "")), (), "en")[-1] == (
         "30%",
         "position",
     )
-    assert words_of(said(("a", "area"), ("keittiö", "name"), ("ssä", "")), (), "fi") == [
+    assert words_of(drawn_sentence(("a", "area"), ("keittiö", "name"), ("ssä", "")), (), "fi") == [
         ("akeittiössä", "name")
     ]
 
 
 def test_without_spaces_a_word_is_a_piece_of_the_template() -> None:
-    found = words_of(
-        said(("打开", ""), ("书房", "area"), ("的", ""), ("灯 带", "name")), (), "zh-CN"
+    words = words_of(
+        drawn_sentence(("打开", ""), ("书房", "area"), ("的", ""), ("灯 带", "name")), (), "zh-CN"
     )
-    assert found == [
+    assert words == [
         ("打开", OUTSIDE_LABEL),
         ("书房", "area"),
         ("的", OUTSIDE_LABEL),
@@ -70,12 +72,12 @@ def test_without_spaces_a_word_is_a_piece_of_the_template() -> None:
 
 
 def test_a_repair_moves_no_slot() -> None:
-    clean = [(re.compile(r"\bin dem\b"), "im"), (re.compile(r"\bzu (\w+)s\b"), r"zur \1")]
-    sentence = said(
+    repairs = [(re.compile(r"\bin dem\b"), "im"), (re.compile(r"\bzu (\w+)s\b"), r"zur \1")]
+    sentence = drawn_sentence(
         ("Licht in dem ", ""), ("Bad", "area"), (" zu ", ""), ("Küches", "floor"), (" aus", "")
     )
-    found = words_of(DrawnSentence(tidy(sentence.text, clean), sentence.pieces), clean, "de")
-    assert found == [
+    words = words_of(DrawnSentence(tidy(sentence.text, repairs), sentence.pieces), repairs, "de")
+    assert words == [
         ("Licht", OUTSIDE_LABEL),
         ("im", OUTSIDE_LABEL),
         ("Bad", "area"),
@@ -90,16 +92,22 @@ def test_a_repair_moves_no_slot() -> None:
     st.sampled_from(["a+", "b", r"\b", "(a)(b)", "^a", "b$", "a|ab", r"(?<=a)b"]),
     st.sampled_from(["", "x", "aba", "b"]),
 )
-def test_replacing_with_marks_replaces_as_python_does(text: str, pattern: str, to: str) -> None:
-    found, marks = replace_with_marks(re.compile(pattern), to, text, list(range(len(text))))
-    assert found == re.sub(pattern, to, text)
-    assert len(marks) == len(found)
+def test_replacing_with_marks_replaces_as_python_does(
+    text: str, pattern: str, replacement: str
+) -> None:
+    replaced_text, marks = replace_with_marks(
+        re.compile(pattern), replacement, text, list(range(len(text)))
+    )
+    assert replaced_text == re.sub(pattern, replacement, text)
+    assert len(marks) == len(replaced_text)
     assert all(
-        text[mark] == letter for mark, letter in zip(marks, found, strict=True) if letter not in to
+        text[mark] == letter
+        for mark, letter in zip(marks, replaced_text, strict=True)
+        if letter not in replacement
     )
 
 
-@pytest.mark.parametrize("language", SOME)
+@pytest.mark.parametrize("language", CHECKED_LANGUAGES)
 def test_sentences_and_splits_are_those_of_intents(language: str) -> None:
     splits = build(language, 0)
     clean = build(language, 0).book.words.clean
@@ -117,7 +125,7 @@ def test_sentences_and_splits_are_those_of_intents(language: str) -> None:
         assert all(tidy_with_marks(one, clean)[0] == one.text for one in splits.sentences[split])
 
 
-@pytest.mark.parametrize("language", SOME)
+@pytest.mark.parametrize("language", CHECKED_LANGUAGES)
 def test_every_slot_that_was_filled_is_seen_and_no_two_fillers_of_one_slot_meet(
     language: str,
 ) -> None:

@@ -16,7 +16,7 @@ import headlab
 from headlab.evaluation import Evaluator
 from headlab.tasks.texts import WINDOW
 
-LONG = " ".join(f"word{n}" for n in range(200))
+LONG_TEXT = " ".join(f"word{n}" for n in range(200))
 
 
 @pytest.fixture
@@ -32,7 +32,10 @@ def put(tmp_path: Path):
 
 def test_windows_are_whole_words_of_one_document(put):
     task = headlab.task(
-        "lm", data=put(en_dev=f"{LONG}\n\n{LONG.replace('word', 'text')}\nmore\n", de_dev=LONG)
+        "lm",
+        data=put(
+            en_dev=f"{LONG_TEXT}\n\n{LONG_TEXT.replace('word', 'text')}\nmore\n", de_dev=LONG_TEXT
+        ),
     )
     assert (task.languages, task.labels, task.likelihood) == (("en", "de"), (), "tokens")
     rows = task.examples("en", "dev", None)
@@ -44,7 +47,9 @@ def test_windows_are_whole_words_of_one_document(put):
         own.sort(key=lambda row: int(row.id.rpartition("-")[2]))
         whole = " ".join(str(row.target) for row in own)
         assert all(len(str(row.target)) >= WINDOW for row in own)
-        assert (LONG if group == "dev-1" else LONG.replace("word", "text")).startswith(whole)
+        assert (LONG_TEXT if group == "dev-1" else LONG_TEXT.replace("word", "text")).startswith(
+            whole
+        )
     assert rows != sorted(rows, key=lambda row: row.id)  # a prefix is a random subset
     assert rows == headlab.task("lm", data=put()).examples("en", "dev", None)
 
@@ -55,7 +60,7 @@ def test_a_text_without_spaces_is_cut_by_its_letters(put):
 
 
 def test_a_line_that_looks_like_a_title_is_one_in_wikitext_alone(put):
-    rows = headlab.task("lm", data=put(en_dev=f"= Title =\n{LONG}\n\n{LONG}\n")).examples(
+    rows = headlab.task("lm", data=put(en_dev=f"= Title =\n{LONG_TEXT}\n\n{LONG_TEXT}\n")).examples(
         "en", "dev", None
     )
     assert len({row.group for row in rows}) == 2
@@ -82,7 +87,7 @@ def test_articles_of_wikitext_are_documents():
     assert len(rows) > 3_000
 
 
-DECLARED = """name = "mine"
+DECLARATION = """name = "mine"
 format = "jsonl"
 files = "{language}.{split}.jsonl"
 
@@ -97,7 +102,7 @@ ROW = {"question": "The sky is", "options": ["blue", "made of cheese"], "gold": 
 @pytest.fixture
 def declare(tmp_path: Path):
     def write(
-        *rows: object, language: str = "en", text: str = DECLARED, ending: str = "jsonl"
+        *rows: object, language: str = "en", text: str = DECLARATION, ending: str = "jsonl"
     ) -> Path:
         lines = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
         (tmp_path / f"{language}.dev.{ending}").write_text(lines, "utf-8")
@@ -117,7 +122,7 @@ def test_choices_are_declared_by_their_columns(declare):
         "The sky is": ((" blue", " made of cheese"), 0),
         "Grass is": ((" red", " green"), 1),
     }
-    csv = DECLARED.replace("jsonl", "csv")
+    csv = DECLARATION.replace("jsonl", "csv")
     rows = (
         "question,options,gold",
         "Grass is,red|green,1",
@@ -131,16 +136,21 @@ def test_choices_are_declared_by_their_columns(declare):
 
 
 def test_choices_that_are_integers_are_texts(declare):
-    mixed = {"question": "2+3 is", "options": [5, "six"], "gold": 0}
-    path = declare({"question": "2+2 is", "options": [3, 4], "gold": 4}, mixed)
-    found = {row.text: (row.choices, row.label) for row in headlab.task(path).examples("en")}
-    assert found == {"2+2 is": ((" 3", " 4"), 1), "2+3 is": ((" 5", " six"), 0)}
+    row_of_integer_and_text = {"question": "2+3 is", "options": [5, "six"], "gold": 0}
+    path = declare({"question": "2+2 is", "options": [3, 4], "gold": 4}, row_of_integer_and_text)
+    answers_by_text = {
+        row.text: (row.choices, row.label) for row in headlab.task(path).examples("en")
+    }
+    assert answers_by_text == {"2+2 is": ((" 3", " 4"), 1), "2+3 is": ((" 5", " six"), 0)}
 
 
 def test_choices_without_a_context_are_whole_texts(declare):
-    pair = {"options": ["A cat sleeps.", "A cat sleep."], "gold": 0}
-    without = DECLARED.replace('context = "question"\n', "")
-    for path in (declare({"question": " "} | pair), declare(pair, text=without)):
+    two_choices = {"options": ["A cat sleeps.", "A cat sleep."], "gold": 0}
+    without_context = DECLARATION.replace('context = "question"\n', "")
+    for path in (
+        declare({"question": " "} | two_choices),
+        declare(two_choices, text=without_context),
+    ):
         (example,) = headlab.task(path).examples("en")
         assert (example.text, example.choices, example.label) == (
             "",
@@ -154,21 +164,21 @@ def test_an_example_knows_its_file_and_line_which_enter_no_hash(declare):
     path = declare(ROW, ROW | {"question": "Snow is"})
     task = headlab.task(path)
     examples = sorted(task.examples("en"), key=lambda example: example.id)
-    lines = [f"dev-{n} ({path.with_name('en.dev.jsonl')}, line {n + 1})" for n in range(2)]
-    assert [example.reference for example in examples] == lines
-    moved = [replace(example, place="") for example in examples]
-    assert moved == examples
-    assert task.data_hash(moved) == task.data_hash(examples)
+    references = [f"dev-{n} ({path.with_name('en.dev.jsonl')}, line {n + 1})" for n in range(2)]
+    assert [example.reference for example in examples] == references
+    without_place = [replace(example, place="") for example in examples]
+    assert without_place == examples
+    assert task.data_hash(without_place) == task.data_hash(examples)
 
 
 def test_a_row_too_long_for_the_model_is_named_by_file_and_line(declare, put):
     model = tiny_model("llama-lm", tokenizer=tiny_tokenizer())
-    long = headlab.task(declare(ROW, ROW | {"question": "w5 " * 70}))
+    choice_task = headlab.task(declare(ROW, ROW | {"question": "w5 " * 70}))
     with raises("data.text_too_long", "dev-1", "en.dev.jsonl, line 2"):
-        Evaluator(model, long, "en")
-    lm = headlab.task("lm", data=put(en_dev="\n\n" + "w5 " * 200))
+        Evaluator(model, choice_task, "en")
+    text_task = headlab.task("lm", data=put(en_dev="\n\n" + "w5 " * 200))
     with raises("data.text_too_long", "dev-3-", "en.dev.txt, in the document from line 3"):
-        Evaluator(model, lm, "en")
+        Evaluator(model, text_task, "en")
 
 
 @pytest.mark.parametrize("language", ["zh-CN", "zh_Hant", "jpn_Jpan"])
@@ -202,7 +212,7 @@ def test_what_is_wrong_with_a_row_is_said_by_line_and_column(
 
 
 def test_a_column_of_texts_alone_is_for_a_language_model(declare):
-    text = DECLARED.partition("[columns]")[0] + '[columns]\ntext = "said"\n'
+    text = DECLARATION.partition("[columns]")[0] + '[columns]\ntext = "said"\n'
     task = headlab.task(declare({"said": "Some words."}, text=text))
     assert (task.labels, task.likelihood) == ((), "tokens")
     assert (task.examples("en")[0].text, task.examples("en")[0].target) == ("", "Some words.")

@@ -26,7 +26,7 @@ def word(number: int | str, form: str, upos: str = "NOUN") -> str:
     return f"{number}\t{form}\t_\t{upos}\t_\t_\t_\t_\t_\t_"
 
 
-TWO = "\n".join(
+TWO_SENTENCES = "\n".join(
     [
         "# sent_id = a",
         "# text = zum Haus",
@@ -57,7 +57,7 @@ def write(tmp_path: Path) -> Write:
 
 def test_words_are_the_syntactic_ones(write: Write) -> None:
     adp, det, noun, propn, sym = map(LABELS.index, ("ADP", "DET", "NOUN", "PROPN", "SYM"))
-    assert list(sentences(write(TWO))) == [
+    assert list(sentences(write(TWO_SENTENCES))) == [
         (("zu", adp), ("dem", det), ("Haus", noun)),
         (("_", sym), ("Hà Nội", propn)),
     ]
@@ -84,12 +84,12 @@ def test_words_read_back_as_they_were_written(
 def test_an_example_has_its_words_their_labels_and_is_a_group_of_its_own(
     write: Write, tmp_path: Path
 ) -> None:
-    write(TWO)
-    found = {e.id: e for e in udpos_task(tmp_path).examples("de")}
-    assert found["dev-0"].text == "zu dem Haus"
-    assert found["dev-0"].words == ("zu", "dem", "Haus")
-    assert [LABELS[label] for label in found["dev-0"].labels] == ["ADP", "DET", "NOUN"]
-    assert {e.group for e in found.values()} == {"dev-0", "dev-1"}
+    write(TWO_SENTENCES)
+    examples_by_id = {e.id: e for e in udpos_task(tmp_path).examples("de")}
+    assert examples_by_id["dev-0"].text == "zu dem Haus"
+    assert examples_by_id["dev-0"].words == ("zu", "dem", "Haus")
+    assert [LABELS[label] for label in examples_by_id["dev-0"].labels] == ["ADP", "DET", "NOUN"]
+    assert {e.group for e in examples_by_id.values()} == {"dev-0", "dev-1"}
 
 
 def test_the_order_hangs_on_the_seed_alone(write: Write, tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_the_order_hangs_on_the_seed_alone(write: Write, tmp_path: Path) -> None
 
 
 def test_the_last_sentence_needs_no_empty_line_and_windows_ends_are_read(write: Write) -> None:
-    assert len(list(sentences(write(TWO.rstrip("\n").replace("\n", "\r\n"))))) == 2
+    assert len(list(sentences(write(TWO_SENTENCES.rstrip("\n").replace("\n", "\r\n"))))) == 2
 
 
 def test_the_languages_are_those_of_the_folder_english_first(write: Write, tmp_path: Path) -> None:
     for name in ("de.dev", "sw.test", "en.train", "notes", "xx.other"):
-        write(TWO, name)
+        write(TWO_SENTENCES, name)
     assert udpos_task(tmp_path).languages == ("en", "de", "sw")
     assert udpos_task().languages == LANGUAGES or os.environ.get("HEADLAB_DATA")
 
@@ -113,7 +113,7 @@ def test_the_languages_are_those_of_the_folder_english_first(write: Write, tmp_p
 def test_train_is_empty_without_a_file_and_a_missing_test_file_is_named(
     write: Write, tmp_path: Path
 ) -> None:
-    write(TWO)
+    write(TWO_SENTENCES)
     with raises("task.no_examples", "train", "de"):
         udpos_task(tmp_path).examples("de", "train")
     with raises("data.unreadable", "de.test.conllu"):
@@ -151,7 +151,7 @@ def test_a_broken_line_is_named_by_file_line_and_column(
 
 def test_bytes_that_are_no_utf_8_are_named_by_line(write: Write) -> None:
     with raises("data.not_utf8", "line 2", "byte 10"):
-        list(sentences(write(TWO.encode().replace(b"zum", b"\xff"))))
+        list(sentences(write(TWO_SENTENCES.encode().replace(b"zum", b"\xff"))))
 
 
 @settings(
@@ -161,30 +161,30 @@ def test_bytes_that_are_no_utf_8_are_named_by_line(write: Write) -> None:
 def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
     write: Write, data: st.DataObject
 ) -> None:
-    text = bytearray(TWO.encode())
+    text = bytearray(TWO_SENTENCES.encode())
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(text)))
-        text[at : at + data.draw(st.integers(0, 8))] = data.draw(
+        position = data.draw(st.integers(0, len(text)))
+        text[position : position + data.draw(st.integers(0, 8))] = data.draw(
             st.binary(max_size=4)
             | st.sampled_from([b"\t", b"\n", b"-", b"1", b"  ", b"_", b"#", "\u2028".encode()])
         )
     path = write(bytes(text))
-    refused = ""
-    found = []
+    message = ""
+    rows = []
     try:
-        found = list(sentences(path))
+        rows = list(sentences(path))
     except HeadlabError as error:
-        refused = str(error)
+        message = str(error)
     # a file that begins as one of another kind is refused as a whole
-    is_refused = f"{path}, line " in refused or f"{path} is " in refused
-    assert bool(found) != is_refused
-    assert all(form.strip() and 0 <= label < len(LABELS) for row in found for form, label in row)
+    is_refused = f"{path}, line " in message or f"{path} is " in message
+    assert bool(rows) != is_refused
+    assert all(form.strip() and 0 <= label < len(LABELS) for row in rows for form, label in row)
 
 
 def test_treebanks_of_the_shared_data_lose_no_sentence_and_no_word() -> None:
     data = data_with("ud")
-    whole = task("udpos", data=data)
-    assert set(LANGUAGES) <= set(whole.languages)
+    udpos = task("udpos", data=data)
+    assert set(LANGUAGES) <= set(udpos.languages)
     for language in (
         "de",
         "fr",
@@ -192,13 +192,13 @@ def test_treebanks_of_the_shared_data_lose_no_sentence_and_no_word() -> None:
         "tr",
         "vi",
     ):  # merged tokens, spaces in words, no lemmas, a word "_"
-        found = whole.examples(language, "test")
+        examples = udpos.examples(language, "test")
         lines = (data / "ud" / f"{language}.test.conllu").read_text("utf-8").split("\n")
-        assert sum(len(e.words) for e in found) == sum(
+        assert sum(len(e.words) for e in examples) == sum(
             line.partition("\t")[0].isdigit() for line in lines
         )
         assert (
-            len({e.id for e in found})
-            == len(found)
+            len({e.id for e in examples})
+            == len(examples)
             == sum(line.startswith("# sent_id") for line in lines)
         )

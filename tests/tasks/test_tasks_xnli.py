@@ -47,9 +47,9 @@ def test_line_ends_of_windows_leave_no_trace_in_the_last_row_either(
     write: Write, tmp_path: Path
 ) -> None:
     path = write("en.dev", rows("en"))
-    before = xnli_task(tmp_path).examples("en")
+    examples = xnli_task(tmp_path).examples("en")
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert xnli_task(tmp_path).examples("en") == before
+    assert xnli_task(tmp_path).examples("en") == examples
     assert read_lines(path)[-1] == read_lines(path)[-1].strip()
 
 
@@ -130,25 +130,25 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
     path = write("de.dev", rows("de"))
     text = path.read_bytes()
     path.write_bytes(text[:at] + put + text[at + cut :])
-    refused = ""
-    found = []
+    message = ""
+    examples = []
     try:
-        found = list(xnli_task(tmp_path).examples("de"))
+        examples = list(xnli_task(tmp_path).examples("de"))
     except HeadlabError as error:
-        refused = str(error)
-    assert bool(found) != (f"{path}, line " in refused)
-    assert all(0 <= e.label < 3 for e in found)
+        message = str(error)
+    assert bool(examples) != (f"{path}, line " in message)
+    assert all(0 <= e.label < 3 for e in examples)
 
 
 def test_rows_of_the_shared_data_are_aligned_and_three_share_a_premise() -> None:
     data = data_with("xnli")
-    whole = task("xnli", data=data)
-    assert whole.languages == (LANGUAGES[0], *sorted(LANGUAGES[1:]))
-    english = whole.examples("en")
+    xnli = task("xnli", data=data)
+    assert xnli.languages == (LANGUAGES[0], *sorted(LANGUAGES[1:]))
+    english = xnli.examples("en")
     for language in ("sw", "th"):
-        other = whole.examples(language)
-        assert [(e.id, e.group, e.label) for e in other] == [
+        examples = xnli.examples(language)
+        assert [(e.id, e.group, e.label) for e in examples] == [
             (e.id, e.group, e.label) for e in english
         ]
-        assert [e.text for e in other] != [e.text for e in english]
+        assert [e.text for e in examples] != [e.text for e in english]
     assert len({e.group for e in english}) * 3 == len(english)

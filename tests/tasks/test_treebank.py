@@ -19,7 +19,7 @@ from headlab.tasks import Tree, read_trees, treebank, treebank_languages
 from headlab.tasks.conllu_text import conllu_sentences, is_id
 from headlab.tasks.text_files import read_text
 
-GOOD = [
+SENTENCE = [
     ("1", "They", "2", "nsubj"),
     ("2-3", "cannot", "_", "_"),
     ("2", "can", "0", "root"),
@@ -28,23 +28,24 @@ GOOD = [
 ]
 
 
-def line(number: str, form: str, head: str, relation: str) -> str:
+def conllu_line(number: str, form: str, head: str, relation: str) -> str:
     return "\t".join([number, form, "_", "X", "_", "_", head, relation, "_", "_"])
 
 
-def text(*sentences: list[tuple[str, str, str, str]]) -> str:
+def conllu_text(*sentences: list[tuple[str, str, str, str]]) -> str:
     return "".join(
-        "# sent_id = a b\n" + "\n".join(line(*row) for row in rows) + "\n\n" for rows in sentences
+        "# sent_id = a b\n" + "\n".join(conllu_line(*row) for row in rows) + "\n\n"
+        for rows in sentences
     )
 
 
-def written(folder: Path, content: str) -> Path:
+def write_treebank(folder: Path, content: str) -> Path:
     path = folder / "a.conllu"
     path.write_text(content, encoding="utf-8")
     return path
 
 
-def tree(rng: random.Random, size: int) -> Tree:
+def random_tree(rng: random.Random, size: int) -> Tree:
     """A random tree."""
     order = rng.sample(range(size), size)
     governors = [-1] * size
@@ -55,13 +56,13 @@ def tree(rng: random.Random, size: int) -> Tree:
 
 
 def test_words_governors_and_relations_are_read(tmp_path: Path) -> None:
-    (found,) = read_trees(written(tmp_path, text(GOOD)))
-    assert found == Tree("a b", ("They", "can", "not"), (1, -1, 1), ("nsubj", "root", "advmod"), 2)
+    (tree,) = read_trees(write_treebank(tmp_path, conllu_text(SENTENCE)))
+    assert tree == Tree("a b", ("They", "can", "not"), (1, -1, 1), ("nsubj", "root", "advmod"), 2)
 
 
 def test_trees_come_back_as_they_were_written(tmp_path: Path) -> None:
     rng = random.Random(0)
-    trees = [tree(rng, rng.randrange(1, 12)) for _ in range(30)]
+    trees = [random_tree(rng, rng.randrange(1, 12)) for _ in range(30)]
     rows = [
         [
             (str(i + 1), w, str(g + 1), r)
@@ -69,12 +70,12 @@ def test_trees_come_back_as_they_were_written(tmp_path: Path) -> None:
         ]
         for t in trees
     ]
-    path = written(tmp_path, text(*rows))
-    found = read_trees(path)
-    assert [(t.words, t.governors, t.relations) for t in found] == [
+    path = write_treebank(tmp_path, conllu_text(*rows))
+    trees_read = read_trees(path)
+    assert [(t.words, t.governors, t.relations) for t in trees_read] == [
         (t.words, t.governors, t.relations) for t in trees
     ]
-    for mine, theirs in zip(found, parse(path.read_text()), strict=True):
+    for mine, theirs in zip(trees_read, parse(path.read_text()), strict=True):
         assert [token["head"] - 1 for token in theirs] == list(mine.governors)
 
 
@@ -94,16 +95,20 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_tree_is_refused_with_its_line_and_column(tmp_path: Path, name: str) -> None:
-    rows, at, column, what, values = BROKEN[name]
-    path = written(tmp_path, text(rows))
-    with raises(f"treebank.{what}", f"a.conllu, line {at}, column {column}: ", *values):
+    rows, line, column, code, values = BROKEN[name]
+    path = write_treebank(tmp_path, conllu_text(rows))
+    with raises(f"treebank.{code}", f"a.conllu, line {line}, column {column}: ", *values):
         read_trees(path)
 
 
 def test_a_sentence_has_the_last_id_before_its_words_or_its_number(tmp_path: Path) -> None:
-    sentence = line("1", "a", "0", "root")
+    sentence = conllu_line("1", "a", "0", "root")
     content = f"# sent_id = x\n\n{sentence}\n\n{sentence}\n# sent_id = y\n\n# sent_id = z\n#sent_id=é ü \n{sentence}\n"
-    assert [found.id for found in read_trees(written(tmp_path, content))] == ["x", "2", "é ü"]
+    assert [found.id for found in read_trees(write_treebank(tmp_path, content))] == [
+        "x",
+        "2",
+        "é ü",
+    ]
 
 
 @given(
@@ -122,12 +127,12 @@ def test_ids_are_those_of_the_package_conllu(text: str) -> None:
 @pytest.mark.parametrize("content", ["", "\n\n", "# only a comment\n"])
 def test_a_file_without_a_tree_is_refused(tmp_path: Path, content: str) -> None:
     with raises("treebank.empty", "line 1"):
-        read_trees(written(tmp_path, content))
+        read_trees(write_treebank(tmp_path, content))
 
 
 def test_a_line_of_another_length_is_refused(tmp_path: Path) -> None:
     with raises("treebank.fields_mismatch", "line 1", 2):
-        read_trees(written(tmp_path, "1\tword\n"))
+        read_trees(write_treebank(tmp_path, "1\tword\n"))
 
 
 @settings(
@@ -140,18 +145,18 @@ def test_a_line_of_another_length_is_refused(tmp_path: Path) -> None:
 def test_whatever_is_in_a_file_it_is_trees_or_one_sentence(
     tmp_path: Path, edits: list[tuple[int, str]], cut: int
 ) -> None:
-    content = text(GOOD, GOOD)
-    for place, character in edits:
-        place %= len(content)
-        content = content[:place] + character + content[place + cut :]
-    found = ()
-    refused = "a.conllu, line "
+    content = conllu_text(SENTENCE, SENTENCE)
+    for position, character in edits:
+        position %= len(content)
+        content = content[:position] + character + content[position + cut :]
+    trees = ()
+    message = "a.conllu, line "
     try:
-        found = read_trees(written(tmp_path, content))
+        trees = read_trees(write_treebank(tmp_path, content))
     except HeadlabError as error:
-        refused = str(error)
-    assert "a.conllu, line " in refused
-    for each in found:
+        message = str(error)
+    assert "a.conllu, line " in message
+    for each in trees:
         assert len(each.words) == len(each.governors) == len(each.relations) > 0
         assert each.governors.count(-1) == 1
         for word in range(len(each.words)):
@@ -163,7 +168,7 @@ def test_whatever_is_in_a_file_it_is_trees_or_one_sentence(
 
 def test_the_treebanks_of_a_data_folder_are_found_by_language_and_split(tmp_path: Path) -> None:
     (tmp_path / "ud").mkdir()
-    (tmp_path / "ud" / "xx.dev.conllu").write_text(text(GOOD))
+    (tmp_path / "ud" / "xx.dev.conllu").write_text(conllu_text(SENTENCE))
     assert treebank_languages(tmp_path) == treebank_languages(tmp_path, "dev") == ("xx",)
     assert treebank_languages(tmp_path, "test") == ()
     assert len(treebank(tmp_path, "xx", "dev")) == 1
@@ -193,6 +198,6 @@ def test_treebanks_are_read_as_the_package_conllu_reads_them() -> None:
 
 @pytest.mark.data
 def test_a_treebank_that_is_here_is_read_whole() -> None:
-    found = treebank(data_with("ud"), "tr", "dev")
-    assert sum(len(t.words) for t in found) > 5000
-    assert {"nsubj", "obj", "amod", "advmod"} <= {r for t in found for r in t.relations}
+    trees = treebank(data_with("ud"), "tr", "dev")
+    assert sum(len(t.words) for t in trees) > 5000
+    assert {"nsubj", "obj", "amod", "advmod"} <= {r for t in trees for r in t.relations}
