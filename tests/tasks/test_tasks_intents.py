@@ -58,7 +58,7 @@ def folded_texts(splits: Splits, split: str) -> set[str]:
 def test_seventeen_classes_and_fifteen_languages() -> None:
     assert len(LABELS) == len(set(LABELS)) == 17
     assert len(LANGUAGES) == 15
-    intents = [intent for c in CLASSES for intent in c.intents]
+    intents = [intent for intent_class in CLASSES for intent in intent_class.intents]
     assert len(intents) == len(set(intents))
 
 
@@ -78,31 +78,36 @@ def test_sizes_are_exact(language: str) -> None:
 @every_language
 def test_no_template_stands_in_two_splits(language: str) -> None:
     splits = build(language, 0)
-    seen: dict[str, set[str]] = {}
+    splits_by_group: dict[str, set[str]] = {}
     for split, examples in splits.examples.items():
-        for e in examples:
-            seen.setdefault(e.group, set()).add(split)
-    crossing = {group for group, where in seen.items() if len(where) > 1}
-    per_class = Counter(t.label for t in splits.book.templates)
-    single = {t.group for t in splits.book.templates if per_class[t.label] == 1}
-    assert crossing == single
-    assert {LABELS[i] for i in splits.single_template_classes} == (
-        {"set_volume"} if language == "vi" else set()
-    )
+        for example in examples:
+            splits_by_group.setdefault(example.group, set()).add(split)
+    groups_of_two_splits = {group for group, names in splits_by_group.items() if len(names) > 1}
+    templates = splits.book.templates
+    templates_by_label = Counter(template.label for template in templates)
+    # a class with a single template cannot do without it in any split
+    single_templates = {
+        template.group for template in templates if templates_by_label[template.label] == 1
+    }
+    assert groups_of_two_splits == single_templates
+    expected_classes = {"set_volume"} if language == "vi" else set()
+    assert {LABELS[label] for label in splits.single_template_classes} == expected_classes
 
 
 @every_language
 def test_groups_are_real_templates_of_their_class(language: str) -> None:
     splits = build(language, 0)
-    label = {t.group: t.label for t in splits.book.templates}
-    assert len(label) == len(splits.book.templates)  # no two templates share a hash
-    assert all(label[e.group] == e.label for rows in splits.examples.values() for e in rows)
+    label_by_group = {template.group: template.label for template in splits.book.templates}
+    assert len(label_by_group) == len(splits.book.templates)  # no two templates share a hash
+    for examples in splits.examples.values():
+        assert all(label_by_group[example.group] == example.label for example in examples)
 
 
 @every_language
 def test_no_sentence_stands_twice(language: str) -> None:
-    splits = build(language, 0)
-    all_texts = [e.text.casefold() for rows in splits.examples.values() for e in rows]
+    all_texts = []
+    for examples in build(language, 0).examples.values():
+        all_texts += [example.text.casefold() for example in examples]
     assert len(all_texts) == len(set(all_texts))
 
 
@@ -116,18 +121,20 @@ def test_english_train_shares_no_sentence_with_any_dev_or_test(language: str) ->
 @every_language
 def test_labels_are_balanced_as_far_as_templates_allow(language: str) -> None:
     splits = build(language, 0)
-    labels_with_templates = {t.label for t in splits.book.templates}
+    labels_with_templates = {template.label for template in splits.book.templates}
     assert len(labels_with_templates) == (16 if language == "vi" else 17)
-    for split, rows in splits.examples.items():
-        counts = Counter(e.label for e in rows)
+    for split, examples in splits.examples.items():
+        counts = Counter(example.label for example in examples)
         assert set(counts) == labels_with_templates
         largest_count = max(counts.values())
-        for label in (
-            labels_with_templates
-        ):  # below the others only if its templates have nothing new to say
-            capacity = sum(t.capacity for t in splits.plan[split][label])
-            assert counts[label] >= largest_count - 1 or counts[label] > capacity / 6
-        assert sum(counts[label] >= largest_count - 1 for label in labels_with_templates) >= 15
+        number_of_full_classes = 0
+        for label in labels_with_templates:
+            is_full = counts[label] >= largest_count - 1
+            number_of_full_classes += is_full
+            # below the others only if its templates have nothing new to say
+            capacity = sum(template.capacity for template in splits.plan[split][label])
+            assert is_full or counts[label] > capacity / 6
+        assert number_of_full_classes >= 15
 
 
 def test_english_train_is_balanced() -> None:
@@ -137,9 +144,10 @@ def test_english_train_is_balanced() -> None:
 
 @every_language
 def test_a_prefix_is_balanced(language: str) -> None:
-    counts = Counter(e.label for e in task("intents").examples(language, "dev", 128))
+    examples = task("intents").examples(language, "dev", 128)
+    counts = Counter(example.label for example in examples)
     assert sum(counts.values()) == 128
-    counts_of_full_classes = [n for n in counts.values() if n >= 128 // 17]
+    counts_of_full_classes = [count for count in counts.values() if count >= 128 // 17]
     assert len(counts_of_full_classes) >= 15
     assert max(counts.values()) - min(counts_of_full_classes) <= 2
 
@@ -148,21 +156,23 @@ def test_a_prefix_is_balanced(language: str) -> None:
 def test_templates_of_a_class_take_turns(language: str) -> None:
     splits = build(language, 0)
     for label, templates in splits.plan["test"].items():
-        counts = Counter(e.group for e in splits.examples["test"] if e.label == label)
-        counts_of_large_templates = [counts[t.group] for t in templates if t.capacity > 5000]
+        examples = [example for example in splits.examples["test"] if example.label == label]
+        counts = Counter(example.group for example in examples)
+        counts_of_large_templates = [
+            counts[template.group] for template in templates if template.capacity > 5000
+        ]
         if counts_of_large_templates:
-            assert max(counts_of_large_templates) - min(counts_of_large_templates) <= 3, LABELS[
-                label
-            ]
+            spread = max(counts_of_large_templates) - min(counts_of_large_templates)
+            assert spread <= 3, LABELS[label]
 
 
 @every_language
 def test_text_is_clean(language: str) -> None:
-    for rows in build(language, 0).examples.values():
-        for e in rows:
-            assert not re.search(r"[{}<>\[\]()|;\\]|%[FMNV]\b", e.text), e.text
-            assert e.text == " ".join(e.text.split())
-            assert len(e.text) > 1
+    for examples in build(language, 0).examples.values():
+        for text in (example.text for example in examples):
+            assert not re.search(r"[{}<>\[\]()|;\\]|%[FMNV]\b", text), text
+            assert text == " ".join(text.split())
+            assert len(text) > 1
 
 
 def test_a_negative_seed_is_refused() -> None:
@@ -173,21 +183,23 @@ def test_a_negative_seed_is_refused() -> None:
 @every_language
 def test_ids_are_unique_and_the_data_is_the_known_one(language: str) -> None:
     splits = build(language, 0)
-    ids = [e.id for rows in splits.examples.values() for e in rows]
+    ids = [example.id for examples in splits.examples.values() for example in examples]
     assert len(ids) == len(set(ids))
-    assert re.fullmatch(
-        rf"intents/{language}/dev/00017-[0-9a-f]{{8}}", splits.examples["dev"][17].id
-    )
+    id_pattern = rf"intents/{language}/dev/00017-[0-9a-f]{{8}}"
+    assert re.fullmatch(id_pattern, splits.examples["dev"][17].id)
     if data_versions() != PINNED_VERSIONS:
         pytest.skip("the golden hashes are of the pinned source packages")
     assert data_hash(splits) == GOLDEN[language]
 
 
 def test_other_processes_give_the_same_data() -> None:
+    languages = ("de", "th", "vi")
     code = (
-        "from headlab.tasks.intents.card import data_hash\nfrom headlab.tasks.intents.splits import build\n"
-        "print(*(data_hash(build(x, 0)) for x in ('de', 'th', 'vi')))"
+        "from headlab.tasks.intents.card import data_hash\n"
+        "from headlab.tasks.intents.splits import build\n"
+        f"print(*(data_hash(build(language, 0)) for language in {languages}))"
     )
+    expected_hashes = [data_hash(build(language, 0)) for language in languages]
     for seed in ("1", "4711"):
         process = subprocess.run(
             [sys.executable, "-c", code],
@@ -196,7 +208,7 @@ def test_other_processes_give_the_same_data() -> None:
             text=True,
             check=True,
         )
-        assert process.stdout.split() == [data_hash(build(x, 0)) for x in ("de", "th", "vi")]
+        assert process.stdout.split() == expected_hashes
 
 
 def test_another_seed_gives_other_data() -> None:
@@ -209,13 +221,12 @@ def test_fillers_are_complete_and_kinds_do_not_mix(language: str) -> None:
     words = load_words(language)
     assert set(words.names) == set(KINDS)
     assert set(words.slots) == set(SLOTS)
-    assert all(
-        len(names) == len(set(names)) >= 6
-        for names in [*words.names.values(), *words.slots.values()]
-    )
+    for fillers in [*words.names.values(), *words.slots.values()]:
+        assert len(fillers) == len(set(fillers)) >= 6
     for kind in ("light", "fan", "vacuum", "climate", "media_player", "person"):
-        others = {n for other in KINDS if other != kind for n in words.names[other]}
-        assert not set(words.names[kind]) & others, kind
+        other_kinds = [other_kind for other_kind in KINDS if other_kind != kind]
+        other_names = {name for other_kind in other_kinds for name in words.names[other_kind]}
+        assert not set(words.names[kind]) & other_names, kind
 
 
 @pytest.mark.parametrize(
@@ -232,9 +243,9 @@ def test_fillers_are_complete_and_kinds_do_not_mix(language: str) -> None:
 @every_language
 def test_names_fit_the_context(language: str, label: str, domain: str) -> None:
     book = build(language, 0).book
-    variants_with_names = [
-        v for t in book.templates_of(LABELS.index(label)) for v in t.variants if v.names
-    ]
+    variants_with_names = []
+    for template in book.templates_of(LABELS.index(label)):
+        variants_with_names += [variant for variant in template.variants if variant.names]
     assert variants_with_names
     for variant in variants_with_names:
         assert variant.kinds == (domain,)
@@ -242,15 +253,15 @@ def test_names_fit_the_context(language: str, label: str, domain: str) -> None:
 
 
 def test_no_vacuum_is_called_radiator() -> None:
-    english = build("en", 0)
     radiators = load_words("en").names["climate"]
     robots = load_words("en").names["vacuum"]
-    for rows in english.examples.values():
-        for e in rows:
-            if LABELS[e.label] == "vacuum":
-                assert not any(name in e.text for name in radiators), e.text
-            if LABELS[e.label] in ("set_temperature", "get_temperature", "set_light", "set_volume"):
-                assert not any(name in e.text for name in robots), e.text
+    labels_without_robots = ("set_temperature", "get_temperature", "set_light", "set_volume")
+    for examples in build("en", 0).examples.values():
+        for example in examples:
+            if LABELS[example.label] == "vacuum":
+                assert not any(name in example.text for name in radiators), example.text
+            if LABELS[example.label] in labels_without_robots:
+                assert not any(name in example.text for name in robots), example.text
 
 
 def test_the_card_is_the_data() -> None:
@@ -264,16 +275,19 @@ def test_the_card_is_the_data() -> None:
 def test_hassil_finds_the_labelled_class_and_no_other(language: str) -> None:
     splits = build(language, 0)
     judge = TemplateJudge(splits.book)
-    for e in splits.examples["test"][:40]:
-        assert judge.classes(e.text) == {e.label}, e.text
+    for example in splits.examples["test"][:40]:
+        assert judge.classes(example.text) == {example.label}, example.text
 
 
 def test_templates_of_two_classes_are_left_out() -> None:
     book = read_book("ru", ambiguous=True)
-    classes_by_group = ambiguous_templates(book, book.templates_of(LABELS.index("media_pause")))
+    pause_templates = book.templates_of(LABELS.index("media_pause"))
+    classes_by_group = ambiguous_templates(book, pause_templates)
+    known_groups = ambiguous_groups("ru")
     assert classes_by_group
-    assert classes_by_group == {group: ambiguous_groups("ru")[group] for group in classes_by_group}
-    assert not set(classes_by_group) & {t.group for t in build("ru", 0).book.templates}
+    assert classes_by_group == {group: known_groups[group] for group in classes_by_group}
+    groups_in_use = {template.group for template in build("ru", 0).book.templates}
+    assert not set(classes_by_group) & groups_in_use
 
 
 def test_unknown_names_are_refused_with_what_exists() -> None:
