@@ -75,18 +75,23 @@ def write_pos(
 def test_xnli_rows_are_grouped_by_the_english_premises(hub: Path) -> None:
     write_nli(hub, "en", [0, 1, 2, 2, 1, 0], ["a"] * 3 + ["b"] * 3)
     write_nli(hub, "de", [0, 1, 2, 2, 1, 0], ["gleich"] * 6)
-    english, german = (xnli_task().examples(language) for language in ("en", "de"))
-    assert [(e.id, e.label, e.group) for e in english] == [(e.id, e.label, e.group) for e in german]
-    assert len({e.group for e in german}) == 2
-    assert {e.pair for e in german} == {f"de{i}" for i in range(6)}
+    english = xnli_task().examples("en")
+    german = xnli_task().examples("de")
+    for english_example, german_example in zip(english, german, strict=True):
+        assert english_example.id == german_example.id
+        assert english_example.label == german_example.label
+        assert english_example.group == german_example.group
+    assert len({example.group for example in german}) == 2
+    assert {example.pair for example in german} == {f"de{i}" for i in range(6)}
     assert (hub / "cache").is_dir()
 
 
 def test_udpos_labels_are_matched_by_name_and_not_by_number(hub: Path) -> None:
     write_pos(hub, "udpos.German", [["Das", "Haus"], ["ja"]], [[1, 0], [0]], ("NOUN", "DET", "X"))
-    examples_by_text = {e.text: e for e in udpos_task().examples("de")}
-    assert [LABELS[label] for label in examples_by_text["Das Haus"].labels] == ["DET", "NOUN"]
-    assert examples_by_text["Das Haus"].words == ("Das", "Haus")
+    examples_by_text = {example.text: example for example in udpos_task().examples("de")}
+    example = examples_by_text["Das Haus"]
+    assert [LABELS[label] for label in example.labels] == ["DET", "NOUN"]
+    assert example.words == ("Das", "Haus")
 
 
 def test_a_split_that_the_data_set_lacks_is_empty(hub: Path) -> None:
@@ -125,16 +130,11 @@ def test_rows_that_do_not_fit_are_named(hub: Path) -> None:
 
 
 def test_other_columns_and_broken_files_are_named(hub: Path) -> None:
-    write_parquet(
-        hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet",
-        {"x": [1]},
-        {"x": datasets.Value("int64")},
-    )
+    path = hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet"
+    write_parquet(path, {"x": [1]}, {"x": datasets.Value("int64")})
     with raises("data.column_missing", "tokens, pos_tags", "x"):
         udpos_task().examples("de")
-    (hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet").write_bytes(
-        b"PAR1"
-    )
+    path.write_bytes(b"PAR1")
     with raises("hub.data_unreadable", "parquet"):
         udpos_task().examples("de")
 
@@ -145,19 +145,19 @@ def test_half_a_download_is_not_taken_for_the_whole(
     write_pos(hub, "udpos.German", [["ja"]], [[0]], ("X",))
     parquet_file = hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet"
     parquet_file.rename(parquet_file.with_name("validation-00000-of-00002.parquet"))
-    local_only_calls = []
-    monkeypatch.setattr(
-        "huggingface_hub.snapshot_download",
-        lambda name, *, local_files_only, **_: (
-            local_only_calls.append(local_files_only) or str(hub / name)
-        ),
-    )
+    local_only_of_calls = []
+
+    def download(repository: str, *, local_files_only: bool, **_: Any) -> str:
+        local_only_of_calls.append(local_files_only)
+        return str(hub / repository)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     udpos_task().examples("de")
-    assert local_only_calls == [True, False]
+    assert local_only_of_calls == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "refusal"),
     [
         (LocalEntryNotFoundError("x"), ("hub.unreachable", "or name a folder")),
         (
@@ -165,10 +165,8 @@ def test_half_a_download_is_not_taken_for_the_whole(
             ("hub.data_unknown", "facebook/xnli", "gone"),
         ),
         (httpx.ReadTimeout("slow"), ("hub.fetch_failed", "ReadTimeout")),
-        (
-            hub_client.httpx.ReadTimeout("slow"),
-            ("hub.fetch_failed", "ReadTimeout"),
-        ),  # its client's own
+        # the error of the client that the hub's package brings
+        (hub_client.httpx.ReadTimeout("slow"), ("hub.fetch_failed", "ReadTimeout")),
         (ConnectionResetError(104, "reset"), ("hub.fetch_failed", "ConnectionResetError")),
         (
             RuntimeError("from the package that stores the files"),
@@ -178,14 +176,14 @@ def test_half_a_download_is_not_taken_for_the_whole(
     ],
 )
 def test_reported_19_every_failure_of_the_hub_is_a_sentence(
-    hub: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: tuple[object, ...]
+    hub: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, refusal: tuple[object, ...]
 ) -> None:
     def fail(name: str, *, local_files_only: bool, revision: str, **_: Any) -> str:
         assert revision == XNLI.revision
         raise LocalEntryNotFoundError("x") if local_files_only else error
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    with raises(*expected):
+    with raises(*refusal):
         xnli_task().examples("de")
 
 

@@ -35,7 +35,7 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Declare:
     """A declared task `mine` with one German dev row and the files given, named by the operator."""
     monkeypatch.delenv("HEADLAB_DATA", raising=False)
 
-    def put(rows: str = "t,l\nja,1\n") -> Path:
+    def write(rows: str = "t,l\nja,1\n") -> Path:
         (tmp_path / "de.dev.csv").write_text(rows, "utf-8")
         (tmp_path / "mine.toml").write_text('name = "mine"\n' + DECLARATION_LINES, "utf-8")
         (tmp_path / "broken.toml").write_text("x =", "utf-8")
@@ -45,7 +45,7 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Declare:
         )
         return tmp_path / "mine.toml"
 
-    return put
+    return write
 
 
 def test_the_worker_lists_every_task_and_says_what_is_missing(declare: Declare) -> None:

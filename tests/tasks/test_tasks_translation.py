@@ -1,4 +1,4 @@
-"""The task translation: its files, their errors, and a declaration of one's own."""
+"""The task `translation`: its files, their errors, and a declaration of one's own."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ def test_rows_become_examples_with_targets_in_an_order_that_stays(data: Path):
     assert translation.labels == ()
     for split in ("train", "dev", "test"):
         examples = translation.examples("aa-bb", split)
-        assert sorted((e.text, e.target) for e in examples) == sorted(toy_rows(split))
-        assert [e.id for e in examples] == [
-            e.id for e in task("translation", data=data).examples("aa-bb", split)
-        ]
-        assert [e.id for e in examples] != sorted(e.id for e in examples)
-        assert all(e.group == e.id for e in examples)
+        sentence_pairs = [(example.text, example.target) for example in examples]
+        assert sorted(sentence_pairs) == sorted(toy_rows(split))
+        ids = [example.id for example in examples]
+        examples_read_again = task("translation", data=data).examples("aa-bb", split)
+        assert ids == [example.id for example in examples_read_again]
+        assert ids != sorted(ids)
+        assert all(example.group == example.id for example in examples)
 
 
 def test_a_pair_without_a_train_file_has_none_but_dev_must_be_there(data: Path):
@@ -54,17 +55,18 @@ def test_a_pair_without_a_train_file_has_none_but_dev_must_be_there(data: Path):
 @pytest.mark.parametrize("text", ["?", "7", "é", "字", "😀", "$"])
 def test_a_sign_alone_is_a_side(data: Path, text: str):
     (data / "mt/aa-bb.dev.tsv").write_text(f"source\ttarget\n{text}\t{text}\n")
-    assert [e.target for e in task("translation", data=data).examples("aa-bb", "dev")] == [text]
+    (example,) = task("translation", data=data).examples("aa-bb", "dev")
+    assert example.target == text
 
 
 @pytest.mark.parametrize(
-    ("pair", "instead"),
+    ("pair", "advice"),
     [("en-DE", "write en-de, in"), ("en-ZH", "write en-zh, in"), ("aa-aa", "name two languages")],
 )
-def test_a_pair_that_is_read_as_one_language_is_refused(data: Path, pair: str, instead: str):
+def test_a_pair_that_is_read_as_one_language_is_refused(data: Path, pair: str, advice: str):
     for split in ("train", "dev"):
         (data / f"mt/{pair}.{split}.tsv").write_text("source\ttarget\nbala\ttik\n")
-        with raises("translation.pair_invalid", f"pair {pair}", instead):
+        with raises("translation.pair_invalid", f"pair {pair}", advice):
             task("translation", data=data).examples(pair, split)
     assert task("translation", data=data).examples("aa-bb", "dev")
 
@@ -112,7 +114,7 @@ def test_without_a_folder_a_sentence_says_where_files_belong(
 
 
 @pytest.mark.parametrize(
-    ("language", "found"),
+    ("language", "sides"),
     [
         ("en-de", ("en", "de")),
         ("en-zh-CN", ("en", "zh-CN")),
@@ -125,9 +127,9 @@ def test_without_a_folder_a_sentence_says_where_files_belong(
     ],
 )
 def test_a_pair_has_two_sides_and_a_language_that_is_none_is_both(
-    language: str, found: tuple[str, str]
+    language: str, sides: tuple[str, str]
 ):
-    assert languages_of_pair(language) == found
+    assert languages_of_pair(language) == sides
 
 
 def test_a_declaration_may_name_a_target_in_place_of_a_label(tmp_path: Path):
@@ -143,7 +145,7 @@ def test_a_declaration_may_name_a_target_in_place_of_a_label(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("change", "refusal"),
     [
         (('target = "to"', 'target = "to"\nlabel = "l"'), ("declaration.columns_mismatch",)),
         (('text = "from"', 'words = "from"'), ("declaration.columns_mismatch",)),
@@ -151,8 +153,8 @@ def test_a_declaration_may_name_a_target_in_place_of_a_label(tmp_path: Path):
     ],
 )
 def test_a_declaration_of_targets_has_no_labels(
-    tmp_path: Path, change: tuple[str, str], expected: tuple[object, ...]
+    tmp_path: Path, change: tuple[str, str], refusal: tuple[object, ...]
 ):
     (tmp_path / "mine.toml").write_text(DECLARATION.replace(*change))
-    with raises(*expected):
+    with raises(*refusal):
         headlab.task(str(tmp_path / "mine.toml"))
