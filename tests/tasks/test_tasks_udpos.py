@@ -17,9 +17,8 @@ from headlab.tasks import task
 from headlab.tasks.udpos import LABELS, LANGUAGES, sentences, udpos_task
 
 Write = Callable[..., Path]
-FORM = st.text(st.characters(codec="utf-8", exclude_characters=" \t\r\n"), min_size=1).filter(
-    str.strip
-)
+FORM_CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0 \t\r\n")
+FORM = st.text(FORM_CHARACTERS, min_size=1).filter(str.strip)
 
 
 def word_line(number: int | str, form: str, upos: str = "NOUN") -> str:
