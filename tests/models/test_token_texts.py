@@ -66,8 +66,8 @@ TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
 
 def text_of(texts: list[str]) -> str:
     """The sentence that texts of tokens are of: first parts stand for their letters."""
-    joined = LATER_PART.sub("", "".join(texts))
-    return FIRST_PART.sub("", joined).replace("▁", " ")
+    without_later_parts = LATER_PART.sub("", "".join(texts))
+    return FIRST_PART.sub("", without_later_parts).replace("▁", " ")
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
@@ -110,14 +110,20 @@ def test_reported_24_added_tokens_are_texts_and_part_letters() -> None:
     """A special token may be spelled with the symbols of bytes: it stands for no byte."""
     tokenizer = byte_level()
     tokenizer.add_tokens([AddedToken("æĪ", special=True), AddedToken("Ġnew  token")])
-    special, added, first, rest = tokenizer.convert_tokens_to_ids(["æĪ", "Ġnew  token", "Ã", "©"])
-    assert readable_tokens(tokenizer, [special, first, rest, added]) == [
+    special_id, added_id, first_byte_id, second_byte_id = tokenizer.convert_tokens_to_ids(
+        ["æĪ", "Ġnew  token", "Ã", "©"]
+    )
+    assert readable_tokens(tokenizer, [special_id, first_byte_id, second_byte_id, added_id]) == [
         "æĪ",
         "é[1/2]",
         "é[2/2]",
         "Ġnew▁▁token",
     ]
-    assert readable_tokens(tokenizer, [first, special, rest]) == ["[0xC3]", "æĪ", "[0xA9]"]
+    assert readable_tokens(tokenizer, [first_byte_id, special_id, second_byte_id]) == [
+        "[0xC3]",
+        "æĪ",
+        "[0xA9]",
+    ]
 
 
 def test_reported_24_single_bytes_of_other_vocabularies_are_letters() -> None:
