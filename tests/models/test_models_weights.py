@@ -45,12 +45,12 @@ def change_config(folder: Path, **values: object) -> Path:
 
 
 def with_prefix(prefix: str) -> Change:
-    """Put something before the name of every weight."""
+    """A change that puts a prefix before the name of every weight."""
     return lambda weights: {prefix + name: weight for name, weight in weights.items()}
 
 
 def with_added_weights(**shapes: tuple[int, ...]) -> Change:
-    """Add weights, named with __ for a dot."""
+    """A change that adds weights of these shapes, named with __ for a dot."""
     added_weights = {name.replace("__", "."): torch.ones(shape) for name, shape in shapes.items()}
     return lambda weights: weights | added_weights
 
@@ -61,7 +61,7 @@ def weights_fact(folder: Path) -> Fact:
 
 
 def load_with_note(folder: Path, *words: str) -> Model:
-    """The model; its note, the warning and the check before loading all say these words."""
+    """The model, after its note, the warning and the check before loading have all said these words."""
     check = weights_fact(folder)
     assert check.ok
     with pytest.warns(UserWarning, match=re.escape(words[0])):
@@ -82,21 +82,21 @@ def assert_refused(folder: Path, code: str, *values: object) -> None:
 
 
 def have_same_weights(model: Model, module: transformers.PreTrainedModel) -> bool:
-    """Whether a model has just the weights of another."""
-    expected_weights = module.state_dict()
     weights = model.module.state_dict()
-    return expected_weights.keys() == weights.keys() and all(
-        torch.equal(weights[name], expected_weights[name]) for name in expected_weights
-    )
+    expected_weights = module.state_dict()
+    if weights.keys() != expected_weights.keys():
+        return False
+    return all(torch.equal(weights[name], weight) for name, weight in expected_weights.items())
 
 
 def fsdp_names(weights: Weights) -> Weights:
     """As sharded training with activation checkpointing names them, layer by layer."""
     wrapper_names = "._fsdp_wrapped_module._checkpoint_wrapped_module."
-    return {
-        "_fsdp_wrapped_module." + re.sub(r"(?<=layer\.\d)\.", wrapper_names, name): w
-        for name, w in weights.items()
-    }
+    renamed_weights = {}
+    for name, weight in weights.items():
+        name_in_layer = re.sub(r"(?<=layer\.\d)\.", wrapper_names, name)
+        renamed_weights[f"_fsdp_wrapped_module.{name_in_layer}"] = weight
+    return renamed_weights
 
 
 def compiled_layers(weights: Weights) -> Weights:
@@ -138,9 +138,8 @@ def test_reported_05_a_prefix_is_dropped_in_every_family_and_not_saved_again(tmp
     folder = save_family(tmp_path / "m", family)
     module = headlab.load(folder, device="cpu").module
     names = load_file(folder / "model.safetensors").keys()
-    model = load_with_note(
-        change_weights(folder, with_prefix("module._orig_mod.")), "module._orig_mod."
-    )
+    change_weights(folder, with_prefix("module._orig_mod."))
+    model = load_with_note(folder, "module._orig_mod.")
     assert have_same_weights(model, module)
     model.module.save_pretrained(tmp_path / "again")
     assert load_file(tmp_path / "again" / "model.safetensors").keys() == names
@@ -155,10 +154,10 @@ def test_reported_05_a_prefix_in_shards_is_dropped(tmp_path):
     assert len(shards) > 1
     for shard in shards:
         save_file(with_prefix("module.")(load_file(shard)), shard, metadata={"format": "pt"})
-    index = folder / "model.safetensors.index.json"
-    facts = json.loads(index.read_text())
-    facts["weight_map"] = {f"module.{name}": file for name, file in facts["weight_map"].items()}
-    index.write_text(json.dumps(facts))
+    index_file = folder / "model.safetensors.index.json"
+    index = json.loads(index_file.read_text())
+    index["weight_map"] = {f"module.{name}": file for name, file in index["weight_map"].items()}
+    index_file.write_text(json.dumps(index))
     assert have_same_weights(load_with_note(folder, "module."), module)
     shards[0].unlink()
     assert shards[0].name in weights_fact(folder).words
@@ -191,14 +190,14 @@ LAYER_COUNTS = {
 @pytest.mark.parametrize("family", LAYER_COUNTS)
 def test_reported_05_more_layers_than_the_config_has_are_refused(tmp_path, family, prefix):
     option, layers, stored_layers = LAYER_COUNTS[family]
+    layers_in_config = stored_layers - 1
     folder = change_weights(save_family(tmp_path / "m", family), with_prefix(prefix))
-    assert_refused(
-        change_config(folder, **{option: stored_layers - 1}),
-        "model.weights_unused",
-        layers,
-        stored_layers,
-        stored_layers - 1,
-    )
+    change_config(folder, **{option: layers_in_config})
+    assert_refused(folder, "model.weights_unused", layers, stored_layers, layers_in_config)
+
+
+def without_name_of_body(weights: Weights) -> Weights:
+    return {name.removeprefix("bert."): weight for name, weight in weights.items()}
 
 
 @pytest.mark.parametrize("architecture", ["BertModel", "BertForSequenceClassification"])
@@ -208,38 +207,44 @@ def test_reported_05_more_layers_are_refused_whatever_the_names_begin_with(
 ):
     folder = save_family(tmp_path / "m", "bert")
     if saved_from == "body":
-        change_weights(
-            folder, lambda weights: {name.removeprefix("bert."): w for name, w in weights.items()}
-        )
+        change_weights(folder, without_name_of_body)
     change_config(folder, architectures=[architecture], num_hidden_layers=2)
     assert_refused(folder, "model.weights_unused", "encoder.layer", 3, 2)
 
 
+def unchanged(weights: Weights) -> Weights:
+    return weights
+
+
+def without_classifier(weights: Weights) -> Weights:
+    return {name: weight for name, weight in weights.items() if "classifier" not in name}
+
+
+def with_renamed_classifier(weights: Weights) -> Weights:
+    return {name.replace("classifier", "head"): weight for name, weight in weights.items()}
+
+
 LACKING: dict[str, tuple[Change, dict[str, object], tuple[object, ...]]] = {
     "fewer layers": (
-        lambda weights: weights,
+        unchanged,
         {"num_hidden_layers": 5},
         (32, "bert.encoder.layer.3."),
     ),
-    "wider": (lambda weights: weights, {"intermediate_size": 64}, ("[32]", "[64]")),
-    "narrower": (lambda weights: weights, {"hidden_size": 12}, ("[24]", "[12]")),
-    "larger vocabulary": (lambda weights: weights, {"vocab_size": 98}, ("[97, 24]", "[98, 24]")),
+    "wider": (unchanged, {"intermediate_size": 64}, ("[32]", "[64]")),
+    "narrower": (unchanged, {"hidden_size": 12}, ("[24]", "[12]")),
+    "larger vocabulary": (unchanged, {"vocab_size": 98}, ("[97, 24]", "[98, 24]")),
     "no classifier": (
-        lambda weights: {
-            name: weight for name, weight in weights.items() if "classifier" not in name
-        },
+        without_classifier,
         {},
         ("classifier.bias",),
     ),
     "classifier of another name": (
-        lambda weights: {
-            name.replace("classifier", "head"): weight for name, weight in weights.items()
-        },
+        with_renamed_classifier,
         {},
         ("classifier.bias", "head.bias"),
     ),
     "another class": (
-        lambda weights: weights,
+        unchanged,
         {"architectures": ["BertForMaskedLM"]},
         ("cls.predictions", "pooler"),
     ),
@@ -248,8 +253,9 @@ LACKING: dict[str, tuple[Change, dict[str, object], tuple[object, ...]]] = {
 
 @pytest.mark.parametrize("lack", LACKING)
 def test_reported_05_weights_that_would_be_made_up_are_refused(tmp_path, lack):
-    change, config, values = LACKING[lack]
-    folder = change_config(change_weights(save_family(tmp_path / "m", "bert"), change), **config)
+    change, config_values, values = LACKING[lack]
+    folder = change_weights(save_family(tmp_path / "m", "bert"), change)
+    change_config(folder, **config_values)
     assert_refused(folder, "model.weights_missing", *values)
 
 
@@ -300,37 +306,29 @@ FOREIGN: dict[str, tuple[str, Change, str]] = {
 @pytest.mark.parametrize("foreign_part", FOREIGN)
 def test_reported_05_weights_that_the_model_was_trained_with_are_refused(tmp_path, foreign_part):
     family, change, weight_name = FOREIGN[foreign_part]
-    assert_refused(
-        change_weights(save_family(tmp_path / "m", family), change),
-        "model.weights_unused",
-        weight_name,
-    )
+    folder = change_weights(save_family(tmp_path / "m", family), change)
+    assert_refused(folder, "model.weights_unused", weight_name)
+
+
+def with_unmerged_adapter(weights: Weights) -> Weights:
+    return weights | {f"{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)}
 
 
 def lora_names(weights: Weights) -> Weights:
     """As peft saves a model with an adapter that is not merged."""
-    names = {f"{ATTENTION}.{part}": f"{ATTENTION}.base_layer.{part}" for part in ("weight", "bias")}
-    renamed_weights = {
-        f"base_model.model.{names.get(name, name)}": weight for name, weight in weights.items()
-    }
-    return renamed_weights | {
-        f"base_model.model.{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)
-    }
+    renamed_weights = {}
+    for name, weight in with_unmerged_adapter(weights).items():
+        for part in ("weight", "bias"):
+            if name == f"{ATTENTION}.{part}":
+                name = f"{ATTENTION}.base_layer.{part}"
+        renamed_weights[f"base_model.model.{name}"] = weight
+    return renamed_weights
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lora_names,
-        lambda weights: weights | {f"{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)},
-    ],
-)
+@pytest.mark.parametrize("change", [lora_names, with_unmerged_adapter])
 def test_reported_05_an_adapter_that_is_not_merged_is_refused(tmp_path, change):
-    assert_refused(
-        change_weights(save_family(tmp_path / "m", "bert"), change),
-        "model.is_adapter",
-        "merge_and_unload",
-    )
+    folder = change_weights(save_family(tmp_path / "m", "bert"), change)
+    assert_refused(folder, "model.is_adapter", "merge_and_unload")
 
 
 HARMLESS: dict[str, tuple[str, Change, tuple[str, ...]]] = {
@@ -382,13 +380,13 @@ def test_reported_05_a_prefix_and_a_part_left_out_are_both_said(tmp_path):
 
 def without_two_heads(weights: Weights) -> Weights:
     """Without heads 2 and 3 of layer 1, as `prune_heads` of transformers 4 left it."""
-    smaller = dict(weights)
+    smaller_weights = dict(weights)
     for name, weight in weights.items():
         if "layer.1.attention.self" in name:
-            smaller[name] = weight[:12]
+            smaller_weights[name] = weight[:12]
         if "layer.1.attention.output.dense.weight" in name:
-            smaller[name] = weight[:, :12]
-    return smaller
+            smaller_weights[name] = weight[:, :12]
+    return smaller_weights
 
 
 @pytest.mark.parametrize("prefix", ["", "module."])
@@ -416,10 +414,9 @@ def test_reported_05_pruned_heads_of_whole_weights_are_used_and_said(tmp_path):
 def test_reported_05_a_file_that_is_not_read_is_no_green_check(tmp_path):
     folder = save_family(tmp_path / "m", "bert")
     (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
-    assert (weights_fact(folder).ok, "model.fp16.safetensors" in weights_fact(folder).words) == (
-        False,
-        True,
-    )
+    fact = weights_fact(folder)
+    assert fact.ok is False
+    assert "model.fp16.safetensors" in fact.words
     with raises("model.unreadable", "model.safetensors"):
         headlab.load(folder, device="cpu")
 
@@ -427,14 +424,15 @@ def test_reported_05_a_file_that_is_not_read_is_no_green_check(tmp_path):
 def test_reported_05_the_check_reads_headers_only(tmp_path):
     folder = change_weights(save_family(tmp_path / "m", "bert"), with_prefix("module."))
     path = folder / "model.safetensors"
-    data = path.read_bytes()
-    header = 8 + int.from_bytes(data[:8], "little")
-    path.write_bytes(data[:header] + b"\xff" * (len(data) - header))  # numbers that are none
+    content = path.read_bytes()
+    header_size = 8 + int.from_bytes(content[:8], "little")
+    not_numbers = b"\xff" * (len(content) - header_size)
+    path.write_bytes(content[:header_size] + not_numbers)
     assert weights_fact(folder).ok
 
 
 def hub_metadata(folder: Path, prefix: str) -> SafetensorsRepoMetadata:
-    """What the hub tells of a folder's weights."""
+    """What the hub says of a folder's weights, each name with a prefix."""
     weights = load_file(folder / "model.safetensors")
     tensors = {
         prefix + name: TensorInfo(dtype="F32", shape=list(weight.shape), data_offsets=(0, 0))
@@ -461,7 +459,8 @@ def test_reported_05_a_hub_model_is_checked_by_headers_before_it_is_fetched(
     monkeypatch.setattr(load_module, "hub_sizes", lambda _: {"model.safetensors": 438_000_000})
     monkeypatch.setattr("huggingface_hub.get_safetensors_metadata", lambda _: metadata)
     fact = next(fact for fact in examine_model("owner/name") if fact.what == "Weights")
-    assert (fact.ok, words in fact.words) == (ok, True)
+    assert fact.ok is ok
+    assert words in fact.words
 
 
 def test_reported_05_a_base_of_a_training_is_read_the_same_way(tmp_path):
@@ -469,10 +468,8 @@ def test_reported_05_a_base_of_a_training_is_read_the_same_way(tmp_path):
     folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), with_prefix("module."))
     module_to_train, _ = load_base(find_base(str(folder)), ("a", "b"), words=False)
     expected_weights = module.roberta.state_dict()
-    assert all(
-        torch.equal(weight, expected_weights[name])
-        for name, weight in module_to_train.roberta.state_dict().items()
-    )
+    for name, weight in module_to_train.roberta.state_dict().items():
+        assert torch.equal(weight, expected_weights[name]), name
     change_config(folder, num_hidden_layers=2)
     with pytest.raises(HeadlabError) as caught:
         load_base(find_base(str(folder)), ("a", "b"), words=False)
