@@ -44,11 +44,15 @@ def settings_of(scheme: str) -> dict[str, object]:
     return {"quant_method": scheme, "bits": 4}
 
 
+def set_quantisation(folder: Path, settings: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": settings}))
+
+
 def save_as_quantised(folder: Path, settings: object, family: str = "bert") -> Path:
     """A tiny model whose config.json says that its weights are quantised; they are not."""
     save_family(folder, family)
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": settings}))
+    set_quantisation(folder, settings)
     return folder
 
 
@@ -61,7 +65,8 @@ def assert_refused(folder: Path, code: str, *values: object, fact_name: str = "W
     with raises(code, *values) as caught:
         headlab.load(folder, device="cpu")
     fact = facts_of(folder)[fact_name]
-    assert (fact.ok, fact.words) == (False, f"{str(caught.value).rstrip('.')}.")
+    assert fact.ok is False
+    assert fact.words == f"{str(caught.value).rstrip('.')}."
 
 
 @pytest.mark.parametrize("scheme", REFUSED_SCHEMES)
@@ -75,7 +80,7 @@ def test_reported_15_a_scheme_that_cannot_be_dequantised_is_refused_before_loadi
 
 
 def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if no package that reads quantised weights were installed, also where one is."""
+    """Make the packages that read quantised weights look as if they were not installed."""
 
     def missing(*_: object, **__: object) -> None:
         raise ImportError("no such package")
@@ -107,10 +112,10 @@ def test_reported_15_flags_alone_mean_bitsandbytes(tmp_path, monkeypatch):
     [RuntimeError("No GPU found."), ImportError("libcudart"), AssertionError(), OSError(5, "x")],
 )
 def test_reported_15_a_package_that_cannot_work_here_is_a_sentence(tmp_path, monkeypatch, error):
-    def broken(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(Bnb4BitHfQuantizer, "validate_environment", broken)
+    monkeypatch.setattr(Bnb4BitHfQuantizer, "validate_environment", fail)
     monkeypatch.setattr(quantised_module, "find_spec", lambda *_: "installed")
     folder = save_as_quantised(tmp_path / "m", {"load_in_4bit": True})
     assert_refused(
@@ -128,10 +133,8 @@ def test_reported_15_what_is_read_without_a_package_still_is(tmp_path, scheme):
     assert facts_of(folder)["Weights"].ok
     model = headlab.load(folder, device="cpu")
     expected_weights = tiny_module("bert", torch.float32).state_dict()
-    assert all(
-        torch.equal(weight, expected_weights[name])
-        for name, weight in model.module.state_dict().items()
-    )
+    for name, weight in model.module.state_dict().items():
+        assert torch.equal(weight, expected_weights[name]), name
     assert not hasattr(model.module.config, "quantization_config")
 
 
@@ -181,27 +184,31 @@ def test_reported_15_settings_of_a_part_are_found():
     assert quantisation.title == "gptq (3 bits)"
 
 
-def save_as_fp8(folder: Path) -> tuple[Path, dict[str, torch.Tensor]]:
-    """A tiny Llama in blocks of fp8, and its weights as multiplying the blocks by their scales gives them."""
+def save_as_fp8(folder: Path) -> dict[str, torch.Tensor]:
+    """Save a tiny Llama in blocks of fp8.
+
+    Returns its weights by name, as they are after the blocks are multiplied by their scales.
+    """
     save(folder, tiny_module("llama-lm", torch.float32), tiny_tokenizer())
     stored_weights = {}
     dequantised_weights = {}
     for name, weight in load_file(folder / "model.safetensors").items():
-        stored_weights[name] = dequantised_weights[name] = weight
         if name.endswith("proj.weight"):
             scale = weight.abs().max() / 448
             stored_weights[name] = (weight / scale).to(torch.float8_e4m3fn)
             stored_weights[f"{name}_scale_inv"] = scale.view(1, 1)
             dequantised_weights[name] = stored_weights[name].float() * scale
+        else:
+            stored_weights[name] = weight
+            dequantised_weights[name] = weight
     save_file(stored_weights, folder / "model.safetensors", metadata={"format": "pt"})
-    settings = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": settings}))
-    return folder, dequantised_weights
+    set_quantisation(folder, {"quant_method": "fp8", "weight_block_size": [128, 128]})
+    return dequantised_weights
 
 
 def test_reported_15_fp8_is_read_as_the_numbers_that_it_stands_for(tmp_path):
-    folder, dequantised_weights = save_as_fp8(tmp_path / "m")
+    folder = tmp_path / "m"
+    dequantised_weights = save_as_fp8(folder)
     model = headlab.load(folder, device="cpu")
     for name, weight in dequantised_weights.items():
         # read as bfloat16
@@ -210,7 +217,8 @@ def test_reported_15_fp8_is_read_as_the_numbers_that_it_stands_for(tmp_path):
 
 
 def test_reported_15_a_dequantised_model_is_shrunk_and_read_back(tmp_path):
-    model = headlab.load(save_as_fp8(tmp_path / "m")[0], device="cpu")
+    save_as_fp8(tmp_path / "m")
+    model = headlab.load(tmp_path / "m", device="cpu")
     is_kept = np.ones(model.grid.size, dtype=bool)
     is_kept[:2] = False  # they share a key and a value
     shrunk = shrink_model(model, headlab.Mask(model.grid, is_kept))
@@ -219,16 +227,13 @@ def test_reported_15_a_dequantised_model_is_shrunk_and_read_back(tmp_path):
     assert headlab.load(folder, device="cpu").grid.size == model.grid.size - 2
 
 
-def with_weights(folder: Path, names: tuple[str, ...], *, instead_of: str) -> Path:
+def replace_weight(folder: Path, name: str, new_names: tuple[str, ...]) -> Path:
     """Replace a weight by others, as quantising does."""
     path = folder / "model.safetensors"
     weights = load_file(path)
-    del weights[instead_of]
-    save_file(
-        weights | {name: torch.ones(3, dtype=torch.int32) for name in names},
-        path,
-        metadata={"format": "pt"},
-    )
+    del weights[name]
+    weights |= {new_name: torch.ones(3, dtype=torch.int32) for new_name in new_names}
+    save_file(weights, path, metadata={"format": "pt"})
     return folder
 
 
@@ -246,14 +251,14 @@ WEIGHT_NAMES_BY_SCHEME = {
 @pytest.mark.parametrize("scheme", WEIGHT_NAMES_BY_SCHEME)
 def test_reported_15_quantised_weights_are_named_though_the_config_says_nothing(tmp_path, scheme):
     names = tuple(f"{DENSE}.{part}" for part in WEIGHT_NAMES_BY_SCHEME[scheme])
-    folder = with_weights(save_family(tmp_path / "m", "bert"), names, instead_of=f"{DENSE}.weight")
+    folder = replace_weight(save_family(tmp_path / "m", "bert"), f"{DENSE}.weight", names)
     assert_refused(folder, "model.weights_missing", scheme, "unquantised checkpoint")
 
 
 def test_reported_15_a_scheme_that_transformers_does_not_know_is_named_if_it_matters(tmp_path):
     folder = save_as_quantised(tmp_path / "m", {"quant_method": "exl9", "bits": 4})
     assert headlab.load(folder, device="cpu").grid.size == 12  # its weights are ordinary numbers
-    with_weights(folder, (f"{DENSE}.packed",), instead_of=f"{DENSE}.weight")
+    replace_weight(folder, f"{DENSE}.weight", (f"{DENSE}.packed",))
     assert_refused(folder, "model.weights_missing", "exl9 (4 bits)", "unquantised checkpoint")
 
 
@@ -299,14 +304,17 @@ def test_reported_15_a_base_of_fp8_is_trained_on_like_any_other(tmp_path):
 
 def test_reported_15_the_worker_says_it_in_its_check_its_answer_and_its_job(tmp_path):
     model = str(save_as_quantised(tmp_path / "m", settings_of("gptq")))
-    make = lambda: ModelHost(tmp_path, "cpu", tasks=lambda _: tiny_task())  # noqa: E731 - once
-    with running(tmp_path, make) as worker:
-        answer = httpx.post(f"{worker.url}/model", json={"model": model}, timeout=60)
-        assert (answer.status_code, answer.json()["code"]) == (400, "model.quantised")
+
+    def make_host() -> ModelHost:
+        return ModelHost(tmp_path, "cpu", tasks=lambda _: tiny_task())
+
+    with running(tmp_path, make_host) as worker:
+        response = httpx.post(f"{worker.url}/model", json={"model": model}, timeout=60)
+        assert response.status_code == 400
+        assert response.json()["code"] == "model.quantised"
         findings = worker.client.check(model)
         assert [finding.ok for finding in findings if finding.what == "Weights"] == [False]
-        job = worker.client.submit(
-            "score", {"model": model, "task": "intents", "languages": ["en"], "method": "gradient"}
-        ).id
-        until(lambda: worker.client.job(job).state == "failed", "the job")
-        assert "unquantised checkpoint" in worker.client.job(job).error
+        request = {"model": model, "task": "intents", "languages": ["en"], "method": "gradient"}
+        job_id = worker.client.submit("score", request).id
+        until(lambda: worker.client.job(job_id).state == "failed", "the job")
+        assert "unquantised checkpoint" in worker.client.job(job_id).error

@@ -50,10 +50,9 @@ def earlier_fingerprint(folder: Path) -> str:
         "added_tokens.json",
         "vocab*",
     )
-    files = {
-        folder / "config.json",
-        *(path for pattern in patterns for path in folder.glob(pattern)),
-    }
+    files = {folder / "config.json"}
+    for pattern in patterns:
+        files |= set(folder.glob(pattern))
     return fingerprint_files((path.name, path) for path in files)
 
 
@@ -88,14 +87,14 @@ def split_into_shards(folder: Path) -> Path:
     weights = load_file(folder / SINGLE)
     (folder / SINGLE).unlink()
     names = sorted(weights)
-    shards = {}
-    for number, part in enumerate((names[::2], names[1::2]), 1):
-        file = f"model-{number:05}-of-00002.safetensors"
-        save_file({name: weights[name] for name in part}, folder / file, metadata={"format": "pt"})
-        shards |= dict.fromkeys(part, file)
-    (folder / "model.safetensors.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": shards})
-    )
+    file_by_name = {}
+    for number, names_in_shard in enumerate((names[::2], names[1::2]), 1):
+        file_name = f"model-{number:05}-of-00002.safetensors"
+        shard = {name: weights[name] for name in names_in_shard}
+        save_file(shard, folder / file_name, metadata={"format": "pt"})
+        file_by_name |= dict.fromkeys(names_in_shard, file_name)
+    index = {"metadata": {}, "weight_map": file_by_name}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return folder
 
 
@@ -135,10 +134,9 @@ def test_reported_18_masks_of_the_old_fingerprint_are_of_this_model(folder):
     mask = Mask(model.grid, is_kept, {"name": "m", "fingerprint": old_fingerprint})
     mask.check(model.grid, model.fingerprint)
     assert {*headlab.evaluate(model, tiny_task(), mask)} == {*tiny_task().languages}
+    mask_of_other_model = Mask(model.grid, is_kept, {"name": "m", "fingerprint": "0" * 64})
     with raises("mask.other_model"):
-        Mask(model.grid, is_kept, {"name": "m", "fingerprint": "0" * 64}).check(
-            model.grid, model.fingerprint
-        )
+        mask_of_other_model.check(model.grid, model.fingerprint)
 
 
 def test_reported_18_scores_of_the_old_fingerprint_are_not_computed_again(folder, tmp_path):

@@ -29,12 +29,9 @@ with_file = pytest.mark.skipif(
 
 
 def test_its_fingerprint_is_known_without_its_package():
+    known_fingerprint = "86a6fd3f24504cf993d5e9671bae04335fadf766155cd2f15d14be16f89c0ca0"
     assert embedded.fingerprint(smollm.NAME) == smollm.fingerprint()
-    assert (
-        smollm.fingerprint()
-        == SOURCE["fingerprint"]
-        == "86a6fd3f24504cf993d5e9671bae04335fadf766155cd2f15d14be16f89c0ca0"
-    )
+    assert smollm.fingerprint() == SOURCE["fingerprint"] == known_fingerprint
 
 
 def test_where_the_package_is_missing_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch):
@@ -61,11 +58,11 @@ def model() -> Model:
 @pytest.mark.slow
 def test_it_is_the_model_it_says(model: Model):
     assert str(model.grid) == "decoder 30×9"
-    expected_groups = (SOURCE["together"],) * SOURCE[
-        "layers"
-    ]  # what pages show of it before it is loaded
-    assert tuple(layer.together for layer in costs_of(model).layers) == expected_groups
-    assert (model.resumable, model.dtype) == (True, "float32")
+    # what pages show of it before it is loaded
+    groups_in_source = (SOURCE["together"],) * SOURCE["layers"]
+    assert tuple(layer.together for layer in costs_of(model).layers) == groups_in_source
+    assert model.resumable is True
+    assert model.dtype == "float32"
     tokens = model.tokenizer("The capital of France is", return_tensors="pt")
     with torch.inference_mode():
         (token,) = model.module(**tokens).logits[0, -1:].argmax(dim=-1).tolist()
@@ -94,7 +91,7 @@ def test_its_tokens_are_shown_as_letters(model: Model):
 @with_file
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "token_texts"),
     [
         (
             "游戏开始了",
@@ -115,7 +112,7 @@ def test_its_tokens_are_shown_as_letters(model: Model):
         ),
     ],
 )
-def test_reported_24_letters_of_every_script_are_shown(model: Model, text: str, shown: str):
+def test_reported_24_letters_of_every_script_are_shown(model: Model, text: str, token_texts: str):
     request = AttentionRequest(model="m", text=text, heads=[("decoder", 0, 0)])
     panel = Panel.of("", attention_weights(model, request))
-    assert panel.tokens == tuple(shown.split(" "))
+    assert panel.tokens == tuple(token_texts.split(" "))
