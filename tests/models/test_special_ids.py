@@ -31,7 +31,12 @@ WORD = 5  # the token w5, which texts have too
 def save_with_settings(
     folder: Path, family: str, *, tokenizer_pads: bool = True, **settings: Any
 ) -> Path:
-    """A tiny model's folder with other settings in its config.json."""
+    """Save a tiny model with other settings in its config.json.
+
+    Args:
+        tokenizer_pads: Whether the tokenizer has a padding token.
+        settings: Set in config.json.
+    """
     tokenizer = tiny_tokenizer()
     if not tokenizer_pads:
         tokenizer.pad_token = None
@@ -45,27 +50,29 @@ def load_in_float64(folder: Path) -> Model:
     return load(str(folder), device="cpu", dtype="float64")
 
 
-def translation() -> Task:
+def translation_task() -> Task:
     """Sources and targets of several lengths, so that both are padded."""
-    examples = [
-        Example(
-            str(number),
-            " ".join(f"w{n}" for n in range(7, 8 + number)),
-            target="w9 " * (1 + number % 3) + "w8",
-        )
-        for number in range(6)
-    ]
+    examples = []
+    for number in range(6):
+        source = " ".join(f"w{n}" for n in range(7, 8 + number))
+        target = "w9 " * (1 + number % 3) + "w8"
+        examples.append(Example(str(number), source, target=target))
     return Task("short", (), ("xx",), False, lambda *_: examples)
 
 
 def task_of(family: str) -> Task:
-    return translation() if family == "marian" else tiny_task()
+    return translation_task() if family == "marian" else tiny_task()
 
 
 def logits(model: Model, task: Task, rows: list[int]) -> torch.Tensor:
     evaluator = Evaluator(model, task, "xx", "dev", 6)
     with torch.inference_mode():
         return evaluator.logits(evaluator.tensors(np.array(rows)))
+
+
+def task_spec(model: Model, task: Task) -> Any:
+    """What the record of answers says of the task."""
+    return answers_spec(Evaluator(model, task, "xx", "dev", 6).dataset)["task"]
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-roberta", "gpt2", "llama", "marian"])
@@ -84,10 +91,7 @@ def test_reported_23_a_padding_token_that_only_the_config_names_is_used(
     torch.testing.assert_close(
         logits(without_token, task, rows), logits(with_token, task, rows), rtol=0, atol=0
     )
-    assert (
-        "padding"
-        not in answers_spec(Evaluator(without_token, task, "xx", "dev", 6).dataset)["task"]
-    )
+    assert "padding" not in task_spec(without_token, task)
 
 
 def test_reported_23_a_padding_token_that_only_the_settings_of_generation_name_is_used(
@@ -100,10 +104,9 @@ def test_reported_23_a_padding_token_that_only_the_settings_of_generation_name_i
     with_token = load_in_float64(
         save_with_settings(tmp_path / "with", "gpt2", pad_token_id=PADDING)
     )
-    given, expected = (
-        logits(model, tiny_task(), [0, 1, 2]) for model in (load_in_float64(folder), with_token)
-    )
-    torch.testing.assert_close(given, expected, rtol=0, atol=0)
+    model_logits = logits(load_in_float64(folder), tiny_task(), [0, 1, 2])
+    expected_logits = logits(with_token, tiny_task(), [0, 1, 2])
+    torch.testing.assert_close(model_logits, expected_logits, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("padding", [VOCAB, -1, [PADDING], "0", True])
@@ -139,14 +142,17 @@ def test_reported_23_training_pads_with_the_token_of_the_config(tmp_path: Path) 
 def test_reported_19_a_classifier_finds_its_last_token_whatever_the_tokenizer_pads_with(
     tmp_path: Path,
 ) -> None:
-    """The model skips the config's padding token: padded with the tokenizer's, it read its answer in the padding."""
+    """The model skips the padding token that its configuration names, to find its last token.
+
+    Were texts padded with the tokenizer's, it would read its answer in the padding.
+    """
     model = load_in_float64(save_with_settings(tmp_path / "m", "gpt2", pad_token_id=WORD))
     logits_in_one_batch = logits(model, tiny_task(), [*range(6)])
     logits_one_by_one = torch.cat([logits(model, tiny_task(), [row]) for row in range(6)])
     torch.testing.assert_close(logits_in_one_batch, logits_one_by_one, rtol=0, atol=1e-9)
-    assert answers_spec(Evaluator(model, tiny_task(), "xx").dataset)["task"]["padding"] is True
+    assert task_spec(model, tiny_task())["padding"] is True
     encoder = load_in_float64(save_with_settings(tmp_path / "encoder", "bert", pad_token_id=WORD))
-    assert "padding" not in answers_spec(Evaluator(encoder, tiny_task(), "xx").dataset)["task"]
+    assert "padding" not in task_spec(encoder, tiny_task())
 
 
 @pytest.mark.parametrize(
@@ -169,7 +175,8 @@ def test_reported_19_a_special_token_that_the_model_lacks_is_named_before_loadin
     with raises("model.token_unknown", setting, token_id, VOCAB - 1):
         load_in_float64(folder)
     fact = examine_model(str(folder))[-1]
-    assert (fact.what, fact.ok) == ("Special tokens", False)
+    assert fact.what == "Special tokens"
+    assert fact.ok is False
     assert f"{setting} {token_id}" in fact.words
 
 
@@ -201,7 +208,7 @@ def test_reported_19_a_special_token_that_no_answer_needs_changes_none(
 
 
 def larger_tokenizer() -> Any:
-    """One that pads with a token of its own, for which the model's embeddings were not enlarged."""
+    """A tokenizer that pads with a new token, for which the model's embeddings were not enlarged."""
     tokenizer = tiny_tokenizer()
     tokenizer.add_special_tokens({"pad_token": "[NEW]"})
     assert tokenizer.pad_token_id == VOCAB
@@ -227,7 +234,7 @@ def test_reported_19_a_padding_token_of_the_tokenizer_that_the_model_lacks_is_re
 def test_reported_19_a_model_that_lacks_the_padding_token_of_the_tokenizer_says_so(
     tmp_path: Path, family: str
 ) -> None:
-    """It ended in "Padding_idx must be within num_embeddings" where the configuration names none."""
+    """Not "Padding_idx must be within num_embeddings", as where the configuration names none."""
     folder = save_with_settings(tmp_path / "m", family, pad_token_id=None)
     larger_tokenizer().save_pretrained(folder)
     model = load_in_float64(folder)

@@ -29,7 +29,12 @@ FIRST_PART = re.compile(r"\[1/\d\]")
 def byte_level(
     part: str = "pre_tokenizer", merges: tuple[tuple[str, str], ...] = ()
 ) -> PreTrainedTokenizerBase:
-    """Every byte is a symbol; merges make tokens of several."""
+    """A tokenizer for which every byte is a symbol; merges make tokens of several.
+
+    Args:
+        part: The part that makes symbols of bytes, `pre_tokenizer` or `normalizer`.
+        merges: Pairs of symbols that become one token.
+    """
     symbols = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(merge) for merge in merges)]
     vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges)))
@@ -42,7 +47,7 @@ def byte_level(
 
 
 def byte_fallback() -> PreTrainedTokenizerBase:
-    """Letters, and bytes for those that are not in the vocabulary, as Llama 2 and Gemma have them."""
+    """A tokenizer of letters, and of bytes for unknown letters, as Llama 2 and Gemma have them."""
     pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "n", "d", "了"]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
@@ -70,10 +75,12 @@ def text_of(texts: list[str]) -> str:
     return FIRST_PART.sub("", without_later_parts).replace("▁", " ")
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("tokenizer_kind", TOKENIZERS)
 @pytest.mark.parametrize("sentence", SENTENCES)
-def test_reported_24_tokens_are_the_letters_of_the_sentence(kind: str, sentence: str) -> None:
-    tokenizer = TOKENIZERS[kind]()
+def test_reported_24_tokens_are_the_letters_of_the_sentence(
+    tokenizer_kind: str, sentence: str
+) -> None:
+    tokenizer = TOKENIZERS[tokenizer_kind]()
     ids = tokenizer(sentence, add_special_tokens=False)["input_ids"]
     texts = readable_tokens(tokenizer, ids)
     assert len(texts) == len(ids)
