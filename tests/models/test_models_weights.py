@@ -212,7 +212,7 @@ def test_reported_05_more_layers_are_refused_whatever_the_names_begin_with(
     assert_refused(folder, "model.weights_unused", "encoder.layer", 3, 2)
 
 
-def unchanged(weights: Weights) -> Weights:
+def same_weights(weights: Weights) -> Weights:
     return weights
 
 
@@ -226,13 +226,13 @@ def with_renamed_classifier(weights: Weights) -> Weights:
 
 LACKING: dict[str, tuple[Change, dict[str, object], tuple[object, ...]]] = {
     "fewer layers": (
-        unchanged,
+        same_weights,
         {"num_hidden_layers": 5},
         (32, "bert.encoder.layer.3."),
     ),
-    "wider": (unchanged, {"intermediate_size": 64}, ("[32]", "[64]")),
-    "narrower": (unchanged, {"hidden_size": 12}, ("[24]", "[12]")),
-    "larger vocabulary": (unchanged, {"vocab_size": 98}, ("[97, 24]", "[98, 24]")),
+    "wider": (same_weights, {"intermediate_size": 64}, ("[32]", "[64]")),
+    "narrower": (same_weights, {"hidden_size": 12}, ("[24]", "[12]")),
+    "larger vocabulary": (same_weights, {"vocab_size": 98}, ("[97, 24]", "[98, 24]")),
     "no classifier": (
         without_classifier,
         {},
@@ -244,7 +244,7 @@ LACKING: dict[str, tuple[Change, dict[str, object], tuple[object, ...]]] = {
         ("classifier.bias", "head.bias"),
     ),
     "another class": (
-        unchanged,
+        same_weights,
         {"architectures": ["BertForMaskedLM"]},
         ("cls.predictions", "pooler"),
     ),

@@ -265,11 +265,11 @@ def test_reported_07_headlab_says_with_which_tokens_it_trained(tmp_path: Path):
     module, tokenizer = FAMILIES["albert"]()
     even_out_classes(module, tokenizer)
     examples = pair_task([0] * 20).examples("xx", "dev")
-    encoded = encode_for_training(tokenizer, module, examples, 64)
+    training_inputs = encode_for_training(tokenizer, module, examples, 64)
     answers_with_segments = answers_by_hand(module, tokenizer, with_segments=True)
     answers_without_segments = answers_by_hand(module, tokenizer, with_segments=False)
     for name, needs, answers in (
-        ("now", encoded.needs, answers_with_segments),
+        ("now", training_inputs.needs, answers_with_segments),
         ("before", TokenNeeds(), answers_without_segments),
     ):
         folder = tmp_path / name
@@ -368,13 +368,13 @@ def test_reported_07_roles_accuracy_training_and_attention_see_the_same_tokens()
     task = word_task()
     tokens = Evaluator(model, task, "xx").tensors(np.array([0]))["input_ids"].tolist()
     sentences = of_task(task, "xx")
-    tokenised = read(model, sentences, "none are wanted")
-    assert tokenised.ids == tokens
-    assert any("spaced_words" in note for note in tokenised.notes)
+    role_tokens = read(model, sentences, "none are wanted")
+    assert role_tokens.ids == tokens
+    assert any("spaced_words" in note for note in role_tokens.notes)
     assert report_spec(model, sentences, {}, "none are wanted")["task"]["spaced_words"] is True
     examples = task.examples("xx", "dev")
-    encoded = encode_for_training(model.tokenizer, model.module, examples, 64)
-    assert encoded.tokens["input_ids"] == tokens
+    training_inputs = encode_for_training(model.tokenizer, model.module, examples, 64)
+    assert training_inputs.tokens["input_ids"] == tokens
     request = AttentionRequest(model="m", text=" ".join(WORDS), heads=[("encoder", 0, 0)])
     attention = attention_weights(model, request)
     assert len(attention.tokens) == len(tokens[0])
@@ -401,8 +401,8 @@ def test_reported_07_words_of_a_text_keep_the_tokens_of_the_text():
     model = model_of(*random_classifier("roberta", tokenizer, **options))
     (tree,) = random_trees(1, high=5)
     trees = of_trees([tree], "en", "dev")
-    tokenised = read(model, trees, "none are wanted")
-    assert tokenised.ids == tokenizer([" ".join(tree.words)])["input_ids"]
+    role_tokens = read(model, trees, "none are wanted")
+    assert role_tokens.ids == tokenizer([" ".join(tree.words)])["input_ids"]
     assert "spaced_words" not in report_spec(model, trees, {}, "none are wanted")["task"]
 
 
@@ -488,15 +488,15 @@ def test_reported_10_texts_are_cut_as_the_tokenizer_would(
         words = (["w5", "w6", "w7"] * 5)[:number_of_words]
         for max_tokens in (6, 7, 12):
             options = {"truncation": True, "max_length": max_tokens}
-            expected = reference([words], is_split_into_words=True, **options)
+            expected_tokens = reference([words], is_split_into_words=True, **options)
             tokens = tokenise(our_tokenizer, [words], split=True, max_tokens=max_tokens)
-            assert_same_tokens(tokens, expected)
+            assert_same_tokens(tokens, expected_tokens)
             for length_of_pair in (0, 3, 8):
                 texts = [" ".join(words)]
                 pairs = [" ".join(["w8"] * length_of_pair)]
-                expected = reference(texts, pairs, is_split_into_words=False, **options)
+                expected_tokens = reference(texts, pairs, is_split_into_words=False, **options)
                 tokens = tokenise(our_tokenizer, texts, pairs, split=False, max_tokens=max_tokens)
-                assert_same_tokens(tokens, expected)
+                assert_same_tokens(tokens, expected_tokens)
     assert our_tokenizer.backend_tokenizer.truncation is None
 
 
@@ -557,12 +557,12 @@ def test_reported_10_a_language_that_is_set_is_not_seen_by_other_threads():
     languages_seen: list[tuple[str, str]] = []
     has_started = threading.Event()
 
-    def other() -> None:
+    def translate_in_other_thread() -> None:
         has_started.set()
         with LanguageSetup(source="fr", target="es").set_up(tokenizer):
             languages_seen.append((tokenizer.src_lang, tokenizer.tgt_lang))
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=translate_in_other_thread)
     with LanguageSetup(source="pl", target="ru").set_up(tokenizer):
         thread.start()
         has_started.wait()

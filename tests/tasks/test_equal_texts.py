@@ -390,8 +390,8 @@ def test_reported_11_evaluate_says_the_number(
     evaluation, messages = run_headlab(
         "evaluate", "--model", model, "--task", declaration, "--split", split
     )
-    expected = {other_split: EXPECTED_COUNTS}
-    assert evaluation["languages"]["de"]["equal_texts"] == expected  # type: ignore[index]
+    expected_counts = {other_split: EXPECTED_COUNTS}
+    assert evaluation["languages"]["de"]["equal_texts"] == expected_counts  # type: ignore[index]
     assert messages.count(f"de: 3 of the 10 {split} texts are in {other_split} too") == 1
 
 
@@ -408,8 +408,8 @@ def test_reported_11_score_curve_prune_and_the_report_say_the_number(
     curve, _ = run_headlab("curve", *arguments)
     assert curve["languages"]["de"]["equal_texts"] == {"dev": EXPECTED_COUNTS}  # type: ignore[index]
     mask_file = cache / "mask.json"
-    pruned, _ = run_headlab("prune", *arguments, "--rule", "bottom", "--k", 1, "--out", mask_file)
-    assert pruned["languages"]["de"]["equal_texts"] == {"dev": EXPECTED_COUNTS}  # type: ignore[index]
+    pruning, _ = run_headlab("prune", *arguments, "--rule", "bottom", "--k", 1, "--out", mask_file)
+    assert pruning["languages"]["de"]["equal_texts"] == {"dev": EXPECTED_COUNTS}  # type: ignore[index]
 
     store = Store(cache)
     result_folders = [folder for folder in store.folders() if (folder / "result.npz").exists()]
