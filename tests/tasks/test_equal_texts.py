@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,6 +44,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HEADLAB_TASKS", raising=False)
     return tmp_path / "cache"
+
+
+def labelled_rows(texts: Iterable[str]) -> list[dict[str, object]]:
+    """Rows of these texts, whose labels are a and b in turn."""
+    return [{"text": text, "label": "ab"[index % 2]} for index, text in enumerate(texts)]
 
 
 def upload(
@@ -84,7 +90,7 @@ def shared_values(draft_check: DraftCheck, language: str = "de", column: str = "
 
 
 def test_reported_11_equal_texts_go_to_the_same_side() -> None:
-    rows = [{"text": f"say {number % 9}", "label": "ab"[number % 2]} for number in range(40)]
+    rows = labelled_rows(f"say {n % 9}" for n in range(40))
     draft_check = check_divided_rows(rows)
     assert shared_values(check_divided_rows(rows, division=1))
     assert not shared_values(draft_check)
@@ -165,8 +171,8 @@ def row_number(text: str) -> int:
 
 
 def test_reported_11_equal_texts_in_one_language_tie_the_rows_of_an_aligned_task() -> None:
-    german = [{"text": f"sag {n}", "label": "ab"[n % 2]} for n in range(30)]
-    french = [{"text": f"dis {n}", "label": "ab"[n % 2]} for n in range(30)]
+    german = labelled_rows(f"sag {n}" for n in range(30))
+    french = labelled_rows(f"dis {n}" for n in range(30))
     german[7]["text"] = german[3]["text"]
     french[20]["text"] = french[7]["text"]
     rows_with_equal_texts = {3, 7, 20}
@@ -185,7 +191,7 @@ def test_reported_11_equal_texts_in_one_language_tie_the_rows_of_an_aligned_task
 
 
 def test_reported_11_one_file_given_for_two_languages_is_said_and_divided_alike() -> None:
-    rows = [{"text": f"say {n}", "label": "ab"[n % 2]} for n in range(20)]
+    rows = labelled_rows(f"say {n}" for n in range(20))
     draft_check = check_divided_rows([], files=(upload(rows, "de"), upload(rows[::-1], "fr")))
     texts = values_by_file(draft_check)
     assert {*texts["de.dev.jsonl"]} == {*texts["fr.dev.jsonl"]}
@@ -193,17 +199,17 @@ def test_reported_11_one_file_given_for_two_languages_is_said_and_divided_alike(
 
 
 def test_reported_11_every_language_keeps_dev_and_test_where_it_can() -> None:
-    rows = [{"text": "same", "label": "ab"[n % 2]} for n in range(18)]
+    rows = labelled_rows(["same"] * 18)
     rows += [{"text": "x", "label": "a"}, {"text": "y", "label": "b"}]
     for share in (0.1, 0.5, 0.9):
         draft_check = check_divided_rows(rows, share=share)
         assert set(draft_check.sizes) == {("de", "dev"), ("de", "test")}
-    rows_of_one_text = [{"text": "same", "label": "ab"[n % 2]} for n in range(6)]
+    rows_of_one_text = labelled_rows(["same"] * 6)
     assert check_divided_rows(rows_of_one_text).sizes == {("de", "dev"): 6}
 
 
 def test_reported_11_without_equal_texts_the_division_is_that_of_version_1() -> None:
-    rows = [{"text": f"say {n}", "label": "ab"[n % 2]} for n in range(31)]
+    rows = labelled_rows(f"say {n}" for n in range(31))
     for share in (0.1, 0.35, 0.5, 0.9):
         draft_check = check_divided_rows(rows, share=share)
         assert draft_check.files == check_divided_rows(rows, share=share, division=1).files
@@ -380,6 +386,10 @@ def run_headlab(*arguments: object) -> tuple[dict[str, object], str]:
     return json.loads(result.stdout), result.stderr
 
 
+def counts_of_german(printed: Any) -> Any:
+    return printed["languages"]["de"]["equal_texts"]
+
+
 EXPECTED_COUNTS = {"examples": 10, "equal": 3, "contradicted": 1}
 
 
@@ -391,7 +401,7 @@ def test_reported_11_evaluate_says_the_number(
         "evaluate", "--model", model, "--task", declaration, "--split", split
     )
     expected_counts = {other_split: EXPECTED_COUNTS}
-    assert evaluation["languages"]["de"]["equal_texts"] == expected_counts  # type: ignore[index]
+    assert counts_of_german(evaluation) == expected_counts
     assert messages.count(f"de: 3 of the 10 {split} texts are in {other_split} too") == 1
 
 
@@ -401,15 +411,15 @@ def test_reported_11_score_curve_prune_and_the_report_say_the_number(
     arguments = ("--model", model, "--task", declaration, "--cache", cache)
     arguments = (*arguments, "--method", "leave-one-out")
     scores, messages = run_headlab("score", *arguments)
-    assert scores["languages"]["de"]["equal_texts"] == {"test": EXPECTED_COUNTS}  # type: ignore[index]
+    assert counts_of_german(scores) == {"test": EXPECTED_COUNTS}
     assert "de: 3 of the 10 dev texts are in test too" in messages
     scores_again, _ = run_headlab("score", *arguments)
     assert scores_again == scores
     curve, _ = run_headlab("curve", *arguments)
-    assert curve["languages"]["de"]["equal_texts"] == {"dev": EXPECTED_COUNTS}  # type: ignore[index]
+    assert counts_of_german(curve) == {"dev": EXPECTED_COUNTS}
     mask_file = cache / "mask.json"
     pruning, _ = run_headlab("prune", *arguments, "--rule", "bottom", "--k", 1, "--out", mask_file)
-    assert pruning["languages"]["de"]["equal_texts"] == {"dev": EXPECTED_COUNTS}  # type: ignore[index]
+    assert counts_of_german(pruning) == {"dev": EXPECTED_COUNTS}
 
     store = Store(cache)
     result_folders = [folder for folder in store.folders() if (folder / "result.npz").exists()]
@@ -423,7 +433,7 @@ def test_reported_11_score_curve_prune_and_the_report_say_the_number(
 
 
 def test_reported_11_the_page_is_told_the_number_and_the_contradictions() -> None:
-    dev_rows = [{"text": f"say {n}", "label": "ab"[n % 2]} for n in range(10)]
+    dev_rows = labelled_rows(f"say {n}" for n in range(10))
     test_rows = [{"text": "say 0", "label": "b"}, *dev_rows[:4]]
     files = (upload(dev_rows, "de", "dev"), upload(test_rows, "de", "test"))
     draft_check = check_draft(Draft("mine", "jsonl", COLUMNS, files))
@@ -439,7 +449,7 @@ def test_reported_11_the_page_is_told_the_number_and_the_contradictions() -> Non
 def test_reported_11_files_without_equal_texts_say_nothing() -> None:
     files = []
     for split in SPLITS:
-        rows = [{"text": f"{split} {n}", "label": "ab"[n % 2]} for n in range(6)]
+        rows = labelled_rows(f"{split} {n}" for n in range(6))
         files.append(upload(rows, "de", split))
     draft_check = check_draft(Draft("mine", "jsonl", COLUMNS, tuple(files)))
     assert draft_check.notes == ()
