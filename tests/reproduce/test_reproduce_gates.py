@@ -290,7 +290,7 @@ def test_xnli_is_learned_on_a_file_of_its_own(tmp_path: Path) -> None:
         (tmp_path / "xnli" / f"en.{split}.tsv").write_text(header + f"a {split}\tb\t1\n")
     classifier = Classifier(XNLI, WEIGHTS, LEARN, 2, 2, None)
     task = gates_classifiers.task_for(classifier, tmp_path)
-    assert [e.text for e in task.examples("en", "test")] == ["a test"]
+    assert [example.text for example in task.examples("en", "test")] == ["a test"]
     with raises("reproduce.train_missing", "nli_en", "train.tsv"):
         task.examples("en", "train")
     (tmp_path / "nli_en").mkdir()

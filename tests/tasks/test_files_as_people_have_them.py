@@ -440,7 +440,8 @@ def test_reported_22_rows_that_are_compared_by_place_have_no_blank_line_between_
 def test_reported_22_translations_end_with_blank_lines(tmp_path: Path) -> None:
     write_file(tmp_path / "mt" / "en-de.dev.tsv", "source\ttarget\t\nHouse\tHaus\t\n\n")
     (example,) = translation_task(tmp_path).examples("en-de")
-    assert (example.text, example.target) == ("House", "Haus")
+    assert example.text == "House"
+    assert example.target == "Haus"
 
 
 def test_reported_22_treebanks_may_part_sentences_with_spaces_and_name_the_format_of_tokens(

@@ -125,7 +125,10 @@ def test_every_word_of_a_repetition_can_be_copied():
         used |= set(words)
     assert len(used) >= 400
     assert all(re.fullmatch("[a-z]{3,6}", word) for word in used)
-    assert [e.id for e in task.examples("en", "dev", 2)] == ["repeats-dev-0", "repeats-dev-1"]
+    assert [example.id for example in task.examples("en", "dev", 2)] == [
+        "repeats-dev-0",
+        "repeats-dev-1",
+    ]
 
 
 @pytest.mark.parametrize(("make", "language"), WITH_CHOICES)
@@ -144,8 +147,8 @@ def test_neither_choice_is_right_more_often(make: Callable[..., Task], language:
 @pytest.mark.parametrize(("make", "language"), WITH_CHOICES)
 def test_a_prefix_is_a_random_subset_not_a_few_groups(make: Callable[..., Task], language: str):
     examples = make().examples(language, "test")
-    assert len({e.group for e in examples[:64]}) > 20
-    assert len({e.group for e in examples}) >= 30
+    assert len({example.group for example in examples[:64]}) > 20
+    assert len({example.group for example in examples}) >= 30
 
 
 def test_the_right_name_is_said_once_and_stands_first_half_of_the_time():

@@ -104,7 +104,7 @@ def test_a_folder_goes_before_the_hub(hub: Path, monkeypatch: pytest.MonkeyPatch
     (hub / "ud").mkdir()
     (hub / "ud" / "de.dev.conllu").write_text("1\tJa\t_\tINTJ" + "\t_" * 6 + "\n", "utf-8")
     write_pos(hub, "udpos.German", [["nein"]], [[0]], ("X",))
-    assert [e.text for e in task("udpos", data=hub).examples("de")] == ["Ja"]
+    assert [example.text for example in task("udpos", data=hub).examples("de")] == ["Ja"]
     assert source_of("udpos", hub).here
     source = source_of("udpos")
     assert not source.here

@@ -52,7 +52,7 @@ every_language = pytest.mark.parametrize("language", LANGUAGES)
 
 
 def folded_texts(splits: Splits, split: str) -> set[str]:
-    return {e.text.casefold() for e in splits.examples[split]}
+    return {example.text.casefold() for example in splits.examples[split]}
 
 
 def test_seventeen_classes_and_fifteen_languages() -> None:
@@ -138,7 +138,7 @@ def test_labels_are_balanced_as_far_as_templates_allow(language: str) -> None:
 
 
 def test_english_train_is_balanced() -> None:
-    counts = Counter(e.label for e in build("en", 0).examples["train"])
+    counts = Counter(example.label for example in build("en", 0).examples["train"])
     assert min(counts.values()) >= 0.95 * max(counts.values())
 
 

@@ -99,7 +99,8 @@ def test_what_is_wrong_in_a_file_is_told_with_its_place(
 def test_quotes_are_part_of_a_sentence(data: Path):
     (data / "mt/aa-bb.dev.tsv").write_text('target\tsource\n"tik" "\t"bala\n')
     (example,) = task("translation", data=data).examples("aa-bb")
-    assert (example.text, example.target) == ('"bala', '"tik" "')
+    assert example.text == '"bala'
+    assert example.target == '"tik" "'
 
 
 def test_without_a_folder_a_sentence_says_where_files_belong(
@@ -137,7 +138,9 @@ def test_a_declaration_may_name_a_target_in_place_of_a_label(tmp_path: Path):
     (tmp_path / "dev.jsonl").write_text('{"from": "bala dumo", "to": "sen tik"}\n')
     declared_task = headlab.task(str(tmp_path / "mine.toml"))
     (example,) = declared_task.examples("aa-bb")
-    assert (example.text, example.target, example.label) == ("bala dumo", "sen tik", -1)
+    assert example.text == "bala dumo"
+    assert example.target == "sen tik"
+    assert example.label == -1
     assert declared_task.labels == ()
     (tmp_path / "dev.jsonl").write_text('{"from": "bala", "to": " "}\n')
     with raises("data.text_invalid", "line 1", "column to", "' '"):
