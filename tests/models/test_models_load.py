@@ -300,7 +300,7 @@ def test_unknown_places_and_types_are_refused(bert, options, refusal):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_said():
+def test_a_missing_gpu_is_refused_by_name():
     assert pick_device(None) == torch.device("cpu")
     with raises("device.unusable", "'cuda'"):
         pick_device("cuda")
@@ -322,7 +322,7 @@ def test_a_hub_id_offline_says_what_to_do():
 
 @pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("name", ["", "a b", "a/b/c", "../x", "\0", "/nowhere/at/all"])
-def test_a_name_that_can_be_nothing_is_refused(name):
+def test_a_name_of_no_model_and_no_folder_is_refused(name):
     with raises("model.unknown"):
         headlab.load(name)
 
@@ -441,7 +441,7 @@ def test_the_embedded_model_is_named_without_loading_it():
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()])
-def test_a_model_that_does_not_fit_on_its_device_is_said(bert, monkeypatch, error):
+def test_a_model_that_does_not_fit_on_its_device_is_refused(bert, monkeypatch, error):
     def fail(*_, **__):
         raise error
 

@@ -28,7 +28,7 @@ with_file = pytest.mark.skipif(
 )
 
 
-def test_its_fingerprint_is_known_without_its_package():
+def test_the_fingerprint_is_known_without_the_package():
     known_fingerprint = "86a6fd3f24504cf993d5e9671bae04335fadf766155cd2f15d14be16f89c0ca0"
     assert embedded.fingerprint(smollm.NAME) == smollm.fingerprint()
     assert smollm.fingerprint() == SOURCE["fingerprint"] == known_fingerprint
@@ -56,7 +56,7 @@ def model() -> Model:
 
 @with_file
 @pytest.mark.slow
-def test_it_is_the_model_it_says(model: Model):
+def test_the_model_is_the_one_that_it_says_it_is(model: Model):
     assert str(model.grid) == "decoder 30×9"
     # what pages show of it before it is loaded
     groups_in_source = (SOURCE["together"],) * SOURCE["layers"]

@@ -106,7 +106,7 @@ def rows_by_column(table: Table) -> list[dict[str, Any]]:
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-def test_the_whole_is_made_written_and_found_again(
+def test_the_reproduction_is_computed_written_and_found_again(
     plan: GatesPlan,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -305,7 +305,7 @@ def test_xnli_is_learned_on_a_file_of_its_own(tmp_path: Path) -> None:
         task.examples("en", "train")
 
 
-def test_a_model_and_a_pair_of_one_s_own_are_pruned_and_nothing_is_trained_from_nothing(
+def test_a_user_s_own_model_and_pair_are_pruned_and_no_model_is_trained_from_scratch(
     plan: GatesPlan,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -354,7 +354,7 @@ def test_which_type_goes_first_is_read_from_the_history() -> None:
     assert first_half_gone(gates) == ["encoder"]
 
 
-def test_time_left_is_told_of_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_is_that_of_the_step_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 110.0, 200.0])
     monkeypatch.setattr("headlab.cli.reproduce.time.monotonic", lambda: next(times))
     pace = Pace()

@@ -73,7 +73,7 @@ def test_a_shrunk_model_runs_with_any_attention_function(family, implementation)
     torch.testing.assert_close(logits(module, batch), masked_logits, atol=tolerance, rtol=0)
 
 
-def test_parameters_go_as_counted_by_hand():
+def test_removed_parameters_are_as_counted_by_hand():
     model = model_of("bert")
     mask = uneven(model)
     heads_by_layer = [int(count) for count in mask.kept.reshape(3, 4).sum(1)]
@@ -249,7 +249,7 @@ def shapes_without_heads(layers):
 
 @pytest.mark.parametrize("family", SHRINKABLE)
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_attention_weights_stand_at_their_layers_numbers(family, implementation):
+def test_attention_weights_are_given_at_the_numbers_of_their_layers(family, implementation):
     model = model_of(family)
     shrunk_module = shrink_model(model, uneven(model)).module
     batch = tiny_batch(model.module)

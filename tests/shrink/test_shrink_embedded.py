@@ -49,7 +49,7 @@ def mask_of(model):
     return Mask(model.grid, is_kept, model.identity())
 
 
-def test_an_adapter_loses_the_parameters_of_the_heads_that_go(embedded_model):
+def test_an_adapter_loses_the_parameters_of_the_removed_heads(embedded_model):
     shrunk = shrink_model(embedded_model, mask_of(embedded_model))
     parameters_of_head = 4 * 384 * 32 + 3 * 32
     removed_parameters = shrunk.parameters_before - shrunk.parameters_after

@@ -108,7 +108,7 @@ def test_the_proof_says_what_was_compared(model, folder):
     assert proof["parameters_after"] == parameters
 
 
-def test_headlab_loads_it_with_the_heads_that_are_left_and_evaluates_it_alike(model, folder):
+def test_headlab_loads_the_folder_with_the_remaining_heads_and_evaluates_it_alike(model, folder):
     mask = uneven(model)
     smaller_model = headlab.load(str(folder))
     # the grid has no layer without heads in either
@@ -126,7 +126,7 @@ def test_headlab_loads_it_with_the_heads_that_are_left_and_evaluates_it_alike(mo
     assert evaluation.n == masked_evaluation.n
 
 
-def test_it_comes_back_as_a_transformers_model_that_can_be_trained_and_saved(
+def test_the_folder_is_read_as_a_transformers_model_that_can_be_trained_and_saved(
     model, folder, tmp_path
 ):
     module = headlab.load_shrunk(folder, device="cpu")
@@ -226,7 +226,7 @@ def test_an_example_that_is_compared_twice_counts_once(model):
     assert proof.examples == 3
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_nothing(model, tmp_path, monkeypatch):
+def test_a_full_disk_is_refused_in_a_sentence_and_leaves_nothing(model, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
@@ -326,7 +326,7 @@ def test_load_shrunk_reads_its_own_folders_only(model, tmp_path):
         headlab.load_shrunk(tmp_path / "other", device="nope")
 
 
-def test_a_masks_copy_in_the_folder_keeps_what_it_was_chosen_by(model, tmp_path):
+def test_the_copy_of_a_mask_in_the_folder_keeps_what_it_was_chosen_by(model, tmp_path):
     mask = mask_of(model, uneven(model).kept, rule="bottom", k=5)
     mask = replace(mask, created="2026-01-02T03:04:05+00:00")
     folder = write_shrunk_model(model, tmp_path / "m", mask).folder

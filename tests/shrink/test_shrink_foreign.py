@@ -76,7 +76,7 @@ def classes_of(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_class_of_the_family_called_by_its_name_refuses_it(family, model_and_folder):
+def test_every_class_of_the_family_refuses_the_folder(family, model_and_folder):
     _, folder = model_and_folder(family)
     assert len(classes_of(family)) > 1
     for model_class in classes_of(family):

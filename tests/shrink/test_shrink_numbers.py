@@ -70,7 +70,7 @@ def test_weights_are_written_as_the_checkpoint_has_them_and_compared_in_float32(
     )
 
 
-def test_a_model_of_float64_is_written_so(tmp_path):
+def test_a_model_of_float64_is_written_in_float64(tmp_path):
     model = save_and_load(tmp_path / "m", "bert", "float64", loaded_dtype="float64")
     assert write_shrunk_model(model, tmp_path / "out").record["computed_in"] == "float64"
     assert stored_dtypes(tmp_path / "out") == {"float64"}

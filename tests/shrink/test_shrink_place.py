@@ -95,7 +95,7 @@ def test_the_model_that_is_read_is_not_replaced_by_its_own_smaller_one(
     check_target(Path("m"), "e5-small-intents")
 
 
-def test_roots_and_the_folder_one_works_in_have_a_sentence_each(tmp_path, monkeypatch):
+def test_roots_and_the_working_folder_are_refused_in_a_sentence_each(tmp_path, monkeypatch):
     with raises("output.is_root", "/", "give the model a folder of its own"):
         check_target(Path("/"))
     monkeypatch.chdir(tmp_path)
@@ -119,7 +119,7 @@ def test_a_link_is_followed(model, tmp_path):
     assert names(tmp_path) == ["ahead", "later", "link", "real"]
 
 
-def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path):
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     (tmp_path / "file").write_text("")
     with raises("output.unwritable", "file"):
         check_target(tmp_path / "file" / "m")

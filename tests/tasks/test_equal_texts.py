@@ -342,7 +342,7 @@ def test_reported_11_nothing_is_fetched_for_the_count() -> None:
     assert equal_texts(toy_task, "en", "dev", toy_task.examples("en")) == ()
 
 
-def test_reported_11_texts_of_examples() -> None:
+def test_reported_11_which_texts_of_an_example_are_compared() -> None:
     assert text_of(Example("1", "A  b", pair="C")) == ("a b", "c")
     assert text_of(Example("1", "a b", words=("a", "b"), labels=(0, 1))) == ("a b",)
     assert text_of(Example("1", "", target="The end")) == ("the end",)

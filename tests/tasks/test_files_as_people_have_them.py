@@ -215,7 +215,7 @@ def test_reported_22_labels_that_are_two_stay_two(tmp_path: Path, labels: tuple[
     assert set(headlab.task(declare(tmp_path, "csv", content)).labels) == {*labels}
 
 
-def test_reported_22_tokens_of_another_width_are_named(tmp_path: Path) -> None:
+def test_reported_22_tokens_with_another_number_of_fields_are_named(tmp_path: Path) -> None:
     with raises("data.fields_mismatch", "line 5", 1, 2):
         headlab.task(declare(tmp_path, "conll", "a\tX\nb\tX\n\nc\tX\nd\n", WORD_COLUMNS))
 
@@ -353,7 +353,9 @@ NOT_READABLE = {
 
 
 @pytest.mark.parametrize("name", NOT_READABLE)
-def test_reported_22_what_is_not_certain_is_one_sentence(tmp_path: Path, name: str) -> None:
+def test_reported_22_what_is_not_certain_is_refused_in_one_sentence(
+    tmp_path: Path, name: str
+) -> None:
     file_format, content, code, value = NOT_READABLE[name]
     with raises(code, value):
         headlab.task(declare(tmp_path, file_format, content)).examples("de")
@@ -385,7 +387,9 @@ def test_reported_22_a_nul_is_no_text_however_the_file_is_given(tmp_path: Path) 
         headlab.task(declare(tmp_path, "csv", CSV.encode("utf-16-le")))
 
 
-def test_reported_22_what_is_no_file_is_never_waited_for(tmp_path: Path) -> None:
+def test_reported_22_what_is_no_regular_file_is_refused_and_never_waited_for(
+    tmp_path: Path,
+) -> None:
     path = declare(tmp_path, "csv", CSV)
     os.mkfifo(tmp_path / "fr.dev.csv")
     with raises("data.not_a_file", "fr.dev.csv"):
@@ -437,7 +441,7 @@ def test_reported_22_rows_that_are_compared_by_place_have_no_blank_line_between_
         headlab.task(aligned_task).examples("de")
 
 
-def test_reported_22_translations_end_with_blank_lines(tmp_path: Path) -> None:
+def test_reported_22_translations_may_end_with_blank_lines(tmp_path: Path) -> None:
     write_file(tmp_path / "mt" / "en-de.dev.tsv", "source\ttarget\t\nHouse\tHaus\t\n\n")
     (example,) = translation_task(tmp_path).examples("en-de")
     assert example.text == "House"

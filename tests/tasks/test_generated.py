@@ -88,7 +88,7 @@ def test_splits_have_their_sizes_and_share_no_text(make: Callable[..., Task], la
         (agreement_task, "es", "83790cd1041e6463"),
     ],
 )
-def test_they_are_the_same_on_every_machine(
+def test_texts_are_the_same_on_every_machine(
     make: Callable[..., Task], language: str, hash_beginning: str
 ):
     task = make()

@@ -256,7 +256,7 @@ def test_csv_and_jsonl_read_back_what_was_written(
         (csv_task(), ("data.files_missing",)),
     ],
 )
-def test_a_wrong_declaration_is_a_sentence_with_its_file(
+def test_a_wrong_declaration_is_refused_in_a_sentence_with_its_file(
     declare: Declare, lines: str, refusal: tuple[object, ...]
 ) -> None:
     path = declare(lines)
@@ -424,7 +424,7 @@ def test_broken_and_doubled_declarations_harm_no_other(
             headlab.task(str(path))
 
 
-def test_what_results_depend_on_names_them(declare: Declare) -> None:
+def test_the_data_hash_depends_on_all_that_results_depend_on(declare: Declare) -> None:
     """Labels are matched by name, groups are resampled together: other ones, other results."""
 
     def data_hash(columns: str = TEXT_COLUMNS, **settings: str) -> str:
@@ -440,7 +440,7 @@ def test_what_results_depend_on_names_them(declare: Declare) -> None:
     assert data_hash(grouped_columns) != default_hash
 
 
-def test_a_file_that_is_gone_is_a_sentence(declare: Declare, tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_in_a_sentence(declare: Declare, tmp_path: Path) -> None:
     path = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
     (tmp_path / "fr.dev.csv").symlink_to(tmp_path / "nowhere.csv")
     with raises("data.unreadable", "fr.dev.csv", "No such file"):

@@ -194,7 +194,9 @@ def test_every_error_is_told_with_its_line_and_nothing_is_saved(cache: Path) -> 
         ),
     ],
 )
-def test_a_strange_file_is_one_sentence(data: bytes, code: str, values: tuple[str, ...]) -> None:
+def test_a_strange_file_is_refused_in_one_sentence(
+    data: bytes, code: str, values: tuple[str, ...]
+) -> None:
     (error,) = check_draft(draft(data)).errors
     expect(error, code, *values)
 
@@ -280,7 +282,9 @@ def test_no_task_is_written_over(
         save_task(replace(draft(), name="theirs"), cache)
 
 
-def test_a_folder_that_cannot_be_written_is_a_sentence_and_leaves_nothing(cache: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence_and_leaves_nothing(
+    cache: Path,
+) -> None:
     cache.mkdir()
     (cache / SAVED_FOLDER).write_text("a file where the folder belongs")
     with raises("file.unwritable"):
@@ -288,7 +292,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_and_leaves_nothing(cache:
     assert [path.name for path in cache.iterdir()] == [SAVED_FOLDER]
 
 
-def test_two_files_cannot_be_one_place() -> None:
+def test_files_for_one_place_or_for_none_are_refused() -> None:
     with raises("upload.place_twice", "a.csv", "b.csv"):
         check_draft(draft(files=(Upload("a.csv", ROWS, "de"), Upload("b.csv", ROWS, "de"))))
     with raises("upload.no_split", "x.csv"):
