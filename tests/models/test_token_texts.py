@@ -29,7 +29,12 @@ FIRST_PART = re.compile(r"\[1/\d\]")
 def byte_level(
     part: str = "pre_tokenizer", merges: tuple[tuple[str, str], ...] = ()
 ) -> PreTrainedTokenizerBase:
-    """Every byte is a symbol; merges make tokens of several."""
+    """A tokenizer for which every byte is a symbol; merges make tokens of several.
+
+    Args:
+        part: The part that makes symbols of bytes, `pre_tokenizer` or `normalizer`.
+        merges: Pairs of symbols that become one token.
+    """
     symbols = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(merge) for merge in merges)]
     vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges)))
@@ -42,7 +47,7 @@ def byte_level(
 
 
 def byte_fallback() -> PreTrainedTokenizerBase:
-    """Letters, and bytes for those that are not in the vocabulary, as Llama 2 and Gemma have them."""
+    """A tokenizer of letters, and of bytes for unknown letters, as Llama 2 and Gemma have them."""
     pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "n", "d", "了"]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
@@ -66,14 +71,16 @@ TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
 
 def text_of(texts: list[str]) -> str:
     """The sentence that texts of tokens are of: first parts stand for their letters."""
-    joined = LATER_PART.sub("", "".join(texts))
-    return FIRST_PART.sub("", joined).replace("▁", " ")
+    without_later_parts = LATER_PART.sub("", "".join(texts))
+    return FIRST_PART.sub("", without_later_parts).replace("▁", " ")
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("tokenizer_kind", TOKENIZERS)
 @pytest.mark.parametrize("sentence", SENTENCES)
-def test_reported_24_tokens_are_the_letters_of_the_sentence(kind: str, sentence: str) -> None:
-    tokenizer = TOKENIZERS[kind]()
+def test_reported_24_tokens_are_the_letters_of_the_sentence(
+    tokenizer_kind: str, sentence: str
+) -> None:
+    tokenizer = TOKENIZERS[tokenizer_kind]()
     ids = tokenizer(sentence, add_special_tokens=False)["input_ids"]
     texts = readable_tokens(tokenizer, ids)
     assert len(texts) == len(ids)
@@ -110,14 +117,20 @@ def test_reported_24_added_tokens_are_texts_and_part_letters() -> None:
     """A special token may be spelled with the symbols of bytes: it stands for no byte."""
     tokenizer = byte_level()
     tokenizer.add_tokens([AddedToken("æĪ", special=True), AddedToken("Ġnew  token")])
-    special, added, first, rest = tokenizer.convert_tokens_to_ids(["æĪ", "Ġnew  token", "Ã", "©"])
-    assert readable_tokens(tokenizer, [special, first, rest, added]) == [
+    special_id, added_id, first_byte_id, second_byte_id = tokenizer.convert_tokens_to_ids(
+        ["æĪ", "Ġnew  token", "Ã", "©"]
+    )
+    assert readable_tokens(tokenizer, [special_id, first_byte_id, second_byte_id, added_id]) == [
         "æĪ",
         "é[1/2]",
         "é[2/2]",
         "Ġnew▁▁token",
     ]
-    assert readable_tokens(tokenizer, [first, special, rest]) == ["[0xC3]", "æĪ", "[0xA9]"]
+    assert readable_tokens(tokenizer, [first_byte_id, special_id, second_byte_id]) == [
+        "[0xC3]",
+        "æĪ",
+        "[0xA9]",
+    ]
 
 
 def test_reported_24_single_bytes_of_other_vocabularies_are_letters() -> None:

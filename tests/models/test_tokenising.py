@@ -52,7 +52,7 @@ def generic_bert_tokenizer(segment: int = 1, **options: Any) -> PreTrainedTokeni
     """A BERT's tokenizer saved with the generic class.
 
     Args:
-        segment: That of the second text.
+        segment: The segment id of the second text's tokens.
     """
     tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -71,19 +71,23 @@ def generic_bert_tokenizer(segment: int = 1, **options: Any) -> PreTrainedTokeni
     )
 
 
-def classifier(
+def random_classifier(
     family: str, tokenizer: PreTrainedTokenizerBase, words: bool = False, **options: Any
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A random classifier whose answers depend on segment ids, where it has such."""
+    """A random classifier whose answers depend on segment ids, where its family has them.
+
+    Args:
+        words: Classify each token, not the text.
+        options: Of the configuration; None leaves an option out.
+    """
+    settings = {**SMALL, **NAMES, "pad_token_id": 0, **options}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    model_class = hf.AutoModelForSequenceClassification
+    if words:
+        model_class = hf.AutoModelForTokenClassification
     with building_alone(), torch.no_grad():
         torch.manual_seed(0)
-        settings = {**SMALL, **NAMES, "pad_token_id": 0, **options}
-        settings = {name: value for name, value in settings.items() if value is not None}
-        config = hf.AutoConfig.for_model(family, **settings)
-        kind = (
-            hf.AutoModelForTokenClassification if words else hf.AutoModelForSequenceClassification
-        )
-        module = kind.from_config(config)
+        module = model_class.from_config(hf.AutoConfig.for_model(family, **settings))
         for parameter in module.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.4)
@@ -94,14 +98,14 @@ def model_of(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Mod
     return make_gateable(Checkpoint("made", "test", "made", module, tokenizer))
 
 
-def saved(folder: Path, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+def save_model(folder: Path, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
     with building_alone():
         module.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return folder
 
 
-def change(file: Path, **values: Any) -> None:
+def change_json(file: Path, **values: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
@@ -116,36 +120,37 @@ FUNNEL = {
     "d_inner": 32,
 }
 FAMILIES: dict[str, Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]] = {
-    "albert": lambda: classifier("albert", hf.AlbertTokenizer(vocab=SCORES), **ALBERT),
-    "bert": lambda: classifier("bert", generic_bert_tokenizer()),
-    "electra": lambda: classifier("electra", generic_bert_tokenizer(), embedding_size=24),
-    "mobilebert": lambda: classifier(
+    "albert": lambda: random_classifier("albert", hf.AlbertTokenizer(vocab=SCORES), **ALBERT),
+    "bert": lambda: random_classifier("bert", generic_bert_tokenizer()),
+    "electra": lambda: random_classifier("electra", generic_bert_tokenizer(), embedding_size=24),
+    "mobilebert": lambda: random_classifier(
         "mobilebert", generic_bert_tokenizer(), embedding_size=12, intra_bottleneck_size=24
     ),
-    "rembert": lambda: classifier(
+    "rembert": lambda: random_classifier(
         "rembert", generic_bert_tokenizer(), input_embedding_size=12, output_embedding_size=12
     ),
-    "canine": lambda: classifier("canine", hf.CanineTokenizer(), num_hash_buckets=50),
-    "funnel": lambda: classifier("funnel", generic_bert_tokenizer(), **FUNNEL),
+    "canine": lambda: random_classifier("canine", hf.CanineTokenizer(), num_hash_buckets=50),
+    "funnel": lambda: random_classifier("funnel", generic_bert_tokenizer(), **FUNNEL),
 }
 rng = np.random.default_rng(5)
 TEXTS = [" ".join(f"w{word}" for word in rng.integers(5, VOCAB, 5)) for _ in range(40)]
 
 
 def segments_by_hand(tokens: Sequence[int], separator: int) -> list[int]:
-    second = tokens.index(separator) + 1
-    return [0] * second + [1] * (len(tokens) - second)
+    """0 up to the first separator, 1 after it."""
+    start_of_second_text = tokens.index(separator) + 1
+    return [0] * start_of_second_text + [1] * (len(tokens) - start_of_second_text)
 
 
 def logits_by_hand(
-    module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, segments: bool
+    module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, with_segments: bool
 ) -> torch.Tensor:
     """Scores of each pair of texts, [pair, class], asked of transformers one by one."""
     rows = []
-    for first, second in zip(TEXTS[:20], TEXTS[20:], strict=True):
-        tokens = tokenizer([first], [second])["input_ids"][0]
+    for text, pair in zip(TEXTS[:20], TEXTS[20:], strict=True):
+        tokens = tokenizer([text], [pair])["input_ids"][0]
         inputs = {"input_ids": torch.tensor([tokens]), "attention_mask": torch.ones(1, len(tokens))}
-        if segments:
+        if with_segments:
             separator = int(tokenizer.sep_token_id or 0)
             inputs["token_type_ids"] = torch.tensor([segments_by_hand(tokens, separator)])
         with torch.inference_mode():
@@ -154,20 +159,18 @@ def logits_by_hand(
 
 
 def answers_by_hand(
-    module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, segments: bool
+    module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, with_segments: bool
 ) -> list[int]:
-    return [int(answer) for answer in logits_by_hand(module, tokenizer, segments).argmax(dim=1)]
+    logits = logits_by_hand(module, tokenizer, with_segments)
+    return [int(answer) for answer in logits.argmax(dim=1)]
 
 
 def even_out_classes(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Make every class about as frequent an answer, so that other segment ids change some answers."""
-    (layer,) = (
-        m
-        for m in module.modules()
-        if isinstance(m, torch.nn.Linear) and m.out_features == len(LABELS)
-    )
+    linear_layers = [part for part in module.modules() if isinstance(part, torch.nn.Linear)]
+    (layer,) = (linear for linear in linear_layers if linear.out_features == len(LABELS))
     with torch.no_grad():
-        layer.bias -= logits_by_hand(module, tokenizer, segments=True).mean(dim=0)
+        layer.bias -= logits_by_hand(module, tokenizer, with_segments=True).mean(dim=0)
 
 
 def pair_task(labels: Sequence[int]) -> Task:
@@ -182,9 +185,9 @@ def pair_task(labels: Sequence[int]) -> Task:
 def test_reported_07_pairs_get_the_segment_ids_that_a_family_is_trained_with(family: str):
     module, tokenizer = FAMILIES[family]()
     even_out_classes(module, tokenizer)
-    right = answers_by_hand(module, tokenizer, segments=True)
-    assert right != answers_by_hand(module, tokenizer, segments=False)
-    evaluator = Evaluator(model_of(module, tokenizer), pair_task(right), "xx")
+    answers = answers_by_hand(module, tokenizer, with_segments=True)
+    assert answers != answers_by_hand(module, tokenizer, with_segments=False)
+    evaluator = Evaluator(model_of(module, tokenizer), pair_task(answers), "xx")
     assert evaluator.evaluate().accuracy == 1.0
     # results without them are of other tokens
     assert answers_spec(evaluator.dataset)["task"]["segments"] is True
@@ -207,28 +210,32 @@ def test_reported_07_funnel_has_a_segment_for_its_class_token():
 
 def test_reported_07_a_loaded_folder_gets_them_too(tmp_path: Path):
     module, tokenizer = FAMILIES["bert"]()
-    folder = saved(tmp_path, module, tokenizer)
-    change(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
-    right = answers_by_hand(module, tokenizer, segments=True)
+    folder = save_model(tmp_path, module, tokenizer)
+    change_json(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    answers = answers_by_hand(module, tokenizer, with_segments=True)
     model = load(str(folder), device="cpu")
-    assert Evaluator(model, pair_task(right), "xx").evaluate().accuracy == 1.0
+    assert Evaluator(model, pair_task(answers), "xx").evaluate().accuracy == 1.0
 
 
 def test_reported_07_what_is_known_of_segment_ids_goes_first(tmp_path: Path):
-    """None where the files say so, one segment exists, the tokenizer makes none, or a text has no second one."""
+    """No segment ids where files or tokenizer make none, one segment exists, or a text has no second one."""
     module, tokenizer = FAMILIES["bert"]()
-    plain = ["input_ids", "attention_mask"]
-    stated = generic_bert_tokenizer(model_input_names=plain)
-    one_text = generic_bert_tokenizer(segment=0)
-    one_segment = classifier("bert", tokenizer, type_vocab_size=1)
-    for model in (model_of(module, stated), model_of(module, one_text), model_of(*one_segment)):
+    plain_names = ["input_ids", "attention_mask"]
+    without_segments = generic_bert_tokenizer(model_input_names=plain_names)
+    with_segment_0_alone = generic_bert_tokenizer(segment=0)
+    models_without_segments = (
+        model_of(module, without_segments),
+        model_of(module, with_segment_0_alone),
+        model_of(*random_classifier("bert", tokenizer, type_vocab_size=1)),
+    )
+    for model in models_without_segments:
         evaluator = Evaluator(model, pair_task([0] * 20), "xx")
-        assert [*evaluator.tensors(np.arange(2))] == plain
+        assert [*evaluator.tensors(np.arange(2))] == plain_names
         assert "segments" not in answers_spec(evaluator.dataset)["task"]
         assert evaluator.note.count("segment ids") == 0
-    single = Evaluator(model_of(module, tokenizer), tiny_task(), "xx")
-    assert [*single.tensors(np.arange(2))] == plain
-    assert [*answers_spec(single.dataset)["task"]] == [
+    single_texts = Evaluator(model_of(module, tokenizer), tiny_task(), "xx")
+    assert [*single_texts.tensors(np.arange(2))] == plain_names
+    assert [*answers_spec(single_texts.dataset)["task"]] == [
         "name",
         "language",
         "split",
@@ -240,9 +247,8 @@ def test_reported_07_what_is_known_of_segment_ids_goes_first(tmp_path: Path):
 
 def test_reported_07_segment_ids_that_a_model_has_no_embedding_of_are_left_out():
     names = ["input_ids", "token_type_ids", "attention_mask"]
-    model = model_of(
-        *classifier("roberta", generic_bert_tokenizer(model_input_names=names), type_vocab_size=1)
-    )
+    tokenizer = generic_bert_tokenizer(model_input_names=names)
+    model = model_of(*random_classifier("roberta", tokenizer, type_vocab_size=1))
     evaluator = Evaluator(model, pair_task([0] * 20), "xx")
     assert "token_type_ids" not in evaluator.tensors(np.arange(2))
     assert evaluator.evaluate().n == 20
@@ -251,22 +257,24 @@ def test_reported_07_segment_ids_that_a_model_has_no_embedding_of_are_left_out()
 def test_reported_07_models_of_transformers_4_need_no_note():
     module, tokenizer = FAMILIES["albert"]()
     module.config.transformers_version = "4.41.2"
-    assert (
-        Evaluator(model_of(module, tokenizer), pair_task([0] * 20), "xx").note.count("segment ids")
-        == 0
-    )
+    evaluator = Evaluator(model_of(module, tokenizer), pair_task([0] * 20), "xx")
+    assert evaluator.note.count("segment ids") == 0
 
 
 def test_reported_07_headlab_says_with_which_tokens_it_trained(tmp_path: Path):
     module, tokenizer = FAMILIES["albert"]()
     even_out_classes(module, tokenizer)
     examples = pair_task([0] * 20).examples("xx", "dev")
-    prepared = encode_for_training(tokenizer, module, examples, 64)
-    right = answers_by_hand(module, tokenizer, segments=True)
-    without = answers_by_hand(module, tokenizer, segments=False)
-    for name, needs, answers in (("now", prepared.needs, right), ("before", TokenNeeds(), without)):
-        write_folder(tmp_path / name, whole_output(module, tokenizer, needs), {})
-        evaluator = Evaluator(load(str(tmp_path / name), device="cpu"), pair_task(answers), "xx")
+    training_inputs = encode_for_training(tokenizer, module, examples, 64)
+    answers_with_segments = answers_by_hand(module, tokenizer, with_segments=True)
+    answers_without_segments = answers_by_hand(module, tokenizer, with_segments=False)
+    for name, needs, answers in (
+        ("now", training_inputs.needs, answers_with_segments),
+        ("before", TokenNeeds(), answers_without_segments),
+    ):
+        folder = tmp_path / name
+        write_folder(folder, whole_output(module, tokenizer, needs), {})
+        evaluator = Evaluator(load(str(folder), device="cpu"), pair_task(answers), "xx")
         assert evaluator.evaluate().accuracy == 1.0
         assert "segment ids" not in evaluator.note
         assert "segments" not in answers_spec(evaluator.dataset)["task"]
@@ -327,7 +335,7 @@ def byte_level(
 
 def word_model(tokenizer: PreTrainedTokenizerBase) -> Model:
     options = {"vocab_size": len(tokenizer), "pad_token_id": 1, "type_vocab_size": 1}
-    return model_of(*classifier("roberta", tokenizer, words=True, **options))
+    return model_of(*random_classifier("roberta", tokenizer, words=True, **options))
 
 
 def word_task() -> Task:
@@ -335,19 +343,22 @@ def word_task() -> Task:
     return Task("words", LABELS, ("xx",), False, lambda *_: [example])
 
 
-@pytest.mark.parametrize("kind", ["roberta", "deberta", "generic"])
-def test_reported_07_single_words_get_the_space_that_they_have_in_a_text(kind: str):
-    model = word_model(byte_level(kind))
+@pytest.mark.parametrize("tokenizer_kind", ["roberta", "deberta", "generic"])
+def test_reported_07_single_words_get_the_space_that_they_have_in_a_text(tokenizer_kind: str):
+    model = word_model(byte_level(tokenizer_kind))
     evaluator = Evaluator(model, word_task(), "xx")
-    reference = byte_level(kind, add_prefix_space=True)([WORDS], is_split_into_words=True)
+    spacing_tokenizer = byte_level(tokenizer_kind, add_prefix_space=True)
+    reference = spacing_tokenizer([WORDS], is_split_into_words=True)
     tokens = evaluator.tensors(np.array([0]))["input_ids"].tolist()
     assert tokens == reference["input_ids"]
     assert "Ġthe" in model.tokenizer.convert_ids_to_tokens(tokens[0])
     assert evaluator.inputs.units.tolist() == [6]
     targets = evaluator.inputs.targets(np.array([0])).tolist()[0]
-    places = reference.word_ids(0)
-    first_of_word = [word is not None and word not in places[:n] for n, word in enumerate(places)]
-    assert [target >= 0 for target in targets] == first_of_word
+    word_ids = reference.word_ids(0)
+    begins_word = [
+        word is not None and word not in word_ids[:index] for index, word in enumerate(word_ids)
+    ]
+    assert [target >= 0 for target in targets] == begins_word
     assert answers_spec(evaluator.dataset)["task"]["spaced_words"] is True
     assert "spaced_words" in evaluator.note
 
@@ -357,83 +368,78 @@ def test_reported_07_roles_accuracy_training_and_attention_see_the_same_tokens()
     task = word_task()
     tokens = Evaluator(model, task, "xx").tensors(np.array([0]))["input_ids"].tolist()
     sentences = of_task(task, "xx")
-    given = read(model, sentences, "none are wanted")
-    assert given.ids == tokens
-    assert any("spaced_words" in note for note in given.notes)
+    role_tokens = read(model, sentences, "none are wanted")
+    assert role_tokens.ids == tokens
+    assert any("spaced_words" in note for note in role_tokens.notes)
     assert report_spec(model, sentences, {}, "none are wanted")["task"]["spaced_words"] is True
     examples = task.examples("xx", "dev")
-    assert (
-        encode_for_training(model.tokenizer, model.module, examples, 64).tokens["input_ids"]
-        == tokens
-    )
-    seen = attention_weights(
-        model, AttentionRequest(model="m", text=" ".join(WORDS), heads=[("encoder", 0, 0)])
-    )
-    assert len(seen.tokens) == len(tokens[0])
-    assert [
-        seen.words[place] for place in seen.places if place >= 0 and seen.words[place] == "the"
-    ] == ["the"] * 2
+    training_inputs = encode_for_training(model.tokenizer, model.module, examples, 64)
+    assert training_inputs.tokens["input_ids"] == tokens
+    request = AttentionRequest(model="m", text=" ".join(WORDS), heads=[("encoder", 0, 0)])
+    attention = attention_weights(model, request)
+    assert len(attention.tokens) == len(tokens[0])
+    words_of_tokens = [attention.words[place] for place in attention.places if place >= 0]
+    assert words_of_tokens.count("the") == 2
 
 
 def test_reported_07_the_attention_page_gives_segment_ids():
     module, tokenizer = FAMILIES["albert"]()
-    given: list[dict[str, Any]] = []
+    inputs_of_forwards: list[dict[str, Any]] = []
     model = model_of(module, tokenizer)
     module.register_forward_pre_hook(
-        lambda _module, _args, inputs: given.append(inputs), with_kwargs=True
+        lambda _module, _args, inputs: inputs_of_forwards.append(inputs), with_kwargs=True
     )
-    attention_weights(
-        model, AttentionRequest(model="m", text="w5 w6", pair="w7", heads=[("encoder", 0, 0)])
-    )
-    assert given[-1]["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1]]
+    request = AttentionRequest(model="m", text="w5 w6", pair="w7", heads=[("encoder", 0, 0)])
+    attention_weights(model, request)
+    assert inputs_of_forwards[-1]["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1]]
 
 
 def test_reported_07_words_of_a_text_keep_the_tokens_of_the_text():
-    """Trees for a model that was trained on running text, whose first word has no space."""
+    """Trees are given to a model that was trained on running text, whose first word has no space."""
     tokenizer = byte_level("generic")
-    model = model_of(*classifier("roberta", tokenizer, vocab_size=len(tokenizer), pad_token_id=1))
+    options = {"vocab_size": len(tokenizer), "pad_token_id": 1}
+    model = model_of(*random_classifier("roberta", tokenizer, **options))
     (tree,) = random_trees(1, high=5)
     trees = of_trees([tree], "en", "dev")
-    given = read(model, trees, "none are wanted")
-    assert given.ids == tokenizer([" ".join(tree.words)])["input_ids"]
+    role_tokens = read(model, trees, "none are wanted")
+    assert role_tokens.ids == tokenizer([" ".join(tree.words)])["input_ids"]
     assert "spaced_words" not in report_spec(model, trees, {}, "none are wanted")["task"]
 
 
 def test_reported_07_what_is_known_of_words_goes_first(tmp_path: Path):
-    """No more spaces where the tokenizer puts them, or the files say that a model was trained without."""
+    """No space is added where the tokenizer adds it, or files say that a model was trained without."""
     for tokenizer in (byte_level(add_prefix_space=True), byte_level(spaced_words=False)):
         evaluator = Evaluator(word_model(tokenizer), word_task(), "xx")
         as_given = tokenizer([WORDS], is_split_into_words=True)["input_ids"]
         assert evaluator.tensors(np.array([0]))["input_ids"].tolist() == as_given
         assert "spaced_words" not in answers_spec(evaluator.dataset)["task"]
         assert "spaced_words" not in evaluator.note
-    stated = word_model(byte_level(spaced_words=True))
-    assert "spaced_words" not in Evaluator(stated, word_task(), "xx").note
+    model_of_spaced_words = word_model(byte_level(spaced_words=True))
+    assert "spaced_words" not in Evaluator(model_of_spaced_words, word_task(), "xx").note
     for name, needs, spaces in (
         ("now", TokenNeeds(spaced_words=True), "every"),
         ("before", TokenNeeds(), "none"),
     ):
-        write_folder(tmp_path / name, whole_output(stated.module, byte_level(), needs), {})
+        write_folder(
+            tmp_path / name, whole_output(model_of_spaced_words.module, byte_level(), needs), {}
+        )
         assert load(str(tmp_path / name), device="cpu").word_spaces == spaces
 
 
 def test_reported_07_tokenizers_with_spaces_of_their_own_are_left_alone():
     metaspace = hf.AlbertTokenizer(vocab=[*SCORES, *((f"▁{word}", -1.0) for word in "ab")])
-    legacy = Tokenizer(models.BPE({"<unk>": 0, "▁": 1, "a": 2, "b": 3}, [], unk_token="<unk>"))
-    legacy.normalizer = normalizers.Sequence(
+    prepending = Tokenizer(models.BPE({"<unk>": 0, "▁": 1, "a": 2, "b": 3}, [], unk_token="<unk>"))
+    prepending.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     )
-    for tokenizer in (
-        metaspace,
-        tiny_tokenizer(),
-        PreTrainedTokenizerFast(tokenizer_object=legacy, pad_token="<unk>"),
-    ):
+    legacy = PreTrainedTokenizerFast(tokenizer_object=prepending, pad_token="<unk>")
+    for tokenizer in (metaspace, tiny_tokenizer(), legacy):
         assert tiny_model("bert-tokens", tokenizer=tokenizer).word_spaces == "none"
 
 
-# Cuts that leave the tokenizer as it is.
+# Texts are cut without a change to the tokenizer.
 
-AROUND = {
+POST_PROCESSORS = {
     "none": None,
     "bert": processors.BertProcessing(("</s>", 2), ("<s>", 1)),
     "roberta": processors.RobertaProcessing(("</s>", 2), ("<s>", 1)),
@@ -453,55 +459,68 @@ AROUND = {
 }
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("around", AROUND)
-def test_reported_10_texts_are_cut_as_the_tokenizer_would(around: str, side: str):
-    tokenizers = []
-    for _ in range(2):
-        backend = tiny_tokenizer().backend_tokenizer
-        backend.post_processor = AROUND[around] or processors.Sequence([])
-        names = ["input_ids", "token_type_ids", "attention_mask"]
-        options: dict[str, Any] = {"truncation_side": side, "model_input_names": names}
-        tokenizers.append(
-            PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", **options)
-        )
-    ours, theirs = tokenizers
-    for first in range(0, 12, 2):
-        for second in (None, 0, 3, 8):
-            for limit in (6, 7, 12):
-                texts = [" ".join(["w5", "w6", "w7"] * 5).split()[:first]]
-                split = second is None
-                given: list[Any] = texts if split else [" ".join(texts[0])]
-                pairs = None if second is None else [" ".join(["w8"] * second)]
-                tokens = tokenise(ours, given, pairs, split=split, max_tokens=limit)
-                options = {"is_split_into_words": split, "truncation": True, "max_length": limit}
-                expected = theirs(given, pairs, **options)
-                assert tokens.columns == dict(expected)
-                assert tokens.word_ids(0) == expected.word_ids(0)
-    assert ours.backend_tokenizer.truncation is None
+def tokenizer_with(
+    post_processor: processors.PostProcessor | None, truncation_side: str
+) -> PreTrainedTokenizerFast:
+    backend = tiny_tokenizer().backend_tokenizer
+    backend.post_processor = post_processor or processors.Sequence([])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="[PAD]",
+        truncation_side=truncation_side,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+
+
+def assert_same_tokens(tokens: Any, expected_tokens: Any) -> None:
+    assert tokens.columns == dict(expected_tokens)
+    assert tokens.word_ids(0) == expected_tokens.word_ids(0)
+
+
+@pytest.mark.parametrize("truncation_side", ["right", "left"])
+@pytest.mark.parametrize("post_processor", POST_PROCESSORS)
+def test_reported_10_texts_are_cut_as_the_tokenizer_would(
+    post_processor: str, truncation_side: str
+):
+    our_tokenizer = tokenizer_with(POST_PROCESSORS[post_processor], truncation_side)
+    reference = tokenizer_with(POST_PROCESSORS[post_processor], truncation_side)
+    for number_of_words in range(0, 12, 2):
+        words = (["w5", "w6", "w7"] * 5)[:number_of_words]
+        for max_tokens in (6, 7, 12):
+            options = {"truncation": True, "max_length": max_tokens}
+            expected_tokens = reference([words], is_split_into_words=True, **options)
+            tokens = tokenise(our_tokenizer, [words], split=True, max_tokens=max_tokens)
+            assert_same_tokens(tokens, expected_tokens)
+            for length_of_pair in (0, 3, 8):
+                texts = [" ".join(words)]
+                pairs = [" ".join(["w8"] * length_of_pair)]
+                expected_tokens = reference(texts, pairs, is_split_into_words=False, **options)
+                tokens = tokenise(our_tokenizer, texts, pairs, split=False, max_tokens=max_tokens)
+                assert_same_tokens(tokens, expected_tokens)
+    assert our_tokenizer.backend_tokenizer.truncation is None
 
 
 def test_reported_10_no_use_changes_the_tokenizer_that_threads_share():
-    long = " ".join(["w5"] * 100)
-    texts = Task(
-        "texts", LABELS, ("xx",), False, lambda *_: [Example("1", long, 0), Example("2", "w6", 1)]
-    )
-    words = replace(
-        texts, read=lambda *_: [Example("1", long, words=tuple(long.split()), labels=(0,) * 100)]
-    )
-    targets = replace(texts, labels=(), read=lambda *_: [Example("1", long, target=long)])
+    long_text = " ".join(["w5"] * 100)
+    text_examples = [Example("1", long_text, 0), Example("2", "w6", 1)]
+    texts = Task("texts", LABELS, ("xx",), False, lambda *_: text_examples)
+    word_example = Example("1", long_text, words=tuple(long_text.split()), labels=(0,) * 100)
+    words = replace(texts, read=lambda *_: [word_example])
+    target_example = Example("1", long_text, target=long_text)
+    targets = replace(texts, labels=(), read=lambda *_: [target_example])
+    request = AttentionRequest(model="m", text=long_text, heads=[("encoder", 0, 0)])
     for family, task in (("bert", texts), ("bert-tokens", words), ("marian", targets)):
         model = tiny_model(family, tokenizer=tiny_tokenizer())
         evaluator = Evaluator(model, task, "xx")
         assert evaluator.tensors(np.array([0]))["input_ids"].shape[1] == 64  # it was cut
         read(model, of_task(task, "xx"), "none are wanted")
         backend = model.tokenizer.backend_tokenizer
-        assert (backend.truncation, backend.padding) == (None, None)
+        assert backend.truncation is None
+        assert backend.padding is None
         if family != "marian":
-            attention_weights(
-                model, AttentionRequest(model="m", text=long, heads=[("encoder", 0, 0)])
-            )
-            assert (backend.truncation, backend.padding) == (None, None)
+            attention_weights(model, request)
+            assert backend.truncation is None
+            assert backend.padding is None
     tokenizer = tiny_tokenizer()
     encode_for_training(tokenizer, model.module, texts.examples("xx", "dev"), 16)
     assert tokenizer.backend_tokenizer.truncation is None
@@ -512,23 +531,23 @@ def test_reported_10_cut_and_uncut_texts_beside_each_other_in_threads():
     texts = [" ".join(["w5"] * 100)] * 4
     barrier = threading.Barrier(4)
 
-    def lengths(cut: bool) -> set[int]:
-        found = set()
+    def lengths(is_cut: bool) -> set[int]:
+        lengths = set()
         for _ in range(20):
             barrier.wait()
-            rows = (
-                encode(model, texts)["input_ids"]
-                if cut
-                else tokens_of_texts(model, texts, keep_end_tokens=True)
-            )
-            found |= {len(row) for row in rows}
-        return found
+            if is_cut:
+                rows = encode(model, texts)["input_ids"]
+            else:
+                rows = tokens_of_texts(model, texts, keep_end_tokens=True)
+            lengths |= {len(row) for row in rows}
+        return lengths
 
     with ThreadPoolExecutor(4) as pool:
-        assert [*pool.map(lengths, [True, False, True, False])] == [{64}, {102}, {64}, {102}]
+        lengths_by_thread = [*pool.map(lengths, [True, False, True, False])]
+    assert lengths_by_thread == [{64}, {102}, {64}, {102}]
 
 
-class Translating:
+class TranslationTokenizer:
     """A tokenizer of several languages, as far as `LanguageSetup` uses it."""
 
     src_lang = "en"
@@ -536,26 +555,29 @@ class Translating:
 
 
 def test_reported_10_a_language_that_is_set_is_not_seen_by_other_threads():
-    tokenizer: Any = Translating()
-    seen: list[tuple[str, str]] = []
-    started = threading.Event()
+    tokenizer: Any = TranslationTokenizer()
+    languages_seen: list[tuple[str, str]] = []
+    has_started = threading.Event()
 
-    def other() -> None:
-        started.set()
+    def translate_in_other_thread() -> None:
+        has_started.set()
         with LanguageSetup(source="fr", target="es").set_up(tokenizer):
-            seen.append((tokenizer.src_lang, tokenizer.tgt_lang))
+            languages_seen.append((tokenizer.src_lang, tokenizer.tgt_lang))
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=translate_in_other_thread)
     with LanguageSetup(source="pl", target="ru").set_up(tokenizer):
         thread.start()
-        started.wait()
-        seen.append((tokenizer.src_lang, tokenizer.tgt_lang))
+        has_started.wait()
+        languages_seen.append((tokenizer.src_lang, tokenizer.tgt_lang))
     thread.join()
-    assert seen == [("pl", "ru"), ("fr", "es")]
-    assert (tokenizer.src_lang, tokenizer.tgt_lang) == ("en", "de")
+    assert languages_seen == [("pl", "ru"), ("fr", "es")]
+    assert tokenizer.src_lang == "en"
+    assert tokenizer.tgt_lang == "de"
 
 
-def test_reported_10_targets_are_cut_as_before():
+def test_reported_10_targets_are_cut_as_the_tokenizer_would():
     tokenizer = tiny_tokenizer()
-    expected = tiny_tokenizer()(text_target=["w5 w6 w7 w8"], truncation=True, max_length=4)
-    assert tokenise(tokenizer, ["w5 w6 w7 w8"], target=True, max_tokens=4).columns == dict(expected)
+    expected_tokens = tiny_tokenizer()(text_target=["w5 w6 w7 w8"], truncation=True, max_length=4)
+    assert tokenise(tokenizer, ["w5 w6 w7 w8"], target=True, max_tokens=4).columns == dict(
+        expected_tokens
+    )

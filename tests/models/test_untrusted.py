@@ -1,4 +1,4 @@
-"""Models' folders that are not as transformers wrote them, and names that name none: each is answered in a sentence."""
+"""Folders that are not as transformers wrote them, and names of no model: each is refused in a sentence."""
 
 from __future__ import annotations
 
@@ -36,18 +36,16 @@ FAMILIES = ("bert", "gpt2", "marian", "t5")
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A tiny model of some families, by name."""
-    return {
-        family: save_family(tmp_path_factory.mktemp("saved") / family, family)
-        for family in FAMILIES
-    }
+def saved_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders with a tiny model of some families, by family."""
+    folder = tmp_path_factory.mktemp("saved")
+    return {family: save_family(folder / family, family) for family in FAMILIES}
 
 
 @pytest.fixture
-def copied(saved: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
-    """Copies of the folders, which may be spoiled."""
-    return lambda family: Path(shutil.copytree(saved[family], tmp_path / family))
+def copy_model(saved_folders: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Copies the folder of a family, so that a test may spoil the copy."""
+    return lambda family: Path(shutil.copytree(saved_folders[family], tmp_path / family))
 
 
 def change_json(path: Path, **values: Any) -> None:
@@ -65,21 +63,21 @@ def refusals_of_loading(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("letters", [255, 256, 300, 5_000, 70_000])
-@pytest.mark.parametrize("before", ["", "owner/", "./", "/tmp/"])
+@pytest.mark.parametrize("beginning", ["", "owner/", "./", "/tmp/"])
 def test_reported_19_a_name_of_many_letters(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, letters: int, before: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, letters: int, beginning: str
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    name = before + "a" * letters
-    for take in (headlab.load, find_base):
+    name = beginning + "a" * letters
+    for load_by_name in (headlab.load, find_base):
         with raises("model.unknown") as caught:
-            take(name)
+            load_by_name(name)
         assert len(str(caught.value)) < 400
     (fact,) = examine_model(name)
     assert fact.ok is False
     with raises("task.unknown"):
         headlab.task(name)
-    with raises("report.unknown" if before else "report.key_unknown"):
+    with raises("report.unknown" if beginning else "report.key_unknown"):
         find_results([name], Store(tmp_path))
 
 
@@ -99,10 +97,10 @@ def test_reported_19_a_name_of_many_letters(
     ],
 )
 def test_reported_19_numbers_that_no_model_has(
-    copied: Callable[[str], Path], values: dict[str, Any], code: str
+    copy_model: Callable[[str], Path], values: dict[str, Any], code: str
 ) -> None:
-    """Neither a list of a thousand million names nor weights of that width are made to learn it."""
-    folder = copied("bert")
+    """The refusal takes neither a list of a thousand million names nor weights of that width."""
+    folder = copy_model("bert")
     change_json(folder / "config.json", **values)
     with raises(code):
         headlab.load(folder, device="cpu")
@@ -110,20 +108,20 @@ def test_reported_19_numbers_that_no_model_has(
 
 
 class OddError(Exception):
-    """What no list of errors names."""
+    """An error of a kind that no list of errors names."""
 
 
 class PanicException(BaseException):
-    """What they raise."""
+    """Named like what packages written in Rust raise, which is no Exception."""
 
 
 @pytest.mark.parametrize(
     "error", [OddError("odd"), PanicException("panicked"), AssertionError(), StopIteration()]
 )
 def test_reported_19_whatever_a_library_raises(
-    copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, error: BaseException
+    copy_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    folder = copied("bert")
+    folder = copy_model("bert")
 
     def fail(*_: Any, **__: Any) -> None:
         raise error
@@ -135,21 +133,21 @@ def test_reported_19_whatever_a_library_raises(
 
 
 def test_an_interrupted_load_stays_interrupted(
-    copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    copy_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(AutoConfig, "from_pretrained", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        headlab.load(copied("bert"), device="cpu")
+        headlab.load(copy_model("bert"), device="cpu")
 
 
 @pytest.mark.parametrize(
     "name", ["added_tokens.json", "merges.txt", "spiece.model", "chat_template.jinja"]
 )
-def test_reported_19_files_that_never_end(copied: Callable[[str], Path], name: str) -> None:
-    folder = copied("gpt2")
+def test_reported_19_files_that_never_end(copy_model: Callable[[str], Path], name: str) -> None:
+    folder = copy_model("gpt2")
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     with raises("model.not_a_file", name):
@@ -161,34 +159,34 @@ def test_reported_19_files_that_never_end(copied: Callable[[str], Path], name: s
         headlab.load(folder, device="cpu")
 
 
-def test_reported_19_a_file_whose_name_is_not_text(copied: Callable[[str], Path]) -> None:
-    folder = copied("bert")
+def test_reported_19_a_file_whose_name_is_not_text(copy_model: Callable[[str], Path]) -> None:
+    folder = copy_model("bert")
     (folder / "\udcffmore.safetensors").write_bytes(b"")
     with raises("model.file_name_not_text"):
         headlab.load(folder, device="cpu")
     assert refusals(folder)
 
 
-def test_reported_19_a_tokenizer_class_that_is_none(copied: Callable[[str], Path]) -> None:
-    folder = copied("t5")
+def test_reported_19_a_tokenizer_class_that_is_none(copy_model: Callable[[str], Path]) -> None:
+    folder = copy_model("t5")
     change_json(folder / "tokenizer_config.json", tokenizer_class="BertModel")
     with raises("tokenizer.unreadable", "BertModel"):
         headlab.load(folder, device="cpu")
     assert refusals(folder)
 
 
-def test_reported_19_a_tokenizer_that_names_no_inputs(copied: Callable[[str], Path]) -> None:
-    folder = copied("t5")
+def test_reported_19_a_tokenizer_that_names_no_inputs(copy_model: Callable[[str], Path]) -> None:
+    folder = copy_model("t5")
     change_json(folder / "tokenizer_config.json", model_input_names=[])
     with raises("tokenizer.unreadable", "model_input_names"):
         headlab.load(folder, device="cpu")
 
 
 def test_reported_19_a_tokenizer_that_fails_at_the_first_text(
-    copied: Callable[[str], Path],
+    copy_model: Callable[[str], Path],
 ) -> None:
-    """Its package panics, which is no Exception, and which loading it does not show."""
-    folder = copied("bert")
+    """The package of tokenizers panics, which is no Exception, and does so only after loading."""
+    folder = copy_model("bert")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["post_processor"]["single"][2]["SpecialToken"]["id"] = "zero"
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
@@ -197,8 +195,8 @@ def test_reported_19_a_tokenizer_that_fails_at_the_first_text(
         Evaluator(model, tiny_task(), "xx")
 
 
-def test_reported_19_a_decoder_that_begins_with_nothing(copied: Callable[[str], Path]) -> None:
-    folder = copied("t5")
+def test_reported_19_a_decoder_that_begins_with_nothing(copy_model: Callable[[str], Path]) -> None:
+    folder = copy_model("t5")
     change_json(folder / "config.json", decoder_start_token_id=None)
     model = headlab.load(folder, device="cpu")
     examples = [headlab.tasks.Example("a", "w4 w5", target="w6")]
@@ -207,27 +205,29 @@ def test_reported_19_a_decoder_that_begins_with_nothing(copied: Callable[[str], 
 
 
 def rewrite_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
+    """Change the header of a safetensors file: 8 bytes of its length, then its JSON."""
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
     change(header)
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+    new_header = json.dumps(header).encode()
+    weights = content[8 + length :]
+    path.write_bytes(struct.pack("<Q", len(new_header)) + new_header + weights)
 
 
 def test_reported_19_weights_stored_as_integers_are_not_taken_for_numbers(
-    copied: Callable[[str], Path],
+    copy_model: Callable[[str], Path],
 ) -> None:
-    folder = copied("bert")
+    folder = copy_model("bert")
     weight = "bert.encoder.layer.1.attention.self.key.bias"
     rewrite_header(folder / "model.safetensors", lambda header: header[weight].update(dtype="I32"))
     with raises("model.weights_of_integers", weight, "I32"):
         headlab.load(folder, device="cpu")
 
 
-def test_reported_19_a_model_type_of_another_class(copied: Callable[[str], Path]) -> None:
+def test_reported_19_a_model_type_of_another_class(copy_model: Callable[[str], Path]) -> None:
     """The class would take the other family's values, and give other answers without a word."""
-    folder = copied("marian")
+    folder = copy_model("marian")
     change_json(folder / "config.json", model_type="roberta")
     with raises("model.type_of_another_class", "MarianMTModel", "roberta", "marian"):
         headlab.load(folder, device="cpu")
@@ -236,14 +236,14 @@ def test_reported_19_a_model_type_of_another_class(copied: Callable[[str], Path]
 
 def test_reported_19_a_class_that_serves_several_model_types(tmp_path: Path) -> None:
     """transformers loads InternLM3 with Llama's class, which reads none of the settings that the type lacks."""
-    sizes = {
-        "vocab_size": VOCAB,
-        "hidden_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-    }
     config = hf.InternLM3Config(
-        **sizes, num_key_value_heads=2, intermediate_size=32, pad_token_id=0
+        vocab_size=VOCAB,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=32,
+        pad_token_id=0,
     )
     module = hf.AutoModelForCausalLM.from_config(config)
     assert isinstance(module, hf.LlamaForCausalLM)
@@ -274,43 +274,50 @@ def test_reported_19_a_tiny_model_with_large_masks_is_no_larger_than_its_weights
 
 
 def test_a_model_type_of_a_family_with_the_same_configuration_is_read(tmp_path: Path) -> None:
-    """Checkpoints are about that name one of two families that differ in nothing."""
+    """Some published checkpoints name one of two families that differ in nothing."""
     folder = save_family(tmp_path / "xlm-roberta", "xlm-roberta")
-    before = headlab.evaluate(headlab.load(folder, device="cpu"), tiny_task(), size=4)
+    evaluations = headlab.evaluate(headlab.load(folder, device="cpu"), tiny_task(), size=4)
     change_json(folder / "config.json", model_type="roberta")
-    after = headlab.evaluate(headlab.load(folder, device="cpu"), tiny_task(), size=4)
-    assert str(after) == str(before)
+    evaluations_of_other_type = headlab.evaluate(
+        headlab.load(folder, device="cpu"), tiny_task(), size=4
+    )
+    assert str(evaluations_of_other_type) == str(evaluations)
 
 
 @pytest.mark.parametrize("family", ["bert", "marian"])
 def test_reported_19_a_tokenizer_that_does_not_say_what_is_padding(
-    copied: Callable[[str], Path], family: str
+    copy_model: Callable[[str], Path], family: str
 ) -> None:
     """A model that attended to padding would give an example other answers in another batch."""
-    folder = copied(family)
+    folder = copy_model(family)
     task = tiny_task()
     examples = task.examples("xx", "dev", 6)
     if family == "marian":
-        examples = tuple(headlab.tasks.Example(e.id, e.text, target="w6 w7") for e in examples)
-    stated = headlab.load(folder, device="cpu")
-    assert tokens_version(stated, examples) == {}
-    expected = read_inputs(stated, task, examples, "xx")
+        examples = tuple(
+            headlab.tasks.Example(example.id, example.text, target="w6 w7") for example in examples
+        )
+    model_with_mask = headlab.load(folder, device="cpu")
+    assert tokens_version(model_with_mask, examples) == {}
+    expected_inputs = read_inputs(model_with_mask, task, examples, "xx")
     change_json(folder / "tokenizer_config.json", model_input_names=["input_ids"])
     model = headlab.load(folder, device="cpu")
     inputs = read_inputs(model, task, examples, "xx")
     rows = np.arange(6)
     with torch.no_grad():
-        together = inputs.logits(inputs.tensors(rows))
-        torch.testing.assert_close(together, expected.logits(expected.tensors(rows)))
-        alone = torch.cat([inputs.logits(inputs.tensors(rows[[row]])) for row in rows])
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
+        logits_in_one_batch = inputs.logits(inputs.tensors(rows))
+        torch.testing.assert_close(
+            logits_in_one_batch, expected_inputs.logits(expected_inputs.tensors(rows))
+        )
+        logits_one_by_one = torch.cat([inputs.logits(inputs.tensors(rows[[row]])) for row in rows])
+    torch.testing.assert_close(logits_in_one_batch, logits_one_by_one, atol=1e-5, rtol=1e-4)
     # kept apart from earlier results
     assert tokens_version(model, examples) == {"attention_mask": True}
 
 
 HUB_FAILURES = [
     httpx.ReadTimeout("slow"),
-    hub_client.httpx.ReadTimeout("slow"),  # type: ignore[attr-defined] # its client's own
+    # errors of the client that the hub's package brings
+    hub_client.httpx.ReadTimeout("slow"),  # type: ignore[attr-defined]
     hub_client.httpx.RemoteProtocolError("torn"),  # type: ignore[attr-defined]
     ConnectionResetError(104, "reset"),
     TimeoutError("slow"),

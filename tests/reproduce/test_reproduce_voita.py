@@ -20,34 +20,37 @@ from headlab.reproduce import voita
 
 TREES = 20
 RELATIONS = ("nsubj", "obj", "amod", "advmod", "det")
+Reports = dict[tuple[str, str], Report]  # by model and language
+HeadsByRole = dict[tuple[str, str], dict[Any, set[Any]]]  # by model and language, then by role
 
 
-def tree(rng: np.random.Generator) -> str:
-    """Five words below the first one, which is the root."""
-    rows = [(f"w{rng.integers(4, VOCAB)}", 0, "root")]
-    rows += [(f"w{rng.integers(4, VOCAB)}", 1, relation) for relation in rng.permutation(RELATIONS)]
-    return (
-        "".join(
-            f"{i}\t{w}\t_\tX\t_\t_\t{to}\t{name}\t_\t_\n" for i, (w, to, name) in enumerate(rows, 1)
-        )
-        + "\n"
-    )
+def random_tree(rng: np.random.Generator) -> str:
+    """A sentence in CoNLL-U: five words below the first one, which is the root."""
+    words = [(f"w{rng.integers(4, VOCAB)}", 0, "root")]
+    words += [
+        (f"w{rng.integers(4, VOCAB)}", 1, relation) for relation in rng.permutation(RELATIONS)
+    ]
+    lines = [
+        f"{number}\t{word}\t_\tX\t_\t_\t{head}\t{relation}\t_\t_\n"
+        for number, (word, head, relation) in enumerate(words, 1)
+    ]
+    return "".join(lines) + "\n"
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("data")
     rng = np.random.default_rng(0)
-    (root / "ud").mkdir()
+    treebank_folder = root / "ud"
+    treebank_folder.mkdir()
     for language in (*voita.SMOKE_LANGUAGES, "de"):
-        (root / "ud" / f"{language}.dev.conllu").write_text(
-            "".join(tree(rng) for _ in range(TREES))
-        )
+        trees = [random_tree(rng) for _ in range(TREES)]
+        (treebank_folder / f"{language}.dev.conllu").write_text("".join(trees))
     return root
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+def tiny_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiny models in place of those that the reproduction names, each with weights of its own."""
 
     def model_of(name: str, *_: Any) -> Model:
@@ -56,140 +59,159 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(voita, "model_of", model_of)
 
 
-@pytest.mark.usefixtures("tiny")
+def read_report(path: Path) -> Report:
+    return Report.from_json(json.loads(path.read_text()))
+
+
+@pytest.mark.usefixtures("tiny_models")
 def test_every_model_and_language_is_studied_and_found_again(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = [
-        "reproduce",
-        "voita-roles",
-        "--data",
-        str(data),
-        "--smoke",
-        "--cache",
-        str(tmp_path / "cache"),
-    ]
-    more = ["--out", str(tmp_path / "out"), "--json"]
-    assert main([*arguments, *more]) == OK
-    first = json.loads(capsys.readouterr().out)
+    folder = tmp_path / "out"
+    arguments = ["reproduce", "voita-roles", "--data", str(data), "--smoke"]
+    arguments += ["--cache", str(tmp_path / "cache")]
+    output_arguments = ["--out", str(folder), "--json"]
+    assert main([*arguments, *output_arguments]) == OK
+    printed = json.loads(capsys.readouterr().out)
     names = {
         f"{model}-{language}" for model in voita.MODELS[:2] for language in voita.SMOKE_LANGUAGES
     }
-    assert set(first["reports"]) == names
-    kept = {path.stem for path in (tmp_path / "out").glob("*.json")}
-    assert kept == names | {"voita-roles"}
-    summary = Report.from_json(json.loads((tmp_path / "out" / "voita-roles.json").read_text()))
-    assert summary == Report.from_json(first["summary"])
+    assert set(printed["reports"]) == names
+    assert {path.stem for path in folder.glob("*.json")} == names | {"voita-roles"}
+    summary = read_report(folder / "voita-roles.json")
+    assert summary == Report.from_json(printed["summary"])
     for name in names:
-        written, told = (
-            Report.from_json(value).table("roles")
-            for value in (
-                json.loads((tmp_path / "out" / f"{name}.json").read_text()),
-                first["reports"][name],
-            )
-        )
-        assert written.rows == tuple(row for row in told.rows if row[-1])
-        assert f"of {len(told.rows)} rows" in written.notes[-1]
-    assert not any(
-        Report.from_json(report).table("role-examples").rows for report in first["reports"].values()
-    )
+        printed_report = Report.from_json(printed["reports"][name])
+        printed_roles = printed_report.table("roles")
+        stored_roles = read_report(folder / f"{name}.json").table("roles")
+        assert stored_roles.rows == tuple(row for row in printed_roles.rows if row[-1])
+        assert f"of {len(printed_roles.rows)} rows" in stored_roles.notes[-1]
+        assert not printed_report.table("role-examples").rows
     monkeypatch.setattr("headlab.roles.study.read", None)  # nothing is computed a second time
-    assert main([*arguments, *more]) == OK
-    assert json.loads(capsys.readouterr().out) == first
+    assert main([*arguments, *output_arguments]) == OK
+    assert json.loads(capsys.readouterr().out) == printed
     assert main(arguments) == OK
-    out = capsys.readouterr().out
+    markdown = capsys.readouterr().out
     for table in summary.tables:
-        assert f"### {table.title}" in out
+        assert f"### {table.title}" in markdown
 
 
 def with_roles(report: Report, name: str) -> Report:
-    """The same report where a third of the heads have each role, since tiny models have none."""
+    """The same report where a third of the heads have each role, since tiny models have none.
+
+    Args:
+        name: Seeds the choice of heads.
+    """
     rng = np.random.default_rng(list(name.encode()))
-    table = report.table("roles")
-    rows = tuple((*row[:-1], bool(rng.random() < 1 / 3)) for row in table.rows)
-    assert table.columns[-1] == "has it"
-    return replace(
-        report, tables=tuple(replace(t, rows=rows) if t is table else t for t in report.tables)
-    )
+    roles = report.table("roles")
+    assert roles.columns[-1] == "has it"
+    rows = tuple((*row[:-1], bool(rng.random() < 1 / 3)) for row in roles.rows)
+    tables = [replace(table, rows=rows) if table is roles else table for table in report.tables]
+    return replace(report, tables=tuple(tables))
 
 
-@pytest.mark.usefixtures("tiny")
-def test_the_summary_says_what_the_reports_say(data: Path) -> None:
-    plan = voita.VoitaPlan(TREES, few=True)
-    reports = {
-        (name, language): with_roles(report, name + language)
-        for name in plan.models
-        for language, report in voita.role_reports(
-            voita.model_of(name, data, None, None, ""), plan, data, None, 0, print
-        )
-    }
-    found = voita.summary(reports, {})
+def heads_by_role(report: Report) -> dict[str, set[Any]]:
+    """Stack, layer and head of the heads that have each kind of role."""
+    roles = report.table("roles")
+    heads: dict[str, set[Any]] = {}
+    for row, has_role in zip(roles.rows, roles.column("has it"), strict=True):
+        if has_role:
+            heads.setdefault(voita.kind_of(str(row[3])), set()).add(row[:3])
+    return heads
+
+
+def assert_relations_and_excess(summary: Report, reports: Reports) -> None:
+    """Relations are those of the reports; their excess is the best head's share above the baseline."""
     for (model, language), report in reports.items():
-        own = [
-            row[2:] for row in found.table("voita-relations").rows if row[:2] == (model, language)
+        relations = report.table("relations")
+        rows = [
+            row[2:] for row in summary.table("voita-relations").rows if row[:2] == (model, language)
         ]
-        assert own == list(report.table("relations").rows)
-        for relation, direction, *_, best, _, _, baseline, _, _, _ in report.table(
-            "relations"
-        ).rows:
-            points = [
+        assert rows == list(relations.rows)
+        column = 3 + voita.SMOKE_LANGUAGES.index(language)
+        for relation, direction, *_, best, _, _, baseline, _, _, _ in relations.rows:
+            excess_rows = [
                 row
-                for row in found.table("voita-excess").rows
+                for row in summary.table("voita-excess").rows
                 if row[:3] == (model, relation, direction)
             ]
-            assert points[0][3 + voita.SMOKE_LANGUAGES.index(language)] == pytest.approx(
-                float(best or 0) - float(baseline or 0)
-            )
-        column = found.table("voita-counts").column(language)
-        rows = [
-            r
-            for r, name in zip(column, found.table("voita-counts").column("model"), strict=True)
-            if name == model
+            excess = float(best or 0) - float(baseline or 0)
+            assert excess_rows[0][column] == pytest.approx(excess)
+
+
+def assert_counts(summary: Report, reports: Reports) -> None:
+    counts = summary.table("voita-counts")
+    for (model, language), report in reports.items():
+        counts_of_model = [
+            count
+            for count, name in zip(counts.column(language), counts.column("model"), strict=True)
+            if name == model and count is not None
         ]
-        assert [count for count in rows if count is not None] == report.table("role-counts").column(
-            "heads"
-        )
-    having = {
-        key: {
-            (voita.kind_of(str(row[3])), row[:3])
-            for row in report.table("roles").rows
-            if row[report.table("roles").columns.index("has it")]
-        }
-        for key, report in reports.items()
-    }
-    for model, language, role, base, tuned, both in found.table("voita-kept").rows:
-        sets = [
-            {head for name, head in having[one, str(language)] if name == role}
-            for one in (voita.BASE, str(model))
-        ]
-        assert (base, tuned, both) == (len(sets[0]), len(sets[1]), len(sets[0] & sets[1]))
-    assert found.table("voita-kept").rows
-    followed = {
-        (model, role, head)
-        for (model, language), roles in having.items()
-        for role, head in roles
-        if language == voita.SOURCE and ":" in role
-    }
-    nearest = found.table("voita-nearest")
+        assert counts_of_model == report.table("role-counts").column("heads")
+
+
+def assert_kept_heads(summary: Report, heads: HeadsByRole) -> None:
+    """Heads with a role in the base model, in the tuned one, and in both are counted."""
+    kept = summary.table("voita-kept")
+    assert kept.rows
+    for model, language, role, base_count, tuned_count, count_of_both in kept.rows:
+        base_heads = heads[voita.BASE, str(language)].get(role, set())
+        tuned_heads = heads[str(model), str(language)].get(role, set())
+        assert base_count == len(base_heads)
+        assert tuned_count == len(tuned_heads)
+        assert count_of_both == len(base_heads & tuned_heads)
+
+
+def assert_nearest_heads(summary: Report, reports: Reports) -> None:
+    """The nearest head to a role that no head has is the one with the largest share."""
+    nearest = summary.table("voita-nearest")
     for row in nearest.rows:
-        table = reports[str(row[0]), str(row[1])].table("roles")
-        shares = [r[4] for r in table.rows if voita.kind_of(str(r[3])) == row[2]]
+        roles = reports[str(row[0]), str(row[1])].table("roles")
+        shares = [role[4] for role in roles.rows if voita.kind_of(str(role[3])) == row[2]]
         assert row[6] == max(shares)
     assert {row[2] for row in nearest.rows} >= {"positional", "separator", "first token"}
-    across = found.table("voita-across")
-    assert {(row[0], row[2], row[3:6]) for row in across.rows if ":" in str(row[2])} == followed
+
+
+def assert_heads_across_languages(summary: Report, heads: HeadsByRole) -> None:
+    """Heads with a role in the source language are followed into the others."""
+    across = summary.table("voita-across")
+    syntactic_heads = set()
+    for (model, language), heads_of_roles in heads.items():
+        for role, role_heads in heads_of_roles.items():
+            if language == voita.SOURCE and ":" in role:
+                syntactic_heads |= {(model, role, head) for head in role_heads}
+    rows_of_syntactic_roles = [row for row in across.rows if ":" in str(row[2])]
+    assert {(row[0], row[2], row[3:6]) for row in rows_of_syntactic_roles} == syntactic_heads
     assert {row[1] for row in across.rows} == set(voita.SMOKE_LANGUAGES)
     for row in across.rows:
         model, language, role, *head = row[:6]
-        assert (role, tuple(head)) in having[str(model), voita.SOURCE]
-        assert row[-1] == ((role, tuple(head)) in having[str(model), str(language)])
+        assert tuple(head) in heads[str(model), voita.SOURCE][role]
+        has_role = tuple(head) in heads[str(model), str(language)].get(role, set())
+        assert row[-1] == has_role
+
+
+@pytest.mark.usefixtures("tiny_models")
+def test_the_summary_says_what_the_reports_say(data: Path) -> None:
+    plan = voita.VoitaPlan(TREES, few=True)
+    reports = {}
+    for name in plan.models:
+        model = voita.model_of(name, data, None, None, "")
+        for language, report in voita.role_reports(model, plan, data, None, 0, print):
+            reports[name, language] = with_roles(report, name + language)
+    heads = {key: heads_by_role(report) for key, report in reports.items()}
+    summary = voita.summary(reports, {})
+    assert_relations_and_excess(summary, reports)
+    assert_counts(summary, reports)
+    assert_kept_heads(summary, heads)
+    assert_nearest_heads(summary, reports)
+    assert_heads_across_languages(summary, heads)
 
 
 def test_all_languages_that_are_there_are_taken_english_first(data: Path, tmp_path: Path) -> None:
     assert voita.languages(voita.REAL, data) == ("en", "de", "hi", "zh")
     assert voita.languages(voita.SMOKE, data) == voita.SMOKE_LANGUAGES
     (tmp_path / "ud").mkdir()
-    (tmp_path / "ud" / "de.dev.conllu").write_text(tree(np.random.default_rng(0)))
+    (tmp_path / "ud" / "de.dev.conllu").write_text(random_tree(np.random.default_rng(0)))
     with raises("treebank.missing", "en", "dev.conllu"):
         voita.languages(voita.REAL, tmp_path)
 

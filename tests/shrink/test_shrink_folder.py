@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,9 +39,17 @@ FILES = {
     "mask.json",
     "proof.json",
 }
-FIGURES = {"accuracy": 0.5, "n": 100, "accuracy_low": 0.4, "accuracy_high": 0.6, "baseline": 0.6, "difference": -0.1,
-           "low": -0.15, "high": -0.05}  # fmt: skip
-EVALUATED = {
+FIGURES = {
+    "accuracy": 0.5,
+    "n": 100,
+    "accuracy_low": 0.4,
+    "accuracy_high": 0.6,
+    "baseline": 0.6,
+    "difference": -0.1,
+    "low": -0.15,
+    "high": -0.05,
+}
+EVALUATIONS = {
     "test": {"task": "intents|<b>", "languages": {"de": FIGURES, "en": {"accuracy": 0.5, "n": 9}}}
 }
 
@@ -49,16 +58,10 @@ def original(family="bert"):
     return model_of(family, tiny_tokenizer(), dtype=torch.float32)
 
 
-def written(model, out, mask=None, **options):
-    mask = mask or uneven(model)
-    return write_shrunk(
-        model,
-        shrink_model(model, mask),
-        out,
-        [tiny_batch(model.module)],
-        compared_on={"task": None},
-        **options,
-    )
+def write_shrunk_model(model, folder, mask=None, **options):
+    shrunk = shrink_model(model, mask or uneven(model))
+    batches = [tiny_batch(model.module)]
+    return write_shrunk(model, shrunk, folder, batches, compared_on={"task": None}, **options)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory):
-    return written(model, tmp_path_factory.mktemp("shrunk") / "m").folder
+    return write_shrunk_model(model, tmp_path_factory.mktemp("shrunk") / "m").folder
 
 
 def test_the_folder_holds_all_that_belongs_to_a_model(model, folder):
@@ -84,85 +87,85 @@ def test_the_proof_says_what_was_compared(model, folder):
     mask = uneven(model)
     batch = tiny_batch(model.module)
     with gated(model, mask):
-        masked = logits(model.module, batch)
-    loaded = headlab.load_shrunk(folder)
-    assert proof["max_logit_difference"] == pytest.approx(
-        (logits(loaded, batch) - masked).abs().max().item()
-    )
-    assert proof["mask_changes"] == pytest.approx(
-        (logits(model.module, batch) - masked).abs().max().item()
-    )
-    assert proof["max_logit"] == pytest.approx(masked.abs().max().item())
+        masked_logits = logits(model.module, batch)
+    shrunk_module = headlab.load_shrunk(folder)
+    difference = (logits(shrunk_module, batch) - masked_logits).abs().max().item()
+    mask_changes = (logits(model.module, batch) - masked_logits).abs().max().item()
+    assert proof["max_logit_difference"] == pytest.approx(difference)
+    assert proof["mask_changes"] == pytest.approx(mask_changes)
+    assert proof["max_logit"] == pytest.approx(masked_logits.abs().max().item())
     assert proof["tolerance"] == pytest.approx(1e-4 * (1 + proof["max_logit"]))
-    assert (proof["holds"], proof["other_answers"], proof["examples"], proof["computed_in"]) == (
-        True,
-        0,
-        3,
-        "float32",
-    )
-    assert (proof["dtype_before"], proof["dtype_after"], proof["cut_alone"]) == (
-        "float32",
-        "float32",
-        None,
-    )
+    assert proof["holds"] is True
+    assert proof["other_answers"] == 0
+    assert proof["examples"] == 3
+    assert proof["computed_in"] == "float32"
+    assert proof["dtype_before"] == proof["dtype_after"] == "float32"
+    assert proof["cut_alone"] is None
     assert proof["bytes_after"] == (folder / "model.safetensors").stat().st_size
     assert proof["model"] == model.identity()
     assert proof["fingerprint"] == headlab.load(str(folder)).fingerprint != model.fingerprint
-    assert proof["parameters_after"] == sum(p.numel() for p in loaded.parameters())
+    parameters = sum(parameter.numel() for parameter in shrunk_module.parameters())
+    assert proof["parameters_after"] == parameters
 
 
-def test_headlab_loads_it_with_the_heads_that_are_left_and_evaluates_it_alike(model, folder):
-    smaller = headlab.load(str(folder))
-    assert [n for n in smaller.grid.stacks[0].heads if n] == [
-        n for n in uneven(model).kept.reshape(3, 4).sum(1) if n
-    ]
-    assert type(smaller.module).__name__ == "ShrunkBertForSequenceClassification"
+def test_headlab_loads_the_folder_with_the_remaining_heads_and_evaluates_it_alike(model, folder):
+    mask = uneven(model)
+    smaller_model = headlab.load(str(folder))
+    # the grid has no layer without heads in either
+    heads_by_layer = [heads for heads in smaller_model.grid.stacks[0].heads if heads]
+    kept_by_layer = [heads for heads in mask.kept.reshape(3, 4).sum(1) if heads]
+    assert heads_by_layer == kept_by_layer
+    assert type(smaller_model.module).__name__ == "ShrunkBertForSequenceClassification"
     task = tiny_task()
-    want = Evaluator(model, task, "xx").evaluate(uneven(model))
-    got = Evaluator(smaller, task, "xx").evaluate()
-    assert np.array_equal(got.predicted, want.predicted)
-    one_less = np.arange(smaller.grid.size) > 0
-    assert Evaluator(smaller, task, "xx").evaluate(mask_of(smaller, one_less)).n == want.n
+    masked_evaluation = Evaluator(model, task, "xx").evaluate(mask)
+    evaluator = Evaluator(smaller_model, task, "xx")
+    assert np.array_equal(evaluator.evaluate().predicted, masked_evaluation.predicted)
+    all_but_first = np.arange(smaller_model.grid.size) > 0
+    mask_of_smaller_model = mask_of(smaller_model, all_but_first)
+    evaluation = Evaluator(smaller_model, task, "xx").evaluate(mask_of_smaller_model)
+    assert evaluation.n == masked_evaluation.n
 
 
-def test_it_comes_back_as_a_transformers_model_that_can_be_trained_and_saved(
+def test_the_folder_is_read_as_a_transformers_model_that_can_be_trained_and_saved(
     model, folder, tmp_path
 ):
     module = headlab.load_shrunk(folder, device="cpu")
     assert isinstance(module, hf.BertForSequenceClassification)
     assert not module.training
-    assert all(p.requires_grad for p in module.parameters())
+    assert all(parameter.requires_grad for parameter in module.parameters())
     save(tmp_path / "again", module, tiny_tokenizer())
     batch = tiny_batch(module)
-    again = read_folder(tmp_path / "again", "folder", "again").module
-    assert torch.equal(logits(again, batch), logits(module, batch))
+    saved_again = read_folder(tmp_path / "again", "folder", "again").module
+    assert torch.equal(logits(saved_again, batch), logits(module, batch))
 
 
 def test_a_llama_whose_layers_keep_as_many_groups_is_an_ordinary_llama(tmp_path):
     model = original("llama")
     # one group of each layer; half of the last one's
     mask = mask_of(model, [1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0])
-    out = written(model, tmp_path / "m", mask).folder
-    config = json.loads((out / "config.json").read_text())
-    assert [
-        config[k] for k in ("model_type", "num_attention_heads", "num_key_value_heads", "head_dim")
-    ] == ["llama", 2, 1, 6]
+    folder = write_shrunk_model(model, tmp_path / "m", mask).folder
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model_type"] == "llama"
+    assert config["num_attention_heads"] == 2
+    assert config["num_key_value_heads"] == 1
+    assert config["head_dim"] == 6
     batch = tiny_batch(model.module)
     with gated(model, mask):
-        want = logits(model.module, batch)
-    plain = hf.LlamaForSequenceClassification.from_pretrained(out).eval()
-    torch.testing.assert_close(logits(plain, batch), want, atol=1e-5, rtol=0)
-    torch.testing.assert_close(logits(headlab.load_shrunk(out), batch), want, atol=1e-5, rtol=0)
-    assert "transformers loads it without headlab" in (out / "README.md").read_text()
-    assert "1 heads of the mask stay in the weights" in (out / "README.md").read_text()
+        masked_logits = logits(model.module, batch)
+    llama = hf.LlamaForSequenceClassification.from_pretrained(folder).eval()
+    torch.testing.assert_close(logits(llama, batch), masked_logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        logits(headlab.load_shrunk(folder), batch), masked_logits, atol=1e-5, rtol=0
+    )
+    assert "transformers loads it without headlab" in (folder / "README.md").read_text()
+    assert "1 heads of the mask stay in the weights" in (folder / "README.md").read_text()
 
 
 def test_the_model_card_shows_before_and_after_and_what_the_mask_file_says(model, tmp_path):
-    mask = mask_of(model, uneven(model).kept, evaluated=EVALUATED)
-    out = written(
-        model, tmp_path / "m", mask, speed=Speed(0.8, 0.75, 0.85, "cpu, batches of 16")
-    ).folder
-    card = (out / "README.md").read_text()
+    mask = mask_of(model, uneven(model).kept, evaluated=EVALUATIONS)
+    speed = Speed(0.8, 0.75, 0.85, "cpu, batches of 16")
+    folder = write_shrunk_model(model, tmp_path / "m", mask, speed=speed).folder
+    card = (folder / "README.md").read_text()
     assert "| parameters | 16,949 | " in card
     assert "| dtype of the weights | float32 | float32 |" in card
     assert "| weights | 67.8 kB | " in card
@@ -217,46 +220,46 @@ def test_an_original_that_answers_with_nan_or_inf_proves_nothing(value, tmp_path
 def test_an_example_that_is_compared_twice_counts_once(model):
     mask = uneven(model)
     batch = tiny_batch(model.module)
-    # the same, with more padding
-    wider = {name: torch.nn.functional.pad(t, (0, 2)) for name, t in batch.items()}
-    proof = proofs.prove(model, mask, shrink_model(model, mask).module, [batch, batch, wider])
+    shrunk = shrink_model(model, mask)
+    padded_batch = {name: torch.nn.functional.pad(tensor, (0, 2)) for name, tensor in batch.items()}
+    proof = proofs.prove(model, mask, shrunk.module, [batch, batch, padded_batch])
     assert proof.examples == 3
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_nothing(model, tmp_path, monkeypatch):
-    def full(*_, **__):
+def test_a_full_disk_is_refused_in_a_sentence_and_leaves_nothing(model, tmp_path, monkeypatch):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
     shrunk = shrink_model(model, uneven(model))
-    monkeypatch.setattr(shrunk.module, "save_pretrained", full)
+    monkeypatch.setattr(shrunk.module, "save_pretrained", fail)
     with raises("file.no_space"):
         write_shrunk(model, shrunk, tmp_path / "m", [tiny_batch(model.module)], compared_on={})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_padding_counts_in_no_proof():
-    model = original("gpt2-lm")
-    batch = tiny_batch(model.module)
-    real = proofs.real_tokens(batch, torch.zeros(3, 7, 97))
-    assert torch.equal(real, batch["attention_mask"].bool())
+    batch = tiny_batch(original("gpt2-lm").module)
+    is_token = batch["attention_mask"].bool()
+    assert torch.equal(proofs.real_tokens(batch, torch.zeros(3, 7, 97)), is_token)
     assert proofs.real_tokens(batch, torch.zeros(3, 5)).all()
-    pairs = batch | {"decoder_input_ids": batch["input_ids"][:, :6]}
-    assert proofs.real_tokens(pairs, torch.zeros(3, 6, 97)).all()
-    asked = torch.tensor([[1, 1, 0]] * 3)
-    pairs = {
-        "decoder_input_ids": asked,
-        "decoder_attention_mask": asked,
-        "attention_mask": asked.flip(1),
+    batch_of_pairs = batch | {"decoder_input_ids": batch["input_ids"][:, :6]}
+    assert proofs.real_tokens(batch_of_pairs, torch.zeros(3, 6, 97)).all()
+    decoder_mask = torch.tensor([[1, 1, 0]] * 3)
+    padded_pairs = {
+        "decoder_input_ids": decoder_mask,
+        "decoder_attention_mask": decoder_mask,
+        "attention_mask": decoder_mask.flip(1),
     }
-    assert torch.equal(proofs.real_tokens(pairs, torch.zeros(3, 3, 97)), asked.bool())
+    is_decoder_token = proofs.real_tokens(padded_pairs, torch.zeros(3, 3, 97))
+    assert torch.equal(is_decoder_token, decoder_mask.bool())
 
 
-def change(folder, heads):
+def change_heads(folder, heads):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"headlab_heads": heads}))
 
 
-WRONG = [
+WRONG_HEADS = [
     (None, "model.weights_missing"),
     ([], "model.weights_missing"),
     ({}, "model.weights_missing"),
@@ -270,12 +273,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("heads", "code"), WRONG)
+@pytest.mark.parametrize(("heads", "code"), WRONG_HEADS)
 def test_a_configuration_with_other_heads_is_refused_with_a_reason(folder, tmp_path, heads, code):
-    import shutil
 
     copy = Path(shutil.copytree(folder, tmp_path / "m"))
-    change(copy, heads)
+    change_heads(copy, heads)
     with raises(code) as caught:
         read_folder(copy, "folder", "my-model")
     assert str(caught.value).startswith("my-model ")
@@ -298,18 +300,16 @@ JSON = st.recursive(
 def test_whatever_the_configuration_names_the_folder_is_read_right_or_refused(
     folder, tmp_path, heads
 ):
-    import shutil
 
     copy = tmp_path / "m"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder, copy)
-    change(copy, heads)
+    change_heads(copy, heads)
     with pytest.raises(HeadlabError):
         read_folder(copy, "folder", "m")
 
 
 def test_a_family_this_headlab_does_not_know_is_named(folder, tmp_path):
-    import shutil
 
     copy = Path(shutil.copytree(folder, tmp_path / "m"))
     config = json.loads((copy / "config.json").read_text())
@@ -326,10 +326,10 @@ def test_load_shrunk_reads_its_own_folders_only(model, tmp_path):
         headlab.load_shrunk(tmp_path / "other", device="nope")
 
 
-def test_a_masks_copy_in_the_folder_keeps_what_it_was_chosen_by(model, tmp_path):
-    mask = replace(
-        mask_of(model, uneven(model).kept, rule="bottom", k=5), created="2026-01-02T03:04:05+00:00"
-    )
-    out = written(model, tmp_path / "m", mask).folder
-    again = load_mask(out / "mask.json")
-    assert (again.chosen, again.created) == (mask.chosen, mask.created)
+def test_the_copy_of_a_mask_in_the_folder_keeps_what_it_was_chosen_by(model, tmp_path):
+    mask = mask_of(model, uneven(model).kept, rule="bottom", k=5)
+    mask = replace(mask, created="2026-01-02T03:04:05+00:00")
+    folder = write_shrunk_model(model, tmp_path / "m", mask).folder
+    mask_read = load_mask(folder / "mask.json")
+    assert mask_read.chosen == mask.chosen
+    assert mask_read.created == mask.created

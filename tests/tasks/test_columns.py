@@ -24,13 +24,16 @@ NLI = ("text", "pair", "label", "language")
 CLASSES = ("entailment", "neutral", "contradiction")
 
 
-def guessed(
+def columns_of(header: str, rows: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The values of each column by its name, from lines of a table without quotes."""
+    values = zip(*(row.split(",") for row in rows), strict=True)
+    return dict(zip(header.split(","), values, strict=True))
+
+
+def guessed_columns(
     header: str, *rows: str, classes: Sequence[str] = (), meanings: Sequence[str] = NLI
 ) -> dict[str, str]:
-    columns = zip(
-        header.split(","), zip(*(row.split(",") for row in rows), strict=True), strict=True
-    )
-    return guess_columns(dict(columns), meanings, classes)
+    return guess_columns(columns_of(header, rows), meanings, classes)
 
 
 @pytest.mark.parametrize(
@@ -51,22 +54,25 @@ def guessed(
 )
 def test_reported_13_headers_are_known_in_any_case_and_three_languages(header: str) -> None:
     language, text, pair, label = header.split(",")
-    expected = {"text": text, "pair": pair, "label": label, "language": language}
-    assert guessed(header, "de,Es regnet,Es ist nass,0", "fr,Il pleut,Il fait beau,2") == expected
+    expected_columns = {"text": text, "pair": pair, "label": label, "language": language}
+    assert (
+        guessed_columns(header, "de,Es regnet,Es ist nass,0", "fr,Il pleut,Il fait beau,2")
+        == expected_columns
+    )
 
 
 @pytest.mark.parametrize(
     "label", ["intent", "target", "tag", "y", "gold_label", "CLASS", "Absicht", "etiquette"]
 )
 def test_reported_13_a_column_of_labels_is_known_by_its_name(label: str) -> None:
-    assert guessed(f"utterance,{label}", "go on,a", "stop,b") == {
+    assert guessed_columns(f"utterance,{label}", "go on,a", "stop,b") == {
         "text": "utterance",
         "label": label,
     }
 
 
 def test_reported_13_nothing_is_guessed_without_a_match() -> None:
-    assert guessed("eins,zwei,drei", "a b,c,1", "d,e,2") == {}
+    assert guessed_columns("eins,zwei,drei", "a b,c,1", "d,e,2") == {}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +90,7 @@ def test_reported_13_nothing_is_guessed_without_a_match() -> None:
 def test_reported_13_what_is_ambiguous_or_does_not_fit_is_left_to_a_person(
     header: str, rows: tuple[str, ...], left_out: str
 ) -> None:
-    assert left_out not in guessed(header, *rows)
+    assert left_out not in guessed_columns(header, *rows)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +99,8 @@ def test_reported_13_what_is_ambiguous_or_does_not_fit_is_left_to_a_person(
         (
             "Lang,text,label",
             ("German,a,x", "deu,b,y"),
-            {"language"},
-        ),  # named so, but these are no codes
+            {"language"},  # named so, but these are no codes
+        ),
         ("lang,locale,text,label", ("de,de,a,x", "fr,fr,b,y"), {"language"}),
         ("from,into,text,label", ("de,en,a,x", "de,en,b,y"), {"language"}),  # two columns of codes
         (
@@ -109,9 +115,7 @@ def test_reported_13_what_is_ambiguous_or_does_not_fit_is_left_to_a_person(
 def test_reported_13_what_a_column_may_mean_is_asked_for_and_never_taken_as_absent(
     header: str, rows: tuple[str, ...], unsure: set[str]
 ) -> None:
-    columns = dict(
-        zip(header.split(","), zip(*(row.split(",") for row in rows), strict=True), strict=True)
-    )
+    columns = columns_of(header, rows)
     assert unsure_meanings(columns, NLI, guess_columns(columns, NLI)) == unsure
 
 
@@ -124,40 +128,47 @@ def test_reported_13_a_first_row_that_is_no_header_is_seen() -> None:
 
 def test_reported_13_the_model_s_classes_tell_the_labels() -> None:
     rows = ("a,web,NEUTRAL,1", "b,mail,Entailment,0")
-    assert "label" not in guessed("text,category,tag,y", *rows)
-    assert guessed("text,category,tag,y", *rows, classes=CLASSES)["label"] == "tag"
+    assert "label" not in guessed_columns("text,category,tag,y", *rows)
+    assert guessed_columns("text,category,tag,y", *rows, classes=CLASSES)["label"] == "tag"
     assert (
-        guessed("text,what,where", "a,NEUTRAL,x", "b,entailment,y", classes=CLASSES)["label"]
+        guessed_columns("text,what,where", "a,NEUTRAL,x", "b,entailment,y", classes=CLASSES)[
+            "label"
+        ]
         == "what"
     )
-    assert guessed("text,what,where", "a,0,x", "b,2,y", classes=CLASSES)["label"] == "what"
+    assert guessed_columns("text,what,where", "a,0,x", "b,2,y", classes=CLASSES)["label"] == "what"
     # either could be
-    assert "label" not in guessed("text,what,where", "a,0,1", "b,2,0", classes=CLASSES)
-    assert "label" not in guessed("text,what", "a,0", "b,3", classes=CLASSES)
+    assert "label" not in guessed_columns("text,what,where", "a,0,1", "b,2,0", classes=CLASSES)
+    assert "label" not in guessed_columns("text,what", "a,0", "b,3", classes=CLASSES)
     assert (
-        guessed("text,what", "a,pos", "b,neg", classes=("Negative", "Positive"))["label"] == "what"
+        guessed_columns("text,what", "a,pos", "b,neg", classes=("Negative", "Positive"))["label"]
+        == "what"
     )
 
 
 def test_reported_13_language_codes_tell_their_column() -> None:
-    assert guessed("text,where,label", "a,de,x", "b,en,y")["language"] == "where"
-    assert guessed("text,where,label", "a,zh-CN,x", "b,pt_BR,y")["language"] == "where"
-    assert "language" not in guessed("text,where,label", "a,no,x", "b,si,y")  # no and yes
-    assert "language" not in guessed("text,where,label", "a,web,x", "b,de,y")
+    assert guessed_columns("text,where,label", "a,de,x", "b,en,y")["language"] == "where"
+    assert guessed_columns("text,where,label", "a,zh-CN,x", "b,pt_BR,y")["language"] == "where"
+    assert "language" not in guessed_columns("text,where,label", "a,no,x", "b,si,y")  # no and yes
+    assert "language" not in guessed_columns("text,where,label", "a,web,x", "b,de,y")
 
 
 def test_reported_13_columns_of_the_other_kinds() -> None:
-    words = {"tokens": (["a", "b"], ["c"]), "ner_tags": (["X", "O"], ["O"])}
-    assert label_each_word(words)
-    assert not label_each_word(words | {"ner_tags": (["X"], ["O"])})
-    assert not label_each_word(words | {"pos_tags": (["N", "N"], ["V"])})  # which of the two?
-    assert guessed("Quelle,Übersetzung", "das,this", "es,it", meanings=("text", "target")) == {
+    words_and_tags = {"tokens": (["a", "b"], ["c"]), "ner_tags": (["X", "O"], ["O"])}
+    assert label_each_word(words_and_tags)
+    assert not label_each_word(words_and_tags | {"ner_tags": (["X"], ["O"])})
+    assert not label_each_word(
+        words_and_tags | {"pos_tags": (["N", "N"], ["V"])}
+    )  # which of the two?
+    assert guessed_columns(
+        "Quelle,Übersetzung", "das,this", "es,it", meanings=("text", "target")
+    ) == {
         "text": "Quelle",
         "target": "Übersetzung",
     }
     choices = {"question": ("a", "b"), "options": (["x", "y"], ["z", "w"]), "gold": (0, 1)}
-    expected = {"context": "question", "choices": "options", "answer": "gold"}
-    assert guess_columns(choices, ("context", "choices", "answer")) == expected
+    expected_columns = {"context": "question", "choices": "options", "answer": "gold"}
+    assert guess_columns(choices, ("context", "choices", "answer")) == expected_columns
 
 
 @given(
@@ -188,39 +199,39 @@ def test_reported_13_columns_of_the_other_kinds() -> None:
 def test_reported_13_no_column_is_ever_chosen_twice(
     values: dict[str, list[str | None]], classes: tuple[str, ...]
 ) -> None:
-    chosen = guess_columns(values, NAMES, classes)
-    assert len({*chosen.values()}) == len(chosen)
-    assert {*chosen.values()} <= {*values}
+    columns = guess_columns(values, NAMES, classes)
+    assert len({*columns.values()}) == len(columns)
+    assert {*columns.values()} <= {*values}
 
 
 def test_reported_13_labels_beside_the_model_s_classes() -> None:
     assert labels_beside_classes({"NEUTRAL": 3, "Entail": 2}, CLASSES, "m")[0]
-    fits, words = labels_beside_classes({"0": 3, "2": 2}, CLASSES, "m")
+    fits, advice = labels_beside_classes({"0": 3, "2": 2}, CLASSES, "m")
     assert not fits
-    assert "0=entailment,2=contradiction" in words
-    fits, words = labels_beside_classes({"neutral": 3, "maybe": 2}, CLASSES, "m")
+    assert "0=entailment,2=contradiction" in advice
+    fits, advice = labels_beside_classes({"neutral": 3, "maybe": 2}, CLASSES, "m")
     assert not fits
-    assert words.startswith("1 of the 2 labels is not a class of m (2 times): maybe. ")
-    assert "--label-map" in words
-    fits, words = labels_beside_classes(dict.fromkeys("abcd", 1), CLASSES, "m")
-    assert words.startswith("None of the 4 labels is a class of m: a, b, c, d. ")
-    assert "--label-map" not in words  # four labels cannot have a class each
+    assert advice.startswith("1 of the 2 labels is not a class of m (2 times): maybe. ")
+    assert "--label-map" in advice
+    fits, advice = labels_beside_classes(dict.fromkeys("abcd", 1), CLASSES, "m")
+    assert advice.startswith("None of the 4 labels is a class of m: a, b, c, d. ")
+    assert "--label-map" not in advice  # four labels cannot have a class each
     assert not labels_beside_classes({"a": 1}, ("LABEL_0", "LABEL_1"), "m")[0]
 
 
 def test_reported_21_a_label_map_of_numbers_is_whole_and_can_be_typed() -> None:
     classes = tuple(f"class {number}, of 'many'" for number in range(20))
-    _, words = labels_beside_classes({str(number): 1 for number in range(20)}, classes, "m")
-    typed = shlex.split(words.split("--label-map ")[1])[0]
-    assert read_label_map(typed) == {str(number): name for number, name in enumerate(classes)}
-    assert f"type {typed} into Label map" in words
+    _, advice = labels_beside_classes({str(number): 1 for number in range(20)}, classes, "m")
+    label_map = shlex.split(advice.split("--label-map ")[1])[0]
+    assert read_label_map(label_map) == {str(number): name for number, name in enumerate(classes)}
+    assert f"type {label_map} into Label map" in advice
 
 
 def test_reported_21_a_class_that_only_its_number_names_is_not_typed_into_the_app() -> None:
-    """Which of two classes of one name it is, only the command can be told."""
-    _, words = labels_beside_classes({"0": 1, "1": 1}, ("same", "same"), "m")
-    assert "--label-map 0=0,1=1 into the command" in words
-    assert "sidebar" not in words
+    """Only the command line has a way to say which of two classes of one name is meant."""
+    _, advice = labels_beside_classes({"0": 1, "1": 1}, ("same", "same"), "m")
+    assert "--label-map 0=0,1=1 into the command" in advice
+    assert "sidebar" not in advice
 
 
 def test_a_header_is_compared_without_case_accents_and_marks() -> None:

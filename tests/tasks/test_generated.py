@@ -1,4 +1,4 @@
-"""The tasks for language models made of our own words: what is balanced, what is right, what stays the same."""
+"""Tasks for language models made of headlab's own words: what is balanced, what is right, what stays the same."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from support.expected_errors import raises
 from headlab.tasks import SPLITS, Example, Split, Task
 from headlab.tasks.generated import agreement_task, ioi_task, repeats_task
 
-MAKERS: tuple[Callable[..., Task], ...] = (repeats_task, ioi_task, agreement_task)
+TASK_MAKERS: tuple[Callable[..., Task], ...] = (repeats_task, ioi_task, agreement_task)
 WITH_CHOICES = [
     (ioi_task, "en"),
     *((agreement_task, language) for language in ("en", "de", "fr", "es")),
 ]
-ALL = [(repeats_task, "en"), *WITH_CHOICES]
+TASKS_AND_LANGUAGES = [(repeats_task, "en"), *WITH_CHOICES]
 VERBS = {
     "en": ("is was has", "are were have"),
     "de": ("ist war hat", "sind waren haben"),
@@ -24,7 +24,7 @@ VERBS = {
     "es": ("es era ha está", "son eran han están"),
 }
 # Texts of the dev split, read by a person: whether the verb is plural.
-READ = {
+PLURAL_BY_TEXT = {
     ("en", "The rings that the students saw in front of the doors"): True,
     ("en", "The ring that the doctors noticed behind the tables"): False,
     ("en", "The man next to the cabinets that the driver saw"): False,
@@ -44,23 +44,23 @@ READ = {
 }
 
 
-def everything(task: Task, language: str) -> list[Example]:
+def examples_of_all_splits(task: Task, language: str) -> list[Example]:
     return [example for split in SPLITS for example in task.examples(language, split)]
 
 
-def share(found: list[bool]) -> float:
-    return sum(found) / len(found)
+def share(outcomes: list[bool]) -> float:
+    return sum(outcomes) / len(outcomes)
 
 
-def right(example: Example) -> str:
+def right_choice(example: Example) -> str:
     return example.choices[example.label].removeprefix(" ")
 
 
-def wrong(example: Example) -> str:
+def wrong_choice(example: Example) -> str:
     return example.choices[1 - example.label].removeprefix(" ")
 
 
-@pytest.mark.parametrize(("make", "language"), ALL)
+@pytest.mark.parametrize(("make", "language"), TASKS_AND_LANGUAGES)
 def test_splits_have_their_sizes_and_share_no_text(make: Callable[..., Task], language: str):
     task = make()
     assert task.likelihood == ("tokens" if task.name == "repeats" else "choices")
@@ -68,13 +68,17 @@ def test_splits_have_their_sizes_and_share_no_text(make: Callable[..., Task], la
     assert not task.aligned
     sizes = {split: len(task.examples(language, split)) for split in SPLITS}
     assert sizes == {"train": 512, "dev": 512, "test": 1000}
-    examples = everything(task, language)
-    assert len({e.text for e in examples}) == len({e.id for e in examples}) == sum(sizes.values())
-    assert all(e.text == " ".join(e.text.split()) and e.group for e in examples)
+    examples = examples_of_all_splits(task, language)
+    texts = {example.text for example in examples}
+    ids = {example.id for example in examples}
+    assert len(texts) == len(ids) == sum(sizes.values())
+    for example in examples:
+        assert example.text == " ".join(example.text.split())
+        assert example.group
 
 
 @pytest.mark.parametrize(
-    ("make", "language", "pinned"),
+    ("make", "language", "hash_beginning"),
     [
         (repeats_task, "en", "119a2ace4c456dcc"),
         (ioi_task, "en", "db64a1dc5bf0dd95"),
@@ -84,20 +88,24 @@ def test_splits_have_their_sizes_and_share_no_text(make: Callable[..., Task], la
         (agreement_task, "es", "83790cd1041e6463"),
     ],
 )
-def test_they_are_the_same_on_every_machine(make: Callable[..., Task], language: str, pinned: str):
+def test_texts_are_the_same_on_every_machine(
+    make: Callable[..., Task], language: str, hash_beginning: str
+):
     task = make()
     assert task.examples(language, "dev") == make(None, 0).examples(language, "dev")
-    assert task.data_hash(task.examples(language, "dev"))[:16] == pinned
+    assert task.data_hash(task.examples(language, "dev"))[:16] == hash_beginning
 
 
-@pytest.mark.parametrize(("make", "language"), ALL)
+@pytest.mark.parametrize(("make", "language"), TASKS_AND_LANGUAGES)
 def test_another_seed_gives_other_texts(make: Callable[..., Task], language: str):
-    one, other = ([e.text for e in make(seed=seed).examples(language, "dev")] for seed in (0, 1))
-    assert len(set(one) & set(other)) < 200  # a noun with an adverb is soon drawn again
-    assert one[:20] != other[:20]
+    texts = [example.text for example in make(seed=0).examples(language, "dev")]
+    texts_of_other_seed = [example.text for example in make(seed=1).examples(language, "dev")]
+    # a noun with an adverb is soon drawn again
+    assert len(set(texts) & set(texts_of_other_seed)) < 200
+    assert texts[:20] != texts_of_other_seed[:20]
 
 
-@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("make", TASK_MAKERS)
 def test_a_negative_seed_is_refused(make: Callable[..., Task]):
     with raises("seed.invalid"):
         make(seed=-1).examples("en", "dev")
@@ -106,7 +114,7 @@ def test_a_negative_seed_is_refused(make: Callable[..., Task]):
 def test_every_word_of_a_repetition_can_be_copied():
     task = repeats_task()
     used: set[str] = set()
-    for example in everything(task, "en"):
+    for example in examples_of_all_splits(task, "en"):
         start, *words = example.text.split(" ")
         assert start == "Words:"
         assert len(words) == 29
@@ -117,122 +125,145 @@ def test_every_word_of_a_repetition_can_be_copied():
         used |= set(words)
     assert len(used) >= 400
     assert all(re.fullmatch("[a-z]{3,6}", word) for word in used)
-    assert [e.id for e in task.examples("en", "dev", 2)] == ["repeats-dev-0", "repeats-dev-1"]
+    assert [example.id for example in task.examples("en", "dev", 2)] == [
+        "repeats-dev-0",
+        "repeats-dev-1",
+    ]
 
 
 @pytest.mark.parametrize(("make", "language"), WITH_CHOICES)
 @pytest.mark.parametrize("split", SPLITS)
-def test_no_place_among_the_choices_is_right_more_often(
-    make: Callable[..., Task], language: str, split: Split
-):
+def test_neither_choice_is_right_more_often(make: Callable[..., Task], language: str, split: Split):
     examples = make().examples(language, split)
-    assert all(len(e.choices) == 2 and len(set(e.choices)) == 2 for e in examples)
-    assert all(re.fullmatch(r" \w+", choice) for e in examples for choice in e.choices)
-    assert share([e.label == 0 for e in examples]) == pytest.approx(0.5, abs=0.01)
-    assert share([e.label == 0 for e in examples[:200]]) == pytest.approx(0.5, abs=0.12)
+    for example in examples:
+        assert len(example.choices) == 2
+        assert len(set(example.choices)) == 2
+        assert all(re.fullmatch(r" \w+", choice) for choice in example.choices)
+    is_first_right = [example.label == 0 for example in examples]
+    assert share(is_first_right) == pytest.approx(0.5, abs=0.01)
+    assert share(is_first_right[:200]) == pytest.approx(0.5, abs=0.12)
 
 
 @pytest.mark.parametrize(("make", "language"), WITH_CHOICES)
 def test_a_prefix_is_a_random_subset_not_a_few_groups(make: Callable[..., Task], language: str):
     examples = make().examples(language, "test")
-    assert len({e.group for e in examples[:64]}) > 20
-    assert len({e.group for e in examples}) >= 30
+    assert len({example.group for example in examples[:64]}) > 20
+    assert len({example.group for example in examples}) >= 30
 
 
 def test_the_right_name_is_said_once_and_stands_first_half_of_the_time():
-    examples = everything(ioi_task(), "en")
-    first = []
-    orders = []
+    examples = examples_of_all_splits(ioi_task(), "en")
+    is_right_name_first = []
+    is_first_name_first_choice = []
     for example in examples:
-        said = re.findall(rf"\b(?:{right(example)}|{wrong(example)})\b", example.text)
-        assert sorted(said) == sorted([right(example), wrong(example), wrong(example)])
-        assert said[2] == wrong(example)
+        right = right_choice(example)
+        wrong = wrong_choice(example)
+        names_in_text = re.findall(rf"\b(?:{right}|{wrong})\b", example.text)
+        assert sorted(names_in_text) == sorted([right, wrong, wrong])
+        assert names_in_text[2] == wrong
         assert example.text.endswith((" to", " for"))
-        assert example.group.endswith("ABBA" if said[0] == right(example) else "BABA")
-        first.append(said[0] == right(example))
-        orders.append(example.choices[0] == f" {said[0]}")
-        assert not any(a.startswith(b) for a, b in (example.choices, example.choices[::-1]))
-    assert share(first) == pytest.approx(0.5, abs=0.01)
-    assert share(orders) == pytest.approx(0.5, abs=0.01)
-    assert len({name for e in examples for name in e.choices}) >= 60
-    assert len({e.group for e in examples}) >= 30
-    assert not any(re.search(r"\ba [aeiou]|\ban [^aeiou]", e.text) for e in examples)
+        assert example.group.endswith("ABBA" if names_in_text[0] == right else "BABA")
+        is_right_name_first.append(names_in_text[0] == right)
+        is_first_name_first_choice.append(example.choices[0] == f" {names_in_text[0]}")
+        first_choice, second_choice = example.choices
+        assert not first_choice.startswith(second_choice)
+        assert not second_choice.startswith(first_choice)
+    assert share(is_right_name_first) == pytest.approx(0.5, abs=0.01)
+    assert share(is_first_name_first_choice) == pytest.approx(0.5, abs=0.01)
+    assert len({name for example in examples for name in example.choices}) >= 60
+    assert len({example.group for example in examples}) >= 30
+    wrong_article = r"\ba [aeiou]|\ban [^aeiou]"
+    assert not any(re.search(wrong_article, example.text) for example in examples)
 
 
-def subject_is_plural(language: str, text: str) -> bool:
-    """From the first words, by rules other than those that made the text."""
-    first, noun = re.findall(r"\w+", text)[:2]
+SINGULAR_NOUNS_WITH_DIE = (
+    "Frau",
+    "Flasche",
+    "Karte",
+    "Lampe",
+    "Tasche",
+    "Kiste",
+    "Kamera",
+    "Uhr",
+    "Tür",
+    "Brücke",
+    "Kirche",
+)
+
+
+def is_subject_plural(language: str, text: str) -> bool:
+    """Whether the subject is plural, from the first words, by rules other than those that made the text."""
+    article, noun = re.findall(r"\w+", text)[:2]
     if language == "en":
         return noun.endswith("s") or noun in ("children", "men", "women")
     if language in ("fr", "es"):
-        return first in ("Les", "Los", "Las")
-    single = [
-        "Frau",
-        "Flasche",
-        "Karte",
-        "Lampe",
-        "Tasche",
-        "Kiste",
-        "Kamera",
-        "Uhr",
-        "Tür",
-        "Brücke",
-        "Kirche",
-    ]
-    return first == "Die" and not (noun.endswith("in") or noun in single)
+        return article in ("Les", "Los", "Las")
+    is_singular_noun = noun.endswith("in") or noun in SINGULAR_NOUNS_WITH_DIE
+    return article == "Die" and not is_singular_noun
 
 
 @pytest.mark.parametrize("language", VERBS)
 def test_the_number_of_the_subject_decides(language: str):
     singular, plural = (verbs.split() for verbs in VERBS[language])
-    examples = everything(agreement_task(), language)
+    plural_of = dict(zip(singular, plural, strict=True))
+    examples = examples_of_all_splits(agreement_task(), language)
     for example in examples:
-        pairs = dict(zip(singular, plural, strict=True))
-        if subject_is_plural(language, example.text):
-            assert pairs[wrong(example)] == right(example), example.text
+        if is_subject_plural(language, example.text):
+            assert plural_of[wrong_choice(example)] == right_choice(example), example.text
         else:
-            assert pairs[right(example)] == wrong(example), example.text
-    assert {right(e) for e in examples} == {*singular, *plural}
-    assert share([right(e) in plural for e in examples]) == pytest.approx(0.5, abs=0.01)
-    assert len({e.group.rpartition("-")[2] for e in examples}) >= 40
+            assert plural_of[right_choice(example)] == wrong_choice(example), example.text
+    right_verbs = [right_choice(example) for example in examples]
+    assert set(right_verbs) == {*singular, *plural}
+    assert share([verb in plural for verb in right_verbs]) == pytest.approx(0.5, abs=0.01)
+    assert len({example.group.rpartition("-")[2] for example in examples}) >= 40
 
 
 @pytest.mark.parametrize("language", VERBS)
-def test_it_is_right_in_what_a_person_read(language: str):
-    found = {e.text: right(e) for e in agreement_task().examples(language, "dev")}
-    for (spoken, text), plural in READ.items():
-        if spoken == language:
-            assert found[text] in VERBS[language][plural].split()
+def test_the_verb_is_right_in_texts_that_a_person_read(language: str):
+    examples = agreement_task().examples(language, "dev")
+    right_verbs = {example.text: right_choice(example) for example in examples}
+    for (text_language, text), is_plural in PLURAL_BY_TEXT.items():
+        if text_language == language:
+            assert right_verbs[text] in VERBS[language][is_plural].split()
 
 
 def test_other_nouns_mislead_half_of_the_time():
-    """By the articles of English, where nothing but the noun shows its number: 0, 1 or 2 nouns after the subject."""
-    counts = []
-    last = []
-    for example in everything(agreement_task(), "en"):
+    """English articles show which words are nouns, and only a noun shows its number there.
+
+    The subject is followed by 0, 1 or 2 nouns; the last of them has the number of the subject half of the time.
+    """
+    counts_of_other_nouns = []
+    is_last_noun_like_subject = []
+    for example in examples_of_all_splits(agreement_task(), "en"):
         nouns = re.findall(r"\b[Tt]he (\w+)", example.text)
-        many = [subject_is_plural("en", f"The {noun}") for noun in nouns]
+        is_plural = [is_subject_plural("en", f"The {noun}") for noun in nouns]
         assert len(set(nouns)) == len(nouns)
-        counts.append(len(nouns) - 1)
-        last += [many[-1] == many[0]] if len(nouns) > 1 else []
-    assert all(0.15 < share([count == n for count in counts]) < 0.5 for n in (0, 1, 2))
-    assert share(last) == pytest.approx(0.5, abs=0.05)
+        counts_of_other_nouns.append(len(nouns) - 1)
+        if len(nouns) > 1:
+            is_last_noun_like_subject.append(is_plural[-1] == is_plural[0])
+    for n in (0, 1, 2):
+        assert 0.15 < share([count == n for count in counts_of_other_nouns]) < 0.5
+    assert share(is_last_noun_like_subject) == pytest.approx(0.5, abs=0.05)
 
 
-# What no text of a language may hold: contractions left out, an article of another case or number than its noun.
-NEVER = {
-    "de": r"\b(?:neben|hinter|vor|bei) (?:die|das|der \w+(?:innen|er)|dem \w+innen|den \w+[^ns\W])\b|\bbei dem\b"
+# No text of a language may match: two words that must be contracted, an article of another case
+# or number than its noun, a relative clause without its comma.
+NEVER_MATCHES = {
+    "de": r"\b(?:neben|hinter|vor|bei) "
+    r"(?:die|das|der \w+(?:innen|er)|dem \w+innen|den \w+[^ns\W])\b|\bbei dem\b"
     r"|\bDer \w+, (?!de[rn] )|\bDas \w+, (?!das )|\bDie \w+, (?!die )"
     r"|\bde[nr] \w+, (?!die )|\bdem \w+, (?!den |das )",
-    "fr": r"\bde les?\b|\bdu [aeiouéh]|\bl[ea] [aeiouéh]|\bl'[^aeiouéh]|\b[ld]es \w+[^sx\W]\b|\b(?:l'|l[ea] )\w+s\b",
+    "fr": r"\bde les?\b|\bdu [aeiouéh]|\bl[ea] [aeiouéh]|\bl'[^aeiouéh]"
+    r"|\b[ld]es \w+[^sx\W]\b|\b(?:l'|l[ea] )\w+s\b",
     "es": r"\b(?:a|de) el\b|\bl[oa]s (?!que )\w+[^s\W]\b|\b(?:el|la|del|al) \w+s\b",
 }
 
 
-@pytest.mark.parametrize("language", NEVER)
+@pytest.mark.parametrize("language", NEVER_MATCHES)
 def test_articles_endings_and_commas_fit(language: str):
-    for text in (e.text for e in everything(agreement_task(), language)):
-        said = text if language == "de" else text[0].lower() + text[1:]
-        assert not re.search(NEVER[language], said), text
+    for example in examples_of_all_splits(agreement_task(), language):
+        text = example.text
+        searched_text = text if language == "de" else text[0].lower() + text[1:]
+        assert not re.search(NEVER_MATCHES[language], searched_text), text
         assert text.count(",") == (2 if text.endswith(",") else 0), text
         assert language == "de" or "," not in text

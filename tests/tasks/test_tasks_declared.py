@@ -20,8 +20,8 @@ import headlab.tasks.registry
 from headlab.core import HeadlabError
 from headlab.tasks.text_files import is_visible
 
-TEXTS = 'columns = { text = "review", label = "stars" }'
-WORDS = 'columns = { words = "tokens", labels = "tags" }'
+TEXT_COLUMNS = 'columns = { text = "review", label = "stars" }'
+WORD_COLUMNS = 'columns = { words = "tokens", labels = "tags" }'
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(is_visible)
 Declare = Callable[..., Path]
 
@@ -29,34 +29,35 @@ Declare = Callable[..., Path]
 SECONDS = count(1_000_000_000)
 
 
-def newer(path: Path) -> None:
-    """Files of one size follow each other faster than the clock of the disk ticks: each is a second younger here."""
-    at = next(SECONDS)
-    os.utime(path, (at, at))
+def set_a_later_time(path: Path) -> None:
+    """Set a time a second after that of the file before, as the clock of the disk may not have ticked since."""
+    second = next(SECONDS)
+    os.utime(path, (second, second))
 
 
 @pytest.fixture
 def declare(tmp_path: Path) -> Declare:
-    def put(lines: str, files: dict[str, str | bytes] | None = None, name: str = "mine") -> Path:
+    def write(lines: str, files: dict[str, str | bytes] | None = None, name: str = "mine") -> Path:
         for file, text in (files or {}).items():
             path = tmp_path / file
             path.parent.mkdir(exist_ok=True, parents=True)
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
-            newer(path)
+            set_a_later_time(path)
         path = tmp_path / f"{name}.toml"
         path.write_text(f'name = "{name}"\n{lines}\n', "utf-8")
-        newer(path)
+        set_a_later_time(path)
         return path
 
-    return put
+    return write
 
 
-def csv_task(columns: str = TEXTS, **more: str) -> str:
-    rest = "\n".join(f"{key} = {value}" for key, value in more.items())
-    return f'format = "csv"\nfiles = "{{language}}.{{split}}.csv"\n{rest}\n{columns}'
+def csv_task(columns: str = TEXT_COLUMNS, **settings: str) -> str:
+    """The lines of a declaration without its name, with a file by language and split."""
+    setting_lines = "\n".join(f"{key} = {value}" for key, value in settings.items())
+    return f'format = "csv"\nfiles = "{{language}}.{{split}}.csv"\n{setting_lines}\n{columns}'
 
 
-TWO = {
+FILES_OF_TWO_LANGUAGES = {
     "en.dev.csv": 'review,stars\n"good, really\nso",1\n"a ""bad"" one",0\n',
     "de.dev.csv": "review,stars\ngut,1\nschlecht,0\n",
     "de.train.csv": "review,stars\nmittel,½\n",
@@ -64,20 +65,18 @@ TWO = {
 
 
 def test_csv_by_language_and_split_in_the_files_names(declare: Declare) -> None:
-    task = headlab.task(str(declare(csv_task(), TWO)))
-    assert (task.name, task.languages, task.labels, task.aligned) == (
-        "mine",
-        ("en", "de"),
-        ("0", "1", "½"),
-        False,
-    )
-    found = {e.text: e for e in task.examples("en")}
-    assert set(found) == {"good, really\nso", 'a "bad" one'}
-    assert {(e.id, e.group, task.labels[e.label]) for e in found.values()} == {
-        ("dev-0",) * 2 + ("1",),
-        ("dev-1",) * 2 + ("0",),
+    task = headlab.task(str(declare(csv_task(), FILES_OF_TWO_LANGUAGES)))
+    assert task.name == "mine"
+    assert task.languages == ("en", "de")
+    assert task.labels == ("0", "1", "½")
+    assert task.aligned is False
+    english = task.examples("en")
+    assert {example.text for example in english} == {"good, really\nso", 'a "bad" one'}
+    assert {(example.id, example.group, task.labels[example.label]) for example in english} == {
+        ("dev-0", "dev-0", "1"),
+        ("dev-1", "dev-1", "0"),
     }
-    assert [e.text for e in task.examples("de", "train")] == ["mittel"]
+    assert [example.text for example in task.examples("de", "train")] == ["mittel"]
     with raises("task.no_examples", "train", "en"):
         task.examples("en", "train")
     with raises("data.unreadable", "en.test.csv"):
@@ -85,55 +84,70 @@ def test_csv_by_language_and_split_in_the_files_names(declare: Declare) -> None:
 
 
 def test_one_tsv_file_with_a_column_for_everything(declare: Declare) -> None:
-    columns = (
-        'text = "a"\npair = "b"\nlabel = "c"\ngroup = "g"\nid = "i"\nlanguage = "l"\nsplit = "s"'
+    lines = (
+        'format = "tsv"',
+        'files = "all.tsv"',
+        'splits = { dev = "valid" }',
+        "[columns]",
+        'text = "a"',
+        'pair = "b"',
+        'label = "c"',
+        'group = "g"',
+        'id = "i"',
+        'language = "l"',
+        'split = "s"',
     )
-    text = 'i\tg\tl\ts\ta\tb\tc\nx\tp\tde\tvalid\t"eins\tzwei\tja\ny\tp\tsw\tvalid\tmoja\tmbili\tnein\n'
-    path = declare(
-        f'format = "tsv"\nfiles = "all.tsv"\nsplits = {{ dev = "valid" }}\n[columns]\n{columns}',
-        {"all.tsv": text},
+    rows = (
+        "i\tg\tl\ts\ta\tb\tc",
+        'x\tp\tde\tvalid\t"eins\tzwei\tja',
+        "y\tp\tsw\tvalid\tmoja\tmbili\tnein",
     )
+    path = declare("\n".join(lines), {"all.tsv": "\n".join(rows) + "\n"})
     task = headlab.task(str(path), "de")
-    (only,) = task.examples("de")
-    assert (only.id, only.text, only.pair, only.group, task.labels) == (
-        "x",
-        '"eins',
-        "zwei",
-        "p",
-        ("ja", "nein"),
-    )
+    (example,) = task.examples("de")
+    assert example.id == "x"
+    assert example.text == '"eins'
+    assert example.pair == "zwei"
+    assert example.group == "p"
+    assert task.labels == ("ja", "nein")
     assert headlab.task(str(path)).languages == ("de", "sw")
 
 
 def test_jsonl_with_a_label_for_each_word(declare: Declare) -> None:
     rows = [{"tokens": ["Hà Nội", "đẹp"], "tags": ["B", "A"]}, {"tokens": ["x"], "tags": ["C"]}]
-    text = "\n\n".join(json.dumps(row) for row in rows)
+    json_lines = "\n\n".join(json.dumps(row) for row in rows)
     path = declare(
-        f'format = "jsonl"\nfiles = "{{split}}/{{language}}.jsonl"\n{WORDS}', {"dev/vi.jsonl": text}
+        f'format = "jsonl"\nfiles = "{{split}}/{{language}}.jsonl"\n{WORD_COLUMNS}',
+        {"dev/vi.jsonl": json_lines},
     )
     task = headlab.task(str(path))
-    found = {e.text: e for e in task.examples("vi")}
-    assert found["Hà Nội đẹp"].words == ("Hà Nội", "đẹp")
-    assert [task.labels[i] for i in found["Hà Nội đẹp"].labels] == ["B", "A"]
+    examples_by_text = {example.text: example for example in task.examples("vi")}
+    example = examples_by_text["Hà Nội đẹp"]
+    assert example.words == ("Hà Nội", "đẹp")
+    assert [task.labels[label] for label in example.labels] == ["B", "A"]
 
 
 def test_csv_words_are_parted_by_spaces_and_labels_may_be_listed(declare: Declare) -> None:
-    path = declare(csv_task(WORDS, labels='["X", "Y"]'), {"en.dev.csv": "tokens,tags\na b,Y X\n"})
-    (only,) = headlab.task(str(path)).examples("en")
-    assert (only.words, only.labels) == (("a", "b"), (1, 0))
+    declaration = csv_task(WORD_COLUMNS, labels='["X", "Y"]')
+    path = declare(declaration, {"en.dev.csv": "tokens,tags\na b,Y X\n"})
+    (example,) = headlab.task(str(path)).examples("en")
+    assert example.words == ("a", "b")
+    assert example.labels == (1, 0)
 
 
 def test_other_data_of_the_same_declaration(declare: Declare, tmp_path: Path) -> None:
-    path = declare(csv_task(), TWO | {"more/fr.dev.csv": "review,stars\nbon,1\n"})
+    french_file = {"more/fr.dev.csv": "review,stars\nbon,1\n"}
+    path = declare(csv_task(), FILES_OF_TWO_LANGUAGES | french_file)
     assert headlab.task(str(path), data=tmp_path / "more").languages == ("fr",)
     with raises("data.not_a_folder"):
         headlab.task(str(path), data=tmp_path / "none")
 
 
 def test_a_file_is_read_again_once_it_has_changed(declare: Declare) -> None:
-    path = declare(csv_task(), TWO)
+    path = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
     assert len(headlab.task(str(path)).examples("de")) == 2
-    (path.parent / "de.dev.csv").write_text(TWO["de.dev.csv"] + "neu,1\n", "utf-8")
+    longer_file = FILES_OF_TWO_LANGUAGES["de.dev.csv"] + "neu,1\n"
+    (path.parent / "de.dev.csv").write_text(longer_file, "utf-8")
     assert len(headlab.task(str(path)).examples("de")) == 3
 
 
@@ -150,8 +164,8 @@ def test_test_rows_teach_no_label_and_other_languages_none_either(declare: Decla
 
 def test_one_file_a_split_of_one_named_language(declare: Declare) -> None:
     path = declare(
-        f'format = "csv"\nfiles = "{{split}}.csv"\nlanguages = ["de"]\n{TEXTS}',
-        {"dev.csv": TWO["de.dev.csv"]},
+        f'format = "csv"\nfiles = "{{split}}.csv"\nlanguages = ["de"]\n{TEXT_COLUMNS}',
+        {"dev.csv": FILES_OF_TWO_LANGUAGES["de.dev.csv"]},
     )
     assert headlab.task(str(path)).languages == ("de",)
     assert len(headlab.task(str(path)).examples("de")) == 2
@@ -159,17 +173,21 @@ def test_one_file_a_split_of_one_named_language(declare: Declare) -> None:
 
 def test_aligned_rows_keep_their_place_and_must_be_as_many(declare: Declare) -> None:
     columns = 'columns = { text = "t", label = "l", group = "g" }'
+    declaration = csv_task(columns, aligned="true")
     english = "t,l,g\n" + "".join(f"en{i},0,g{i // 2}\n" for i in range(8))
     files = {"en.dev.csv": english, "de.dev.csv": english.replace("en", "de")}
-    task = headlab.task(str(declare(csv_task(columns, aligned="true"), files)))
+    task = headlab.task(str(declare(declaration, files)))
     assert task.aligned
-    assert [e.text[2:] for e in task.examples("de")] == [e.text[2:] for e in task.examples("en")]
+    row_numbers_by_language = [
+        [example.text[2:] for example in task.examples(language)] for language in ("de", "en")
+    ]
+    assert row_numbers_by_language[0] == row_numbers_by_language[1]
     files["de.dev.csv"] = english.replace("g0", "h")
-    task = headlab.task(str(declare(csv_task(columns, aligned="true"), files)))
+    task = headlab.task(str(declare(declaration, files)))
     with raises("data.rows_differ", "de.dev.csv", "line 2", "column g", "'h'", "en", "'g0'"):
         task.examples("de")
     files["de.dev.csv"] = "t,l,g\na,0,g0\n"
-    task = headlab.task(str(declare(csv_task(columns, aligned="true"), files)))
+    task = headlab.task(str(declare(declaration, files)))
     with raises("data.rows_mismatch", "de", 1, "en", 8):
         task.examples("de")
 
@@ -181,21 +199,24 @@ def test_aligned_rows_keep_their_place_and_must_be_as_many(declare: Declare) -> 
 def test_csv_and_jsonl_read_back_what_was_written(
     declare: Declare, rows: list[tuple[str, str]]
 ) -> None:
-    lines = "\n".join(json.dumps({"review": text, "stars": label}) for text, label in rows)
-    out = io.StringIO(newline="")
-    csv.writer(out).writerows([("review", "stars"), *rows])
-    for kind, text in (("csv", out.getvalue()), ("jsonl", lines)):
+    json_lines = "\n".join(json.dumps({"review": text, "stars": label}) for text, label in rows)
+    csv_lines = io.StringIO(newline="")
+    csv.writer(csv_lines).writerows([("review", "stars"), *rows])
+    for file_format, content in (("csv", csv_lines.getvalue()), ("jsonl", json_lines)):
+        files = f'files = "{{language}}.{{split}}.{file_format}"'
         path = declare(
-            f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}',
-            {f"de.dev.{kind}": text},
+            f'format = "{file_format}"\n{files}\n{TEXT_COLUMNS}', {f"de.dev.{file_format}": content}
         )
         task = headlab.task(str(path))
-        found = {e.id: (e.text, task.labels[e.label]) for e in task.examples("de")}
-        assert [found[f"dev-{i}"] for i in range(len(rows))] == rows
+        rows_by_id = {
+            example.id: (example.text, task.labels[example.label])
+            for example in task.examples("de")
+        }
+        assert [rows_by_id[f"dev-{i}"] for i in range(len(rows))] == rows
 
 
 @pytest.mark.parametrize(
-    ("lines", "expected"),
+    ("lines", "refusal"),
     [
         ("x = [", ("declaration.not_toml",)),
         ("much = 1", ("declaration.key_unknown", "'much'")),
@@ -235,11 +256,11 @@ def test_csv_and_jsonl_read_back_what_was_written(
         (csv_task(), ("data.files_missing",)),
     ],
 )
-def test_a_wrong_declaration_is_a_sentence_with_its_file(
-    declare: Declare, lines: str, expected: tuple[object, ...]
+def test_a_wrong_declaration_is_refused_in_a_sentence_with_its_file(
+    declare: Declare, lines: str, refusal: tuple[object, ...]
 ) -> None:
     path = declare(lines)
-    code, *values = expected
+    code, *values = refusal
     with raises(str(code), path, *values):
         headlab.task(str(path))
 
@@ -288,7 +309,7 @@ def test_a_wrong_jsonl_line_is_named(
     declare: Declare, row: str, code: str, place: str, values: tuple[object, ...]
 ) -> None:
     path = declare(
-        f'format = "jsonl"\nfiles = "{{language}}.{{split}}.jsonl"\nlabels = ["X"]\n{WORDS}',
+        f'format = "jsonl"\nfiles = "{{language}}.{{split}}.jsonl"\nlabels = ["X"]\n{WORD_COLUMNS}',
         {"de.dev.jsonl": row},
     )
     with raises(code, f"de.dev.jsonl, {place}", *values):
@@ -308,57 +329,62 @@ def test_an_id_that_stands_twice_is_named(declare: Declare) -> None:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    at=st.integers(0, 60),
-    cut=st.integers(0, 5),
-    put=st.binary(max_size=3) | st.sampled_from([b'"', b",", b"\n", b"{"]),
+    start=st.integers(0, 60),
+    removed_length=st.integers(0, 5),
+    inserted=st.binary(max_size=3) | st.sampled_from([b'"', b",", b"\n", b"{"]),
 )
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize("file_format", ["csv", "tsv", "jsonl"])
 def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
-    declare: Declare, kind: str, at: int, cut: int, put: bytes
+    declare: Declare, file_format: str, start: int, removed_length: int, inserted: bytes
 ) -> None:
-    rows = {
+    contents = {
         "csv": b'review,stars\n"a, b",1\nc,0\n',
         "tsv": b"review\tstars\na\t1\n",
         "jsonl": b'{"review": "a", "stars": 1}\n',
     }
-    text = rows[kind][:at] + put + rows[kind][at + cut :]
-    path = declare(
-        f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}',
-        {f"de.dev.{kind}": text},
-    )
-    refused = False
-    found = []
+    content = contents[file_format]
+    content = content[:start] + inserted + content[start + removed_length :]
+    files = f'files = "{{language}}.{{split}}.{file_format}"'
+    file_name = f"de.dev.{file_format}"
+    path = declare(f'format = "{file_format}"\n{files}\n{TEXT_COLUMNS}', {file_name: content})
+    examples = []
+    is_refused_by_line = False
+    is_refused_as_a_whole = False
     try:
-        found = list(headlab.task(str(path)).examples("de"))
+        examples = list(headlab.task(str(path)).examples("de"))
     except HeadlabError as error:
-        of_whole_file = ("data.labels_missing", "data.json_not_lines")
-        refused = f"de.dev.{kind}, line " in str(error) or error.code in of_whole_file
-    assert bool(found) != refused
+        is_refused_by_line = f"{file_name}, line " in str(error)
+        is_refused_as_a_whole = error.code in ("data.labels_missing", "data.json_not_lines")
+    assert bool(examples) != (is_refused_by_line or is_refused_as_a_whole)
 
 
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(at=st.integers(0, 140), cut=st.integers(0, 9), put=st.text('"{}[]=\n,.x', max_size=3))
+@given(
+    start=st.integers(0, 140),
+    removed_length=st.integers(0, 9),
+    inserted=st.text('"{}[]=\n,.x', max_size=3),
+)
 def test_whatever_is_in_a_declaration_is_read_or_refused_in_a_sentence(
-    declare: Declare, at: int, cut: int, put: str
+    declare: Declare, start: int, removed_length: int, inserted: str
 ) -> None:
-    path = declare(csv_task(), TWO)
+    path = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
     text = path.read_text("utf-8")
-    path.write_text(text[:at] + put + text[at + cut :], "utf-8")
-    refused = ""
-    found = []
+    path.write_text(text[:start] + inserted + text[start + removed_length :], "utf-8")
+    message = ""
+    examples = []
     try:
-        found = list(headlab.task(str(path)).examples("de"))
+        examples = list(headlab.task(str(path)).examples("de"))
     except HeadlabError as error:
-        refused = str(error)
-    assert bool(found) != bool(refused)
+        message = str(error)
+    assert bool(examples) != bool(message)
 
 
 def test_a_request_names_only_what_the_operator_has_declared(
     declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = declare(csv_task(), TWO)
+    path = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
     for name in (str(path), "mine", "../mine.toml", "mine.toml"):
         with raises("task.unknown"):
             headlab.tasks.task(name)
@@ -375,48 +401,54 @@ def test_a_request_names_only_what_the_operator_has_declared(
 def test_broken_and_doubled_declarations_harm_no_other(
     declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = declare(csv_task(), TWO)
-    broken = declare("x =", name="broken")
-    doubled = declare(csv_task(), name="other")
-    taken = declare(csv_task(), name="xnli")
-    doubled.write_text(good.read_text("utf-8"), "utf-8")
-    monkeypatch.setenv(
-        "HEADLAB_TASKS", os.pathsep.join(map(str, (broken, good, doubled, taken, "nowhere.toml")))
+    good_declaration = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
+    broken_declaration = declare("x =", name="broken")
+    second_of_one_name = declare(csv_task(), name="other")
+    second_of_one_name.write_text(good_declaration.read_text("utf-8"), "utf-8")
+    named_as_xnli = declare(csv_task(), name="xnli")
+    paths = (
+        broken_declaration,
+        good_declaration,
+        second_of_one_name,
+        named_as_xnli,
+        "nowhere.toml",
     )
+    monkeypatch.setenv("HEADLAB_TASKS", os.pathsep.join(map(str, paths)))
     assert headlab.tasks.task_names() == (*headlab.tasks.registry.TASKS, "mine")
     with raises("task.unknown", "broken.toml", "other.toml", "nowhere.toml"):
         headlab.tasks.task("broken")
-    for name in (
-        taken,
-        declare(csv_task(), TWO, name="treebank"),
-    ):  # the latter stands for trees in reports
+    # the name treebank stands for trees in reports
+    named_as_treebank = declare(csv_task(), FILES_OF_TWO_LANGUAGES, name="treebank")
+    for path in (named_as_xnli, named_as_treebank):
         with raises("declaration.name_taken"):
-            headlab.task(str(name))
+            headlab.task(str(path))
 
 
-def test_what_results_depend_on_names_them(declare: Declare) -> None:
+def test_the_data_hash_depends_on_all_that_results_depend_on(declare: Declare) -> None:
     """Labels are matched by name, groups are resampled together: other ones, other results."""
 
-    def sha(columns: str = TEXTS, **more: str) -> str:
-        task = headlab.task(str(declare(csv_task(columns, **more), TWO)))
+    def data_hash(columns: str = TEXT_COLUMNS, **settings: str) -> str:
+        declaration = declare(csv_task(columns, **settings), FILES_OF_TWO_LANGUAGES)
+        task = headlab.task(str(declaration))
         return task.data_hash([*task.examples("de")])
 
-    usual = sha()
-    assert sha() == usual
-    assert sha(labels='["½", "1", "0"]') != usual
-    assert sha(aligned="true") != usual
-    assert sha('columns = { text = "review", label = "stars", group = "stars" }') != usual
+    default_hash = data_hash()
+    assert data_hash() == default_hash
+    assert data_hash(labels='["½", "1", "0"]') != default_hash
+    assert data_hash(aligned="true") != default_hash
+    grouped_columns = 'columns = { text = "review", label = "stars", group = "stars" }'
+    assert data_hash(grouped_columns) != default_hash
 
 
-def test_a_file_that_is_gone_is_a_sentence(declare: Declare, tmp_path: Path) -> None:
-    path = declare(csv_task(), TWO)
+def test_a_missing_file_is_refused_in_a_sentence(declare: Declare, tmp_path: Path) -> None:
+    path = declare(csv_task(), FILES_OF_TWO_LANGUAGES)
     (tmp_path / "fr.dev.csv").symlink_to(tmp_path / "nowhere.csv")
     with raises("data.unreadable", "fr.dev.csv", "No such file"):
         headlab.task(str(path))
 
 
 def test_half_a_surrogate_pair_is_no_text(declare: Declare) -> None:
-    lines = 'format = "jsonl"\nfiles = "{language}.{split}.jsonl"\n' + TEXTS
+    lines = 'format = "jsonl"\nfiles = "{language}.{split}.jsonl"\n' + TEXT_COLUMNS
     path = declare(lines, {"en.dev.jsonl": '{"review": "\\ud800", "stars": "1"}\n'})
     with raises("data.text_invalid", "en.dev.jsonl", "line 1", "column review"):
         headlab.task(str(path)).examples("en")

@@ -39,16 +39,16 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     datasets.enable_progress_bars()
 
 
-def put(path: Path, columns: dict[str, list[Any]], kinds: dict[str, Any]) -> None:
+def write_parquet(path: Path, columns: dict[str, list[Any]], kinds: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     datasets.Dataset.from_dict(columns, features=datasets.Features(kinds)).to_parquet(str(path))
 
 
-def put_nli(
+def write_nli(
     hub: Path, language: str, labels: list[int], premises: list[str], split: str = "validation"
 ) -> None:
     text = datasets.Value("string")
-    put(
+    write_parquet(
         hub / XNLI.repository / language / f"{split}-00000-of-00001.parquet",
         {
             "premise": premises,
@@ -59,10 +59,10 @@ def put_nli(
     )
 
 
-def put_pos(
+def write_pos(
     hub: Path, part: str, words: list[list[str]], tags: list[list[int]], names: tuple[str, ...]
 ) -> None:
-    put(
+    write_parquet(
         hub / UDPOS.repository / part / "validation-00000-of-00001.parquet",
         {"tokens": words, "pos_tags": tags},
         {
@@ -73,24 +73,29 @@ def put_pos(
 
 
 def test_xnli_rows_are_grouped_by_the_english_premises(hub: Path) -> None:
-    put_nli(hub, "en", [0, 1, 2, 2, 1, 0], ["a"] * 3 + ["b"] * 3)
-    put_nli(hub, "de", [0, 1, 2, 2, 1, 0], ["gleich"] * 6)
-    english, german = (xnli_task().examples(language) for language in ("en", "de"))
-    assert [(e.id, e.label, e.group) for e in english] == [(e.id, e.label, e.group) for e in german]
-    assert len({e.group for e in german}) == 2
-    assert {e.pair for e in german} == {f"de{i}" for i in range(6)}
+    write_nli(hub, "en", [0, 1, 2, 2, 1, 0], ["a"] * 3 + ["b"] * 3)
+    write_nli(hub, "de", [0, 1, 2, 2, 1, 0], ["gleich"] * 6)
+    english = xnli_task().examples("en")
+    german = xnli_task().examples("de")
+    for english_example, german_example in zip(english, german, strict=True):
+        assert english_example.id == german_example.id
+        assert english_example.label == german_example.label
+        assert english_example.group == german_example.group
+    assert len({example.group for example in german}) == 2
+    assert {example.pair for example in german} == {f"de{i}" for i in range(6)}
     assert (hub / "cache").is_dir()
 
 
 def test_udpos_labels_are_matched_by_name_and_not_by_number(hub: Path) -> None:
-    put_pos(hub, "udpos.German", [["Das", "Haus"], ["ja"]], [[1, 0], [0]], ("NOUN", "DET", "X"))
-    found = {e.text: e for e in udpos_task().examples("de")}
-    assert [LABELS[label] for label in found["Das Haus"].labels] == ["DET", "NOUN"]
-    assert found["Das Haus"].words == ("Das", "Haus")
+    write_pos(hub, "udpos.German", [["Das", "Haus"], ["ja"]], [[1, 0], [0]], ("NOUN", "DET", "X"))
+    examples_by_text = {example.text: example for example in udpos_task().examples("de")}
+    example = examples_by_text["Das Haus"]
+    assert [LABELS[label] for label in example.labels] == ["DET", "NOUN"]
+    assert example.words == ("Das", "Haus")
 
 
 def test_a_split_that_the_data_set_lacks_is_empty(hub: Path) -> None:
-    put_pos(hub, "udpos.German", [["ja"]], [[0]], ("X",))
+    write_pos(hub, "udpos.German", [["ja"]], [[0]], ("X",))
     with raises("task.no_examples", "train", "de"):
         udpos_task().examples("de", "train")
 
@@ -98,43 +103,38 @@ def test_a_split_that_the_data_set_lacks_is_empty(hub: Path) -> None:
 def test_a_folder_goes_before_the_hub(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (hub / "ud").mkdir()
     (hub / "ud" / "de.dev.conllu").write_text("1\tJa\t_\tINTJ" + "\t_" * 6 + "\n", "utf-8")
-    put_pos(hub, "udpos.German", [["nein"]], [[0]], ("X",))
-    assert [e.text for e in task("udpos", data=hub).examples("de")] == ["Ja"]
+    write_pos(hub, "udpos.German", [["nein"]], [[0]], ("X",))
+    assert [example.text for example in task("udpos", data=hub).examples("de")] == ["Ja"]
     assert source_of("udpos", hub).here
-    told = source_of("udpos")
-    assert not told.here
-    assert "HEADLAB_DATA" in told.advice
+    source = source_of("udpos")
+    assert not source.here
+    assert "HEADLAB_DATA" in source.advice
     monkeypatch.setenv("HEADLAB_DATA", str(hub / "none"))
     assert "is not a folder" in source_of("udpos").advice
 
 
 def test_rows_that_do_not_fit_are_named(hub: Path) -> None:
-    put_nli(hub, "en", [0, -1], ["a", "a"])
+    write_nli(hub, "en", [0, -1], ["a", "a"])
     with raises("data.label_unknown", "facebook/xnli, en, validation (hub)", "row 1", "None"):
         xnli_task().examples("en")
-    put_nli(hub, "en", [0, 1], ["a", "a"])
-    put_nli(hub, "de", [0, 2], ["a", "a"])
+    write_nli(hub, "en", [0, 1], ["a", "a"])
+    write_nli(hub, "de", [0, 2], ["a", "a"])
     with raises("data.labels_differ", "facebook/xnli, de", "line 1", "contradiction"):
         xnli_task().examples("de")
-    put_pos(hub, "udpos.German", [["a", "b"]], [[0]], ("X",))
+    write_pos(hub, "udpos.German", [["a", "b"]], [[0]], ("X",))
     with raises("data.tags_mismatch", "row 0", 2, 1):
         udpos_task().examples("de")
-    put_pos(hub, "udpos.Greek", [["a"]], [[0]], ("_",))
+    write_pos(hub, "udpos.Greek", [["a"]], [[0]], ("_",))
     with raises("data.tag_unknown", "row 0", "'_'"):
         udpos_task().examples("el")
 
 
 def test_other_columns_and_broken_files_are_named(hub: Path) -> None:
-    put(
-        hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet",
-        {"x": [1]},
-        {"x": datasets.Value("int64")},
-    )
+    path = hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet"
+    write_parquet(path, {"x": [1]}, {"x": datasets.Value("int64")})
     with raises("data.column_missing", "tokens, pos_tags", "x"):
         udpos_task().examples("de")
-    (hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet").write_bytes(
-        b"PAR1"
-    )
+    path.write_bytes(b"PAR1")
     with raises("hub.data_unreadable", "parquet"):
         udpos_task().examples("de")
 
@@ -142,20 +142,22 @@ def test_other_columns_and_broken_files_are_named(hub: Path) -> None:
 def test_half_a_download_is_not_taken_for_the_whole(
     hub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_pos(hub, "udpos.German", [["ja"]], [[0]], ("X",))
-    only = hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet"
-    only.rename(only.with_name("validation-00000-of-00002.parquet"))
-    asked = []
-    monkeypatch.setattr(
-        "huggingface_hub.snapshot_download",
-        lambda name, *, local_files_only, **_: asked.append(local_files_only) or str(hub / name),
-    )
+    write_pos(hub, "udpos.German", [["ja"]], [[0]], ("X",))
+    parquet_file = hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet"
+    parquet_file.rename(parquet_file.with_name("validation-00000-of-00002.parquet"))
+    local_only_of_calls = []
+
+    def download(repository: str, *, local_files_only: bool, **_: Any) -> str:
+        local_only_of_calls.append(local_files_only)
+        return str(hub / repository)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     udpos_task().examples("de")
-    assert asked == [True, False]
+    assert local_only_of_calls == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "refusal"),
     [
         (LocalEntryNotFoundError("x"), ("hub.unreachable", "or name a folder")),
         (
@@ -163,10 +165,8 @@ def test_half_a_download_is_not_taken_for_the_whole(
             ("hub.data_unknown", "facebook/xnli", "gone"),
         ),
         (httpx.ReadTimeout("slow"), ("hub.fetch_failed", "ReadTimeout")),
-        (
-            hub_client.httpx.ReadTimeout("slow"),
-            ("hub.fetch_failed", "ReadTimeout"),
-        ),  # its client's own
+        # the error of the client that the hub's package brings
+        (hub_client.httpx.ReadTimeout("slow"), ("hub.fetch_failed", "ReadTimeout")),
         (ConnectionResetError(104, "reset"), ("hub.fetch_failed", "ConnectionResetError")),
         (
             RuntimeError("from the package that stores the files"),
@@ -176,21 +176,21 @@ def test_half_a_download_is_not_taken_for_the_whole(
     ],
 )
 def test_reported_19_every_failure_of_the_hub_is_a_sentence(
-    hub: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: tuple[object, ...]
+    hub: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, refusal: tuple[object, ...]
 ) -> None:
     def fail(name: str, *, local_files_only: bool, revision: str, **_: Any) -> str:
         assert revision == XNLI.revision
         raise LocalEntryNotFoundError("x") if local_files_only else error
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    with raises(*expected):
+    with raises(*refusal):
         xnli_task().examples("de")
 
 
 def test_without_the_package_its_command_is_told(
     hub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_nli(hub, "en", [0], ["a"])
+    write_nli(hub, "en", [0], ["a"])
     monkeypatch.setitem(sys.modules, "datasets", None)
     with raises("package.datasets_missing", "pip install 'headlab[hub]'", "or name a folder"):
         xnli_task().examples("en")

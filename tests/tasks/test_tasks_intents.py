@@ -51,114 +51,128 @@ GOLDEN: dict[str, str] = {
 every_language = pytest.mark.parametrize("language", LANGUAGES)
 
 
-def texts(splits: Splits, split: str) -> set[str]:
-    return {e.text.casefold() for e in splits.examples[split]}
+def folded_texts(splits: Splits, split: str) -> set[str]:
+    return {example.text.casefold() for example in splits.examples[split]}
 
 
 def test_seventeen_classes_and_fifteen_languages() -> None:
     assert len(LABELS) == len(set(LABELS)) == 17
     assert len(LANGUAGES) == 15
-    grouped = [intent for c in CLASSES for intent in c.intents]
-    assert len(grouped) == len(set(grouped))
+    intents = [intent for intent_class in CLASSES for intent in intent_class.intents]
+    assert len(intents) == len(set(intents))
 
 
 @every_language
 def test_sizes_are_exact(language: str) -> None:
-    whole = task("intents")
-    assert len(whole.examples(language, "dev")) == 512
-    assert len(whole.examples(language, "test")) == 1000
-    assert len(whole.examples(language, "test", 17)) == 17
+    intents = task("intents")
+    assert len(intents.examples(language, "dev")) == 512
+    assert len(intents.examples(language, "test")) == 1000
+    assert len(intents.examples(language, "test", 17)) == 17
     if language == "en":
-        assert len(whole.examples("en", "train")) == SIZES["train"]
+        assert len(intents.examples("en", "train")) == SIZES["train"]
     else:
         with raises("task.no_examples", "train"):
-            whole.examples(language, "train")
+            intents.examples(language, "train")
 
 
 @every_language
 def test_no_template_stands_in_two_splits(language: str) -> None:
     splits = build(language, 0)
-    seen: dict[str, set[str]] = {}
+    splits_by_group: dict[str, set[str]] = {}
     for split, examples in splits.examples.items():
-        for e in examples:
-            seen.setdefault(e.group, set()).add(split)
-    crossing = {group for group, where in seen.items() if len(where) > 1}
-    per_class = Counter(t.label for t in splits.book.templates)
-    single = {t.group for t in splits.book.templates if per_class[t.label] == 1}
-    assert crossing == single
-    assert {LABELS[i] for i in splits.single_template_classes} == (
-        {"set_volume"} if language == "vi" else set()
-    )
+        for example in examples:
+            splits_by_group.setdefault(example.group, set()).add(split)
+    groups_of_two_splits = {group for group, names in splits_by_group.items() if len(names) > 1}
+    templates = splits.book.templates
+    templates_by_label = Counter(template.label for template in templates)
+    # a class with a single template cannot do without it in any split
+    single_templates = {
+        template.group for template in templates if templates_by_label[template.label] == 1
+    }
+    assert groups_of_two_splits == single_templates
+    expected_classes = {"set_volume"} if language == "vi" else set()
+    assert {LABELS[label] for label in splits.single_template_classes} == expected_classes
 
 
 @every_language
 def test_groups_are_real_templates_of_their_class(language: str) -> None:
     splits = build(language, 0)
-    label = {t.group: t.label for t in splits.book.templates}
-    assert len(label) == len(splits.book.templates)  # no two templates share a hash
-    assert all(label[e.group] == e.label for rows in splits.examples.values() for e in rows)
+    label_by_group = {template.group: template.label for template in splits.book.templates}
+    assert len(label_by_group) == len(splits.book.templates)  # no two templates share a hash
+    for examples in splits.examples.values():
+        assert all(label_by_group[example.group] == example.label for example in examples)
 
 
 @every_language
 def test_no_sentence_stands_twice(language: str) -> None:
-    splits = build(language, 0)
-    everything = [e.text.casefold() for rows in splits.examples.values() for e in rows]
-    assert len(everything) == len(set(everything))
+    all_texts = []
+    for examples in build(language, 0).examples.values():
+        all_texts += [example.text.casefold() for example in examples]
+    assert len(all_texts) == len(set(all_texts))
 
 
 @every_language
 def test_english_train_shares_no_sentence_with_any_dev_or_test(language: str) -> None:
-    train = texts(build("en", 0), "train")
-    assert not train & texts(build(language, 0), "dev")
-    assert not train & texts(build(language, 0), "test")
+    train = folded_texts(build("en", 0), "train")
+    assert not train & folded_texts(build(language, 0), "dev")
+    assert not train & folded_texts(build(language, 0), "test")
 
 
 @every_language
 def test_labels_are_balanced_as_far_as_templates_allow(language: str) -> None:
     splits = build(language, 0)
-    present = {t.label for t in splits.book.templates}
-    assert len(present) == (16 if language == "vi" else 17)
-    for split, rows in splits.examples.items():
-        got = Counter(e.label for e in rows)
-        assert set(got) == present
-        full = max(got.values())
-        for label in present:  # below the others only if its templates have nothing new to say
-            few = sum(t.capacity for t in splits.plan[split][label])
-            assert got[label] >= full - 1 or got[label] > few / 6
-        assert sum(got[label] >= full - 1 for label in present) >= 15
+    labels_with_templates = {template.label for template in splits.book.templates}
+    assert len(labels_with_templates) == (16 if language == "vi" else 17)
+    for split, examples in splits.examples.items():
+        counts = Counter(example.label for example in examples)
+        assert set(counts) == labels_with_templates
+        largest_count = max(counts.values())
+        number_of_full_classes = 0
+        for label in labels_with_templates:
+            is_full = counts[label] >= largest_count - 1
+            number_of_full_classes += is_full
+            # below the others only if its templates have nothing new to say
+            capacity = sum(template.capacity for template in splits.plan[split][label])
+            assert is_full or counts[label] > capacity / 6
+        assert number_of_full_classes >= 15
 
 
 def test_english_train_is_balanced() -> None:
-    got = Counter(e.label for e in build("en", 0).examples["train"])
-    assert min(got.values()) >= 0.95 * max(got.values())
+    counts = Counter(example.label for example in build("en", 0).examples["train"])
+    assert min(counts.values()) >= 0.95 * max(counts.values())
 
 
 @every_language
 def test_a_prefix_is_balanced(language: str) -> None:
-    first = Counter(e.label for e in task("intents").examples(language, "dev", 128))
-    assert sum(first.values()) == 128
-    ordinary = [n for n in first.values() if n >= 128 // 17]
-    assert len(ordinary) >= 15
-    assert max(first.values()) - min(ordinary) <= 2
+    examples = task("intents").examples(language, "dev", 128)
+    counts = Counter(example.label for example in examples)
+    assert sum(counts.values()) == 128
+    counts_of_full_classes = [count for count in counts.values() if count >= 128 // 17]
+    assert len(counts_of_full_classes) >= 15
+    assert max(counts.values()) - min(counts_of_full_classes) <= 2
 
 
 @every_language
 def test_templates_of_a_class_take_turns(language: str) -> None:
     splits = build(language, 0)
     for label, templates in splits.plan["test"].items():
-        got = Counter(e.group for e in splits.examples["test"] if e.label == label)
-        roomy = [got[t.group] for t in templates if t.capacity > 5000]
-        if roomy:
-            assert max(roomy) - min(roomy) <= 3, LABELS[label]
+        examples = [example for example in splits.examples["test"] if example.label == label]
+        counts = Counter(example.group for example in examples)
+        counts_of_large_templates = [
+            counts[template.group] for template in templates if template.capacity > 5000
+        ]
+        if counts_of_large_templates:
+            spread = max(counts_of_large_templates) - min(counts_of_large_templates)
+            assert spread <= 3, LABELS[label]
 
 
 @every_language
 def test_text_is_clean(language: str) -> None:
-    for rows in build(language, 0).examples.values():
-        for e in rows:
-            assert not re.search(r"[{}<>\[\]()|;\\]|%[FMNV]\b", e.text), e.text
-            assert e.text == " ".join(e.text.split())
-            assert len(e.text) > 1
+    for examples in build(language, 0).examples.values():
+        for text in (example.text for example in examples):
+            assert not re.search(r"[{}<>\[\]()|;\\]|%[FMNV]\b", text), text
+            assert text == " ".join(text.split())
+            assert len(text) > 1
 
 
 def test_a_negative_seed_is_refused() -> None:
@@ -169,30 +183,32 @@ def test_a_negative_seed_is_refused() -> None:
 @every_language
 def test_ids_are_unique_and_the_data_is_the_known_one(language: str) -> None:
     splits = build(language, 0)
-    ids = [e.id for rows in splits.examples.values() for e in rows]
+    ids = [example.id for examples in splits.examples.values() for example in examples]
     assert len(ids) == len(set(ids))
-    assert re.fullmatch(
-        rf"intents/{language}/dev/00017-[0-9a-f]{{8}}", splits.examples["dev"][17].id
-    )
+    id_pattern = rf"intents/{language}/dev/00017-[0-9a-f]{{8}}"
+    assert re.fullmatch(id_pattern, splits.examples["dev"][17].id)
     if data_versions() != PINNED_VERSIONS:
         pytest.skip("the golden hashes are of the pinned source packages")
     assert data_hash(splits) == GOLDEN[language]
 
 
 def test_other_processes_give_the_same_data() -> None:
+    languages = ("de", "th", "vi")
     code = (
-        "from headlab.tasks.intents.card import data_hash\nfrom headlab.tasks.intents.splits import build\n"
-        "print(*(data_hash(build(x, 0)) for x in ('de', 'th', 'vi')))"
+        "from headlab.tasks.intents.card import data_hash\n"
+        "from headlab.tasks.intents.splits import build\n"
+        f"print(*(data_hash(build(language, 0)) for language in {languages}))"
     )
+    expected_hashes = [data_hash(build(language, 0)) for language in languages]
     for seed in ("1", "4711"):
-        run = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             check=True,
         )
-        assert run.stdout.split() == [data_hash(build(x, 0)) for x in ("de", "th", "vi")]
+        assert process.stdout.split() == expected_hashes
 
 
 def test_another_seed_gives_other_data() -> None:
@@ -205,13 +221,12 @@ def test_fillers_are_complete_and_kinds_do_not_mix(language: str) -> None:
     words = load_words(language)
     assert set(words.names) == set(KINDS)
     assert set(words.slots) == set(SLOTS)
-    assert all(
-        len(names) == len(set(names)) >= 6
-        for names in [*words.names.values(), *words.slots.values()]
-    )
+    for fillers in [*words.names.values(), *words.slots.values()]:
+        assert len(fillers) == len(set(fillers)) >= 6
     for kind in ("light", "fan", "vacuum", "climate", "media_player", "person"):
-        others = {n for other in KINDS if other != kind for n in words.names[other]}
-        assert not set(words.names[kind]) & others, kind
+        other_kinds = [other_kind for other_kind in KINDS if other_kind != kind]
+        other_names = {name for other_kind in other_kinds for name in words.names[other_kind]}
+        assert not set(words.names[kind]) & other_names, kind
 
 
 @pytest.mark.parametrize(
@@ -228,46 +243,51 @@ def test_fillers_are_complete_and_kinds_do_not_mix(language: str) -> None:
 @every_language
 def test_names_fit_the_context(language: str, label: str, domain: str) -> None:
     book = build(language, 0).book
-    named = [v for t in book.templates_of(LABELS.index(label)) for v in t.variants if v.names]
-    assert named
-    for variant in named:
+    variants_with_names = []
+    for template in book.templates_of(LABELS.index(label)):
+        variants_with_names += [variant for variant in template.variants if variant.names]
+    assert variants_with_names
+    for variant in variants_with_names:
         assert variant.kinds == (domain,)
         assert set(variant.names) == set(book.words.names[domain])
 
 
 def test_no_vacuum_is_called_radiator() -> None:
-    english = build("en", 0)
     radiators = load_words("en").names["climate"]
     robots = load_words("en").names["vacuum"]
-    for rows in english.examples.values():
-        for e in rows:
-            if LABELS[e.label] == "vacuum":
-                assert not any(name in e.text for name in radiators), e.text
-            if LABELS[e.label] in ("set_temperature", "get_temperature", "set_light", "set_volume"):
-                assert not any(name in e.text for name in robots), e.text
+    labels_without_robots = ("set_temperature", "get_temperature", "set_light", "set_volume")
+    for examples in build("en", 0).examples.values():
+        for example in examples:
+            if LABELS[example.label] == "vacuum":
+                assert not any(name in example.text for name in radiators), example.text
+            if LABELS[example.label] in labels_without_robots:
+                assert not any(name in example.text for name in robots), example.text
 
 
 def test_the_card_is_the_data() -> None:
-    committed = (Path(__file__).parents[2] / "docs" / "data-card.md").read_text("utf-8")
+    committed_card = (Path(__file__).parents[2] / "docs" / "data-card.md").read_text("utf-8")
     if data_versions() != PINNED_VERSIONS:
         pytest.skip("the card is of the pinned source packages")
-    assert card() == committed
+    assert card() == committed_card
 
 
 @pytest.mark.parametrize("language", ["en", "th", "vi"])
 def test_hassil_finds_the_labelled_class_and_no_other(language: str) -> None:
     splits = build(language, 0)
     judge = TemplateJudge(splits.book)
-    for e in splits.examples["test"][:40]:
-        assert judge.classes(e.text) == {e.label}, e.text
+    for example in splits.examples["test"][:40]:
+        assert judge.classes(example.text) == {example.label}, example.text
 
 
 def test_templates_of_two_classes_are_left_out() -> None:
-    whole = read_book("ru", ambiguous=True)
-    found = ambiguous_templates(whole, whole.templates_of(LABELS.index("media_pause")))
-    assert found
-    assert found == {group: ambiguous_groups("ru")[group] for group in found}
-    assert not set(found) & {t.group for t in build("ru", 0).book.templates}
+    book = read_book("ru", ambiguous=True)
+    pause_templates = book.templates_of(LABELS.index("media_pause"))
+    classes_by_group = ambiguous_templates(book, pause_templates)
+    known_groups = ambiguous_groups("ru")
+    assert classes_by_group
+    assert classes_by_group == {group: known_groups[group] for group in classes_by_group}
+    groups_in_use = {template.group for template in build("ru", 0).book.templates}
+    assert not set(classes_by_group) & groups_in_use
 
 
 def test_unknown_names_are_refused_with_what_exists() -> None:

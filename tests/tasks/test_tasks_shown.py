@@ -25,7 +25,9 @@ from headlab.worker.schemas import SentencesRequest
 
 ROOT = Path(__file__).parents[2]
 Declare = Callable[[str], Path]
-TOML = 'format = "csv"\nfiles = "{language}.{split}.csv"\ncolumns = { text = "t", label = "l" }\n'
+DECLARATION_LINES = (
+    'format = "csv"\nfiles = "{language}.{split}.csv"\ncolumns = { text = "t", label = "l" }\n'
+)
 
 
 @pytest.fixture
@@ -33,9 +35,9 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Declare:
     """A declared task `mine` with one German dev row and the files given, named by the operator."""
     monkeypatch.delenv("HEADLAB_DATA", raising=False)
 
-    def put(rows: str = "t,l\nja,1\n") -> Path:
+    def write(rows: str = "t,l\nja,1\n") -> Path:
         (tmp_path / "de.dev.csv").write_text(rows, "utf-8")
-        (tmp_path / "mine.toml").write_text('name = "mine"\n' + TOML, "utf-8")
+        (tmp_path / "mine.toml").write_text('name = "mine"\n' + DECLARATION_LINES, "utf-8")
         (tmp_path / "broken.toml").write_text("x =", "utf-8")
         monkeypatch.setenv(
             "HEADLAB_TASKS",
@@ -43,49 +45,37 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Declare:
         )
         return tmp_path / "mine.toml"
 
-    return put
+    return write
 
 
 def test_the_worker_lists_every_task_and_says_what_is_missing(declare: Declare) -> None:
     declare()
     cards = {card.name: card for card in catalogue.tasks()}
     assert tuple(cards) == (*TASKS, "mine")
-    assert (cards["mine"].languages, cards["mine"].labels, cards["mine"].advice) == (
-        ["de"],
-        ["1"],
-        "",
-    )
-    assert [name for name, card in cards.items() if "set HEADLAB_DATA" in card.advice] == [
-        "xnli",
-        "udpos",
-        "translation",
-        "lm",
-    ]
-    unlabelled = {name for name, card in cards.items() if not card.labels}
-    # texts are written or continued
-    assert unlabelled == {
-        "translation",
-        "lm",
-        "repeats",
-        "ioi",
-        "agreement",
-    }
+    assert cards["mine"].languages == ["de"]
+    assert cards["mine"].labels == ["1"]
+    assert cards["mine"].advice == ""
+    tasks_without_data = [name for name, card in cards.items() if "set HEADLAB_DATA" in card.advice]
+    assert tasks_without_data == ["xnli", "udpos", "translation", "lm"]
+    tasks_without_labels = {name for name, card in cards.items() if not card.labels}
+    # in these, texts are written or continued
+    assert tasks_without_labels == {"translation", "lm", "repeats", "ioi", "agreement"}
     assert all(card.languages for card in cards.values())
 
 
 def test_a_task_whose_files_are_broken_does_not_hide_the_others(declare: Declare) -> None:
     declare("t,l\nja\n")
     cards = {card.name: card for card in catalogue.tasks()}
-    assert (cards["mine"].languages, cards["mine"].labels) == ([], [])
+    assert cards["mine"].languages == []
+    assert cards["mine"].labels == []
     assert "de.dev.csv, line 2: 1 fields" in cards["mine"].advice
     assert cards["slots"].advice == ""
 
 
 def test_no_request_reaches_a_declaration_by_its_path(declare: Declare) -> None:
     path = declare()
-    assert [e.text for e in catalogue.sentences(SentencesRequest(task="mine", language="de"))] == [
-        "ja"
-    ]
+    (sentence,) = catalogue.sentences(SentencesRequest(task="mine", language="de"))
+    assert sentence.text == "ja"
     for name in (str(path), f"../{path.parent.name}/mine.toml", "mine.toml", "broken"):
         with raises("task.unknown"):
             catalogue.sentences(SentencesRequest(task=name, language="de"))
@@ -105,42 +95,44 @@ def test_the_worker_makes_tasks_by_name_only() -> None:
 
 
 def test_sentences_of_a_token_task_have_words_and_their_labels() -> None:
-    found = catalogue.sentences(SentencesRequest(task="slots", language="th", n=40))
-    assert all(e.label is None and len(e.words) == len(e.labels) > 0 for e in found)
-    assert {"O", "name"} <= {label for e in found for label in e.labels}
+    sentences = catalogue.sentences(SentencesRequest(task="slots", language="th", n=40))
+    for sentence in sentences:
+        assert sentence.label is None
+        assert len(sentence.words) == len(sentence.labels) > 0
+    assert {"O", "name"} <= {label for sentence in sentences for label in sentence.labels}
     (intent,) = catalogue.sentences(SentencesRequest(task="intents", language="th", n=1))
-    assert (intent.words, intent.labels) == ([], [])
+    assert intent.words == []
+    assert intent.labels == []
     assert intent.label
 
 
 def test_the_command_line_lists_where_examples_come_from(
     declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = {name: TASKS[name] for name in ("udpos",)}
-    monkeypatch.setattr("headlab.tasks.registry.TASKS", small)
+    one_task = {name: TASKS[name] for name in ("udpos",)}
+    monkeypatch.setattr("headlab.tasks.registry.TASKS", one_task)
     path = declare()
     ud = path.parent / "ud"
     ud.mkdir()
     (ud / "de.test.conllu").write_text("1\tJa\t_\tINTJ" + "\t_" * 6 + "\n", "utf-8")
-    answer = json.loads(
-        CliRunner().invoke(build(), ["tasks", "--json", "--data", str(path.parent)]).stdout
-    )
-    udpos, mine = answer["tasks"]
-    assert (udpos["name"], udpos["languages"], udpos["here"], udpos["sizes"]) == (
-        "udpos",
-        ["de"],
-        True,
-        {"train": 0, "test": 1},
-    )
+    result = CliRunner().invoke(build(), ["tasks", "--json", "--data", str(path.parent)])
+    printed = json.loads(result.stdout)
+    udpos, mine = printed["tasks"]
+    assert udpos["name"] == "udpos"
+    assert udpos["languages"] == ["de"]
+    assert udpos["here"] is True
+    assert udpos["sizes"] == {"train": 0, "test": 1}
     assert "de.dev.conllu" in udpos["advice"]
-    assert (mine["name"], mine["sizes"]) == ("mine", {"train": 0, "dev": 1})
-    assert ["broken.toml" in problem for problem in answer["problems"]] == [True]
-    plain = CliRunner().invoke(build(), ["tasks"]).stdout
-    assert "! the data of task udpos are in no folder here: set HEADLAB_DATA" in plain
-    assert "! HEADLAB_TASKS: " in plain
-    alone = CliRunner().invoke(build(), ["tasks", "--task", str(path)]).stdout
-    assert alone.startswith("mine: 1 labels (1)")
-    assert f"examples: {path.parent}, as mine.toml declares" in alone
+    assert mine["name"] == "mine"
+    assert mine["sizes"] == {"train": 0, "dev": 1}
+    (problem,) = printed["problems"]
+    assert "broken.toml" in problem
+    printed_list = CliRunner().invoke(build(), ["tasks"]).stdout
+    assert "! the data of task udpos are in no folder here: set HEADLAB_DATA" in printed_list
+    assert "! HEADLAB_TASKS: " in printed_list
+    printed_task = CliRunner().invoke(build(), ["tasks", "--task", str(path)]).stdout
+    assert printed_task.startswith("mine: 1 labels (1)")
+    assert f"examples: {path.parent}, as mine.toml declares" in printed_task
 
 
 def test_the_dashboard_offers_declared_tasks_and_says_what_is_missing(declare: Declare) -> None:
@@ -170,6 +162,8 @@ def test_examples_of_language_models_are_shown_with_what_is_right() -> None:
         SentencesRequest(task="repeats", language="en", split="dev", n=1)
     )
     example = TASKS["ioi"](None).examples("en")[0]
-    assert (ioi.text, f" {ioi.label}") == (example.text, example.choices[example.label])
+    assert ioi.text == example.text
+    assert f" {ioi.label}" == example.choices[example.label]
     words = repeats.text.removeprefix("Words: ").split()
-    assert (words[:28], repeats.label) == (words[28:], None)
+    assert words[:28] == words[28:]
+    assert repeats.label is None

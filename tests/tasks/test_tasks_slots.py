@@ -21,21 +21,21 @@ from headlab.tasks.slots import (
     words_of,
 )
 
-SOME = ("en", "de", "th", "hu", "zh-CN")  # spaces, repairs, neither, endings, neither
+# With spaces, with repairs, without spaces and repairs, with endings, and again without both.
+CHECKED_LANGUAGES = ("en", "de", "th", "hu", "zh-CN")
 
 
-def said(*pieces: tuple[str, str]) -> DrawnSentence:
-    found = tuple(Piece(*piece) for piece in pieces)
-    return DrawnSentence(tidy("".join(p.text for p in found), ()), found)
+def drawn_sentence(*texts_and_slots: tuple[str, str]) -> DrawnSentence:
+    """A sentence of pieces, each with the slot that it fills or an empty text."""
+    pieces = tuple(Piece(text, slot) for text, slot in texts_and_slots)
+    return DrawnSentence(tidy("".join(piece.text for piece in pieces), ()), pieces)
 
 
 def test_a_word_has_the_slot_it_fills() -> None:
-    found = words_of(
-        said(("turn on  the ", ""), ("floor lamp", "name"), (" in ", ""), ("kitchen", "area")),
-        (),
-        "en",
+    sentence = drawn_sentence(
+        ("turn on  the ", ""), ("floor lamp", "name"), (" in ", ""), ("kitchen", "area")
     )
-    assert found == [
+    assert words_of(sentence, (), "en") == [
         ("turn", OUTSIDE_LABEL),
         ("on", OUTSIDE_LABEL),
         ("the", OUTSIDE_LABEL),
@@ -47,20 +47,15 @@ def test_a_word_has_the_slot_it_fills() -> None:
 
 
 def test_what_is_glued_to_a_filler_is_of_its_slot() -> None:
-    assert words_of(said(("to ", ""), ("30", "position"), ("%", "")), (), "en")[-1] == (
-        "30%",
-        "position",
-    )
-    assert words_of(said(("a", "area"), ("keittiö", "name"), ("ssä", "")), (), "fi") == [
-        ("akeittiössä", "name")
-    ]
+    with_unit = drawn_sentence(("to ", ""), ("30", "position"), ("%", ""))
+    assert words_of(with_unit, (), "en")[-1] == ("30%", "position")
+    with_ending = drawn_sentence(("a", "area"), ("keittiö", "name"), ("ssä", ""))
+    assert words_of(with_ending, (), "fi") == [("akeittiössä", "name")]
 
 
 def test_without_spaces_a_word_is_a_piece_of_the_template() -> None:
-    found = words_of(
-        said(("打开", ""), ("书房", "area"), ("的", ""), ("灯 带", "name")), (), "zh-CN"
-    )
-    assert found == [
+    sentence = drawn_sentence(("打开", ""), ("书房", "area"), ("的", ""), ("灯 带", "name"))
+    assert words_of(sentence, (), "zh-CN") == [
         ("打开", OUTSIDE_LABEL),
         ("书房", "area"),
         ("的", OUTSIDE_LABEL),
@@ -70,12 +65,12 @@ def test_without_spaces_a_word_is_a_piece_of_the_template() -> None:
 
 
 def test_a_repair_moves_no_slot() -> None:
-    clean = [(re.compile(r"\bin dem\b"), "im"), (re.compile(r"\bzu (\w+)s\b"), r"zur \1")]
-    sentence = said(
+    repairs = [(re.compile(r"\bin dem\b"), "im"), (re.compile(r"\bzu (\w+)s\b"), r"zur \1")]
+    sentence = drawn_sentence(
         ("Licht in dem ", ""), ("Bad", "area"), (" zu ", ""), ("Küches", "floor"), (" aus", "")
     )
-    found = words_of(DrawnSentence(tidy(sentence.text, clean), sentence.pieces), clean, "de")
-    assert found == [
+    words = words_of(DrawnSentence(tidy(sentence.text, repairs), sentence.pieces), repairs, "de")
+    assert words == [
         ("Licht", OUTSIDE_LABEL),
         ("im", OUTSIDE_LABEL),
         ("Bad", "area"),
@@ -90,54 +85,62 @@ def test_a_repair_moves_no_slot() -> None:
     st.sampled_from(["a+", "b", r"\b", "(a)(b)", "^a", "b$", "a|ab", r"(?<=a)b"]),
     st.sampled_from(["", "x", "aba", "b"]),
 )
-def test_replacing_with_marks_replaces_as_python_does(text: str, pattern: str, to: str) -> None:
-    found, marks = replace_with_marks(re.compile(pattern), to, text, list(range(len(text))))
-    assert found == re.sub(pattern, to, text)
-    assert len(marks) == len(found)
-    assert all(
-        text[mark] == letter for mark, letter in zip(marks, found, strict=True) if letter not in to
+def test_replacing_with_marks_replaces_as_python_does(
+    text: str, pattern: str, replacement: str
+) -> None:
+    replaced_text, marks = replace_with_marks(
+        re.compile(pattern), replacement, text, list(range(len(text)))
     )
+    assert replaced_text == re.sub(pattern, replacement, text)
+    assert len(marks) == len(replaced_text)
+    for mark, letter in zip(marks, replaced_text, strict=True):
+        assert letter in replacement or text[mark] == letter
 
 
-@pytest.mark.parametrize("language", SOME)
+@pytest.mark.parametrize("language", CHECKED_LANGUAGES)
 def test_sentences_and_splits_are_those_of_intents(language: str) -> None:
     splits = build(language, 0)
-    clean = build(language, 0).book.words.clean
+    repairs = build(language, 0).book.words.clean
     for split in ("dev", "test"):
-        whole = task("slots").examples(language, split)
-        other = task("intents").examples(language, split)
-        assert len(whole) == SIZES[split]
-        assert [e.group for e in whole] == [e.group for e in other]
-        assert [e.id for e in whole] == [e.id.replace("intents/", "slots/") for e in other]
-        assert ["".join(e.words) for e in whole] == ["".join(e.text.split()) for e in other]
-        assert all(len(e.words) == len(e.labels) > 0 and e.text == " ".join(e.words) for e in whole)
-        assert language in LANGUAGES_WITHOUT_SPACES or all(
-            e.text == o.text for e, o in zip(whole, other, strict=True)
-        )
-        assert all(tidy_with_marks(one, clean)[0] == one.text for one in splits.sentences[split])
+        slots = task("slots").examples(language, split)
+        intents = task("intents").examples(language, split)
+        assert len(slots) == SIZES[split]
+        for slot_example, intent_example in zip(slots, intents, strict=True):
+            assert slot_example.group == intent_example.group
+            assert slot_example.id == intent_example.id.replace("intents/", "slots/")
+            assert "".join(slot_example.words) == "".join(intent_example.text.split())
+            assert len(slot_example.words) == len(slot_example.labels) > 0
+            assert slot_example.text == " ".join(slot_example.words)
+            has_no_spaces = language in LANGUAGES_WITHOUT_SPACES
+            assert has_no_spaces or slot_example.text == intent_example.text
+        for sentence in splits.sentences[split]:
+            assert tidy_with_marks(sentence, repairs)[0] == sentence.text
 
 
-@pytest.mark.parametrize("language", SOME)
+@pytest.mark.parametrize("language", CHECKED_LANGUAGES)
 def test_every_slot_that_was_filled_is_seen_and_no_two_fillers_of_one_slot_meet(
     language: str,
 ) -> None:
     splits = build(language, 0)
-    lost = 0
-    for one in splits.sentences["test"]:
-        found = [slot for _, slot in words_of(one, splits.book.words.clean, language)]
-        fillers = [piece.slot for piece in one.pieces if piece.slot and piece.text.strip()]
+    sentences_with_a_lost_slot = 0
+    for sentence in splits.sentences["test"]:
+        words = words_of(sentence, splits.book.words.clean, language)
+        slots = [slot for _, slot in words]
+        slots_before = [OUTSIDE_LABEL, *slots[:-1]]
         starts = [
             slot
-            for i, slot in enumerate(found)
-            if slot != OUTSIDE_LABEL and (i == 0 or found[i - 1] != slot)
+            for slot, slot_before in zip(slots, slots_before, strict=True)
+            if slot not in (OUTSIDE_LABEL, slot_before)
         ]
-        lost += sorted(starts) != sorted(fillers)
-    assert lost <= 1  # "Liste Pack", mended to "Packliste", has lost its slot
+        filled_pieces = [piece for piece in sentence.pieces if piece.text.strip()]
+        fillers = [piece.slot for piece in filled_pieces if piece.slot]
+        sentences_with_a_lost_slot += sorted(starts) != sorted(fillers)
+    assert sentences_with_a_lost_slot <= 1  # "Liste Pack", mended to "Packliste"
 
 
 def test_every_label_is_taught_and_two_words_in_three_are_outside() -> None:
-    rows = task("slots").examples("en", "train")
-    counts = Counter(label for e in rows for label in e.labels)
+    examples = task("slots").examples("en", "train")
+    counts = Counter(label for example in examples for label in example.labels)
     assert set(counts) == set(range(len(LABELS)))
     assert min(counts.values()) >= 80
     assert 0.6 < counts[0] / sum(counts.values()) < 0.72

@@ -16,11 +16,13 @@ import headlab
 from headlab.evaluation import Evaluator
 from headlab.tasks.texts import WINDOW
 
-LONG = " ".join(f"word{n}" for n in range(200))
+LONG_TEXT = " ".join(f"word{n}" for n in range(200))
 
 
 @pytest.fixture
-def put(tmp_path: Path):
+def write_texts(tmp_path: Path):
+    """Writes texts for the task lm by language and split: `en_dev` is the file `lm/en.dev.txt`."""
+
     def write(**files: str) -> Path:
         (tmp_path / "lm").mkdir(exist_ok=True)
         for name, text in files.items():
@@ -30,39 +32,39 @@ def put(tmp_path: Path):
     return write
 
 
-def test_windows_are_whole_words_of_one_document(put):
-    task = headlab.task(
-        "lm", data=put(en_dev=f"{LONG}\n\n{LONG.replace('word', 'text')}\nmore\n", de_dev=LONG)
-    )
-    assert (task.languages, task.labels, task.likelihood) == (("en", "de"), (), "tokens")
-    rows = task.examples("en", "dev", None)
-    by_document = {
-        group: [row for row in rows if row.group == group] for group in {row.group for row in rows}
-    }
-    assert {row.id.rpartition("-")[0] for row in rows} == set(by_document) == {"dev-1", "dev-3"}
-    for group, own in by_document.items():
-        own.sort(key=lambda row: int(row.id.rpartition("-")[2]))
-        whole = " ".join(str(row.target) for row in own)
-        assert all(len(str(row.target)) >= WINDOW for row in own)
-        assert (LONG if group == "dev-1" else LONG.replace("word", "text")).startswith(whole)
-    assert rows != sorted(rows, key=lambda row: row.id)  # a prefix is a random subset
-    assert rows == headlab.task("lm", data=put()).examples("en", "dev", None)
+def test_windows_are_whole_words_of_one_document(write_texts):
+    other_text = LONG_TEXT.replace("word", "text")
+    data = write_texts(en_dev=f"{LONG_TEXT}\n\n{other_text}\nmore\n", de_dev=LONG_TEXT)
+    task = headlab.task("lm", data=data)
+    assert task.languages == ("en", "de")
+    assert task.labels == ()
+    assert task.likelihood == "tokens"
+    examples = task.examples("en", "dev", None)
+    assert {example.id.rpartition("-")[0] for example in examples} == {"dev-1", "dev-3"}
+    assert {example.group for example in examples} == {"dev-1", "dev-3"}
+    for group, document in (("dev-1", LONG_TEXT), ("dev-3", other_text)):
+        windows = [example for example in examples if example.group == group]
+        windows.sort(key=lambda example: int(example.id.rpartition("-")[2]))
+        targets = [str(window.target) for window in windows]
+        assert all(len(target) >= WINDOW for target in targets)
+        assert document.startswith(" ".join(targets))
+    assert examples != sorted(examples, key=lambda row: row.id)  # a prefix is a random subset
+    assert examples == headlab.task("lm", data=write_texts()).examples("en", "dev", None)
 
 
-def test_a_text_without_spaces_is_cut_by_its_letters(put):
-    rows = headlab.task("lm", data=put(zh_dev="字" * 600)).examples("zh")
-    assert sorted(len(str(row.target)) for row in rows) == [WINDOW, 600 - WINDOW]
+def test_a_text_without_spaces_is_divided_by_its_letters(write_texts):
+    examples = headlab.task("lm", data=write_texts(zh_dev="字" * 600)).examples("zh")
+    assert sorted(len(str(example.target)) for example in examples) == [WINDOW, 600 - WINDOW]
 
 
-def test_a_line_that_looks_like_a_title_is_one_in_wikitext_alone(put):
-    rows = headlab.task("lm", data=put(en_dev=f"= Title =\n{LONG}\n\n{LONG}\n")).examples(
-        "en", "dev", None
-    )
-    assert len({row.group for row in rows}) == 2
+def test_a_line_that_looks_like_a_title_is_one_in_wikitext_alone(write_texts):
+    data = write_texts(en_dev=f"= Title =\n{LONG_TEXT}\n\n{LONG_TEXT}\n")
+    examples = headlab.task("lm", data=data).examples("en", "dev", None)
+    assert len({example.group for example in examples}) == 2
 
 
-def test_a_text_shorter_than_a_window_and_a_missing_file_are_told(put):
-    data = put(en_dev="short\n")
+def test_a_text_shorter_than_a_window_and_a_missing_file_are_told(write_texts):
+    data = write_texts(en_dev="short\n")
     with raises("data.text_too_short", "en.dev.txt", WINDOW):
         headlab.task("lm", data=data).examples("en")
     with raises("data.unreadable", "en.test.txt"):
@@ -77,12 +79,13 @@ def test_without_texts_the_task_says_what_to_give(tmp_path: Path):
 
 
 def test_articles_of_wikitext_are_documents():
-    rows = headlab.task("lm", data=data_with("wikitext2")).examples("en", "dev", None)
-    assert 50 < len({row.group for row in rows}) < 70  # the 60 articles of its validation part
-    assert len(rows) > 3_000
+    examples = headlab.task("lm", data=data_with("wikitext2")).examples("en", "dev", None)
+    # the 60 articles of its validation part
+    assert 50 < len({example.group for example in examples}) < 70
+    assert len(examples) > 3_000
 
 
-DECLARED = """name = "mine"
+DECLARATION = """name = "mine"
 format = "jsonl"
 files = "{language}.{split}.jsonl"
 
@@ -97,7 +100,7 @@ ROW = {"question": "The sky is", "options": ["blue", "made of cheese"], "gold": 
 @pytest.fixture
 def declare(tmp_path: Path):
     def write(
-        *rows: object, language: str = "en", text: str = DECLARED, ending: str = "jsonl"
+        *rows: object, language: str = "en", text: str = DECLARATION, ending: str = "jsonl"
     ) -> Path:
         lines = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
         (tmp_path / f"{language}.dev.{ending}").write_text(lines, "utf-8")
@@ -107,46 +110,55 @@ def declare(tmp_path: Path):
     return write
 
 
+def choices_and_labels(declaration: Path) -> dict[str, tuple[tuple[str, ...], int]]:
+    """The choices of each English example and which of them is right, by its text."""
+    examples = headlab.task(declaration).examples("en")
+    return {example.text: (example.choices, example.label) for example in examples}
+
+
 def test_choices_are_declared_by_their_columns(declare):
-    task = headlab.task(
-        declare(ROW, ROW | {"question": "Grass is ", "options": ["red", "green"], "gold": "green"})
-    )
-    assert (task.labels, task.likelihood, task.languages) == ((), "choices", ("en",))
-    found = {row.text: (row.choices, row.label) for row in task.examples("en")}
-    assert found == {
+    second_row = {"question": "Grass is ", "options": ["red", "green"], "gold": "green"}
+    declaration = declare(ROW, second_row)
+    task = headlab.task(declaration)
+    assert task.labels == ()
+    assert task.likelihood == "choices"
+    assert task.languages == ("en",)
+    assert choices_and_labels(declaration) == {
         "The sky is": ((" blue", " made of cheese"), 0),
         "Grass is": ((" red", " green"), 1),
     }
-    csv = DECLARED.replace("jsonl", "csv")
-    rows = (
+    csv_declaration = DECLARATION.replace("jsonl", "csv")
+    csv_rows = (
         "question,options,gold",
         "Grass is,red|green,1",
         'Snow is,"[""white"", ""black""]",white',
     )
-    found = {
-        e.text: (e.choices, e.label)
-        for e in headlab.task(declare(*rows, text=csv, ending="csv")).examples("en")
+    assert choices_and_labels(declare(*csv_rows, text=csv_declaration, ending="csv")) == {
+        "Grass is": ((" red", " green"), 1),
+        "Snow is": ((" white", " black"), 0),
     }
-    assert found == {"Grass is": ((" red", " green"), 1), "Snow is": ((" white", " black"), 0)}
 
 
 def test_choices_that_are_integers_are_texts(declare):
-    mixed = {"question": "2+3 is", "options": [5, "six"], "gold": 0}
-    path = declare({"question": "2+2 is", "options": [3, 4], "gold": 4}, mixed)
-    found = {row.text: (row.choices, row.label) for row in headlab.task(path).examples("en")}
-    assert found == {"2+2 is": ((" 3", " 4"), 1), "2+3 is": ((" 5", " six"), 0)}
+    integers = {"question": "2+2 is", "options": [3, 4], "gold": 4}
+    integer_and_text = {"question": "2+3 is", "options": [5, "six"], "gold": 0}
+    assert choices_and_labels(declare(integers, integer_and_text)) == {
+        "2+2 is": ((" 3", " 4"), 1),
+        "2+3 is": ((" 5", " six"), 0),
+    }
 
 
 def test_choices_without_a_context_are_whole_texts(declare):
-    pair = {"options": ["A cat sleeps.", "A cat sleep."], "gold": 0}
-    without = DECLARED.replace('context = "question"\n', "")
-    for path in (declare({"question": " "} | pair), declare(pair, text=without)):
+    two_choices = {"options": ["A cat sleeps.", "A cat sleep."], "gold": 0}
+    without_context = DECLARATION.replace('context = "question"\n', "")
+    for path in (
+        declare({"question": " "} | two_choices),
+        declare(two_choices, text=without_context),
+    ):
         (example,) = headlab.task(path).examples("en")
-        assert (example.text, example.choices, example.label) == (
-            "",
-            ("A cat sleeps.", "A cat sleep."),
-            0,
-        )
+        assert example.text == ""
+        assert example.choices == ("A cat sleeps.", "A cat sleep.")
+        assert example.label == 0
         assert example.whole == "A cat sleeps."  # what pages show, and roles are found on
 
 
@@ -154,21 +166,21 @@ def test_an_example_knows_its_file_and_line_which_enter_no_hash(declare):
     path = declare(ROW, ROW | {"question": "Snow is"})
     task = headlab.task(path)
     examples = sorted(task.examples("en"), key=lambda example: example.id)
-    lines = [f"dev-{n} ({path.with_name('en.dev.jsonl')}, line {n + 1})" for n in range(2)]
-    assert [example.reference for example in examples] == lines
-    moved = [replace(example, place="") for example in examples]
-    assert moved == examples
-    assert task.data_hash(moved) == task.data_hash(examples)
+    references = [f"dev-{n} ({path.with_name('en.dev.jsonl')}, line {n + 1})" for n in range(2)]
+    assert [example.reference for example in examples] == references
+    without_place = [replace(example, place="") for example in examples]
+    assert without_place == examples
+    assert task.data_hash(without_place) == task.data_hash(examples)
 
 
-def test_a_row_too_long_for_the_model_is_named_by_file_and_line(declare, put):
+def test_a_row_too_long_for_the_model_is_named_by_file_and_line(declare, write_texts):
     model = tiny_model("llama-lm", tokenizer=tiny_tokenizer())
-    long = headlab.task(declare(ROW, ROW | {"question": "w5 " * 70}))
+    choice_task = headlab.task(declare(ROW, ROW | {"question": "w5 " * 70}))
     with raises("data.text_too_long", "dev-1", "en.dev.jsonl, line 2"):
-        Evaluator(model, long, "en")
-    lm = headlab.task("lm", data=put(en_dev="\n\n" + "w5 " * 200))
+        Evaluator(model, choice_task, "en")
+    text_task = headlab.task("lm", data=write_texts(en_dev="\n\n" + "w5 " * 200))
     with raises("data.text_too_long", "dev-3-", "en.dev.txt, in the document from line 3"):
-        Evaluator(model, lm, "en")
+        Evaluator(model, text_task, "en")
 
 
 @pytest.mark.parametrize("language", ["zh-CN", "zh_Hant", "jpn_Jpan"])
@@ -180,7 +192,7 @@ def test_a_language_that_writes_no_spaces_gets_none(declare, language: str):
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "said"),
+    ("wrong_values", "code", "explanation"),
     [
         ({"options": ["blue"]}, "data.choices_invalid", "column options"),
         ({"options": ["blue", " "]}, "data.choices_invalid", "column options"),
@@ -195,17 +207,20 @@ def test_a_language_that_writes_no_spaces_gets_none(declare, language: str):
     ],
 )
 def test_what_is_wrong_with_a_row_is_said_by_line_and_column(
-    declare, more: dict, code: str, said: str
+    declare, wrong_values: dict, code: str, explanation: str
 ):
-    with raises(code, "line 2", said):
-        headlab.task(declare(ROW, ROW | more)).examples("en")
+    with raises(code, "line 2", explanation):
+        headlab.task(declare(ROW, ROW | wrong_values)).examples("en")
 
 
 def test_a_column_of_texts_alone_is_for_a_language_model(declare):
-    text = DECLARED.partition("[columns]")[0] + '[columns]\ntext = "said"\n'
-    task = headlab.task(declare({"said": "Some words."}, text=text))
-    assert (task.labels, task.likelihood) == ((), "tokens")
-    assert (task.examples("en")[0].text, task.examples("en")[0].target) == ("", "Some words.")
+    text_column = DECLARATION.partition("[columns]")[0] + '[columns]\ntext = "said"\n'
+    task = headlab.task(declare({"said": "Some words."}, text=text_column))
+    assert task.labels == ()
+    assert task.likelihood == "tokens"
+    example = task.examples("en")[0]
+    assert example.text == ""
+    assert example.target == "Some words."
 
 
 def test_another_choice_is_another_task(declare):

@@ -1,4 +1,4 @@
-"""The task translation: its files, their errors, and a declaration of one's own."""
+"""The task `translation`: its files, their errors, and a declaration of one's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.toy_language import toy_folder, toy_rows
 import headlab
 from headlab.tasks import languages_of_pair, source_of, task
 
-DECLARED = """
+DECLARATION = """
 name = "mine"
 format = "jsonl"
 files = "{split}.jsonl"
@@ -28,43 +28,45 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_rows_become_examples_with_targets_in_an_order_that_stays(data: Path):
-    whole = task("translation", data=data)
-    assert whole.languages == ("aa-bb",)
-    assert whole.labels == ()
+    translation = task("translation", data=data)
+    assert translation.languages == ("aa-bb",)
+    assert translation.labels == ()
     for split in ("train", "dev", "test"):
-        found = whole.examples("aa-bb", split)
-        assert sorted((e.text, e.target) for e in found) == sorted(toy_rows(split))
-        assert [e.id for e in found] == [
-            e.id for e in task("translation", data=data).examples("aa-bb", split)
-        ]
-        assert [e.id for e in found] != sorted(e.id for e in found)
-        assert all(e.group == e.id for e in found)
+        examples = translation.examples("aa-bb", split)
+        sentence_pairs = [(example.text, example.target) for example in examples]
+        assert sorted(sentence_pairs) == sorted(toy_rows(split))
+        ids = [example.id for example in examples]
+        examples_read_again = task("translation", data=data).examples("aa-bb", split)
+        assert ids == [example.id for example in examples_read_again]
+        assert ids != sorted(ids)
+        assert all(example.group == example.id for example in examples)
 
 
 def test_a_pair_without_a_train_file_has_none_but_dev_must_be_there(data: Path):
     (data / "mt/aa-bb.train.tsv").unlink()
-    whole = task("translation", data=data)
+    translation = task("translation", data=data)
     with raises("task.no_examples", "train"):
-        whole.examples("aa-bb", "train")
+        translation.examples("aa-bb", "train")
     (data / "mt/aa-bb.dev.tsv").unlink()
     with raises("data.unreadable", "aa-bb.dev.tsv"):
-        whole.examples("aa-bb", "dev")
+        translation.examples("aa-bb", "dev")
 
 
 @pytest.mark.parametrize("text", ["?", "7", "é", "字", "😀", "$"])
 def test_a_sign_alone_is_a_side(data: Path, text: str):
     (data / "mt/aa-bb.dev.tsv").write_text(f"source\ttarget\n{text}\t{text}\n")
-    assert [e.target for e in task("translation", data=data).examples("aa-bb", "dev")] == [text]
+    (example,) = task("translation", data=data).examples("aa-bb", "dev")
+    assert example.target == text
 
 
 @pytest.mark.parametrize(
-    ("pair", "instead"),
+    ("pair", "advice"),
     [("en-DE", "write en-de, in"), ("en-ZH", "write en-zh, in"), ("aa-aa", "name two languages")],
 )
-def test_a_pair_that_is_read_as_one_language_is_refused(data: Path, pair: str, instead: str):
+def test_a_pair_that_is_read_as_one_language_is_refused(data: Path, pair: str, advice: str):
     for split in ("train", "dev"):
         (data / f"mt/{pair}.{split}.tsv").write_text("source\ttarget\nbala\ttik\n")
-        with raises("translation.pair_invalid", f"pair {pair}", instead):
+        with raises("translation.pair_invalid", f"pair {pair}", advice):
             task("translation", data=data).examples(pair, split)
     assert task("translation", data=data).examples("aa-bb", "dev")
 
@@ -96,8 +98,9 @@ def test_what_is_wrong_in_a_file_is_told_with_its_place(
 
 def test_quotes_are_part_of_a_sentence(data: Path):
     (data / "mt/aa-bb.dev.tsv").write_text('target\tsource\n"tik" "\t"bala\n')
-    (found,) = task("translation", data=data).examples("aa-bb")
-    assert (found.text, found.target) == ('"bala', '"tik" "')
+    (example,) = task("translation", data=data).examples("aa-bb")
+    assert example.text == '"bala'
+    assert example.target == '"tik" "'
 
 
 def test_without_a_folder_a_sentence_says_where_files_belong(
@@ -112,7 +115,7 @@ def test_without_a_folder_a_sentence_says_where_files_belong(
 
 
 @pytest.mark.parametrize(
-    ("language", "found"),
+    ("language", "sides"),
     [
         ("en-de", ("en", "de")),
         ("en-zh-CN", ("en", "zh-CN")),
@@ -125,25 +128,27 @@ def test_without_a_folder_a_sentence_says_where_files_belong(
     ],
 )
 def test_a_pair_has_two_sides_and_a_language_that_is_none_is_both(
-    language: str, found: tuple[str, str]
+    language: str, sides: tuple[str, str]
 ):
-    assert languages_of_pair(language) == found
+    assert languages_of_pair(language) == sides
 
 
 def test_a_declaration_may_name_a_target_in_place_of_a_label(tmp_path: Path):
-    (tmp_path / "mine.toml").write_text(DECLARED)
+    (tmp_path / "mine.toml").write_text(DECLARATION)
     (tmp_path / "dev.jsonl").write_text('{"from": "bala dumo", "to": "sen tik"}\n')
-    found = headlab.task(str(tmp_path / "mine.toml"))
-    (example,) = found.examples("aa-bb")
-    assert (example.text, example.target, example.label) == ("bala dumo", "sen tik", -1)
-    assert found.labels == ()
+    declared_task = headlab.task(str(tmp_path / "mine.toml"))
+    (example,) = declared_task.examples("aa-bb")
+    assert example.text == "bala dumo"
+    assert example.target == "sen tik"
+    assert example.label == -1
+    assert declared_task.labels == ()
     (tmp_path / "dev.jsonl").write_text('{"from": "bala", "to": " "}\n')
     with raises("data.text_invalid", "line 1", "column to", "' '"):
         headlab.task(str(tmp_path / "mine.toml")).examples("aa-bb")
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("change", "refusal"),
     [
         (('target = "to"', 'target = "to"\nlabel = "l"'), ("declaration.columns_mismatch",)),
         (('text = "from"', 'words = "from"'), ("declaration.columns_mismatch",)),
@@ -151,8 +156,8 @@ def test_a_declaration_may_name_a_target_in_place_of_a_label(tmp_path: Path):
     ],
 )
 def test_a_declaration_of_targets_has_no_labels(
-    tmp_path: Path, change: tuple[str, str], expected: tuple[object, ...]
+    tmp_path: Path, change: tuple[str, str], refusal: tuple[object, ...]
 ):
-    (tmp_path / "mine.toml").write_text(DECLARED.replace(*change))
-    with raises(*expected):
+    (tmp_path / "mine.toml").write_text(DECLARATION.replace(*change))
+    with raises(*refusal):
         headlab.task(str(tmp_path / "mine.toml"))

@@ -21,35 +21,43 @@ Write = Callable[[str, Sequence[Row]], Path]
 
 
 def rows(language: str, premises: Sequence[str] = ("a", "b", "c", "d")) -> list[Row]:
-    return [
-        (f"{language} {p}", f"{language} {p}{label}", str(label))
-        for p in premises
-        for label in (1, 0, 2)
-    ]
+    """Three rows for each premise, with its three labels."""
+    table = []
+    for premise in premises:
+        for label in (1, 0, 2):
+            table.append((f"{language} {premise}", f"{language} {premise}{label}", str(label)))
+    return table
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    def put(name: str, table: Sequence[Row], header: str = "premise\thypothesis\tlabel") -> Path:
+    def write_table(
+        name: str, table: Sequence[Row], header: str = "premise\thypothesis\tlabel"
+    ) -> Path:
         path = tmp_path / "xnli" / f"{name}.tsv"
         path.parent.mkdir(exist_ok=True)
-        path.write_text("\n".join([header, *("\t".join(row) for row in table)]) + "\n", "utf-8")
+        lines = [header, *("\t".join(row) for row in table)]
+        path.write_text("\n".join(lines) + "\n", "utf-8")
         return path
 
-    return put
+    return write_table
 
 
 def ids(folder: Path, language: str) -> list[str]:
-    return [e.id for e in xnli_task(folder).examples(language)]
+    return [example.id for example in xnli_task(folder).examples(language)]
+
+
+def groups(folder: Path, language: str) -> list[str]:
+    return [example.group for example in xnli_task(folder).examples(language)]
 
 
 def test_line_ends_of_windows_leave_no_trace_in_the_last_row_either(
     write: Write, tmp_path: Path
 ) -> None:
     path = write("en.dev", rows("en"))
-    before = xnli_task(tmp_path).examples("en")
+    examples = xnli_task(tmp_path).examples("en")
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert xnli_task(tmp_path).examples("en") == before
+    assert xnli_task(tmp_path).examples("en") == examples
     assert read_lines(path)[-1] == read_lines(path)[-1].strip()
 
 
@@ -57,12 +65,11 @@ def test_two_premises_translated_alike_do_not_move_a_row(write: Write, tmp_path:
     write("en.dev", rows("en"))
     write("de.dev", rows("de", ("a", "a", "c", "c")))
     assert ids(tmp_path, "en") == ids(tmp_path, "de") != sorted(ids(tmp_path, "en"))
-    groups = [
-        [e.group for e in xnli_task(tmp_path).examples(language)] for language in ("en", "de")
-    ]
-    assert groups[0] == groups[1]
-    assert len(set(groups[0])) == 4
-    assert [groups[0][at : at + 3].count(groups[0][at]) for at in (0, 3, 6, 9)] == [3, 3, 3, 3]
+    english_groups = groups(tmp_path, "en")
+    assert english_groups == groups(tmp_path, "de")
+    assert len(set(english_groups)) == 4
+    for start in (0, 3, 6, 9):
+        assert len(set(english_groups[start : start + 3])) == 1
 
 
 def test_without_english_the_first_language_says_which_rows_belong_together(
@@ -72,19 +79,15 @@ def test_without_english_the_first_language_says_which_rows_belong_together(
     write("sw.dev", rows("sw", ("a", "a", "a", "a")))
     assert xnli_task(tmp_path).languages == ("de", "sw")
     assert ids(tmp_path, "de") == ids(tmp_path, "sw")
-    assert len({e.group for e in xnli_task(tmp_path).examples("sw")}) == 4
+    assert len(set(groups(tmp_path, "sw"))) == 4
 
 
 def test_the_meta_file_says_it_before_any_premise(write: Write, tmp_path: Path) -> None:
     write("en.dev", rows("en"))
     meta = tmp_path / "xnli" / "meta.dev.tsv"
-    meta.write_text(
-        "promptID\tgenre\n" + "\n".join(f"{i % 2}\tx" for i in range(12)) + "\n", "utf-8"
-    )
-    assert [e.group for e in xnli_task(tmp_path).examples("en")] in (
-        ["0"] * 6 + ["1"] * 6,
-        ["1"] * 6 + ["0"] * 6,
-    )
+    lines = ["promptID\tgenre", *(f"{i % 2}\tx" for i in range(12))]
+    meta.write_text("\n".join(lines) + "\n", "utf-8")
+    assert groups(tmp_path, "en") in (["0"] * 6 + ["1"] * 6, ["1"] * 6 + ["0"] * 6)
     meta.write_text("promptID\n1\n", "utf-8")
     with raises("data.rows_mismatch", 12, "meta.dev.tsv", 1):
         xnli_task(tmp_path).examples("en")
@@ -120,35 +123,36 @@ def test_a_broken_row_is_named(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    at=st.integers(0, 150),
-    cut=st.integers(0, 6),
-    put=st.binary(max_size=4) | st.sampled_from([b"\t", b"\n", b"0"]),
+    start=st.integers(0, 150),
+    removed_length=st.integers(0, 6),
+    inserted=st.binary(max_size=4) | st.sampled_from([b"\t", b"\n", b"0"]),
 )
 def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
-    write: Write, tmp_path: Path, at: int, cut: int, put: bytes
+    write: Write, tmp_path: Path, start: int, removed_length: int, inserted: bytes
 ) -> None:
     path = write("de.dev", rows("de"))
-    text = path.read_bytes()
-    path.write_bytes(text[:at] + put + text[at + cut :])
-    refused = ""
-    found = []
+    content = path.read_bytes()
+    path.write_bytes(content[:start] + inserted + content[start + removed_length :])
+    message = ""
+    examples = []
     try:
-        found = list(xnli_task(tmp_path).examples("de"))
+        examples = list(xnli_task(tmp_path).examples("de"))
     except HeadlabError as error:
-        refused = str(error)
-    assert bool(found) != (f"{path}, line " in refused)
-    assert all(0 <= e.label < 3 for e in found)
+        message = str(error)
+    assert bool(examples) != (f"{path}, line " in message)
+    assert all(0 <= example.label < 3 for example in examples)
 
 
 def test_rows_of_the_shared_data_are_aligned_and_three_share_a_premise() -> None:
-    data = data_with("xnli")
-    whole = task("xnli", data=data)
-    assert whole.languages == (LANGUAGES[0], *sorted(LANGUAGES[1:]))
-    english = whole.examples("en")
+    xnli = task("xnli", data=data_with("xnli"))
+    assert xnli.languages == (LANGUAGES[0], *sorted(LANGUAGES[1:]))
+    english = xnli.examples("en")
+    english_texts = [example.text for example in english]
     for language in ("sw", "th"):
-        other = whole.examples(language)
-        assert [(e.id, e.group, e.label) for e in other] == [
-            (e.id, e.group, e.label) for e in english
-        ]
-        assert [e.text for e in other] != [e.text for e in english]
-    assert len({e.group for e in english}) * 3 == len(english)
+        examples = xnli.examples(language)
+        for example, english_example in zip(examples, english, strict=True):
+            assert example.id == english_example.id
+            assert example.group == english_example.group
+            assert example.label == english_example.label
+        assert [example.text for example in examples] != english_texts
+    assert len({example.group for example in english}) * 3 == len(english)

@@ -19,7 +19,7 @@ from headlab.tasks import Tree, read_trees, treebank, treebank_languages
 from headlab.tasks.conllu_text import conllu_sentences, is_id
 from headlab.tasks.text_files import read_text
 
-GOOD = [
+SENTENCE = [
     ("1", "They", "2", "nsubj"),
     ("2-3", "cannot", "_", "_"),
     ("2", "can", "0", "root"),
@@ -28,54 +28,62 @@ GOOD = [
 ]
 
 
-def line(number: str, form: str, head: str, relation: str) -> str:
+def conllu_line(number: str, form: str, head: str, relation: str) -> str:
     return "\t".join([number, form, "_", "X", "_", "_", head, relation, "_", "_"])
 
 
-def text(*sentences: list[tuple[str, str, str, str]]) -> str:
-    return "".join(
-        "# sent_id = a b\n" + "\n".join(line(*row) for row in rows) + "\n\n" for rows in sentences
-    )
+def conllu_text(*sentences: list[tuple[str, str, str, str]]) -> str:
+    """A file of sentences, given by ID, FORM, HEAD and DEPREL of their lines."""
+    content = ""
+    for rows in sentences:
+        lines = ["# sent_id = a b", *(conllu_line(*row) for row in rows)]
+        content += "\n".join(lines) + "\n\n"
+    return content
 
 
-def written(folder: Path, content: str) -> Path:
+def write_treebank(folder: Path, content: str) -> Path:
     path = folder / "a.conllu"
     path.write_text(content, encoding="utf-8")
     return path
 
 
-def tree(rng: random.Random, size: int) -> Tree:
-    """A random tree."""
+def random_tree(rng: random.Random, size: int) -> Tree:
     order = rng.sample(range(size), size)
     governors = [-1] * size
     for place, word in enumerate(order[1:], start=1):
         governors[word] = order[rng.randrange(place)]
-    relations = tuple("root" if g < 0 else rng.choice(["nsubj", "obj", "amod"]) for g in governors)
-    return Tree("x", tuple(f"w{i}" for i in range(size)), tuple(governors), relations)
+    relations = []
+    for governor in governors:
+        relations.append("root" if governor < 0 else rng.choice(["nsubj", "obj", "amod"]))
+    words = tuple(f"w{i}" for i in range(size))
+    return Tree("x", words, tuple(governors), tuple(relations))
 
 
 def test_words_governors_and_relations_are_read(tmp_path: Path) -> None:
-    (found,) = read_trees(written(tmp_path, text(GOOD)))
-    assert found == Tree("a b", ("They", "can", "not"), (1, -1, 1), ("nsubj", "root", "advmod"), 2)
+    (tree,) = read_trees(write_treebank(tmp_path, conllu_text(SENTENCE)))
+    assert tree == Tree("a b", ("They", "can", "not"), (1, -1, 1), ("nsubj", "root", "advmod"), 2)
+
+
+def rows_of_tree(tree: Tree) -> list[tuple[str, str, str, str]]:
+    """ID, FORM, HEAD and DEPREL of each word."""
+    words = zip(tree.words, tree.governors, tree.relations, strict=True)
+    return [
+        (str(number), word, str(governor + 1), relation)
+        for number, (word, governor, relation) in enumerate(words, start=1)
+    ]
 
 
 def test_trees_come_back_as_they_were_written(tmp_path: Path) -> None:
     rng = random.Random(0)
-    trees = [tree(rng, rng.randrange(1, 12)) for _ in range(30)]
-    rows = [
-        [
-            (str(i + 1), w, str(g + 1), r)
-            for i, (w, g, r) in enumerate(zip(t.words, t.governors, t.relations, strict=True))
-        ]
-        for t in trees
-    ]
-    path = written(tmp_path, text(*rows))
-    found = read_trees(path)
-    assert [(t.words, t.governors, t.relations) for t in found] == [
-        (t.words, t.governors, t.relations) for t in trees
-    ]
-    for mine, theirs in zip(found, parse(path.read_text()), strict=True):
-        assert [token["head"] - 1 for token in theirs] == list(mine.governors)
+    trees = [random_tree(rng, rng.randrange(1, 12)) for _ in range(30)]
+    path = write_treebank(tmp_path, conllu_text(*(rows_of_tree(tree) for tree in trees)))
+    trees_read = read_trees(path)
+    for tree_read, tree in zip(trees_read, trees, strict=True):
+        assert tree_read.words == tree.words
+        assert tree_read.governors == tree.governors
+        assert tree_read.relations == tree.relations
+    for tree_read, tokens in zip(trees_read, parse(path.read_text()), strict=True):
+        assert [token["head"] - 1 for token in tokens] == list(tree_read.governors)
 
 
 BROKEN = {
@@ -94,16 +102,28 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_tree_is_refused_with_its_line_and_column(tmp_path: Path, name: str) -> None:
-    rows, at, column, what, values = BROKEN[name]
-    path = written(tmp_path, text(rows))
-    with raises(f"treebank.{what}", f"a.conllu, line {at}, column {column}: ", *values):
+    rows, line, column, code, values = BROKEN[name]
+    path = write_treebank(tmp_path, conllu_text(rows))
+    with raises(f"treebank.{code}", f"a.conllu, line {line}, column {column}: ", *values):
         read_trees(path)
 
 
 def test_a_sentence_has_the_last_id_before_its_words_or_its_number(tmp_path: Path) -> None:
-    sentence = line("1", "a", "0", "root")
-    content = f"# sent_id = x\n\n{sentence}\n\n{sentence}\n# sent_id = y\n\n# sent_id = z\n#sent_id=é ü \n{sentence}\n"
-    assert [found.id for found in read_trees(written(tmp_path, content))] == ["x", "2", "é ü"]
+    word_line = conllu_line("1", "a", "0", "root")
+    lines = (
+        "# sent_id = x",
+        "",
+        word_line,
+        "",
+        word_line,
+        "# sent_id = y",
+        "",
+        "# sent_id = z",
+        "#sent_id=é ü ",
+        word_line,
+    )
+    trees = read_trees(write_treebank(tmp_path, "\n".join(lines) + "\n"))
+    assert [tree.id for tree in trees] == ["x", "2", "é ü"]
 
 
 @given(
@@ -122,12 +142,19 @@ def test_ids_are_those_of_the_package_conllu(text: str) -> None:
 @pytest.mark.parametrize("content", ["", "\n\n", "# only a comment\n"])
 def test_a_file_without_a_tree_is_refused(tmp_path: Path, content: str) -> None:
     with raises("treebank.empty", "line 1"):
-        read_trees(written(tmp_path, content))
+        read_trees(write_treebank(tmp_path, content))
 
 
 def test_a_line_of_another_length_is_refused(tmp_path: Path) -> None:
     with raises("treebank.fields_mismatch", "line 1", 2):
-        read_trees(written(tmp_path, "1\tword\n"))
+        read_trees(write_treebank(tmp_path, "1\tword\n"))
+
+
+def assert_path_to_root(tree: Tree, word: int) -> None:
+    path = [word]
+    while tree.governors[path[-1]] >= 0:
+        path.append(tree.governors[path[-1]])
+        assert len(path) <= len(tree.words)
 
 
 @settings(
@@ -138,32 +165,29 @@ def test_a_line_of_another_length_is_refused(tmp_path: Path) -> None:
     st.integers(0, 3),
 )
 def test_whatever_is_in_a_file_it_is_trees_or_one_sentence(
-    tmp_path: Path, edits: list[tuple[int, str]], cut: int
+    tmp_path: Path, edits: list[tuple[int, str]], removed_length: int
 ) -> None:
-    content = text(GOOD, GOOD)
-    for place, character in edits:
-        place %= len(content)
-        content = content[:place] + character + content[place + cut :]
-    found = ()
-    refused = "a.conllu, line "
+    content = conllu_text(SENTENCE, SENTENCE)
+    for position, character in edits:
+        position %= len(content)
+        content = content[:position] + character + content[position + removed_length :]
+    trees = ()
+    message = "a.conllu, line "
     try:
-        found = read_trees(written(tmp_path, content))
+        trees = read_trees(write_treebank(tmp_path, content))
     except HeadlabError as error:
-        refused = str(error)
-    assert "a.conllu, line " in refused
-    for each in found:
-        assert len(each.words) == len(each.governors) == len(each.relations) > 0
-        assert each.governors.count(-1) == 1
-        for word in range(len(each.words)):
-            seen = [word]
-            while each.governors[seen[-1]] >= 0:
-                seen.append(each.governors[seen[-1]])
-                assert len(seen) <= len(each.words)
+        message = str(error)
+    assert "a.conllu, line " in message
+    for tree in trees:
+        assert len(tree.words) == len(tree.governors) == len(tree.relations) > 0
+        assert tree.governors.count(-1) == 1
+        for word in range(len(tree.words)):
+            assert_path_to_root(tree, word)
 
 
 def test_the_treebanks_of_a_data_folder_are_found_by_language_and_split(tmp_path: Path) -> None:
     (tmp_path / "ud").mkdir()
-    (tmp_path / "ud" / "xx.dev.conllu").write_text(text(GOOD))
+    (tmp_path / "ud" / "xx.dev.conllu").write_text(conllu_text(SENTENCE))
     assert treebank_languages(tmp_path) == treebank_languages(tmp_path, "dev") == ("xx",)
     assert treebank_languages(tmp_path, "test") == ()
     assert len(treebank(tmp_path, "xx", "dev")) == 1
@@ -176,23 +200,20 @@ def test_the_treebanks_of_a_data_folder_are_found_by_language_and_split(tmp_path
 def test_treebanks_are_read_as_the_package_conllu_reads_them() -> None:
     for path in sorted((data_with("ud") / "ud").glob("*.test.conllu")):
         beginning = read_text(path)[:100_000].rpartition("\n\n")[0]
-        ours = [
-            list(sentence.words(needs_tags=True)) for sentence in conllu_sentences(beginning, path)
-        ]
-        theirs = [
-            [token for token in tokens if isinstance(token["id"], int)]
-            for tokens in parse(beginning)
-        ]
-        for words, tokens in zip(ours, theirs, strict=True):
-            assert [word.fields["UPOS"] for word in words] == [token["upos"] for token in tokens]
-            assert [word.fields["FORM"] for word in words] == [token["form"] for token in tokens]
-            assert [word.fields["HEAD"] for word in words] == [
-                str(token["head"]) for token in tokens
-            ]
+        sentences = conllu_sentences(beginning, path)
+        sentences_of_package = parse(beginning)
+        for sentence, package_tokens in zip(sentences, sentences_of_package, strict=True):
+            words = list(sentence.words(needs_tags=True))
+            package_words = [token for token in package_tokens if isinstance(token["id"], int)]
+            for word, package_word in zip(words, package_words, strict=True):
+                assert word.fields["UPOS"] == package_word["upos"]
+                assert word.fields["FORM"] == package_word["form"]
+                assert word.fields["HEAD"] == str(package_word["head"])
 
 
 @pytest.mark.data
 def test_a_treebank_that_is_here_is_read_whole() -> None:
-    found = treebank(data_with("ud"), "tr", "dev")
-    assert sum(len(t.words) for t in found) > 5000
-    assert {"nsubj", "obj", "amod", "advmod"} <= {r for t in found for r in t.relations}
+    trees = treebank(data_with("ud"), "tr", "dev")
+    assert sum(len(tree.words) for tree in trees) > 5000
+    relations = {relation for tree in trees for relation in tree.relations}
+    assert {"nsubj", "obj", "amod", "advmod"} <= relations
