@@ -1,4 +1,4 @@
-"""The package that docs/extending.md shows is install_package from the page itself and used.
+"""The package that docs/extending.md shows is installed from the page itself and used.
 
 It is used as command, job, page and report.
 """
