@@ -10,9 +10,9 @@ import pytest
 import torch
 from support.expected_errors import raises
 from support.saved_models import save_family
+from support.several_answers import PAIRS, WORDS
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
-from test_inputs import PAIRS, WORDS
 
 from headlab.cli.main import main
 from headlab.core import CHANGE_KINDS

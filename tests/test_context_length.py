@@ -10,9 +10,9 @@ import pytest
 import torch
 import transformers as hf
 from support.expected_errors import raises
+from support.likelihood_tasks import language_model
 from support.tiny_models import DECODER, SEQ2SEQ, SMALL, VOCAB, tiny_model
 from support.tiny_task import tiny_tokenizer
-from test_encoding import language_model
 from transformers import PreTrainedModel
 
 from headlab.evaluation import (

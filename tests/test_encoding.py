@@ -15,7 +15,8 @@ import pytest
 import torch
 from reference import continued, log_probabilities
 from support.expected_errors import raises
-from support.tiny_models import VOCAB, tiny_model, tiny_module
+from support.likelihood_tasks import CHOICES, SINGLE, TEXTS, language_model, random_words
+from support.tiny_models import tiny_model, tiny_module
 from support.tiny_task import tiny_tokenizer
 from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
@@ -44,52 +45,10 @@ from headlab.models.load import examine_model
 from headlab.roles import of_task
 from headlab.roles.study import study
 from headlab.shrink.proof import compare
-from headlab.tasks import Example, Split, Task
+from headlab.tasks import Example, Task
 from headlab.training.steps import check_examples
 
 CAUSAL = ("llama-lm", "gpt2-lm")
-
-
-def random_words(rng: np.random.Generator, min_words: int, max_words: int) -> str:
-    count = int(rng.integers(min_words, max_words + 1))
-    return " ".join(f"w{word_id}" for word_id in rng.integers(4, VOCAB, count))
-
-
-def read_choices(
-    _language: str, split: Split, seed: int, min_words: int = 1, max_words: int = 3
-) -> list[Example]:
-    rng = np.random.default_rng([seed, len(split), max_words])
-    examples = []
-    for row in range(12):
-        count = int(rng.integers(2, 5))
-        texts = [f" {random_words(rng, min_words, max_words)}" for _ in range(count)]
-        choices = tuple(dict.fromkeys(texts))
-        text = random_words(rng, 2, 6)
-        label = int(rng.integers(len(choices)))
-        examples.append(Example(str(row), text, label, group=str(row // 2), choices=choices))
-    return examples
-
-
-def read_texts(_language: str, split: Split, seed: int) -> list[Example]:
-    rng = np.random.default_rng([seed, len(split), 5])
-    return [
-        Example(
-            str(row),
-            random_words(rng, 2, 4) if row % 3 else "",
-            group=str(row // 3),
-            target=f" {random_words(rng, 2, 7)}",
-        )
-        for row in range(12)
-    ]
-
-
-CHOICES = Task("choices", (), ("xx",), False, read_choices, likelihood="choices")
-SINGLE = replace(CHOICES, read=partial(read_choices, most=1))
-TEXTS = Task("texts", (), ("xx",), False, read_texts, likelihood="tokens")
-
-
-def language_model(family: str) -> Model:
-    return tiny_model(family, tokenizer=tiny_tokenizer())
 
 
 def choice_task(*examples: Example) -> Task:

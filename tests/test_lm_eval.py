@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from reference import continued
+from support.character_tokenizer import character_tokenizer
 from support.expected_errors import raises
 from support.harness_tasks import MODEL, NAMES, RECORD, harness_results, kept_heads, save_tasks
+from support.likelihood_tasks import CHOICES, language_model
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_tokenizer
-from test_encoding import CHOICES, language_model
-from test_harness import merging_tokenizer
 from typer.testing import CliRunner
 
 from headlab.cli.main import build
@@ -243,7 +243,7 @@ def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path
 def test_reported_03_a_merged_choice_does_not_win_and_an_empty_one_is_named(tmp_path: Path):
     from headlab.evaluation.lm_eval import harness_figures
 
-    model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
+    model = tiny_model("llama-lm", tokenizer=character_tokenizer())
     rows = [
         {"q": "print(", "c": [")", "x", "y"], "a": 0},
         {"q": "print", "c": ["(", "x", "y"], "a": 1},
@@ -330,7 +330,7 @@ def test_reported_01_the_command_prints_a_line_a_filter(
 def test_reported_02_a_perplexity_beyond_all_numbers_is_said(tmp_path: Path):
     from headlab.evaluation.lm_eval import harness_figures
 
-    model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
+    model = tiny_model("llama-lm", tokenizer=character_tokenizer())
     save_task(
         tmp_path,
         "headlab_unspaced",
@@ -346,7 +346,7 @@ def test_reported_02_a_perplexity_beyond_all_numbers_is_said(tmp_path: Path):
 def test_reported_03_a_whole_text_without_a_token_is_said():
     from headlab.evaluation.lm_eval import GatedLM
 
-    model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
+    model = tiny_model("llama-lm", tokenizer=character_tokenizer())
     lm = GatedLM(model)
     assert lm.loglikelihood_rolling(requests(("",), ("\N{ZERO WIDTH SPACE}",), ("x",)))[:2] == [
         0.0,

@@ -7,9 +7,9 @@ import pytest
 import torch
 from support.expected_errors import raises
 from support.saved_models import save_classifier
+from support.several_answers import PAIRS, WORDS
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
-from test_inputs import PAIRS, WORDS
 
 import headlab
 from headlab.evaluation import Evaluator, likelihood, translations
