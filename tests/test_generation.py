@@ -111,7 +111,9 @@ def test_beam_search_finds_the_likeliest_of_all_short_texts(monkeypatch: pytest.
     with torch.no_grad():
         module.final_logits_bias[0, :4] = -1e4
     evaluator.examples = evaluator.examples[:2]
-    for example, text in zip(read_sentences(), translations(evaluator, decoding=Decoding(97)), strict=False):
+    for example, text in zip(
+        read_sentences(), translations(evaluator, decoding=Decoding(97)), strict=False
+    ):
         ids = tokenizer(example.text, return_tensors="pt")["input_ids"].repeat(97, 1)
         pairs = torch.stack([torch.zeros(97, dtype=torch.long), torch.arange(97)], dim=1)
         with torch.no_grad():
