@@ -429,13 +429,13 @@ class Neuron:
         The left factor takes `left_share` of it and the right one the rest.
         """
         value = scale * sum(
-            left.value * right.value
-            for left, right in zip(left_factors, right_factors, strict=True)
+            left_neuron.value * right_neuron.value
+            for left_neuron, right_neuron in zip(left_factors, right_factors, strict=True)
         )
         ratios = []
-        for left, right in zip(left_factors, right_factors, strict=True):
-            share = scale * left.value * right.value / value
-            ratios += [(left, left_share * share), (right, (1 - left_share) * share)]
+        for left_neuron, right_neuron in zip(left_factors, right_factors, strict=True):
+            share = scale * left_neuron.value * right_neuron.value / value
+            ratios += [(left_neuron, left_share * share), (right_neuron, (1 - left_share) * share)]
         return Neuron(value, ratios)
 
     @staticmethod
@@ -694,8 +694,8 @@ def hard_concrete(
     """
     u = (np.arange(cells) + 0.5) / cells
     concrete = 1 / (1 + ((1 - u) / (u * np.exp(log_alpha))) ** (1 / temperature))
-    stretched = (high - low) * concrete + low
-    gates = np.minimum(1.0, np.maximum(0.0, stretched))
+    stretched_gates = (high - low) * concrete + low
+    gates = np.minimum(1.0, np.maximum(0.0, stretched_gates))
     return (gates > 0).mean(), (gates == 1).mean(), gates.mean(), gates.var()
 
 
@@ -873,7 +873,7 @@ def log_probabilities(
     return token_log_probabilities
 
 
-def continued(module: Any, context: list[int], tokens: list[int]) -> list[float]:
+def next_token_log_probabilities(module: Any, context: list[int], tokens: list[int]) -> list[float]:
     """Log-probability of each token after a context and the tokens before it, a pass for each."""
     token_log_probabilities = []
     preceding = list(context)

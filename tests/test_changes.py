@@ -55,19 +55,21 @@ def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(
     answers = [(e, index) for e in evaluator.examples for index in range(len(e.words) or 1)]
     before_and_after = zip(one_by_one(evaluator, None), one_by_one(evaluator, mask), strict=True)
     expected_rows = []
-    for (example, index), (before, after) in zip(answers, before_and_after, strict=True):
-        if before.argmax() == after.argmax():
+    for (example, index), (baseline_shares, mask_shares) in zip(
+        answers, before_and_after, strict=True
+    ):
+        if baseline_shares.argmax() == mask_shares.argmax():
             continue
         label = task.labels[example.labels[index] if example.words else example.label]
-        answer_before = task.labels[int(before.argmax())]
-        answer_after = task.labels[int(after.argmax())]
+        answer_before = task.labels[int(baseline_shares.argmax())]
+        answer_after = task.labels[int(mask_shares.argmax())]
         kind = "wrong otherwise"
         if answer_after == label:
             kind = "now right"
         elif answer_before == label:
             kind = "now wrong"
         word = example.words[index] if example.words else None
-        probabilities = (pytest.approx(before.max()), pytest.approx(after.max()))
+        probabilities = (pytest.approx(baseline_shares.max()), pytest.approx(mask_shares.max()))
         expected_rows.append(
             (kind, example.text, None, word, label, answer_before, answer_after, *probabilities)
         )

@@ -388,7 +388,7 @@ def tokenizer_with_marks(start_mark: str, end_mark: str, **names: str) -> PreTra
 
 
 @pytest.mark.parametrize(
-    ("before", "behind", "names"),
+    ("start_mark", "end_mark", "names"),
     [
         ("</s>", "", {"bos_token": "</s>", "eos_token": "</s>"}),  # OPT
         ("<s>", "</s>", {"bos_token": "<s>"}),  # an end that is no eos_token, as of BERT's decoders

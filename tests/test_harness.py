@@ -298,12 +298,14 @@ def test_reported_02_settings_without_effect_are_said(
 ):
     answer_settings = AnswerSettings.of(settings)
     sampling = answer_settings.sampling
-    unused = answer_settings.unused
+    unused_settings = answer_settings.unused
     assert set(sampling) == sampling_names
-    assert set(unused) == unused_names
-    notes = TaskNotes(sampling={"gsm8k": sampling}, unused={"gsm8k": unused}, repeats={"gsm8k": 4})
+    assert set(unused_settings) == unused_names
+    notes = TaskNotes(
+        sampling={"gsm8k": sampling}, unused={"gsm8k": unused_settings}, repeats={"gsm8k": 4}
+    )
     sentences = " ".join(notes.sentences())
-    for name, value in {**sampling, **unused}.items():
+    for name, value in {**sampling, **unused_settings}.items():
         assert f"{name}={value}" in sentences
     assert "4 answers" in sentences
 
