@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reference import continued, log_probabilities
+from reference import log_probabilities, next_token_log_probabilities
 from support.expected_errors import raises
 from support.likelihood_tasks import CHOICES, SINGLE, TEXTS, language_model, random_words
 from support.tiny_models import tiny_model, tiny_module
@@ -78,7 +78,7 @@ def continuation_log_probabilities(
     context = context_tokens(model, example.text)
     with gated(model, gates):
         return [
-            continued(
+            next_token_log_probabilities(
                 model.module, context, context_tokens(model, example.text + text)[len(context) :]
             )
             for text in example.choices or (example.target or "",)
@@ -320,7 +320,7 @@ def test_a_choice_that_merges_with_its_context_shares_less_of_it():
     shared_context = model.tokenizer("d ")["input_ids"]
     expected_logits = [
         sum(
-            continued(
+            next_token_log_probabilities(
                 model.module,
                 shared_context,
                 model.tokenizer(f"d ab{choice}")["input_ids"][len(shared_context) :],
@@ -368,7 +368,7 @@ def test_choices_without_a_context_have_the_likelihood_of_whole_texts():
     model = tiny_model("llama-lm", tokenizer=merging_tokenizer(bos_token="<s>"))
     evaluator = Evaluator(model, choice_task(Example("1", "", 0, choices=("abcd", "dab"))), "xx")
     expected_logits = [
-        sum(continued(model.module, [1], model.tokenizer(text)["input_ids"]))
+        sum(next_token_log_probabilities(model.module, [1], model.tokenizer(text)["input_ids"]))
         for text in ("abcd", "dab")
     ]
     assert evaluator.logits(evaluator.tensors(np.array([0])))[0].tolist() == pytest.approx(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference import continued
+from reference import next_token_log_probabilities
 from support.character_tokenizer import END, character_tokenizer
 from support.expected_errors import raises
 from support.harness_tasks import ENDINGS, NAMES, RECORD, TASKS
@@ -343,7 +343,7 @@ def ids(model: Model, text: str) -> list[int]:
 def log_probability(model: Model, context: str | list[int], text: str) -> float:
     """The log-probability of the tokens of a text after a context."""
     context_ids = ids(model, context) if isinstance(context, str) else context
-    return sum(continued(model.module, context_ids, ids(model, text)))
+    return sum(next_token_log_probabilities(model.module, context_ids, ids(model, text)))
 
 
 def test_reported_03_choices_of_a_document_share_what_the_tokenizer_leaves_of_the_context(

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from reference import continued
+from reference import next_token_log_probabilities
 from support.character_tokenizer import character_tokenizer
 from support.expected_errors import raises
 from support.harness_tasks import MODEL, NAMES, RECORD, harness_results, kept_heads, save_tasks
@@ -113,9 +113,11 @@ def test_it_scores_and_writes_under_the_mask():
     context = lm.tok_encode("w5 w6")
     text_tokens = lm.tok_encode("w5 w6 w7 w8")
     with gated(model, model.grid.gates(mask.kept)):
-        log_probabilities = continued(model.module, context, text_tokens[len(context) :])
+        log_probabilities = next_token_log_probabilities(
+            model.module, context, text_tokens[len(context) :]
+        )
         (rolling_likelihood,) = lm.loglikelihood_rolling(requests(("w5 w6 w7",)))
-        rolling_log_probabilities = continued(
+        rolling_log_probabilities = next_token_log_probabilities(
             model.module, [lm.prefix_token_id], lm.tok_encode("w5 w6 w7")
         )
     assert likelihood == pytest.approx(sum(log_probabilities), abs=1e-5)
