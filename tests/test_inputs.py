@@ -6,6 +6,7 @@ Their answers are the labels of words, or a target to generate.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,11 @@ def words() -> Evaluator:
 @pytest.fixture(scope="module")
 def pairs() -> Evaluator:
     return Evaluator(tiny_model("marian", tokenizer=tiny_tokenizer()), PAIRS, "xx")
+
+
+def token_ids(words: Iterable[str]) -> list[int]:
+    """The ids that the tiny tokenizer gives words such as "w5"."""
+    return [1, *(int(word[1:]) for word in words), 2]
 
 
 def test_rows_of_a_wider_batch_are_judged_as_alone(words: Evaluator, pairs: Evaluator):
@@ -80,7 +86,7 @@ def test_every_word_counts_once(words: Evaluator):
     evaluation = words.evaluate()
     correct = []
     for example in words.examples:
-        ids = [1, *(int(word[1:]) for word in example.words), 2]
+        ids = token_ids(example.words)
         predictions = words.model.module(torch.tensor([ids])).logits[0, 1:-1].argmax(-1)
         correct += [
             int(prediction) == label
@@ -181,8 +187,7 @@ def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):
     )
     for example, value in zip(pairs.examples, values, strict=True):
         source, target = (
-            torch.tensor([[1, *(int(word[1:]) for word in text.split()), 2]])
-            for text in (example.text, example.target or "")
+            torch.tensor([token_ids(text.split())]) for text in (example.text, example.target or "")
         )
         with torch.inference_mode():
             logits = pairs.model.module(input_ids=source, labels=target).logits[0]
@@ -241,7 +246,7 @@ def test_gradients_of_words_are_those_of_their_summed_loss(words: Evaluator):
     scores = score(words.model, WORDS, method="gradient", size=1)
     example = words.examples[0]
     gates = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
-    ids = torch.tensor([[1, *(int(word[1:]) for word in example.words), 2]])
+    ids = torch.tensor([token_ids(example.words)])
     with gated(words.model, gates):
         logits = words.model.module(ids).logits[0, 1:-1]
     loss = torch.nn.functional.cross_entropy(logits, torch.tensor(example.labels), reduction="sum")
