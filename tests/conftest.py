@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-# One thread for a test process and what it starts, before NumPy and torch are loaded: those of two processes on two
-# cores wait for each other by spinning. Tests that mean several threads set them themselves.
+# One thread for a test process and what it starts, set before NumPy and torch are loaded: the
+# threads of two processes on two cores wait for each other by spinning. Tests that need several
+# threads set them themselves.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -36,9 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    file_order.longest_first(
-        items, file_order.seconds_of_files(file_order.SECONDS.read_text(encoding="utf-8"))
-    )
+    document = file_order.SECONDS.read_text(encoding="utf-8")
+    file_order.longest_first(items, file_order.seconds_of_files(document))
 
 
 @pytest.fixture
@@ -49,13 +49,16 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(autouse=True)
 def own_main(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streamlit puts the page that it runs in the place of `__main__`, which a spawned process would then run."""
+    """Restore `__main__` after the test.
+
+    Streamlit replaces it by the page that it runs, which a spawned process would then run again.
+    """
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
 @pytest.fixture(autouse=True)
 def own_signals() -> Iterator[None]:
-    """A worker served in this process takes its signals for good; the next test finds them as they were."""
+    """Restore the signal handlers after the test: a worker served in this process replaces them."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in handlers.items():
@@ -64,35 +67,46 @@ def own_signals() -> Iterator[None]:
 
 @pytest.fixture
 def one_lane() -> Iterator[None]:
-    """One thread, so that what happens between batches happens the same number of times in every run."""
+    """One thread, so that batches end, and call back, equally often in every run."""
     import torch
 
-    before = torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
 def native_buttons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of buttons as streamlit's own, which its AppTest can press; a press goes to the log as from a browser."""
+    """Draw rows of buttons as Streamlit's own, which its AppTest can press.
+
+    A press goes to the log as it does from a browser.
+    """
     import streamlit as st
 
     from headlab.dashboard.widgets import presses
 
-    drawn = presses.component
+    component = presses.component
 
-    def pressed(key: str) -> None:
+    def send_press(key: str) -> None:
         log = presses.log()
-        log.take(
-            {"tab": "test", "presses": [[log.last_number_by_tab.get("test", 0) + 1, key, None]]}
-        )
+        number = log.last_number_by_tab.get("test", 0) + 1
+        log.take({"tab": "test", "presses": [[number, key, None]]})
 
-    def native(*, data: dict[str, Any], **_: Any) -> None:
-        for b in data["buttons"]:
-            look = {"type": b["kind"], "disabled": b["disabled"], "help": b["help"] or None}
-            st.button(b["label"], key=b["key"], on_click=pressed, args=(b["key"],), **look)
+    def streamlit_buttons(*, data: dict[str, Any], **_: Any) -> None:
+        for button in data["buttons"]:
+            st.button(
+                button["label"],
+                key=button["key"],
+                on_click=send_press,
+                args=(button["key"],),
+                type=button["kind"],
+                disabled=button["disabled"],
+                help=button["help"] or None,
+            )
 
     monkeypatch.setattr(
-        presses, "component", lambda kind: native if kind == "buttons" else drawn(kind)
+        presses,
+        "component",
+        lambda kind: streamlit_buttons if kind == "buttons" else component(kind),
     )

@@ -1,4 +1,7 @@
-"""Slow second derivations: each formula of headlab again, in another way. Never imported by the package."""
+"""Slow second derivations: each formula of headlab again, in another way.
+
+The package never imports this module.
+"""
 
 from __future__ import annotations
 
@@ -22,52 +25,58 @@ def full_shapley(value: Any, players: int) -> np.ndarray:
     for order in permutations(range(players)):
         present = set(range(players))
         for player in order:
-            before = value(frozenset(present))
+            value_with_player = value(frozenset(present))
             present.remove(player)
-            total[player] += before - value(frozenset(present))
+            total[player] += value_with_player - value(frozenset(present))
     return total / factorial(players)
 
 
 def top_half_shapley(value: Any, players: int) -> np.ndarray:
-    """Average gain of a player over the orders that remove it in their first half, an odd number's middle included."""
+    """Average gain of a player over the orders that remove it in their first half.
+
+    With an odd number of players the middle one belongs to the first half.
+    """
     total = np.zeros(players)
     count = np.zeros(players)
     for order in permutations(range(players)):
         present = set(range(players))
         for player in order[: (players + 1) // 2]:
-            before = value(frozenset(present))
+            value_with_player = value(frozenset(present))
             present.remove(player)
-            total[player] += before - value(frozenset(present))
+            total[player] += value_with_player - value(frozenset(present))
             count[player] += 1
     return total / count
 
 
 def worth(key: str, logits: list[float], label: int) -> float:
-    """What one answer is worth as a share of the value's span, from the definition of softmax."""
+    """What one answer is worth, as a share of the value's range, from the definition of softmax."""
     if key == "accuracy":
         return float(logits[label] == max(logits))
     highest = max(logits)
-    below = sum(exp(x - highest) for x in logits)
+    denominator = sum(exp(x - highest) for x in logits)
     if key == "probability":
-        return exp(logits[label] - highest) / below
-    nats = logits[label] - highest - log(below)
+        return exp(logits[label] - highest) / denominator
+    nats = logits[label] - highest - log(denominator)
     return (max(nats, -10.0) + 10.0) / 10.0
 
 
 def margin(logits: list[float], label: int) -> float:
     """How far the right answer is ahead of the best other one."""
-    return logits[label] - max(x for place, x in enumerate(logits) if place != label)
+    return logits[label] - max(logit for index, logit in enumerate(logits) if index != label)
 
 
 def soft_distance(rows: list[list[float]], labels: list[int], warmth: float) -> float:
-    """Smoothed smallest distance of an answer from its turn: its margin if it is right, minus that if it is wrong."""
-    found = []
+    """Smoothed smallest distance of an answer from changing between right and wrong.
+
+    The distance is the margin of a right answer, and minus the margin of a wrong one.
+    """
+    distances = []
     for logits, label in zip(rows, labels, strict=True):
-        runner_up = warmth * log(
-            sum(exp(x / warmth) for place, x in enumerate(logits) if place != label)
-        )
-        found.append((logits[label] - runner_up) * (1 if margin(logits, label) >= 0 else -1))
-    return -warmth * log(sum(exp(-x / warmth) for x in found))
+        other_logits = [logit for index, logit in enumerate(logits) if index != label]
+        runner_up = warmth * log(sum(exp(logit / warmth) for logit in other_logits))
+        sign = 1 if margin(logits, label) >= 0 else -1
+        distances.append((logits[label] - runner_up) * sign)
+    return -warmth * log(sum(exp(-x / warmth) for x in distances))
 
 
 def log_capital(
@@ -93,22 +102,26 @@ def learned_shares(
     counts: np.ndarray,
     width: float,
     fractions: tuple[float, ...],
-    usual: tuple[float, ...],
+    default_shares: tuple[float, ...],
 ) -> list[float]:
-    """What each fraction gets of the capital, for one head: by how much a unit grows with the draws and mirrored ones.
+    """Share of the capital that each fraction gets, for one head.
 
-    Against a mean `width` below 0: a fraction whose log growth is a share g of the best one's gets e^(8 (g - 1)), and
-    a twentieth stays in the usual shares.
+    It depends on how much a unit grows with the draws and with the mirrored draws, against a mean
+    `width` below 0: a fraction whose log growth is a share g of the best one's is weighted with
+    e^(8 (g - 1)), and a twentieth stays in the default shares.
     """
-    both = [*zip(support, counts, strict=True), *zip(-support, counts, strict=True)]
-    grown = [
-        sum(log_capital(np.array([v]), np.array([c]), -width, (fraction,), (1.0,)) for v, c in both)
+    draws_and_mirrors = [*zip(support, counts, strict=True), *zip(-support, counts, strict=True)]
+    growths = [
+        sum(
+            log_capital(np.array([v]), np.array([c]), -width, (fraction,), (1.0,))
+            for v, c in draws_and_mirrors
+        )
         for fraction in fractions
     ]
-    weights = [np.exp(8 * (g / max(grown) - 1)) for g in grown]
+    weights = [np.exp(8 * (g / max(growths) - 1)) for g in growths]
     return [
         0.95 * weight / sum(weights) + 0.05 * share
-        for weight, share in zip(weights, usual, strict=True)
+        for weight, share in zip(weights, default_shares, strict=True)
     ]
 
 
@@ -116,7 +129,7 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float:
     """Spearman's rho from its definition: Pearson of average ranks."""
 
     def ranks(v: np.ndarray) -> np.ndarray:
-        return np.array([(np.sum(v < a) + np.sum(v <= a) - 1) / 2 for a in v])
+        return np.array([(np.sum(v < value) + np.sum(v <= value) - 1) / 2 for value in v])
 
     return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
 
@@ -127,14 +140,14 @@ def finite_difference(loss: Any, gates: np.ndarray, step: float = 1e-5) -> np.nd
     Args:
         loss: Gates [layer, head] -> float.
     """
-    out = np.zeros_like(gates)
-    for place in np.ndindex(*gates.shape):
-        up = gates.copy()
-        down = gates.copy()
-        up[place] += step
-        down[place] -= step
-        out[place] = (loss(up) - loss(down)) / (2 * step)
-    return out
+    slopes = np.zeros_like(gates)
+    for index in np.ndindex(*gates.shape):
+        gates_above = gates.copy()
+        gates_below = gates.copy()
+        gates_above[index] += step
+        gates_below[index] -= step
+        slopes[index] = (loss(gates_above) - loss(gates_below)) / (2 * step)
+    return slopes
 
 
 def token_importance(
@@ -144,14 +157,14 @@ def token_importance(
     projections: list[Any],
     heads: int,
 ) -> np.ndarray:
-    """Head importance as the BERT code of Michel et al. (2019) has it, [layer, head], one sentence after the other.
+    """Head importance [layer, head] as in the BERT code of Michel et al. (2019), by sentence.
 
-    The dot product of each head's output with the loss's gradient by it, token by token, in
-    absolute value; summed over the tokens of all sentences, and divided by their number, in the
-    last layer by that of the sentences.
+    For each token, the absolute dot product of a head's output with the gradient of the loss with
+    respect to it; summed over the tokens of all sentences and divided by the number of tokens, in
+    the last layer by the number of sentences.
 
     Args:
-        projections: Of every layer, the linear map that takes the heads' outputs.
+        projections: The linear map of each layer that takes the heads' outputs.
     """
     total = np.zeros((len(projections), heads))
     tokens = 0
@@ -163,7 +176,7 @@ def token_importance(
         ) -> None:
             outputs.append(args[0])
 
-        handles = [one.register_forward_pre_hook(keep) for one in projections]
+        handles = [projection.register_forward_pre_hook(keep) for projection in projections]
         with torch.enable_grad():
             loss = torch.nn.functional.cross_entropy(module(**inputs).logits, torch.tensor([label]))
             slopes = torch.autograd.grad(loss, outputs)
@@ -175,59 +188,68 @@ def token_importance(
                 parts = zip(
                     output[0, token].chunk(heads), slope[0, token].chunk(heads), strict=True
                 )
-                total[layer] += [abs(float(out.detach() @ by)) for out, by in parts]
+                total[layer] += [
+                    abs(float(head_output.detach() @ head_slope))
+                    for head_output, head_slope in parts
+                ]
         tokens += length
     total[:-1] /= tokens
     total[-1] /= len(sentences)
     return total
 
 
-def confidence(weights: torch.Tensor, ids: list[int], excluded: set[int]) -> tuple[float, int]:
-    """Sum over tokens of the largest weight on an allowed token, and the number of tokens: one head, one sentence."""
+def confidence(weights: torch.Tensor, ids: list[int], skipped_ids: set[int]) -> tuple[float, int]:
+    """Sum over tokens of the largest weight on a token that is not skipped, and number of tokens.
+
+    It is of one head in one sentence.
+    """
     total = 0.0
     for query in range(len(ids)):
         total += max(
-            (float(weights[query, key]) for key in range(len(ids)) if ids[key] not in excluded),
+            (float(weights[query, key]) for key in range(len(ids)) if ids[key] not in skipped_ids),
             default=0.0,
         )
     return total, len(ids)
 
 
-def gains(before: list[bool], runs: list[list[bool]]) -> list[float]:
+def gains(baseline: list[bool], runs: list[list[bool]]) -> list[float]:
     """What each answer gains by a change, averaged over runs of it, by counting."""
-    return [sum(run[i] - old for run in runs) / len(runs) for i, old in enumerate(before)]
+    return [
+        sum(run_answers[i] - baseline_answer for run_answers in runs) / len(runs)
+        for i, baseline_answer in enumerate(baseline)
+    ]
 
 
 def holm_by_steps(p: list[float]) -> list[float]:
-    """Holm's adjusted p-values from the step-down procedure: the level at which each is first rejected."""
-    out = []
-    for own in p:
-        smaller = [x for x in p if x <= own]
-        out.append(max(min(1.0, x * sum(other >= x for other in p)) for x in smaller))
-    return out
+    """Holm's adjusted p-values from the step-down procedure: the level that first rejects each."""
+    adjusted_p_values = []
+    for p_value in p:
+        smaller = [x for x in p if x <= p_value]
+        steps = [min(1.0, x * sum(other_p_value >= x for other_p_value in p)) for x in smaller]
+        adjusted_p_values.append(max(steps))
+    return adjusted_p_values
 
 
 def resampled_difference(
     values: list[list[float]], groups: list[list[str]], draws: int, seed: int
 ) -> tuple[float, float]:
-    """95 % interval of the mean over languages of their means, groups of one name drawn together, draw by draw."""
+    """95 % interval of the mean over languages of their means, by a loop over draws.
+
+    Groups of the same name are drawn together in all languages.
+    """
     rng = np.random.default_rng(seed)
-    names = sorted({g for of in groups for g in of})
-    found = []
+    names = sorted({g for language_groups in groups for g in language_groups})
+    resampled_values = []
     for _ in range(draws):
-        often = dict(
-            zip(
-                names, rng.multinomial(len(names), np.full(len(names), 1 / len(names))), strict=True
-            )
-        )
+        counts = rng.multinomial(len(names), np.full(len(names), 1 / len(names)))
+        count_by_name = dict(zip(names, counts, strict=True))
         means = []
-        for row, of in zip(values, groups, strict=True):
-            weights = [often[g] for g in of]
-            means.append(
-                sum(w * v for w, v in zip(weights, row, strict=True)) / max(1, sum(weights))
-            )
-        found.append(sum(means) / len(means))
-    low, high = np.quantile(found, [0.025, 0.975])
+        for row, language_groups in zip(values, groups, strict=True):
+            weights = [count_by_name[g] for g in language_groups]
+            weighted_sum = sum(w * v for w, v in zip(weights, row, strict=True))
+            means.append(weighted_sum / max(1, sum(weights)))
+        resampled_values.append(sum(means) / len(means))
+    low, high = np.quantile(resampled_values, [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -238,76 +260,90 @@ def resampled_apart(
     seed: int,
     made_up: tuple[float, float],
 ) -> np.ndarray:
-    """Resamples of the mean over languages, each drawn from its own groups and made-up values, one by one: [draw]."""
+    """Resampled means over languages [draw], by a loop over draws.
+
+    Each language is drawn from its own groups and the made-up values.
+    """
     rng = np.random.default_rng(seed)
-    found = []
+    resampled_values = []
     pools = []
-    for row, of in zip(values, groups, strict=True):
-        pools.append(
-            [[v for v, g in zip(row, of, strict=True) if g == name] for name in sorted(set(of))]
-        )
-        pools[-1] += [[v] for v in made_up]
+    for row, language_groups in zip(values, groups, strict=True):
+        pool = []
+        for name in sorted(set(language_groups)):
+            pool.append([v for v, g in zip(row, language_groups, strict=True) if g == name])
+        pools.append(pool + [[v] for v in made_up])
     for _ in range(draws):
         means = []
         for pool in pools:
-            drawn = [v for place in rng.integers(len(pool), size=len(pool)) for v in pool[place]]
-            means.append(sum(drawn) / len(drawn))
-        found.append(sum(means) / len(means))
-    return np.array(found)
+            drawn_values: list[float] = []
+            for pool_index in rng.integers(len(pool), size=len(pool)):
+                drawn_values += pool[pool_index]
+            means.append(sum(drawn_values) / len(drawn_values))
+        resampled_values.append(sum(means) / len(means))
+    return np.array(resampled_values)
 
 
 def resampled_means(
     values: np.ndarray, groups: tuple[str, ...], made_up: tuple[float, float]
 ) -> np.ndarray:
-    """Every resample of as many groups, the made-up ones among them, drawn with replacement: its mean, each once."""
-    pool = [values[[g == name for g in groups]] for name in sorted(set(groups))] + [
-        np.array([v]) for v in made_up
-    ]
-    return np.array([np.concatenate(drawn).mean() for drawn in product(pool, repeat=len(pool))])
+    """The mean of every possible resample of the groups and made-up values, with replacement."""
+    pool = [values[[g == name for g in groups]] for name in sorted(set(groups))]
+    pool += [np.array([v]) for v in made_up]
+    return np.array(
+        [np.concatenate(resample).mean() for resample in product(pool, repeat=len(pool))]
+    )
 
 
 def left_out_interval(
-    sums: np.ndarray, weights: list[float], groups: list[str], of: Any, level: float = 0.95
+    sums: np.ndarray, weights: list[float], groups: list[str], statistic: Any, level: float = 0.95
 ) -> list[tuple[float, float]]:
-    """Interval of each number of `of(mean)`: the mean anew without each group, t on the scale of logarithms."""
+    """Jackknife interval of each number of `statistic(mean)`, by t on the scale of logarithms.
+
+    The mean is computed anew without each group.
+    """
     from scipy.stats import t
 
     def mean(rows: list[int]) -> np.ndarray:
-        return np.asarray(of(sum(sums[r] for r in rows) / sum(weights[r] for r in rows)))
+        return np.asarray(statistic(sum(sums[r] for r in rows) / sum(weights[r] for r in rows)))
 
     rows = [r for r, weight in enumerate(weights) if weight]
     names = sorted({groups[r] for r in rows})
-    others = [mean([r for r in rows if groups[r] != name]) for name in names]
-    found = []
-    for at, value in enumerate(mean(rows)):
-        middle = sum(other[at] for other in others) / len(names)
+    jackknife = [mean([r for r in rows if groups[r] != name]) for name in names]
+    intervals = []
+    for index, value in enumerate(mean(rows)):
+        middle = sum(values[index] for values in jackknife) / len(names)
         variance = (
-            (len(names) - 1) / len(names) * sum((other[at] - middle) ** 2 for other in others)
+            (len(names) - 1)
+            / len(names)
+            * sum((values[index] - middle) ** 2 for values in jackknife)
         )
-        away = t.ppf((1 + level) / 2, len(names) - 1) * variance**0.5 / value if value else 0.0
-        found.append((value * np.exp(-away), value * np.exp(away)))
-    return found
+        log_width = t.ppf((1 + level) / 2, len(names) - 1) * variance**0.5 / value if value else 0.0
+        intervals.append((value * np.exp(-log_width), value * np.exp(log_width)))
+    return intervals
 
 
 def bca(
-    point: float, resampled: np.ndarray, jackknife: np.ndarray, level: float = 0.95
+    point: float, resampled_points: np.ndarray, jackknife: np.ndarray, level: float = 0.95
 ) -> list[float]:
     """Efron's BCa interval of one number, by the book (Efron & Tibshirani 1993, section 14.3)."""
     normal = NormalDist()
-    under = np.mean([(r < point) + (r == point) / 2 for r in resampled])
-    z0 = normal.inv_cdf((under * len(resampled) + 0.5) / (len(resampled) + 1))
+    share_below = np.mean([(r < point) + (r == point) / 2 for r in resampled_points])
+    z0 = normal.inv_cdf((share_below * len(resampled_points) + 0.5) / (len(resampled_points) + 1))
     mean = float(np.mean(jackknife))
-    a = sum((mean - j) ** 3 for j in jackknife) / (
+    acceleration = sum((mean - j) ** 3 for j in jackknife) / (
         6 * sum((mean - j) ** 2 for j in jackknife) ** 1.5
     )
     ends = [normal.inv_cdf(share) for share in ((1 - level) / 2, (1 + level) / 2)]
     return [
-        float(np.quantile(resampled, normal.cdf(z0 + (z0 + z) / (1 - a * (z0 + z))))) for z in ends
+        float(
+            np.quantile(resampled_points, normal.cdf(z0 + (z0 + z) / (1 - acceleration * (z0 + z))))
+        )
+        for z in ends
     ]
 
 
 def stepped_up(halves: np.ndarray) -> float:
-    """Spearman-Brown from its meaning: reliability of a sum of two parts of equal variance and correlation r."""
+    """Spearman-Brown: reliability of a sum of two parts of equal variance and correlation r."""
     r = spearman(*halves)
     true = 2 * 2 * r
     noise = 2 * (1 - r)  # variances of a sum of two parts r + (1 - r) each
@@ -315,43 +351,59 @@ def stepped_up(halves: np.ndarray) -> float:
 
 
 def average_linkage(distance: np.ndarray) -> list[tuple[frozenset[int], float]]:
-    """Merges of average linkage, nearest first: the rows of each, and the mean distance between its two parts."""
+    """Merges of average linkage, nearest first: rows, and mean distance between the two parts."""
     parts = [frozenset({i}) for i in range(len(distance))]
-    out = []
+    merges = []
     while len(parts) > 1:
         pairs = [
-            (np.mean([distance[i, j] for i in a for j in b]), a, b)
-            for a, b in combinations(parts, 2)
+            (
+                np.mean([distance[i, j] for i in first_part for j in second_part]),
+                first_part,
+                second_part,
+            )
+            for first_part, second_part in combinations(parts, 2)
         ]
-        height, a, b = min(pairs, key=lambda pair: pair[0])
-        parts = [p for p in parts if p not in (a, b)] + [a | b]
-        out.append((a | b, float(height)))
-    return out
+        height, first_part, second_part = min(pairs, key=lambda pair: pair[0])
+        parts = [p for p in parts if p not in (first_part, second_part)] + [
+            first_part | second_part
+        ]
+        merges.append((first_part | second_part, float(height)))
+    return merges
 
 
 def looks_at(
-    weights: np.ndarray, looking: list[bool], ids: list[int], real: list[bool], wanted: set[int]
+    weights: np.ndarray, looking: list[bool], ids: list[int], real: list[bool], target_ids: set[int]
 ) -> float:
-    """Share of the tokens that look, whose largest weight [query, key] is on a wanted one and on nothing else."""
+    """Share of the looking tokens whose largest weight [query, key] is on target ids alone."""
     hits = 0
     for query in (q for q, looks in enumerate(looking) if looks):
         largest = max(weights[query, key] for key in range(len(ids)) if real[key])
         hits += all(
-            ids[key] in wanted
+            ids[key] in target_ids
             for key in range(len(ids))
             if real[key] and weights[query, key] == largest
         )
     return hits / sum(looking)
 
 
-def area(right: list[bool], removed: list[int]) -> float:
-    """One answer's area under a curve: a trapezoid between every two counts, its base a share of the last count."""
-    steps = zip(removed, removed[1:], right, right[1:], strict=False)
-    return sum((b - a) / removed[-1] * (int(x) + int(y)) / 2 for a, b, x, y in steps)
+def area(correct: list[bool], removed_counts: list[int]) -> float:
+    """One answer's area under a curve, whose horizontal axis is the share of the last count.
+
+    It is the sum of a trapezoid between every two neighbouring counts.
+    """
+    total = 0.0
+    steps = zip(removed_counts, removed_counts[1:], correct, correct[1:], strict=False)
+    for start, end, start_correct, end_correct in steps:
+        base = (end - start) / removed_counts[-1]
+        total += base * (int(start_correct) + int(end_correct)) / 2
+    return total
 
 
 class Neuron:
-    """One number of a network, with the weight ratio w of every neuron it is made of (Voita et al. 2019, A.2)."""
+    """One number of a network, with the weight ratio w of each of its inputs.
+
+    As in Voita et al. (2019), appendix A.2.
+    """
 
     def __init__(self, value: float, ratios: list[tuple[Neuron, float]] | None = None) -> None:
         self.value = value
@@ -367,26 +419,36 @@ class Neuron:
 
     @staticmethod
     def product_sum(
-        left: list[Neuron], right: list[Neuron], left_part: float, scale: float = 1.0
+        left_factors: list[Neuron],
+        right_factors: list[Neuron],
+        left_share: float,
+        scale: float = 1.0,
     ) -> Neuron:
-        """v = c Σ a b; of the share c a b / v of a product, its left factor takes a part and the right one the rest."""
-        value = scale * sum(a.value * b.value for a, b in zip(left, right, strict=True))
+        """v = c Σ a b; w of a product is c a b / v, shared between its two factors.
+
+        The left factor takes `left_share` of it and the right one the rest.
+        """
+        value = scale * sum(
+            left_neuron.value * right_neuron.value
+            for left_neuron, right_neuron in zip(left_factors, right_factors, strict=True)
+        )
         ratios = []
-        for a, b in zip(left, right, strict=True):
-            share = scale * a.value * b.value / value
-            ratios += [(a, left_part * share), (b, (1 - left_part) * share)]
+        for left_neuron, right_neuron in zip(left_factors, right_factors, strict=True):
+            share = scale * left_neuron.value * right_neuron.value / value
+            ratios += [(left_neuron, left_share * share), (right_neuron, (1 - left_share) * share)]
         return Neuron(value, ratios)
 
     @staticmethod
     def softmaxed(scores: list[Neuron]) -> list[Neuron]:
-        """Weights A of scores s, w = s_j (δ_jk - A_j): its first order at s, the rest taken by nobody."""
+        """Weights A of scores s, w = s_j (δ_jk - A_j): the first order at s; nobody takes the rest."""
         total = sum(exp(s.value) for s in scores)
         weights = [exp(s.value) / total for s in scores]
         return [
             Neuron(
-                own, [(s, s.value * ((s is scores[k]) - weights[j])) for j, s in enumerate(scores)]
+                weight,
+                [(s, s.value * ((s is scores[k]) - weights[j])) for j, s in enumerate(scores)],
             )
-            for k, own in enumerate(weights)
+            for k, weight in enumerate(weights)
         ]
 
     @staticmethod
@@ -401,128 +463,154 @@ class Neuron:
         ]
 
     def relevance(self) -> dict[int, float]:
-        """r of every neuron for this one, by id: r_u = Σ over z made of u of w_uz r_z, last made first."""
+        """Relevance r of every neuron for this one, by id, from the last neuron to the first.
+
+        r_u is the sum of w_uz r_z over all neurons z that have u as an input.
+        """
         order: list[Neuron] = []
-        seen: set[int] = set()
+        visited_ids: set[int] = set()
 
         def visit(neuron: Neuron) -> None:
-            if id(neuron) not in seen:
-                seen.add(id(neuron))
-                for below, _ in neuron.ratios:
-                    visit(below)
+            if id(neuron) not in visited_ids:
+                visited_ids.add(id(neuron))
+                for source, _ in neuron.ratios:
+                    visit(source)
                 order.append(neuron)
 
         visit(self)
-        found = dict.fromkeys(map(id, order), 0.0) | {id(self): self.value}
+        relevance_by_id = dict.fromkeys(map(id, order), 0.0) | {id(self): self.value}
         for neuron in reversed(order):
-            for below, ratio in neuron.ratios:
-                found[id(below)] += ratio * found[id(neuron)]
-        return found
+            for source, ratio in neuron.ratios:
+                relevance_by_id[id(source)] += ratio * relevance_by_id[id(neuron)]
+        return relevance_by_id
 
 
-def shared_by_chance(heads: int, one: int, other: int) -> list[float]:
-    """Probability of every number of heads that `one` first heads share with a choice of `other`: by all choices."""
-    shared = [sum(head < one for head in chosen) for chosen in combinations(range(heads), other)]
-    return [shared.count(number) / len(shared) for number in range(min(one, other) + 1)]
+def shared_by_chance(heads: int, top_count: int, choice_size: int) -> list[float]:
+    """Probability of each size of overlap between the top heads and a random choice of heads.
+
+    It is counted over all choices.
+    """
+    overlaps = [
+        sum(head < top_count for head in choice)
+        for choice in combinations(range(heads), choice_size)
+    ]
+    return [
+        overlaps.count(number) / len(overlaps) for number in range(min(top_count, choice_size) + 1)
+    ]
 
 
-def mean_correlation(languages: list[list[np.ndarray]], drawn: list[int]) -> float:
-    """Mean over languages of Spearman's rho of two methods' scores of the heads in `drawn`, repeats and all."""
-    return float(np.mean([spearman(one[drawn], other[drawn]) for one, other in languages]))
+def mean_correlation(languages: list[list[np.ndarray]], drawn_heads: list[int]) -> float:
+    """Mean over languages of Spearman's rho of two methods' scores of the drawn heads.
+
+    Args:
+        languages: The two methods' scores for each language.
+        drawn_heads: Indices of heads, which may repeat.
+    """
+    correlations = []
+    for first_scores, second_scores in languages:
+        correlations.append(spearman(first_scores[drawn_heads], second_scores[drawn_heads]))
+    return float(np.mean(correlations))
 
 
-def word_looks(weights: np.ndarray, places: list[int], causal: bool) -> dict[int, int]:
-    """{word: the word it looks at most}: rows of a word's tokens averaged, columns added.
+def word_looks(weights: np.ndarray, word_of_token: list[int], causal: bool) -> dict[int, int]:
+    """The word that each word looks at most: rows of a word's tokens averaged, columns added.
 
     Args:
         weights: [query, key].
     """
-    out = {}
-    words = sorted(set(places) - {-1})
+    target_by_word = {}
+    words = sorted(set(word_of_token) - {-1})
     for looker in words:
-        mine = [t for t, place in enumerate(places) if place == looker]
-        best = -1
-        most = -1.0
+        looker_tokens = [t for t, word in enumerate(word_of_token) if word == looker]
+        best_target = -1
+        best_weight = -1.0
         for target in words:
-            its = [t for t, place in enumerate(places) if place == target]
-            got = sum(sum(float(weights[q, k]) for k in its) for q in mine) / len(mine)
-            if got > most and not (causal and target > looker):
-                best = target
-                most = got
-        out[looker] = best
-    return out
+            target_tokens = [t for t, word in enumerate(word_of_token) if word == target]
+            weight = sum(
+                sum(float(weights[q, k]) for k in target_tokens) for q in looker_tokens
+            ) / len(looker_tokens)
+            if weight > best_weight and not (causal and target > looker):
+                best_target = target
+                best_weight = weight
+        target_by_word[looker] = best_target
+    return target_by_word
 
 
-def word_weights(weights: np.ndarray, places: list[int]) -> list[list[float]]:
-    """Attention between words, entry by entry: the sum over a key word's pieces, averaged over the query word's.
+def word_weights(weights: np.ndarray, word_of_token: list[int]) -> list[list[float]]:
+    """Attention between words, entry by entry.
+
+    An entry is the sum over the pieces of the key word, averaged over those of the query word.
 
     Args:
-        places: The word of each token, -1 for none; such a token stands for itself, where it is.
+        word_of_token: The word of each token, -1 for none; such a token is a unit of its own.
     """
     units: list[list[int]] = []
-    for at, place in enumerate(places):
-        if place >= 0 and place in places[:at]:
-            next(unit for unit in units if places[unit[0]] == place).append(at)
+    for token, word in enumerate(word_of_token):
+        if word >= 0 and word in word_of_token[:token]:
+            next(unit for unit in units if word_of_token[unit[0]] == word).append(token)
         else:
-            units.append([at])
+            units.append([token])
     return [
         [
-            sum(sum(weights[query][key] for key in other) for query in unit) / len(unit)
-            for other in units
+            sum(sum(weights[query][key] for key in key_unit) for query in unit) / len(unit)
+            for key_unit in units
         ]
         for unit in units
     ]
 
 
 def largest_link(weights: np.ndarray, fits: Any) -> tuple[float, int, int] | None:
-    """The largest weight with its (query, key) among the pairs that fit, the first of equals; None without any."""
-    best = None
+    """The largest weight, with its query and key, among the pairs that fit; None without any.
+
+    Of equal weights it is the first.
+    """
+    largest = None
     for query, row in enumerate(weights):
         for key, weight in enumerate(row):
-            if fits(query, key) and (best is None or weight > best[0]):
-                best = (float(weight), query, key)
-    return best
+            if fits(query, key) and (largest is None or weight > largest[0]):
+                largest = (float(weight), query, key)
+    return largest
 
 
-def token_looks(weights: np.ndarray, allowed: Any) -> dict[int, tuple[int, list[int]]]:
+def token_looks(weights: np.ndarray, may_look: Any) -> dict[int, tuple[int, list[int]]]:
     """{query: (the allowed key of the largest weight, all allowed keys)}.
 
     Args:
         allowed: (query, key) -> bool.
     """
-    out = {}
+    looks = {}
     for query in range(weights.shape[0]):
-        keys = [key for key in range(weights.shape[1]) if allowed(query, key)]
+        keys = [key for key in range(weights.shape[1]) if may_look(query, key)]
         if keys:
-            out[query] = (max(keys, key=lambda k: float(weights[query, k])), keys)
-    return out
+            looks[query] = (max(keys, key=lambda k: float(weights[query, k])), keys)
+    return looks
 
 
 def role_tally(
-    looks: dict[int, tuple[int, list[int]]], special: list[bool], right: Any
+    looks: dict[int, tuple[int, list[int]]], special: list[bool], is_hit: Any
 ) -> tuple[int, int, float]:
     """(hits, asked, hits by chance) of one sentence and head.
 
     Args:
         right: (query, key) -> bool.
     """
-    hits = asked = 0
+    hits = tokens = 0
     chance = 0.0
-    for query, (most, keys) in looks.items():
-        good = [key for key in keys if right(query, key)]
-        if not special[query] and 0 < len(good) < len(keys):
-            hits = hits + (most in good)
-            asked = asked + 1
-            chance = chance + len(good) / len(keys)
-    return hits, asked, chance
+    for query, (largest_key, keys) in looks.items():
+        hit_keys = [key for key in keys if is_hit(query, key)]
+        if not special[query] and 0 < len(hit_keys) < len(keys):
+            hits = hits + (largest_key in hit_keys)
+            tokens = tokens + 1
+            chance = chance + len(hit_keys) / len(keys)
+    return hits, tokens, chance
 
 
-def clustered_share(hits: list[int], asked: list[int], level: float) -> tuple[float, float, float]:
-    """Share and its Clopper-Pearson bounds at the effective sample size, bounds found by halving."""
+def clustered_share(hits: list[int], tokens: list[int], level: float) -> tuple[float, float, float]:
+    """Share and its Clopper-Pearson bounds at the effective sample size, by bisection."""
     from scipy.special import betainc
     from scipy.stats import t
 
-    pairs = [(h, n) for h, n in zip(hits, asked, strict=True) if n]
+    pairs = [(h, n) for h, n in zip(hits, tokens, strict=True) if n]
     total = sum(n for _, n in pairs)
     sentences = len(pairs)
     share = sum(h for h, _ in pairs) / total
@@ -532,80 +620,82 @@ def clustered_share(hits: list[int], asked: list[int], level: float) -> tuple[fl
             sentences / (sentences - 1) * sum((h - share * n) ** 2 for h, n in pairs) / total**2
         )
         tail = (1 + level) / 2
-        fewer = (t.ppf(tail, total - 1) / t.ppf(tail, sentences - 1)) ** 2
-        size = min(total, share * (1 - share) / variance * fewer)
+        t_correction = (t.ppf(tail, total - 1) / t.ppf(tail, sentences - 1)) ** 2
+        size = min(total, share * (1 - share) / variance * t_correction)
     x = share * size
     alpha = (1 - level) / 2
 
-    def halved(above: Any) -> float:
+    def bisect(root_is_above: Any) -> float:
         low = 0.0
         high = 1.0
         for _ in range(80):
             middle = (low + high) / 2
-            low, high = (low, middle) if above(middle) else (middle, high)
+            low, high = (low, middle) if root_is_above(middle) else (middle, high)
         return low
 
-    low = halved(lambda p: betainc(x, size - x + 1, p) > alpha) if x else 0.0
-    high = halved(lambda p: 1 - betainc(x + 1, size - x, p) < alpha) if x < size else 1.0
+    low = bisect(lambda p: betainc(x, size - x + 1, p) > alpha) if x else 0.0
+    high = bisect(lambda p: 1 - betainc(x + 1, size - x, p) < alpha) if x < size else 1.0
     return share, low, high
 
 
 def greedy(
     module: Any, source: torch.Tensor, *, start: int, end: int, limit: int, first: int | None = None
 ) -> list[int]:
-    """Tokens of the likeliest-next-token translation of one source, each from a pass over all before it.
+    """Greedy translation of one source: each token from a pass over all tokens before it.
 
     Args:
-        first: Token that it begins with, whatever the model finds likely.
+        first: Token that the translation begins with, whatever the model finds likely.
     """
-    written = [start] if first is None else [start, first]
-    while len(written) <= limit and written[-1] != end:
+    tokens = [start] if first is None else [start, first]
+    while len(tokens) <= limit and tokens[-1] != end:
         scores = module(
-            input_ids=source, decoder_input_ids=torch.tensor([written]), use_cache=False
+            input_ids=source, decoder_input_ids=torch.tensor([tokens]), use_cache=False
         ).logits[0, -1]
-        written.append(end if len(written) == limit else int(scores.argmax()))
-    return written[1:]
+        tokens.append(end if len(tokens) == limit else int(scores.argmax()))
+    return tokens[1:]
 
 
 def bleu(texts: list[str], references: list[str]) -> float:
     """BLEU of words between spaces from its definition, with an unseen order's precision halved."""
-    right = [0] * 4
-    total = [0] * 4
+    matches_by_order = [0] * 4
+    grams_by_order = [0] * 4
     words = 0
-    wanted = 0
+    reference_words = 0
     for text, reference in zip(texts, references, strict=True):
-        a = text.split()
-        b = reference.split()
-        words = words + len(a)
-        wanted = wanted + len(b)
+        text_tokens = text.split()
+        reference_tokens = reference.split()
+        words = words + len(text_tokens)
+        reference_words = reference_words + len(reference_tokens)
         for n in range(1, 5):
-            left = [b[i : i + n] for i in range(len(b) - n + 1)]
-            for gram in (a[i : i + n] for i in range(len(a) - n + 1)):
-                total[n - 1] += 1
-                if gram in left:
-                    left.remove(gram)
-                    right[n - 1] += 1
-    if not any(right) or not all(total):
+            unmatched_grams = [
+                reference_tokens[i : i + n] for i in range(len(reference_tokens) - n + 1)
+            ]
+            for gram in (text_tokens[i : i + n] for i in range(len(text_tokens) - n + 1)):
+                grams_by_order[n - 1] += 1
+                if gram in unmatched_grams:
+                    unmatched_grams.remove(gram)
+                    matches_by_order[n - 1] += 1
+    if not any(matches_by_order) or not all(grams_by_order):
         return 0.0
-    score = min(1.0, exp(1 - wanted / words))
-    halved = 1.0
-    for found, of in zip(right, total, strict=True):
-        halved = halved if found else halved / 2
-        score *= ((found or halved) / of) ** 0.25
+    score = min(1.0, exp(1 - reference_words / words))
+    unseen_matches = 1.0
+    for matches, grams in zip(matches_by_order, grams_by_order, strict=True):
+        unseen_matches = unseen_matches if matches else unseen_matches / 2
+        score *= ((matches or unseen_matches) / grams) ** 0.25
     return 100 * score
 
 
 def hard_concrete(
     log_alpha: float, temperature: float, low: float, high: float, cells: int = 200_000
 ) -> Any:
-    """(P(gate ≠ 0), P(gate = 1), mean, variance) of Louizos et al. (2018), equations 10 and 11: a sum over u."""
+    """P(gate ≠ 0), P(gate = 1), mean and variance of a hard concrete gate, by a sum over u.
+
+    As in Louizos et al. (2018), equations 10 and 11.
+    """
     u = (np.arange(cells) + 0.5) / cells
-    gates = np.minimum(
-        1.0,
-        np.maximum(
-            0.0, (high - low) / (1 + ((1 - u) / (u * np.exp(log_alpha))) ** (1 / temperature)) + low
-        ),
-    )
+    concrete = 1 / (1 + ((1 - u) / (u * np.exp(log_alpha))) ** (1 / temperature))
+    stretched_gates = (high - low) * concrete + low
+    gates = np.minimum(1.0, np.maximum(0.0, stretched_gates))
     return (gates > 0).mean(), (gates == 1).mean(), gates.mean(), gates.var()
 
 
@@ -623,39 +713,49 @@ def all_attention(
     size = len(weights["query"]) // heads
     context = np.zeros((len(hidden), heads * size))
     for head in range(heads):
-        own = slice(head * size, (head + 1) * size)
-        query, key, value = (hidden @ weights[name][own].T for name in ("query", "key", "value"))
+        head_rows = slice(head * size, (head + 1) * size)
+        query, key, value = (
+            hidden @ weights[name][head_rows].T for name in ("query", "key", "value")
+        )
         for t in range(len(hidden)):
             scores = []
             values = []
             for c in range(t + 1):
-                far = (
+                distance_score = (
                     0.0
                     if distances is None
                     else query[t] @ distances[min(t - c, len(distances) - 1)]
                 )
-                scores.append((query[t] @ key[c] + far) / size**0.5)
+                scores.append((query[t] @ key[c] + distance_score) / size**0.5)
                 values.append(value[c])
             for n in range(persistent[0].shape[1]):
                 scores.append(query[t] @ persistent[0][head, n] / size**0.5)
                 values.append(persistent[1][head, n])
             shares = np.exp(np.array(scores) - max(scores))
-            context[t, own] = shares / shares.sum() @ np.array(values)
+            context[t, head_rows] = shares / shares.sum() @ np.array(values)
     return context @ weights["out"].T
 
 
 def median_rank(n: int, level: float) -> int:
-    """Largest k for which the k-th value from either end encloses the median with probability `level`, by counting."""
-    best = 0
+    """Largest k whose k-th values from either end enclose the median with probability `level`."""
+    rank = 0
     for k in range(1, n // 2 + 1):
-        outside = sum(factorial(n) / (factorial(i) * factorial(n - i)) for i in range(k)) / 2**n
-        if 1 - 2 * outside >= level:
-            best = k
-    return best
+        tail_probability = (
+            sum(factorial(n) / (factorial(i) * factorial(n - i)) for i in range(k)) / 2**n
+        )
+        if 1 - 2 * tail_probability >= level:
+            rank = k
+    return rank
 
 
 def encoder_macs(
-    layers: list[int], size: int, width: int, inner: int, labels: int, pooled: int, tokens: int
+    layers: list[int],
+    size: int,
+    width: int,
+    inner: int,
+    labels: int,
+    pooler_width: int,
+    tokens: int,
 ) -> int:
     """Multiplications of a BERT-like classifier, one by one.
 
@@ -671,14 +771,14 @@ def encoder_macs(
             total += tokens * tokens * size  # weights with values
             total += tokens * size * width  # back to the width
         total += tokens * width * inner + tokens * inner * width
-    return total + width * pooled + pooled * labels
+    return total + width * pooler_width + pooler_width * labels
 
 
-def jaccard(a: set[Any], b: set[Any]) -> float:
+def jaccard(first_set: set[Any], second_set: set[Any]) -> float:
     """Members of both sets by members of either, counted one by one; 1 for two empty sets."""
-    either = list(a) + [x for x in b if x not in a]
-    if either:
-        return sum(x in a and x in b for x in either) / len(either)
+    union = list(first_set) + [x for x in second_set if x not in first_set]
+    if union:
+        return sum(x in first_set and x in second_set for x in union) / len(union)
     return 1.0
 
 
@@ -691,15 +791,18 @@ def removed_by_most(sets: list[set[Any]]) -> set[Any]:
 
 def between_colours(scale: tuple[tuple[float, str], ...], share: float) -> str:
     """The colour at a share of a scale, each channel by numpy's interpolation."""
-    places = [place for place, _ in scale]
+    positions = [position for position, _ in scale]
     channels = [
-        np.interp(share, places, [int(c[i : i + 2], 16) for _, c in scale]) for i in (1, 3, 5)
+        np.interp(share, positions, [int(c[i : i + 2], 16) for _, c in scale]) for i in (1, 3, 5)
     ]
     return "#" + "".join(f"{round(float(channel)):02x}" for channel in channels)
 
 
 def undominated(points: list[tuple[float, float]]) -> list[bool]:
-    """Points (cost, value) that no other beats: as cheap and as good, and better in one of the two; pair by pair."""
+    """Which points (cost, value) no other point dominates, pair by pair.
+
+    A point dominates another if it is as cheap and as good, and better in one of the two.
+    """
     return [
         not any(c <= cost and v >= value and (c < cost or v > value) for c, v in points)
         for cost, value in points
@@ -707,100 +810,113 @@ def undominated(points: list[tuple[float, float]]) -> list[bool]:
 
 
 def leaving_by_best_rank(scores: list[list[float]]) -> list[int]:
-    """Heads in the order they leave: by the best rank any language gives them, then by the mean of their ranks.
+    """Heads in the order in which they are removed, the least needed first.
+
+    They are ordered by the best rank that any language gives them, then by their mean rank.
 
     Args:
-        scores: [language][head], all different within a language. One head after another, the least
-            needed first.
+        scores: [language][head], all different within a language.
     """
     heads = range(len(scores[0]))
-    left = set(range(len(scores[0])))
+    remaining = set(range(len(scores[0])))
     rank = {
         (i, h): 1 + sum(row[g] > row[h] for g in heads)
         for i, row in enumerate(scores)
         for h in heads
     }
-    out = []
-    while left:
-        best = {h: min(rank[i, h] for i in range(len(scores))) for h in left}
-        mean = {h: sum(rank[i, h] for i in range(len(scores))) / len(scores) for h in left}
-        out.append(max(left, key=lambda h: (best[h], mean[h], h)))
-        left.remove(out[-1])
-    return out
+    order = []
+    while remaining:
+        best_rank = {h: min(rank[i, h] for i in range(len(scores))) for h in remaining}
+        mean_rank = {
+            h: sum(rank[i, h] for i in range(len(scores))) / len(scores) for h in remaining
+        }
+        order.append(max(remaining, key=lambda h: (best_rank[h], mean_rank[h], h)))
+        remaining.remove(order[-1])
+    return order
 
 
 def parameters_of_attention(hidden: int, size: int, heads: int) -> int:
-    """Weights of one attention with biases, counted one by one: a row for each number of query, key and value."""
+    """Number of weights of one attention with biases, counted one by one."""
     rows = [[1] * hidden + [1] for _ in range(3 * heads * size)]  # with its bias
-    out = [[1] * (heads * size) + [1] for _ in range(hidden)]
-    return sum(map(sum, rows)) + sum(map(sum, out))
+    output_rows = [[1] * (heads * size) + [1] for _ in range(hidden)]
+    return sum(map(sum, rows)) + sum(map(sum, output_rows))
 
 
 def perplexity_interval(nats: Any, words: Any) -> tuple[float, float]:
-    """95 % interval of exp(Σ nats / Σ words) by the jackknife: passages left out one by one, t by S - 1 degrees."""
+    """95 % interval of exp(Σ nats / Σ words) by the jackknife over passages.
+
+    The quantile is Student's t with S - 1 degrees of freedom for S passages.
+    """
     count = len(nats)
     middle = sum(nats) / sum(words)
-    without = [(sum(nats) - nats[i]) / (sum(words) - words[i]) for i in range(count)]
-    mean = sum(without) / count
-    error = ((count - 1) / count * sum((one - mean) ** 2 for one in without)) ** 0.5
+    left_out_rates = [(sum(nats) - nats[i]) / (sum(words) - words[i]) for i in range(count)]
+    mean = sum(left_out_rates) / count
+    error = ((count - 1) / count * sum((rate - mean) ** 2 for rate in left_out_rates)) ** 0.5
     width = stats.t.ppf(0.975, count - 1) * error
     return exp(middle - width), exp(middle + width)
 
 
 def log_probabilities(
-    module: Any, source: torch.Tensor, given: list[int], asked: list[int]
+    module: Any, source: torch.Tensor, prefix: list[int], tokens: list[int]
 ) -> list[float]:
-    """Log-probability of each token asked for, behind those given and before it, each from a pass of its own."""
-    out = []
-    before = list(given)
-    for token in asked:
+    """Log-probability of each token after a prefix and the tokens before it, a pass for each."""
+    token_log_probabilities = []
+    preceding = list(prefix)
+    for token in tokens:
         with torch.no_grad():
             scores = module(
-                input_ids=source, decoder_input_ids=torch.tensor([before]), use_cache=False
+                input_ids=source, decoder_input_ids=torch.tensor([preceding]), use_cache=False
             ).logits[0, -1]
         likely = scores.double().exp()
-        out.append(float((likely[token] / likely.sum()).log()))
-        before.append(token)
-    return out
+        token_log_probabilities.append(float((likely[token] / likely.sum()).log()))
+        preceding.append(token)
+    return token_log_probabilities
 
 
-def continued(module: Any, context: list[int], tokens: list[int]) -> list[float]:
-    """Log-probability of each token behind a context and the tokens before it, each from a pass of its own."""
-    out = []
-    before = list(context)
+def next_token_log_probabilities(module: Any, context: list[int], tokens: list[int]) -> list[float]:
+    """Log-probability of each token after a context and the tokens before it, a pass for each."""
+    token_log_probabilities = []
+    preceding = list(context)
     for token in tokens:
         with torch.no_grad():
             likely = (
-                module(input_ids=torch.tensor([before]), use_cache=False)
+                module(input_ids=torch.tensor([preceding]), use_cache=False)
                 .logits[0, -1]
                 .double()
                 .exp()
             )
-        out.append(float((likely[token] / likely.sum()).log()))
-        before.append(token)
-    return out
+        token_log_probabilities.append(float((likely[token] / likely.sum()).log()))
+        preceding.append(token)
+    return token_log_probabilities
 
 
 def orders_compared(counts: list[list[int]]) -> tuple[float, float, float]:
-    """The best order's share of right answers, the next best one's, and the best one's p-value over all others.
+    """Shares of right answers of the best and the second-best order, and the best one's p-value.
+
+    The p-value is the largest one of sign tests against all other orders, times their number; each
+    test sums binomial coefficients.
 
     Args:
-        counts: Examples by [class][label], which are compared one by one; sign tests by summing
-            coefficients.
+        counts: Number of examples by [class][label].
     """
     examples = [
-        (c, label) for c, row in enumerate(counts) for label, n in enumerate(row) for _ in range(n)
+        (class_index, label)
+        for class_index, row in enumerate(counts)
+        for label, count in enumerate(row)
+        for _ in range(count)
     ]
     hits = [
         [order[label] == answer for answer, label in examples]
         for order in permutations(range(len(counts)))
     ]
-    best = max(range(len(hits)), key=lambda at: sum(hits[at]))
-    ps = []
-    for other in (*hits[:best], *hits[best + 1 :]):
-        won = sum(a and not b for a, b in zip(hits[best], other, strict=True))
-        n = won + sum(b and not a for a, b in zip(hits[best], other, strict=True))
-        ps.append(sum(comb(n, k) for k in range(won, n + 1)) / 2**n)
+    best_index = max(range(len(hits)), key=lambda index: sum(hits[index]))
+    p_values = []
+    for other_hits in (*hits[:best_index], *hits[best_index + 1 :]):
+        pairs = list(zip(hits[best_index], other_hits, strict=True))
+        wins = sum(best_hit and not other_hit for best_hit, other_hit in pairs)
+        losses = sum(other_hit and not best_hit for best_hit, other_hit in pairs)
+        n = wins + losses
+        p_values.append(sum(comb(n, k) for k in range(wins, n + 1)) / 2**n)
     total = max(1, len(examples))
-    second = max(sum(row) for at, row in enumerate(hits) if at != best)
-    return sum(hits[best]) / total, second / total, min(1.0, max(ps) * len(ps))
+    second = max(sum(row) for index, row in enumerate(hits) if index != best_index)
+    return sum(hits[best_index]) / total, second / total, min(1.0, max(p_values) * len(p_values))

@@ -1,4 +1,4 @@
-"""The house rules of design.md, read off the source: who imports whom, and where things may stand."""
+"""The house rules of design.md, checked on the source: who imports whom, and where things stand."""
 
 from __future__ import annotations
 
@@ -52,10 +52,14 @@ HOMES = {  # module: the parts that may import it
 }
 # A hook that sees weights being made gates nothing.
 HOOKS = re.compile(
-    r"register(?!_module_\w+_registration)\w*_hook|register_forward\w*|AttentionInterface|AttentionMaskInterface|set_attn_implementation"
+    r"register(?!_module_\w+_registration)\w*_hook|register_forward\w*"
+    r"|AttentionInterface|AttentionMaskInterface|set_attn_implementation"
 )
-BUILDERS = """compile frozenset tuple dict set list range enumerate zip len max min sum str int float sorted split join
-encode items values keys array dtype device partial getLogger TypeVar namedtuple create_model kind_of"""
+BUILDERS = """
+compile frozenset tuple dict set list range enumerate zip len max min sum str int float sorted split
+join encode items values keys array dtype device partial getLogger TypeVar namedtuple create_model
+kind_of
+"""
 
 
 def library() -> dict[str, ast.Module]:
@@ -79,26 +83,27 @@ def test_every_part_has_a_level():
 def between_parts() -> Iterator[tuple[str, str, str]]:
     """(path, its part, another part) for every import from one part of the house to another."""
     for path in sources():
-        for name in own_imports(path) if path != "headlab/__init__.py" else ():
+        if path == "headlab/__init__.py":
+            continue
+        for name in own_imports(path):
             if name.count(".") and name.split(".")[1] != part(path):
                 yield path, part(path), name.split(".")[1]
 
 
 def test_a_module_imports_downwards_only():
     wrong = [
-        f"{path} imports {other}"
-        for path, own, other in between_parts()
-        if ORDER.index(other) > ORDER.index(own)
+        f"{path} imports {imported_part}"
+        for path, importing, imported_part in between_parts()
+        if ORDER.index(imported_part) > ORDER.index(importing)
     ]
     assert wrong == []
 
 
 def test_strangers_do_not_know_each_other():
-    wrong = [
-        f"{path} imports {o}"
-        for path, own, o in between_parts()
-        if any({own, o} <= few for few in STRANGERS)
-    ]
+    wrong = []
+    for path, importing, imported_part in between_parts():
+        if any({importing, imported_part} <= strangers for strangers in STRANGERS):
+            wrong.append(f"{path} imports {imported_part}")
     assert wrong == []
 
 
@@ -107,7 +112,10 @@ DASHBOARD_FLOORS = ("streamlit_private", "names", "widgets", "frame", "panels", 
 
 
 def imports_within_the_dashboard() -> Iterator[tuple[str, list[str], list[str]]]:
-    """(path, its names below headlab.dashboard, those of a module of the dashboard that it imports)."""
+    """Every import within the dashboard: path, its own rooms, and those of what it imports.
+
+    Rooms are the names below headlab.dashboard.
+    """
     for path in sources():
         rooms = house.module(path).split(".")[2:]
         if not path.startswith("headlab/dashboard/") or not rooms:
@@ -118,7 +126,10 @@ def imports_within_the_dashboard() -> Iterator[tuple[str, list[str], list[str]]]
 
 
 def test_the_dashboard_imports_downwards_only():
-    """Widgets know neither frame, panels nor pages; the frame neither panels nor pages; panels no page; the server none."""
+    """Widgets know no frame, panels or pages; the frame no panels or pages; panels no pages.
+
+    The server knows none of them.
+    """
     wrong = []
     for path, (room, *_), (other_room, *rest) in imports_within_the_dashboard():
         floor = 0 if room == "server" else DASHBOARD_FLOORS.index(room)
@@ -129,14 +140,14 @@ def test_the_dashboard_imports_downwards_only():
 
 def test_pages_do_not_import_pages():
     """What two pages share stands in `panels/`."""
-    seen = set()
+    pages = set()
     wrong = []
     for path, rooms, other_rooms in imports_within_the_dashboard():
         if rooms[0] == other_rooms[0] == "pages":
-            seen.add(rooms[1])
+            pages.add(rooms[1])
             if rooms[1] != other_rooms[1]:
                 wrong.append(f"{path} imports {'.'.join(other_rooms)}")
-    assert {"prune", "heads", "jobs"} <= seen
+    assert {"prune", "heads", "jobs"} <= pages
     assert wrong == []
 
 
@@ -155,8 +166,8 @@ def test_pages_take_widgets_frame_and_panels_by_their_front_doors():
     for path in library():
         for node in house.imports(path):
             _, _, room, *rest = [*str(getattr(node, "module", "")).split("."), "", "", ""][:4]
-            inside = path.startswith(f"headlab/dashboard/{room}/")
-            if not isinstance(node, ast.ImportFrom) or room not in doors or not any(rest) or inside:
+            is_past_a_door = isinstance(node, ast.ImportFrom) and room in doors and any(rest)
+            if not is_past_a_door or path.startswith(f"headlab/dashboard/{room}/"):
                 continue
             wrong += [
                 f"{path} imports {node.module}.{alias.name}"
@@ -167,21 +178,20 @@ def test_pages_take_widgets_frame_and_panels_by_their_front_doors():
 
 
 def test_the_table_of_pages_names_files_that_exist():
-    """And every page, and every file of a page but those that only keep its state."""
+    """It names every page, too, and every file of a page but those that only keep its state."""
     text = house.ARCHITECTURE.read_text(encoding="utf-8")
     section = text.partition("## Where a page's buttons, tables and charts stand")[2]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:2] == "| "][2:]
-    named: dict[str, set[str]] = {}
+    files_by_page: dict[str, set[str]] = {}
     named_panels = set()
     for page_name, *cells, panels in rows:
-        files = named.setdefault(page_name.partition(",")[0], set())
+        files = files_by_page.setdefault(page_name.partition(",")[0], set())
         files.update(name for cell in cells for name in re.findall(r"`(\w+)`", cell))
         named_panels.update(re.findall(r"`(\w+)`", panels))
     dashboard = ROOT / "headlab" / "dashboard"
-    assert {path.name for path in (dashboard / "pages").iterdir() if path.is_dir()} - {
-        "__pycache__"
-    } == set(named)
-    for page_name, files in named.items():
+    pages = {path.name for path in (dashboard / "pages").iterdir() if path.is_dir()}
+    assert pages - {"__pycache__"} == set(files_by_page)
+    for page_name, files in files_by_page.items():
         modules = {path.stem for path in (dashboard / "pages" / page_name).glob("*.py")}
         assert files <= modules, page_name
         assert modules - files <= {"__init__", "page", "state"}, page_name
@@ -189,7 +199,7 @@ def test_the_table_of_pages_names_files_that_exist():
 
 
 def test_no_module_looks_a_name_up_in_the_package():
-    """`from headlab import load` would import a part of the house that the rules above do not see."""
+    """`from headlab import load` would import a part of headlab that the rules above do not see."""
     wrong = [
         f"{path} imports {alias.name}"
         for path in sources()
@@ -201,31 +211,32 @@ def test_no_module_looks_a_name_up_in_the_package():
     assert wrong == []
 
 
-def test_no_two_modules_import_each_other_even_in_a_round():
-    assert len(house.longest_chain()) > 1  # it raises CycleError for a round
+def test_no_modules_import_each_other_in_a_circle():
+    assert len(house.longest_chain()) > 1  # it raises CycleError for a circle
     assert house.circles() == 0
 
 
-def test_a_round_of_imports_is_seen(monkeypatch):
-    round_of_three = {
+def test_a_circle_of_imports_is_seen(monkeypatch):
+    circle_of_three = {
         "headlab.core.errors": "headlab.core.files",
         "headlab.core.files": "headlab.core.records",
     }
-    monkeypatch.setattr(
-        house,
-        "own_imports",
-        lambda path: {
-            *own_imports(path),
-            *([round_of_three[name]] if (name := house.module(path)) in round_of_three else []),
-        },
-    )
+
+    def imports_with_a_circle(path: str) -> set[str]:
+        imports = set(own_imports(path))
+        name = house.module(path)
+        if name in circle_of_three:
+            imports.add(circle_of_three[name])
+        return imports
+
+    monkeypatch.setattr(house, "own_imports", imports_with_a_circle)
     with pytest.raises(CycleError):
         house.longest_chain()
     assert house.circles() == 1
 
 
 def test_scripts_can_read_the_figures_of_the_house():
-    """They are compared from one day to the next (`docs/contributing.md`); none of them is a limit."""
+    """They are compared from day to day (`docs/contributing.md`); none of them is a limit."""
     figures = house.figures()
     assert set(figures) == {
         "files",
@@ -254,16 +265,19 @@ def test_the_picture_of_the_levels_is_made_from_the_code():
         for line in text.splitlines()
         if line.strip("| ").startswith((*house.LEVELS,))
     ]
-    told = {
+    parts_by_level = {
         row[0].strip("| "): tuple(part.strip("`/ ") for part in row[1].split(", ")) for row in rows
     }
-    assert told == house.LEVELS
+    assert parts_by_level == house.LEVELS
 
 
 @pytest.mark.parametrize("name", HOMES)
 def test_a_foreign_module_stays_in_its_home(name):
     users = {
-        part(path) for path in sources() for got in imported(path) if got.split(".")[0] == name
+        part(path)
+        for path in sources()
+        for module in imported(path)
+        if module.split(".")[0] == name
     }
     assert users <= HOMES[name]
 
@@ -273,11 +287,8 @@ def test_hooks_and_attention_functions_stand_in_hooks_only():
     wrong = []
     for path, tree in sources().items():
         for node in ast.walk(tree):
-            name = (
-                getattr(node, "attr", None)
-                or getattr(node, "id", None)
-                or getattr(node, "name", None)
-            )
+            names = [getattr(node, field, None) for field in ("attr", "id", "name")]
+            name = next((name for name in names if name), None)
             if isinstance(name, str) and HOOKS.fullmatch(name) and part(path) != "hooks":
                 wrong.append(f"{path}:{getattr(node, 'lineno', '?')} {name}")
     assert wrong == []
@@ -308,7 +319,7 @@ def test_the_doors_that_pages_go_through_bring_no_torch():
 
 @pytest.mark.parametrize("room", ["methods", "models", "training"])
 def test_a_door_gives_on_demand_the_names_that_it_shows_to_tools(room):
-    """They stand below `if TYPE_CHECKING:`, and once more as text that is imported when it is used."""
+    """They stand below `if TYPE_CHECKING:`, and as text that is imported when it is used."""
     package = import_module(f"headlab.{room}")
     only_for_tools = [
         node
@@ -366,9 +377,16 @@ def allowed_at_import(node: ast.stmt, path: str) -> bool:
 
 
 def harmless(call: ast.Call) -> bool:
-    """A call that makes a constant: of a class (by its capital letter), or one of the named builders."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    """Whether a call makes a constant: of a class (by its capital letter), or a named builder."""
+    name = called_name(call)
     return name[:1].isupper() or name in BUILDERS.split()
+
+
+def called_name(call: ast.Call) -> str:
+    """The last name of what is called, "" for the result of an expression."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return getattr(call.func, "id", "")
 
 
 def test_no_function_rebinds_a_global():
@@ -405,7 +423,7 @@ def documented_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def described_outside_a_section(docstring: str, names: list[str]) -> list[str]:
-    """The names that a docstring describes as `name: what it is` before its sections of arguments."""
+    """The names that a docstring describes as `name: what it is` before its `Args:` section."""
     prose = re.split(r"^(?:Args|Attributes):$", docstring, flags=re.MULTILINE)[0]
     pattern = r"(?:^|[.;:]\s+|\n\s*)%s(?:, \w+)*: "
     return [name for name in names if re.search(pattern % re.escape(name), prose)]
@@ -419,13 +437,17 @@ def test_a_description_outside_a_section_is_seen():
 
 
 def test_arguments_are_described_in_a_section_of_their_own():
-    """Docstrings of jobs and of the worker's schemas are prose: of `--help` and of the HTTP interface."""
+    """Docstrings of jobs and of the worker's schemas are prose.
+
+    They are shown by `--help` and by the HTTP interface.
+    """
     wrong = []
     for path, tree in library().items():
         for node in ast.walk(tree):
             is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             is_prose = path.startswith("headlab/jobs/") or path == "headlab/worker/schemas.py"
-            if not is_function and (is_prose or not isinstance(node, ast.ClassDef)):
+            is_documented_class = isinstance(node, ast.ClassDef) and not is_prose
+            if not is_function and not is_documented_class:
                 continue
             docstring = ast.get_docstring(node) or ""
             names = described_outside_a_section(docstring, documented_names(node))
@@ -443,50 +465,41 @@ def names_in_args(docstring: str) -> list[str]:
 
 
 def test_the_names_of_a_section_of_arguments_are_read():
-    docstring = "Cut.\n\nArgs:\n    text: What is cut.\n        more: no.\n    low, high: Ends.\n\nReturns:\n    It."
+    docstring = (
+        "Cut.\n\nArgs:\n    text: What is cut.\n        more: no.\n"
+        "    low, high: Ends.\n\nReturns:\n    It."
+    )
     assert names_in_args(docstring) == ["text", "low", "high"]
 
 
 def test_sections_of_arguments_name_arguments():
-    """A renamed argument takes its description along."""
+    """The description of an argument is renamed with it."""
     wrong = []
     for path, tree in library().items():
         for node in functions(tree):
-            known = {
+            arguments = {
                 argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)
             }
             for name in names_in_args(ast.get_docstring(node) or ""):
-                if name not in known:
+                if name not in arguments:
                     wrong.append(f"{path}:{node.lineno} {node.name}: {name}")
     assert wrong == []
 
 
 def test_no_code_comes_in_with_data():
-    """No eval, exec, pickled arrays or remote code; and torch.load and torch.save, which pickle, nowhere."""
+    """No eval, exec, pickled arrays or remote code, and no torch.load or torch.save, which pickle."""
+    refused_keywords = ("trust_remote_code", "allow_pickle", "shell")
     wrong = []
     for path, tree in sources().items():
         for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id in ("eval", "exec")
-            ):
-                wrong.append(f"{path}:{node.lineno} {node.func.id}")
-            if isinstance(node, ast.keyword) and node.arg in (
-                "trust_remote_code",
-                "allow_pickle",
-                "shell",
-            ):
-                wrong += (
-                    [f"{path}:{node.value.lineno} {node.arg}"]
-                    if ast.unparse(node.value) != "False"
-                    else []
-                )
-            if isinstance(node, ast.Attribute) and ast.unparse(node) in (
-                "torch.load",
-                "torch.save",
-            ):
-                wrong.append(f"{path}:{node.lineno} {ast.unparse(node)}")
+            match node:
+                case ast.Call(func=ast.Name(id="eval" | "exec" as name)):
+                    wrong.append(f"{path}:{node.lineno} {name}")
+                case ast.keyword() if node.arg in refused_keywords:
+                    if ast.unparse(node.value) != "False":
+                        wrong.append(f"{path}:{node.value.lineno} {node.arg}")
+                case ast.Attribute() if ast.unparse(node) in ("torch.load", "torch.save"):
+                    wrong.append(f"{path}:{node.lineno} {ast.unparse(node)}")
     assert wrong == []
 
 
@@ -496,11 +509,8 @@ def test_no_bare_except_and_no_print_in_the_library():
         for node in ast.walk(tree):
             if isinstance(node, ast.ExceptHandler) and node.type is None:
                 wrong.append(f"{path}:{node.lineno} bare except")
-            if (
-                part(path) != "cli"
-                and isinstance(node, ast.Call)
-                and getattr(node.func, "id", "") == "print"
-            ):
+            is_print = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+            if is_print and part(path) != "cli":
                 wrong.append(f"{path}:{node.lineno} print")
     assert wrong == []
 
@@ -518,7 +528,7 @@ def test_no_text_names_a_place_on_one_machine():
     ] == []
 
 
-def declared() -> set[str]:
+def declared_packages() -> set[str]:
     """The names of all packages that pyproject.toml's dependencies and extras ask for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     texts = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
@@ -526,12 +536,12 @@ def declared() -> set[str]:
 
 
 def test_every_import_is_declared():
-    used = {name.split(".")[0] for path in sources() for name in imported(path)}
-    others = used - sys.stdlib_module_names - {"headlab"}
-    foreign = {
-        "markdown-it-py" if name == "markdown_it" else name.replace("_", "-") for name in others
+    modules = {name.split(".")[0] for path in sources() for name in imported(path)}
+    foreign = modules - sys.stdlib_module_names - {"headlab"}
+    packages = {
+        "markdown-it-py" if name == "markdown_it" else name.replace("_", "-") for name in foreign
     }
-    assert foreign <= declared()
+    assert packages <= declared_packages()
 
 
 def calls(path: str) -> Iterator[ast.Call]:
@@ -549,108 +559,95 @@ PUBLIC_AFTER_ALL |= {
     "_make_wrapper_subclass",
     "_setup_privateuseone_for_python_backend",
 }
+PATCHES = ("setattr", "delattr")
 PRIVATE = re.compile(r"_[a-z]\w*")
 
 
-def reached_into(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and private name wherever a test uses one that is not its own."""
-    own = {
+def foreign_private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of every private name that a test uses and does not define."""
+    defined_names = {
         d.name for d in ast.walk(tree) if isinstance(d, ast.FunctionDef | ast.ClassDef)
     } | PUBLIC_AFTER_ALL
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    own |= {
+    defined_names |= {
         node.attr
         for node in attributes
         if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
     }
-    used = [(node.lineno, node.attr) for node in attributes]
+    name_uses = [(node.lineno, node.attr) for node in attributes]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            used += [(node.lineno, alias.name) for alias in node.names]
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in (
-            "setattr",
-            "delattr",
-        ):
-            texts = [
-                a.value
-                for a in node.args
-                if isinstance(a, ast.Constant) and isinstance(a.value, str)
-            ]
-            used += [(node.lineno, text.rpartition(".")[2]) for text in texts]
-    return ((line, name) for line, name in used if PRIVATE.fullmatch(name) and name not in own)
+            name_uses += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in PATCHES:
+            for argument in node.args:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    name_uses.append((node.lineno, argument.value.rpartition(".")[2]))
+    for line, name in name_uses:
+        if PRIVATE.fullmatch(name) and name not in defined_names:
+            yield line, name
 
 
 def test_tests_use_public_names_and_change_no_defaults():
-    found = []
+    wrong = []
     for file in sorted((ROOT / "tests").rglob("*.py")):
+        path = file.relative_to(ROOT)
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        found += [f"{file.relative_to(ROOT)}:{line} {name}" for line, name in reached_into(tree)]
-        found += [
-            f"{file.relative_to(ROOT)}:{n.lineno} {n.attr}"
-            for n in ast.walk(tree)
-            if isinstance(n, ast.Attribute) and n.attr in ("__defaults__", "__kwdefaults__")
-        ]
-    assert found == []
+        wrong += [f"{path}:{line} {name}" for line, name in foreign_private_names(tree)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in ("__defaults__", "__kwdefaults__"):
+                wrong.append(f"{path}:{node.lineno} {node.attr}")
+    assert wrong == []
 
 
 def test_tests_neither_sleep_nor_read_the_clock():
-    """But where they wait for something real, and where moments to kill are drawn within a run's own length."""
-    may = {"tests/support/waiting.py", "tests/store/test_kills.py"}
+    """Two may: one waits for something real, and one draws moments to kill within a run's length."""
+    exceptions = {"tests/support/waiting.py", "tests/store/test_kills.py"}
     clock = re.compile(r"\bsleep\(|\bmonotonic\(\)|perf_counter\(\) -")
-    timed = [
-        str(f.relative_to(ROOT))
-        for f in (ROOT / "tests").rglob("*.py")
-        if clock.search(f.read_text("utf-8"))
-    ]
-    assert {*timed} <= may
+    users = {
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "tests").rglob("*.py")
+        if clock.search(file.read_text("utf-8"))
+    }
+    assert users <= exceptions
 
 
 def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
-    """Streamlit's own buttons lose and repeat presses (headlab/dashboard/widgets/presses.py says how)."""
-    native = []
-    bare = []
+    """Streamlit's own buttons lose and repeat presses: headlab/dashboard/widgets/presses.py."""
+    functions_of_presses = ("draw_map", "one_map", "draw_small_maps", "draw_role_map")
+    callback = re.compile(r"on_change|on_select|on_\w+_change|on_click")
+    native_buttons = []
+    interruptible = []
     for path in sources():
         for call in calls(path):
-            name = (
-                call.func.attr
-                if isinstance(call.func, ast.Attribute)
-                else getattr(call.func, "id", "")
-            )
             if ast.unparse(call.func) in ("st.button", "st.form_submit_button", "st.chat_input"):
-                native.append(f"{path}:{call.lineno}")
+                native_buttons.append(f"{path}:{call.lineno}")
+            if called_name(call) in functions_of_presses:
+                continue
             for keyword in call.keywords:
-                callback = re.fullmatch(
-                    r"on_change|on_select|on_\w+_change|on_click", keyword.arg or ""
-                )
-                if not callback or name in (
-                    "draw_map",
-                    "one_map",
-                    "draw_small_maps",
-                    "draw_role_map",
-                ):
-                    continue  # ours: their clicks are presses
+                if not callback.fullmatch(keyword.arg or ""):
+                    continue
                 if not re.match(r"'ignore'|uninterrupted\(", ast.unparse(keyword.value)):
-                    bare.append(f"{path}:{call.lineno} {keyword.arg}")
-    assert native == []
-    assert bare == []
+                    interruptible.append(f"{path}:{call.lineno} {keyword.arg}")
+    assert native_buttons == []
+    assert interruptible == []
 
 
 def test_timers_stand_in_one_place():
-    timed = {
+    paths = {
         path
         for path in sources()
         for call in calls(path)
-        if any(k.arg == "run_every" for k in call.keywords)
+        if any(keyword.arg == "run_every" for keyword in call.keywords)
     }
-    assert timed == {"headlab/dashboard/widgets/presses.py"}
+    assert paths == {"headlab/dashboard/widgets/presses.py"}
 
 
 def test_downloads_stand_in_one_place():
     """What a file is made of on demand is kept there until the browser has it."""
-    saved = {
+    paths = {
         path
         for path in sources()
         for call in calls(path)
         if ast.unparse(call.func) == "st.download_button"
     }
-    assert saved == {"headlab/dashboard/widgets/presses.py"}
+    assert paths == {"headlab/dashboard/widgets/presses.py"}

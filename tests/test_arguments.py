@@ -29,7 +29,8 @@ def test_the_public_names_are_listed():
     assert set(headlab.__all__) <= set(dir(headlab))
 
 
-WRONG = {
+# A call with an argument of a wrong type, the argument's name, and its value as the error has it.
+CALLS = {
     "load a number": (lambda model, scores: headlab.load(3), "name", 3),
     "load nothing": (lambda model, scores: headlab.load(None), "name", "None"),
     "read a mask": (lambda model, scores: headlab.load_mask(None), "path", "None"),
@@ -89,10 +90,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_type_is_refused(what: str, model: Model, scores: HeadScores) -> None:
-    call, *named = WRONG[what]
-    with raises("argument.wrong_type", *named):
+@pytest.mark.parametrize("title", CALLS)
+def test_a_wrong_type_is_refused(title: str, model: Model, scores: HeadScores) -> None:
+    call, argument, value = CALLS[title]
+    with raises("argument.wrong_type", argument, value):
         call(model, scores)
 
 
@@ -107,7 +108,7 @@ def test_numbers_of_numpy_and_paths_are_taken(
 ) -> None:
     store = Store(str(tmp_path / "cache"))
     three = np.int64(3)
-    made = headlab.score(
+    scores_by_numpy_numbers = headlab.score(
         model,
         tiny_task(),
         language="xx",
@@ -116,7 +117,7 @@ def test_numbers_of_numpy_and_paths_are_taken(
         seed=three,
         store=store,
     )
-    assert (made.values == scores.values).all()
+    assert (scores_by_numpy_numbers.values == scores.values).all()
     assert store.scan().results[0].record.spec["seed"] == 3
     scores.mask("bottom", k=three).save(tmp_path / "mask.json")
     assert headlab.load_mask(tmp_path / "mask.json").chosen["k"] == 3

@@ -1,4 +1,7 @@
-"""The runner of the bad inputs: what it calls a refusal, a traceback and a hang, and that it survives them."""
+"""The runner of the bad inputs: what it calls a refusal, a traceback and a hang.
+
+It survives all of them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from support.waiting import until  # noqa: E402
 def test_every_answer_is_seen_and_none_ends_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # One input keeps its process for ever and one ends it; those after them are attempted all the same.
+    # One input keeps its process for ever and one ends it; those after them are attempted, too.
     hanging = tmp_path / "hanging"
     monkeypatch.setenv("TOY_HANGING", str(hanging))
     wait = runner.Connection.poll
@@ -90,8 +93,8 @@ def test_reported_19_a_family_is_drawn_from_its_seed_and_answered_in_sentences(
 
 
 def test_a_process_s_time_is_that_of_its_processor():
-    before = runner.processor_seconds(os.getpid())
-    until(lambda: sum(range(100_000)) and runner.processor_seconds(os.getpid()) > before)
+    start = runner.processor_seconds(os.getpid())
+    until(lambda: sum(range(100_000)) and runner.processor_seconds(os.getpid()) > start)
     assert runner.processor_seconds(os.getpid()) == pytest.approx(sum(os.times()[:2]), abs=1)
     assert runner.processor_seconds(1 << 30) == 0
 
@@ -126,15 +129,15 @@ def test_an_argument_that_no_process_can_have_is_refused(tmp_path: Path) -> None
 
 # The families themselves: a few inputs of each, in this process.
 
-FEW = 20
-# A worker that is ended where it would listen leaves its lock and its log open, as the process would end with it.
+INPUTS_PER_FAMILY = 20
+# A worker that is stopped before it listens leaves its lock and its log open, as its process ends.
 LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 FAMILIES = [family for family, module in runner.FAMILIES.items() if find_spec(module)]
 
 
 @pytest.fixture
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory; what a family sets for its process is undone."""
+    """The working directory; what a family sets for its process is restored after the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     for name, value in command_lines.OTHERWISE.items():
@@ -147,62 +150,60 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_reported_19_bad_inputs_are_taken_or_refused_in_a_sentence(
     family: str, empty_folder: Path
 ) -> None:
-    few = list(islice(runner.family_inputs(family, empty_folder, 7), FEW))
-    assert len({bad_input.content for bad_input in few}) == FEW
-    answers = {bad_input.wrong: bad_input.attempt() for bad_input in few}
-    good = (Verdict.ACCEPTED, Verdict.REFUSED)
-    assert {wrong: answer for wrong, answer in answers.items() if answer.verdict not in good} == {}
-    assert all(
-        answer.words.strip() for answer in answers.values() if answer.verdict == Verdict.REFUSED
-    )
+    bad_inputs = list(islice(runner.family_inputs(family, empty_folder, 7), INPUTS_PER_FAMILY))
+    assert len({bad_input.content for bad_input in bad_inputs}) == INPUTS_PER_FAMILY
+    answers = {bad_input.wrong: bad_input.attempt() for bad_input in bad_inputs}
+    expected_verdicts = (Verdict.ACCEPTED, Verdict.REFUSED)
+    assert {
+        wrong: answer
+        for wrong, answer in answers.items()
+        if answer.verdict not in expected_verdicts
+    } == {}
+    refusals = [answer for answer in answers.values() if answer.verdict == Verdict.REFUSED]
+    assert all(answer.words.strip() for answer in refusals)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_seed_gives_the_same_inputs(family: str, empty_folder: Path) -> None:
-    described = []
+    descriptions = []
     for name in ("first", "second"):
         folder = empty_folder / name
         folder.mkdir()
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
-            described.append(
-                [
-                    bad_input.wrong
-                    for bad_input in islice(runner.family_inputs(family, folder, 3), FEW)
-                ]
-            )
-    assert described[0] == described[1]
+            bad_inputs = islice(runner.family_inputs(family, folder, 3), INPUTS_PER_FAMILY)
+            descriptions.append([bad_input.wrong for bad_input in bad_inputs])
+    assert descriptions[0] == descriptions[1]
 
 
 @LEFT_OPEN
 def test_the_commands_are_accepted_before_anything_is_wrong_with_them(empty_folder: Path) -> None:
     commands.write_files(empty_folder)
-    there = frozenset(path.name for path in empty_folder.iterdir())
-    assert {words[0] for words in commands.known_flags()} == {
-        command.name[0] for command in commands.COMMANDS
-    }
-    refused = {}
+    file_names = frozenset(path.name for path in empty_folder.iterdir())
+    command_names = {command.name[0] for command in commands.COMMANDS}
+    assert {words[0] for words in commands.known_flags()} == command_names
+    refusals = {}
     for command in commands.COMMANDS:
         line = command_lines.CommandLine("nothing", command.arguments)
-        answer = command_lines.attempt(line, empty_folder, there)
+        answer = command_lines.attempt(line, empty_folder, file_names)
         if answer.verdict != Verdict.ACCEPTED:
-            refused[" ".join(line.arguments)] = answer.words
-    assert refused == {}
+            refusals[" ".join(line.arguments)] = answer.words
+    assert refusals == {}
 
 
 def test_the_requests_are_accepted_before_anything_is_wrong_with_them(empty_folder: Path) -> None:
     commands.write_files(empty_folder)
-    place = http_bodies.Application(empty_folder / "in-process")
-    refused = {}
+    application = http_bodies.Application(empty_folder / "in-process")
+    refusals = {}
     for base in http_bodies.bases(empty_folder):
-        answer = http_bodies.judge(place, base.request())
+        answer = http_bodies.judge(application, base.request())
         # Which jobs there are depends on the requests before.
         if answer.verdict != Verdict.ACCEPTED and not base.path.startswith("/jobs/"):
-            refused[f"{base.method} {base.path}"] = answer.words
-    assert refused == {}
+            refusals[f"{base.method} {base.path}"] = answer.words
+    assert refusals == {}
 
 
-def test_the_page_has_a_row_a_family_beside_what_was_there() -> None:
+def test_the_page_has_a_row_a_family_and_keeps_its_other_parts() -> None:
     counts = dict.fromkeys(
         ("inputs", "for_real", "accepted", "refused", "tracebacks", "hangs", "http_500"), 7
     )
@@ -212,8 +213,8 @@ def test_the_page_has_a_row_a_family_beside_what_was_there() -> None:
         "commit": "abc",
         "families": {"task-files": counts, "http-bodies": counts},
     }
-    stored = json.loads(reliability.OUT.read_text(encoding="utf-8"))
-    page = reliability.page(stored | {"inputs": part})
+    results = json.loads(reliability.OUT.read_text(encoding="utf-8"))
+    page = reliability.page(results | {"inputs": part})
     assert "## 14 bad inputs" in page
     for family in ("task files", "http bodies"):
         assert f"| {family} | 7 | 7 | 7 | 7 | 7 | 7 | 7 |" in page

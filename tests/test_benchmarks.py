@@ -1,4 +1,7 @@
-"""The comparison's own arithmetic, without the peers: those are held to exact values by `estimators.py --smoke`."""
+"""The arithmetic of the comparison of estimators, without the peers.
+
+`estimators.py --smoke` compares the peers with exact values.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +61,15 @@ def small_game(players: int = 6, examples: int = 4) -> exactness.TableGame:
 
 
 def present_value(game: exactness.TableGame, present: frozenset[int]) -> float:
-    return float(game.table[sum(1 << p for p in present)].mean())
+    """The value of the coalition of the players present."""
+    row = sum(1 << player for player in present)
+    return float(game.table[row].mean())
 
 
 def test_the_truth_is_the_average_over_all_orders() -> None:
     game = small_game()
-    want = reference.full_shapley(lambda present: present_value(game, present), game.players)
-    assert_allclose(exactness.truth(game), want, atol=1e-12)
+    shapley = reference.full_shapley(lambda present: present_value(game, present), game.players)
+    assert_allclose(exactness.truth(game), shapley, atol=1e-12)
 
 
 def test_the_table_gives_the_same_gains_as_the_model() -> None:
@@ -74,9 +79,11 @@ def test_the_table_gives_the_same_gains_as_the_model() -> None:
     rng = np.random.default_rng(1)
     orders = np.stack([rng.permutation(12)[:5] for _ in range(6)])
     rows = rng.integers(16, size=6)
-    kept, wanted = rng.random((2, 6, 12)) < 0.5
+    coalitions, players = rng.random((2, 6, 12)) < 0.5
     assert_array_equal(table.gains(orders, rows), game.gains(orders, rows))
-    assert_array_equal(table.marginals(kept, wanted, rows), game.marginals(kept, wanted, rows))
+    assert_array_equal(
+        table.marginals(coalitions, players, rows), game.marginals(coalitions, players, rows)
+    )
 
 
 def test_own_estimators_meet_the_exact_values_and_a_wrong_one_is_caught() -> None:
@@ -86,11 +93,10 @@ def test_own_estimators_meet_the_exact_values_and_a_wrong_one_is_caught() -> Non
         assert exactness.excess(start, game, exact) <= 0
 
     def leave_one_out(game: Game, seed: int) -> Iterator[Estimate]:
-        ones = ~np.eye(game.players, dtype=bool)
+        all_on = np.ones((1, game.players), bool)
+        one_off = ~np.eye(game.players, dtype=bool)
         while True:
-            yield Estimate(
-                mean_values(game, np.ones((1, game.players), bool)) - mean_values(game, ones)
-            )
+            yield Estimate(mean_values(game, all_on) - mean_values(game, one_off))
 
     assert exactness.excess(leave_one_out, game, exact) > 0
 
@@ -106,12 +112,12 @@ def test_turns_are_the_fewest_that_equation_four_asks_for(span: float) -> None:
 
 
 def test_the_recipe_is_played_until_every_head_had_its_turns() -> None:
-    once = recipe.recipe_work(1, 10)
-    assert once.orders >= 2
-    assert once.coalitions <= once.orders * 6
-    many = recipe.recipe_work(300, 10)
-    assert 600 <= many.orders < 800  # a head has its turn in every second order
-    assert 600 * 6 * 0.95 < many.coalitions <= many.orders * 6
+    one_turn = recipe.recipe_work(1, 10)
+    assert one_turn.orders >= 2
+    assert one_turn.coalitions <= one_turn.orders * 6
+    many_turns = recipe.recipe_work(300, 10)
+    assert 600 <= many_turns.orders < 800  # a head has its turn in every second order
+    assert 600 * 6 * 0.95 < many_turns.coalitions <= many_turns.orders * 6
 
 
 def test_a_walk_evaluates_both_ends_of_every_step_asked_for() -> None:
@@ -124,8 +130,8 @@ def test_a_walk_evaluates_both_ends_of_every_step_asked_for() -> None:
 def test_the_variance_of_orders_is_told_from_that_of_examples(rng: np.random.Generator) -> None:
     orders = np.stack([rng.permutation(4) for _ in range(4000)])
     gains = rng.normal(0, 0.1, (4000, 1, 4)) + rng.normal(0, 0.5, (4000, 5, 4))
-    found = recipe.order_variance(gains, orders, players=4, examples=100)
-    assert_allclose(found, 0.1**2 + 0.5**2 / 100, rtol=0.2)
+    variance = recipe.order_variance(gains, orders, players=4, examples=100)
+    assert_allclose(variance, 0.1**2 + 0.5**2 / 100, rtol=0.2)
 
 
 def test_padded_inputs_are_all_of_one_length_and_answer_the_same(
@@ -133,13 +139,12 @@ def test_padded_inputs_are_all_of_one_length_and_answer_the_same(
 ) -> None:
     monkeypatch.setattr(recipe, "PADDED", 40)
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    plain, padded = (
-        kind(model, tiny_task(), "xx", "dev", 16) for kind in (Evaluator, recipe.PaddedEvaluator)
-    )
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 16)
+    padded_evaluator = recipe.PaddedEvaluator(model, tiny_task(), "xx", "dev", 16)
     gates = model.grid.gates(np.random.default_rng(2).random((16, 12)) < 0.7)
     rows = np.arange(16)
-    assert padded.tensors(rows)["input_ids"].shape == (16, 40)
-    assert_array_equal(plain.correct(gates, rows), padded.correct(gates, rows))
+    assert padded_evaluator.tensors(rows)["input_ids"].shape == (16, 40)
+    assert_array_equal(evaluator.correct(gates, rows), padded_evaluator.correct(gates, rows))
 
 
 def made_up_setting(folder: Path, game: exactness.TableGame) -> SimpleNamespace:
@@ -148,48 +153,50 @@ def made_up_setting(folder: Path, game: exactness.TableGame) -> SimpleNamespace:
         game=game,
         work=folder,
         evaluator=SimpleNamespace(forwards=0),
-        key=lambda **more: content_key(more),
+        key=lambda **fields: content_key(fields),
     )
 
 
 def test_a_long_run_goes_on_where_it_was_left(tmp_path: Path) -> None:
     plan = SamplingPlan(64, None, "width", 0.95, 1.0)
     game = small_game()
-    whole = setting.long_run(made_up_setting(tmp_path / "a", game), plan, 3, ALL_SIZES, 60)  # type: ignore[arg-type]
-    parts = made_up_setting(tmp_path / "b", game)
-    first = setting.long_run(parts, plan, 3, ALL_SIZES, 0)  # type: ignore[arg-type]
-    assert first.tally.draws == game.round
-    last = setting.long_run(parts, plan, 3, ALL_SIZES, 60)  # type: ignore[arg-type]
-    assert_array_equal(last.tally.counts, whole.tally.counts)
-    assert last.seconds > first.seconds
+    uninterrupted_setting = made_up_setting(tmp_path / "a", game)
+    uninterrupted_run = setting.long_run(uninterrupted_setting, plan, 3, ALL_SIZES, 60)  # type: ignore[arg-type]
+    resumed_setting = made_up_setting(tmp_path / "b", game)
+    first_part = setting.long_run(resumed_setting, plan, 3, ALL_SIZES, 0)  # type: ignore[arg-type]
+    assert first_part.tally.draws == game.round
+    resumed_run = setting.long_run(resumed_setting, plan, 3, ALL_SIZES, 60)  # type: ignore[arg-type]
+    assert_array_equal(resumed_run.tally.counts, uninterrupted_run.tally.counts)
+    assert resumed_run.seconds > first_part.seconds
 
 
 def test_a_run_cut_short_is_extrapolated_and_a_finished_one_is_not(tmp_path: Path) -> None:
     game = small_game()
     target = 0.15
     made_up = made_up_setting(tmp_path, game)
-    short = setting.long_run(made_up, guarantee.plan(target), 3, TOP50, 0)  # type: ignore[arg-type]
-    early = guarantee.ours(short, target, game.examples)
-    assert not early.measured
-    assert early.seconds > early.spent_seconds
-    full = setting.long_run(made_up, guarantee.plan(target), 3, TOP50, 600)  # type: ignore[arg-type]
-    late = guarantee.ours(full, target, game.examples)
-    assert late.measured
-    assert late.seconds == late.spent_seconds
-    assert late.widest <= target
-    needed = guarantee.samples_needed(short.tally, target, game.examples)
-    assert (needed >= short.tally.counts.sum(axis=0)).all()
-    assert_allclose(needed.mean(), full.tally.counts.sum(axis=0).mean(), rtol=1.0)
+    cut_run = setting.long_run(made_up, guarantee.plan(target), 3, TOP50, 0)  # type: ignore[arg-type]
+    extrapolation = guarantee.ours(cut_run, target, game.examples)
+    assert not extrapolation.measured
+    assert extrapolation.seconds > extrapolation.spent_seconds
+    finished_run = setting.long_run(made_up, guarantee.plan(target), 3, TOP50, 600)  # type: ignore[arg-type]
+    measurement = guarantee.ours(finished_run, target, game.examples)
+    assert measurement.measured
+    assert measurement.seconds == measurement.spent_seconds
+    assert measurement.widest <= target
+    samples_needed = guarantee.samples_needed(cut_run.tally, target, game.examples)
+    assert (samples_needed >= cut_run.tally.counts.sum(axis=0)).all()
+    samples_drawn = finished_run.tally.counts.sum(axis=0)
+    assert_allclose(samples_needed.mean(), samples_drawn.mean(), rtol=1.0)
 
 
 def test_watching_stops_when_the_time_is_up_after_one_estimate_at_least() -> None:
     steps = (Estimate(np.array([float(n)]), lambda: 0.5) for n in count())
-    (only,) = watch(steps, SimpleNamespace(forwards=0), 0)  # type: ignore[arg-type]
-    assert only.values == [0.0]
-    assert only.width == 0.5
-    longer = watch(steps, SimpleNamespace(forwards=0), 0.05)  # type: ignore[arg-type]
-    assert [p.seconds for p in longer] == sorted(p.seconds for p in longer)
-    assert longer[-1].seconds >= 0.05
+    (point,) = watch(steps, SimpleNamespace(forwards=0), 0)  # type: ignore[arg-type]
+    assert point.values == [0.0]
+    assert point.width == 0.5
+    points = watch(steps, SimpleNamespace(forwards=0), 0.05)  # type: ignore[arg-type]
+    assert [p.seconds for p in points] == sorted(p.seconds for p in points)
+    assert points[-1].seconds >= 0.05
 
 
 def test_small_rounds_change_no_number() -> None:
@@ -204,15 +211,15 @@ def test_small_rounds_change_no_number() -> None:
 
 def made_up_runs(rng: np.random.Generator, constants: dict[str, float]) -> list[race.Run]:
     """Runs whose squared error is constant / seconds, against a truth of 0."""
-    return [
-        race.Run(
-            title,
-            seed,
-            [Point(t, int(100 * t), rng.normal(0, np.sqrt(c / t), 4000)) for t in (1.0, 2.0, 4.0)],
-        )
-        for title, c in constants.items()
-        for seed in (1, 2)
-    ]
+    runs = []
+    for title, constant in constants.items():
+        for seed in (1, 2):
+            points = []
+            for seconds in (1.0, 2.0, 4.0):
+                values = rng.normal(0, np.sqrt(constant / seconds), 4000)
+                points.append(Point(seconds, int(100 * seconds), values))
+            runs.append(race.Run(title, seed, points))
+    return runs
 
 
 def test_equal_error_is_the_ratio_of_squared_error_times_seconds(rng: np.random.Generator) -> None:
@@ -220,36 +227,35 @@ def test_equal_error_is_the_ratio_of_squared_error_times_seconds(rng: np.random.
     slow = f"slow ({peers.ONE})"
     slower = f"slower ({peers.WHOLE})"
     runs = made_up_runs(rng, {race.OURS: 0.01, race.FORMER: 0.02, slow: 0.04, slower: 0.1})
-    found = report.compared(runs, {"late": 900.0}, truth)
-    assert found["speedup_to_equal_error"][slow]["times"] == pytest.approx(4, rel=0.1)
-    assert found["speedup_to_equal_error"][slower]["times"] == pytest.approx(10, rel=0.1)
-    for ratio in found["speedup_to_equal_error"].values():
+    comparison = report.compared(runs, {"late": 900.0}, truth)
+    speedups = comparison["speedup_to_equal_error"]
+    assert speedups[slow]["times"] == pytest.approx(4, rel=0.1)
+    assert speedups[slower]["times"] == pytest.approx(10, rel=0.1)
+    for ratio in speedups.values():
         assert ratio["low"] < ratio["times"] < ratio["high"]
-    assert set(found["speedup_to_equal_error"]) == {slow, slower}
-    assert found["best_peer"] == slow
-    assert found["best_peer_by_wrapping"] == {peers.ONE: slow, peers.WHOLE: slower}
-    assert found["equal_error"] == pytest.approx(0.1, rel=0.1)
-    assert [row["slope"] for row in found["race"]] == pytest.approx([-1] * 4, abs=0.1)
-    assert found["speedup_over_previous"]["equal_error"] == pytest.approx(2, rel=0.1)
-    assert [goal["met"] for goal in report.goals(found)] == [False, False]
-    lines = report.table(found).splitlines()
+    assert set(speedups) == {slow, slower}
+    assert comparison["best_peer"] == slow
+    assert comparison["best_peer_by_wrapping"] == {peers.ONE: slow, peers.WHOLE: slower}
+    assert comparison["equal_error"] == pytest.approx(0.1, rel=0.1)
+    assert [row["slope"] for row in comparison["race"]] == pytest.approx([-1] * 4, abs=0.1)
+    assert comparison["speedup_over_previous"]["equal_error"] == pytest.approx(2, rel=0.1)
+    assert [goal["met"] for goal in report.goals(comparison)] == [False, False]
+    lines = report.table(comparison).splitlines()
     assert len(lines) == 2 + 4 + 1
     assert "900 s" in lines[-1]
 
 
 def test_the_interval_of_a_ratio_of_means_covers_it(rng: np.random.Generator) -> None:
     """Squared errors times seconds have heavy tails, and there are eight seeds."""
-    tries = [race.ratio_of_means(*rng.lognormal([[2.0], [0.0]], 0.7, (2, 8))) for _ in range(2000)]
-    held = [ratio.low < np.exp(2.0) < ratio.high for ratio in tries if ratio.low and ratio.high]
-    assert len(held) == 2000
-    assert 0.92 < np.mean(held) < 0.99
-    known = [race.ratio_of_means(7.0, rng.lognormal(0.0, 0.3, 8)) for _ in range(2000)]
+    ratios = [race.ratio_of_means(*rng.lognormal([[2.0], [0.0]], 0.7, (2, 8))) for _ in range(2000)]
+    hits = [ratio.low < np.exp(2.0) < ratio.high for ratio in ratios if ratio.low and ratio.high]
+    assert len(hits) == 2000
+    assert 0.92 < np.mean(hits) < 0.99
+    # the same with a numerator that is known
+    ratios = [race.ratio_of_means(7.0, rng.lognormal(0.0, 0.3, 8)) for _ in range(2000)]
     truth = 7.0 / np.exp(0.3**2 / 2)
-    assert (
-        0.92
-        < np.mean([ratio.low < truth < ratio.high for ratio in known if ratio.low and ratio.high])
-        < 0.99
-    )
+    hits = [ratio.low < truth < ratio.high for ratio in ratios if ratio.low and ratio.high]
+    assert 0.92 < np.mean(hits) < 0.99
 
 
 def test_one_run_gives_no_interval() -> None:
@@ -258,28 +264,27 @@ def test_one_run_gives_no_interval() -> None:
 
 
 def test_arrays_go_through_a_pipe_as_they_are_and_its_end_is_told() -> None:
-    sent = [np.zeros(0), np.array([[True, False], [True, True]]), np.array([0.1, -2.5])]
+    arrays = [np.zeros(0), np.array([[True, False], [True, True]]), np.array([0.1, -2.5])]
     pipe = BytesIO()
-    for array in sent:
+    for array in arrays:
         shapiq_process.send(pipe, array)
-    cut = pipe.getvalue()[:-1]
+    without_last_byte = pipe.getvalue()[:-1]
     pipe.seek(0)
-    for array in sent:
-        got = shapiq_process.receive(pipe)
-        assert got.dtype == array.dtype
-        assert_array_equal(got, array)
+    for array in arrays:
+        received_array = shapiq_process.receive(pipe)
+        assert received_array.dtype == array.dtype
+        assert_array_equal(received_array, array)
     assert shapiq_process.receive(pipe) is None
-    pipe = BytesIO(cut)
-    assert [shapiq_process.receive(pipe) is None for _ in sent] == [False, False, True]
+    pipe = BytesIO(without_last_byte)
+    assert [shapiq_process.receive(pipe) is None for _ in arrays] == [False, False, True]
 
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Path:
-    """A program that asks for coalitions as shapiq does, and answers with the mean value of each player's."""
+    """A program that asks for coalitions as shapiq does, and answers with made-up values."""
     program = tmp_path / "python"
-    program.write_text(
-        STAND_IN.format(python=sys.executable, benchmarks=str(BENCHMARKS)), encoding="utf-8"
-    )
+    text = STAND_IN.format(python=sys.executable, benchmarks=str(BENCHMARKS))
+    program.write_text(text, encoding="utf-8")
     program.chmod(0o755)
     return program
 
@@ -289,28 +294,30 @@ import sys
 sys.path.insert(0, {benchmarks!r})
 import numpy as np
 from comparison.shapiq_process import receive, send
-name, players, seed, coalitions = sys.argv[2], *map(int, sys.argv[3:])
-out, into = sys.stdout.buffer, sys.stdin.buffer
+name = sys.argv[2]
+players, seed, count = map(int, sys.argv[3:])
+requests = sys.stdout.buffer
+values = sys.stdin.buffer
 if name == "OddSHAP":
     sys.exit("not here")
-send(out, np.zeros(0))
+send(requests, np.zeros(0))
 for times in (1, 3):
-    kept = np.random.default_rng(seed).random((times * coalitions, players)) < 0.5
-    send(out, kept)
-    send(out, np.full(players, 1.0 * times) + 0 * receive(into).sum())
+    coalitions = np.random.default_rng(seed).random((times * count, players)) < 0.5
+    send(requests, coalitions)
+    send(requests, np.full(players, 1.0 * times) + 0 * receive(values).sum())
 """
 
 
 def test_a_process_asks_for_values_and_its_runs_count_by_their_coalitions(stand_in: Path) -> None:
     game = small_game()
-    first, *_, odd = peers.newer(stand_in)
-    found = first.start(game, 1)
-    assert_array_equal(next(found).values, np.full(game.players, 1.0))
-    assert_allclose(next(found).values, np.full(game.players, (1 * 1 + 3 * 3) / 4))
+    regression, *_, odd_shap = peers.newer(stand_in)
+    estimates = regression.start(game, 1)
+    assert_array_equal(next(estimates).values, np.full(game.players, 1.0))
+    assert_allclose(next(estimates).values, np.full(game.players, (1 * 1 + 3 * 3) / 4))
     with raises("benchmark.process_ended", "RegressionMSR", "Python 3.12"):
-        next(found)
+        next(estimates)
     with raises("benchmark.process_ended", "OddSHAP"):
-        odd.start(game, 1)
+        odd_shap.start(game, 1)
 
 
 def test_harmful_heads_are_named_and_the_rest_of_the_time_is_worked_out() -> None:
@@ -318,24 +325,26 @@ def test_harmful_heads_are_named_and_the_rest_of_the_time_is_worked_out() -> Non
     gains = np.array([[900, 900, 40, 0], [124, 124, 964, 1000], [0, 0, 20, 24]])
     plan = SamplingPlan(1 << 20, 0.001, "width", 0.95, 1.0)
     tally = Tally(gains, 1024, np.ones(4, bool), plan, gains // 2, np.array([-1.0, 0.0, 1.0]))
-    long = setting.Long(tally, 10.0, 100)
-    assert guarantee.named(long, 512, 2) == guarantee.Named(2, 10.0, True, 2)
-    third = guarantee.named(long, 512, 3)
-    assert (third.measured, third.named) == (False, 2)
-    assert third.seconds > 10
-    assert third.seconds % 5 == 0  # whole cycles of 5 s
+    long_run = setting.Long(tally, 10.0, 100)
+    assert guarantee.named(long_run, 512, 2) == guarantee.Named(2, 10.0, True, 2)
+    three_heads = guarantee.named(long_run, 512, 3)
+    assert (three_heads.measured, three_heads.named) == (False, 2)
+    assert three_heads.seconds > 10
+    assert three_heads.seconds % 5 == 0  # full cycles of 5 s
 
 
-def fake_peer(wrapping: str, first: int) -> peers.Peer:
+def fake_peer(wrapping: str, min_coalitions: int) -> peers.Peer:
     def start(game: Game, seed: int) -> Iterator[Estimate]:
         return (Estimate(np.full(game.players, float(seed))) for _ in count())
 
-    return peers.Peer(f"needs {first}", wrapping, "", start, lambda players: first)
+    return peers.Peer(
+        f"needs {min_coalitions}", wrapping, "", start, lambda players: min_coalitions
+    )
 
 
 @pytest.mark.parametrize("estimand", [ALL_SIZES, TOP50])
 def test_the_first_version_meets_the_exact_values_too(estimand: str) -> None:
-    """Otherwise the speed-up over it would be over something else."""
+    """Otherwise its speed would be compared for another quantity."""
     game = small_game()
     plan = SamplingPlan(1200, None, "width", 0.999, 1.0)
     *_, tally = previous.estimate(game, plan, seed=1, estimand=estimand)
@@ -349,31 +358,33 @@ def test_the_first_version_meets_the_exact_values_too(estimand: str) -> None:
 def test_a_long_run_of_the_first_version_goes_on_where_it_was_left(tmp_path: Path) -> None:
     game = small_game()
     plan = SamplingPlan(64, None, "width", 0.95, 1.0)
-    whole = setting.long_run(
+    uninterrupted_run = setting.long_run(
         made_up_setting(tmp_path / "a", game), plan, 3, ALL_SIZES, 60, former=True
     )  # type: ignore[arg-type]
-    parts = made_up_setting(tmp_path / "b", game)
-    setting.long_run(parts, plan, 3, ALL_SIZES, 0, former=True)  # type: ignore[arg-type]
-    last = setting.long_run(parts, plan, 3, ALL_SIZES, 60, former=True)  # type: ignore[arg-type]
-    assert_array_equal(last.tally.counts, whole.tally.counts)
+    resumed_setting = made_up_setting(tmp_path / "b", game)
+    setting.long_run(resumed_setting, plan, 3, ALL_SIZES, 0, former=True)  # type: ignore[arg-type]
+    resumed_run = setting.long_run(resumed_setting, plan, 3, ALL_SIZES, 60, former=True)  # type: ignore[arg-type]
+    assert_array_equal(resumed_run.tally.counts, uninterrupted_run.tally.counts)
 
 
 def test_a_peer_that_does_not_fit_into_the_time_is_told_with_what_it_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both = (fake_peer(peers.WHOLE, 1000), fake_peer(peers.WHOLE, 10), fake_peer(peers.ONE, 1))
-    monkeypatch.setattr(race, "PEERS", both)
+    slow_peer = fake_peer(peers.WHOLE, 1000)
+    fast_peer = fake_peer(peers.WHOLE, 10)
+    monkeypatch.setattr(race, "PEERS", (slow_peer, fast_peer, fake_peer(peers.ONE, 1)))
     made_up = SimpleNamespace(
         game=small_game(), evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 60.0
     )
     runs, missing = race.whole_set(made_up, forward=0.1)  # type: ignore[arg-type]
-    assert [run.title for run in runs] == [both[1].title]
-    assert missing == {both[0].title: pytest.approx(1000 * 4 * 0.1)}
+    assert [run.title for run in runs] == [fast_peer.title]
+    assert missing == {slow_peer.title: pytest.approx(1000 * 4 * 0.1)}
 
 
 def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = fake_peer(peers.ONE, 1000)
-    monkeypatch.setattr(race, "PEERS", (fake_peer(peers.ONE, 1), fake_peer(peers.WHOLE, 1), late))
+    slow_peer = fake_peer(peers.ONE, 1000)
+    fast_peers = (fake_peer(peers.ONE, 1), fake_peer(peers.WHOLE, 1))
+    monkeypatch.setattr(race, "PEERS", (*fast_peers, slow_peer))
     game = small_game()
     made_up = SimpleNamespace(
         small_rounds=lambda: game,
@@ -384,7 +395,7 @@ def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> Non
         newer=None,
     )
     runs, missing = race.race(made_up, forward=0.01)  # type: ignore[arg-type]
-    assert missing == {late.title: pytest.approx(10.0)}
+    assert missing == {slow_peer.title: pytest.approx(10.0)}
     titles = [race.OURS, race.FORMER, race.PLAIN, f"needs 1 ({peers.ONE})"]
     assert [(run.title, run.seed) for run in runs] == [
         (title, seed) for seed in (1, 2) for title in titles
@@ -422,7 +433,7 @@ def test_the_parts_leave_a_little_of_the_time(shares) -> None:
 
 @pytest.mark.skipif(not RESULTS.exists(), reason="the comparison has not been run")
 def test_the_committed_figures_say_what_they_depend_on() -> None:
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    figures = json.loads(RESULTS.read_text(encoding="utf-8"))
     assert {
         "machine",
         "commit",
@@ -430,52 +441,44 @@ def test_the_committed_figures_say_what_they_depend_on() -> None:
         "resume_speedup",
         "speedup_to_guarantee",
         "speedup_to_equal_error",
-    } <= set(found)
-    assert found["finished"]
-    assert found["setting"]["size"] == 512
-    everybody = (*peers.PEERS, *peers.newer(Path("python3.12")))
-    assert {p.title for p in everybody} == set(found["speedup_to_equal_error"]) | set(
-        found["not_run"]
-    )
-    for goal in found["goals"]:
+    } <= set(figures)
+    assert figures["finished"]
+    assert figures["setting"]["size"] == 512
+    all_peers = (*peers.PEERS, *peers.newer(Path("python3.12")))
+    titles = {*figures["speedup_to_equal_error"], *figures["not_run"]}
+    assert {peer.title for peer in all_peers} == titles
+    for goal in figures["goals"]:
         assert goal["met"] == (goal["reached"] >= goal["times"])
-    for ratio in (found["speedup_to_guarantee"], *found["speedup_to_equal_error"].values()):
+    for ratio in (figures["speedup_to_guarantee"], *figures["speedup_to_equal_error"].values()):
         assert ratio["low"] <= ratio["times"] <= ratio["high"]
-    ours = found["guarantee"]["ours"]
-    paper = found["guarantee"]["paper_extrapolated"]["range 1"]
+    ours = figures["guarantee"]["ours"]
+    paper = figures["guarantee"]["paper_extrapolated"]["range 1"]
     seconds = np.mean([run["seconds"] for run in ours])
-    assert found["speedup_to_guarantee"]["times"] == pytest.approx(
+    assert figures["speedup_to_guarantee"]["times"] == pytest.approx(
         paper["seconds_padded_to_128"] / seconds, rel=1e-3
     )
-    assert {"equal_error", "guarantee"} <= set(found["speedup_over_previous"])
+    assert {"equal_error", "guarantee"} <= set(figures["speedup_over_previous"])
 
 
 @pytest.mark.soak
 def test_the_throughput_of_a_tiny_model_can_be_measured() -> None:
     """The path that a GPU takes, from the command line to the report; it writes nothing."""
-    before = {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()}
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "throughput.py"),
-        "--smoke",
-        "--device",
-        "cpu",
-    ]
-    done = subprocess.run(
+    times_before = {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()}
+    script = str(ROOT / "benchmarks" / "throughput.py")
+    command = [sys.executable, script, "--smoke", "--device", "cpu"]
+    process = subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=300, cwd=ROOT
     )
-    report = json.loads(done.stdout[done.stdout.index("\n{") :])
+    report = json.loads(process.stdout[process.stdout.index("\n{") :])
     assert report["model"] == "tiny"
-    assert (
-        sum(report["time_of_branching_passes"][kind] for kind in ("matrix products", "attention"))
-        > 0
-    )
-    assert done.stdout.count("agreement=1.0") >= 3
-    assert {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()} == before
+    shares = report["time_of_branching_passes"]
+    assert shares["matrix products"] + shares["attention"] > 0
+    assert process.stdout.count("agreement=1.0") >= 3
+    assert {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()} == times_before
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "counts"),
     [
         (
             "= 1 failed, 4432 passed, 30 skipped, 1 rerun in 2112.97s (0:35:12) =",
@@ -486,16 +489,19 @@ def test_the_throughput_of_a_tiny_model_can_be_measured() -> None:
         ("make: *** [test] Error 2", (0, 0, 0, 0, 0, 0)),
     ],
 )
-def test_the_suites_closing_line_is_read(line, told):
-    before = "= 9 passed in 1.00s =\n" if any(told) else ""
-    assert tuple(suite.closing(before + line).values()) == told
+def test_the_suites_closing_line_is_read(line, counts):
+    line_of_an_earlier_run = "= 9 passed in 1.00s =\n" if any(counts) else ""
+    assert tuple(suite.closing(line_of_an_earlier_run + line).values()) == counts
 
 
 def test_reported_16_a_mask_that_was_asked_for_before_is_one_figure_first_and_final() -> None:
-    """Masks with one head off repeat among many sessions: that answer is remembered, and comes at once and whole."""
+    """Many sessions ask for the same masks with one head off.
+
+    The worker remembers their figures and sends the final one at once.
+    """
     mask = full_mask(HeadGrid.from_json({"encoder": [2]}))
     for figures in ([{"done": True}], [{"done": False}, {"done": True}]):
         client = SimpleNamespace(evaluate=lambda _, figures=figures: iter(figures))
-        first, final = sessions.toggle(client, "de", mask, "a")
-        assert 0 <= first <= final
-        assert (first == final) == (len(figures) == 1)
+        first_seconds, final_seconds = sessions.toggle(client, "de", mask, "a")
+        assert 0 <= first_seconds <= final_seconds
+        assert (first_seconds == final_seconds) == (len(figures) == 1)

@@ -11,26 +11,33 @@ from sacrebleu.metrics.bleu import BLEU
 from scipy.stats import binom
 from support.expected_errors import raises
 
-from headlab.evaluation import Bleu
 from headlab.evaluation import bleu as module
 from headlab.evaluation.bleu import bleu, corpus_bleu, gain, sacrebleu_metric, sentence_counts
 
 WORDS = ["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben"]
 
 
-def sides(rng: np.random.Generator, n: int, wrong: float) -> tuple[list[str], list[str]]:
-    """References of made-up words, and texts with some words exchanged, some dropped and some more."""
+def made_up_corpus(rng: np.random.Generator, n: int, wrong: float) -> tuple[list[str], list[str]]:
+    """Texts and references of made-up words.
+
+    In the texts some words are exchanged, some dropped and some added.
+
+    Args:
+        rng: The generator of random numbers.
+        n: Number of sentences.
+        wrong: Share of the words that are exchanged.
+    """
     texts = []
     references = []
     for _ in range(n):
         words = list(rng.choice(WORDS, rng.integers(1, 12)))
         references.append(" ".join(words))
-        drawn = [
-            str(rng.choice(WORDS)) if rng.random() < wrong else word
-            for word in words
-            if rng.random() > 0.05
-        ]
-        texts.append(" ".join(drawn + list(rng.choice(WORDS, rng.integers(0, 2)))))
+        text_words = []
+        for word in words:
+            if rng.random() > 0.05:
+                text_words.append(str(rng.choice(WORDS)) if rng.random() < wrong else word)
+        text_words += list(rng.choice(WORDS, rng.integers(0, 2)))
+        texts.append(" ".join(text_words))
     return texts, references
 
 
@@ -38,16 +45,15 @@ def sides(rng: np.random.Generator, n: int, wrong: float) -> tuple[list[str], li
 @pytest.mark.parametrize("n", [1, 2, 40])
 def test_bleu_is_sacrebleu_s_and_that_of_its_definition(n: int, wrong: float):
     for seed in range(4):
-        texts, references = sides(np.random.default_rng([seed, n]), n, wrong)
-        found = bleu(texts, references, draws=20)
-        assert found.score == pytest.approx(
-            BLEU().corpus_score(texts, [references]).score, abs=1e-9
-        )
-        assert found.score == pytest.approx(reference.bleu(texts, references), abs=1e-9)
+        texts, references = made_up_corpus(np.random.default_rng([seed, n]), n, wrong)
+        score = bleu(texts, references, draws=20).score
+        sacrebleu_score = BLEU().corpus_score(texts, [references]).score
+        assert score == pytest.approx(sacrebleu_score, abs=1e-9)
+        assert score == pytest.approx(reference.bleu(texts, references), abs=1e-9)
 
 
 def test_many_corpora_are_counted_at_once():
-    counts, _ = sentence_counts(*sides(np.random.default_rng(0), 6, 0.3))
+    counts, _ = sentence_counts(*made_up_corpus(np.random.default_rng(0), 6, 0.3))
     assert corpus_bleu(counts).tolist() == [float(corpus_bleu(row)) for row in counts]
 
 
@@ -57,99 +63,109 @@ def test_the_signature_says_how_words_were_cut():
 
 
 def test_a_country_or_a_script_changes_nothing_of_how_words_are_cut():
-    texts = (["一只狗在跑"], ["一只黑狗在跑"])
-    plain = bleu(*texts, language="zh", draws=5)
-    for language in ("zh-CN", "zh_TW", "ZH", "zho_Hans", "cmn"):
-        found = bleu(*texts, language=language, draws=5)
-        assert (found.score, found.signature) == (plain.score, plain.signature)
+    corpus = (["一只狗在跑"], ["一只黑狗在跑"])
+    by_language = bleu(*corpus, language="zh", draws=5)
+    for tag in ("zh-CN", "zh_TW", "ZH", "zho_Hans", "cmn"):
+        by_tag = bleu(*corpus, language=tag, draws=5)
+        assert (by_tag.score, by_tag.signature) == (by_language.score, by_language.signature)
     assert "|tok:13a|" in bleu(["Ein Hund."], ["Ein Hund."], language="de-CH", draws=5).signature
 
 
 def test_nothing_right_is_0_and_all_right_is_100_but_neither_is_certain():
-    none = bleu(["a b c d"] * 9, ["e f g h"] * 9)
-    whole = bleu(["a b c d"] * 9, ["a b c d"] * 9)
-    assert none.score == 0
-    assert whole.score == pytest.approx(100)
-    assert none.high > 0
-    assert whole.low < 100
+    nothing_right = bleu(["a b c d"] * 9, ["e f g h"] * 9)
+    all_right = bleu(["a b c d"] * 9, ["a b c d"] * 9)
+    assert nothing_right.score == 0
+    assert all_right.score == pytest.approx(100)
+    assert nothing_right.high > 0
+    assert all_right.low < 100
     assert bleu([""] * 3, ["a b"] * 3).score == 0
 
 
-def test_systems_that_write_the_same_differ_by_0_and_by_how_much_is_not_certain():
-    texts, references = sides(np.random.default_rng(2), 30, 0.3)
-    one = bleu(texts, references)
-    same = gain(one, bleu(texts, references))
-    assert same.difference == 0
-    assert same.low < 0 < same.high
-    assert same.p > 0.5
+def test_systems_that_write_the_same_differ_by_0_with_an_interval_around_it():
+    texts, references = made_up_corpus(np.random.default_rng(2), 30, 0.3)
+    no_gain = gain(bleu(texts, references), bleu(texts, references))
+    assert no_gain.difference == 0
+    assert no_gain.low < 0 < no_gain.high
+    assert no_gain.p > 0.5
 
 
 def test_a_better_system_is_found_to_be_better_and_pairing_makes_the_interval_narrow():
     rng = np.random.default_rng(1)
-    texts, references = sides(rng, 150, 0.5)
-    better = [r if rng.random() < 0.3 else t for t, r in zip(texts, references, strict=True)]
-    before = bleu(texts, references)
-    after = bleu(better, references)
-    found = gain(before, after)
-    assert found.difference == pytest.approx(after.score - before.score)
-    assert 0 < found.low < found.difference < found.high
-    assert found.p < 0.01
-    assert found.high - found.low < (before.high - before.low) + (after.high - after.low)
-    back = gain(after, before)
-    assert back.difference == -found.difference
-    assert back.p < 0.01
+    texts, references = made_up_corpus(rng, 150, 0.5)
+    better_texts = [
+        reference if rng.random() < 0.3 else text
+        for text, reference in zip(texts, references, strict=True)
+    ]
+    worse_bleu = bleu(texts, references)
+    better_bleu = bleu(better_texts, references)
+    improvement = gain(worse_bleu, better_bleu)
+    assert improvement.difference == pytest.approx(better_bleu.score - worse_bleu.score)
+    assert 0 < improvement.low < improvement.difference < improvement.high
+    assert improvement.p < 0.01
+    unpaired_width = (worse_bleu.high - worse_bleu.low) + (better_bleu.high - better_bleu.low)
+    assert improvement.high - improvement.low < unpaired_width
+    loss = gain(better_bleu, worse_bleu)
+    assert loss.difference == -improvement.difference
+    assert loss.p < 0.01
 
 
 def test_the_same_seed_gives_the_same_interval_and_groups_make_it_wider():
-    texts, references = sides(np.random.default_rng(3), 20, 0.4)
-    twice = (
+    texts, references = made_up_corpus(np.random.default_rng(3), 20, 0.4)
+    copies = (
         [text for text in texts for _ in range(4)],
-        [text for text in references for _ in range(4)],
+        [reference for reference in references for _ in range(4)],
     )
     groups = [str(row // 4) for row in range(80)]
-    alone = bleu(*twice, seed=5)
-    grouped = bleu(*twice, seed=5, groups=groups)
-    assert (grouped.low, grouped.high) == (lambda b: (b.low, b.high))(
-        bleu(*twice, seed=5, groups=groups)
-    )
-    assert grouped.high - grouped.low > 1.5 * (alone.high - alone.low)
+    without_groups = bleu(*copies, seed=5)
+    with_groups = bleu(*copies, seed=5, groups=groups)
+    second = bleu(*copies, seed=5, groups=groups)
+    assert (with_groups.low, with_groups.high) == (second.low, second.high)
+    width = without_groups.high - without_groups.low
+    assert with_groups.high - with_groups.low > 1.5 * width
 
 
-def drawn(rng: np.random.Generator, words: np.ndarray, right: float) -> np.ndarray:
-    """Counts of sentences whose words are right with a chance of their own, int [sentence, 10]."""
-    own = rng.beta(8 * right, 8 * (1 - right), len(words))
+def random_counts(rng: np.random.Generator, words: np.ndarray, mean: float) -> np.ndarray:
+    """Counts of sentences whose words are right with a probability of each sentence's own.
+
+    Args:
+        rng: The generator of random numbers.
+        words: Number of words of each sentence.
+        mean: Mean of the probabilities over sentences.
+
+    Returns:
+        Int [sentence, 10], as `sentence_counts` gives them.
+    """
+    probabilities = rng.beta(8 * mean, 8 * (1 - mean), len(words))
     grams = np.stack([words - order for order in range(4)], axis=1)
-    hits = rng.binomial(grams, own[:, None] ** (1 + 0.8 * np.arange(4)))
+    hits = rng.binomial(grams, probabilities[:, None] ** (1 + 0.8 * np.arange(4)))
     return np.concatenate([words[:, None], words[:, None], hits, grams], axis=1).astype(np.int64)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_promise(monkeypatch: pytest.MonkeyPatch):
     runs = 200
     rng = np.random.default_rng(4)
-    many = rng.integers(4, 16, 200_000)
-    truth, better = (
-        float(corpus_bleu(drawn(rng, many, right).sum(axis=0))) for right in (0.6, 0.65)
-    )
-    missed = [0, 0]
-    for run in range(runs):
+    population = rng.integers(4, 16, 200_000)
+    true_worse = float(corpus_bleu(random_counts(rng, population, 0.6).sum(axis=0)))
+    true_better = float(corpus_bleu(random_counts(rng, population, 0.65).sum(axis=0)))
+    score_misses = 0
+    gain_misses = 0
+    for seed in range(runs):
         words = rng.integers(4, 16, 60)
-        made = [drawn(rng, words, right) for right in (0.6, 0.65)]
-        given = iter(made)
+        counts = iter([random_counts(rng, words, mean) for mean in (0.6, 0.65)])
         monkeypatch.setattr(
-            module, "sentence_counts", lambda *_, given=given: (next(given), "made up")
+            module, "sentence_counts", lambda *_, counts=counts: (next(counts), "made up")
         )
-        before, after = (bleu([], [], draws=300, seed=run) for _ in made)
-        found = gain(before, after, draws=300, seed=run)
-        missed[0] += not before.low <= truth <= before.high
-        missed[1] += not found.low <= better - truth <= found.high
-    assert max(missed) <= binom.ppf(1 - 1e-4, runs, 0.05)
+        worse_bleu = bleu([], [], draws=300, seed=seed)
+        better_bleu = bleu([], [], draws=300, seed=seed)
+        improvement = gain(worse_bleu, better_bleu, draws=300, seed=seed)
+        score_misses += not worse_bleu.low <= true_worse <= worse_bleu.high
+        gain_misses += not improvement.low <= true_better - true_worse <= improvement.high
+    assert max(score_misses, gain_misses) <= binom.ppf(1 - 1e-4, runs, 0.05)
 
 
 def test_what_cannot_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch):
-    one = bleu(["a b"], ["a b"])
-    other = bleu(["a b"], ["a b c"])
     with raises("bleu.other_sentences"):
-        gain(one, other)
+        gain(bleu(["a b"], ["a b"]), bleu(["a b"], ["a b c"]))
     with raises("bleu.counts_differ"):
         bleu([], [])
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
@@ -160,6 +176,6 @@ def test_what_cannot_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_record_says_what_was_counted():
-    found: Bleu = bleu(["a b c d"], ["a b c d"])
-    assert found.record()["bleu"] == pytest.approx(100)
-    assert found.record()["sentences"] == 1
+    record = bleu(["a b c d"], ["a b c d"]).record()
+    assert record["bleu"] == pytest.approx(100)
+    assert record["sentences"] == 1

@@ -10,9 +10,9 @@ import pytest
 import torch
 from support.expected_errors import raises
 from support.saved_models import save_family
+from support.several_answers import PAIRS, WORDS
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
-from test_inputs import PAIRS, WORDS
 
 from headlab.cli.main import main
 from headlab.core import CHANGE_KINDS
@@ -21,18 +21,17 @@ from headlab.hooks import gated
 from headlab.masks import Mask
 from headlab.tasks import Task
 
-OFF = slice(0, 6)
-
 
 def mask_of(model):
-    kept = np.ones(model.grid.size, bool)
-    kept[OFF] = False
-    return Mask(model.grid, kept, {"name": model.name, "fingerprint": model.fingerprint})
+    """The mask without the first six heads."""
+    kept_heads = np.ones(model.grid.size, bool)
+    kept_heads[:6] = False
+    return Mask(model.grid, kept_heads, {"name": model.name, "fingerprint": model.fingerprint})
 
 
 def one_by_one(evaluator: Evaluator, mask: Mask | None) -> list[np.ndarray]:
     """Label probabilities of every answer, one example and one pass at a time."""
-    out = []
+    probabilities = []
     for row in range(len(evaluator.examples)):
         rows = np.array([row])
         model = evaluator.model
@@ -40,9 +39,11 @@ def one_by_one(evaluator: Evaluator, mask: Mask | None) -> list[np.ndarray]:
         with torch.no_grad(), gated(model, model.grid.gates(gates)):
             logits = evaluator.logits(evaluator.tensors(rows))
         targets = evaluator.targets(rows, logits).flatten().tolist()
-        parts = logits.double().softmax(-1).flatten(0, -2).numpy()
-        out += [part for part, target in zip(parts, targets, strict=True) if target != NO_TARGET]
-    return out
+        shares = logits.double().softmax(-1).flatten(0, -2).numpy()
+        for answer_shares, target in zip(shares, targets, strict=True):
+            if target != NO_TARGET:
+                probabilities.append(answer_shares)
+    return probabilities
 
 
 @pytest.mark.parametrize(("family", "task"), [("bert", tiny_task()), ("bert-tokens", WORDS)])
@@ -51,55 +52,50 @@ def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(
 ) -> None:
     evaluator = Evaluator(tiny_model(family, tokenizer=tiny_tokenizer()), task, "xx", "dev", 24)
     mask = mask_of(evaluator.model)
-    before = one_by_one(evaluator, None)
-    after = one_by_one(evaluator, mask)
-    answers = [(e, place) for e in evaluator.examples for place in range(len(e.words) or 1)]
-    wanted = []
-    for (example, place), old, new in zip(answers, before, after, strict=True):
-        if old.argmax() == new.argmax():
+    answers = [(e, index) for e in evaluator.examples for index in range(len(e.words) or 1)]
+    before_and_after = zip(one_by_one(evaluator, None), one_by_one(evaluator, mask), strict=True)
+    expected_rows = []
+    for (example, index), (baseline_shares, mask_shares) in zip(
+        answers, before_and_after, strict=True
+    ):
+        if baseline_shares.argmax() == mask_shares.argmax():
             continue
-        right = task.labels[example.labels[place] if example.words else example.label]
-        given = task.labels[int(old.argmax())], task.labels[int(new.argmax())]
-        kind = (
-            "now right"
-            if given[1] == right
-            else "now wrong"
-            if given[0] == right
-            else "wrong otherwise"
+        label = task.labels[example.labels[index] if example.words else example.label]
+        answer_before = task.labels[int(baseline_shares.argmax())]
+        answer_after = task.labels[int(mask_shares.argmax())]
+        kind = "wrong otherwise"
+        if answer_after == label:
+            kind = "now right"
+        elif answer_before == label:
+            kind = "now wrong"
+        word = example.words[index] if example.words else None
+        probabilities = (pytest.approx(baseline_shares.max()), pytest.approx(mask_shares.max()))
+        expected_rows.append(
+            (kind, example.text, None, word, label, answer_before, answer_after, *probabilities)
         )
-        word = example.words[place] if example.words else None
-        wanted.append(
-            (
-                kind,
-                example.text,
-                None,
-                word,
-                right,
-                *given,
-                pytest.approx(old.max()),
-                pytest.approx(new.max()),
-            )
-        )
-    found = changes(evaluator, mask)
-    assert [astuple(one)[1:] for one in found] == wanted
-    assert len(wanted) > 3
-    whole = evaluator.evaluate()
-    assert all(one.id in whole.ids for one in found)
-    counted = [sum(one.kind == kind for one in found) for kind in CHANGE_KINDS[:2]]
-    masked = evaluator.evaluate(mask).correct
-    assert counted == [int((masked & ~whole.correct).sum()), int((whole.correct & ~masked).sum())]
+    answer_changes = changes(evaluator, mask)
+    assert [astuple(change)[1:] for change in answer_changes] == expected_rows
+    assert len(expected_rows) > 3
+    baseline = evaluator.evaluate()
+    assert all(change.id in baseline.ids for change in answer_changes)
+    counts = [sum(change.kind == kind for change in answer_changes) for kind in CHANGE_KINDS[:2]]
+    correct = evaluator.evaluate(mask).correct
+    gains = int((correct & ~baseline.correct).sum())
+    losses = int((baseline.correct & ~correct).sum())
+    assert counts == [gains, losses]
 
 
 def test_a_mask_that_changes_nothing_gives_an_empty_table() -> None:
     evaluator = Evaluator(
         tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 24
     )
-    whole = replace(mask_of(evaluator.model), kept=np.ones(evaluator.model.grid.size, bool))
-    found = changes(evaluator, whole)
-    assert (found, table(found, "xx").csv().splitlines()) == (
-        [],
-        [",".join(("language", *COLUMNS))],
+    unchanging_mask = replace(
+        mask_of(evaluator.model), kept=np.ones(evaluator.model.grid.size, bool)
     )
+    answer_changes = changes(evaluator, unchanging_mask)
+    assert answer_changes == []
+    header = ",".join(("language", *COLUMNS))
+    assert table(answer_changes, "xx").csv().splitlines() == [header]
 
 
 def test_mean_ablation_is_what_is_asked_for() -> None:
@@ -107,12 +103,12 @@ def test_mean_ablation_is_what_is_asked_for() -> None:
         tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 24
     )
     mask = mask_of(evaluator.model)
-    found = changes(evaluator, mask, ablation="mean")
-    new = evaluator.evaluate(mask, ablation="mean").predicted
-    assert [one.after for one in found] == [
-        evaluator.task.labels[label]
-        for label, old in zip(new, evaluator.evaluate().predicted, strict=True)
-        if label != old
+    answer_changes = changes(evaluator, mask, ablation="mean")
+    baseline = evaluator.evaluate().predicted
+    under_mask = evaluator.evaluate(mask, ablation="mean").predicted
+    changed_labels = under_mask[under_mask != baseline]
+    assert [change.after for change in answer_changes] == [
+        evaluator.task.labels[label] for label in changed_labels
     ]
 
 
@@ -127,35 +123,20 @@ def test_the_command_writes_the_changed_answers_of_all_languages(
 ) -> None:
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     folder = str(save_family(tmp_path / "bert", "bert"))
-    mask = tmp_path / "mask.json"
-    out = tmp_path / "new" / "changes.csv"
-    asked = ["--model", folder, "--task", "tiny", "--cache", str(tmp_path / "cache")]
-    assert main(["score", *asked, "--languages", "xx", "--method", "random"]) == 0
-    assert (
-        main(
-            [
-                "prune",
-                *asked,
-                "--languages",
-                "xx",
-                "--method",
-                "random",
-                "--rule",
-                "bottom",
-                "--k",
-                "4",
-                "--out",
-                str(mask),
-            ]
-        )
-        == 0
-    )
-    evaluate = ["evaluate", *asked[:4], "--size", "24"]
-    assert main([*evaluate, "--mask", str(mask), "--changes", str(out)]) == 0
-    told = capsys.readouterr()
-    rows = list(csv.DictReader(out.read_text().splitlines()))
-    assert f"{len(rows)} answers changed" in told.err
+    mask_file = tmp_path / "mask.json"
+    changes_file = tmp_path / "new" / "changes.csv"
+    model_and_task = ["--model", folder, "--task", "tiny"]
+    random_scores = [*model_and_task, "--cache", str(tmp_path / "cache")]
+    random_scores += ["--languages", "xx", "--method", "random"]
+    assert main(["score", *random_scores]) == 0
+    rule = ["--rule", "bottom", "--k", "4"]
+    assert main(["prune", *random_scores, *rule, "--out", str(mask_file)]) == 0
+    evaluate = ["evaluate", *model_and_task, "--size", "24"]
+    assert main([*evaluate, "--mask", str(mask_file), "--changes", str(changes_file)]) == 0
+    output = capsys.readouterr()
+    rows = list(csv.DictReader(changes_file.read_text().splitlines()))
+    assert f"{len(rows)} answers changed" in output.err
     assert {row["language"] for row in rows} == {"xx", "yy"}
     assert set(rows[0]) == {"language", *COLUMNS}
-    assert main([*evaluate, "--changes", str(out)]) == 2
+    assert main([*evaluate, "--changes", str(changes_file)]) == 2
     assert "give --mask with it" in capsys.readouterr().err

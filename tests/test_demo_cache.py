@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +27,9 @@ from headlab.tasks.intents.templates import LANGUAGES
 MODEL = "e5-small-intents"
 SIZE = 512
 HEADS = 144
-SOME = 5
-SOME_LANGUAGES = ("en", "ml")
-WIDEST = 0.01
+MIN_LANGUAGES = 5
+CHECKED_LANGUAGES = ("en", "ml")
+MAX_HALF_WIDTH = 0.01
 ESTIMANDS = ("shapley-top50", "shapley")  # the default first
 CACHE = Path(__file__).parents[1] / "cache"
 pytestmark = pytest.mark.data
@@ -56,17 +58,18 @@ def test_every_file_can_be_read(listing, results):
 
 def test_the_results_are_of_the_model_that_is_here(results):
     try:
-        here = fingerprint(MODEL)
+        model_fingerprint = fingerprint(MODEL)
     except MissingBase as missing:
         pytest.skip(str(missing))
-    assert {r.record.spec["model"]["fingerprint"]: r.key for r in results}.keys() == {here}
+    key_by_fingerprint = {r.record.spec["model"]["fingerprint"]: r.key for r in results}
+    assert key_by_fingerprint.keys() == {model_fingerprint}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_results_are_of_the_data_that_is_here(results, language):
-    own = [r.record.spec["task"] for r in results if r.record.language == language]
-    assert own
-    for spec in own:
+    task_specs = [r.record.spec["task"] for r in results if r.record.language == language]
+    assert task_specs
+    for spec in task_specs:
         task = headlab.task(spec["name"], languages=[language])
         assert (spec["split"], spec["size"], spec["seed"]) == ("dev", SIZE, task.seed)
         assert spec["data_hash"] == task.data_hash(task.examples(language, "dev", SIZE))
@@ -74,21 +77,22 @@ def test_the_results_are_of_the_data_that_is_here(results, language):
 
 @pytest.mark.parametrize("method", ["gradient", "confidence"])
 def test_the_heads_of_the_nli_model_are_scored_in_every_language_of_xnli(listing, method):
-    found = [r.record for r in listing.results if r.record.spec["model"]["name"] == "e5-small-xnli"]
-    assert {s.language for s in found if s.method == method} == set(xnli.LANGUAGES)
-    assert {s.spec["model"]["fingerprint"] for s in found} == {
-        found[0].spec["model"]["fingerprint"]
-    }
+    records = records_of(listing, "e5-small-xnli")
+    assert {scores.language for scores in records if scores.method == method} == {*xnli.LANGUAGES}
+    assert len({scores.spec["model"]["fingerprint"] for scores in records}) == 1
+
+
+def records_of(listing, model_name):
+    return [r.record for r in listing.results if r.record.spec["model"]["name"] == model_name]
 
 
 def test_the_decoders_heads_are_scored_on_the_tasks_whose_heads_are_known(listing):
-    found = [r.record for r in listing.results if r.record.spec["model"]["name"] == smollm.NAME]
-    assert {(s.spec["task"]["name"], s.method) for s in found} == {
-        (task, method)
-        for task in ("repeats", "ioi", "agreement", "lm")
-        for method in ("shapley", "leave-one-out", "gradient")
-    }
-    for scores in found:
+    records = records_of(listing, smollm.NAME)
+    tasks = ("repeats", "ioi", "agreement", "lm")
+    methods = ("shapley", "leave-one-out", "gradient")
+    tasks_and_methods = {(scores.spec["task"]["name"], scores.method) for scores in records}
+    assert tasks_and_methods == set(product(tasks, methods))
+    for scores in records:
         spec = scores.spec["task"]
         if spec["name"] == "lm":  # of a text that is not shipped
             continue
@@ -105,42 +109,49 @@ def test_these_methods_cover_every_language(results, method):
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_head_has_a_narrow_interval_and_values_of_both_halves(results, language, estimand):
-    own = (
-        r.record for r in results if r.record.method == "shapley" and r.record.language == language
+    shapley_records = [r.record for r in results if r.record.method == "shapley"]
+    (scores,) = (
+        record
+        for record in shapley_records
+        if (record.language, record.estimand) == (language, estimand)
     )
-    (scores,) = (record for record in own if record.estimand == estimand)
     assert scores.half_width is not None
-    drawn = spec_of(scores, "method", "options", "samples")
-    assert ((scores.half_width <= WIDEST) | (scores.samples > 0.99 * drawn)).all()
-    assert (scores.half_width <= 1.4 * WIDEST).all()
+    max_samples = spec_of(scores, "method", "options", "samples")
+    is_narrow = scores.half_width <= MAX_HALF_WIDTH
+    assert (is_narrow | (scores.samples > 0.99 * max_samples)).all()
+    assert (scores.half_width <= 1.4 * MAX_HALF_WIDTH).all()
     assert scores.halves is not None
-    assert spec_of(scores, "method", "options", "target") == WIDEST
+    assert spec_of(scores, "method", "options", "target") == MAX_HALF_WIDTH
 
 
 @pytest.mark.parametrize("split", EXAMPLES_BY_SPLIT)
-def test_the_untouched_models_answers_are_there_for_the_prune_page(split):
-    """Those of every language are found as the worker asks for them; the first of two are the model's own."""
+def test_the_baseline_is_cached_for_the_prune_page(split):
+    """The answers of every language are found as the worker asks for them.
+
+    For two languages the first ones are compared with the model's.
+    """
     try:
         model = headlab.load(MODEL, device="cpu")
     except MissingBase as missing:
         pytest.skip(str(missing))
     store = Store(CACHE)
     digest = full_mask(model.grid).digest
+    size = EXAMPLES_BY_SPLIT[split]
     for language in LANGUAGES:
-        evaluator = Evaluator(
-            model, headlab.task("intents"), language, split, EXAMPLES_BY_SPLIT[split]
-        )
-        kept = store.run(answers_spec(evaluator.dataset)).answers(digest, evaluator.examples)
-        assert kept is not None
-        assert kept.n == kept.total == EXAMPLES_BY_SPLIT[split]
-        if language in SOME_LANGUAGES:
-            first = next(evaluator.stream(None))
-            assert kept.predicted[: first.n].tolist() == first.predicted.tolist()
+        evaluator = Evaluator(model, headlab.task("intents"), language, split, size)
+        run = store.run(answers_spec(evaluator.dataset))
+        cached_answers = run.answers(digest, evaluator.examples)
+        assert cached_answers is not None
+        assert cached_answers.n == cached_answers.total == size
+        if language in CHECKED_LANGUAGES:
+            first_figure = next(evaluator.stream(None))
+            first_predictions = cached_answers.predicted[: first_figure.n]
+            assert first_predictions.tolist() == first_figure.predicted.tolist()
 
 
 @pytest.mark.parametrize("method", ["gradient", "leave-one-out"])
 def test_these_methods_cover_some_languages(results, method):
-    assert len(languages(results, method)) >= SOME
+    assert len(languages(results, method)) >= MIN_LANGUAGES
 
 
 def test_the_demo_page_tells_what_the_front_has_measured():
@@ -159,13 +170,16 @@ def test_the_demo_page_tells_what_the_front_has_measured():
     page = (CACHE.parent / "docs" / "demo.md").read_text(encoding="utf-8")
     for name in ("mean", "bg", "hu", "en", "fr"):
         gain, low, high = rows[name]
-        told = f" {gain:.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
-        assert told in page.replace(" points [", " ["), name
+        figure = f" {gain:.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
+        assert figure in page.replace(" points [", " ["), name
 
 
 def test_a_language_is_comparable_with_the_next(results):
-    """One set of options, how precise apart, one seed and one way to remove a head for all languages of a method."""
-    told = {}
+    """All languages of a method have the same options, seed and ablation.
+
+    Only the options that say how precise a result is may differ.
+    """
+    settings_by_method = defaultdict(list)
     for r in results:
         spec = r.record.spec
         options = {
@@ -173,12 +187,10 @@ def test_a_language_is_comparable_with_the_next(results):
             for name, value in spec["method"]["options"].items()
             if name not in PRECISION
         }
-        told.setdefault((r.record.method, r.record.estimand), []).append(
-            (options, spec["seed"], spec["ablation"])
-        )
-    for settings in told.values():
+        assert spec["ablation"] == "zero"
+        settings_by_method[r.record.method, r.record.estimand].append((options, spec["seed"]))
+    for settings in settings_by_method.values():
         assert all(setting == settings[0] for setting in settings)
-    assert {setting[2] for settings in told.values() for setting in settings} == {"zero"}
 
 
 def test_intervals_stand_where_the_method_gives_them(results):

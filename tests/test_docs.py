@@ -1,4 +1,7 @@
-"""The documents against the code: what they name exists, what exists is named, and their examples run."""
+"""The documents against the code.
+
+What they name exists, what exists is named, and their examples run.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -21,21 +25,20 @@ README = ROOT / "README.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
 
 
-def leaves(group, prefix=""):
-    """{name: command} of everything that can be run, a group's commands under both names."""
-    out = {}
+def commands_by_name(group, prefix=""):
+    """The commands that can be run; those of a group have its name before their own."""
+    commands = {}
     for name, command in group.commands.items():
-        out |= (
-            leaves(command, f"{prefix}{name} ")
-            if hasattr(command, "commands")
-            else {prefix + name: command}
-        )
-    return out
+        if hasattr(command, "commands"):
+            commands |= commands_by_name(command, f"{prefix}{name} ")
+        else:
+            commands[prefix + name] = command
+    return commands
 
 
-COMMANDS = leaves(typer.main.get_command(build()))
-ELSEWHERE = {"host"}  # what an address in a document may point to
-OUTSIDE = re.compile(r"(?<![\w.])/(?:home|Users|root|work|tmp|opt|mnt|srv)/|[A-Z]:\\")
+COMMANDS = commands_by_name(typer.main.get_command(build()))
+ALLOWED_HOSTS = {"host"}  # what an address in a document may point to
+ABSOLUTE_PATH = re.compile(r"(?<![\w.])/(?:home|Users|root|work|tmp|opt|mnt|srv)/|[A-Z]:\\")
 
 
 def text(path: str | Path) -> str:
@@ -58,10 +61,6 @@ def rows(markdown: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def shown(default: object) -> str:
-    return json.dumps(default)
-
-
 def anchors(path: Path) -> set[str]:
     """What a link can point to in a page: its headings, as GitHub spells them."""
     headings = re.findall(r"^#+ (.*)$", text(path), re.MULTILINE)
@@ -71,10 +70,10 @@ def anchors(path: Path) -> set[str]:
 
 
 def command_section(name: str) -> str:
-    (found,) = (
+    (section,) = (
         body for title, body in sections("docs/cli.md").items() if f"`headlab {name}`" in title
     )
-    return found
+    return section
 
 
 def test_the_readme_is_short_enough_to_be_a_map():
@@ -83,23 +82,22 @@ def test_the_readme_is_short_enough_to_be_a_map():
 
 def test_the_readme_lists_the_methods_as_the_table_does():
     table = {cells[0]: cells[1:] for cells in rows(sections(README)["Methods"])}
-    says = {True: "yes", False: "no"}
-    for m in METHODS.values():
-        what, cost, paper, sign, interval = table.pop(f"`{m.key}`")
-        assert what == m.title
-        assert (cost, paper, sign, interval) == (
-            m.costs.words,
-            m.paper,
-            says[m.signed],
-            says[m.intervals],
-        ), m.key
+    yes_or_no = {True: "yes", False: "no"}
+    for method in METHODS.values():
+        assert table.pop(f"`{method.key}`") == [
+            method.title,
+            method.costs.words,
+            method.paper,
+            yes_or_no[method.signed],
+            yes_or_no[method.intervals],
+        ], method.key
     assert set(table) == {"method", "---"}
 
 
 def test_the_readme_names_files_that_exist():
-    named = re.findall(r"`((?:headlab|pages|cache)/[\w./]*|\w+\.(?:py|yaml))`", text(README))
-    assert len(named) > 10
-    assert [name for name in named if name != "cache/" and not (ROOT / name).exists()] == []
+    names = re.findall(r"`((?:headlab|pages|cache)/[\w./]*|\w+\.(?:py|yaml))`", text(README))
+    assert len(names) > 10
+    assert [name for name in names if name != "cache/" and not (ROOT / name).exists()] == []
 
 
 @pytest.mark.parametrize("key", METHODS)
@@ -112,15 +110,14 @@ def test_a_method_is_documented_with_its_options_and_defaults(key):
         assert method.unit.split()[0] in table["unit, sign"][0]
         assert table["interval"][0].startswith("yes" if method.intervals else "no")
         assert table["paper"][0].startswith(method.paper)
-    documented = {name: cells[0] for name, cells in table.items() if name.startswith("`")}
-    assert documented == {
-        f"`{name}`": f"`{shown(option.default)}`" for name, option in method.options.items()
+    default_by_name = {name: cells[0] for name, cells in table.items() if name.startswith("`")}
+    assert default_by_name == {
+        f"`{name}`": f"`{json.dumps(option.default)}`" for name, option in method.options.items()
     }
     for name, option in method.options.items():
         assert option.help
-        assert all(
-            f"`{choice}`" in section or f'"{choice}"' in section for choice in option.choices
-        ), name
+        for choice in option.choices:
+            assert f"`{choice}`" in section or f'"{choice}"' in section, name
 
 
 def test_every_section_about_a_method_is_of_a_method():
@@ -140,21 +137,17 @@ def test_a_command_is_documented_with_every_option(name):
         if option == "--help":
             continue
         assert getattr(parameter, "help", None), f"{name} {option} has no help"
-        assert re.search(
-            rf"(?<![\w-]){re.escape(option)}(?![\w-])", section.replace("TASK", "task")
-        ), option
+        pattern = rf"(?<![\w-]){re.escape(option)}(?![\w-])"
+        assert re.search(pattern, section.replace("TASK", "task")), option
 
 
 def test_no_option_is_documented_that_no_command_has():
-    known = {
-        opt
-        for command in COMMANDS.values()
-        for p in command.params
-        for opt in (*p.opts, *p.secondary_opts)
-    }
-    assert set(
-        re.findall(r"(?<![\w-])--[a-z][a-z-]*", text("docs/cli.md") + text(README))
-    ) <= known | {"--help"}
+    flags = {"--help"}
+    for command in COMMANDS.values():
+        for parameter in command.params:
+            flags.update([*parameter.opts, *parameter.secondary_opts])
+    document = text("docs/cli.md") + text(README)
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", document)) <= flags
 
 
 def test_commands_in_shell_blocks_can_be_parsed():
@@ -162,13 +155,13 @@ def test_commands_in_shell_blocks_can_be_parsed():
     lines = "\n".join(blocks(README, "sh") + blocks("docs/cli.md", "sh")).splitlines()
     parts = [part.split() for line in lines for part in line.split("#")[0].split(";")]
     calls = [words for words in parts if words[:1] == ["headlab"]]
-    told = set()
+    names = set()
     for call in calls:
         words = 3 if " ".join(call[1:3]) in COMMANDS else 2
         name = " ".join(call[1:words])
         COMMANDS[name].make_context(name, call[words:], resilient_parsing=False)
-        told.add(name)
-    assert told == set(COMMANDS)
+        names.add(name)
+    assert names == set(COMMANDS)
 
 
 def test_exit_codes_are_the_documented_ones():
@@ -182,17 +175,14 @@ def test_the_example_in_the_mask_format_is_a_mask():
     mask = mask_from_json(example)
     assert [tuple(head) for head in mask.removed] == [("encoder", 1, 1), ("encoder", 2, 2)]
     assert {**mask.to_json(), "created": example["created"]} == example
-    documented = {cells[0].strip("`") for cells in rows(text("docs/mask-format.md"))} - {
-        "field",
-        "---",
-    }
-    assert documented == set(example)
+    first_cells = {cells[0].strip("`") for cells in rows(text("docs/mask-format.md"))}
+    assert first_cells - {"field", "---"} == set(example)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    found = re.findall(r"\]\(([^)\s]+)\)", text(page))
-    for link in (link for link in found if "://" not in link):
+    links = re.findall(r"\]\(([^)\s]+)\)", text(page))
+    for link in (link for link in links if "://" not in link):
         target, _, anchor = link.partition("#")
         path = (page.parent / target) if target else page
         assert path.exists(), f"{page.name} links to {link}"
@@ -202,17 +192,17 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_names_no_machine(page):
     """No absolute path of somebody's computer, and no address of a registry."""
-    assert OUTSIDE.findall(text(page)) == []
-    assert set(re.findall(r"https?://([^/\s:)\"`]+)", text(page))) <= ELSEWHERE
+    assert ABSOLUTE_PATH.findall(text(page)) == []
+    assert set(re.findall(r"https?://([^/\s:)\"`]+)", text(page))) <= ALLOWED_HOSTS
 
 
 def test_tests_that_the_statistics_name_exist():
-    named = re.findall(r"`(test_\w+)`", text("docs/statistics.md"))
+    names = re.findall(r"`(test_\w+)`", text("docs/statistics.md"))
     source = "".join(
         path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
     )
-    assert named
-    assert [name for name in named if f"def {name}(" not in source] == []
+    assert names
+    assert [name for name in names if f"def {name}(" not in source] == []
 
 
 def test_the_python_block_has_eight_lines():
@@ -228,19 +218,20 @@ def test_the_python_block_runs(
     import headlab
 
     shapley = METHODS["shapley"]
-    few = {**shapley.options, "samples": replace(shapley.options["samples"], default=4)}
-    monkeypatch.setitem(BUILT_IN, "shapley", replace(shapley, options=few))
+    four_samples = replace(shapley.options["samples"], default=4)
+    options = {**shapley.options, "samples": four_samples}
+    monkeypatch.setitem(BUILT_IN, "shapley", replace(shapley, options=options))
     for name in ("score", "evaluate"):
         monkeypatch.setattr(headlab, name, partial(getattr(headlab, name), size=8))
     monkeypatch.chdir(tmp_path)
     (block,) = blocks(README, "python")
-    names: dict[str, object] = {}
-    exec(compile(block, "README.md", "exec"), names)
-    model = names["model"]
+    namespace: dict[str, Any] = {}
+    exec(compile(block, "README.md", "exec"), namespace)
+    model = namespace["model"]
     mask = load_mask(tmp_path / "mask.json")
     assert isinstance(model, headlab.hooks.Model)
     mask.check(model.grid, model.fingerprint)
-    assert (names["scores"].samples == 4).all()  # type: ignore[attr-defined] # what the block calls scores
-    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [words[0] for words in printed] == ["de", "th"]
-    assert all("n=8" in words for words in printed)
+    assert (namespace["scores"].samples == 4).all()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [words[0] for words in lines] == ["de", "th"]
+    assert all("n=8" in words for words in lines)

@@ -10,7 +10,7 @@ from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.core import Evaluation
+from headlab.core import Comparison, Evaluation
 from headlab.evaluation import Evaluator, compare
 from headlab.evaluation import evaluator as evaluate_module
 from headlab.hooks import Model
@@ -22,17 +22,16 @@ def model(request: pytest.FixtureRequest) -> Model:
     return tiny_model(request.param, tokenizer=tiny_tokenizer())
 
 
-def mask_of(model: Model, *removed: int) -> Mask:
-    kept = np.ones(model.grid.size, bool)
-    kept[list(removed)] = False
-    return Mask(model.grid, kept, model.identity())
+def mask_of(model: Model, *removed_heads: int) -> Mask:
+    kept_heads = np.ones(model.grid.size, bool)
+    kept_heads[list(removed_heads)] = False
+    return Mask(model.grid, kept_heads, model.identity())
 
 
-def fresh(model: Model, mask: Mask | None) -> Evaluation:
-    """A new evaluator, one example a batch, nothing kept between passes."""
-    return Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=1, state_bytes=0).evaluate(
-        mask
-    )
+def fresh_evaluation(model: Model, mask: Mask | None) -> Evaluation:
+    """An evaluation with one example a batch and nothing cached between passes."""
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=1, state_bytes=0)
+    return evaluator.evaluate(mask)
 
 
 def test_a_walk_through_masks_equals_fresh_evaluations(
@@ -40,15 +39,18 @@ def test_a_walk_through_masks_equals_fresh_evaluations(
 ) -> None:
     """Each toggle starts at the layer that changed; the answer is that of a full pass."""
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=7)
-    kept = np.ones(model.grid.size, bool)
+    kept_heads = np.ones(model.grid.size, bool)
     for _ in range(8):
-        kept = kept.copy()
-        kept[rng.integers(model.grid.size)] ^= True
-        if kept.sum() < model.grid.size / 2:
-            kept[:] = True
-        mask = Mask(model.grid, kept, model.identity())
-        got = evaluator.evaluate(mask)
-        assert (got.predicted == fresh(model, mask).predicted).all()
+        kept_heads = kept_heads.copy()
+        kept_heads[rng.integers(model.grid.size)] ^= True
+        if kept_heads.sum() < model.grid.size / 2:
+            kept_heads[:] = True
+        mask = Mask(model.grid, kept_heads, model.identity())
+        assert_equals_fresh(evaluator.evaluate(mask), model, mask)
+
+
+def assert_equals_fresh(evaluation: Evaluation, model: Model, mask: Mask) -> None:
+    assert (evaluation.predicted == fresh_evaluation(model, mask).predicted).all()
 
 
 def test_partial_figures_are_prefixes_of_the_whole(
@@ -62,7 +64,7 @@ def test_partial_figures_are_prefixes_of_the_whole(
     for part in parts:
         assert (part.predicted == parts[-1].predicted[: part.n]).all()
         assert part.ids == parts[-1].ids[: part.n]
-    assert len(list(evaluator.stream(mask_of(model, 0)))) == 1  # remembered
+    assert len(list(evaluator.stream(mask_of(model, 0)))) == 1  # from the cache
 
 
 def test_of_too_many_masks_the_one_that_was_used_longest_ago_is_forgotten(
@@ -72,9 +74,9 @@ def test_of_too_many_masks_the_one_that_was_used_longest_ago_is_forgotten(
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=5)
 
     def passes(head: int) -> int:
-        before = evaluator.forwards
+        forwards_before = evaluator.forwards
         evaluator.evaluate(mask_of(model, head))
-        return evaluator.forwards - before
+        return evaluator.forwards - forwards_before
 
     assert [passes(head) for head in (0, 1, 0, 2, 0, 1)] == [24, 24, 0, 24, 0, 24]
 
@@ -83,9 +85,12 @@ def test_the_first_figure_of_long_texts_is_of_fewer(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths = Evaluator(model, tiny_task(), "xx", "dev", 24).lengths
-    for most, first in ((int(lengths[:5].sum()), 5), (int(lengths[:6].sum()) - 1, 5), (1, 2)):
-        monkeypatch.setattr(evaluate_module, "FIRST_TOKENS", most)
-        assert [p.n for p in Evaluator(model, tiny_task(), "xx", "dev", 24).stream()] == [first, 24]
+    five_examples = int(lengths[:5].sum())
+    almost_six_examples = int(lengths[:6].sum()) - 1
+    for max_tokens, first_n in ((five_examples, 5), (almost_six_examples, 5), (1, 2)):
+        monkeypatch.setattr(evaluate_module, "FIRST_TOKENS", max_tokens)
+        evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24)
+        assert [evaluation.n for evaluation in evaluator.stream()] == [first_n, 24]
 
 
 def test_a_pass_cut_short_is_not_resumed_from(model: Model) -> None:
@@ -99,50 +104,53 @@ def test_a_pass_cut_short_is_not_resumed_from(model: Model) -> None:
     with pytest.raises(KeyboardInterrupt):
         evaluator.evaluate(mask_of(model, 1, 2))
     evaluator.tick = lambda: None
-    assert (
-        evaluator.evaluate(mask_of(model, 5)).predicted == fresh(model, mask_of(model, 5)).predicted
-    ).all()
+    mask = mask_of(model, 5)
+    assert_equals_fresh(evaluator.evaluate(mask), model, mask)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_masks_asked_for_between_the_batches_of_another_leave_its_answers_alone(
     model: Model, threads: int
 ) -> None:
-    """A worker serves one session while the batches of another, on the same examples, are under way."""
+    """A worker serves one session between the batches of another, on the same examples."""
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=3)
     evaluator.evaluate()
-    masks = [mask_of(model, *removed) for removed in ([0], [model.grid.size - 1], [1, 2], [3])]
-    answers: dict[int, Evaluation] = {}
-    inside: list[int] = []
+    last_head = model.grid.size - 1
+    masks = [mask_of(model, *heads) for heads in ([0], [last_head], [1, 2], [3])]
+    evaluations: dict[int, Evaluation] = {}
+    is_serving = False
 
     def serve() -> None:
-        if not inside and len(answers) < len(masks) - 1:
-            inside.append(len(answers) + 1)
-            answers[inside[0]] = evaluator.evaluate(masks[inside[0]])
-            inside.clear()
+        nonlocal is_serving
+        if not is_serving and len(evaluations) < len(masks) - 1:
+            is_serving = True
+            index = len(evaluations) + 1
+            evaluations[index] = evaluator.evaluate(masks[index])
+            is_serving = False
 
     evaluator.tick = serve
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        answers[0] = evaluator.evaluate(masks[0])
+        evaluations[0] = evaluator.evaluate(masks[0])
         evaluator.tick = lambda: None
-        again = evaluator.evaluate(mask_of(model, 0, 1))
+        later_evaluation = evaluator.evaluate(mask_of(model, 0, 1))
     finally:
-        torch.set_num_threads(before)
-    assert len(answers) == len(masks)
-    for place, mask in enumerate(masks):
-        assert (answers[place].predicted == fresh(model, mask).predicted).all()
-    assert (again.predicted == fresh(model, mask_of(model, 0, 1)).predicted).all()
+        torch.set_num_threads(threads_before)
+    assert len(evaluations) == len(masks)
+    for index, mask in enumerate(masks):
+        assert_equals_fresh(evaluations[index], model, mask)
+    assert_equals_fresh(later_evaluation, model, mask_of(model, 0, 1))
 
 
 def test_comparison_counts_flips(model: Model) -> None:
     report = headlab.evaluate(model, tiny_task(), mask_of(model, *range(5)), size=24)
     for language in ("xx", "yy"):
         row = report[language]
-        before = Evaluator(model, tiny_task(), language, "dev", 24).evaluate()
-        assert row.baseline == before.accuracy  # type: ignore[union-attr]
-        assert row.difference == pytest.approx((row.flipped_right - row.flipped_wrong) / 24)  # type: ignore[union-attr]
+        assert isinstance(row, Comparison)
+        baseline = Evaluator(model, tiny_task(), language, "dev", 24).evaluate()
+        assert row.baseline == baseline.accuracy
+        assert row.difference == pytest.approx((row.flipped_right - row.flipped_wrong) / 24)
     assert "points" in str(report)
 
 
@@ -151,8 +159,8 @@ def test_ablation_mean_differs_from_zero(model: Model) -> None:
     mask = mask_of(model, *range(6))
     zero = evaluator.evaluate(mask)
     mean = evaluator.evaluate(mask, ablation="mean")
-    again = evaluator.evaluate(mask)
-    assert (zero.predicted == again.predicted).all()
+    second_zero = evaluator.evaluate(mask)
+    assert (zero.predicted == second_zero.predicted).all()
     assert (mean.predicted != zero.predicted).any()
     with raises("ablation.unknown", "median"):
         evaluator.evaluate(mask_of(model, 1), ablation="median")
@@ -160,15 +168,14 @@ def test_ablation_mean_differs_from_zero(model: Model) -> None:
 
 def test_misuse_is_refused(model: Model) -> None:
     task = tiny_task()
+    foreign_mask = Mask(model.grid, np.ones(model.grid.size, bool), {"fingerprint": "0" * 64})
     with raises("mask.other_model"):
-        Evaluator(model, task, "xx").evaluate(
-            Mask(model.grid, np.ones(model.grid.size, bool), {"fingerprint": "0" * 64})
-        )
-    one, two = (Evaluator(model, task, language, "dev", 8).evaluate() for language in ("xx", "yy"))
+        Evaluator(model, task, "xx").evaluate(foreign_mask)
+    in_xx = Evaluator(model, task, "xx", "dev", 8).evaluate()
+    in_yy = Evaluator(model, task, "yy", "dev", 8).evaluate()
     with raises("evaluation.other_examples"):
-        compare(one, two)
+        compare(in_xx, in_yy)
     with raises("split.unknown"):
         Evaluator(model, task, "xx", "validation")  # type: ignore[arg-type]
-    other = headlab.task("intents")
     with raises("model.labels_mismatch", 5, 17):
-        Evaluator(model, other, "en")
+        Evaluator(model, headlab.task("intents"), "en")

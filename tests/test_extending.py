@@ -1,4 +1,7 @@
-"""What docs/extending.md shows is installed from the page itself, and used: command, job, page, report."""
+"""The package that docs/extending.md shows is installed from the page itself and used.
+
+It is used as command, job, page and report.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ REGISTRIES: dict[str, Any] = {
 }
 
 
-def files() -> dict[str, str]:
+def example_files() -> dict[str, str]:
     """{path: text} of the examples; each begins with its path."""
     blocks = re.findall(
         r"^```(?:python|toml)\n# (\S+)\n(.*?)^```",
@@ -74,32 +77,33 @@ def install(site: Path, project: str, modules: dict[str, str]) -> None:
     for path, text in modules.items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_text(text)
-    about = tomllib.loads(project)["project"]
-    info = site / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
+    metadata = tomllib.loads(project)["project"]
+    name = metadata["name"]
+    version = metadata["version"]
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {about['name']}\nVersion: {about['version']}\n"
-    )
-    groups = about["entry-points"].items()
-    lines = [
-        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items())
-        for group, points in groups
-    ]
-    (info / "entry_points.txt").write_text("\n".join(lines))
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    sections = []
+    for group, points in metadata["entry-points"].items():
+        lines = [f"{key} = {value}\n" for key, value in points.items()]
+        sections.append(f"[{group}]\n" + "".join(lines))
+    (info / "entry_points.txt").write_text("\n".join(sections))
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
-    """Installs a package for the time of a test."""
+def install_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Path]]:
+    """A function that installs a package for the time of a test."""
 
-    def go(project: str, modules: dict[str, str]) -> Path:
+    def install_for_test(project: str, modules: dict[str, str]) -> Path:
         install(tmp_path / "site", project, modules)
         monkeypatch.syspath_prepend(tmp_path / "site")
         for registry in REGISTRIES.values():
             registry.refresh()
         return tmp_path / "site"
 
-    yield go
+    yield install_for_test
     monkeypatch.undo()
     for registry in REGISTRIES.values():
         registry.refresh()
@@ -108,12 +112,14 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
 
 @pytest.fixture
-def toy(installed: Callable[..., Path]) -> Path:
-    shown = files()
-    return installed(
-        shown["pyproject.toml"],
-        {p: text for p, text in shown.items() if p.startswith("headlab_toy/")},
-    )
+def toy(install_package: Callable[..., Path]) -> Path:
+    return install_toy(install_package, example_files())
+
+
+def install_toy(install_package: Callable[..., Path], text_by_path: dict[str, str]) -> Path:
+    """Install the package of the page, whose files may have been changed."""
+    modules = {path: text for path, text in text_by_path.items() if path.startswith("headlab_toy/")}
+    return install_package(text_by_path["pyproject.toml"], modules)
 
 
 @pytest.fixture
@@ -126,8 +132,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_examples_are_short_and_whole():
-    shown = files()
-    assert {Path(path).name for path in shown} >= {
+    text_by_path = example_files()
+    assert {Path(path).name for path in text_by_path} >= {
         "pyproject.toml",
         "entropy.py",
         "depth.py",
@@ -135,7 +141,7 @@ def test_the_examples_are_short_and_whole():
         "polarity.py",
         "baseline.py",
     }
-    assert all(len(text.splitlines()) < 60 for text in shown.values())
+    assert all(len(text.splitlines()) < 60 for text in text_by_path.values())
 
 
 def test_a_method_a_study_and_a_task_are_there_once_they_are_installed(toy: Path):
@@ -151,32 +157,30 @@ def test_a_method_a_study_and_a_task_are_there_once_they_are_installed(toy: Path
         ("baseline",),
     ]
     assert all(registry.problems == [] for registry in REGISTRIES.values())
-    told = STUDIES["gap"].options["method"].choices  # this one needs a sign, which entropy has not
-    assert ("entropy" in STUDIES["depth"].options["method"].choices, "entropy" in told) == (
-        True,
-        False,
-    )
+    assert "entropy" in STUDIES["depth"].options["method"].choices
+    # this one needs a sign, which entropy has not
+    assert "entropy" not in STUDIES["gap"].options["method"].choices
 
 
 def test_another_process_has_them_from_the_command_line(toy: Path):
     command = [sys.executable, "-m", "headlab.cli", "score", "--method", "no-such"]
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         env={"PYTHONPATH": str(toy), "PATH": ""},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 2
-    assert re.search(r"use one of .*\bentropy\b", done.stderr)
-    assert "cannot be imported" not in done.stderr
+    assert process.returncode == 2
+    assert re.search(r"use one of .*\bentropy\b", process.stderr)
+    assert "cannot be imported" not in process.stderr
 
 
 def test_they_are_used_from_the_command_line_a_page_and_a_report(
     toy: Path, folder: Path, tmp_path: Path, capsys
 ):
     cache = tmp_path / "cache"
-    given = [
+    flags = [
         "--model",
         str(folder),
         "--task",
@@ -186,15 +190,15 @@ def test_they_are_used_from_the_command_line_a_page_and_a_report(
         "--method",
         "entropy",
     ]
-    assert main(["score", *given, "--languages", "en", "-o", "base=10", "--json"]) == 0
+    assert main(["score", *flags, "--languages", "en", "-o", "base=10", "--json"]) == 0
     values = torch.tensor(json.loads(capsys.readouterr().out)["languages"]["en"]["values"])
     assert ((values > 0) & (values < 2)).all()  # in bans: of at most 99 tokens
-    assert main(["experiment", "depth", *given, "--languages", "all"]) == 0
+    assert main(["experiment", "depth", *flags, "--languages", "all"]) == 0
     assert "## Mean score of each layer's heads" in capsys.readouterr().out
     (result,) = Store(cache).reports().results
-    out = tmp_path / "report.html"
-    assert main(["report", result.key, "--cache", str(cache), "--out", str(out)]) == 0
-    text = out.read_text("utf-8")
+    report_file = tmp_path / "report.html"
+    assert main(["report", result.key, "--cache", str(cache), "--out", str(report_file)]) == 0
+    text = report_file.read_text("utf-8")
     assert "Mean score of each layer" in text
     assert [title for title in drawn_titles(text) if "depth" in title]
     assert "headlab experiment depth --model" in re.sub(r"<[^>]+>", "", text)
@@ -233,7 +237,9 @@ def figures(result):
     figure = go.Figure()
     for language in dict.fromkeys(row.language for row in result.layers.rows):
         rows = [row for row in result.layers.rows if row.language == language]
-        figure.add_scatter(x=[row.layer for row in rows], y=[row.mean_score for row in rows], name=language)
+        layers = [row.layer for row in rows]
+        means = [row.mean_score for row in rows]
+        figure.add_scatter(x=layers, y=means, name=language)
     figure.update_xaxes(title="layer").update_yaxes(title="mean score")
     return {"depth": figure}
 """
@@ -241,47 +247,51 @@ def figures(result):
 
 @pytest.mark.parametrize("figures", [None, PLOTLY_FIGURES], ids=["charts", "Plotly figures"])
 def test_a_package_s_figures_are_on_the_page_in_the_document_and_in_files(
-    installed: Callable[..., Path], folder: Path, tmp_path: Path, figures: str | None
+    install_package: Callable[..., Path], folder: Path, tmp_path: Path, figures: str | None
 ):
-    shown = files() | ({} if figures is None else {"headlab_toy/depth_figures.py": figures})
-    modules = {path: text for path, text in shown.items() if path.startswith("headlab_toy/")}
-    installed(shown["pyproject.toml"], modules)
+    text_by_path = example_files()
+    if figures is not None:
+        text_by_path["headlab_toy/depth_figures.py"] = figures
+    install_toy(install_package, text_by_path)
     cache = tmp_path / "cache"
-    out = tmp_path / "out"
+    figure_folder = tmp_path / "out"
     pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(cache))
     run_experiment("depth", pieces, options={"method": "entropy"})
     (result,) = Store(cache).reports().results
     (figure,) = report_figures(result.record).values()
     assert [line.name for line in figure.data] == ["en", "de"]
-    assert [path.name for path in write_figures(result.record, out)] == ["depth.svg", "depth.png"]
+    assert [path.name for path in write_figures(result.record, figure_folder)] == [
+        "depth.svg",
+        "depth.png",
+    ]
     page = tmp_path / "report.html"
     assert main(["report", result.key, "--cache", str(cache), "--out", str(page)]) == 0
-    for text in (page.read_text("utf-8"), (out / "depth.svg").read_text("utf-8")):
+    for text in (page.read_text("utf-8"), (figure_folder / "depth.svg").read_text("utf-8")):
         assert all(f">{word}</text>" in text for word in ("en", "de", "layer", "mean score"))
 
 
-# A package's figures that cannot be drawn, with what is said of them.
+# A package's figures that cannot be drawn, with the reason in the warning.
+FAILING_FIGURES = "import plotly.graph_objects as go\n\ndef figures(result):\n    return 1 / 0\n"
+FIGURES_OF_TEXT = "def figures(result):\n    return {'depth': 'a picture'}\n"
 BROKEN_FIGURES = {
-    "import plotly.graph_objects as go\n\ndef figures(result):\n    return 1 / 0\n": "ZeroDivisionError",
-    "def figures(result):\n    return {'depth': 'a picture'}\n": "depth is no chart and no Plotly figure",
+    FAILING_FIGURES: "ZeroDivisionError",
+    FIGURES_OF_TEXT: "depth is no chart and no Plotly figure",
     "import nosuchmodule\n": "No module named 'nosuchmodule'",
 }
 
 
 @pytest.mark.parametrize("figures", BROKEN_FIGURES)
 def test_a_package_s_figures_that_fail_are_a_sentence_and_leave_the_rest(
-    installed: Callable[..., Path], folder: Path, tmp_path: Path, figures: str
+    install_package: Callable[..., Path], folder: Path, tmp_path: Path, figures: str
 ):
-    shown = files() | {"headlab_toy/depth_figures.py": figures}
-    modules = {path: text for path, text in shown.items() if path.startswith("headlab_toy/")}
-    installed(shown["pyproject.toml"], modules)
+    install_toy(install_package, example_files() | {"headlab_toy/depth_figures.py": figures})
     cache = tmp_path / "cache"
     pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(cache))
     run_experiment("depth", pieces, options={"method": "entropy"})
     (result,) = Store(cache).reports().results
-    out = tmp_path / "report.html"
-    assert main(["report", result.key, "--cache", str(cache), "--out", str(out)]) == 0
-    text = html.unescape(out.read_text("utf-8"))
+    report_file = tmp_path / "report.html"
+    assert main(["report", result.key, "--cache", str(cache), "--out", str(report_file)]) == 0
+    text = html.unescape(report_file.read_text("utf-8"))
     assert "The figures are left out: study depth cannot draw them" in text
     assert BROKEN_FIGURES[figures] in text
     assert "Mean score of each layer" in text
@@ -312,11 +322,9 @@ def cost(pieces, options):
 
 
 def test_a_study_that_gives_tables_and_notes_has_no_figures(
-    installed: Callable[..., Path], folder: Path, tmp_path: Path
+    install_package: Callable[..., Path], folder: Path, tmp_path: Path
 ):
-    shown = files() | {"headlab_toy/depth.py": PLAIN_STUDY}
-    modules = {path: text for path, text in shown.items() if path.startswith("headlab_toy/")}
-    installed(shown["pyproject.toml"], modules)
+    install_toy(install_package, example_files() | {"headlab_toy/depth.py": PLAIN_STUDY})
     pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"))
     report = run_experiment("depth", pieces)
     assert report.table("depth").rows == ((1,),)
@@ -359,11 +367,9 @@ def cost(pieces, options):
 
 
 def test_a_package_s_study_offers_its_heads_to_look_at(
-    installed: Callable[..., Path], folder: Path, tmp_path: Path
+    install_package: Callable[..., Path], folder: Path, tmp_path: Path
 ):
-    shown = files() | {"headlab_toy/depth.py": MARKED_STUDY}
-    modules = {path: text for path, text in shown.items() if path.startswith("headlab_toy/")}
-    installed(shown["pyproject.toml"], modules)
+    install_toy(install_package, example_files() | {"headlab_toy/depth.py": MARKED_STUDY})
     cache = tmp_path / "cache"
     pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(cache))
     run_experiment("depth", pieces)
@@ -380,7 +386,7 @@ def test_the_page_draws_cached_scores(folder: Path, tmp_path: Path, monkeypatch)
         headlab.load(model), tiny_task(), language="xx", method="confidence", store=Store(cache)
     )
     with app_on(cache):
-        app = AppTest.from_string(files()["pages/depth.py"], default_timeout=30)
+        app = AppTest.from_string(example_files()["pages/depth.py"], default_timeout=30)
         app.query_params.update(model=model, task="tiny", method="confidence", langs=["xx"])
         app.run()
     assert not app.exception
@@ -388,13 +394,27 @@ def test_the_page_draws_cached_scores(folder: Path, tmp_path: Path, monkeypatch)
     assert [title.value for title in app.subheader] == ["xx"]
 
 
+def install_bad(install_package: Callable[..., Path], group: str, point: str, text: str) -> None:
+    """Install a package `bad` of one module.
+
+    Args:
+        install_package: The fixture.
+        group: Of entry points, such as "headlab.tasks".
+        point: The line of the entry point.
+        text: The module.
+    """
+    heading = f'[project]\nname = "bad"\nversion = "1"\n[project.entry-points."{group}"]\n'
+    install_package(f"{heading}{point}\n", {"bad.py": text})
+    sys.modules.pop("bad", None)
+
+
 @pytest.mark.parametrize(
     "task", ["lambda data: 1", "lambda data: 1 / 0", "lambda data: headlab.task('intents')"]
 )
-def test_a_task_function_that_fails_is_a_sentence_and_hides_no_other(installed, task: str):
-    project = '[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.tasks"]\nbad = "bad:make"\n'
-    installed(project, {"bad.py": f"import headlab\nmake = {task}\n"})
-    sys.modules.pop("bad", None)
+def test_a_task_function_that_fails_is_a_sentence_and_hides_no_other(install_package, task: str):
+    install_bad(
+        install_package, "headlab.tasks", 'bad = "bad:make"', f"import headlab\nmake = {task}\n"
+    )
     with raises("task.package_failed", "bad"):
         headlab.task("bad")
     cards = {card.name: card for card in catalogue.tasks()}
@@ -413,10 +433,10 @@ def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):
         "method": "entropy",
     }
     with running(cache, partial(ModelHost, cache, "cpu")) as worker:
-        job = int(worker.client.submit("experiment", spec).id)
-        until(lambda: worker.client.job(job).state not in ("queued", "running"))
-        ended = worker.client.job(job)
-    assert ended.state == "done", ended.error
+        job_id = int(worker.client.submit("experiment", spec).id)
+        until(lambda: worker.client.job(job_id).state not in ("queued", "running"))
+        row = worker.client.job(job_id)
+    assert row.state == "done", row.error
     (report,) = Store(cache).reports().results
     assert set(report.record.table("depth").column("language")) == {"en", "de"}
 
@@ -431,17 +451,17 @@ def test_a_package_s_job_is_forecast_run_and_listed_by_the_worker(
     cache.mkdir()
     spec = {"model": str(folder), "task": "polarity", "languages": "all", "size": 4}
     with running(cache, partial(ModelHost, cache, "cpu")) as worker:
-        announced = worker.client.forecast("baseline", spec)
+        job_forecast = worker.client.forecast("baseline", spec)
         with raises("request.field_invalid", "size"):
             worker.client.submit("baseline", {**spec, "size": 0})
         with raises("task.language_unknown", "xx"):
             worker.client.submit("baseline", {**spec, "languages": ["xx"]})
-        number = worker.client.submit("baseline", spec).id
-        until(lambda: worker.client.job(number).state not in ("queued", "running"))
-        row = worker.client.job(number)
+        job_id = worker.client.submit("baseline", spec).id
+        until(lambda: worker.client.job(job_id).state not in ("queued", "running"))
+        row = worker.client.job(job_id)
     examples = [headlab.task("polarity").examples(name, "dev", 4) for name in ("en", "de")]
-    assert announced.forwards == sum(map(len, examples)) > 0
-    assert (announced.seconds or 0) > 0
+    assert job_forecast.forwards == sum(map(len, examples)) > 0
+    assert (job_forecast.seconds or 0) > 0
     assert row.state == "done", row.error
     model = headlab.load(folder, device="cpu")
     assert row.result is not None
@@ -453,12 +473,12 @@ def test_a_package_s_job_is_forecast_run_and_listed_by_the_worker(
     assert job is not None
     assert job.title() == "Baseline for English (en), German (de)"
     assert ("What", "Baseline") in job.details()
-    words = ["headlab", "baseline", "--model", str(folder), "--task", "polarity"]
-    assert job.commands() == [[*words, "--languages", "en,de", "--size", "4"]]
+    command = ["headlab", "baseline", "--model", str(folder), "--task", "polarity"]
+    assert job.commands() == [[*command, "--languages", "en,de", "--size", "4"]]
 
 
-# What a package's method costs is announced: once with the function that docs/extending.md shows, once with words
-# alone, as packages gave them before there was such a function.
+# The cost of a package's method is announced: once with the function that docs/extending.md shows,
+# once with words alone, as packages gave them before there was such a function.
 
 COSTS = {
     "function": 'MethodCost("1 forward an example", max_forwards)',
@@ -467,16 +487,13 @@ COSTS = {
 
 
 @pytest.fixture(params=COSTS)
-def toy_cost(request: pytest.FixtureRequest, installed: Callable[..., Path]) -> str:
-    """Installs the package; the cost of its method is what is asked for."""
-    shown = files()
-    path = "headlab_toy/entropy.py"
-    assert shown[path].count(COSTS["function"]) == 1
-    shown[path] = shown[path].replace(COSTS["function"], COSTS[request.param])
-    installed(
-        shown["pyproject.toml"],
-        {p: text for p, text in shown.items() if p.startswith("headlab_toy/")},
-    )
+def toy_cost(request: pytest.FixtureRequest, install_package: Callable[..., Path]) -> str:
+    """Installs the package with its method's cost in one of the two forms, and names the form."""
+    text_by_path = example_files()
+    method = text_by_path["headlab_toy/entropy.py"]
+    assert method.count(COSTS["function"]) == 1
+    text_by_path["headlab_toy/entropy.py"] = method.replace(COSTS["function"], COSTS[request.param])
+    install_toy(install_package, text_by_path)
     return str(request.param)
 
 
@@ -508,35 +525,35 @@ def test_a_job_by_a_package_s_method_is_announced(toy_cost: str, folder: Path, t
         "method": "entropy",
     }
     with running(cache, partial(ModelHost, cache, "cpu")) as worker:
-        announced = worker.client.forecast("score", spec)
+        job_forecast = worker.client.forecast("score", spec)
     examples = sum(
         len(headlab.task("polarity").examples(language, "dev")) for language in ("en", "de")
     )
-    assert announced.forwards == examples > 0
-    assert announced.seconds > 0
-    assert ("is assumed" in announced.basis) == (toy_cost == "words")
+    assert job_forecast.forwards == examples > 0
+    assert job_forecast.seconds > 0
+    assert ("is assumed" in job_forecast.basis) == (toy_cost == "words")
 
 
 @pytest.mark.parametrize("body", ["1 / 0", "return -1", "return 0.5", "return None"])
-def test_a_package_that_miscounts_its_cost_is_named(installed: Callable[..., Path], body: str):
-    shown = files()
-    path = "headlab_toy/entropy.py"
-    shown[path] = shown[path].replace("    return examples\n", f"    {body}\n")
-    assert body in shown[path]
-    installed(
-        shown["pyproject.toml"],
-        {p: text for p, text in shown.items() if p.startswith("headlab_toy/")},
+def test_a_package_that_miscounts_its_cost_is_named(
+    install_package: Callable[..., Path], body: str
+):
+    text_by_path = example_files()
+    method = text_by_path["headlab_toy/entropy.py"].replace(
+        "    return examples\n", f"    {body}\n"
     )
+    assert body in method
+    install_toy(install_package, text_by_path | {"headlab_toy/entropy.py": method})
     with raises("method.cost_unknown", "entropy"):
         METHODS["entropy"].max_forwards({"base": 2.0}, 12, 24)
 
 
 def test_a_cost_may_be_a_number_of_numpy():
-    counted = replace(
+    method = replace(
         METHODS["confidence"],
         cost=MethodCost("as many", lambda _, heads, examples: np.int64(examples)),
     )
-    forwards = counted.max_forwards({}, 12, 24)
+    forwards = method.max_forwards({}, 12, 24)
     assert forwards == 24
     assert type(forwards) is int  # it is sent as JSON
 
@@ -544,7 +561,7 @@ def test_a_cost_may_be_a_number_of_numpy():
 def test_scores_without_a_forward_pass_are_missing_all_the_same(
     toy: Path, folder: Path, tmp_path: Path
 ):
-    # A method may cost nothing: then nothing is announced, but nothing is said to be in the cache either.
+    # Of a method that costs nothing no cost is announced, but its scores are not called cached.
     pieces = Pieces(
         headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(tmp_path / "cache")
     )
@@ -566,22 +583,22 @@ def test_the_method_that_switches_heads_off_gives_what_it_says(toy: Path, folder
     (block,) = re.findall(
         r"^```python\n(def run\(work\):\n.*?)^```", PAGE.read_text("utf-8"), re.M | re.S
     )
-    names: dict[str, Any] = {"np": np}
-    exec(block, names)
+    namespace: dict[str, Any] = {"np": np}
+    exec(block, namespace)
     model = headlab.load(folder, device="cpu")
     evaluator = Evaluator(model, headlab.task("polarity"), "en", "dev", 8)
-    values = names["run"](Work(evaluator, 0, {})).values
+    values = namespace["run"](Work(evaluator, 0, {})).values
     inputs = evaluator.tensors(np.arange(len(evaluator.examples)))
 
     def sureness(gates: np.ndarray) -> float:
         with headlab.gated(model, gates), torch.no_grad():
             return float(model.module(**inputs).logits.softmax(-1).amax(-1).mean())
 
-    untouched = np.ones(model.grid.size, dtype=bool)
+    all_on = np.ones(model.grid.size, dtype=bool)
     for head in (0, model.grid.size - 1):
-        without = untouched.copy()
-        without[head] = False
-        change = sureness(model.grid.gates(untouched)) - sureness(model.grid.gates(without))
+        head_off = all_on.copy()
+        head_off[head] = False
+        change = sureness(model.grid.gates(all_on)) - sureness(model.grid.gates(head_off))
         assert values[head] == pytest.approx(change, abs=1e-6)
     assert np.ptp(values) > 1e-6
     assert evaluator.forwards == (model.grid.size + 1) * len(evaluator.examples)
@@ -594,7 +611,7 @@ METHOD = (
 
 
 @pytest.mark.parametrize(
-    ("point", "text", "why"),
+    ("point", "text", "reason"),
     [
         ("shapley = bad:METHOD", "METHOD = 1", "has a name that is taken"),
         ("bad = bad:METHOD", "METHOD = 1", "1 is not a Method of headlab.methods.table"),
@@ -607,25 +624,26 @@ METHOD = (
     ],
 )
 def test_what_does_not_fit_is_left_out_with_a_reason(
-    installed, caplog, point: str, text: str, why: str
+    install_package, caplog, point: str, text: str, reason: str
 ):
-    before = tuple(METHODS)
+    methods_before = tuple(METHODS)
     key, value = point.split(" = ")
-    project = f'[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.methods"]\n{key} = "{value}"\n'
-    installed(project, {"bad.py": text})
-    sys.modules.pop("bad", None)
-    assert tuple(METHODS) == before
+    install_bad(install_package, "headlab.methods", f'{key} = "{value}"', text)
+    assert tuple(METHODS) == methods_before
     (problem,) = METHODS.problems if isinstance(METHODS, Registry) else ()
-    assert why in problem
+    assert reason in problem
     assert f"{key} ({value} of bad)" in problem
     assert problem in caplog.text
 
 
-STUDY = "from headlab.studies.table import Experiment\nSTUDY = Experiment('{}', 't', 'q', 'p', {{}}, 'bad'{})\n"
+STUDY = (
+    "from headlab.studies.table import Experiment\n"
+    "STUDY = Experiment('{}', 't', 'q', 'p', {{}}, 'bad'{})\n"
+)
 
 
 @pytest.mark.parametrize(
-    ("key", "more", "why"),
+    ("key", "job_argument", "reason"),
     [
         ("gap", "", "has a name that is taken"),
         ("front", "", "has a name that is taken"),
@@ -634,18 +652,14 @@ STUDY = "from headlab.studies.table import Experiment\nSTUDY = Experiment('{}', 
     ],
 )
 def test_a_study_that_does_not_fit_is_left_out_with_a_reason(
-    installed, key: str, more: str, why: str
+    install_package, key: str, job_argument: str, reason: str
 ):
-    before = tuple(STUDIES)
-    project = (
-        '[project]\nname = "bad"\nversion = "1"\n'
-        f'[project.entry-points."headlab.studies"]\n{key} = "bad:STUDY"\n'
-    )
-    installed(project, {"bad.py": STUDY.format(key, more)})
-    sys.modules.pop("bad", None)
-    assert tuple(STUDIES) == before
+    studies_before = tuple(STUDIES)
+    module = STUDY.format(key, job_argument)
+    install_bad(install_package, "headlab.studies", f'{key} = "bad:STUDY"', module)
+    assert tuple(STUDIES) == studies_before
     (problem,) = STUDIES.problems
-    assert why in problem
+    assert reason in problem
 
 
 SIZE = "setting(Option(1, 'of it', kind=int))"
@@ -653,7 +667,7 @@ WORK = "    def forecast(self, known): pass\n    def run(self, lab, running): pa
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "why"),
+    ("key", "text", "reason"),
     [
         ("score", f"class Bad(Job):\n    key = 'score'\n{WORK}", "has a name that is taken"),
         ("bad", "class Bad(Job):\n    key = 'bad'\n", "Bad lacks forecast and run"),
@@ -686,52 +700,57 @@ WORK = "    def forecast(self, known): pass\n    def run(self, lab, running): pa
     ],
 )
 def test_a_kind_of_job_that_does_not_fit_is_left_out_with_a_reason(
-    installed, key: str, text: str, why: str
+    install_package, key: str, text: str, reason: str
 ):
-    project = '[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.jobs"]\n'
-    installed(
-        f'{project}{key} = "bad:Bad"\n',
-        {
-            "bad.py": f"from headlab.jobs import Job, setting\nfrom headlab.core.options import Option\n{text}"
-        },
-    )
-    sys.modules.pop("bad", None)
+    imports = "from headlab.jobs import Job, setting\nfrom headlab.core.options import Option\n"
+    install_bad(install_package, "headlab.jobs", f'{key} = "bad:Bad"', imports + text)
     assert tuple(JOBS) == tuple(BUILT_IN_JOBS)
     (problem,) = JOBS.problems if isinstance(JOBS, Registry) else ()
-    assert why in problem
+    assert reason in problem
 
 
 # Kinds of jobs with mistakes: each is a sentence, and all others go on.
 
-UNKEPT = ("dated", "endless", "unwritten", "listed")
-BROKEN = ("speechless", "unpredictable", "unresolved", "failing", "set", "nan", "list", *UNKEPT)
+NO_JSON_FIELDS = ("dated", "endless", "unwritten", "listed")
+BROKEN = (
+    "speechless",
+    "unpredictable",
+    "unresolved",
+    "failing",
+    "set",
+    "nan",
+    "list",
+    *NO_JSON_FIELDS,
+)
 
 
 @pytest.fixture
-def broken(installed: Callable[..., Path]) -> None:
+def broken_package(install_package: Callable[..., Path]) -> None:
     """Installs tests/support/toy_broken_jobs.py, as a package announces it."""
     project = '[project]\nname = "broken"\nversion = "1"\n[project.entry-points."headlab.jobs"]\n'
-    points = [
-        f'{key} = "support.toy_broken_jobs:{key.capitalize()}Job"\n' for key in (*BROKEN, "sound")
-    ]
-    installed(project + "".join(points), {"broken/__init__.py": ""})
-    assert set(JOBS.added) == {*BROKEN, "sound"} if isinstance(JOBS, Registry) else False
+    keys = (*BROKEN, "sound")
+    points = [f'{key} = "support.toy_broken_jobs:{key.capitalize()}Job"\n' for key in keys]
+    install_package(project + "".join(points), {"broken/__init__.py": ""})
+    assert isinstance(JOBS, Registry)
+    assert set(JOBS.added) == set(keys)
 
 
-def test_jobs_of_a_package_with_mistakes_leave_the_worker_at_work(broken: None, tmp_path: Path):
+def test_jobs_of_a_package_with_mistakes_leave_the_worker_at_work(
+    broken_package: None, tmp_path: Path
+):
     with running(tmp_path, partial(ModelHost, tmp_path, "cpu")) as worker:
         with raises("worker.failed", "ZeroDivisionError"):
             worker.client.forecast("unpredictable", {})
         with raises("worker.failed", "ZeroDivisionError"):
             worker.client.submit("unresolved", {})
-        for key in UNKEPT:
+        for key in NO_JSON_FIELDS:
             with raises("job.params_invalid", f"the fields of a job of kind {key} are no JSON"):
                 worker.client.submit(key, {})
-        kinds = [key for key in BROKEN if key not in ("unresolved", *UNKEPT)]
-        numbers = {key: worker.client.submit(key, {}).id for key in (*kinds, "sound")}
-        until(lambda: worker.client.job(numbers["sound"]).state == "done")
-        rows = {key: worker.client.job(number) for key, number in numbers.items()}
-        assert len(worker.client.jobs()) == len(numbers)
+        kinds = [key for key in BROKEN if key not in ("unresolved", *NO_JSON_FIELDS)]
+        job_ids = {key: worker.client.submit(key, {}).id for key in (*kinds, "sound")}
+        until(lambda: worker.client.job(job_ids["sound"]).state == "done")
+        rows = {key: worker.client.job(job_id) for key, job_id in job_ids.items()}
+        assert len(worker.client.jobs()) == len(job_ids)
     assert {key: row.state for key, row in rows.items()} == {
         **dict.fromkeys(("speechless", "unpredictable", "sound"), "done"),
         **dict.fromkeys(("failing", "set", "nan", "list"), "failed"),
@@ -748,19 +767,19 @@ def test_jobs_of_a_package_with_mistakes_leave_the_worker_at_work(broken: None, 
     ],
 )
 def test_a_refused_field_is_named_with_the_reason_alone(
-    broken: None, tmp_path: Path, spec: dict[str, object], sentence: str
+    broken_package: None, tmp_path: Path, spec: dict[str, object], sentence: str
 ):
     with (
         running(tmp_path, partial(ModelHost, tmp_path, "cpu")) as worker,
-        raises("request.field_invalid") as refused,
+        raises("request.field_invalid") as refusal,
     ):
         worker.client.submit("sound", spec)
-    assert str(refused.value) == sentence
+    assert str(refusal.value) == sentence
 
 
 @pytest.mark.parametrize("key", ["set", "nan", "list"])
 def test_an_outcome_that_is_no_json_is_a_sentence_of_the_command(
-    broken: None, tmp_path: Path, capsys, key: str
+    broken_package: None, tmp_path: Path, capsys, key: str
 ):
     assert main([key, "--cache", str(tmp_path)]) == 2
     assert f"what a job of kind {key} returned is no JSON object" in capsys.readouterr().err
@@ -768,7 +787,7 @@ def test_an_outcome_that_is_no_json_is_a_sentence_of_the_command(
 
 @pytest.mark.usefixtures("native_buttons")
 def test_a_job_that_cannot_say_what_it_is_leaves_the_list_of_jobs_as_it_is(
-    broken: None, tmp_path: Path
+    broken_package: None, tmp_path: Path
 ):
     client = FakeClient()
     client.rows = [
@@ -783,11 +802,11 @@ def test_a_job_that_cannot_say_what_it_is_leaves_the_list_of_jobs_as_it_is(
         assert "What it will take" in said(app)
         assert [code.value for code in app.code] == [""]
         assert not app.error
-        opened = run_page("jobs", job="7")
-    assert opened.subheader[0].value == "Job 7: speechless"
-    assert opened.table[0].value.to_numpy().tolist() == [["en", "high"]]
-    assert not opened.error
-    assert not opened.exception
+        job_page = run_page("jobs", job="7")
+    assert job_page.subheader[0].value == "Job 7: speechless"
+    assert job_page.table[0].value.to_numpy().tolist() == [["en", "high"]]
+    assert not job_page.error
+    assert not job_page.exception
 
 
 @pytest.mark.parametrize(
@@ -795,7 +814,7 @@ def test_a_job_that_cannot_say_what_it_is_leaves_the_list_of_jobs_as_it_is(
     [("--unit", "furlong", "share or percent"), ("--limit", "inf", "a number of 0 or more")],
 )
 def test_a_setting_s_values_are_checked_where_its_type_alone_says_less(
-    broken: None, tmp_path: Path, capsys, flag: str, value: str, advice: str
+    broken_package: None, tmp_path: Path, capsys, flag: str, value: str, advice: str
 ):
     assert main(["sound", flag, value, "--cache", str(tmp_path)]) == 2
     assert advice in capsys.readouterr().err
@@ -804,14 +823,16 @@ def test_a_setting_s_values_are_checked_where_its_type_alone_says_less(
 
 
 @pytest.mark.usefixtures("native_buttons")
-def test_figures_in_groups_are_a_table_with_a_column_for_each_name(broken: None, tmp_path: Path):
+def test_figures_in_groups_are_a_table_with_a_column_for_each_name(
+    broken_package: None, tmp_path: Path
+):
     client = FakeClient()
     groups = {"de": {"error, %": 2.5, "n": 3}, "th": {"n": 4, "note": "few"}}
     client.rows = [job_row(8, "done", kind="sound", params={}, result={"calibration": groups})]
     with app_on(tmp_path, lambda: FakeWorker(client)):
-        opened = run_page("jobs", job="8")
-    assert not opened.exception
-    table = opened.table[0].value
+        job_page = run_page("jobs", job="8")
+    assert not job_page.exception
+    table = job_page.table[0].value
     assert list(table.columns) == ["of", "error, %", "n", "note"]
     assert table.to_numpy().tolist() == [["de", "2.5", "3", ""], ["th", "", "4", "few"]]
 
@@ -829,7 +850,6 @@ def test_a_setting_that_may_be_none_is_none_by_default():
         setting(Option(5, "digits", kind=int, optional=True))
 
 
-def test_a_task_that_is_left_out_is_among_the_problems_of_tasks(installed):
-    project = '[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.tasks"]\nxnli = "bad:xnli"\n'
-    installed(project, {"bad.py": "xnli = print"})
+def test_a_task_that_is_left_out_is_among_the_problems_of_tasks(install_package):
+    install_bad(install_package, "headlab.tasks", 'xnli = "bad:xnli"', "xnli = print")
     assert any("has a name that is taken" in problem for problem in registry_problems())

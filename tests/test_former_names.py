@@ -1,4 +1,4 @@
-"""Programs of the version before import modules by the names these had before they moved into rooms."""
+"""Programs of the version before import modules by their former names, outside of rooms."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NEEDS_A_PACKAGE = {"lm_eval"}  # the module imports lm-evaluation-harness when i
     ],
 )
 def test_a_module_is_the_same_by_its_former_name(room, name):
-    present = import_module(f"headlab.{room}.{name}")
-    assert import_module(f"headlab.{name}") is present
-    assert present.__name__ == f"headlab.{room}.{name}"
-    assert present.__spec__.name == f"headlab.{room}.{name}"
+    module = import_module(f"headlab.{room}.{name}")
+    assert import_module(f"headlab.{name}") is module
+    assert module.__name__ == f"headlab.{room}.{name}"
+    assert module.__spec__.name == f"headlab.{room}.{name}"
 
 
 def test_a_part_of_a_package_is_found_by_its_former_name():
@@ -46,7 +46,7 @@ def test_a_class_is_one_class_by_either_name():
 
 
 # What README and docs/ showed before the modules moved.
-DOCUMENTED = """from headlab.bleu import gain
+DOCUMENTED_IMPORTS = """from headlab.bleu import gain
 from headlab.cluster.rays import team
 from headlab.evaluator import Evaluator
 from headlab.generation import Decoding, translated_bleu, translations
@@ -69,7 +69,7 @@ from headlab.training.options import LmGateOptions
 from headlab.ui.shell import found, page"""
 
 
-@pytest.mark.parametrize("statement", DOCUMENTED.splitlines())
+@pytest.mark.parametrize("statement", DOCUMENTED_IMPORTS.splitlines())
 def test_documented_imports_of_the_version_before_work(statement):
     exec(statement, {})
 

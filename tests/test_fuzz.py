@@ -1,4 +1,7 @@
-"""Whatever is in a file or a link: it is read, or refused in a sentence. Thousands of cases in `make soak`."""
+"""Whatever is in a file or a link, it is read, or refused in a sentence.
+
+`make soak` tries thousands of cases.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,45 @@ from support.app_pages import app_on, run_page, said
 from support.cached_scores import fill
 
 READERS = (
-    "mask", "mask of another tool", "spec.json of scores", "result.npz of scores", "spec.json of curve",
-    "result.npz of curve", "spec.json of report", "result.npz of report", "spec.json of gates", "result.npz of gates",
+    "mask",
+    "mask of another tool",
+    "spec.json of scores",
+    "result.npz of scores",
+    "spec.json of curve",
+    "result.npz of curve",
+    "spec.json of report",
+    "result.npz of report",
+    "spec.json of gates",
+    "result.npz of gates",
     "places of files",
-    "checkpoint.npz", "CoNLL-U, trees", "CoNLL-U, tags", "XNLI", "csv", "csv that was sent", "tsv", "tsv that was sent",
-    "jsonl", "jsonl that was sent", "CoNLL-U that was sent", "tokens that were sent", "declaration of a task",
+    "checkpoint.npz",
+    "CoNLL-U, trees",
+    "CoNLL-U, tags",
+    "XNLI",
+    "csv",
+    "csv that was sent",
+    "tsv",
+    "tsv that was sent",
+    "jsonl",
+    "jsonl that was sent",
+    "CoNLL-U that was sent",
+    "tokens that were sent",
+    "declaration of a task",
     "config.json of a model",
-    "config.json of a model that is checked", "tokenizer.json of a model", "tokenizer.json of a model that is checked",
-    "tokenizer_config.json of a model", "tokenizer_config.json of a model that is checked",
-    "model.safetensors of a model", "model.safetensors of a model that is checked",
-    "label map", "mask of a link", "head of a link", "grid", "options",
-)  # fmt: skip
-MANY = pytest.param(600, marks=pytest.mark.soak)
-GUIDED = ("mask", "result.npz of scores", "CoNLL-U, trees", "declaration of a task")
+    "config.json of a model that is checked",
+    "tokenizer.json of a model",
+    "tokenizer.json of a model that is checked",
+    "tokenizer_config.json of a model",
+    "tokenizer_config.json of a model that is checked",
+    "model.safetensors of a model",
+    "model.safetensors of a model that is checked",
+    "label map",
+    "mask of a link",
+    "head of a link",
+    "grid",
+    "options",
+)
+GUIDED_READERS = ("mask", "result.npz of scores", "CoNLL-U, trees", "declaration of a task")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +68,7 @@ def test_every_reader_is_tried(readers: dict[str, fuzzing.Reader]) -> None:
     assert tuple(readers) == READERS
 
 
-@pytest.mark.parametrize("cases", [12, MANY])
+@pytest.mark.parametrize("cases", [12, pytest.param(600, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", READERS)
 def test_spoiled_files_are_read_or_refused(
     readers: dict[str, fuzzing.Reader],
@@ -49,7 +78,7 @@ def test_spoiled_files_are_read_or_refused(
 ) -> None:
     reader = readers[name]
     rng = random.Random(f"{name} {cases}")
-    assert all(fuzzing.attempt(reader, good) for good in reader.good)
+    assert all(fuzzing.attempt(reader, content) for content in reader.good)
     cases = cases // 4 if reader.dear else cases
     record_property("cases", cases)
     for number in range(cases):
@@ -58,7 +87,7 @@ def test_spoiled_files_are_read_or_refused(
             fuzzing.attempt(reader, data)
         except Exception as error:
             raise AssertionError(f"case {number}: {data[:2000]!r}") from error
-    assert fuzzing.attempt(reader, reader.good[0])  # nothing stays of what was spoiled
+    assert fuzzing.attempt(reader, reader.good[0])  # spoiled files leave nothing behind
 
 
 PARAMETERS = (
@@ -88,7 +117,16 @@ PAGES = (
     "jobs",
     "own",
 )
-GOOD = (b"e5-small-intents", b"intents", b"shapley", b"de", b"encoder.3.7", b"a=b", b"AAAA", b"1")
+GOOD_VALUES = (
+    b"e5-small-intents",
+    b"intents",
+    b"shapley",
+    b"de",
+    b"encoder.3.7",
+    b"a=b",
+    b"AAAA",
+    b"1",
+)
 
 
 @pytest.mark.parametrize("cases", [10, pytest.param(300, marks=pytest.mark.soak)])
@@ -99,17 +137,17 @@ def test_no_link_breaks_a_page(
     record_property("cases", cases)
     with app_on(fill(tmp_path)):
         for number in range(cases):
-            link = {
-                name: fuzzing.text_of(fuzzing.spoiled(rng, GOOD))[:500].replace("\0", "")
-                for name in rng.sample(PARAMETERS, rng.randint(1, 4))
-            }
+            link = {}
+            for name in rng.sample(PARAMETERS, rng.randint(1, 4)):
+                value = fuzzing.text_of(fuzzing.spoiled(rng, GOOD_VALUES))
+                link[name] = value[:500].replace("\0", "")
             page = run_page(PAGES[number % len(PAGES)], **link)
             assert page.title, link
-            assert "unexpected error" not in said(page), link  # as pages say it of an exception
+            assert "unexpected error" not in said(page), link  # so pages report an exception
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", GUIDED)
+@pytest.mark.parametrize("name", GUIDED_READERS)
 def test_cases_that_atheris_finds_are_read_or_refused(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -117,13 +155,8 @@ def test_cases_that_atheris_finds_are_read_or_refused(
     record_property("cases", runs)
     if find_spec("atheris") is None:
         pytest.skip("atheris is not installed: requirements-soak.txt has it, where it has a wheel")
-    words = [
-        sys.executable,
-        str(Path(__file__).parent / "support" / "fuzz_guided.py"),
-        name,
-        "--runs",
-        str(runs),
-    ]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert f"Done {runs}" in done.stderr
+    script = str(Path(__file__).parent / "support" / "fuzz_guided.py")
+    command = [sys.executable, script, name, "--runs", str(runs)]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
+    assert f"Done {runs}" in process.stderr

@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py on the processor: every part, the file it writes, and the kit it travels with."""
+"""benchmarks/gpu.py on the processor: every part, the file it writes, and its kit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from support.synthetic_e5 import e5_bytes
@@ -22,48 +23,44 @@ from gpu_parts.kit import file_bytes, require_same_pieces, used_pieces, with_pie
 from gpu_parts.record import Record, failed  # noqa: E402
 
 PARTS = {"runs", "right", "fast", "helps"}
-AMPLE = ("--minutes", "120")  # parts' limits grow with it: no test depends on the machine's load
+# The limits of the parts grow with it, so that no test depends on the machine's load.
+AMPLE_TIME = ("--minutes", "120")
 KEYS = PARTS | {"device", "versions", "commit", "seconds"}
 
 
-def run(folder: Path, *flags: str) -> dict[str, Any]:
-    """What the script writes into a folder, run as a person runs it."""
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "gpu.py"),
-        "--device",
-        "cpu",
-        "--out",
-        str(folder),
-        *flags,
-    ]
-    done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def report_of_run(folder: Path, *flags: str) -> dict[str, Any]:
+    """What the script writes into a folder when it is run as a command."""
+    script = str(ROOT / "benchmarks" / "gpu.py")
+    command = [sys.executable, script, "--device", "cpu", "--out", str(folder), *flags]
+    process = subprocess.run(
+        command, cwd=folder.parent, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
     assert [path.name for path in folder.iterdir()] == ["gpu.json"]
     report: dict[str, Any] = json.loads((folder / "gpu.json").read_text(encoding="utf-8"))
     return report
 
 
 def test_reported_43_what_runs_on_the_processor_is_right_there(tmp_path: Path) -> None:
-    report = run(tmp_path / "out", "--tiny", "--parts", "runs", "right", *AMPLE)
+    report = report_of_run(tmp_path / "out", "--tiny", "--parts", "runs", "right", *AMPLE_TIME)
     assert report["device"]["kind"] == "cpu"
     assert {"python", "torch", "transformers"} <= set(report["versions"])
     assert report["runs"]["ended"] == report["right"]["ended"] == "finished"
     family = report["runs"]["figures"]["tiny bloom"]
     assert family["float64"] == 0
     assert 0 < family["float32"] < family["bfloat16"] < 0.1
-    right = report["right"]["figures"]
-    for name, figure in right.items():
+    figures = report["right"]["figures"]
+    for name, figure in figures.items():
         if "largest difference" in figure:
             assert figure["largest difference"] == 0, name
-    assert right["a batch that does not fit"]["batches refused"] > 0
-    assert right["two workers and one device"]["refused"]
-    assert right["two threads at once"]["other answers"] == 0
+    assert figures["a batch that does not fit"]["batches refused"] > 0
+    assert figures["two workers and one device"]["refused"]
+    assert figures["two threads at once"]["other answers"] == 0
 
 
 @pytest.mark.soak
 def test_reported_43_every_part_runs_small_on_the_processor(tmp_path: Path) -> None:
-    report = run(tmp_path / "out", "--smoke", *AMPLE)
+    report = report_of_run(tmp_path / "out", "--smoke", *AMPLE_TIME)
     assert set(report) >= KEYS
     for part in PARTS:
         assert report[part]["ended"] == "finished", part
@@ -75,7 +72,7 @@ def test_reported_43_every_part_runs_small_on_the_processor(tmp_path: Path) -> N
 
 
 def test_a_part_that_runs_out_of_time_keeps_its_figures(tmp_path: Path) -> None:
-    report = run(tmp_path / "out", "--tiny", "--parts", "runs", "--minutes", "0")
+    report = report_of_run(tmp_path / "out", "--tiny", "--parts", "runs", "--minutes", "0")
     assert report["runs"]["ended"] == "ended by its limit of 0 s"
 
 
@@ -98,37 +95,42 @@ def test_missing_packages_are_named_before_anything_is_computed(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_travels_is_read_back() -> None:
-    whole = parse(e5_bytes())
-    again = parse(file_bytes(whole))
-    assert again.header == whole.header
-    assert again.pieces == whole.pieces
-    assert again.characters == whole.characters
-    same_tensors(again, whole)
+def test_the_file_of_the_kit_is_read_back() -> None:
+    original = parse(e5_bytes())
+    copy = parse(file_bytes(original))
+    assert copy.header == original.header
+    assert copy.pieces == original.pieces
+    assert copy.characters == original.characters
+    assert_same_tensors(copy, original)
 
 
 def test_a_model_with_fewer_pieces_cuts_the_texts_alike() -> None:
-    whole = parse(e5_bytes())
+    original = parse(e5_bytes())
     texts = ["ab cd", "A é"]
-    ids = sorted({0, 1, 2, 3, *(i for text in texts for i in tokenizer(whole).encode(text).ids)})
-    assert len(ids) < len(whole.pieces)
-    part = parse(file_bytes(with_pieces(whole, ids)))
-    require_same_pieces(whole, part, texts)
-    word = "emb.word"
-    width = whole.header.hidden
-    rows = [next(iter(file.tensors[word].chunks())).reshape(-1, width) for file in (whole, part)]
-    assert_array_equal(rows[1], rows[0][ids])
+    ids = {0, 1, 2, 3}
+    for text in texts:
+        ids.update(tokenizer(original).encode(text).ids)
+    sorted_ids = sorted(ids)
+    assert len(sorted_ids) < len(original.pieces)
+    smaller = parse(file_bytes(with_pieces(original, sorted_ids)))
+    require_same_pieces(original, smaller, texts)
+    assert_array_equal(word_embeddings(smaller), word_embeddings(original)[sorted_ids])
     with pytest.raises(AssertionError):
-        require_same_pieces(whole, part, ["gh"])
+        require_same_pieces(original, smaller, ["gh"])
 
 
-def test_the_frequent_and_the_special_pieces_travel() -> None:
-    whole = parse(e5_bytes())
-    assert used_pieces(whole, []) == list(range(len(whole.pieces)))
+def word_embeddings(file: E5File) -> np.ndarray:
+    first_chunk = next(iter(file.tensors["emb.word"].chunks()))
+    return first_chunk.reshape(-1, file.header.hidden)
 
 
-def same_tensors(file: E5File, expected: E5File) -> None:
-    assert file.tensors.keys() == expected.tensors.keys()
-    for name, tensor in expected.tensors.items():
+def test_the_kit_has_the_frequent_and_the_special_pieces() -> None:
+    original = parse(e5_bytes())
+    assert used_pieces(original, []) == list(range(len(original.pieces)))
+
+
+def assert_same_tensors(file: E5File, original: E5File) -> None:
+    assert file.tensors.keys() == original.tensors.keys()
+    for name, tensor in original.tensors.items():
         assert file.tensors[name].size == tensor.size
         assert file.tensors[name].stored.tobytes() == tensor.stored.tobytes()

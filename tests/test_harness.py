@@ -1,4 +1,7 @@
-"""Requests and metrics of lm-evaluation-harness, without it: on results recorded by tests/support/harness_tasks.py."""
+"""Requests and metrics of lm-evaluation-harness, where it is not installed.
+
+The results are recorded by tests/support/harness_tasks.py.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference import continued
+from reference import next_token_log_probabilities
+from support.character_tokenizer import END, character_tokenizer
 from support.expected_errors import raises
 from support.harness_tasks import ENDINGS, NAMES, RECORD, TASKS
+from support.likelihood_tasks import CHOICES, language_model
 from support.tiny_models import tiny_model
-from test_encoding import CHOICES, language_model
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
 
 from headlab.cli.evaluate import harness_lines, task_names
 from headlab.evaluation import Evaluator
@@ -32,23 +34,21 @@ from headlab.hooks import Model, as_gate_tensor, gated
 from headlab.masks import Mask, full_mask
 from headlab.tasks import Example
 
-END = 1  # the end token of the tokenizer below, which is put before what nothing stands before
 DOCUMENTS = len(ENDINGS)
 
 
 @pytest.fixture(scope="module")
 def runs() -> list[HarnessRun]:
     """The recorded results without and with a mask."""
-    record = json.loads(RECORD.read_text("utf-8"))
-    return [run_of(run) for run in record]
+    return [run_of(record) for record in json.loads(RECORD.read_text("utf-8"))]
 
 
-def run_of(run: dict[str, Any]) -> HarnessRun:
+def run_of(record: dict[str, Any]) -> HarnessRun:
     groups = {
         name: TaskGroup(tuple(group["tasks"]), group["by_size"])
-        for name, group in run["groups"].items()
+        for name, group in record["groups"].items()
     }
-    return HarnessRun(run["results"], run["aggregations"], groups)
+    return HarnessRun(record["results"], record["aggregations"], groups)
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +69,9 @@ def rows_of(table: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
 def test_reported_01_filters_have_a_row_each(table: dict[str, Any], runs: list[HarnessRun]):
     rows = table["mini_filters"]
     assert set(rows) == {"exact_match,first-word", "exact_match,never"}
-    right = runs[0].results["results"]["mini_filters"]["exact_match,first-word"]
-    assert right > 0 == rows["exact_match,never"]["baseline"]
-    assert rows["exact_match,first-word"]["baseline"] == right
+    accuracy = runs[0].results["results"]["mini_filters"]["exact_match,first-word"]
+    assert accuracy > 0 == rows["exact_match,never"]["baseline"]
+    assert rows["exact_match,first-word"]["baseline"] == accuracy
     assert {row["n"] for row in rows.values()} == {DOCUMENTS}
     assert {row["filter"] for row in rows.values()} == {"first-word", "never"}
 
@@ -102,18 +102,19 @@ def test_reported_02_every_value_is_the_harness_s_own(
     table: dict[str, Any], runs: list[HarnessRun]
 ):
     rows = rows_of(table)
-    recorded = {
+    harness_metrics = {
         (task, key)
         for task, metrics in runs[0].results["results"].items()
         for key in metrics
         if "," in key and "_stderr" not in key
     }
-    assert {(task, f"{metric},{row['filter']}") for task, metric, row in rows} == recorded
+    assert {(task, f"{metric},{row['filter']}") for task, metric, row in rows} == harness_metrics
     for task, metric, row in rows:
-        before, after = (run.results["results"][task][f"{metric},{row['filter']}"] for run in runs)
-        assert row[metric] == after
-        assert row["baseline"] == before
-        assert row["difference"] == pytest.approx(after - before)
+        key = f"{metric},{row['filter']}"
+        baseline, under_mask = (run.results["results"][task][key] for run in runs)
+        assert row[metric] == under_mask
+        assert row["baseline"] == baseline
+        assert row["difference"] == pytest.approx(under_mask - baseline)
 
 
 def test_reported_02_perplexity_is_no_mean_of_log_probabilities(
@@ -129,7 +130,7 @@ def test_reported_02_perplexity_is_no_mean_of_log_probabilities(
 
 
 @pytest.mark.parametrize(
-    ("task", "metric", "better"),
+    ("task", "metric", "higher_is_better"),
     [
         ("mini_lambada", "acc", True),
         ("mini_classes", "f1", True),
@@ -144,9 +145,9 @@ def test_reported_02_perplexity_is_no_mean_of_log_probabilities(
     ],
 )
 def test_reported_02_the_direction_is_the_task_s(
-    task: str, metric: str, better: bool, table: dict[str, Any]
+    task: str, metric: str, higher_is_better: bool, table: dict[str, Any]
 ):
-    assert table[task][metric]["higher_is_better"] is better
+    assert table[task][metric]["higher_is_better"] is higher_is_better
 
 
 def test_reported_02_a_difference_has_an_interval_or_says_why_not(table: dict[str, Any]):
@@ -174,10 +175,10 @@ def test_reported_02_groups_are_averaged_as_they_say(table: dict[str, Any]):
     assert row["low"] <= row["difference"] <= row["high"]
     assert (row["n"], row["tasks"]) == (2 * DOCUMENTS, 2)
     assert "no share" in table["mini_by_size"]["perplexity"]["no_interval"]
-    alone = table["mini_lambada"]["acc"]
-    grouped = table["mini_by_size"]["acc"]
-    assert (alone["acc"], alone["n"]) == (grouped["acc"], grouped["n"])
-    assert {"low", "high", "p"} < set(grouped)
+    task_row = table["mini_lambada"]["acc"]
+    group_row = table["mini_by_size"]["acc"]
+    assert (task_row["acc"], task_row["n"]) == (group_row["acc"], group_row["n"])
+    assert {"low", "high", "p"} < set(group_row)
 
 
 def test_reported_02_large_numbers_are_printed_with_an_exponent():
@@ -201,10 +202,10 @@ def test_reported_02_without_a_mask_there_is_no_difference(runs: list[HarnessRun
 
 
 def test_reported_02_a_value_that_is_no_number_is_said(runs: list[HarnessRun]):
-    broken = json.loads(RECORD.read_text("utf-8"))
-    for run, value in zip(broken, (float("nan"), {"a": 1}), strict=True):
-        run["results"]["results"]["mini_lambada"]["perplexity,none"] = value
-    table = figures([run_of(run) for run in broken], seed=0)
+    records = json.loads(RECORD.read_text("utf-8"))
+    for record, value in zip(records, (float("nan"), {"a": 1}), strict=True):
+        record["results"]["results"]["mini_lambada"]["perplexity,none"] = value
+    table = figures([run_of(record) for record in records], seed=0)
     row = table["mini_lambada"]["perplexity"]
     assert (row["perplexity"], row["baseline"], row["difference"]) == (None, None, None)
     assert row["no_interval"] == "the harness gives no number"
@@ -214,18 +215,18 @@ def test_reported_02_a_value_that_is_no_number_is_said(runs: list[HarnessRun]):
 
 @pytest.mark.parametrize("name", sorted(SUM_STATISTICS))
 def test_reported_02_sums_give_what_the_harness_computes(name: str, runs: list[HarnessRun]):
-    compared = 0
+    statistic = SUM_STATISTICS[name]
+    comparisons = 0
     for run in runs:
         for task, aggregations in run.aggregations.items():
             for (metric, filter_name), values in run.values(task).items():
-                if aggregations.get(metric) == name:
-                    statistic = SUM_STATISTICS[name]
-                    total = statistic.of_sums(statistic.terms(list(values.values())).sum(axis=0))
-                    assert float(total) == pytest.approx(
-                        run.value(task, metric, filter_name), abs=1e-12
-                    )
-                    compared += 1
-    assert compared or name == "nanmean"
+                if aggregations.get(metric) != name:
+                    continue
+                sums = statistic.terms(list(values.values())).sum(axis=0)
+                harness_value = run.value(task, metric, filter_name)
+                assert float(statistic.of_sums(sums)) == pytest.approx(harness_value, abs=1e-12)
+                comparisons += 1
+    assert comparisons or name == "nanmean"
 
 
 def test_reported_02_documents_without_a_number_leave_a_mean_of_the_others():
@@ -234,46 +235,50 @@ def test_reported_02_documents_without_a_number_leave_a_mean_of_the_others():
 
 
 def test_reported_02_correlation_of_several_classes_is_that_of_their_pairs():
-    """Of two classes Matthews' correlation is Pearson's; one class more that is never mixed up raises it."""
+    """Matthews' correlation of two classes is Pearson's.
+
+    A third class that is never confused with them raises it.
+    """
     rng = np.random.default_rng(0)
-    right, answers = rng.integers(0, 2, (2, 40))
+    labels, answers = rng.integers(0, 2, (2, 40))
     statistic = SUM_STATISTICS["matthews_corrcoef"]
 
     def correlation(pairs: list[tuple[int, int]]) -> float:
         return float(statistic.of_sums(statistic.terms(pairs).sum(axis=0)))
 
-    pairs = list(zip(right.tolist(), answers.tolist(), strict=True))
-    assert correlation(pairs) == pytest.approx(np.corrcoef(right, answers)[0, 1])
+    pairs = list(zip(labels.tolist(), answers.tolist(), strict=True))
+    assert correlation(pairs) == pytest.approx(np.corrcoef(labels, answers)[0, 1])
     assert correlation([*pairs, *[(2, 2)] * 40]) > correlation(pairs)
     assert correlation([(0, 0)] * 5) == 0
 
 
 def test_reported_02_few_changed_answers_give_no_interval():
-    before = [(1, 1)] * 20
-    after = [(1, 0)] * 3 + before[3:]
+    baseline = [(1, 1)] * 20
+    three_changes = [(1, 0)] * 3 + baseline[3:]
+    ten_changes = [(1, 0)] * 10 + baseline[10:]
     names = tuple(map(str, range(20)))
-    reason = paired_interval("f1", before, after, names, 0)
+    reason = paired_interval("f1", baseline, three_changes, names, 0)
     assert reason == "the mask changes 3 of 20 documents, which are too few"
-    interval = paired_interval("f1", before, [(1, 0)] * 10 + before[10:], names, 0)
+    interval = paired_interval("f1", baseline, ten_changes, names, 0)
     assert not isinstance(interval, str)
     assert interval.low < interval.difference < interval.high < 0
-    assert isinstance(
-        paired_interval("bleu", [(["a", "b"], "a")] * 9, [("a", "a")] * 9, names[:9], 0), str
-    )
+    reason = paired_interval("bleu", [(["a", "b"], "a")] * 9, [("a", "a")] * 9, names[:9], 0)
+    assert isinstance(reason, str)
 
 
 def test_reported_02_means_of_log_probabilities_get_no_made_up_documents():
     rng = np.random.default_rng(1)
-    before = rng.normal(-40, 5, 30).tolist()
-    after = (np.array(before) - 20 + rng.normal(0, 1, 30)).tolist()
-    interval = paired_interval("mean", before, after, tuple(map(str, range(30))), 0)
+    baseline = rng.normal(-40, 5, 30)
+    under_mask = baseline - 20 + rng.normal(0, 1, 30)
+    names = tuple(map(str, range(30)))
+    interval = paired_interval("mean", baseline.tolist(), under_mask.tolist(), names, 0)
     assert not isinstance(interval, str)
     assert interval.low < -20 < interval.high
     assert interval.high - interval.low < 2
 
 
 @pytest.mark.parametrize(
-    ("settings", "sampling", "unused"),
+    ("settings", "sampling_names", "unused_names"),
     [
         (
             {"do_sample": True, "temperature": 0.7, "top_p": 0.9},
@@ -289,16 +294,18 @@ def test_reported_02_means_of_log_probabilities_get_no_made_up_documents():
     ],
 )
 def test_reported_02_settings_without_effect_are_said(
-    settings: dict[str, Any], sampling: set[str], unused: set[str]
+    settings: dict[str, Any], sampling_names: set[str], unused_names: set[str]
 ):
-    found = AnswerSettings.of(settings)
-    assert set(found.sampling) == sampling
-    assert set(found.unused) == unused
+    answer_settings = AnswerSettings.of(settings)
+    sampling = answer_settings.sampling
+    unused_settings = answer_settings.unused
+    assert set(sampling) == sampling_names
+    assert set(unused_settings) == unused_names
     notes = TaskNotes(
-        sampling={"gsm8k": found.sampling}, unused={"gsm8k": found.unused}, repeats={"gsm8k": 4}
+        sampling={"gsm8k": sampling}, unused={"gsm8k": unused_settings}, repeats={"gsm8k": 4}
     )
     sentences = " ".join(notes.sentences())
-    for name, value in {**found.sampling, **found.unused}.items():
+    for name, value in {**sampling, **unused_settings}.items():
         assert f"{name}={value}" in sentences
     assert "4 answers" in sentences
 
@@ -307,25 +314,15 @@ def test_reported_02_settings_without_effect_are_said(
     "name", ["max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens"]
 )
 def test_reported_02_all_names_of_the_length_count(name: str):
-    found = AnswerSettings.of({name: 7, "until": ["", "a"]})
-    assert (found.max_tokens, found.ends) == (7, ("a",))
+    settings = AnswerSettings.of({name: 7, "until": ["", "a"]})
+    assert (settings.max_tokens, settings.ends) == (7, ("a",))
     assert AnswerSettings.of({"until": "stop"}).ends == ("stop",)
     assert AnswerSettings.of({}).max_tokens == 256
 
 
-def merging_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a character, and one for `()`, without a start token."""
-    letters = "printxy( )a"
-    vocabulary = {"[PAD]": 0, "</s>": END}
-    for letter in [*dict.fromkeys(letters), "()"]:
-        vocabulary[letter] = len(vocabulary)
-    tokenizer = Tokenizer(models.BPE(vocabulary, [("(", ")")]))
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", eos_token="</s>")
-
-
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return tiny_model("llama-lm", tokenizer=merging_tokenizer())
+    return tiny_model("llama-lm", tokenizer=character_tokenizer())
 
 
 def choices_of(document: int, context: str, *texts: str) -> list[Continuation]:
@@ -343,42 +340,38 @@ def ids(model: Model, text: str) -> list[int]:
     return list(model.tokenizer(text)["input_ids"])
 
 
-def log_probability(model: Model, before: list[int], tokens: list[int]) -> float:
-    return sum(continued(model.module, before, tokens))
+def log_probability(model: Model, context: str | list[int], text: str) -> float:
+    """The log-probability of the tokens of a text after a context."""
+    context_ids = ids(model, context) if isinstance(context, str) else context
+    return sum(next_token_log_probabilities(model.module, context_ids, ids(model, text)))
 
 
 def test_reported_03_choices_of_a_document_share_what_the_tokenizer_leaves_of_the_context(
     model: Model,
 ):
     notes = TaskNotes()
-    found = scores(
+    choice_scores = scores(
         model,
         *choices_of(1, "print(", ")", "x)", "y"),
         *choices_of(2, "print(", "x", "y"),
         notes=notes,
     )
-    before = ids(model, "print")
-    expected = [log_probability(model, before, ids(model, text)) for text in ("()", "(x)", "(y")]
-    whole = ids(model, "print(")
-    expected += [log_probability(model, whole, ids(model, text)) for text in ("x", "y")]
-    assert found == pytest.approx(expected, abs=1e-5)
+    log_probabilities = [log_probability(model, "print", text) for text in ("()", "(x)", "(y")]
+    log_probabilities += [log_probability(model, "print(", text) for text in ("x", "y")]
+    assert choice_scores == pytest.approx(log_probabilities, abs=1e-5)
     assert notes.merged == {"code": {1}}
     assert "code: in 1 document the tokenizer merges" in notes.sentences()[0]
 
 
 def test_reported_03_a_merged_choice_alone_has_its_probability(model: Model):
-    (found,) = scores(model, *choices_of(1, "print(", ")"))
-    assert found == pytest.approx(
-        log_probability(model, ids(model, "print"), ids(model, "()")), abs=1e-5
-    )
-    assert found < 0
+    (choice_score,) = scores(model, *choices_of(1, "print(", ")"))
+    assert choice_score == pytest.approx(log_probability(model, "print", "()"), abs=1e-5)
+    assert choice_score < 0
 
 
 def test_reported_03_a_choice_that_loses_a_part_to_the_context_is_scored_whole(model: Model):
-    (found,) = scores(model, *choices_of(1, "print(", ")xy"))
-    assert found == pytest.approx(
-        log_probability(model, ids(model, "print"), ids(model, "()xy")), abs=1e-5
-    )
+    (choice_score,) = scores(model, *choices_of(1, "print(", ")xy"))
+    assert choice_score == pytest.approx(log_probability(model, "print", "()xy"), abs=1e-5)
 
 
 def test_reported_03_headlab_s_own_choices_agree(model: Model):
@@ -387,10 +380,10 @@ def test_reported_03_headlab_s_own_choices_agree(model: Model):
         Example("2", "a print(", 1, choices=("xx", ")a")),
     ]
     evaluator = Evaluator(model, replace(CHOICES, read=lambda *_: examples), "xx")
-    own = evaluator.logits(evaluator.tensors(np.arange(2))).detach().numpy()
-    for number, example in enumerate(examples):
-        found = scores(model, *choices_of(number, example.text, *example.choices))
-        assert found == pytest.approx(own[number, : len(found)].tolist(), abs=1e-5)
+    logits = evaluator.logits(evaluator.tensors(np.arange(2))).detach().numpy()
+    for row, example in enumerate(examples):
+        choice_scores = scores(model, *choices_of(row, example.text, *example.choices))
+        assert choice_scores == pytest.approx(logits[row, : len(choice_scores)].tolist(), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +406,7 @@ def test_reported_03_own_tasks_refuse_a_choice_without_a_token_too(text: str, mo
 
 
 def test_reported_03_what_nothing_stands_before_follows_the_prefix_token(model: Model):
-    found = scores(
+    choice_scores = scores(
         model,
         *choices_of(1, "", "xy", "</s>a"),
         *choices_of(2, " ", "x"),
@@ -421,38 +414,35 @@ def test_reported_03_what_nothing_stands_before_follows_the_prefix_token(model: 
         *choices_of(4, "\N{ZERO WIDTH SPACE}", "x"),
     )
     texts = ["xy", "a", " x", "()", "(x", "x"]
-    expected = [log_probability(model, [END], ids(model, text)) for text in texts]
-    assert found == pytest.approx(expected, abs=1e-5)
+    log_probabilities = [log_probability(model, [END], text) for text in texts]
+    assert choice_scores == pytest.approx(log_probabilities, abs=1e-5)
 
 
 def test_reported_03_a_choice_of_white_space_is_scored_and_said(model: Model):
     notes = TaskNotes()
-    (found, _) = scores(model, *choices_of(1, "print", " ", "x"), notes=notes)
-    assert found == pytest.approx(
-        log_probability(model, ids(model, "print"), ids(model, " ")), abs=1e-5
-    )
+    (choice_score, _) = scores(model, *choices_of(1, "print", " ", "x"), notes=notes)
+    assert choice_score == pytest.approx(log_probability(model, "print", " "), abs=1e-5)
     assert "acc_norm" in notes.sentences()[0]
 
 
 def test_reported_03_heads_off_are_off(model: Model):
-    kept = np.ones(model.grid.size, bool)
-    kept[[0, 5]] = False
+    kept_heads = np.ones(model.grid.size, bool)
+    kept_heads[[0, 5]] = False
     notes = TaskNotes()
     tokens = continuation_tokens(model, choices_of(1, "print(", ")", "x"), END, notes)
-    found = log_likelihoods(model, as_gate_tensor(model, Mask(model.grid, kept)), tokens, notes)
-    with gated(model, model.grid.gates(kept)):
-        expected = [
-            log_probability(model, ids(model, "print"), ids(model, text)) for text in ("()", "(x")
-        ]
-    assert [value for value, _ in found] == pytest.approx(expected, abs=1e-5)
+    gates = as_gate_tensor(model, Mask(model.grid, kept_heads))
+    choice_scores = [value for value, _ in log_likelihoods(model, gates, tokens, notes)]
+    with gated(model, model.grid.gates(kept_heads)):
+        log_probabilities = [log_probability(model, "print", text) for text in ("()", "(x")]
+    assert choice_scores == pytest.approx(log_probabilities, abs=1e-5)
 
 
 def test_reported_04_contexts_that_are_cut_are_counted_and_continuations_are_not_cut(model: Model):
     notes = TaskNotes()
     limit = model.module.config.max_position_embeddings
-    (found,) = scores(model, *choices_of(3, "x" * limit, "ya"), notes=notes)
-    kept = ids(model, "x" * (limit - 1))
-    assert found == pytest.approx(log_probability(model, kept, ids(model, "ya")), abs=1e-5)
+    (choice_score,) = scores(model, *choices_of(3, "x" * limit, "ya"), notes=notes)
+    context = "x" * (limit - 1)
+    assert choice_score == pytest.approx(log_probability(model, context, "ya"), abs=1e-5)
     assert notes.cut == {"code": {3}}
     with raises("data.text_too_long", "code, document 4"):
         scores(model, *choices_of(4, "x", "y" * (limit + 1)))
@@ -464,19 +454,20 @@ def test_reported_02_answers_end_where_the_task_says():
     model = language_model("llama-lm")
     gates = as_gate_tensor(model, full_mask(model.grid))
 
-    def written(**settings: Any) -> str:
-        answer_settings = AnswerSettings.of({"max_gen_toks": 6, **settings})
-        return written_answer(
-            model, gates, ids(model, "w5 w6")[:-1], answer_settings, model.tokenizer.eos_token_id
-        )
+    context = ids(model, "w5 w6")[:-1]
 
-    text = written()
-    assert text == written(until=["", "no such text"]) == written(do_sample=True, temperature=2.0)
+    def answer(**settings: Any) -> str:
+        answer_settings = AnswerSettings.of({"max_gen_toks": 6, **settings})
+        end = model.tokenizer.eos_token_id
+        return written_answer(model, gates, context, answer_settings, end)
+
+    text = answer()
+    assert text == answer(until=["", "no such text"]) == answer(do_sample=True, temperature=2.0)
     words = text.split()
     assert len(words) > 2
-    assert written(until=words[1]).split() == words[:1]
-    assert written(max_gen_toks=None, max_new_tokens=2).split() == words[:2]
-    assert written(repetition_penalty=50.0).split() != words
+    assert answer(until=words[1]).split() == words[:1]
+    assert answer(max_gen_toks=None, max_new_tokens=2).split() == words[:2]
+    assert answer(repetition_penalty=50.0).split() != words
 
 
 def test_the_record_is_of_the_tasks_here(runs: list[HarnessRun]):
@@ -486,11 +477,10 @@ def test_the_record_is_of_the_tasks_here(runs: list[HarnessRun]):
 
 def test_tokens_alone_can_be_scored(model: Model):
     gates = as_gate_tensor(model, full_mask(model.grid))
-    ((found, greedy),) = log_likelihoods(
-        model, gates, [ContinuationTokens([END], ids(model, "x"))], TaskNotes()
-    )
-    assert found == pytest.approx(log_probability(model, [END], ids(model, "x")), abs=1e-5)
-    assert isinstance(greedy, bool)
+    tokens = [ContinuationTokens([END], ids(model, "x"))]
+    ((value, is_greedy),) = log_likelihoods(model, gates, tokens, TaskNotes())
+    assert value == pytest.approx(log_probability(model, [END], "x"), abs=1e-5)
+    assert isinstance(is_greedy, bool)
 
 
 def test_names_of_tasks_may_have_spaces_around_them():
@@ -500,21 +490,21 @@ def test_names_of_tasks_may_have_spaces_around_them():
 
 def test_reported_02_classes_may_have_names():
     """A task that generates its answers gives Matthews' correlation the texts."""
-    before = [("yes", "yes"), ("no", "no")] * 10
-    after = [("yes", "no")] * 8 + before[8:]
-    interval = paired_interval("matthews_corrcoef", before, after, tuple(map(str, range(20))), 0)
+    baseline = [("yes", "yes"), ("no", "no")] * 10
+    under_mask = [("yes", "no")] * 8 + baseline[8:]
+    names = tuple(map(str, range(20)))
+    interval = paired_interval("matthews_corrcoef", baseline, under_mask, names, 0)
     assert not isinstance(interval, str)
     assert interval.low < interval.difference < interval.high < 0
-    assert "changes 0 of 20" in str(
-        paired_interval("matthews_corrcoef", before, before, tuple(map(str, range(20))), 0)
-    )
+    reason = paired_interval("matthews_corrcoef", baseline, baseline, names, 0)
+    assert "changes 0 of 20" in str(reason)
 
 
 @pytest.mark.parametrize(
     "value", [[1.0, 2.0], "text", None, {"a": 1}], ids=["row", "text", "nothing", "mapping"]
 )
 def test_reported_02_a_task_may_keep_anything_of_a_document(value: Any):
-    """Where the harness makes no number of it, there is none, and no error."""
+    """Where the harness makes no number of it, the row has none, and nothing fails."""
     runs = []
     for _ in range(2):
         samples = [
@@ -528,11 +518,8 @@ def test_reported_02_a_task_may_keep_anything_of_a_document(value: Any):
         }
         runs.append(HarnessRun(results, {"made": {"odd": "mean"}}))
     row = figures(runs, seed=0)["made"]["odd"]
-    assert (row["odd"], row["n"], row["no_interval"]) == (
-        None,
-        DOCUMENTS,
-        "the harness gives no number",
-    )
+    assert (row["odd"], row["n"]) == (None, DOCUMENTS)
+    assert row["no_interval"] == "the harness gives no number"
 
 
 def test_reported_02_documents_without_a_number_are_not_counted():
@@ -552,10 +539,11 @@ def test_reported_02_documents_without_a_number_are_not_counted():
     row = figures(runs, seed=0)["made"]["nats"]
     assert (row["n"], row["difference"]) == (20, pytest.approx(-3))
     assert row["low"] <= -3 <= row["high"]
-    few = runs[1].results["samples"]["made"]
-    for sample in few[10:]:
-        sample["nats"] = runs[0].results["samples"]["made"][sample["doc_id"]]["nats"]
-    runs[1].results["results"]["made"]["nats,none"] = float(
-        np.nanmean([sample["nats"] for sample in few])
-    )
+    # with only ten documents left that differ, half of which have no number
+    baseline_samples = runs[0].results["samples"]["made"]
+    samples = runs[1].results["samples"]["made"]
+    for sample in samples[10:]:
+        sample["nats"] = baseline_samples[sample["doc_id"]]["nats"]
+    mean = float(np.nanmean([sample["nats"] for sample in samples]))
+    runs[1].results["results"]["made"]["nats,none"] = mean
     assert "changes 5 of" in figures(runs, seed=0)["made"]["nats"]["no_interval"]

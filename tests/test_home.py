@@ -40,12 +40,12 @@ def test_reported_23_a_home_that_nobody_knows_names_the_variable(tmp_path: Path)
     environment = {
         name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")
     }
-    words = [sys.executable, "-c", AS_NOBODY, str(ROOT), str(NOBODY)]
-    run = subprocess.run(
-        words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    command = [sys.executable, "-c", AS_NOBODY, str(ROOT), str(NOBODY)]
+    process = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
-    assert run.stdout.startswith("home.unknown "), run.stdout + run.stderr
-    assert "XDG_CACHE_HOME" in run.stdout
+    assert process.stdout.startswith("home.unknown "), process.stdout + process.stderr
+    assert "XDG_CACHE_HOME" in process.stdout
     assert list(tmp_path.iterdir()) == []  # no folder called ~
 
 
@@ -64,7 +64,7 @@ def test_reported_23_a_folder_below_an_unknown_home_is_refused(tmp_path: Path) -
 
 
 @pytest.fixture
-def blocked(tmp_path: Path) -> Path:
+def unwritable_folder(tmp_path: Path) -> Path:
     """A folder that nobody can write to, not even root: a file has its name."""
     path = tmp_path / "blocked"
     path.write_text("")
@@ -72,23 +72,25 @@ def blocked(tmp_path: Path) -> Path:
 
 
 def test_reported_23_a_model_cache_that_cannot_be_written_names_the_variable(
-    blocked: Path, monkeypatch: pytest.MonkeyPatch
+    unwritable_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    assert blocked in cache_folder().parents
+    monkeypatch.setenv("XDG_CACHE_HOME", str(unwritable_folder))
+    assert unwritable_folder in cache_folder().parents
     with raises("file.unwritable", "XDG_CACHE_HOME"):
         write_folder(None, cache_folder() / "e5", "")
 
 
-def test_reported_23_a_cache_that_cannot_be_written_names_the_variable(blocked: Path) -> None:
-    run = Store(blocked).run({"format": 1})
+def test_reported_23_a_cache_that_cannot_be_written_names_the_variable(
+    unwritable_folder: Path,
+) -> None:
+    stored_run = Store(unwritable_folder).run({"format": 1})
     for write in (
-        run.open,
-        lambda: run.log("a line"),
-        lambda: run.save({}),
-        lambda: take_home(blocked),
+        stored_run.open,
+        lambda: stored_run.log("a line"),
+        lambda: stored_run.save({}),
+        lambda: take_home(unwritable_folder),
     ):
         with raises("file.unwritable", "HEADLAB_CACHE", "--cache"):
             write()
     with raises("file.unwritable", "HEADLAB_CACHE"):
-        JobList(blocked / "jobs.db")
+        JobList(unwritable_folder / "jobs.db")

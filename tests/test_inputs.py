@@ -1,8 +1,12 @@
-"""Tasks with several answers an example: labelled words and generated targets, through evaluator, game and scores."""
+"""Tasks with several answers an example, through evaluator, game and scores.
+
+Their answers are the labels of words, or a target to generate.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 from support.expected_errors import raises
-from support.tiny_models import VOCAB, tiny_model
-from support.tiny_task import LABELS, tiny_task, tiny_tokenizer
+from support.several_answers import PAIRS, WORDS, read_pairs, read_words
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.api import evaluation_line
 from headlab.cli.evaluate import evaluation_record
@@ -25,33 +30,7 @@ from headlab.results import HeadScores, Store, omission_notes
 from headlab.stats import group_bootstrap
 from headlab.studies.curves import prune_curve
 from headlab.studies.run import Pieces
-from headlab.tasks import Example, Split, Task
-
-
-def sentence(rng: np.random.Generator, size: int) -> tuple[str, ...]:
-    return tuple(f"w{word}" for word in rng.integers(4, VOCAB, size))
-
-
-def read_words(_language: str, split: Split, seed: int) -> list[Example]:
-    rng = np.random.default_rng([seed, len(split)])
-    out = []
-    for row in range(14):
-        words = sentence(rng, int(rng.integers(1, 7)))
-        labels = tuple(int(label) for label in rng.integers(len(LABELS), size=len(words)))
-        out.append(
-            Example(str(row), " ".join(words), group=str(row // 2), words=words, labels=labels)
-        )
-    return out
-
-
-def read_pairs(_language: str, split: Split, seed: int) -> list[Example]:
-    rng = np.random.default_rng([seed, len(split), 1])
-    sides = [[" ".join(sentence(rng, int(rng.integers(1, 6)))) for _ in range(2)] for _ in range(9)]
-    return [Example(str(row), source, target=target) for row, (source, target) in enumerate(sides)]
-
-
-WORDS = Task("words", LABELS, ("xx",), False, read_words)
-PAIRS = Task("pairs", (), ("xx",), False, read_pairs)
+from headlab.tasks import Example, Task
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +43,13 @@ def pairs() -> Evaluator:
     return Evaluator(tiny_model("marian", tokenizer=tiny_tokenizer()), PAIRS, "xx")
 
 
+def token_ids(words: Iterable[str]) -> list[int]:
+    """The ids that the tiny tokenizer gives words such as "w5"."""
+    return [1, *(int(word[1:]) for word in words), 2]
+
+
 def test_rows_of_a_wider_batch_are_judged_as_alone(words: Evaluator, pairs: Evaluator):
-    """As where memory runs out and a batch is cut, or only short sentences' gains are computed."""
+    """So it is where memory runs out and a batch is cut, or only short sentences are in a batch."""
     for evaluator in (words, pairs):
         rows = np.argsort(evaluator.lengths)
         inputs = {name: tensor[:2] for name, tensor in evaluator.tensors(rows).items()}
@@ -75,11 +59,11 @@ def test_rows_of_a_wider_batch_are_judged_as_alone(words: Evaluator, pairs: Eval
             assert evaluator.worth(rows[:2], accuracy, inputs) == pytest.approx(
                 evaluator.worth(rows[:2], accuracy)
             )
-        half, _ = evaluator.cut(rows)[0].cut()
+        half_batch, _ = evaluator.cut(rows)[0].cut()
         gates = evaluator.model.grid.gates(np.ones(evaluator.model.grid.size, bool))
-        ((_, found),) = evaluator.answers([half], gates, "zero")
-        ((_, alone),) = evaluator.answers(evaluator.cut(half.rows), gates, "zero")
-        assert (found == alone).all()
+        ((_, answers_in_wide_batch),) = evaluator.answers([half_batch], gates, "zero")
+        ((_, answers),) = evaluator.answers(evaluator.cut(half_batch.rows), gates, "zero")
+        assert (answers_in_wide_batch == answers).all()
 
 
 def test_a_word_is_judged_at_its_first_token():
@@ -94,22 +78,22 @@ def test_a_word_is_judged_at_its_first_token():
     ]
 
 
-def test_words_cut_off_by_the_length_limit_ask_nothing():
+def test_words_cut_off_by_the_length_limit_have_no_answer():
     assert labels_of_tokens([None, 0, 1, None], [7, 8, 9]) == [NO_TARGET, 7, 8, NO_TARGET]
 
 
 def test_every_word_counts_once(words: Evaluator):
     evaluation = words.evaluate()
-    right = []
+    correct = []
     for example in words.examples:
-        ids = [1, *(int(word[1:]) for word in example.words), 2]
-        logits = words.model.module(torch.tensor([ids])).logits[0, 1:-1]
-        right += [
-            int(best) == label
-            for best, label in zip(logits.argmax(-1), example.labels, strict=True)
+        ids = token_ids(example.words)
+        predictions = words.model.module(torch.tensor([ids])).logits[0, 1:-1].argmax(-1)
+        correct += [
+            int(prediction) == label
+            for prediction, label in zip(predictions, example.labels, strict=True)
         ]
     assert evaluation.n == sum(len(e.words) for e in words.examples)
-    np.testing.assert_array_equal(evaluation.correct, right)
+    np.testing.assert_array_equal(evaluation.correct, correct)
     assert evaluation.ids[:2] == ("0#0", "0#1") or len(words.examples[0].words) == 1
     assert words.weights is not None
     values = ModelGame(words).values(np.ones((14, 12), bool), np.arange(14))
@@ -117,12 +101,12 @@ def test_every_word_counts_once(words: Evaluator):
 
 
 def test_masked_words_compare_word_by_word(words: Evaluator, rng: np.random.Generator):
-    kept = rng.random(12) < 0.6
-    before = words.evaluate()
-    after = words.evaluate(Mask(words.model.grid, kept, words.model.identity()))
-    found = compare(before, after)
-    assert found.n == before.n
-    assert found.difference == pytest.approx(after.accuracy - before.accuracy)
+    kept_heads = rng.random(12) < 0.6
+    baseline = words.evaluate()
+    under_mask = words.evaluate(Mask(words.model.grid, kept_heads, words.model.identity()))
+    comparison = compare(baseline, under_mask)
+    assert comparison.n == baseline.n
+    assert comparison.difference == pytest.approx(under_mask.accuracy - baseline.accuracy)
 
 
 @pytest.mark.parametrize("key", ["accuracy", "probability", "log-probability"])
@@ -131,40 +115,43 @@ def test_words_gain_the_same_in_branching_and_in_full_passes(
 ):
     game = ModelGame(words, value=value_function_of(key))
     rows = rng.integers(14, size=8)
-    kept = rng.random((8, 12)) < 0.7
-    wanted = rng.random((8, 12)) < 0.5
-    found = game.marginals(kept, wanted, rows)
-    for row, head in zip(*np.nonzero(wanted), strict=True):
-        both = np.tile(kept[row], (2, 1))
-        both[0, head], both[1, head] = True, False
-        with_it, without = game.values(both, rows[[row, row]])
-        assert found[row, head] == pytest.approx(with_it - without, abs=1e-9)
+    coalitions = rng.random((8, 12)) < 0.7
+    requested_players = rng.random((8, 12)) < 0.5
+    gains = game.marginals(coalitions, requested_players, rows)
+    for row, head in zip(*np.nonzero(requested_players), strict=True):
+        with_and_without = np.tile(coalitions[row], (2, 1))
+        with_and_without[:, head] = (True, False)
+        value_with, value_without = game.values(with_and_without, rows[[row, row]])
+        assert gains[row, head] == pytest.approx(value_with - value_without, abs=1e-9)
     assert words.model.resumable
     assert not words.model.first_token
 
 
 def test_word_scores_agree_with_every_coalition(words: Evaluator):
-    truth = score(words.model, WORDS, method="exact", size=3)
-    found = score(words.model, WORDS, method="shapley", samples=100, target=None, size=3)
-    assert truth.values.any()
-    assert found.low is not None
-    assert found.high is not None
-    assert ((found.low <= truth.values) & (truth.values <= found.high)).all()
-    assert np.abs(found.values - truth.values).max() < 0.15
+    exact = score(words.model, WORDS, method="exact", size=3)
+    shapley = score(words.model, WORDS, method="shapley", samples=100, target=None, size=3)
+    assert exact.values.any()
+    assert shapley.low is not None
+    assert shapley.high is not None
+    assert ((shapley.low <= exact.values) & (exact.values <= shapley.high)).all()
+    assert np.abs(shapley.values - exact.values).max() < 0.15
 
 
 def test_leave_one_out_of_words_is_by_word_and_so_is_its_interval(words: Evaluator):
     scores = score(words.model, WORDS, method="leave-one-out", size=None)
-    whole = words.evaluate()
+    baseline = words.evaluate()
     assert scores.low is not None
     assert scores.high is not None
     for head in (0, 5, 11):
-        kept = np.ones(12, bool)
-        kept[head] = False
-        without = words.evaluate(Mask(words.model.grid, kept, words.model.identity()))
-        assert scores.values[head] == pytest.approx(whole.accuracy - without.accuracy, abs=1e-9)
-        lost = np.subtract(whole.correct, without.correct, dtype=float)
-        low, high, _ = group_bootstrap(lost[None], whole.groups, np.random.default_rng([0, 4]))
+        kept_heads = np.ones(12, bool)
+        kept_heads[head] = False
+        mask = Mask(words.model.grid, kept_heads, words.model.identity())
+        head_off = words.evaluate(mask)
+        drop = baseline.accuracy - head_off.accuracy
+        assert scores.values[head] == pytest.approx(drop, abs=1e-9)
+        drops = np.subtract(baseline.correct, head_off.correct, dtype=float)
+        rng = np.random.default_rng([0, 4])
+        low, high, _ = group_bootstrap(drops[None], baseline.groups, rng)
         assert (scores.low[head], scores.high[head]) == (low[0], high[0])
 
 
@@ -172,25 +159,26 @@ def test_confidence_of_translations_is_over_the_tokens_that_each_stack_attends_f
     pairs: Evaluator,
 ):
     scores = score(pairs.model, PAIRS, method="confidence", size=None)
-    largest, tokens, apart = *np.zeros((2, 26)), 0
+    largest_weights = np.zeros(26)
+    tokens = np.zeros(26)
+    unequal_lengths = 0
     for row in range(len(pairs.examples)):
         inputs = pairs.tensors(np.array([row]))
         sides = {
             "source": inputs["input_ids"][0].tolist(),
             "target": inputs["decoder_input_ids"][0].tolist(),
         }
-        apart += len(sides["source"]) != len(sides["target"])
+        unequal_lengths += len(sides["source"]) != len(sides["target"])
         weights = attention_of_heads(pairs.model, inputs, pairs.model.grid.heads)
-        for at, head in enumerate(pairs.model.grid.heads):
+        for index, head in enumerate(pairs.model.grid.heads):
             queries = sides["source" if head.stack == "encoder" else "target"]
             keys = sides["target" if head.stack == "decoder" else "source"]
-            counted = [place for place, token in enumerate(keys) if token != 2]  # the separator
-            largest[at] += sum(
-                float(weights[head][place, counted].max()) for place in range(len(queries))
-            )
-            tokens[at] += len(queries)
-    assert apart > 3
-    np.testing.assert_allclose(scores.values, largest / tokens, atol=1e-6)
+            columns = [column for column, token in enumerate(keys) if token != 2]  # the separator
+            for query in range(len(queries)):
+                largest_weights[index] += float(weights[head][query, columns].max())
+            tokens[index] += len(queries)
+    assert unequal_lengths > 3
+    np.testing.assert_allclose(scores.values, largest_weights / tokens, atol=1e-6)
 
 
 def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):
@@ -199,30 +187,29 @@ def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):
     )
     for example, value in zip(pairs.examples, values, strict=True):
         source, target = (
-            torch.tensor([[1, *(int(word[1:]) for word in text.split()), 2]])
-            for text in (example.text, example.target or "")
+            torch.tensor([token_ids(text.split())]) for text in (example.text, example.target or "")
         )
         with torch.inference_mode():
             logits = pairs.model.module(input_ids=source, labels=target).logits[0]
-        each = torch.log_softmax(logits, -1)[torch.arange(len(logits)), target[0]]
-        assert value == pytest.approx(1 + float(each.clamp(min=-CLIP).mean()) / CLIP, abs=1e-9)
+        nats = torch.log_softmax(logits, -1)[torch.arange(len(logits)), target[0]]
+        assert value == pytest.approx(1 + float(nats.clamp(min=-CLIP).mean()) / CLIP, abs=1e-9)
 
 
 def test_a_head_of_any_stack_can_matter_to_a_target(pairs: Evaluator, rng: np.random.Generator):
     game = ModelGame(pairs, value=value_function_of("log-probability"))
     rows = np.arange(9)
-    kept = rng.random((9, 26)) < 0.8
-    wanted = np.ones((9, 26), bool)
-    gains = game.marginals(kept, wanted, rows)
+    coalitions = rng.random((9, 26)) < 0.8
+    all_players = np.ones((9, 26), bool)
+    gains = game.marginals(coalitions, all_players, rows)
     layer, head = pairs.model.grid.flat.T
     for row in (0, 4):
-        gates = pairs.model.grid.gates(kept[[row]])
+        gates = pairs.model.grid.gates(coalitions[[row]])
         for player in (0, 9, 25):
-            both = np.concatenate([gates, gates])
-            both[0, layer[player], head[player]], both[1, layer[player], head[player]] = True, False
-            with torch.inference_mode(), gated(pairs.model, both):
-                with_it, without = pairs.worth(np.array([row, row]), game.value)
-            assert gains[row, player] == pytest.approx(with_it - without, abs=1e-9)
+            with_and_without = np.concatenate([gates, gates])
+            with_and_without[:, layer[player], head[player]] = (True, False)
+            with torch.inference_mode(), gated(pairs.model, with_and_without):
+                value_with, value_without = pairs.worth(np.array([row, row]), game.value)
+            assert gains[row, player] == pytest.approx(value_with - value_without, abs=1e-9)
     for stack in range(3):
         assert np.abs(gains[:, [0, 9, 18][stack]]).max() > 0
 
@@ -246,20 +233,20 @@ def test_scores_of_a_translation_model_are_in_nats(pairs: Evaluator):
 def test_the_means_of_heads_do_not_depend_on_what_shares_a_batch(pairs: Evaluator):
     """Padding of the source counts nowhere, nor does padding of the target."""
 
-    def means(rows: list[list[int]]) -> torch.Tensor:
-        return head_means(pairs.model, (pairs.tensors(np.array(part)) for part in rows))
+    def means(batches: list[list[int]]) -> torch.Tensor:
+        return head_means(pairs.model, (pairs.tensors(np.array(batch)) for batch in batches))
 
-    every = list(range(len(pairs.examples)))
-    apart = means([[row] for row in every])
-    torch.testing.assert_close(means([every]), apart, atol=1e-12, rtol=0)
-    torch.testing.assert_close(means([every[:4], every[4:]]), apart, atol=1e-12, rtol=0)
+    rows = list(range(len(pairs.examples)))
+    one_by_one = means([[row] for row in rows])
+    torch.testing.assert_close(means([rows]), one_by_one, atol=1e-12, rtol=0)
+    torch.testing.assert_close(means([rows[:4], rows[4:]]), one_by_one, atol=1e-12, rtol=0)
 
 
 def test_gradients_of_words_are_those_of_their_summed_loss(words: Evaluator):
     scores = score(words.model, WORDS, method="gradient", size=1)
     example = words.examples[0]
     gates = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
-    ids = torch.tensor([[1, *(int(word[1:]) for word in example.words), 2]])
+    ids = torch.tensor([token_ids(example.words)])
     with gated(words.model, gates):
         logits = words.model.module(ids).logits[0, 1:-1]
     loss = torch.nn.functional.cross_entropy(logits, torch.tensor(example.labels), reduction="sum")
@@ -268,58 +255,51 @@ def test_gradients_of_words_are_those_of_their_summed_loss(words: Evaluator):
 
 
 def test_a_model_of_another_kind_is_refused(words: Evaluator, pairs: Evaluator):
-    for model, task, expected in (
-        (words.model, tiny_task(), ("model.wrong_kind", "sequence classifier")),
-        (
-            tiny_model("bert", tokenizer=tiny_tokenizer()),
-            WORDS,
-            ("model.wrong_kind", "token classifier"),
-        ),
-        (words.model, PAIRS, ("model.not_encoder_decoder",)),
-    ):
-        with raises(*expected):
-            Evaluator(model, task, "xx")
+    with raises("model.wrong_kind", "sequence classifier"):
+        Evaluator(words.model, tiny_task(), "xx")
+    with raises("model.wrong_kind", "token classifier"):
+        Evaluator(tiny_model("bert", tokenizer=tiny_tokenizer()), WORDS, "xx")
+    with raises("model.not_encoder_decoder"):
+        Evaluator(words.model, PAIRS, "xx")
 
 
 def test_labels_and_targets_are_part_of_the_data_hash():
-    rows = [read_words("xx", "dev", 0), read_pairs("xx", "dev", 0)]
-    other = [
-        replace(rows[0][0], labels=(4,) * len(rows[0][0].words)),
-        replace(rows[1][0], target="w9"),
-    ]
-    for task, examples, changed in zip((WORDS, PAIRS), rows, other, strict=True):
-        assert task.data_hash(examples) != task.data_hash([changed, *examples[1:]])
+    examples = read_words("xx", "dev", 0)
+    with_other_labels = replace(examples[0], labels=(4,) * len(examples[0].words))
+    assert WORDS.data_hash(examples) != WORDS.data_hash([with_other_labels, *examples[1:]])
+    examples = read_pairs("xx", "dev", 0)
+    with_other_target = replace(examples[0], target="w9")
+    assert PAIRS.data_hash(examples) != PAIRS.data_hash([with_other_target, *examples[1:]])
 
 
-# Words without an answer: `n` counts those with one, and the rest is said with the reason.
+# Words without an answer: `n` counts those with one; the others are reported with the reason.
 
 
-def labelled(*sentences: str) -> Task:
-    """Sentences whose every word has a label; a word of one space is one that the tokenizer gives no token."""
-    examples = [
-        Example(
-            str(row),
-            text,
-            words=tuple(word or " " for word in text.split("_")),
-            labels=(1,) * len(text.split("_")),
-        )
-        for row, text in enumerate(sentences)
-    ]
+def task_of_sentences(*sentences: str) -> Task:
+    """A task of sentences whose every word has a label.
+
+    Args:
+        sentences: Words joined by "_"; a word of one space is one that gets no token.
+    """
+    examples = []
+    for row, text in enumerate(sentences):
+        words = tuple(word or " " for word in text.split("_"))
+        examples.append(Example(str(row), text, words=words, labels=(1,) * len(words)))
     return replace(WORDS, read=lambda *_: examples)
 
 
 def test_reported_06_words_without_a_token_and_beyond_the_limit_are_counted_apart():
-    """As of a zero-width space, a lone combining mark, and a sentence of 709 words."""
-    long = "_".join(["w5"] * 100 + [" "] * 3)
+    """Such words are a zero-width space, a lone combining mark, or in a sentence of 709 words."""
+    long_sentence = "_".join(["w5"] * 100 + [" "] * 3)
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
-    evaluator = Evaluator(model, labelled("w4_ _w6", long, "w7_w8"), "xx")
+    evaluator = Evaluator(model, task_of_sentences("w4_ _w6", long_sentence, "w7_w8"), "xx")
     evaluation = evaluator.evaluate()
     assert evaluation.n == 2 + 62 + 2
     assert evaluation.omissions == Omissions(3, 1, 64, {WITHOUT_TOKEN: 4, BEYOND_LIMIT: 38})
     words = sum(len(example.words) for example in evaluator.examples)
     assert words == evaluation.n + sum((evaluation.omissions.words_left_out or {}).values())
-    masked = evaluator.evaluate(Mask(model.grid, np.arange(12) > 2, model.identity()))
-    assert compare(evaluation, masked).omissions == evaluation.omissions
+    under_mask = evaluator.evaluate(Mask(model.grid, np.arange(12) > 2, model.identity()))
+    assert compare(evaluation, under_mask).omissions == evaluation.omissions
     assert "n=66" in evaluation_line(evaluation)
     assert evaluation.omissions.sentence in evaluation_line(evaluation)
     assert evaluation_record(evaluation)["words_left_out"] == {WITHOUT_TOKEN: 4, BEYOND_LIMIT: 38}
@@ -334,24 +314,24 @@ def test_reported_06_words_without_a_label_are_not_missed():
 
 
 def test_reported_06_sentences_may_lose_every_word_but_not_all_of_them():
-    """Also the first ones, of which the first figure would be."""
+    """These may be the first ones, on which the first figure would be computed."""
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
-    evaluator = Evaluator(model, labelled(*[" _ "] * 20, "w4_w5"), "xx")
+    evaluator = Evaluator(model, task_of_sentences(*[" _ "] * 20, "w4_w5"), "xx")
     figures = list(evaluator.stream())
     assert [(figure.n, figure.accuracy in (0, 0.5, 1)) for figure in figures] == [(2, True)]
     assert figures[-1].omissions == Omissions(21, 0, 64, {WITHOUT_TOKEN: 40, BEYOND_LIMIT: 0})
     for method in ("leave-one-out", "gradient", "confidence", "shapley"):
-        scores = score(model, labelled(*[" _ "] * 20, "w4_w5"), method=method)
+        scores = score(model, task_of_sentences(*[" _ "] * 20, "w4_w5"), method=method)
         assert np.isfinite(scores.values).all()
         assert scores.low is None or np.isfinite(scores.low).all()
         assert scores.omissions == figures[-1].omissions
     with raises("data.words_unanswered", "words"):
-        Evaluator(model, labelled(" _ ", " "), "xx")
+        Evaluator(model, task_of_sentences(" _ ", " "), "xx")
 
 
 def test_reported_06_a_limit_that_is_met_exactly_cuts_nothing():
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
-    omissions = Evaluator(model, labelled("_".join(["w5"] * 62)), "xx").omissions
+    omissions = Evaluator(model, task_of_sentences("_".join(["w5"] * 62)), "xx").omissions
     assert (omissions.examples_cut, omissions.words_left_out) == (
         0,
         {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 0},
@@ -361,7 +341,7 @@ def test_reported_06_a_limit_that_is_met_exactly_cuts_nothing():
 def test_reported_06_words_lost_on_the_left_are_beyond_the_limit_too():
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
     model.tokenizer.truncation_side = "left"
-    omissions = Evaluator(model, labelled("_".join(["w5"] * 70)), "xx").omissions
+    omissions = Evaluator(model, task_of_sentences("_".join(["w5"] * 70)), "xx").omissions
     assert (omissions.examples_cut, omissions.words_left_out) == (
         1,
         {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 8},
@@ -370,58 +350,54 @@ def test_reported_06_words_lost_on_the_left_are_beyond_the_limit_too():
 
 def test_reported_06_texts_and_translations_say_how_many_were_cut():
     """A translation is cut in its source or in its target; both at once count as one."""
-    long = " ".join(["w5"] * 90)
-    texts = replace(
-        tiny_task(), read=lambda *_: [Example("a", long, 0), Example("b", "w4", 1, pair=long)]
-    )
+    long_text = " ".join(["w5"] * 90)
+    texts = [Example("a", long_text, 0), Example("b", "w4", 1, pair=long_text)]
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    evaluation = Evaluator(model, texts, "xx").evaluate()
-    assert evaluation.omissions == Omissions(2, 2, 64)
+    task = replace(tiny_task(), read=lambda *_: texts)
+    assert Evaluator(model, task, "xx").evaluate().omissions == Omissions(2, 2, 64)
     pairs = [
-        Example("a", long, target="w4"),
-        Example("b", "w4", target=long),
-        Example("c", long, target=long),
+        Example("a", long_text, target="w4"),
+        Example("b", "w4", target=long_text),
+        Example("c", long_text, target=long_text),
+        Example("d", "w4", target="w5"),
     ]
-    task = replace(PAIRS, read=lambda *_: [*pairs, Example("d", "w4", target="w5")])
+    task = replace(PAIRS, read=lambda *_: pairs)
     omissions = Evaluator(tiny_model("marian", tokenizer=tiny_tokenizer()), task, "xx").omissions
     assert omissions == Omissions(4, 3, 64)
 
 
-def test_reported_06_results_hold_it_and_older_ones_say_nothing(tmp_path: Path):
-    """The key of a result stays the same, and a result that lacks the field is given it when it is asked for again."""
-    task = labelled("w4_ _w6", "_".join(["w5"] * 100))
+def test_reported_06_results_hold_omissions_and_older_ones_say_nothing(tmp_path: Path):
+    """The key of a result stays the same.
+
+    A result without the field gets it when it is asked for again.
+    """
+    task = task_of_sentences("w4_ _w6", "_".join(["w5"] * 100))
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
     store = Store(tmp_path)
     scores = score(model, task, method="leave-one-out", store=store)
-    expected = Omissions(2, 1, 64, {WITHOUT_TOKEN: 1, BEYOND_LIMIT: 38})
+    omissions = Omissions(2, 1, 64, {WITHOUT_TOKEN: 1, BEYOND_LIMIT: 38})
     curve = prune_curve(model, task, scores=scores, split="dev", points=3, store=store)
-    assert scores.omissions == curve.omissions == expected
-    (stored,) = store.scan().results
-    assert (stored.record.omissions, store.curves().results[0].record.omissions) == (
-        expected,
-        expected,
-    )
-    assert (
-        HeadScores.from_json(json.loads(json.dumps(stored.record.to_json()))).omissions == expected
-    )
+    assert scores.omissions == curve.omissions == omissions
+    (stored_result,) = store.scan().results
+    assert stored_result.record.omissions == omissions
+    assert store.curves().results[0].record.omissions == omissions
+    record = json.loads(json.dumps(stored_result.record.to_json()))
+    assert HeadScores.from_json(record).omissions == omissions
     store.run(scores.spec).finish(replace(scores, omissions=None), {})
-    (older,) = store.scan().results
-    assert (older.key, older.record.omissions) == (stored.key, None)
-    assert (
-        HeadScores.from_json(
-            {k: v for k, v in older.record.to_json().items() if k != "omissions"}
-        ).omissions
-        is None
-    )
-    assert score(model, task, method="leave-one-out", store=store).omissions == expected
+    (older_result,) = store.scan().results
+    assert (older_result.key, older_result.record.omissions) == (stored_result.key, None)
+    record = older_result.record.to_json()
+    record = {name: value for name, value in record.items() if name != "omissions"}
+    assert HeadScores.from_json(record).omissions is None
+    assert score(model, task, method="leave-one-out", store=store).omissions == omissions
     pieces = Pieces(model, task, store)
     pieces.answers("xx", split="dev")
-    assert pieces.omission_notes() == (f"xx, dev: {expected.sentence}.",)
-    again = Pieces(model, task, store)
-    again.answers("xx", split="dev")
-    assert (again.forwards, again.omission_notes()) == (0, pieces.omission_notes())
-    assert omission_notes([older.record]) == ()
-    assert expected.sentence in omission_notes([stored.record])[0]
+    assert pieces.omission_notes() == (f"xx, dev: {omissions.sentence}.",)
+    cached_pieces = Pieces(model, task, store)
+    cached_pieces.answers("xx", split="dev")
+    assert (cached_pieces.forwards, cached_pieces.omission_notes()) == (0, pieces.omission_notes())
+    assert omission_notes([older_result.record]) == ()
+    assert omissions.sentence in omission_notes([stored_result.record])[0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Which class of a model is which label: by name, as stated, or found on dev; refused where it cannot be told."""
+"""Which class of a model is which label: by name, as stated, or found on dev.
+
+It is refused where none of them tells.
+"""
 
 from __future__ import annotations
 
@@ -73,66 +76,75 @@ def test_default_names_say_nothing(names):
 
 def test_a_label_map_names_classes_or_counts_them():
     names = ("LABEL_0", "LABEL_1", "LABEL_2")
-    assert columns_by_map(
-        "xnli", NLI, names, dict(zip(NLI, ("LABEL_2", "label_1", "0"), strict=True))
-    ) == (2, 1, 0)
-    whole = dict(zip(NLI, names, strict=True))
+    mixed_map = dict(zip(NLI, ("LABEL_2", "label_1", "0"), strict=True))
+    assert columns_by_map("xnli", NLI, names, mixed_map) == (2, 1, 0)
+    label_map = dict(zip(NLI, names, strict=True))
+    without_neutral = {label: name for label, name in label_map.items() if label != "neutral"}
     with raises("label_map.labels_mismatch", "neutral"):
-        columns_by_map("xnli", NLI, names, {k: v for k, v in whole.items() if k != "neutral"})
+        columns_by_map("xnli", NLI, names, without_neutral)
     with raises("label_map.labels_mismatch", "other"):
-        columns_by_map("xnli", NLI, names, whole | {"other": "0"})
+        columns_by_map("xnli", NLI, names, label_map | {"other": "0"})
     with raises("label_map.class_unknown", "LABEL_7"):
-        columns_by_map("xnli", NLI, names, whole | {"neutral": "LABEL_7"})
+        columns_by_map("xnli", NLI, names, label_map | {"neutral": "LABEL_7"})
     with raises("label_map.class_unknown", 3):
-        columns_by_map("xnli", NLI, names, whole | {"neutral": "3"})
+        columns_by_map("xnli", NLI, names, label_map | {"neutral": "3"})
     with raises("label_map.class_twice"):
-        columns_by_map("xnli", NLI, names, whole | {"neutral": "LABEL_0"})
+        columns_by_map("xnli", NLI, names, label_map | {"neutral": "LABEL_0"})
 
 
 @given(some.lists(some.lists(some.integers(0, 9), min_size=3, max_size=3), min_size=3, max_size=3))
 def test_the_best_order_is_that_of_counting_every_example(rows):
     counts = np.array(rows)
-    found = try_orders(counts)
-    assert (found.right, found.next, found.p) == pytest.approx(orders_compared(counts.tolist()))
+    order = try_orders(counts)
+    assert (order.right, order.next, order.p) == pytest.approx(orders_compared(counts.tolist()))
 
 
 def test_a_wrong_order_is_hardly_ever_surely_the_best():
-    """Weak models, whose right order is right only a little more often: the error rate is below the level."""
+    """The error rate is below the level for weak models, too.
+
+    Their right order is right only a little more often than the others.
+    """
     rng = np.random.default_rng(5)
-    wrong = 0
-    told = 0
+    wrong_orders = 0
+    significant_orders = 0
     for _ in range(4000):
         edge = rng.choice([0.0, 0.02, 0.1])
-        answers = np.full((3, 3), (1 - edge) / 9) + np.diag([edge / 3] * 3)
-        found = try_orders(rng.multinomial(256, answers.ravel()).reshape(3, 3))
-        sure = found.p <= CHANCE_LEVEL
-        told += sure
-        wrong += sure and found.columns != (0, 1, 2)
-    assert wrong <= 4000 * CHANCE_LEVEL + 3 * (4000 * CHANCE_LEVEL) ** 0.5
-    assert told < 4000 / 10
+        probabilities = np.full((3, 3), (1 - edge) / 9) + np.diag([edge / 3] * 3)
+        best_order = try_orders(rng.multinomial(256, probabilities.ravel()).reshape(3, 3))
+        is_significant = best_order.p <= CHANCE_LEVEL
+        significant_orders += is_significant
+        wrong_orders += is_significant and best_order.columns != (0, 1, 2)
+    assert wrong_orders <= 4000 * CHANCE_LEVEL + 3 * (4000 * CHANCE_LEVEL) ** 0.5
+    assert significant_orders < 4000 / 10
 
 
-def labelled(model: Model, order: tuple[int, ...], noise: float) -> Task:
-    """The tiny task's texts, with labels that the model has right in this order of its classes, but for some noise."""
+def task_in_order(model: Model, order: tuple[int, ...], noise: float) -> Task:
+    """The tiny task's texts with labels that the model has right, but for some noise.
+
+    Args:
+        model: A classifier.
+        order: The class of each label with which the model is right.
+        noise: Share of the labels that are random.
+    """
     tiny = tiny_task()
     evaluator = Evaluator(model, tiny_task(), "xx", "dev")
     answers = evaluator.evaluate().predicted
-    place = {column: label for label, column in enumerate(order)}
+    label_by_class = {column: label for label, column in enumerate(order)}
 
     def read(language: str, split: Split, seed: int) -> list[Example]:
         rng = np.random.default_rng(1)
-        out = []
-        for again in range(10):
+        examples = []
+        for copy in range(10):
             for example, answer in zip(evaluator.examples, answers.tolist(), strict=True):
-                label = int(rng.integers(5)) if rng.random() < noise else place[answer]
-                out.append(replace(example, id=f"{again}-{example.id}", label=label))
-        return out
+                label = int(rng.integers(5)) if rng.random() < noise else label_by_class[answer]
+                examples.append(replace(example, id=f"{copy}-{example.id}", label=label))
+        return examples
 
     return replace(tiny, read=read, languages=("xx",))
 
 
 def without_names(model: Model) -> Model:
-    model.module.config.id2label = {at: f"LABEL_{at}" for at in range(5)}
+    model.module.config.id2label = {column: f"LABEL_{column}" for column in range(5)}
     model.orders.clear()
     return model
 
@@ -140,93 +152,99 @@ def without_names(model: Model) -> Model:
 @pytest.fixture
 def model() -> Model:
     """A classifier that gives each of its five answers to some of the tiny task's examples."""
-    made = tiny_model("bert", torch.float32, seed=3, tokenizer=tiny_tokenizer())
+    classifier = tiny_model("bert", torch.float32, seed=3, tokenizer=tiny_tokenizer())
     texts = [example.text for example in tiny_task().examples("xx", "dev")]
+    inputs = classifier.tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
-        logits = made.module(**made.tokenizer(texts, padding=True, return_tensors="pt")).logits
-        made.module.classifier.weight /= logits.std(dim=0)[:, None]
-        made.module.classifier.bias.copy_(-(logits / logits.std(dim=0)).mean(dim=0))
-    return made
+        logits = classifier.module(**inputs).logits
+        classifier.module.classifier.weight /= logits.std(dim=0)[:, None]
+        classifier.module.classifier.bias.copy_(-(logits / logits.std(dim=0)).mean(dim=0))
+    return classifier
 
 
 ORDER = (3, 0, 4, 1, 2)
 
 
 def test_nameless_classes_are_found_on_dev_whatever_is_switched_off(model):
-    task = labelled(model, ORDER, 0.2)
+    task = task_in_order(model, ORDER, 0.2)
     without_names(model)
     with (
         gated(model, np.zeros((model.grid.layers, model.grid.width))),
         pytest.warns(UserWarning, match="a = LABEL_3"),
     ):
-        found = label_order(model, task)
-    assert found.columns == ORDER
+        order = label_order(model, task)
+    assert order.columns == ORDER
     assert Evaluator(model, task, "xx", "dev", None).evaluate().accuracy > 0.75
 
 
 def test_the_order_is_that_of_the_task_whatever_languages_are_chosen(model):
-    """A job on some languages has the classes that it has in a worker, whose live figures are of all languages."""
-    clear = labelled(model, ORDER, 0.2)
-    unclear = labelled(model, ORDER, 1.0)
+    """A job on some languages has the classes of the worker's live figures of all languages."""
+    clear = task_in_order(model, ORDER, 0.2)
+    unclear = task_in_order(model, ORDER, 1.0)
 
     def read(language: str, split: Split, seed: int) -> list[Example]:
-        return list((clear if language == "xx" else unclear).read(language, split, seed))
+        task = clear if language == "xx" else unclear
+        return list(task.read(language, split, seed))
 
     task = replace(clear, read=read, languages=("xx", "yy"))
     without_names(model)
     with pytest.warns(UserWarning, match=r"a = LABEL_3, .* dev answers \(xx\) right"):
-        found = label_order(model, task.restricted(["yy"]))
-    assert found.columns == ORDER
-    assert label_order(model, task) is found
+        order = label_order(model, task.restricted(["yy"]))
+    assert order.columns == ORDER
+    assert label_order(model, task) is order
     assert task.restricted(["yy"]).restricted(["yy"]).unrestricted() == task
     assert task.unrestricted() == task
 
 
 def test_what_was_assumed_is_part_of_a_result(model):
-    task = labelled(model, ORDER, 0.2)
-    named = score(model, task, language="xx", method="random", size=24).spec
-    assert "classes" not in named["task"]
+    task = task_in_order(model, ORDER, 0.2)
+    spec_with_names = score(model, task, language="xx", method="random", size=24).spec
+    assert "classes" not in spec_with_names["task"]
     without_names(model)
     with pytest.warns(UserWarning, match="they are taken for a = LABEL_3, b = LABEL_0"):
-        found = score(model, task, language="xx", method="random", size=24).spec
-    assert found["task"]["classes"]["a"] == "LABEL_3"
-    stated = replace(task, label_map=dict(found["task"]["classes"]))
-    assert score(model, stated, language="xx", method="random", size=24).spec == found
+        spec = score(model, task, language="xx", method="random", size=24).spec
+    assert spec["task"]["classes"]["a"] == "LABEL_3"
+    with_map = replace(task, label_map=dict(spec["task"]["classes"]))
+    assert score(model, with_map, language="xx", method="random", size=24).spec == spec
 
 
 def test_a_helper_elsewhere_gets_the_order_that_was_found(model):
     """It has the examples of one split alone, which may not be dev."""
-    task = labelled(model, ORDER, 0.2)
+    task = task_in_order(model, ORDER, 0.2)
     without_names(model)
     with pytest.warns(UserWarning, match="a = LABEL_3"):
-        here = Evaluator(model, task, "xx", "test", 24)
-    setting = Setting.of(here, "zero")
+        local_evaluator = Evaluator(model, task, "xx", "test", 24)
+    setting = Setting.of(local_evaluator, "zero")
     model.orders.clear()
-    there = setting.evaluator(model, 24)
-    assert (there.evaluate().predicted == here.evaluate().predicted).all()
-    assert label_order(model, there.task).columns == ORDER
+    helper_evaluator = setting.evaluator(model, 24)
+    assert (helper_evaluator.evaluate().predicted == local_evaluator.evaluate().predicted).all()
+    assert label_order(model, helper_evaluator.task).columns == ORDER
 
 
 def test_what_was_assumed_and_a_model_worse_than_guessing_are_said_beside_figures(model):
-    task = labelled(model, ORDER, 0.2)
+    task = task_in_order(model, ORDER, 0.2)
     assert Evaluator(model, task, "xx", "dev", 24).note == ""  # it has the labels' names
-    stated = replace(task, label_map={label: str(at) for at, label in enumerate(task.labels)})
-    wrong = Evaluator(model, stated, "xx", "dev", None)
+    with_map = replace(task, label_map=map_by_number(task))
+    wrong = Evaluator(model, with_map, "xx", "dev", None)
     assert wrong.note == ""  # the same classes as by name
     with pytest.warns(UserWarning, match="significantly fewer than guessing"):
         wrong.evaluate()
     assert "significantly fewer than guessing one of 5 labels" in wrong.note
     without_names(model)
     with pytest.warns(UserWarning, match="a = LABEL_3"):
-        found = Evaluator(model, task, "xx", "dev", None)
-    found.evaluate()
-    assert found.note == label_order(model, task).note
-    assert Evaluator(model, stated, "xx", "dev", 24).note == "Label map: " + ", ".join(
-        f"{label} = LABEL_{at}" for at, label in enumerate(task.labels)
-    )
+        evaluator = Evaluator(model, task, "xx", "dev", None)
+    evaluator.evaluate()
+    assert evaluator.note == label_order(model, task).note
+    pairs = ", ".join(f"{label} = LABEL_{number}" for number, label in enumerate(task.labels))
+    assert Evaluator(model, with_map, "xx", "dev", 24).note == f"Label map: {pairs}"
 
 
-BROKEN = (
+def map_by_number(task: Task) -> dict[str, str]:
+    """The label map that takes the labels for the model's classes in order."""
+    return {label: str(number) for number, label in enumerate(task.labels)}
+
+
+BROKEN_JSON = (
     "{}",
     '{"a": 1}',
     '{"a": "0"',
@@ -238,147 +256,114 @@ BROKEN = (
 )
 
 
-@pytest.mark.parametrize("text", ["", "a", "a=", "=0", "a=0,a=1", "a=0,,b=1", "a=0;b=1,", *BROKEN])
+@pytest.mark.parametrize(
+    "text", ["", "a", "a=", "=0", "a=0,a=1", "a=0,,b=1", "a=0;b=1,", *BROKEN_JSON]
+)
 def test_a_malformed_label_map_is_refused(text):
     with raises("label_map.malformed"):
         read_label_map(text)
 
 
 @given(some.dictionaries(some.text(min_size=1), some.text(min_size=1), min_size=1, max_size=4))
-def test_any_label_map_is_read_as_it_is_written(told):
-    assert read_label_map(write_label_map(told)) == told
+def test_any_label_map_is_read_as_it_is_written(label_map):
+    assert read_label_map(write_label_map(label_map)) == label_map
 
 
 def test_a_label_map_is_text_where_it_can_be():
-    told = {"a": "LABEL_0", "b c": "x=y", "d": "1"}
-    assert write_label_map(told) == "a=LABEL_0,b c=x=y,d=1"
+    label_map = {"a": "LABEL_0", "b c": "x=y", "d": "1"}
+    assert write_label_map(label_map) == "a=LABEL_0,b c=x=y,d=1"
     assert read_label_map('{"a, b": "LABEL_0", "c": "1"}') == {"a, b": "LABEL_0", "c": "1"}
-    assert read_label_map(" a = LABEL_0 , b c=x=y,d=1") == told
+    assert read_label_map(" a = LABEL_0 , b c=x=y,d=1") == label_map
 
 
 @pytest.mark.parametrize(
-    ("classes", "told", "same"),
+    ("classes", "label_map", "are_equal"),
     [
         (None, {"a": "a", "b": "b"}, True),
         (None, {"a": "b", "b": "a"}, False),
         (None, {"a": "A", "b": "B"}, True),
         ({"a": "LABEL_1", "b": "LABEL_0"}, None, True),
         ({"a": "LABEL_1", "b": "LABEL_0"}, {"a": "label_1", "b": "label_0"}, True),
-        (
-            {"a": "LABEL_1", "b": "LABEL_0"},
-            {"a": "1", "b": "0"},
-            False,
-        ),  # the model may count otherwise
+        # the model may count otherwise
+        ({"a": "LABEL_1", "b": "LABEL_0"}, {"a": "1", "b": "0"}, False),
         (None, {"a": "1", "b": "0"}, False),
         ({"a": "good", "b": "bad"}, {"a": "bad", "b": "good"}, False),
         ({"a": "good", "b": "bad"}, {"a": "good"}, False),
     ],
 )
-def test_whether_a_result_has_the_classes_of_a_label_map(classes, told, same):
-    assert has_classes_of_map({} if classes is None else {"classes": classes}, told) is same
+def test_whether_a_result_has_the_classes_of_a_label_map(classes, label_map, are_equal):
+    task_record = {} if classes is None else {"classes": classes}
+    assert has_classes_of_map(task_record, label_map) is are_equal
 
 
 def test_what_cannot_be_told_is_refused_and_may_be_stated(model):
-    task = labelled(model, ORDER, 1.0)  # labels that have nothing to do with the answers
+    task = task_in_order(model, ORDER, 1.0)  # labels that have nothing to do with the answers
     without_names(model)
     with raises("model.labels_unknown", "--label-map", "LABEL_0", "dev answers"):
         Evaluator(model, task, "xx")
-    stated = replace(task, label_map={label: str(at) for at, label in enumerate(task.labels)})
-    assert Evaluator(model, stated, "xx").evaluate().n == 240
+    with_map = replace(task, label_map=map_by_number(task))
+    assert Evaluator(model, with_map, "xx").evaluate().n == 240
 
 
 def test_many_nameless_classes_are_refused(model):
     without_names(model)
-    many = replace(tiny_task(), labels=tuple("abcdefg"))
-    model.module.config.id2label = {at: f"LABEL_{at}" for at in range(7)}
+    task = replace(tiny_task(), labels=tuple("abcdefg"))
+    model.module.config.id2label = {column: f"LABEL_{column}" for column in range(7)}
     with raises("model.labels_unknown", "7 labels"):
-        label_order(model, many)
+        label_order(model, task)
 
 
 def test_other_names_are_refused_and_may_be_stated(model):
     model.module.config.id2label = dict(enumerate(("joy", "fear", "anger", "love", "calm")))
     with raises("model.labels_mismatch", "joy", "--label-map"):
         label_order(model, tiny_task())
-    told = dict(zip(tiny_task().labels, ("fear", "joy", "anger", "love", "calm"), strict=True))
-    assert label_order(model, replace(tiny_task(), label_map=told)).columns == (1, 0, 2, 3, 4)
+    task = tiny_task()
+    label_map = dict(zip(task.labels, ("fear", "joy", "anger", "love", "calm"), strict=True))
+    assert label_order(model, replace(task, label_map=label_map)).columns == (1, 0, 2, 3, 4)
 
 
 def test_the_command_says_the_classes_where_they_are_not_the_labels(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     folder = save_family(tmp_path / "bert", "bert")
-    asked = [
-        "evaluate",
-        "--model",
-        str(folder),
-        "--task",
-        "tiny",
-        "--languages",
-        "xx",
-        "--size",
-        "24",
-        "--json",
-    ]
-    assert main(asked) == 0
-    plain = json.loads(capsys.readouterr().out)["languages"]["xx"]
-    assert "classes" not in plain
-    turned = dict(zip("abcde", "bcdea", strict=True))
-    assert (
-        main([*asked, "--label-map", ",".join(f"{label}={name}" for label, name in turned.items())])
-        == 0
-    )
-    assert json.loads(capsys.readouterr().out)["languages"]["xx"]["classes"] == turned
+    evaluate = ["evaluate", "--model", str(folder), "--task", "tiny", "--languages", "xx"]
+    evaluate += ["--size", "24", "--json"]
+    assert main(evaluate) == 0
+    by_name = json.loads(capsys.readouterr().out)["languages"]["xx"]
+    assert "classes" not in by_name
+    assert main([*evaluate, "--label-map", write_label_map(ROTATED_MAP)]) == 0
+    assert json.loads(capsys.readouterr().out)["languages"]["xx"]["classes"] == ROTATED_MAP
+
+
+ROTATED_MAP = dict(zip("abcde", "bcdea", strict=True))
 
 
 def test_a_pruned_mask_says_the_label_map_of_its_figures(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
-    turned = dict(zip("abcde", "bcdea", strict=True))
-    asked = [
-        "--model",
-        str(save_family(tmp_path / "bert", "bert")),
-        "--task",
-        "tiny",
-        "--languages",
-        "xx",
-        "--cache",
-    ]
-    asked += [
-        str(tmp_path),
-        "--label-map",
-        ",".join(f"{label}={name}" for label, name in turned.items()),
-    ]
-    assert main(["score", *asked, "--method", "leave-one-out", "--size", "8"]) == 0
-    out = tmp_path / "mask.json"
-    prune = [
-        "prune",
-        *asked,
-        "--method",
-        "leave-one-out",
-        "--rule",
-        "bottom",
-        "--k",
-        "1",
-        "--size",
-        "8",
-    ]
-    assert main([*prune, "--out", str(out)]) == 0
-    told = "Label map: a = b, b = c, c = d, d = e, e = a"
-    (figure,) = (one.figure for one in seen(load_mask(out)))
-    assert figure["note"] == told
+    folder = save_family(tmp_path / "bert", "bert")
+    flags = ["--model", str(folder), "--task", "tiny", "--languages", "xx"]
+    flags += ["--cache", str(tmp_path), "--label-map", "a=b,b=c,c=d,d=e,e=a"]
+    flags += ["--method", "leave-one-out", "--size", "8"]
+    assert main(["score", *flags]) == 0
+    mask_file = tmp_path / "mask.json"
+    prune = ["prune", *flags, "--rule", "bottom", "--k", "1", "--out", str(mask_file)]
+    assert main(prune) == 0
+    note = "Label map: a = b, b = c, c = d, d = e, e = a"
+    (evidence,) = seen(load_mask(mask_file))
+    assert evidence.figure["note"] == note
     capsys.readouterr()
-    assert main(["mask", "show", str(out)]) == 0
-    assert told in capsys.readouterr().out
+    assert main(["mask", "show", str(mask_file)]) == 0
+    assert note in capsys.readouterr().out
 
 
-def typed_in(hint: str) -> str:
+def label_map_text(hint: str) -> str:
     """The label map of a hint, as a shell gives it to the command."""
-    flag, text = shlex.split(
-        hint[: hint.rindex(" (")].split(" (in place of each ")[0].split(" (and so on")[0]
-    )
+    arguments = hint[: hint.rindex(" (")].split(" (in place of each ")[0].split(" (and so on")[0]
+    flag, text = shlex.split(arguments)
     assert flag == "--label-map"
     return text
 
 
-ODD = (
+ODD_NAMES = (
     "yes, of course",
     "a = b",
     "it's",
@@ -407,43 +392,50 @@ ODD = (
 )
 def test_reported_21_a_hint_pairs_only_what_has_one_meaning(labels, names, pairs):
     assert sure_classes(labels, names) == pairs
-    stated = read_label_map(typed_in(map_hint(labels, names)))
-    assert list(stated) == list(labels)
-    for label, text in stated.items():
+    label_map = read_label_map(label_map_text(map_hint(labels, names)))
+    assert list(label_map) == list(labels)
+    for label, text in label_map.items():
         assert text == (class_text(names, pairs[label]) if label in pairs else PLACEHOLDER)
 
 
 @pytest.mark.parametrize(
-    "names", [ODD, tuple(reversed(ODD)), ("same", "same", *ODD[2:]), ("0", *ODD[1:])]
+    "names",
+    [
+        ODD_NAMES,
+        tuple(reversed(ODD_NAMES)),
+        ("same", "same", *ODD_NAMES[2:]),
+        ("0", *ODD_NAMES[1:]),
+    ],
 )
 def test_reported_21_what_a_hint_prints_is_typed_and_read_back(names):
-    hint = map_hint(ODD, names)
+    hint = map_hint(ODD_NAMES, names)
     assert hint.isprintable()
-    stated = read_label_map(typed_in(hint))
-    sure = sure_classes(ODD, names)
-    free = [column for column in range(len(names)) if column not in sure.values()]
-    for label, text in stated.items():
+    label_map = read_label_map(label_map_text(hint))
+    known_classes = sure_classes(ODD_NAMES, names)
+    free = [column for column in range(len(names)) if column not in known_classes.values()]
+    for label, text in label_map.items():
         if text == PLACEHOLDER:  # a reader fills it in
-            stated[label] = class_text(names, free.pop())
-    columns = columns_by_map("odd", ODD, names, read_label_map(write_label_map(stated)))
+            label_map[label] = class_text(names, free.pop())
+    columns = columns_by_map("odd", ODD_NAMES, names, read_label_map(write_label_map(label_map)))
     assert sorted(columns) == list(range(len(names)))
-    assert all(columns[ODD.index(label)] == column for label, column in sure.items())
+    assert all(columns[ODD_NAMES.index(label)] == column for label, column in known_classes.items())
 
 
 @pytest.mark.parametrize(
-    ("labels", "told"),
+    ("labels", "ending"),
     [
         (["yes", "no"], "sidebar)"),
         (["yes, sure", "no"], "sidebar, without the outer quotes)"),
         (["it's", "no"], "sidebar, as it's=CLASS,no=CLASS)"),
     ],
 )
-def test_reported_21_a_hint_says_what_the_app_takes(labels, told):
-    assert map_hint(labels, ["x", "y"]).endswith(told)
+def test_reported_21_a_hint_says_what_the_app_takes(labels, ending):
+    assert map_hint(labels, ["x", "y"]).endswith(ending)
 
 
 def test_reported_21_a_placeholder_is_no_class_of_the_model():
-    (text,) = {*read_label_map(typed_in(map_hint(("x", "y"), ("class", "CLASS_")))).values()}
+    label_map = read_label_map(label_map_text(map_hint(("x", "y"), ("class", "CLASS_"))))
+    (text,) = {*label_map.values()}
     assert text.casefold() not in ("class", "class_")
 
 
@@ -466,6 +458,6 @@ def test_reported_21_of_many_labels_the_hint_says_that_all_are_needed():
 
 
 def test_reported_21_a_label_map_is_printed_on_one_line():
-    stated = {"two\nlines": "x", "\u2028": "\x00"}
-    assert write_label_map(stated).isprintable()
-    assert read_label_map(write_label_map(stated)) == stated
+    label_map = {"two\nlines": "x", "\u2028": "\x00"}
+    assert write_label_map(label_map).isprintable()
+    assert read_label_map(write_label_map(label_map)) == label_map

@@ -1,4 +1,7 @@
-"""Log-probability of the right translations: against a slow one, paired, and whether its intervals hold the truth."""
+"""Log-probability of the right translations: against a slow computation, and paired.
+
+Its intervals hold the truth as often as they promise.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,9 @@ from headlab.hooks import gated
 from headlab.masks import Mask
 from headlab.tasks import Example, Task
 
-ROWS = [("w5 w6", "w7"), ("w8", "w9 w10 w11"), ("w5 w12 w13", "w14 w6")]
-TASK = Task(
-    "made-up",
-    (),
-    ("aa-bb",),
-    False,
-    lambda *_: [Example(str(n), a, target=b) for n, (a, b) in enumerate(ROWS)],
-)
+PAIRS = [("w5 w6", "w7"), ("w8", "w9 w10 w11"), ("w5 w12 w13", "w14 w6")]
+EXAMPLES = [Example(str(n), source, target=target) for n, (source, target) in enumerate(PAIRS)]
+TASK = Task("made-up", (), ("aa-bb",), False, lambda *_: EXAMPLES)
 
 
 @pytest.fixture(scope="module")
@@ -36,74 +34,81 @@ def evaluator() -> Evaluator:
 
 @pytest.fixture(scope="module")
 def mask(evaluator: Evaluator) -> Mask:
-    kept = np.ones(evaluator.model.grid.size, bool)
-    kept[[0, 5, 9, 18]] = False
-    return Mask(evaluator.model.grid, kept)
+    kept_heads = np.ones(evaluator.model.grid.size, bool)
+    kept_heads[[0, 5, 9, 18]] = False
+    return Mask(evaluator.model.grid, kept_heads)
 
 
 def test_it_is_that_of_the_tokens_one_by_one(evaluator: Evaluator, mask: Mask):
     model = evaluator.model
-    for gates in (None, mask):
-        kept = np.ones(model.grid.size, bool) if gates is None else gates.kept
-        slow = []
-        for source, target in ROWS:
+    start = [model.module.config.decoder_start_token_id]
+    all_on = np.ones(model.grid.size, bool)
+    for mask_or_none, kept_heads in ((None, all_on), (mask, mask.kept)):
+        slow_nats = []
+        for source, target in PAIRS:
             ids = model.tokenizer(source, return_tensors="pt")["input_ids"]
-            asked = model.tokenizer(target)["input_ids"]
-            with gated(model, model.grid.gates(kept)):
-                slow += log_probabilities(
-                    model.module, ids, [model.module.config.decoder_start_token_id], asked
-                )
-        found = likelihood(evaluator, gates)
-        assert found.nats == pytest.approx(np.array(slow), abs=1e-9)
-        assert found.mean == pytest.approx(np.mean(slow))
-        assert found.low < found.mean < found.high < 0
-    assert len(set(found.groups)) == 3
+            tokens = model.tokenizer(target)["input_ids"]
+            with gated(model, model.grid.gates(kept_heads)):
+                slow_nats += log_probabilities(model.module, ids, start, tokens)
+        result = likelihood(evaluator, mask_or_none)
+        assert result.nats == pytest.approx(np.array(slow_nats), abs=1e-9)
+        assert result.mean == pytest.approx(np.mean(slow_nats))
+        assert result.low < result.mean < result.high < 0
+        assert len(set(result.groups)) == 3
 
 
 def test_a_gain_is_paired_and_of_the_same_answers(evaluator: Evaluator, mask: Mask):
-    whole = likelihood(evaluator)
-    fewer = likelihood(evaluator, mask)
-    found = gain(whole, fewer)
-    assert found.difference == pytest.approx(fewer.mean - whole.mean)
-    assert found.low <= found.difference <= found.high
-    assert gain(whole, whole).difference == 0 < gain(whole, whole).high
-    assert likelihood(evaluator, mask, ablation="mean").mean != fewer.mean
+    baseline = likelihood(evaluator)
+    under_mask = likelihood(evaluator, mask)
+    difference = gain(baseline, under_mask)
+    assert difference.difference == pytest.approx(under_mask.mean - baseline.mean)
+    assert difference.low <= difference.difference <= difference.high
+    no_gain = gain(baseline, baseline)
+    assert no_gain.difference == 0 < no_gain.high
+    assert likelihood(evaluator, mask, ablation="mean").mean != under_mask.mean
     with raises("likelihood.other_answers"):
-        gain(whole, replace(fewer, groups=fewer.groups[::-1]))
+        gain(baseline, replace(under_mask, groups=under_mask.groups[::-1]))
 
 
 def test_texts_with_one_label_have_one_answer_each():
-    found = likelihood(Evaluator(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx"))
-    assert len(found.nats) == 24
-    assert len(set(found.groups)) == 12
-    assert found.record()["answers"] == 24
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    result = likelihood(Evaluator(model, tiny_task(), "xx"))
+    assert len(result.nats) == 24
+    assert len(set(result.groups)) == 12
+    assert result.record()["answers"] == 24
 
 
 def test_intervals_hold_the_truth_as_often_as_they_promise(monkeypatch: pytest.MonkeyPatch):
-    """Sentences of several tokens, of which some are harder than others; what is asked is the mean over tokens."""
+    """Sentences have several tokens, and some are harder than others.
+
+    The truth is the mean over tokens.
+    """
     runs = 200
     sentences = 60
-    missed = np.zeros(2, int)
-    for run in range(runs):
-        rng = np.random.default_rng([5, run])
+    mean_misses = 0
+    gain_misses = 0
+    for seed in range(runs):
+        rng = np.random.default_rng([5, seed])
         lengths = rng.integers(2, 9, sentences)
-        hard = np.repeat(rng.gamma(2.0, 0.5, sentences), lengths)  # mean 1
-        before = -hard * rng.exponential(1.0, lengths.sum())
-        after = before - 0.1 + np.repeat(rng.normal(0, 0.2, sentences), lengths)
-        pair = [stub(nats, lengths, monkeypatch, run) for nats in (before, after)]
-        missed[0] += not pair[0].low <= -1 <= pair[0].high
-        found = gain(*pair, seed=run, draws=300)
-        missed[1] += not found.low <= -0.1 <= found.high
-    assert missed.max() <= binom.ppf(1 - 1e-4, runs, 0.06)
+        difficulty = np.repeat(rng.gamma(2.0, 0.5, sentences), lengths)  # mean 1
+        baseline_nats = -difficulty * rng.exponential(1.0, lengths.sum())
+        changes = np.repeat(rng.normal(0, 0.2, sentences), lengths) - 0.1
+        baseline = likelihood_of(baseline_nats, lengths, monkeypatch, seed)
+        under_mask = likelihood_of(baseline_nats + changes, lengths, monkeypatch, seed)
+        mean_misses += not baseline.low <= -1 <= baseline.high
+        difference = gain(baseline, under_mask, seed=seed, draws=300)
+        gain_misses += not difference.low <= -0.1 <= difference.high
+    assert max(mean_misses, gain_misses) <= binom.ppf(1 - 1e-4, runs, 0.06)
 
 
-def stub(
+def likelihood_of(
     nats: np.ndarray, lengths: np.ndarray, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> Likelihood:
+    """The likelihood of made-up log-probabilities of tokens, without a model."""
     monkeypatch.setattr(module, "answer_log_probabilities", lambda *_: (nats, 50))
     monkeypatch.setattr(module, "full_mask", lambda _: None)
     examples = [Example(str(n), "") for n in range(len(lengths))]
-    given = SimpleNamespace(
+    evaluator = SimpleNamespace(
         examples=examples, inputs=SimpleNamespace(units=lengths), model=SimpleNamespace(grid=None)
     )
-    return likelihood(given, seed=seed, draws=300)  # type: ignore[arg-type]
+    return likelihood(evaluator, seed=seed, draws=300)  # type: ignore[arg-type]

@@ -39,11 +39,11 @@ def network_disk(tmp_path: Path) -> str:
 def process_on(
     network_disk: str, path: Path, swaps_names: str
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that tries to hold a lock, and what it says: held or refused."""
+    """A process that tries to hold a lock, and its answer: held or refused."""
     environment = {**os.environ, "PYTHONPATH": network_disk, "SWAPS_NAMES": swaps_names}
-    words = [sys.executable, "-c", HOLDER, str(path)]
+    command = [sys.executable, "-c", HOLDER, str(path)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as process:
         assert process.stdout is not None
         try:
             yield process, process.stdout.readline().strip()
@@ -59,15 +59,15 @@ def test_a_lock_of_the_kernel_needs_no_marker(tmp_path: Path) -> None:
     assert lock_file(path) is None
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.lock"]
     lock.close()
-    again = lock_file(path)
-    assert again is not None
-    again.close()
+    next_lock = lock_file(path)
+    assert next_lock is not None
+    next_lock.close()
 
 
 def test_a_lock_of_the_kernel_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    here = str(Path(__file__).parents[1])
-    with process_on(here, path, "yes") as (holder, answer):
+    root = str(Path(__file__).parents[1])
+    with process_on(root, path, "yes") as (holder, answer):
         assert answer == "held"
         assert lock_file(path) is None
         holder.kill()
@@ -107,10 +107,10 @@ def test_reported_17_a_marker_is_heeded_where_flock_works(
     path = tmp_path / "x.lock"
     with monkeypatch.context() as patch:
         without_flock(patch)
-        elsewhere = lock_file(path)
-    assert elsewhere is not None
+        marker_lock = lock_file(path)
+    assert marker_lock is not None
     assert lock_file(path) is None
-    elsewhere.close()
+    marker_lock.close()
     lock = lock_file(path)
     assert lock is not None
     lock.close()
@@ -149,9 +149,8 @@ def test_reported_17_an_abandoned_takeover_is_taken_over_too(
         assert not takeover.exists()
 
 
-def record(**changes: object) -> bytes:
-    """What filelock writes of this process, with some of it changed."""
-    folder = Path(str(changes.pop("folder")))
+def marker_content(folder: Path, **changes: object) -> bytes:
+    """What filelock writes of this process, with some fields changed."""
     with MarkerSoftFileLock(folder / "record") as marker:
         owner = marker.owner
     assert owner is not None
@@ -161,9 +160,8 @@ def record(**changes: object) -> bytes:
         "mode": "exclusive",
         "start": owner.start,
     } | changes
-    return "".join(
-        ["filelock/2\n", *(f"{name}={value}\n" for name, value in fields.items())]
-    ).encode()
+    lines = [f"{name}={value}\n" for name, value in fields.items()]
+    return "".join(["filelock/2\n", *lines]).encode()
 
 
 def test_reported_17_the_lock_of_another_computer_stays_and_says_what_to_do(
@@ -171,7 +169,7 @@ def test_reported_17_the_lock_of_another_computer_stays_and_says_what_to_do(
 ) -> None:
     without_flock(monkeypatch)
     path = tmp_path / "x.lock"
-    marker_of(path).write_bytes(record(folder=tmp_path, host="node7", pid=4_000_000))
+    marker_of(path).write_bytes(marker_content(tmp_path, host="node7", pid=4_000_000))
     assert lock_file(path) is None
     advice = holder_of(path)
     assert "node7" in advice
@@ -189,7 +187,7 @@ def test_reported_17_a_process_id_that_was_given_out_again_holds_nothing(
     without_flock(monkeypatch)
     monkeypatch.setattr("platform.machine", lambda: "unknown")
     path = tmp_path / "x.lock"
-    marker_of(path).write_bytes(record(folder=tmp_path, **changes))
+    marker_of(path).write_bytes(marker_content(tmp_path, **changes))
     lock = lock_file(path)
     assert lock is not None
     lock.close()
@@ -201,7 +199,7 @@ def test_reported_17_of_many_who_take_over_at_once_one_succeeds(
     without_flock(monkeypatch)
     for attempt in range(10):
         path = tmp_path / f"{attempt}.lock"
-        marker_of(path).write_bytes(record(folder=tmp_path, pid=2**31 - 1))
+        marker_of(path).write_bytes(marker_content(tmp_path, pid=2**31 - 1))
         with ThreadPoolExecutor(8) as threads:
             attempts = list(threads.map(lock_file, [path] * 8))
         locks = [lock for lock in attempts if lock is not None]
@@ -215,24 +213,20 @@ def test_reported_17_without_flock_old_leftovers_are_swept_and_new_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_flock(monkeypatch)
-    old, new = (tmp_path / f".x.npz.{pid}.0a1b2c3d.tmp" for pid in (1, 2))
+    old_file, new_file = (tmp_path / f".x.npz.{pid}.0a1b2c3d.tmp" for pid in (1, 2))
     old_build, new_build = (tmp_path / f".model.{name}.new" for name in ("aaaaaaaa", "bbbbbbbb"))
-    for file in (old, new):
+    for file in (old_file, new_file):
         file.write_bytes(b"half")
     for build in (old_build, new_build):
         build.mkdir()
-    for path in (old, old_build):
-        changed = path.stat().st_mtime - 2 * STALE_SECONDS
-        os.utime(path, (changed, changed))
+    for path in (old_file, old_build):
+        change_time = path.stat().st_mtime - 2 * STALE_SECONDS
+        os.utime(path, (change_time, change_time))
     write_atomic(tmp_path / "y.npz", b"whole")
     with replacing_folder(tmp_path / "model") as folder:
         (folder / "config.json").write_text("{}")
-    assert {path.name for path in tmp_path.iterdir()} == {
-        new.name,
-        new_build.name,
-        "y.npz",
-        "model",
-    }
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {new_file.name, new_build.name, "y.npz", "model"}
 
 
 def test_reported_17_a_disk_that_flushes_no_single_file_is_written_to(
@@ -249,12 +243,13 @@ def test_reported_17_a_disk_that_flushes_no_single_file_is_written_to(
 def test_flock_tells_a_holder_from_a_file_system_without_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (tmp_path / "x").open("wb") as one, (tmp_path / "x").open("wb") as other:
-        assert flock(one.fileno(), wait=False) is Flock.TAKEN
-        assert flock(other.fileno(), wait=False) is Flock.HELD
+    path = tmp_path / "x"
+    with path.open("wb") as holder, path.open("wb") as waiter:
+        assert flock(holder.fileno(), wait=False) is Flock.TAKEN
+        assert flock(waiter.fileno(), wait=False) is Flock.HELD
         with ThreadPoolExecutor(1) as threads:
-            later = threads.submit(flock, other.fileno(), wait=True)
-            one.close()
-            assert later.result() is Flock.TAKEN
+            attempt = threads.submit(flock, waiter.fileno(), wait=True)
+            holder.close()
+            assert attempt.result() is Flock.TAKEN
         without_flock(monkeypatch)
-        assert flock(other.fileno(), wait=False) is Flock.MISSING
+        assert flock(waiter.fileno(), wait=False) is Flock.MISSING

@@ -1,4 +1,4 @@
-"""Every error has a code, and every message stands in one file, where a change of wording can be read."""
+"""Every error has a code, and every message stands in one file, which shows changes of wording."""
 
 from __future__ import annotations
 
@@ -23,22 +23,26 @@ CODE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 
 def test_the_file_has_every_message_as_the_source_does():
     assert messages.PAGE.read_text(encoding="utf-8") == messages.listing(messages.trees()), (
-        "messages or codes have changed: run python tools/messages.py --write, and look at what it changes"
+        "messages or codes have changed: run python tools/messages.py --write, "
+        "and look at what it changes"
     )
 
 
 def test_every_error_is_given_a_code():
-    found = list(messages.constructions(messages.trees()))
-    assert len(found) > 500
-    assert [told.place for told in found if not told.passes_on()] == []
+    errors = list(messages.constructions(messages.trees()))
+    assert len(errors) > 500
+    assert [error.place for error in errors if not error.passes_on()] == []
 
 
 def test_every_code_is_an_area_and_a_problem():
-    found = [told for told in messages.calls(messages.trees()) if told.code is not None]
-    wrong = [
-        (told.place, code) for told in found for code in told.codes() if not CODE.fullmatch(code)
-    ]
-    assert [at for at in wrong if at[1] != messages.INNER] == []
+    wrong = []
+    for error in messages.calls(messages.trees()):
+        if error.code is None:
+            continue
+        for code in error.codes():
+            if code != messages.INNER and not CODE.fullmatch(code):
+                wrong.append((error.place, code))
+    assert wrong == []
 
 
 def test_an_error_without_a_code_is_seen():
@@ -51,9 +55,9 @@ def test_an_error_without_a_code_is_seen():
         "class Own(HeadlabError): pass\n"
         "raise Own('g')\n"
     )
-    found = list(messages.constructions({"x.py": messages.ast.parse(source)}))
-    assert sorted(told.call.lineno for told in found if not told.passes_on()) == [5, 7]
-    assert {told.call.lineno for told in found} == {2, 3, 4, 5, 7}
+    errors = list(messages.constructions({"x.py": messages.ast.parse(source)}))
+    assert sorted(error.call.lineno for error in errors if not error.passes_on()) == [5, 7]
+    assert {error.call.lineno for error in errors} == {2, 3, 4, 5, 7}
 
 
 def test_a_message_is_listed_as_its_source_has_it():
@@ -79,9 +83,11 @@ def test_a_message_is_listed_as_its_source_has_it():
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_comes_through_pickle_and_copy_as_it_was(error):
-    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):  # noqa: S301 # our own bytes
-        assert type(again) is type(error)
-        assert (str(again), again.code, vars(again)) == (str(error), error.code, vars(error))
+    from_pickle = pickle.loads(pickle.dumps(error))  # noqa: S301 # our own bytes
+    for duplicate in (from_pickle, copy.copy(error), copy.deepcopy(error)):
+        assert type(duplicate) is type(error)
+        assert str(duplicate) == str(error)
+        assert (duplicate.code, vars(duplicate)) == (error.code, vars(error))
 
 
 def test_an_error_is_its_message():

@@ -1,10 +1,14 @@
-"""Questions asked another way have the same answers: on a tiny model, and on the embedded one in `make soak`."""
+"""Questions asked another way have the same answers.
+
+They are asked of a tiny model, and in `make soak` of the embedded one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,15 +31,19 @@ from headlab.methods.sampling import SamplingPlan
 from headlab.results import HeadScores, Store
 from headlab.tasks import Example, Split, Task
 
-REAL = pytest.param("e5-small-intents", marks=pytest.mark.soak)
+REAL_MODEL = pytest.param("e5-small-intents", marks=pytest.mark.soak)
 
 
 @dataclass(frozen=True)
-class Question:
-    """A model, a task, and how much of it is asked.
+class Setting:
+    """A model and a task, and how many examples and samples are used.
 
     Attributes:
-        samples: Of one run of `shapley`.
+        model: The model.
+        task: The task.
+        language: Of the examples.
+        size: Number of examples.
+        samples: Number of samples of one run of `shapley`.
     """
 
     model: Model
@@ -44,161 +52,174 @@ class Question:
     size: int
     samples: int
 
-    def score(self, method: str, **more: object) -> HeadScores:
-        given = {"language": self.language, "size": self.size, "method": method, **more}
-        return score(self.model, given.pop("task", self.task), **given)  # type: ignore[arg-type] # keywords of score
+    def score(self, method: str, task: Task | None = None, **options: Any) -> HeadScores:
+        return score(
+            self.model,
+            task or self.task,
+            language=self.language,
+            size=self.size,
+            method=method,
+            **options,
+        )
 
-    def evaluator(self, batch_size: int = 64, task: Task | None = None) -> Evaluator:
+    def shapley(self, **options: Any) -> HeadScores:
+        return self.score("shapley", samples=self.samples, target=None, **options)
+
+    def evaluator(self, batch_size: int = 64) -> Evaluator:
         return Evaluator(
-            self.model, task or self.task, self.language, "dev", self.size, batch_size=batch_size
+            self.model, self.task, self.language, "dev", self.size, batch_size=batch_size
         )
 
     def mask(self) -> Mask:
         """A third of the heads is off."""
-        kept = np.random.default_rng(3).random(self.model.grid.size) > 1 / 3
-        return Mask(self.model.grid, kept, self.model.identity())
+        kept_heads = np.random.default_rng(3).random(self.model.grid.size) > 1 / 3
+        return Mask(self.model.grid, kept_heads, self.model.identity())
 
 
-def made(name: str) -> Question:
+def setting_of(name: str) -> Setting:
     if name == "e5-small-intents":
-        return Question(
-            headlab.load(name, device="cpu"), headlab.task("intents", ["de"]), "de", 64, 640
-        )
+        model = headlab.load(name, device="cpu")
+        return Setting(model, headlab.task("intents", ["de"]), "de", 64, 640)
     family = "bert" if name == "tiny" else name
-    return Question(tiny_model(family, tokenizer=tiny_tokenizer()), tiny_task(), "xx", 24, 240)
+    return Setting(tiny_model(family, tokenizer=tiny_tokenizer()), tiny_task(), "xx", 24, 240)
 
 
-@pytest.fixture(scope="module", params=["tiny", REAL])
-def asked(request: pytest.FixtureRequest) -> Question:
-    return made(request.param)
+@pytest.fixture(scope="module", params=["tiny", REAL_MODEL])
+def setting(request: pytest.FixtureRequest) -> Setting:
+    return setting_of(request.param)
 
 
-@pytest.fixture(params=["tiny", REAL])
-def fresh(request: pytest.FixtureRequest) -> Question:
-    """A model of the test's own, which may change it."""
-    return made(request.param)
+@pytest.fixture(params=["tiny", REAL_MODEL])
+def fresh_setting(request: pytest.FixtureRequest) -> Setting:
+    """A setting whose model the test may change."""
+    return setting_of(request.param)
 
 
-def changed(task: Task, change: object) -> Task:
+ExampleChange = Callable[[list[Example], np.random.Generator], list[Example]]
+
+
+def task_with_change(task: Task, change: ExampleChange) -> Task:
     """The task with its examples changed by a function of them and a generator."""
 
     def read(language: str, split: Split, seed: int) -> list[Example]:
-        return change(list(task.read(language, split, seed)), np.random.default_rng(7))  # type: ignore[operator]
+        return change(list(task.read(language, split, seed)), np.random.default_rng(7))
 
     return replace(task, read=read)
 
 
 @pytest.mark.parametrize("method", ["leave-one-out", "gradient", "confidence"])
-def test_the_order_of_the_examples_changes_no_score(asked: Question, method: str) -> None:
-    def turned(rows: list[Example], rng: np.random.Generator) -> list[Example]:
-        return [rows[at] for at in rng.permutation(asked.size)]
+def test_the_order_of_the_examples_changes_no_score(setting: Setting, method: str) -> None:
+    def shuffle(examples: list[Example], rng: np.random.Generator) -> list[Example]:
+        return [examples[index] for index in rng.permutation(setting.size)]
 
-    one = asked.score(method)
-    two = asked.score(method, task=changed(asked.task, turned))
+    values = setting.score(method).values
+    other_values = setting.score(method, task_with_change(setting.task, shuffle)).values
     if method == "leave-one-out":  # counts of answers
-        assert_array_equal(one.values, two.values)
-    assert_allclose(one.values, two.values, rtol=1e-4, atol=1e-6 * float(np.abs(one.values).max()))
-    assert np.abs(one.values).max() > 0
+        assert_array_equal(values, other_values)
+    largest = float(np.abs(values).max())
+    assert_allclose(values, other_values, rtol=1e-4, atol=1e-6 * largest)
+    assert largest > 0
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_the_size_of_batches_changes_no_answer(asked: Question, batch_size: int) -> None:
-    for mask in (None, asked.mask()):
-        whole = asked.evaluator().evaluate(mask)
-        cut = asked.evaluator(batch_size).evaluate(mask)
-        assert_array_equal(whole.predicted, cut.predicted)
+def test_the_size_of_batches_changes_no_answer(setting: Setting, batch_size: int) -> None:
+    for mask in (None, setting.mask()):
+        predictions = setting.evaluator().evaluate(mask).predicted
+        small_batch_predictions = setting.evaluator(batch_size).evaluate(mask).predicted
+        assert_array_equal(predictions, small_batch_predictions)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("name", ["tiny", "gpt2", "distilbert", REAL])
+@pytest.mark.parametrize("name", ["tiny", "gpt2", "distilbert", REAL_MODEL])
 def test_the_padding_side_of_a_tokenizer_changes_no_answer(name: str, side: str) -> None:
     """A tokenizer's files may say left; a batch of one row has no padding."""
-    fresh = made(name)
-    fresh.model.tokenizer.padding_side = side
-    alone = fresh.evaluator(batch_size=1).evaluate(fresh.mask())
-    assert_array_equal(
-        fresh.evaluator(batch_size=7).evaluate(fresh.mask()).predicted, alone.predicted
-    )
+    setting = setting_of(name)
+    setting.model.tokenizer.padding_side = side
+    mask = setting.mask()
+    without_padding = setting.evaluator(batch_size=1).evaluate(mask)
+    with_padding = setting.evaluator(batch_size=7).evaluate(mask)
+    assert_array_equal(with_padding.predicted, without_padding.predicted)
 
 
 @pytest.fixture
 def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
+    """Restore the number of threads after the test."""
+    number = torch.get_num_threads()
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(number)
 
 
 @pytest.mark.usefixtures("threads")
-def test_the_number_of_threads_changes_no_bit(asked: Question) -> None:
-    found = set()
+def test_the_number_of_threads_changes_no_bit(setting: Setting) -> None:
+    hashes = set()
     for number in (1, 2, 3):
         torch.set_num_threads(number)
-        found.add(asked.score("shapley", samples=asked.samples, target=None).values_sha256())
-    assert len(found) == 1
+        hashes.add(setting.shapley().values_sha256())
+    assert len(hashes) == 1
 
 
-class Stopped(Exception):
+class Interruption(Exception):
     pass
 
 
-def test_the_moment_of_an_interruption_changes_no_bit(asked: Question, tmp_path: Path) -> None:
-    """A run that is stopped wherever it reports, again and again, ends as one that nobody stopped."""
-    want = asked.score("shapley", samples=asked.samples, target=None)
+def test_the_moment_of_an_interruption_changes_no_bit(setting: Setting, tmp_path: Path) -> None:
+    """A run that is stopped at each of its reports ends as one that nobody stopped."""
+    uninterrupted_scores = setting.shapley()
+    stops: set[int] = set()
 
     def stop(progress: Progress) -> None:
-        if 0 < progress.done < progress.total and progress.done not in seen:
-            seen.add(progress.done)
-            raise Stopped
+        if 0 < progress.done < progress.total and progress.done not in stops:
+            stops.add(progress.done)
+            raise Interruption
 
-    seen: set[int] = set()
     for _ in range(100):
         try:
-            got = asked.score(
-                "shapley",
-                samples=asked.samples,
-                target=None,
-                store=Store(tmp_path),
-                on_progress=stop,
-            )
+            scores = setting.shapley(store=Store(tmp_path), on_progress=stop)
             break
-        except Stopped:
+        except Interruption:
             continue
-    assert len(seen) > 2
-    assert got.values_sha256() == want.values_sha256()
-    assert_array_equal(got.low, want.low)
+    assert len(stops) > 2
+    assert scores.values_sha256() == uninterrupted_scores.values_sha256()
+    assert_array_equal(scores.low, uninterrupted_scores.low)
 
 
-def test_labels_that_say_nothing_give_scores_of_nothing(asked: Question) -> None:
-    def shuffled(rows: list[Example], rng: np.random.Generator) -> list[Example]:
-        labels = rng.permutation([row.label for row in rows])
-        return [replace(row, label=int(label)) for row, label in zip(rows, labels, strict=True)]
+def test_labels_that_say_nothing_give_scores_of_nothing(setting: Setting) -> None:
+    def shuffle_labels(examples: list[Example], rng: np.random.Generator) -> list[Example]:
+        labels = rng.permutation([example.label for example in examples]).tolist()
+        return [
+            replace(example, label=label) for example, label in zip(examples, labels, strict=True)
+        ]
 
-    found = asked.score(
-        "shapley", samples=asked.samples, target=None, task=changed(asked.task, shuffled)
-    )
-    beside = ((found.low > 0) | (found.high < 0)).sum()
-    assert beside <= binom.ppf(1 - 1e-4, asked.model.grid.size, 0.05)
+    scores = setting.shapley(task=task_with_change(setting.task, shuffle_labels))
+    misses = ((scores.low > 0) | (scores.high < 0)).sum()
+    assert misses <= binom.ppf(1 - 1e-4, setting.model.grid.size, 0.05)
 
 
-def test_heads_that_are_the_same_have_the_same_value(fresh: Question) -> None:
-    """Head 1 of the first layer becomes a second head 0: queries, keys, values, and what the layer takes of them."""
-    attention = fresh.model.module.base_model.encoder.layer[0].attention
+def test_heads_that_are_the_same_have_the_same_value(fresh_setting: Setting) -> None:
+    """Head 1 of the first layer becomes a copy of head 0.
+
+    Its queries, keys and values are copied, and the columns of the layer's output.
+    """
+    attention = fresh_setting.model.module.base_model.encoder.layer[0].attention
     width = attention.self.attention_head_size
-    one = slice(0, width)
-    two = slice(width, 2 * width)
+    head_0 = slice(0, width)
+    head_1 = slice(width, 2 * width)
+    output_weight = attention.output.dense.weight
     with torch.no_grad():
-        for part in (attention.self.query, attention.self.key, attention.self.value):
-            part.weight[two], part.bias[two] = part.weight[one].clone(), part.bias[one].clone()
-        attention.output.dense.weight[:, two] = attention.output.dense.weight[:, one].clone()
-    values = fresh.score("leave-one-out").values
+        for linear in (attention.self.query, attention.self.key, attention.self.value):
+            linear.weight[head_1] = linear.weight[head_0].clone()
+            linear.bias[head_1] = linear.bias[head_0].clone()
+        output_weight[:, head_1] = output_weight[:, head_0].clone()
+    values = fresh_setting.score("leave-one-out").values
     assert values[0] == values[1]
-    gradient = fresh.score("gradient").values
+    gradient = fresh_setting.score("gradient").values
     assert gradient[0] == pytest.approx(gradient[1], rel=1e-3)
-    sampled = fresh.score("shapley", samples=fresh.samples, target=None)
-    assert sampled.low[0] <= sampled.high[1]
-    assert sampled.low[1] <= sampled.high[0]
-    if fresh.model.grid.size <= 16:
-        exact = fresh.score("exact", size=4).values
+    shapley = fresh_setting.shapley()
+    assert shapley.low[0] <= shapley.high[1]
+    assert shapley.low[1] <= shapley.high[0]
+    if fresh_setting.model.grid.size <= 16:
+        four_examples = replace(fresh_setting, size=4)
+        exact = four_examples.score("exact").values
         assert exact[0] == pytest.approx(exact[1], abs=1e-12)
 
 
@@ -211,18 +232,18 @@ def one_is_enough(example: int, present: frozenset[int]) -> float:
 def test_harm_that_needs_two_heads_to_go_is_told_by_their_intervals(estimand: str) -> None:
     """Switching off one of them alone changes nothing, so leave-one-out gives 0 to both."""
     game = TableGame(5, 16, one_is_enough)
-    alone: Floats = game.marginals(np.ones((1, 5), bool), np.ones((1, 5), bool), np.array([1]))
-    assert_array_equal(alone, np.zeros((1, 5)))
+    all_on = np.ones((1, 5), bool)
+    leave_one_out: Floats = game.marginals(all_on, all_on, np.array([1]))
+    assert_array_equal(leave_one_out, np.zeros((1, 5)))
     enumerate_orders = (
         reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
     )
     truth = np.array(enumerate_orders(game.mean, game.players))
-    found = last(
-        tmab.estimate(game, SamplingPlan(1600, None, "width", 0.95, 1.0), seed=1, estimand=estimand)
-    ).outcome()
-    assert ((found.low <= truth) & (truth <= found.high)).all()
-    assert (truth[:2] < 0).all() == (found.high[:2] < 0).all()
-    assert not (found.low[2:] > 0).any()
-    assert not (found.high[2:] < 0).any()
+    plan = SamplingPlan(1600, None, "width", 0.95, 1.0)
+    outcome = last(tmab.estimate(game, plan, seed=1, estimand=estimand)).outcome()
+    assert ((outcome.low <= truth) & (truth <= outcome.high)).all()
+    assert (truth[:2] < 0).all() == (outcome.high[:2] < 0).all()
+    assert not (outcome.low[2:] > 0).any()
+    assert not (outcome.high[2:] < 0).any()
     if estimand == "shapley":
-        assert (found.high[:2] < 0).all()
+        assert (outcome.high[:2] < 0).all()

@@ -7,9 +7,9 @@ import pytest
 import torch
 from support.expected_errors import raises
 from support.saved_models import save_classifier
+from support.several_answers import PAIRS, WORDS
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
-from test_inputs import PAIRS, WORDS
 
 import headlab
 from headlab.evaluation import Evaluator, likelihood, translations
@@ -27,52 +27,52 @@ KINDS = {
     "words": ("bert-tokens", WORDS),
     "pairs": ("marian", PAIRS),
 }
-# of 24 examples: each is drawn
-FEW = {name: {"samples": 32} for name in ("shapley", "monte-carlo", "paper")}
+# so many that each of 24 examples is drawn
+OPTIONS = {name: {"samples": 32} for name in ("shapley", "monte-carlo", "paper")}
 
 
-def spoilt(family: str, task: Task, value: float) -> tuple[Model, str]:
-    """A model that is fine but for one word, and the id of the only example that has it.
+def spoilt_model(family: str, task: Task, value: float) -> tuple[Model, str]:
+    """A model in which one word is not finite, and the id of the only example that has it.
 
-    A Marian's words are its outputs too, so that every example of it is wrong.
+    The words of a Marian are its outputs, too, so that every example of it fails and the id is "".
     """
     model = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer())
     examples = task.examples("xx", "dev")
-    seen = [set(model.tokenizer(e.text)["input_ids"]) for e in examples]
-    for at, own in enumerate(seen):
-        alone = own - set().union(*(other for other in (*seen[:at], *seen[at + 1 :])))
-        if alone:
+    ids_by_example = [set(model.tokenizer(e.text)["input_ids"]) for e in examples]
+    for index, example_ids in enumerate(ids_by_example):
+        ids_elsewhere = set().union(*ids_by_example[:index], *ids_by_example[index + 1 :])
+        unique_ids = example_ids - ids_elsewhere
+        if unique_ids:
             with torch.no_grad():
-                model.module.get_input_embeddings().weight[min(alone)] = value
-            return model, examples[at].id if family != "marian" else ""
+                model.module.get_input_embeddings().weight[min(unique_ids)] = value
+            return model, examples[index].id if family != "marian" else ""
     raise AssertionError("every word is in several examples")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_evaluation_stops_and_names_the_example(kind, value):
-    model, name = spoilt(*KINDS[kind], value)
+    model, name = spoilt_model(*KINDS[kind], value)
     evaluator = Evaluator(model, KINDS[kind][1], "xx")
     for mask in (None, Mask(model.grid, np.arange(model.grid.size) != 1)):
         with raises(CODE, name, "xx", "dev"):
             evaluator.evaluate(mask)
+    n = len(evaluator.examples)
+    gates = model.grid.gates(np.ones((n, model.grid.size), bool))
     with raises(CODE, name):
-        evaluator.correct(
-            model.grid.gates(np.ones((len(evaluator.examples), model.grid.size), bool)),
-            np.arange(len(evaluator.examples)),
-        )
+        evaluator.correct(gates, np.arange(n))
 
 
 @pytest.mark.parametrize("method", [key for key in METHODS if key not in ("random", "exact")])
-def test_no_method_scores_heads_by_them(method):
-    model, _ = spoilt(*KINDS["texts"], float("nan"))
+def test_no_method_scores_heads_by_outputs_that_are_not_finite(method):
+    model, _ = spoilt_model(*KINDS["texts"], float("nan"))
     with raises(CODE, model.name):
-        score(model, tiny_task(), language="xx", method=method, size=24, **FEW.get(method, {}))
+        score(model, tiny_task(), language="xx", method=method, size=24, **OPTIONS.get(method, {}))
 
 
 @pytest.mark.parametrize("value", ["probability", "log-probability"])
-def test_nor_by_their_probabilities(value):
-    model, _ = spoilt(*KINDS["texts"], float("nan"))
+def test_no_value_function_takes_probabilities_that_are_not_finite(value):
+    model, _ = spoilt_model(*KINDS["texts"], float("nan"))
     with raises(CODE, model.name):
         score(model, tiny_task(), language="xx", size=24, samples=32, value=value)
 
@@ -86,7 +86,7 @@ def test_a_class_that_is_never_possible_is_no_answer_either():
 
 
 def test_translations_and_their_likelihood_stop():
-    model, name = spoilt(*KINDS["pairs"], float("nan"))
+    model, name = spoilt_model(*KINDS["pairs"], float("nan"))
     evaluator = Evaluator(model, PAIRS, "xx")
     with raises(CODE, name):
         likelihood(evaluator)
@@ -95,7 +95,7 @@ def test_translations_and_their_likelihood_stop():
 
 
 def test_attention_stops():
-    model, name = spoilt(*KINDS["texts"], float("nan"))
+    model, name = spoilt_model(*KINDS["texts"], float("nan"))
     texts = {example.id: example.text for example in tiny_task().examples("xx", "dev")}
     head = model.grid.heads[1]
     for example, text in texts.items():
@@ -108,7 +108,7 @@ def test_attention_stops():
 
 
 def test_roles_stop():
-    model, _ = spoilt(*KINDS["texts"], float("nan"))
+    model, _ = spoilt_model(*KINDS["texts"], float("nan"))
     with raises(CODE, "sentences"):
         study(model, of_task(tiny_task(), "xx", "dev", 24))
 

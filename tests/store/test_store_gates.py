@@ -25,7 +25,7 @@ from headlab.results import (
 )
 
 GRID = HeadGrid((Stack("encoder", (2, 3)), Stack("cross", (2,))))
-GATED = [0, 2, 3, 6]  # heads 1, 4 and 5 have no gate
+HEADS_WITH_GATES = [0, 2, 3, 6]  # heads 1, 4 and 5 have no gate
 
 
 def spec_of(language: str = "de", weight: float = 0.02, seed: int = 0) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def spec_of(language: str = "de", weight: float = 0.02, seed: int = 0) -> dict[s
 def gates_of(spec: dict[str, Any]) -> LearnedGates:
     rng = np.random.default_rng(spec["seed"])
     log_alpha = np.full((3, GRID.size), np.nan, np.float32)
-    log_alpha[:, GATED] = rng.normal(0, 3, (3, len(GATED)))
+    log_alpha[:, HEADS_WITH_GATES] = rng.normal(0, 3, (3, len(HEADS_WITH_GATES)))
     return LearnedGates(
         GRID,
         spec["task"]["language"],
@@ -71,50 +71,51 @@ def gates_of(spec: dict[str, Any]) -> LearnedGates:
     )
 
 
-def write(root: Path, spec: dict[str, Any]) -> Path:
-    run = Store(root).run(spec)
-    run.finish(gates_of(spec), {"created": "today", "step_seconds": 0.5})
-    return run.folder
+def write_gates(root: Path, spec: dict[str, Any]) -> Path:
+    stored_run = Store(root).run(spec)
+    stored_run.finish(gates_of(spec), {"created": "today", "step_seconds": 0.5})
+    return stored_run.folder
 
 
-def same(one: LearnedGates, other: LearnedGates) -> bool:
-    plain = (
-        "grid",
-        "language",
-        "weight",
-        "example_forwards",
-        "seconds",
-        "concrete",
-        "measured",
-        "spec",
-        "trained",
-        "notes",
-    )
-    arrays = [
-        (getattr(one, name), getattr(other, name))
-        for name in ("steps", "log_alpha", "loss", "penalty")
-    ]
-    return all(getattr(one, name) == getattr(other, name) for name in plain) and all(
-        np.array_equal(a, b, equal_nan=True) for a, b in arrays
-    )
+ARRAY_FIELDS = ("steps", "log_alpha", "loss", "penalty")
+OTHER_FIELDS = (
+    "grid",
+    "language",
+    "weight",
+    "example_forwards",
+    "seconds",
+    "concrete",
+    "measured",
+    "spec",
+    "trained",
+    "notes",
+)
+
+
+def assert_equal_gates(gates: LearnedGates, copy: LearnedGates) -> None:
+    for name in OTHER_FIELDS:
+        assert getattr(gates, name) == getattr(copy, name), name
+    for name in ARRAY_FIELDS:
+        assert np.array_equal(getattr(gates, name), getattr(copy, name), equal_nan=True), name
 
 
 def test_gates_come_back_as_they_were(tmp_path: Path) -> None:
-    folder = write(tmp_path, spec := spec_of())
-    want = gates_of(spec_of())
+    spec = spec_of()
+    folder = write_gates(tmp_path, spec)
     (result,) = Store(tmp_path).gates().results
-    assert same(result.record, want)
+    assert_equal_gates(result.record, gates_of(spec_of()))
     assert (result.key, result.folder, result.meta["step_seconds"]) == (folder.name, folder, 0.5)
-    assert result.record.gated.tolist() == [i in GATED for i in range(GRID.size)]
+    assert np.flatnonzero(result.record.gated).tolist() == HEADS_WITH_GATES
+    assert result.record.gated.shape == (GRID.size,)
     assert result.record.log_alpha.dtype == np.float32
-    again = Store(tmp_path).run(spec).result(LearnedGates)
-    assert again is not None
-    assert same(again.record, want)
+    result_of_run = Store(tmp_path).run(spec).result(LearnedGates)
+    assert result_of_run is not None
+    assert_equal_gates(result_of_run.record, gates_of(spec_of()))
     assert Store(tmp_path).run(spec_of(seed=1)).result(LearnedGates) is None
 
 
 def test_gates_are_listed_apart_from_scores_curves_and_reports(tmp_path: Path) -> None:
-    write(tmp_path, spec_of())
+    write_gates(tmp_path, spec_of())
     store = Store(tmp_path)
     for listing in (store.scan(), store.curves(), store.reports()):
         assert (listing.results, listing.problems) == ((), ())
@@ -123,16 +124,16 @@ def test_gates_are_listed_apart_from_scores_curves_and_reports(tmp_path: Path) -
 
 
 def test_a_finished_run_leaves_no_checkpoint(tmp_path: Path) -> None:
-    run = Store(tmp_path).run(spec_of())
-    run.open()
+    stored_run = Store(tmp_path).run(spec_of())
+    stored_run.open()
     for name in ("checkpoint.npz", "checkpoint.safetensors"):
-        (run.folder / name).write_bytes(b"state")
-    run.finish(gates_of(spec_of()), {})
-    assert sorted(p.name for p in run.folder.iterdir()) == ["result.npz", "spec.json"]
+        (stored_run.folder / name).write_bytes(b"state")
+    stored_run.finish(gates_of(spec_of()), {})
+    assert sorted(p.name for p in stored_run.folder.iterdir()) == ["result.npz", "spec.json"]
 
 
 def test_the_trained_model_is_found_below_the_run_only(tmp_path: Path) -> None:
-    folder = write(tmp_path, spec_of())
+    folder = write_gates(tmp_path, spec_of())
     (result,) = Store(tmp_path).gates().results
     assert trained_folder(result) is None
     (folder / "model").mkdir()
@@ -143,18 +144,17 @@ def test_the_trained_model_is_found_below_the_run_only(tmp_path: Path) -> None:
 
 
 def test_a_mask_says_which_gates_it_is_of(tmp_path: Path) -> None:
-    learned = gates_of(spec_of())
+    gates = gates_of(spec_of())
     for time in (0, 1, -1):
-        mask = learned.mask(time)
-        even = learned.concrete.zero(learned.log_alpha[time]) > learned.concrete.one(
-            learned.log_alpha[time]
-        )
-        assert mask.kept.tolist() == (~even).tolist()
-        assert (mask.chosen["weight"], mask.chosen["step"]) == (0.02, int(learned.steps[time]))
+        mask = gates.mask(time)
+        log_alpha = gates.log_alpha[time]
+        more_often_zero = gates.concrete.zero(log_alpha) > gates.concrete.one(log_alpha)
+        assert mask.kept.tolist() == (~more_often_zero).tolist()
+        assert (mask.chosen["weight"], mask.chosen["step"]) == (0.02, int(gates.steps[time]))
         assert mask.model == {"name": "m2", "fingerprint": "f2"}
-    assert replace(learned, trained={}).mask().model["name"] == "m"
-    assert learned.mask().kept[[1, 4, 5]].all()
-    assert learned.kept_by_stack()["encoder"] == (int(learned.kept[:5].sum()), 5)
+    assert replace(gates, trained={}).mask().model["name"] == "m"
+    assert gates.mask().kept[[1, 4, 5]].all()
+    assert gates.kept_by_stack()["encoder"] == (int(gates.kept[:5].sum()), 5)
 
 
 @pytest.mark.parametrize(
@@ -173,17 +173,17 @@ def test_gates_that_are_no_numbers_are_not_stored(
     assert list(tmp_path.iterdir()) == []
 
 
-def spoil(folder: Path, about: dict[str, Any], arrays: dict[str, Any]) -> None:
+def spoil(folder: Path, fields: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Rewrite a result with other arrays, None removing one, and other fields in its text."""
     with np.load(folder / "result.npz") as file:
-        held = {**file, **arrays}
-    text = json.loads(str(held["about"])) | about
-    held["about"] = np.array(json.dumps(text))
-    np.savez(
-        folder / "result.npz", **{name: array for name, array in held.items() if array is not None}
-    )
+        all_arrays = {**file, **arrays}
+    text = json.loads(str(all_arrays["about"])) | fields
+    all_arrays["about"] = np.array(json.dumps(text))
+    remaining = {name: array for name, array in all_arrays.items() if array is not None}
+    np.savez(folder / "result.npz", **remaining)
 
 
-TORN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+BAD_GATES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no losses": ({}, {"loss": None}, "lacks loss"),
     "a gate too many": (
         {},
@@ -258,50 +258,53 @@ TORN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("about", "arrays", "why"), TORN.values(), ids=TORN)
+@pytest.mark.parametrize(("fields", "arrays", "reason"), BAD_GATES.values(), ids=BAD_GATES)
 def test_gates_that_do_not_fit_become_a_sentence(
-    tmp_path: Path, about: dict[str, Any], arrays: dict[str, Any], why: str
+    tmp_path: Path, fields: dict[str, Any], arrays: dict[str, Any], reason: str
 ) -> None:
-    good = write(tmp_path, spec_of())
-    bad = write(tmp_path, spec_of(seed=1))
-    spoil(bad, about, arrays)
+    sound_folder = write_gates(tmp_path, spec_of())
+    bad_folder = write_gates(tmp_path, spec_of(seed=1))
+    spoil(bad_folder, fields, arrays)
     listing = Store(tmp_path).gates()
-    assert [r.folder for r in listing.results] == [good]
+    assert [r.folder for r in listing.results] == [sound_folder]
     (problem,) = listing.problems
-    assert bad.name in problem
-    assert why in problem
+    assert bad_folder.name in problem
+    assert reason in problem
     assert "run the gates again" in problem
 
 
-def test_what_is_told_is_checked_even_if_its_hash_fits(tmp_path: Path) -> None:
-    folder = write(tmp_path, spec_of())
-    for told in (
+def test_the_measurements_are_checked_even_if_their_hash_fits(tmp_path: Path) -> None:
+    folder = write_gates(tmp_path, spec_of())
+    for measurements in (
         {"measured": [], "trained": {}, "notes": []},
         {"measured": {"dev": 3}, "trained": {}, "notes": []},
         {"measured": {}, "trained": [], "notes": []},
         {"measured": {}, "trained": {}, "notes": [3]},
         {"measured": {}},
     ):
-        spoil(folder, {"told": told, "told_sha256": content_key(told)}, {})
+        spoil(folder, {"told": measurements, "told_sha256": content_key(measurements)}, {})
         assert Store(tmp_path).gates().results == ()
 
 
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(at=st.integers(0, 10**6), byte=st.integers(0, 255))
-def test_fuzz_a_changed_byte_of_gates_never_crashes(tmp_path: Path, at: int, byte: int) -> None:
-    folder = write(tmp_path, spec_of())
-    data = bytearray((folder / "result.npz").read_bytes())
-    data[at % len(data)] = byte
-    (folder / "result.npz").write_bytes(bytes(data))
+@given(position=st.integers(0, 10**6), byte=st.integers(0, 255))
+def test_fuzz_a_changed_byte_of_gates_never_crashes(
+    tmp_path: Path, position: int, byte: int
+) -> None:
+    path = write_gates(tmp_path, spec_of()) / "result.npz"
+    data = bytearray(path.read_bytes())
+    data[position % len(data)] = byte
+    path.write_bytes(bytes(data))
     listing = Store(tmp_path).gates()
     assert len(listing.results) + len(listing.problems) == 1
-    assert all(same(result.record, gates_of(spec_of())) for result in listing.results)
+    for result in listing.results:
+        assert_equal_gates(result.record, gates_of(spec_of()))
 
 
-@pytest.mark.parametrize("keep", [0, 1, 200, 900])
-def test_torn_gates_become_a_sentence(tmp_path: Path, keep: int) -> None:
-    folder = write(tmp_path, spec_of())
-    (folder / "result.npz").write_bytes((folder / "result.npz").read_bytes()[:keep])
+@pytest.mark.parametrize("size", [0, 1, 200, 900])
+def test_torn_gates_become_a_sentence(tmp_path: Path, size: int) -> None:
+    path = write_gates(tmp_path, spec_of()) / "result.npz"
+    path.write_bytes(path.read_bytes()[:size])
     assert len(Store(tmp_path).gates().problems) == 1

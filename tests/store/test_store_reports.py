@@ -1,4 +1,4 @@
-"""Answers under masks and reports of experiments in the store: as they were written, or not at all."""
+"""Answers under masks and reports of experiments in the store: as they were written, or none."""
 
 from __future__ import annotations
 
@@ -49,50 +49,49 @@ def answers_spec(language: str = "de") -> dict[str, Any]:
 
 def evaluation(largest: int = 2, language: str = "de") -> Evaluation:
     correct = np.array([True, False, True, True, False, False, True])
-    predicted = np.array([0, 1, 2, 0, 1, largest, 2])
-    return Evaluation(language, correct, predicted, IDS, GROUPS, 7)
+    predictions = np.array([0, 1, 2, 0, 1, largest, 2])
+    return Evaluation(language, correct, predictions, IDS, GROUPS, 7)
 
 
-def keep(root: Path, spec: dict[str, Any], digest: str = DIGEST, largest: int = 2) -> Path:
-    run = Store(root).run(spec)
-    run.keep_answers(digest, evaluation(largest), UNITS)
-    return run.folder / f"{digest}.npz"
+def write_answers(root: Path, spec: dict[str, Any], digest: str = DIGEST, largest: int = 2) -> Path:
+    stored_run = Store(root).run(spec)
+    stored_run.keep_answers(digest, evaluation(largest), UNITS)
+    return stored_run.folder / f"{digest}.npz"
 
 
-def log_of(run: StoredRun) -> str:
-    path = run.folder / "log.txt"
+def log_of(stored_run: StoredRun) -> str:
+    path = stored_run.folder / "log.txt"
     return path.read_text() if path.exists() else ""
 
 
 @pytest.mark.parametrize("largest", [2, 255, 256, 70_000, 250_001])
 def test_answers_come_back_as_they_were(tmp_path: Path, largest: int) -> None:
-    keep(tmp_path, answers_spec(), largest=largest)
-    found = Store(tmp_path).run(answers_spec()).answers(DIGEST, EXAMPLES)
-    want = evaluation(largest)
-    assert found is not None
-    assert (found.correct.dtype.kind, found.predicted.dtype.str) == ("b", "<i8")
-    assert found.correct.tolist() == want.correct.tolist()
-    assert found.predicted.tolist() == want.predicted.tolist()
-    assert (found.language, found.ids, found.groups, found.total, found.done) == (
-        "de",
-        IDS,
-        GROUPS,
-        7,
-        True,
-    )
-    assert Store(tmp_path).run(answers_spec()).answers("b" * 64, EXAMPLES) is None
-    assert log_of(Store(tmp_path).run(answers_spec())) == ""
+    write_answers(tmp_path, answers_spec(), largest=largest)
+    stored_run = Store(tmp_path).run(answers_spec())
+    answers = stored_run.answers(DIGEST, EXAMPLES)
+    assert answers is not None
+    assert (answers.correct.dtype.kind, answers.predicted.dtype.str) == ("b", "<i8")
+    assert_same_answers(answers, evaluation(largest))
+    assert (answers.language, answers.ids, answers.groups) == ("de", IDS, GROUPS)
+    assert (answers.total, answers.done) == (7, True)
+    assert stored_run.answers("b" * 64, EXAMPLES) is None
+    assert log_of(stored_run) == ""
 
 
-def test_an_evaluation_under_way_is_not_kept(tmp_path: Path) -> None:
-    run = Store(tmp_path).run(answers_spec())
-    begun = evaluation()
+def assert_same_answers(answers: Evaluation, written_evaluation: Evaluation) -> None:
+    assert answers.correct.tolist() == written_evaluation.correct.tolist()
+    assert answers.predicted.tolist() == written_evaluation.predicted.tolist()
+
+
+def test_an_unfinished_evaluation_is_not_stored(tmp_path: Path) -> None:
+    stored_run = Store(tmp_path).run(answers_spec())
+    incomplete_evaluation = evaluation()
     with raises("answers.incomplete", 7, 8):
-        run.keep_answers(DIGEST, replace(begun, total=8), UNITS)
-    begun.predicted[3] = -1
+        stored_run.keep_answers(DIGEST, replace(incomplete_evaluation, total=8), UNITS)
+    incomplete_evaluation.predicted[3] = -1
     with raises("answers.incomplete"):
-        run.keep_answers(DIGEST, begun, UNITS)
-    assert not run.folder.exists()
+        stored_run.keep_answers(DIGEST, incomplete_evaluation, UNITS)
+    assert not stored_run.folder.exists()
 
 
 def other_examples(path: Path) -> tuple[Example, ...]:
@@ -109,30 +108,35 @@ def torn(path: Path) -> tuple[Example, ...]:
 
 
 def of_another_mask(path: Path) -> tuple[Example, ...]:
-    path.write_bytes(keep(path.parents[1], answers_spec(), "b" * 64, largest=1).read_bytes())
+    other_file = write_answers(path.parents[1], answers_spec(), "b" * 64, largest=1)
+    path.write_bytes(other_file.read_bytes())
     return EXAMPLES
 
 
 def of_another_run(path: Path) -> tuple[Example, ...]:
-    path.write_bytes(keep(path.parents[1], answers_spec("th")).read_bytes())
+    path.write_bytes(write_answers(path.parents[1], answers_spec("th")).read_bytes())
     return EXAMPLES
 
 
-def changed(**arrays: Any) -> Callable[[Path], tuple[Example, ...]]:
+def with_arrays(**changes: Any) -> Callable[[Path], tuple[Example, ...]]:
+    """A function that replaces arrays of a file; None removes one."""
+
     def change(path: Path) -> tuple[Example, ...]:
         with np.load(path) as file:
-            held = {**file, **arrays}
-        np.savez(path, **{name: array for name, array in held.items() if array is not None})
+            arrays = {**file, **changes}
+        np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
         return EXAMPLES
 
     return change
 
 
-def retold(**about: Any) -> Callable[[Path], tuple[Example, ...]]:
+def with_description(**changes: Any) -> Callable[[Path], tuple[Example, ...]]:
+    """A function that replaces fields in the text that describes a file."""
+
     def change(path: Path) -> tuple[Example, ...]:
         with np.load(path) as file:
-            text = json.loads(str(file["about"])) | about
-        return changed(about=np.array(json.dumps(text)))(path)
+            description = json.loads(str(file["about"])) | changes
+        return with_arrays(about=np.array(json.dumps(description)))(path)
 
     return change
 
@@ -150,65 +154,63 @@ BAD: dict[str, tuple[Callable[[Path], tuple[Example, ...]], str]] = {
     "of another mask": (of_another_mask, "belongs to another run or mask"),
     "of another run": (of_another_run, "belongs to another run or mask"),
     "other answers": (
-        changed(correct=np.array([255], np.uint8)),
+        with_arrays(correct=np.array([255], np.uint8)),
         "answers that differ from those written",
     ),
-    "wide counts": (changed(units=UNITS), "answers that differ from those written"),
-    "no predictions": (changed(predicted=None), "lacks predicted"),
-    "no text": (changed(about=None), "have no description"),
-    "text of numbers": (changed(about=np.array(3)), "have no description"),
-    "text in a list": (changed(about=np.array("[]")), "cannot be read"),
-    "another format": (retold(format=99), "has format 99"),
-    "another mask's name": (retold(mask="c" * 64), "belongs to another run or mask"),
-    "other ids": (retold(ids_sha256="0"), "was made on other examples"),
+    "wide counts": (with_arrays(units=UNITS), "answers that differ from those written"),
+    "no predictions": (with_arrays(predicted=None), "lacks predicted"),
+    "no text": (with_arrays(about=None), "have no description"),
+    "text of numbers": (with_arrays(about=np.array(3)), "have no description"),
+    "text in a list": (with_arrays(about=np.array("[]")), "cannot be read"),
+    "another format": (with_description(format=99), "has format 99"),
+    "another mask's name": (with_description(mask="c" * 64), "belongs to another run or mask"),
+    "other ids": (with_description(ids_sha256="0"), "was made on other examples"),
     "a folder": (a_folder, "missing or is not a file"),
 }
 
 
-@pytest.mark.parametrize(("spoil", "why"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("spoil", "reason"), BAD.values(), ids=BAD)
 def test_answers_that_cannot_be_trusted_are_skipped_with_a_reason(
-    tmp_path: Path, spoil: Callable[[Path], tuple[Example, ...]], why: str
+    tmp_path: Path, spoil: Callable[[Path], tuple[Example, ...]], reason: str
 ) -> None:
-    path = keep(tmp_path, answers_spec())
-    run = Store(tmp_path).run(answers_spec())
-    assert run.answers(DIGEST, spoil(path)) is None
-    assert f"answers under {DIGEST[:12]} skipped" in log_of(run)
-    assert why in log_of(run)
+    path = write_answers(tmp_path, answers_spec())
+    stored_run = Store(tmp_path).run(answers_spec())
+    assert stored_run.answers(DIGEST, spoil(path)) is None
+    assert f"answers under {DIGEST[:12]} skipped" in log_of(stored_run)
+    assert reason in log_of(stored_run)
 
 
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 def test_every_byte_of_answers_changed_in_turn_changes_no_answer(tmp_path: Path, flip: int) -> None:
-    path = keep(tmp_path, answers_spec())
-    run = Store(tmp_path).run(answers_spec())
-    want = evaluation()
+    path = write_answers(tmp_path, answers_spec())
+    stored_run = Store(tmp_path).run(answers_spec())
     data = path.read_bytes()
-    refused = 0
-    for at in range(0, len(data), 7):
-        path.write_bytes(data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :])
-        found = run.answers(DIGEST, EXAMPLES)
-        refused += found is None
-        if found is not None:
-            assert found.correct.tolist() == want.correct.tolist()
-            assert found.predicted.tolist() == want.predicted.tolist()
-    assert refused > 100
+    refusals = 0
+    for offset in range(0, len(data), 7):
+        path.write_bytes(data[:offset] + bytes([data[offset] ^ flip]) + data[offset + 1 :])
+        answers = stored_run.answers(DIGEST, EXAMPLES)
+        refusals += answers is None
+        if answers is not None:
+            assert_same_answers(answers, evaluation())
+    assert refusals > 100
 
 
 def test_answers_are_written_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = keep(tmp_path, answers_spec())
-    run = Store(tmp_path).run(answers_spec())
+    path = write_answers(tmp_path, answers_spec())
+    stored_run = Store(tmp_path).run(answers_spec())
 
-    def full(_: int) -> None:
+    def raise_no_space(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", raise_no_space)
     with raises("file.no_space"):
-        run.keep_answers(DIGEST, evaluation(largest=1), UNITS)
+        stored_run.keep_answers(DIGEST, evaluation(largest=1), UNITS)
     monkeypatch.undo()
-    found = run.answers(DIGEST, EXAMPLES)
-    assert found is not None
-    assert found.predicted.tolist() == evaluation().predicted.tolist()
+    answers = stored_run.answers(DIGEST, EXAMPLES)
+    assert answers is not None
+    assert answers.predicted.tolist() == evaluation().predicted.tolist()
     assert sorted(p.name for p in path.parent.iterdir()) == [path.name, "spec.json"]
 
 
@@ -242,28 +244,29 @@ def report_of(spec: dict[str, Any]) -> Report:
     return Report(spec["experiment"], (table,), ("know this",), spec, 12, 3.5)
 
 
-def write(root: Path, spec: dict[str, Any]) -> Path:
-    run = Store(root).run(spec)
-    run.finish(report_of(spec), {"created": "today"})
-    return run.folder
+def write_report(root: Path, spec: dict[str, Any]) -> Path:
+    stored_run = Store(root).run(spec)
+    stored_run.finish(report_of(spec), {"created": "today"})
+    return stored_run.folder
 
 
 def test_a_report_comes_back_as_it_was(tmp_path: Path) -> None:
-    folder = write(tmp_path, spec := report_spec())
+    spec = report_spec()
+    folder = write_report(tmp_path, spec)
     (result,) = Store(tmp_path).reports().results
     assert result.record == report_of(spec)
     assert (result.key, result.folder, result.meta) == (folder.name, folder, {"created": "today"})
-    again = Store(tmp_path).run(spec).result(Report)
-    assert again is not None
-    assert again.record == result.record
+    result_of_run = Store(tmp_path).run(spec).result(Report)
+    assert result_of_run is not None
+    assert result_of_run.record == result.record
     assert Store(tmp_path).run(report_spec(seed=1)).result(Report) is None
 
 
 def test_scores_and_curves_are_listed_without_a_word_about_answers_and_reports(
     tmp_path: Path,
 ) -> None:
-    keep(tmp_path, answers_spec())
-    folder = write(tmp_path, report_spec())
+    write_answers(tmp_path, answers_spec())
+    folder = write_report(tmp_path, report_spec())
     store = Store(tmp_path)
     assert (store.scan().results, store.scan().problems) == ((), ())
     assert (store.curves().results, store.curves().problems) == ((), ())
@@ -275,7 +278,7 @@ def test_scores_and_curves_are_listed_without_a_word_about_answers_and_reports(
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "half a letter \ud800", object()])
-def test_a_report_with_a_value_that_cannot_be_written_is_not_kept(
+def test_a_report_with_a_value_that_cannot_be_written_is_not_stored(
     tmp_path: Path, value: Any
 ) -> None:
     report = report_of(report_spec())
@@ -285,10 +288,10 @@ def test_a_report_with_a_value_that_cannot_be_written_is_not_kept(
     assert list(tmp_path.iterdir()) == []
 
 
-def tell(folder: Path, about: dict[str, Any]) -> None:
+def change_description(folder: Path, changes: dict[str, Any]) -> None:
     with np.load(folder / "result.npz") as file:
-        text = json.loads(str(file["about"])) | about
-    np.savez(folder / "result.npz", about=np.array(json.dumps(text)))
+        description = json.loads(str(file["about"])) | changes
+    np.savez(folder / "result.npz", about=np.array(json.dumps(description)))
 
 
 BAD_TEXT: dict[str, dict[str, Any]] = {
@@ -301,24 +304,24 @@ BAD_TEXT: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("about", BAD_TEXT.values(), ids=BAD_TEXT)
+@pytest.mark.parametrize("changes", BAD_TEXT.values(), ids=BAD_TEXT)
 def test_a_report_that_does_not_fit_becomes_a_sentence(
-    tmp_path: Path, about: dict[str, Any]
+    tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    good = write(tmp_path, report_spec())
-    bad = write(tmp_path, report_spec(seed=1))
-    tell(bad, about)
+    sound_folder = write_report(tmp_path, report_spec())
+    bad_folder = write_report(tmp_path, report_spec(seed=1))
+    change_description(bad_folder, changes)
     listing = Store(tmp_path).reports()
-    assert [r.folder for r in listing.results] == [good]
-    assert len(listing.problems) == 1
-    assert bad.name in listing.problems[0]
-    assert "run the experiment again" in listing.problems[0]
+    assert [r.folder for r in listing.results] == [sound_folder]
+    (problem,) = listing.problems
+    assert bad_folder.name in problem
+    assert "run the experiment again" in problem
 
 
 def test_a_report_of_another_experiment_becomes_a_sentence(tmp_path: Path) -> None:
-    one = write(tmp_path, report_spec())
-    other = write(tmp_path, report_spec("transfer"))
-    (one / "result.npz").write_bytes((other / "result.npz").read_bytes())
+    folder = write_report(tmp_path, report_spec())
+    other_folder = write_report(tmp_path, report_spec("transfer"))
+    (folder / "result.npz").write_bytes((other_folder / "result.npz").read_bytes())
     (problem,) = Store(tmp_path).reports().problems
     assert "it is a report of transfer, not of gap" in problem
 
@@ -326,12 +329,14 @@ def test_a_report_of_another_experiment_becomes_a_sentence(tmp_path: Path) -> No
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(at=st.integers(0, 10**6), byte=st.integers(0, 255))
-def test_fuzz_a_changed_byte_of_a_report_never_crashes(tmp_path: Path, at: int, byte: int) -> None:
-    folder = write(tmp_path, report_spec())
-    data = bytearray((folder / "result.npz").read_bytes())
-    data[at % len(data)] = byte
-    (folder / "result.npz").write_bytes(bytes(data))
+@given(position=st.integers(0, 10**6), byte=st.integers(0, 255))
+def test_fuzz_a_changed_byte_of_a_report_never_crashes(
+    tmp_path: Path, position: int, byte: int
+) -> None:
+    path = write_report(tmp_path, report_spec()) / "result.npz"
+    data = bytearray(path.read_bytes())
+    data[position % len(data)] = byte
+    path.write_bytes(bytes(data))
     listing = Store(tmp_path).reports()
     assert len(listing.results) + len(listing.problems) == 1
     assert all(result.record == report_of(report_spec()) for result in listing.results)
