@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from support.browsing import QUIET, choose_option
+from support.browsing import IDLE_APP, choose_option
 from support.cached_scores import fill, made_up, while_cached
 from support.saved_models import save_classifier
 from support.waiting import until
@@ -360,7 +360,7 @@ def warm_up(tab):
 @pytest.fixture
 def settled(page):
     """Wait until the page has run."""
-    return lambda: page.locator(QUIET).wait_for()
+    return lambda: page.locator(IDLE_APP).wait_for()
 
 
 @pytest.fixture

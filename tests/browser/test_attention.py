@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from support.browsing import QUIET, tick_first_row
+from support.browsing import IDLE_APP, tick_first_row
 
 from headlab.dashboard.pages.attention.pictures import head_view
 from headlab.plots.matrices import Panel
@@ -107,7 +107,7 @@ def test_a_run_leaves_a_link_alone_that_it_does_not_change(line):
     page.goto(f"{HERE}&source=my+own")
     text = page.get_by_label("one sentence a line")
     text.fill("licht an")
-    page.locator(QUIET).wait_for()
+    page.locator(IDLE_APP).wait_for()
     line.deaf = True
     text.press("Control+Enter")
     line.wait_for_runs(1)

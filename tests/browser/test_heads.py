@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from support.browsing import SHARPENING, choose_option, with_model
+from support.browsing import SHARPENING, choose_option, link_with_model
 from support.cached_scores import made_up
 from support.saved_models import save_classifier
 
@@ -44,7 +44,7 @@ def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_he
 def test_two_results_stand_side_by_side_and_their_difference_opens_a_head(visit, page):
     visit("/heads?langs=de&langs=th&focus=de&head=encoder.3.7")
     against = page.get_by_role("combobox", name="Compare with")
-    choose_option(against, "Thai (th): shapley", typed="Thai (th): shap", exact=False)
+    choose_option(against, "Thai (th): shapley", filter_text="Thai (th): shap", exact=False)
     expect(page.get_by_text("Their rankings of the heads have Spearman's")).to_be_visible()
     difference = page.get_by_role("grid", name="Difference, first − second")
     difference.locator('[data-c="5.2"]').click()
@@ -150,7 +150,7 @@ def test_a_map_sharpens_while_its_job_runs_and_takes_clicks(
 ):
     visit("/heads?langs=de")  # the first visitor starts the worker
     job = long_job(light_model)
-    visit(with_model("/heads?langs=de&method=monte-carlo", light_model))
+    visit(link_with_model("/heads?langs=de&method=monte-carlo", light_model))
     line = page.get_by_text(SHARPENING)
     line.wait_for()
     head(page, "German (de)", "0.2").click()

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 from playwright.sync_api import expect
-from support.browsing import QUIET, SHARPENING, choose_option, open_list, with_model
+from support.browsing import IDLE_APP, SHARPENING, choose_option, link_with_model, open_list
 from support.saved_models import save_classifier
 from support.waiting import until
 
@@ -28,12 +28,12 @@ WATCH_PLACE = """node => {
 @pytest.fixture(scope="module", autouse=True)
 def loaded(warm_up, light_model):
     """Wait for the worker to start and load the model, once: the tests are about what comes after."""
-    warm_up(with_model("/prune?langs=de", light_model), '[data-c="0.0"]')
+    warm_up(link_with_model("/prune?langs=de", light_model), '[data-c="0.0"]')
 
 
 @pytest.fixture
 def visit(visit, light_model):
-    return lambda path: visit(with_model(path, light_model))
+    return lambda path: visit(link_with_model(path, light_model))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def pick(page, method):
     """Choose a method, and wait for the form to be that method's."""
     choose_option(form(page).get_by_role("combobox", name="Method"), METHODS[method].title)
     expect(form(page)).to_contain_text(METHODS[method].costs.words)
-    page.locator(QUIET).wait_for()
+    page.locator(IDLE_APP).wait_for()
 
 
 def name_model(page, text):
@@ -210,7 +210,7 @@ def test_a_number_that_got_lost_on_its_way_comes_with_the_press(visit, page, tin
     form(page).get_by_text("More options").click()
     seed = form(page).get_by_role("spinbutton", name="Seed")
     seed.wait_for()
-    page.locator(QUIET).wait_for()
+    page.locator(IDLE_APP).wait_for()
     # No event, so nothing is sent; and at once, since whatever draws the field again puts back what it holds.
     form(page).get_by_role("button", name="Start").evaluate(
         """button => {
@@ -345,7 +345,7 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
     def opened() -> bool:
         page.goto("/languages?langs=de&langs=th&method=gradient")
         page.get_by_role("heading", name="Do languages rank the heads alike?").wait_for()
-        page.locator(QUIET).wait_for()
+        page.locator(IDLE_APP).wait_for()
         return "computing scores" in sidebar.inner_text()
 
     until(opened, "a page with a timer")  # the state of the worker is asked for every two seconds

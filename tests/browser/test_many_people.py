@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.browsing import with_model
+from support.browsing import link_with_model
 
 from headlab import load
 from headlab.core import Head
@@ -44,7 +44,9 @@ class Person:
 
     @property
     def path(self) -> str:
-        return with_model(f"/prune?langs={self.language}&m={mask_link_text(self.link)}", self.model)
+        return link_with_model(
+            f"/prune?langs={self.language}&m={mask_link_text(self.link)}", self.model
+        )
 
 
 def people(model: Model, many: int) -> list[Person]:

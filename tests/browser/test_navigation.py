@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from conftest import DEADLINE
 from playwright.sync_api import expect
-from support.browsing import QUIET, choose_option, tick_first_row
+from support.browsing import IDLE_APP, choose_option, tick_first_row
 
 PAGES = (
     "Overview",
@@ -223,7 +223,7 @@ def test_no_page_breaks_a_serious_rule_of_axe(app, chromium, scheme):
         for name in (*PAGES, "own"):
             tab.goto("/" if name == "Overview" else f"/{name.lower()}")
             tab.locator("h1").first.wait_for()
-            tab.locator(QUIET).wait_for()
+            tab.locator(IDLE_APP).wait_for()
             tab.evaluate(axe)
             broken = tab.evaluate("() => axe.run().then(r => r.violations)")
             found += [

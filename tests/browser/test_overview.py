@@ -10,7 +10,7 @@ import numpy as np
 from playwright.sync_api import expect
 from support.browsing import choose_option
 from support.cached_scores import made_up, while_cached
-from support.synthetic_fronts import made_wide
+from support.synthetic_fronts import made_embedded_front
 
 from headlab.core import HeadGrid, Stack
 from headlab.models import smollm
@@ -29,7 +29,7 @@ def test_a_map_is_compared_with_another_result_and_a_click_opens_that_head(visit
     visit("/?langs=de&langs=th")
     page.locator("summary").filter(has_text="Beside another result").click()
     against = page.get_by_role("combobox", name="Compare with")
-    choose_option(against, "Thai (th): shapley", typed="Thai (th): shap", exact=False)
+    choose_option(against, "Thai (th): shapley", filter_text="Thai (th): shap", exact=False)
     expect(page.get_by_text("Their rankings of the heads have Spearman's")).to_be_visible()
     page.get_by_role("grid", name="Difference, first − second").locator('[data-c="5.2"]').click()
     expect(page.locator("h1")).to_have_text("Heads")
@@ -50,7 +50,7 @@ def test_a_finding_leads_to_the_view_that_it_is_of(visit, page):
 def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(visit, page, app):
     """With three languages chosen too; beside it lies an older front, in which no head can be removed."""
     weights = fingerprint("e5-small-intents")
-    front = made_wide(weights)
+    front = made_embedded_front(weights)
     spec = {**front.spec, "model": made_up("de", "shapley", weights).spec["model"]}
     front = replace(front, spec=spec)
     options = {**spec["options"], "within": 1.0}

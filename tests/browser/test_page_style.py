@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from support.browsing import with_model
+from support.browsing import link_with_model
 
 STYLE = Path(__file__).parents[2] / "headlab" / "dashboard" / "static" / "page.css"
 # A figure is provisional, and shown so by a rule, for a moment only; then it is final, and else drawn the same way.
@@ -37,7 +37,7 @@ def test_each_rule_finds_its_part_on_some_page(visit, page, light_model):
     without_part = selectors()
     assert len(without_part) > 15
     for address, last_part in PAGES.items():
-        visit(with_model(address, light_model) if "prune" in address else address)
+        visit(link_with_model(address, light_model) if "prune" in address else address)
         page.locator(last_part).first.wait_for()
         without_part = page.evaluate(
             "selectors => selectors.filter(selector => !document.querySelector(selector))",

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from support.browsing import choose_option, tick_first_row, with_model
+from support.browsing import choose_option, link_with_model, tick_first_row
 
 from headlab.dashboard.panels.accuracy import COLUMN
 from headlab.dashboard.panels.history import mask_link_text
@@ -28,7 +28,7 @@ def loaded(warm_up):
 @pytest.fixture(scope="module")
 def light(light_model):
     """The page with a model that is computed in no time: most tests are not about its figures."""
-    return with_model(HERE, light_model)
+    return link_with_model(HERE, light_model)
 
 
 # All that stands below the figures from now on, however short a time.
@@ -279,7 +279,7 @@ def test_the_list_is_a_twin_of_the_grid(light, visit):
     ).to_be_visible()  # drawn after the list, which is a new one
     box = page.get_by_role("combobox", name="Heads that are off")
     for words in ("Layer 8, head 5", "Layer 8, head 2"):
-        choose_option(box, words, typed=words)
+        choose_option(box, words, filter_text=words)
     page.keyboard.press("Escape")  # the open list lies over the button
     page.get_by_role("button", name="Switch exactly these off").click()
     count(page, 3)

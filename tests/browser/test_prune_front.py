@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 from support.browsing import click_dot
 from support.cached_scores import while_cached
-from support.synthetic_fronts import made_wide, wide_grid
+from support.synthetic_fronts import embedded_grid, made_embedded_front
 
 from headlab.models.embedded import fingerprint
 
@@ -19,7 +19,7 @@ FINDER = f"{HERE}&tool=Find+a+smaller+model"
 @pytest.fixture(scope="module", autouse=True)
 def front(cache_folder, warm_up):
     """A made-up front of the real model; it goes before other tests' pages see it."""
-    with while_cached(cache_folder, made_wide(fingerprint("e5-small-intents"))):
+    with while_cached(cache_folder, made_embedded_front(fingerprint("e5-small-intents"))):
         warm_up(HERE, '[data-c="0.0"]')
         yield
 
@@ -30,7 +30,7 @@ def test_a_click_on_a_dot_switches_its_heads_off_and_undo_takes_it_back(visit):
     figure.scroll_into_view_if_needed()
     # The second dot of the first order: a third of the heads is off.
     click_dot(figure.locator(".scatterlayer .trace .points path.point").nth(1))
-    size = wide_grid().size
+    size = embedded_grid().size
     expect(
         page.get_by_text(f"{size // 3} of {size} heads off")
     ).to_be_visible()  # the tab with the board has opened

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from support.browsing import QUIET, choose_option
+from support.browsing import IDLE_APP, choose_option
 from support.cached_reports import keep
 from support.cached_scores import GRID
 from support.saved_models import save_classifier
@@ -73,7 +73,7 @@ def test_a_pick_that_the_browser_has_not_seen_survives_what_it_sends_meanwhile(l
     """Every request brings what the lists showed, which here is the head before."""
     page = line.page
     page.goto("/roles?langs=de&langs=th")
-    page.locator(QUIET).wait_for()
+    page.locator(IDLE_APP).wait_for()
     line.deaf = True
     page.locator('[data-c="0.2"]').click()
     line.wait_for_runs(2)  # the press is sent again, as no answer says that it was taken

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import TimeoutError, expect
-from support.browsing import open_list, with_model
+from support.browsing import link_with_model, open_list
 
 from benchmarks.suite import busy
 from headlab.core import HeadGrid, Stack
@@ -255,7 +255,7 @@ TITLES = {
 
 @pytest.mark.parametrize("presses", [12, pytest.param(300, marks=pytest.mark.soak)])
 def test_no_press_is_lost_and_none_counts_twice(app, page, warm_up, light_model, presses):
-    here = "/prune?langs=de" if presses > 100 else with_model("/prune?langs=de", light_model)
+    here = "/prune?langs=de" if presses > 100 else link_with_model("/prune?langs=de", light_model)
     warm_up(here, '[data-c="0.0"]')
     worker = app.worker()
     before = {job.id for job in worker.jobs()}
