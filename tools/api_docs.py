@@ -1,4 +1,4 @@
-"""Writes docs/api.md from the worker's own description of what can be asked; run it after changing a route."""
+"""Writes docs/api.md from the worker's own description of its routes; run it after changing a route."""
 
 from __future__ import annotations
 

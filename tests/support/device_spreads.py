@@ -69,7 +69,7 @@ def everything(model: Model) -> dict[str, Any]:
         for method in ("relevance", "confidence"):
             results[method] = score(model, task, language="xx", method=method, size=6).values
         rows = study(model, of_task(task, "xx")).table("roles").rows
-        results["roles"] = [[_rounded(cell) for cell in row] for row in rows]
+        results["roles"] = [[_round_if_float(cell) for cell in row] for row in rows]
     language = task.languages[0]
     for method, options in METHODS.items():
         ablations = ("zero", "mean") if method == "shapley" else ("zero",)
@@ -81,7 +81,7 @@ def everything(model: Model) -> dict[str, Any]:
     return results
 
 
-def _rounded(cell: Any) -> Any:
+def _round_if_float(cell: Any) -> Any:
     """A cell of a table; numbers to four digits."""
     return round(cell, 4) if isinstance(cell, float) else cell
 

@@ -124,25 +124,25 @@ class FakeClient:
     trouble: str = ""
     unanswered: str = ""
 
-    def _reached(self) -> None:
+    def _refuse_if_unreachable(self) -> None:
         if self.trouble:
             raise HeadlabError(self.trouble, code="worker.unreachable")
 
     def health(self) -> Health:
-        self._reached()
+        self._refuse_if_unreachable()
         running = sum(row.state == "running" for row in self.rows)
         return health(device="cpu", jobs_running=running, ray=self.ray)
 
     def models(self) -> list[ModelCard]:
-        self._reached()
+        self._refuse_if_unreachable()
         return [ModelCard(name="e5-small-intents", summary="", embedded=True, fingerprint="0" * 64)]
 
     def jobs(self) -> list[JobRow]:
-        self._reached()
+        self._refuse_if_unreachable()
         return sorted(self.rows, key=lambda row: -row.id)
 
     def job(self, number: int) -> JobRow:
-        self._reached()
+        self._refuse_if_unreachable()
         for row in self.rows:
             if row.id == number:
                 return row
@@ -163,7 +163,7 @@ class FakeClient:
         return self.lines
 
     def submit(self, job_to_submit: Job, *, place: str = "here") -> Submitted:
-        self._reached()
+        self._refuse_if_unreachable()
         params = job_to_submit.params()
         self.calls.append(("submit", job_to_submit.key, params, place))
         for row in self.rows:
@@ -175,15 +175,15 @@ class FakeClient:
         return Submitted(id=row.id, state=row.state)
 
     def forecast(self, job_to_submit: Job) -> Forecast:
-        self._reached()
+        self._refuse_if_unreachable()
         return self.foretold
 
     def gradient(self, model: str, task: str, language: str, **options: Any) -> None:
-        self._reached()
+        self._refuse_if_unreachable()
         self.calls.append(("gradient", model, task, language, options))
 
     def model(self, name: str) -> LoadedModel:
-        self._reached()
+        self._refuse_if_unreachable()
         return loaded_model(name)
 
     def tasks(self) -> list[TaskCard]:

@@ -91,8 +91,8 @@ def write_younger(path: Path, data: bytes) -> Path:
     """Write a file with a later time than all files written before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    modified = next(FILE_TIMES)
-    os.utime(path, (modified, modified))
+    modification_time = next(FILE_TIMES)
+    os.utime(path, (modification_time, modification_time))
     return path
 
 
@@ -120,9 +120,9 @@ def _mask_readers(root: Path) -> Iterator[tuple[str, Reader]]:
     )
     masks_of_other_tools = []
     for form in FORMS:
-        converted = convert_out(MASK, form)
+        foreign_mask = convert_out(MASK, form)
         masks_of_other_tools.append(
-            converted if isinstance(converted, bytes) else converted.encode()
+            foreign_mask if isinstance(foreign_mask, bytes) else foreign_mask.encode()
         )
 
     def convert_in_every_form(data: bytes) -> None:
@@ -151,8 +151,8 @@ def _result_readers(root: Path) -> Iterator[tuple[str, Reader]]:
         stored_run.finish(record, {"created": "2026-11-22T01:00:00+00:00", "versions": {}})
         for name in ("spec.json", "result.npz"):
             path = stored_run.folder / name
-            read = _stored_file_reader(store, path, list_results)
-            yield f"{name} of {kind}", Reader([path.read_bytes()], read)
+            read_stored_file = _stored_file_reader(store, path, list_results)
+            yield f"{name} of {kind}", Reader([path.read_bytes()], read_stored_file)
     yield "places of files", _file_places_reader(root / "places")
     begun_run = Store(root / "begun").run(made_scores("de", "shapley").spec)
     begun_run.save({"values": np.zeros((2, 3)), "draws": np.arange(4)})
@@ -429,10 +429,10 @@ def _spoil_bytes(rng: random.Random, data: bytes) -> bytes:
             removed_bytes[::-1],
         )
     )
-    replaced = data[:start] + inserted_bytes + data[start + length :]
-    inserted = data[:start] + inserted_bytes + data[start:]
-    cut_off = data[:start]
-    return rng.choice((replaced, inserted, cut_off))
+    with_replacement = data[:start] + inserted_bytes + data[start + length :]
+    with_insertion = data[:start] + inserted_bytes + data[start:]
+    beginning = data[:start]
+    return rng.choice((with_replacement, with_insertion, beginning))
 
 
 def _spoil_json(rng: random.Random, data: bytes) -> bytes:
