@@ -105,7 +105,7 @@ def write_roles_and_scores(cache: Path) -> dict[str, np.ndarray]:
     for role in (INDUCTION, PREVIOUS):
         heads_of_role = heads_by_role.get(role, ())
         has_role[role] = np.array([head in heads_of_role for head in all_heads])
-    write("roles", {role: [list(head) for head in heads] for role, heads in heads_by_role.items()})
+    write("roles", {role: list(map(list, heads)) for role, heads in heads_by_role.items()})
     rows = []
     for scores in sorted(scores_of_model, key=table_order):
         precision_by_role = {}

@@ -69,7 +69,7 @@ def everything(model: Model) -> dict[str, Any]:
         for method in ("relevance", "confidence"):
             results[method] = score(model, task, language="xx", method=method, size=6).values
         rows = study(model, of_task(task, "xx")).table("roles").rows
-        results["roles"] = [[_round_if_float(cell) for cell in row] for row in rows]
+        results["roles"] = [list(map(_round_if_float, row)) for row in rows]
     language = task.languages[0]
     for method, options in METHODS.items():
         ablations = ("zero", "mean") if method == "shapley" else ("zero",)

@@ -49,25 +49,27 @@ def point(order: NestedOrder, removed_count: int, worst: float, mean: float) -> 
     Args:
         order: The order that it removes heads by.
         removed_count: How many heads it removes.
-        worst: Accuracy lost in one of the two languages.
-        mean: Accuracy lost in the mean over both.
+        worst: Difference in accuracy in one of the two languages.
+        mean: Mean difference over both languages.
     """
     is_kept = np.ones(6, bool)
     is_kept[order.order[:removed_count]] = False
     differences = (worst, 2 * mean - worst)
-    low = tuple(d - 0.01 for d in differences)
-    high = tuple(d + 0.01 for d in differences)
+    low = tuple(difference - 0.01 for difference in differences)
+    high = tuple(difference + 0.01 for difference in differences)
+    bounds = tuple(difference - 0.008 for difference in differences)
+    accuracies = tuple(0.8 + difference for difference in differences)
     return Point(
         order.key,
         removed_count,
         6 - removed_count,
         COSTS.shrunk(is_kept).parameters,
         LANGUAGES,
-        tuple(0.8 + d for d in differences),
+        accuracies,
         differences,
         low,
         high,
-        tuple(d - 0.008 for d in differences),
+        bounds,
         mean,
         mean - 0.008,
         mean + 0.008,

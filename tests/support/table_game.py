@@ -48,9 +48,10 @@ def last(snapshots: Iterable[T]) -> T:
 
 def same(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
     """Whether two checkpoints hold the same arrays, to the bit and the type."""
-    return set(one) == set(two) and all(
-        np.array_equal(one[k], two[k]) and one[k].dtype == two[k].dtype for k in one
-    )
+    if set(one) != set(two):
+        return False
+    same_types = all(one[name].dtype == two[name].dtype for name in one)
+    return same_types and all(np.array_equal(one[name], two[name]) for name in one)
 
 
 SCREENS = {screen.__name__: screen for screen in (right, blind, adversarial, constant)}
