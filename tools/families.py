@@ -1,4 +1,4 @@
-"""Writes headlab/models/families.json and docs/families.md: which model types of transformers can be gated.
+"""Writes headlab/models/families.json and docs/families.md: the model types that can be gated.
 
 A tiny random model of every type that reads text is made and attached as `headlab.load` does it.
 """
@@ -205,16 +205,17 @@ def page(families_table: dict[str, Any]) -> str:
             gated_stacks[kind] = family["why"]
         else:
             refusals[kind] = reason(family["why"])
+    version = families_table["transformers"]
     lines = [
         "# Model families",
         "",
-        f"Written by `python tools/families.py` with transformers {families_table['transformers']}: a tiny random model of "
-        "every type that reads text was made and attached as `headlab.load` does it, with "
-        "[the proof](architecture.md#hooks-on-heads) that each gate closes its head and nothing else. "
-        "`headlab families --json` prints the same.",
+        f"Written by `python tools/families.py` with transformers {version}: a tiny random model "
+        "of every type that reads text was made and attached as `headlab.load` does it, with "
+        "[the proof](architecture.md#hooks-on-heads) that each gate closes its head and nothing "
+        "else. `headlab families --json` prints the same.",
         "",
-        "Types of which such a model could not be made or run, most of them for images or sound, are not in the table; "
-        "`headlab.load` tries them all the same.",
+        "Types of which such a model could not be made or run, most of them for images or sound, "
+        "are not in the table; `headlab.load` tries them all the same.",
         "",
         f"## Gated: {len(gated_stacks)}",
         "",

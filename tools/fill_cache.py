@@ -1,12 +1,14 @@
 """Puts what pages show first into the cache: `python tools/fill_cache.py`.
 
-That is, the reports under docs/results, and the answers of the demo model with all heads on, with which the Prune page
-compares every mask. The reports are of models and data that are not shipped, so that nobody can make them here again;
-a report holds numbers and no sentence of the data. Their date is that of the commit that last changed their file.
+That is, the reports under docs/results, and the answers of the demo model with all heads on, with
+which the Prune page compares every mask. The reports are of models and data that are not shipped,
+so that nobody can make them here again; a report holds numbers and no sentence of the data. Their
+date is that of the commit that last changed their file.
 
-It also scores the heads of the embedded `e5-small-slots` on `slots` in all languages by the methods that take minutes
-(METHODS); with `--data DIR` and `--nli FOLDER` those of e5-small-xnli on XNLI, and with `--tagger FOLDER` those of the
-tagger that `headlab reproduce held` trains (e5-small-udpos) on part-of-speech tags.
+It also scores the heads of the embedded `e5-small-slots` on `slots` in all languages by the methods
+that take minutes (METHODS); with `--data DIR` and `--nli FOLDER` those of e5-small-xnli on XNLI,
+and with `--tagger FOLDER` those of the tagger that `headlab reproduce held` trains (e5-small-udpos)
+on part-of-speech tags.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ DATE_SOURCE = "by the commit of its file under docs/results"
 
 
 def reports() -> Iterator[tuple[Path, Report]]:
-    """(file, report) of every committed report on one model; summaries over several models are left out."""
+    """(file, report) of every committed report on one model, without summaries over several."""
     for folder in FOLDERS:
         for path in sorted((RESULTS / folder).glob("*.json")):
             report = Report.from_json(read_json(path))
@@ -67,7 +69,7 @@ def store_baselines(store: Store) -> None:
 
 
 def score_heads(store: Store, model: Model, scored_task: Task) -> None:
-    """Score the heads of a model in every language of a task; scores that are stored are not made again."""
+    """Score the heads of a model in every language of a task, unless they are stored already."""
     for method in METHODS:
         for language in scored_task.languages:
             score(

@@ -4,7 +4,8 @@
     python tools/house.py --json     print them for scripts
     python tools/house.py --write    write the picture of the levels into docs/architecture.md
 
-The figures are meant to be compared with those of another day. `docs/contributing.md` says what each counts.
+The figures are meant to be compared with those of another day. `docs/contributing.md` says what
+each counts.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from messages import ROOT, trees
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 BEGIN = "<!-- made by python tools/house.py --write -->\n"
 END = "<!-- end -->\n"
-# A part imports from lower levels, and within its own level from the parts to its left; the parts of a set in STRANGERS
-# do not import from each other.
+# A part imports from lower levels, and within its own level from the parts to its left; the parts
+# of a set in STRANGERS do not import from each other.
 LEVELS = {
     "records, tables and files": ("core",),
     "statistics, masks, tasks": ("stats", "masks", "tasks"),
@@ -54,7 +55,7 @@ STRANGERS = (
 
 
 def part(path: str) -> str:
-    """The part of the house that a file belongs to: the folder or file below headlab/, or else at the top."""
+    """The part of the house that a file is in: a folder or file below headlab/ or at the top."""
     names = Path(path).with_suffix("").parts
     if names[0] == "headlab" and len(names) > 1:
         return names[1]
@@ -75,9 +76,10 @@ def modules() -> dict[str, str]:
 
 @cache
 def imported(path: str) -> tuple[str, ...]:
-    """Every module that a file imports, at any depth; `from package import module` counts as package.module.
+    """Every module that a file imports, also inside functions, by its full name.
 
-    A function that a package exports is not the module of the same name: `from headlab.masks import compare`.
+    A function that a package exports is not the module of the same name: `from headlab.masks import
+    compare`.
     """
     names: list[str] = []
     for node in imports(path):
@@ -190,7 +192,7 @@ def any_count() -> int:
 
 
 def mapping_any_count() -> int:
-    """How often they use `Mapping[str, Any]`, `dict[str, Any]` or another kind of mapping from text to `Any`."""
+    """How often they use `dict[str, Any]` or another kind of mapping from text to `Any`."""
     mappings = ("Mapping", "dict", "MutableMapping", "OrderedDict")
     return sum(
         isinstance(node, ast.Subscript)

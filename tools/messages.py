@@ -1,7 +1,7 @@
-"""Print every message that a user can get, by its code, as it stands in the source; --write updates the file.
+"""Print every message that a user can get, by its code; --write updates the golden file.
 
-The messages are read from the syntax trees and nothing is imported, so that messages that no test provokes are there
-too.
+The messages are read from the syntax trees and nothing is imported, so that messages that no test
+provokes are there too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CallSite:
         return [] if self.code is None else list(_literals(self.code))
 
     def passes_on(self) -> bool:
-        """Whether each of its codes is a literal, another error's, or a parameter of the enclosing function."""
+        """Whether each code is a literal, another error's, or a parameter of the function."""
         return self.code is not None and _is_passed_on(self.code, _parameters(self.enclosing))
 
     def lines(self) -> list[str]:
@@ -200,7 +200,7 @@ def _parameters(enclosing: tuple[ast.AST, ...]) -> set[str]:
 
 
 def _choices(node: ast.expr) -> list[ast.expr]:
-    """The expressions that may be the value: both sides of `a if b else c` and `a or b`, the default of a look-up."""
+    """The expressions that may be the value, such as both sides of `a if b else c` and `a or b`."""
     match node:
         case ast.IfExp(body=body, orelse=alternative):
             return [*_choices(body), *_choices(alternative)]
@@ -220,7 +220,7 @@ def _literals(node: ast.expr) -> Iterator[str]:
 
 
 def _is_passed_on(node: ast.expr, parameters: set[str]) -> bool:
-    """Whether every value of an expression is a literal, another error's code, or the parameter `code`."""
+    """Whether every value is a literal, another error's code, or the parameter `code`."""
 
     def is_given(choice: ast.expr) -> bool:
         match choice:
@@ -236,7 +236,7 @@ def _is_passed_on(node: ast.expr, parameters: set[str]) -> bool:
 
 
 def _wordings(node: ast.expr, enclosing: tuple[ast.AST, ...]) -> list[str]:
-    """The wordings of a message as they stand in the source, with inserted expressions in braces."""
+    """The wordings of a message as in the source, with inserted expressions in braces."""
     match node:
         case ast.Constant(value=str(text)):
             return [text]
@@ -265,7 +265,7 @@ def _part(node: ast.expr) -> str:
 
 
 def _assigned_values(name: str, enclosing: tuple[ast.AST, ...]) -> list[ast.expr]:
-    """The values assigned to a name in the innermost function that assigns it, or else in the module."""
+    """The values assigned to a name, in the innermost function or module that assigns it."""
     scopes = [node for node in enclosing if isinstance(node, Function | ast.Module)]
     for scope in reversed(scopes):
         nodes = ast.walk(scope) if isinstance(scope, Function) else scope.body

@@ -1,11 +1,11 @@
-"""Measures SmolLM2-135M on tasks whose heads are known, and writes docs/results-decoders.md from what was measured.
+"""Measures SmolLM2-135M on tasks whose heads are known, and writes docs/results-decoders.md.
 
-    python tools/results_decoders.py measure --cache CACHE --data DATA   # all files and the page; takes minutes
-    python tools/results_decoders.py scores --cache CACHE                # the files of scores and roles, and the page
-    python tools/results_decoders.py                                     # the page alone, from docs/results/decoders
+    python tools/results_decoders.py measure --cache CACHE --data DATA   # all files and the page
+    python tools/results_decoders.py scores --cache CACHE                # scores, roles, the page
+    python tools/results_decoders.py                                     # the page alone
 
-The first two need scores made by `headlab score` and roles made by `headlab roles` in the cache; the page prints the
-commands.
+The first two need scores made by `headlab score` and roles made by `headlab roles` in the cache;
+the page prints the commands.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def measure(cache: Path, data: Path) -> None:
 
 
 def effects(model: Any, mask: Any, data: Path) -> Iterator[tuple[str, Any]]:
-    """(task, figures) on test under a mask, for each task: accuracy with its interval, and rates of the text."""
+    """(task, figures) under a mask: accuracy with its interval on test, and rates of the text."""
     import headlab
     from headlab.evaluation import Evaluator, accuracy_interval, likelihood, text_rates
 

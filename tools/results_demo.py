@@ -1,7 +1,7 @@
-"""Writes the tables of docs/demo.md: the cost of the demo's scores, and the effect of removing harmful heads.
+"""Writes the tables of docs/demo.md: the cost of scores, and the effect of removing heads.
 
-The first is made from `cache/`, the second from docs/results/demo/shapley-top50.json, which is the output of
-`headlab prune --method shapley --languages all --json`.
+The first is made from `cache/`, the second from docs/results/demo/shapley-top50.json, which is the
+output of `headlab prune --method shapley --languages all --json`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def head(columns: tuple[str, ...]) -> list[str]:
 
 
 def cost_table(scores_of_languages: Iterable[HeadScores]) -> str:
-    """The cost of each language's scores and the signs of its heads, a row for each language, and the total cost."""
+    """The cost of scores and the signs of heads, a row for each language, and the total cost."""
     rows = []
     seconds = 0.0
     forwards = 0

@@ -1,4 +1,4 @@
-"""Writes docs/results-gates.md from docs/results/gates; run it after `headlab reproduce voita-gates` and `shim`."""
+"""Writes docs/results-gates.md from docs/results/gates, which `headlab reproduce` writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADINGS = {
 
 
 def reports(folder: Path = RESULTS) -> dict[str, tuple[str, Report]]:
-    """Commands and reports by the report's name, for the reports that exist, in the page's order."""
+    """Commands and reports by the report's name, for those that exist, in the page's order."""
     commands_and_reports: dict[str, tuple[str, Report]] = {}
     for name in HEADINGS:
         path = folder / f"{name}.json"

@@ -1,4 +1,4 @@
-"""Writes docs/results-held.md from the reports under docs/results/held; run it after `headlab reproduce held --out`."""
+"""Writes docs/results-held.md from docs/results/held, which `headlab reproduce held` writes."""
 
 from __future__ import annotations
 
@@ -77,11 +77,12 @@ def settings(commands_and_reports: dict[str, tuple[str, Report]]) -> list[str]:
         if specs:
             widest = max(specs, key=lambda spec: len(spec["task"]["language"]))
             model = widest["model"]
+            dtype = model.get("dtype", "float32")
             sizes = widest["task"]["sizes"]
             rows.append(
                 (
                     part,
-                    f"{model['name']} ({model['fingerprint'][:12]}, {model.get('dtype', 'float32')})",
+                    f"{model['name']} ({model['fingerprint'][:12]}, {dtype})",
                     widest["task"]["language"].replace(",", " "),
                     max(sizes["dev"]),
                     max(sizes["test"]),
@@ -101,18 +102,11 @@ def section(name: str, report: Report, folder: Path) -> list[str]:
     for figure in sorted((folder / name).glob("*.svg")):
         lines += [f"![{figure.stem}](results/held/{name}/{figure.name})", ""]
     for table in with_paper(report):
+        link = f"[CSV](results/held/{name}-{table.name}.csv)"
         if len(table.rows) > LONGEST:
-            lines += [
-                f"{table.title}: {len(table.rows)} rows, [CSV](results/held/{name}-{table.name}.csv).",
-                "",
-            ]
+            lines += [f"{table.title}: {len(table.rows)} rows, {link}.", ""]
         else:
-            lines += [
-                f"**{table.title}** ([CSV](results/held/{name}-{table.name}.csv))",
-                "",
-                table.markdown(),
-                "",
-            ]
+            lines += [f"**{table.title}** ({link})", "", table.markdown(), ""]
     notes = filter(None, (*report.notes, earlier_scores_sentence(report.spec)))
     return [*lines, *(f"- {note}" for note in notes), ""]
 

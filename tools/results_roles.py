@@ -1,4 +1,4 @@
-"""Writes docs/results-roles.md from docs/results/roles; run it after `headlab reproduce voita-roles`."""
+"""Writes docs/results-roles.md from docs/results/roles, which `headlab reproduce` writes."""
 
 from __future__ import annotations
 

@@ -43,10 +43,12 @@ FLAGS = [
     # A page lives for seconds: optimising its scripts would take longer than it saves.
     "--js-flags=--single-threaded --no-opt",
 ]
-# When a link to a page is opened, streamlit's own script requests these below that page first, then at the root.
+# When a link to a page is opened, streamlit's own script requests these below that page first, then
+# at the root.
 PROBE = re.compile(r"/\w+/_stcore/(health|host-config)$")
-# The script also fetches the file of a download button once it has drawn the button. By then the page may have been
-# drawn anew with another file, and the first is gone. Tests that download hold that the files on the page are there.
+# The script also fetches the file of a download button once it has drawn the button. By then the
+# page may have been drawn anew with another file, and the first is gone. Tests that download hold
+# that the files on the page are there.
 MEDIA_FILE = re.compile(r"/media/\w+\.\w+$")
 DOWNLOAD_GONE = "Client Error: Download Button source error - 404"
 TOKEN = "made-up-for-tests-0123"  # of the app's worker, so that tests can send requests to it
@@ -126,7 +128,7 @@ class App:
 
 @pytest.fixture(scope="session")
 def cache_folder(tmp_path_factory) -> Path:
-    """A cache of made-up scores under the real model's fingerprint, so that masks made from them fit the model."""
+    """A cache of made-up scores under the real model's fingerprint, so that their masks fit it."""
     from headlab.models.embedded import fingerprint
 
     try:
@@ -254,7 +256,7 @@ def profile(app, chromium):
 
 @pytest.fixture(scope="session")
 def tab(profile):
-    """One tab for all tests, since the browser opens a tab more slowly than streamlit draws a page."""
+    """One tab for all tests, since opening a tab takes longer than drawing a page."""
     return profile.new_page()
 
 
@@ -262,8 +264,8 @@ def tab(profile):
 def page(app, profile, tab):
     """A tab as good as new.
 
-    The test fails if a request goes to another host, or if the console or the page shows an error. Each address that is
-    opened is a session of its own.
+    The test fails if a request goes to another host, or if the console or the page shows an error.
+    Each address that is opened is a session of its own.
     """
     watch = Watch(app.url)
     watchers = {"request": watch.request, "console": watch.console, "pageerror": watch.uncaught}
@@ -335,7 +337,7 @@ class Connection:
         return [ForwardMsg.FromString(message) for message in self.held_back]
 
     def finished_scripts(self) -> list[int]:
-        """How the runs ended that have ended while the tab is deaf, as streamlit counts the ways."""
+        """How the runs ended that have ended while the tab is deaf, as streamlit's numbers."""
         return [
             message.script_finished
             for message in self.held_messages()
@@ -384,7 +386,7 @@ def connection(profile):
 
 @pytest.fixture(scope="session")
 def warm_up(tab):
-    """A function that opens a page and waits for something on it that needs the worker and its model."""
+    """A function that opens a page and waits for a part of it that needs the worker's model."""
 
     def wait(path: str, selector: str) -> None:
         tab.goto(path)

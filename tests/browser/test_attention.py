@@ -1,4 +1,4 @@
-"""The Attention page as a user has it; every test also holds that no request leaves the server (see `page`)."""
+"""The Attention page as a user has it."""
 
 from __future__ import annotations
 

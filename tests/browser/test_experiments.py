@@ -99,7 +99,7 @@ def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, 
 def test_a_link_s_experiment_is_shown_by_a_browser_that_draws_its_list_late(
     connection, app, tiny, long_job
 ):
-    """The script that draws lists is fetched with the first list; until it comes, a timer may start another run."""
+    """Until the script that draws lists has been fetched, a timer may start another run."""
     page = connection.page
     job = long_job(tiny)
     with closing(app.worker()) as worker:

@@ -1,4 +1,4 @@
-"""The Gates page as a user has it: the training played back, another λ, and its mask on the Prune page."""
+"""The Gates page as a user has it: the training played back, another λ, and its mask."""
 
 from __future__ import annotations
 

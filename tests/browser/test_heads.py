@@ -59,14 +59,17 @@ def test_two_results_stand_side_by_side_and_their_difference_opens_a_head(visit,
 def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_the_report(
     visit, page, method
 ):
-    """tests/test_pictures.py compares the figure and the report with the colours, signs and marks decided once."""
+    """tests/test_pictures.py compares the figure and the report with what is decided once."""
     visit(f"/heads?langs=de&langs=th&method={method}")
     scores = {code: made_up(code, method) for code in ("de", "th")}
     cells = page.get_by_role("grid", name="Thai (th)").last.locator("[data-c]")
     expect(cells).to_have_count(144)
     drawn_cells = cells.evaluate_all(
-        """cells => cells.map(c => [c.dataset.c, getComputedStyle(c).backgroundColor,
-        c.classList.contains('mark') * (c.classList.contains('plus') ? 1 : -1) * (1 + c.classList.contains('sure'))])"""
+        """cells => cells.map(cell => {
+          const has = name => cell.classList.contains(name);
+          const mark = has('mark') * (has('plus') ? 1 : -1) * (1 + has('sure'));
+          return [cell.dataset.c, getComputedStyle(cell).backgroundColor, mark];
+        })"""
     )
     thai_map = maps_of_scores(scores)["th"]
     head_names = [f"{head.layer}.{head.head}" for head in thai_map.grid.heads]
@@ -136,7 +139,8 @@ def test_a_missing_map_is_computed_and_its_result_takes_its_place(visit, page, t
     ).to_be_visible()
     expect(page.get_by_text("In German (de)")).to_have_count(0)  # the other model's card is gone
     page.get_by_role("button", name="Compute", exact=True).first.click()
-    # Without a reload there are the card of the chosen head and both maps, and no line on a run any more.
+    # Without a reload there are the card of the chosen head and both maps, and no line on a run any
+    # more.
     expect(page.get_by_text("In German (de)")).to_be_visible(timeout=240_000)
     expect(card(page)).to_have_text("Layer 0, head 2")
     expect(page.get_by_text(SHARPENING)).to_have_count(0)
@@ -166,7 +170,8 @@ def sample_count(text):
 
 
 MORE_SAMPLES = """(first) => {
-  const line = [...document.querySelectorAll('p')].find((p) => p.textContent.startsWith('sharpening:'));
+  const paragraphs = [...document.querySelectorAll('p')];
+  const line = paragraphs.find((p) => p.textContent.startsWith('sharpening:'));
   return line && Number(line.textContent.match(/([0-9,]+) samples/)[1].replaceAll(',', '')) > first;
 }"""
 
@@ -183,7 +188,7 @@ def test_ten_clicks_one_after_the_other_end_at_the_last_one(visit, page):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_figure_saves_as_svg_and_png_alike_in_both_themes(visit, page, theme):
-    """It is drawn on white in the browser, without a request, and the page's own figure stays as it was."""
+    """It is drawn on white, without a request, and the page's own figure stays as it was."""
     page.emulate_media(color_scheme=theme)
     visit("/heads?langs=de&langs=th&head=encoder.3.7")
     figure_before = page.locator(".js-plotly-plot .main-svg").first.inner_html()

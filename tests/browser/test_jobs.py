@@ -20,7 +20,10 @@ SHAPLEY_JOB = "/jobs?langs=de&method=shapley"
 WATCH_PLACE = """node => {
   window.places = [];
   const main = document.querySelector('.stMain');
-  const look = () => { places.push(node.getBoundingClientRect().top + main.scrollTop); requestAnimationFrame(look); };
+  const look = () => {
+    places.push(node.getBoundingClientRect().top + main.scrollTop);
+    requestAnimationFrame(look);
+  };
   look();
 }"""
 
@@ -38,7 +41,7 @@ def visit(visit, light_model):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """A model so small that a run takes seconds, or, with very many samples, lasts until it is cancelled."""
+    """A model so small that a run takes seconds, or with many samples lasts until cancelled."""
     return str(save_classifier(tmp_path_factory.mktemp("models") / "tiny"))
 
 
@@ -208,15 +211,15 @@ def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, p
 
 
 def test_a_number_that_got_lost_on_its_way_comes_with_the_press(visit, page, tiny, app):
-    """The browser shows the number, but streamlit never got it, as a request for another page may drop such values."""
+    """The browser shows the number, but streamlit never got it."""
     visit(SHAPLEY_JOB)
     name_model(page, tiny)
     form(page).get_by_text("More options").click()
     seed = form(page).get_by_role("spinbutton", name="Seed")
     seed.wait_for()
     page.locator(IDLE_APP).wait_for()
-    # The value is set without an event, so that nothing is sent. The button is pressed at once, since
-    # the field would be reset when it is drawn again.
+    # The value is set without an event, so that nothing is sent. The button is pressed at once,
+    # since the field would be reset when it is drawn again.
     form(page).get_by_role("button", name="Start").evaluate(
         """button => {
           document.querySelector('[class*="st-key-new-seed"] input').value = '1013';
@@ -337,7 +340,7 @@ def test_gradient_scores_are_computed_at_once_and_without_a_job(page, tiny):
 def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
     connection, app, tiny, long_job, tmp_path
 ):
-    """A timer's request also carries what the lists showed, and may start a run of the whole page."""
+    """A timer's request also carries what the lists showed, and may start a run of the page."""
     page = connection.page
     job = long_job(tiny)
     sidebar = page.get_by_test_id("stSidebar")

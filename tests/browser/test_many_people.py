@@ -1,4 +1,4 @@
-"""Many people at one app, with different heads switched off in different languages; each sees their own results."""
+"""Many people at one app, each with other heads off, who all see their own results."""
 
 from __future__ import annotations
 

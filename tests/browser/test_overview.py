@@ -48,7 +48,7 @@ def test_a_finding_leads_to_the_view_that_it_is_of(visit, page):
 
 
 def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(visit, page, app):
-    """Also while three languages are chosen, and beside an older front in which no head can be removed."""
+    """Also with three languages chosen, and beside an older front without a head to remove."""
     weights = fingerprint("e5-small-intents")
     front = made_embedded_front(weights)
     spec = {**front.spec, "model": made_up("de", "shapley", weights).spec["model"]}

@@ -1,4 +1,4 @@
-"""The style of the pages: every selector of its rules matches something in the pages that Streamlit draws."""
+"""The style of the pages: every selector matches something in the pages of Streamlit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from support.browsing import link_with_model
 
 STYLE = Path(__file__).parents[2] / "headlab" / "dashboard" / "static" / "page.css"
-# A figure is provisional, with a rule of its own, for a moment only; then it is final, and otherwise drawn alike.
+# A figure is provisional, with a rule of its own, for a moment only; then it is final, and
+# otherwise drawn alike.
 PROVISIONAL = '[class*="st-key-provisional-"]'
 FIGURE = f':is({PROVISIONAL}, [class*="st-key-final-"])'
 # Of each page, the part that is drawn last among those that rules are about.

@@ -1,4 +1,4 @@
-"""Names, labels and files that others wrote: none of their scripts runs, nothing is fetched, and no page breaks."""
+"""Names, labels and files that others wrote: no script runs, and no page breaks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ with_payloads = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def payload_count(request, record_property):
-    """Record how many payloads each test tries, for the page that `benchmarks/reliability.py` makes."""
+    """Record how many payloads each test tries, for `benchmarks/reliability.py`."""
     if hasattr(request.node, "callspec"):
         record_property("payloads", len(request.node.callspec.params["payloads"]))
 

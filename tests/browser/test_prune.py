@@ -35,9 +35,12 @@ def light(light_model):
 RECORD_CAPTIONS = """() => {
   window.said = [];
   const keep = () => {
-    for (const p of document.querySelectorAll('p')) if (p.textContent.includes(' off: ')) said.push(p.textContent);
+    for (const p of document.querySelectorAll('p')) {
+      if (p.textContent.includes(' off: ')) said.push(p.textContent);
+    }
   };
-  new MutationObserver(keep).observe(document.body, { childList: true, subtree: true, characterData: true });
+  const changes = { childList: true, subtree: true, characterData: true };
+  new MutationObserver(keep).observe(document.body, changes);
 }"""
 
 
@@ -46,7 +49,7 @@ def cell(page, head):
 
 
 def accuracy(page, removed_count=0, examples="512 dev"):
-    """Accuracy and difference of the first metric, once they are final for a mask with so many heads off."""
+    """Accuracy and difference of the first metric, once they are final for so many heads off."""
     heads = "All heads on"
     if removed_count == 1:
         heads = "1 head off"
@@ -108,7 +111,7 @@ def test_the_split_test_can_be_chosen_and_is_held_in_the_link(visit, light):
 
 
 def test_the_first_figure_does_not_wait_for_the_last(visit):
-    """There is a first figure, then a last one; it is promised within half a second on an idle machine only."""
+    """How soon it comes is promised for an idle machine only; here there is a first and a last."""
     page = visit(GERMAN)
     accuracy(page)
     page.evaluate(RECORD_CAPTIONS)
@@ -196,7 +199,8 @@ def test_undo_redo_and_reset(light, visit):
     page.get_by_role("button", name="Undo").click()
     expect_heads_off(page, 2)
     page.wait_for_function("document.documentElement.dataset.presses === '0'")
-    # A session that begins on this page, as after a restart of the server, makes none of these presses again.
+    # A session that begins on this page, as after a restart of the server, makes none of these
+    # presses again.
     presses_of_new_session = "headlabPresses.since({}, 'prune-grid').length"
     assert page.evaluate(presses_of_new_session) == 2
     page.evaluate("headlabPresses.acknowledge({ taken: {}, session: 'another' })")

@@ -1,4 +1,4 @@
-"""The Roles page as a user has it: a stored report, by mouse and by keys, and a report that is made."""
+"""The Roles page as a user has it: a stored report, by mouse and keys, and a new one."""
 
 from __future__ import annotations
 

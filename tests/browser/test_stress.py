@@ -1,4 +1,4 @@
-"""Presses of every kind in random order, some of the time beside programs that keep the processor busy."""
+"""Presses of every kind in random order, also while other programs keep the processor busy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ WATCH_PRESSES = """() => {
   window.made ??= [];
   if (window.watched) return;
   window.watched = true;
-  headlabPresses.add = (sender, key, value) => { made.push([key, value]); add(sender, key, value); };
+  headlabPresses.add = (sender, key, value) => {
+    made.push([key, value]);
+    add(sender, key, value);
+  };
 }"""
 
 
@@ -221,10 +224,11 @@ class Person:
         return True
 
     def judge(self) -> None:
-        """Count the presses that were lost or counted twice, by comparing the app's state with the expected one.
+        """Compare the app's state with the expected one, and count lost and doubled presses.
 
-        Each wrong cell of the mask counts as a lost press, since nobody can tell which presses it comes from. A Start
-        that is pressed once and counts twice makes the form say that its job is already there.
+        Each wrong cell of the mask counts as a lost press, since nobody can tell which presses it
+        comes from. A Start that is pressed once and counts twice makes the form say that its job is
+        already there.
         """
         self.page.wait_for_function(
             "document.documentElement.dataset.presses === '0'", timeout=LATE_MS

@@ -1,4 +1,4 @@
-"""The command line as scripts use it: fields of the JSON, exit codes, and one sentence for each error."""
+"""The command line as scripts use it: JSON, exit codes, and one sentence for each error."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def run_command(capsys):
 
 @pytest.fixture
 def json_output(run_command):
-    """A function that runs a command, which must succeed and print nothing but JSON, and gives the JSON."""
+    """A function that runs a command, which must print nothing but JSON, and gives the JSON."""
 
     def go(*arguments):
         code, stdout, stderr = run_command(*arguments, "--json")
@@ -97,7 +97,7 @@ def json_output(run_command):
 
 @pytest.fixture
 def expect_refusal(run_command):
-    """A function that runs a command, which must end with exit code 2 and one sentence with the phrases."""
+    """A function that runs a command, which must end with 2 and a sentence with the phrases."""
 
     def go(*arguments, phrases):
         code, stdout, stderr = run_command(*arguments)
@@ -272,7 +272,8 @@ def test_prune_takes_the_narrowest_of_several_results_as_the_pages_do(
     folder, model, tmp_path, run_command, json_output
 ):
     command = ["--model", folder, "--languages", "de", "--cache", tmp_path]
-    # With a target, since without one the intervals of so few samples would be equally wide in both.
+    # With a target, since without one the intervals of so few samples would be equally wide in
+    # both.
     score = ["score", *command, *SHAPLEY_OPTIONS, "-o", "target=0.0001"]
     for samples in (96, 48):
         json_output(*score, "-o", f"samples={samples}")

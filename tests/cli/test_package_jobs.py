@@ -1,4 +1,4 @@
-"""A kind of job from a package has its own command, with flags, forecast, run and outcome, and is read back from it."""
+"""A kind of job from a package has its own command, and is read back from it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,12 @@ lengths = headlab_lengths:LengthsJob
 prune = headlab_lengths:TakenJob
 """
 ROWS = "text,label\nstop it now,alarm\ngo,weather\n"
-TOML = 'name = "mood"\nformat = "csv"\nfiles = "{language}.{split}.csv"\ncolumns = { text = "text", label = "label" }\n'
+TOML = """\
+name = "mood"
+format = "csv"
+files = "{language}.{split}.csv"
+columns = { text = "text", label = "label" }
+"""
 RunCommand = Callable[..., tuple[int, str, str]]
 
 

@@ -1,4 +1,4 @@
-"""`headlab report`: it finds the results that a user names, and shows their own numbers, in one file."""
+"""`headlab report`: it finds the results that a user names and shows their numbers in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of a report make the same result again: they are run, or read as the command line reads them."""
+"""The commands of a report make the same results again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCORE_FLAGS = ["--method", "shapley", "-o", "samples=8", "-o", "target=none", "-
 
 @pytest.mark.slow
 def test_running_a_reports_commands_gives_the_same_keys(tmp_path, monkeypatch):
-    """Scores and a curve of a tiny model; the commands are run as they stand in the file, with an empty cache."""
+    """Scores and a curve of a tiny model; the printed commands are run with an empty cache."""
     monkeypatch.chdir(tmp_path)
     save_classifier(tmp_path / "tiny")
     scored_flags = ["--model", "tiny", "--languages", "de", *SCORE_FLAGS]

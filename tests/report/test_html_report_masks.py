@@ -1,4 +1,4 @@
-"""The commands of a mask's section: they choose its heads again, and name its file if it has one."""
+"""The commands of a mask's section: they choose its heads again, and name its file."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_several_masks_have_their_own_files_and_their_own_smaller_models(tmp_pat
 
 @pytest.mark.slow
 def test_running_a_masks_commands_makes_the_same_mask(tmp_path, monkeypatch):
-    """A mask of prune and one of a front; the commands are run as they stand in the file, with an empty cache."""
+    """A mask of prune and one of a front; the printed commands are run with an empty cache."""
     monkeypatch.chdir(tmp_path)
     save_classifier(tmp_path / "tiny")
     common_flags = ["--model", "tiny", "--languages", "de", "--cache", "one"]

@@ -1,4 +1,4 @@
-"""Every command of a real report is run in another folder as it is printed, and gives the report's figures."""
+"""Every printed command of a real report, run in another folder, gives the report's figures."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def save_three_classes(folder: Path) -> None:
 
 
 def declare(folder: Path, name: str = "mine") -> Path:
-    """Write a declared task with a file for each language and split; gives the path of the declaration."""
+    """Write a declared task, with a file for each language and split; gives the declaration."""
     folder.mkdir(parents=True)
     for language in LANGUAGES:
         for split, size in SIZES.items():
@@ -405,7 +405,7 @@ def test_reported_20_the_command_for_missing_scores_makes_them(
 def test_reported_21_the_label_map_of_an_error_is_typed_and_taken(
     printed_report, tmp_path, monkeypatch, capsys
 ):
-    """The flag of the error, with a class in place of each placeholder, as a shell passes it to the command."""
+    """The error's flag is typed with a class in place of each placeholder."""
     monkeypatch.chdir(tmp_path)
     score = [
         "score",

@@ -27,9 +27,10 @@ def no_worker() -> Never:
 
 @contextmanager
 def app_on(cache: Path, connect: Callable[[], object] = no_worker) -> Iterator[None]:
-    """The app with the results of a cache folder; it knows before its first page whether there is a worker.
+    """The app with the results of a cache folder.
 
-    Streamlit's caches are empty at the start and at the end.
+    It knows before its first page whether it has a worker. Streamlit's caches are empty at the
+    start and at the end.
 
     Args:
         cache: Folder of stored results.

@@ -33,8 +33,8 @@ def choose_option(
 ) -> None:
     """Choose an option from the list of a select box.
 
-    An open list closes when anything scrolls, such as an expander that is still opening or a page that settles. A
-    person opens it again, and so does this function.
+    An open list closes when anything scrolls, such as an expander that is still opening or a page
+    that settles. A person opens it again, and so does this function.
 
     Args:
         box: The input of the select box.
@@ -61,7 +61,7 @@ def choose_option(
 
 
 def click_dot(dot: Any) -> None:
-    """Click a dot of a figure once the figure shows that the pointer is over it, as a person does."""
+    """Click a dot of a figure once the figure shows that the pointer is over it."""
     page = dot.page
 
     def pointer_is_noticed() -> bool:
@@ -78,7 +78,7 @@ def click_dot(dot: Any) -> None:
 
 
 def tick_first_row(table: Any) -> None:
-    """Tick the first row of a table, once its script has loaded, its rows are drawn and it has stopped moving."""
+    """Tick the first row of a table once its rows are drawn and it has stopped moving."""
     page = table.page
     table.locator("canvas tr[aria-rowindex='2']").first.wait_for(state="attached")
     table.evaluate("table => table.scrollIntoView({ block: 'center' })")

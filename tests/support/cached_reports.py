@@ -44,7 +44,7 @@ def made_up(
 
 
 def made_heads(seed: int = 0) -> Report:
-    """A report of the study `heads` on German and Thai, as the study writes it: two shared heads and a specific one."""
+    """A report as the study `heads` writes it, with two shared heads and a specific one."""
     shared_heads = [
         SharedHead(Head("encoder", 9, 0), 2, 1, 1.25, {"raw": 2}),
         SharedHead(Head("encoder", 3, 7), 5, 3, 0.5, {"raw": 1}),

@@ -1,4 +1,4 @@
-"""All that headlab computes with a model, for models that should agree, and where to put a model's layers."""
+"""All that headlab computes with a model, for models that should agree, and device maps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METHODS = {
 
 
 def places(module: torch.nn.Module, first_device: str, second_device: str) -> dict[str, str]:
-    """The device of every part of a model: all layers but the first, and GPT-2's last norm, are on the second."""
+    """A device map with all layers but the first, and GPT-2's last norm, on the second device."""
     device_map: dict[str, str] = {}
     for weight in module.state_dict():
         layer = re.match(r".*?\.(\d+)\.", weight)
@@ -44,7 +44,7 @@ def places(module: torch.nn.Module, first_device: str, second_device: str) -> di
 
 
 def everything(model: Model) -> dict[str, Any]:
-    """Logits without and with gates, of resumed and of branched passes; means, translations, scores and roles."""
+    """Logits, means, translations, scores and roles, by the names of what was computed."""
     batch = {name: tensor.to(model.device) for name, tensor in tiny_batch(model.module).items()}
     rng = np.random.default_rng(0)
     gates = rng.random((3, model.grid.layers, model.grid.width)) < 0.6

@@ -65,7 +65,7 @@ def job(number: int, state: str = "queued", **fields: Any) -> JobRow:
 
 
 def health(**fields: Any) -> Health:
-    """What a worker says of itself: it is idle and has no device, unless the fields say otherwise."""
+    """What a worker says of itself: it is idle without a device, unless the fields differ."""
     idle: dict[str, Any] = {
         "ok": True,
         "device": None,
@@ -202,7 +202,7 @@ class FakeClient:
     def attention(self, request: AttentionRequest) -> Weights:
         """Three tokens, each of which looks at the next.
 
-        Without the heads the sentence gets another label; of two labelled words, the first one does.
+        Without the heads the sentence gets another label; of two words, the first one does.
         """
         self.calls.append(("attention", request))
         rows = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]

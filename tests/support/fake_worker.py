@@ -1,4 +1,4 @@
-"""A bench without a model, slow on purpose, so that tests can look at what happens while it works."""
+"""A bench without a model, slow on purpose, so that tests can look at it while it works."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class FakeBench:
         return Measured(heads=8, seconds=0.002)
 
     def run_of(self, params: Mapping[str, Any], language: str) -> StoredRun:
-        """The stored run of a score job in a language, shared by all jobs with the same model and method."""
+        """The stored run of a language, shared by all score jobs with the same model and method."""
         return self.store.run(
             {"model": params["model"], "method": params["method"], "language": language}
         )

@@ -19,6 +19,6 @@ def longest_first(items: list[pytest.Item], seconds: dict[str, float]) -> None:
 
 
 def seconds_of_files(page: str) -> dict[str, float]:
-    """Seconds by test file, from a page's table: the last number of each row that begins with a test file."""
+    """Seconds by test file: the last number of each row of a table that begins with a file."""
     rows = re.findall(r"^\| `(tests/\S+\.py)` \|.*?([\d.]+) \|$", page, re.MULTILINE)
     return {name: float(number) for name, number in rows}

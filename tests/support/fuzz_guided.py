@@ -1,9 +1,9 @@
-"""Let atheris search for bytes that a reader neither reads nor refuses, guided by the code that they reach.
+"""Let atheris search for bytes that a reader neither reads nor refuses.
 
     python tests/support/fuzz_guided.py mask --runs 100000
 
-Needs atheris (requirements-soak.txt). The search ends at the first such bytes and writes them to a file in the current
-folder.
+Needs atheris (requirements-soak.txt). The search ends at the first such bytes and writes them to a
+file in the current folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Everything that headlab reads from others, as functions of bytes, and ways to spoil valid bytes.
 
-`tests/test_fuzz.py` tries bytes spoiled from a seed; `python tests/support/fuzz_guided.py READER` lets atheris look for
-more.
+`tests/test_fuzz.py` tries bytes spoiled from a seed; `python tests/support/fuzz_guided.py READER`
+lets atheris look for more.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ MASK = Mask(
     {"name": "m", "fingerprint": "0" * 64},
     {"rule": "x"},
 )
-# Modification times of the files. Files are written faster than the disk's clock ticks, and what was read of a file is
-# cached by its size and time.
+# Modification times of the files. Files are written faster than the disk's clock ticks, and what
+# was read of a file is cached by its size and time.
 FILE_TIMES = count(1_000_000_000)
 
 TREES = """# sent_id = a
@@ -69,7 +69,12 @@ ROWS = {
     "jsonl": '{"review": "good", "stars": 1}\n{"review": "bad", "stars": 0}\n',
 }
 TOKENS = "-DOCSTART- -X- O\n\n# id 7\nzu ADP O\ndem DET O\n\nHaus NOUN B-LOC\n\nBerg NOUN O\n"
-XNLI = "premise\thypothesis\tlabel\nIt rains .\tIt is wet .\t0\nIt rains .\tIt is dry .\t2\nIt rains .\tHi .\t1\n"
+XNLI = (
+    "premise\thypothesis\tlabel\n"
+    "It rains .\tIt is wet .\t0\n"
+    "It rains .\tIt is dry .\t2\n"
+    "It rains .\tHi .\t1\n"
+)
 
 
 @dataclass(frozen=True)
@@ -251,7 +256,7 @@ UPLOAD_COLUMNS = {
 
 
 def sent(data: bytes, kind: str, cache: Path) -> None:
-    """Make a task of an uploaded file, as the dashboard does; what passes the check can be saved and read again."""
+    """Make a task of an uploaded file, as the dashboard does, and read what was saved."""
     columns = UPLOAD_COLUMNS.get(kind, {"text": "review", "label": "stars"})
     draft = Draft(
         f"mine-{next(FILE_TIMES)}", kind, columns, (Upload(f"x.{kind}", data, "de"),), share=0.5
@@ -402,7 +407,7 @@ ODD_BYTES = (
 
 
 def spoiled(rng: random.Random, valid_bytes: Sequence[bytes]) -> bytes:
-    """One of the valid bytes, spoiled in one to four places: as bytes, as JSON, or inside an archive."""
+    """One of the valid bytes, spoiled in one to four places as bytes, as JSON or in an archive."""
     data = rng.choice(valid_bytes)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         spoilers = [_spoil_bytes, _spoil_bytes]
@@ -467,7 +472,7 @@ def _places_in(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def undated_zip_entry(name: str) -> zipfile.ZipInfo:
-    """An archive entry without the time of its writing, so that a seed always gives the same bytes."""
+    """An archive entry without a time, so that a seed always gives the same bytes."""
     return zipfile.ZipInfo(name)
 
 

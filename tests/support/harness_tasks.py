@@ -2,8 +2,9 @@
 
     python tests/support/harness_tasks.py    write tests/golden/harness.json
 
-It needs lm-eval and SmolLM2 (requirements-soak.txt, requirements-decoder.txt). The numbers are those of the harness's
-`HFLM`, not of `headlab.evaluation.lm_eval`; heads are switched off by `headlab.gated`.
+It needs lm-eval and SmolLM2 (requirements-soak.txt, requirements-decoder.txt). The numbers are
+those of the harness's `HFLM`, not of `headlab.evaluation.lm_eval`; heads are switched off by
+`headlab.gated`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ ENDINGS = {
     "The sky is": "blue",
     "I live in a": "house",
 }
-# A task's own metrics: "even_nats" is missing for some documents, "spread" is aggregated over all documents at once.
+# A task's own metrics: "even_nats" is missing for some documents, "spread" is aggregated over all
+# documents at once.
 OWN_PYTHON = """
 def process(doc, results):
     values = {"spread": (doc["number"], results[0][0])}
@@ -108,8 +110,13 @@ metric_list:
 """,
 }
 GROUPS = {
-    "mini_equal": "task: [mini_choices, mini_classes]\naggregate_metric_list: [{metric: acc, weight_by_size: false}]\n",
-    "mini_by_size": "task: [mini_lambada]\naggregate_metric_list: [{metric: acc}, {metric: perplexity}]\n",
+    "mini_equal": (
+        "task: [mini_choices, mini_classes]\n"
+        "aggregate_metric_list: [{metric: acc, weight_by_size: false}]\n"
+    ),
+    "mini_by_size": (
+        "task: [mini_lambada]\naggregate_metric_list: [{metric: acc}, {metric: perplexity}]\n"
+    ),
 }
 NAMES = [*GROUPS, "mini_filters", "mini_repeats", "mini_corpus", "mini_rolling", "mini_own"]
 
@@ -121,7 +128,11 @@ def save_tasks(folder: Path) -> None:
         rows.append(json.dumps({"text": text, "ending": ending, "number": number}))
     (folder / "rows.jsonl").write_text("\n".join(rows), "utf-8")
     (folder / "own.py").write_text(OWN_PYTHON, "utf-8")
-    data = f"dataset_path: json\ndataset_kwargs: {{data_files: {{test: {folder}/rows.jsonl}}}}\ntest_split: test\n"
+    data = (
+        "dataset_path: json\n"
+        f"dataset_kwargs: {{data_files: {{test: {folder}/rows.jsonl}}}}\n"
+        "test_split: test\n"
+    )
     for name, description in TASKS.items():
         (folder / f"{name}.yaml").write_text(f"task: {name}\n{data}{description}", "utf-8")
     for name, description in GROUPS.items():

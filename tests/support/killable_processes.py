@@ -1,7 +1,8 @@
-"""Processes to kill: real commands, started in milliseconds because they are forked where torch is already loaded.
+"""Processes to kill: real commands, forked in milliseconds where torch is already loaded.
 
-`python tests/support/killable_processes.py` is the nursery; `Nursery` speaks with it. A child may be told to kill
-itself at the n-th event of a kind (see `sys.addaudithook`), for moments too short to be hit from outside.
+`python tests/support/killable_processes.py` is the nursery; `Nursery` speaks with it. A child may
+be told to kill itself at the n-th event of a kind (see `sys.addaudithook`), for moments too short
+to be hit from outside.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A file system without flock, as NFS or Lustre may be: in this process, or in those that it starts."""
+"""A file system without flock, as NFS or Lustre may be, in this process or in its children."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-# Python runs this before anything else. Like NFS, the disk cannot swap two names either, which filelock tries on
-# processors that it knows.
+# Python runs this before anything else. Like NFS, the disk cannot swap two names either, which
+# filelock tries on processors that it knows.
 SITE_CUSTOMISATION = """
 import errno, fcntl, os, platform
 

@@ -1,4 +1,4 @@
-"""Two devices that no machine has: tensors on the CPU that claim to be on one of them, and refuse to be mixed."""
+"""Two devices that no machine has: tensors on the CPU that claim to be on one of them."""
 
 from __future__ import annotations
 

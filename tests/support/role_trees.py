@@ -1,4 +1,4 @@
-"""Made-up trees, a tokenizer that splits words, and attention weights made by hand, for tests of roles."""
+"""Made-up trees, a tokenizer that splits words, and attention weights, for tests of roles."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def trees(count: int, seed: int = 0, low: int = 3, high: int = 10) -> list[Tree]
 def made_weights(
     aims: dict[tuple[int, int], Callable[[list[int], int], int]], heads: int
 ) -> Callable[..., None]:
-    """A `sum_weights` whose heads attend as `aims` says; all other heads attend to all tokens alike.
+    """A `sum_weights` with heads that attend as `aims` says; others attend to all tokens alike.
 
     Args:
         aims: For (layer row, head), a function that gives the index of the key for the token ids

@@ -1,4 +1,4 @@
-"""Tiny models on disk, as a user has them: a folder with configuration, safetensors and a tokenizer."""
+"""Tiny models on disk: a folder with configuration, safetensors and a tokenizer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A plugin of pytest that records a run of `make soak` in a file: `pytest -m soak --soak-out=FILE`.
 
-Write the equals sign: pytest would take an existing file, given as an argument of its own, for tests to run.
+Write the equals sign: pytest would take an existing file, given as an argument of its own, for
+tests to run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headlab.core import allowed_processors
 
 
 class Kept:
-    """Records the outcome, the counts and the seconds of every test, set-up and tear-down included."""
+    """Records outcome, counts and seconds of every test, set-up and tear-down included."""
 
     def __init__(self, path: Path, command: str) -> None:
         self._out = path

@@ -1,4 +1,4 @@
-"""Made-up fronts: two orders of six heads in two languages, and one of the embedded model's shape."""
+"""Made-up fronts: two orders of six heads in two languages, and a front of 144 heads."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def embedded_grid() -> HeadGrid:
 
 
 def made_embedded_front(fingerprint: str) -> Report:
-    """A front of the embedded model along one order, with none, a third and two thirds of its heads removed."""
+    """A front of the embedded model, with none, a third and two thirds of its heads removed."""
     grid = embedded_grid()
     order = NestedOrder("mean", np.arange(grid.size) / grid.size, np.arange(grid.size))
     points = []

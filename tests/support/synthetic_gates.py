@@ -1,4 +1,4 @@
-"""Made-up learned gates, as `headlab.training.l0_learn` stores them, so that the page has something to show."""
+"""Made-up learned gates, as `headlab.training.l0_learn` stores them."""
 
 from __future__ import annotations
 

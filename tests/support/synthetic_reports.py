@@ -1,4 +1,4 @@
-"""A report of every experiment, on a tiny model with planted scores, for the tests of figures and pages."""
+"""Reports of every experiment on a tiny model, for the tests of figures and pages."""
 
 from __future__ import annotations
 

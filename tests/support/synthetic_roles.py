@@ -1,4 +1,4 @@
-"""Made-up reports of roles, in the columns that `headlab.roles` writes, so that the page has something to show."""
+"""Made-up reports of roles, in the columns that `headlab.roles` writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ OTHER_ROLES = ("rare word", "separator", "first token", "same token elsewhere", 
 HEAD_COLUMNS = ("stack", "layer", "head")
 HEAD_FORMATS = ("", "d", "d")
 SENTENCE = "Time <b>flies</b> like an arrow ."
-# The role of each of the first heads. The head after them has two roles (TWO), all others have none.
+# The role of each of the first heads. The head after them has two roles (TWO), all others have
+# none.
 OWN = (
     "position -1",
     "nsubj: dependent to governor",

@@ -1,4 +1,4 @@
-"""Games with known answers: a table holds the value of every coalition, and what is asked is counted."""
+"""Games with known answers: a table holds the value of every coalition, and queries count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from headlab.methods.screen import Scale, feasible
 T = TypeVar("T")
 # v(example, present players), in [0, 1]: a share of the game's span.
 ValueFunction = Callable[[int, frozenset[int]], float]
-# Predicts gains: gives the bin and the predicted gain of each true gain. It decides how good a screen is.
+# Predicts gains: gives the bin and the predicted gain of each true gain. It decides how good a
+# screen is.
 Foresight = Callable[[Floats], tuple[Ints, Floats]]
 BINS = Scale((1.0, 2.0), (0.5, 0.05, 1e-6))
 
@@ -32,7 +33,7 @@ def blind(gains: Floats) -> tuple[Ints, Floats]:
 
 
 def adversarial(gains: Floats) -> tuple[Ints, Floats]:
-    """Put gains into the bin of zeros and zeros into that of gains, and predict gains of the opposite sign."""
+    """Swap the bins of gains and zeros, and predict gains of the opposite sign."""
     return np.where(gains == 0, 0, 2), -gains
 
 
@@ -110,7 +111,7 @@ class TableGame:
 
     @property
     def mean(self) -> CoalitionValue:
-        """v(present players): the mean over all examples by their weights, as `reference` needs it."""
+        """v(present players): the weighted mean over all examples, as `reference` needs it."""
         means = np.average(self.table, axis=0, weights=self.weights)
         return lambda present: float(means[sum(1 << player for player in present)])
 

@@ -47,7 +47,7 @@ READERS = (taken, refused, refused_without_words, failed, taken, never_ends, die
 
 
 def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
-    """Yield one input for each of `READERS`, then the same again; the runner skips what it has seen."""
+    """Yield an input for each of `READERS`, then the same again, which the runner skips."""
     assert folder.is_dir()
     for number, reader in [*enumerate(READERS), *enumerate(READERS)]:
         yield BadInput(reader.__name__, f"{seed} {number}".encode(), attempt(reader), refuse)

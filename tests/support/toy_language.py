@@ -1,4 +1,4 @@
-"""A made-up pair of languages: each word has one translation, and the order of words is reversed."""
+"""A made-up pair of languages: each word has one translation, and the order is reversed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place where tests wait for something real: a process, a server, a file that another process writes."""
+"""The one place where tests wait for something real, such as a process, a server or a file."""
 
 from __future__ import annotations
 
