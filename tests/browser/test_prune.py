@@ -70,8 +70,8 @@ def switch_off(page, *heads):
         expect(cell(page, head)).to_have_attribute("aria-checked", "false")
 
 
-def expect_heads_off(page, n):
-    expect(page.get_by_text(f"{n} of 144 heads off")).to_be_visible()
+def expect_heads_off(page, number):
+    expect(page.get_by_text(f"{number} of 144 heads off")).to_be_visible()
 
 
 def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(visit, tmp_path):
@@ -90,10 +90,8 @@ def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(vis
         page.get_by_role("button", name="Export the mask").click()
     path = tmp_path / "mask.json"
     download.value.save_as(path)
-    german_evaluation = json.loads(path.read_text())["chosen"]["evaluated"]["dev"]["languages"][
-        "de"
-    ]
-    assert f"{100 * german_evaluation['accuracy']:.1f} %" == pruned_metric[0]
+    evaluations = json.loads(path.read_text())["chosen"]["evaluated"]["dev"]["languages"]
+    assert f"{100 * evaluations['de']['accuracy']:.1f} %" == pruned_metric[0]
     page.get_by_role("button", name="Reset").click()
     expect_heads_off(page, 0)
     assert accuracy(page) == baseline_metric

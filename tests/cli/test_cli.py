@@ -343,9 +343,8 @@ def test_ctrl_c_loses_at_most_a_round_and_changes_no_number(
 
 
 def test_evaluate_prints_accuracy_and_n(folder, json_output):
-    rows = json_output("evaluate", "--model", folder, "--languages", "de,en", "--size", 32)[
-        "languages"
-    ]
+    output = json_output("evaluate", "--model", folder, "--languages", "de,en", "--size", 32)
+    rows = output["languages"]
     assert list(rows) == ["de", "en"]
     for row in rows.values():
         assert set(row) == {"accuracy", "n", "accuracy_low", "accuracy_high"} | OMISSION_FIELDS
