@@ -1,4 +1,4 @@
-"""Writes docs/api.md from the worker's own description of what can be asked; run it after changing a route."""
+"""Writes docs/api.md from the worker's description of its routes, after a route has changed."""
 
 from __future__ import annotations
 

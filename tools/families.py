@@ -1,4 +1,4 @@
-"""Writes headlab/models/families.json and docs/families.md: which model types of transformers can be gated.
+"""Writes headlab/models/families.json and docs/families.md: the model types that can be gated.
 
 A tiny random model of every type that reads text is made and attached as `headlab.load` does it.
 """
@@ -123,23 +123,34 @@ def kinds() -> list[str]:
 
 
 def tiny(kind: str) -> PreTrainedModel:
-    """A tiny random model of a type. Raises whatever its configuration or class does with such sizes."""
-    found = next(classes[kind] for classes in CLASSES if kind in classes)
-    made = getattr(transformers, found if isinstance(found, str) else found[0])
+    """A tiny random model of a type.
+
+    Raises:
+        Exception: Whatever its configuration or class raises for such sizes.
+    """
+    class_names = next(classes[kind] for classes in CLASSES if kind in classes)
+    class_name = class_names if isinstance(class_names, str) else class_names[0]
+    model_class = getattr(transformers, class_name)
     config_class = CONFIG_MAPPING[kind]
-    known = {*config_class().to_dict(), *inspect.signature(config_class.__init__).parameters}
+    parameter_names = {
+        *config_class().to_dict(),
+        *inspect.signature(config_class.__init__).parameters,
+    }
     other_names = getattr(config_class, "attribute_map", {})
     sizes = {
-        name: size for name, size in SIZES.items() if name in known and name not in other_names
+        name: size
+        for name, size in SIZES.items()
+        if name in parameter_names and name not in other_names
     }
     if "qk_rope_head_dim" in sizes:  # their heads' width is the sum of two
         sizes.pop("head_dim", None)
     config = config_class(**(sizes | SPECIAL.get(kind, {})))
     with torch.device("meta"):
-        if (parameters := sum(p.numel() for p in made(config).parameters())) > LARGEST:
-            raise ValueError(f"{parameters:,} parameters")
+        parameter_count = sum(parameter.numel() for parameter in model_class(config).parameters())
+        if parameter_count > LARGEST:
+            raise ValueError(f"{parameter_count:,} parameters")
     torch.manual_seed(0)
-    module: PreTrainedModel = made(config)
+    module: PreTrainedModel = model_class(config)
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.dim() > 1:
@@ -148,7 +159,11 @@ def tiny(kind: str) -> PreTrainedModel:
 
 
 def attached(module: PreTrainedModel) -> Model:
-    """A tiny model, attached. Raises HeadlabError if it cannot be gated."""
+    """A tiny model made gateable.
+
+    Raises:
+        HeadlabError: It cannot be gated.
+    """
     kind = module.config.model_type
     return make_gateable(Checkpoint(kind, "tiny", kind, module, None))  # type: ignore[arg-type] # no text is read
 
@@ -159,7 +174,7 @@ def verdict(kind: str) -> dict[str, Any] | None:
         warnings.simplefilter("ignore")
         try:
             module = tiny(kind)
-        except Exception:  # whatever a configuration says to sizes it does not know
+        except Exception:  # whatever a configuration raises for sizes it does not know
             return None
         try:
             model = attached(module)
@@ -173,59 +188,66 @@ def verdict(kind: str) -> dict[str, Any] | None:
 
 def table() -> dict[str, Any]:
     """The table of all types, and the version of transformers that it holds for."""
-    found = {kind: verdict(kind) for kind in kinds()}
+    verdicts = {kind: verdict(kind) for kind in kinds()}
     return {
         "transformers": transformers.__version__,
-        "families": {k: v for k, v in found.items() if v is not None},
+        "families": {k: v for k, v in verdicts.items() if v is not None},
     }
 
 
-def page(known: dict[str, Any]) -> str:
+def page(families_table: dict[str, Any]) -> str:
     """The document."""
-    families: dict[str, dict[str, Any]] = known["families"]
-    gated = {kind: said["why"] for kind, said in families.items() if said["gated"]}
-    refused = {kind: reason(said["why"]) for kind, said in families.items() if not said["gated"]}
+    families: dict[str, dict[str, Any]] = families_table["families"]
+    gated_stacks = {}
+    refusals = {}
+    for kind, family in families.items():
+        if family["gated"]:
+            gated_stacks[kind] = family["why"]
+        else:
+            refusals[kind] = reason(family["why"])
+    version = families_table["transformers"]
     lines = [
         "# Model families",
         "",
-        f"Written by `python tools/families.py` with transformers {known['transformers']}: a tiny random model of "
-        "every type that reads text was made and attached as `headlab.load` does it, with "
-        "[the proof](architecture.md#hooks-on-heads) that each gate closes its head and nothing else. "
-        "`headlab families --json` prints the same.",
+        f"Written by `python tools/families.py` with transformers {version}: a tiny random model "
+        "of every type that reads text was made and attached as `headlab.load` does it, with "
+        "[the proof](architecture.md#hooks-on-heads) that each gate closes its head and nothing "
+        "else. `headlab families --json` prints the same.",
         "",
-        "Types of which such a model could not be made or run, most of them for images or sound, are not in the table; "
-        "`headlab.load` tries them all the same.",
+        "Types of which such a model could not be made or run, most of them for images or sound, "
+        "are not in the table; `headlab.load` tries them all the same.",
         "",
-        f"## Gated: {len(gated)}",
+        f"## Gated: {len(gated_stacks)}",
         "",
         "| model type | class: stacks of heads |",
         "| --- | --- |",
-        *(f"| `{kind}` | {why} |" for kind, why in gated.items()),
+        *(f"| `{kind}` | {stacks} |" for kind, stacks in gated_stacks.items()),
         "",
-        f"## Refused: {len(refused)}",
+        f"## Refused: {len(refusals)}",
         "",
         "| model type | why |",
         "| --- | --- |",
-        *(f"| `{kind}` | {why} |" for kind, why in refused.items()),
+        *(f"| `{kind}` | {refusal} |" for kind, refusal in refusals.items()),
         "",
     ]
     return "\n".join(lines)
 
 
-def reason(why: str) -> str:
+def reason(explanation: str) -> str:
     """What an error says of a model type, without its class and the remedy."""
-    return why.partition(" cannot be gated: ")[2].partition("; ")[0] or why
+    return explanation.partition(" cannot be gated: ")[2].partition("; ")[0] or explanation
 
 
 def main() -> int:
-    """Write table and page; with names of types, print what is found of them."""
-    if asked := sys.argv[1:]:
-        for kind in asked:
+    """Write the table and the page; with names of types as arguments, print their verdicts only."""
+    requested_types = sys.argv[1:]
+    if requested_types:
+        for kind in requested_types:
             sys.stdout.write(f"{kind}: {verdict(kind)}\n")
         return 0
-    known = table()
-    TABLE.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(known), encoding="utf-8")
+    families_table = table()
+    TABLE.write_text(json.dumps(families_table, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(families_table), encoding="utf-8")
     return 0
 
 

@@ -1,10 +1,11 @@
-"""What a reader of this code meets, in figures; --json for scripts, or --write for the picture.
+"""Figures on the structure of this code, and the picture of its levels.
 
-    python tools/house.py            the figures, one a line
-    python tools/house.py --json     the same for scripts
-    python tools/house.py --write    the picture of the levels in docs/architecture.md, from the code
+    python tools/house.py            print the figures, one a line
+    python tools/house.py --json     print them for scripts
+    python tools/house.py --write    write the picture of the levels into docs/architecture.md
 
-They are there to be compared with another day's. `docs/contributing.md` says what each counts.
+The figures are meant to be compared with those of another day. `docs/contributing.md` says what
+each counts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from messages import ROOT, trees
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 BEGIN = "<!-- made by python tools/house.py --write -->\n"
 END = "<!-- end -->\n"
-# A part imports from lower levels, and within its own from those to its left; strangers do not know each other.
+# A part imports from lower levels, and within its own level from the parts to its left; the parts
+# of a set in STRANGERS do not import from each other.
 LEVELS = {
     "records, tables and files": ("core",),
     "statistics, masks, tasks": ("stats", "masks", "tasks"),
@@ -53,9 +55,11 @@ STRANGERS = (
 
 
 def part(path: str) -> str:
-    """The part of the house a file belongs to: its name or its folder's below headlab/."""
-    first, *rest = Path(path).with_suffix("").parts
-    return (rest[0] if first == "headlab" else first) if rest else first
+    """The part of the house that a file is in: a folder or file below headlab/ or at the top."""
+    names = Path(path).with_suffix("").parts
+    if names[0] == "headlab" and len(names) > 1:
+        return names[1]
+    return names[0]
 
 
 def module(path: str) -> str:
@@ -66,15 +70,16 @@ def module(path: str) -> str:
 
 @cache
 def modules() -> dict[str, str]:
-    """{module: path} of the library."""
+    """Paths of the library's files by the names of their modules."""
     return {module(path): path for path in trees() if path.startswith("headlab/")}
 
 
 @cache
 def imported(path: str) -> tuple[str, ...]:
-    """Every module a file names in an import, at any depth, `from package import module` spelled out.
+    """Every module that a file imports, also inside functions, by its full name.
 
-    A function that a package's front door names is not the module of the same name: `from headlab.masks import compare`.
+    A function that a package exports is not the module of the same name: `from headlab.masks import
+    compare`.
     """
     names: list[str] = []
     for node in imports(path):
@@ -96,12 +101,11 @@ def exported(package: str) -> frozenset[str]:
     path = modules().get(package, "")
     if not path.endswith("__init__.py"):
         return frozenset()
-    return frozenset(
-        alias.asname or alias.name
-        for node in imports(path)
-        if isinstance(node, ast.ImportFrom) and node.module != package
-        for alias in node.names
-    )
+    names = set()
+    for node in imports(path):
+        if isinstance(node, ast.ImportFrom) and node.module != package:
+            names |= {alias.asname or alias.name for alias in node.names}
+    return frozenset(names)
 
 
 def imports(path: str) -> Iterator[ast.Import | ast.ImportFrom]:
@@ -112,14 +116,14 @@ def imports(path: str) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def own_imports(path: str) -> set[str]:
-    """Modules of headlab that a file imports."""
+    """Modules of headlab that a file imports, itself left out."""
     return {name for name in imported(path) if name.split(".")[0] == "headlab"} - {module(path)}
 
 
 def longest_chain() -> list[str]:
-    """The longest row of modules each of which imports the next.
+    """The longest chain of modules each of which imports the next.
 
-    The package itself is left out: it looks names up when they are asked for.
+    The package itself is left out, since it imports a name only when it is used.
 
     Raises:
         CycleError: Modules import each other.
@@ -129,7 +133,7 @@ def longest_chain() -> list[str]:
 
 
 def height() -> list[str]:
-    """The longest row of parts of the house each of which imports from the next.
+    """The longest chain of parts of the house each of which imports from the next.
 
     Raises:
         CycleError: Parts import from each other.
@@ -147,7 +151,7 @@ def longest_path(successors: Mapping[str, set[str]]) -> list[str]:
     """The longest path of a graph without circles, from its start to its end.
 
     Args:
-        successors: {node: the nodes that its edges lead to}.
+        successors: The nodes that the edges of each node lead to.
 
     Raises:
         CycleError: The graph has a circle.
@@ -160,24 +164,26 @@ def longest_path(successors: Mapping[str, set[str]]) -> list[str]:
 
 
 def circles() -> int:
-    """The number of groups of modules that import each other, be it in a round of several."""
-    importing = {module(path): own_imports(path) - {"headlab"} for path in trees()}
+    """The number of circles of modules that import each other, directly or by way of others."""
+    imports_by_module = {module(path): own_imports(path) - {"headlab"} for path in trees()}
     count = 0
     while True:
         try:
-            longest_path(importing)
+            longest_path(imports_by_module)
         except CycleError as error:
             count += 1
             circle = set(error.args[1])
-            importing = {
-                name: others - circle for name, others in importing.items() if name not in circle
-            }
+            outside_circle = {}
+            for name, imported_modules in imports_by_module.items():
+                if name not in circle:
+                    outside_circle[name] = imported_modules - circle
+            imports_by_module = outside_circle
         else:
             return count
 
 
 def any_count() -> int:
-    """How often the library, the app and its pages say `Any`, the imports of the name left out."""
+    """How often the library, the app and its pages use `Any`; imports of the name do not count."""
     return sum(
         isinstance(node, ast.Name) and node.id == "Any"
         for path in trees()
@@ -186,7 +192,7 @@ def any_count() -> int:
 
 
 def mapping_any_count() -> int:
-    """How often they say `Mapping[str, Any]`, `dict[str, Any]` or the same of another kind of mapping."""
+    """How often they use `dict[str, Any]` or another kind of mapping from text to `Any`."""
     mappings = ("Mapping", "dict", "MutableMapping", "OrderedDict")
     return sum(
         isinstance(node, ast.Subscript)
@@ -198,7 +204,7 @@ def mapping_any_count() -> int:
 
 
 def loose_modules() -> list[str]:
-    """Modules that stand directly in the package and in none of its rooms."""
+    """Modules that lie directly in the package, in none of its folders."""
     return [path for path in trees() if path.startswith("headlab/") and path.count("/") == 1]
 
 
@@ -221,7 +227,7 @@ def figures() -> dict[str, int]:
 
 
 def picture() -> str:
-    """The levels as a diagram, the highest first: a box a level, with its parts."""
+    """The levels as a diagram, the highest first: a box for each level, with its parts."""
     names = [f"L{number}" for number in range(len(LEVELS), 0, -1)]
     boxes = [
         f'    {name}["<b>{title}</b><br/>{", ".join(parts)}"]'
@@ -233,9 +239,9 @@ def picture() -> str:
 
 
 def written(text: str) -> str:
-    """The page with the picture as it is now."""
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + picture() + END + rest.split(END, 1)[1]
+    """The page's text with the picture as the code is now."""
+    text_before, rest = text.split(BEGIN)
+    return text_before + BEGIN + picture() + END + rest.split(END, 1)[1]
 
 
 def main() -> None:

@@ -148,7 +148,9 @@ def lock_texts(resolutions: Sequence[Sequence[Pin]]) -> dict[str, str]:
                     "(UV_INDEX, UV_EXTRA_INDEX_URL, uv.toml)"
                 )
             versions_before = {
-                other.version for other in pins_before.values() if other.name == pin.name
+                earlier_pin.version
+                for earlier_pin in pins_before.values()
+                if earlier_pin.name == pin.name
             }
             if versions_before and pin.version not in versions_before:
                 raise SystemExit(
@@ -168,7 +170,7 @@ def read_pyproject() -> dict[str, Any]:
 
 
 def resolve(
-    uv: Path, locks: Sequence[Lock], folder: Path, preferred: str, upgrade: Sequence[str]
+    uv: Path, locks: Sequence[Lock], folder: Path, preferred_pins: str, upgrade: Sequence[str]
 ) -> str:
     """Resolve what some locks pin together.
 
@@ -187,15 +189,15 @@ def resolve(
     """
     oldest_python = read_pyproject()["project"]["requires-python"].removeprefix(">=")
     without_needs = read_pins((ROOT / WITHOUT_NEEDS).read_text(encoding="utf-8"))
-    excluded = folder / "excluded.txt"
-    excluded.write_text("\n".join(pin.name for pin in without_needs), encoding="utf-8")
-    pinned = folder / "pinned.txt"
-    pinned.write_text(preferred, encoding="utf-8")
+    excluded_file = folder / "excluded.txt"
+    excluded_file.write_text("\n".join(pin.name for pin in without_needs), encoding="utf-8")
+    pins_file = folder / "pinned.txt"
+    pins_file.write_text(preferred_pins, encoding="utf-8")
     command = [str(uv), "pip", "compile", "pyproject.toml", "--quiet"]
     command += ["--universal", "--python-version", oldest_python]
     # One version for all Pythons, where one fits them all: the version that was tested.
-    command += ["--fork-strategy", "fewest", "--excludes", str(excluded)]
-    command += ["--no-header", "--annotation-style", "line", "--output-file", str(pinned)]
+    command += ["--fork-strategy", "fewest", "--excludes", str(excluded_file)]
+    command += ["--no-header", "--annotation-style", "line", "--output-file", str(pins_file)]
     for lock in locks:
         command += [f"--extra={extra}" for extra in lock.extras]
         command += [f"--group={group}" for group in lock.groups]
@@ -204,7 +206,7 @@ def resolve(
         raise SystemExit(
             "the requirements could not be resolved (uv's message is above); nothing was written"
         )
-    return pinned.read_text(encoding="utf-8")
+    return pins_file.read_text(encoding="utf-8")
 
 
 def install_uv(folder: Path) -> Path:
@@ -234,9 +236,9 @@ def main() -> None:
         "upgrade", nargs="*", help="packages whose newest version is taken, or: all"
     )
     upgrade = parser.parse_args().upgrade
-    preferred = ""
+    preferred_pins = ""
     if "all" not in upgrade:
-        preferred = "".join(
+        preferred_pins = "".join(
             (ROOT / lock.file).read_text(encoding="utf-8")
             for lock in LOCKS
             if (ROOT / lock.file).exists()
@@ -245,10 +247,12 @@ def main() -> None:
         folder = Path(temporary)
         uv = install_uv(folder / "environment")
         # All together first, so that what the app gets never keeps the tests from resolving.
-        everything = resolve(uv, LOCKS, folder, preferred, [] if "all" in upgrade else upgrade)
+        full_resolution = resolve(
+            uv, LOCKS, folder, preferred_pins, [] if "all" in upgrade else upgrade
+        )
         resolutions = []
         for count in range(1, len(LOCKS) + 1):
-            resolutions.append(read_pins(resolve(uv, LOCKS[:count], folder, everything, [])))
+            resolutions.append(read_pins(resolve(uv, LOCKS[:count], folder, full_resolution, [])))
     for file, text in lock_texts(resolutions).items():
         (ROOT / file).write_text(text, encoding="utf-8")
         sys.stdout.write(f"{file}: {len(read_pins(text))} packages\n")

@@ -1,6 +1,7 @@
-"""Every message a user can be told, by its code, as the source has it; prints them, and --write updates the file.
+"""Print every message that a user can get, by its code; --write updates the golden file.
 
-Read off the syntax trees, so nothing is imported: a message that no test provokes is there too.
+The messages are read from the syntax trees and nothing is imported, so that messages that no test
+provokes are there too.
 """
 
 from __future__ import annotations
@@ -17,60 +18,70 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "tests" / "golden" / "messages.txt"
 BASE = "HeadlabError"
-BARE = re.compile(r"[^:]*: \{[^{}]*\}")  # a message that was made elsewhere, where it has its line
-INNER = "*"  # where the code is another error's, and its message a part of this one
+# A line without wording: the message was made elsewhere, where it has a line of its own.
+UNWORDED = re.compile(r"[^:]*: \{[^{}]*\}")
+# Stands for the code of another error whose message is a part of this one.
+INNER = "*"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
-class Told:
-    """A place that gives an error its code.
+class CallSite:
+    """A call that may give an error its code.
 
     Attributes:
-        call: The construction, or what passes the code on to one.
+        path: The file, from the root.
+        call: The construction of the error, or a call that passes the code on to one.
+        enclosing: The nodes around the call, from the module down to the innermost.
     """
 
     path: str
     call: ast.Call
-    around: tuple[ast.AST, ...]  # from the module down to what the call stands in
+    enclosing: tuple[ast.AST, ...]
 
     @property
     def place(self) -> str:
-        """Where it stands."""
+        """Its file and line."""
         return f"{self.path}:{self.call.lineno}"
 
     @property
     def code(self) -> ast.expr | None:
-        """The expression that gives the code."""
-        return next((word.value for word in self.call.keywords if word.arg == "code"), None)
+        """The expression of the argument `code`; None if there is none."""
+        for keyword in self.call.keywords:
+            if keyword.arg == "code":
+                return keyword.value
+        return None
 
     def codes(self) -> list[str]:
-        """The codes it may give; `INNER` for one that comes from elsewhere, and for what is no code at all."""
+        """The codes that it may give; `INNER` for expressions that are no literal."""
         return [] if self.code is None else list(_literals(self.code))
 
     def passes_on(self) -> bool:
-        """Whether all of its codes are literal, another error's, or given to the function around it."""
-        return self.code is not None and _given(self.code, _parameters(self.around))
+        """Whether each code is a literal, another error's, or a parameter of the function."""
+        return self.code is not None and _is_passed_on(self.code, _parameters(self.enclosing))
 
     def lines(self) -> list[str]:
-        """What the file says of it, a line for each code and wording."""
-        texts = [
-            arg
-            for arg in self.call.args
-            if not isinstance(arg, ast.Constant) or isinstance(arg.value, str)
-        ]
-        wordings = [text for arg in self._message(texts) for text in _wordings(arg, self.around)]
+        """Its lines in the file: one for each code and wording."""
+        texts = []
+        for argument in self.call.args:
+            if not isinstance(argument, ast.Constant) or isinstance(argument.value, str):
+                texts.append(argument)
+        wordings = []
+        for message in self._message(texts):
+            wordings += _wordings(message, self.enclosing)
         codes = self.codes()
-        # as many of both: `trouble or "..."` beside `trouble_code or "..."`, so they go together
-        pairs = (
-            zip(codes, wordings, strict=True)
-            if len(codes) == len(wordings)
-            else product(codes, wordings)
-        )
+        if len(codes) == len(wordings):
+            # They belong together, like `trouble or "..."` and `trouble_code or "..."`.
+            pairs = list(zip(codes, wordings, strict=True))
+        else:
+            pairs = list(product(codes, wordings))
         return [f"{code}: {text}".replace("\n", "\\n") for code, text in pairs]
 
     def _message(self, args: list[ast.expr]) -> list[ast.expr]:
-        """The message among the arguments: the first of an error's, the last that is a text of another call's."""
+        """The message among the arguments, in a list; empty if there are no arguments.
+
+        It is the first argument of an error, and the last text among the arguments of another call.
+        """
         if _name(self.call.func)[:1].isupper() or _name(self.call.func) == "__init__":
             return args[:1]
         texts: list[ast.expr] = [
@@ -80,7 +91,7 @@ class Told:
 
 
 def files() -> list[Path]:
-    """What ships."""
+    """The files that ship."""
     return [
         *sorted(ROOT.glob("headlab/**/*.py")),
         *sorted(ROOT.glob("pages/*.py")),
@@ -90,56 +101,77 @@ def files() -> list[Path]:
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """{path from the root: syntax tree}."""
-    return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in files()
-    }
+    """Syntax trees by the paths of their files from the root."""
+    trees_by_path = {}
+    for path in files():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        trees_by_path[str(path.relative_to(ROOT))] = tree
+    return trees_by_path
 
 
-def errors(found: dict[str, ast.Module]) -> dict[str, ast.ClassDef | None]:
+def errors(source_trees: dict[str, ast.Module]) -> dict[str, ast.ClassDef | None]:
     """The exception and its subclasses, by their names."""
     kinds: dict[str, ast.ClassDef | None] = {BASE: None}
-    classes = [
-        node for tree in found.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-    ]
-    while more := [
-        c for c in classes if c.name not in kinds and any(_name(base) in kinds for base in c.bases)
-    ]:
-        kinds |= {c.name: c for c in more}
+    classes = []
+    for tree in source_trees.values():
+        classes += [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    kinds_before = 0
+    while len(kinds) > kinds_before:  # until a round finds no further subclass
+        kinds_before = len(kinds)
+        for class_node in classes:
+            if class_node.name not in kinds and any(
+                _name(base) in kinds for base in class_node.bases
+            ):
+                kinds[class_node.name] = class_node
     return kinds
 
 
-def constructions(found: dict[str, ast.Module]) -> Iterator[Told]:
-    """Every construction of an error that has to be given its code."""
-    kinds = errors(found)
-    own = {name for name, kind in kinds.items() if kind is not None and _gives_its_own(kind)}
-    for told in calls(found):
-        within = [
-            node for node in told.around if isinstance(node, ast.ClassDef) and node.name in kinds
+def constructions(source_trees: dict[str, ast.Module]) -> Iterator[CallSite]:
+    """Every construction of an error that must be given its code."""
+    kinds = errors(source_trees)
+    kinds_with_own_code = set()
+    for name, kind in kinds.items():
+        if kind is not None and _gives_its_own_code(kind):
+            kinds_with_own_code.add(name)
+    for call_site in calls(source_trees):
+        enclosing_kinds = [
+            node.name
+            for node in call_site.enclosing
+            if isinstance(node, ast.ClassDef) and node.name in kinds
         ]
-        above = _name(told.call.func) == "__init__" and within and within[-1].name != BASE
-        if above or _name(told.call.func) in kinds.keys() - own:
-            yield told
+        in_subclass = bool(enclosing_kinds) and enclosing_kinds[-1] != BASE
+        called_name = _name(call_site.call.func)
+        constructs_base = called_name == "__init__" and in_subclass
+        if constructs_base or called_name in kinds.keys() - kinds_with_own_code:
+            yield call_site
 
 
-def calls(found: dict[str, ast.Module]) -> Iterator[Told]:
+def calls(source_trees: dict[str, ast.Module]) -> Iterator[CallSite]:
     """Every call in the source."""
-    for path, tree in found.items():
-        waiting: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(tree, ())]
-        while waiting:
-            node, around = waiting.pop()
+    for path, tree in source_trees.items():
+        unvisited: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(tree, ())]
+        while unvisited:
+            node, enclosing = unvisited.pop()
             if isinstance(node, ast.Call):
-                yield Told(path, node, around)
-            waiting += [(child, (*around, node)) for child in ast.iter_child_nodes(node)]
+                yield CallSite(path, node, enclosing)
+            unvisited += [(child, (*enclosing, node)) for child in ast.iter_child_nodes(node)]
 
 
-def listing(found: dict[str, ast.Module]) -> str:
-    """The file: a line for each code and message, sorted."""
-    lines = {line for one in calls(found) if one.code is not None for line in one.lines()}
-    said = {line for line in lines if not BARE.fullmatch(line)}
-    worded = {INNER, *(line.partition(":")[0] for line in said)}
-    bare = {line for line in lines - said if line.partition(":")[0] not in worded}
-    return "".join(f"{line}\n" for line in sorted(said | bare))
+def listing(source_trees: dict[str, ast.Module]) -> str:
+    """The file's text: a line for each code and message, sorted.
+
+    A line without wording is there only if no other line has its code.
+    """
+    lines: set[str] = set()
+    for call_site in calls(source_trees):
+        if call_site.code is not None:
+            lines.update(call_site.lines())
+    complete_lines = {line for line in lines if not UNWORDED.fullmatch(line)}
+    codes_with_wording = {INNER, *(line.partition(":")[0] for line in complete_lines)}
+    other_lines = {
+        line for line in lines - complete_lines if line.partition(":")[0] not in codes_with_wording
+    }
+    return "".join(f"{line}\n" for line in sorted(complete_lines | other_lines))
 
 
 def _name(node: ast.expr) -> str:
@@ -150,23 +182,28 @@ def _name(node: ast.expr) -> str:
     return ""
 
 
-def _gives_its_own(kind: ast.ClassDef) -> bool:
-    makers = [
+def _gives_its_own_code(kind: ast.ClassDef) -> bool:
+    """Whether an error's class has an `__init__` that takes no code."""
+    constructors = [
         node for node in kind.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
     ]
-    return any("code" not in _parameters((maker,)) for maker in makers)
+    return any("code" not in _parameters((constructor,)) for constructor in constructors)
 
 
-def _parameters(around: tuple[ast.AST, ...]) -> set[str]:
-    within = [node for node in around if isinstance(node, Function)]
-    return {arg.arg for node in within for arg in (*node.args.args, *node.args.kwonlyargs)}
+def _parameters(enclosing: tuple[ast.AST, ...]) -> set[str]:
+    """The names of all parameters of the functions among the nodes."""
+    names = set()
+    for node in enclosing:
+        if isinstance(node, Function):
+            names |= {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+    return names
 
 
 def _choices(node: ast.expr) -> list[ast.expr]:
-    """What an expression may come to: the sides of `a if b else c` and of `a or b`, the default of a look-up."""
+    """The expressions that may be the value, such as both sides of `a if b else c` and `a or b`."""
     match node:
-        case ast.IfExp(body=one, orelse=other):
-            return [*_choices(one), *_choices(other)]
+        case ast.IfExp(body=body, orelse=alternative):
+            return [*_choices(body), *_choices(alternative)]
         case ast.BoolOp(op=ast.Or(), values=values):
             return [choice for value in values for choice in _choices(value)]
         case ast.Call(func=ast.Name(id="str"), args=[inner]):
@@ -182,8 +219,10 @@ def _literals(node: ast.expr) -> Iterator[str]:
         yield choice.value if literal else INNER  # type: ignore[attr-defined]
 
 
-def _given(node: ast.expr, parameters: set[str]) -> bool:
-    def good(choice: ast.expr) -> bool:
+def _is_passed_on(node: ast.expr, parameters: set[str]) -> bool:
+    """Whether every value is a literal, another error's code, or the parameter `code`."""
+
+    def is_given(choice: ast.expr) -> bool:
         match choice:
             case ast.Constant(value=str()):
                 return True
@@ -193,63 +232,63 @@ def _given(node: ast.expr, parameters: set[str]) -> bool:
                 return "code" in parameters
         return False
 
-    return all(good(choice) for choice in _choices(node))
+    return all(is_given(choice) for choice in _choices(node))
 
 
-def _wordings(node: ast.expr, around: tuple[ast.AST, ...]) -> list[str]:
-    """A message as it stands in the source, with what is put into it in braces."""
+def _wordings(node: ast.expr, enclosing: tuple[ast.AST, ...]) -> list[str]:
+    """The wordings of a message as in the source, with inserted expressions in braces."""
     match node:
         case ast.Constant(value=str(text)):
             return [text]
         case ast.JoinedStr(values=values):
             return ["".join(map(_part, values))]
         case ast.IfExp() | ast.BoolOp():
-            return [text for choice in _choices(node) for text in _wordings(choice, around)]
-        case ast.Name(id=name) if values := _assigned(name, around):
-            return [text for value in values for text in _wordings(value, around[:-1])]
-        case ast.Call(func=ast.Name(id=name)) if values := _returned(name, around):
-            return [text for value in values for text in _wordings(value, around[:1])]
+            return [text for choice in _choices(node) for text in _wordings(choice, enclosing)]
+        case ast.Name(id=name) if values := _assigned_values(name, enclosing):
+            return [text for value in values for text in _wordings(value, enclosing[:-1])]
+        case ast.Call(func=ast.Name(id=name)) if values := _returned_values(name, enclosing):
+            return [text for value in values for text in _wordings(value, enclosing[:1])]
     return [f"{{{ast.unparse(node)}}}"]
 
 
 def _part(node: ast.expr) -> str:
+    """A part of an f-string as it stands in the source."""
     if isinstance(node, ast.FormattedValue):
-        shown = "" if node.conversion < 0 else f"!{chr(node.conversion)}"
-        form = (
-            f":{''.join(map(_part, node.format_spec.values))}"
-            if isinstance(node.format_spec, ast.JoinedStr)
-            else ""
-        )
-        return f"{{{ast.unparse(node.value)}{shown}{form}}}"
+        conversion = "" if node.conversion < 0 else f"!{chr(node.conversion)}"
+        format_spec = ""
+        if isinstance(node.format_spec, ast.JoinedStr):
+            format_spec = ":" + "".join(map(_part, node.format_spec.values))
+        return f"{{{ast.unparse(node.value)}{conversion}{format_spec}}}"
     if isinstance(node, ast.Constant):
         return str(node.value)
     return ast.unparse(node)
 
 
-def _assigned(name: str, around: tuple[ast.AST, ...]) -> list[ast.expr]:
-    """What a name stands for in the function around it, else in the module."""
-    for home in reversed([node for node in around if isinstance(node, Function | ast.Module)]):
-        inner = ast.walk(home) if isinstance(home, Function) else home.body
-        found = [
-            n.value for n in inner if isinstance(n, ast.Assign) and name in map(_name, n.targets)
+def _assigned_values(name: str, enclosing: tuple[ast.AST, ...]) -> list[ast.expr]:
+    """The values assigned to a name, in the innermost function or module that assigns it."""
+    scopes = [node for node in enclosing if isinstance(node, Function | ast.Module)]
+    for scope in reversed(scopes):
+        nodes = ast.walk(scope) if isinstance(scope, Function) else scope.body
+        assigned_values = [
+            node.value
+            for node in nodes
+            if isinstance(node, ast.Assign) and name in map(_name, node.targets)
         ]
-        if found:
-            return found
+        if assigned_values:
+            return assigned_values
     return []
 
 
-def _returned(name: str, around: tuple[ast.AST, ...]) -> list[ast.expr]:
-    """What a function of the same module returns."""
-    module = around[0]
-    homes = [
-        n for n in getattr(module, "body", ()) if isinstance(n, ast.FunctionDef) and n.name == name
-    ]
-    return [
-        n.value
-        for home in homes
-        for n in ast.walk(home)
-        if isinstance(n, ast.Return) and n.value is not None
-    ]
+def _returned_values(name: str, enclosing: tuple[ast.AST, ...]) -> list[ast.expr]:
+    """The values that a function of the same module returns."""
+    returned_values = []
+    for function in getattr(enclosing[0], "body", ()):
+        if not isinstance(function, ast.FunctionDef) or function.name != name:
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Return) and node.value is not None:
+                returned_values.append(node.value)
+    return returned_values
 
 
 def main() -> None:

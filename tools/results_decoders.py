@@ -1,10 +1,11 @@
-"""Measures SmolLM2-135M on tasks whose heads are known, and writes docs/results-decoders.md from what was measured.
+"""Measures SmolLM2-135M on tasks whose heads are known, and writes docs/results-decoders.md.
 
-    python tools/results_decoders.py measure --cache CACHE --data DATA   # minutes, after the scores and roles below it
-    python tools/results_decoders.py scores --cache CACHE                # what scores and roles are in the cache alone
-    python tools/results_decoders.py                                     # the page alone, from docs/results/decoders
+    python tools/results_decoders.py measure --cache CACHE --data DATA   # all files and the page
+    python tools/results_decoders.py scores --cache CACHE                # scores, roles, the page
+    python tools/results_decoders.py                                     # the page alone
 
-The scores come from `headlab score`, the roles from `headlab roles`; the page prints the commands.
+The first two need scores made by `headlab score` and roles made by `headlab roles` in the cache;
+the page prints the commands.
 """
 
 from __future__ import annotations
@@ -28,142 +29,162 @@ SIZE = 64
 RANDOM = 5
 TASKS = ("repeats", "ioi", "agreement")
 TEXT = "lm"
-SCORED = (*TASKS, TEXT)
+TASKS_AND_TEXT = (*TASKS, TEXT)
 METHODS = ("shapley", "leave-one-out", "gradient")
 INDUCTION = "induction"
 PREVIOUS = "position -1"
 SINK = "first token"
 
 
-# What the attention patterns call each head, and what each method gives it.
+# The roles of the heads, and their scores by each method.
 
 
 def roles(report: Report) -> dict[str, list[Head]]:
-    """{role: heads that have it} of a report of `headlab roles`."""
+    """Heads by role, from a report of `headlab roles`."""
     (table,) = (table for table in report.tables if table.name == "roles")
-    found: dict[str, list[Head]] = {}
+    heads_by_role: dict[str, list[Head]] = {}
     for row in table.rows:
-        told = dict(zip(table.columns, row, strict=True))
-        if told["has it"]:
-            head = Head(str(told["stack"]), int(str(told["layer"])), int(str(told["head"])))
-            found.setdefault(str(told["role"]), []).append(head)
-    return found
+        cells = dict(zip(table.columns, row, strict=True))
+        if cells["has it"]:
+            head = Head(str(cells["stack"]), int(str(cells["layer"])), int(str(cells["head"])))
+            heads_by_role.setdefault(str(cells["role"]), []).append(head)
+    return heads_by_role
 
 
-def found_by(values: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """How well a ranking by value, largest first, finds the true heads: precision at their number, and on average.
+def ranking_precision(values: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """How well a ranking of heads by value, the largest first, finds the heads of a role.
 
-    Precision and recall are the same at as many heads as there are true ones.  chance: of both, at random.
+    Args:
+        values: The value of each head, float [head].
+        truth: Whether each head has the role, bool [head].
+
+    Returns:
+        "at": precision among as many heads as have the role, where it equals recall.
+        "average": average precision.
+        "chance": the expectation of both for a random ranking.
     """
     hits = truth[np.argsort(-values, kind="stable")]
-    many = int(truth.sum())
-    at = np.flatnonzero(hits) + 1
+    true_count = int(truth.sum())
+    ranks = np.flatnonzero(hits) + 1
     return {
-        "at": float(hits[:many].mean()),
-        "average": float((np.arange(1, many + 1) / at).mean()),
+        "at": float(hits[:true_count].mean()),
+        "average": float((np.arange(1, true_count + 1) / ranks).mean()),
         "chance": float(truth.mean()),
     }
 
 
-def placed(one: Any) -> tuple[int, int]:
-    """The place of scores in the tables."""
-    return SCORED.index(one.spec["task"]["name"]), METHODS.index(one.spec["method"]["name"])
+def table_order(scores: Any) -> tuple[int, int]:
+    """A key that sorts scores as the tables list them."""
+    return TASKS_AND_TEXT.index(scores.spec["task"]["name"]), METHODS.index(
+        scores.spec["method"]["name"]
+    )
 
 
-def stored(cache: Path) -> dict[str, np.ndarray]:
-    """Write the roles and the scores that are in the cache. Returns where the heads of known roles are, by role."""
+def write_roles_and_scores(cache: Path) -> dict[str, np.ndarray]:
+    """Write the roles and the scores that are in the cache.
+
+    Returns:
+        Which heads have each of the known roles, bool [head] by role.
+    """
     from headlab.results import Store
 
     store = Store(cache)
-    scores = [r.record for r in store.scan().results if r.record.spec["model"]["name"] == MODEL]
-    reports = (r.record for r in store.reports().results if r.record.name == "roles")
-    report = next(
-        r for r in reports if r.spec["model"]["name"] == MODEL and r.spec["task"]["name"] == TEXT
+    records = [stored_result.record for stored_result in store.scan().results]
+    scores_of_model = [record for record in records if record.spec["model"]["name"] == MODEL]
+    reports = [stored_result.record for stored_result in store.reports().results]
+    role_report = next(
+        report
+        for report in reports
+        if report.name == "roles"
+        and report.spec["model"]["name"] == MODEL
+        and report.spec["task"]["name"] == TEXT
     )
-    named = roles(report)
-    heads = list(scores[0].grid.heads)
-    truth = {
-        role: np.array([head in named.get(role, ()) for head in heads])
-        for role in (INDUCTION, PREVIOUS)
-    }
-    write("roles", {role: [list(head) for head in found] for role, found in named.items()})
+    heads_by_role = roles(role_report)
+    all_heads = list(scores_of_model[0].grid.heads)
+    has_role = {}
+    for role in (INDUCTION, PREVIOUS):
+        heads_of_role = heads_by_role.get(role, ())
+        has_role[role] = np.array([head in heads_of_role for head in all_heads])
+    write("roles", {role: list(map(list, heads)) for role, heads in heads_by_role.items()})
     rows = []
-    for one in sorted(scores, key=placed):
+    for scores in sorted(scores_of_model, key=table_order):
+        precision_by_role = {}
+        for role, truth in has_role.items():
+            if truth.any():
+                precision_by_role[role] = ranking_precision(scores.values, truth)
         rows.append(
             {
-                "task": one.spec["task"]["name"],
-                "method": one.spec["method"]["name"],
-                "options": one.spec["method"]["options"],
-                "size": one.spec["task"]["size"],
-                "unit": one.unit,
-                "seconds": one.seconds,
-                "fingerprint": one.spec["model"]["fingerprint"],
-                "values": one.values.tolist(),
-                "low": listed(one.low),
-                "high": listed(one.high),
-                "found": {
-                    role: found_by(one.values, true) for role, true in truth.items() if true.any()
-                },
+                "task": scores.spec["task"]["name"],
+                "method": scores.spec["method"]["name"],
+                "options": scores.spec["method"]["options"],
+                "size": scores.spec["task"]["size"],
+                "unit": scores.unit,
+                "seconds": scores.seconds,
+                "fingerprint": scores.spec["model"]["fingerprint"],
+                "values": scores.values.tolist(),
+                "low": json_list(scores.low),
+                "high": json_list(scores.high),
+                "found": precision_by_role,
             }
         )
     write("scores", rows)
-    return truth
+    return has_role
 
 
 def measure(cache: Path, data: Path) -> None:
-    """Write everything below docs/results/decoders."""
+    """Write all files below docs/results/decoders."""
     import headlab
     from headlab.masks import Mask
 
-    truth = stored(cache)
+    has_role = write_roles_and_scores(cache)
     model = headlab.load(MODEL)
     rng = np.random.default_rng(0)
-    size = int(truth[INDUCTION].sum())
-    others = np.flatnonzero(~truth[INDUCTION])
-    chosen: dict[str, Ints] = {
+    induction_count = int(has_role[INDUCTION].sum())
+    other_heads = np.flatnonzero(~has_role[INDUCTION])
+    removed_sets: dict[str, Ints] = {
         "none": [],
-        "previous-token head": np.flatnonzero(truth[PREVIOUS]),
-        "induction heads": np.flatnonzero(truth[INDUCTION]),
+        "previous-token head": np.flatnonzero(has_role[PREVIOUS]),
+        "induction heads": np.flatnonzero(has_role[INDUCTION]),
     }
-    chosen |= {f"random {n + 1}": rng.choice(others, size, replace=False) for n in range(RANDOM)}
-    removed = []
-    for name, off in chosen.items():
-        kept = np.ones(model.grid.size, bool)
-        kept[off] = False
-        removed.append(
-            {"name": name, "off": len(off), **dict(effects(model, Mask(model.grid, kept), data))}
-        )
-    write("removed", removed)
+    for number in range(1, RANDOM + 1):
+        removed_sets[f"random {number}"] = rng.choice(other_heads, induction_count, replace=False)
+    rows = []
+    for name, removed_heads in removed_sets.items():
+        is_kept = np.ones(model.grid.size, bool)
+        is_kept[removed_heads] = False
+        mask = Mask(model.grid, is_kept)
+        row = {"name": name, "off": len(removed_heads), **dict(effects(model, mask, data))}
+        rows.append(row)
+    write("removed", rows)
 
 
 def effects(model: Any, mask: Any, data: Path) -> Iterator[tuple[str, Any]]:
-    """What a mask leaves of each task on test, with intervals."""
+    """(task, figures) under a mask: accuracy with its interval on test, and rates of the text."""
     import headlab
     from headlab.evaluation import Evaluator, accuracy_interval, likelihood, text_rates
 
-    for name in SCORED:
+    for name in TASKS_AND_TEXT:
         evaluator = Evaluator(model, headlab.task(name, data=data), "en", "test", SIZE)
-        found = evaluator.evaluate(mask)
-        low, high = accuracy_interval(found)
-        told: dict[str, float] = {
-            "accuracy": found.accuracy,
+        evaluation = evaluator.evaluate(mask)
+        low, high = accuracy_interval(evaluation)
+        figures: dict[str, float] = {
+            "accuracy": evaluation.accuracy,
             "low": low,
             "high": high,
-            "answers": found.n,
+            "answers": evaluation.n,
         }
-        yield (
-            name,
-            told | (text_rates(evaluator, likelihood(evaluator, mask)) if name == TEXT else {}),
-        )
+        if name == TEXT:
+            figures |= text_rates(evaluator, likelihood(evaluator, mask))
+        yield name, figures
 
 
-def listed(ends: np.ndarray | None) -> list[float] | None:
-    """An array for JSON."""
-    return None if ends is None else ends.tolist()
+def json_list(array: np.ndarray | None) -> list[float] | None:
+    """An array as a list, for JSON."""
+    return None if array is None else array.tolist()
 
 
 def write(name: str, value: object) -> None:
-    """One file of the results."""
+    """Write one file of the results."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
@@ -172,10 +193,10 @@ def write(name: str, value: object) -> None:
 
 
 def page() -> str:
-    """The document, from the files alone."""
-    named, scores, removed = (
-        read_json(RESULTS / f"{name}.json") for name in ("roles", "scores", "removed")
-    )
+    """The document, made from the files alone."""
+    heads_by_role = read_json(RESULTS / "roles.json")
+    scores = read_json(RESULTS / "scores.json")
+    removals = read_json(RESULTS / "removed.json")
     lines = [
         (RESULTS / "findings.md").read_text(encoding="utf-8").rstrip(),
         "",
@@ -183,11 +204,11 @@ def page() -> str:
         "",
     ]
     lines += [
-        table_of_roles(named).markdown(),
+        table_of_roles(heads_by_role).markdown(),
         "",
         "## What removing them does",
         "",
-        table_of_removal(removed).markdown(),
+        table_of_removal(removals).markdown(),
     ]
     lines += [
         "",
@@ -196,21 +217,21 @@ def page() -> str:
         table_of_methods(scores).markdown(),
         "",
     ]
-    for task in SCORED:
+    for task in TASKS_AND_TEXT:
         lines += [
             f"## The strongest heads of `{task}`",
             "",
-            table_of_heads(task, scores, named).markdown(),
+            table_of_heads(task, scores, heads_by_role).markdown(),
             "",
         ]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def table_of_roles(named: Mapping[str, Sequence[Sequence[Any]]]) -> Table:
-    """Heads by role; of the sink, which most have, only their number."""
+def table_of_roles(heads_by_role: Mapping[str, Sequence[Sequence[Any]]]) -> Table:
+    """Heads by role; for the sink, which most heads are, only their number."""
     rows = []
     for role in (PREVIOUS, INDUCTION, SINK):
-        heads = [f"{layer}.{head}" for _, layer, head in named.get(role, ())]
+        heads = [f"{layer}.{head}" for _, layer, head in heads_by_role.get(role, ())]
         rows.append((role, len(heads), ", ".join(heads) if role != SINK else "…"))
     return Table(
         "roles",
@@ -221,28 +242,32 @@ def table_of_roles(named: Mapping[str, Sequence[Sequence[Any]]]) -> Table:
     )
 
 
-def table_of_removal(removed: Sequence[Mapping[str, Any]]) -> Table:
-    """Accuracy of each task and bits per byte of ordinary text, a row a set of heads."""
+def table_of_removal(removals: Sequence[Mapping[str, Any]]) -> Table:
+    """Accuracy of each task and bits per byte of ordinary text, a row for each set of heads."""
     rows = []
-    for one in removed:
-        shares = [
-            f"{100 * one[t]['accuracy']:.1f} [{100 * one[t]['low']:.1f}, {100 * one[t]['high']:.1f}]"
-            for t in TASKS
-        ]
-        text = one[TEXT]
-        bits = f"{text['bits_per_byte']:.3f} [{text['bits_per_byte_low']:.3f}, {text['bits_per_byte_high']:.3f}]"
-        rows.append((one["name"], one["off"], *shares, bits))
+    for removal in removals:
+        shares = []
+        for task in TASKS:
+            accuracy, low, high = (100 * removal[task][key] for key in ("accuracy", "low", "high"))
+            shares.append(f"{accuracy:.1f} [{low:.1f}, {high:.1f}]")
+        text = removal[TEXT]
+        interval = f"[{text['bits_per_byte_low']:.3f}, {text['bits_per_byte_high']:.3f}]"
+        bits = f"{text['bits_per_byte']:.3f} {interval}"
+        rows.append((removal["name"], removal["off"], *shares, bits))
     columns = ("heads off", "how many", *(f"{task}, %" for task in TASKS), "text, bits per byte")
     return Table("removed", "What is left", columns, ("", "d", "", "", "", ""), tuple(rows))
 
 
 def table_of_methods(scores: Sequence[Mapping[str, Any]]) -> Table:
-    """How well each method's ranking on `repeats` finds heads by what they look at."""
+    """How well each method's ranking on `repeats` finds the heads of each role."""
     rows = []
-    for one in scores:
-        for role, told in one["found"].items() if one["task"] == "repeats" else ():
-            how = (one["method"], one["size"], one["seconds"])
-            rows.append((*how, role, told["at"], told["average"], told["chance"]))
+    for scores_row in scores:
+        if scores_row["task"] != "repeats":
+            continue
+        method_cells = (scores_row["method"], scores_row["size"], scores_row["seconds"])
+        for role, precision in scores_row["found"].items():
+            cells = (precision["at"], precision["average"], precision["chance"])
+            rows.append((*method_cells, role, *cells))
     columns = (
         "method",
         "examples",
@@ -258,24 +283,32 @@ def table_of_methods(scores: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def table_of_heads(
-    task: str, scores: Sequence[Mapping[str, Any]], named: Mapping[str, Any], most: int = 12
+    task: str,
+    scores: Sequence[Mapping[str, Any]],
+    heads_by_role: Mapping[str, Any],
+    max_heads: int = 12,
 ) -> Table:
     """The heads of highest Shapley value of a task, with their intervals and roles."""
+    role_of = {}
+    for role, heads in heads_by_role.items():
+        if role != SINK:
+            role_of |= {tuple(head): role for head in heads}
     rows = []
-    role_of = {tuple(head): role for role, heads in named.items() if role != SINK for head in heads}
-    for one in scores:
-        if (one["task"], one["method"]) == (task, "shapley"):
-            for at in np.argsort(-np.array(one["values"]))[:most].tolist():
-                place = ("decoder", at // HEADS, at % HEADS)
-                rows.append(
-                    (
-                        f"{place[1]}.{place[2]}",
-                        100 * one["values"][at],
-                        100 * one["low"][at],
-                        100 * one["high"][at],
-                        role_of.get(place, ""),
-                    )
+    for scores_row in scores:
+        if (scores_row["task"], scores_row["method"]) != (task, "shapley"):
+            continue
+        values = np.array(scores_row["values"])
+        for index in np.argsort(-values)[:max_heads].tolist():
+            layer, head = divmod(index, HEADS)
+            rows.append(
+                (
+                    f"{layer}.{head}",
+                    100 * scores_row["values"][index],
+                    100 * scores_row["low"][index],
+                    100 * scores_row["high"][index],
+                    role_of.get(("decoder", layer, head), ""),
                 )
+            )
     columns = ("head", "Shapley value, points", "low", "high", "looks at")
     return Table("heads", "Strongest heads", columns, ("", "+.1f", "+.1f", "+.1f", ""), tuple(rows))
 
@@ -286,11 +319,11 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=["measure", "scores", "page"], default="page")
     parser.add_argument("--cache", type=Path, default=ROOT / "cache")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
-    given = parser.parse_args()
-    if given.what == "measure":
-        measure(given.cache, given.data)
-    if given.what == "scores":
-        stored(given.cache)
+    arguments = parser.parse_args()
+    if arguments.what == "measure":
+        measure(arguments.cache, arguments.data)
+    if arguments.what == "scores":
+        write_roles_and_scores(arguments.cache)
     PAGE.write_text(page(), encoding="utf-8")
 
 

@@ -1,6 +1,7 @@
-"""Writes the tables of docs/demo.md: what the demo's scores took, from `cache/`, and what removing harmful heads does.
+"""Writes the tables of docs/demo.md: the cost of scores, and the effect of removing heads.
 
-The second is of docs/results/demo/shapley-top50.json: `headlab prune --method shapley --languages all --json`.
+The first is made from `cache/`, the second from docs/results/demo/shapley-top50.json, which is the
+output of `headlab prune --method shapley --languages all --json`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ PAGE = ROOT / "docs" / "demo.md"
 RESULTS = ROOT / "docs" / "results" / "demo"
 MODEL = "e5-small-intents"
 ESTIMANDS = ("shapley-top50", "shapley")
-PRUNED = "shapley-top50"
-TOOK = (
+PRUNED_BY = "shapley-top50"
+COST_COLUMNS = (
     "language",
     "samples a head (least / median / most)",
     "forwards",
@@ -31,7 +32,7 @@ TOOK = (
     "median half-width, points",
     "widest",
 )
-GAVE = (
+PRUNING_COLUMNS = (
     "language",
     "untouched (test)",
     "heads removed",
@@ -42,36 +43,36 @@ GAVE = (
 )
 
 
-def scored(estimand: str) -> list[HeadScores]:
-    """The demo's Shapley values of this estimand, in the task's order of languages."""
-    every = [
-        r.record
-        for r in Store(ROOT / "cache").scan().results
-        if r.record.spec["model"]["name"] == MODEL
-    ]
-    found = {s.language: s for s in every if s.method == "shapley" and s.estimand == estimand}
-    return [found[language] for language in LANGUAGES]
+def scores_of_estimand(estimand: str) -> list[HeadScores]:
+    """The demo's Shapley values of an estimand, in the task's order of languages."""
+    scores_by_language = {}
+    for stored_result in Store(ROOT / "cache").scan().results:
+        scores = stored_result.record
+        is_of_demo = scores.spec["model"]["name"] == MODEL
+        if is_of_demo and scores.method == "shapley" and scores.estimand == estimand:
+            scores_by_language[scores.language] = scores
+    return [scores_by_language[language] for language in LANGUAGES]
 
 
 def head(columns: tuple[str, ...]) -> list[str]:
-    """The first two lines of a table whose numbers stand on the right."""
+    """The first two lines of a Markdown table whose numbers are aligned to the right."""
     return [f"| {' | '.join(columns)} |", f"| --- |{' ---: |' * (len(columns) - 1)}"]
 
 
-def took(every: Iterable[HeadScores]) -> str:
-    """What each language took, and what is known of its heads; minutes of all together."""
+def cost_table(scores_of_languages: Iterable[HeadScores]) -> str:
+    """The cost of scores and the signs of heads, a row for each language, and the total cost."""
     rows = []
     seconds = 0.0
     forwards = 0
-    for scores in every:
+    for scores in scores_of_languages:
         cost = cost_of(scores)
         assert cost.samples is not None
         assert cost.median_width is not None
-        least, median, most = cost.samples
+        min_samples, median_samples, max_samples = cost.samples
         neither = scores.grid.size - cost.helpful - cost.harmful
         cells = [
             scores.language,
-            f"{least:,} / {median:,.0f} / {most:,}",
+            f"{min_samples:,} / {median_samples:,.0f} / {max_samples:,}",
             f"{cost.forwards:,}",
             f"{cost.seconds:,.0f}",
             cost.helpful,
@@ -85,7 +86,7 @@ def took(every: Iterable[HeadScores]) -> str:
         forwards = forwards + cost.forwards
     return "\n".join(
         [
-            *head(TOOK),
+            *head(COST_COLUMNS),
             *rows,
             "",
             f"All together {seconds / 60:.0f} minutes and {forwards:,} forwards.",
@@ -93,36 +94,40 @@ def took(every: Iterable[HeadScores]) -> str:
     )
 
 
-def gave(languages: dict[str, dict[str, Any]]) -> str:
-    """What removing the harmful heads did on test."""
+def pruning_table(languages: dict[str, dict[str, Any]]) -> str:
+    """The effect of removing the harmful heads on test, a row for each language."""
     rows = []
-    for language, seen in languages.items():
+    for language, figures in languages.items():
         cells = [
             language,
-            f"{seen['baseline']:.1%}",
-            seen["removed"],
-            f"{seen['accuracy']:.1%}",
-            f"{100 * seen['difference']:+.1f}",
-            f"[{100 * seen['low']:+.1f}, {100 * seen['high']:+.1f}]",
-            f"{seen['p']:.3f}" if seen["p"] >= 0.001 else "< 0.001",
+            f"{figures['baseline']:.1%}",
+            figures["removed"],
+            f"{figures['accuracy']:.1%}",
+            f"{100 * figures['difference']:+.1f}",
+            f"[{100 * figures['low']:+.1f}, {100 * figures['high']:+.1f}]",
+            f"{figures['p']:.3f}" if figures["p"] >= 0.001 else "< 0.001",
         ]
         rows.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join([*head(GAVE), *rows])
+    return "\n".join([*head(PRUNING_COLUMNS), *rows])
 
 
 def tables() -> dict[str, str]:
-    """{name of a place in the page: the table that stands there}."""
-    found = {f"took {estimand}": took(scored(estimand)) for estimand in ESTIMANDS}
-    return found | {f"gave {PRUNED}": gave(read_json(RESULTS / f"{PRUNED}.json")["languages"])}
+    """The tables by the names of their places in the page."""
+    tables_by_place = {
+        f"took {estimand}": cost_table(scores_of_estimand(estimand)) for estimand in ESTIMANDS
+    }
+    return tables_by_place | {
+        f"gave {PRUNED_BY}": pruning_table(read_json(RESULTS / f"{PRUNED_BY}.json")["languages"])
+    }
 
 
 def page() -> str:
-    """The document, with its tables made anew; the text between them stays."""
+    """The document with its tables made anew; the text between them stays."""
     text = PAGE.read_text(encoding="utf-8")
     for name, table in tables().items():
-        before, _, rest = text.partition(f"<!-- {name} -->\n")
-        _, _, after = rest.partition("<!-- end -->")
-        text = f"{before}<!-- {name} -->\n{table}\n<!-- end -->{after}"
+        text_before, _, rest = text.partition(f"<!-- {name} -->\n")
+        _, _, text_after = rest.partition("<!-- end -->")
+        text = f"{text_before}<!-- {name} -->\n{table}\n<!-- end -->{text_after}"
     return text
 
 

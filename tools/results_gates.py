@@ -1,4 +1,4 @@
-"""Writes docs/results-gates.md from docs/results/gates; run it after `headlab reproduce voita-gates` and `shim`."""
+"""Writes docs/results-gates.md from docs/results/gates, which `headlab reproduce` writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "gates"
 PAGE = ROOT / "docs" / "results-gates.md"
 FINDINGS = RESULTS / "findings.md"
-LONGEST = 60  # rows of a table that stands in the page; longer ones are linked
+LONGEST = 60  # rows; longer tables are linked instead of shown
 HEADINGS = {
     "gates-intents": "Encoder gates on voice commands, beside other choices of as many heads",
     "gates-xnli": "Encoder gates on NLI, beside other choices of as many heads",
@@ -21,20 +21,20 @@ HEADINGS = {
 
 
 def reports(folder: Path = RESULTS) -> dict[str, tuple[str, Report]]:
-    """{report's name: (command, report)} of those that are there, in the page's order."""
-    found: dict[str, tuple[str, Report]] = {}
+    """Commands and reports by the report's name, for those that exist, in the page's order."""
+    commands_and_reports: dict[str, tuple[str, Report]] = {}
     for name in HEADINGS:
         path = folder / f"{name}.json"
         if path.is_file():
             value: Any = read_json(path)
-            found[name] = (str(value["command"]), Report.from_json(value))
-    return found
+            commands_and_reports[name] = (str(value["command"]), Report.from_json(value))
+    return commands_and_reports
 
 
 def page(folder: Path = RESULTS) -> str:
     """The document."""
-    found = reports(folder)
-    commands = dict.fromkeys(command for command, _ in found.values())
+    commands_and_reports = reports(folder)
+    commands = dict.fromkeys(command for command, _ in commands_and_reports.values())
     lines = [FINDINGS.read_text(encoding="utf-8").rstrip(), "", "## How it was made", ""]
     lines += [
         "All figures below were printed, and all files under `docs/results/gates` written, by",
@@ -43,7 +43,7 @@ def page(folder: Path = RESULTS) -> str:
     ]
     lines += [*(f"{command} --out docs/results/gates" for command in commands), "```", ""]
     lines += ["and this page by `python tools/results_gates.py`.", ""]
-    for name, (_, report) in found.items():
+    for name, (_, report) in commands_and_reports.items():
         lines += [f"## {HEADINGS[name]}", ""]
         for table in report.tables:
             file = f"[CSV](results/gates/{table.name}.csv)"
@@ -56,7 +56,7 @@ def page(folder: Path = RESULTS) -> str:
 
 
 def took(report: Report) -> list[str]:
-    """How long the report took, and on how many threads where it says so."""
+    """A line on how long the report took, and on how many threads if it says so."""
     threads = f" on {report.spec['threads']} threads" if "threads" in report.spec else ""
     return [f"- It took {clock_text(report.seconds)} (hours, minutes, seconds){threads}."]
 

@@ -1,4 +1,4 @@
-"""Writes docs/results-roles.md from docs/results/roles; run it after `headlab reproduce voita-roles`."""
+"""Writes docs/results-roles.md from docs/results/roles, which `headlab reproduce` writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESULTS = ROOT / "docs" / "results" / "roles"
 PAGE = ROOT / "docs" / "results-roles.md"
 SUMMARY = "voita-roles"
 FINDINGS = RESULTS / "findings.md"
-LONGEST = 60  # rows of a table that stands in the page; of longer ones, English
+LONGEST = 60  # rows; of longer tables, only the rows of English are shown
 
 
 def page(folder: Path = RESULTS) -> str:
@@ -44,17 +44,17 @@ def page(folder: Path = RESULTS) -> str:
             f"[CSV](results/roles/{SUMMARY}-{table.name}.csv)",
             "",
         ]
-        lines += [shown(table).markdown()]
+        lines += [shortened(table).markdown()]
     lines += ["", "## Notes", "", *(f"- {note}" for note in report.notes)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def shown(table: Table) -> Table:
-    """The table, or of a long one the rows of English."""
+def shortened(table: Table) -> Table:
+    """The table, or only the rows of English if it is long."""
     if len(table.rows) <= LONGEST or "language" not in table.columns:
         return table
-    place = table.columns.index("language")
-    rows = tuple(row for row in table.rows if row[place] == "en")
+    language_column = table.columns.index("language")
+    rows = tuple(row for row in table.rows if row[language_column] == "en")
     notes = (*table.notes, f"English only; all {len(table.rows)} rows are in the CSV file.")
     return Table(table.name, table.title, table.columns, table.formats, rows, notes)
 

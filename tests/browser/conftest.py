@@ -1,4 +1,4 @@
-"""The app as a user has it: a streamlit server with its worker, and a real browser in front of it."""
+"""The app as a user has it: a streamlit server with its worker, and a real browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from support.browsing import QUIET, choose_option
+from support.browsing import IDLE_APP, choose_option
 from support.cached_scores import fill, made_up, while_cached
 from support.saved_models import save_classifier
 from support.waiting import until
@@ -40,15 +40,18 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--js-flags=--single-threaded --no-opt",  # a page lives for seconds: compiling it better takes longer than it saves
+    # A page lives for seconds: optimising its scripts would take longer than it saves.
+    "--js-flags=--single-threaded --no-opt",
 ]
-# On a link to a page, streamlit's own script asks for these below that page first, then at the root.
+# When a link to a page is opened, streamlit's own script requests these below that page first, then
+# at the root.
 PROBE = re.compile(r"/\w+/_stcore/(health|host-config)$")
-# It also fetches what a download button offers when it has drawn one; by then the page may have been drawn anew, with
-# another offer, and the first is gone. Tests that download hold that those on the page are there.
-GONE = re.compile(r"/media/\w+\.\w+$")
-OFFER = "Client Error: Download Button source error - 404"
-TOKEN = "made-up-for-tests-0123"  # of the app's worker, so that a test can ask it too
+# The script also fetches the file of a download button once it has drawn the button. By then the
+# page may have been drawn anew with another file, and the first is gone. Tests that download hold
+# that the files on the page are there.
+MEDIA_FILE = re.compile(r"/media/\w+\.\w+$")
+DOWNLOAD_GONE = "Client Error: Download Button source error - 404"
+TOKEN = "made-up-for-tests-0123"  # of the app's worker, so that tests can send requests to it
 
 WINDOW = {"width": 1440, "height": 900}
 DEADLINE = 120_000  # ms; it only ends a test that would hang
@@ -61,9 +64,9 @@ def pytest_collection_modifyitems(items):
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -81,10 +84,8 @@ class App:
     def start(self) -> None:
         command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={self.port}"]
         command.append("--server.fileWatcherType=none")
-        environment = {k: v for k, v in os.environ.items() if k != "HEADLAB_WORKER"} | {
-            "HEADLAB_CACHE": str(self.cache),
-            "HEADLAB_TOKEN": TOKEN,
-        }
+        environment = {**os.environ, "HEADLAB_CACHE": str(self.cache), "HEADLAB_TOKEN": TOKEN}
+        environment.pop("HEADLAB_WORKER", None)
         with (self.cache / "streamlit.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=log, stderr=log
@@ -106,10 +107,10 @@ class App:
         until(answers, "an answer of streamlit")
 
     def worker(self) -> Client:
-        """The app's own worker, which the first visitor starts."""
-        told = self.cache / ".worker" / "worker.json"
-        until(told.exists, "the app's worker; some page must be visited before")
-        return Client(json.loads(told.read_text())["url"], TOKEN)
+        """A client of the app's own worker, which the first visitor starts."""
+        address_file = self.cache / ".worker" / "worker.json"
+        until(address_file.exists, "the app's worker; some page must be visited before")
+        return Client(json.loads(address_file.read_text())["url"], TOKEN)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -127,7 +128,7 @@ class App:
 
 @pytest.fixture(scope="session")
 def cache_folder(tmp_path_factory) -> Path:
-    """Made-up scores under the real model's fingerprint, so that masks made from them fit it."""
+    """A cache of made-up scores under the real model's fingerprint, so that their masks fit it."""
     from headlab.models.embedded import fingerprint
 
     try:
@@ -147,7 +148,10 @@ def app(cache_folder) -> Iterator[App]:
 
 @pytest.fixture(scope="module")
 def light_model(cache_folder, tmp_path_factory) -> Iterator[str]:
-    """Folder of a model of 12 by 12 heads that is computed in no time; made-up scores let a link name it."""
+    """The folder of a model of 12 by 12 heads that computes in no time.
+
+    It has made-up scores in the cache, so that a link can name it.
+    """
     folder = str(save_classifier(tmp_path_factory.mktemp("models") / "light", layers=12, heads=12))
     scores = made_up("de", "shapley", load(folder).fingerprint, folder)
     with while_cached(cache_folder, scores):
@@ -156,26 +160,31 @@ def light_model(cache_folder, tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture
 def no_jobs_left(app) -> Iterator[None]:
-    """A test that fails leaves no job behind that the next one would wait for."""
+    """After the test, cancel and delete all jobs, so that the next test does not wait for them."""
     yield
     with closing(app.worker()) as worker:
         for job in worker.jobs():
             if job.state in LIVE_STATES:
                 worker.cancel(job.id)
-        until(
-            lambda: not any(job.state in LIVE_STATES for job in worker.jobs()), "an end of all jobs"
-        )
+
+        def all_have_ended() -> bool:
+            return not any(job.state in LIVE_STATES for job in worker.jobs())
+
+        until(all_have_ended, "an end of all jobs")
         for job in worker.jobs():
             worker.delete(job.id)
 
 
 @pytest.fixture
 def long_job(app, no_jobs_left):
-    """Queue a job that would take many minutes, so that it cannot end before a test has looked; its number."""
+    """A function that queues a job for a model and gives its number.
+
+    The job would take many minutes, so that it cannot end before a test has looked at it.
+    """
 
     def submit(model: str) -> int:
         options = {"target": 0.00001, "samples": 5_000_000}
-        asked = {
+        job_fields = {
             "model": model,
             "task": "intents",
             "languages": ["de"],
@@ -183,56 +192,62 @@ def long_job(app, no_jobs_left):
             "options": options,
         }
         with closing(app.worker()) as worker:
-            return worker.submit("score", asked).id
+            return worker.submit("score", job_fields).id
 
     return submit
 
 
 @pytest.fixture(scope="session")
 def chromium():
-    """A browser; tests are skipped, with the reason, where there is none."""
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
+    """A browser; tests are skipped where there is none."""
+    paths = [path for path in map(shutil.which, BROWSERS) if path]
+    if not paths:
         pytest.skip(f"no Chromium: none of {', '.join(BROWSERS)} is on the PATH")
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=DEADLINE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=paths[0], args=FLAGS)
         yield browser
         browser.close()
 
 
-def _is_gone(url: str, text: str) -> bool:
-    return text == OFFER or ("status of 404" in text and GONE.search(url) is not None)
+def _is_about_a_gone_download(url: str, text: str) -> bool:
+    return text == DOWNLOAD_GONE or ("status of 404" in text and MEDIA_FILE.search(url) is not None)
 
 
 @dataclass
 class Watch:
-    """What must not happen while a page is used."""
+    """Records what must not happen while a page is used.
+
+    Attributes:
+        host: The app's address.
+        outside: Addresses of requests to other hosts.
+        errors: Messages of the console's errors and of uncaught exceptions.
+    """
 
     host: str
     outside: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def request(self, request) -> None:
-        if not request.url.startswith(
-            (self.host, self.host.replace("http", "ws", 1), "data:", "blob:")
-        ):
+        allowed = (self.host, self.host.replace("http", "ws", 1), "data:", "blob:")
+        if not request.url.startswith(allowed):
             self.outside.append(request.url)
 
     def console(self, message) -> None:
         url = message.location.get("url", "")
-        if message.type == "error" and not (PROBE.search(url) or _is_gone(url, message.text)):
+        is_harmless = PROBE.search(url) or _is_about_a_gone_download(url, message.text)
+        if message.type == "error" and not is_harmless:
             self.errors.append(message.text)
 
-    def failed(self, error) -> None:
+    def uncaught(self, error) -> None:
         self.errors.append(str(error))
 
 
 @pytest.fixture(scope="session")
 def profile(app, chromium):
-    """What all tests share: the cache of streamlit's own scripts."""
+    """A browser context that all tests share, with its cache of streamlit's own scripts."""
     context = chromium.new_context(viewport=WINDOW, base_url=app.url)
     context.set_default_timeout(DEADLINE)
     yield context
@@ -241,35 +256,36 @@ def profile(app, chromium):
 
 @pytest.fixture(scope="session")
 def tab(profile):
-    """One tab for all tests: a new one takes the browser longer than a page takes streamlit."""
+    """One tab for all tests, since opening a tab takes longer than drawing a page."""
     return profile.new_page()
 
 
 @pytest.fixture
 def page(app, profile, tab):
-    """A tab as good as new; fails if a request left this host, or the console or the page showed an error.
+    """A tab as good as new.
 
+    The test fails if a request goes to another host, or if the console or the page shows an error.
     Each address that is opened is a session of its own.
     """
     watch = Watch(app.url)
-    seen = {"request": watch.request, "console": watch.console, "pageerror": watch.failed}
-    for event, look in seen.items():
-        tab.on(event, look)
+    watchers = {"request": watch.request, "console": watch.console, "pageerror": watch.uncaught}
+    for event, watcher in watchers.items():
+        tab.on(event, watcher)
     yield tab
-    traces = tab.get_by_test_id("stException").count()
-    for event, look in seen.items():
-        tab.remove_listener(event, look)
+    exception_count = tab.get_by_test_id("stException").count()
+    for event, watcher in watchers.items():
+        tab.remove_listener(event, watcher)
     as_new(tab)
     assert watch.outside == []
     assert watch.errors == []
-    assert traces == 0
+    assert exception_count == 0
 
 
 def as_new(tab) -> None:
-    """Close what a test opened beside a tab, and leave nothing of what it set."""
-    for opened in tab.context.pages:
-        if opened is not tab:
-            opened.close()
+    """Close all tabs but this one, and reset all that a test may have set in it."""
+    for other_tab in tab.context.pages:
+        if other_tab is not tab:
+            other_tab.close()
     if tab.url.startswith("http"):
         tab.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
     tab.goto("about:blank")
@@ -279,38 +295,58 @@ def as_new(tab) -> None:
 
 
 @dataclass
-class Line:
-    """A tab of a test's own, and what it and the server say to each other.
+class Connection:
+    """The connection between a tab and the server, which a test can interrupt.
 
     Attributes:
-        lost: Its messages while the line was cut.
-        late: The server's while the tab is deaf.
+        page: The tab.
+        is_cut: While true, messages of the tab do not reach the server.
+        is_deaf: While true, messages of the server are held back from the tab.
+        lost_messages: The tab's messages that were lost while the connection was cut.
+        held_back: The server's messages that are held back, encoded.
     """
 
     page: Any
-    cut: bool = False
-    deaf: bool = False
-    lost: list[Any] = field(default_factory=list)
-    late: list[Any] = field(default_factory=list)
+    is_cut: bool = False
+    is_deaf: bool = False
+    lost_messages: list[Any] = field(default_factory=list)
+    held_back: list[Any] = field(default_factory=list)
 
-    def between(self, browser) -> None:
-        self.browser, server = browser, browser.connect_to_server()
+    def route(self, browser) -> None:
+        """Stand between the tab's web socket and the server."""
+        self.browser = browser
+        server = browser.connect_to_server()
 
-        browser.on_message(
-            lambda message: self.lost.append(message) if self.cut else server.send(message)
-        )
-        server.on_message(
-            lambda message: self.late.append(message) if self.deaf else browser.send(message)
-        )
+        def to_server(message) -> None:
+            if self.is_cut:
+                self.lost_messages.append(message)
+            else:
+                server.send(message)
 
-    def said(self) -> list[ForwardMsg]:
-        """What the server has said while the tab is deaf."""
-        return [ForwardMsg.FromString(message) for message in self.late]
+        def to_browser(message) -> None:
+            if self.is_deaf:
+                self.held_back.append(message)
+            else:
+                browser.send(message)
+
+        browser.on_message(to_server)
+        server.on_message(to_browser)
+
+    def held_messages(self) -> list[ForwardMsg]:
+        """The server's messages that are held back."""
+        return [ForwardMsg.FromString(message) for message in self.held_back]
+
+    def finished_scripts(self) -> list[int]:
+        """How the runs ended that have ended while the tab is deaf, as streamlit's numbers."""
+        return [
+            message.script_finished
+            for message in self.held_messages()
+            if message.HasField("script_finished")
+        ]
 
     def runs(self) -> int:
-        """Runs of the whole page that have ended while the tab is deaf."""
-        ended = [m for m in self.said() if m.HasField("script_finished")]
-        return sum(m.script_finished == m.FINISHED_SUCCESSFULLY for m in ended)
+        """Number of runs of the whole page that have ended while the tab is deaf."""
+        return self.finished_scripts().count(ForwardMsg.FINISHED_SUCCESSFULLY)
 
     def wait_for_runs(self, count: int) -> None:
         """Wait until so many runs of the whole page have ended."""
@@ -318,36 +354,39 @@ class Line:
             if self.runs() >= count:
                 return
             self.page.wait_for_timeout(100)
-        ends = [m.script_finished for m in self.said() if m.HasField("script_finished")]
-        begun = [
-            list(m.new_session.fragment_ids_this_run)
-            for m in self.said()
-            if m.HasField("new_session")
+        fragments_begun = [
+            list(message.new_session.fragment_ids_this_run)
+            for message in self.held_messages()
+            if message.HasField("new_session")
         ]
         raise AssertionError(
-            f"{self.runs()} of {count} runs have ended; ends {ends}, of fragments {begun}"
+            f"{self.runs()} of {count} runs have ended; ends {self.finished_scripts()}, "
+            f"of fragments {fragments_begun}"
         )
 
     def hear(self) -> None:
-        """Deliver what was kept back, and from now on all at once."""
-        self.deaf = False
-        while self.late:
-            self.browser.send(self.late.pop(0))
+        """Deliver the messages that were held back, and further messages as they come."""
+        self.is_deaf = False
+        while self.held_back:
+            self.browser.send(self.held_back.pop(0))
 
 
 @pytest.fixture
-def line(profile):
-    """A tab whose line can be cut. It is closed after the test, as nothing takes such a route back."""
+def connection(profile):
+    """A new tab with a connection that can be interrupted.
+
+    The tab is closed after the test, since such a route cannot be removed.
+    """
     page = profile.new_page()
-    held = Line(page)
-    page.route_web_socket(re.compile(r"/_stcore/stream"), held.between)
-    yield held
+    interruptible = Connection(page)
+    page.route_web_socket(re.compile(r"/_stcore/stream"), interruptible.route)
+    yield interruptible
     page.close()
 
 
 @pytest.fixture(scope="session")
 def warm_up(tab):
-    """Open a page and wait until something is on it that takes the worker and its model."""
+    """A function that opens a page and waits for a part of it that needs the worker's model."""
 
     def wait(path: str, selector: str) -> None:
         tab.goto(path)
@@ -358,19 +397,19 @@ def warm_up(tab):
 
 
 @pytest.fixture
-def settled(page):
-    """Wait until the page has run."""
-    return lambda: page.locator(QUIET).wait_for()
+def wait_until_drawn(page):
+    """A function that waits until the page's script has ended and all is drawn."""
+    return lambda: page.locator(IDLE_APP).wait_for()
 
 
 @pytest.fixture
-def visit(page, settled):
-    """Open a path and wait until the page has run."""
+def visit(page, wait_until_drawn):
+    """A function that opens a path and waits until the page is drawn."""
 
     def go(path: str):
         page.goto(path)
         page.locator("h1").first.wait_for()
-        settled()
+        wait_until_drawn()
         return page
 
     return go
@@ -378,7 +417,7 @@ def visit(page, settled):
 
 @pytest.fixture
 def choose(page):
-    """Choose from a list."""
+    """A function that chooses an option from the list of a select box."""
 
     def pick(box: str, name: str) -> None:
         choose_option(page.get_by_role("combobox", name=box, exact=True), name)

@@ -1,4 +1,4 @@
-"""The Attention page as a user has it; every test also holds that no request leaves the server (see `page`)."""
+"""The Attention page as a user has it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from support.browsing import QUIET, tick_first_row
+from support.browsing import IDLE_APP, tick_first_row
 
 from headlab.dashboard.pages.attention.pictures import head_view
 from headlab.plots.matrices import Panel
 
-HERE = "/attention?langs=de&langs=en&heads=encoder.3.7&heads=encoder.5.1"
-EVIL = "</script><script>parent.document.title='PWNED'</script><img src=x onerror=\"parent.document.title='PWNED'\">"
+TWO_HEADS = "/attention?langs=de&langs=en&heads=encoder.3.7&heads=encoder.5.1"
+ATTACK = "</script><script>parent.document.title='PWNED'</script><img src=x onerror=\"parent.document.title='PWNED'\">"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(warm_up):
-    """Wait for the worker to start and load the model, once: the tests are about what comes after."""
-    warm_up(HERE, '[data-testid="stIFrame"]')
+def loaded_model(warm_up):
+    """The worker runs and has loaded the model before the first test."""
+    warm_up(TWO_HEADS, '[data-testid="stIFrame"]')
 
 
 def frame(page):
@@ -27,19 +27,19 @@ def frame(page):
 
 
 def test_bertviz_draws_the_chosen_heads_of_every_language_and_a_square_hides_its_head(visit):
-    page = visit(HERE)
-    for i, title in enumerate(("English (en)", "German (de)")):
-        panel = frame(page).locator(f"#bertviz-{i}")
+    page = visit(TWO_HEADS)
+    for number, title in enumerate(("English (en)", "German (de)")):
+        panel = frame(page).locator(f"#bertviz-{number}")
         expect(panel.get_by_role("heading")).to_have_text(title)
         tokens = panel.locator("#left text").count()
         assert tokens > 2
         expect(panel.locator("#attention line")).to_have_count(2 * tokens * tokens)
         expect(panel.locator(".heads li")).to_have_text(["Layer 3, head 7", "Layer 5, head 1"])
     panel = frame(page).locator("#bertviz-0")
-    shown = "#attention .headAttention:nth-child(1) line:not([stroke-opacity='0'])"
-    expect(panel.locator(shown).first).to_be_attached()
+    visible_lines = "#attention .headAttention:nth-child(1) line:not([stroke-opacity='0'])"
+    expect(panel.locator(visible_lines).first).to_be_attached()
     panel.locator("#vis svg > g:last-child rect").first.click()
-    expect(panel.locator(shown)).to_have_count(0)
+    expect(panel.locator(visible_lines)).to_have_count(0)
 
 
 def test_the_strongest_head_comes_first_where_the_link_names_none(visit):
@@ -54,32 +54,32 @@ def test_the_head_of_a_link_is_shown_and_a_wrong_one_named(visit):
     expect(frame(page).locator(".heads li")).to_have_text(["Layer 2, head 4"])
 
 
-def test_text_of_the_user_cannot_run(visit, settled):
-    page = visit(f"{HERE}&source=my+own")
-    page.get_by_label("one sentence a line").fill(EVIL + "\nzwei Lampen")
+def test_text_of_the_user_cannot_run(visit, wait_until_drawn):
+    page = visit(f"{TWO_HEADS}&source=my+own")
+    page.get_by_label("one sentence a line").fill(ATTACK + "\nzwei Lampen")
     page.get_by_label("one sentence a line").press("Control+Enter")
     expect(frame(page).locator("#bertviz-1")).to_be_visible()
     for view in ("Shaded tokens", "Table of weights"):
         page.get_by_text(view, exact=True).click()
-        settled()
+        wait_until_drawn()
     assert "PWNED" not in page.title()
 
 
 def test_a_token_that_is_markup_is_only_text(page):
-    """One token that holds the whole attack, as a tokenizer of words would give it."""
-    panel = Panel(EVIL, ("a", EVIL), {"encoder.0.0": np.full((2, 2), 0.5)})
+    """The whole attack is one token, as a tokenizer of words would make it."""
+    panel = Panel(ATTACK, ("a", ATTACK), {"encoder.0.0": np.full((2, 2), 0.5)})
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.set_content(head_view([panel], {"encoder.0.0": EVIL}))
+    page.set_content(head_view([panel], {"encoder.0.0": ATTACK}))
     expect(page.locator("#attention line")).to_have_count(4)
-    expect(page.locator("#left text").nth(1)).to_have_text(EVIL)
+    expect(page.locator("#left text").nth(1)).to_have_text(ATTACK)
     assert page.title() == "Attention"
     assert page.locator("img").count() == 0
     assert errors == []
 
 
 def test_the_light_views_need_no_script(visit):
-    page = visit(f"{HERE}&view=Shaded+tokens")
+    page = visit(f"{TWO_HEADS}&view=Shaded+tokens")
     expect(page.get_by_text("darkest:").first).to_be_visible()
     assert page.get_by_text("darkest:").count() == 4  # two heads, two languages
     page.get_by_text("Table of weights", exact=True).click()
@@ -89,35 +89,38 @@ def test_the_light_views_need_no_script(visit):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_tokens_are_readable_in_both_themes_and_nothing_overflows_on_a_phone(visit, page, scheme):
     page.emulate_media(color_scheme=scheme)
-    visit(HERE)
+    visit(TWO_HEADS)
     token = frame(page).locator("#bertviz-0 #left text").first
     expect(token).to_be_visible()
     red, green, blue = token.evaluate(
         "e => getComputedStyle(e).fill.match(/\\d+/g).slice(0, 3).map(Number)"
     )
-    assert (min(red, green, blue) > 180) if scheme == "dark" else (max(red, green, blue) < 90)
+    if scheme == "dark":
+        assert min(red, green, blue) > 180
+    else:
+        assert max(red, green, blue) < 90
     page.set_viewport_size({"width": 390, "height": 844})
     expect(frame(page).locator("#bertviz-1 #left text").first).to_be_attached()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_a_run_leaves_a_link_alone_that_it_does_not_change(line):
-    """It would write the link as it was when the run began, over what was typed since."""
-    page = line.page
-    page.goto(f"{HERE}&source=my+own")
+def test_a_run_does_not_write_the_link_unless_it_changes_it(connection):
+    """It would write the link as it was when the run began, over what was typed since then."""
+    page = connection.page
+    page.goto(f"{TWO_HEADS}&source=my+own")
     text = page.get_by_label("one sentence a line")
     text.fill("licht an")
-    page.locator(QUIET).wait_for()
-    line.deaf = True
+    page.locator(IDLE_APP).wait_for()
+    connection.is_deaf = True
     text.press("Control+Enter")
-    line.wait_for_runs(1)
-    assert not any(message.HasField("page_info_changed") for message in line.said())
-    line.hear()
+    connection.wait_for_runs(1)
+    assert not any(message.HasField("page_info_changed") for message in connection.held_messages())
+    connection.hear()
     expect(frame(page).locator("#bertviz-0 #left text").nth(1)).to_be_attached()
 
 
 def test_the_state_is_in_the_link(visit, page):
-    visit(f"{HERE}&source=my+own")
+    visit(f"{TWO_HEADS}&source=my+own")
     page.get_by_label("one sentence a line").fill("licht an")
     page.get_by_label("one sentence a line").press("Control+Enter")
     expect(frame(page).locator("#bertviz-0 #left text").nth(1)).to_be_attached()
@@ -128,9 +131,9 @@ def test_the_state_is_in_the_link(visit, page):
 
 
 def test_a_click_on_a_small_map_chooses_its_head_here_and_elsewhere_and_tells_what_it_does(
-    visit, settled
+    visit, wait_until_drawn
 ):
-    page = visit(f"{HERE}&view=All+heads")
+    page = visit(f"{TWO_HEADS}&view=All+heads")
     expect(page.get_by_text("Answers with these 2 heads on and off")).to_be_visible()
     cell = page.locator('[data-c="7.4"]')
     assert cell.evaluate("e => getComputedStyle(e, '::after').backgroundImage").startswith(
@@ -142,7 +145,7 @@ def test_a_click_on_a_small_map_chooses_its_head_here_and_elsewhere_and_tells_wh
     expect(cell).to_have_attribute("aria-selected", "true")
     expect(page.get_by_test_id("stTable")).to_contain_text("get_state")
     page.set_viewport_size({"width": 390, "height": 844})
-    settled()
+    wait_until_drawn()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.set_viewport_size({"width": 1440, "height": 900})
     page.get_by_role("link", name="Heads", exact=True).click()
@@ -150,38 +153,39 @@ def test_a_click_on_a_small_map_chooses_its_head_here_and_elsewhere_and_tells_wh
 
 
 def test_words_and_special_tokens_are_switches_that_the_link_holds(visit, page):
-    visit(f"{HERE}&source=my+own&text=Badezimmert%C3%BCr+zu")
-    left = frame(page).locator("#bertviz-0 #left text")
-    expect(left.first).to_have_text("<s>")
+    visit(f"{TWO_HEADS}&source=my+own&text=Badezimmert%C3%BCr+zu")
+    left_tokens = frame(page).locator("#bertviz-0 #left text")
+    expect(left_tokens.first).to_have_text("<s>")
     page.get_by_text("Words instead of pieces").click()
     page.get_by_text("Hide special tokens").click()
-    expect(left).to_have_text(["Badezimmertür", "zu"])
+    expect(left_tokens).to_have_text(["Badezimmertür", "zu"])
     page.wait_for_function(
         "location.search.includes('whole=') && location.search.includes('hide=')"
     )
     page.reload()
-    expect(left).to_have_text(["Badezimmertür", "zu"])
+    expect(left_tokens).to_have_text(["Badezimmertür", "zu"])
     expect(page.get_by_text("a row may sum to less than 1")).to_be_visible()
 
 
 @pytest.mark.parametrize(("kind", "begins"), [("svg", b"<svg "), ("png", b"\x89PNG")])
 def test_the_bertviz_picture_is_saved(visit, kind, begins):
-    page = visit(HERE)
+    page = visit(TWO_HEADS)
     expect(frame(page).locator("#bertviz-1 #left text").first).to_be_attached()
-    with page.expect_download() as coming:
+    with page.expect_download() as download:
         frame(page).get_by_role("button", name=kind.upper(), exact=True).click()
-    assert coming.value.suggested_filename == f"attention-e5-small-intents-intents.{kind}"
-    saved = coming.value.path().read_bytes()
-    assert saved.startswith(begins)
+    assert download.value.suggested_filename == f"attention-e5-small-intents-intents.{kind}"
+    picture = download.value.path().read_bytes()
+    assert picture.startswith(begins)
     if kind == "svg":
-        texts = [
-            node.text for node in ET.fromstring(saved).iter("{http://www.w3.org/2000/svg}text")
-        ]
+        text_nodes = ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
+        texts = [node.text for node in text_nodes]
         assert texts.count("Layer 3, head 7") == texts.count("Layer 5, head 1") == 2
         assert texts.count("<s>") == 4
 
 
-def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(visit, settled):
+def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(
+    visit, wait_until_drawn
+):
     page = visit("/attention?langs=de&heads=encoder.1.7")
     page.get_by_text("Where else does this head do that").click()
     page.get_by_role("button", name="Look through the first 64 sentences").click()
@@ -192,11 +196,11 @@ def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(visi
     )
     expect(table).to_be_visible()
     expect(page.get_by_text("the 20 of the first 64 sentences")).to_be_visible()
-    left = frame(page).locator("#bertviz-0 #left")
-    before = left.text_content()
+    left_tokens = frame(page).locator("#bertviz-0 #left")
+    first_sentence = left_tokens.text_content()
     tick_first_row(table)
-    expect(left).not_to_have_text(before)
-    settled()
-    opened = left.text_content()
+    expect(left_tokens).not_to_have_text(first_sentence)
+    wait_until_drawn()
+    opened_sentence = left_tokens.text_content()
     page.reload()
-    expect(left).to_have_text(opened)
+    expect(left_tokens).to_have_text(opened_sentence)

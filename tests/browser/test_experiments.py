@@ -14,8 +14,8 @@ from support.waiting import until
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(warm_up, cache_folder):
-    """Two reports in the cache, and a worker that has its model."""
+def stored_reports(warm_up, cache_folder):
+    """Two reports are in the cache, and the worker has loaded its model."""
     for day in (1, 2):
         keep(cache_folder, made_heads(seed=day), day)
     warm_up("/prune?langs=de", '[data-c="0.0"]')
@@ -31,7 +31,7 @@ def choose(page, label, option):
     choose_option(page.get_by_role("combobox", name=label).first, option, exact=False)
 
 
-def test_a_report_is_read_taken_along_and_leads_to_what_its_heads_look_at(visit, page):
+def test_a_report_is_read_downloaded_and_leads_to_what_its_heads_look_at(visit, page):
     visit("/experiments?langs=de&langs=th")
     choose(page, "What do you want to know?", re.compile("^Heads of all languages and of one"))
     page.wait_for_function("location.search.includes('experiment=heads')")
@@ -42,9 +42,9 @@ def test_a_report_is_read_taken_along_and_leads_to_what_its_heads_look_at(visit,
     expect(
         page.get_by_test_id("stMain").get_by_text(re.compile("^1 Nov 2026")).first
     ).to_be_visible()
-    with page.expect_download() as taken:
+    with page.expect_download() as download:
         page.get_by_role("button", name="Download this table as CSV").first.click()
-    assert taken.value.path().read_text().splitlines()[1] == "help in every language,2,1,"
+    assert download.value.path().read_text().splitlines()[1] == "help in every language,2,1,"
     page.set_viewport_size({"width": 390, "height": 844})
     page.reload()
     expect(page.get_by_role("button", name="Start")).to_be_visible()
@@ -59,12 +59,13 @@ def test_a_report_is_read_taken_along_and_leads_to_what_its_heads_look_at(visit,
         ["Layer 9, head 0 (language-agnostic)", "Layer 5, head 1 (language-specific)"]
     )
     expect(heads.first).to_be_visible()
-    told = page.get_by_text(re.compile("^Weight on special tokens"))
-    expect(told).to_be_visible()
+    caption = page.get_by_text(re.compile("^Weight on special tokens"))
+    expect(caption).to_be_visible()
     frame = page.get_by_test_id("stIFrame")
-    # it grew
+    # The frame grows to the height of its content.
     page.wait_for_function("document.querySelector('[data-testid=stIFrame]').clientHeight > 500")
-    assert frame.bounding_box()["y"] + frame.bounding_box()["height"] <= told.bounding_box()["y"]
+    frame_box = frame.bounding_box()
+    assert frame_box["y"] + frame_box["height"] <= caption.bounding_box()["y"]
 
 
 def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, page, tiny):
@@ -73,9 +74,8 @@ def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, 
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill(tiny)
     box.press("Enter")
-    expect(
-        page.get_by_text(f"There is no report yet on {tiny}")
-    ).to_be_visible()  # the page has the model now
+    # From then on the page has the model.
+    expect(page.get_by_text(f"There is no report yet on {tiny}")).to_be_visible()
     plan = page.locator(".st-key-plan")
     plan.get_by_role("spinbutton", name="K", exact=True).fill("2")
     plan.get_by_text("More options").click()
@@ -97,21 +97,21 @@ def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, 
 
 
 def test_a_link_s_experiment_is_shown_by_a_browser_that_draws_its_list_late(
-    line, app, tiny, long_job
+    connection, app, tiny, long_job
 ):
-    """The script of lists is fetched with the first list; until then, timers may start another run of the page."""
-    page = line.page
+    """Until the script that draws lists has been fetched, a timer may start another run."""
+    page = connection.page
     job = long_job(tiny)
     with closing(app.worker()) as worker:
         until(lambda: worker.job(job).state == "running", "a job that runs")
-        late = []
-        page.route(re.compile(r"/Selectbox\.\w+\.js$"), lambda route: late.append(route))
+        delayed_scripts = []
+        page.route(re.compile(r"/Selectbox\.\w+\.js$"), lambda route: delayed_scripts.append(route))
         page.goto("/experiments?experiment=transfer&langs=de&langs=th&method=leave-one-out")
         bar = page.get_by_test_id("stProgress")
         bar.first.wait_for()
-        assert late
+        assert delayed_scripts
         worker.cancel(job)
         expect(bar).to_have_count(0)  # the page has been drawn anew
-        late.pop().continue_()
+        delayed_scripts.pop().continue_()
     box = page.get_by_role("combobox", name="What do you want to know?")
     expect(box).to_have_value(re.compile("^Transfer of masks"))

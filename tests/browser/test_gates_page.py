@@ -1,4 +1,4 @@
-"""The Gates page as a user has it: the training played back, another λ, and its mask on the Prune page."""
+"""The Gates page as a user has it: the training played back, another λ, and its mask."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headlab.models.embedded import fingerprint
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(warm_up, cache_folder):
-    """Two runs of the model's own weights in the cache."""
+def stored_gates(warm_up, cache_folder):
+    """Two runs for the model's own weights are in the cache."""
     try:
         weights = fingerprint("e5-small-intents")
     except HeadlabError:
@@ -31,14 +31,14 @@ def test_a_training_is_played_back_and_the_mask_of_a_run_goes_to_the_prune_page(
 ):
     visit("/gates?langs=de")
     chart = page.locator("[class*='st-key-gates-map-']").first
-    now = chart.locator(".slider-label").first
-    expect(now).to_have_text("step 100")
-    closed = chart.locator(".hm image").first
-    before = closed.get_attribute("href")
+    step_label = chart.locator(".slider-label").first
+    expect(step_label).to_have_text("step 100")
+    gate_picture = chart.locator(".hm image").first
+    picture_at_end = gate_picture.get_attribute("href")
     chart.get_by_text("▶ Play").click()
-    expect(now).to_have_text(re.compile(r"step [0-8]\d?$"))
-    expect(now).to_have_text("step 100")
-    expect(closed).to_have_attribute("href", before)
+    expect(step_label).to_have_text(re.compile(r"step [0-8]\d?$"))
+    expect(step_label).to_have_text("step 100")
+    expect(gate_picture).to_have_attribute("href", picture_at_end)
     choose("λ", "0.01")
     expect(page.get_by_text("12 of 144 heads would be off.")).to_be_visible()
     page.wait_for_function("location.search.includes('weight=0.01')")

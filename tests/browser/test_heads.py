@@ -10,16 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from support.browsing import SHARPENING, choose_option, with_model
+from support.browsing import SHARPENING, choose_option, link_with_model
 from support.cached_scores import made_up
 from support.saved_models import save_classifier
 
 from headlab.pictures import maps_of_scores, rgb
 
 
-def head(page, language, place, which=0):
+def head(page, language, head_name, grid_number=0):
     """A head's cell in the map of a language."""
-    return page.get_by_role("grid", name=language).nth(which).locator(f'[data-c="{place}"]')
+    return (
+        page.get_by_role("grid", name=language).nth(grid_number).locator(f'[data-c="{head_name}"]')
+    )
 
 
 def card(page):
@@ -31,8 +33,8 @@ def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_he
 ):
     visit("/heads?langs=de&langs=th")
     scores = made_up("de", "shapley")
-    marked = page.get_by_role("grid", name="German (de)").first.locator("button.mark")
-    expect(marked).to_have_count(int((scores.helpful | scores.harmful).sum()))
+    marked_cells = page.get_by_role("grid", name="German (de)").first.locator("button.mark")
+    expect(marked_cells).to_have_count(int((scores.helpful | scores.harmful).sum()))
     head(page, "German (de)", "3.7").click()
     expect(card(page)).to_have_text("Layer 3, head 7")
     expect(page.get_by_text("harms: its interval lies below 0")).to_be_visible()
@@ -44,7 +46,7 @@ def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_he
 def test_two_results_stand_side_by_side_and_their_difference_opens_a_head(visit, page):
     visit("/heads?langs=de&langs=th&focus=de&head=encoder.3.7")
     against = page.get_by_role("combobox", name="Compare with")
-    choose_option(against, "Thai (th): shapley", typed="Thai (th): shap", exact=False)
+    choose_option(against, "Thai (th): shapley", filter_text="Thai (th): shap", exact=False)
     expect(page.get_by_text("Their rankings of the heads have Spearman's")).to_be_visible()
     difference = page.get_by_role("grid", name="Difference, first − second")
     difference.locator('[data-c="5.2"]').click()
@@ -57,28 +59,29 @@ def test_two_results_stand_side_by_side_and_their_difference_opens_a_head(visit,
 def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_the_report(
     visit, page, method
 ):
-    """tests/test_pictures.py compares those two with the colours, signs and marks that are decided once."""
+    """tests/test_pictures.py compares the figure and the report with what is decided once."""
     visit(f"/heads?langs=de&langs=th&method={method}")
     scores = {code: made_up(code, method) for code in ("de", "th")}
     cells = page.get_by_role("grid", name="Thai (th)").last.locator("[data-c]")
     expect(cells).to_have_count(144)
-    drawn = cells.evaluate_all(
-        """cells => cells.map(c => [c.dataset.c, getComputedStyle(c).backgroundColor,
-        c.classList.contains('mark') * (c.classList.contains('plus') ? 1 : -1) * (1 + c.classList.contains('sure'))])"""
+    drawn_cells = cells.evaluate_all(
+        """cells => cells.map(cell => {
+          const has = name => cell.classList.contains(name);
+          const mark = has('mark') * (has('plus') ? 1 : -1) * (1 + has('sure'));
+          return [cell.dataset.c, getComputedStyle(cell).backgroundColor, mark];
+        })"""
     )
-    shown = maps_of_scores(scores)["th"]
-    assert [place for place, _, _ in drawn] == [
-        f"{head.layer}.{head.head}" for head in shown.grid.heads
-    ]
-    for (place, colour, marked), decided, mark in zip(
-        drawn, shown.colours, shown.marks, strict=True
+    thai_map = maps_of_scores(scores)["th"]
+    head_names = [f"{head.layer}.{head.head}" for head in thai_map.grid.heads]
+    assert [head_name for head_name, _, _ in drawn_cells] == head_names
+    decided = zip(thai_map.colours, thai_map.marks, strict=True)
+    for (head_name, css_colour, drawn_mark), (colour, mark) in zip(
+        drawn_cells, decided, strict=True
     ):
-        found = [
-            255 * float(part)
-            for part in re.findall(r"[\d.e-]+", colour.removeprefix("color(srgb"))[:3]
-        ]
-        assert np.allclose(found, rgb(decided), atol=1), (place, colour, decided)
-        assert marked == mark, place
+        parts = re.findall(r"[\d.e-]+", css_colour.removeprefix("color(srgb"))
+        drawn_colour = [255 * float(part) for part in parts[:3]]
+        assert np.allclose(drawn_colour, rgb(colour), atol=1), (head_name, css_colour, colour)
+        assert drawn_mark == mark, head_name
 
 
 def test_a_click_in_a_small_map_also_turns_to_its_language(visit, page):
@@ -113,8 +116,8 @@ def test_the_table_of_all_heads_downloads_with_the_stored_values(visit, page):
         page.get_by_role("button", name="Download every head as CSV").click()
     rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
     assert len(rows) == 2 * 144
-    got = [float(row["value"]) for row in rows if row["language"] == "th"]
-    assert got == pytest.approx(made_up("th", "shapley").values.tolist(), abs=1e-12)
+    thai_values = [float(row["value"]) for row in rows if row["language"] == "th"]
+    assert thai_values == pytest.approx(made_up("th", "shapley").values.tolist(), abs=1e-12)
 
 
 def test_a_method_without_intervals_or_signs_says_so(visit, page):
@@ -124,7 +127,7 @@ def test_a_method_without_intervals_or_signs_says_so(visit, page):
 
 
 def test_a_missing_map_is_computed_and_its_result_takes_its_place(visit, page, tmp_path):
-    """With a tiny model, so that the whole of it takes seconds."""
+    """With a tiny model, so that it takes only seconds."""
     folder = save_classifier(tmp_path / "tiny", layers=1)
     visit("/heads?langs=de&langs=th&head=encoder.0.2")
     page.get_by_test_id("stSidebar").get_by_text("Another model").click()
@@ -136,7 +139,8 @@ def test_a_missing_map_is_computed_and_its_result_takes_its_place(visit, page, t
     ).to_be_visible()
     expect(page.get_by_text("In German (de)")).to_have_count(0)  # the other model's card is gone
     page.get_by_role("button", name="Compute", exact=True).first.click()
-    # Without a reload: the card of the chosen head, both maps, and no line of a run any more.
+    # Without a reload there are the card of the chosen head and both maps, and no line on a run any
+    # more.
     expect(page.get_by_text("In German (de)")).to_be_visible(timeout=240_000)
     expect(card(page)).to_have_text("Layer 0, head 2")
     expect(page.get_by_text(SHARPENING)).to_have_count(0)
@@ -144,38 +148,39 @@ def test_a_missing_map_is_computed_and_its_result_takes_its_place(visit, page, t
     expect(page.get_by_role("button", name="Compute the missing language (th)")).to_be_visible()
 
 
-@pytest.mark.soak  # tests/browser/test_jobs.py has one that sharpens on the job's own page
+@pytest.mark.soak  # tests/browser/test_jobs.py has such a test on the job's own page
 def test_a_map_sharpens_while_its_job_runs_and_takes_clicks(
     app, visit, page, light_model, long_job
 ):
     visit("/heads?langs=de")  # the first visitor starts the worker
     job = long_job(light_model)
-    visit(with_model("/heads?langs=de&method=monte-carlo", light_model))
+    visit(link_with_model("/heads?langs=de&method=monte-carlo", light_model))
     line = page.get_by_text(SHARPENING)
     line.wait_for()
     head(page, "German (de)", "0.2").click()
     expect(page.get_by_text("Layer 0, head 2, so far:")).to_be_visible()
-    page.wait_for_function(GROWN, arg=samples(line.inner_text()))
+    page.wait_for_function(MORE_SAMPLES, arg=sample_count(line.inner_text()))
     with closing(app.worker()) as worker:
         worker.cancel(job)
     expect(line).to_have_count(0)
 
 
-def samples(line):
-    return int(re.search(r"([\d,]+) samples", line).group(1).replace(",", ""))
+def sample_count(text):
+    return int(re.search(r"([\d,]+) samples", text).group(1).replace(",", ""))
 
 
-GROWN = """(first) => {
-  const line = [...document.querySelectorAll('p')].find((p) => p.textContent.startsWith('sharpening:'));
+MORE_SAMPLES = """(first) => {
+  const paragraphs = [...document.querySelectorAll('p')];
+  const line = paragraphs.find((p) => p.textContent.startsWith('sharpening:'));
   return line && Number(line.textContent.match(/([0-9,]+) samples/)[1].replaceAll(',', '')) > first;
 }"""
 
 
 def test_ten_clicks_one_after_the_other_end_at_the_last_one(visit, page):
-    """How soon a click is painted is measured in benchmarks/ui.py."""
-    visit("/heads?" + "&".join(f"langs={code}" for code in ("de", "th", "fr", "fi", "hu", "ml")))
-    for i in range(10):
-        head(page, "German (de)", f"{i}.{i}").click()
+    """benchmarks/ui.py measures how soon a click is painted."""
+    visit("/heads?langs=de&langs=th&langs=fr&langs=fi&langs=hu&langs=ml")
+    for number in range(10):
+        head(page, "German (de)", f"{number}.{number}").click()
     expect(card(page)).to_have_text("Layer 9, head 9")
     page.wait_for_function("document.documentElement.dataset.presses === '0'")
     expect(card(page)).to_have_text("Layer 9, head 9")
@@ -183,18 +188,16 @@ def test_ten_clicks_one_after_the_other_end_at_the_last_one(visit, page):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_figure_saves_as_svg_and_png_alike_in_both_themes(visit, page, theme):
-    """Drawn in the browser, on white: nothing is asked of the server, and the page's own figure stays as it was."""
+    """It is drawn on white, without a request, and the page's own figure stays as it was."""
     page.emulate_media(color_scheme=theme)
     visit("/heads?langs=de&langs=th&head=encoder.3.7")
-    before = page.locator(".js-plotly-plot .main-svg").first.inner_html()
+    figure_before = page.locator(".js-plotly-plot .main-svg").first.inner_html()
     files = {}
     for kind in ("SVG", "PNG"):
         with page.expect_download() as download:
             page.get_by_role("button", name=f"Save this figure as {kind}: head-encoder.3.7").click()
-        assert (
-            download.value.suggested_filename
-            == f"head-encoder.3.7-e5-small-intents-intents.{kind.lower()}"
-        )
+        file_name = f"head-encoder.3.7-e5-small-intents-intents.{kind.lower()}"
+        assert download.value.suggested_filename == file_name
         files[kind] = Path(download.value.path()).read_bytes()
     svg = files["SVG"].decode("utf-8")
     assert svg.startswith('<svg class="main-svg"')
@@ -202,4 +205,4 @@ def test_the_figure_saves_as_svg_and_png_alike_in_both_themes(visit, page, theme
     assert "rgb(255, 255, 255)" in svg
     assert files["PNG"].startswith(b"\x89PNG")
     assert int.from_bytes(files["PNG"][16:20], "big") == 1800
-    assert page.locator(".js-plotly-plot .main-svg").first.inner_html() == before
+    assert page.locator(".js-plotly-plot .main-svg").first.inner_html() == figure_before

@@ -1,4 +1,4 @@
-"""The Masks page and the ways out of the Prune page, as a user has them."""
+"""The Masks page, and the ways to take a mask out of the Prune page."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ from headlab.core import HeadlabError
 from headlab.masks import Mask
 from headlab.models.embedded import fingerprint
 
-HERE = "/masks?langs=de&langs=th"
+TWO_LANGUAGES = "/masks?langs=de&langs=th"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(warm_up):
-    """Wait for the worker to start and load the model, once."""
+def loaded_model(warm_up):
+    """The worker runs and has loaded the model before the first test."""
     warm_up("/prune?langs=de", '[data-c="0.0"]')
 
 
-def offered(page, box, name) -> bool:
-    """Whether a list has an entry. A list closes when its entries change, so it may have to be opened again."""
+def list_has_entry(page, box, name) -> bool:
+    """Whether the list of a select box has an entry.
+
+    A list closes when its entries change, so that it may have to be opened again.
+    """
     options = page.get_by_role("option")
     open_list(page.get_by_role("combobox", name=box, exact=True))
     if not within(options.count, 5.0):
         return False  # it closed before it was seen
-    found = page.get_by_role("option", name=name, exact=True).count()
+    entry_count = page.get_by_role("option", name=name, exact=True).count()
     page.keyboard.press("Escape")
     until(lambda: not options.count(), "a closed list")
-    return bool(found)
+    return bool(entry_count)
 
 
 def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhere(
@@ -43,21 +46,19 @@ def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhe
         weights = fingerprint("e5-small-intents")
     except HeadlabError:
         weights = "0" * 64
-    kept = np.ones(GRID.size, bool)
-    kept[[5, 43]] = False  # 3.7, which the scores call harmful, is one of them
+    is_kept = np.ones(GRID.size, bool)
+    is_kept[[5, 43]] = False  # 3.7, which the scores call harmful, is one of them
     path = tmp_path / "mine.json"
-    Mask(
-        GRID, kept, {"name": "e5-small-intents", "fingerprint": weights}, {"rule": "by hand"}
-    ).save(path)
-    visit(HERE)
+    identity = {"name": "e5-small-intents", "fingerprint": weights}
+    Mask(GRID, is_kept, identity, {"rule": "by hand"}).save(path)
+    visit(TWO_LANGUAGES)
     page.get_by_text("Where the masks come from").click()
     page.locator('input[type="file"]').set_input_files(path)
-    expect(
-        page.get_by_role("grid", name="B: 2 of 144 off")
-    ).to_be_visible()  # it was chosen as it came
-    until(lambda: offered(page, "A", "mine.json"), "the file among the masks")
-    both = page.get_by_role("gridcell", name="layer 3, head 7: both switch it off")
-    expect(both).to_be_visible()
+    # The mask is chosen at once.
+    expect(page.get_by_role("grid", name="B: 2 of 144 off")).to_be_visible()
+    until(lambda: list_has_entry(page, "A", "mine.json"), "the file among the masks")
+    cell_of_both = page.get_by_role("gridcell", name="layer 3, head 7: both switch it off")
+    expect(cell_of_both).to_be_visible()
     expect(
         page.get_by_role("gridcell", name="layer 0, head 5: only B switches it off")
     ).to_be_visible()
@@ -77,10 +78,12 @@ def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhe
         page.get_by_role("button", name="Download the script").click()
     download.value.save_as(tmp_path / "apply.py")
     assert '"0:5 3:7"' in (tmp_path / "apply.py").read_text(encoding="utf-8")
-    page.keyboard.press("Escape")  # it lies over what is below
+    page.keyboard.press("Escape")  # the open panel lies over the button
     with page.expect_download() as download:
         page.get_by_role("button", name="Export the mask").click()
     download.value.save_as(tmp_path / "again.json")
-    told = json.loads((tmp_path / "again.json").read_text(encoding="utf-8"))
-    assert told["model"]["architecture"]["model_type"] in ("bert", "xlm-roberta")
-    assert (told["version"], told["removed"], told["chosen"]["rule"]) == (2, 2, "by hand")
+    exported_mask = json.loads((tmp_path / "again.json").read_text(encoding="utf-8"))
+    assert exported_mask["model"]["architecture"]["model_type"] in ("bert", "xlm-roberta")
+    assert exported_mask["version"] == 2
+    assert exported_mask["removed"] == 2
+    assert exported_mask["chosen"]["rule"] == "by hand"

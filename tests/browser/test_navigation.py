@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from conftest import DEADLINE
 from playwright.sync_api import expect
-from support.browsing import QUIET, choose_option, tick_first_row
+from support.browsing import IDLE_APP, choose_option, tick_first_row
 
 PAGES = (
     "Overview",
@@ -30,15 +30,15 @@ def link(page) -> dict[str, list[str]]:
 
 
 def choose(page, label, option):
-    """Choose an option of a selectbox."""
+    """Choose an option of a select box."""
     choose_option(page.get_by_role("combobox", name=label).first, option)
 
 
-def wait_for_link(page, **wanted: list[str]):
-    """Wait until the address has these values."""
-    script = """wanted => Object.entries(wanted).every(([name, values]) =>
+def wait_for_link(page, **parameters: list[str]):
+    """Wait until the address has these parameters."""
+    script = """parameters => Object.entries(parameters).every(([name, values]) =>
       JSON.stringify(new URLSearchParams(location.search).getAll(name)) === JSON.stringify(values))"""
-    page.wait_for_function(script, arg=wanted)
+    page.wait_for_function(script, arg=parameters)
 
 
 def test_a_link_to_a_page_works_right_after_a_server_restart(app, visit, page):
@@ -66,11 +66,11 @@ def test_choices_survive_a_page_switch(visit, page):
 def test_a_choice_opens_again_from_its_link(visit, page, chromium, app):
     visit("/heads?langs=fi&method=gradient")
     address = page.evaluate("location.href")
-    other = chromium.new_context().new_page()
-    other.goto(address)
-    expect(other.get_by_role("grid", name="Finnish (fi)")).to_have_count(2)
-    expect(other.get_by_text("cover the sampling of the examples").first).to_be_visible()
-    other.context.close()
+    other_tab = chromium.new_context().new_page()
+    other_tab.goto(address)
+    expect(other_tab.get_by_role("grid", name="Finnish (fi)")).to_have_count(2)
+    expect(other_tab.get_by_text("cover the sampling of the examples").first).to_be_visible()
+    other_tab.context.close()
 
 
 def test_back_returns_to_the_page_and_choice_before(visit, page):
@@ -106,7 +106,7 @@ def test_choices_survive_a_switch_while_a_fresh_server_still_imports(app, page):
     expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
 
 
-def test_all_and_none_choose_all_and_none(visit, page):
+def test_the_buttons_all_and_none_choose_all_languages_and_none(visit, page):
     visit("/?langs=de&langs=fr")
     page.get_by_role("button", name="None", exact=True).click()
     expect(page.get_by_text("No language is chosen")).to_be_visible()
@@ -127,7 +127,7 @@ def test_one_head_and_language_hold_from_page_to_page_and_on_the_way_back(visit,
     visit("/heads?langs=de&langs=th")
     page.get_by_role("grid", name="Thai (th)").last.locator('[data-c="2.5"]').click()
     wait_for_link(page, focus=["th"], head=["encoder.2.5"])
-    # The address changes before the card does, whose link is that of the head shown before.
+    # The address changes before the card does; until then the card links to the head before.
     expect(page.get_by_role("heading", name="Layer 2, head 5")).to_be_visible()
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
     page.get_by_role("link", name="Switch it off").click()
@@ -151,18 +151,16 @@ def test_a_row_of_a_table_leads_to_its_head(visit, page):
     visit("/languages?langs=de&langs=th")
     heads = page.get_by_text("Tick a row to open its head.")
     expect(heads.first).to_be_visible()
-    table = page.get_by_text("Heads among the 20 highest").locator(
-        "xpath=following::*[@data-testid='stDataFrame'][1]"
-    )
+    title = page.get_by_text("Heads among the 20 highest")
+    table = title.locator("xpath=following::*[@data-testid='stDataFrame'][1]")
     tick_first_row(table)
     expect(page.locator("h1")).to_have_text("Heads")
-    expect(
-        page.get_by_role("heading", name="Layer 9, head 0")
-    ).to_be_visible()  # the most useful of all languages
+    # The most helpful head of all languages.
+    expect(page.get_by_role("heading", name="Layer 9, head 0")).to_be_visible()
 
 
 @pytest.mark.parametrize(
-    ("path", "named", "shown"),
+    ("path", "unknown_values", "grid_title"),
     [
         (
             "/heads?model=nonsense&method=magic&task=chess&langs=de&langs=klingon&head=encoder.99.1",
@@ -172,37 +170,37 @@ def test_a_row_of_a_table_leads_to_its_head(visit, page):
         ("/heads?head=%3Cscript%3E&focus=xx", ("'<script>'",), "English (en)"),
     ],
 )
-def test_what_a_link_asks_for_and_is_not_there_is_said(visit, page, path, named, shown):
+def test_what_a_link_asks_for_in_vain_is_named(visit, page, path, unknown_values, grid_title):
     visit(path)
-    for word in named:
-        expect(page.get_by_test_id("stAlert").filter(has_text=word).first).to_be_visible()
-    expect(page.get_by_role("grid", name=shown).first).to_be_visible()
+    for value in unknown_values:
+        expect(page.get_by_test_id("stAlert").filter(has_text=value).first).to_be_visible()
+    expect(page.get_by_role("grid", name=grid_title).first).to_be_visible()
 
 
-def test_no_page_is_blank_with_no_language_chosen(visit, page, settled):
+def test_no_page_is_blank_with_no_language_chosen(visit, page, wait_until_drawn):
     visit("/?langs=")
     for name in PAGES:
         page.get_by_role("link", name=name, exact=True).first.click()
         expect(page.locator("h1")).to_have_text("headlab" if name == "Overview" else name)
-        settled()  # until then the page before may still say so
+        wait_until_drawn()  # until then the alert may be that of the page before
         expect(page.get_by_test_id("stAlert").first).to_be_visible()
         wait_for_link(page, langs=[""])
 
 
-def test_a_page_turn_that_gets_lost_on_its_way_is_asked_for_again(line):
-    """As where streamlit takes the request of a timer, made on the old page, in its place."""
-    page = line.page
+def test_a_page_turn_that_gets_lost_on_its_way_is_asked_for_again(connection):
+    """As when streamlit takes a timer's request from the old page instead of the page turn."""
+    page = connection.page
     page.goto("/heads?langs=de")
     expect(page.locator("h1")).to_have_text("Heads")
     page.wait_for_function("window.headlabTurn?.drawn === 'heads'")
-    line.cut = True
+    connection.is_cut = True
     page.get_by_role("link", name="Languages", exact=True).click()
-    for _ in range(200):  # playwright hands messages on only while it is asked for something
-        if line.lost:
+    for _ in range(200):  # playwright passes messages on only while it handles a call
+        if connection.lost_messages:
             break
         page.evaluate("() => new Promise(requestAnimationFrame)")
-    assert line.lost
-    line.cut = False
+    assert connection.lost_messages
+    connection.is_cut = False
     expect(page.locator("h1")).to_have_text("Languages")
 
 
@@ -210,27 +208,24 @@ def test_a_page_turn_that_gets_lost_on_its_way_is_asked_for_again(line):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_breaks_a_serious_rule_of_axe(app, chromium, scheme):
     """benchmarks/ui.py counts the same on the demo's results."""
-    axe = (resources.files(pytest.importorskip("axe_playwright_python")) / "axe.min.js").read_text(
-        "utf-8"
-    )
+    package = resources.files(pytest.importorskip("axe_playwright_python"))
+    axe = (package / "axe.min.js").read_text("utf-8")
     context = chromium.new_context(
         base_url=app.url, color_scheme=scheme, viewport={"width": 1440, "height": 900}
     )
     context.set_default_timeout(DEADLINE)
     try:
         tab = context.new_page()
-        found = []
+        violations = []
         for name in (*PAGES, "own"):
             tab.goto("/" if name == "Overview" else f"/{name.lower()}")
             tab.locator("h1").first.wait_for()
-            tab.locator(QUIET).wait_for()
+            tab.locator(IDLE_APP).wait_for()
             tab.evaluate(axe)
-            broken = tab.evaluate("() => axe.run().then(r => r.violations)")
-            found += [
-                (name, r["id"], len(r["nodes"]))
-                for r in broken
-                if r["impact"] in ("serious", "critical")
-            ]
-        assert found == []
+            page_violations = tab.evaluate("() => axe.run().then(r => r.violations)")
+            for violation in page_violations:
+                if violation["impact"] in ("serious", "critical"):
+                    violations.append((name, violation["id"], len(violation["nodes"])))
+        assert violations == []
     finally:
         context.close()

@@ -1,4 +1,4 @@
-"""The Overview page: what was found, and having what is missing computed by the real worker."""
+"""The Overview page: its findings, and missing scores that the real worker computes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from playwright.sync_api import expect
 from support.browsing import choose_option
 from support.cached_scores import made_up, while_cached
-from support.synthetic_fronts import made_wide
+from support.synthetic_fronts import made_embedded_front
 
 from headlab.core import HeadGrid, Stack
 from headlab.models import smollm
@@ -29,7 +29,7 @@ def test_a_map_is_compared_with_another_result_and_a_click_opens_that_head(visit
     visit("/?langs=de&langs=th")
     page.locator("summary").filter(has_text="Beside another result").click()
     against = page.get_by_role("combobox", name="Compare with")
-    choose_option(against, "Thai (th): shapley", typed="Thai (th): shap", exact=False)
+    choose_option(against, "Thai (th): shapley", filter_text="Thai (th): shap", exact=False)
     expect(page.get_by_text("Their rankings of the heads have Spearman's")).to_be_visible()
     page.get_by_role("grid", name="Difference, first − second").locator('[data-c="5.2"]').click()
     expect(page.locator("h1")).to_have_text("Heads")
@@ -48,16 +48,16 @@ def test_a_finding_leads_to_the_view_that_it_is_of(visit, page):
 
 
 def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(visit, page, app):
-    """With three languages chosen too; beside it lies an older front, in which no head can be removed."""
+    """Also with three languages chosen, and beside an older front without a head to remove."""
     weights = fingerprint("e5-small-intents")
-    front = made_wide(weights)
+    front = made_embedded_front(weights)
     spec = {**front.spec, "model": made_up("de", "shapley", weights).spec["model"]}
     front = replace(front, spec=spec)
     options = {**spec["options"], "within": 1.0}
-    none = replace(
+    empty_front = replace(
         front, notes=("No head can be removed here.",), spec={**spec, "options": options}
     )
-    with while_cached(app.cache, none, 21), while_cached(app.cache, front, 22):
+    with while_cached(app.cache, empty_front, 21), while_cached(app.cache, front, 22):
         for languages in ("langs=de&langs=th&langs=hu", "langs=de&langs=th"):
             visit(f"/?{languages}")
             sentence = page.get_by_text(
@@ -161,9 +161,9 @@ def test_the_view_is_saved_as_one_file_of_these_languages_whose_name_says_so(vis
             "report-e5-small-intents-intents-shapley-"
         )
         assert download.value.suggested_filename.endswith("-de-th.html")
-        told = Path(download.value.path()).read_text("utf-8")
-        assert "Shapley value (TMAB) on intents: de, th" in told
-        assert "<script" not in told
+        report = Path(download.value.path()).read_text("utf-8")
+        assert "Shapley value (TMAB) on intents: de, th" in report
+        assert "<script" not in report
 
 
 def test_heads_that_share_a_key_and_a_value_stand_together(visit, page, app):
@@ -172,10 +172,10 @@ def test_heads_that_share_a_key_and_a_value_stand_together(visit, page, app):
     scores = made_up("en", "shapley", weights, smollm.NAME)
     rows = np.linspace(-0.02, 0.02, grid.size)
     spec = {**scores.spec, "task": {**scores.spec["task"], "name": "repeats"}}
-    made = replace(
+    smollm_scores = replace(
         scores, grid=grid, values=rows, low=rows, high=rows, samples=None, p_values=None, spec=spec
     )
-    with while_cached(app.cache, made):
+    with while_cached(app.cache, smollm_scores):
         visit(f"/?model={smollm.NAME}&task=repeats&langs=en&method=shapley")
         cell = page.locator('[data-c="decoder 2.4"]')
         expect(cell).to_have_accessible_name(re.compile("key and value shared by heads 3 to 5$"))

@@ -1,11 +1,12 @@
-"""A person's own examples, from a file dropped on the page to a page open on them."""
+"""A person's own examples: from a file dropped on the page to a page that shows them."""
 
 from __future__ import annotations
 
 from playwright.sync_api import expect
 
 ROWS = "comment,intent,tongue\n" + "".join(
-    f"turn it {i},{('turn_on', 'turn_off')[i % 2]},{('de', 'fr')[i // 10]}\n" for i in range(20)
+    f"turn it {number},{('turn_on', 'turn_off')[number % 2]},{('de', 'fr')[number // 10]}\n"
+    for number in range(20)
 )
 
 
@@ -21,15 +22,15 @@ def test_a_dropped_file_becomes_a_task_that_pages_show(
     expect(page.get_by_text("Open gates change no answer")).to_be_visible()
     page.get_by_role("button", name="Use this model").click()
     expect(page.get_by_text("This model is chosen in the sidebar")).to_be_visible()
-    torn = tmp_path / "torn.csv"
-    path = tmp_path / "mine.csv"
-    torn.write_text(ROWS + "ragged\n", "utf-8")
-    page.locator('input[type="file"]').set_input_files(torn)
+    torn_file = tmp_path / "torn.csv"
+    sound_file = tmp_path / "mine.csv"
+    torn_file.write_text(ROWS + "ragged\n", "utf-8")
+    page.locator('input[type="file"]').set_input_files(torn_file)
     expect(page.get_by_text("torn.csv, line 22")).to_be_visible()
     page.get_by_role("button", name="Remove torn.csv").click()
     expect(page.get_by_text("torn.csv, line 22")).to_have_count(0)
-    path.write_text(ROWS, "utf-8")
-    page.locator('input[type="file"]').set_input_files(path)
+    sound_file.write_text(ROWS, "utf-8")
+    page.locator('input[type="file"]').set_input_files(sound_file)
     choose("Text", "comment")
     choose("Language", "tongue")
     expect(page.get_by_text("German (de) 5 dev, 5 test; French (fr) 5 dev, 5 test")).to_be_visible()
@@ -49,14 +50,15 @@ def test_a_dropped_file_becomes_a_task_that_pages_show(
 
 def test_reported_13_a_stranger_s_columns_are_recognised_or_asked_for(visit, page, tmp_path):
     visit("/own")
-    nli = tmp_path / "nli.csv"
-    unknown = tmp_path / "unknown.csv"
-    rows = [
-        f"{('de', 'fr')[n // 10]},A man {n},Somebody {n},{('entailment', 'neutral')[n % 2]}"
-        for n in range(20)
-    ]
-    nli.write_text("lang,premise,hypothesis,gold\n" + "\n".join(rows), "utf-8")
-    page.locator('input[type="file"]').set_input_files(nli)
+    nli_file = tmp_path / "nli.csv"
+    unknown_file = tmp_path / "unknown.csv"
+    rows = []
+    for number in range(20):
+        language = ("de", "fr")[number // 10]
+        label = ("entailment", "neutral")[number % 2]
+        rows.append(f"{language},A man {number},Somebody {number},{label}")
+    nli_file.write_text("lang,premise,hypothesis,gold\n" + "\n".join(rows), "utf-8")
+    page.locator('input[type="file"]').set_input_files(nli_file)
     expect(page.get_by_text("2 labels: entailment, neutral")).to_be_visible()
     for title, column in (
         ("Text", "premise"),
@@ -67,10 +69,9 @@ def test_reported_13_a_stranger_s_columns_are_recognised_or_asked_for(visit, pag
         expect(page.get_by_role("combobox", name=title, exact=True)).to_have_value(column)
     page.get_by_role("button", name="Remove nli.csv").click()
     expect(page.get_by_text("2 labels: entailment, neutral")).to_have_count(0)
-    unknown.write_text(
-        "eins,zwei\n" + "".join(f"so {n} it goes,{'ab'[n % 2]}\n" for n in range(20)), "utf-8"
-    )
-    page.locator('input[type="file"]').set_input_files(unknown)
+    unknown_rows = [f"so {number} it goes,{'ab'[number % 2]}\n" for number in range(20)]
+    unknown_file.write_text("eins,zwei\n" + "".join(unknown_rows), "utf-8")
+    page.locator('input[type="file"]').set_input_files(unknown_file)
     expect(page.get_by_text("Choose the column for: Text, Label.")).to_be_visible()
     expect(page.get_by_role("button", name="Save the task")).to_have_count(0)
     page.set_viewport_size({"width": 390, "height": 844})

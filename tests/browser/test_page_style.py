@@ -1,17 +1,18 @@
-"""The style of the pages: what its rules are about is in Streamlit's page as they say, one part inside another."""
+"""The style of the pages: every selector matches something in the pages of Streamlit."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from support.browsing import with_model
+from support.browsing import link_with_model
 
 STYLE = Path(__file__).parents[2] / "headlab" / "dashboard" / "static" / "page.css"
-# A figure is provisional, and shown so by a rule, for a moment only; then it is final, and else drawn the same way.
+# A figure is provisional, with a rule of its own, for a moment only; then it is final, and
+# otherwise drawn alike.
 PROVISIONAL = '[class*="st-key-provisional-"]'
 FIGURE = f':is({PROVISIONAL}, [class*="st-key-final-"])'
-# Of each page, what is drawn last of that which a rule is about.
+# Of each page, the part that is drawn last among those that rules are about.
 PAGES = {
     "/?langs=de&langs=th": ".st-key-findings [data-testid='stPageLink'] p",
     "/heads?langs=de&langs=th": "[class*='st-key-maps-'] > *",
@@ -21,26 +22,24 @@ PAGES = {
 
 
 def selectors() -> list[str]:
-    """Selectors of the style's rules, one by one."""
-    text = re.sub(r"/\*.*?\*/", "", STYLE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    rules = re.findall(r"([^{}]+)\{[^{}]*\}", re.sub(r"@media[^{]*\{", "", text))
-    return sorted(
-        {
-            selector.strip().replace(PROVISIONAL, FIGURE)
-            for rule in rules
-            for selector in rule.strip(" }\n").split(",")
-        }
-    )
+    """The selectors of the style's rules, each one alone."""
+    without_comments = re.sub(r"/\*.*?\*/", "", STYLE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    without_media = re.sub(r"@media[^{]*\{", "", without_comments)
+    found_selectors = set()
+    for rule in re.findall(r"([^{}]+)\{[^{}]*\}", without_media):
+        for selector in rule.strip(" }\n").split(","):
+            found_selectors.add(selector.strip().replace(PROVISIONAL, FIGURE))
+    return sorted(found_selectors)
 
 
-def test_each_rule_finds_its_part_on_some_page(visit, page, light_model):
-    without_part = selectors()
-    assert len(without_part) > 15
+def test_each_selector_matches_a_part_of_some_page(visit, page, light_model):
+    unmatched = selectors()
+    assert len(unmatched) > 15
     for address, last_part in PAGES.items():
-        visit(with_model(address, light_model) if "prune" in address else address)
+        visit(link_with_model(address, light_model) if "prune" in address else address)
         page.locator(last_part).first.wait_for()
-        without_part = page.evaluate(
+        unmatched = page.evaluate(
             "selectors => selectors.filter(selector => !document.querySelector(selector))",
-            without_part,
+            unmatched,
         )
-    assert without_part == []
+    assert unmatched == []

@@ -1,4 +1,4 @@
-"""The Roles page as a user has it: a report that is there, by mouse and by keys, and one that is made."""
+"""The Roles page as a user has it: a stored report, by mouse and keys, and a new one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from support.browsing import QUIET, choose_option
+from support.browsing import IDLE_APP, choose_option
 from support.cached_reports import keep
 from support.cached_scores import GRID
 from support.saved_models import save_classifier
@@ -23,8 +23,8 @@ LEGEND = (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(warm_up, cache_folder):
-    """Reports of two languages in the cache."""
+def stored_reports(warm_up, cache_folder):
+    """Reports of two languages are in the cache."""
     for day, language in enumerate(("de", "th"), start=1):
         keep(cache_folder, made_roles(language, seed=day, shift=day, grid=GRID), day)
     warm_up("/roles?langs=de&langs=th", '[data-c="0.1"]')
@@ -36,7 +36,7 @@ def tiny(tmp_path_factory):
     return str(save_classifier(tmp_path_factory.mktemp("models") / "tiny"))
 
 
-def test_heads_are_told_by_colour_letter_and_name_and_reached_by_mouse_and_keys(visit, page):
+def test_heads_are_told_apart_by_colour_letter_and_name_and_reached_by_mouse_and_keys(visit, page):
     visit("/roles?langs=de&langs=th")
     cell = page.locator('[data-c="0.2"]')
     expect(cell).to_have_text("S")
@@ -58,9 +58,9 @@ def test_heads_are_told_by_colour_letter_and_name_and_reached_by_mouse_and_keys(
     expect(page.get_by_role("heading", name="Layer 0, head 3", exact=True)).to_be_visible()
     page.reload()
     expect(page.locator('[data-c="0.3"]')).to_have_attribute("aria-selected", "true")
-    with page.expect_download() as taken:
+    with page.expect_download() as download:
         page.get_by_role("button", name="Download this table as CSV").first.click()
-    assert taken.value.path().read_text().startswith("role,has it,")
+    assert download.value.path().read_text().startswith("role,has it,")
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size({"width": 390, "height": 844})
     page.reload()
@@ -69,15 +69,15 @@ def test_heads_are_told_by_colour_letter_and_name_and_reached_by_mouse_and_keys(
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_a_pick_that_the_browser_has_not_seen_survives_what_it_sends_meanwhile(line):
-    """Every request brings what the lists showed, which here is the head before."""
-    page = line.page
+def test_a_pick_that_the_browser_has_not_seen_survives_what_it_sends_meanwhile(connection):
+    """Every request carries what the lists showed, which here is the head before."""
+    page = connection.page
     page.goto("/roles?langs=de&langs=th")
-    page.locator(QUIET).wait_for()
-    line.deaf = True
+    page.locator(IDLE_APP).wait_for()
+    connection.is_deaf = True
     page.locator('[data-c="0.2"]').click()
-    line.wait_for_runs(2)  # the press is sent again, as no answer says that it was taken
-    line.hear()
+    connection.wait_for_runs(2)  # the press is sent again, since no answer confirms it
+    connection.hear()
     page.wait_for_function("document.documentElement.dataset.presses === '0'")
     expect(page.get_by_role("heading", name="Layer 0, head 2", exact=True)).to_be_visible()
 

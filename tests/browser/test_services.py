@@ -1,4 +1,4 @@
-"""The two services of compose.yaml, by their own commands, as processes of this computer on free ports."""
+"""The two services of compose.yaml, started by their own commands as processes on free ports."""
 
 from __future__ import annotations
 
@@ -35,15 +35,19 @@ def answers(url: str) -> bool:
         return False
 
 
-def here(command: list[str], ports: dict[str, str]) -> list[str]:
-    """A service's command with this interpreter, and with free ports for its own."""
-    first = {"python": [sys.executable], "streamlit": [sys.executable, "-m", "streamlit"]}[
-        command[0]
-    ]
-    rest = [
-        re.sub("|".join(ports), lambda found: ports[found.group()], part) for part in command[1:]
-    ]
-    return [*first, *rest]
+def local_command(command: list[str], ports: dict[str, str]) -> list[str]:
+    """A service's command, with this interpreter and with other ports.
+
+    Args:
+        command: The command of the service.
+        ports: The port to use in the place of each of the service's own.
+    """
+    programs = {"python": [sys.executable], "streamlit": [sys.executable, "-m", "streamlit"]}
+    local_arguments = []
+    for argument in command[1:]:
+        local_argument = re.sub("|".join(ports), lambda match: ports[match.group()], argument)
+        local_arguments.append(local_argument)
+    return [*programs[command[0]], *local_arguments]
 
 
 @pytest.fixture(scope="module")
@@ -54,24 +58,24 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
     )
     ports = {"8600": str(free_port()), "8501": str(free_port())}
     cache = tmp_path_factory.mktemp("services")
-    shared = {
+    environment = {
         **os.environ,
         "HEADLAB_CACHE": str(cache),
         "HEADLAB_TOKEN": TOKEN,
         "HEADLAB_MODELS": "",
     }
-    shared.pop("HEADLAB_WORKER", None)
+    environment.pop("HEADLAB_WORKER", None)
     urls = {
         "worker": f"http://127.0.0.1:{ports['8600']}",
         "app": f"http://localhost:{ports['8501']}",
     }
     with ExitStack() as stack, (cache / "services.log").open("wb") as log:
 
-        def start(command: list[str], **more: str) -> None:
+        def start(command: list[str], **variables: str) -> None:
             process = subprocess.Popen(
-                here(command, ports),
+                local_command(command, ports),
                 cwd=ROOT,
-                env={**shared, **more},
+                env={**environment, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -83,7 +87,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
         until(lambda: answers(f"{urls['worker']}/health"))
         start(json.loads(app_command), HEADLAB_WORKER=urls["worker"])
         until(lambda: answers(f"{urls['app']}/_stcore/health"))
-        yield {"check": here(compose["worker"]["healthcheck"]["test"][1:], ports), **urls}
+        yield {"check": local_command(compose["worker"]["healthcheck"]["test"][1:], ports), **urls}
 
 
 def test_the_worker_service_is_healthy_and_asks_for_its_token(services: dict[str, Any]) -> None:
@@ -91,17 +95,15 @@ def test_the_worker_service_is_healthy_and_asks_for_its_token(services: dict[str
     url = services["worker"]
     assert httpx.get(f"{url}/health", timeout=60).json()["ok"]
     assert httpx.get(f"{url}/models", timeout=60).status_code == 401
-    assert (
-        httpx.get(
-            f"{url}/models", headers={"authorization": "Bearer wrong"}, timeout=60
-        ).status_code
-        == 401
+    wrong_token = {"authorization": "Bearer wrong"}
+    assert httpx.get(f"{url}/models", headers=wrong_token, timeout=60).status_code == 401
+    with_token = {"authorization": f"Bearer {TOKEN}"}
+    assert httpx.get(f"{url}/models", headers=with_token, timeout=60).status_code == 200
+    refusal = httpx.post(
+        f"{url}/model", json={"model": "someone/else"}, headers=with_token, timeout=60
     )
-    right = {"authorization": f"Bearer {TOKEN}"}
-    assert httpx.get(f"{url}/models", headers=right, timeout=60).status_code == 200
-    refused = httpx.post(f"{url}/model", json={"model": "someone/else"}, headers=right, timeout=60)
-    assert refused.status_code == 404
-    assert "--allow or HEADLAB_MODELS" in refused.json()["error"]
+    assert refusal.status_code == 404
+    assert "--allow or HEADLAB_MODELS" in refusal.json()["error"]
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""What commands share: the command that is written down, and a report as files."""
+"""Output that commands share: the command that is recorded, and a report as files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ REPORT = Report(
 )
 
 
-def test_a_command_that_is_written_down_is_the_one_that_ran_without_places() -> None:
-    given = {"--smoke": True, "--part": ["xnli", "intents"], "--weight": [0.03, 1.0], "--nli-model": Path("a/model"),
+def test_the_recorded_command_is_the_one_that_ran_without_its_paths() -> None:
+    flags = {"--smoke": True, "--part": ["xnli", "intents"], "--weight": [0.03, 1.0], "--nli-model": Path("a/model"),
              "--seed": 3, "--device": None, "--quiet": False, "--pair": []}  # fmt: skip
-    assert recorded_command("gates", given) == (
+    assert recorded_command("gates", flags) == (
         "headlab reproduce gates --data DIR --smoke --part xnli --part intents --weight 0.03 --weight 1 "
         "--nli-model FOLDER --seed 3"
     )
@@ -26,14 +26,14 @@ def test_a_command_that_is_written_down_is_the_one_that_ran_without_places() -> 
 
 
 def test_a_seed_of_0_and_folders_that_were_not_given_are_left_out() -> None:
-    said = command_without_paths("held", False, {"--a": None, "--b": Path("x")}, "float32", 0)
-    assert said == "headlab reproduce held --data DIR --b FOLDER --dtype float32"
+    command = command_without_paths("held", False, {"--a": None, "--b": Path("x")}, "float32", 0)
+    assert command == "headlab reproduce held --data DIR --b FOLDER --dtype float32"
     assert command_without_paths("held", True, {}, "float32", 2).endswith(
         "--smoke --dtype float32 --seed 2"
     )
 
 
-def test_a_report_is_written_with_its_command_and_said(
+def test_a_report_is_written_with_its_command_and_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_report(REPORT, tmp_path, "headlab reproduce x")
@@ -42,6 +42,6 @@ def test_a_report_is_written_with_its_command_and_said(
     assert Report.from_json(value) == REPORT
     assert (tmp_path / "one.csv").read_text() == "a\n1\n"
     print_report(REPORT)
-    said = capsys.readouterr().out
-    assert "### One." in said
-    assert "note: beware" in said
+    stdout = capsys.readouterr().out
+    assert "### One." in stdout
+    assert "note: beware" in stdout

@@ -1,4 +1,4 @@
-"""A kind of job from a package has its command: flags, forecast, work in this process, outcome, and the way back."""
+"""A kind of job from a package has its own command, and is read back from it."""
 
 from __future__ import annotations
 
@@ -77,19 +77,26 @@ lengths = headlab_lengths:LengthsJob
 prune = headlab_lengths:TakenJob
 """
 ROWS = "text,label\nstop it now,alarm\ngo,weather\n"
-TOML = 'name = "mood"\nformat = "csv"\nfiles = "{language}.{split}.csv"\ncolumns = { text = "text", label = "label" }\n'
-Run = Callable[..., tuple[int, str, str]]
+TOML = """\
+name = "mood"
+format = "csv"
+files = "{language}.{split}.csv"
+columns = { text = "text", label = "label" }
+"""
+RunCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package, as pip leaves it."""
+def installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package as pip installs it."""
     site = tmp_path / "site"
-    about = site / "headlab_lengths-0.1.dist-info"
-    about.mkdir(parents=True)
+    distribution_info = site / "headlab_lengths-0.1.dist-info"
+    distribution_info.mkdir(parents=True)
     (site / "headlab_lengths.py").write_text(MODULE)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: headlab-lengths\nVersion: 0.1\n")
-    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    (distribution_info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: headlab-lengths\nVersion: 0.1\n"
+    )
+    (distribution_info / "entry_points.txt").write_text(ENTRY_POINTS)
     monkeypatch.syspath_prepend(site)
     JOBS.refresh()
     yield
@@ -104,8 +111,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command; gives (exit code, stdout, stderr)."""
+def run_command(capsys: pytest.CaptureFixture[str]) -> RunCommand:
+    """A function that runs a command and gives its exit code, stdout and stderr."""
 
     def go(*arguments: object) -> tuple[int, str, str]:
         code = main([str(argument) for argument in arguments])
@@ -114,11 +121,11 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return go
 
 
-def test_it_is_listed_with_the_flags_of_its_fields(run: Run) -> None:
-    code, commands, _ = run("--help")
+def test_it_is_listed_with_the_flags_of_its_fields(run_command: RunCommand) -> None:
+    code, commands, _ = run_command("--help")
     assert code == 0
     assert "lengths" in commands
-    code, flags, _ = run("lengths", "--help")
+    code, flags, _ = run_command("lengths", "--help")
     assert code == 0
     assert "How long the texts of a task are." in flags
     for flag in ("--model", "--task", "--data", "--languages", "--limit", "--words / --no-words"):
@@ -128,8 +135,8 @@ def test_it_is_listed_with_the_flags_of_its_fields(run: Run) -> None:
     assert flags.index("texts of a language") < flags.index("--cache")
 
 
-def test_its_help_names_the_limits_that_hold(run: Run) -> None:
-    _, text, _ = run("lengths", "--help")
+def test_its_help_names_the_limits_that_hold(run_command: RunCommand) -> None:
+    _, text, _ = run_command("lengths", "--help")
     help_text = " ".join(text.split())
     assert "texts of a language (a whole number from 1 to 10) [default: 2]" in help_text
     assert "letters longer than this share (a number between 0 and 1, both excluded)" in help_text
@@ -139,16 +146,20 @@ def test_its_help_names_the_limits_that_hold(run: Run) -> None:
     assert "count words, not letters [default: no-words]" in help_text
 
 
-def test_too_small_and_too_large_are_refused_in_one_way(run: Run, folder: Path) -> None:
+def test_too_small_and_too_large_are_refused_in_one_way(
+    run_command: RunCommand, folder: Path
+) -> None:
     for limit in (0, 11):
-        code, text, messages = run("lengths", "--model", folder, "--limit", limit)
+        code, text, messages = run_command("lengths", "--model", folder, "--limit", limit)
         assert (code, text) == (2, "")
         assert messages == f"headlab: limit is {limit}; choose a whole number from 1 to 10\n"
 
 
-def test_it_is_forecast_and_run_in_this_process(run: Run, folder: Path, tmp_path: Path) -> None:
-    words = ["lengths", "--model", folder, "--languages", "de,en", "--cache", tmp_path / "cache"]
-    code, text, messages = run(*words)
+def test_it_is_forecast_and_run_in_this_process(
+    run_command: RunCommand, folder: Path, tmp_path: Path
+) -> None:
+    command = ["lengths", "--model", folder, "--languages", "de,en", "--cache", tmp_path / "cache"]
+    code, text, messages = run_command(*command)
     assert code == 0
     keys_and_figures = text.splitlines()
     assert keys_and_figures[:2] == ["de", "en"]
@@ -156,48 +167,50 @@ def test_it_is_forecast_and_run_in_this_process(run: Run, folder: Path, tmp_path
     assert messages.startswith("lengths: 4 forwards, about ")
     assert "measured now" in messages
     assert "de: counted\n" in messages
-    code, text, _ = run(*words, "--limit", 1, "--words", "--json")
+    code, text, _ = run_command(*command, "--limit", 1, "--words", "--json")
     outcome = json.loads(text)
     assert code == 0
     assert outcome["keys"] == ["de", "en"]
     assert [len(lengths) for lengths in outcome["lengths"].values()] == [1, 1]
 
 
-def test_its_task_may_be_a_declaration_by_its_path(
-    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_its_task_may_be_the_path_of_a_declaration(
+    run_command: RunCommand, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HEADLAB_TASKS", raising=False)
     (tmp_path / "en.dev.csv").write_text(ROWS)
     (tmp_path / "mood.toml").write_text(TOML)
-    words = ["lengths", "--model", folder, "--task", tmp_path / "mood.toml", "--words", "--json"]
-    words += ["--label-map", "alarm=0,weather=1", "--cache", tmp_path / "cache"]
-    code, text, messages = run(*words)
+    command = ["lengths", "--model", folder, "--task", tmp_path / "mood.toml", "--words", "--json"]
+    command += ["--label-map", "alarm=0,weather=1", "--cache", tmp_path / "cache"]
+    code, text, messages = run_command(*command)
     assert code == 0, messages
     assert json.loads(text)["lengths"] == {"en": [3, 1]}
     assert "HEADLAB_TASKS" not in os.environ
-    code, _, messages = run(*words, "--data", tmp_path)
+    code, _, messages = run_command(*command, "--data", tmp_path)
     assert code == 2
     assert "leave --data out" in messages
 
 
-def test_the_folder_of_its_data_is_that_of_the_command(
-    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_its_data_folder_is_that_of_the_command(
+    run_command: RunCommand, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HEADLAB_DATA", raising=False)
-    words = ["lengths", "--model", folder, "--task", "udpos", "--languages", "de"]
+    command = ["lengths", "--model", folder, "--task", "udpos", "--languages", "de"]
     (tmp_path / "ud").mkdir()
     (tmp_path / "ud" / "en.dev.conllu").touch()
-    code, _, messages = run(*words, "--data", tmp_path)
+    code, _, messages = run_command(*command, "--data", tmp_path)
     assert code == 2
     assert "no language 'de'; it has en" in messages
-    code, _, messages = run(*words, "--data", tmp_path / "nowhere")
+    code, _, messages = run_command(*command, "--data", tmp_path / "nowhere")
     assert code == 2
     assert "not a folder" in messages
     assert "HEADLAB_DATA" not in os.environ
 
 
-def test_a_field_that_does_not_fit_is_refused_in_one_sentence(run: Run, folder: Path) -> None:
-    code, text, messages = run("lengths", "--model", folder, "--limit", 11)
+def test_a_field_that_does_not_fit_is_refused_in_one_sentence(
+    run_command: RunCommand, folder: Path
+) -> None:
+    code, text, messages = run_command("lengths", "--model", folder, "--limit", 11)
     assert (code, text) == (2, "")
     assert messages == "headlab: limit is 11; choose a whole number from 1 to 10\n"
     with raises("job.field_invalid", 11, "limit"):
@@ -221,9 +234,9 @@ def test_a_key_that_another_command_has_is_left_out() -> None:
     assert "taken" in problem
 
 
-def test_every_command_is_of_a_job_or_taken() -> None:
+def test_every_command_is_of_a_job_or_reserved() -> None:
     app = build()
     names = {command.name for command in app.registered_commands}
     names |= {group.name for group in app.registered_groups}
-    of_jobs = {key.split()[0] for key in BUILT_IN_KINDS}
-    assert names == {*of_jobs, *COMMANDS, "lengths"}
+    job_commands = {key.split()[0] for key in BUILT_IN_KINDS}
+    assert names == {*job_commands, *COMMANDS, "lengths"}

@@ -1,11 +1,10 @@
-"""`headlab report`: what a user names is found, what is shown are the result's own numbers, in one file."""
+"""`headlab report`: it finds the results that a user names and shows their numbers in a file."""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 from support import cached_reports, cached_scores, synthetic_gates
 from support.expected_errors import raises
 from support.fake_client import job
+from support.html_pages import HtmlPage
 from support.synthetic_curves import made_curve
 
 from headlab.cli.main import main
@@ -28,56 +28,10 @@ from headlab.report.parts import Item
 from headlab.results import Curve, HeadScores, Store
 from headlab.stats import holm
 
-VOID = {"meta", "br"}
-CREATED = {
+META = {
     "created": "2026-11-22T01:00:00+00:00",
     "versions": {"headlab": "0.7", "torch": "2.13.0"},
 }
-
-
-class Read(HTMLParser):
-    """An HTML file as a browser without script reads it. Asserts that every element is closed in its turn."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.rows: list[list[str]] = []
-        self.feed(data.decode("utf-8"))
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: Any) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-    @property
-    def text(self) -> str:
-        """All that is written, and what the pointer shows."""
-        return "\n".join(self.words)
-
-    def titles(self) -> list[str]:
-        return [
-            words
-            for words in self.words
-            if re.match(r"(decoder |cross )?layer \d+, head \d+: ", words)
-        ]
 
 
 @pytest.fixture
@@ -86,9 +40,10 @@ def store(tmp_path: Path) -> Store:
 
 
 def keep(store: Store, record: HeadScores | Curve | Report) -> str:
-    run = store.run(record.spec)
-    run.finish(record, CREATED)
-    return run.key
+    """Keep a record in a store; gives its key."""
+    stored_run = store.run(record.spec)
+    stored_run.finish(record, META)
+    return stored_run.key
 
 
 def scores(
@@ -97,22 +52,22 @@ def scores(
     return cached_scores.made_up(language, method, fingerprint)
 
 
-def read(*records: object) -> Read:
-    return Read(
+def read(*records: object) -> HtmlPage:
+    return HtmlPage(
         build.html_of_document(
-            document([Item(record, f"key {at}") for at, record in enumerate(records)])
+            document([Item(record, f"key {number}") for number, record in enumerate(records)])
         )
     )
 
 
-# What a word names.
+# What the words of the command name.
 
 
-def test_a_key_its_beginning_and_its_folder_name_the_same_run_once(store):
+def test_a_key_its_beginning_and_its_folder_name_one_run(store):
     key = keep(store, scores())
     (item,) = find_results([key, key[:6], str(store.root / key)], store)
     assert item.key == key
-    assert item.meta["created"] == CREATED["created"]
+    assert item.meta["created"] == META["created"]
 
 
 def test_every_kind_of_run_is_found(store):
@@ -127,15 +82,16 @@ def test_every_kind_of_run_is_found(store):
 
 
 def test_a_beginning_of_two_keys_is_refused_and_names_both(store):
-    one, other = ("abcd" + letter * 60 for letter in "01")
-    for name in (one, other):
+    first_key = "abcd" + "0" * 60
+    second_key = "abcd" + "1" * 60
+    for name in (first_key, second_key):
         (store.root / name).mkdir(parents=True)
-    with raises("report.key_ambiguous", one[:12], other[:12]):
+    with raises("report.key_ambiguous", first_key[:12], second_key[:12]):
         find_results(["abcd"], store)
 
 
 @pytest.mark.parametrize(
-    ("word", "expected"),
+    ("word", "error"),
     [
         ("ab", ("report.key_too_short", "'ab'")),
         ("abcdef", ("report.key_unknown", "abcdef")),
@@ -144,8 +100,9 @@ def test_a_beginning_of_two_keys_is_refused_and_names_both(store):
         ("\ud800", ("report.unknown",)),
     ],
 )
-def test_what_names_nothing_is_a_sentence(store, word, expected):
-    with raises(*expected):
+def test_a_word_that_names_nothing_is_a_sentence(store, word, error):
+    code, *values = error
+    with raises(code, *values):
         find_results([word], store)
 
 
@@ -167,23 +124,25 @@ def test_a_torn_run_is_a_sentence(store):
 
 
 def test_reports_are_found_in_every_json_that_headlab_writes(store, tmp_path):
-    one, two = (cached_reports.made_up(name).to_json() for name in ("heads", "gap"))
+    heads_report = cached_reports.made_up("heads").to_json()
+    gap_report = cached_reports.made_up("gap").to_json()
     files = {
-        "plain.json": one,
-        "step.json": {"command": "headlab reproduce held --data DIR", **one},
+        "plain.json": heads_report,
+        "step.json": {"command": "headlab reproduce held --data DIR", **heads_report},
         "whole.json": {
             "command": "c",
             "plan": {"dev": 1},
-            "reports": {"xnli": {"heads": one, "gap": two}},
+            "reports": {"xnli": {"heads": heads_report, "gap": gap_report}},
         },
-        "roles.json": {"heads": [], "reports": {"treebank": one}},
-        "voita.json": {"command": "c", "summary": one, "reports": {"a-de": two}},
-        "front.json": {"mask": scores().mask("bottom", k=3).to_json(), "report": one},
+        "roles.json": {"heads": [], "reports": {"treebank": heads_report}},
+        "voita.json": {"command": "c", "summary": heads_report, "reports": {"a-de": gap_report}},
+        "front.json": {"mask": scores().mask("bottom", k=3).to_json(), "report": heads_report},
     }
     for name, value in files.items():
         (tmp_path / name).write_text(json.dumps(value), encoding="utf-8")
-    found = {name: find_results([str(tmp_path / name)], store) for name in files}
-    assert {name: len(items) for name, items in found.items()} == {
+    items_by_file = {name: find_results([str(tmp_path / name)], store) for name in files}
+    item_counts = {name: len(items) for name, items in items_by_file.items()}
+    assert item_counts == {
         "plain.json": 1,
         "step.json": 1,
         "whole.json": 2,
@@ -191,8 +150,8 @@ def test_reports_are_found_in_every_json_that_headlab_writes(store, tmp_path):
         "voita.json": 2,
         "front.json": 2,
     }
-    assert found["step.json"][0].command == "headlab reproduce held --data DIR"
-    assert [item.key for item in found["whole.json"]] == [
+    assert items_by_file["step.json"][0].command == "headlab reproduce held --data DIR"
+    assert [item.key for item in items_by_file["whole.json"]] == [
         "whole.json: reports: xnli: heads",
         "whole.json: reports: xnli: gap",
     ]
@@ -227,25 +186,25 @@ def test_a_file_that_is_none_of_headlabs_is_a_sentence(store, tmp_path, text, co
 
 
 def test_two_masks_of_one_name_are_two_masks(store, tmp_path):
-    for name in ("a", "b"):
+    for name, removed_count in (("a", 3), ("b", 4)):
         (tmp_path / name).mkdir()
-        scores().mask("bottom", k=3 if name == "a" else 4).save(tmp_path / name / "mask.json")
-    found = find_results([str(tmp_path / name / "mask.json") for name in "ab"], store)
-    assert [len(item.record.removed) for item in found if isinstance(item.record, Mask)] == [3, 4]
-    assert [(item.key, item.file) for item in found] == [
+        scores().mask("bottom", k=removed_count).save(tmp_path / name / "mask.json")
+    masks = find_results([str(tmp_path / name / "mask.json") for name in "ab"], store)
+    assert [len(item.record.removed) for item in masks if isinstance(item.record, Mask)] == [3, 4]
+    assert [(item.key, item.file) for item in masks] == [
         ("a/mask.json", "a/mask.json"),
         ("b/mask.json", "b/mask.json"),
     ]
 
 
-def test_files_of_one_name_are_told_apart_by_as_much_of_their_paths_as_it_takes(store, tmp_path):
-    places = ["x/de/front.json", "y/de/front.json", "x/th/front.json", "only.json"]
-    for at, place in enumerate(places):
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        value = {"mask": scores().mask("bottom", k=at + 1).to_json()}
-        (tmp_path / place).write_text(json.dumps(value), encoding="utf-8")
-    found = find_results([str(tmp_path / place) for place in places], store)
-    assert [item.key for item in found] == [
+def test_files_of_one_name_are_told_apart_by_the_shortest_ends_of_their_paths(store, tmp_path):
+    names = ["x/de/front.json", "y/de/front.json", "x/th/front.json", "only.json"]
+    for removed_count, name in enumerate(names, start=1):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        value = {"mask": scores().mask("bottom", k=removed_count).to_json()}
+        (tmp_path / name).write_text(json.dumps(value), encoding="utf-8")
+    items = find_results([str(tmp_path / name) for name in names], store)
+    assert [item.key for item in items] == [
         "x/de/front.json: mask",
         "y/de/front.json: mask",
         "th/front.json: mask",
@@ -256,11 +215,11 @@ def test_files_of_one_name_are_told_apart_by_as_much_of_their_paths_as_it_takes(
 def test_a_result_that_lies_in_several_places_is_there_once(store, tmp_path):
     report = cached_reports.made_up("heads")
     key = keep(store, report)
-    # most came from the cache
-    again = replace(report, example_forwards=report.example_forwards + 7, seconds=0.5)
+    # In this run, most scores came from the cache.
+    same_report = replace(report, example_forwards=report.example_forwards + 7, seconds=0.5)
     mask = scores().mask("bottom", k=3)
     files = {
-        "a/report.json": again.to_json(),
+        "a/report.json": same_report.to_json(),
         "front.json": {"mask": mask.to_json(), "report": report.to_json()},
         "mask.json": {**mask.to_json(), "created": "2026-11-22T01:00:00+00:00"},
     }
@@ -269,132 +228,146 @@ def test_a_result_that_lies_in_several_places_is_there_once(store, tmp_path):
         (tmp_path / name).write_text(json.dumps(value), encoding="utf-8")
     words = [key, str(tmp_path / "a"), str(tmp_path / "front.json"), str(tmp_path / "mask.json")]
     assert [type(item.record) for item in find_results(words, store)] == [Report, Mask]
-    other = {**report.to_json(), "notes": ["Of another machine."]}
-    (tmp_path / "other.json").write_text(json.dumps(other), encoding="utf-8")
+    other_report = {**report.to_json(), "notes": ["Of another machine."]}
+    (tmp_path / "other.json").write_text(json.dumps(other_report), encoding="utf-8")
     assert len(find_results([key, str(tmp_path / "other.json")], store)) == 2
 
 
-# What is shown.
+# What the report shows.
 
 
 def test_every_heads_value_interval_and_adjusted_p_is_in_the_table_and_the_map():
-    s = scores()
-    found = read(s)
-    adjusted = holm(s.p_values)
-    for at, head in enumerate(s.grid.heads):
-        value, low, high = (f"{100 * part[at]:+.3f}" for part in (s.values, s.low, s.high))
+    head_scores = scores()
+    page = read(head_scores)
+    adjusted_p = holm(head_scores.p_values)
+    for index, head in enumerate(head_scores.grid.heads):
+        value = f"{100 * head_scores.values[index]:+.3f}"
+        low = f"{100 * head_scores.low[index]:+.3f}"
+        high = f"{100 * head_scores.high[index]:+.3f}"
         row = [
             "encoder",
             str(head.layer),
             str(head.head),
-            str(s.ranks[at]),
+            str(head_scores.ranks[index]),
             value,
             low,
             high,
             "2,048",
         ]
-        assert [*row, f"{s.p_values[at]:.4f}", f"{adjusted[at]:.4f}"] in found.rows
-    assert len(found.titles()) == s.grid.size
-    assert found.titles()[0].startswith("layer 0, head 0: ")
+        assert [*row, f"{head_scores.p_values[index]:.4f}", f"{adjusted_p[index]:.4f}"] in page.rows
+    assert len(page.head_titles()) == head_scores.grid.size
+    assert page.head_titles()[0].startswith("layer 0, head 0: ")
 
 
 def test_scores_of_one_method_share_a_section_and_one_scale(store):
-    found = document([Item(scores(language), language) for language in ("de", "th")])
-    (section,) = found.sections
-    assert [made.key for made in section.made] == ["de", "th"]
+    report = document([Item(scores(language), language) for language in ("de", "th")])
+    (section,) = report.sections
+    assert [result.key for result in section.made] == ["de", "th"]
     assert section.again.lines == (
         "headlab score --model e5-small-intents --task intents --languages de,th --method shapley",
     )
     summary = section.tables[0]
     assert isinstance(summary, Table)
-    assert summary.column("harmful") == [
-        int(scores(language).harmful.sum()) for language in ("de", "th")
-    ]
+    harmful_counts = [int(scores(language).harmful.sum()) for language in ("de", "th")]
+    assert summary.column("harmful") == harmful_counts
 
 
 def test_scores_without_intervals_say_so_and_have_no_columns_for_them():
-    found = read(scores(method="random"))
-    assert "have no intervals" in found.text
-    assert not any("low" in row or "p (Holm)" in row for row in found.rows)
+    page = read(scores(method="random"))
+    assert "have no intervals" in page.text
+    assert not any("low" in row or "p (Holm)" in row for row in page.rows)
 
 
 def test_sizes_have_intervals_and_no_signs():
-    found = read(scores(method="gradient"))
-    assert "Intervals, each at 95%, cover the sampling of the examples." in found.text
-    assert "excludes 0" not in found.text
-    assert not any("p (Holm)" in row or "helpful" in row for row in found.rows)
+    page = read(scores(method="gradient"))
+    assert "Intervals, each at 95%, cover the sampling of the examples." in page.text
+    assert "excludes 0" not in page.text
+    assert not any("p (Holm)" in row or "helpful" in row for row in page.rows)
 
 
 def test_two_models_are_told_apart_by_name_and_fingerprint():
-    found = read(scores(), scores(fingerprint="1" * 64), scores("th"))
-    assert "Results of 2 models are here." in found.text
-    assert found.text.count("0" * 12) >= 2
-    assert found.text.count("1" * 12) >= 2
+    page = read(scores(), scores(fingerprint="1" * 64), scores("th"))
+    assert "Results of 2 models are here." in page.text
+    assert page.text.count("0" * 12) >= 2
+    assert page.text.count("1" * 12) >= 2
     sections = document([Item(scores(), "a"), Item(scores(fingerprint="1" * 64), "b")]).sections
     assert [section.model[1][0] for section in sections] == ["0", "1"]
 
 
 def test_a_curve_has_its_points_its_order_and_its_caution():
     curve = replace(made_curve(), caution="ordered on test too")
-    found = read(curve)
-    assert "ordered on test too" in found.text
-    for at in range(len(curve.removed)):
-        numbers = (curve.accuracy[at], curve.difference[at], curve.low[at], curve.high[at])
-        shown = [
-            f"{100 * n:{form}}".replace("-0.0", "+0.0")
-            for n, form in zip(numbers, (".1f", *["+.1f"] * 3), strict=True)
+    page = read(curve)
+    assert "ordered on test too" in page.text
+    for index in range(len(curve.removed)):
+        numbers = (
+            curve.accuracy[index],
+            curve.difference[index],
+            curve.low[index],
+            curve.high[index],
+        )
+        formats = (".1f", "+.1f", "+.1f", "+.1f")
+        percentages = [
+            f"{100 * number:{form}}".replace("-0.0", "+0.0")
+            for number, form in zip(numbers, formats, strict=True)
         ]
-        assert [str(curve.removed[at]), *shown, f"{curve.p_values[at]:.4f}"] in found.rows
-    first = curve.grid.heads[int(curve.order[0])]
-    assert f"layer {first.layer}, head {first.head}: leaves as number 1" in found.text
+        assert [
+            str(curve.removed[index]),
+            *percentages,
+            f"{curve.p_values[index]:.4f}",
+        ] in page.rows
+    first_head = curve.grid.heads[int(curve.order[0])]
+    assert f"layer {first_head.layer}, head {first_head.head}: leaves as number 1" in page.text
 
 
 def test_reported_06_the_report_says_what_was_cut_and_which_words_have_no_answer():
-    omitted = Omissions(512, 3, 128, {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190})
-    one = scores()
-    figure = {"accuracy": 0.7, "n": 900, **omitted.to_json()}
-    mask = one.mask("bottom", k=2)
+    omissions = Omissions(512, 3, 128, {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190})
+    head_scores = scores()
+    figure = {"accuracy": 0.7, "n": 900, **omissions.to_json()}
+    mask = head_scores.mask("bottom", k=2)
     mask = replace(
         mask,
         chosen=mask.chosen | {"evaluated": {"dev": {"task": "slots", "languages": {"de": figure}}}},
     )
-    for record in (replace(one, omissions=omitted), replace(made_curve(), omissions=omitted), mask):
-        assert omitted.sentence in " ".join(read(record).text.split())
-    for record in (one, made_curve()):
+    for record in (
+        replace(head_scores, omissions=omissions),
+        replace(made_curve(), omissions=omissions),
+        mask,
+    ):
+        assert omissions.sentence in " ".join(read(record).text.split())
+    for record in (head_scores, made_curve()):
         assert "not counted" not in read(record).text
 
 
 def test_curves_alike_are_told_apart_by_their_seed():
     (section,) = document([Item(made_curve(seed=seed), f"{seed}") for seed in (0, 1)]).sections
-    assert [made.title for made in section.made] == ["shapley, seed 0", "shapley, seed 1"]
+    assert [result.title for result in section.made] == ["shapley, seed 0", "shapley, seed 1"]
 
 
 def test_gates_of_several_weights_are_one_sweep_by_rising_weight():
-    gates = [
+    sweep = [
         synthetic_gates.made_gates(weight=weight, grid=synthetic_gates.THREE)
         for weight in (0.1, 0.01)
     ]
-    (section,) = document([Item(g, str(g.weight)) for g in gates]).sections
-    assert [made.key for made in section.made] == ["0.01", "0.1"]
+    (section,) = document([Item(gates, str(gates.weight)) for gates in sweep]).sections
+    assert [result.key for result in section.made] == ["0.01", "0.1"]
     assert section.again.lines[0].endswith("--language de --weight 0.01 -o steps=100 -o history=6")
-    found = read(*gates)
-    assert "Made up for a test." in found.text
-    assert sum(words.startswith("cross layer") for words in found.titles()) == 2 * 8
-    kept = [str(int(g.kept.sum())) for g in gates]
-    assert all(
-        any(row[:2] == [f"{g.weight:g}", k] for row in found.rows)
-        for g, k in zip(gates, kept, strict=True)
-    )
+    page = read(*sweep)
+    assert "Made up for a test." in page.text
+    assert sum(title.startswith("cross layer") for title in page.head_titles()) == 2 * 8
+    first_cells = [row[:2] for row in page.rows]
+    for gates in sweep:
+        kept_count = int(gates.kept.sum())
+        assert [f"{gates.weight:g}", str(kept_count)] in first_cells
 
 
 def test_gates_that_only_some_heads_have_leave_the_others_blank():
-    found = read(synthetic_gates.made_gates(grid=synthetic_gates.THREE, stacks="cross"))
-    assert sum(words.endswith("no gate") for words in found.titles()) == 16
+    page = read(synthetic_gates.made_gates(grid=synthetic_gates.THREE, stacks="cross"))
+    assert sum(title.endswith("no gate") for title in page.head_titles()) == 16
 
 
 def test_a_mask_shows_what_it_keeps_what_it_is_worth_and_how_it_is_used():
     mask = scores().mask("bottom", k=2)
-    worth = {
+    evaluation = {
         "accuracy": 0.754,
         "n": 1000,
         "baseline": 0.707,
@@ -403,30 +376,29 @@ def test_a_mask_shows_what_it_keeps_what_it_is_worth_and_how_it_is_used():
         "high": 0.073,
         "p": 0.001,
     }
-    chosen = {**mask.chosen, "evaluated": {"test": {"task": "intents", "languages": {"de": worth}}}}
-    found = read(replace(mask, chosen=chosen))
-    assert sum(words.endswith(": removed") for words in found.titles()) == 2
-    assert ["de", "1,000", "75.4", "70.7", "+4.7", "+2.2", "+7.3", "0.0010"] in found.rows
-    assert "headlab evaluate --model e5-small-intents --mask" in " ".join(found.text.split())
-    bare = read(
-        Mask(
-            HeadGrid((Stack("encoder", (2, 0)), Stack("decoder", (1,)))),
-            np.array([True, False, False]),
-        )
-    )
-    assert "carries no accuracies" in bare.text
-    assert "more than half" in bare.text
-    assert "MODEL" in bare.text
+    provenance = {
+        **mask.chosen,
+        "evaluated": {"test": {"task": "intents", "languages": {"de": evaluation}}},
+    }
+    page = read(replace(mask, chosen=provenance))
+    assert sum(title.endswith(": removed") for title in page.head_titles()) == 2
+    assert ["de", "1,000", "75.4", "70.7", "+4.7", "+2.2", "+7.3", "0.0010"] in page.rows
+    assert "headlab evaluate --model e5-small-intents --mask" in " ".join(page.text.split())
+    grid = HeadGrid((Stack("encoder", (2, 0)), Stack("decoder", (1,))))
+    page_of_bare_mask = read(Mask(grid, np.array([True, False, False])))
+    assert "carries no accuracies" in page_of_bare_mask.text
+    assert "more than half" in page_of_bare_mask.text
+    assert "MODEL" in page_of_bare_mask.text
 
 
 def test_a_reports_tables_and_notes_are_there_as_they_are():
     report = cached_reports.made_up("heads")
-    found = read(report)
-    assert "Made up for a test." in found.text
-    assert "A note." in found.text
-    assert ["th", "encoder", "3", "7", "-2.50", "–"] in found.rows
-    # these tables lack what figures are drawn from
-    assert "The figures are left out: " in found.text
+    page = read(report)
+    assert "Made up for a test." in page.text
+    assert "A note." in page.text
+    assert ["th", "encoder", "3", "7", "-2.50", "–"] in page.rows
+    # These tables lack the columns that figures are drawn from.
+    assert "The figures are left out: " in page.text
 
 
 def test_reported_24_a_report_says_what_parts_of_letters_are():
@@ -441,27 +413,29 @@ def test_reported_24_a_report_says_what_parts_of_letters_are():
 
 
 def test_where_it_comes_from_names_model_data_options_versions_and_key():
-    s = scores()
-    found = Read(build.html_of_document(document([Item(s, "the key", CREATED)])))
-    for words in (
+    head_scores = scores()
+    page = HtmlPage(build.html_of_document(document([Item(head_scores, "the key", META)])))
+    for phrase in (
         "0" * 64,
         "made-up",
         "512",
         "option samples",
         "headlab 0.7, torch 2.13.0",
         "the key",
-        s.values_sha256(),
+        head_scores.values_sha256(),
     ):
-        assert words in found.text, words
+        assert phrase in page.text, phrase
 
 
 def test_long_tables_are_folded_and_cut_with_a_note():
-    rows = tuple((at, float(at), at % 3 == 0) for at in range(900))
+    rows = tuple((number, float(number), number % 3 == 0) for number in range(900))
     table = Table("long", "Long", ("a", "b", "has it"), ("d", ".1f", ""), rows)
-    found = build.printed(table)
-    assert found.folded
-    assert len(found.rows) == 300
-    assert found.notes == ("300 of 900 rows: those that have it; all are in the result itself.",)
+    printed_table = build.printed(table)
+    assert printed_table.folded
+    assert len(printed_table.rows) == 300
+    assert printed_table.notes == (
+        "300 of 900 rows: those that have it; all are in the result itself.",
+    )
     plain = replace(table, columns=("a", "b", "c"))
     assert build.printed(plain).notes == (
         "The first 400 of 900 rows; all are in the result itself.",
@@ -471,15 +445,15 @@ def test_long_tables_are_folded_and_cut_with_a_note():
 # The file.
 
 
-def test_the_file_asks_for_nothing_and_runs_nothing():
-    found = read(
+def test_the_file_requests_nothing_and_runs_nothing():
+    page = read(
         scores(),
         made_curve(),
         synthetic_gates.made_gates(),
         cached_reports.made_up("heads"),
         scores().mask("harmful"),
     )
-    tags = {tag for tag, _ in found.tags}
+    tags = {tag for tag, _ in page.tags}
     assert not tags & {
         "script",
         "link",
@@ -493,22 +467,24 @@ def test_the_file_asks_for_nothing_and_runs_nothing():
         "use",
         "a ",
     }
-    for tag, attributes in found.tags:
-        assert not [
-            name
-            for name in attributes
-            if name.startswith("on") or name in ("src", "xlink:href", "srcset")
-        ], tag
+    for tag, attributes in page.tags:
+        for name in attributes:
+            assert not name.startswith("on"), tag
+            assert name not in ("src", "xlink:href", "srcset"), tag
         assert str(attributes.get("href", "#")).startswith("#")
-    policy = next(a["content"] for tag, a in found.tags if tag == "meta" and a.get("http-equiv"))
-    assert str(policy).startswith("default-src 'none'")
-    assert not re.search(r"url\(|@import|expression", "".join(found.words))
+    policies = [
+        str(attributes["content"])
+        for tag, attributes in page.tags
+        if tag == "meta" and attributes.get("http-equiv")
+    ]
+    assert policies[0].startswith("default-src 'none'")
+    assert not re.search(r"url\(|@import|expression", "".join(page.words))
 
 
 def test_a_link_of_the_contents_leads_to_its_section():
-    found = read(scores(), made_curve())
-    links = [str(a["href"])[1:] for tag, a in found.tags if tag == "a"]
-    assert links == [a["id"] for tag, a in found.tags if tag == "section"]
+    page = read(scores(), made_curve())
+    links = [str(attributes["href"])[1:] for tag, attributes in page.tags if tag == "a"]
+    assert links == [attributes["id"] for tag, attributes in page.tags if tag == "section"]
 
 
 def test_what_is_folded_is_printed_and_headers_are_repeated():
@@ -516,16 +492,16 @@ def test_what_is_folded_is_printed_and_headers_are_repeated():
     paper = css[css.index("@media print") :]
     assert "details::details-content { content-visibility: visible" in paper
     assert "table-header-group" in paper
-    assert "@media screen and (prefers-color-scheme: dark)" in css  # so paper is light
+    assert "@media screen and (prefers-color-scheme: dark)" in css  # so that paper is light
 
 
 def test_a_file_that_would_be_too_large_has_shorter_tables_and_then_is_refused(monkeypatch):
-    rows = tuple((f"{at}" * 20, at) for at in range(400))
+    rows = tuple((f"{number}" * 20, number) for number in range(400))
     report = Report("mine", (Table("t", "T", ("a", "b"), ("", "d"), rows),))
-    whole = len(build.html_of_document(document([Item(report, "k")])))
-    monkeypatch.setattr(build, "LIMIT", whole - 1)
-    found = Read(build.html_of_document(document([Item(report, "k")])))
-    assert "The first 100 of 400 rows" in found.text
+    full_size = len(build.html_of_document(document([Item(report, "k")])))
+    monkeypatch.setattr(build, "LIMIT", full_size - 1)
+    page = HtmlPage(build.html_of_document(document([Item(report, "k")])))
+    assert "The first 100 of 400 rows" in page.text
     monkeypatch.setattr(build, "LIMIT", 10)
     with raises("report.too_large"):
         build.html_of_document(document([Item(report, "k")]))
@@ -534,71 +510,58 @@ def test_a_file_that_would_be_too_large_has_shorter_tables_and_then_is_refused(m
 # The command.
 
 
-def test_the_command_writes_the_file_and_says_what_is_in_it(store, tmp_path, capsys):
+def test_the_command_writes_the_file_and_prints_what_is_in_it(store, tmp_path, capsys):
     key = keep(store, scores())
-    out = tmp_path / "deep" / "report.html"
-    told = [
-        "report",
-        key[:8],
-        "--out",
-        str(out),
-        "--cache",
-        str(store.root),
-        "--title",
-        "Mine & yours",
-    ]
-    assert main([*told, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["bytes"] == out.stat().st_size
-    assert printed["sections"][0]["runs"] == [key]
-    assert "Mine & yours" in Read(out.read_bytes()).text
-    assert main(told) == 0
+    path = tmp_path / "deep" / "report.html"
+    command = ["report", key[:8], "--out", str(path), "--cache", str(store.root)]
+    command += ["--title", "Mine & yours"]
+    assert main([*command, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["bytes"] == path.stat().st_size
+    assert summary["sections"][0]["runs"] == [key]
+    assert "Mine & yours" in HtmlPage(path.read_bytes()).text
+    assert main(command) == 0
     assert "scores of heads" in capsys.readouterr().out
 
 
 def test_the_command_ends_with_a_sentence_and_leaves_the_old_file(store, tmp_path, capsys):
-    out = tmp_path / "report.html"
-    out.write_text("old", encoding="utf-8")
-    assert main(["report", "abcdef", "--out", str(out), "--cache", str(store.root)]) == 2
+    path = tmp_path / "report.html"
+    path.write_text("old", encoding="utf-8")
+    assert main(["report", "abcdef", "--out", str(path), "--cache", str(store.root)]) == 2
     assert capsys.readouterr().err.startswith("headlab: no run in ")
-    assert out.read_text(encoding="utf-8") == "old"
+    assert path.read_text(encoding="utf-8") == "old"
     key = keep(store, scores())
     assert main(["report", key, "--out", str(tmp_path), "--cache", str(store.root)]) == 2
     assert "a folder has that name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["mask", "{}", "not empty", b"\x89PNG\r\n"])
-def test_a_report_takes_no_other_files_place(store, tmp_path, capsys, content):
-    given = tmp_path / "mask.json"
-    out = tmp_path / "out"
-    scores().mask("bottom", k=3).save(given)
-    out = given if content == "mask" else out
-    if out != given:
-        out.write_bytes(content if isinstance(content, bytes) else content.encode())
-    before = out.read_bytes()
-    assert main(["report", str(given), "--out", str(out), "--cache", str(store.root)]) == 2
-    assert (
-        "exists and is not an HTML file, so it is not a report; give --out another name"
-        in capsys.readouterr().err
-    )
-    assert out.read_bytes() == before
+def test_a_report_replaces_no_other_file(store, tmp_path, capsys, content):
+    mask_path = tmp_path / "mask.json"
+    scores().mask("bottom", k=3).save(mask_path)
+    if content == "mask":
+        path = mask_path
+    else:
+        path = tmp_path / "out"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    bytes_before = path.read_bytes()
+    assert main(["report", str(mask_path), "--out", str(path), "--cache", str(store.root)]) == 2
+    refusal = "exists and is not an HTML file, so it is not a report; give --out another name"
+    assert refusal in capsys.readouterr().err
+    assert path.read_bytes() == bytes_before
 
 
-def test_a_report_takes_an_older_ones_place(store, tmp_path, capsys):
-    given = tmp_path / "mask.json"
-    out = tmp_path / "report.html"
-    scores().mask("bottom", k=3).save(given)
-    for before in (b"", b"\xef\xbb\xbf\n<!doctype html><p>old"):
-        out.write_bytes(before)
-        assert main(["report", str(given), "--out", str(out), "--cache", str(store.root)]) == 0
-    first = out.read_bytes()
-    assert (
-        main(
-            ["report", str(given), "--out", str(out), "--cache", str(store.root), "--title", "Anew"]
-        )
-        == 0
-    )
-    assert out.read_bytes() != first
+def test_a_report_replaces_an_older_one(store, tmp_path, capsys):
+    mask_path = tmp_path / "mask.json"
+    path = tmp_path / "report.html"
+    scores().mask("bottom", k=3).save(mask_path)
+    command = ["report", str(mask_path), "--out", str(path), "--cache", str(store.root)]
+    for older_report in (b"", b"\xef\xbb\xbf\n<!doctype html><p>old"):
+        path.write_bytes(older_report)
+        assert main(command) == 0
+    first_report = path.read_bytes()
+    assert main([*command, "--title", "Anew"]) == 0
+    assert path.read_bytes() != first_report
 
 
 def test_how_many_examples_ordered_a_curve_is_looked_up(store):
@@ -614,29 +577,30 @@ def test_how_many_examples_ordered_a_curve_is_looked_up(store):
 def test_a_finished_jobs_results_can_be_downloaded_as_a_report(store, monkeypatch):
     monkeypatch.setenv("HEADLAB_CACHE", str(store.root))
     key = keep(store, scores())
-    asked: list[dict[str, Any]] = []
+    buttons: list[dict[str, Any]] = []
     monkeypatch.setattr(
         results.st,
         "download_button",
-        lambda label, data, name, *_, **more: asked.append(locals()),
+        lambda label, data, name, *_, **options: buttons.append(locals()),
     )
     offer_report(job(7, "done"), [key, "f" * 64])
-    (button,) = asked
-    assert (button["label"], button["name"]) == ("Report (HTML)", "headlab-job-7.html")
-    assert key in Read(button["data"]()).text
+    (button,) = buttons
+    assert button["label"] == "Report (HTML)"
+    assert button["name"] == "headlab-job-7.html"
+    assert key in HtmlPage(button["data"]()).text
     offer_report(job(8, "done"), ["f" * 64])  # kept in the cache of a worker elsewhere
-    assert len(asked) == 1
+    assert len(buttons) == 1
 
 
 def test_the_jobs_page_offers_the_report(store, monkeypatch):
     monkeypatch.setenv("HEADLAB_CACHE", str(store.root))
-    done = job(1, "done", kind="curve", result={"keys": [keep(store, made_curve())]})
+    finished_job = job(1, "done", kind="curve", result={"keys": [keep(store, made_curve())]})
 
-    def show(job):  # run by itself, so it names no type
+    def show(job):  # run on its own, so that it cannot name types of this file
         from headlab.dashboard.pages.jobs.results import draw_results
 
         draw_results(job)
 
-    app = AppTest.from_function(show, kwargs={"job": done}, default_timeout=30).run()
+    app = AppTest.from_function(show, kwargs={"job": finished_job}, default_timeout=30).run()
     assert not app.exception
     assert [button.label for button in app.get("download_button")][-1] == "Report (HTML)"

@@ -1,4 +1,4 @@
-"""The report's drawings: colours, ticks, places, and the figures of `headlab.plots` as SVG."""
+"""The report's drawings: colours, ticks, positions, and the figures of `headlab.plots` as SVG."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from headlab.report import figures, svg
 from headlab.report.maps import brief, mask_cells, scale_key, stack_maps
 from headlab.roles import read_roles
 
-ONE = HeadGrid((Stack("encoder", (1,)),))
+ONE_HEAD = HeadGrid((Stack("encoder", (1,)),))
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def parsed(drawing: str) -> ET.Element:
+def root_of(drawing: str) -> ET.Element:
     return ET.fromstring(drawing)
 
 
@@ -34,25 +34,25 @@ def style_of(element: ET.Element) -> str:
     return str(element.get("style"))
 
 
-def words_of(drawing: str) -> list[str]:
-    return [str(e.text) for e in parsed(drawing).iter(f"{SVG}text")]
+def texts_of(drawing: str) -> list[str]:
+    return [str(e.text) for e in root_of(drawing).iter(f"{SVG}text")]
 
 
 def test_texts_are_escaped_in_elements_and_attributes():
     drawing = svg.picture(10, 10, '"><script>', svg.words(0, 0, "<b>&"), svg.hint("</title>"))
-    assert parsed(drawing).get("aria-label") == '"><script>'
-    assert words_of(drawing) == ["<b>&"]
+    assert root_of(drawing).get("aria-label") == '"><script>'
+    assert texts_of(drawing) == ["<b>&"]
 
 
 def test_a_map_has_a_cell_a_head_also_where_layers_differ_or_are_empty():
     grid = HeadGrid((Stack("encoder", (3, 0, 2)), Stack("cross", (20,))))
-    one, other = stack_maps(grid, mask_cells(grid, np.arange(25) % 2 == 0), "mask")
-    hints = [str(e.text) for e in parsed(one).iter(f"{SVG}title")]
+    encoder_map, cross_map = stack_maps(grid, mask_cells(grid, np.arange(25) % 2 == 0), "mask")
+    hints = [str(e.text) for e in root_of(encoder_map).iter(f"{SVG}title")]
     assert len(hints) == 5
     assert hints[:2] == ["layer 0, head 0: kept", "layer 0, head 1: removed"]
     assert hints[3] == "layer 2, head 0: removed"
-    assert len(list(parsed(other).iter(f"{SVG}rect"))) == 20
-    rows = sorted({float(str(e.get("y"))) for e in parsed(one).iter(f"{SVG}rect")})
+    assert len(list(root_of(cross_map).iter(f"{SVG}rect"))) == 20
+    rows = sorted({float(str(e.get("y"))) for e in root_of(encoder_map).iter(f"{SVG}rect")})
     assert rows[1] - rows[0] == pytest.approx(2 * 28, abs=0.1)  # the empty layer keeps its place
 
 
@@ -74,24 +74,25 @@ def test_a_cell_says_its_value_in_few_letters(value, limit, words):
 
 
 def test_the_key_of_maps_on_one_scale_has_its_ends_and_unit():
-    shown = words_of(scale_key([pictures.head_map(np.array([8.2]), ONE, unit="points")]))
-    assert {"−8.2", "0", "+8.2", "points"} == set(shown)
+    key_texts = texts_of(scale_key([pictures.head_map(np.array([8.2]), ONE_HEAD, unit="points")]))
+    assert {"−8.2", "0", "+8.2", "points"} == set(key_texts)
 
 
 def test_the_front_of_a_report_has_a_dot_a_model_its_steps_and_its_answer():
-    points = [*POINTS, point(ORDERS[0], 3, -0.08, -0.05)]  # the last is beaten
+    points = [*POINTS, point(ORDERS[0], 3, -0.08, -0.05)]  # another beats the last one
     (drawings,) = figures.drawn(made_front(points=points)).values()
-    root = parsed(drawings[0])
+    root = root_of(drawings[0])
     hints = [str(e.text) for e in root.iter(f"{SVG}title")]
     assert sum("heads kept, " in hint for hint in hints) == len(points)
-    words = set(words_of(drawings[0]))
-    assert {"mean", "weakest", "the answer", "best for its size"} <= words
-    assert "parameters kept, millions" in words
+    texts = set(texts_of(drawings[0]))
+    assert {"mean", "weakest", "the answer", "best for its size"} <= texts
+    assert "parameters kept, millions" in texts
     lines = [str(e.get("d")) for e in root.iter(f"{SVG}path") if pictures.UNSURE in style_of(e)]
     stairs = next(line for line in lines if line.count("L") > 1)
-    corners = [tuple(map(float, corner.split())) for corner in re.split("[ML]", stairs) if corner]
-    assert all(a[0] == b[0] or a[1] == b[1] for a, b in pairwise(corners))
-    # Those that another beats are faint.
+    corners = [tuple(map(float, pair.split())) for pair in re.split("[ML]", stairs) if pair]
+    for (x, y), (next_x, next_y) in pairwise(corners):
+        assert x == next_x or y == next_y
+    # Models that another beats are faint.
     assert any("opacity: 0.4" in style_of(element) for element in root.iter())
 
 
@@ -106,29 +107,31 @@ def test_a_plotly_figure_that_is_not_known_is_refused_and_not_drawn_in_part():
 
 def test_the_roles_of_a_report_are_the_map_of_the_page():
     report = made_roles()
-    shown = role_map_of(read_roles(report))
+    role_map = role_map_of(read_roles(report))
     (drawings,) = figures.drawn(report).values()
-    hints = [str(e.text) for e in parsed(drawings[0]).iter(f"{SVG}title")]
-    assert hints == [
-        f"{head_in_words(h)}: {tip.replace(chr(10), ', ')}"
-        for h, tip in zip(GRID.heads, shown.tips, strict=True)
-    ]
-    two = hints[GRID.heads.index(two_roles())]
-    assert two.index("amod: dependent to governor") < two.index("first token")
+    hints = [str(e.text) for e in root_of(drawings[0]).iter(f"{SVG}title")]
+    expected_hints = []
+    for head, tip in zip(GRID.heads, role_map.tips, strict=True):
+        tip_on_one_line = tip.replace("\n", ", ")
+        expected_hints.append(f"{head_in_words(head)}: {tip_on_one_line}")
+    assert hints == expected_hints
+    hint_of_two_roles = hints[GRID.heads.index(two_roles())]
+    assert hint_of_two_roles.index("amod: dependent to governor") < hint_of_two_roles.index(
+        "first token"
+    )
     assert hints[-1] == "layer 2, head 2: no role"
-    assert [text for text in words_of(drawings[0]) if text in shown.marks] == [
-        mark for mark in shown.marks if mark
-    ]
-    legend = [text.split("  ")[-1] for text in words_of(drawings[1])]
-    assert legend[:-1] == [f"{name}: {count}" for name, count in shown.counts.items()]
+    drawn_marks = [text for text in texts_of(drawings[0]) if text in role_map.marks]
+    assert drawn_marks == [mark for mark in role_map.marks if mark]
+    legend = [text.split("  ")[-1] for text in texts_of(drawings[1])]
+    assert legend[:-1] == [f"{name}: {count}" for name, count in role_map.counts.items()]
     assert legend[-1] == f"no role: {GRID.size - len(OWN) - 1}"
 
 
 def test_a_damaged_report_of_roles_is_not_drawn():
     report = made_roles()
     roles = report.table("roles")
-    broken = dataclasses.replace(
-        roles, rows=((*roles.rows[0][:2], "x", *roles.rows[0][3:]), *roles.rows[1:])
-    )
+    first_row, *other_rows = roles.rows
+    broken_row = (*first_row[:2], "x", *first_row[3:])
+    broken = dataclasses.replace(roles, rows=(broken_row, *other_rows))
     with raises("roles.head_malformed"):
         figures.drawn(dataclasses.replace(report, tables=(report.tables[0], broken)))

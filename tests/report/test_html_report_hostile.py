@@ -1,4 +1,4 @@
-"""What others wrote into names, notes and files stays text: nothing of it becomes a part of the page."""
+"""What others wrote into names, notes and files stays text and never becomes markup of the page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import cached_reports, cached_scores
 from support.expected_errors import raises
+from support.html_pages import HtmlPage
 from support.synthetic_scores import scores_of
-from test_html_report import Read
 
 from headlab.core import HeadlabError, Report, Table
 from headlab.masks import mask_from_json
@@ -54,13 +54,13 @@ def report_of(text: str) -> Report:
     return Report(text, (table,), (text,), spec)
 
 
-def seen(text: str) -> str:
-    """A text as a page holds it."""
+def shown_text(text: str) -> str:
+    """A text as the page shows it."""
     return text.translate(build.UNFIT)
 
 
 def as_lines(text: str) -> str:
-    """A text with the line ends that a browser makes of any."""
+    """A text with the line ends that a browser makes of all kinds of line ends."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -72,28 +72,28 @@ def test_no_text_becomes_markup(text):
         scores_of(text, [1, -2]).mask("bottom", k=1), model={"name": text}, chosen={text: text}
     )
     items = [Item(report_of(text), text, {text: text}), Item(mask, text)]
-    found = Read(build.html_of_document(document(items, title=text)))
-    assert {tag for tag, _ in found.tags} <= TAGS
-    for _, attributes in found.tags:
+    page = HtmlPage(build.html_of_document(document(items, title=text)))
+    assert {tag for tag, _ in page.tags} <= TAGS
+    for _, attributes in page.tags:
         assert not [name for name in attributes if name.startswith("on")]
         assert str(attributes.get("href", "#s")).startswith("#s")
-    assert as_lines(seen(text)).strip() in as_lines(found.text)
+    assert as_lines(shown_text(text)).strip() in as_lines(page.text)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_scores_names_stay_text(text):
     scores = cached_scores.made_up("de", "shapley")
     spec = {**scores.spec, "model": {"name": text, "revision": "folder", "fingerprint": text}}
-    found = Read(
+    page = HtmlPage(
         build.html_of_document(
             document([Item(replace(scores, spec=spec, language=text, unit=text), text)])
         )
     )
-    assert {tag for tag, _ in found.tags} <= TAGS
-    assert seen(text) in found.text
+    assert {tag for tag, _ in page.tags} <= TAGS
+    assert shown_text(text) in page.text
 
 
-def test_a_text_that_runs_the_other_way_is_kept_to_itself():
+def test_a_text_that_runs_from_right_to_left_is_isolated():
     data = build.html_of_document(document([Item(report_of("עברית"), "k")])).decode()
     assert data.count("<bdi>עברית</bdi>") >= 4
 
@@ -158,30 +158,33 @@ KEYS = (
     st.sampled_from(["report", "mask", "whole"]),
 )
 def test_a_broken_file_is_a_sentence_or_a_page(tmp_path_factory, value, kind):
-    """Parts of a good file replaced by anything."""
-    good = json.loads(json.dumps(report_of("x").to_json()))
+    """Parts of a valid file are replaced by anything."""
+    valid_file = json.loads(json.dumps(report_of("x").to_json()))
     if kind == "mask":
-        good = scores_of("de", [1, -2]).mask("bottom", k=1).to_json()
-    text = json.dumps(
-        {"reports": {"a": {**good, **value}}} if kind == "whole" else {**good, **value}
-    )
+        valid_file = scores_of("de", [1, -2]).mask("bottom", k=1).to_json()
+    broken_file = {**valid_file, **value}
+    if kind == "whole":
+        broken_file = {"reports": {"a": broken_file}}
+    text = json.dumps(broken_file)
     path = Path(tmp_path_factory.getbasetemp()) / "broken.json"
     path.write_text(text, encoding="utf-8")
     try:
         items = find_results([str(path)], Store(path.parent / "none"))
     except HeadlabError:  # a sentence; anything else fails the test
         return
-    assert {tag for tag, _ in Read(build.html_of_document(document(items))).tags} <= TAGS
+    assert {tag for tag, _ in HtmlPage(build.html_of_document(document(items))).tags} <= TAGS
 
 
 def test_a_files_command_is_passed_on_only_if_it_is_headlabs():
-    def told(command: str) -> tuple[str, ...]:
+    def printed_lines(command: str) -> tuple[str, ...]:
         (section,) = document([Item(report_of("x"), "k", {}, command)]).sections
         return section.again.lines
 
-    assert told("headlab reproduce held --data DIR") == ("headlab reproduce held --data DIR",)
-    assert told("headlab cache; rm -rf ~") == ("headlab 'cache;' rm -rf '~'",)
-    assert told("rm -rf ~") == told("headlab 'open") == ()
+    assert printed_lines("headlab reproduce held --data DIR") == (
+        "headlab reproduce held --data DIR",
+    )
+    assert printed_lines("headlab cache; rm -rf ~") == ("headlab 'cache;' rm -rf '~'",)
+    assert printed_lines("rm -rf ~") == printed_lines("headlab 'open") == ()
 
 
 def test_a_spec_that_says_little_gives_a_note_in_place_of_a_command():
@@ -192,16 +195,16 @@ def test_a_spec_that_says_little_gives_a_note_in_place_of_a_command():
             {"method": {"name": "no such"}},
             {"experiment": "heads", "options": []},
         ):
-            found = again(kind, spec)
-            assert found.commands == ()
-            assert found.notes
+            remake = again(kind, spec)
+            assert remake.commands == ()
+            assert remake.notes
 
 
 def test_the_example_mask_is_reported_whatever_its_model_is_called():
     mask = cached_scores.made_up("de", "shapley").mask("bottom", k=1)
     value = {**mask.to_json(), "model": {"name": "</script>", "fingerprint": "f"}}
-    found = Read(build.html_of_document(document([Item(mask_from_json(value), "mask.json")])))
-    assert "--model '</script>'" in " ".join(found.text.split())
+    page = HtmlPage(build.html_of_document(document([Item(mask_from_json(value), "mask.json")])))
+    assert "--model '</script>'" in " ".join(page.text.split())
 
 
 @pytest.mark.parametrize("options", ["=1+1", [1], 3])

@@ -27,16 +27,21 @@ def no_worker() -> Never:
 
 @contextmanager
 def app_on(cache: Path, connect: Callable[[], object] = no_worker) -> Iterator[None]:
-    """The app with the results of a cache folder; whether it has a worker is known before its first page.
+    """The app with the results of a cache folder.
 
-    Streamlit's caches start and end empty.
+    It knows before its first page whether it has a worker. Streamlit's caches are empty at the
+    start and at the end.
+
+    Args:
+        cache: Folder of stored results.
+        connect: Gives the worker, or raises HeadlabError.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADLAB_CACHE", str(cache))
         patch.delenv("HEADLAB_DATA", raising=False)
         patch.setattr(worker_supervisor, "connect", connect)
         patch.setattr(worker_supervisor, "HEAD_START_SECONDS", 0.0)
-        patch.setattr(job_actions, "FIRST_SECONDS", 60.0)  # nothing asks for it again here
+        patch.setattr(job_actions, "FIRST_SECONDS", 60.0)  # these pages never ask a second time
         st.cache_resource.clear()
         with suppress(HeadlabError):
             supervisor().client()
@@ -58,8 +63,8 @@ def run_page(path: str, **query) -> AppTest:
 
 
 def said(app: AppTest) -> str:
-    """All that a page tells in words, as they are shown."""
-    kinds = (
+    """All messages, captions and Markdown of a page, as a browser shows them."""
+    element_lists = (
         app.error,
         app.warning,
         app.info,
@@ -68,9 +73,9 @@ def said(app: AppTest) -> str:
         app.markdown,
         app.subheader,
     )
-    return "\n".join(shown(element) for kind in kinds for element in kind)
+    return "\n".join(shown(element) for elements in element_lists for element in elements)
 
 
 def shown(element: Any) -> str:
-    """The text of an element without the backslashes that keep Markdown from acting on it."""
+    """The text of an element, without the backslashes that escape Markdown."""
     return re.sub(r"\\([^a-zA-Z0-9\s])", r"\1", element.value)

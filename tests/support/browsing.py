@@ -1,4 +1,4 @@
-"""What a person does on a page in a browser, and sees there."""
+"""What a person does on a page in a browser, as functions of Playwright's locators."""
 
 from __future__ import annotations
 
@@ -8,82 +8,92 @@ from urllib.parse import quote
 
 from support.waiting import until
 
-# Streamlit has drawn all that it was asked for.
-QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-# the line over a map that sharpens
+# The app once Streamlit has run its script to the end.
+IDLE_APP = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+# The line above a head grid whose scores are still being sampled.
 SHARPENING = re.compile(r"^sharpening: [\d,]+ samples a head so far")
-UNDER_POINTER = (
-    "() => document.querySelector('.hoverlayer .hovertext') !== null"  # plotly's label of a dot
-)
-LOOK_MS = 5_000  # after which a list that takes no click is looked at again
+# Plotly shows the label of the dot under the pointer.
+UNDER_POINTER = "() => document.querySelector('.hoverlayer .hovertext') !== null"
+CLICK_TIMEOUT_MS = 5_000  # after which a list that takes no click is looked at again
 TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 def open_list(box: Any) -> None:
-    """Open the list of a box. An open one closes when the page is scrolled, so that comes before, as with a person."""
+    """Open the list of a select box.
+
+    Scrolling closes an open list, so the box is scrolled into view first, as a person would do.
+    """
     box.scroll_into_view_if_needed()
     box.page.evaluate(TWO_FRAMES)
     box.click()
 
 
 def choose_option(
-    box: Any, name: str | re.Pattern[str], typed: str = "", exact: bool = True
+    box: Any, name: str | re.Pattern[str], filter_text: str = "", exact: bool = True
 ) -> None:
-    """Choose from the list of a box; where it is long, type what narrows it first.
+    """Choose an option from the list of a select box.
 
-    An open list closes when anything scrolls, also a fold that has not finished opening or a page that settles. A
-    person opens it again, and so does this.
+    An open list closes when anything scrolls, such as an expander that is still opening or a page
+    that settles. A person opens it again, and so does this function.
+
+    Args:
+        box: The input of the select box.
+        name: The option's text.
+        filter_text: Typed first, to narrow a long list.
+        exact: Whether `name` is the whole text of the option.
     """
     from playwright.sync_api import TimeoutError
 
     option = box.page.get_by_role("option", name=name, exact=exact)
 
-    def chosen() -> bool:
+    def option_took_the_click() -> bool:
         if box.get_attribute("aria-expanded") != "true":
             open_list(box)
-        if typed and box.input_value() != typed:
-            box.fill(typed)
+        if filter_text and box.input_value() != filter_text:
+            box.fill(filter_text)
         try:
-            option.click(timeout=LOOK_MS)
+            option.click(timeout=CLICK_TIMEOUT_MS)
         except TimeoutError:
             return False
         return True
 
-    until(chosen, f"an option {name!r}")
+    until(option_took_the_click, f"an option {name!r}")
 
 
 def click_dot(dot: Any) -> None:
-    """Click a dot of a figure as soon as the figure shows that the pointer is over it, as a person does."""
+    """Click a dot of a figure once the figure shows that the pointer is over it."""
     page = dot.page
 
-    def over() -> bool:
-        if (place := dot.bounding_box()) is None:  # the figure is being drawn anew
+    def pointer_is_noticed() -> bool:
+        box = dot.bounding_box()
+        if box is None:  # the figure is being drawn anew
             return False
-        page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         return bool(page.evaluate(UNDER_POINTER))
 
     dot.scroll_into_view_if_needed()
-    until(over, "a figure that notices the pointer")
+    until(pointer_is_noticed, "a figure that notices the pointer")
     page.mouse.down()
     page.mouse.up()
 
 
 def tick_first_row(table: Any) -> None:
-    """Tick the first row of a table, once its script has come, its rows are drawn, and it stays where it is."""
+    """Tick the first row of a table once its rows are drawn and it has stopped moving."""
     page = table.page
     table.locator("canvas tr[aria-rowindex='2']").first.wait_for(state="attached")
     table.evaluate("table => table.scrollIntoView({ block: 'center' })")
 
-    def steady() -> bool:
-        before = table.bounding_box()
+    def table_is_still() -> bool:
+        previous_box = table.bounding_box()
         page.evaluate(TWO_FRAMES)
-        return before is not None and table.bounding_box() == before
+        return previous_box is not None and table.bounding_box() == previous_box
 
-    until(steady, "a table that stays where it is")
+    until(table_is_still, "a table that has stopped moving")
     box = table.bounding_box()
     page.mouse.click(box["x"] + 14, box["y"] + 52)
 
 
-def with_model(path: str, model: str) -> str:
-    """A link to a page with a model that it names."""
-    return f"{path}{'&' if '?' in path else '?'}model={quote(model, safe='')}"
+def link_with_model(path: str, model: str) -> str:
+    """The link to a page, with the name of a model added to it."""
+    separator = "&" if "?" in path else "?"
+    return f"{path}{separator}model={quote(model, safe='')}"

@@ -32,31 +32,33 @@ def made_up(
         ),
         Table("heads-specific", "Heads of one language only", COLUMNS, FORMATS, specific),
     )
-    about = STUDIES[experiment]
+    study = STUDIES[experiment]
     spec = {
-        "format": 1, "kind": "report", "experiment": experiment, "version": about.version, "ablation": "zero",
+        "format": 1, "kind": "report", "experiment": experiment, "version": study.version, "ablation": "zero",
         "model": {"name": model, "revision": "made-up", "fingerprint": "0" * 64},
         "task": {"name": task, "language": "de,th", "split": "dev,test", "seed": 0, "data_hash": "x",
                  "sizes": {"dev": [512, 512], "test": [1000, 1000]}},
-        "options": about.resolve({}), "seed": seed,
+        "options": study.resolve({}), "seed": seed,
     }  # fmt: skip
     return Report(experiment, tables, ("Made up for a test.",), spec, 4096, 12.0)
 
 
 def made_heads(seed: int = 0) -> Report:
-    """A report of the study of heads on German and Thai, as it writes one: two shared heads and a specific one."""
-    shared = [
+    """A report as the study `heads` writes it, with two shared heads and a specific one."""
+    shared_heads = [
         SharedHead(Head("encoder", 9, 0), 2, 1, 1.25, {"raw": 2}),
         SharedHead(Head("encoder", 3, 7), 5, 3, 0.5, {"raw": 1}),
     ]
-    specific = SpecificHead(Head("encoder", 5, 1), "raw", 1, 1, -0.75, 0.25, "de", "th")
+    specific_head = SpecificHead(Head("encoder", 5, 1), "raw", 1, 1, -0.75, 0.25, "de", "th")
     count = HeadCount("help in every language", {"values": 2, "raw": 1}, None)
     names = {"unit": ("points",), "claim": ("raw",)}
     result = HeadsResult(
         languages=("de", "th"),
         counts=Records("Counts", (count,), names={"claim": ("values", "raw")}),
-        shared=Records("Heads among the highest of both languages", tuple(shared), names=names),
-        specific=Records("Heads of one language only", (specific,), names=names),
+        shared=Records(
+            "Heads among the highest of both languages", tuple(shared_heads), names=names
+        ),
+        specific=Records("Heads of one language only", (specific_head,), names=names),
         few=Records("Heads of a few languages", (), names={"unit": ("points",), "sign": ()}),
         notes=("Made up for a test.",),
     )
@@ -64,9 +66,13 @@ def made_heads(seed: int = 0) -> Report:
 
 
 def keep(root: Path, report: Report, day: int = 21) -> str:
-    """Write a report as one that was made on a day of November; its key."""
-    run = Store(root).run(report.spec)
-    run.finish(
+    """Write a report as one that was made on a day of November 2026.
+
+    Returns:
+        The key of the stored report.
+    """
+    stored_run = Store(root).run(report.spec)
+    stored_run.finish(
         report, {"created": f"2026-11-{day:02}T12:00:00+00:00", "versions": {"headlab": "0.5"}}
     )
-    return run.key
+    return stored_run.key

@@ -16,14 +16,18 @@ from headlab.tasks.intents.templates import LANGUAGES
 
 MODEL = "e5-small-intents"
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))
+# Indices of heads 3.7 and 9.0, which harm and help in every language.
 HARMFUL = 3 * 12 + 7
-HELPFUL = 9 * 12  # heads 3.7 and 9.0, in every language
+HELPFUL = 9 * 12
 
 
 def made_up(
     language: str, method: str, fingerprint: str = "0" * 64, name: str = MODEL
 ) -> HeadScores:
-    """Scores with a large helpful head 9.0 and a harmful head 3.7; the same for the same arguments."""
+    """Scores of which head 9.0 is by far the most helpful and head 3.7 the most harmful.
+
+    The same arguments give the same scores.
+    """
     rng = np.random.default_rng([len(method), *language.encode()])
     values = rng.laplace(0.0005, 0.003, GRID.size)
     values[[HARMFUL, HELPFUL]] = -0.05, 0.08
@@ -31,10 +35,10 @@ def made_up(
     if not METHODS[method].signed:
         values = np.abs(values)
     if METHODS[method].intervals:
-        wide = 0.006 if METHODS[method].signed else values / 2
+        half_width = 0.006 if METHODS[method].signed else values / 2
         extra |= {
-            "low": values - wide,
-            "high": values + wide,
+            "low": values - half_width,
+            "high": values + half_width,
             "samples": np.full(GRID.size, 2048, np.int64),
         }
     if METHODS[method].intervals and METHODS[method].signed:
@@ -57,16 +61,26 @@ def made_up(
         "method": options,
         "seed": 0,
     }
-    about = METHODS[method]
+    method_row = METHODS[method]
     return HeadScores(
-        GRID, language, method, values, about.estimand, about.unit, 73728, 33.0, spec=spec, **extra
+        GRID,
+        language,
+        method,
+        values,
+        method_row.estimand,
+        method_row.unit,
+        73728,
+        33.0,
+        spec=spec,
+        **extra,
     )
 
 
 def fill(root: Path, fingerprint: str = "0" * 64) -> Path:
-    """Write shapley, gradient and confidence for all languages, leave-one-out for five."""
+    """Write shapley, gradient and confidence scores for all languages, leave-one-out for five."""
     for method in ("shapley", "gradient", "confidence", "leave-one-out"):
-        for language in LANGUAGES[:5] if method == "leave-one-out" else LANGUAGES:
+        languages = LANGUAGES[:5] if method == "leave-one-out" else LANGUAGES
+        for language in languages:
             scores = made_up(language, method, fingerprint)
             Store(root).run(scores.spec).finish(
                 scores, {"created": "2026-11-21T05:00:00+00:00", "versions": {}}
@@ -76,12 +90,18 @@ def fill(root: Path, fingerprint: str = "0" * 64) -> Path:
 
 @contextmanager
 def while_cached(root: Path, record: Any, day: int = 22) -> Iterator[None]:
-    """Keep a record, made on a day of November, in a cache that others share, and take it out again."""
-    run = Store(root).run(record.spec)
-    run.finish(record, {"created": f"2026-11-{day}T05:00:00+00:00", "versions": {}})
+    """Add a record to a cache that other tests share, and remove it again.
+
+    Args:
+        root: The cache folder.
+        record: Scores, a report or another record of the store.
+        day: The day of November 2026 on which it was made.
+    """
+    stored_run = Store(root).run(record.spec)
+    stored_run.finish(record, {"created": f"2026-11-{day}T05:00:00+00:00", "versions": {}})
     try:
         yield
     finally:
-        for file in run.folder.iterdir():
+        for file in stored_run.folder.iterdir():
             file.unlink()
-        run.folder.rmdir()
+        stored_run.folder.rmdir()

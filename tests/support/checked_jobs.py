@@ -1,4 +1,4 @@
-"""A job's fields as the worker queues them."""
+"""The fields of a job as the worker queues them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from headlab.jobs.table import job_class
 
 
 def checked(kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields, checked and filled in.
+    """Check the fields of a job and fill in the missing ones.
+
+    Args:
+        kind: The job's kind, such as "score".
+        params: Its fields, as a request gives them.
 
     Raises:
         HeadlabError: For anything unknown or invalid.

@@ -1,4 +1,4 @@
-"""All that headlab computes with a model, for models that should agree, and where to put a model's layers."""
+"""All that headlab computes with a model, for models that should agree, and device maps."""
 
 from __future__ import annotations
 
@@ -27,65 +27,76 @@ METHODS = {
 }
 
 
-def places(module: torch.nn.Module, first: str, second: str) -> dict[str, str]:
-    """A device for every weight: the layers but the first, and a last norm, on the second device."""
-    found: dict[str, str] = {}
+def places(module: torch.nn.Module, first_device: str, second_device: str) -> dict[str, str]:
+    """A device map with all layers but the first, and GPT-2's last norm, on the second device."""
+    device_map: dict[str, str] = {}
     for weight in module.state_dict():
         layer = re.match(r".*?\.(\d+)\.", weight)
-        path = layer[0].rstrip(".") if layer else weight.rpartition(".")[0] or weight
-        found[path] = second if path.endswith("ln_f") or (layer and int(layer[1])) else first
-    return found
+        if layer:
+            path = layer[0].rstrip(".")
+            is_on_second = int(layer[1]) > 0
+        else:
+            path = weight.rpartition(".")[0] or weight
+            is_on_second = False
+        is_on_second = is_on_second or path.endswith("ln_f")
+        device_map[path] = second_device if is_on_second else first_device
+    return device_map
 
 
 def everything(model: Model) -> dict[str, Any]:
-    """Answers, gated ones, resumed ones, means, scores and roles."""
+    """Logits, means, translations, scores and roles, by the names of what was computed."""
     batch = {name: tensor.to(model.device) for name, tensor in tiny_batch(model.module).items()}
     rng = np.random.default_rng(0)
     gates = rng.random((3, model.grid.layers, model.grid.width)) < 0.6
     means = head_means(model, [batch])
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "open": _logits(model, batch, np.ones_like(gates)),
         "rows": _logits(model, batch, gates),
     }
-    found["mean"] = _logits(model, batch, gates[0], ablation="mean", means=means)
-    found["means"] = means.cpu().numpy()
+    results["mean"] = _logits(model, batch, gates[0], ablation="mean", means=means)
+    results["means"] = means.cpu().numpy()
     if model.resumable:
-        found["resumed"] = _resumed(model, batch, gates, rng)
-        found["branched"] = _branched(model, batch, gates)
+        results["resumed"] = _resumed_logits(model, batch, gates, rng)
+        results["branched"] = _branched_logits(model, batch, gates)
     if model.module.config.is_encoder_decoder:
-        task = Task("made-up", (), ("aa-bb",), False, _pairs)
+        task = Task("made-up", (), ("aa-bb",), False, _translation_examples)
         mask = Mask(model.grid, rng.random(model.grid.size) < 0.7)
-        found["translations"] = translations(Evaluator(model, task, "aa-bb"), mask)
+        results["translations"] = translations(Evaluator(model, task, "aa-bb"), mask)
     elif model.module.can_generate():
-        task = Task("choices", (), ("xx",), False, _choices, likelihood="choices")
+        task = Task("choices", (), ("xx",), False, _choice_examples, likelihood="choices")
     else:
         task = tiny_task()
         for method in ("relevance", "confidence"):
-            found[method] = score(model, task, language="xx", method=method, size=6).values
+            results[method] = score(model, task, language="xx", method=method, size=6).values
         rows = study(model, of_task(task, "xx")).table("roles").rows
-        found["roles"] = [
-            [round(cell, 4) if isinstance(cell, float) else cell for cell in row] for row in rows
-        ]
+        results["roles"] = [list(map(_round_if_float, row)) for row in rows]
     language = task.languages[0]
     for method, options in METHODS.items():
-        for ablation in ("zero", "mean") if method == "shapley" else ("zero",):
-            found[f"{method} {ablation}"] = score(
+        ablations = ("zero", "mean") if method == "shapley" else ("zero",)
+        for ablation in ablations:
+            scores = score(
                 model, task, language=language, method=method, size=8, ablation=ablation, **options
-            ).values
-    return found
+            )
+            results[f"{method} {ablation}"] = scores.values
+    return results
+
+
+def _round_if_float(cell: Any) -> Any:
+    """A cell of a table; numbers to four digits."""
+    return round(cell, 4) if isinstance(cell, float) else cell
 
 
 def _logits(
-    model: Model, batch: dict[str, torch.Tensor], gates: Gates, **more: Any
+    model: Model, batch: dict[str, torch.Tensor], gates: Gates, **gate_options: Any
 ) -> np.ndarray[Any, Any]:
-    with torch.no_grad(), gated(model, gates, **more):
+    with torch.no_grad(), gated(model, gates, **gate_options):
         return np.asarray(first_output(model.module(**batch)).cpu().numpy())
 
 
-def _resumed(
+def _resumed_logits(
     model: Model, batch: Any, gates: np.ndarray[Any, Any], rng: np.random.Generator
 ) -> np.ndarray[Any, Any]:
-    """A pass that starts at another layer for each row."""
+    """Logits of a pass that starts at another layer for each row."""
     states = LayerStates(model.grid.layers)
     start = np.arange(3) % model.grid.layers
     lower = torch.ones(gates.shape, device=model.device)
@@ -98,39 +109,42 @@ def _resumed(
         return np.asarray(first_output(model.module(**batch)).cpu().numpy())
 
 
-def _branched(model: Model, batch: Any, gates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A pass whose rows all leave another's at the last layer; none runs before."""
+def _branched_logits(model: Model, batch: Any, gates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Logits of a pass whose rows all branch off a trunk at the last layer, and none before it."""
     trunk = Trunk(model.grid.layers)
-    last = model.grid.layers - 1
-    how = FanOut(np.full(3, last), np.arange(3), model.grid.layers, trunk=trunk)
+    last_layer = model.grid.layers - 1
+    fan_out = FanOut(np.full(3, last_layer), np.arange(3), model.grid.layers, trunk=trunk)
     with torch.no_grad():
-        for states in (trunk, how):
-            with model.active(
-                ActiveGates(
-                    gates=torch.as_tensor(gates).to(model.device, torch.float32), states=states
-                )
-            ):
-                found = first_output(model.module(**batch))
-    return np.asarray(found.cpu().numpy())
+        for states in (trunk, fan_out):
+            gates_on_device = torch.as_tensor(gates).to(model.device, torch.float32)
+            with model.active(ActiveGates(gates=gates_on_device, states=states)):
+                logits = first_output(model.module(**batch))
+    return np.asarray(logits.cpu().numpy())
 
 
-def _pairs(*_: object) -> list[Example]:
+def _translation_examples(*_: object) -> list[Example]:
+    """Sources of one to three random words, targets of four."""
     rng = np.random.default_rng(3)
-    sides = [
-        [" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (1 + at % 3, 4)]
-        for at in range(5)
-    ]
-    return [Example(str(row), source, target=target) for row, (source, target) in enumerate(sides)]
+    examples = []
+    for row in range(5):
+        source = _random_words(rng, 1 + row % 3)
+        target = _random_words(rng, 4)
+        examples.append(Example(str(row), source, target=target))
+    return examples
 
 
-def _choices(*_: object) -> list[Example]:
-    """Choices of several tokens, which share the row of their context."""
+def _choice_examples(*_: object) -> list[Example]:
+    """Contexts with two choices of several tokens, which share the row of their context."""
     rng = np.random.default_rng(4)
-    texts = [
-        [" ".join(f"w{w}" for w in rng.integers(4, 97, n)) for n in (3 + at % 3, 2, 1 + at % 2)]
-        for at in range(8)
-    ]
-    return [
-        Example(str(row), text, 0, choices=(f" {a}", f" {b}"))
-        for row, (text, a, b) in enumerate(texts)
-    ]
+    examples = []
+    for row in range(8):
+        context = _random_words(rng, 3 + row % 3)
+        first_choice = _random_words(rng, 2)
+        second_choice = _random_words(rng, 1 + row % 2)
+        choices = (f" {first_choice}", f" {second_choice}")
+        examples.append(Example(str(row), context, 0, choices=choices))
+    return examples
+
+
+def _random_words(rng: np.random.Generator, count: int) -> str:
+    return " ".join(f"w{word}" for word in rng.integers(4, 97, count))

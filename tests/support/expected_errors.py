@@ -1,4 +1,4 @@
-"""What a test expects of an error: its code and the values it names, not how it is worded."""
+"""Checks of errors by their code and the values that they name, not by their wording."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ from headlab.core import HeadlabError
 def raises(
     code: str, *values: object, kind: type[HeadlabError] = HeadlabError
 ) -> Iterator[pytest.ExceptionInfo[HeadlabError]]:
-    """Expect an error of just this code, whose message names each of the values."""
+    """Expect an error of exactly this code, whose message names each of the values."""
     with pytest.raises(kind) as caught:
         yield caught
     expect(caught.value, code, *values)
 
 
 def expect(error: BaseException | None, code: str, *values: object) -> None:
-    """Check an error that was caught otherwise, as `raises` does."""
+    """Check an error that was caught by other means, as `raises` does."""
     assert isinstance(error, HeadlabError)
     assert error.code == code, f"{error.code}, not {code}: {error}"
-    assert [value for value in values if not named(value, str(error))] == [], f"not named: {error}"
+    missing_values = [value for value in values if not names_value(value, str(error))]
+    assert missing_values == [], f"not named: {error}"
 
 
-def named(value: object, message: str) -> bool:
-    """Whether a message names a value; a number has to stand alone, as 1 does in neither 12 nor 1.5 nor run-1."""
+def names_value(value: object, message: str) -> bool:
+    """Whether a message names a value.
+
+    A number has to stand alone: 1 is named by none of "12", "1.5" and "run-1".
+    """
     if isinstance(value, int | float):
-        return (
-            re.search(rf"(?<![\w/.-]){re.escape(str(value))}(?![\w/-]|\.\d)", message) is not None
-        )
+        number_alone = rf"(?<![\w/.-]){re.escape(str(value))}(?![\w/-]|\.\d)"
+        return re.search(number_alone, message) is not None
     end = r"(?!\d)" if str(value)[-1:].isdigit() else ""  # "line 1" is not named by "line 12"
     return re.search(re.escape(str(value)) + end, message) is not None

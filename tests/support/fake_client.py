@@ -1,4 +1,4 @@
-"""A worker's client without a worker: jobs in a list, and what was asked of it."""
+"""A worker's client without a worker: its jobs are a list, and it records the requests it gets."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ SPEC = {
 }
 
 
-def job(number: int, state: str = "queued", **more: Any) -> JobRow:
-    """A row of the job list, as the worker tells it."""
+def job(number: int, state: str = "queued", **fields: Any) -> JobRow:
+    """A row of the job list, as the worker sends it."""
     now = time.time()
     row: dict[str, Any] = {
         "id": number,
@@ -61,11 +61,11 @@ def job(number: int, state: str = "queued", **more: Any) -> JobRow:
         row |= {"started": now - 50, "attempts": 1, "total": 2000, "done": 680}
     if state in ("done", "failed", "cancelled"):
         row |= {"ended": now - 20}
-    return JobRow(**{**row, **more})
+    return JobRow(**{**row, **fields})
 
 
-def health(**told: Any) -> Health:
-    """What a worker tells of itself; it does nothing and has no device unless told."""
+def health(**fields: Any) -> Health:
+    """What a worker says of itself: it is idle without a device, unless the fields differ."""
     idle: dict[str, Any] = {
         "ok": True,
         "device": None,
@@ -78,11 +78,11 @@ def health(**told: Any) -> Health:
         "state": ".worker",
         "note": "",
     }
-    return Health(**{**idle, **told})
+    return Health(**{**idle, **fields})
 
 
-def loaded_model(name: str, **described: Any) -> LoadedModel:
-    """A model as a worker describes it that says nothing more than it must."""
+def loaded_model(name: str, **fields: Any) -> LoadedModel:
+    """A model as a worker describes it, with the required fields alone and those given."""
     model: dict[str, Any] = {
         "name": name,
         "revision": "x",
@@ -91,15 +91,22 @@ def loaded_model(name: str, **described: Any) -> LoadedModel:
         "device": "cpu",
         "note": "",
     }
-    return LoadedModel(**{**model, **described})
+    return LoadedModel(**{**model, **fields})
 
 
 @dataclass
 class FakeClient:
-    """What the pages ask of a worker.
+    """Everything that the pages ask of a worker.
 
     Attributes:
-        calls: (method, arguments) of everything that changes something.
+        rows: The job list.
+        ray: Address of a Ray cluster; empty for none.
+        calls: (method, arguments) of every request that changes something.
+        lines: The log of every job.
+        foretold: The forecast of every job.
+        scores: Partial scores of a running job.
+        trouble: Message of the error that every request raises; empty for none.
+        unanswered: Why the model gives no answer; empty if it gives one.
     """
 
     rows: list[JobRow] = field(default_factory=list)
@@ -117,25 +124,25 @@ class FakeClient:
     trouble: str = ""
     unanswered: str = ""
 
-    def _reached(self) -> None:
+    def _refuse_if_unreachable(self) -> None:
         if self.trouble:
             raise HeadlabError(self.trouble, code="worker.unreachable")
 
     def health(self) -> Health:
-        self._reached()
+        self._refuse_if_unreachable()
         running = sum(row.state == "running" for row in self.rows)
         return health(device="cpu", jobs_running=running, ray=self.ray)
 
     def models(self) -> list[ModelCard]:
-        self._reached()
+        self._refuse_if_unreachable()
         return [ModelCard(name="e5-small-intents", summary="", embedded=True, fingerprint="0" * 64)]
 
     def jobs(self) -> list[JobRow]:
-        self._reached()
+        self._refuse_if_unreachable()
         return sorted(self.rows, key=lambda row: -row.id)
 
     def job(self, number: int) -> JobRow:
-        self._reached()
+        self._refuse_if_unreachable()
         for row in self.rows:
             if row.id == number:
                 return row
@@ -145,8 +152,8 @@ class FakeClient:
 
     def change(self, number: int, **changes: Any) -> None:
         """Change a row of the list."""
-        at = self.rows.index(self.job(number))
-        self.rows[at] = self.rows[at].model_copy(update=changes)
+        index = self.rows.index(self.job(number))
+        self.rows[index] = self.rows[index].model_copy(update=changes)
 
     def snapshot(self, number: int) -> tuple[JobRow, Any]:
         return self.job(number), self.scores
@@ -155,27 +162,28 @@ class FakeClient:
         self.job(number)
         return self.lines
 
-    def submit(self, asked: Job, *, place: str = "here") -> Submitted:
-        self._reached()
-        params = asked.params()
-        self.calls.append(("submit", asked.key, params, place))
+    def submit(self, job_to_submit: Job, *, place: str = "here") -> Submitted:
+        self._refuse_if_unreachable()
+        params = job_to_submit.params()
+        self.calls.append(("submit", job_to_submit.key, params, place))
         for row in self.rows:
             if row.params == params and row.state in ("queued", "running"):
                 return Submitted(id=row.id, state=row.state)
-        row = job(1 + max((r.id for r in self.rows), default=0), params=params, kind=asked.key)
+        largest_id = max((row.id for row in self.rows), default=0)
+        row = job(1 + largest_id, params=params, kind=job_to_submit.key)
         self.rows.append(row)
         return Submitted(id=row.id, state=row.state)
 
-    def forecast(self, asked: Job) -> Forecast:
-        self._reached()
+    def forecast(self, job_to_submit: Job) -> Forecast:
+        self._refuse_if_unreachable()
         return self.foretold
 
     def gradient(self, model: str, task: str, language: str, **options: Any) -> None:
-        self._reached()
+        self._refuse_if_unreachable()
         self.calls.append(("gradient", model, task, language, options))
 
     def model(self, name: str) -> LoadedModel:
-        self._reached()
+        self._refuse_if_unreachable()
         return loaded_model(name)
 
     def tasks(self) -> list[TaskCard]:
@@ -192,10 +200,14 @@ class FakeClient:
         return [text.model_copy(update=of_words)]
 
     def attention(self, request: AttentionRequest) -> Weights:
-        """Three tokens, each of which looks at the next; a label that turns, or two words of which one's does."""
+        """Three tokens, each of which looks at the next.
+
+        Without the heads the sentence gets another label; of two words, the first one does.
+        """
         self.calls.append(("attention", request))
         rows = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
-        flat = b64encode(bytes(int(255 * w) for row in rows for w in row)).decode("ascii")
+        weight_bytes = bytes(int(255 * weight) for row in rows for weight in row)
+        encoded_weights = b64encode(weight_bytes).decode("ascii")
         answers = [Answer(word=None, on="turn_on", p_on=0.931, off="turn_off", p_off=0.5)]
         if request.words:
             answers = [
@@ -204,7 +216,9 @@ class FakeClient:
             ]
         elif self.unanswered:
             answers = []
-        every = {f"encoder.{layer}.{head}": flat for layer in range(12) for head in range(12)}
+        weights_by_head = {
+            f"encoder.{layer}.{head}": encoded_weights for layer in range(12) for head in range(12)
+        }
         return Weights(
             tokens=["<s>", "licht", "an"],
             special=[0],
@@ -214,7 +228,7 @@ class FakeClient:
             truncated=False,
             answers=answers,
             note=self.unanswered,
-            maps=every if request.maps else {},
+            maps=weights_by_head if request.maps else {},
         )
 
     def cancel(self, number: int) -> JobRow:
@@ -228,9 +242,9 @@ class FakeClient:
         self.calls.append(("delete", number))
         return Deleted()
 
-    def _become(self, what: str, number: int, state: str) -> JobRow:
+    def _become(self, action: str, number: int, state: str) -> JobRow:
         self.change(number, state=state)
-        self.calls.append((what, number))
+        self.calls.append((action, number))
         return self.job(number)
 
 

@@ -1,4 +1,4 @@
-"""A bench without a model: slow on purpose, so that tests can look at what happens meanwhile."""
+"""A bench without a model, slow on purpose, so that tests can look at it while it works."""
 
 from __future__ import annotations
 
@@ -34,14 +34,19 @@ LEAK: ContextVar[str] = ContextVar("leak", default="clean")
 
 
 class FakeBench:
-    """Three figures an evaluation, `STEPS` steps a job; every batch takes `pause` seconds.
+    """A bench that gives three figures for each evaluation and makes `STEPS` steps in each job.
 
-    go: a batch of a live request, but for the first `free` ones, does not end while it is cleared.
-    stop_at: a job waits before this step, while live requests go on.  figures: (language, n) of
-    those that were given.
+    Attributes:
+        batches: Number of batches of live requests so far.
+        free: This many first batches of live requests end even while `go` is cleared.
+        go: While it is cleared, no other batch of a live request ends.
+        stop_at: A job waits before this step, while live requests go on.
+        figures: (language, n) of the figures given so far.
+        log: What was begun and ended, in order.
 
     Args:
-        folder: Where a job keeps its checkpoint, one file a job.
+        folder: Holds the checkpoints, one file a job.
+        pause: Seconds of a batch.
     """
 
     def __init__(self, folder: Path, pause: float = 0.02) -> None:
@@ -52,7 +57,8 @@ class FakeBench:
         self.resident = None
         self.store = Store(folder)
         self.thread = threading.get_ident()
-        self.batches = self.free = 0
+        self.batches = 0
+        self.free = 0
         self.go = threading.Event()
         self.stop_at = STEPS + 1
         self.go.set()
@@ -60,9 +66,9 @@ class FakeBench:
         self.log: list[str] = []
 
     def fetch(self, model: str) -> Future[None]:
-        coming: Future[None] = Future()
-        coming.set_result(None)
-        return coming
+        download: Future[None] = Future()
+        download.set_result(None)
+        return download
 
     def load(self, model: str) -> LoadedModel:
         assert threading.get_ident() == self.thread
@@ -79,7 +85,7 @@ class FakeBench:
         )
 
     def batch(self) -> None:
-        """Takes its time, and as long as the test says."""
+        """Take `pause` seconds, and then as long as the test keeps `go` cleared."""
         DEVICE.wait(self.pause)
         assert self.batches < self.free or self.go.wait(120)
         self.batches += 1
@@ -97,7 +103,7 @@ class FakeBench:
         self.load(request.model)
         self.log.append(f"begin {request.session} {request.size}")
         for n in (64, 256, 512):
-            for _ in range(n // 64 if n > 64 else 1):
+            for _ in range(max(1, n // 64)):
                 self.batch()
             if request.language == "late" and n == 256:
                 raise KeyError("turn off the secret lamp")
@@ -128,7 +134,7 @@ class FakeBench:
         )
 
     def gradient(self, request: GradientRequest) -> Scores:
-        """Long: ten batches, one answer."""
+        """One answer after ten batches."""
         assert threading.get_ident() == self.thread
         assert LEAK.get() == "clean"
         self.load(request.model)
@@ -161,13 +167,13 @@ class FakeBench:
         return Measured(heads=8, seconds=0.002)
 
     def run_of(self, params: Mapping[str, Any], language: str) -> StoredRun:
-        """Where a score job keeps what it has of a language: the same for all jobs that need it."""
+        """The stored run of a language, shared by all score jobs with the same model and method."""
         return self.store.run(
             {"model": params["model"], "method": params["method"], "language": language}
         )
 
     def run(self, running: WorkerJob) -> Mapping[str, Any]:
-        """A job of any kind: steps, and a file that tells how many are made."""
+        """Run a job of any kind: make its steps, and keep their number in a file."""
         assert threading.get_ident() == self.thread
         spec = running.job.params
         if "model" in spec:
@@ -175,38 +181,45 @@ class FakeBench:
             self.load(str(spec["model"]))
         LEAK.set("a job's")
         for language in spec.get("languages", ()):
-            run = self.run_of(running.job.params, language)
-            running.record_folder(run.folder.name, language)
+            stored_run = self.run_of(running.job.params, language)
+            running.record_folder(stored_run.folder.name, language)
             running.log(f"{language}: scores started")
-            run.save({"draws": np.array(1)})
-        kept = self.folder / f"job-{running.job.id}.txt"
-        done = int(kept.read_text()) if kept.exists() else 0
-        running.progress(done, STEPS, "resumed" if done else "started", fresh=True)
-        while done < STEPS:
+            stored_run.save({"draws": np.array(1)})
+        progress_file = self.folder / f"job-{running.job.id}.txt"
+        steps_done = int(progress_file.read_text()) if progress_file.exists() else 0
+        running.progress(steps_done, STEPS, "resumed" if steps_done else "started", fresh=True)
+        while steps_done < STEPS:
             DEVICE.wait(self.pause)
-            while done + 1 >= self.stop_at:
+            while steps_done + 1 >= self.stop_at:
                 running.tick()
                 DEVICE.wait(0.01)
-            if spec["seed"] == 13 and done == 3:
+            if spec["seed"] == 13 and steps_done == 3:
                 raise KeyError("turn off the secret lamp")
-            done += 1
-            kept.with_suffix(".new").write_text(str(done))
-            kept.with_suffix(".new").replace(kept)  # whole, whenever the process is killed
-            self.log.append(f"step {done}")
-            running.progress(done, STEPS, f"step {done}")
+            steps_done += 1
+            progress_file.with_suffix(".new").write_text(str(steps_done))
+            # so that the file is complete whenever the process is killed
+            progress_file.with_suffix(".new").replace(progress_file)
+            self.log.append(f"step {steps_done}")
+            running.progress(steps_done, STEPS, f"step {steps_done}")
         return {"keys": [f"key {running.job.id}"]}
 
 
 def main() -> None:
-    """A real worker process around the fake bench; takes the worker's own arguments."""
+    """Run a real worker process around the fake bench; it takes the worker's own arguments."""
     from headlab.worker.__main__ import parser
     from headlab.worker.server import WorkerSettings, serve
 
-    given = parser().parse_args()
+    arguments = parser().parse_args()
     settings = WorkerSettings(
-        given.cache, given.host, given.port, given.device, given.warm, given.parent, given.told
+        arguments.cache,
+        arguments.host,
+        arguments.port,
+        arguments.device,
+        arguments.warm,
+        arguments.parent,
+        arguments.told,
     )
-    serve(settings, lambda: FakeBench(given.cache, 0.05))
+    serve(settings, lambda: FakeBench(arguments.cache, 0.05))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Let atheris look for bytes that one reader neither reads nor refuses, guided by the code that they reach.
+"""Let atheris search for bytes that a reader neither reads nor refuses.
 
     python tests/support/fuzz_guided.py mask --runs 100000
 
-Needs atheris (requirements-soak.txt). It ends at the first such bytes and writes them to a file here.
+Needs atheris (requirements-soak.txt). The search ends at the first such bytes and writes them to a
+file in the current folder.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ with atheris.instrument_imports(
 
 
 def main() -> None:
-    """Run one reader."""
+    """Search for such bytes for one reader."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("reader")
     parser.add_argument("--runs", type=int, default=100_000)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        reader = fuzzing.readers(Path(folder))[given.reader]
+        reader = fuzzing.readers(Path(folder))[arguments.reader]
         corpus = Path(folder) / "corpus"
-        for number, good in enumerate(reader.good):
-            fuzzing.put(corpus / str(number), good)
-        # A process inherits its parent's peak of memory, so a limit would end it for what pytest held.
-        words = [
+        for number, valid_bytes in enumerate(reader.good):
+            fuzzing.write_younger(corpus / str(number), valid_bytes)
+        # A process inherits its parent's peak of memory, so a limit would count what pytest used.
+        command = [
             sys.argv[0],
-            f"-runs={given.runs}",
+            f"-runs={arguments.runs}",
             "-max_len=65536",
             "-rss_limit_mb=0",
             str(corpus),
         ]
-        atheris.Setup(words, lambda data: fuzzing.attempt(reader, data) and None)
+        atheris.Setup(command, lambda data: fuzzing.attempt(reader, data) and None)
         atheris.Fuzz()
 
 

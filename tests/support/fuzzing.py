@@ -1,6 +1,7 @@
-"""Everything that headlab reads from others, as functions of bytes, and ways to spoil good ones.
+"""Everything that headlab reads from others, as functions of bytes, and ways to spoil valid bytes.
 
-`tests/test_fuzz.py` tries spoiled ones from a seed; `python tests/support/fuzz_guided.py READER` lets atheris look for more.
+`tests/test_fuzz.py` tries bytes spoiled from a seed; `python tests/support/fuzz_guided.py READER`
+lets atheris look for more.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ MASK = Mask(
     {"name": "m", "fingerprint": "0" * 64},
     {"rule": "x"},
 )
-# They follow each other faster than the clock of the disk ticks, and what is read is remembered by size and time.
-SECONDS = count(1_000_000_000)
+# Modification times of the files. Files are written faster than the disk's clock ticks, and what
+# was read of a file is cached by its size and time.
+FILE_TIMES = count(1_000_000_000)
 
 TREES = """# sent_id = a
 # text = zum Haus
@@ -67,7 +69,12 @@ ROWS = {
     "jsonl": '{"review": "good", "stars": 1}\n{"review": "bad", "stars": 0}\n',
 }
 TOKENS = "-DOCSTART- -X- O\n\n# id 7\nzu ADP O\ndem DET O\n\nHaus NOUN B-LOC\n\nBerg NOUN O\n"
-XNLI = "premise\thypothesis\tlabel\nIt rains .\tIt is wet .\t0\nIt rains .\tIt is dry .\t2\nIt rains .\tHi .\t1\n"
+XNLI = (
+    "premise\thypothesis\tlabel\n"
+    "It rains .\tIt is wet .\t0\n"
+    "It rains .\tIt is dry .\t2\n"
+    "It rains .\tHi .\t1\n"
+)
 
 
 @dataclass(frozen=True)
@@ -76,142 +83,148 @@ class Reader:
 
     Attributes:
         good: Bytes that it can read.
-        read: Raises HeadlabError for others.
+        read: Raises HeadlabError for bytes that it cannot read.
+        dear: Whether a case takes a tenth of a second.
     """
 
     good: Sequence[bytes]
     read: Callable[[bytes], object]
-    dear: bool = False  # a case takes a tenth of a second
+    dear: bool = False
 
 
-def put(path: Path, data: bytes) -> Path:
-    """Write a file, younger than all before it."""
+def write_younger(path: Path, data: bytes) -> Path:
+    """Write a file with a later time than all files written before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    at = next(SECONDS)
-    os.utime(path, (at, at))
+    modification_time = next(FILE_TIMES)
+    os.utime(path, (modification_time, modification_time))
     return path
 
 
 def text_of(data: bytes) -> str:
-    """Bytes as what a person types or a link says."""
+    """Bytes as the text that a person types or a link holds."""
     return data.decode("utf-8", "replace")
 
 
 def readers(root: Path) -> dict[str, Reader]:
-    """All of them, each with a folder of its own below this one."""
+    """All readers by name, each with a folder of its own below `root`."""
     return {
-        **dict(_masks(root / "masks")),
-        **dict(_results(root / "results")),
-        **dict(_data(root / "data")),
-        **dict(_models(root / "models")),
-        **dict(_words()),
+        **dict(_mask_readers(root / "masks")),
+        **dict(_result_readers(root / "results")),
+        **dict(_data_readers(root / "data")),
+        **dict(_model_readers(root / "models")),
+        **dict(_text_readers()),
     }
 
 
-def _masks(root: Path) -> Iterator[tuple[str, Reader]]:
-    whole = json.dumps(MASK.to_json()).encode()
-    yield "mask", Reader([whole], lambda data: load_mask(put(root / "mask.json", data)))
-    every = [convert_out(MASK, form) for form in FORMS]
-    theirs = [one if isinstance(one, bytes) else one.encode() for one in every]
+def _mask_readers(root: Path) -> Iterator[tuple[str, Reader]]:
+    mask_json = json.dumps(MASK.to_json()).encode()
+    yield (
+        "mask",
+        Reader([mask_json], lambda data: load_mask(write_younger(root / "mask.json", data))),
+    )
+    masks_of_other_tools = []
+    for form in FORMS:
+        foreign_mask = convert_out(MASK, form)
+        masks_of_other_tools.append(
+            foreign_mask if isinstance(foreign_mask, bytes) else foreign_mask.encode()
+        )
 
-    def foreign(data: bytes) -> None:
+    def convert_in_every_form(data: bytes) -> None:
         for form in (None, *FORMS):
             try:
                 assert convert_in(data, "theirs", form, grid=GRID).kept.shape == (GRID.size,)
             except HeadlabError as error:
                 check(error)
 
-    yield "mask of another tool", Reader([whole, *theirs], foreign)
+    yield (
+        "mask of another tool",
+        Reader([mask_json, *masks_of_other_tools], convert_in_every_form),
+    )
 
 
-def _results(root: Path) -> Iterator[tuple[str, Reader]]:
+def _result_readers(root: Path) -> Iterator[tuple[str, Reader]]:
     kinds: Mapping[str, tuple[Any, Callable[[Store], Any]]] = {
         "scores": (made_scores("de", "shapley"), Store.scan),
         "curve": (made_curve(), Store.curves),
         "report": (made_report("gap"), Store.reports),
         "gates": (made_gates(), Store.gates),
     }
-    for kind, (record, listed) in kinds.items():
+    for kind, (record, list_results) in kinds.items():
         store = Store(root / kind)
-        run = store.run(record.spec)
-        run.finish(record, {"created": "2026-11-22T01:00:00+00:00", "versions": {}})
+        stored_run = store.run(record.spec)
+        stored_run.finish(record, {"created": "2026-11-22T01:00:00+00:00", "versions": {}})
         for name in ("spec.json", "result.npz"):
-            yield (
-                f"{name} of {kind}",
-                Reader([(run.folder / name).read_bytes()], _file(store, run.folder / name, listed)),
-            )
-    yield "places of files", _places(root / "places")
-    begun = Store(root / "begun").run(made_scores("de", "shapley").spec)
-    begun.save({"values": np.zeros((2, 3)), "draws": np.arange(4)})
-    checkpoint = begun.folder / "checkpoint.npz"
-    yield (
-        "checkpoint.npz",
-        Reader(
-            [checkpoint.read_bytes()], lambda data: (put(checkpoint, data), begun.checkpoint())[1]
-        ),
-    )
+            path = stored_run.folder / name
+            read_stored_file = _stored_file_reader(store, path, list_results)
+            yield f"{name} of {kind}", Reader([path.read_bytes()], read_stored_file)
+    yield "places of files", _file_places_reader(root / "places")
+    begun_run = Store(root / "begun").run(made_scores("de", "shapley").spec)
+    begun_run.save({"values": np.zeros((2, 3)), "draws": np.arange(4)})
+    checkpoint = begun_run.folder / "checkpoint.npz"
+
+    def read_checkpoint(data: bytes) -> object:
+        write_younger(checkpoint, data)
+        return begun_run.checkpoint()
+
+    yield "checkpoint.npz", Reader([checkpoint.read_bytes()], read_checkpoint)
 
 
-def _places(root: Path) -> Reader:
-    """The notes on where the files of a result are."""
+def _file_places_reader(root: Path) -> Reader:
+    """The notes on where the files of a result lie."""
     store = Store(root)
     spec = made_scores("de", "shapley").spec
     note_places(root, spec, FilePlaces(declaration=root / "mine.toml", model=root))
     notes = sorted(root.rglob("*.json"))
-    good = [note.read_bytes() for note in notes]
+    valid_notes = [note.read_bytes() for note in notes]
 
     def read(data: bytes) -> None:
         for note in notes:
-            put(note, data)
-        assert {type(path) for path in vars(store.places(spec)).values()} <= {
-            type(None),
-            type(root),
-        }
+            write_younger(note, data)
+        path_types = {type(path) for path in vars(store.places(spec)).values()}
+        assert path_types <= {type(None), type(root)}
 
-    return Reader(good, read)
+    return Reader(valid_notes, read)
 
 
-def _file(store: Store, path: Path, listed: Callable[[Store], Any]) -> Callable[[bytes], None]:
-    whole = path.read_bytes()
+def _stored_file_reader(
+    store: Store, path: Path, list_results: Callable[[Store], Any]
+) -> Callable[[bytes], None]:
+    valid_bytes = path.read_bytes()
 
     def read(data: bytes) -> None:
-        put(path, data)
+        write_younger(path, data)
         try:
-            found = listed(store)
-            # a spec of another kind is another listing's
-            assert len(found.results) + len(found.problems) <= 1
+            listing = list_results(store)
+            # A spec of another kind belongs to another listing.
+            assert len(listing.results) + len(listing.problems) <= 1
         finally:
-            put(path, whole)
+            write_younger(path, valid_bytes)
 
     return read
 
 
-def _data(root: Path) -> Iterator[tuple[str, Reader]]:
-    yield (
-        "CoNLL-U, trees",
-        Reader([TREES.encode()], lambda data: read_trees(put(root / "trees.conllu", data))),
-    )
-    yield (
-        "CoNLL-U, tags",
-        Reader([TREES.encode()], lambda data: list(sentences(put(root / "tags.conllu", data)))),
-    )
-    yield (
-        "XNLI",
-        Reader(
-            [XNLI.encode()],
-            lambda data: (
-                put(root / "xnli" / "de.dev.tsv", data),
-                list(xnli_task(root).examples("de")),
-            ),
-        ),
-    )
-    for kind, rows in ROWS.items():
-        declared = DECLARATION.replace("FORMAT", kind).encode()
+def _data_readers(root: Path) -> Iterator[tuple[str, Reader]]:
+    def read_sentence_trees(data: bytes) -> None:
+        read_trees(write_younger(root / "trees.conllu", data))
 
-        def read(data: bytes, kind: str = kind, declared: bytes = declared) -> None:
-            put(root / kind / f"de.dev.{kind}", data)
-            list(headlab.task(str(put(root / kind / "mine.toml", declared))).examples("de"))
+    def read_tagged_sentences(data: bytes) -> None:
+        list(sentences(write_younger(root / "tags.conllu", data)))
+
+    def read_xnli(data: bytes) -> None:
+        write_younger(root / "xnli" / "de.dev.tsv", data)
+        list(xnli_task(root).examples("de"))
+
+    yield "CoNLL-U, trees", Reader([TREES.encode()], read_sentence_trees)
+    yield "CoNLL-U, tags", Reader([TREES.encode()], read_tagged_sentences)
+    yield "XNLI", Reader([XNLI.encode()], read_xnli)
+    for kind, rows in ROWS.items():
+        declaration = DECLARATION.replace("FORMAT", kind).encode()
+
+        def read(data: bytes, kind: str = kind, declaration: bytes = declaration) -> None:
+            write_younger(root / kind / f"de.dev.{kind}", data)
+            declaration_path = write_younger(root / kind / "mine.toml", declaration)
+            list(headlab.task(str(declaration_path)).examples("de"))
 
         yield kind, Reader([rows.encode()], read)
         yield (
@@ -226,67 +239,68 @@ def _data(root: Path) -> Iterator[tuple[str, Reader]]:
         "tokens that were sent",
         Reader([TOKENS.encode()], lambda data: sent(data, "conll", root / "sent")),
     )
-    put(root / "declared" / "de.dev.csv", ROWS["csv"].encode())
-    yield (
-        "declaration of a task",
-        Reader(
-            [DECLARATION.replace("FORMAT", "csv").encode()],
-            lambda data: list(
-                headlab.task(str(put(root / "declared" / "mine.toml", data))).examples("de")
-            ),
-        ),
-    )
+    write_younger(root / "declared" / "de.dev.csv", ROWS["csv"].encode())
+
+    def read_declaration(data: bytes) -> None:
+        declaration_path = write_younger(root / "declared" / "mine.toml", data)
+        list(headlab.task(str(declaration_path)).examples("de"))
+
+    csv_declaration = DECLARATION.replace("FORMAT", "csv").encode()
+    yield "declaration of a task", Reader([csv_declaration], read_declaration)
 
 
-SENT_COLUMNS = {
+UPLOAD_COLUMNS = {
     "conllu": {"words": "FORM", "labels": "UPOS"},
     "conll": {"words": "1", "labels": "2"},
 }
 
 
 def sent(data: bytes, kind: str, cache: Path) -> None:
-    """Make a task of a file, as the dashboard does; what is found right is saved, and what is saved is read."""
-    columns = SENT_COLUMNS.get(kind, {"text": "review", "label": "stars"})
+    """Make a task of an uploaded file, as the dashboard does, and read what was saved."""
+    columns = UPLOAD_COLUMNS.get(kind, {"text": "review", "label": "stars"})
     draft = Draft(
-        f"mine-{next(SECONDS)}", kind, columns, (Upload(f"x.{kind}", data, "de"),), share=0.5
+        f"mine-{next(FILE_TIMES)}", kind, columns, (Upload(f"x.{kind}", data, "de"),), share=0.5
     )
     try:
-        found = save_task(draft, cache)
-        made = headlab.task(str(cache / "tasks" / draft.name / f"{draft.name}.toml"))
-        assert sum(found.sizes.values()) == sum(
-            len(made.examples(code, split)) for code, split in found.sizes
+        saved_task = save_task(draft, cache)
+        task_of_file = headlab.task(str(cache / "tasks" / draft.name / f"{draft.name}.toml"))
+        examples_read = sum(
+            len(task_of_file.examples(language, split)) for language, split in saved_task.sizes
         )
+        assert sum(saved_task.sizes.values()) == examples_read
     finally:
         shutil.rmtree(cache, ignore_errors=True)
 
 
-def _models(root: Path) -> Iterator[tuple[str, Reader]]:
+def _model_readers(root: Path) -> Iterator[tuple[str, Reader]]:
     folder = save_classifier(root / "model")
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         path = folder / name
-        whole = path.read_bytes()
+        valid_bytes = path.read_bytes()
 
-        def read(data: bytes, path: Path = path, whole: bytes = whole) -> None:
-            put(path, data)
+        def load_folder(data: bytes, path: Path = path, valid_bytes: bytes = valid_bytes) -> None:
+            write_younger(path, data)
             try:
                 headlab.load(path.parent, device="cpu")
             finally:
-                put(path, whole)
+                write_younger(path, valid_bytes)
 
-        yield f"{name} of a model", Reader([whole], read, dear=True)
+        yield f"{name} of a model", Reader([valid_bytes], load_folder, dear=True)
 
-        def look(data: bytes, path: Path = path, whole: bytes = whole) -> None:
-            put(path, data)
+        def examine_folder(
+            data: bytes, path: Path = path, valid_bytes: bytes = valid_bytes
+        ) -> None:
+            write_younger(path, data)
             try:
                 assert all(fact.words for fact in examine_model(str(path.parent), task("intents")))
             finally:
-                put(path, whole)
+                write_younger(path, valid_bytes)
 
-        yield f"{name} of a model that is checked", Reader([whole], look, dear=True)
+        yield f"{name} of a model that is checked", Reader([valid_bytes], examine_folder, dear=True)
 
 
-def _words() -> Iterator[tuple[str, Reader]]:
-    known = METHODS["shapley"].options
+def _text_readers() -> Iterator[tuple[str, Reader]]:
+    shapley_options = METHODS["shapley"].options
     yield (
         "label map",
         Reader(
@@ -307,7 +321,9 @@ def _words() -> Iterator[tuple[str, Reader]]:
         "options",
         Reader(
             [b"samples=512", b"target=none", b'estimand="shapley"'],
-            lambda data: METHODS["shapley"].resolve(parse_options([text_of(data)], known)),
+            lambda data: METHODS["shapley"].resolve(
+                parse_options([text_of(data)], shapley_options)
+            ),
         ),
     )
 
@@ -319,7 +335,7 @@ def check(error: HeadlabError) -> None:
 
 
 def attempt(reader: Reader, data: bytes) -> bool:
-    """Whether it can be read; anything but a HeadlabError gets through."""
+    """Whether a reader can read the bytes; errors other than HeadlabError are not caught."""
     try:
         reader.read(data)
     except HeadlabError as error:
@@ -328,7 +344,7 @@ def attempt(reader: Reader, data: bytes) -> bool:
     return True
 
 
-# Ways to spoil.
+# Ways to spoil bytes.
 
 ODD: tuple[Any, ...] = (
     0,
@@ -357,7 +373,7 @@ ODD: tuple[Any, ...] = (
     {"a": 1},
     {"a": {"b": []}},
 )
-SCRAPS = (
+ODD_BYTES = (
     b"\0",
     b"\xff",
     b"\xef\xbb\xbf",
@@ -390,82 +406,92 @@ SCRAPS = (
 )
 
 
-def spoiled(rng: random.Random, good: Sequence[bytes]) -> bytes:
-    """One of these, spoiled in one to four places: as bytes, as JSON where it is JSON, or inside an archive."""
-    data = rng.choice(good)
+def spoiled(rng: random.Random, valid_bytes: Sequence[bytes]) -> bytes:
+    """One of the valid bytes, spoiled in one to four places as bytes, as JSON or in an archive."""
+    data = rng.choice(valid_bytes)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        ways = [_bytes, _bytes]
-        ways += [_json] if data[:1] in b"{[" and data else []
-        ways += [_archive] * 4 if data[:2] == b"PK" else []
-        data = rng.choice(ways)(rng, data)
+        spoilers = [_spoil_bytes, _spoil_bytes]
+        if data and data[:1] in b"{[":
+            spoilers += [_spoil_json]
+        if data[:2] == b"PK":
+            spoilers += [_spoil_archive] * 4
+        data = rng.choice(spoilers)(rng, data)
     return data
 
 
-def _bytes(rng: random.Random, data: bytes) -> bytes:
+def _spoil_bytes(rng: random.Random, data: bytes) -> bytes:
     if not data:
-        return rng.choice(SCRAPS)
-    at = rng.randrange(len(data))
+        return rng.choice(ODD_BYTES)
+    start = rng.randrange(len(data))
     length = rng.choice((1, 1, 2, 8, 64))
-    there = data[at : at + length]
-    put_in = rng.choice((b"", rng.choice(SCRAPS), rng.randbytes(length), there * 2, there[::-1]))
-    return rng.choice(
-        (data[:at] + put_in + data[at + length :], data[:at] + put_in + data[at:], data[:at])
+    removed_bytes = data[start : start + length]
+    inserted_bytes = rng.choice(
+        (
+            b"",
+            rng.choice(ODD_BYTES),
+            rng.randbytes(length),
+            removed_bytes * 2,
+            removed_bytes[::-1],
+        )
     )
+    with_replacement = data[:start] + inserted_bytes + data[start + length :]
+    with_insertion = data[:start] + inserted_bytes + data[start:]
+    beginning = data[:start]
+    return rng.choice((with_replacement, with_insertion, beginning))
 
 
-def _json(rng: random.Random, data: bytes) -> bytes:
+def _spoil_json(rng: random.Random, data: bytes) -> bytes:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
-        return _bytes(rng, data)
-    spots = list(_spots(value))
-    if not spots:
+        return _spoil_bytes(rng, data)
+    places = list(_places_in(value))
+    if not places:
         return json.dumps(rng.choice(ODD)).encode()
-    inside, key = rng.choice(spots)
+    container, key = rng.choice(places)
     if rng.random() < 0.25:
-        del inside[key]
-    elif rng.random() < 0.2 and isinstance(inside, dict):
-        inside[rng.choice(("more", "", "format", "version", "\u202e"))] = rng.choice(ODD)
+        del container[key]
+    elif rng.random() < 0.2 and isinstance(container, dict):
+        container[rng.choice(("more", "", "format", "version", "\u202e"))] = rng.choice(ODD)
     else:
-        inside[key] = rng.choice(ODD)
+        container[key] = rng.choice(ODD)
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 
-def _spots(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a value: what it is in, and its key or number there."""
-    inner = (
-        list(value.items())
-        if isinstance(value, dict)
-        else list(enumerate(value))
-        if isinstance(value, list)
-        else []
-    )
-    for key, part in inner:
+def _places_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a JSON value: its container, and its key or index there."""
+    if isinstance(value, dict):
+        children = list(value.items())
+    elif isinstance(value, list):
+        children = list(enumerate(value))
+    else:
+        children = []
+    for key, part in children:
         yield value, key
-        yield from _spots(part)
+        yield from _places_in(part)
 
 
-def undated(name: str) -> zipfile.ZipInfo:
-    """A file of an archive without the time of its writing, which would make other bytes of the same seed."""
+def undated_zip_entry(name: str) -> zipfile.ZipInfo:
+    """An archive entry without a time, so that a seed always gives the same bytes."""
     return zipfile.ZipInfo(name)
 
 
-def _archive(rng: random.Random, data: bytes) -> bytes:
-    """One of the files inside spoiled, left out or written twice; the archive itself is whole."""
+def _spoil_archive(rng: random.Random, data: bytes) -> bytes:
+    """Spoil or leave out one of the files inside an archive; the archive itself stays readable."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError, EOFError):
-        return _bytes(rng, data)
+        return _spoil_bytes(rng, data)
     if not files:
-        return _bytes(rng, data)
-    chosen = rng.choice(sorted(files))
-    out = io.BytesIO()
-    what = rng.random()
-    with zipfile.ZipFile(out, "w") as archive:
+        return _spoil_bytes(rng, data)
+    spoiled_name = rng.choice(sorted(files))
+    spoiled_archive = io.BytesIO()
+    fate = rng.random()
+    with zipfile.ZipFile(spoiled_archive, "w") as archive:
         for name, content in files.items():
-            if name != chosen:
-                archive.writestr(undated(name), content)
-            elif what > 0.1:
-                archive.writestr(undated(name), _bytes(rng, content))
-    return out.getvalue()
+            if name != spoiled_name:
+                archive.writestr(undated_zip_entry(name), content)
+            elif fate > 0.1:
+                archive.writestr(undated_zip_entry(name), _spoil_bytes(rng, content))
+    return spoiled_archive.getvalue()

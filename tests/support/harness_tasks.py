@@ -2,8 +2,9 @@
 
     python tests/support/harness_tasks.py    write tests/golden/harness.json
 
-It needs lm-eval and SmolLM2 (requirements-soak.txt, requirements-decoder.txt).  The numbers are those of the harness's
-`HFLM`, not of `headlab.evaluation.lm_eval`; a mask is put on by `headlab.gated`.
+It needs lm-eval and SmolLM2 (requirements-soak.txt, requirements-decoder.txt). The numbers are
+those of the harness's `HFLM`, not of `headlab.evaluation.lm_eval`; heads are switched off by
+`headlab.gated`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ ENDINGS = {
     "The sky is": "blue",
     "I live in a": "house",
 }
-# How a metric of a task's own is written: one that some documents lack, and one of all documents at once.
+# A task's own metrics: "even_nats" is missing for some documents, "spread" is aggregated over all
+# documents at once.
 OWN_PYTHON = """
 def process(doc, results):
     values = {"spread": (doc["number"], results[0][0])}
@@ -108,8 +110,13 @@ metric_list:
 """,
 }
 GROUPS = {
-    "mini_equal": "task: [mini_choices, mini_classes]\naggregate_metric_list: [{metric: acc, weight_by_size: false}]\n",
-    "mini_by_size": "task: [mini_lambada]\naggregate_metric_list: [{metric: acc}, {metric: perplexity}]\n",
+    "mini_equal": (
+        "task: [mini_choices, mini_classes]\n"
+        "aggregate_metric_list: [{metric: acc, weight_by_size: false}]\n"
+    ),
+    "mini_by_size": (
+        "task: [mini_lambada]\naggregate_metric_list: [{metric: acc}, {metric: perplexity}]\n"
+    ),
 }
 NAMES = [*GROUPS, "mini_filters", "mini_repeats", "mini_corpus", "mini_rolling", "mini_own"]
 
@@ -121,7 +128,11 @@ def save_tasks(folder: Path) -> None:
         rows.append(json.dumps({"text": text, "ending": ending, "number": number}))
     (folder / "rows.jsonl").write_text("\n".join(rows), "utf-8")
     (folder / "own.py").write_text(OWN_PYTHON, "utf-8")
-    data = f"dataset_path: json\ndataset_kwargs: {{data_files: {{test: {folder}/rows.jsonl}}}}\ntest_split: test\n"
+    data = (
+        "dataset_path: json\n"
+        f"dataset_kwargs: {{data_files: {{test: {folder}/rows.jsonl}}}}\n"
+        "test_split: test\n"
+    )
     for name, description in TASKS.items():
         (folder / f"{name}.yaml").write_text(f"task: {name}\n{data}{description}", "utf-8")
     for name, description in GROUPS.items():
@@ -130,18 +141,18 @@ def save_tasks(folder: Path) -> None:
 
 def kept_heads(size: int) -> np.ndarray:
     """The heads that the recorded mask keeps, bool [head]."""
-    kept = np.ones(size, bool)
-    kept[::7] = False
-    return kept
+    is_kept = np.ones(size, bool)
+    is_kept[::7] = False
+    return is_kept
 
 
-def harness_results(model: Any, folder: Path, kept: np.ndarray | None = None) -> dict[str, Any]:
+def harness_results(model: Any, folder: Path, heads_on: np.ndarray | None = None) -> dict[str, Any]:
     """What the harness's own model class gives on all tasks, as one run of the record.
 
     Args:
-        model: a headlab model.
-        folder: of the tasks.
-        kept: heads that are on, bool [head]; None for all.
+        model: A headlab model.
+        folder: Holds the tasks.
+        heads_on: The heads that are on, bool [head]; None for all.
     """
     import lm_eval
     from lm_eval.models.huggingface import HFLM
@@ -151,20 +162,21 @@ def harness_results(model: Any, folder: Path, kept: np.ndarray | None = None) ->
 
     manager = LoadedTasks(include_path=str(folder))
     dtype = str(model.module.dtype).removeprefix("torch.")
-    own = HFLM(
+    harness_model = HFLM(
         pretrained=model.module, tokenizer=model.tokenizer, batch_size=1, device="cpu", dtype=dtype
     )
-    heads = np.ones(model.grid.size, bool) if kept is None else kept
-    with gated(model, model.grid.gates(heads)):
+    if heads_on is None:
+        heads_on = np.ones(model.grid.size, bool)
+    with gated(model, model.grid.gates(heads_on)):
         results = lm_eval.simple_evaluate(
-            model=own, tasks=list(NAMES), task_manager=manager, bootstrap_iters=0
+            model=harness_model, tasks=list(NAMES), task_manager=manager, bootstrap_iters=0
         )
     samples = {}
     for task, documents in results["samples"].items():
-        samples[task] = [
-            {name: document[name] for name in ("doc_id", "filter", "metrics", *document["metrics"])}
-            for document in documents
-        ]
+        samples[task] = []
+        for document in documents:
+            fields = ("doc_id", "filter", "metrics", *document["metrics"])
+            samples[task].append({name: document[name] for name in fields})
     groups = {}
     for name, group in manager.task_groups().items():
         groups[name] = {"tasks": group.tasks, "by_size": group.by_size}
@@ -179,7 +191,7 @@ def harness_results(model: Any, folder: Path, kept: np.ndarray | None = None) ->
     }
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A number or array of numpy as JSON has it."""
     return value.tolist()
 
@@ -194,10 +206,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_tasks(folder)
-        runs = [
-            harness_results(model, folder, kept) for kept in (None, kept_heads(model.grid.size))
-        ]
-    RECORD.write_text(json.dumps(runs, indent=1, sort_keys=True, default=plain) + "\n", "utf-8")
+        baseline_run = harness_results(model, folder)
+        masked_run = harness_results(model, folder, kept_heads(model.grid.size))
+    runs = [baseline_run, masked_run]
+    text = json.dumps(runs, indent=1, sort_keys=True, default=json_value)
+    RECORD.write_text(text + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Processes to kill: true commands, started in milliseconds because they are forked where torch is loaded already.
+"""Processes to kill: real commands, forked in milliseconds where torch is already loaded.
 
-`python tests/support/killable_processes.py` is the nursery; `Nursery` speaks with it. A child may be told to kill itself at the n-th
-event of a kind (see `sys.addaudithook`), for moments too short to be hit from outside.
+`python tests/support/killable_processes.py` is the nursery; `Nursery` speaks with it. A child may
+be told to kill itself at the n-th event of a kind (see `sys.addaudithook`), for moments too short
+to be hit from outside.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class Ended:
     """How a process ended.
 
     Attributes:
-        killed: By SIGKILL, and not by itself before.
+        code: The exit code, negative for a signal.
+        killed: Whether it ended by SIGKILL, and not on its own before.
+        out: Its standard output.
+        err: Its standard error.
     """
 
     code: int
@@ -42,7 +46,8 @@ class Nursery:
     """Forks commands of headlab.
 
     Args:
-        warm: Arguments of one that is run first, so that all later ones find it loaded.
+        folder: Holds the output of the commands.
+        warm: Arguments of a command that is run first, so that later ones find everything loaded.
     """
 
     def __init__(self, folder: Path, warm: list[str]) -> None:
@@ -65,30 +70,33 @@ class Nursery:
         return json.loads(self._process.stdout.readline())
 
     def start(self, arguments: list[str], die_at: tuple[str, str, int] | None = None) -> Child:
-        """Begin a command.
+        """Start a command.
 
         Args:
-            die_at: (event, what its paths end with, how many-th) at which it kills itself.
+            arguments: The command's arguments, without "headlab".
+            die_at: (event, ending of its path, n): the command kills itself at the n-th such event.
         """
         self._count += 1
-        out, err = (self._folder / f"{self._count}.{kind}" for kind in ("out", "err"))
-        for output in (out, err):
-            output.touch()  # a child killed before it opens them has said nothing, and can be read
-        pid = self._say({"start": arguments, "out": str(out), "err": str(err), "die_at": die_at})
-        return Child(self, pid, out, err)
+        stdout, stderr = (self._folder / f"{self._count}.{kind}" for kind in ("out", "err"))
+        for output in (stdout, stderr):
+            output.touch()  # a child that is killed before it opens them has empty output
+        pid = self._say(
+            {"start": arguments, "out": str(stdout), "err": str(stderr), "die_at": die_at}
+        )
+        return Child(self, pid, stdout, stderr)
 
     def poll(self, pid: int) -> int | None:
-        """What waitpid says of a process, or None while it runs."""
+        """The status that waitpid gives for a process, or None while it runs."""
         return self._say({"poll": pid})  # type: ignore[no-any-return] # JSON
 
     def close(self) -> None:
-        """End the nursery; its children are to be dead by then."""
+        """End the nursery; its children must have ended before."""
         self._process.communicate(timeout=120)
 
 
 @dataclass(frozen=True)
 class Child:
-    """A command that runs."""
+    """A running command."""
 
     nursery: Nursery
     pid: int
@@ -96,17 +104,17 @@ class Child:
     err: Path
 
     def wait(self, seconds: float = 120.0) -> Ended:
-        """Its end. A command that takes longer is killed, and an error raised."""
-        ended = self.ended_within(seconds)
-        if ended is None:
+        """Wait for its end. A command that takes longer is killed, and an error is raised."""
+        process_end = self.ended_within(seconds)
+        if process_end is None:
             self.kill()
             raise AssertionError(
                 f"a command did not end in {seconds} s: {self.err.read_text()[-2000:]}"
             )
-        return ended
+        return process_end
 
     def ended_within(self, seconds: float) -> Ended | None:
-        """Its end if that comes so soon."""
+        """Its end if it comes within so many seconds, else None."""
         return within(self._end, seconds)
 
     def _end(self) -> Ended | None:
@@ -117,16 +125,20 @@ class Child:
         return Ended(code, code == -signal.SIGKILL, self.out.read_text(), self.err.read_text())
 
     def kill(self) -> Ended:
-        """Its end by SIGKILL, if it has not ended before."""
+        """Kill it by SIGKILL, if it has not ended before."""
         os.kill(self.pid, signal.SIGKILL)
-        ended = self.ended_within(120)
-        assert ended is not None
-        return ended
+        process_end = self.ended_within(120)
+        assert process_end is not None
+        return process_end
 
 
 @dataclass
 class Kills:
-    """Where processes were hit: {phase: how often}."""
+    """What processes were doing when they were killed.
+
+    Attributes:
+        phases: Number of kills by phase (see `phase_of`).
+    """
 
     phases: dict[str, int]
 
@@ -139,10 +151,10 @@ class Kills:
 
 
 def phase_of(cache: Path) -> str:
-    """What a run was doing when it was killed, by what it left in its folder."""
-    names = {path.name for path in cache.glob("[0-9a-f]*/*")} | {
-        path.name for path in cache.glob("[0-9a-f]*/.*")
-    }
+    """What a run was doing when it was killed, judged by the files in its folder."""
+    visible_files = {path.name for path in cache.glob("[0-9a-f]*/*")}
+    hidden_files = {path.name for path in cache.glob("[0-9a-f]*/.*")}
+    names = visible_files | hidden_files
     if any(name.endswith(".tmp") for name in names):
         return "while a file was written"
     if "result.npz" in names:
@@ -156,16 +168,28 @@ def killed_until_done(
     begin: Callable[[], Child],
     rng: np.random.Generator,
     seconds: float,
-    most: int,
+    max_kills: int,
     phase: Callable[[], str],
     kills: Kills,
 ) -> Ended:
-    """Start a command again and again, killed after a random part of `seconds`, `most` times; then let it end."""
-    for _ in range(most):
+    """Start a command and kill it, again and again, then let it run to its end.
+
+    Args:
+        begin: Starts the command.
+        rng: Draws when it is killed.
+        seconds: It is killed at a random moment within so many seconds of its start.
+        max_kills: How often it is killed at most.
+        phase: Tells what the killed command was doing.
+        kills: Counts the kills.
+
+    Returns:
+        How the command ended that was not killed.
+    """
+    for _ in range(max_kills):
         child = begin()
-        ended = child.ended_within(float(rng.uniform(0, seconds))) or child.kill()
-        if not ended.killed:
-            return ended
+        process_end = child.ended_within(float(rng.uniform(0, seconds))) or child.kill()
+        if not process_end.killed:
+            return process_end
         kills.note(phase())
     return begin().wait()
 
@@ -177,8 +201,10 @@ def _fork(message: dict[str, Any]) -> int:
     code = 70
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        for place, name in ((1, "out"), (2, "err")):
-            os.dup2(os.open(message[name], os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), place)
+        for descriptor, name in ((1, "out"), (2, "err")):
+            os.dup2(
+                os.open(message[name], os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), descriptor
+            )
         if message["die_at"] is not None:
             sys.addaudithook(_killer(*message["die_at"]))
         from headlab.cli.main import main
@@ -191,21 +217,22 @@ def _fork(message: dict[str, Any]) -> int:
 
 
 def _killer(event: str, ending: str, number: int) -> Callable[[str, tuple[Any, ...]], None]:
-    seen = 0
+    """An audit hook that kills this process at the n-th event whose path has that ending."""
+    events = 0
 
     def hook(name: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal seen
+        nonlocal events
         if name != event or not any(str(argument).endswith(ending) for argument in arguments[:2]):
             return
-        seen += 1
-        if seen == number:
+        events += 1
+        if events == number:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return hook
 
 
 def main() -> None:
-    """Load what commands need, then fork one for each line that asks for it."""
+    """Load what commands need, then fork a command for each line of input that asks for one."""
     import headlab.worker.model_host
     import headlab.worker.server  # noqa: F401 - loaded for the children
     from headlab.cli.main import main as command
@@ -219,8 +246,10 @@ def main() -> None:
         if "poll" in message:
             pid, status = os.waitpid(message["poll"], os.WNOHANG)
             answer: Any = status if pid else None
+        elif "start" in message:
+            answer = _fork(message)
         else:
-            answer = _fork(message) if "start" in message else True
+            answer = True
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

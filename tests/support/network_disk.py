@@ -1,4 +1,4 @@
-"""A file system without flock, as NFS or Lustre may be: in this process, or in those that it starts."""
+"""A file system without flock, as NFS or Lustre may be, in this process or in its children."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-# Python runs this before anything else. Like NFS, the disk cannot swap two names either, which filelock tries on
-# processors that it knows.
-CUSTOMISED = """
+# Python runs this before anything else. Like NFS, the disk cannot swap two names either, which
+# filelock tries on processors that it knows.
+SITE_CUSTOMISATION = """
 import errno, fcntl, os, platform
 
 def flock(*arguments):
@@ -35,5 +35,5 @@ def without_flock(monkeypatch: pytest.MonkeyPatch, number: int = errno.ENOLCK) -
 def on_python_path(folder: Path) -> str:
     """A value of PYTHONPATH that takes flock away from a process."""
     folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(CUSTOMISED)
+    (folder / "sitecustomize.py").write_text(SITE_CUSTOMISATION)
     return f"{folder}{os.pathsep}{Path(__file__).parents[2]}"

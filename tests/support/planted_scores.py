@@ -1,4 +1,4 @@
-"""Scores of heads that are made up and put into a store, as if a method had found them."""
+"""Made-up scores of heads, put into a store as if a method had computed them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,24 @@ def plant(
     values: Any,
     harmful: tuple[int, ...] = (),
     method: str = "shapley",
-    **more: Any,
+    **fields: Any,
 ) -> HeadScores:
-    """Store scores for a language; the intervals of the harmful heads, and only theirs, lie below 0."""
+    """Store made-up scores for a language.
+
+    Args:
+        pieces: Whose store and model the scores are for.
+        language: The language.
+        values: A value for each head.
+        harmful: Indices of the heads whose intervals lie below 0; those of all others do not.
+        method: The method that the scores claim to be from.
+        fields: Other fields of `HeadScores`.
+    """
     values = np.asarray(values, float)
     size = pieces.model.grid.size
     high = np.abs(values) + 0.1
     high[list(harmful)] = -0.001
     spec = pieces.score_spec(language, method, None, {})
-    made = HeadScores(
+    scores = HeadScores(
         pieces.model.grid,
         language,
         method_of(method).key,
@@ -37,11 +46,11 @@ def plant(
         np.minimum(values, high) - 0.1,
         high,
         np.full(size, 10, np.int64),
-        more.pop("p_values", np.full(size, 0.5)),
+        fields.pop("p_values", np.full(size, 0.5)),
         0.95,
         spec,
-        **more,
+        **fields,
     )
     assert pieces.store is not None
-    pieces.store.run(spec).finish(made, {})
-    return made
+    pieces.store.run(spec).finish(scores, {})
+    return scores

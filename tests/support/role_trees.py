@@ -1,4 +1,4 @@
-"""Made-up trees, a tokenizer that cuts words, and weights made by hand, for tests of roles."""
+"""Made-up trees, a tokenizer that splits words, and attention weights, for tests of roles."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headlab.tasks import Tree
 from support.tiny_models import VOCAB
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod", "det")
-# w4 is rare, then w5, and so on.
+# The rarest word is w4, then comes w5, and so on.
 FREQUENCIES = Frequencies({f"w{i}": i / 100 for i in range(4, VOCAB)}, {"source": "made up"})
 
 
 def cutting_tokenizer() -> PreTrainedTokenizerFast:
-    """`<s> ... </s>`; a word "w5+w6" has the tokens w5 and w6."""
+    """A tokenizer that makes `<s> ... </s>`, and the tokens w5 and w6 of the word "w5+w6"."""
     vocabulary = {
         "[PAD]": 0,
         "<s>": 1,
@@ -48,31 +48,33 @@ def tree(rng: np.random.Generator, size: int, name: str = "t") -> Tree:
     """A random tree over words of one to three tokens."""
     order = rng.permutation(size).tolist()
     governors = [-1] * size
-    for place, word in enumerate(order[1:], start=1):
-        governors[word] = order[int(rng.integers(place))]
-    words = tuple(
-        "+".join(f"w{rng.integers(4, 30)}" for _ in range(rng.integers(1, 4))) for _ in range(size)
-    )
-    relations = tuple(
-        "root" if g < 0 else RELATIONS[rng.integers(len(RELATIONS))] for g in governors
-    )
-    return Tree(name, words, tuple(governors), relations)
+    for step, word in enumerate(order[1:], start=1):
+        governors[word] = order[int(rng.integers(step))]
+    words = []
+    for _ in range(size):
+        token_count = rng.integers(1, 4)
+        words.append("+".join(f"w{rng.integers(4, 30)}" for _ in range(token_count)))
+    relations = []
+    for governor in governors:
+        relations.append("root" if governor < 0 else RELATIONS[rng.integers(len(RELATIONS))])
+    return Tree(name, tuple(words), tuple(governors), tuple(relations))
 
 
 def trees(count: int, seed: int = 0, low: int = 3, high: int = 10) -> list[Tree]:
-    """Random trees."""
+    """So many random trees, of `low` to `high` - 1 words each."""
     rng = np.random.default_rng(seed)
-    return [tree(rng, int(rng.integers(low, high)), f"t{i}") for i in range(count)]
+    return [tree(rng, int(rng.integers(low, high)), f"t{number}") for number in range(count)]
 
 
 def made_weights(
     aims: dict[tuple[int, int], Callable[[list[int], int], int]], heads: int
 ) -> Callable[..., None]:
-    """A `sum_weights` whose heads look where they are told; all others look at everything alike.
+    """A `sum_weights` with heads that attend as `aims` says; others attend to all tokens alike.
 
     Args:
-        aims: {(layer row, head): (token ids of a sentence, query) -> key}, counted among real
-            tokens.
+        aims: For (layer row, head), a function that gives the index of the key for the token ids
+            of a sentence and the index of a query; indices count real tokens only.
+        heads: Number of heads in each layer.
     """
 
     def give(
@@ -85,13 +87,15 @@ def made_weights(
         count, width = real.shape
         for layer in rows:
             weights = real[:, None, None, :].expand(count, heads, width, width).double().clone()
-            for (row, head), aim in aims.items():
-                if row == layer:
-                    for sentence in range(count):
-                        places = real[sentence].nonzero().flatten().tolist()
-                        ids = inputs["input_ids"][sentence, places].tolist()
-                        for query, place in enumerate(places):
-                            weights[sentence, head, place, places[aim(ids, query)]] = 9.0
+            for (row, head), key_of in aims.items():
+                if row != layer:
+                    continue
+                for sentence in range(count):
+                    positions = real[sentence].nonzero().flatten().tolist()
+                    ids = inputs["input_ids"][sentence, positions].tolist()
+                    for query, position in enumerate(positions):
+                        key_position = positions[key_of(ids, query)]
+                        weights[sentence, head, position, key_position] = 9.0
             observe(layer, weights / weights.sum(dim=3, keepdim=True))
 
     return give

@@ -26,7 +26,7 @@ from support.waiting import until
 def evaluation(
     model: str, task: str, language: str, mask: Mask | None = None, **settings: object
 ) -> EvaluateRequest:
-    """A request for figures that nobody but the worker checks."""
+    """A request for figures that is not checked before the worker gets it."""
     return EvaluateRequest.model_construct(
         model=model, task=task, language=language, mask=mask, **settings
     )
@@ -35,7 +35,7 @@ def evaluation(
 def look(
     model: str, text: str, heads: Sequence[Sequence[str | int]], **settings: object
 ) -> AttentionRequest:
-    """A request for attention that nobody but the worker checks.
+    """A request for attention that is not checked before the worker gets it.
 
     Args:
         model: Name of the model.
@@ -68,17 +68,17 @@ def running(
 
     Args:
         folder: Its cache.
-        make: Makes what its device's thread works with.
-        token: What requests must bring; None for none.
-        admit: Which models it takes, as `Engine`'s app does.
+        make: Makes the bench that the device's thread works with.
+        token: The token that requests must carry; None for none.
+        admit: Checks the model of a request (see `create_app`).
         ray: Address of a Ray cluster; empty for none.
-        wait: Whether to wait until the device is there; requests that need it are refused before.
+        wait: Whether to wait for the device; requests that need it are refused until it is there.
     """
     jobs = JobList(folder / "jobs.db")
     engine = Engine(make, jobs, Store(folder), ray=ray)
     app = create_app(engine, token=token, admit=admit, state=".worker")
     listener = socket.create_server(("127.0.0.1", 0))
-    # as a worker's connections have it
+    # as in a worker's process
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = uvicorn.Server(

@@ -1,4 +1,4 @@
-"""Tiny models on disk, as a user has them: a folder with configuration, safetensors and a tokenizer."""
+"""Tiny models on disk: a folder with configuration, safetensors and a tokenizer."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ HEADS = 3
 
 
 def letter_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a character, so that real sentences differ."""
-    characters = (string.ascii_lowercase + string.ascii_uppercase + string.digits + "äöüß ")[
-        : VOCAB - 4
-    ]
+    """A tokenizer that makes one token of each character, so that real sentences differ."""
+    characters = string.ascii_lowercase + string.ascii_uppercase + string.digits + "äöüß "
+    characters = characters[: VOCAB - 4]
     vocabulary = {
         "[PAD]": 0,
         "<s>": 1,
         "</s>": 2,
         "[UNK]": 3,
-        **{c: i for i, c in enumerate(characters, 4)},
+        **{character: number for number, character in enumerate(characters, 4)},
     }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
@@ -43,16 +42,16 @@ def letter_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def save_classifier(folder: Path, seed: int = 0, layers: int = LAYERS, heads: int = HEADS) -> Path:
-    """A tiny BERT that answers with the labels of task intents, every head of it mattering."""
-    config = hf.BertConfig(
-        **SMALL
-        | {"num_hidden_layers": layers, "num_attention_heads": heads, "num_labels": len(LABELS)}
-        | {"max_position_embeddings": 256}
-        | {
-            "id2label": dict(enumerate(LABELS)),
-            "label2id": {name: i for i, name in enumerate(LABELS)},
-        }
-    )
+    """A tiny BERT that answers with the labels of task intents, and of which every head matters."""
+    options = SMALL | {
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "max_position_embeddings": 256,
+        "num_labels": len(LABELS),
+        "id2label": dict(enumerate(LABELS)),
+        "label2id": {label: number for number, label in enumerate(LABELS)},
+    }
+    config = hf.BertConfig(**options)
     torch.manual_seed(seed)
     module = hf.BertForSequenceClassification(config)
     with torch.no_grad():

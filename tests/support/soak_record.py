@@ -1,6 +1,7 @@
-"""A plugin: what a run of `make soak` did, as a file. `pytest -m soak --soak-out=FILE`.
+"""A plugin of pytest that records a run of `make soak` in a file: `pytest -m soak --soak-out=FILE`.
 
-With the sign: pytest takes a file that is there, as a word of its own, for tests to run.
+Write the equals sign: pytest would take an existing file, given as an argument of its own, for
+tests to run.
 """
 
 from __future__ import annotations
@@ -18,15 +19,12 @@ from headlab.core import allowed_processors
 
 
 class Kept:
-    """Outcome and seconds of every test of a run, set-up and tear-down included, and what it counted."""
+    """Records outcome, counts and seconds of every test, set-up and tear-down included."""
 
-    def __init__(self, out: Path, command: str) -> None:
-        # as it is when the run begins
-        self._out, self._command, self._commit = (
-            out,
-            command,
-            commit(),
-        )
+    def __init__(self, path: Path, command: str) -> None:
+        self._out = path
+        self._command = command
+        self._commit = commit()  # the tree may change before the run ends
         self._tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -40,12 +38,17 @@ class Kept:
             row["outcome"] = outcome
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        rows = [
-            {"test": name, "outcome": row["outcome"], "seconds": round(row["seconds"], 1)}
-            | ({"counts": row["counts"]} if row["counts"] else {})
-            for name, row in sorted(self._tests.items())
-        ]
-        found = {
+        rows = []
+        for name, test in sorted(self._tests.items()):
+            row = {
+                "test": name,
+                "outcome": test["outcome"],
+                "seconds": round(test["seconds"], 1),
+            }
+            if test["counts"]:
+                row["counts"] = test["counts"]
+            rows.append(row)
+        soak_record = {
             "command": self._command,
             "commit": self._commit,
             "python": platform.python_version(),
@@ -55,28 +58,28 @@ class Kept:
             "tests": rows,
         }
         self._out.parent.mkdir(parents=True, exist_ok=True)
-        self._out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        self._out.write_text(json.dumps(soak_record, indent=1) + "\n", encoding="utf-8")
 
 
 def commit() -> str:
-    """The commit that is tested; "+" where the tree differs from it."""
+    """The commit that is tested, with a "+" if the tree differs from it."""
     root = Path(__file__).parents[2]
 
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", *words], cwd=root, capture_output=True, text=True, check=False
+    def git(*arguments: str) -> str:
+        process = subprocess.run(
+            ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
         )
-        return done.stdout.strip()
+        return process.stdout.strip()
 
-    found = git("rev-parse", "HEAD")
-    if found and git("status", "--porcelain", "--untracked-files=no"):
-        return found + "+"
-    return found
+    head_commit = git("rev-parse", "HEAD")
+    if head_commit and git("status", "--porcelain", "--untracked-files=no"):
+        return head_commit + "+"
+    return head_commit
 
 
 def keep(config: pytest.Config) -> None:
-    """Write the file at the end, if it is asked for; with `-n`, in the process that started the others."""
-    out = config.getoption("--soak-out")
-    if out is not None and not hasattr(config, "workerinput"):
-        words = shlex.join(["pytest", *map(str, config.invocation_params.args)])
-        config.pluginmanager.register(Kept(Path(out), words), "soaking")
+    """Register the plugin if pytest was given `--soak-out`; with `-n`, in the main process only."""
+    path = config.getoption("--soak-out")
+    if path is not None and not hasattr(config, "workerinput"):
+        command = shlex.join(["pytest", *map(str, config.invocation_params.args)])
+        config.pluginmanager.register(Kept(Path(path), command), "soaking")

@@ -17,34 +17,36 @@ TINY = Header(32, 2, 2, 64, len(PIECES) + 2, 64, 2, 1e-12, 0, 2, 1, 3)
 def e5_bytes(seed: int = 0, header: Header = TINY) -> bytes:
     """The whole file."""
     rng = np.random.default_rng(seed)
-    tensors = {
-        name: _tensor(rng, name, int(np.prod(shape)))
-        for name, (_, shape) in tensor_layout(header).items()
-    }
+    tensors = {}
+    for name, (_, shape) in tensor_layout(header).items():
+        tensors[name] = _tensor(rng, name, int(np.prod(shape)))
     head = _head(header)
-    size = len(head) + sum(2 + len(name) + struct.calcsize("<BIQQ") for name in tensors)
+    entries_size = sum(2 + len(name) + struct.calcsize("<BIQQ") for name in tensors)
+    body_start = len(head) + entries_size
     entries = b""
     body = b""
     for name, (kind, count, raw) in tensors.items():
         entries += struct.pack("<H", len(name)) + name.encode()
-        entries += struct.pack("<BIQQ", kind, count, size + len(body), len(raw))
+        entries += struct.pack("<BIQQ", kind, count, body_start + len(body), len(raw))
         body += raw
     return head + entries + body
 
 
-def _head(h: Header) -> bytes:
+def _head(header: Header) -> bytes:
     texts = [text.encode() for text, _ in PIECES]
     ends = np.cumsum([0, *map(len, texts)]).astype("<u4")
     scores = np.array([score for _, score in PIECES], "<f4")
-    characters = b"".join(
-        struct.pack("<IB", ord(c), len(to)) + b"".join(struct.pack("<I", ord(x)) for x in to)
-        for c, to in CHARACTERS.items()
+    characters = b""
+    for character, replacement in CHARACTERS.items():
+        characters += struct.pack("<IB", ord(character), len(replacement))
+        characters += b"".join(struct.pack("<I", ord(letter)) for letter in replacement)
+    header_bytes = b"E5S1" + struct.pack("<I7ifi", 1, *header[:7], header.eps, 32)
+    header_bytes += struct.pack(
+        "<5iQ", len(PIECES), header.bos, header.eos, header.pad, header.unk, int(ends[-1])
     )
-    out = b"E5S1" + struct.pack("<I7ifi", 1, *h[:7], h.eps, 32)
-    out += struct.pack("<5iQ", len(PIECES), h.bos, h.eos, h.pad, h.unk, int(ends[-1]))
-    out += ends.tobytes() + scores.tobytes() + b"".join(texts)
-    out += struct.pack("<iI", len(CHARACTERS), len(characters)) + characters
-    return out + struct.pack("<i", len(tensor_layout(h)))
+    header_bytes += ends.tobytes() + scores.tobytes() + b"".join(texts)
+    header_bytes += struct.pack("<iI", len(CHARACTERS), len(characters)) + characters
+    return header_bytes + struct.pack("<i", len(tensor_layout(header)))
 
 
 def _tensor(rng: np.random.Generator, name: str, count: int) -> tuple[int, int, bytes]:

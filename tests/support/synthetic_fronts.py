@@ -1,4 +1,4 @@
-"""A front that is made up: two orders of six heads, in two languages, kept in a cache."""
+"""Made-up fronts: two orders of six heads in two languages, and a front of 144 heads."""
 
 from __future__ import annotations
 
@@ -43,24 +43,33 @@ ORDERS = [
 ]
 
 
-def point(order: NestedOrder, removed: int, worst: float, mean: float) -> Point:
-    """One made-up model."""
-    kept = np.ones(6, bool)
-    kept[order.order[:removed]] = False
-    pair = (worst, 2 * mean - worst)
-    low = tuple(d - 0.01 for d in pair)
-    high = tuple(d + 0.01 for d in pair)
+def point(order: NestedOrder, removed_count: int, worst: float, mean: float) -> Point:
+    """One made-up masked model.
+
+    Args:
+        order: The order that it removes heads by.
+        removed_count: How many heads it removes.
+        worst: Difference in accuracy in one of the two languages.
+        mean: Mean difference over both languages.
+    """
+    is_kept = np.ones(6, bool)
+    is_kept[order.order[:removed_count]] = False
+    differences = (worst, 2 * mean - worst)
+    low = tuple(difference - 0.01 for difference in differences)
+    high = tuple(difference + 0.01 for difference in differences)
+    bounds = tuple(difference - 0.008 for difference in differences)
+    accuracies = tuple(0.8 + difference for difference in differences)
     return Point(
         order.key,
-        removed,
-        6 - removed,
-        COSTS.shrunk(kept).parameters,
+        removed_count,
+        6 - removed_count,
+        COSTS.shrunk(is_kept).parameters,
         LANGUAGES,
-        tuple(0.8 + d for d in pair),
-        pair,
+        accuracies,
+        differences,
         low,
         high,
-        tuple(d - 0.008 for d in pair),
+        bounds,
         mean,
         mean - 0.008,
         mean + 0.008,
@@ -78,7 +87,7 @@ POINTS = [
 
 
 def spec_of(**options: Any) -> dict[str, Any]:
-    """What the front depends on; of as many sizes as the page asks for at first."""
+    """What the front depends on, with as many points as the page asks for by default."""
     return {
         "format": 1,
         "kind": "report",
@@ -106,7 +115,7 @@ def front_result(
     grid: HeadGrid,
     verdicts: Sequence[LanguageVerdict] = (),
 ) -> FrontResult:
-    """What a front found, with a mean on test that is made up."""
+    """The result of a front, with a made-up mean difference on test."""
     return FrontResult(
         answers=answer_records(rules),
         confirmed=confirmed_records(verdicts, Difference(-0.01, -0.02, 0.0, 0.1)),
@@ -119,14 +128,16 @@ def front_result(
 def made_front(
     points: Sequence[Point] = POINTS, answer: Point | None = None, **options: Any
 ) -> Report:
-    """The report.
+    """The report of a front.
 
     Args:
-        answer: The smallest within a point by the bound if None.
+        points: The models of the front.
+        answer: The model it recommends; None for the smallest within a point by the lower bound.
+        options: Options of the front.
     """
     spec = spec_of(**options)
-    chosen = answer or smallest_within(points, 0.01, "bound")
-    rules = {"smallest within 1 point in every language, by the lower bound": chosen}
+    smallest_point = answer or smallest_within(points, 0.01, "bound")
+    rules = {"smallest within 1 point in every language, by the lower bound": smallest_point}
     verdicts = [
         LanguageVerdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2)
         for name in LANGUAGES
@@ -135,45 +146,53 @@ def made_front(
     return Report("front", tables, ("Two heads go, by order weakest; 4 are left.",), spec)
 
 
-def keep_front(root: Path, hour: int = 5, **given: Any) -> str:
-    """Keep it in a cache; returns its key.
+def keep_front(root: Path, hour: int = 5, **front_options: Any) -> str:
+    """Keep a made-up front in a cache.
 
     Args:
-        hour: When it was made.
-        given: As `made_front` takes it.
+        root: The cache folder.
+        hour: The hour of its day at which it was made.
+        front_options: Arguments of `made_front`.
+
+    Returns:
+        The key of the stored report.
     """
-    report = made_front(**given)
-    run = Store(root).run(report.spec)
-    run.finish(report, {"created": f"2026-11-22T{hour:02}:00:00+00:00", "versions": {}})
-    return run.key
+    report = made_front(**front_options)
+    stored_run = Store(root).run(report.spec)
+    stored_run.finish(report, {"created": f"2026-11-22T{hour:02}:00:00+00:00", "versions": {}})
+    return stored_run.key
 
 
-def wide_grid() -> HeadGrid:
-    """Heads of the embedded model."""
+def embedded_grid() -> HeadGrid:
+    """The head grid of the embedded model."""
     return HeadGrid((Stack("encoder", (12,) * 12),))
 
 
-def made_wide(fingerprint: str) -> Report:
-    """A front of the embedded model along one order: none, a third and two thirds of its heads off."""
-    grid = wide_grid()
+def made_embedded_front(fingerprint: str) -> Report:
+    """A front of the embedded model, with none, a third and two thirds of its heads removed."""
+    grid = embedded_grid()
     order = NestedOrder("mean", np.arange(grid.size) / grid.size, np.arange(grid.size))
     points = []
-    for removed, lost in ((0, 0.0), (grid.size // 3, 0.01), (2 * grid.size // 3, 0.2)):
-        pair = (-lost, -lost / 2)
+    for removed_count, lost_accuracy in (
+        (0, 0.0),
+        (grid.size // 3, 0.01),
+        (2 * grid.size // 3, 0.2),
+    ):
+        differences = (-lost_accuracy, -lost_accuracy / 2)
         points.append(
             Point(
                 "mean",
-                removed,
-                grid.size - removed,
-                33_000_000 - 50_000 * removed,
+                removed_count,
+                grid.size - removed_count,
+                33_000_000 - 50_000 * removed_count,
                 LANGUAGES,
                 (0.9, 0.9),
-                pair,
-                (-lost - 0.01, -lost),
+                differences,
+                (-lost_accuracy - 0.01, -lost_accuracy),
                 (0.0, 0.0),
-                (-lost - 0.008, -lost),
-                -0.75 * lost,
-                -lost,
+                (-lost_accuracy - 0.008, -lost_accuracy),
+                -0.75 * lost_accuracy,
+                -lost_accuracy,
                 0.0,
             )
         )

@@ -1,4 +1,4 @@
-"""Made-up learned gates, as `headlab.training.l0_learn` keeps them, so that the page has something to show."""
+"""Made-up learned gates, as `headlab.training.l0_learn` stores them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headlab.training.l0_options import options_of
 GRID = HeadGrid((Stack("encoder", (4, 4, 3)),))
 THREE = HeadGrid((Stack("encoder", (4, 4)), Stack("decoder", (4, 4)), Stack("cross", (4, 4))))
 STEPS = 100
-TIMES = 6
+HISTORY = 6
 
 
 def made_gates(
@@ -31,29 +31,46 @@ def made_gates(
     split: str = "train",
     **options: Any,
 ) -> LearnedGates:
-    """Gates of which the first `closed` close one after another, by default more for a larger weight; one stays unsure.
+    """Gates of which the first `closed` close one after another, while the last stays undecided.
 
     Args:
-        options: As the learning is told.
-        model_of_its_own: What a model that was trained along is known by.
+        language: The language.
+        weight: Weight of the penalty.
+        model: Name of the model.
+        task: Name of the task.
+        grid: Its heads.
+        fingerprint: Of the model.
+        closed: How many gates close; by default more for a larger weight.
+        seed: Seed of the noise.
+        model_of_its_own: Identity of the model that was trained together with the gates, if any.
+        split: The split that the gates learned on.
+        options: Options of the learning.
     """
-    told = options_of({"weight": weight, "steps": STEPS, "history": TIMES, **options}, seed)
+    gate_options = options_of(
+        {"weight": weight, "steps": STEPS, "history": HISTORY, **options}, seed
+    )
     if closed is None:
         closed = min(grid.size, round(grid.size * 8 * weight))
     rng = np.random.default_rng([seed, *language.encode()])
-    has = told.heads_with_gate(grid)
-    steps = np.array(told.times, np.int64)
-    share = steps / steps[-1]
-    end = np.where(np.arange(grid.size) < closed, -4.0, 4.0) + rng.normal(0, 0.1, grid.size)
-    end[-1] = told.concrete.even + 0.3  # likelier 1 than 0, but not by much
-    start = told.concrete.start(told.start)
-    log_alpha = (start + share[:, None] * (end - start)).astype(np.float32)
-    log_alpha[:, ~has] = np.nan
-    likely = 1 / (1 + np.exp(told.concrete.level(0) - log_alpha[:, has].astype(float)))
-    loss = np.r_[np.nan, 0.5 - 0.3 * share[1:]]
-    lost = closed / grid.size
+    has_gate = gate_options.heads_with_gate(grid)
+    steps = np.array(gate_options.times, np.int64)
+    share_of_steps = steps / steps[-1]
+    end_log_alpha = np.where(np.arange(grid.size) < closed, -4.0, 4.0) + rng.normal(
+        0, 0.1, grid.size
+    )
+    end_log_alpha[-1] = gate_options.concrete.even + 0.3  # 1 is only slightly likelier than 0
+    start_log_alpha = gate_options.concrete.start(gate_options.start)
+    log_alpha = (
+        start_log_alpha + share_of_steps[:, None] * (end_log_alpha - start_log_alpha)
+    ).astype(np.float32)
+    log_alpha[:, ~has_gate] = np.nan
+    open_probability = 1 / (
+        1 + np.exp(gate_options.concrete.level(0) - log_alpha[:, has_gate].astype(float))
+    )
+    loss = np.r_[np.nan, 0.5 - 0.3 * share_of_steps[1:]]
+    closed_share = closed / grid.size
     spec = {
-        "format": 1, "kind": "gates", "version": 1, "ablation": "zero", "seed": seed, "options": told.record(),
+        "format": 1, "kind": "gates", "version": 1, "ablation": "zero", "seed": seed, "options": gate_options.record(),
         "model": {"name": model, "revision": "made-up", "fingerprint": fingerprint},
         "task": {"name": task, "language": language, "split": split, "size": 900, "seed": 0, "data_hash": "x"},
     }  # fmt: skip
@@ -63,21 +80,21 @@ def made_gates(
         steps,
         log_alpha,
         loss,
-        weight * likely.sum(axis=1),
+        weight * open_probability.sum(axis=1),
         float(weight),
         3200,
         12.0,
-        told.concrete,
-        {"dev": measured(512, lost), "test": measured(1000, lost)},
+        gate_options.concrete,
+        {"dev": measured(512, closed_share), "test": measured(1000, closed_share)},
         spec,
         model_of_its_own or {},
         ("Made up for a test.",),
     )
 
 
-def measured(n: int, lost: float) -> dict[str, Any]:
-    """What a mask is worth that loses a tenth of `lost`."""
-    gain = -0.1 * lost
+def measured(n: int, lost_share: float) -> dict[str, Any]:
+    """The evaluation of a mask, on `n` examples, that loses a tenth of `lost_share` in accuracy."""
+    gain = -0.1 * lost_share
     return {
         "n": n,
         "examples": n,
@@ -97,10 +114,14 @@ def measured(n: int, lost: float) -> dict[str, Any]:
 
 
 def keep(root: Path, gates: LearnedGates) -> str:
-    """Write gates as a finished run; its key."""
-    run = Store(root).run(gates.spec)
-    run.finish(
+    """Write gates as a finished run.
+
+    Returns:
+        The key of the run.
+    """
+    stored_run = Store(root).run(gates.spec)
+    stored_run.finish(
         gates,
         {"created": "2026-11-22T01:00:00+00:00", "versions": {"headlab": "0.7"}, "device": "cpu"},
     )
-    return run.key
+    return stored_run.key

@@ -1,4 +1,4 @@
-"""A report of every experiment, of a tiny model with planted scores: what figures and pages are tried on."""
+"""Reports of every experiment on a tiny model, for the tests of figures and pages."""
 
 from __future__ import annotations
 
@@ -31,18 +31,24 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
 
 
 def made_reports(root: Path) -> dict[str, Report]:
-    """{experiment: report}; head 0 surely harms in xx and yy, and surely helps in zz."""
+    """Reports by experiment.
+
+    By their intervals, head 0 harms in xx and yy; its values in zz are positive.
+    """
     task = Task("tiny", tiny_task().labels, LANGUAGES, False, tiny_task().read)
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     pieces = Pieces(model, task, Store(root), dev_size=8, test_size=10)
     rng = np.random.default_rng(3)
-    shared = rng.normal(0, 0.2, 12)
+    shared_values = rng.normal(0, 0.2, 12)
     for language in LANGUAGES:
-        values = shared + rng.normal(0, 0.1, 12)
+        values = shared_values + rng.normal(0, 0.1, 12)
         values[0] = 0.8 if language == "zz" else -0.5
-        values[list(HARMFUL[language])] = -np.abs(values[list(HARMFUL[language])])
-        halves = np.stack([values + rng.normal(0, 0.02, 12), values - rng.normal(0, 0.02, 12)])
-        plant(pieces, language, values, HARMFUL[language], halves=halves)
+        harmful = list(HARMFUL[language])
+        values[harmful] = -np.abs(values[harmful])
+        first_half = values + rng.normal(0, 0.02, 12)
+        second_half = values - rng.normal(0, 0.02, 12)
+        values_by_half = np.stack([first_half, second_half])
+        plant(pieces, language, values, HARMFUL[language], halves=values_by_half)
         plant(pieces, language, values[::-1], method="leave-one-out")
     return {
         name: run_experiment(name, pieces, options=options) for name, options in OPTIONS.items()

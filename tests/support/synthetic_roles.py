@@ -1,4 +1,4 @@
-"""Made-up reports of roles, in the columns that `headlab.roles` writes, so that the page has something to show."""
+"""Made-up reports of roles, in the columns that `headlab.roles` writes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from headlab.roles import VERSION, group_of, resolve
 from headlab.roles.table import DIRECTIONS, RELATIONS
 
 GRID = HeadGrid((Stack("encoder", (4, 4, 3)),))
-SYNTAX = tuple(f"{relation}: {direction}" for relation in RELATIONS for direction in DIRECTIONS)
-PLAIN = ("rare word", "separator", "first token", "same token elsewhere", "induction")
-PLACE = ("stack", "layer", "head")
-DIGITS = ("", "d", "d")
+SYNTACTIC_ROLES = tuple(
+    f"{relation}: {direction}" for relation in RELATIONS for direction in DIRECTIONS
+)
+OTHER_ROLES = ("rare word", "separator", "first token", "same token elsewhere", "induction")
+HEAD_COLUMNS = ("stack", "layer", "head")
+HEAD_FORMATS = ("", "d", "d")
 SENTENCE = "Time <b>flies</b> like an arrow ."
-# Which role each of the first heads has; the head after them has two, the others none.
+# The role of each of the first heads. The head after them has two roles (TWO), all others have
+# none.
 OWN = (
     "position -1",
     "nsubj: dependent to governor",
@@ -35,7 +38,7 @@ MEASURES = (
     "first-token share",
     "tokens",
 )
-ROLES = (
+ROLE_COLUMNS = (
     "role",
     "share, %",
     "low, %",
@@ -52,82 +55,101 @@ ROLES = (
     "has it",
 )
 ROLE_FORMATS = ("", *(".1f",) * 7, *"ddd", ".2g", ".2g", "")
-RELATED = ("best, %", "low, %", "high, %", "baseline, %")
+RELATION_SHARES = ("best, %", "low, %", "high, %", "baseline, %")
 
 
-def roles_of(place: int, syntax: bool) -> tuple[str, ...]:
-    own = TWO if place == len(OWN) else OWN[place : place + 1]
-    return tuple(role for role in own if syntax or ":" not in role)
+def _roles_of(index: int, syntax: bool) -> tuple[str, ...]:
+    """The roles of a head; without syntactic ones where the text has no trees."""
+    roles = TWO if index == len(OWN) else OWN[index : index + 1]
+    return tuple(role for role in roles if syntax or ":" not in role)
 
 
 def role_rows(
     grid: HeadGrid, syntax: bool, rng: np.random.Generator, shift: int
 ) -> Iterator[tuple[Any, ...]]:
-    for place, head in enumerate(grid.heads):
-        own = roles_of(place - shift, syntax) if place >= shift else ()
-        position = next(
-            (role for role in own if role.startswith("position")),
-            f"position {rng.choice([-2, -1, 1]):+d}",
-        )
-        for role in (position, *(SYNTAX if syntax else ()), *PLAIN):
-            has = role in own
+    """A row for every head and role, in the columns of the table "roles"."""
+    syntactic_roles = SYNTACTIC_ROLES if syntax else ()
+    for index, head in enumerate(grid.heads):
+        head_roles = _roles_of(index - shift, syntax) if index >= shift else ()
+        other_position = f"position {rng.choice([-2, -1, 1]):+d}"
+        own_positions = [role for role in head_roles if role.startswith("position")]
+        position = own_positions[0] if own_positions else other_position
+        for role in (position, *syntactic_roles, *OTHER_ROLES):
+            has_role = role in head_roles
             chance = float(rng.uniform(5, 25))
-            share = float(rng.uniform(60, 97)) if has else chance + float(rng.normal(0, 3))
-            asked = int(rng.integers(80, 400))
-            p = 1e-5 if has else 0.6
-            hits = round(asked * share / 100)
-            above = share - chance
-            ends = (max(0.0, share - 6), min(100.0, share + 6))
+            share = float(rng.uniform(60, 97)) if has_role else chance + float(rng.normal(0, 3))
+            asked_count = int(rng.integers(80, 400))
+            p = 1e-5 if has_role else 0.6
+            hits = round(asked_count * share / 100)
+            above_chance = share - chance
+            bounds = (max(0.0, share - 6), min(100.0, share + 6))
             yield (
                 *head,
                 role,
                 share,
-                *ends,
+                *bounds,
                 chance,
-                above,
-                above - 7,
-                above + 7,
+                above_chance,
+                above_chance - 7,
+                above_chance + 7,
                 hits,
-                asked,
+                asked_count,
                 75,
                 p,
                 min(1, 2 * p),
-                has,
+                has_role,
             )
 
 
 def tables(grid: HeadGrid, syntax: bool, seed: int, shift: int) -> tuple[Table, ...]:
+    """The tables of a report of roles.
+
+    Args:
+        grid: The heads.
+        syntax: Whether the text has trees, and so syntactic roles.
+        seed: Seed of the numbers.
+        shift: Index of the head that has the first role of OWN.
+    """
     rng = np.random.default_rng(seed)
     rows = tuple(role_rows(grid, syntax, rng, shift))
     measures = tuple((*head, *rng.uniform(0, 1, 5).tolist(), 4321) for head in grid.heads)
-    places = [ROLES.index(name) + 3 for name in ("share, %", "low, %", "high, %", "chance, %")]
-    best = [
-        (*role.split(": "), *grid.heads[1], *(rows[1][place] for place in places), "-1", 300, 1)
-        for role in (SYNTAX if syntax else ())
-    ]
-    held = {
-        kind: {row[:3] for row in rows if row[-1] and group_of(row[3]) == kind} for kind in LOOKS
-    }
-    shown = [
-        (OWN[1], *grid.heads[1], right, SENTENCE, "Time", "flies" if right else "arrow", "flies")
-        for right in (True, False)
-        if syntax
-    ]
+    best_heads = []
+    example_rows = []
+    if syntax:
+        share_columns = ("share, %", "low, %", "high, %", "chance, %")
+        shares = [rows[1][len(HEAD_COLUMNS) + ROLE_COLUMNS.index(name)] for name in share_columns]
+        for role in SYNTACTIC_ROLES:
+            best_heads.append((*role.split(": "), *grid.heads[1], *shares, "-1", 300, 1))
+        for is_hit in (True, False):
+            attended_word = "flies" if is_hit else "arrow"
+            example_rows.append(
+                (OWN[1], *grid.heads[1], is_hit, SENTENCE, "Time", attended_word, "flies")
+            )
+    counts = []
+    for kind in LOOKS:
+        heads = {row[:3] for row in rows if row[-1] and group_of(row[3]) == kind}
+        counts.append((kind, len(heads), grid.size))
     return (
         Table(
             "measures",
             "Where every head looks",
-            (*PLACE, *MEASURES),
-            (*DIGITS, *(".3f",) * 5, "d"),
+            (*HEAD_COLUMNS, *MEASURES),
+            (*HEAD_FORMATS, *(".3f",) * 5, "d"),
             measures,
         ),
-        Table("roles", "Every head and role", (*PLACE, *ROLES), (*DIGITS, *ROLE_FORMATS), rows),
+        Table(
+            "roles",
+            "Every head and role",
+            (*HEAD_COLUMNS, *ROLE_COLUMNS),
+            (*HEAD_FORMATS, *ROLE_FORMATS),
+            rows,
+        ),
         Table(
             "relations",
             "The best head of each relation",
-            ("relation", "direction", *PLACE, *RELATED, "offset", "pairs", "heads"),
-            ("", "", *DIGITS, *(".1f",) * 4, "", "d", "d"),
-            tuple(best),
+            ("relation", "direction", *HEAD_COLUMNS, *RELATION_SHARES, "offset", "pairs", "heads"),
+            ("", "", *HEAD_FORMATS, *(".1f",) * 4, "", "d", "d"),
+            tuple(best_heads),
             ("A note on relations.",),
         ),
         Table(
@@ -135,14 +157,14 @@ def tables(grid: HeadGrid, syntax: bool, seed: int, shift: int) -> tuple[Table, 
             "How many heads have each role",
             ("role", "heads", "of"),
             ("", "d", "d"),
-            tuple((kind, len(those), grid.size) for kind, those in held.items()),
+            tuple(counts),
         ),
         Table(
             "role-examples",
             "Sentences",
-            ("role", *PLACE, "right", "sentence", "word", "looks at", "should look at"),
-            ("", *DIGITS, "", "", "", "", ""),
-            tuple(shown),
+            ("role", *HEAD_COLUMNS, "right", "sentence", "word", "looks at", "should look at"),
+            ("", *HEAD_FORMATS, "", "", "", "", ""),
+            tuple(example_rows),
         ),
     )
 
@@ -157,10 +179,16 @@ def made_roles(
     shift: int = 0,
     **model_part: str,
 ) -> Report:
-    """A report in which head n has role n of OWN, the one after them two.
+    """A report in which head n has role n of OWN, and the head after those has two roles.
 
     Args:
-        shift: Moves all of that by so many heads.
+        language: The language.
+        model: Name of the model.
+        name: Name of the task; "treebank" has trees, and so syntactic roles.
+        seed: Seed of the numbers.
+        grid: The heads.
+        shift: The roles begin this many heads later.
+        model_part: Other fields of the model's identity.
     """
     spec = {
         "format": 1, "kind": "report", "experiment": "roles", "version": VERSION, "ablation": "zero", "seed": 0,

@@ -10,11 +10,19 @@ from headlab.core import HeadGrid, Stack
 from headlab.results import HeadScores
 
 
-def scores_of(language: str, points: Any, width: float | None = 1.0, **more: Any) -> HeadScores:
-    """Values in points, with an interval of `width` points to each side unless it is None."""
+def scores_of(language: str, points: Any, width: float | None = 1.0, **fields: Any) -> HeadScores:
+    """Scores of a language, in two layers.
+
+    Args:
+        language: The language.
+        points: Values in percentage points, one for each head.
+        width: Half-width of the intervals, in points; None for scores without intervals.
+        fields: Other fields of `HeadScores`.
+    """
     values = np.asarray(points, float) / 100
-    ends = {} if width is None else {"low": values - width / 100, "high": values + width / 100}
-    grid = HeadGrid((Stack("encoder", (len(values) // 2, len(values) - len(values) // 2)),))
+    bounds = {} if width is None else {"low": values - width / 100, "high": values + width / 100}
+    first_layer = len(values) // 2
+    grid = HeadGrid((Stack("encoder", (first_layer, len(values) - first_layer)),))
     return HeadScores(
-        grid, language, "shapley", values, "made up", "accuracy", 1, 1.0, **{**ends, **more}
+        grid, language, "shapley", values, "made up", "accuracy", 1, 1.0, **{**bounds, **fields}
     )

@@ -1,4 +1,4 @@
-"""A made-up language with an order of words, and tiny models of it."""
+"""A made-up language whose words predict each other, and tiny models of it."""
 
 from __future__ import annotations
 
@@ -47,27 +47,35 @@ TINY = LmOptions(
 GATES = LmGateOptions(weight=0.0, steps=5, tune_steps=3, batch=4, block=8, gate_rate=0.3)
 
 
-def made_up(lines: int, seed: int = 0) -> list[str]:
-    """Sentences in which each word is one of three that may follow the one before."""
+def made_up(count: int, seed: int = 0) -> list[str]:
+    """So many sentences in which each word is one of three that may follow the word before it."""
     rng = np.random.default_rng(seed)
-    out = []
-    for _ in range(lines):
+    sentences = []
+    for _ in range(count):
         word = int(rng.integers(len(WORDS)))
-        said = []
+        words = []
         for _ in range(int(rng.integers(4, 9))):
-            said.append(WORDS[word])
+            words.append(WORDS[word])
             word = (3 * word + int(rng.integers(1, 4))) % len(WORDS)
-        out.append(" ".join(said))
-    return out
+        sentences.append(" ".join(words))
+    return sentences
 
 
 def text(train: int = 60, held: int = 20) -> dict[str, list[str]]:
-    """All splits."""
+    """The sentences of all splits, `held` of them in "valid" and in "test"."""
     return {"train": made_up(train), "valid": made_up(held, 1), "test": made_up(held, 2)}
 
 
 def write_text(folder: Path, **sizes: int) -> Path:
-    """The splits as files of a folder."""
+    """Write the splits into a folder, one file each.
+
+    Args:
+        folder: The folder, which is made if needed.
+        sizes: Arguments of `text`.
+
+    Returns:
+        The folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for split, lines in text(**sizes).items():
         (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -75,7 +83,7 @@ def write_text(folder: Path, **sizes: int) -> Path:
 
 
 def corpus(tokens: int, line: int = 5) -> Corpus:
-    """So many random tokens to predict, in lines of equal length."""
+    """So many random tokens to predict, in lines of `line` tokens."""
     ids = np.random.default_rng(0).integers(0, 97, tokens + 1)
     lines = np.diff([*range(0, tokens, line), tokens])
     return Corpus(ids, lines, lines)
@@ -84,7 +92,7 @@ def corpus(tokens: int, line: int = 5) -> Corpus:
 def tiny_lm(
     heads: Sequence[int] = (4, 3, 4), seed: int = 0, **options: Any
 ) -> AllAttentionForCausalLM:
-    """A random float64 model, weights spread enough that every head matters."""
+    """A random float64 model whose weights are spread enough that every head matters."""
     sizes = {"persistent": 5, "max_position_embeddings": 6} | options
     config = AllAttentionConfig(
         vocab_size=VOCAB, hidden_size=24, head_size=6, heads_per_layer=heads, **sizes
@@ -101,5 +109,5 @@ def tiny_lm(
 
 
 def attached(module: AllAttentionForCausalLM) -> Model:
-    """The model with its heads known."""
+    """The model, made gateable."""
     return make_gateable(Checkpoint("tiny", "made up", "f" * 64, module, None))  # type: ignore[arg-type] # no text is read

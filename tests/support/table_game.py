@@ -1,4 +1,4 @@
-"""Games with known answers: what every coalition is worth is written down, and what was asked is counted."""
+"""Games with known answers: a table holds the value of every coalition, and queries count."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from headlab.methods.game import Query, in_turn
 from headlab.methods.screen import Scale, feasible
 
 T = TypeVar("T")
-# v(example, players present), in [0, 1]: a share of the game's span.
+# v(example, present players), in [0, 1]: a share of the game's span.
 ValueFunction = Callable[[int, frozenset[int]], float]
-# Bins and foreseen gains of rows, from their gains: how good a screen is, is up to it.
+# Predicts gains: gives the bin and the predicted gain of each true gain. It decides how good a
+# screen is.
 Foresight = Callable[[Floats], tuple[Ints, Floats]]
 BINS = Scale((1.0, 2.0), (0.5, 0.05, 1e-6))
 
 
 def right(gains: Floats) -> tuple[Ints, Floats]:
-    """Knows every gain."""
+    """Predict every gain rightly."""
     return np.where(gains == 0, 2, 0), gains
 
 
 def blind(gains: Floats) -> tuple[Ints, Floats]:
-    """Says what has nothing to do with the gains."""
+    """Predict without regard to the gains."""
     return np.broadcast_to(np.arange(gains.shape[1]) % 3, gains.shape), np.zeros(gains.shape)
 
 
 def adversarial(gains: Floats) -> tuple[Ints, Floats]:
-    """Takes gains for nothing, and nothing for gains, and foresees the opposite."""
+    """Swap the bins of gains and zeros, and predict gains of the opposite sign."""
     return np.where(gains == 0, 0, 2), -gains
 
 
 def constant(gains: Floats) -> tuple[Ints, Floats]:
-    """Says the same of every row."""
+    """Predict the same for every row."""
     return np.full(gains.shape, 2), np.full(gains.shape, 0.3)
 
 
@@ -48,9 +49,10 @@ def last(snapshots: Iterable[T]) -> T:
 
 def same(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
     """Whether two checkpoints hold the same arrays, to the bit and the type."""
-    return set(one) == set(two) and all(
-        np.array_equal(one[k], two[k]) and one[k].dtype == two[k].dtype for k in one
-    )
+    if set(one) != set(two):
+        return False
+    same_types = all(one[name].dtype == two[name].dtype for name in one)
+    return same_types and all(np.array_equal(one[name], two[name]) for name in one)
 
 
 SCREENS = {screen.__name__: screen for screen in (right, blind, adversarial, constant)}
@@ -58,13 +60,20 @@ SCREENS = {screen.__name__: screen for screen in (right, blind, adversarial, con
 
 @dataclass
 class TableGame:
-    """The game of a value function, as estimators see one.
+    """The game of a value function, as estimators see it (`headlab.methods.game.Game`).
 
     Attributes:
-        weights: Share of the draws that each example is due, [example]; None: all alike.
-        foresight: How gains are foreseen; None: they are not.
-        asked: int [example, player], gains that were asked for.
-        rows: Coalitions and walks that were asked for.
+        players: Number of players.
+        examples: Number of examples.
+        value: The value function.
+        span: Size of a gain of 1 in the value's unit.
+        steps: Number of levels of a gain of 1.
+        round: Suitable number of samples for one call.
+        weights: Weight of each example in the value, [example]; None where all are equal.
+        foresight: Predicts gains for "screened"; None where prediction is impossible.
+        asked: How often each gain was asked for, int [example, player].
+        rows: How many coalitions and walks were asked for.
+        table: Value of every coalition, float [example, bits of the coalition].
     """
 
     players: int
@@ -81,13 +90,10 @@ class TableGame:
 
     def __post_init__(self) -> None:
         self.asked = np.zeros((self.examples, self.players), np.int64)
-        self.table = np.array(
-            [
-                [self.value(e, members(place, self.players)) for place in range(2**self.players)]
-                for e in range(self.examples)
-            ],
-            np.float64,
-        ).reshape(self.examples, -1)
+        coalitions = [members(bits, self.players) for bits in range(2**self.players)]
+        self.table = np.zeros((self.examples, len(coalitions)))
+        for example in range(self.examples):
+            self.table[example] = [self.value(example, present) for present in coalitions]
         assert (self.table >= 0).all()
         assert (self.table <= 1).all()
 
@@ -104,10 +110,10 @@ class TableGame:
         return None if self.foresight is None else BINS
 
     @property
-    def mean(self) -> ValueOfCoalition:
-        """v(players present), the mean over all examples by their weights, for `reference`."""
+    def mean(self) -> CoalitionValue:
+        """v(present players): the weighted mean over all examples, as `reference` needs it."""
         means = np.average(self.table, axis=0, weights=self.weights)
-        return lambda present: float(means[sum(1 << p for p in present)])
+        return lambda present: float(means[sum(1 << player for player in present)])
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
         self._check(kept, examples)
@@ -116,14 +122,16 @@ class TableGame:
 
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
         assert all(len(set(order)) == len(order) for order in orders.tolist())
-        asked = np.ones(orders.shape, bool) if wanted is None else wanted[orders]
+        is_asked = np.ones(orders.shape, bool) if wanted is None else wanted[orders]
         self.rows += len(orders)
-        row, step = np.nonzero(asked)
+        row, step = np.nonzero(is_asked)
         np.add.at(self.asked, (np.asarray(examples)[row], orders[row, step]), 1)
-        gone = np.cumsum(1 << orders, axis=1)
-        left = (1 << self.players) - 1 - np.hstack([np.zeros((len(orders), 1), np.int64), gone])
-        value = self.table[np.asarray(examples)[:, None], left]
-        return (value[:, :-1] - value[:, 1:]) * asked
+        removed_bits = np.cumsum(1 << orders, axis=1)
+        none_removed = np.zeros((len(orders), 1), np.int64)
+        all_bits = (1 << self.players) - 1
+        remaining_bits = all_bits - np.hstack([none_removed, removed_bits])
+        value = self.table[np.asarray(examples)[:, None], remaining_bits]
+        return (value[:, :-1] - value[:, 1:]) * is_asked
 
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
         self._check(kept, examples)
@@ -140,22 +148,24 @@ class TableGame:
         assert uniforms.shape == wanted.shape == kept.shape
         assert halvings.shape == (BINS.bins, self.players)
         gains = self._gains(kept, examples)
-        here = kept @ (1 << np.arange(self.players))
+        coalition_bits = kept @ (1 << np.arange(self.players))
         bins, foreseen = self.foresight(gains)
-        asked = wanted & (uniforms < 2.0 ** -halvings[bins, np.arange(self.players)])
-        np.add.at(self.asked, examples, asked)
-        found = [
+        is_computed = wanted & (uniforms < 2.0 ** -halvings[bins, np.arange(self.players)])
+        np.add.at(self.asked, examples, is_computed)
+        answers = [
             bins,
-            feasible(foreseen, self.table[examples, here], kept),
-            np.where(asked, gains, np.nan),
+            feasible(foreseen, self.table[examples, coalition_bits], kept),
+            np.where(is_computed, gains, np.nan),
         ]
-        return np.where(wanted, np.stack(found), np.nan)
+        return np.where(wanted, np.stack(answers), np.nan)
 
     def _gains(self, kept: Bools, examples: Ints) -> Floats:
         bits = 1 << np.arange(self.players)
-        here = (kept @ bits)[:, None]
+        coalition_bits = (kept @ bits)[:, None]
         example = np.asarray(examples)[:, None]
-        return self.table[example, here | bits] - self.table[example, here & ~bits]
+        return (
+            self.table[example, coalition_bits | bits] - self.table[example, coalition_bits & ~bits]
+        )
 
     def answers(self, asks: Iterable[Query]) -> Iterator[Floats]:
         return in_turn(self, asks)
@@ -165,24 +175,29 @@ class TableGame:
         assert kept.shape == (len(examples), self.players)
 
 
-ValueOfCoalition = Callable[[frozenset[int]], float]
+CoalitionValue = Callable[[frozenset[int]], float]
 
 
-def members(place: int, players: int) -> frozenset[int]:
+def members(bits: int, players: int) -> frozenset[int]:
     """The players whose bits are set."""
-    return frozenset(p for p in range(players) if place >> p & 1)
+    return frozenset(player for player in range(players) if bits >> player & 1)
 
 
 VOTES = (2, 2, -1, 1, 0, 3, -2)
 
 
 def majority(example: int, present: frozenset[int]) -> int:
-    """Right if the votes of those present reach a bar: 0 and 1 are twins, 2 harms, 4 is ignored."""
-    return int(
-        sum(VOTES[p] * (-1 if p == 5 and example % 2 else 1) for p in present) >= 2 + example % 3
-    )
+    """1 if the votes of the present players reach a bar that depends on the example, else 0.
+
+    Players 0 and 1 are twins, 2 harms, and 4 does nothing; 5 votes the other way in odd examples.
+    """
+    votes = sum(VOTES[player] for player in present)
+    if 5 in present and example % 2:
+        votes -= 2 * VOTES[5]
+    return int(votes >= 2 + example % 3)
 
 
 def smooth(example: int, present: frozenset[int]) -> float:
-    """A value between 0 and 1, no multiple of anything: the same votes through a logistic curve."""
-    return float(1 / (1 + np.exp(1 + example % 3 - 0.7 * sum(VOTES[p] for p in present))))
+    """A value between 0 and 1 with no smallest step: the votes through a logistic curve."""
+    votes = sum(VOTES[player] for player in present)
+    return float(1 / (1 + np.exp(1 + example % 3 - 0.7 * votes)))

@@ -17,7 +17,14 @@ VOCAB = 97
 
 @dataclass(frozen=True)
 class Family:
-    """How to build a tiny model, and what its head grid must be."""
+    """How to build a tiny model, and what its head grid must be.
+
+    Attributes:
+        config: Name of the configuration's class in transformers.
+        model: Name of the model's class.
+        options: Arguments of the configuration.
+        grid: The heads of each layer, by stack.
+    """
 
     config: str
     model: str
@@ -37,10 +44,11 @@ SMALL = {
     "attention_probs_dropout_prob": 0.0,
     "num_labels": 5,
 }
-LABELS = ("a", "b", "c", "d", "e")  # of the classifiers
+# The labels of the classifiers.
+LABELS = ("a", "b", "c", "d", "e")
 NAMES = {
     "id2label": dict(enumerate(LABELS)),
-    "label2id": {label: at for at, label in enumerate(LABELS)},
+    "label2id": {label: number for number, label in enumerate(LABELS)},
 }
 ENCODER = {"encoder": [4, 4, 4]}
 SEQ2SEQ = {
@@ -239,7 +247,7 @@ LANGUAGE_MODELS = {
 
 
 def tiny_module(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> PreTrainedModel:
-    """A tiny random model, weights spread enough that every head matters."""
+    """A tiny random model whose weights are spread enough that every head matters."""
     spec = (FAMILIES | LANGUAGE_MODELS)[family]
     config = getattr(hf, spec.config)(**spec.options)
     with building_alone(), torch.no_grad():
@@ -256,16 +264,10 @@ def tiny_module(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) 
 def tiny_model(
     family: str, dtype: torch.dtype = torch.float64, seed: int = 0, tokenizer: Any = None
 ) -> Model:
-    """The same, attached: heads found and self-tested."""
-    model = make_gateable(
-        Checkpoint(
-            f"tiny-{family}",
-            "test",
-            f"{family}-{seed}",
-            tiny_module(family, dtype, seed),
-            tokenizer,
-        )
-    )
+    """The same model made gateable: its heads are found and self-tested."""
+    module = tiny_module(family, dtype, seed)
+    checkpoint = Checkpoint(f"tiny-{family}", "test", f"{family}-{seed}", module, tokenizer)
+    model = make_gateable(checkpoint)
     assert model.grid.to_json() == (FAMILIES | LANGUAGE_MODELS)[family].grid, model.grid
     return model
 

@@ -13,7 +13,7 @@ SIZES = {"dev": 24, "test": 30, "train": 12}
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a word, `<s> ... </s>` around it."""
+    """A tokenizer that makes one token of each word, with `<s> ... </s>` around the text."""
     vocabulary = {
         "[PAD]": 0,
         "<s>": 1,
@@ -37,16 +37,16 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def read_tiny(language: str, split: Split, seed: int) -> list[Example]:
+    """Examples of random words, two in each group; the same for the same arguments."""
     rng = np.random.default_rng([seed, ord(language[0]), len(split), ord(split[0])])
-    out = []
-    for i in range(SIZES[split]):
-        words = " ".join(f"w{w}" for w in rng.integers(4, VOCAB, rng.integers(2, 9)))
-        out.append(
-            Example(
-                f"{language}/{split}/{i}", words, int(rng.integers(len(LABELS))), group=str(i // 2)
-            )
-        )
-    return out
+    examples = []
+    for number in range(SIZES[split]):
+        words = rng.integers(4, VOCAB, rng.integers(2, 9))
+        text = " ".join(f"w{word}" for word in words)
+        label = int(rng.integers(len(LABELS)))
+        group = str(number // 2)
+        examples.append(Example(f"{language}/{split}/{number}", text, label, group=group))
+    return examples
 
 
 def tiny_task() -> Task:

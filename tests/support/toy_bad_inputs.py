@@ -1,4 +1,4 @@
-"""A family of bad inputs with every kind of answer, for `test_bad_inputs.py`."""
+"""A family of bad inputs of which each gets another kind of answer, for `test_bad_inputs.py`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def failed() -> None:
 
 
 def never_ends() -> None:
-    """Leave a file that says so, and wait for longer than anybody does."""
+    """Write a file as a sign that this has begun, then wait for ever."""
     Path(os.environ["TOY_HANGING"]).touch()
     threading.Event().wait()
 
@@ -47,17 +47,17 @@ READERS = (taken, refused, refused_without_words, failed, taken, never_ends, die
 
 
 def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
-    """Yield one input for each of `READERS`, then the same ones again, which are left out."""
+    """Yield an input for each of `READERS`, then the same again, which the runner skips."""
     assert folder.is_dir()
     for number, reader in [*enumerate(READERS), *enumerate(READERS)]:
         yield BadInput(reader.__name__, f"{seed} {number}".encode(), attempt(reader), refuse)
 
 
 def attempt(reader: Callable[[], None]) -> Callable[[], Answer]:
-    """Give the input to one of the readers."""
+    """An attempt that gives the input to a reader."""
     return lambda: answer_to(reader)
 
 
 def refuse() -> Answer:
-    """Be the attempt for real."""
+    """The answer to an attempt that is refused."""
     return answer_to(refused)

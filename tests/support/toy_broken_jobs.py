@@ -1,4 +1,4 @@
-"""Kinds of jobs of a package that has mistakes: each in one part of its class."""
+"""Kinds of jobs of a package with mistakes; each class has one mistake."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headlab.jobs import Estimate, Forecast, ForecastBasis, Job, Lab, Outcome, R
 
 
 class SoundJob(Job):
-    """A job that does nothing, without a mistake."""
+    """A job without a mistake, which does nothing."""
 
     unit: str = setting(Option("share", "what is given", ("share", "percent")))
     limit: float = setting(Option(1.0, "largest share", kind=float, low=0))
@@ -26,12 +26,12 @@ class SoundJob(Job):
         return Estimate(Forecast(forwards=0, seconds=1.0, basis="nothing is computed"))
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
-        """Nothing."""
+        """Compute nothing."""
         return {"figure": 1}
 
 
 class SpeechlessJob(SoundJob):
-    """One that cannot say what it is."""
+    """Its title, description and details fail."""
 
     key: ClassVar[str] = "speechless"
     name: ClassVar[str] = "Speechless"
@@ -49,7 +49,7 @@ class SpeechlessJob(SoundJob):
 
 
 class UnpredictableJob(SoundJob):
-    """One whose cost cannot be said."""
+    """Its forecast fails."""
 
     key: ClassVar[str] = "unpredictable"
 
@@ -59,7 +59,7 @@ class UnpredictableJob(SoundJob):
 
 
 class UnresolvedJob(SoundJob):
-    """One that cannot be filled in."""
+    """Its missing fields cannot be filled in."""
 
     key: ClassVar[str] = "unresolved"
 
@@ -69,7 +69,7 @@ class UnresolvedJob(SoundJob):
 
 
 class DatedJob(SoundJob):
-    """One with a field that JSON has no word for."""
+    """It has a field that JSON cannot hold."""
 
     day: date = date(2026, 11, 28)
 
@@ -77,39 +77,39 @@ class DatedJob(SoundJob):
 
 
 class EndlessJob(SoundJob):
-    """One that fills in what is no number."""
+    """It fills in NaN for a limit."""
 
     key: ClassVar[str] = "endless"
 
     def resolve(self) -> EndlessJob:
-        """A limit that is no number."""
+        """Set the limit to NaN."""
         return self.model_copy(update={"limit": float("nan")})
 
 
 class UnwrittenJob(SoundJob):
-    """One whose fields cannot be written."""
+    """Its fields cannot be serialised."""
 
     key: ClassVar[str] = "unwritten"
 
     @field_serializer("limit")
-    def written(self, limit: float) -> float:
+    def serialised_limit(self, limit: float) -> float:
         """Fails."""
         raise ZeroDivisionError
 
 
 class ListedJob(SoundJob):
-    """One that is written as a list."""
+    """It is serialised as a list."""
 
     key: ClassVar[str] = "listed"
 
     @model_serializer
-    def written(self) -> list[float]:
+    def serialised_job(self) -> list[float]:
         """A list."""
         return [self.limit]
 
 
 class FailingJob(SoundJob):
-    """One whose work fails."""
+    """Its work fails."""
 
     key: ClassVar[str] = "failing"
 
@@ -119,7 +119,7 @@ class FailingJob(SoundJob):
 
 
 class SetJob(SoundJob):
-    """One that returns what JSON has no word for."""
+    """It returns a value that JSON cannot hold."""
 
     key: ClassVar[str] = "set"
 
@@ -129,17 +129,17 @@ class SetJob(SoundJob):
 
 
 class NanJob(SoundJob):
-    """One that returns no number."""
+    """It returns NaN."""
 
     key: ClassVar[str] = "nan"
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
-        """A figure that is no number."""
+        """A figure that is NaN."""
         return {"figure": float("nan")}
 
 
 class ListJob(SoundJob):
-    """One that returns no mapping."""
+    """It returns a list instead of a mapping."""
 
     key: ClassVar[str] = "list"
 

@@ -1,4 +1,4 @@
-"""A kind of job as a package adds it: how often words of a length occur in the texts of a task."""
+"""A kind of job as a package adds it: it counts the words of a length in the texts of a task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headlab.tasks import task
 
 
 class WordsJob(Job, OnTask):
-    """Words of a length, in some languages of a task."""
+    """Counts the words of a length in some languages of a task."""
 
     languages: Languages
     length: int = setting(Option(3, "letters of a word", kind=int, low=1, high=9, label="Letters"))

@@ -1,4 +1,4 @@
-"""A made-up pair of languages: each word has one translation, and the order is turned round."""
+"""A made-up pair of languages: each word has one translation, and the order is reversed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ SIZES = {"train": 160, "dev": 24, "test": 20}
 def toy_rows(split: str) -> list[tuple[str, str]]:
     """Sources with their translations."""
     rng = np.random.default_rng(len(split) + ord(split[0]))
-    drawn = [rng.choice(list(WORDS), rng.integers(1, 5)) for _ in range(SIZES[split])]
-    return [(" ".join(words), " ".join(WORDS[word] for word in words[::-1])) for words in drawn]
+    rows = []
+    for _ in range(SIZES[split]):
+        words = rng.choice(list(WORDS), rng.integers(1, 5))
+        translation = [WORDS[word] for word in reversed(words)]
+        rows.append((" ".join(words), " ".join(translation)))
+    return rows
 
 
 def toy_folder(root: Path) -> Path:
@@ -29,14 +33,14 @@ def toy_folder(root: Path) -> Path:
 
 
 def toy_examples(split: str) -> list[Example]:
-    """The same as examples."""
-    rows = enumerate(toy_rows(split))
-    return [
-        Example(f"{split}-{i}", source, group=f"{split}-{i}", target=target)
-        for i, (source, target) in rows
-    ]
+    """The sources and translations of a split as examples."""
+    examples = []
+    for number, (source, target) in enumerate(toy_rows(split)):
+        example_id = f"{split}-{number}"
+        examples.append(Example(example_id, source, group=example_id, target=target))
+    return examples
 
 
 def toy_task() -> Task:
-    """The same as a task, in the order of its rows."""
+    """The pair as a task, with examples in the order of `toy_rows`."""
     return Task("translation", (), ("aa-bb",), False, lambda _, split, __: toy_examples(split))

@@ -1,4 +1,4 @@
-"""The one place where tests wait for something real: a process, a server, a file that another process writes."""
+"""The one place where tests wait for something real, such as a process, a server or a file."""
 
 from __future__ import annotations
 
@@ -6,21 +6,37 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-Found = TypeVar("Found")
+Value = TypeVar("Found")
 
 
 def until(
-    condition: Callable[[], Found], what: str = "what was waited for", seconds: float = 120.0
-) -> Found:
-    """What `condition` says once it is true. `seconds` is no measure: it only ends a test that would hang."""
-    found = within(condition, seconds)
-    assert found, f"{what} did not come in {seconds:g} s"
-    return found
+    condition: Callable[[], Value], awaited: str = "what was waited for", seconds: float = 120.0
+) -> Value:
+    """Wait until a condition holds.
+
+    Args:
+        condition: Called again and again until it returns something true.
+        awaited: Names what is waited for, for the message of a failure.
+        seconds: Ends a test that would hang; it measures nothing.
+
+    Returns:
+        What the condition returned.
+    """
+    value = within(condition, seconds)
+    assert value, f"{awaited} did not come in {seconds:g} s"
+    return value
 
 
-def within(condition: Callable[[], Found], seconds: float) -> Found:
-    """What `condition` says once it is true, or after so many seconds: for moments that are drawn by lot."""
-    limit = time.monotonic() + seconds
-    while not (found := condition()) and (left := limit - time.monotonic()) > 0:
-        time.sleep(min(0.005, left))
-    return found
+def within(condition: Callable[[], Value], seconds: float) -> Value:
+    """Wait until a condition holds or so many seconds have passed, as for moments drawn at random.
+
+    Returns:
+        What the condition returned last.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        seconds_left = deadline - time.monotonic()
+        if value or seconds_left <= 0:
+            return value
+        time.sleep(min(0.005, seconds_left))
