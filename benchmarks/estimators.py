@@ -167,8 +167,10 @@ def guarantee_part(setting: Setting, costs: Costs) -> dict[str, Any]:
         former_runs.append(long_run(setting, plan, seed, TOP50, 0.4 * seconds_a_seed, former=True))
     ours = [guarantee.ours(seed_run, setting.target, cycle) for seed_run in present_runs]
     previous = [guarantee.ours(seed_run, setting.target, cycle) for seed_run in former_runs]
-    named = [guarantee.named(seed_run, cycle) for seed_run in present_runs]
-    named_by_previous = [guarantee.named(seed_run, cycle) for seed_run in former_runs]
+    named = [guarantee.seconds_to_named_heads(seed_run, cycle) for seed_run in present_runs]
+    named_by_previous = [
+        guarantee.seconds_to_named_heads(seed_run, cycle) for seed_run in former_runs
+    ]
     paper = guarantee.recipe_costs(setting, costs)
     speedups = guarantee.speedups(paper, ours)
     ratios = {assumption: asdict(ratio) for assumption, ratio in speedups.items()}
@@ -214,7 +216,7 @@ def others_part(settings: Sequence[Setting]) -> dict[str, Any]:
     """The race in other languages and with another model."""
     figures_by_title = {}
     for setting in settings:
-        comparison_figures = report.compared(*race_part(setting, forward_seconds(setting)))
+        comparison_figures = report.race_figures(*race_part(setting, forward_seconds(setting)))
         figures_by_title[setting.title] = {name: comparison_figures[name] for name in OTHERS_KEYS}
     return {"others": figures_by_title}
 
@@ -224,11 +226,11 @@ def run_parts(setting: Setting, other_settings: Sequence[Setting], write: Any) -
     costs, cost_figures = costs_part(setting)
     write(cost_figures)
     runs, late_peers, reference = race_part(setting, costs.sorted_forward)
-    write(report.compared(runs, late_peers, reference))
+    write(report.race_figures(runs, late_peers, reference))
     write(guarantee_part(setting, costs))
     say("peers with the whole dev set in every evaluation")
     whole_set_runs, late_on_whole_set = race.whole_set(setting, costs.sorted_forward)
-    write(report.compared(runs + whole_set_runs, late_peers | late_on_whole_set, reference))
+    write(report.race_figures(runs + whole_set_runs, late_peers | late_on_whole_set, reference))
     write(others_part(other_settings))
 
 

@@ -35,12 +35,12 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "store"), str(ROOT)]
 
 from support.killable_processes import (  # noqa: E402 - after the path to it
     Child,
-    Kills,
+    KillCounts,
     Nursery,
-    killed_until_done,
+    kill_until_done,
     phase_of,
 )
-from support.running_worker import until  # noqa: E402
+from support.running_worker import wait_until  # noqa: E402
 from support.saved_models import save_classifier  # noqa: E402
 from test_kills import (  # noqa: E402
     METHODS,
@@ -122,7 +122,7 @@ def kill_commands(nursery: Nursery, model: Path, folder: Path, kill_count: int) 
         kill_count: How many kills there must be in all.
     """
     rng = np.random.default_rng(0)
-    kills = Kills({})
+    kills = KillCounts({})
     runs = 0
     identical = 0
     undisturbed: dict[str, tuple[str, float]] = {}
@@ -141,7 +141,7 @@ def kill_commands(nursery: Nursery, model: Path, folder: Path, kill_count: int) 
 
         max_kills = min(6, kill_count - kills.count)
         undisturbed_sha, undisturbed_seconds = undisturbed[method]
-        last_process = killed_until_done(
+        last_process = kill_until_done(
             begin, rng, undisturbed_seconds, max_kills, partial(phase_of, cache), kills
         )
         identical += sha_of(last_process) == undisturbed_sha
@@ -165,7 +165,7 @@ def kill_workers(nursery: Nursery, model: Path, folder: Path, kill_count: int) -
         kill_count: How many kills there must be in all.
     """
     rng = np.random.default_rng(1)
-    kills = Kills({})
+    kills = KillCounts({})
     runs = 0
     identical = 0
     process = nursery.start(score_arguments(model, folder / "alone", "shapley", **LONG_RUN))
@@ -177,7 +177,7 @@ def kill_workers(nursery: Nursery, model: Path, folder: Path, kill_count: int) -
         for kills_left in range(min(5, kill_count - kills.count), -1, -1):
             child = nursery.start(["worker", "--port", "0", "--cache", str(cache)])
             address = partial(address_of, cache / ".worker", child.pid)
-            until(lambda: address() is not None)  # noqa: B023 - waited for here
+            wait_until(lambda: address() is not None)  # noqa: B023 - waited for here
             client = Client(str(address()))
             job = job or int(client.submit(spec=spec_of(model)).id)
             # A job that a worker died of too often is left for a person to resume.

@@ -35,7 +35,7 @@ os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 PARTS = ("runs", "right", "fast", "helps")
 MINUTES = 8
-NEEDED = (
+PACKAGES = (
     "torch",
     "transformers",
     "numpy",
@@ -58,7 +58,7 @@ NEEDED = (
 
 def missing_packages() -> list[str]:
     """Packages that this script imports and that are not here; nothing is imported to find out."""
-    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,7 +115,7 @@ def xnli_sources(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
 
 
 def run_parts(arguments: argparse.Namespace) -> int:
-    """Run every part within its limit and write gpu.json; 1 if any figure failed."""
+    """Run every part within its limit and write gpu.json; 1 if any figure is_failure."""
     for name in ("torch", "transformers", "headlab", *(f"gpu_parts.{part}" for part in PARTS)):
         importlib.import_module(name)  # once, so that the processes forked for the parts have it
     sizes = sizes_of(arguments)
@@ -136,7 +136,7 @@ def run_parts(arguments: argparse.Namespace) -> int:
         report["seconds"] = round(time.monotonic() - BEGAN, 1)
         write(arguments.out / "gpu.json", report)
     failures = sum(count_failures(report[part]) for part in arguments.parts)
-    print(f"{report['seconds']} s, {failures} figures failed; {arguments.out / 'gpu.json'}")
+    print(f"{report['seconds']} s, {failures} figures is_failure; {arguments.out / 'gpu.json'}")
     return 1 if failures else 0
 
 
@@ -225,10 +225,10 @@ def usable_cores() -> int:
 
 def count_failures(part: dict[str, Any]) -> int:
     """Figures of a part that are errors, and one more where the part itself broke."""
-    from gpu_parts.record import failed
+    from gpu_parts.record import is_failure
 
     broken = int(part["ended"].startswith("ended with"))
-    return broken + sum(map(failed, part["figures"].values()))
+    return broken + sum(map(is_failure, part["figures"].values()))
 
 
 def commit_of(kit: Path | None) -> str:

@@ -433,10 +433,12 @@ def joint_figures(runs: int, seed: int) -> dict[str, Any]:
         chance_up, chance_down = chances_of_heads(rng)
         truth = (chance_up - chance_down).mean(axis=0)
         tally = Tally.start(HEADS, even_support(1), plan)
-        while not tally.finished:
+        while not tally.is_finished:
             uniforms = rng.random((CYCLE, HEADS))
             gains = (uniforms < chance_up).astype(np.int64) - (uniforms > 1 - chance_down)
-            tally = tally.add(1 + gains, tally.active, CYCLE, np.zeros(CYCLE, bool)).looked_at()
+            tally = tally.add(
+                1 + gains, tally.active, CYCLE, np.zeros(CYCLE, bool)
+            ).without_satisfied_heads()
         outcome = tally.outcome()
         covered = (outcome.low <= truth + 1e-12) & (truth - 1e-12 <= outcome.high)
         covered_shares.append(covered.mean())

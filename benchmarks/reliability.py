@@ -46,7 +46,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
 from bad_inputs.runner import FAMILIES, measure  # noqa: E402 - beside this file
 from machine import installed_version, machine_facts, percentiles, write_json  # noqa: E402 - beside this file
 from sessions import LANGUAGES, MODEL, PACKAGES, TASK, random_masks, start_job, stop_job  # noqa: E402
-from support.soak_record import commit  # noqa: E402
+from support.soak_record import tested_commit  # noqa: E402
 
 import headlab  # noqa: E402
 from headlab.core import HeadlabError  # noqa: E402
@@ -56,7 +56,7 @@ from headlab.worker.process import start_local  # noqa: E402
 from headlab.worker.schemas import EvaluateRequest  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
-OUT = RESULTS / "reliability.json"
+RESULT_FILE = RESULTS / "reliability.json"
 PAGE = ROOT / "docs" / "reliability.md"
 PEOPLE = 50
 CHECKED_FIGURES = 100
@@ -154,7 +154,7 @@ def run_session(
         deadline: When to stop, by the monotonic clock.
         session_figures: What is answered is added here.
     """
-    model = client.model(MODEL)
+    model = client.load_model(MODEL)
     identity = {"name": MODEL, "fingerprint": model.fingerprint}
     for turn in count():
         if time.monotonic() >= deadline:
@@ -246,7 +246,7 @@ def job_part(minutes: float) -> dict[str, Any]:
         worker = start_local(Path(folder), MODEL)
         try:
             client = worker.client()
-            client.model(MODEL)
+            client.load_model(MODEL)
             with watch_process(client.health().pid) as watch:
                 deadline = time.monotonic() + 60 * minutes
                 while time.monotonic() < deadline:
@@ -463,7 +463,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     provenance = {
-        "commit": commit(),
+        "commit": tested_commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine_facts(),
     }
@@ -478,7 +478,7 @@ def main() -> int:
     }
     print(json.dumps(figures_by_part, indent=1, ensure_ascii=False))
     if arguments.minutes is None and arguments.count is None:
-        stored = json.loads(OUT.read_text()) if OUT.exists() else {}
+        stored = json.loads(RESULT_FILE.read_text()) if RESULT_FILE.exists() else {}
         stored_parts = {part: stored[part] for part in (*MINUTES, "inputs") if part in stored}
         soak = json.loads((RESULTS / "soak.json").read_text())
         faults = json.loads((RESULTS / "faults.json").read_text())
@@ -490,8 +490,8 @@ def main() -> int:
         }
         if "inputs" in report:
             report |= input_sums(report["inputs"])
-        write_json(OUT, report)
-        PAGE.write_text(page(json.loads(OUT.read_text())), encoding="utf-8")
+        write_json(RESULT_FILE, report)
+        PAGE.write_text(page(json.loads(RESULT_FILE.read_text())), encoding="utf-8")
     return int(any(has_failures(part) for part in figures_by_part.values()))
 
 

@@ -99,7 +99,7 @@ def time_on_ray(model: Model, samples: int, workers: int) -> TimedRun:
     )
     try:
         with team(model, "local", workers) as helpers:
-            while helpers.pool.ready < workers:
+            while helpers.pool.ready_count < workers:
                 time.sleep(0.05)
             start = time.perf_counter() - began
             scores, seconds = timed_scores(model, samples, helpers=helpers)

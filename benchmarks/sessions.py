@@ -182,7 +182,7 @@ def measured_rows(client: Client, people: Sequence[int], smoke: bool) -> list[Re
 
     The worker is asked for the baselines first, so that no session waits for them.
     """
-    model = client.model(MODEL)
+    model = client.load_model(MODEL)
     identity = {"name": MODEL, "fingerprint": model.fingerprint}
     for language in LANGUAGES:
         list(client.evaluate(EvaluateRequest(model=MODEL, task=TASK, language=language)))

@@ -30,7 +30,7 @@ COUNTS = ("passed", "failed", "errors", "skipped", "deselected", "rerun")
 PRESSES = ["-m", "pytest", "-m", "soak", "tests/browser/test_stress.py"]
 
 
-def closing(text: str) -> dict[str, int]:
+def closing_counts(text: str) -> dict[str, int]:
     """The counts of the last of pytest's closing lines in a text; a missing count is 0."""
     lines = [line for line in text.splitlines() if re.search(r"\d+ \w+.* in [\d.]+s", line)]
     closing_line = lines[-1] if lines else ""
@@ -62,7 +62,7 @@ def run_suite(loops: int) -> dict[str, Any]:
     if process.returncode:
         print(process.stdout[-20_000:], process.stderr[-5_000:])
     return {
-        **closing(process.stdout),
+        **closing_counts(process.stdout),
         "busy": loops > 0,
         "seconds": seconds,
         "exit": process.returncode,

@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    soak_record.keep(config)
+    soak_record.register_recorder(config)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 

@@ -410,7 +410,7 @@ class Neuron:
         self.ratios = ratios or []
 
     @staticmethod
-    def summed(inputs: list[Neuron], weights: Any, bias: float = 0.0) -> Neuron:
+    def weighted_sum(inputs: list[Neuron], weights: Any, bias: float = 0.0) -> Neuron:
         """v = Σ W u + b, w = W u / v: what the bias takes goes to nobody."""
         value = sum(float(w) * u.value for u, w in zip(inputs, weights, strict=True)) + float(bias)
         return Neuron(
@@ -439,7 +439,7 @@ class Neuron:
         return Neuron(value, ratios)
 
     @staticmethod
-    def softmaxed(scores: list[Neuron]) -> list[Neuron]:
+    def softmax(scores: list[Neuron]) -> list[Neuron]:
         """Weights A of scores s, w = s_j (δ_jk - A_j): the first order at s; nobody takes the rest."""
         total = sum(exp(s.value) for s in scores)
         weights = [exp(s.value) / total for s in scores]
@@ -452,14 +452,15 @@ class Neuron:
         ]
 
     @staticmethod
-    def normed(inputs: list[Neuron], weight: Any, bias: Any, eps: float) -> list[Neuron]:
+    def layer_norm(inputs: list[Neuron], weight: Any, bias: Any, eps: float) -> list[Neuron]:
         """Layer norm as a sum over its inputs, W_ij = γ_i / σ (δ_ij - 1/n), with σ a number."""
         size = len(inputs)
         values = np.array([u.value for u in inputs])
         scale = 1 / np.sqrt(values.var() + eps)
         row = [(np.arange(size) == i) - 1 / size for i in range(size)]
         return [
-            Neuron.summed(inputs, float(weight[i]) * scale * row[i], bias[i]) for i in range(size)
+            Neuron.weighted_sum(inputs, float(weight[i]) * scale * row[i], bias[i])
+            for i in range(size)
         ]
 
     def relevance(self) -> dict[int, float]:
@@ -639,14 +640,20 @@ def clustered_share(hits: list[int], tokens: list[int], level: float) -> tuple[f
 
 
 def greedy(
-    module: Any, source: torch.Tensor, *, start: int, end: int, limit: int, first: int | None = None
+    module: Any,
+    source: torch.Tensor,
+    *,
+    start: int,
+    end: int,
+    limit: int,
+    first_token: int | None = None,
 ) -> list[int]:
     """Greedy translation of one source: each token from a pass over all tokens before it.
 
     Args:
         first: Token that the translation begins with, whatever the model finds likely.
     """
-    tokens = [start] if first is None else [start, first]
+    tokens = [start] if first_token is None else [start, first_token]
     while len(tokens) <= limit and tokens[-1] != end:
         scores = module(
             input_ids=source, decoder_input_ids=torch.tensor([tokens]), use_cache=False
@@ -798,7 +805,7 @@ def between_colours(scale: tuple[tuple[float, str], ...], share: float) -> str:
     return "#" + "".join(f"{round(float(channel)):02x}" for channel in channels)
 
 
-def undominated(points: list[tuple[float, float]]) -> list[bool]:
+def is_undominated(points: list[tuple[float, float]]) -> list[bool]:
     """Which points (cost, value) no other point dominates, pair by pair.
 
     A point dominates another if it is as cheap and as good, and better in one of the two.

@@ -259,7 +259,7 @@ def test_scripts_can_read_the_figures_of_the_house():
 
 def test_the_picture_of_the_levels_is_made_from_the_code():
     text = house.ARCHITECTURE.read_text(encoding="utf-8")
-    assert text == house.written(text), "run python tools/house.py --write"
+    assert text == house.with_picture(text), "run python tools/house.py --write"
     rows = [
         line.split(" | ")
         for line in text.splitlines()

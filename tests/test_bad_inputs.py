@@ -22,7 +22,7 @@ import reliability  # noqa: E402 - found there
 from bad_inputs import command_lines, commands, http_bodies, runner  # noqa: E402 - found there
 from bad_inputs.case import Verdict, answer_of_process, process_answer  # noqa: E402
 from support.toy_bad_inputs import READERS  # noqa: E402
-from support.waiting import until  # noqa: E402
+from support.waiting import wait_until  # noqa: E402
 
 
 def test_every_answer_is_seen_and_none_ends_the_run(
@@ -94,7 +94,7 @@ def test_reported_19_a_family_is_drawn_from_its_seed_and_answered_in_sentences(
 
 def test_a_process_s_time_is_that_of_its_processor():
     start = runner.processor_seconds(os.getpid())
-    until(lambda: sum(range(100_000)) and runner.processor_seconds(os.getpid()) > start)
+    wait_until(lambda: sum(range(100_000)) and runner.processor_seconds(os.getpid()) > start)
     assert runner.processor_seconds(os.getpid()) == pytest.approx(sum(os.times()[:2]), abs=1)
     assert runner.processor_seconds(1 << 30) == 0
 
@@ -213,7 +213,7 @@ def test_the_page_has_a_row_a_family_and_keeps_its_other_parts() -> None:
         "commit": "abc",
         "families": {"task-files": counts, "http-bodies": counts},
     }
-    results = json.loads(reliability.OUT.read_text(encoding="utf-8"))
+    results = json.loads(reliability.RESULT_FILE.read_text(encoding="utf-8"))
     page = reliability.page(results | {"inputs": part})
     assert "## 14 bad inputs" in page
     for family in ("task files", "http bodies"):

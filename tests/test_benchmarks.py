@@ -121,10 +121,10 @@ def test_the_recipe_is_played_until_every_head_had_its_turns() -> None:
 
 
 def test_a_walk_evaluates_both_ends_of_every_step_asked_for() -> None:
-    assert recipe.evaluated(np.array([True, True, True])) == 4
-    assert recipe.evaluated(np.array([True, False, True])) == 4
-    assert recipe.evaluated(np.array([True, False, False])) == 2
-    assert recipe.evaluated(np.array([False, False])) == 0
+    assert recipe.coalitions_evaluated(np.array([True, True, True])) == 4
+    assert recipe.coalitions_evaluated(np.array([True, False, True])) == 4
+    assert recipe.coalitions_evaluated(np.array([True, False, False])) == 2
+    assert recipe.coalitions_evaluated(np.array([False, False])) == 0
 
 
 def test_the_variance_of_orders_is_told_from_that_of_examples(rng: np.random.Generator) -> None:
@@ -137,7 +137,7 @@ def test_the_variance_of_orders_is_told_from_that_of_examples(rng: np.random.Gen
 def test_padded_inputs_are_all_of_one_length_and_answer_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recipe, "PADDED", 40)
+    monkeypatch.setattr(recipe, "PADDED_LENGTH", 40)
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 16)
     padded_evaluator = recipe.PaddedEvaluator(model, tiny_task(), "xx", "dev", 16)
@@ -224,10 +224,10 @@ def made_up_runs(rng: np.random.Generator, constants: dict[str, float]) -> list[
 
 def test_equal_error_is_the_ratio_of_squared_error_times_seconds(rng: np.random.Generator) -> None:
     truth = race.Reference(np.zeros(4000), np.zeros(4000), 1)
-    slow = f"slow ({peers.ONE})"
-    slower = f"slower ({peers.WHOLE})"
+    slow = f"slow ({peers.ONE_EXAMPLE})"
+    slower = f"slower ({peers.WHOLE_SET})"
     runs = made_up_runs(rng, {race.OURS: 0.01, race.FORMER: 0.02, slow: 0.04, slower: 0.1})
-    comparison = report.compared(runs, {"late": 900.0}, truth)
+    comparison = report.race_figures(runs, {"late": 900.0}, truth)
     speedups = comparison["speedup_to_equal_error"]
     assert speedups[slow]["times"] == pytest.approx(4, rel=0.1)
     assert speedups[slower]["times"] == pytest.approx(10, rel=0.1)
@@ -235,7 +235,7 @@ def test_equal_error_is_the_ratio_of_squared_error_times_seconds(rng: np.random.
         assert ratio["low"] < ratio["times"] < ratio["high"]
     assert set(speedups) == {slow, slower}
     assert comparison["best_peer"] == slow
-    assert comparison["best_peer_by_wrapping"] == {peers.ONE: slow, peers.WHOLE: slower}
+    assert comparison["best_peer_by_wrapping"] == {peers.ONE_EXAMPLE: slow, peers.WHOLE_SET: slower}
     assert comparison["equal_error"] == pytest.approx(0.1, rel=0.1)
     assert [row["slope"] for row in comparison["race"]] == pytest.approx([-1] * 4, abs=0.1)
     assert comparison["speedup_over_previous"]["equal_error"] == pytest.approx(2, rel=0.1)
@@ -325,9 +325,9 @@ def test_harmful_heads_are_named_and_the_rest_of_the_time_is_worked_out() -> Non
     gains = np.array([[900, 900, 40, 0], [124, 124, 964, 1000], [0, 0, 20, 24]])
     plan = SamplingPlan(1 << 20, 0.001, "width", 0.95, 1.0)
     tally = Tally(gains, 1024, np.ones(4, bool), plan, gains // 2, np.array([-1.0, 0.0, 1.0]))
-    long_run = setting.Long(tally, 10.0, 100)
-    assert guarantee.named(long_run, 512, 2) == guarantee.Named(2, 10.0, True, 2)
-    three_heads = guarantee.named(long_run, 512, 3)
+    long_run = setting.LongRun(tally, 10.0, 100)
+    assert guarantee.seconds_to_named_heads(long_run, 512, 2) == guarantee.Named(2, 10.0, True, 2)
+    three_heads = guarantee.seconds_to_named_heads(long_run, 512, 3)
     assert (three_heads.measured, three_heads.named) == (False, 2)
     assert three_heads.seconds > 10
     assert three_heads.seconds % 5 == 0  # full cycles of 5 s
@@ -370,9 +370,9 @@ def test_a_long_run_of_the_first_version_goes_on_where_it_was_left(tmp_path: Pat
 def test_a_peer_that_does_not_fit_into_the_time_is_told_with_what_it_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    slow_peer = fake_peer(peers.WHOLE, 1000)
-    fast_peer = fake_peer(peers.WHOLE, 10)
-    monkeypatch.setattr(race, "PEERS", (slow_peer, fast_peer, fake_peer(peers.ONE, 1)))
+    slow_peer = fake_peer(peers.WHOLE_SET, 1000)
+    fast_peer = fake_peer(peers.WHOLE_SET, 10)
+    monkeypatch.setattr(race, "PEERS", (slow_peer, fast_peer, fake_peer(peers.ONE_EXAMPLE, 1)))
     made_up = SimpleNamespace(
         game=small_game(), evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 60.0
     )
@@ -382,8 +382,8 @@ def test_a_peer_that_does_not_fit_into_the_time_is_told_with_what_it_needs(
 
 
 def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow_peer = fake_peer(peers.ONE, 1000)
-    fast_peers = (fake_peer(peers.ONE, 1), fake_peer(peers.WHOLE, 1))
+    slow_peer = fake_peer(peers.ONE_EXAMPLE, 1000)
+    fast_peers = (fake_peer(peers.ONE_EXAMPLE, 1), fake_peer(peers.WHOLE_SET, 1))
     monkeypatch.setattr(race, "PEERS", (*fast_peers, slow_peer))
     game = small_game()
     made_up = SimpleNamespace(
@@ -396,7 +396,7 @@ def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     runs, missing = race.race(made_up, forward=0.01)  # type: ignore[arg-type]
     assert missing == {slow_peer.title: pytest.approx(10.0)}
-    titles = [race.OURS, race.FORMER, race.PLAIN, f"needs 1 ({peers.ONE})"]
+    titles = [race.OURS, race.FORMER, race.PLAIN, f"needs 1 ({peers.ONE_EXAMPLE})"]
     assert [(run.title, run.seed) for run in runs] == [
         (title, seed) for seed in (1, 2) for title in titles
     ]
@@ -491,7 +491,7 @@ def test_the_throughput_of_a_tiny_model_can_be_measured() -> None:
 )
 def test_the_suites_closing_line_is_read(line, counts):
     line_of_an_earlier_run = "= 9 passed in 1.00s =\n" if any(counts) else ""
-    assert tuple(suite.closing(line_of_an_earlier_run + line).values()) == counts
+    assert tuple(suite.closing_counts(line_of_an_earlier_run + line).values()) == counts
 
 
 def test_reported_16_a_mask_that_was_asked_for_before_is_one_figure_first_and_final() -> None:

@@ -11,7 +11,7 @@ import torch
 import transformers as hf
 from support.expected_errors import raises
 from support.likelihood_tasks import language_model
-from support.tiny_models import DECODER, SEQ2SEQ, SMALL, VOCAB, tiny_model
+from support.tiny_models import DECODER, SEQ2SEQ, SMALL_OPTIONS, VOCAB, tiny_model
 from support.tiny_task import tiny_tokenizer
 from transformers import PreTrainedModel
 
@@ -29,7 +29,7 @@ from headlab.models.checkpoint import Checkpoint, building_alone
 from headlab.tasks import Example, Task
 from headlab.training.steps import encode as encode_for_training
 
-ENCODER = SMALL | {"pad_token_id": 0}
+ENCODER = SMALL_OPTIONS | {"pad_token_id": 0}
 LAYERS = {"vocab_size": VOCAB, "n_layers": 2, "n_heads": 4}
 
 
@@ -128,7 +128,7 @@ AFTER_PADDING = [
         f"{name}ForSequenceClassification",
         f"{name}Config",
         64 - padding - 1,
-        SMALL | {"pad_token_id": padding},
+        SMALL_OPTIONS | {"pad_token_id": padding},
     )
     for name, padding in (
         ("Roberta", 1),
@@ -145,13 +145,13 @@ AFTER_PADDING = [
         "LongformerForSequenceClassification",
         "LongformerConfig",
         62,
-        SMALL | {"pad_token_id": 1, "attention_window": [8, 8, 8]},
+        SMALL_OPTIONS | {"pad_token_id": 1, "attention_window": [8, 8, 8]},
     ),
     Family(
         "XmodForSequenceClassification",
         "XmodConfig",
         62,
-        SMALL | {"pad_token_id": 1, "languages": ["en_XX"], "default_language": "en_XX"},
+        SMALL_OPTIONS | {"pad_token_id": 1, "languages": ["en_XX"], "default_language": "en_XX"},
     ),
 ]
 # Models whose configuration states nothing: relative positions and ALiBi.
@@ -277,7 +277,7 @@ def test_reported_04_each_side_of_two_models_has_its_own_length():
         "add_cross_attention": True,
     }
     config = hf.EncoderDecoderConfig.from_encoder_decoder_configs(
-        hf.BertConfig(**SMALL), hf.BertConfig(**SMALL | decoder_options)
+        hf.BertConfig(**SMALL_OPTIONS), hf.BertConfig(**SMALL_OPTIONS | decoder_options)
     )
     with building_alone():
         module = hf.EncoderDecoderModel(config)

@@ -22,15 +22,14 @@ import pytest
 import torch
 import transformers as hf
 from streamlit.testing.v1 import AppTest
-from support.app_pages import app_on, run_page, said
+from support.app_pages import app_on, page_text, run_page
 from support.expected_errors import raises
-from support.fake_client import FakeClient, FakeWorker
-from support.fake_client import job as job_row
-from support.running_worker import running
-from support.saved_models import letter_tokenizer, save, save_family
-from support.tiny_models import SMALL
+from support.fake_client import FakeClient, FakeWorker, job_row
+from support.running_worker import started_worker
+from support.saved_models import letter_tokenizer, save_family, save_model
+from support.tiny_models import SMALL_OPTIONS
 from support.tiny_task import tiny_task
-from support.waiting import until
+from support.waiting import wait_until
 
 import headlab
 from headlab.cli.figures import write_figures
@@ -127,8 +126,12 @@ def folder(tmp_path: Path) -> Path:
     """A tiny model with the labels of the example's task."""
     names = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
     torch.manual_seed(0)
-    config = hf.BertConfig(**SMALL | {"num_labels": 2, "max_position_embeddings": 64} | names)
-    return save(tmp_path / "model", hf.BertForSequenceClassification(config), letter_tokenizer())
+    config = hf.BertConfig(
+        **SMALL_OPTIONS | {"num_labels": 2, "max_position_embeddings": 64} | names
+    )
+    return save_model(
+        tmp_path / "model", hf.BertForSequenceClassification(config), letter_tokenizer()
+    )
 
 
 def test_the_examples_are_short_and_whole():
@@ -206,7 +209,7 @@ def test_they_are_used_from_the_command_line_a_page_and_a_report(
         app = run_page(
             "experiments", experiment="depth", model=str(folder), task="polarity", method="entropy"
         )
-        assert "Mean score of each layer's heads" in said(app)
+        assert "Mean score of each layer's heads" in page_text(app)
         (figure,) = page_figures(app)
         assert [line["name"] for line in figure["data"]] == ["en", "de"]
         table = result.record.table("depth")
@@ -301,8 +304,8 @@ def test_a_package_s_figures_that_fail_are_a_sentence_and_leave_the_rest(
         )
     assert not app.exception
     assert BROKEN_FIGURES[figures] in app.warning[0].value
-    assert "Mean score of each layer's heads" in said(app)
-    assert "A mean over heads says nothing of a single one." in said(app)
+    assert "Mean score of each layer's heads" in page_text(app)
+    assert "A mean over heads says nothing of a single one." in page_text(app)
 
 
 PLAIN_STUDY = """
@@ -432,9 +435,9 @@ def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):
         "languages": "all",
         "method": "entropy",
     }
-    with running(cache, partial(ModelHost, cache, "cpu")) as worker:
+    with started_worker(cache, partial(ModelHost, cache, "cpu")) as worker:
         job_id = int(worker.client.submit("experiment", spec).id)
-        until(lambda: worker.client.job(job_id).state not in ("queued", "running"))
+        wait_until(lambda: worker.client.job(job_id).state not in ("queued", "running"))
         row = worker.client.job(job_id)
     assert row.state == "done", row.error
     (report,) = Store(cache).reports().results
@@ -450,14 +453,14 @@ def test_a_package_s_job_is_forecast_run_and_listed_by_the_worker(
     cache = tmp_path / "cache"
     cache.mkdir()
     spec = {"model": str(folder), "task": "polarity", "languages": "all", "size": 4}
-    with running(cache, partial(ModelHost, cache, "cpu")) as worker:
+    with started_worker(cache, partial(ModelHost, cache, "cpu")) as worker:
         job_forecast = worker.client.forecast("baseline", spec)
         with raises("request.field_invalid", "size"):
             worker.client.submit("baseline", {**spec, "size": 0})
         with raises("task.language_unknown", "xx"):
             worker.client.submit("baseline", {**spec, "languages": ["xx"]})
         job_id = worker.client.submit("baseline", spec).id
-        until(lambda: worker.client.job(job_id).state not in ("queued", "running"))
+        wait_until(lambda: worker.client.job(job_id).state not in ("queued", "running"))
         row = worker.client.job(job_id)
     examples = [headlab.task("polarity").examples(name, "dev", 4) for name in ("en", "de")]
     assert job_forecast.forwards == sum(map(len, examples)) > 0
@@ -524,7 +527,7 @@ def test_a_job_by_a_package_s_method_is_announced(toy_cost: str, folder: Path, t
         "languages": ["en", "de"],
         "method": "entropy",
     }
-    with running(cache, partial(ModelHost, cache, "cpu")) as worker:
+    with started_worker(cache, partial(ModelHost, cache, "cpu")) as worker:
         job_forecast = worker.client.forecast("score", spec)
     examples = sum(
         len(headlab.task("polarity").examples(language, "dev")) for language in ("en", "de")
@@ -738,7 +741,7 @@ def broken_package(install_package: Callable[..., Path]) -> None:
 def test_jobs_of_a_package_with_mistakes_leave_the_worker_at_work(
     broken_package: None, tmp_path: Path
 ):
-    with running(tmp_path, partial(ModelHost, tmp_path, "cpu")) as worker:
+    with started_worker(tmp_path, partial(ModelHost, tmp_path, "cpu")) as worker:
         with raises("worker.failed", "ZeroDivisionError"):
             worker.client.forecast("unpredictable", {})
         with raises("worker.failed", "ZeroDivisionError"):
@@ -748,7 +751,7 @@ def test_jobs_of_a_package_with_mistakes_leave_the_worker_at_work(
                 worker.client.submit(key, {})
         kinds = [key for key in BROKEN if key not in ("unresolved", *NO_JSON_FIELDS)]
         job_ids = {key: worker.client.submit(key, {}).id for key in (*kinds, "sound")}
-        until(lambda: worker.client.job(job_ids["sound"]).state == "done")
+        wait_until(lambda: worker.client.job(job_ids["sound"]).state == "done")
         rows = {key: worker.client.job(job_id) for key, job_id in job_ids.items()}
         assert len(worker.client.jobs()) == len(job_ids)
     assert {key: row.state for key, row in rows.items()} == {
@@ -770,7 +773,7 @@ def test_a_refused_field_is_named_with_the_reason_alone(
     broken_package: None, tmp_path: Path, spec: dict[str, object], sentence: str
 ):
     with (
-        running(tmp_path, partial(ModelHost, tmp_path, "cpu")) as worker,
+        started_worker(tmp_path, partial(ModelHost, tmp_path, "cpu")) as worker,
         raises("request.field_invalid") as refusal,
     ):
         worker.client.submit("sound", spec)
@@ -799,7 +802,7 @@ def test_a_job_that_cannot_say_what_it_is_leaves_the_list_of_jobs_as_it_is(
         labels = {button.label for button in app.button}
         assert {"Job 7: speechless", "Job 8: Sound"} <= labels
         app.radio(key="new-kind-").set_value("speechless").run()
-        assert "What it will take" in said(app)
+        assert "What it will take" in page_text(app)
         assert [code.value for code in app.code] == [""]
         assert not app.error
         job_page = run_page("jobs", job="7")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from support import fuzzing
-from support.app_pages import app_on, run_page, said
-from support.cached_scores import fill
+from support.app_pages import app_on, page_text, run_page
+from support.cached_scores import fill_cache
 
 READERS = (
     "mask",
@@ -78,16 +78,16 @@ def test_spoiled_files_are_read_or_refused(
 ) -> None:
     reader = readers[name]
     rng = random.Random(f"{name} {cases}")
-    assert all(fuzzing.attempt(reader, content) for content in reader.good)
-    cases = cases // 4 if reader.dear else cases
+    assert all(fuzzing.can_read(reader, content) for content in reader.valid_bytes)
+    cases = cases // 4 if reader.is_slow else cases
     record_property("cases", cases)
     for number in range(cases):
-        data = fuzzing.spoiled(rng, reader.good)
+        data = fuzzing.spoil(rng, reader.valid_bytes)
         try:
-            fuzzing.attempt(reader, data)
+            fuzzing.can_read(reader, data)
         except Exception as error:
             raise AssertionError(f"case {number}: {data[:2000]!r}") from error
-    assert fuzzing.attempt(reader, reader.good[0])  # spoiled files leave nothing behind
+    assert fuzzing.can_read(reader, reader.valid_bytes[0])  # spoiled files leave nothing behind
 
 
 PARAMETERS = (
@@ -135,15 +135,15 @@ def test_no_link_breaks_a_page(
 ) -> None:
     rng = random.Random(cases)
     record_property("cases", cases)
-    with app_on(fill(tmp_path)):
+    with app_on(fill_cache(tmp_path)):
         for number in range(cases):
             link = {}
             for name in rng.sample(PARAMETERS, rng.randint(1, 4)):
-                value = fuzzing.text_of(fuzzing.spoiled(rng, GOOD_VALUES))
+                value = fuzzing.text_of(fuzzing.spoil(rng, GOOD_VALUES))
                 link[name] = value[:500].replace("\0", "")
             page = run_page(PAGES[number % len(PAGES)], **link)
             assert page.title, link
-            assert "unexpected error" not in said(page), link  # so pages report an exception
+            assert "unexpected error" not in page_text(page), link  # so pages report an exception
 
 
 @pytest.mark.soak

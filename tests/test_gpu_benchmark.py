@@ -89,7 +89,7 @@ def test_an_error_is_a_figure_and_the_next_figure_is_measured(tmp_path: Path) ->
 def test_missing_packages_are_named_before_anything_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(gpu, "NEEDED", ("json", "no_such_package"))
+    monkeypatch.setattr(gpu, "PACKAGES", ("json", "no_such_package"))
     assert gpu.main(["--out", str(tmp_path / "out")]) == 1
     assert "no_such_package" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -13,7 +13,14 @@ import pytest
 from reference import next_token_log_probabilities
 from support.character_tokenizer import character_tokenizer
 from support.expected_errors import raises
-from support.harness_tasks import MODEL, NAMES, RECORD, harness_results, kept_heads, save_tasks
+from support.harness_tasks import (
+    MODEL,
+    NAMES,
+    RECORD,
+    harness_results,
+    kept_heads_of_mask,
+    save_tasks,
+)
 from support.likelihood_tasks import CHOICES, language_model
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_tokenizer
@@ -231,7 +238,7 @@ def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path
 
     model = headlab.load(MODEL)
     save_tasks(tmp_path)
-    mask = Mask(model.grid, kept_heads(model.grid.size))
+    mask = Mask(model.grid, kept_heads_of_mask(model.grid.size))
     runs = []
     for heads in (None, mask.kept):
         results = harness_results(model, tmp_path, heads)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from support.expected_errors import raises
-from support.full_memory import FAMILIES, FULL, evaluator, room_for
+from support.full_memory import EXAMPLE_TOO_LARGE, FAMILIES, evaluator, room_for
 from support.tiny_models import tiny_batch, tiny_model
 
 from headlab.core import Head
@@ -95,13 +95,13 @@ def test_one_row_that_does_not_fit_is_said(family: str) -> None:
     model = no_memory.model
     gates = model.grid.gates(np.ones((2, model.grid.size), bool))
     with room_for(model, 0):
-        with raises(FULL):
+        with raises(EXAMPLE_TOO_LARGE):
             no_memory.evaluate()
-        with raises(FULL):
+        with raises(EXAMPLE_TOO_LARGE):
             no_memory.correct(gates, np.array([0, 1]))
-        with raises(FULL):
+        with raises(EXAMPLE_TOO_LARGE):
             no_memory.fill("mean")
-        with raises(FULL):
+        with raises(EXAMPLE_TOO_LARGE):
             attention_of_heads(model, no_memory.tensors(np.array([3])), [Head("encoder", 2, 1)])
     assert no_memory.evaluate().done  # it goes on when there is memory again
 

@@ -16,7 +16,7 @@ import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binom
-from support.table_game import TableGame, last
+from support.table_game import TableGame, last_snapshot
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
@@ -240,7 +240,7 @@ def test_harm_that_needs_two_heads_to_go_is_told_by_their_intervals(estimand: st
     )
     truth = np.array(enumerate_orders(game.mean, game.players))
     plan = SamplingPlan(1600, None, "width", 0.95, 1.0)
-    outcome = last(tmab.estimate(game, plan, seed=1, estimand=estimand)).outcome()
+    outcome = last_snapshot(tmab.estimate(game, plan, seed=1, estimand=estimand)).outcome()
     assert ((outcome.low <= truth) & (truth <= outcome.high)).all()
     assert (truth[:2] < 0).all() == (outcome.high[:2] < 0).all()
     assert not (outcome.low[2:] > 0).any()

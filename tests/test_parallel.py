@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from support.expected_errors import raises
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
-from support.waiting import until
+from support.waiting import wait_until
 
 from headlab.core.parallel import Rows, Tick, one_thread, run_in_parallel
 from headlab.hooks import Model
@@ -124,7 +124,7 @@ def test_stopping_does_not_wait_for_the_end_of_a_long_batch() -> None:
     def run(batch: Rows, tick: Tick) -> None:
         start.set()
         try:
-            until(tick, "the end of a batch that has none")
+            wait_until(tick, "the end of a batch that has none")
         except AssertionError:
             sizes_at_end.append(0)
         finally:
@@ -165,7 +165,7 @@ def test_batches_wait_while_their_caller_uses_the_device(monkeypatch: pytest.Mon
     def serve() -> None:
         if not serving.is_set():
             serving.set()
-            until(lambda: len(waits) == 2, "both batches to wait")
+            wait_until(lambda: len(waits) == 2, "both batches to wait")
             assert not end_of_a_batch.is_set()
 
     results = list(run_in_parallel(batches(1, 2), run, model=CPU, tick=serve))

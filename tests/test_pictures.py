@@ -15,7 +15,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from PIL import Image
 from reference import between_colours, holm_by_steps
-from support.cached_scores import made_up
+from support.cached_scores import made_scores
 
 from headlab import pictures, plots
 from headlab.core import HeadGrid, HeadlabError, Stack
@@ -212,7 +212,7 @@ def test_a_head_has_the_same_colour_sign_and_mark_in_plotly_and_in_the_report(me
 
     A figure of one language corrects for its own heads only.
     """
-    scores_by_language = {code: made_up(code, method) for code in ("de", "th")}
+    scores_by_language = {code: made_scores(code, method) for code in ("de", "th")}
     limit = common_limit(scores_by_language.values())
     maps = maps_of_scores(scores_by_language)
     items = [Item(scores, code) for code, scores in scores_by_language.items()]

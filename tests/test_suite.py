@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.file_order import SECONDS, longest_first, seconds_of_files
-from support.soak_record import Kept
+from support.soak_record import SoakRecorder
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,7 +19,7 @@ def report(test: str, outcome: str, seconds: float, *counts: tuple[str, object])
 
 def test_a_soak_run_is_written_with_outcome_and_seconds_of_every_test(tmp_path: Path) -> None:
     record_file = tmp_path / "new" / "soak.json"
-    recorder = Kept(record_file, "pytest -m soak")
+    recorder = SoakRecorder(record_file, "pytest -m soak")
     for row in [
         ("b", "passed", 1.0),
         ("b", "failed", 2.0),

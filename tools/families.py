@@ -122,7 +122,7 @@ def kinds() -> list[str]:
     return sorted({kind for classes in CLASSES for kind in classes})
 
 
-def tiny(kind: str) -> PreTrainedModel:
+def tiny_model(kind: str) -> PreTrainedModel:
     """A tiny random model of a type.
 
     Raises:
@@ -158,7 +158,7 @@ def tiny(kind: str) -> PreTrainedModel:
     return module.eval()
 
 
-def attached(module: PreTrainedModel) -> Model:
+def gateable_model(module: PreTrainedModel) -> Model:
     """A tiny model made gateable.
 
     Raises:
@@ -173,11 +173,11 @@ def verdict(kind: str) -> dict[str, Any] | None:
     with building_alone(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            module = tiny(kind)
+            module = tiny_model(kind)
         except Exception:  # whatever a configuration raises for sizes it does not know
             return None
         try:
-            model = attached(module)
+            model = gateable_model(module)
         except HeadlabError as error:
             if error.code == "model.not_for_text":
                 return None

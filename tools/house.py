@@ -238,7 +238,7 @@ def picture() -> str:
     )
 
 
-def written(text: str) -> str:
+def with_picture(text: str) -> str:
     """The page's text with the picture as the code is now."""
     text_before, rest = text.split(BEGIN)
     return text_before + BEGIN + picture() + END + rest.split(END, 1)[1]
@@ -247,7 +247,9 @@ def written(text: str) -> str:
 def main() -> None:
     """Print the figures, or write the picture."""
     if "--write" in sys.argv:
-        ARCHITECTURE.write_text(written(ARCHITECTURE.read_text(encoding="utf-8")), encoding="utf-8")
+        ARCHITECTURE.write_text(
+            with_picture(ARCHITECTURE.read_text(encoding="utf-8")), encoding="utf-8"
+        )
     elif "--json" in sys.argv:
         sys.stdout.write(json.dumps(figures()) + "\n")
     else:

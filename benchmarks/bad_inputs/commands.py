@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from support.fuzzing import TREES
 from support.saved_models import save_classifier
-from support.synthetic_text import write_text
+from support.synthetic_text import write_splits
 
 from headlab.cli.main import build, main
 
@@ -351,7 +351,7 @@ def write_files(folder: Path) -> None:
             review = f"{WORDS[row % 10]} {WORDS[3 * row % 10]}"
             rows += f"{review}\t{row % 2}\n"
         (folder / f"de.{split}.tsv").write_text("review\tstars\n" + rows, encoding="utf-8")
-    write_text(folder / "data" / "wikitext2", train=400)
+    write_splits(folder / "data" / "wikitext2", train=400)
     translations = folder / "data" / "mt"
     translations.mkdir()
     for split in ("train", "dev", "test"):

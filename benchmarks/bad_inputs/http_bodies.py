@@ -32,7 +32,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import huggingface_hub.constants
-from support.fuzzing import ODD
+from support.fuzzing import ODD_VALUES
 
 from bad_inputs.case import Answer, BadInput, Verdict
 from bad_inputs.command_lines import NUMBERS, OTHERWISE, TEXTS
@@ -224,7 +224,7 @@ def _items_in(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _odd_value(rng: random.Random) -> Any:
     """A value that fits no field, or only just."""
-    table = rng.choice((ODD, ODD, TEXTS, NUMBERS))
+    table = rng.choice((ODD_VALUES, ODD_VALUES, TEXTS, NUMBERS))
     return copy.deepcopy(rng.choice(table))
 
 

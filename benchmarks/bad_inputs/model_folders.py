@@ -23,9 +23,9 @@ from typing import Any
 # Names that no folder has must not be looked for on the hub; huggingface_hub reads this on import.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from support.fuzzing import ODD, spoiled
+from support.fuzzing import ODD_VALUES, spoil
 from support.saved_models import save_family
-from support.shrunk_families import model_of, uneven
+from support.shrunk_families import random_model, uneven_mask
 from support.tiny_task import tiny_tokenizer
 
 import headlab
@@ -331,8 +331,8 @@ def _saved_models(folder: Path) -> Iterator[SavedModel]:
 def _save(model_folder: Path, family: str) -> Path:
     if not family.startswith("shrunk "):
         return save_family(model_folder, family)
-    model = model_of(family.removeprefix("shrunk "), tiny_tokenizer())
-    shrunk = shrink_model(model, uneven(model)).module.float()
+    model = random_model(family.removeprefix("shrunk "), tiny_tokenizer())
+    shrunk = shrink_model(model, uneven_mask(model)).module.float()
     shrunk.save_pretrained(model_folder)
     tiny_tokenizer().save_pretrained(model_folder)
     return model_folder
@@ -425,7 +425,7 @@ def _odd_value(rng: random.Random, values_of_key: Sequence[Any] = ()) -> Any:
     """A value that is wrong almost everywhere, or one of those that suit the key."""
     if values_of_key and rng.random() < 0.5:
         return rng.choice(values_of_key)
-    return rng.choice((*ODD, *PLAUSIBLE))
+    return rng.choice((*ODD_VALUES, *PLAUSIBLE))
 
 
 def _change_config(rng: random.Random, model: SavedModel) -> Change:
@@ -658,7 +658,7 @@ def _spoil_index(rng: random.Random, index: Any) -> str:
 
 def _spoil_bytes(rng: random.Random, model: SavedModel) -> Change:
     name = rng.choice([CONFIG, CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS, *model.files])
-    data = spoiled(rng, [model.files[name]])
+    data = spoil(rng, [model.files[name]])
     return Change(f"{name} with spoiled bytes", {name: data})
 
 

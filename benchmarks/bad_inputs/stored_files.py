@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.cached_reports import made_up as made_report
-from support.cached_scores import made_up as made_scores
-from support.fuzzing import ODD, spoiled
+from support.cached_reports import made_report
+from support.cached_scores import made_scores
+from support.fuzzing import ODD_VALUES, spoil
 from support.synthetic_curves import made_curve
 from support.synthetic_fronts import GRID as FRONT_GRID
 from support.synthetic_fronts import made_front
-from support.synthetic_gates import THREE, made_gates
+from support.synthetic_gates import THREE_STACKS, made_gates
 from support.synthetic_roles import made_roles
 
 import headlab
@@ -60,7 +60,7 @@ from headlab.masks import (
 )
 from headlab.report.build import write_report
 from headlab.results import Store, StoredRun
-from headlab.roles import read_roles as read_roles
+from headlab.roles import read_roles
 from headlab.tasks import Draft, Upload, registry_problems, save_task, task_names
 from headlab.worker.jobs import JobList
 
@@ -227,18 +227,18 @@ def _spoil_value(rng: random.Random, document: Any) -> str:
         return f"without {path_text}"
     if chance < 0.25 and isinstance(holder, dict):
         name = rng.choice(("more", "", "format", "version", "kind", "\u202e", "x" * 300))
-        holder[name] = rng.choice(ODD)
+        holder[name] = rng.choice(ODD_VALUES)
         return f"{name!r:.30} added beside {path_text}: {value_text(holder[name])}"
     if chance < 0.33 and isinstance(holder, list):
         holder.append(rng.choice((holder[-1], *PLAUSIBLE)))
         return f"one more beside {path_text}: {value_text(holder[-1])}"
-    holder[path[-1]] = rng.choice((*ODD, *PLAUSIBLE))
+    holder[path[-1]] = rng.choice((*ODD_VALUES, *PLAUSIBLE))
     return f"{path_text} = {value_text(holder[path[-1]])}"
 
 
 def _spoil_json(rng: random.Random, data: bytes) -> Spoiled:
     if rng.random() < 0.2:
-        return Spoiled("spoiled bytes", spoiled(rng, [data]))
+        return Spoiled("spoiled bytes", spoil(rng, [data]))
     document = json.loads(data)
     wrong = _spoil_value(rng, document)
     return Spoiled(wrong, json_bytes(document))
@@ -292,7 +292,7 @@ def _spoil_array(rng: random.Random, name: str, data: bytes) -> tuple[str, bytes
         return f"{name} in the order of Fortran", _as_npy(np.asfortranarray(np.zeros((3, 2))))
     if fault == 6:
         return f"{name} cut to {len(data) // 2} bytes", data[: len(data) // 2]
-    return f"{name} with spoiled bytes", spoiled(rng, [data])
+    return f"{name} with spoiled bytes", spoil(rng, [data])
 
 
 def _spoil_archive(rng: random.Random, data: bytes) -> Spoiled:
@@ -300,7 +300,7 @@ def _spoil_archive(rng: random.Random, data: bytes) -> Spoiled:
     name = rng.choice(sorted(files))
     fault = rng.randrange(9)
     if fault == 0:
-        return Spoiled("spoiled bytes", spoiled(rng, [data]))
+        return Spoiled("spoiled bytes", spoil(rng, [data]))
     if fault == 1:
         del files[name]
         return Spoiled(f"without {name}", _archive(files))
@@ -405,7 +405,7 @@ def _mask_form_input(input_folder: Path, rng: random.Random) -> BadInput:
     elif mask_bytes[:1] in (b"{", b"["):
         change = _spoil_json(rng, mask_bytes)
     else:
-        change = Spoiled("spoiled bytes", spoiled(rng, [mask_bytes]))
+        change = Spoiled("spoiled bytes", spoil(rng, [mask_bytes]))
     file = input_folder / ("mask.npy" if binary else "mask.json")
     stated_form = rng.choice([None, form, *FORMS])
     options = [] if stated_form is None else ["--from", stated_form]
@@ -455,7 +455,7 @@ def _stored_results(root: Path) -> list[StoredResult]:
         "front": made_front(),
         "roles": made_roles(),
         "gates": made_gates(),
-        "gates of three stacks": made_gates(grid=THREE),
+        "gates of three stacks": made_gates(grid=THREE_STACKS),
     }
     stored_results = []
     for kind, record in records.items():
@@ -644,7 +644,7 @@ def _unfinished_run_input(input_folder: Path, rng: random.Random) -> BadInput:
     name = rng.choice(("checkpoint.npz", f"{MASK_RECORD.digest}.npz"))
 
     def write() -> None:
-        stored_run.open()
+        stored_run.make_folder()
         (stored_run.folder / name).write_bytes(change.data)
 
     def read() -> None:
@@ -740,7 +740,7 @@ def _jobs_input(input_folder: Path, rng: random.Random, job_list: bytes) -> BadI
         change = Spoiled(wrong, job_list)
         values = ()
     else:
-        change = Spoiled("spoiled bytes", spoiled(rng, [job_list]))
+        change = Spoiled("spoiled bytes", spoil(rng, [job_list]))
         statement = ""
         values = ()
 
@@ -800,7 +800,7 @@ def _saved_task_input(
 ) -> BadInput:
     name = rng.choice([*files])
     fault = rng.choice(("bytes", "bytes", "bytes", "bytes", "missing", "empty", "folder", "link"))
-    data = spoiled(rng, [files[name]]) if fault == "bytes" else b""
+    data = spoil(rng, [files[name]]) if fault == "bytes" else b""
     change = Spoiled(f"{name}: {fault}", data)
 
     def write() -> None:
@@ -849,7 +849,7 @@ def _use_tasks(cache: Path) -> None:
 def _link_input(input_folder: Path, rng: random.Random) -> BadInput:
     kind = rng.choice(("mask", "head"))
     link_text = mask_link_text(MASK_RECORD.kept) if kind == "mask" else "encoder.1.2"
-    text = spoiled(rng, [link_text.encode()]).decode("utf-8", "replace")
+    text = spoil(rng, [link_text.encode()]).decode("utf-8", "replace")
     read_link: Callable[[], object] = partial(_head_in_grid, text)
     if kind == "mask":
         read_link = partial(kept_heads_of_link_text, text, GRID)

@@ -14,7 +14,7 @@ from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
-from support.fuzzing import spoiled
+from support.fuzzing import spoil
 from support.saved_models import save_family
 
 import headlab
@@ -126,7 +126,7 @@ def _read(input_folder: Path, sample: TaskSample) -> None:
         task.examples(language)
     if sample.family:
         model = _model(input_folder.parent, sample.family)
-        headlab.evaluate(model, task.restricted(languages), size=SIZE)
+        headlab.evaluate(model, task.with_languages(languages), size=SIZE)
 
 
 def _attempt_command(input_folder: Path, sample: TaskSample) -> Answer:
@@ -326,7 +326,7 @@ def _declaration_faults() -> SampleFaults:
 def _spoiled_sample(rng: random.Random) -> tuple[str, TaskSample]:
     sample = rng.choice(SAMPLES)
     name = rng.choice(sorted(sample.files))
-    return f"{name} spoiled", _with_file(sample, name, spoiled(rng, [sample.files[name]]))
+    return f"{name} spoiled", _with_file(sample, name, spoil(rng, [sample.files[name]]))
 
 
 # Files that are uploaded and saved as a task.
@@ -541,4 +541,4 @@ def _draft_faults() -> Iterator[tuple[str, UploadSample]]:
 
 def _spoiled_draft(rng: random.Random) -> tuple[str, UploadSample]:
     sample = rng.choice(UPLOADS)
-    return "spoiled", replace(sample, data=spoiled(rng, [sample.data]))
+    return "spoiled", replace(sample, data=spoil(rng, [sample.data]))

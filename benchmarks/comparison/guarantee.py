@@ -14,7 +14,7 @@ import numpy as np
 from comparison.costs import Costs
 from comparison.race import Ratio, ratio_of_means
 from comparison.recipe import DELTA, orders_for_a_head, recipe_work
-from comparison.setting import Long, Setting
+from comparison.setting import LongRun, Setting
 from headlab.core import Floats, Ints
 from headlab.methods.sampling import SamplingPlan, Tally
 from headlab.stats import holm
@@ -64,7 +64,7 @@ class Ours:
     samples: int
 
 
-def ours(long_run: Long, target: float, cycle: int) -> Ours:
+def ours(long_run: LongRun, target: float, cycle: int) -> Ours:
     """What a run takes to its end.
 
     Args:
@@ -127,7 +127,7 @@ class Named:
     named: int
 
 
-def named(long_run: Long, cycle: int, heads: int = HEADS_TO_NAME) -> Named:
+def seconds_to_named_heads(long_run: LongRun, cycle: int, heads: int = HEADS_TO_NAME) -> Named:
     """When the most harmful heads are named.
 
     Args:

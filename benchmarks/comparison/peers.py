@@ -29,8 +29,8 @@ from comparison.shapiq_process import NAMES, receive, send
 from headlab.core import Bools, Floats, HeadlabError
 from headlab.methods.game import Game
 
-ONE = "one example"
-WHOLE = "whole dev set"
+ONE_EXAMPLE = "one example"
+WHOLE_SET = "whole dev set"
 EXAMPLES_OF_ENDS = 32
 PACKAGES = ("captum", "shap", "shapiq", "matplotlib")
 Start = Callable[[Game, int], Iterator[Estimate]]
@@ -54,7 +54,7 @@ class Peer:
 
     Attributes:
         name: Of the library and its method.
-        wrapping: `ONE` or `WHOLE`.
+        wrapping: `ONE_EXAMPLE` or `WHOLE_SET`.
         settings: Of the method, in words.
         start: Gives its estimates, of a game and a seed.
         first: Coalitions that it evaluates before its first estimate, of the number of players.
@@ -244,7 +244,7 @@ def newer(python: Path | None) -> tuple[Peer, ...]:
     return tuple(
         Peer(
             f"shapiq {name}",
-            ONE,
+            ONE_EXAMPLE,
             settings,
             partial(_estimates_of_ready_process, python, name),
             regression_size,
@@ -305,49 +305,49 @@ def _next_array(process: subprocess.Popen[bytes], name: str) -> Floats:
 PEERS = (
     Peer(
         "captum ShapleyValueSampling",
-        ONE,
+        ONE_EXAMPLE,
         "n_samples=1, perturbations_per_eval=heads",
         captum_one,
         lambda n: n + 1,
     ),
     Peer(
         "shap Permutation",
-        ONE,
+        ONE_EXAMPLE,
         "max_evals=2 heads + 1, batch_size=max_evals",
         shap_one,
         lambda n: 2 * n + 1,
     ),
     Peer(
         "shapiq PermutationSamplingSV",
-        ONE,
+        ONE_EXAMPLE,
         "budget=heads + 1",
         shapiq_permutation_one,
         lambda n: n + 1,
     ),
     Peer(
         "shapiq KernelSHAP",
-        ONE,
+        ONE_EXAMPLE,
         "pairing_trick, mean of regressions",
         shapiq_kernel_one,
         regression_size,
     ),
     Peer(
         "captum ShapleyValueSampling",
-        WHOLE,
+        WHOLE_SET,
         "n_samples=1, perturbations_per_eval=heads",
         captum_whole,
         lambda n: n + 1,
     ),
     Peer(
         "shapiq KernelSHAP",
-        WHOLE,
+        WHOLE_SET,
         "pairing_trick, budget=2 heads + 2",
         shapiq_kernel_whole,
         lambda n: 2 * n + 2,
     ),
     Peer(
         "shap Permutation",
-        WHOLE,
+        WHOLE_SET,
         "max_evals=2 heads + 1, batch_size=max_evals",
         shap_whole,
         lambda n: 2 * n + 1,

@@ -31,7 +31,7 @@ def estimate(
     """
     ends = 2 if estimand == ALL_SIZES else 1
     tally = saved or Tally.start(game.players, even_support(ends * game.steps), plan)
-    while not tally.finished:
+    while not tally.is_finished:
         draws_of_cycle_left = game.examples - tally.draws % game.examples
         end = tally.draws + min(plan.samples - tally.draws, draws_of_cycle_left)
         rounds = [
@@ -51,7 +51,7 @@ def estimate(
             second_ends = np.zeros(len(numbers), bool)
             tally = tally.add(level_indices, tally.active, len(numbers), second_ends)
             if tally.draws % game.examples == 0:
-                tally = tally.looked_at()
+                tally = tally.without_satisfied_heads()
             yield tally
 
 

@@ -16,8 +16,8 @@ from comparison.estimates import (
     headlab_shapley,
     watch,
 )
-from comparison.peers import ONE, PEERS, WHOLE, Peer, newer
-from comparison.setting import Long, Setting
+from comparison.peers import ONE_EXAMPLE, PEERS, WHOLE_SET, Peer, newer
+from comparison.setting import LongRun, Setting
 from headlab.core import Floats
 from headlab.methods.game import Game
 from headlab.stats import sample_mean
@@ -49,7 +49,7 @@ class Reference:
     samples: int
 
     @classmethod
-    def of_long_run(cls, long_run: Long) -> Reference:
+    def of_long_run(cls, long_run: LongRun) -> Reference:
         """The reference that a long run gives.
 
         The error is that of independent samples; whole cycles of examples make it smaller.
@@ -82,7 +82,7 @@ def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]
         The runs, and {peer without an estimate in the time: seconds that it would need}.
     """
     starts: dict[str, Callable[[Game, int], Iterator[Estimate]]] = dict(HEADLAB)
-    peers = [peer for peer in (*PEERS, *newer(setting.newer)) if peer.wrapping == ONE]
+    peers = [peer for peer in (*PEERS, *newer(setting.newer)) if peer.wrapping == ONE_EXAMPLE]
     seconds_a_run = setting.seconds("race") / (len(starts) + len(peers)) / setting.seeds
     needs = {peer.title: first_estimate(peer, setting, forward) for peer in peers}
     missing = {title: need for title, need in needs.items() if need > LATE_FACTOR * seconds_a_run}
@@ -114,7 +114,7 @@ def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, fl
     runs = []
     missing = {}
     for peer in PEERS:
-        if peer.wrapping != WHOLE:
+        if peer.wrapping != WHOLE_SET:
             continue
         need = first_estimate(peer, setting, forward)
         if need > seconds_left:
@@ -130,7 +130,7 @@ def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, fl
 
 def first_estimate(peer: Peer, setting: Setting, forward: float) -> float:
     """Seconds of forward passes until a peer's first estimate."""
-    examples_a_coalition = setting.game.examples if peer.wrapping == WHOLE else 1
+    examples_a_coalition = setting.game.examples if peer.wrapping == WHOLE_SET else 1
     return forward * peer.first(setting.game.players) * examples_a_coalition
 
 

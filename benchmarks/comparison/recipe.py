@@ -15,7 +15,7 @@ from headlab.methods.tmab import TOP50, removal_sizes
 from headlab.stats import bernstein_width
 
 DELTA = 0.1
-PADDED = 128
+PADDED_LENGTH = 128
 
 
 class PaddedEvaluator(Evaluator):
@@ -29,7 +29,7 @@ class PaddedEvaluator(Evaluator):
             for row in range(len(rows))
         ]
         padded = self.model.tokenizer.pad(
-            token_lists, padding="max_length", max_length=PADDED, return_tensors="pt"
+            token_lists, padding="max_length", max_length=PADDED_LENGTH, return_tensors="pt"
         )
         return {name: tensor.to(self.model.device) for name, tensor in padded.items()}
 
@@ -72,13 +72,13 @@ def recipe_work(turns: int, players: int, seed: int = 0) -> Work:
     coalitions = 0
     while (turns_had < turns).any():
         order = random_order(seed, orders, players)[:steps]
-        coalitions += evaluated(turns_had[order] < turns)
+        coalitions += coalitions_evaluated(turns_had[order] < turns)
         turns_had[order] += 1
         orders += 1
     return Work(orders, coalitions)
 
 
-def evaluated(steps_to_measure: Bools) -> int:
+def coalitions_evaluated(steps_to_measure: Bools) -> int:
     """How many coalitions of a walk are evaluated: those before and after each measured step.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from comparison.peers import ONE, WHOLE
+from comparison.peers import ONE_EXAMPLE, WHOLE_SET
 from comparison.race import FORMER, HEADLAB, Ratio, Reference, Run, equal_error, summarise
 from headlab.core import allowed_processors
 
@@ -78,7 +78,7 @@ def provenance(command: str) -> dict[str, Any]:
     }
 
 
-def compared(
+def race_figures(
     runs: Sequence[Run], missing: dict[str, float], reference: Reference
 ) -> dict[str, Any]:
     """Figures of the race: errors, and speedups to equal error."""
@@ -87,7 +87,7 @@ def compared(
     times = {title: ratio.times for title, ratio in ratios.items()}
     peers = {title: ratio for title, ratio in times.items() if title not in HEADLAB}
     best_by_wrapping = {}
-    for wrapping in (ONE, WHOLE):
+    for wrapping in (ONE_EXAMPLE, WHOLE_SET):
         ratios_of_wrapping = of_wrapping(peers, wrapping)
         if ratios_of_wrapping:
             best_by_wrapping[wrapping] = min(ratios_of_wrapping, key=ratios_of_wrapping.__getitem__)

@@ -99,7 +99,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Long:
+class LongRun:
     """A long run of headlab's default method or of its first version, as far as it came.
 
     Attributes:
@@ -126,7 +126,7 @@ def long_run(
     seconds: float,
     *,
     former: bool = False,
-) -> Long:
+) -> LongRun:
     """Sample until the plan is fulfilled or the time is up; a later call continues from there.
 
     Args:
@@ -143,14 +143,14 @@ def long_run(
     stored_arrays = dict(np.load(path)) if path.exists() else {}
     start_run = _former if former else _ours
     tally, tallies = start_run(setting, stored_arrays, plan, seed, estimand)
-    start = Long(
+    start = LongRun(
         tally, float(stored_arrays.get("seconds", 0)), int(stored_arrays.get("forwards", 0))
     )
     progress = start
     deadline = time.perf_counter() + seconds
     saved_at = time.perf_counter()
     for progress in _steps(setting, start, tallies):
-        is_last = time.perf_counter() >= deadline or progress.tally.finished
+        is_last = time.perf_counter() >= deadline or progress.tally.is_finished
         if is_last or time.perf_counter() > saved_at + SAVE_EVERY:
             saved_at = time.perf_counter()
             _save(path, progress)
@@ -179,19 +179,19 @@ def _former(
     return start, previous.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
 
 
-def _steps(setting: Setting, earlier: Long, tallies: Iterator[Tally]) -> Iterator[Long]:
+def _steps(setting: Setting, earlier: LongRun, tallies: Iterator[Tally]) -> Iterator[LongRun]:
     evaluator = setting.evaluator
     forwards_before = evaluator.forwards
     start = time.perf_counter()
     for tally in tallies:
-        yield Long(
+        yield LongRun(
             tally,
             earlier.seconds + time.perf_counter() - start,
             earlier.forwards + evaluator.forwards - forwards_before,
         )
 
 
-def _save(path: Path, progress: Long) -> None:
+def _save(path: Path, progress: LongRun) -> None:
     temporary = path.with_suffix(".tmp.npz")
     arrays = {
         **progress.tally.arrays(),

@@ -120,7 +120,7 @@ def full_passes(
     """All examples under a mask, from the first layer on; with a rate, also as a share of it."""
     gates = evaluator.model.grid.gates(random_mask(evaluator.model).kept)
     evaluator.state_bytes = 0
-    batches = evaluator.cut(np.arange(len(evaluator.examples)))
+    batches = evaluator.batches_by_tokens(np.arange(len(evaluator.examples)))
 
     def evaluate() -> None:
         for _ in evaluator.answers(batches, gates, "zero"):
@@ -395,7 +395,7 @@ def guarantee_figures(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
     gains = int(last_snapshot.counts.sum())
     return {
         "seconds": seconds,
-        "reached": bool(last_snapshot.finished and target is not None),
+        "reached": bool(last_snapshot.is_finished and target is not None),
         "draws": last_snapshot.draws,
         "gains": gains,
         "gains a second": gains / seconds,

@@ -34,7 +34,7 @@ class Record:
         """Keep what a measurement gives, or its error; an error does not end the part.
 
         Returns:
-            The measured value, or None if the measurement failed.
+            The measured value, or None if the measurement is_failure.
         """
         try:
             value = measurement()
@@ -70,14 +70,14 @@ def failure(error: BaseException) -> dict[str, Any]:
     return {"error": f"{type(error).__name__}: {error}"[:600], "traceback": lines[-12:]}
 
 
-def failed(figure: Any) -> bool:
+def is_failure(figure: Any) -> bool:
     """Whether a figure is an error."""
     return isinstance(figure, dict) and "error" in figure
 
 
 def figure_text(value: Any) -> str:
     """A figure as one line of text."""
-    if failed(value):
+    if is_failure(value):
         return f"FAILED, {value['error'].splitlines()[0]}"
     return json.dumps(with_four_digits(value))[:400]
 

@@ -247,7 +247,7 @@ class LimitedMemory:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._refused = 0
-        self._original = ModelGame._fan
+        self._original = ModelGame._marginal_gains
 
     def __enter__(self) -> Callable[[], int]:
         if self._setting.on_card:
@@ -267,11 +267,11 @@ class LimitedMemory:
                 limited_memory._refused += 1
                 raise
 
-        ModelGame._fan = fan_or_refusal  # type: ignore[method-assign]
+        ModelGame._marginal_gains = fan_or_refusal  # type: ignore[method-assign]
         return lambda: self._refused
 
     def __exit__(self, *_: object) -> None:
-        ModelGame._fan = self._original  # type: ignore[method-assign]
+        ModelGame._marginal_gains = self._original  # type: ignore[method-assign]
         if self._setting.on_card:
             torch.cuda.set_per_process_memory_fraction(1.0)
             torch.cuda.empty_cache()

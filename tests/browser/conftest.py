@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from support.browsing import IDLE_APP, choose_option
-from support.cached_scores import fill, made_up, while_cached
+from support.cached_scores import fill_cache, made_scores, while_cached
 from support.saved_models import save_classifier
-from support.waiting import until
+from support.waiting import wait_until
 
 from headlab import load
 from headlab.core import HeadlabError
@@ -104,12 +104,12 @@ class App:
             except (urllib.error.URLError, OSError):
                 return False
 
-        until(answers, "an answer of streamlit")
+        wait_until(answers, "an answer of streamlit")
 
     def worker(self) -> Client:
         """A client of the app's own worker, which the first visitor starts."""
         address_file = self.cache / ".worker" / "worker.json"
-        until(address_file.exists, "the app's worker; some page must be visited before")
+        wait_until(address_file.exists, "the app's worker; some page must be visited before")
         return Client(json.loads(address_file.read_text())["url"], TOKEN)
 
     def stop(self) -> None:
@@ -135,7 +135,7 @@ def cache_folder(tmp_path_factory) -> Path:
         identity = fingerprint("e5-small-intents")
     except HeadlabError:
         identity = "0" * 64
-    return fill(tmp_path_factory.mktemp("cache"), identity)
+    return fill_cache(tmp_path_factory.mktemp("cache"), identity)
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +153,7 @@ def light_model(cache_folder, tmp_path_factory) -> Iterator[str]:
     It has made-up scores in the cache, so that a link can name it.
     """
     folder = str(save_classifier(tmp_path_factory.mktemp("models") / "light", layers=12, heads=12))
-    scores = made_up("de", "shapley", load(folder).fingerprint, folder)
+    scores = made_scores("de", "shapley", load(folder).fingerprint, folder)
     with while_cached(cache_folder, scores):
         yield folder
 
@@ -170,7 +170,7 @@ def no_jobs_left(app) -> Iterator[None]:
         def all_have_ended() -> bool:
             return not any(job.state in LIVE_STATES for job in worker.jobs())
 
-        until(all_have_ended, "an end of all jobs")
+        wait_until(all_have_ended, "an end of all jobs")
         for job in worker.jobs():
             worker.delete(job.id)
 

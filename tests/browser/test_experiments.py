@@ -8,16 +8,16 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import expect
 from support.browsing import choose_option
-from support.cached_reports import keep, made_heads
+from support.cached_reports import keep_report, made_heads_report
 from support.saved_models import save_classifier
-from support.waiting import until
+from support.waiting import wait_until
 
 
 @pytest.fixture(scope="module", autouse=True)
 def stored_reports(warm_up, cache_folder):
     """Two reports are in the cache, and the worker has loaded its model."""
     for day in (1, 2):
-        keep(cache_folder, made_heads(seed=day), day)
+        keep_report(cache_folder, made_heads_report(seed=day), day)
     warm_up("/prune?langs=de", '[data-c="0.0"]')
 
 
@@ -103,7 +103,7 @@ def test_a_link_s_experiment_is_shown_by_a_browser_that_draws_its_list_late(
     page = connection.page
     job = long_job(tiny)
     with closing(app.worker()) as worker:
-        until(lambda: worker.job(job).state == "running", "a job that runs")
+        wait_until(lambda: worker.job(job).state == "running", "a job that runs")
         delayed_scripts = []
         page.route(re.compile(r"/Selectbox\.\w+\.js$"), lambda route: delayed_scripts.append(route))
         page.goto("/experiments?experiment=transfer&langs=de&langs=th&method=leave-one-out")

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 from support.browsing import click_dot
 from support.cached_scores import GRID
-from support.synthetic_gates import keep, made_gates
+from support.synthetic_gates import keep_gates, made_gates
 
 from headlab.core import HeadlabError
 from headlab.models.embedded import fingerprint
@@ -22,7 +22,9 @@ def stored_gates(warm_up, cache_folder):
     except HeadlabError:
         weights = "0" * 64
     for weight in (0.01, 0.03):
-        keep(cache_folder, made_gates(weight=weight, grid=GRID, history=20, fingerprint=weights))
+        keep_gates(
+            cache_folder, made_gates(weight=weight, grid=GRID, history=20, fingerprint=weights)
+        )
     warm_up("/gates?langs=de", '[data-c="0.1"]')
 
 

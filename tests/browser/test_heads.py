@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 from support.browsing import SHARPENING, choose_option, link_with_model
-from support.cached_scores import made_up
+from support.cached_scores import made_scores
 from support.saved_models import save_classifier
 
 from headlab.pictures import maps_of_scores, rgb
@@ -32,7 +32,7 @@ def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_he
     visit, page
 ):
     visit("/heads?langs=de&langs=th")
-    scores = made_up("de", "shapley")
+    scores = made_scores("de", "shapley")
     marked_cells = page.get_by_role("grid", name="German (de)").first.locator("button.mark")
     expect(marked_cells).to_have_count(int((scores.helpful | scores.harmful).sum()))
     head(page, "German (de)", "3.7").click()
@@ -61,7 +61,7 @@ def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_th
 ):
     """tests/test_pictures.py compares the figure and the report with what is decided once."""
     visit(f"/heads?langs=de&langs=th&method={method}")
-    scores = {code: made_up(code, method) for code in ("de", "th")}
+    scores = {code: made_scores(code, method) for code in ("de", "th")}
     cells = page.get_by_role("grid", name="Thai (th)").last.locator("[data-c]")
     expect(cells).to_have_count(144)
     drawn_cells = cells.evaluate_all(
@@ -117,7 +117,7 @@ def test_the_table_of_all_heads_downloads_with_the_stored_values(visit, page):
     rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
     assert len(rows) == 2 * 144
     thai_values = [float(row["value"]) for row in rows if row["language"] == "th"]
-    assert thai_values == pytest.approx(made_up("th", "shapley").values.tolist(), abs=1e-12)
+    assert thai_values == pytest.approx(made_scores("th", "shapley").values.tolist(), abs=1e-12)
 
 
 def test_a_method_without_intervals_or_signs_says_so(visit, page):

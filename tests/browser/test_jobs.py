@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 from support.browsing import IDLE_APP, SHARPENING, choose_option, link_with_model, open_list
 from support.saved_models import save_classifier
-from support.waiting import until
+from support.waiting import wait_until
 
 from headlab.methods import METHODS
 
@@ -345,7 +345,7 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
     job = long_job(tiny)
     sidebar = page.get_by_test_id("stSidebar")
     with closing(app.worker()) as worker:
-        until(lambda: worker.job(job).state == "running", "a job that runs")
+        wait_until(lambda: worker.job(job).state == "running", "a job that runs")
 
     def page_shows_progress() -> bool:
         page.goto("/languages?langs=de&langs=th&method=gradient")
@@ -354,7 +354,7 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
         return "computing scores" in sidebar.inner_text()
 
     # While a job runs, a timer asks for the worker's state every two seconds.
-    until(page_shows_progress, "a page with a timer")
+    wait_until(page_shows_progress, "a page with a timer")
     sidebar.get_by_text("Another model").click()
     connection.is_deaf = True
     box = page.get_by_role("textbox", name="Hub id or folder")

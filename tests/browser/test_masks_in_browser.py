@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 from support.browsing import open_list
 from support.cached_scores import GRID
-from support.waiting import until, within
+from support.waiting import wait_until, wait_within
 
 from headlab.core import HeadlabError
 from headlab.masks import Mask
@@ -31,11 +31,11 @@ def list_has_entry(page, box, name) -> bool:
     """
     options = page.get_by_role("option")
     open_list(page.get_by_role("combobox", name=box, exact=True))
-    if not within(options.count, 5.0):
+    if not wait_within(options.count, 5.0):
         return False  # it closed before it was seen
     entry_count = page.get_by_role("option", name=name, exact=True).count()
     page.keyboard.press("Escape")
-    until(lambda: not options.count(), "a closed list")
+    wait_until(lambda: not options.count(), "a closed list")
     return bool(entry_count)
 
 
@@ -56,7 +56,7 @@ def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhe
     page.locator('input[type="file"]').set_input_files(path)
     # The mask is chosen at once.
     expect(page.get_by_role("grid", name="B: 2 of 144 off")).to_be_visible()
-    until(lambda: list_has_entry(page, "A", "mine.json"), "the file among the masks")
+    wait_until(lambda: list_has_entry(page, "A", "mine.json"), "the file among the masks")
     cell_of_both = page.get_by_role("gridcell", name="layer 3, head 7: both switch it off")
     expect(cell_of_both).to_be_visible()
     expect(

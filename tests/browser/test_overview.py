@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import expect
 from support.browsing import choose_option
-from support.cached_scores import made_up, while_cached
+from support.cached_scores import made_scores, while_cached
 from support.synthetic_fronts import made_embedded_front
 
 from headlab.core import HeadGrid, Stack
@@ -51,7 +51,7 @@ def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(v
     """Also with three languages chosen, and beside an older front without a head to remove."""
     weights = fingerprint("e5-small-intents")
     front = made_embedded_front(weights)
-    spec = {**front.spec, "model": made_up("de", "shapley", weights).spec["model"]}
+    spec = {**front.spec, "model": made_scores("de", "shapley", weights).spec["model"]}
     front = replace(front, spec=spec)
     options = {**spec["options"], "within": 1.0}
     empty_front = replace(
@@ -87,7 +87,7 @@ def test_no_link_of_a_finding_is_cut_off_on_a_small_window(visit, page):
 def test_results_of_other_settings_are_chosen_in_the_sidebar_and_stay_in_the_link(
     visit, page, app, choose
 ):
-    scores = made_up("de", "shapley", fingerprint("e5-small-intents"))
+    scores = made_scores("de", "shapley", fingerprint("e5-small-intents"))
     method = scores.spec["method"]
     spec = {
         **scores.spec,
@@ -169,7 +169,7 @@ def test_the_view_is_saved_as_one_file_of_these_languages_whose_name_says_so(vis
 def test_heads_that_share_a_key_and_a_value_stand_together(visit, page, app):
     grid = HeadGrid((Stack("decoder", (9,) * 30),))
     weights = str(smollm.source()["fingerprint"])
-    scores = made_up("en", "shapley", weights, smollm.NAME)
+    scores = made_scores("en", "shapley", weights, smollm.NAME)
     rows = np.linspace(-0.02, 0.02, grid.size)
     spec = {**scores.spec, "task": {**scores.spec["task"], "name": "repeats"}}
     smollm_scores = replace(

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from support.cached_scores import GRID, made_up, while_cached
+from support.cached_scores import GRID, made_scores, while_cached
 
 from headlab.masks import Mask
 
@@ -72,7 +72,7 @@ def check_harmless(page, width=1440):
 
 def scores_named(name, language):
     """Scores whose model, task and class all have this name."""
-    scores = made_up(language, "shapley", name=name)
+    scores = made_scores(language, "shapley", name=name)
     task = {**scores.spec["task"], "name": name, "language": language, "classes": {name: name}}
     return replace(scores, spec={**scores.spec, "task": task})
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 from support.browsing import IDLE_APP, choose_option
-from support.cached_reports import keep
+from support.cached_reports import keep_report
 from support.cached_scores import GRID
 from support.saved_models import save_classifier
 from support.synthetic_roles import made_roles
@@ -26,7 +26,7 @@ LEGEND = (
 def stored_reports(warm_up, cache_folder):
     """Reports of two languages are in the cache."""
     for day, language in enumerate(("de", "th"), start=1):
-        keep(cache_folder, made_roles(language, seed=day, shift=day, grid=GRID), day)
+        keep_report(cache_folder, made_roles(language, seed=day, shift=day, grid=GRID), day)
     warm_up("/roles?langs=de&langs=th", '[data-c="0.1"]')
 
 

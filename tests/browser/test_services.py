@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from support.waiting import until
+from support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "made-up-for-this-test"
@@ -84,9 +84,9 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
             stack.callback(process.terminate)
 
         start(compose["worker"]["command"])
-        until(lambda: answers(f"{urls['worker']}/health"))
+        wait_until(lambda: answers(f"{urls['worker']}/health"))
         start(json.loads(app_command), HEADLAB_WORKER=urls["worker"])
-        until(lambda: answers(f"{urls['app']}/_stcore/health"))
+        wait_until(lambda: answers(f"{urls['app']}/_stcore/health"))
         yield {"check": local_command(compose["worker"]["healthcheck"]["test"][1:], ports), **urls}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from support.saved_models import letter_tokenizer, save, save_classifier
+from support.saved_models import letter_tokenizer, save_classifier, save_model
 
 import headlab
 from headlab.cli.main import main
@@ -122,7 +122,7 @@ def test_onnx_without_its_extra_says_what_to_install(folder, capsys, monkeypatch
 
 def test_a_model_in_half_the_bytes_stays_so_and_is_timed_on_whole_batches(folder, capsys):
     module = hf.BertForSequenceClassification.from_pretrained(folder / "model").to(torch.bfloat16)
-    model = headlab.load(str(save(folder / "half", module, letter_tokenizer())))
+    model = headlab.load(str(save_model(folder / "half", module, letter_tokenizer())))
     Mask(model.grid, np.array([1, 0, 1, 0, 0, 0], bool), model.identity()).save(
         folder / "half.json"
     )

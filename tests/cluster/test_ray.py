@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from support.expected_errors import raises
-from support.running_worker import evaluation, running
+from support.running_worker import evaluate_request, started_worker
 from support.saved_models import save_classifier
-from support.waiting import until
+from support.waiting import wait_until
 from support.worker_jobs import wait_for_end
 
 from headlab import load
@@ -125,11 +125,11 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
             assert isinstance(device, RayDevice)
             ray.kill(device.actor)
 
-        until(lambda: helpers.pool.ready == 2, "two actors")
+        wait_until(lambda: helpers.pool.ready == 2, "two actors")
         scores = score(
             model, task("intents"), helpers=helpers, on_progress=in_the_middle(kill), **SHAPLEY
         )
-        until(lambda: helpers.pool.lost >= 1, "the news of the loss")
+        wait_until(lambda: helpers.pool.lost >= 1, "the news of the loss")
         gradient = score(model, task("intents"), helpers=helpers, **GRADIENT)
     assert scores.values_sha256() == local_hash
     local_gradient = score(model, task("intents"), **GRADIENT)
@@ -145,7 +145,7 @@ def test_a_node_lost_in_mid_run_changes_no_bit(
     cluster.wait_for_nodes()
     local_hash = score(model, task("intents"), **SHAPLEY).values_sha256()
     with team(model, "auto", 3) as helpers:
-        until(lambda: helpers.pool.ready == 3, "three actors")
+        wait_until(lambda: helpers.pool.ready == 3, "three actors")
         lose = in_the_middle(lambda: cluster.remove_node(node, allow_graceful=False))
         scores = score(model, task("intents"), helpers=helpers, on_progress=lose, **SHAPLEY)
     assert scores.values_sha256() == local_hash
@@ -248,10 +248,12 @@ def test_a_command_killed_on_ray_goes_on_without_it_and_leaves_no_process(
         checkpoints = list((tmp_path / "cache").glob("*/checkpoint.npz"))
         return checkpoints != [] or process.poll() is not None
 
-    until(has_checkpoint_or_ended, "a checkpoint", 240)
+    wait_until(has_checkpoint_or_ended, "a checkpoint", 240)
     process.kill()
     process.wait()
-    until(lambda: marked_processes(mark) == [], "the end of the last process of the killed command")
+    wait_until(
+        lambda: marked_processes(mark) == [], "the end of the last process of the killed command"
+    )
     assert hashes_of(run_command(folder, tmp_path / "cache")) == local_hashes
 
 
@@ -304,7 +306,7 @@ def run_job_on_ray(client: Client, folder: Path) -> JobRow:
     }
     job = client.submit("score", spec, place="ray").id
     assert client.submit("score", spec).id == job  # the place does not make it another job
-    request = evaluation(str(folder), "intents", "en", size=32)
+    request = evaluate_request(str(folder), "intents", "en", size=32)
     assert list(client.evaluate(request))[-1].done  # live requests go on
     row = wait_for_end(client, job, seconds=240)
     assert row.error is None
@@ -319,7 +321,7 @@ def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_he
     def make() -> ModelHost:
         return ModelHost(tmp_path, make_helpers=partial(team, address="auto", workers=1))
 
-    with running(tmp_path, make, ray="cluster") as worker:
+    with started_worker(tmp_path, make, ray="cluster") as worker:
         run_job_on_ray(worker.client, folder)
     (result,) = Store(tmp_path).scan().results
     model = load(str(folder))
@@ -341,12 +343,12 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(
         command, cwd=ROOT, env=environment_without_ray(), stdout=silent, stderr=silent
     )
     try:
-        until(address_file.exists, "the address of the worker", 240)
+        wait_until(address_file.exists, "the address of the worker", 240)
 
         def read_url() -> str | None:
             return json.loads(address_file.read_text() or "{}").get("url")
 
-        client = Client(until(read_url, "the address of the worker"))
+        client = Client(wait_until(read_url, "the address of the worker"))
         assert client.health().ray == "local"
         run_job_on_ray(client, folder)
         client.close()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.pretended_devices import copies_of_a_cycle
-from support.saved_models import save
-from support.tiny_models import FAMILIES, NAMES
+from support.saved_models import save_model
+from support.tiny_models import FAMILIES, LABEL_OPTIONS
 from support.tiny_task import tiny_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
@@ -19,9 +19,9 @@ MAX_COPIES = {"to the device": 9, "to the processor": 7}
 
 
 def save_bert(folder: Path, layers: int) -> Path:
-    options = FAMILIES["bert"].options | {"num_hidden_layers": layers} | NAMES
+    options = FAMILIES["bert"].options | {"num_hidden_layers": layers} | LABEL_OPTIONS
     module = BertForSequenceClassification(BertConfig(**options))
-    return save(folder, module, tiny_tokenizer())
+    return save_model(folder, module, tiny_tokenizer())
 
 
 def test_reported_43_copies_depend_neither_on_layers_nor_on_rows(

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_equal
-from support.device_spreads import everything, places
+from support.device_spreads import all_results, device_map_of
 from support.expected_errors import raises
-from support.pretended_devices import FIRST, SECOND, apart
+from support.pretended_devices import FIRST_DEVICE, SECOND_DEVICE, results_on_two_devices
 from support.saved_models import save_family
 
 import headlab
@@ -34,22 +34,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def spread(folder: Path) -> Model:
     """A model whose weights are half on the disk."""
-    device_map = places(headlab.load(folder).module, "cpu", "disk")
+    device_map = device_map_of(headlab.load(folder).module, "cpu", "disk")
     return headlab.load(folder, device_map=device_map)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2-lm", "mbart", "t5"])
 def test_layers_on_the_disk_change_nothing(family: str, tmp_path: Path):
     one_device_model = headlab.load(save_family(tmp_path / "m", family))
-    spread = headlab.load(tmp_path / "m", device_map=places(one_device_model.module, "cpu", "disk"))
+    spread = headlab.load(
+        tmp_path / "m", device_map=device_map_of(one_device_model.module, "cpu", "disk")
+    )
     assert spread.offloaded
     assert not one_device_model.offloaded
     assert spread.recorded() == one_device_model.recorded()
     assert spread.grid == one_device_model.grid
     assert spread.resumable == one_device_model.resumable
     assert spread.first_token == one_device_model.first_token
-    want = everything(one_device_model)
-    got = everything(spread)
+    want = all_results(one_device_model)
+    got = all_results(spread)
     assert want.keys() == got.keys()
     for name, value in want.items():
         assert_equal(got[name], value, name)
@@ -154,17 +156,17 @@ def test_no_tensor_is_left_behind_on_another_device(
     # Accelerate picks the device of the inputs out of a set; with this seed it is the first device.
     monkeypatch.setenv("PYTHONHASHSEED", "1")
     one_device_model = headlab.load(save_family(tmp_path / "m", family))
-    devices = places(one_device_model.module, FIRST, SECOND)
+    devices = device_map_of(one_device_model.module, FIRST_DEVICE, SECOND_DEVICE)
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        results = process.submit(apart, tmp_path / "m", devices).result()
+        results = process.submit(results_on_two_devices, tmp_path / "m", devices).result()
     assert results.pop("grid") == one_device_model.grid
     assert results.pop("resumable") == (one_device_model.resumable, one_device_model.first_token)
-    assert_almost_equal(results, everything(one_device_model))
+    assert_almost_equal(results, all_results(one_device_model))
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_gpus(tmp_path: Path):
     one_device_model = headlab.load(save_family(tmp_path / "m", "llama"), device="cuda:0")
-    device_map = places(one_device_model.module, "cuda:0", "cuda:1")
+    device_map = device_map_of(one_device_model.module, "cuda:0", "cuda:1")
     spread = headlab.load(tmp_path / "m", device_map=device_map)
-    assert_almost_equal(everything(spread), everything(one_device_model))
+    assert_almost_equal(all_results(spread), all_results(one_device_model))

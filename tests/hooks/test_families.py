@@ -54,12 +54,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def model(kind: str) -> Model:
-    return families.attached(tiny(kind))
+    return families.gateable_model(tiny(kind))
 
 
 def tiny(kind: str) -> PreTrainedModel:
     """In doubles, where the family can compute with them."""
-    module = families.tiny(kind)
+    module = families.tiny_model(kind)
     return module if kind in ("afmoe", "xglm") else module.double()
 
 
@@ -173,7 +173,7 @@ def test_weights_of_heads_are_those_of_the_model_or_refused(
 
 @pytest.mark.parametrize("kind", ["lfm2", "jamba", "recurrent_gemma", "qwen3_next"])
 def test_layers_of_a_hybrid_keep_their_numbers(kind: str) -> None:
-    model = families.attached(families.tiny(kind))
+    model = families.gateable_model(families.tiny_model(kind))
     assert model.grid.to_json() == {"decoder": [0, 4]}
     assert [head.layer for head in model.grid.heads] == [1] * 4
     one_example = {
@@ -193,9 +193,9 @@ def test_layers_of_a_hybrid_keep_their_numbers(kind: str) -> None:
 
 def test_a_layer_with_fewer_heads_than_the_configuration_says_is_found() -> None:
     """As in a shrunk model that had as many heads as the probe has tokens before."""
-    module = families.tiny("bert")
+    module = families.tiny_model("bert")
     module.config.num_attention_heads = 6
-    assert families.attached(module).grid.to_json() == {"encoder": [4, 4]}
+    assert families.gateable_model(module).grid.to_json() == {"encoder": [4, 4]}
 
 
 @pytest.mark.parametrize(
@@ -203,18 +203,18 @@ def test_a_layer_with_fewer_heads_than_the_configuration_says_is_found() -> None
 )
 def test_a_layer_whose_heads_all_give_0_has_heads(family: str, value_names: str) -> None:
     """As in a model whose heads were switched off in the weights."""
-    full_grid = families.attached(families.tiny(family).double()).grid
-    module = families.tiny(family).double()
+    full_grid = families.gateable_model(families.tiny_model(family).double()).grid
+    module = families.tiny_model(family).double()
     with torch.no_grad():
         for name, weight in module.named_parameters():
             if re.search(value_names, name):
                 weight.zero_()
-    assert families.attached(module).grid == full_grid
+    assert families.gateable_model(module).grid == full_grid
 
 
 def test_attention_that_has_tokens_before_examples_is_refused_for_that_reason() -> None:
     with raises("model.tokens_first", "FSMTForConditionalGeneration (model type fsmt)"):
-        families.attached(families.tiny("fsmt").double())
+        families.gateable_model(families.tiny_model("fsmt").double())
 
 
 def test_heads_that_are_mixed_before_their_projection_are_refused() -> None:
@@ -224,18 +224,18 @@ def test_heads_that_are_mixed_before_their_projection_are_refused() -> None:
             nn.LayerNorm(24, dtype=torch.float64), nn.Linear(24, 24).double()
         )
     with raises("model.heads_mixed", "BertForSequenceClassification"):
-        families.attached(module)
+        families.gateable_model(module)
 
 
 def test_attention_without_gates_beside_gated_attention_is_refused() -> None:
     """Of two layers, one has its heads in another order than the projection's blocks."""
-    module = families.tiny("gpt_neo").double()
+    module = families.tiny_model("gpt_neo").double()
     attention = module.transformer.h[1].attn.attention
     project = attention.out_proj.forward
     attention.out_proj = nn.Identity()
     attention.out_proj.forward = lambda contexts: project(contexts.roll(1, -1))
     with raises("model.heads_mixed", "gpt_neo"):
-        families.attached(module)
+        families.gateable_model(module)
 
 
 @pytest.mark.parametrize("kind", ["mamba", "xlnet", "convbert", "fnet"])

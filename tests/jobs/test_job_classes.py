@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checked_jobs import checked
+from support.checked_jobs import checked_fields
 from support.expected_errors import raises
 
 from headlab.jobs import Refusal
@@ -25,7 +25,7 @@ def test_a_job_that_an_earlier_version_queued_is_the_same_job(kind: str) -> None
     job = job_from_params(kind, row["params"])
     assert job is not None
     assert job.model_dump() == row["params"]
-    assert checked(kind, row["params"]) == row["params"]
+    assert checked_fields(kind, row["params"]) == row["params"]
     assert job.title() == row["title"]
     assert job.describe() == row["words"]
     assert job.terminal_lines() == row["line"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
-from support.table_game import BINS, TableGame, last
+from support.table_game import BINS, TableGame, last_snapshot
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
@@ -153,7 +153,7 @@ def play(
     """
     game = DrawnGame(gains, seed, kind)
     estimand = ALL_SIZES if gains.two else TOP50
-    tally = last(estimate(game, SIGN_PLAN, seed=seed, estimand=estimand))
+    tally = last_snapshot(estimate(game, SIGN_PLAN, seed=seed, estimand=estimand))
     return misses_truth(tally, np.full(RUNS, game.truth)), tally
 
 
@@ -327,7 +327,9 @@ PLAN = SamplingPlan(
 def tallies(family: str, estimand: str) -> list[Tally]:
     """Where the default method stops on a tiny model, for several seeds."""
     game = table_game_of(family)
-    return [last(estimate(game, PLAN, seed=seed, estimand=estimand)) for seed in range(SEEDS)]
+    return [
+        last_snapshot(estimate(game, PLAN, seed=seed, estimand=estimand)) for seed in range(SEEDS)
+    ]
 
 
 CASES = [("bert", TOP50), ("bert", ALL_SIZES), ("distilbert", TOP50)]
@@ -377,7 +379,7 @@ def test_the_check_on_a_tiny_model_can_fail(monkeypatch: pytest.MonkeyPatch) -> 
     for estimand in ESTIMANDS:
         truth = truth_of(game, estimand)
         for seed in range(SEEDS):
-            tally = last(estimate(game, plan, seed=seed, estimand=estimand))
+            tally = last_snapshot(estimate(game, plan, seed=seed, estimand=estimand))
             misses.append(misses_truth(tally, truth))
     assert too_many(np.sum(misses), np.size(misses))
 
@@ -446,7 +448,7 @@ def test_corrections_hold_back_false_claims_of_heads_without_effect(
     families_with_holm_claim = 0
     for seed in range(families):
         game = DrawnGame(no_effect, seed, "alike")
-        outcome = last(estimate(game, plan, seed=seed)).outcome()
+        outcome = last_snapshot(estimate(game, plan, seed=seed)).outcome()
         raw_claims = (outcome.low > 0) | (outcome.high < 0)
         holm_claims = holm(outcome.p_values) <= 1 - LEVEL
         families_with_raw_claim += bool(raw_claims.any())

@@ -18,8 +18,8 @@ import transformers as hf
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chisquare
 from support.expected_errors import raises
-from support.table_game import TableGame, last, majority, members, same, smooth
-from support.tiny_models import NAMES, SMALL
+from support.table_game import TableGame, last_snapshot, majority, members, same_arrays, smooth
+from support.tiny_models import LABEL_OPTIONS, SMALL_OPTIONS
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
@@ -99,7 +99,7 @@ def last_outcome(
     **settings: Any,
 ) -> Outcome:
     """What an estimator ends with on a game."""
-    outcome: Outcome = last(snapshots(method, game, seed, **settings)).outcome()
+    outcome: Outcome = last_snapshot(snapshots(method, game, seed, **settings)).outcome()
     return outcome
 
 
@@ -155,7 +155,7 @@ def test_exact_equals_enumeration(
     outcome = last_outcome("exact", game, estimand=estimand)
     assert_allclose(outcome.values, truth(game, estimand), atol=1e-11)
     assert_array_equal(outcome.low, outcome.high)
-    assert game.rows == 3 * 2**players
+    assert game.row_count == 3 * 2**players
 
 
 @pytest.mark.parametrize("players", PLAYERS)
@@ -218,7 +218,7 @@ def test_values_come_in_the_unit_of_the_value_function() -> None:
         assert np.abs(want).max() > 1
     options = options_of("shapley", **settings, target=2.5, stop="width", samples=10**6)
     small_game = TableGame(3, 32, smooth, span=10.0, steps=64)
-    outcome = last(tmab.estimate(small_game, plan_of(options), seed=0)).outcome()
+    outcome = last_snapshot(tmab.estimate(small_game, plan_of(options), seed=0)).outcome()
     assert outcome.low is not None
     half_widths = (outcome.high - outcome.low) / 2
     assert (half_widths <= 2.5).all()  # nats, not shares of the span
@@ -276,11 +276,11 @@ def test_every_draw_gives_every_head_one_gain_on_every_example(estimand: str, pl
     for tally in snapshots("shapley", game, estimand=estimand, samples=12, target=None):
         measurements = measurements_by_head(players, estimand, range(tally.draws))
         assert_array_equal(tally.counts.sum(axis=0), measurements)
-        assert_array_equal(game.asked.sum(axis=0), measurements)
+        assert_array_equal(game.gain_counts.sum(axis=0), measurements)
         if estimand == "shapley":
             assert_array_equal(measurements, np.full(players, tally.draws))
             if tally.draws % 4 == 0:
-                assert_array_equal(game.asked, np.full((4, players), tally.draws // 4))
+                assert_array_equal(game.gain_counts, np.full((4, players), tally.draws // 4))
     assert tally.draws == 12
     # Each step changes the answer, so every gain is 1 or -1.
     other_levels = np.abs(tally.support) != 1
@@ -308,9 +308,11 @@ def measurements_by_head(
 )
 def test_plain_permutations_walk_as_far_as_they_say(estimand: str, steps: int) -> None:
     game = TableGame(7, 4, majority)
-    tally = last(snapshots("monte-carlo", game, estimand=estimand, samples=20, target=None))
-    assert game.rows == tally.draws == 20
-    assert game.asked.sum() == tally.counts.sum() == 20 * steps
+    tally = last_snapshot(
+        snapshots("monte-carlo", game, estimand=estimand, samples=20, target=None)
+    )
+    assert game.row_count == tally.draws == 20
+    assert game.gain_counts.sum() == tally.counts.sum() == 20 * steps
 
 
 # When they stop.
@@ -335,7 +337,7 @@ def test_heads_that_are_done_are_not_asked_about(estimand: str) -> None:
         last_draws = np.where(active, tally.draws, last_draws)
         earlier_draws = tally.draws
         assert_array_equal(tally.counts.sum(axis=0), measurements)
-        assert_array_equal(game.asked.sum(axis=0), measurements)
+        assert_array_equal(game.gain_counts.sum(axis=0), measurements)
         assert (tally.active <= active).all()
         active = tally.active
     assert last_draws[0] < 200 < last_draws[4]
@@ -380,10 +382,10 @@ def test_width_goes_on_where_sign_stops() -> None:
 @pytest.mark.parametrize("method", SAMPLERS)
 def test_without_a_target_all_samples_are_drawn(method: str) -> None:
     game = TableGame(4, 4, lambda _, present: int(0 in present))  # decided after a few samples
-    tally = last(snapshots(method, game, samples=203, target=None, estimand="shapley"))
+    tally = last_snapshot(snapshots(method, game, samples=203, target=None, estimand="shapley"))
     assert tally.draws == 203
     assert_array_equal(tally.counts.sum(axis=0), np.full(4, 203))
-    sooner = last(snapshots(method, game, samples=203, target=0.2, estimand="shapley"))
+    sooner = last_snapshot(snapshots(method, game, samples=203, target=0.2, estimand="shapley"))
     assert sooner.draws < 203
     assert sooner.finished
 
@@ -392,7 +394,7 @@ def test_the_papers_recipe_stops_measuring_decided_heads() -> None:
     game = TableGame(6, 8, one_strong)
     moments = None
     for moments in snapshots("paper", game, samples=120, estimand="shapley"):
-        assert_array_equal(game.asked.sum(axis=0), 8 * moments.count)
+        assert_array_equal(game.gain_counts.sum(axis=0), 8 * moments.count)
     assert moments is not None
     assert moments.draws == 120  # 4 and 5 do nothing, so their signs stay open
     assert_array_equal(moments.count[4:], [120, 120])
@@ -401,7 +403,7 @@ def test_the_papers_recipe_stops_measuring_decided_heads() -> None:
 
 def test_the_papers_intervals_are_equation_4() -> None:
     game = TableGame(5, 4, majority)
-    moments = last(snapshots("paper", game, samples=30, delta=0.1, estimand="shapley"))
+    moments = last_snapshot(snapshots("paper", game, samples=30, delta=0.1, estimand="shapley"))
     gains_by_player: list[list[float]] = [[] for _ in range(5)]
     for draw in range(30):
         present = set(range(5))
@@ -444,10 +446,10 @@ def test_rounds_do_not_change_a_bandits_result(
     ends = []
     for size in (1, 3, 16):
         game = table(name, 6, 7, round=size)
-        tally = last(snapshots("shapley", game, **settings))
+        tally = last_snapshot(snapshots("shapley", game, **settings))
         ends.append(tally.arrays())
-    assert same(ends[0], ends[1])
-    assert same(ends[0], ends[2])
+    assert same_arrays(ends[0], ends[1])
+    assert same_arrays(ends[0], ends[2])
     assert (int(ends[0]["draws"]) < 60) == (target is not None)
 
 
@@ -456,17 +458,17 @@ def test_rounds_do_not_change_the_result_of_plain_permutations(target: float | N
     ends = []
     for size in (1, 3, 16):
         game = table("majority", 6, 7, round=size)
-        tally = last(snapshots("monte-carlo", game, samples=100, target=target))
+        tally = last_snapshot(snapshots("monte-carlo", game, samples=100, target=target))
         ends.append(tally.arrays())
     assert (int(ends[0]["draws"]) < 100) == (target is not None)
-    assert same(ends[0], ends[1])
-    assert same(ends[0], ends[2])
+    assert same_arrays(ends[0], ends[1])
+    assert same_arrays(ends[0], ends[2])
 
 
 @pytest.mark.parametrize("method", SAMPLERS)
 def test_the_seed_matters(method: str) -> None:
     def counts(seed: int) -> Any:
-        return last(snapshots(method, table("majority", 6), seed=seed, samples=40)).counts
+        return last_snapshot(snapshots(method, table("majority", 6), seed=seed, samples=40)).counts
 
     assert np.array_equal(counts(0), counts(0))
     assert not np.array_equal(counts(0), counts(1))
@@ -508,7 +510,7 @@ def test_a_run_resumed_at_any_snapshot_ends_the_same(
         resumed_snapshots = list(snapshots(method, game, start=start, **settings))
         assert len(resumed_snapshots) == len(all_snapshots) - number
         for want, got in zip(all_snapshots[number:], resumed_snapshots, strict=True):
-            assert same(want.arrays(), got.arrays())
+            assert same_arrays(want.arrays(), got.arrays())
     outcome = start.outcome()
     last_of_uninterrupted = all_snapshots[-1].outcome()
     for field in ("values", "low", "high", "samples", "p_values"):
@@ -525,22 +527,24 @@ def test_a_run_does_not_resume_from_arrays_of_another_run(method: str) -> None:
         return cast(Arrays, snapshot.arrays())
 
     fresh = arrays_after_restore({})
-    arrays_of_smaller_game = last(snapshots(method, smaller_game, **CASES[method])).arrays()
+    arrays_of_smaller_game = last_snapshot(
+        snapshots(method, smaller_game, **CASES[method])
+    ).arrays()
     arrays_of_another_program = {"gains": np.zeros((6, 7)), "done": np.array(1)}
     for foreign in (arrays_of_smaller_game, arrays_of_another_program):
-        assert same(arrays_after_restore(foreign), fresh)
-    complete = last(snapshots(method, game, **CASES[method])).arrays()
+        assert same_arrays(arrays_after_restore(foreign), fresh)
+    complete = last_snapshot(snapshots(method, game, **CASES[method])).arrays()
     for missing in complete:
         torn = {name: array for name, array in complete.items() if name != missing}
-        assert same(arrays_after_restore(torn), fresh)
-    assert not same(arrays_after_restore(complete), fresh)
+        assert same_arrays(arrays_after_restore(torn), fresh)
+    assert not same_arrays(arrays_after_restore(complete), fresh)
 
 
 @pytest.mark.parametrize("method", SAMPLERS)
 def test_a_run_does_not_resume_from_counts_of_another_value_function(method: str) -> None:
     game = table("majority", 6, 7)
     other_game = table("smooth", 6, 7)
-    arrays = last(snapshots(method, game, samples=20, target=None)).arrays()
+    arrays = last_snapshot(snapshots(method, game, samples=20, target=None)).arrays()
     tally = restore(method, arrays, other_game, samples=20)
     assert int(tally.arrays()["draws"]) == 0
 
@@ -716,7 +720,9 @@ def model() -> Model:
 def random_bert(**sizes: int) -> Model:
     """A small BERT of these sizes, with large random weights."""
     torch.manual_seed(0)
-    module = hf.BertForSequenceClassification(hf.BertConfig(**SMALL | NAMES | sizes))
+    module = hf.BertForSequenceClassification(
+        hf.BertConfig(**SMALL_OPTIONS | LABEL_OPTIONS | sizes)
+    )
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.dim() > 1:

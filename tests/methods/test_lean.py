@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.cached_scores import made_up
+from support.cached_scores import made_scores
 
 from headlab.cli.score import print_scores, scores_record
 from headlab.dashboard.pages.heads.tables import table_of_heads
@@ -186,7 +186,7 @@ def shapley(
     target: float | None = TARGET,
 ) -> HeadScores:
     """Two heads help, one harms, and the others are undecided."""
-    scores = made_up("de", "shapley")
+    scores = made_scores("de", "shapley")
     values = np.zeros(scores.grid.size)
     values[:2] = 0.1
     values[2] = -0.1
@@ -240,7 +240,7 @@ def test_reported_14_runs_of_other_methods_have_a_remark_where_they_lean():
     )
     fully_sampled = replace(by_recipe, samples=np.full(144, 100))
     assert not any("lean" in remark for remark in remarks([fully_sampled]))
-    assert remarks([made_up("de", "leave-one-out")]) == ()
+    assert remarks([made_scores("de", "leave-one-out")]) == ()
     assert remarks([replace(scores, method="another-package-s")]) == ()
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from support.expected_errors import raises
-from test_memory import FAMILIES, FULL, evaluator, room_for
+from support.full_memory import EXAMPLE_TOO_LARGE, FAMILIES, evaluator, room_for
 
 from headlab.evaluation import Evaluator
 from headlab.methods import confidence, gradient, method
@@ -64,5 +64,5 @@ def test_confidence_is_the_same_from_smaller_batches(family: str) -> None:
 )
 def test_one_row_that_does_not_fit_is_reported(key: str, module: Any) -> None:
     no_memory = evaluator()
-    with room_for(no_memory.model, 0), raises(FULL):
+    with room_for(no_memory.model, 0), raises(EXAMPLE_TOO_LARGE):
         module.run(work(no_memory, key))

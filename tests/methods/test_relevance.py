@@ -16,11 +16,11 @@ import torch
 from numpy.testing import assert_allclose
 from reference import Neuron
 from support.expected_errors import raises
+from support.full_memory import EXAMPLE_TOO_LARGE, room_for
+from support.full_memory import evaluator as memory_evaluator
+from support.several_answers import PAIRS, WORDS
 from support.tiny_models import FAMILIES, VOCAB, tiny_batch, tiny_model, tiny_module
 from support.tiny_task import tiny_task, tiny_tokenizer
-from test_inputs import PAIRS, WORDS
-from test_memory import FULL, room_for
-from test_memory import evaluator as memory_evaluator
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.activations import ACT2FN
@@ -228,7 +228,7 @@ def small_bert() -> Model:
 
 def dense(part: nn.Module, inputs: list[Neuron]) -> list[Neuron]:
     rows = zip(part.weight.tolist(), part.bias.tolist(), strict=True)
-    return [Neuron.summed(inputs, weights, bias) for weights, bias in rows]
+    return [Neuron.weighted_sum(inputs, weights, bias) for weights, bias in rows]
 
 
 def activate(
@@ -243,7 +243,7 @@ def activate(
 
 
 def norm(part: nn.LayerNorm, inputs: list[Neuron]) -> list[Neuron]:
-    return Neuron.normed(
+    return Neuron.layer_norm(
         inputs,
         part.weight.tolist(),
         part.bias.tolist(),
@@ -254,7 +254,7 @@ def norm(part: nn.LayerNorm, inputs: list[Neuron]) -> list[Neuron]:
 def residual(branch: list[Neuron], stream: list[Neuron]) -> list[Neuron]:
     """The sum of a branch and the stream that goes by it."""
     pairs = zip(branch, stream, strict=True)
-    return [Neuron.summed(list(pair), [1, 1]) for pair in pairs]
+    return [Neuron.weighted_sum(list(pair), [1, 1]) for pair in pairs]
 
 
 def bert_by_neurons(
@@ -286,7 +286,7 @@ def bert_by_neurons(
                     Neuron.product_sum(query[columns], key[columns], 0.5, size**-0.5)
                     for key in keys
                 ]
-                weights = Neuron.softmaxed(scores)
+                weights = Neuron.softmax(scores)
                 for value_neurons in zip(*(value[columns] for value in values), strict=True):
                     context.append(Neuron.product_sum(weights, list(value_neurons), weights_part))
             heads.append([neuron for context in contexts for neuron in context[-size:]])
@@ -565,7 +565,7 @@ def test_relevance_is_the_same_from_smaller_batches(family: str) -> None:
     assert_allclose(got.values, want.values, rtol=1e-9)
     assert max(row_counts) > 5
     assert little_memory.forwards == much_memory.forwards
-    with room_for(little_memory.model, 0), raises(FULL):
+    with room_for(little_memory.model, 0), raises(EXAMPLE_TOO_LARGE):
         relevance_method.run(work(little_memory))
 
 

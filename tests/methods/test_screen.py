@@ -18,11 +18,11 @@ from support.table_game import (
     BINS,
     SCREENS,
     TableGame,
-    last,
+    last_snapshot,
     majority,
     members,
     right,
-    same,
+    same_arrays,
     smooth,
 )
 from support.tiny_models import tiny_model
@@ -90,9 +90,9 @@ def test_stakes_are_learned_once_from_whole_cycles() -> None:
         assert_array_equal(tally.early, np.broadcast_to(counts_to_learn_from, tally.early.shape))
         assert (tally.stakes() is None) == (tally.draws < 300)
     assert tally.draws > 300
-    long_run = last(tmab.estimate(game, plan(400), seed=1))
+    long_run = last_snapshot(tmab.estimate(game, plan(400), seed=1))
     assert long_run.stakes() is not None
-    short_run = last(tmab.estimate(game, plan(200), seed=1))
+    short_run = last_snapshot(tmab.estimate(game, plan(200), seed=1))
     assert short_run.stakes() is None
 
 
@@ -104,9 +104,9 @@ def test_stakes_learned_for_a_width_out_of_reach_do_not_widen_intervals(
     """Stakes for ±0.001 suit hundreds of thousands of samples, and these are 640."""
     game = table("majority", 6, 64, "right")
     unreachable = plan(640, 0.001)
-    with_learning = last(tmab.estimate(game, unreachable, seed=1, estimand=estimand))
+    with_learning = last_snapshot(tmab.estimate(game, unreachable, seed=1, estimand=estimand))
     monkeypatch.setattr(tmab, "MIN_LEARNING_DRAWS", np.inf)
-    without_learning = last(tmab.estimate(game, unreachable, seed=1, estimand=estimand))
+    without_learning = last_snapshot(tmab.estimate(game, unreachable, seed=1, estimand=estimand))
     assert with_learning.stakes() is not None
     assert without_learning.stakes() is None
     width_with = width_of(with_learning.interval())
@@ -121,7 +121,7 @@ def width_of(interval: Interval) -> np.ndarray:
 
 def test_a_width_that_is_just_reachable_needs_just_the_samples_of_the_plan() -> None:
     game = table("majority", 5, 100, "right")
-    tally = last(tmab.estimate(game, plan(600, 0.01), seed=1))
+    tally = last_snapshot(tmab.estimate(game, plan(600, 0.01), seed=1))
     for head, width in enumerate(tally.reachable(tally.counts)):
         tally_for_width = replace(tally, plan=plan(600, float(width)))
         assert tally_for_width.needed()[head] == pytest.approx(600)
@@ -186,8 +186,10 @@ def test_with_every_gain_computed_the_screen_changes_nothing(
     monkeypatch.setattr(tmab, "max_halvings", lambda _: 0)
     plain_game = table(name, 5, 6, None)
     screened_game = table(name, 5, 6, "blind")
-    plain_tally = last(tmab.estimate(plain_game, plan(60), seed=2, estimand=estimand))
-    screened_tally = last(tmab.estimate(screened_game, plan(60), seed=2, estimand=estimand))
+    plain_tally = last_snapshot(tmab.estimate(plain_game, plan(60), seed=2, estimand=estimand))
+    screened_tally = last_snapshot(
+        tmab.estimate(screened_game, plan(60), seed=2, estimand=estimand)
+    )
     assert_array_equal(screened_tally.counts, plain_tally.counts)
     assert not screened_tally.screen.whole
     assert_array_equal(screened_tally.screen.computed, screened_tally.screen.foreseen)
@@ -205,11 +207,11 @@ def estimates(
     game = table(name, 4, 24, kind)
     samples = 0
     for seed in range(seeds):
-        tally = last(tmab.estimate(game, plan(240), seed=seed, estimand=estimand))
+        tally = last_snapshot(tmab.estimate(game, plan(240), seed=seed, estimand=estimand))
         assert tally.draws == 240
         samples += tally.counts.sum()
         estimates_by_seed.append(tally.support @ tally.counts / tally.counts.sum(axis=0))
-    share_computed = float(game.asked.sum() / samples)
+    share_computed = float(game.gain_counts.sum() / samples)
     return np.array(estimates_by_seed), truth_of(game, estimand), share_computed
 
 
@@ -275,7 +277,7 @@ def test_rounds_and_interruptions_do_not_change_a_screened_run(kind: str) -> Non
     snapshots_of_three = snapshots(3, plan(100, 0.9), None)
     for round_size in (1, 16):
         *_, last_snapshot = snapshots(round_size, plan(100, 0.9), None)
-        assert same(last_snapshot, snapshots_of_three[-1])
+        assert same_arrays(last_snapshot, snapshots_of_three[-1])
     options = {
         "target": 0.9,
         "samples": 100,
@@ -288,7 +290,7 @@ def test_rounds_and_interruptions_do_not_change_a_screened_run(kind: str) -> Non
         resumed_snapshots = snapshots(3, saved_tally.plan, saved_tally)
         assert len(resumed_snapshots) == len(snapshots_of_three) - number
         for got, want in zip(resumed_snapshots, snapshots_of_three[number:], strict=True):
-            assert same(got, want)
+            assert same_arrays(got, want)
 
 
 def rare(example: int, present: frozenset[int]) -> int:
@@ -315,7 +317,7 @@ def test_flips_that_no_gradient_foresees_widen_the_interval(estimand: str) -> No
     assert truth[0] < -0.004
     widths = []
     for seed in range(20):
-        tally = last(tmab.estimate(game, plan(640, 0.001), seed=seed, estimand=estimand))
+        tally = last_snapshot(tmab.estimate(game, plan(640, 0.001), seed=seed, estimand=estimand))
         outcome = tally.outcome()
         assert (outcome.low <= truth + 1e-9).all()
         assert (truth <= outcome.high + 1e-9).all()
@@ -653,7 +655,7 @@ def test_a_model_whose_layers_cannot_be_resumed_has_every_gain_computed() -> Non
     model = tiny_model("deberta-v2", tokenizer=tiny_tokenizer())
     game = ModelGame(Evaluator(model, tiny_task(), "xx", "dev", 6))
     assert game.scale is None
-    tally = last(tmab.estimate(game, plan(4), seed=0))
+    tally = last_snapshot(tmab.estimate(game, plan(4), seed=0))
     assert tally.screen.whole
     weighted_levels = np.abs(tally.support) > 1
     assert tally.counts[weighted_levels].sum() == 0

@@ -82,7 +82,9 @@ def test_log_probabilities_and_translations_are_of_a_model_that_knows_its_langua
         inputs = torch.tensor([source_ids])
         nats += log_probabilities(module, inputs, [start, german_code], target_ids)
         limit = 2 * len(source_ids) + 10
-        translated_ids = greedy(module, inputs, start=start, end=2, limit=limit, first=german_code)
+        translated_ids = greedy(
+            module, inputs, start=start, end=2, limit=limit, first_token=german_code
+        )
         texts.append(tokenizer.decode(translated_ids, skip_special_tokens=True).strip())
     assert list(translations(nllb)) == texts
     assert likelihood(nllb).nats == pytest.approx(np.array(nats), abs=1e-9)

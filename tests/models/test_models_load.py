@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 from support.expected_errors import raises
-from support.saved_models import save, save_family
+from support.saved_models import save_family, save_model
 from support.tiny_models import FAMILIES, LABELS, VOCAB, tiny_batch, tiny_module
 from support.tiny_task import tiny_task, tiny_tokenizer
 from tokenizers import processors
@@ -166,7 +166,7 @@ def test_a_token_that_the_model_does_not_have_is_named(tmp_path, added_token):
         tokenizer.add_special_tokens({"pad_token": token})
     module = tiny_module("bert", torch.float32)
     module.config.pad_token_id = None  # or it would be padded with that one
-    model = headlab.load(save(tmp_path / "m", module, tokenizer))
+    model = headlab.load(save_model(tmp_path / "m", module, tokenizer))
     example = Example("1", text, 0)
     task = Task("one", LABELS, ("xx",), False, lambda *_: [example])
     with raises("tokenizer.larger_than_model", VOCAB, token):
@@ -178,13 +178,13 @@ def test_a_classifier_that_reads_the_end_token_needs_a_tokenizer_that_writes_it(
     config = transformers.BartConfig(**FAMILIES["mbart"].options | names)
     torch.manual_seed(0)
     module = transformers.BartForSequenceClassification(config)
-    model = headlab.load(save(tmp_path / "m", module, tiny_tokenizer()))
+    model = headlab.load(save_model(tmp_path / "m", module, tiny_tokenizer()))
     assert len(headlab.evaluate(model, tiny_task(), size=4)) == 2
     tokenizer = tiny_tokenizer()
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 1)]
     )
-    model = headlab.load(save(tmp_path / "endless", module, tokenizer))
+    model = headlab.load(save_model(tmp_path / "endless", module, tokenizer))
     with raises("tokenizer.no_end", 2):
         headlab.evaluate(model, tiny_task(), size=4)
 

@@ -12,8 +12,8 @@ import torch
 import transformers
 from huggingface_hub.utils import SafetensorsFileMetadata, SafetensorsRepoMetadata, TensorInfo
 from safetensors.torch import load_file, save_file
-from support.expected_errors import expect, raises
-from support.saved_models import save, save_family
+from support.expected_errors import expect_error, raises
+from support.saved_models import save_family, save_model
 from support.tiny_models import FAMILIES, VOCAB, tiny_module
 from support.tiny_task import tiny_tokenizer
 
@@ -129,7 +129,7 @@ PREFIXES: dict[str, tuple[Change, str, str]] = {
 def test_reported_05_a_prefix_of_training_is_dropped_and_said(tmp_path, wrapper):
     change, prefix, origin = PREFIXES[wrapper]
     module = tiny_module("bert", torch.float32)
-    folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), change)
+    folder = change_weights(save_model(tmp_path / "m", module, tiny_tokenizer()), change)
     assert have_same_weights(load_with_note(folder, repr(prefix), origin), module)
 
 
@@ -360,7 +360,7 @@ HARMLESS: dict[str, tuple[str, Change, tuple[str, ...]]] = {
 def test_reported_05_what_changes_no_answer_is_left_out_and_said(tmp_path, harmless_part):
     family, change, words = HARMLESS[harmless_part]
     module = tiny_module(family, torch.float32)
-    folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), change)
+    folder = change_weights(save_model(tmp_path / "m", module, tiny_tokenizer()), change)
     assert have_same_weights(load_with_note(folder, *words), module)
 
 
@@ -374,7 +374,7 @@ def test_reported_05_a_prefix_and_a_part_left_out_are_both_said(tmp_path):
         return with_prefix("model.")(weights) | {"train_loss.weight": torch.ones(5)}
 
     module = tiny_module("bert", torch.float32)
-    folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), lightning)
+    folder = change_weights(save_model(tmp_path / "m", module, tiny_tokenizer()), lightning)
     assert have_same_weights(load_with_note(folder, "'model.'", "train_loss.weight"), module)
 
 
@@ -465,7 +465,9 @@ def test_reported_05_a_hub_model_is_checked_by_headers_before_it_is_fetched(
 
 def test_reported_05_a_base_of_a_training_is_read_the_same_way(tmp_path):
     module = tiny_module("xlm-roberta", torch.float32)
-    folder = change_weights(save(tmp_path / "m", module, tiny_tokenizer()), with_prefix("module."))
+    folder = change_weights(
+        save_model(tmp_path / "m", module, tiny_tokenizer()), with_prefix("module.")
+    )
     module_to_train, _ = load_base(find_base(str(folder)), ("a", "b"), words=False)
     expected_weights = module.roberta.state_dict()
     for name, weight in module_to_train.roberta.state_dict().items():
@@ -473,4 +475,4 @@ def test_reported_05_a_base_of_a_training_is_read_the_same_way(tmp_path):
     change_config(folder, num_hidden_layers=2)
     with pytest.raises(HeadlabError) as caught:
         load_base(find_base(str(folder)), ("a", "b"), words=False)
-    expect(caught.value, "model.weights_unused", 3, 2)
+    expect_error(caught.value, "model.weights_unused", 3, 2)

@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.expected_errors import raises
-from support.running_worker import running
-from support.saved_models import save, save_family
+from support.running_worker import started_worker
+from support.saved_models import save_family, save_model
 from support.tiny_models import tiny_module
 from support.tiny_task import tiny_task, tiny_tokenizer
-from support.waiting import until
+from support.waiting import wait_until
 from transformers import LlamaConfig, LlavaConfig
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoHfQuantizer
 from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
@@ -189,7 +189,7 @@ def save_as_fp8(folder: Path) -> dict[str, torch.Tensor]:
 
     Returns its weights by name, as they are after the blocks are multiplied by their scales.
     """
-    save(folder, tiny_module("llama-lm", torch.float32), tiny_tokenizer())
+    save_model(folder, tiny_module("llama-lm", torch.float32), tiny_tokenizer())
     stored_weights = {}
     dequantised_weights = {}
     for name, weight in load_file(folder / "model.safetensors").items():
@@ -222,7 +222,7 @@ def test_reported_15_a_dequantised_model_is_shrunk_and_read_back(tmp_path):
     is_kept = np.ones(model.grid.size, dtype=bool)
     is_kept[:2] = False  # they share a key and a value
     shrunk = shrink_model(model, headlab.Mask(model.grid, is_kept))
-    folder = save(tmp_path / "smaller", shrunk.module, tiny_tokenizer())
+    folder = save_model(tmp_path / "smaller", shrunk.module, tiny_tokenizer())
     assert "quantization_config" not in json.loads((folder / "config.json").read_text())
     assert headlab.load(folder, device="cpu").grid.size == model.grid.size - 2
 
@@ -308,7 +308,7 @@ def test_reported_15_the_worker_says_it_in_its_check_its_answer_and_its_job(tmp_
     def make_host() -> ModelHost:
         return ModelHost(tmp_path, "cpu", tasks=lambda _: tiny_task())
 
-    with running(tmp_path, make_host) as worker:
+    with started_worker(tmp_path, make_host) as worker:
         response = httpx.post(f"{worker.url}/model", json={"model": model}, timeout=60)
         assert response.status_code == 400
         assert response.json()["code"] == "model.quantised"
@@ -316,5 +316,5 @@ def test_reported_15_the_worker_says_it_in_its_check_its_answer_and_its_job(tmp_
         assert [finding.ok for finding in findings if finding.what == "Weights"] == [False]
         request = {"model": model, "task": "intents", "languages": ["en"], "method": "gradient"}
         job_id = worker.client.submit("score", request).id
-        until(lambda: worker.client.job(job_id).state == "failed", "the job")
+        wait_until(lambda: worker.client.job(job_id).state == "failed", "the job")
         assert "unquantised checkpoint" in worker.client.job(job_id).error

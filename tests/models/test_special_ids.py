@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers as hf
 from support.expected_errors import raises
-from support.saved_models import save
+from support.saved_models import save_model
 from support.tiny_models import VOCAB, tiny_module
 from support.tiny_task import tiny_task, tiny_tokenizer
 
@@ -40,7 +40,7 @@ def save_with_settings(
     tokenizer = tiny_tokenizer()
     if not tokenizer_pads:
         tokenizer.pad_token = None
-    save(folder, tiny_module(family, torch.float32), tokenizer)
+    save_model(folder, tiny_module(family, torch.float32), tokenizer)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
     return folder

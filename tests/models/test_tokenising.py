@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from support.role_trees import trees as random_trees
-from support.tiny_models import LABELS, NAMES, SMALL, VOCAB, tiny_model
+from support.role_trees import random_trees
+from support.tiny_models import LABEL_OPTIONS, LABELS, SMALL_OPTIONS, VOCAB, tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -80,7 +80,7 @@ def random_classifier(
         words: Classify each token, not the text.
         options: Of the configuration; None leaves an option out.
     """
-    settings = {**SMALL, **NAMES, "pad_token_id": 0, **options}
+    settings = {**SMALL_OPTIONS, **LABEL_OPTIONS, "pad_token_id": 0, **options}
     settings = {name: value for name, value in settings.items() if value is not None}
     model_class = hf.AutoModelForSequenceClassification
     if words:

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from support.expected_errors import expect, raises
-from support.saved_models import save, save_family
+from support.expected_errors import expect_error, raises
+from support.saved_models import save_family, save_model
 from support.tiny_models import VOCAB
 from support.tiny_task import tiny_task, tiny_tokenizer
 from transformers import AutoConfig
@@ -247,7 +247,7 @@ def test_reported_19_a_class_that_serves_several_model_types(tmp_path: Path) -> 
     )
     module = hf.AutoModelForCausalLM.from_config(config)
     assert isinstance(module, hf.LlamaForCausalLM)
-    folder = save(tmp_path / "internlm3", module, tiny_tokenizer())
+    folder = save_model(tmp_path / "internlm3", module, tiny_tokenizer())
     assert headlab.load(folder, device="cpu").grid.size == 8
     assert not refusals_of_loading(folder)
 
@@ -265,7 +265,7 @@ def test_reported_19_a_tiny_model_with_large_masks_is_no_larger_than_its_weights
         max_position_embeddings=2048,
         intermediate_size=32,
     )
-    folder = save(tmp_path / "gpt-neo", hf.GPTNeoForCausalLM(config), tiny_tokenizer())
+    folder = save_model(tmp_path / "gpt-neo", hf.GPTNeoForCausalLM(config), tiny_tokenizer())
     assert headlab.load(folder, device="cpu").grid.size == 16
     assert not refusals_of_loading(folder)
     change_json(folder / "config.json", max_position_embeddings=10**6)
@@ -353,4 +353,4 @@ def test_a_disk_that_takes_no_files_is_no_failure_of_the_hub(
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
     with pytest.raises(HeadlabError) as caught:
         hub_folder("someone/something", None)
-    expect(caught.value, "file.unwritable")
+    expect_error(caught.value, "file.unwritable")

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 import plotly.io
 import pytest
-from support.cached_scores import GRID, HARMFUL, HELPFUL, made_up
+from support.cached_scores import GRID, HARMFUL, HELPFUL, made_scores
 from support.synthetic_reports import made_reports
 
 from headlab import plots
@@ -23,7 +23,7 @@ from headlab.results import Curve, HeadScores, band
 
 
 def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
-    scores = made_up("de", "shapley")
+    scores = made_scores("de", "shapley")
     heat, marks = plots.head_map(scores).data
     # shown in percentage points
     percentages = 100 * scores.values.reshape(12, 12)
@@ -37,7 +37,7 @@ def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
 
 
 def test_an_unsigned_method_gets_a_scale_from_0():
-    (heat,) = plots.head_map(made_up("de", "gradient"), limit=0.2).data
+    (heat,) = plots.head_map(made_scores("de", "gradient"), limit=0.2).data
     assert heat.zmin == 0
     assert heat.zmax == 0.2
 
@@ -75,7 +75,7 @@ def test_across_languages_colours_by_what_the_interval_says():
 
 
 def test_a_distribution_has_every_head():
-    scores = {code: made_up(code, "shapley").values for code in ("de", "th")}
+    scores = {code: made_scores(code, "shapley").values for code in ("de", "th")}
     figure = plots.distribution(scores, "accuracy")
     sizes_by_language = {box.name: len(box.x) for box in figure.data}
     assert sizes_by_language == {"de": GRID.size, "th": GRID.size}
@@ -196,7 +196,7 @@ def test_a_band_lies_behind_the_curves_in_grey():
 
 def test_figures_are_transparent_valid_json_without_a_template_and_change_no_default():
     default_before = plotly.io.templates.default
-    scores = made_up("de", "shapley")
+    scores = made_scores("de", "shapley")
     for figure in (plots.head_map(scores), plots.curve_figure([curve([80, 10])])):
         assert figure.layout.template == go.layout.Template()
         assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"

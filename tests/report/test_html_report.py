@@ -13,7 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from support import cached_reports, cached_scores, synthetic_gates
 from support.expected_errors import raises
-from support.fake_client import job
+from support.fake_client import job_row
 from support.html_pages import HtmlPage
 from support.synthetic_curves import made_curve
 
@@ -49,7 +49,7 @@ def keep(store: Store, record: HeadScores | Curve | Report) -> str:
 def scores(
     language: str = "de", method: str = "shapley", fingerprint: str = "0" * 64
 ) -> HeadScores:
-    return cached_scores.made_up(language, method, fingerprint)
+    return cached_scores.made_scores(language, method, fingerprint)
 
 
 def read(*records: object) -> HtmlPage:
@@ -74,8 +74,8 @@ def test_every_kind_of_run_is_found(store):
     keys = [
         keep(store, scores()),
         keep(store, made_curve()),
-        keep(store, cached_reports.made_up("heads")),
-        synthetic_gates.keep(store.root, synthetic_gates.made_gates()),
+        keep(store, cached_reports.made_report("heads")),
+        synthetic_gates.keep_gates(store.root, synthetic_gates.made_gates()),
     ]
     kinds = [type(item.record).__name__ for item in find_results(keys, store)]
     assert kinds == ["HeadScores", "Curve", "Report", "LearnedGates"]
@@ -124,8 +124,8 @@ def test_a_torn_run_is_a_sentence(store):
 
 
 def test_reports_are_found_in_every_json_that_headlab_writes(store, tmp_path):
-    heads_report = cached_reports.made_up("heads").to_json()
-    gap_report = cached_reports.made_up("gap").to_json()
+    heads_report = cached_reports.made_report("heads").to_json()
+    gap_report = cached_reports.made_report("gap").to_json()
     files = {
         "plain.json": heads_report,
         "step.json": {"command": "headlab reproduce held --data DIR", **heads_report},
@@ -160,7 +160,7 @@ def test_reports_are_found_in_every_json_that_headlab_writes(store, tmp_path):
 def test_a_folder_with_a_report_is_read(store, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "report.json").write_text(
-        json.dumps(cached_reports.made_up("gap").to_json()), encoding="utf-8"
+        json.dumps(cached_reports.made_report("gap").to_json()), encoding="utf-8"
     )
     (item,) = find_results([str(tmp_path / "out")], store)
     assert isinstance(item.record, Report)
@@ -213,7 +213,7 @@ def test_files_of_one_name_are_told_apart_by_the_shortest_ends_of_their_paths(st
 
 
 def test_a_result_that_lies_in_several_places_is_there_once(store, tmp_path):
-    report = cached_reports.made_up("heads")
+    report = cached_reports.made_report("heads")
     key = keep(store, report)
     # In this run, most scores came from the cache.
     same_report = replace(report, example_forwards=report.example_forwards + 7, seconds=0.5)
@@ -345,7 +345,7 @@ def test_curves_alike_are_told_apart_by_their_seed():
 
 def test_gates_of_several_weights_are_one_sweep_by_rising_weight():
     sweep = [
-        synthetic_gates.made_gates(weight=weight, grid=synthetic_gates.THREE)
+        synthetic_gates.made_gates(weight=weight, grid=synthetic_gates.THREE_STACKS)
         for weight in (0.1, 0.01)
     ]
     (section,) = document([Item(gates, str(gates.weight)) for gates in sweep]).sections
@@ -361,7 +361,7 @@ def test_gates_of_several_weights_are_one_sweep_by_rising_weight():
 
 
 def test_gates_that_only_some_heads_have_leave_the_others_blank():
-    page = read(synthetic_gates.made_gates(grid=synthetic_gates.THREE, stacks="cross"))
+    page = read(synthetic_gates.made_gates(grid=synthetic_gates.THREE_STACKS, stacks="cross"))
     assert sum(title.endswith("no gate") for title in page.head_titles()) == 16
 
 
@@ -392,7 +392,7 @@ def test_a_mask_shows_what_it_keeps_what_it_is_worth_and_how_it_is_used():
 
 
 def test_a_reports_tables_and_notes_are_there_as_they_are():
-    report = cached_reports.made_up("heads")
+    report = cached_reports.made_report("heads")
     page = read(report)
     assert "Made up for a test." in page.text
     assert "A note." in page.text
@@ -406,7 +406,7 @@ def test_reported_24_a_report_says_what_parts_of_letters_are():
         columns = ("role", "sentence", "word", "looks at", "should look at")
         row = ("previous token", "游戏", "▁a", looks_at, None)
         tables = (Table("role-examples", "Examples", columns, ("",) * len(columns), (row,)),)
-        return replace(cached_reports.made_up("heads"), tables=tables)
+        return replace(cached_reports.made_report("heads"), tables=tables)
 
     assert "戏[1/2]: a letter that takes several tokens" in read(examples("戏[1/2]")).text
     assert "a letter that takes several tokens" not in read(examples("戏")).text
@@ -450,7 +450,7 @@ def test_the_file_requests_nothing_and_runs_nothing():
         scores(),
         made_curve(),
         synthetic_gates.made_gates(),
-        cached_reports.made_up("heads"),
+        cached_reports.made_report("heads"),
         scores().mask("harmful"),
     )
     tags = {tag for tag, _ in page.tags}
@@ -583,18 +583,18 @@ def test_a_finished_jobs_results_can_be_downloaded_as_a_report(store, monkeypatc
         "download_button",
         lambda label, data, name, *_, **options: buttons.append(locals()),
     )
-    offer_report(job(7, "done"), [key, "f" * 64])
+    offer_report(job_row(7, "done"), [key, "f" * 64])
     (button,) = buttons
     assert button["label"] == "Report (HTML)"
     assert button["name"] == "headlab-job-7.html"
     assert key in HtmlPage(button["data"]()).text
-    offer_report(job(8, "done"), ["f" * 64])  # kept in the cache of a worker elsewhere
+    offer_report(job_row(8, "done"), ["f" * 64])  # kept in the cache of a worker elsewhere
     assert len(buttons) == 1
 
 
 def test_the_jobs_page_offers_the_report(store, monkeypatch):
     monkeypatch.setenv("HEADLAB_CACHE", str(store.root))
-    finished_job = job(1, "done", kind="curve", result={"keys": [keep(store, made_curve())]})
+    finished_job = job_row(1, "done", kind="curve", result={"keys": [keep(store, made_curve())]})
 
     def show(job):  # run on its own, so that it cannot name types of this file
         from headlab.dashboard.pages.jobs.results import draw_results

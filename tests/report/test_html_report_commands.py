@@ -49,7 +49,7 @@ def test_running_a_reports_commands_gives_the_same_keys(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", offered_experiments())
 @pytest.mark.parametrize("options_differ", [False, True])
 def test_an_experiments_command_asks_for_the_same_options(name, options_differ):
-    spec = dict(cached_reports.made_up(name).spec)
+    spec = dict(cached_reports.made_report(name).spec)
     study = STUDIES[name]
     if options_differ:  # every whole number is one more than its default, where that fits
         options = {}
@@ -144,7 +144,7 @@ def test_a_spec_that_lacks_one_thing_gives_a_note_and_no_command_with_a_default(
     kind: str, path: str
 ):
     specs = {
-        "experiment": cached_reports.made_up("heads").spec,
+        "experiment": cached_reports.made_report("heads").spec,
         "gates": synthetic_gates.made_gates().spec,
         "front": spec_of(),
     }
@@ -162,7 +162,7 @@ def test_a_spec_that_lacks_one_thing_gives_a_note_and_no_command_with_a_default(
 
 
 def test_a_method_of_a_package_is_named_with_all_its_options():
-    spec = dict(cached_reports.made_up("gap").spec)
+    spec = dict(cached_reports.made_report("gap").spec)
     spec["options"] = {**spec["options"], "method": "elsewhere", "method_options": {"base": 2.0}}
     remake = again("report", spec)
     assert "--method elsewhere -o base=2.0" in remake.lines[0]

@@ -11,8 +11,8 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from support.expected_errors import raises
-from support.synthetic_fronts import ORDERS, POINTS, made_front, point
-from support.synthetic_roles import GRID, OWN, made_roles, two_roles
+from support.synthetic_fronts import ORDERS, POINTS, made_front, made_point
+from support.synthetic_roles import GRID, HEAD_ROLES, head_with_two_roles, made_roles
 
 from headlab import pictures
 from headlab.core import HeadGrid, Stack
@@ -79,7 +79,7 @@ def test_the_key_of_maps_on_one_scale_has_its_ends_and_unit():
 
 
 def test_the_front_of_a_report_has_a_dot_a_model_its_steps_and_its_answer():
-    points = [*POINTS, point(ORDERS[0], 3, -0.08, -0.05)]  # another beats the last one
+    points = [*POINTS, made_point(ORDERS[0], 3, -0.08, -0.05)]  # another beats the last one
     (drawings,) = figures.drawn(made_front(points=points)).values()
     root = root_of(drawings[0])
     hints = [str(e.text) for e in root.iter(f"{SVG}title")]
@@ -115,7 +115,7 @@ def test_the_roles_of_a_report_are_the_map_of_the_page():
         tip_on_one_line = tip.replace("\n", ", ")
         expected_hints.append(f"{head_in_words(head)}: {tip_on_one_line}")
     assert hints == expected_hints
-    hint_of_two_roles = hints[GRID.heads.index(two_roles())]
+    hint_of_two_roles = hints[GRID.heads.index(head_with_two_roles())]
     assert hint_of_two_roles.index("amod: dependent to governor") < hint_of_two_roles.index(
         "first token"
     )
@@ -124,7 +124,7 @@ def test_the_roles_of_a_report_are_the_map_of_the_page():
     assert drawn_marks == [mark for mark in role_map.marks if mark]
     legend = [text.split("  ")[-1] for text in texts_of(drawings[1])]
     assert legend[:-1] == [f"{name}: {count}" for name, count in role_map.counts.items()]
-    assert legend[-1] == f"no role: {GRID.size - len(OWN) - 1}"
+    assert legend[-1] == f"no role: {GRID.size - len(HEAD_ROLES) - 1}"
 
 
 def test_a_damaged_report_of_roles_is_not_drawn():

@@ -82,7 +82,7 @@ def test_no_text_becomes_markup(text):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_scores_names_stay_text(text):
-    scores = cached_scores.made_up("de", "shapley")
+    scores = cached_scores.made_scores("de", "shapley")
     spec = {**scores.spec, "model": {"name": text, "revision": "folder", "fingerprint": text}}
     page = HtmlPage(
         build.html_of_document(
@@ -99,7 +99,7 @@ def test_a_text_that_runs_from_right_to_left_is_isolated():
 
 
 def test_a_command_with_a_hostile_name_is_one_word_of_the_shell():
-    spec = cached_scores.made_up("de", "shapley").spec | {
+    spec = cached_scores.made_scores("de", "shapley").spec | {
         "model": {"name": "x; rm -rf ~ $(id)", "revision": "r", "fingerprint": "f"}
     }
     assert "--model 'x; rm -rf ~ $(id)' --task" in again("score", spec).lines[0]
@@ -201,7 +201,7 @@ def test_a_spec_that_says_little_gives_a_note_in_place_of_a_command():
 
 
 def test_the_example_mask_is_reported_whatever_its_model_is_called():
-    mask = cached_scores.made_up("de", "shapley").mask("bottom", k=1)
+    mask = cached_scores.made_scores("de", "shapley").mask("bottom", k=1)
     value = {**mask.to_json(), "model": {"name": "</script>", "fingerprint": "f"}}
     page = HtmlPage(build.html_of_document(document([Item(mask_from_json(value), "mask.json")])))
     assert "--model '</script>'" in " ".join(page.text.split())
@@ -209,7 +209,7 @@ def test_the_example_mask_is_reported_whatever_its_model_is_called():
 
 @pytest.mark.parametrize("options", ["=1+1", [1], 3])
 def test_reported_19_a_report_whose_settings_are_none(tmp_path: Path, options: object) -> None:
-    report = cached_reports.made_up("transfer").to_json()
+    report = cached_reports.made_report("transfer").to_json()
     report["spec"]["options"] = options
     (tmp_path / "report.json").write_text(json.dumps(report))
     with raises("result.spec_incomplete", "options"):

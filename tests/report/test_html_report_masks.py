@@ -28,7 +28,7 @@ from headlab.tasks import read_label_map
 
 
 def scores(language: str = "de", method: str = "shapley") -> HeadScores:
-    return cached_scores.made_up(language, method, "0" * 64)
+    return cached_scores.made_scores(language, method, "0" * 64)
 
 
 def remake_of(mask: Mask, key: str = "mask.json", file: str = "mask.json") -> Again:

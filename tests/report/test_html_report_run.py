@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers as hf
-from support.cached_scores import made_up
+from support.cached_scores import made_scores
 from support.printed_commands import command_arguments, commands_in
-from support.saved_models import letter_tokenizer, save
-from support.tiny_models import SMALL
+from support.saved_models import letter_tokenizer, save_model
+from support.tiny_models import SMALL_OPTIONS
 
 from headlab.cli.main import main
 from headlab.core import Table
@@ -52,7 +52,7 @@ def notes_in(path: Path) -> list[str]:
 
 def save_three_classes(folder: Path) -> None:
     """Save a tiny classifier; the names of its classes are none of the task's labels."""
-    options = SMALL | {
+    options = SMALL_OPTIONS | {
         "num_hidden_layers": 2,
         "num_attention_heads": 3,
         "num_labels": len(LABELS),
@@ -66,7 +66,7 @@ def save_three_classes(folder: Path) -> None:
         for parameter in module.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.5)
-    save(folder, module, letter_tokenizer())
+    save_model(folder, module, letter_tokenizer())
 
 
 def declare(folder: Path, name: str = "mine") -> Path:
@@ -289,7 +289,7 @@ def test_reported_20_a_relative_model_stays_where_it_leads_there(tmp_path, monke
     folder = tmp_path / "models" / "tiny"
     folder.mkdir(parents=True)
     spec = {
-        **made_up("de", "shapley", "0" * 64).spec,
+        **made_scores("de", "shapley", "0" * 64).spec,
         "model": {"name": "models/tiny", "revision": "folder"},
     }
     monkeypatch.chdir(tmp_path)
@@ -304,7 +304,7 @@ def test_reported_20_a_relative_model_stays_where_it_leads_there(tmp_path, monke
 
 @pytest.mark.parametrize("name", ["xnli", "udpos", "mine"])
 def test_reported_20_a_data_folder_is_in_the_command(tmp_path, name):
-    spec = dict(made_up("de", "shapley", "0" * 64).spec)
+    spec = dict(made_scores("de", "shapley", "0" * 64).spec)
     spec["task"] = {**spec["task"], "name": name}
     data = tmp_path / "my data"
     declaration = tmp_path / "it's mine.toml"
@@ -330,7 +330,7 @@ def test_reported_20_a_declared_task_is_printed_as_its_path(tmp_path, monkeypatc
     job = ScoreJob(model="m", task="mine", languages=["de"], method="gradient")
     assert command_arguments(job.terminal_lines())[1]["task"] == str(declaration)
     assert bash_words(FinetuneJob(task="mine").terminal_lines())[1] == str(declaration)
-    spec = dict(made_up("de", "shapley", "0" * 64).spec)
+    spec = dict(made_scores("de", "shapley", "0" * 64).spec)
     spec["task"] = {**spec["task"], "name": "mine"}
     remake = again("score", spec)
     assert command_arguments(remake.lines[0])[1]["task"] == str(declaration)
@@ -338,7 +338,7 @@ def test_reported_20_a_declared_task_is_printed_as_its_path(tmp_path, monkeypatc
 
 
 def test_reported_20_what_no_command_can_say_is_a_note():
-    spec = dict(made_up("de", "shapley", "0" * 64).spec)
+    spec = dict(made_scores("de", "shapley", "0" * 64).spec)
     hub = {**spec["model"], "revision": "c0ffee" * 6 + "c0ff"}
     assert any("c0ffee" in note for note in again("score", {**spec, "model": hub}).notes)
     ambiguous = again(

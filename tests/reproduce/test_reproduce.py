@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers as hf
-from support.saved_models import save
-from support.tiny_models import SMALL, VOCAB
+from support.saved_models import save_model
+from support.tiny_models import SMALL_OPTIONS, VOCAB
 from support.tiny_task import tiny_tokenizer
 
 from headlab.cli.main import FAILED, OK, main
@@ -100,8 +100,8 @@ def save_tiny_classifier(folder: Path, kind: str, labels: tuple[str, ...]) -> Pa
         "label2id": {label: index for index, label in enumerate(labels)},
     }
     model_class = getattr(hf, f"BertFor{kind}Classification")
-    module = model_class(hf.BertConfig(**SMALL | names))
-    return save(folder, module, tiny_tokenizer())
+    module = model_class(hf.BertConfig(**SMALL_OPTIONS | names))
+    return save_model(folder, module, tiny_tokenizer())
 
 
 EXPERIMENTS = set(offered_experiments()) - {"methods"}  # methods is of another paper

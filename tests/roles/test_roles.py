@@ -11,11 +11,11 @@ import pytest
 import reference
 import torch
 from support.expected_errors import raises
-from support.role_trees import FREQUENCIES, cutting_tokenizer, made_weights, trees
+from support.role_trees import FREQUENCIES, cutting_tokenizer, random_trees, sum_weights_by_aims
+from support.several_answers import PAIRS
 from support.table_rows import rows_where
 from support.tiny_models import LABELS, tiny_model, tiny_module
 from support.tiny_task import tiny_task, tiny_tokenizer
-from test_inputs import PAIRS
 from tokenizers import normalizers
 
 from headlab.core import Report
@@ -119,7 +119,7 @@ def tallies_by_role(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_counts_equal_those_made_sentence_by_sentence_in_plain_python(family: str) -> None:
     model = model_of(family)
-    sentences = of_trees(trees(7, seed=1), "xx", "dev")
+    sentences = of_trees(random_trees(7, seed=1), "xx", "dev")
     expected_tallies = total_tallies(family, read(model, sentences, FREQUENCIES))
     table = study(model, sentences, frequencies=FREQUENCIES).table("roles")
     assert len(table.rows) > 100
@@ -176,7 +176,7 @@ def assert_row_equals(
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_the_baseline_is_the_offset_that_most_words_would_be_right_with(family: str) -> None:
-    treebank = trees(12, seed=3)
+    treebank = random_trees(12, seed=3)
     causal = family == "gpt2"
     report = study(model_of(family), of_trees(treebank, "xx", "dev"), frequencies=FREQUENCIES)
     table = report.table("relations")
@@ -302,7 +302,7 @@ def report_of_planted_weights(
         (1, 1): governor,
         (1, 2): lambda ids, q: 1 + int(np.argmin(ids[1:-1])),
     }
-    sum_planted_weights = made_weights(aims, 4)
+    sum_planted_weights = sum_weights_by_aims(aims, 4)
     monkeypatch.setattr(attention_statistics, "sum_weights", sum_planted_weights)
     monkeypatch.setattr("headlab.roles.study.sum_weights", sum_planted_weights)
     return study(model, of_trees(treebank, "xx", "dev"), frequencies=FREQUENCIES, options=options)
@@ -312,7 +312,7 @@ def trees_of_one_token_words(count: int) -> list[Tree]:
     """Trees of different sentences whose words are of one token; every fourth has a word twice."""
     rng = np.random.default_rng(5)
     one_token_trees = []
-    for index, tree in enumerate(trees(count, seed=4, low=6, high=10)):
+    for index, tree in enumerate(random_trees(count, seed=4, low=6, high=10)):
         tokens = rng.permutation(np.arange(4, 60))[: len(tree.words)]
         words = [f"w{token}" for token in tokens]
         if index % 4 == 0:
@@ -416,7 +416,7 @@ def test_examples_are_the_same_on_any_number_of_lanes_and_in_little_memory(
     restored_thread_count: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of("bert")
-    sentences = of_trees(trees(60, seed=8), "xx", "dev")
+    sentences = of_trees(random_trees(60, seed=8), "xx", "dev")
     monkeypatch.setattr(attention_statistics, "token_budget", lambda _: 100)
 
     def example_rows() -> tuple[Any, ...]:
@@ -451,7 +451,7 @@ def test_the_search_for_examples_can_be_stopped_and_has_a_bound(
     monkeypatch.setattr(attention_statistics, "token_budget", lambda _: 100)
     monkeypatch.setattr("headlab.roles.study.MAX_SEARCHED", 15)
     aims = {(0, 0): lambda ids, q: max(q - 1, 0)}  # never misses
-    sum_planted_weights = made_weights(aims, 4)
+    sum_planted_weights = sum_weights_by_aims(aims, 4)
     batch_sizes = list[int]()
 
     def count_and_sum(model: Model, inputs: dict[str, torch.Tensor], *other_arguments: Any) -> None:
@@ -491,7 +491,7 @@ def test_a_head_below_a_higher_threshold_lacks_the_role(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("family", FAMILIES)
 def test_measures_equal_those_written_out_sentence_by_sentence(family: str) -> None:
     model = model_of(family)
-    treebank = trees(5, seed=6)
+    treebank = random_trees(5, seed=6)
     tokenised = read(model, of_trees(treebank, "xx", "dev"), FREQUENCIES)
     sums: defaultdict[tuple[int, int], np.ndarray] = defaultdict(lambda: np.zeros(6))
     for row in range(len(treebank)):
@@ -587,7 +587,7 @@ def test_in_repeated_sentences_the_token_that_followed_the_first_time_is_correct
         return 0
 
     aims = {(1, 2): follows, (0, 0): lambda ids, query: query}
-    sum_planted_weights = made_weights(aims, model.grid.width)
+    sum_planted_weights = sum_weights_by_aims(aims, model.grid.width)
     monkeypatch.setattr(attention_statistics, "sum_weights", sum_planted_weights)
     monkeypatch.setattr("headlab.roles.study.sum_weights", attention_statistics.sum_weights)
     report = study(
@@ -613,7 +613,7 @@ def test_in_repeated_sentences_the_token_that_followed_the_first_time_is_correct
 
 def test_results_are_the_same_bits_on_any_number_of_threads(restored_thread_count: None) -> None:
     model = model_of("bert")
-    sentences = of_trees(trees(60, seed=8), "xx", "dev")
+    sentences = of_trees(random_trees(60, seed=8), "xx", "dev")
 
     def rows_on_threads(count: int) -> list[tuple[Any, ...]]:
         torch.set_num_threads(count)
@@ -625,7 +625,7 @@ def test_results_are_the_same_bits_on_any_number_of_threads(restored_thread_coun
 
 def test_results_do_not_depend_on_the_size_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("gpt2")
-    sentences = of_trees(trees(10, seed=9), "xx", "dev")
+    sentences = of_trees(random_trees(10, seed=9), "xx", "dev")
     reports = []
     for tokens in (1, 64, 4096):
         monkeypatch.setattr(attention_statistics, "token_budget", lambda _, tokens=tokens: tokens)
@@ -654,13 +654,13 @@ def test_padding_on_the_left_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
         return lambda ids, query: (ids[query] * (head + 1) + query) % len(ids)
 
     aims = {(layer, head): aim_of_head(head) for layer in range(3) for head in range(4)}
-    monkeypatch.setattr(attention_statistics, "sum_weights", made_weights(aims, 4))
+    monkeypatch.setattr(attention_statistics, "sum_weights", sum_weights_by_aims(aims, 4))
     rows_by_side = []
     for padding_side in ("right", "left"):
         tokenizer = cutting_tokenizer()
         tokenizer.padding_side = padding_side
         model = tiny_model("bert", tokenizer=tokenizer)
-        sentences = of_trees(trees(9, seed=10), "xx", "dev")
+        sentences = of_trees(random_trees(9, seed=10), "xx", "dev")
         report = study(model, sentences, options={"examples": 0}, frequencies=FREQUENCIES)
         rows_by_side.append(report.table("roles").rows)
     for right_row, left_row in zip(*rows_by_side, strict=True):
@@ -672,7 +672,7 @@ def test_the_sums_of_a_batch_do_not_grow_with_its_sentences() -> None:
     model = model_of("bert")
     sizes = []
     for count in (4, 40):
-        tokenised = read(model, of_trees(trees(count), "xx", "dev"), FREQUENCIES)
+        tokenised = read(model, of_trees(random_trees(count), "xx", "dev"), FREQUENCIES)
         offsets = best_offsets(map(tokenised.targets_of, range(count)))
         batch = Batch(np.arange(count), tokenised.tensors(np.arange(count)))
         sums = attention_statistics.sums_of(model, tokenised, batch, "separator", offsets)
@@ -705,7 +705,7 @@ def test_a_byte_level_tokenizer_is_given_the_spaces_between_words() -> None:
 
 
 def test_sentences_are_a_random_part_that_depends_on_the_seed_alone() -> None:
-    treebank = trees(30)
+    treebank = random_trees(30)
     sentences = of_trees(treebank, "xx", "dev", 7, seed=1)
     assert len(sentences) == 7
     assert sentences == of_trees(treebank, "xx", "dev", 7, seed=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.expected_errors import raises
-from support.role_trees import FREQUENCIES, trees
+from support.role_trees import FREQUENCIES, random_trees
 from support.saved_models import save_classifier
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_report_is_stored_and_looked_up_by_everything_it_depends_on(tmp_path: Path) -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     store = Store(tmp_path)
-    sentences = of_trees(trees(6), "xx", "dev")
+    sentences = of_trees(random_trees(6), "xx", "dev")
     steps: list[Progress] = []
     report = study(model, sentences, store=store, frequencies=FREQUENCIES, on_progress=steps.append)
     assert [table.name for table in report.tables] == list(TABLES)
@@ -88,7 +88,7 @@ def test_a_report_is_stored_and_looked_up_by_everything_it_depends_on(tmp_path: 
     study(model, sentences, store=store, frequencies=FREQUENCIES, options=other_options)
     other_frequencies = Frequencies({"w4": 1.0}, {"source": "another"})
     study(model, sentences, store=store, frequencies=other_frequencies)
-    other_sentences = of_trees(trees(6, seed=1), "xx", "dev")
+    other_sentences = of_trees(random_trees(6, seed=1), "xx", "dev")
     study(model, other_sentences, store=store, frequencies=FREQUENCIES)
     assert len(store.reports().results) == 4
     assert store.reports().problems == ()
@@ -102,13 +102,13 @@ def test_a_stopped_study_stores_no_report(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        study(model, of_trees(trees(6), "xx", "dev"), store=store, tick=stop)
+        study(model, of_trees(random_trees(6), "xx", "dev"), store=store, tick=stop)
     assert store.reports().results == ()
 
 
 def test_a_language_without_frequencies_says_so_and_judges_no_rare_words() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    report = study(model, of_trees(trees(6), "xx", "dev"))
+    report = study(model, of_trees(random_trees(6), "xx", "dev"))
     (note,) = [note for note in report.notes if "Rare words are not judged" in note]
     assert "--frequencies" in note
     assert "rare word" not in report.table("roles").column("role")
@@ -129,7 +129,9 @@ def test_texts_of_a_task_have_no_syntax_but_everything_else() -> None:
 
 def test_p_values_are_adjusted_over_all_heads_and_roles_together() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    table = study(model, of_trees(trees(6), "xx", "dev"), frequencies=FREQUENCIES).table("roles")
+    table = study(model, of_trees(random_trees(6), "xx", "dev"), frequencies=FREQUENCIES).table(
+        "roles"
+    )
     p_values = table.column("p")
     adjusted_p_values = table.column("p (Benjamini-Hochberg)")
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])

@@ -10,8 +10,8 @@ import pytest
 import torch
 from reference import parameters_of_attention
 from support.expected_errors import raises
-from support.saved_models import save
-from support.shrunk_families import SHRINKABLE, logits, mask_of, model_of, uneven
+from support.saved_models import save_model
+from support.shrunk_families import SHRINKABLE, logits, mask_of, random_model, uneven_mask
 from support.tiny_models import tiny_batch, tiny_model
 from support.tiny_task import tiny_tokenizer
 
@@ -35,8 +35,8 @@ def assert_same_weights(module, weights):
 
 @pytest.mark.parametrize("family", SHRINKABLE)
 def test_masked_shrunk_and_reloaded_models_answer_alike(family, tmp_path):
-    model = model_of(family)
-    mask = uneven(model)
+    model = random_model(family)
+    mask = uneven_mask(model)
     batch = tiny_batch(model.module)
     weights_before = copy_of_weights(model.module)
     with gated(model, mask):
@@ -45,7 +45,7 @@ def test_masked_shrunk_and_reloaded_models_answer_alike(family, tmp_path):
     assert mask_changes > 1e-3
     shrunk = shrink_model(model, mask)
     torch.testing.assert_close(logits(shrunk.module, batch), masked_logits, **CLOSE)
-    save(tmp_path / "m", shrunk.module, tiny_tokenizer())
+    save_model(tmp_path / "m", shrunk.module, tiny_tokenizer())
     reloaded_module = read_folder(tmp_path / "m", "folder", "m").module
     torch.testing.assert_close(logits(reloaded_module, batch), masked_logits, **CLOSE)
     assert shrunk.parameters_after < shrunk.parameters_before
@@ -61,8 +61,8 @@ def test_masked_shrunk_and_reloaded_models_answer_alike(family, tmp_path):
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "llama", "mbart"])
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_a_shrunk_model_runs_with_any_attention_function(family, implementation):
-    model = model_of(family)
-    mask = uneven(model, seed=3)
+    model = random_model(family)
+    mask = uneven_mask(model, seed=3)
     batch = tiny_batch(model.module)
     with gated(model, mask):
         masked_logits = logits(model.module, batch)
@@ -74,8 +74,8 @@ def test_a_shrunk_model_runs_with_any_attention_function(family, implementation)
 
 
 def test_removed_parameters_are_as_counted_by_hand():
-    model = model_of("bert")
-    mask = uneven(model)
+    model = random_model("bert")
+    mask = uneven_mask(model)
     heads_by_layer = [int(count) for count in mask.kept.reshape(3, 4).sum(1)]
     assert len(set(heads_by_layer)) == 3
     shrunk = shrink_model(model, mask)
@@ -89,7 +89,7 @@ def test_removed_parameters_are_as_counted_by_hand():
 
 def test_a_model_may_lose_all_its_heads():
     for family in ("bert", "gpt2", "llama", "t5", "distilbert", "marian"):
-        model = model_of(family)
+        model = random_model(family)
         mask = mask_of(model, np.zeros(model.grid.size))
         batch = tiny_batch(model.module)
         with gated(model, mask):
@@ -100,7 +100,7 @@ def test_a_model_may_lose_all_its_heads():
 
 
 def test_a_mask_that_removes_nothing_gives_a_copy_of_the_familys_own_class():
-    model = model_of("bert")
+    model = random_model("bert")
     shrunk = shrink_model(model, full_mask(model.grid))
     assert type(shrunk.module) is type(model.module)
     assert shrunk.module is not model.module
@@ -111,7 +111,7 @@ def test_a_mask_that_removes_nothing_gives_a_copy_of_the_familys_own_class():
 
 @pytest.mark.parametrize("family", ["llama", "llama-biased", "qwen3", "mistral"])
 def test_query_heads_that_share_a_key_go_together_and_the_others_are_silenced(family):
-    model = model_of(family)
+    model = random_model(family)
     # In groups of two, layer 0 loses one whole group, layer 1 one head of each group, and layer 2
     # one group and half of the other.
     mask = mask_of(model, [1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1])
@@ -137,8 +137,8 @@ def test_shrinking_twice_is_shrinking_once_by_both_masks(family, tmp_path):
     from headlab.hooks import make_gateable
     from headlab.models.checkpoint import Checkpoint
 
-    model = model_of(family)
-    first_mask = uneven(model, seed=2)
+    model = random_model(family)
+    first_mask = uneven_mask(model, seed=2)
     batch = tiny_batch(model.module)
     if family == "llama":  # whole groups, so that no silenced head stays
         first_mask = mask_of(model, np.repeat(first_mask.kept[::2], 2))
@@ -161,8 +161,8 @@ def test_shrinking_twice_is_shrinking_once_by_both_masks(family, tmp_path):
     "family", ["gpt2-lm", "llama-lm", "t5-even", "marian", "mistral", "bert-decoder"]
 )
 def test_generation_with_a_cache_equals_generation_without(family):
-    model = model_of(family)
-    module = shrink_model(model, uneven(model)).module
+    model = random_model(family)
+    module = shrink_model(model, uneven_mask(model)).module
     batch = dict(tiny_batch(module, (6, 6)))
     batch.pop("decoder_input_ids", None)
     settings = {"do_sample": False, "max_new_tokens": 6, "min_new_tokens": 6}
@@ -176,8 +176,8 @@ def test_generation_with_a_cache_equals_generation_without(family):
 
 
 def test_a_shrunk_model_learns_where_it_still_has_weights():
-    model = model_of("bert")
-    module = shrink_model(model, uneven(model)).module.train().requires_grad_(True)
+    model = random_model("bert")
+    module = shrink_model(model, uneven_mask(model)).module.train().requires_grad_(True)
     module(**tiny_batch(module), labels=torch.tensor([0, 1, 2])).loss.backward()
     first_attention, second_attention = (layer.attention for layer in module.bert.encoder.layer[:2])
     assert first_attention.output.dense.bias.grad.abs().sum() > 0
@@ -193,22 +193,22 @@ def test_other_families_are_refused_by_name(family):
 
 
 def test_another_models_mask_is_refused():
-    model = model_of("bert")
-    other_model = model_of("bert", seed=1)
+    model = random_model("bert")
+    other_model = random_model("bert", seed=1)
     with raises("mask.other_model"):
-        shrink_model(model, uneven(other_model))
+        shrink_model(model, uneven_mask(other_model))
 
 
 @pytest.mark.parametrize("chosen_by", [{"ablation": "mean"}, {"score": {"ablation": "mean"}}])
 def test_a_mask_chosen_under_mean_ablation_is_refused(chosen_by):
-    model = model_of("bert")
+    model = random_model("bert")
     with raises("shrink.mask_of_means", "--ablation zero"):
         shrink_model(model, mask_of(model, np.ones(12), **chosen_by))
 
 
 def test_a_shrunk_model_has_the_device_and_numbers_of_its_model():
-    model = model_of("bert", dtype=torch.bfloat16)
-    module = shrink_model(model, uneven(model)).module
+    model = random_model("bert", dtype=torch.bfloat16)
+    module = shrink_model(model, uneven_mask(model)).module
     assert module.dtype == torch.bfloat16
     assert module.device == model.device
     assert not module.training
@@ -225,7 +225,7 @@ def test_an_all_attention_model_shrinks_too():
     )
     all_attention = AllAttentionForCausalLM(config).double().eval()
     model = make_gateable(Checkpoint("all", "test", "all", all_attention, None))
-    mask = uneven(model)
+    mask = uneven_mask(model)
     batch = tiny_batch(model.module)
     with gated(model, mask):
         masked_logits = logits(model.module, batch)
@@ -250,8 +250,8 @@ def shapes_without_heads(layers):
 @pytest.mark.parametrize("family", SHRINKABLE)
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_attention_weights_are_given_at_the_numbers_of_their_layers(family, implementation):
-    model = model_of(family)
-    shrunk_module = shrink_model(model, uneven(model)).module
+    model = random_model(family)
+    shrunk_module = shrink_model(model, uneven_mask(model)).module
     batch = tiny_batch(model.module)
     attentions = attentions_of(model.module, batch, implementation)
     shrunk_attentions = attentions_of(shrunk_module, batch, implementation)
@@ -266,8 +266,8 @@ def test_attention_weights_are_given_at_the_numbers_of_their_layers(family, impl
 
 
 def test_attention_weights_of_a_layer_without_heads_grow_with_the_cache():
-    model = model_of("gpt2-lm")
-    module = shrink_model(model, uneven(model)).module
+    model = random_model("gpt2-lm")
+    module = shrink_model(model, uneven_mask(model)).module
     ids = torch.arange(12).reshape(2, 6) + 5
     module.set_attn_implementation("eager")
     with torch.inference_mode():
@@ -294,15 +294,15 @@ ZERO = {"ablation": "zero"}
     ],
 )
 def test_a_mask_with_mean_ablation_anywhere_in_its_making_is_refused(chosen_by):
-    model = model_of("bert")
+    model = random_model("bert")
     with raises("shrink.mask_of_means"):
-        shrink_model(model, mask_of(model, uneven(model).kept, **chosen_by))
+        shrink_model(model, mask_of(model, uneven_mask(model).kept, **chosen_by))
 
 
 def test_masks_combined_under_zero_ablation_are_taken():
-    model = model_of("bert")
-    first_mask = mask_of(model, uneven(model, seed=0).kept, ablation="zero")
-    second_mask = mask_of(model, uneven(model, seed=1).kept, ablation="zero")
+    model = random_model("bert")
+    first_mask = mask_of(model, uneven_mask(model, seed=0).kept, ablation="zero")
+    second_mask = mask_of(model, uneven_mask(model, seed=1).kept, ablation="zero")
     combined_mask = combine_masks([first_mask, second_mask], "and")
     assert shrink_model(model, combined_mask).removed_count
     mask_of_means = mask_of(model, second_mask.kept, ablation="mean")

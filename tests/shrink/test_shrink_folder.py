@@ -14,8 +14,8 @@ import transformers as hf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.expected_errors import raises
-from support.saved_models import save
-from support.shrunk_families import logits, mask_of, model_of, uneven
+from support.saved_models import save_model
+from support.shrunk_families import logits, mask_of, random_model, uneven_mask
 from support.tiny_models import tiny_batch
 from support.tiny_task import tiny_task, tiny_tokenizer
 
@@ -55,11 +55,11 @@ EVALUATIONS = {
 
 
 def original(family="bert"):
-    return model_of(family, tiny_tokenizer(), dtype=torch.float32)
+    return random_model(family, tiny_tokenizer(), dtype=torch.float32)
 
 
 def write_shrunk_model(model, folder, mask=None, **options):
-    shrunk = shrink_model(model, mask or uneven(model))
+    shrunk = shrink_model(model, mask or uneven_mask(model))
     batches = [tiny_batch(model.module)]
     return write_shrunk(model, shrunk, folder, batches, compared_on={"task": None}, **options)
 
@@ -78,13 +78,13 @@ def test_the_folder_holds_all_that_belongs_to_a_model(model, folder):
     assert {path.name for path in folder.iterdir()} - {"generation_config.json"} == FILES
     assert [path.name for path in folder.parent.iterdir()] == ["m"]
     mask = load_mask(folder / "mask.json")
-    assert mask.digest == uneven(model).digest
+    assert mask.digest == uneven_mask(model).digest
     assert str(folder.parent) not in (folder / "config.json").read_text()
 
 
 def test_the_proof_says_what_was_compared(model, folder):
     proof = json.loads((folder / "proof.json").read_text())
-    mask = uneven(model)
+    mask = uneven_mask(model)
     batch = tiny_batch(model.module)
     with gated(model, mask):
         masked_logits = logits(model.module, batch)
@@ -109,7 +109,7 @@ def test_the_proof_says_what_was_compared(model, folder):
 
 
 def test_headlab_loads_the_folder_with_the_remaining_heads_and_evaluates_it_alike(model, folder):
-    mask = uneven(model)
+    mask = uneven_mask(model)
     smaller_model = headlab.load(str(folder))
     # the grid has no layer without heads in either
     heads_by_layer = [heads for heads in smaller_model.grid.stacks[0].heads if heads]
@@ -133,7 +133,7 @@ def test_the_folder_is_read_as_a_transformers_model_that_can_be_trained_and_save
     assert isinstance(module, hf.BertForSequenceClassification)
     assert not module.training
     assert all(parameter.requires_grad for parameter in module.parameters())
-    save(tmp_path / "again", module, tiny_tokenizer())
+    save_model(tmp_path / "again", module, tiny_tokenizer())
     batch = tiny_batch(module)
     saved_again = read_folder(tmp_path / "again", "folder", "again").module
     assert torch.equal(logits(saved_again, batch), logits(module, batch))
@@ -162,7 +162,7 @@ def test_a_llama_whose_layers_keep_as_many_groups_is_an_ordinary_llama(tmp_path)
 
 
 def test_the_model_card_shows_before_and_after_and_what_the_mask_file_says(model, tmp_path):
-    mask = mask_of(model, uneven(model).kept, evaluated=EVALUATIONS)
+    mask = mask_of(model, uneven_mask(model).kept, evaluated=EVALUATIONS)
     speed = Speed(0.8, 0.75, 0.85, "cpu, batches of 16")
     folder = write_shrunk_model(model, tmp_path / "m", mask, speed=speed).folder
     card = (folder / "README.md").read_text()
@@ -183,7 +183,7 @@ def test_names_in_the_card_are_plain_text():
 
 
 def test_a_model_that_answers_otherwise_leaves_no_folder(model, tmp_path):
-    shrunk = shrink_model(model, uneven(model))
+    shrunk = shrink_model(model, uneven_mask(model))
     with torch.no_grad():
         shrunk.module.classifier.bias.add_(0.01)
     with raises("shrink.model_differs", 0.01):
@@ -192,7 +192,7 @@ def test_a_model_that_answers_otherwise_leaves_no_folder(model, tmp_path):
 
 
 def test_a_model_that_answers_with_nan_is_no_proof(model):
-    mask = uneven(model)
+    mask = uneven_mask(model)
     broken = shrink_model(model, mask).module
     with torch.no_grad():
         broken.classifier.bias.fill_(torch.nan)
@@ -207,7 +207,7 @@ def test_a_model_that_answers_with_nan_is_no_proof(model):
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_an_original_that_answers_with_nan_or_inf_proves_nothing(value, tmp_path):
     model = original()
-    mask = uneven(model)
+    mask = uneven_mask(model)
     shrunk = shrink_model(model, mask)
     with torch.no_grad():
         model.module.classifier.bias[0] = value
@@ -218,7 +218,7 @@ def test_an_original_that_answers_with_nan_or_inf_proves_nothing(value, tmp_path
 
 
 def test_an_example_that_is_compared_twice_counts_once(model):
-    mask = uneven(model)
+    mask = uneven_mask(model)
     batch = tiny_batch(model.module)
     shrunk = shrink_model(model, mask)
     padded_batch = {name: torch.nn.functional.pad(tensor, (0, 2)) for name, tensor in batch.items()}
@@ -230,7 +230,7 @@ def test_a_full_disk_is_refused_in_a_sentence_and_leaves_nothing(model, tmp_path
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    shrunk = shrink_model(model, uneven(model))
+    shrunk = shrink_model(model, uneven_mask(model))
     monkeypatch.setattr(shrunk.module, "save_pretrained", fail)
     with raises("file.no_space"):
         write_shrunk(model, shrunk, tmp_path / "m", [tiny_batch(model.module)], compared_on={})
@@ -319,7 +319,7 @@ def test_a_family_this_headlab_does_not_know_is_named(folder, tmp_path):
 
 
 def test_load_shrunk_reads_its_own_folders_only(model, tmp_path):
-    save(tmp_path / "other", model.module, tiny_tokenizer())
+    save_model(tmp_path / "other", model.module, tiny_tokenizer())
     with raises("shrink.not_a_folder"):
         headlab.load_shrunk(tmp_path / "other")
     with raises("device.unusable", "'nope'"):
@@ -327,7 +327,7 @@ def test_load_shrunk_reads_its_own_folders_only(model, tmp_path):
 
 
 def test_the_copy_of_a_mask_in_the_folder_keeps_what_it_was_chosen_by(model, tmp_path):
-    mask = mask_of(model, uneven(model).kept, rule="bottom", k=5)
+    mask = mask_of(model, uneven_mask(model).kept, rule="bottom", k=5)
     mask = replace(mask, created="2026-01-02T03:04:05+00:00")
     folder = write_shrunk_model(model, tmp_path / "m", mask).folder
     mask_read = load_mask(folder / "mask.json")

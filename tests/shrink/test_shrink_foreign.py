@@ -13,8 +13,8 @@ import torch
 import transformers as hf
 from huggingface_hub.errors import StrictDataclassError
 from support.expected_errors import raises
-from support.saved_models import save
-from support.shrunk_families import logits, mask_of, model_of, uneven
+from support.saved_models import save_model
+from support.shrunk_families import logits, mask_of, random_model, uneven_mask
 from support.tiny_models import tiny_batch
 from support.tiny_task import tiny_tokenizer
 from transformers.models.auto import modeling_auto
@@ -55,10 +55,10 @@ def model_and_folder(tmp_path_factory):
 
     def get(family):
         if family not in by_family:
-            model = model_of(MODEL_OF_FAMILY[family], tiny_tokenizer(), dtype=torch.float32)
-            shrunk = shrink_model(model, uneven(model))
+            model = random_model(MODEL_OF_FAMILY[family], tiny_tokenizer(), dtype=torch.float32)
+            shrunk = shrink_model(model, uneven_mask(model))
             folder = tmp_path_factory.mktemp("foreign") / family
-            save(folder, shrunk.module, tiny_tokenizer())
+            save_model(folder, shrunk.module, tiny_tokenizer())
             by_family[family] = (model, folder)
         return by_family[family]
 
@@ -132,7 +132,7 @@ def test_a_whole_configuration_given_by_hand_still_meets_other_shapes(model_and_
     # layers that are whole or empty: no head count is uneven
     mask = mask_of(model, [head.layer != 1 for head in model.grid.heads])
     folder_of_whole_layers = folder.parent / "empty"
-    save(folder_of_whole_layers, shrink_model(model, mask).module, tiny_tokenizer())
+    save_model(folder_of_whole_layers, shrink_model(model, mask).module, tiny_tokenizer())
     for shrunk_folder in (folder, folder_of_whole_layers):
         with pytest.raises(RuntimeError, match=r"size mismatch|ignore_mismatched_sizes"):
             hf.BertForSequenceClassification.from_pretrained(
@@ -153,7 +153,7 @@ def test_the_file_says_where_its_numbers_are_and_a_copy_has_them_too(model_and_f
     assert module.config.num_labels == 3
     assert not hasattr(module.config, "headlab_sealed")
     module.config.id2label = {0: "no", 1: "yes"}
-    save(tmp_path / "again", module, tiny_tokenizer())
+    save_model(tmp_path / "again", module, tiny_tokenizer())
     config_of_copy = hf.AutoConfig.from_pretrained(tmp_path / "again")
     without_path = {"_name_or_path": ""}
     assert config_of_copy.to_dict() | without_path == module.config.to_dict() | without_path
@@ -216,7 +216,7 @@ def test_a_half_of_an_encoder_decoder_is_cut_as_the_whole_and_unknown_stacks_are
 ):
     make_known()
     model, folder = model_and_folder("marian")
-    mask = uneven(model)
+    mask = uneven_mask(model)
     decoder = hf.AutoModelForCausalLM.from_pretrained(folder)
     heads_by_layer = [
         layer.self_attn.q_proj.out_features // 6 for layer in decoder.model.decoder.layers

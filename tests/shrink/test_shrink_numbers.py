@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.expected_errors import raises
-from support.saved_models import save
-from support.shrunk_families import logits, model_of, uneven
+from support.saved_models import save_model
+from support.shrunk_families import logits, random_model, uneven_mask
 from support.tiny_models import tiny_batch
 from support.tiny_task import tiny_tokenizer
 
@@ -20,13 +20,13 @@ from headlab.shrink.model import checkpoint_dtype, dtype_to_write, rounded_weigh
 
 def save_and_load(folder, family, saved_dtype, *, loaded_dtype="float32"):
     """A tiny model read from a folder that has its weights in another dtype."""
-    original = model_of(family, tiny_tokenizer(), dtype=getattr(torch, saved_dtype))
-    save(folder, original.module, tiny_tokenizer())
+    original = random_model(family, tiny_tokenizer(), dtype=getattr(torch, saved_dtype))
+    save_model(folder, original.module, tiny_tokenizer())
     return headlab.load(str(folder), dtype=loaded_dtype, device="cpu")
 
 
 def write_shrunk_model(model, folder, dtype=None):
-    shrunk = shrink_model(model, uneven(model))
+    shrunk = shrink_model(model, uneven_mask(model))
     batches = [tiny_batch(model.module)]
     return write_shrunk(model, shrunk, folder, batches, compared_on={}, dtype=dtype)
 
@@ -63,7 +63,7 @@ def test_weights_are_written_as_the_checkpoint_has_them_and_compared_in_float32(
     # what is in the folder, and not what was in memory, answers so
     shrunk_model = headlab.load(str(folder), device="cpu")
     batch = tiny_batch(model.module)
-    with gated(model, uneven(model)):
+    with gated(model, uneven_mask(model)):
         masked_logits = logits(model.module, batch)
     torch.testing.assert_close(
         logits(shrunk_model.module, batch), masked_logits, atol=proof["tolerance"], rtol=0
@@ -128,7 +128,7 @@ def test_weights_that_were_changed_since_they_were_loaded_are_not_rounded_unaske
 
 
 def test_rounding_is_undone_whatever_happens():
-    module = model_of("t5", dtype=torch.float32).module
+    module = random_model("t5", dtype=torch.float32).module
     weights_before = copy_of_weights(module)
     with rounded_weights(module, "bfloat16") as has_changed:
         assert has_changed

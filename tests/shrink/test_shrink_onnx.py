@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from support.shrunk_families import model_of, uneven
+from support.shrunk_families import random_model, uneven_mask
 from support.tiny_models import tiny_batch
 from support.tiny_task import tiny_tokenizer
 
@@ -32,8 +32,8 @@ FAMILIES = (
 def test_onnxruntime_answers_as_the_masked_model(family, tmp_path):
     import onnxruntime
 
-    model = model_of(family, tiny_tokenizer(), dtype=torch.float32)
-    mask = uneven(model)
+    model = random_model(family, tiny_tokenizer(), dtype=torch.float32)
+    mask = uneven_mask(model)
     shrunk = shrink_model(model, mask)
     batches = [tiny_batch(model.module), tiny_batch(model.module, (9, 4), seed=3)]
     result = write_shrunk(model, shrunk, tmp_path / "m", batches, compared_on={}, onnx=True)
@@ -58,7 +58,7 @@ def test_onnxruntime_answers_as_the_masked_model(family, tmp_path):
 
 
 def test_a_trace_is_made_of_two_rows_or_more():
-    batch = tiny_batch(model_of("bert").module, (4,))
+    batch = tiny_batch(random_model("bert").module, (4,))
     traced_batch = widest_batch([batch])
     shapes = {name: tuple(tensor.shape) for name, tensor in traced_batch.items()}
     assert shapes == dict.fromkeys(batch, (2, 4))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support.expected_errors import raises
-from support.shrunk_families import mask_of, model_of, uneven
+from support.shrunk_families import mask_of, random_model, uneven_mask
 from support.tiny_models import tiny_batch
 from support.tiny_task import tiny_tokenizer
 
@@ -25,11 +25,11 @@ from headlab.shrink.folder import check_target, write_shrunk
 
 @pytest.fixture(scope="module")
 def model():
-    return model_of("bert", tiny_tokenizer(), dtype=torch.float32)
+    return random_model("bert", tiny_tokenizer(), dtype=torch.float32)
 
 
 def write_shrunk_model(model, folder, mask=None):
-    shrunk = shrink_model(model, mask or uneven(model))
+    shrunk = shrink_model(model, mask or uneven_mask(model))
     return write_shrunk(
         model, shrunk, folder, [tiny_batch(model.module)], compared_on={"task": None}
     )

@@ -35,7 +35,7 @@ from support.score_runs import (
 )
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
-from support.waiting import until
+from support.waiting import wait_until
 
 from headlab.core import Flock, HeadlabError, read_json, write_atomic
 from headlab.core import files as atomic_files
@@ -145,7 +145,7 @@ def workers(nursery: Nursery, cache: Path) -> Iterator[Callable[..., Client]]:
         child = nursery.start(["worker", "--port", "0", "--cache", str(cache)])
         children.append(child)
         home = cache / ".worker" / ("2" if is_second else "")
-        until(lambda: address_of(home, child.pid) is not None)
+        wait_until(lambda: address_of(home, child.pid) is not None)
         clients.append(Client(str(address_of(home, child.pid))))
         return clients[-1]
 
@@ -312,10 +312,10 @@ def test_a_worker_on_a_full_disk_says_so_and_ends_its_job_when_there_is_room(
     with small_disk(disk, 2048), workers(long_run.nursery, disk) as begin:
         client = begin()
         job = client.submit(spec=spec_of(long_run.classifier)).id
-        until(lambda: client.job(job).done > 0)
+        wait_until(lambda: client.job(job).done > 0)
         fill_disk(disk / "ballast")
         # Where not even the job's end can be written, it stays as it was, and the worker says so.
-        until(lambda: client.job(job).state != "running" or client.health().note)
+        wait_until(lambda: client.job(job).state != "running" or client.health().note)
         assert Store(disk).scan().results == ()
         (disk / "ballast").unlink()
         client = begin()

@@ -27,9 +27,9 @@ from support.killable_processes import (
     ROOT,
     SETTINGS,
     Child,
-    Kills,
+    KillCounts,
     Nursery,
-    killed_until_done,
+    kill_until_done,
     phase_of,
 )
 from support.saved_models import save_classifier
@@ -41,7 +41,7 @@ from support.score_runs import (
     spec_of,
     wait_until_done,
 )
-from support.waiting import until
+from support.waiting import wait_until
 
 from headlab.results import Store
 from headlab.worker.client import Client
@@ -98,7 +98,7 @@ def test_a_command_killed_at_random_moments_gives_the_same_bits(
     nursery: Nursery, model: Path, undisturbed_run: UndisturbedRun, tmp_path: Path, min_kills: int
 ) -> None:
     rng = np.random.default_rng(4)
-    kills = Kills({})
+    kills = KillCounts({})
     turn = 0
     while kills.count < min_kills:
         method = list(METHODS)[turn % len(METHODS)]
@@ -110,7 +110,7 @@ def test_a_command_killed_at_random_moments_gives_the_same_bits(
             return nursery.start(score_arguments(model, cache, method, **METHODS[method]))
 
         max_kills = min(4, min_kills - kills.count)
-        process = killed_until_done(
+        process = kill_until_done(
             begin, rng, seconds, max_kills, lambda cache=cache: phase_of(cache), kills
         )  # type: ignore[misc]
         assert sha_of(process) == sha, (method, turn)
@@ -141,7 +141,7 @@ def test_killed_in_the_middle_of_a_write_it_gives_the_same_bits(
 ) -> None:
     arguments = score_arguments(model, tmp_path, "shapley", **METHODS["shapley"])
     for death in deaths:
-        assert nursery.start(arguments, death).wait().killed
+        assert nursery.start(arguments, death).wait().was_killed
     assert len([*tmp_path.glob("*/.*.tmp")]) == (deaths[-1][0] == "os.rename")
     sha, _ = undisturbed_run("shapley")
     assert sha_of(nursery.start(arguments).wait()) == sha
@@ -174,7 +174,11 @@ def test_a_worker_killed_at_random_moments_ends_its_job_with_the_same_bits(
     for turn in range(kills + 1):
         child = nursery.start(arguments)
         client = Client(
-            str(until(lambda child=child: address_of(tmp_path / ".worker", child.pid), "a worker"))
+            str(
+                wait_until(
+                    lambda child=child: address_of(tmp_path / ".worker", child.pid), "a worker"
+                )
+            )
         )  # type: ignore[misc]
         try:
             job = job or client.submit(spec=spec_of(model)).id
@@ -187,7 +191,7 @@ def test_a_worker_killed_at_random_moments_ends_its_job_with_the_same_bits(
         finally:
             client.close()
             process = child.kill()
-        assert process.killed
+        assert process.was_killed
     (result,) = Store(tmp_path).scan().results
     assert result.record.values_sha256() == job_sha
     assert leftovers(tmp_path) == []
@@ -210,7 +214,7 @@ def app(cache: Path) -> Iterator[subprocess.Popen[bytes]]:
     with (cache / "app.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:
-        until(lambda: answers(f"http://127.0.0.1:{port}/_stcore/health"), "the app")
+        wait_until(lambda: answers(f"http://127.0.0.1:{port}/_stcore/health"), "the app")
         visit = BackMsg()
         visit.rerun_script.query_string = ""
         with connect(f"ws://127.0.0.1:{port}/_stcore/stream", max_size=None) as visitor:
@@ -243,7 +247,7 @@ def test_the_app_killed_while_its_worker_computes_finds_the_job_again(
     pids = []
     for turn in range(2):
         with app(tmp_path) as process:
-            until(partial(has_worker, tmp_path, process.pid))
+            wait_until(partial(has_worker, tmp_path, process.pid))
             client = Client(str(address_of(tmp_path / ".worker", None)), TOKEN)
             pids.append(json.loads((tmp_path / ".worker" / "worker.json").read_text())["pid"])
             try:
@@ -253,13 +257,13 @@ def test_the_app_killed_while_its_worker_computes_finds_the_job_again(
                     wait_until_done(client, job)
                 else:
                     steps = client.job(job).done
-                    until(partial(has_got_on, client, job, steps))
+                    wait_until(partial(has_got_on, client, job, steps))
             finally:
                 client.close()
             assert process.poll() is None
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-        until(lambda: not alive(pids[-1]))  # the worker ends with its app
+        wait_until(lambda: not alive(pids[-1]))  # the worker ends with its app
     assert len(set(pids)) == 2
     (result,) = Store(tmp_path).scan().results
     assert result.record.values_sha256() == job_sha

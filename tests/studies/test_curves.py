@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.expected_errors import raises
 from support.saved_models import save_classifier
+from support.several_answers import PAIRS, WORDS
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
-from test_inputs import PAIRS, WORDS
 
 import headlab
 from headlab.cli.evaluate import chosen_ablation

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from support.expected_errors import raises
 from support.saved_models import save_family
+from support.several_answers import PAIRS, WORDS
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
-from test_inputs import PAIRS, WORDS
 
 import headlab
 from headlab.cli.main import main

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.planted_scores import plant
+from support.planted_scores import plant_scores
 from support.synthetic_scores import scores_of
 from support.table_rows import rows_where
 from support.tiny_models import tiny_model
@@ -259,7 +259,7 @@ def test_the_experiment_is_of_stored_scores_and_costs_nothing_twice(tmp_path: Pa
     planted_values = []
     for language in ("xx", "yy"):
         halves = rng.normal(size=(2, 12))
-        scores = plant(new_pieces(), language, halves.mean(axis=0), halves=halves)
+        scores = plant_scores(new_pieces(), language, halves.mean(axis=0), halves=halves)
         planted_values.append(scores.values)
     report = run_experiment("agreement", new_pieces())
     assert report.example_forwards == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.planted_scores import plant
+from support.planted_scores import plant_scores
 from support.synthetic_scores import scores_of
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
@@ -141,8 +141,8 @@ def test_the_experiment_is_of_stored_scores(tmp_path: Path) -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     pieces = Pieces(model, tiny_task(), Store(tmp_path), dev_size=12)
     values = np.linspace(0.3, -0.25, 12)
-    plant(pieces, "xx", values, (10, 11))
-    plant(pieces, "yy", values)
+    plant_scores(pieces, "xx", values, (10, 11))
+    plant_scores(pieces, "yy", values)
     report = run_experiment("heads", pieces, options={"top": 4})
     assert report.example_forwards == 0
     assert len(report.table("heads-agnostic").rows) == 4
@@ -158,7 +158,7 @@ def test_reported_14_a_note_says_that_values_of_heads_stopped_at_a_sign_lean(
     pieces = Pieces(model, tiny_task(), Store(tmp_path), dev_size=12)
     values = np.linspace(0.3, -0.25, 12)
     for language in ("xx", "yy"):
-        plant(pieces, language, values, (10, 11))
+        plant_scores(pieces, language, values, (10, 11))
     *_, note = run_experiment("heads", pieces, options={"top": 4}).notes
     warning = "of 24 heads were let go as soon as their sign was decided"
     assert f"{warning}: their values lean away from 0" in note

@@ -13,7 +13,7 @@ import pytest
 import reference
 from support.expected_errors import raises
 from support.falling_curves import expected_area, falling_curve
-from support.planted_scores import plant
+from support.planted_scores import plant_scores
 from support.table_rows import rows_where
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
@@ -38,7 +38,7 @@ def report_and_pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report,
     store = Store(tmp_path_factory.mktemp("store"))
     pieces = Pieces(model, tiny_task(), store, dev_size=10, test_size=12)
     for language, values in (("xx", VALUES), ("yy", VALUES[::-1])):
-        plant(pieces, language, values)
+        plant_scores(pieces, language, values)
     expected_forwards = sum(ask.forwards for ask in cost(pieces, OPTIONS))
     report = run_experiment("iterative", pieces, options=OPTIONS)
     curve_forwards = 6 * 5 * 12

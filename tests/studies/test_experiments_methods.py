@@ -14,7 +14,7 @@ import pytest
 import reference
 from support.expected_errors import raises
 from support.falling_curves import expected_area, falling_curve
-from support.planted_scores import plant
+from support.planted_scores import plant_scores
 from support.synthetic_scores import scores_of
 from support.table_rows import rows_where
 from support.tiny_models import tiny_model
@@ -84,7 +84,7 @@ def report_and_pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report,
     rng = np.random.default_rng(0)
     for language in pieces.languages:
         halves = rng.normal(0, 0.2, (2, 12))
-        plant(pieces, language, halves.mean(axis=0), halves=halves)
+        plant_scores(pieces, language, halves.mean(axis=0), halves=halves)
     expected_forwards = forecast("methods", pieces, OPTIONS).forwards
     report = run_experiment("methods", pieces, options=OPTIONS)
     curve_forwards = (3 + 3) * 5 * 12

@@ -10,10 +10,10 @@ import pytest
 import reference
 import torch
 from support.group_labels import equal_groups
-from support.planted_scores import plant
+from support.planted_scores import plant_scores
+from support.several_answers import PAIRS
 from support.tiny_models import tiny_model, tiny_module
 from support.tiny_task import tiny_task, tiny_tokenizer
-from test_inputs import PAIRS
 
 from headlab.core import HeadGrid, Report, Stack
 from headlab.evaluation import Evaluator
@@ -147,8 +147,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
     """
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     pieces = Pieces(model, tiny_task(), Store(tmp_path_factory.mktemp("store")), dev_size=10)
-    plant(pieces, "xx", np.where(np.arange(12) == 0, 3.0, VALUES))
-    plant(pieces, "yy", VALUES, (0, 1))
+    plant_scores(pieces, "xx", np.where(np.arange(12) == 0, 3.0, VALUES))
+    plant_scores(pieces, "yy", VALUES, (0, 1))
     asks = cost(pieces, STUDIES["separators"].resolve({}))
     expected_forwards = sum(ask.forwards for ask in asks)
     report_of_three = run_experiment("separators", pieces, options={"top": 3})
@@ -213,7 +213,7 @@ def test_a_second_look_costs_nothing_and_another_option_is_another_report(
 def test_heads_of_no_kind_leave_their_cells_empty(tmp_path: Path) -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     pieces = Pieces(model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=4)
-    plant(pieces, "xx", VALUES)
+    plant_scores(pieces, "xx", VALUES)
     kinds = run_experiment("separators", pieces).table("separator-kinds")
     assert [row[2] for row in kinds.rows] == [12, 0, 12]
     assert kinds.rows[1][3:] == (None,) * 8

@@ -14,7 +14,7 @@ import pytest
 import reference
 from support.group_labels import equal_groups
 from support.masked_answers import HARMFUL_HEADS, VALUES, correct_answers
-from support.planted_scores import plant
+from support.planted_scores import plant_scores
 from support.table_rows import rows_where
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
@@ -57,8 +57,8 @@ def root(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pieces = Pieces(model, tiny_task(), Store(store_root), dev_size=12)
     p_values = np.full(12, 0.5)
     p_values[list(HARMFUL_HEADS)] = 0.001, 0.006, 0.03
-    plant(pieces, "xx", VALUES, HARMFUL_HEADS, p_values=p_values)
-    plant(pieces, "yy", VALUES[::-1])
+    plant_scores(pieces, "xx", VALUES, HARMFUL_HEADS, p_values=p_values)
+    plant_scores(pieces, "yy", VALUES[::-1])
     return store_root
 
 
@@ -234,7 +234,7 @@ def test_other_seeds_draw_other_heads(
     report_of_seed_0 = run_experiment("targeted", make(), options={"runs": 1, "k": 5})
     other_pieces = Pieces(model, tiny_task(), Store(root), seed=1, dev_size=12)
     for language in ("xx", "yy"):
-        plant(other_pieces, language, VALUES, HARMFUL_HEADS)
+        plant_scores(other_pieces, language, VALUES, HARMFUL_HEADS)
     report_of_seed_1 = run_experiment("targeted", other_pieces, options={"runs": 1, "k": 5})
 
     def accuracies_of_random_masks(report: Report) -> list[float]:
@@ -319,7 +319,7 @@ def test_a_method_without_p_values_says_nothing_of_all_heads_together(
     model: Model, tmp_path: Path
 ) -> None:
     pieces = Pieces(model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=12)
-    plant(pieces, "xx", VALUES, HARMFUL_HEADS, method="paper", p_values=None)
+    plant_scores(pieces, "xx", VALUES, HARMFUL_HEADS, method="paper", p_values=None)
     report = run_experiment("gap", pieces, options={"method": "paper"})
     assert report.table("gap-heads").rows == (("xx", 12, 3, None, None),)
     assert any("paper gives no p-values" in note for note in report.notes)

@@ -10,7 +10,7 @@ import pytest
 import reference
 from support.group_labels import equal_groups
 from support.masked_answers import HARMFUL_HEADS, VALUES, correct_answers
-from support.planted_scores import plant
+from support.planted_scores import plant_scores
 from support.table_rows import rows_where
 from support.tiny_models import tiny_model
 from support.tiny_task import read_tiny, tiny_task, tiny_tokenizer
@@ -42,7 +42,7 @@ def report(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Report:
         model, three_language_task(), Store(tmp_path_factory.mktemp("store")), dev_size=12
     )
     for language, harmful_heads in REMOVED_HEADS.items():
-        plant(pieces, language, VALUES, harmful_heads)
+        plant_scores(pieces, language, VALUES, harmful_heads)
     return run_experiment("transfer", pieces)
 
 
@@ -145,8 +145,8 @@ def test_with_k_every_language_removes_its_k_lowest_and_another_source_may_be_na
     model: Model, tmp_path: Path
 ) -> None:
     pieces = Pieces(model, tiny_task(), Store(tmp_path), dev_size=12)
-    plant(pieces, "xx", VALUES, HARMFUL_HEADS)
-    plant(pieces, "yy", VALUES[::-1])
+    plant_scores(pieces, "xx", VALUES, HARMFUL_HEADS)
+    plant_scores(pieces, "yy", VALUES[::-1])
     report = run_experiment("transfer", pieces, options={"k": 2, "source": "yy"})
     assert [row["heads removed"] for row in rows_where(report.table("transfer-matrix"))] == [2, 2]
     # yy's two lowest: those of xx, from the other end

@@ -86,7 +86,7 @@ def test_the_front_is_what_no_other_point_beats(seed):
     cost = rng.integers(0, 6, 30).astype(float)
     value = rng.integers(0, 6, 30).astype(float)
     points = list(zip(cost, value, strict=True))
-    assert pareto(cost, value).tolist() == reference.undominated(points)
+    assert pareto(cost, value).tolist() == reference.is_undominated(points)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -244,7 +244,7 @@ def test_every_point_is_what_the_evaluator_says_of_its_mask(model, front):
     table = report.table(FRONT_TABLE)
     parameters = [float(cell) for cell in table.column("parameters")]
     weakest_gains = table.column("weakest, points")
-    expected = reference.undominated(list(zip(parameters, weakest_gains, strict=True)))
+    expected = reference.is_undominated(list(zip(parameters, weakest_gains, strict=True)))
     assert table.column("best for its size") == expected
 
 

@@ -62,7 +62,7 @@ def run_page(path: str, **query) -> AppTest:
     return app
 
 
-def said(app: AppTest) -> str:
+def page_text(app: AppTest) -> str:
     """All messages, captions and Markdown of a page, as a browser shows them."""
     element_lists = (
         app.error,
@@ -73,9 +73,9 @@ def said(app: AppTest) -> str:
         app.markdown,
         app.subheader,
     )
-    return "\n".join(shown(element) for elements in element_lists for element in elements)
+    return "\n".join(shown_text(element) for elements in element_lists for element in elements)
 
 
-def shown(element: Any) -> str:
+def shown_text(element: Any) -> str:
     """The text of an element, without the backslashes that escape Markdown."""
     return re.sub(r"\\([^a-zA-Z0-9\s])", r"\1", element.value)

@@ -6,7 +6,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from support.waiting import until
+from support.waiting import wait_until
 
 # The app once Streamlit has run its script to the end.
 IDLE_APP = '[data-testid="stApp"][data-test-script-state="notRunning"]'
@@ -57,7 +57,7 @@ def choose_option(
             return False
         return True
 
-    until(option_took_the_click, f"an option {name!r}")
+    wait_until(option_took_the_click, f"an option {name!r}")
 
 
 def click_dot(dot: Any) -> None:
@@ -72,7 +72,7 @@ def click_dot(dot: Any) -> None:
         return bool(page.evaluate(UNDER_POINTER))
 
     dot.scroll_into_view_if_needed()
-    until(pointer_is_noticed, "a figure that notices the pointer")
+    wait_until(pointer_is_noticed, "a figure that notices the pointer")
     page.mouse.down()
     page.mouse.up()
 
@@ -88,7 +88,7 @@ def tick_first_row(table: Any) -> None:
         page.evaluate(TWO_FRAMES)
         return previous_box is not None and table.bounding_box() == previous_box
 
-    until(table_is_still, "a table that has stopped moving")
+    wait_until(table_is_still, "a table that has stopped moving")
     box = table.bounding_box()
     page.mouse.click(box["x"] + 14, box["y"] + 52)
 

@@ -16,7 +16,7 @@ FORMATS = ("", "", "d", "d", "+.2f", ".4f")
 KEY_ROWS = (("de", "encoder", 9, 0, 1.25, 0.01), ("th", "encoder", 3, 7, -2.5, None))
 
 
-def made_up(
+def made_report(
     experiment: str, model: str = "e5-small-intents", task: str = "intents", seed: int = 0
 ) -> Report:
     """A report on German and Thai with a table of heads of each kind."""
@@ -43,7 +43,7 @@ def made_up(
     return Report(experiment, tables, ("Made up for a test.",), spec, 4096, 12.0)
 
 
-def made_heads(seed: int = 0) -> Report:
+def made_heads_report(seed: int = 0) -> Report:
     """A report as the study `heads` writes it, with two shared heads and a specific one."""
     shared_heads = [
         SharedHead(Head("encoder", 9, 0), 2, 1, 1.25, {"raw": 2}),
@@ -62,10 +62,10 @@ def made_heads(seed: int = 0) -> Report:
         few=Records("Heads of a few languages", (), names={"unit": ("points",), "sign": ()}),
         notes=("Made up for a test.",),
     )
-    return replace(made_up("heads", seed=seed), tables=result.tables())
+    return replace(made_report("heads", seed=seed), tables=result.tables())
 
 
-def keep(root: Path, report: Report, day: int = 21) -> str:
+def keep_report(root: Path, report: Report, day: int = 21) -> str:
     """Write a report as one that was made on a day of November 2026.
 
     Returns:

@@ -21,7 +21,7 @@ HARMFUL = 3 * 12 + 7
 HELPFUL = 9 * 12
 
 
-def made_up(
+def made_scores(
     language: str, method: str, fingerprint: str = "0" * 64, name: str = MODEL
 ) -> HeadScores:
     """Scores of which head 9.0 is by far the most helpful and head 3.7 the most harmful.
@@ -76,12 +76,12 @@ def made_up(
     )
 
 
-def fill(root: Path, fingerprint: str = "0" * 64) -> Path:
+def fill_cache(root: Path, fingerprint: str = "0" * 64) -> Path:
     """Write shapley, gradient and confidence scores for all languages, leave-one-out for five."""
     for method in ("shapley", "gradient", "confidence", "leave-one-out"):
         languages = LANGUAGES[:5] if method == "leave-one-out" else LANGUAGES
         for language in languages:
-            scores = made_up(language, method, fingerprint)
+            scores = made_scores(language, method, fingerprint)
             Store(root).run(scores.spec).finish(
                 scores, {"created": "2026-11-21T05:00:00+00:00", "versions": {}}
             )

@@ -8,7 +8,7 @@ from typing import Any
 from headlab.jobs.table import job_class
 
 
-def checked(kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def checked_fields(kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Check the fields of a job and fill in the missing ones.
 
     Args:

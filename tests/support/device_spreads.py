@@ -27,7 +27,7 @@ METHODS = {
 }
 
 
-def places(module: torch.nn.Module, first_device: str, second_device: str) -> dict[str, str]:
+def device_map_of(module: torch.nn.Module, first_device: str, second_device: str) -> dict[str, str]:
     """A device map with all layers but the first, and GPT-2's last norm, on the second device."""
     device_map: dict[str, str] = {}
     for weight in module.state_dict():
@@ -43,7 +43,7 @@ def places(module: torch.nn.Module, first_device: str, second_device: str) -> di
     return device_map
 
 
-def everything(model: Model) -> dict[str, Any]:
+def all_results(model: Model) -> dict[str, Any]:
     """Logits, means, translations, scores and roles, by the names of what was computed."""
     batch = {name: tensor.to(model.device) for name, tensor in tiny_batch(model.module).items()}
     rng = np.random.default_rng(0)

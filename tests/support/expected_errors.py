@@ -18,10 +18,10 @@ def raises(
     """Expect an error of exactly this code, whose message names each of the values."""
     with pytest.raises(kind) as caught:
         yield caught
-    expect(caught.value, code, *values)
+    expect_error(caught.value, code, *values)
 
 
-def expect(error: BaseException | None, code: str, *values: object) -> None:
+def expect_error(error: BaseException | None, code: str, *values: object) -> None:
     """Check an error that was caught by other means, as `raises` does."""
     assert isinstance(error, HeadlabError)
     assert error.code == code, f"{error.code}, not {code}: {error}"

@@ -37,7 +37,7 @@ SPEC = {
 }
 
 
-def job(number: int, state: str = "queued", **fields: Any) -> JobRow:
+def job_row(number: int, state: str = "queued", **fields: Any) -> JobRow:
     """A row of the job list, as the worker sends it."""
     now = time.time()
     row: dict[str, Any] = {
@@ -113,7 +113,7 @@ class FakeClient:
     ray: str = ""
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     lines: list[str] = field(default_factory=lambda: ["2026-11-21T14:00:00Z submitted"])
-    foretold: Forecast = field(
+    forecast_of_all_jobs: Forecast = field(
         default_factory=lambda: Forecast(
             forwards=147456,
             seconds=150.0,
@@ -121,12 +121,12 @@ class FakeClient:
         )
     )
     scores: Any = None
-    trouble: str = ""
-    unanswered: str = ""
+    connection_error: str = ""
+    no_answer_note: str = ""
 
     def _refuse_if_unreachable(self) -> None:
-        if self.trouble:
-            raise HeadlabError(self.trouble, code="worker.unreachable")
+        if self.connection_error:
+            raise HeadlabError(self.connection_error, code="worker.unreachable")
 
     def health(self) -> Health:
         self._refuse_if_unreachable()
@@ -170,13 +170,13 @@ class FakeClient:
             if row.params == params and row.state in ("queued", "running"):
                 return Submitted(id=row.id, state=row.state)
         largest_id = max((row.id for row in self.rows), default=0)
-        row = job(1 + largest_id, params=params, kind=job_to_submit.key)
+        row = job_row(1 + largest_id, params=params, kind=job_to_submit.key)
         self.rows.append(row)
         return Submitted(id=row.id, state=row.state)
 
     def forecast(self, job_to_submit: Job) -> Forecast:
         self._refuse_if_unreachable()
-        return self.foretold
+        return self.forecast_of_all_jobs
 
     def gradient(self, model: str, task: str, language: str, **options: Any) -> None:
         self._refuse_if_unreachable()
@@ -214,7 +214,7 @@ class FakeClient:
                 Answer(word="licht", on="device", p_on=0.9, off="other", p_off=0.6),
                 Answer(word="an", on="other", p_on=0.8, off="other", p_off=0.7),
             ]
-        elif self.unanswered:
+        elif self.no_answer_note:
             answers = []
         weights_by_head = {
             f"encoder.{layer}.{head}": encoded_weights for layer in range(12) for head in range(12)
@@ -227,7 +227,7 @@ class FakeClient:
             weights={f"{stack}.{layer}.{head}": rows for stack, layer, head in request.heads},
             truncated=False,
             answers=answers,
-            note=self.unanswered,
+            note=self.no_answer_note,
             maps=weights_by_head if request.maps else {},
         )
 
@@ -252,8 +252,8 @@ class FakeClient:
 class FakeWorker:
     """Stands for `headlab.worker.process.Worker`."""
 
-    held: FakeClient
+    fake_client: FakeClient
     url: str = "http://worker"
 
     def client(self) -> FakeClient:
-        return self.held
+        return self.fake_client

@@ -58,10 +58,10 @@ class FakeBench:
         self.store = Store(folder)
         self.thread = threading.get_ident()
         self.batches = 0
-        self.free = 0
-        self.go = threading.Event()
-        self.stop_at = STEPS + 1
-        self.go.set()
+        self.free_batches = 0
+        self.batches_may_end = threading.Event()
+        self.waiting_step = STEPS + 1
+        self.batches_may_end.set()
         self.figures: list[tuple[str, int]] = []
         self.log: list[str] = []
 
@@ -87,7 +87,7 @@ class FakeBench:
     def batch(self) -> None:
         """Take `pause` seconds, and then as long as the test keeps `go` cleared."""
         DEVICE.wait(self.pause)
-        assert self.batches < self.free or self.go.wait(120)
+        assert self.batches < self.free_batches or self.batches_may_end.wait(120)
         self.batches += 1
         self.tick()
 
@@ -190,7 +190,7 @@ class FakeBench:
         running.progress(steps_done, STEPS, "resumed" if steps_done else "started", fresh=True)
         while steps_done < STEPS:
             DEVICE.wait(self.pause)
-            while steps_done + 1 >= self.stop_at:
+            while steps_done + 1 >= self.waiting_step:
                 running.tick()
                 DEVICE.wait(0.01)
             if spec["seed"] == 13 and steps_done == 3:

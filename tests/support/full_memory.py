@@ -19,7 +19,7 @@ FAMILIES = [
     "deberta-v2",
     "xlm",
 ]
-FULL = "memory.example_too_large"
+EXAMPLE_TOO_LARGE = "memory.example_too_large"
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         reader = fuzzing.readers(Path(folder))[arguments.reader]
         corpus = Path(folder) / "corpus"
-        for number, valid_bytes in enumerate(reader.good):
+        for number, valid_bytes in enumerate(reader.valid_bytes):
             fuzzing.write_younger(corpus / str(number), valid_bytes)
         # A process inherits its parent's peak of memory, so a limit would count what pytest used.
         command = [
@@ -44,7 +44,7 @@ def main() -> None:
             "-rss_limit_mb=0",
             str(corpus),
         ]
-        atheris.Setup(command, lambda data: fuzzing.attempt(reader, data) and None)
+        atheris.Setup(command, lambda data: fuzzing.can_read(reader, data) and None)
         atheris.Fuzz()
 
 

@@ -33,8 +33,8 @@ from headlab.results.store.places import note_places
 from headlab.tasks import Draft, Upload, read_label_map, read_trees, save_task, task
 from headlab.tasks.udpos import sentences
 from headlab.tasks.xnli import xnli_task
-from support.cached_reports import made_up as made_report
-from support.cached_scores import made_up as made_scores
+from support.cached_reports import made_report
+from support.cached_scores import made_scores
 from support.saved_models import save_classifier
 from support.synthetic_curves import made_curve
 from support.synthetic_gates import made_gates
@@ -87,9 +87,9 @@ class Reader:
         dear: Whether a case takes a tenth of a second.
     """
 
-    good: Sequence[bytes]
+    valid_bytes: Sequence[bytes]
     read: Callable[[bytes], object]
-    dear: bool = False
+    is_slow: bool = False
 
 
 def write_younger(path: Path, data: bytes) -> Path:
@@ -135,7 +135,7 @@ def _mask_readers(root: Path) -> Iterator[tuple[str, Reader]]:
             try:
                 assert convert_in(data, "theirs", form, grid=GRID).kept.shape == (GRID.size,)
             except HeadlabError as error:
-                check(error)
+                check_error(error)
 
     yield (
         "mask of another tool",
@@ -229,15 +229,15 @@ def _data_readers(root: Path) -> Iterator[tuple[str, Reader]]:
         yield kind, Reader([rows.encode()], read)
         yield (
             f"{kind} that was sent",
-            Reader([rows.encode()], lambda data, kind=kind: sent(data, kind, root / "sent")),
+            Reader([rows.encode()], lambda data, kind=kind: save_upload(data, kind, root / "sent")),
         )
     yield (
         "CoNLL-U that was sent",
-        Reader([TREES.encode()], lambda data: sent(data, "conllu", root / "sent")),
+        Reader([TREES.encode()], lambda data: save_upload(data, "conllu", root / "sent")),
     )
     yield (
         "tokens that were sent",
-        Reader([TOKENS.encode()], lambda data: sent(data, "conll", root / "sent")),
+        Reader([TOKENS.encode()], lambda data: save_upload(data, "conll", root / "sent")),
     )
     write_younger(root / "declared" / "de.dev.csv", ROWS["csv"].encode())
 
@@ -255,7 +255,7 @@ UPLOAD_COLUMNS = {
 }
 
 
-def sent(data: bytes, kind: str, cache: Path) -> None:
+def save_upload(data: bytes, kind: str, cache: Path) -> None:
     """Make a task of an uploaded file, as the dashboard does, and read what was saved."""
     columns = UPLOAD_COLUMNS.get(kind, {"text": "review", "label": "stars"})
     draft = Draft(
@@ -328,25 +328,25 @@ def _text_readers() -> Iterator[tuple[str, Reader]]:
     )
 
 
-def check(error: HeadlabError) -> None:
+def check_error(error: HeadlabError) -> None:
     """An error is a sentence with a code."""
     assert error.code
     assert str(error).strip()
 
 
-def attempt(reader: Reader, data: bytes) -> bool:
+def can_read(reader: Reader, data: bytes) -> bool:
     """Whether a reader can read the bytes; errors other than HeadlabError are not caught."""
     try:
         reader.read(data)
     except HeadlabError as error:
-        check(error)
+        check_error(error)
         return False
     return True
 
 
 # Ways to spoil bytes.
 
-ODD: tuple[Any, ...] = (
+ODD_VALUES: tuple[Any, ...] = (
     0,
     1,
     -1,
@@ -406,7 +406,7 @@ ODD_BYTES = (
 )
 
 
-def spoiled(rng: random.Random, valid_bytes: Sequence[bytes]) -> bytes:
+def spoil(rng: random.Random, valid_bytes: Sequence[bytes]) -> bytes:
     """One of the valid bytes, spoiled in one to four places as bytes, as JSON or in an archive."""
     data = rng.choice(valid_bytes)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
@@ -447,14 +447,14 @@ def _spoil_json(rng: random.Random, data: bytes) -> bytes:
         return _spoil_bytes(rng, data)
     places = list(_places_in(value))
     if not places:
-        return json.dumps(rng.choice(ODD)).encode()
+        return json.dumps(rng.choice(ODD_VALUES)).encode()
     container, key = rng.choice(places)
     if rng.random() < 0.25:
         del container[key]
     elif rng.random() < 0.2 and isinstance(container, dict):
-        container[rng.choice(("more", "", "format", "version", "\u202e"))] = rng.choice(ODD)
+        container[rng.choice(("more", "", "format", "version", "\u202e"))] = rng.choice(ODD_VALUES)
     else:
-        container[key] = rng.choice(ODD)
+        container[key] = rng.choice(ODD_VALUES)
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 

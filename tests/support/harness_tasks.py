@@ -139,7 +139,7 @@ def save_tasks(folder: Path) -> None:
         (folder / f"{name}.yaml").write_text(f"group: {name}\n{description}", "utf-8")
 
 
-def kept_heads(size: int) -> np.ndarray:
+def kept_heads_of_mask(size: int) -> np.ndarray:
     """The heads that the recorded mask keeps, bool [head]."""
     is_kept = np.ones(size, bool)
     is_kept[::7] = False
@@ -207,7 +207,7 @@ def main() -> None:
         folder = Path(name)
         save_tasks(folder)
         baseline_run = harness_results(model, folder)
-        masked_run = harness_results(model, folder, kept_heads(model.grid.size))
+        masked_run = harness_results(model, folder, kept_heads_of_mask(model.grid.size))
     runs = [baseline_run, masked_run]
     text = json.dumps(runs, indent=1, sort_keys=True, default=json_value)
     RECORD.write_text(text + "\n", "utf-8")

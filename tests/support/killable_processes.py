@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from support.waiting import within
+from support.waiting import wait_within
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessEnd:
     """How a process ended.
 
     Attributes:
@@ -37,9 +37,9 @@ class Ended:
     """
 
     code: int
-    killed: bool
-    out: str
-    err: str
+    was_killed: bool
+    stdout: str
+    stderr: str
 
 
 class Nursery:
@@ -103,7 +103,7 @@ class Child:
     out: Path
     err: Path
 
-    def wait(self, seconds: float = 120.0) -> Ended:
+    def wait(self, seconds: float = 120.0) -> ProcessEnd:
         """Wait for its end. A command that takes longer is killed, and an error is raised."""
         process_end = self.ended_within(seconds)
         if process_end is None:
@@ -113,18 +113,18 @@ class Child:
             )
         return process_end
 
-    def ended_within(self, seconds: float) -> Ended | None:
+    def ended_within(self, seconds: float) -> ProcessEnd | None:
         """Its end if it comes within so many seconds, else None."""
-        return within(self._end, seconds)
+        return wait_within(self._end, seconds)
 
-    def _end(self) -> Ended | None:
+    def _end(self) -> ProcessEnd | None:
         status = self.nursery.poll(self.pid)
         if status is None:
             return None
         code = os.waitstatus_to_exitcode(status)
-        return Ended(code, code == -signal.SIGKILL, self.out.read_text(), self.err.read_text())
+        return ProcessEnd(code, code == -signal.SIGKILL, self.out.read_text(), self.err.read_text())
 
-    def kill(self) -> Ended:
+    def kill(self) -> ProcessEnd:
         """Kill it by SIGKILL, if it has not ended before."""
         os.kill(self.pid, signal.SIGKILL)
         process_end = self.ended_within(120)
@@ -133,7 +133,7 @@ class Child:
 
 
 @dataclass
-class Kills:
+class KillCounts:
     """What processes were doing when they were killed.
 
     Attributes:
@@ -164,14 +164,14 @@ def phase_of(cache: Path) -> str:
     return "before the first checkpoint"
 
 
-def killed_until_done(
+def kill_until_done(
     begin: Callable[[], Child],
     rng: np.random.Generator,
     seconds: float,
     max_kills: int,
     phase: Callable[[], str],
-    kills: Kills,
-) -> Ended:
+    kills: KillCounts,
+) -> ProcessEnd:
     """Start a command and kill it, again and again, then let it run to its end.
 
     Args:
@@ -188,7 +188,7 @@ def killed_until_done(
     for _ in range(max_kills):
         child = begin()
         process_end = child.ended_within(float(rng.uniform(0, seconds))) or child.kill()
-        if not process_end.killed:
+        if not process_end.was_killed:
             return process_end
         kills.note(phase())
     return begin().wait()

@@ -11,7 +11,7 @@ from headlab.results import HeadScores
 from headlab.studies.run import Pieces
 
 
-def plant(
+def plant_scores(
     pieces: Pieces,
     language: str,
     values: Any,

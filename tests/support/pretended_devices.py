@@ -16,11 +16,13 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 import headlab
 from headlab.evaluation import Evaluator
 from headlab.methods.model_game import ModelGame
-from support.device_spreads import everything
+from support.device_spreads import all_results
 from support.tiny_task import tiny_task
 
-FIRST = "pretended:0"
-SECOND = "lazy:0"  # torch leaves the first to others to define, and nothing here uses the second
+FIRST_DEVICE = "pretended:0"
+SECOND_DEVICE = (
+    "lazy:0"  # torch leaves the first to others to define, and nothing here uses the second
+)
 CPU = torch.device("cpu")
 COPIES = ("_to_copy", "copy_")
 INDEXING = ("index", "index_put_", "_index_put_impl_")
@@ -67,17 +69,17 @@ class PretendedTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return computed(func, args, kwargs or {})
+        return compute_on_cpu(func, args, kwargs or {})
 
 
 class PretendedDevices(TorchDispatchMode):
     """While active, FIRST and SECOND are devices."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return computed(func, args, kwargs or {})
+        return compute_on_cpu(func, args, kwargs or {})
 
 
-def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def compute_on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Compute an operation on the CPU.
 
     Raises:
@@ -104,7 +106,7 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     result = func(*_cpu_values(args), **_cpu_values(kwargs))
     if name.endswith("_") and not name.endswith("__"):
         return args[0]
-    if str(result_device) in (FIRST, SECOND):
+    if str(result_device) in (FIRST_DEVICE, SECOND_DEVICE):
         return tree_map_only(torch.Tensor, lambda t: PretendedTensor(t, result_device), result)
     return result
 
@@ -148,7 +150,7 @@ def _copy(target: torch.Tensor, source: torch.Tensor, _: bool = False) -> torch.
     return target
 
 
-def apart(folder: Path, devices: dict[str, str]) -> dict[str, Any]:
+def results_on_two_devices(folder: Path, devices: dict[str, str]) -> dict[str, Any]:
     """All that headlab computes with the model in a folder, spread over both devices.
 
     It needs a process of its own.
@@ -160,9 +162,12 @@ def apart(folder: Path, devices: dict[str, str]) -> dict[str, Any]:
     pretend()
     with PretendedDevices():
         model = headlab.load(folder, device_map=devices)
-        assert {str(weight.device) for weight in model.module.parameters()} == {FIRST, SECOND}
+        assert {str(weight.device) for weight in model.module.parameters()} == {
+            FIRST_DEVICE,
+            SECOND_DEVICE,
+        }
         facts = {"grid": model.grid, "resumable": (model.resumable, model.first_token)}
-        return facts | everything(model)
+        return facts | all_results(model)
 
 
 # Copies between the processor and a pretended device.
@@ -179,7 +184,7 @@ def copies_of_a_cycle(folder: Path, examples: int) -> dict[str, dict[str, int]]:
     """
     pretend()
     with PretendedDevices(), torch.no_grad():
-        model = headlab.load(folder, device_map={"": FIRST})
+        model = headlab.load(folder, device_map={"": FIRST_DEVICE})
         evaluator = Evaluator(model, tiny_task(), "xx", "dev", examples)
         game = ModelGame(evaluator, tokens=1 << 20)
         rng = np.random.default_rng(0)

@@ -44,7 +44,7 @@ def cutting_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def tree(rng: np.random.Generator, size: int, name: str = "t") -> Tree:
+def random_tree(rng: np.random.Generator, size: int, name: str = "t") -> Tree:
     """A random tree over words of one to three tokens."""
     order = rng.permutation(size).tolist()
     governors = [-1] * size
@@ -60,13 +60,13 @@ def tree(rng: np.random.Generator, size: int, name: str = "t") -> Tree:
     return Tree(name, tuple(words), tuple(governors), tuple(relations))
 
 
-def trees(count: int, seed: int = 0, low: int = 3, high: int = 10) -> list[Tree]:
+def random_trees(count: int, seed: int = 0, low: int = 3, high: int = 10) -> list[Tree]:
     """So many random trees, of `low` to `high` - 1 words each."""
     rng = np.random.default_rng(seed)
-    return [tree(rng, int(rng.integers(low, high)), f"t{number}") for number in range(count)]
+    return [random_tree(rng, int(rng.integers(low, high)), f"t{number}") for number in range(count)]
 
 
-def made_weights(
+def sum_weights_by_aims(
     aims: dict[tuple[int, int], Callable[[list[int], int], int]], heads: int
 ) -> Callable[..., None]:
     """A `sum_weights` with heads that attend as `aims` says; others attend to all tokens alike.

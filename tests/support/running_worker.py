@@ -20,10 +20,10 @@ from headlab.worker.middleware import admit_local
 from headlab.worker.runner import Bench
 from headlab.worker.schemas import AttentionRequest, EvaluateRequest
 from headlab.worker.server import create_app
-from support.waiting import until
+from support.waiting import wait_until
 
 
-def evaluation(
+def evaluate_request(
     model: str, task: str, language: str, mask: Mask | None = None, **settings: object
 ) -> EvaluateRequest:
     """A request for figures that is not checked before the worker gets it."""
@@ -32,7 +32,7 @@ def evaluation(
     )
 
 
-def look(
+def attention_request(
     model: str, text: str, heads: Sequence[Sequence[str | int]], **settings: object
 ) -> AttentionRequest:
     """A request for attention that is not checked before the worker gets it.
@@ -47,7 +47,7 @@ def look(
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningWorker:
     url: str
     client: Client
     engine: Engine
@@ -55,7 +55,7 @@ class Running:
 
 
 @contextmanager
-def running(
+def started_worker(
     folder: Path,
     make: Callable[[], Bench],
     token: str | None = None,
@@ -63,7 +63,7 @@ def running(
     ray: str = "",
     *,
     wait: bool = True,
-) -> Iterator[Running]:
+) -> Iterator[RunningWorker]:
     """A worker in this process, on a port of its own.
 
     Args:
@@ -89,8 +89,8 @@ def running(
     client = Client(url, token)
     try:
         if wait:
-            until(lambda: engine.device is not None, "the device")
-        yield Running(url, client, engine, jobs)
+            wait_until(lambda: engine.device is not None, "the device")
+        yield RunningWorker(url, client, engine, jobs)
     finally:
         client.close()
         server.should_exit = True

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from headlab.models.checkpoint import building_alone
 from headlab.tasks.intents.templates import LABELS
-from support.tiny_models import SMALL, VOCAB, tiny_module
+from support.tiny_models import SMALL_OPTIONS, VOCAB, tiny_module
 from support.tiny_task import tiny_tokenizer
 
 LAYERS = 2
@@ -43,7 +43,7 @@ def letter_tokenizer() -> PreTrainedTokenizerFast:
 
 def save_classifier(folder: Path, seed: int = 0, layers: int = LAYERS, heads: int = HEADS) -> Path:
     """A tiny BERT that answers with the labels of task intents, and of which every head matters."""
-    options = SMALL | {
+    options = SMALL_OPTIONS | {
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "max_position_embeddings": 256,
@@ -58,15 +58,17 @@ def save_classifier(folder: Path, seed: int = 0, layers: int = LAYERS, heads: in
         for parameter in module.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.5)
-    return save(folder, module, letter_tokenizer())
+    return save_model(folder, module, letter_tokenizer())
 
 
 def save_family(folder: Path, family: str, seed: int = 0) -> Path:
     """A tiny model of a family of tests/support/tiny_models.py, float32."""
-    return save(folder, tiny_module(family, torch.float32, seed), tiny_tokenizer())
+    return save_model(folder, tiny_module(family, torch.float32, seed), tiny_tokenizer())
 
 
-def save(folder: Path, module: hf.PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Path:
+def save_model(
+    folder: Path, module: hf.PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+) -> Path:
     with building_alone():
         module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headlab.worker.client import Client
-from support.killable_processes import Ended
-from support.waiting import until
+from support.killable_processes import ProcessEnd
+from support.waiting import wait_until
 
 SIZE = 32
 
@@ -21,7 +21,7 @@ def score_arguments(model: Path, cache: Path, method: str, **options: Any) -> li
     return [*arguments, "--cache", str(cache), "--json"]
 
 
-def sha_of(process: Ended) -> str:
+def sha_of(process: ProcessEnd) -> str:
     """The hash of the scores that a command printed."""
     assert process.code == 0, process.err
     return str(json.loads(process.out)["languages"]["de"]["values_sha256"])
@@ -62,5 +62,7 @@ def wait_until_done(client: Client, job: int) -> None:
     if client.job(job).state == "failed":
         assert "the worker died" in client.job(job).error
         client.resume(job)
-    until(lambda: client.job(job).state not in ("queued", "running"), "the end of the job", 240)
+    wait_until(
+        lambda: client.job(job).state not in ("queued", "running"), "the end of the job", 240
+    )
     assert client.job(job).state == "done", client.job(job)

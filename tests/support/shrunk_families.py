@@ -14,21 +14,32 @@ from transformers.models.marian.modeling_marian import MarianSinusoidalPositiona
 from headlab.hooks import Model, make_gateable
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, building_alone
-from support.tiny_models import ENCODER, FAMILIES, SEQ2SEQ, SMALL, THREE, Family, tiny_model
+from support.tiny_models import (
+    ENCODER,
+    FAMILIES,
+    SEQ2SEQ,
+    SMALL_OPTIONS,
+    THREE_STACKS,
+    Family,
+    tiny_model,
+)
 
 LLAMA = FAMILIES["llama"]
 QWEN_OPTIONS = LLAMA.options | {"head_dim": 6, "layer_types": ["full_attention"] * 3}
 OTHER_FAMILIES = {
     "roberta": Family(
-        "RobertaConfig", "RobertaForTokenClassification", SMALL | {"pad_token_id": 0}, ENCODER
+        "RobertaConfig",
+        "RobertaForTokenClassification",
+        SMALL_OPTIONS | {"pad_token_id": 0},
+        ENCODER,
     ),
     "camembert": Family(
         "CamembertConfig",
         "CamembertForSequenceClassification",
-        SMALL | {"pad_token_id": 0},
+        SMALL_OPTIONS | {"pad_token_id": 0},
         ENCODER,
     ),
-    "bart": Family("BartConfig", "BartForConditionalGeneration", SEQ2SEQ, THREE),
+    "bart": Family("BartConfig", "BartForConditionalGeneration", SEQ2SEQ, THREE_STACKS),
     "mt5": replace(FAMILIES["t5"], config="MT5Config", model="MT5ForConditionalGeneration"),
     # With two layers in each stack: transformers makes as many caches as T5's encoder has layers.
     "t5-even": replace(
@@ -44,9 +55,12 @@ OTHER_FAMILIES = {
     "gpt2-lm": replace(FAMILIES["gpt2"], model="GPT2LMHeadModel"),
     "llama-lm": replace(LLAMA, model="LlamaForCausalLM"),
     "llama-biased": replace(LLAMA, options=LLAMA.options | {"attention_bias": True}),
-    "bert-model": Family("BertConfig", "BertModel", SMALL, ENCODER),
+    "bert-model": Family("BertConfig", "BertModel", SMALL_OPTIONS, ENCODER),
     "bert-decoder": Family(
-        "BertConfig", "BertLMHeadModel", SMALL | {"is_decoder": True}, {"decoder": [4, 4, 4]}
+        "BertConfig",
+        "BertLMHeadModel",
+        SMALL_OPTIONS | {"is_decoder": True},
+        {"decoder": [4, 4, 4]},
     ),
 }
 SHRINKABLE = (
@@ -64,7 +78,7 @@ SHRINKABLE = (
 )
 
 
-def model_of(
+def random_model(
     family: str, tokenizer: Any = None, seed: int = 0, dtype: torch.dtype = torch.float64
 ) -> Model:
     """A gateable tiny model whose parameters are all random, so that biases matter too."""
@@ -90,7 +104,7 @@ def model_of(
     return model
 
 
-def uneven(model: Model, seed: int = 0) -> Mask:
+def uneven_mask(model: Model, seed: int = 0) -> Mask:
     """A mask that removes about half of the heads, and all heads of the first layer of every stack.
 
     No two layers are left alike.

@@ -18,13 +18,13 @@ import pytest
 from headlab.core import allowed_processors
 
 
-class Kept:
+class SoakRecorder:
     """Records outcome, counts and seconds of every test, set-up and tear-down included."""
 
     def __init__(self, path: Path, command: str) -> None:
         self._out = path
         self._command = command
-        self._commit = commit()  # the tree may change before the run ends
+        self._commit = tested_commit()  # the tree may change before the run ends
         self._tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -61,7 +61,7 @@ class Kept:
         self._out.write_text(json.dumps(soak_record, indent=1) + "\n", encoding="utf-8")
 
 
-def commit() -> str:
+def tested_commit() -> str:
     """The commit that is tested, with a "+" if the tree differs from it."""
     root = Path(__file__).parents[2]
 
@@ -77,9 +77,9 @@ def commit() -> str:
     return head_commit
 
 
-def keep(config: pytest.Config) -> None:
+def register_recorder(config: pytest.Config) -> None:
     """Register the plugin if pytest was given `--soak-out`; with `-n`, in the main process only."""
     path = config.getoption("--soak-out")
     if path is not None and not hasattr(config, "workerinput"):
         command = shlex.join(["pytest", *map(str, config.invocation_params.args)])
-        config.pluginmanager.register(Kept(Path(path), command), "soaking")
+        config.pluginmanager.register(SoakRecorder(Path(path), command), "soaking")

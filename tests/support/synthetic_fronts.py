@@ -35,7 +35,7 @@ COSTS = Costs(
     (0, 1_000_000, 100),
     (LayerCost(0, 3, 1, 200_000, 100_000, 10), LayerCost(3, 3, 1, 100_000, 50_000, 10)),
 )
-LOADED = LoadedModel(**IDENTITY, grid=GRID, device="cpu", note="", costs=COSTS)
+LOADED_MODEL = LoadedModel(**IDENTITY, grid=GRID, device="cpu", note="", costs=COSTS)
 LANGUAGES = ("de", "th")
 ORDERS = [
     NestedOrder("mean", np.arange(6.0), np.array([0, 1, 2, 3, 4, 5])),
@@ -43,7 +43,7 @@ ORDERS = [
 ]
 
 
-def point(order: NestedOrder, removed_count: int, worst: float, mean: float) -> Point:
+def made_point(order: NestedOrder, removed_count: int, worst: float, mean: float) -> Point:
     """One made-up masked model.
 
     Args:
@@ -77,12 +77,12 @@ def point(order: NestedOrder, removed_count: int, worst: float, mean: float) -> 
 
 
 POINTS = [
-    point(ORDERS[0], 0, 0.0, 0.0),
-    point(ORDERS[0], 2, -0.004, 0.002),
-    point(ORDERS[0], 4, -0.1, -0.05),
-    point(ORDERS[1], 0, 0.0, 0.0),
-    point(ORDERS[1], 2, -0.001, 0.0),
-    point(ORDERS[1], 4, -0.02, -0.01),
+    made_point(ORDERS[0], 0, 0.0, 0.0),
+    made_point(ORDERS[0], 2, -0.004, 0.002),
+    made_point(ORDERS[0], 4, -0.1, -0.05),
+    made_point(ORDERS[1], 0, 0.0, 0.0),
+    made_point(ORDERS[1], 2, -0.001, 0.0),
+    made_point(ORDERS[1], 4, -0.02, -0.01),
 ]
 
 

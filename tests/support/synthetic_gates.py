@@ -12,7 +12,9 @@ from headlab.results import LearnedGates, Store
 from headlab.training.l0_options import options_of
 
 GRID = HeadGrid((Stack("encoder", (4, 4, 3)),))
-THREE = HeadGrid((Stack("encoder", (4, 4)), Stack("decoder", (4, 4)), Stack("cross", (4, 4))))
+THREE_STACKS = HeadGrid(
+    (Stack("encoder", (4, 4)), Stack("decoder", (4, 4)), Stack("cross", (4, 4)))
+)
 STEPS = 100
 HISTORY = 6
 
@@ -25,7 +27,7 @@ def made_gates(
     task: str = "intents",
     grid: HeadGrid = GRID,
     fingerprint: str = "0" * 64,
-    closed: int | None = None,
+    closed_count: int | None = None,
     seed: int = 0,
     model_of_its_own: dict[str, Any] | None = None,
     split: str = "train",
@@ -49,13 +51,13 @@ def made_gates(
     gate_options = options_of(
         {"weight": weight, "steps": STEPS, "history": HISTORY, **options}, seed
     )
-    if closed is None:
-        closed = min(grid.size, round(grid.size * 8 * weight))
+    if closed_count is None:
+        closed_count = min(grid.size, round(grid.size * 8 * weight))
     rng = np.random.default_rng([seed, *language.encode()])
     has_gate = gate_options.heads_with_gate(grid)
     steps = np.array(gate_options.times, np.int64)
     share_of_steps = steps / steps[-1]
-    end_log_alpha = np.where(np.arange(grid.size) < closed, -4.0, 4.0) + rng.normal(
+    end_log_alpha = np.where(np.arange(grid.size) < closed_count, -4.0, 4.0) + rng.normal(
         0, 0.1, grid.size
     )
     end_log_alpha[-1] = gate_options.concrete.even + 0.3  # 1 is only slightly likelier than 0
@@ -68,7 +70,7 @@ def made_gates(
         1 + np.exp(gate_options.concrete.level(0) - log_alpha[:, has_gate].astype(float))
     )
     loss = np.r_[np.nan, 0.5 - 0.3 * share_of_steps[1:]]
-    closed_share = closed / grid.size
+    closed_share = closed_count / grid.size
     spec = {
         "format": 1, "kind": "gates", "version": 1, "ablation": "zero", "seed": seed, "options": gate_options.record(),
         "model": {"name": model, "revision": "made-up", "fingerprint": fingerprint},
@@ -85,14 +87,14 @@ def made_gates(
         3200,
         12.0,
         gate_options.concrete,
-        {"dev": measured(512, closed_share), "test": measured(1000, closed_share)},
+        {"dev": made_evaluation(512, closed_share), "test": made_evaluation(1000, closed_share)},
         spec,
         model_of_its_own or {},
         ("Made up for a test.",),
     )
 
 
-def measured(n: int, lost_share: float) -> dict[str, Any]:
+def made_evaluation(n: int, lost_share: float) -> dict[str, Any]:
     """The evaluation of a mask, on `n` examples, that loses a tenth of `lost_share` in accuracy."""
     gain = -0.1 * lost_share
     return {
@@ -113,7 +115,7 @@ def measured(n: int, lost_share: float) -> dict[str, Any]:
     }
 
 
-def keep(root: Path, gates: LearnedGates) -> str:
+def keep_gates(root: Path, gates: LearnedGates) -> str:
     """Write gates as a finished run.
 
     Returns:

@@ -12,7 +12,7 @@ from headlab.core import Report
 from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks import Task
-from support.planted_scores import plant
+from support.planted_scores import plant_scores
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
@@ -48,8 +48,8 @@ def made_reports(root: Path) -> dict[str, Report]:
         first_half = values + rng.normal(0, 0.02, 12)
         second_half = values - rng.normal(0, 0.02, 12)
         values_by_half = np.stack([first_half, second_half])
-        plant(pieces, language, values, HARMFUL[language], halves=values_by_half)
-        plant(pieces, language, values[::-1], method="leave-one-out")
+        plant_scores(pieces, language, values, HARMFUL[language], halves=values_by_half)
+        plant_scores(pieces, language, values[::-1], method="leave-one-out")
     return {
         name: run_experiment(name, pieces, options=options) for name, options in OPTIONS.items()
     }

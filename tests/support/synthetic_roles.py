@@ -22,14 +22,14 @@ HEAD_FORMATS = ("", "d", "d")
 SENTENCE = "Time <b>flies</b> like an arrow ."
 # The role of each of the first heads. The head after them has two roles (TWO), all others have
 # none.
-OWN = (
+HEAD_ROLES = (
     "position -1",
     "nsubj: dependent to governor",
     "obj: governor to dependent",
     "rare word",
     "separator",
 )
-TWO = ("amod: dependent to governor", "first token")
+TWO_ROLES = ("amod: dependent to governor", "first token")
 MEASURES = (
     "confidence",
     "entropy, nats",
@@ -60,7 +60,7 @@ RELATION_SHARES = ("best, %", "low, %", "high, %", "baseline, %")
 
 def _roles_of(index: int, syntax: bool) -> tuple[str, ...]:
     """The roles of a head; without syntactic ones where the text has no trees."""
-    roles = TWO if index == len(OWN) else OWN[index : index + 1]
+    roles = TWO_ROLES if index == len(HEAD_ROLES) else HEAD_ROLES[index : index + 1]
     return tuple(role for role in roles if syntax or ":" not in role)
 
 
@@ -101,7 +101,7 @@ def role_rows(
             )
 
 
-def tables(grid: HeadGrid, syntax: bool, seed: int, shift: int) -> tuple[Table, ...]:
+def role_tables(grid: HeadGrid, syntax: bool, seed: int, shift: int) -> tuple[Table, ...]:
     """The tables of a report of roles.
 
     Args:
@@ -123,7 +123,7 @@ def tables(grid: HeadGrid, syntax: bool, seed: int, shift: int) -> tuple[Table, 
         for is_hit in (True, False):
             attended_word = "flies" if is_hit else "arrow"
             example_rows.append(
-                (OWN[1], *grid.heads[1], is_hit, SENTENCE, "Time", attended_word, "flies")
+                (HEAD_ROLES[1], *grid.heads[1], is_hit, SENTENCE, "Time", attended_word, "flies")
             )
     counts = []
     for kind in LOOKS:
@@ -198,7 +198,7 @@ def made_roles(
     }  # fmt: skip
     return Report(
         "roles",
-        tables(grid, name == "treebank", seed, shift),
+        role_tables(grid, name == "treebank", seed, shift),
         ("Made up for a test.",),
         spec,
         75,
@@ -206,6 +206,6 @@ def made_roles(
     )
 
 
-def two_roles(grid: HeadGrid = GRID) -> Head:
+def head_with_two_roles(grid: HeadGrid = GRID) -> Head:
     """The head that has two roles."""
-    return grid.heads[len(OWN)]
+    return grid.heads[len(HEAD_ROLES)]

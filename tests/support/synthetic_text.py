@@ -31,7 +31,7 @@ WORDS = (
     "bird",
     "tree",
 )
-TINY = LmOptions(
+TINY_OPTIONS = LmOptions(
     tokenizer="word",
     vocabulary=20,
     layers=2,
@@ -44,10 +44,10 @@ TINY = LmOptions(
     learning_rate=0.02,
     dropout=0.1,
 )
-GATES = LmGateOptions(weight=0.0, steps=5, tune_steps=3, batch=4, block=8, gate_rate=0.3)
+GATE_OPTIONS = LmGateOptions(weight=0.0, steps=5, tune_steps=3, batch=4, block=8, gate_rate=0.3)
 
 
-def made_up(count: int, seed: int = 0) -> list[str]:
+def made_sentences(count: int, seed: int = 0) -> list[str]:
     """So many sentences in which each word is one of three that may follow the word before it."""
     rng = np.random.default_rng(seed)
     sentences = []
@@ -61,12 +61,16 @@ def made_up(count: int, seed: int = 0) -> list[str]:
     return sentences
 
 
-def text(train: int = 60, held: int = 20) -> dict[str, list[str]]:
+def made_splits(train: int = 60, held_out: int = 20) -> dict[str, list[str]]:
     """The sentences of all splits, `held` of them in "valid" and in "test"."""
-    return {"train": made_up(train), "valid": made_up(held, 1), "test": made_up(held, 2)}
+    return {
+        "train": made_sentences(train),
+        "valid": made_sentences(held_out, 1),
+        "test": made_sentences(held_out, 2),
+    }
 
 
-def write_text(folder: Path, **sizes: int) -> Path:
+def write_splits(folder: Path, **sizes: int) -> Path:
     """Write the splits into a folder, one file each.
 
     Args:
@@ -77,12 +81,12 @@ def write_text(folder: Path, **sizes: int) -> Path:
         The folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for split, lines in text(**sizes).items():
+    for split, lines in made_splits(**sizes).items():
         (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
-def corpus(tokens: int, line: int = 5) -> Corpus:
+def random_corpus(tokens: int, line: int = 5) -> Corpus:
     """So many random tokens to predict, in lines of `line` tokens."""
     ids = np.random.default_rng(0).integers(0, 97, tokens + 1)
     lines = np.diff([*range(0, tokens, line), tokens])
@@ -108,6 +112,6 @@ def tiny_lm(
     return module
 
 
-def attached(module: AllAttentionForCausalLM) -> Model:
+def gateable_model(module: AllAttentionForCausalLM) -> Model:
     """The model, made gateable."""
     return make_gateable(Checkpoint("tiny", "made up", "f" * 64, module, None))  # type: ignore[arg-type] # no text is read

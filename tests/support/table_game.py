@@ -42,12 +42,12 @@ def constant(gains: Floats) -> tuple[Ints, Floats]:
     return np.full(gains.shape, 2), np.full(gains.shape, 0.3)
 
 
-def last(snapshots: Iterable[T]) -> T:
+def last_snapshot(snapshots: Iterable[T]) -> T:
     """The last of an estimator's snapshots."""
     return deque(snapshots, maxlen=1)[0]
 
 
-def same(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+def same_arrays(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
     """Whether two checkpoints hold the same arrays, to the bit and the type."""
     if set(one) != set(two):
         return False
@@ -84,12 +84,12 @@ class TableGame:
     round: int = 16
     weights: Floats | None = None
     foresight: Foresight | None = None
-    asked: Ints = field(init=False)
-    rows: int = field(init=False, default=0)
+    gain_counts: Ints = field(init=False)
+    row_count: int = field(init=False, default=0)
     table: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        self.asked = np.zeros((self.examples, self.players), np.int64)
+        self.gain_counts = np.zeros((self.examples, self.players), np.int64)
         coalitions = [members(bits, self.players) for bits in range(2**self.players)]
         self.table = np.zeros((self.examples, len(coalitions)))
         for example in range(self.examples):
@@ -117,15 +117,15 @@ class TableGame:
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
         self._check(kept, examples)
-        self.rows += len(kept)
+        self.row_count += len(kept)
         return self.table[examples, kept @ (1 << np.arange(self.players))]
 
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
         assert all(len(set(order)) == len(order) for order in orders.tolist())
         is_asked = np.ones(orders.shape, bool) if wanted is None else wanted[orders]
-        self.rows += len(orders)
+        self.row_count += len(orders)
         row, step = np.nonzero(is_asked)
-        np.add.at(self.asked, (np.asarray(examples)[row], orders[row, step]), 1)
+        np.add.at(self.gain_counts, (np.asarray(examples)[row], orders[row, step]), 1)
         removed_bits = np.cumsum(1 << orders, axis=1)
         none_removed = np.zeros((len(orders), 1), np.int64)
         all_bits = (1 << self.players) - 1
@@ -136,8 +136,8 @@ class TableGame:
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
         self._check(kept, examples)
         assert wanted.shape == kept.shape
-        self.rows += len(kept)
-        np.add.at(self.asked, examples, wanted)
+        self.row_count += len(kept)
+        np.add.at(self.gain_counts, examples, wanted)
         return self._gains(kept, examples) * wanted
 
     def screened(
@@ -151,7 +151,7 @@ class TableGame:
         coalition_bits = kept @ (1 << np.arange(self.players))
         bins, foreseen = self.foresight(gains)
         is_computed = wanted & (uniforms < 2.0 ** -halvings[bins, np.arange(self.players)])
-        np.add.at(self.asked, examples, is_computed)
+        np.add.at(self.gain_counts, examples, is_computed)
         answers = [
             bins,
             feasible(foreseen, self.table[examples, coalition_bits], kept),

@@ -33,7 +33,7 @@ class Family:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-SMALL = {
+SMALL_OPTIONS = {
     "vocab_size": VOCAB,
     "hidden_size": 24,
     "num_hidden_layers": 3,
@@ -46,7 +46,7 @@ SMALL = {
 }
 # The labels of the classifiers.
 LABELS = ("a", "b", "c", "d", "e")
-NAMES = {
+LABEL_OPTIONS = {
     "id2label": dict(enumerate(LABELS)),
     "label2id": {label: number for number, label in enumerate(LABELS)},
 }
@@ -67,14 +67,17 @@ SEQ2SEQ = {
     "eos_token_id": 2,
     "forced_eos_token_id": 2,
 }
-THREE = {"encoder": [4, 4], "decoder": [3, 3, 3], "cross": [3, 3, 3]}
+THREE_STACKS = {"encoder": [4, 4], "decoder": [3, 3, 3], "cross": [3, 3, 3]}
 FAMILIES = {
-    "bert": Family("BertConfig", "BertForSequenceClassification", SMALL, ENCODER),
+    "bert": Family("BertConfig", "BertForSequenceClassification", SMALL_OPTIONS, ENCODER),
     "xlm-roberta": Family(
-        "XLMRobertaConfig", "XLMRobertaForSequenceClassification", SMALL, ENCODER
+        "XLMRobertaConfig", "XLMRobertaForSequenceClassification", SMALL_OPTIONS, ENCODER
     ),
     "electra": Family(
-        "ElectraConfig", "ElectraForSequenceClassification", SMALL | {"embedding_size": 24}, ENCODER
+        "ElectraConfig",
+        "ElectraForSequenceClassification",
+        SMALL_OPTIONS | {"embedding_size": 24},
+        ENCODER,
     ),
     "distilbert": Family(
         "DistilBertConfig",
@@ -93,13 +96,13 @@ FAMILIES = {
     "albert": Family(
         "AlbertConfig",
         "AlbertForSequenceClassification",
-        SMALL | {"embedding_size": 12, "classifier_dropout_prob": 0.0},
+        SMALL_OPTIONS | {"embedding_size": 12, "classifier_dropout_prob": 0.0},
         ENCODER,
     ),
     "deberta-v2": Family(
         "DebertaV2Config",
         "DebertaV2ForSequenceClassification",
-        SMALL
+        SMALL_OPTIONS
         | {
             "relative_attention": True,
             "pos_att_type": ["c2p", "p2c"],
@@ -128,8 +131,8 @@ FAMILIES = {
         },
         ENCODER,
     ),
-    "marian": Family("MarianConfig", "MarianMTModel", SEQ2SEQ, THREE),
-    "mbart": Family("MBartConfig", "MBartForConditionalGeneration", SEQ2SEQ, THREE),
+    "marian": Family("MarianConfig", "MarianMTModel", SEQ2SEQ, THREE_STACKS),
+    "mbart": Family("MBartConfig", "MBartForConditionalGeneration", SEQ2SEQ, THREE_STACKS),
     "t5": Family(
         "T5Config",
         "T5ForConditionalGeneration",
@@ -147,7 +150,7 @@ FAMILIES = {
         },
         {"encoder": [4, 4], "decoder": [4, 4, 4], "cross": [4, 4, 4]},
     ),
-    "bert-tokens": Family("BertConfig", "BertForTokenClassification", SMALL, ENCODER),
+    "bert-tokens": Family("BertConfig", "BertForTokenClassification", SMALL_OPTIONS, ENCODER),
     "gpt2": Family(
         "GPT2Config",
         "GPT2ForSequenceClassification",
@@ -234,13 +237,14 @@ LANGUAGE_MODELS = {
         DECODER | {"num_key_value_heads": 2, "sliding_window": 6},
         THREE_LAYERS,
     ),
-    "bert-lm": Family("BertConfig", "BertForMaskedLM", SMALL, ENCODER),
-    "bert-both-ways": Family("BertConfig", "BertLMHeadModel", SMALL, ENCODER),
+    "bert-lm": Family("BertConfig", "BertForMaskedLM", SMALL_OPTIONS, ENCODER),
+    "bert-both-ways": Family("BertConfig", "BertLMHeadModel", SMALL_OPTIONS, ENCODER),
     "xlm-lm": Family("XLMConfig", "XLMWithLMHeadModel", FAMILIES["xlm"].options, ENCODER),
     "mobilebert-lm": Family(
         "MobileBertConfig",
         "MobileBertForMaskedLM",
-        SMALL | {"embedding_size": 12, "intra_bottleneck_size": 24, "num_feedforward_networks": 1},
+        SMALL_OPTIONS
+        | {"embedding_size": 12, "intra_bottleneck_size": 24, "num_feedforward_networks": 1},
         ENCODER,
     ),
 }
@@ -257,7 +261,7 @@ def tiny_module(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) 
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.25)
     if module.config.num_labels == len(LABELS):
-        module.config.update(NAMES)
+        module.config.update(LABEL_OPTIONS)
     return module.to(dtype).eval()
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 Value = TypeVar("Found")
 
 
-def until(
+def wait_until(
     condition: Callable[[], Value], awaited: str = "what was waited for", seconds: float = 120.0
 ) -> Value:
     """Wait until a condition holds.
@@ -22,12 +22,12 @@ def until(
     Returns:
         What the condition returned.
     """
-    value = within(condition, seconds)
+    value = wait_within(condition, seconds)
     assert value, f"{awaited} did not come in {seconds:g} s"
     return value
 
 
-def within(condition: Callable[[], Value], seconds: float) -> Value:
+def wait_within(condition: Callable[[], Value], seconds: float) -> Value:
     """Wait until a condition holds or so many seconds have passed, as for moments drawn at random.
 
     Returns:

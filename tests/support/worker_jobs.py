@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headlab.worker.client import Client
 from headlab.worker.schemas import JobRow
-from support.waiting import until
+from support.waiting import wait_until
 
 TIME_LENGTH = len("2026-01-31T12:00:00Z ")
 
@@ -18,7 +18,7 @@ def wait_for_state(client: Client, job: int, state: str, seconds: float = 120.0)
         state: The state.
         seconds: After how many seconds the test fails.
     """
-    until(lambda: client.job(job).state == state, f"state {state} of job {job}", seconds)
+    wait_until(lambda: client.job(job).state == state, f"state {state} of job {job}", seconds)
     return client.job(job)
 
 
@@ -32,7 +32,7 @@ def wait_for_end(client: Client, job: int, state: str = "done", seconds: float =
         seconds: After how many seconds the test fails.
     """
     unfinished = ("queued", "running")
-    until(lambda: client.job(job).state not in unfinished, f"the end of job {job}", seconds)
+    wait_until(lambda: client.job(job).state not in unfinished, f"the end of job {job}", seconds)
     row = client.job(job)
     assert row.state == state, row.error
     return row
@@ -40,7 +40,7 @@ def wait_for_end(client: Client, job: int, state: str = "done", seconds: float =
 
 def wait_for_progress(client: Client, job: int, done: int) -> None:
     """Wait until a job has done so many of its steps."""
-    until(lambda: client.job(job).done >= done, f"step {done} of job {job}")
+    wait_until(lambda: client.job(job).done >= done, f"step {done} of job {job}")
 
 
 def log_lines(client: Client, job: int) -> list[str]:

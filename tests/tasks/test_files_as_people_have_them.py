@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from support.expected_errors import expect, raises
+from support.expected_errors import expect_error, raises
 
 import headlab
 from headlab.tasks import Draft, Example, Upload, save_task
@@ -360,7 +360,7 @@ def test_reported_22_what_is_not_certain_is_refused_in_one_sentence(
     with raises(code, value):
         headlab.task(declare(tmp_path, file_format, content)).examples("de")
     (error, *_) = check_draft(draft(file_format, as_bytes(content))).errors
-    expect(error, code, value)
+    expect_error(error, code, value)
 
 
 @pytest.mark.parametrize(

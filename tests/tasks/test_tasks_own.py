@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.expected_errors import expect, raises
+from support.expected_errors import expect_error, raises
 from support.saved_models import save_classifier
 from typer.testing import CliRunner
 
@@ -168,7 +168,7 @@ def test_every_error_is_told_with_its_line_and_nothing_is_saved(cache: Path) -> 
         "data.text_invalid",
     ]
     for error, line in zip(errors, (3, 4, 5, 8), strict=True):
-        expect(error, error.code, "x.csv", f"line {line}")
+        expect_error(error, error.code, "x.csv", f"line {line}")
     with raises("data.fields_mismatch", "line 3", 3):
         save_task(draft_with_errors, cache)
     assert not (cache / SAVED_FOLDER).exists()
@@ -198,7 +198,7 @@ def test_a_strange_file_is_refused_in_one_sentence(
     data: bytes, code: str, values: tuple[str, ...]
 ) -> None:
     (error,) = check_draft(draft(data)).errors
-    expect(error, code, *values)
+    expect_error(error, code, *values)
 
 
 def test_too_much_is_refused_at_once(cache: Path) -> None:

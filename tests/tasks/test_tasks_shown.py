@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.checked_jobs import checked
+from support.checked_jobs import checked_fields
 from support.expected_errors import raises
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_tokenizer
@@ -80,7 +80,7 @@ def test_no_request_reaches_a_declaration_by_its_path(declare: Declare) -> None:
         with raises("task.unknown"):
             catalogue.sentences(SentencesRequest(task=name, language="de"))
         with raises("task.unknown"):
-            checked("score", {"model": "e5-small-intents", "task": name, "languages": "all"})
+            checked_fields("score", {"model": "e5-small-intents", "task": name, "languages": "all"})
 
 
 def test_the_worker_makes_tasks_by_name_only() -> None:

@@ -10,7 +10,7 @@ import pytest
 import reference
 import torch
 from support.expected_errors import raises
-from support.synthetic_text import VOCAB, attached, text, tiny_lm
+from support.synthetic_text import VOCAB, gateable_model, made_splits, tiny_lm
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
@@ -132,7 +132,7 @@ def test_the_loss_is_of_the_tokens_that_follow() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_head_is_found_and_its_gate_has_a_gradient(shape: dict[str, Any]) -> None:
-    model = attached(tiny_lm(**shape))
+    model = gateable_model(tiny_lm(**shape))
     assert model.grid.to_json() == {"decoder": [4, 3, 4]}
     gates = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
     with gated(model, gates):
@@ -148,7 +148,7 @@ def test_heads_removed_for_good_answer_as_with_their_gates_closed(
     shape: dict[str, Any], seed: int
 ) -> None:
     module = tiny_lm(**shape)
-    model = attached(module)
+    model = gateable_model(module)
     rng = np.random.default_rng(seed)
     kept_heads = rng.random(11) < 0.5
     if seed == 0:  # a whole layer is removed
@@ -169,7 +169,7 @@ def test_attention_is_shown_to_tokens_only_and_the_rest_goes_to_persistent_vecto
     head = Head("decoder", 1, 2)
 
     def weights(module: AllAttentionForCausalLM) -> torch.Tensor:
-        model = attached(module)
+        model = gateable_model(module)
         return attention_of_heads(model, {"input_ids": ids(1)}, [head])[head]
 
     with_vectors = weights(tiny_lm())
@@ -182,9 +182,9 @@ def test_attention_is_shown_to_tokens_only_and_the_rest_goes_to_persistent_vecto
 
 def test_heads_are_removed_again_from_a_model_that_lost_a_layer() -> None:
     module = tiny_lm()
-    without_first_layer = Mask(attached(module).grid, np.arange(11) >= 4)
+    without_first_layer = Mask(gateable_model(module).grid, np.arange(11) >= 4)
     smaller = remove_heads(module, without_first_layer)
-    model = attached(smaller)
+    model = gateable_model(smaller)
     assert model.grid.to_json() == {"decoder": [3, 4]}
     mask = Mask(model.grid, np.arange(7) != 2)
     with gated(model, mask):
@@ -194,7 +194,7 @@ def test_heads_are_removed_again_from_a_model_that_lost_a_layer() -> None:
 
 def test_the_kept_heads_of_a_layer_are_multiplied_where_outputs_are_scaled() -> None:
     module = tiny_lm()
-    model = attached(module)
+    model = gateable_model(module)
     kept_heads = np.array([1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1], bool)
     mask = Mask(model.grid, kept_heads)
     gates = torch.as_tensor(model.grid.gates(mask.kept.astype(float)))
@@ -207,7 +207,7 @@ def test_the_kept_heads_of_a_layer_are_multiplied_where_outputs_are_scaled() -> 
 
 def test_a_removed_head_takes_its_persistent_vectors_and_a_share_of_the_parameters_along() -> None:
     module = tiny_lm((4, 4))
-    grid = attached(module).grid
+    grid = gateable_model(module).grid
     two_of_four = np.arange(8) % 4 < 2
     smaller = remove_heads(module, Mask(grid, two_of_four))
     assert smaller.model.layers[0].attention.persistent_keys.shape == (2, 5, 6)
@@ -218,7 +218,7 @@ def test_a_removed_head_takes_its_persistent_vectors_and_a_share_of_the_paramete
 
 
 def test_a_mask_of_another_model_is_refused() -> None:
-    grid = attached(tiny_lm((4, 4))).grid
+    grid = gateable_model(tiny_lm((4, 4))).grid
     with raises("mask.other_grid", "2×4"):
         remove_heads(tiny_lm((4, 3)), full_mask(grid))
 
@@ -240,7 +240,7 @@ def test_an_ordinary_transformer_of_the_same_numbers_is_as_large() -> None:
 def test_a_folder_is_read_by_headlab_and_by_transformers(tmp_path: Path) -> None:
     module = torch.nn.Module.to(tiny_lm((2, 0, 3)), dtype=torch.float32)
     module.save_pretrained(tmp_path / "model")
-    make_tokenizer(text()["train"], "word", 30).save_pretrained(tmp_path / "model")
+    make_tokenizer(made_splits()["train"], "word", 30).save_pretrained(tmp_path / "model")
     model = headlab.load(str(tmp_path / "model"), device="cpu")
     assert model.grid.to_json() == {"decoder": [2, 3]}
     want = logits(module, ids())

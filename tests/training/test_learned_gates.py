@@ -16,11 +16,11 @@ import torch
 from reference import hard_concrete
 from support.expected_errors import raises
 from support.saved_models import save_classifier
+from support.several_answers import PAIRS, WORDS
 from support.synthetic_gates import made_gates
 from support.tiny_models import tiny_model, tiny_module
 from support.tiny_task import LABELS, tiny_task, tiny_tokenizer
-from test_generation import TASK as SENTENCES
-from test_inputs import PAIRS, WORDS
+from support.translation_task import TASK as SENTENCES
 
 import headlab
 from headlab.cli.main import main

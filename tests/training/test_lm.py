@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.expected_errors import raises
-from support.synthetic_text import TINY, made_up, text, tiny_lm, write_text
+from support.synthetic_text import TINY_OPTIONS, made_sentences, made_splits, tiny_lm, write_splits
 from support.training_runs import Stop, assert_same_weights, model_weights, stop_after
 
 import headlab
@@ -63,7 +63,7 @@ def words_of(lines: list[str]) -> int:
 
 @pytest.mark.parametrize("kind", ["bpe", "word"])
 def test_a_tokenizer_is_the_same_for_the_same_lines_and_keeps_its_size(kind: str) -> None:
-    lines = made_up(50)
+    lines = made_sentences(50)
     size = 270 if kind == "bpe" else 8
     tokenizer = make_tokenizer(lines, kind, size)
     assert tokenizer.get_vocab() == make_tokenizer(lines, kind, size).get_vocab()
@@ -71,7 +71,7 @@ def test_a_tokenizer_is_the_same_for_the_same_lines_and_keeps_its_size(kind: str
 
 
 def test_pieces_write_every_text_and_words_do_not() -> None:
-    lines = made_up(50)
+    lines = made_sentences(50)
     foreign_text = "Zürich  <unk> 東京\tx"
     piece_tokenizer = make_tokenizer(lines, "bpe", 300)
     word_tokenizer = make_tokenizer(lines, "word", 30)
@@ -82,28 +82,28 @@ def test_pieces_write_every_text_and_words_do_not() -> None:
 
 def test_a_vocabulary_that_is_too_small_is_refused() -> None:
     with raises("vocabulary.too_small"):
-        make_tokenizer(made_up(5), "bpe", 100)
+        make_tokenizer(made_sentences(5), "bpe", 100)
 
 
 def test_every_line_ends_in_a_token_and_counts_as_a_word_more() -> None:
     lines = ["anna sees bert", "", " the tree "]
-    corpus = encode(make_tokenizer(made_up(50), "word", 30), lines)
+    corpus = encode(make_tokenizer(made_sentences(50), "word", 30), lines)
     assert corpus.line_words.tolist() == [4, 1, 3]
     assert corpus.line_tokens.tolist() == [4, 1, 3]
     assert corpus.predicted_tokens == 8
 
 
 def test_a_folder_has_splits_and_a_file_is_cut_into_them(tmp_path: Path) -> None:
-    folder = write_text(tmp_path / "data", train=60, held=20)
+    folder = write_splits(tmp_path / "data", train=60, held_out=20)
     line_counts = {split: len(lines) for split, lines in read_lines(folder).items()}
     assert line_counts == {"train": 60, "valid": 20, "test": 20}
     of_one_file = read_lines(folder / "train.txt")
     assert [len(of_one_file[split]) for split in ("train", "valid", "test")] == [54, 3, 3]
-    assert [line for lines in of_one_file.values() for line in lines] == made_up(60)
+    assert [line for lines in of_one_file.values() for line in lines] == made_sentences(60)
     few_train_words = read_lines(folder, words=40)
     assert 40 <= words_of(few_train_words["train"]) < 40 + 10
-    assert few_train_words["valid"] == made_up(20, 1)
-    assert few_train_words["test"] == made_up(20, 2)
+    assert few_train_words["valid"] == made_sentences(20, 1)
+    assert few_train_words["test"] == made_sentences(20, 2)
     assert data_hash(few_train_words) != data_hash(read_lines(folder))
     few_held_out_words = read_lines(folder, held_words=15)
     assert len(few_held_out_words["train"]) == 60
@@ -136,7 +136,7 @@ def test_text_that_cannot_be_used_is_refused_with_what_to_do(tmp_path: Path) -> 
 
 
 def test_an_epoch_is_made_of_windows_that_do_not_overlap_and_the_next_of_others() -> None:
-    options = replace(TINY, batch=3)
+    options = replace(TINY_OPTIONS, batch=3)
     tokens = 103
     steps = steps_an_epoch(tokens, options)
 
@@ -210,7 +210,7 @@ def test_any_other_file_of_sums_is_refused_or_ignored(
 
 
 def test_a_model_learns_the_order_of_words_and_its_folder_is_whole(tmp_path: Path) -> None:
-    folder = train_lm(text(200), tmp_path / "lm", replace(TINY, steps=60, batch=8))
+    folder = train_lm(made_splits(200), tmp_path / "lm", replace(TINY_OPTIONS, steps=60, batch=8))
     record = read_json(folder / "training.json")
     assert record["loss"]["last"] < record["loss"]["first"] - 0.3
     assert record["perplexity"]["test"]["word"] < 13  # there are 13 words, and ends of lines
@@ -219,7 +219,7 @@ def test_a_model_learns_the_order_of_words_and_its_folder_is_whole(tmp_path: Pat
     parameters = sum(parameter.numel() for parameter in model.module.parameters())
     assert record["parameters"]["whole"] == parameters
     assert [path.name for path in tmp_path.iterdir()] == ["lm"]
-    sums = read_sums(folder, record["data"]["sha256"], TINY.block)
+    sums = read_sums(folder, record["data"]["sha256"], TINY_OPTIONS.block)
     assert sums is not None
     recorded_perplexity = record["perplexity"]["test"]["word"]
     assert perplexity(sums["test"]).word == pytest.approx(recorded_perplexity)
@@ -228,8 +228,8 @@ def test_a_model_learns_the_order_of_words_and_its_folder_is_whole(tmp_path: Pat
 @pytest.mark.usefixtures("one_lane")
 @pytest.mark.parametrize("kind", ["all-attention", "transformer"])
 def test_a_training_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, kind: str) -> None:
-    options = replace(TINY, kind=kind)
-    lines = text()
+    options = replace(TINY_OPTIONS, kind=kind)
+    lines = made_splits()
     uninterrupted_folder = train_lm(lines, tmp_path / "whole", options)
     resumed_folder = tmp_path / "parts"
     with pytest.raises(Stop):
@@ -250,11 +250,11 @@ def test_a_training_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, 
 
 
 def test_parts_of_a_batch_add_up_to_its_gradient() -> None:
-    lines = text()["train"]
+    lines = made_splits()["train"]
     tokenizer = make_tokenizer(lines, "word", 20)
 
     def gradient(micro_batch: int | None) -> torch.Tensor:
-        options = replace(TINY, dropout=0.0, micro_batch=micro_batch)
+        options = replace(TINY_OPTIONS, dropout=0.0, micro_batch=micro_batch)
         torch.manual_seed(0)
         model = new_model(config_of(options, tokenizer), torch.device("cpu"))
         steps = LmSteps(
@@ -276,7 +276,7 @@ def test_parts_of_a_batch_add_up_to_its_gradient() -> None:
 
 
 def test_both_kinds_of_equal_numbers_have_about_as_many_parameters() -> None:
-    tokenizer = make_tokenizer(made_up(20), "word", 20)
+    tokenizer = make_tokenizer(made_sentences(20), "word", 20)
     all_attention = parameter_counts(config_of(LmOptions(kind="all-attention"), tokenizer))
     transformer = parameter_counts(config_of(LmOptions(kind="transformer"), tokenizer))
     assert abs(transformer.layers / all_attention.layers - 1) < 0.01
@@ -303,7 +303,7 @@ def test_options_that_cannot_be_trained_with_are_refused(
     refusal: tuple[object, ...],
 ) -> None:
     with raises(*refusal):
-        train_lm(text(), tmp_path / "lm", replace(TINY, **options))
+        train_lm(made_splits(), tmp_path / "lm", replace(TINY_OPTIONS, **options))
 
 
 def test_gates_that_no_float_has_room_for_are_refused() -> None:
@@ -322,15 +322,15 @@ def test_an_unknown_option_is_refused_with_those_there_are() -> None:
 
 
 def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
-    lines = text()["train"]
+    lines = made_splits()["train"]
     tokenizer = make_tokenizer(lines, "word", 20)
-    model = new_model(config_of(TINY, tokenizer), torch.device("cpu"))
+    model = new_model(config_of(TINY_OPTIONS, tokenizer), torch.device("cpu"))
     with torch.no_grad():
         model.model.embeddings.weight.fill_(float("nan"))
     steps = LmSteps(
         model,
         encode(tokenizer, lines),
-        TINY,
+        TINY_OPTIONS,
         new_state(model, 0.0),
     )
     with raises("training.loss_not_finite"):
@@ -370,7 +370,7 @@ def test_the_command_trains_and_prints_the_perplexity(
 
 def training_command(folder: Path) -> list[str]:
     """Trains a tiny model on a text that is written into the folder."""
-    data = write_text(folder / "data")
+    data = write_splits(folder / "data")
     sizes = {
         "tokenizer": "word",
         "layers": 1,
@@ -388,7 +388,7 @@ def training_command(folder: Path) -> list[str]:
 def test_a_text_that_names_what_is_unknown_is_trained_on(tmp_path: Path) -> None:
     lines = ["the <unk> bird", "a <|end|> tree"]
     splits = dict.fromkeys(("train", "valid", "test"), lines * 20)
-    folder = train_lm(splits, tmp_path / "lm", replace(TINY, vocabulary=500))
+    folder = train_lm(splits, tmp_path / "lm", replace(TINY_OPTIONS, vocabulary=500))
     vocabulary_size = json.loads((folder / "config.json").read_text())["vocab_size"]
     tokenizer = make_tokenizer(splits["train"], "word", 500)
     ids = tokenizer("the <unk> bird\na <|end|> tree\n").input_ids

@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 import torch
 from support.expected_errors import raises
-from support.synthetic_text import GATES, TINY, attached, corpus, text, tiny_lm, write_text
+from support.synthetic_text import (
+    GATE_OPTIONS,
+    TINY_OPTIONS,
+    gateable_model,
+    made_splits,
+    random_corpus,
+    tiny_lm,
+    write_splits,
+)
 from support.training_runs import Stop, assert_same_weights, stop_after
 
 import headlab
@@ -29,11 +37,15 @@ from headlab.training.lm_train import train_lm
 @pytest.fixture(scope="module")
 def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained model."""
-    return train_lm(text(), tmp_path_factory.mktemp("lm") / "start", replace(TINY, steps=30))
+    return train_lm(
+        made_splits(), tmp_path_factory.mktemp("lm") / "start", replace(TINY_OPTIONS, steps=30)
+    )
 
 
 def gate_steps(**options: Any) -> LmGateSteps:
-    return LmGateSteps(attached(tiny_lm()), corpus(200), replace(GATES, **options))
+    return LmGateSteps(
+        gateable_model(tiny_lm()), random_corpus(200), replace(GATE_OPTIONS, **options)
+    )
 
 
 def test_each_technique_can_be_switched_off() -> None:
@@ -90,15 +102,15 @@ def test_gates_close_where_the_penalty_is_all_that_counts_and_keep_their_rate() 
         assert steps.state.optimizer.param_groups[0]["lr"] == 0.9
     assert steps.open() == 0
     rate_of_model = steps.state.optimizer.param_groups[1]["lr"]
-    assert rate_of_model == pytest.approx(GATES.model_rate / 8)
+    assert rate_of_model == pytest.approx(GATE_OPTIONS.model_rate / 8)
 
 
 def test_pruning_writes_a_smaller_model_and_what_it_cost(
     trained_folder: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "pruned"
-    options = replace(GATES, weight=0.03, steps=16, warm_up=False)
-    gates = prune_lm(trained_folder, text(), folder, options)
+    options = replace(GATE_OPTIONS, weight=0.03, steps=16, warm_up=False)
+    gates = prune_lm(trained_folder, made_splits(), folder, options)
     kept_heads = int(gates.kept.sum())
     assert 0 < kept_heads < 6
     model = headlab.load(str(folder), device="cpu")
@@ -124,8 +136,10 @@ def test_removed_heads_answer_as_the_gated_model_did_before_fine_tuning(
     trained_folder: Path, tmp_path: Path
 ) -> None:
     """Without fine-tuning, it is the trained model with closed gates and scaled outputs."""
-    options = replace(GATES, weight=0.03, steps=16, warm_up=False, tune_steps=0, model_rate=1e-12)
-    gates = prune_lm(trained_folder, text(), tmp_path / "pruned", options)
+    options = replace(
+        GATE_OPTIONS, weight=0.03, steps=16, warm_up=False, tune_steps=0, model_rate=1e-12
+    )
+    gates = prune_lm(trained_folder, made_splits(), tmp_path / "pruned", options)
     full_model = headlab.load(str(trained_folder), device="cpu")
     pruned_model = headlab.load(str(tmp_path / "pruned"), device="cpu")
     gates_by_layer = gates.grid.gates(gates.kept.astype(np.float32))
@@ -154,11 +168,11 @@ def test_a_pruning_that_was_stopped_ends_with_the_same_weights(
     part: str,
     last_step: int,
 ) -> None:
-    uninterrupted_gates = prune_lm(trained_folder, text(), tmp_path / "whole", GATES)
+    uninterrupted_gates = prune_lm(trained_folder, made_splits(), tmp_path / "whole", GATE_OPTIONS)
     watch = stop_after(last_step, part)
     with pytest.raises(Stop):
-        prune_lm(trained_folder, text(), tmp_path / "parts", GATES, watch=watch)
-    resumed_gates = prune_lm(trained_folder, text(), tmp_path / "parts", GATES)
+        prune_lm(trained_folder, made_splits(), tmp_path / "parts", GATE_OPTIONS, watch=watch)
+    resumed_gates = prune_lm(trained_folder, made_splits(), tmp_path / "parts", GATE_OPTIONS)
     np.testing.assert_array_equal(resumed_gates.log_alpha, uninterrupted_gates.log_alpha)
     np.testing.assert_array_equal(resumed_gates.loss, uninterrupted_gates.loss)
     assert_same_weights(tmp_path / "parts", tmp_path / "whole")
@@ -168,13 +182,13 @@ def test_a_pruning_that_was_stopped_ends_with_the_same_weights(
 def test_gates_in_the_history_are_copies_and_the_first_are_those_before_any_step(
     trained_folder: Path, tmp_path: Path
 ) -> None:
-    options = replace(GATES, steps=12, history=3, weight=0.5, warm_up=False)
+    options = replace(GATE_OPTIONS, steps=12, history=3, weight=0.5, warm_up=False)
     assert options.times == (0, 4, 8, 12)
     # This stops before the second entry of the history; the first must be saved all the same.
     with pytest.raises(Stop):
         prune_lm(
             trained_folder,
-            text(),
+            made_splits(),
             tmp_path / "parts",
             options,
             watch=stop_after(2, "gates"),
@@ -203,29 +217,29 @@ def test_the_model_that_is_pruned_is_never_replaced(
     folder = tmp_path / "models" / "lm"
     shutil.copytree(trained_folder, folder)
     with raises(code):
-        prune_lm(folder, text(), folder / path_from_model, GATES)
+        prune_lm(folder, made_splits(), folder / path_from_model, GATE_OPTIONS)
     assert_same_weights(folder, trained_folder)
 
 
 def test_a_penalty_that_closes_every_gate_is_reported_and_unusable_options_are_refused(
     trained_folder: Path, tmp_path: Path
 ) -> None:
-    options = replace(GATES, weight=9.0, gate_rate=0.9, warm_up=False)
+    options = replace(GATE_OPTIONS, weight=9.0, gate_rate=0.9, warm_up=False)
     with raises("gate.all_closed", kind=AllClosed):
-        prune_lm(trained_folder, text(), tmp_path / "out", options)
+        prune_lm(trained_folder, made_splits(), tmp_path / "out", options)
     with raises("option.invalid", "low", 0.1, "a number between"):
         prune_lm(
             trained_folder,
-            text(),
+            made_splits(),
             tmp_path / "out",
-            replace(GATES, low=0.1),
+            replace(GATE_OPTIONS, low=0.1),
         )
     with raises("option.invalid", "start", 1):
         prune_lm(
             trained_folder,
-            text(),
+            made_splits(),
             tmp_path / "out",
-            replace(GATES, start=1.0),
+            replace(GATE_OPTIONS, start=1.0),
         )
 
 
@@ -234,7 +248,7 @@ def test_the_command_prunes_and_prints_the_ratio(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    data = write_text(tmp_path / "data")
+    data = write_splits(tmp_path / "data")
     command = ["train", "lm-prune", str(trained_folder), "--data", str(data)]
     command += ["--out", str(tmp_path / "out"), "--device", "cpu"]
     sizes = ["--steps=2", "--tune-steps=1", "--batch=4"]
@@ -248,7 +262,7 @@ def test_the_command_prunes_and_prints_the_ratio(
     assert options["history"] == 1
     assert options["start"] == 0.9
     assert options["tune_rate"] == 0.001
-    assert options["block"] == TINY.block
+    assert options["block"] == TINY_OPTIONS.block
     assert main([*command, *sizes, *settings]) == OK
     report = capsys.readouterr().out
     ratio_line = r"test: × [\d.]+ \[.*\] the unpruned model's, which was not trained on$"
@@ -262,11 +276,11 @@ def test_the_command_prunes_and_prints_the_ratio(
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> shim.ShimPlan:
     """A tiny plan in the smallest one's place."""
-    gates = replace(GATES, tune_steps=1, warm_up=False, gate_rate=0.9)
+    gates = replace(GATE_OPTIONS, tune_steps=1, warm_up=False, gate_rate=0.9)
     tiny_plan = shim.ShimPlan(
         words=300,
         held_words=100,
-        model=replace(TINY, steps=3),
+        model=replace(TINY_OPTIONS, steps=3),
         gates=gates,
         weights=(0.0, 9.0),
         ablated=0.0,
@@ -278,7 +292,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> shim.ShimPlan:
 
 def reproduction_command(folder: Path) -> list[str]:
     """The reproduction of a text that is written into the folder."""
-    write_text(folder / "data" / "wikitext2")
+    write_splits(folder / "data" / "wikitext2")
     command = ["reproduce", "shim", "--smoke", "--data", str(folder / "data")]
     return [*command, "--cache", str(folder / "cache")]
 
@@ -382,7 +396,7 @@ def test_a_cached_model_is_named_by_the_version_that_wrote_it(
 ) -> None:
     work = shim.ShimWork(
         plan,
-        text(),
+        made_splits(),
         tmp_path,
         device="cpu",
         seed=0,

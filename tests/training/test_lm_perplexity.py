@@ -10,7 +10,7 @@ import reference
 import torch
 from scipy.stats import ttest_1samp
 from support.expected_errors import raises
-from support.synthetic_text import corpus, tiny_lm
+from support.synthetic_text import random_corpus, tiny_lm
 from torch.nn.functional import cross_entropy
 
 from headlab.training.lm_perplexity import passages, perplexity, perplexity_ratio, token_nats
@@ -20,7 +20,7 @@ from headlab.training.lm_text import Corpus
 @pytest.mark.parametrize("tokens", [5, 8, 30, 37])
 def test_each_token_is_judged_once_with_half_a_window_before_it(tokens: int) -> None:
     model = tiny_lm((2, 2))
-    text = corpus(tokens)
+    text = random_corpus(tokens)
     block = 8
     nats = token_nats(model, text, block)
     for token in range(tokens):
@@ -34,7 +34,7 @@ def test_each_token_is_judged_once_with_half_a_window_before_it(tokens: int) -> 
 
 
 def test_passages_are_whole_lines_and_lose_nothing() -> None:
-    text = corpus(1003, line=7)
+    text = random_corpus(1003, line=7)
     nats = np.random.default_rng(1).random(text.predicted_tokens)
     sums = passages(text, nats, 50)
     assert sums.sum(axis=0) == pytest.approx([nats.sum(), 1003, 1003])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.expected_errors import raises
-from support.synthetic_text import TINY, text
+from support.synthetic_text import TINY_OPTIONS, made_splits
 from support.tiny_models import tiny_module
 from support.tiny_task import tiny_tokenizer
 from transformers import PreTrainedModel
@@ -70,7 +70,7 @@ def test_a_training_into_a_path_that_leads_back_leaves_what_is_there(tmp_path: P
     (tmp_path / "victim").mkdir()
     (tmp_path / "victim" / "thesis.tex").write_text("years")
     with raises("output.parent_missing"):
-        train_lm(text(), tmp_path / "victim" / "new" / "..", TINY)
+        train_lm(made_splits(), tmp_path / "victim" / "new" / "..", TINY_OPTIONS)
     assert [path.name for path in (tmp_path / "victim").iterdir()] == ["thesis.tex"]
 
 
@@ -84,7 +84,7 @@ def test_a_file_that_was_added_or_changed_since_keeps_the_folder(folder: Path, n
     with raises("output.files_changed", name, "a training"):
         check_out(folder)
     with raises("output.files_changed"):
-        train_lm(text(), folder, TINY)
+        train_lm(made_splits(), folder, TINY_OPTIONS)
     assert (folder / name).read_text() == "mine"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support.expected_errors import raises
-from support.synthetic_text import GATES, TINY, text
+from support.synthetic_text import GATE_OPTIONS, TINY_OPTIONS, made_splits
 from support.toy_language import toy_examples
 
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
@@ -32,9 +32,14 @@ def test_ordinary_seeds_give_the_numbers_they_always_gave(seed: int):
 
 
 def test_a_large_seed_trains_and_prunes_a_language_model(tmp_path: Path):
-    start = train_lm(text(), tmp_path / "lm", replace(TINY, steps=2, seed=LARGE_SEED))
+    start = train_lm(
+        made_splits(), tmp_path / "lm", replace(TINY_OPTIONS, steps=2, seed=LARGE_SEED)
+    )
     prune_lm(
-        start, text(), tmp_path / "pruned", replace(GATES, steps=2, tune_steps=1, seed=LARGE_SEED)
+        start,
+        made_splits(),
+        tmp_path / "pruned",
+        replace(GATE_OPTIONS, steps=2, tune_steps=1, seed=LARGE_SEED),
     )
 
 
@@ -64,7 +69,7 @@ def test_an_optimizer_that_does_not_fit_in_memory_is_reported(
 ):
     monkeypatch.setattr(torch.optim.AdamW, "step", raise_memory_full)
     with raises("memory.training_too_large", "the optimizer state", "less width"):
-        train_lm(text(), tmp_path / "lm", TINY)
+        train_lm(made_splits(), tmp_path / "lm", TINY_OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,7 @@ def test_a_model_that_does_not_fit_in_memory_is_reported(
 ):
     monkeypatch.setattr(module_class, failing_method, raise_memory_full)
     with raises("memory.training_too_large", "the model", "less width"):
-        train_lm(text(), tmp_path / "lm", TINY)
+        train_lm(made_splits(), tmp_path / "lm", TINY_OPTIONS)
 
 
 def test_another_error_of_the_optimizer_stays_as_it_is(
@@ -91,4 +96,4 @@ def test_another_error_of_the_optimizer_stays_as_it_is(
 
     monkeypatch.setattr(torch.optim.AdamW, "step", raise_another_error)
     with pytest.raises(RuntimeError, match="shapes differ"):
-        train_lm(text(), tmp_path / "lm", TINY)
+        train_lm(made_splits(), tmp_path / "lm", TINY_OPTIONS)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
-from support.app_pages import app_on, said
-from support.cached_reports import keep
-from support.cached_scores import fill, made_up
+from support.app_pages import app_on, page_text
+from support.cached_reports import keep_report
+from support.cached_scores import fill_cache, made_scores
 from support.synthetic_fronts import POINTS, made_front
 
 from headlab.core import Report, Table
@@ -41,7 +41,7 @@ def scores_with_harm(harmful: int, *, size: int = 144, language: str = "de") -> 
         size: How many heads there are.
         language: The language of the scores.
     """
-    template = made_up(language, "shapley")
+    template = made_scores(language, "shapley")
     values = np.zeros(size)
     values[:harmful] = -0.03
     values[-2:] = 0.03
@@ -128,7 +128,7 @@ def test_no_harm_no_signs_and_no_results() -> None:
         == "No head in German (de) has a 95 % interval below 0 (shapley, dev, 512 examples)."
     )
     assert verdicts.sentence.startswith("German (de): 2 of 144 heads help")
-    assert findings({"de": made_up("de", "gradient")}, {}) == []
+    assert findings({"de": made_scores("de", "gradient")}, {}) == []
     assert findings({}, {}) == []
 
 
@@ -366,17 +366,17 @@ def test_reports_of_others_with_odd_cells_or_fewer_columns_are_left_out(
 
 
 def test_the_overview_begins_with_what_was_found(tmp_path: Path) -> None:
-    with app_on(fill(tmp_path)):
+    with app_on(fill_cache(tmp_path)):
         rows = [("de", "harmful", 10, 70.7, 75.4, 4.7, 2.2, 7.3, 0.001, 0.002)]
-        keep(tmp_path, report("targeted", TARGETED_COLUMNS, *rows))
+        keep_report(tmp_path, report("targeted", TARGETED_COLUMNS, *rows))
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
         app.query_params["langs"] = ["de", "th"]
         app.run()
         assert not app.exception
-        page_text = said(app)
-        assert "What was found" in page_text
-        assert "harm, each by its own 95 % interval" in page_text
-        assert "The clearest is German (de), 10 heads off: 70.7 to 75.4 %" in page_text
+        words_on_page = page_text(app)
+        assert "What was found" in words_on_page
+        assert "harm, each by its own 95 % interval" in words_on_page
+        assert "The clearest is German (de), 10 heads off: 70.7 to 75.4 %" in words_on_page
 
 
 def test_reported_12_the_overview_speaks_of_the_front_on_the_chosen_languages(
@@ -386,25 +386,25 @@ def test_reported_12_the_overview_speaks_of_the_front_on_the_chosen_languages(
 
     So the sentence is on the newer one of the other two.
     """
-    weights = made_up("de", "shapley").spec["model"]
+    weights = made_scores("de", "shapley").spec["model"]
     front_by_day = {
         20: made_front(within=1.0),
         21: made_front(within=2.0),
         22: of_languages(made_front(within=3.0), "de,th,fi"),
     }
-    with app_on(fill(tmp_path)):
+    with app_on(fill_cache(tmp_path)):
         key_by_day = {}
         for day, front_report in front_by_day.items():
             spec = {**front_report.spec, "model": weights}
             front_of_weights = dataclasses.replace(front_report, spec=spec)
-            key_by_day[day] = keep(tmp_path, front_of_weights, day)
+            key_by_day[day] = keep_report(tmp_path, front_of_weights, day)
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
         app.query_params["langs"] = ["de", "th"]
         app.run()
         assert not app.exception
         assert (
             "can go in German (de) and Thai (th) at once with a loss of at most 2 points in any"
-            in said(app)
+            in page_text(app)
         )
         links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
         assert f"front={key_by_day[21][:12]}" in links["Smaller models"]

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import reference
-from support.app_pages import run_page, said
+from support.app_pages import page_text, run_page
 from support.cached_scores import GRID as LARGE
-from support.cached_scores import fill
+from support.cached_scores import fill_cache
 from support.expected_errors import raises
-from support.fake_client import FakeClient, job
+from support.fake_client import FakeClient, job_row
 from support.page_actions import choose, press
 from support.submitted_jobs import submitted_jobs
 from support.synthetic_fronts import (
@@ -23,12 +23,12 @@ from support.synthetic_fronts import (
     FINGERPRINT,
     GRID,
     IDENTITY,
-    LOADED,
+    LOADED_MODEL,
     ORDERS,
     POINTS,
     keep_front,
     made_front,
-    point,
+    made_point,
 )
 from typer.main import get_command
 
@@ -73,7 +73,7 @@ TWO_OFF = mask_link_text(np.array([False, True, True, False, True, True]))
 class Worker(FakeClient):
     """A worker that also loads a model and evaluates masks."""
 
-    description = LOADED
+    description = LOADED_MODEL
 
     def models(self):
         (card,) = super().models()
@@ -145,15 +145,17 @@ def test_the_page_has_the_parameters_and_operations_of_the_present_mask_at_once(
     assert metrics(app)["Parameters"] == ("1.7 M", "−15.0 %")
     shrunk_cost = COSTS.shrunk(np.array([False, True, True, False, True, True]))
     assert metrics(app)["Multiply-accumulates, 32 tokens"][0] == f"{shrunk_cost.macs / 1e6:,.1f} M"
-    assert "A mask alone saves no computation" in said(app)
+    assert "A mask alone saves no computation" in page_text(app)
     assert not worker.calls
 
 
 def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shrink(worker):
     worker.describe(costs=None)
-    assert "does not say what this model's heads cost" in said(run())
+    assert "does not say what this model's heads cost" in page_text(run())
     worker.describe(costs=replace(COSTS, layers=(), note="it is of a family apart"))
-    assert "No head of this model can be removed: it is of a family apart." in said(run(m=TWO_OFF))
+    assert "No head of this model can be removed: it is of a family apart." in page_text(
+        run(m=TWO_OFF)
+    )
 
 
 def test_measuring_the_speed_is_a_job_of_just_this_mask(worker):
@@ -164,17 +166,19 @@ def test_measuring_the_speed_is_a_job_of_just_this_mask(worker):
     assert speed_job.params["model"] == "e5-small-intents"
     assert speed_job.params["languages"] == ["de", "th"]
     assert speed_job.params["mask"]["kept"] == {"encoder": [[0, 1, 1], [0, 1, 1]]}
-    assert "What it measures appears here" in said(app)
+    assert "What it measures appears here" in page_text(app)
 
 
 def test_the_speed_measured_for_this_mask_is_shown_and_not_that_of_another(worker):
     params = worth_job(CHOICE, mask(0, 3)).params()
     params_of_other_mask = worth_job(CHOICE, mask(1)).params()
     worker.rows.append(
-        job(4, "done", kind="worth", params=params, result={"worth": measured_savings().to_json()})
+        job_row(
+            4, "done", kind="worth", params=params, result={"worth": measured_savings().to_json()}
+        )
     )
     worker.rows.append(
-        job(
+        job_row(
             5,
             "done",
             kind="worth",
@@ -187,7 +191,7 @@ def test_the_speed_measured_for_this_mask_is_shown_and_not_that_of_another(worke
     assert table["Removed"].tolist() == ["0.80 × [0.70, 0.90]"]
     assert table["Masked"].tolist() == ["1.01 × [0.98, 1.04], may be the same"]
     assert newest_measured(worker.rows, "e5-small-intents", mask(2)) is None
-    broken = job(
+    broken = job_row(
         6,
         "done",
         kind="worth",
@@ -201,10 +205,11 @@ def test_the_speed_measured_for_this_mask_is_shown_and_not_that_of_another(worke
 def test_a_table_wider_than_its_place_says_that_it_scrolls(worker):
     app = run(m=TWO_OFF)
     assert not app.error
-    assert "2 heads off: final, 512 dev examples a language. The table scrolls sideways." in said(
-        app
+    assert (
+        "2 heads off: final, 512 dev examples a language. The table scrolls sideways."
+        in page_text(app)
     )
-    assert "scrolls" not in said(run())
+    assert "scrolls" not in page_text(run())
 
 
 def test_the_reason_for_missing_figures_stands_in_their_place(worker, monkeypatch):
@@ -224,21 +229,21 @@ def test_the_reason_for_missing_figures_stands_in_their_place(worker, monkeypatc
 
 
 def test_a_rule_that_chooses_no_head_leaves_the_mask_as_it_is(worker, cache):
-    fill(cache, FINGERPRINT)
+    fill_cache(cache, FINGERPRINT)
     worker.describe(grid=LARGE, costs=None)
     app = run(rule="bottom", k="0")
-    assert "**0 of 144 heads** would be off" in said(app)
-    assert "The rule chooses no head, so there is nothing to switch off." in said(app)
+    assert "**0 of 144 heads** would be off" in page_text(app)
+    assert "The rule chooses no head, so there is nothing to switch off." in page_text(app)
     assert app.button(key="prune-suggest").disabled
     app.slider(key="k").set_value(3).run()
     assert not app.button(key="prune-suggest").disabled
-    assert "The rule chooses no head" not in said(app)
+    assert "The rule chooses no head" not in page_text(app)
 
 
 def test_a_front_is_requested_with_its_question_after_its_cost_is_shown(worker):
     app = run()
-    assert "No front of this model and task is in the cache yet." in said(app)
-    assert "What it will take: **About" in said(app)
+    assert "No front of this model and task is in the cache yet." in page_text(app)
+    assert "What it will take: **About" in page_text(app)
     app.number_input(key="front-within").set_value(2.0).run()
     press(app, "front-start")
     front_job = submitted_jobs(worker)[0]
@@ -261,7 +266,7 @@ def test_a_front_is_requested_with_its_question_after_its_cost_is_shown(worker):
 
 def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
     app = run()
-    worker.foretold = Forecast(forwards=10_000, seconds=100.0, basis="as just timed")
+    worker.forecast_of_all_jobs = Forecast(forwards=10_000, seconds=100.0, basis="as just timed")
     app.number_input(key="front-within").set_value(2.0).run()  # another job, so another forecast
     press(app, "front-quick")
     press(app, "front-start")
@@ -279,8 +284,9 @@ def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
     assert full_spec["options"]["orders"] == "mean,weakest,cost"
     assert full_spec["dev_size"] == 512
     assert full_spec["test_size"] is None
-    assert "2 languages × 3 orders × 7 sizes × 512 dev examples = 21,504 forwards at most" in said(
-        app
+    assert (
+        "2 languages × 3 orders × 7 sizes × 512 dev examples = 21,504 forwards at most"
+        in page_text(app)
     )
 
 
@@ -300,8 +306,8 @@ def test_a_quick_front_shrinks_with_the_languages_and_the_pace():
 def test_a_front_in_the_cache_is_shown_and_a_point_of_it_becomes_the_present_mask(worker, tmp_path):
     keep_front(tmp_path / "cache")
     app = run()
-    assert "On German (de) and Thai (th):" in said(app)
-    assert "Two heads go, by order weakest; 4 are left." in said(app)
+    assert "On German (de) and Thai (th):" in page_text(app)
+    assert "Two heads go, by order weakest; 4 are left." in page_text(app)
     point_labels = front_point_box(app).options
     assert point_labels[0] == "2 heads · weakest de −2.0 · mean −1.0 · order weakest"
     assert "4 heads · weakest de −0.1 · mean +0.0 · order weakest · the answer" in point_labels
@@ -318,8 +324,8 @@ def front_point_box(app):
 
 WINNING = [
     *POINTS[:4],
-    point(ORDERS[1], 2, 0.01, 0.01),
-    point(ORDERS[1], 4, -0.001, 0.0),
+    made_point(ORDERS[1], 2, 0.01, 0.01),
+    made_point(ORDERS[1], 4, -0.001, 0.0),
 ]
 
 
@@ -357,7 +363,7 @@ def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so
     app = run()
     front_box = app.selectbox(key="front-shown")
     assert front_box.value == keys["bound"]
-    assert "other settings" not in said(app)
+    assert "other settings" not in page_text(app)
     assert all("within 1 point by the" in option for option in front_box.options)
     choose(app, "front-by", "estimate")
     assert app.selectbox(key="front-shown").value == keys["estimate"]
@@ -365,15 +371,15 @@ def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so
     assert app.selectbox(key="front-shown").value == keys["bound"]  # as chosen by hand
     assert (
         "other settings than those in the form above: within 1 point by the lower bound."
-        in said(app)
+        in page_text(app)
     )
     app.number_input(key="front-within").set_value(2.5).run()
-    assert "other settings than those in the form above: within 1 point by the" in said(app)
+    assert "other settings than those in the form above: within 1 point by the" in page_text(app)
 
 
 def test_the_page_says_that_the_interval_of_a_loss_is_two_sided(worker, tmp_path):
     keep_front(tmp_path / "cache")
-    assert "The interval is two-sided." in said(run())
+    assert "The interval is two-sided." in page_text(run())
 
 
 def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_points_do_not(
@@ -425,7 +431,7 @@ def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     dots = front_dots(front, cost, value)
     costs_and_values = [(dot.cost, dot.value) for dot in dots]
-    assert [dot.best for dot in dots] == reference.undominated(costs_and_values)
+    assert [dot.best for dot in dots] == reference.is_undominated(costs_and_values)
     figure = plotly_figure(front_chart(dots, cost, value, loss=1.0, chosen=("weakest", 2)))
     line, *orders, ring = figure.data
     assert [trace.name for trace in orders] == ["mean", "weakest"]
@@ -448,7 +454,7 @@ def test_a_stored_front_is_drawn_from_its_tables_alone():
     best_pairs = sorted(
         {
             pair
-            for pair, is_undominated in zip(pairs, reference.undominated(pairs), strict=True)
+            for pair, is_undominated in zip(pairs, reference.is_undominated(pairs), strict=True)
             if is_undominated
         }
     )
@@ -516,13 +522,13 @@ def test_jobs_of_savings_and_fronts_have_titles_details_and_commands():
         "rounds": 15,
     }
     result = {"worth": measured_savings().to_json()}
-    row = job(3, "done", kind="worth", params=params, result=result)
+    row = job_row(3, "done", kind="worth", params=params, result=result)
     assert job_format.job_title(row) == "Speed of a mask for German (de), Thai (th)"
     details = dict(job_format.job_details(row))
     assert details["Heads off"] == "2"
     assert "Mask" not in details
     assert command_lines(row).startswith("headlab worth --mask MASK.json --model e5-small-intents")
-    front = job(4, "done", kind="front", params={**CHOICE_SPEC, "experiment": "front"})
+    front = job_row(4, "done", kind="front", params={**CHOICE_SPEC, "experiment": "front"})
     assert (
         job_format.job_title(front)
         == "Front of smaller models, Shapley value (TMAB) for German (de), Thai (th)"
@@ -570,7 +576,7 @@ def test_reported_12_a_link_to_a_front_that_does_not_exist_says_so(worker, tmp_p
     app = run(tool=PRUNE_TABS[1], front="0123456789ab")
     assert (
         "The link asks for front '0123456789ab', which does not exist for this model and task."
-        in said(app)
+        in page_text(app)
     )
 
 
@@ -586,7 +592,7 @@ def test_reported_12_a_finished_front_job_opens_its_own_front(worker, tmp_path):
         "method": "shapley",
     }
     worker.rows.append(
-        job(
+        job_row(
             7,
             "done",
             kind="front",
@@ -615,7 +621,7 @@ def test_reported_12_a_front_of_the_chosen_languages_goes_before_one_that_fits_t
     app = run()
     assert app.selectbox(key="front-shown").value == key_of_chosen_languages
     choose(app, "front-shown", stored_run.key)
-    assert "On German (de), Thai (th) and Finnish (fi):" in said(app)
+    assert "On German (de), Thai (th) and Finnish (fi):" in page_text(app)
 
 
 def test_reported_12_a_measured_speed_is_of_this_task_and_names_its_languages(worker):
@@ -624,7 +630,7 @@ def test_reported_12_a_measured_speed_is_of_this_task_and_names_its_languages(wo
     for number, choice in enumerate((CHOICE, one_language, another_task)):
         params = worth_job(choice, mask(0, 3)).params()
         worker.rows.append(
-            job(
+            job_row(
                 number,
                 "done",
                 kind="worth",
@@ -632,11 +638,11 @@ def test_reported_12_a_measured_speed_is_of_this_task_and_names_its_languages(wo
                 result={"worth": measured_savings().to_json()},
             )
         )
-    assert "On examples of intents in German (de) and Thai (th)." in said(run(m=TWO_OFF))
+    assert "On examples of intents in German (de) and Thai (th)." in page_text(run(m=TWO_OFF))
     del worker.rows[0]
-    assert "On examples of intents in Thai (th)." in said(run(m=TWO_OFF))
+    assert "On examples of intents in Thai (th)." in page_text(run(m=TWO_OFF))
     del worker.rows[0]
-    assert "On examples of" not in said(run(m=TWO_OFF))
+    assert "On examples of" not in page_text(run(m=TWO_OFF))
 
 
 def test_reported_19_a_front_that_another_program_wrote_has_a_label_and_is_refused_in_a_sentence(

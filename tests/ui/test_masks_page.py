@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
-from support.app_pages import app_on, run_page, said, shown
-from support.cached_scores import GRID, HARMFUL, MODEL, fill
+from support.app_pages import app_on, page_text, run_page, shown_text
+from support.cached_scores import GRID, HARMFUL, MODEL, fill_cache
 from support.fake_client import loaded_model
 from support.page_actions import choose
 
@@ -46,7 +46,7 @@ FIGURE = {
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     """An app with made-up results of the embedded model and without a worker."""
-    root = fill(tmp_path_factory.mktemp("cache"))
+    root = fill_cache(tmp_path_factory.mktemp("cache"))
     with app_on(root):
         yield root
 
@@ -84,7 +84,7 @@ def test_the_page_counts_masks_without_a_fingerprint_among_others():
         body, args=(masks, choice, TargetModel(WEIGHTS, GRID)), default_timeout=30
     ).run()
     assert not app.exception
-    assert "1 of the 2 masks have no fingerprint" in said(app)
+    assert "1 of the 2 masks have no fingerprint" in page_text(app)
 
 
 def metrics(app: AppTest) -> dict[str, str]:
@@ -110,8 +110,8 @@ def test_the_suggestions_of_two_languages_are_compared_and_combined(cache):
     assert not app.exception
     off_in_both = int(comparison_metrics["Both"])
     assert off_in_both >= 1  # head 3.7 harms in every made-up language
-    assert "Neither mask holds accuracies" in said(app)
-    assert "heads** would be off" in said(app)
+    assert "Neither mask holds accuracies" in page_text(app)
+    assert "heads** would be off" in page_text(app)
     tables = [frame.value for frame in app.dataframe]
     assert int(tables[0]["off in both"].astype(int).sum()) == off_in_both
 
@@ -133,9 +133,9 @@ def test_the_present_mask_of_the_prune_page_can_be_compared_and_taken_back(cache
 
 def test_without_results_the_page_says_where_masks_come_from(cache):
     app = run_page("masks", model="owner/unknown", langs=["de"])
-    assert "There are no masks to compare" in said(app)
+    assert "There are no masks to compare" in page_text(app)
     app = run_page("masks", langs=[""])
-    assert "No language is chosen" in said(app)
+    assert "No language is chosen" in page_text(app)
 
 
 def upload(app, **masks):
@@ -151,7 +151,7 @@ def test_an_uploaded_mask_is_chosen_and_what_was_chosen_by_hand_stays(cache):
     app = run_page("masks", langs=["de", "th"])
     german, thai, mean = app.selectbox(key="masks-a").options
     assert upload(app, x=mask_without(3)) == (german, "x.json")
-    assert "In the lists of A and B: x.json." in said(app)
+    assert "In the lists of A and B: x.json." in page_text(app)
     choose(app, "masks-b", thai)
     assert upload(app, x=mask_without(3)) == (german, thai)  # the file was there before
     assert upload(app, x=mask_without(3), y=mask_without(4)) == ("y.json", thai)
@@ -175,7 +175,7 @@ def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
     app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = history
     app.run()
     choose(app, "masks-a", CURRENT_MASK)
-    assert "Open one on the Prune page" in said(app)
+    assert "Open one on the Prune page" in page_text(app)
     question = AccuracyQuestion.unchecked(
         MODEL, WEIGHTS, "intents", "dev", mask_without(HARMFUL, 5)
     )
@@ -195,7 +195,7 @@ def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
     )
     app.session_state[FinalFigures.key] = FinalFigures({question.key("de"): figure})
     app.run()
-    assert "Neither mask holds accuracies" not in said(app)
+    assert "Neither mask holds accuracies" not in page_text(app)
     assert any("61.0" in str(frame.value.to_numpy().tolist()) for frame in app.dataframe)
 
 
@@ -249,7 +249,7 @@ def test_masks_of_other_grids_are_shown_without_a_comparison():
         body, args=(mask_without(1), mask_without(1, grid=parse_grid("3x4"))), default_timeout=30
     ).run()
     assert not app.exception
-    assert "the masks are for different models" in shown(app.warning[0])
+    assert "the masks are for different models" in shown_text(app.warning[0])
     assert not app.metric
 
 
@@ -322,9 +322,9 @@ def test_a_mask_is_offered_as_a_script_a_command_and_in_other_forms():
         body, args=(mask_without(0, 5), shared_layers), default_timeout=30
     ).run()
     assert not app.exception
-    assert "cannot tell the layers apart" in shown(app.markdown[0])
+    assert "cannot tell the layers apart" in shown_text(app.markdown[0])
     app = AppTest.from_function(body, args=(mask_without(), script_model), default_timeout=30).run()
-    assert "nothing to switch off" in shown(app.markdown[0])
+    assert "nothing to switch off" in shown_text(app.markdown[0])
 
 
 def test_the_script_of_a_page_is_for_the_workers_own_weights():

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 from support.app_pages import run_page
-from support.fake_client import job
+from support.fake_client import job_row
 from support.synthetic_curves import GRID, made_curve
-from support.synthetic_gates import THREE, keep, made_gates
+from support.synthetic_gates import THREE_STACKS, keep_gates, made_gates
 
 from headlab.cli.main import main
 from headlab.cli.output import ComputeSettings
@@ -71,7 +71,7 @@ def on_page(app: AppTest, table: Table) -> None:
 def test_learned_gates(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gates = [made_gates(weight=weight, grid=THREE) for weight in (0.01, 0.05)]
+    gates = [made_gates(weight=weight, grid=THREE_STACKS) for weight in (0.01, 0.05)]
     gates[1] = replace(gates[1], measured={"test": gates[1].measured["test"]})
     table = gates_table(gates)
     monkeypatch.setattr("headlab.training.l0_learn.sweep", lambda *_, **__: gates)
@@ -97,7 +97,7 @@ def test_learned_gates(
     assert "Made up for a test." in output
     assert table in report_tables(gates)
     for gates_run in gates:
-        keep(cache, gates_run)
+        keep_gates(cache, gates_run)
     on_page(run_page("gates", langs=["de"]), table)
 
 
@@ -134,7 +134,7 @@ def test_pruning_curves(
 
         draw_results(finished_job)
 
-    finished_job = job(
+    finished_job = job_row(
         1, "done", kind="curve", result={"keys": [stored_run.key for stored_run in stored_runs]}
     )
     on_page(

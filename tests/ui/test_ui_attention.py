@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 from reference import largest_link, word_weights
-from support.app_pages import run_page, said
-from support.cached_scores import GRID, made_up
+from support.app_pages import page_text, run_page
+from support.cached_scores import GRID, made_scores
 from support.expected_errors import raises
 from support.page_actions import choose, press
 
@@ -423,7 +423,7 @@ def test_a_shaded_sentence_is_saved_as_it_is_shown_escaped_and_from_right_to_lef
 
 
 def test_all_heads_are_saved_with_a_picture_each():
-    scores = made_up("de", "shapley", "0" * 64)
+    scores = made_scores("de", "shapley", "0" * 64)
     pictures = [f"data:image/png;base64,{n}" for n in range(GRID.size)]
     svg = ET.fromstring(map_of_pictures(map_of_scores(scores), pictures, "all"))
     assert [node.get("href") for node in svg.iter(f"{SVG}image")] == pictures
@@ -504,7 +504,7 @@ def answer_cells(app):
 @pytest.mark.usefixtures("native_buttons")
 def test_the_page_shows_the_models_answers_with_the_heads_on_and_off(worker):
     app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"])
-    assert "Answers with these 2 heads on and off" in said(app)
+    assert "Answers with these 2 heads on and off" in page_text(app)
     assert answer_cells(app) == [
         ["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]
     ]
@@ -526,12 +526,12 @@ def test_a_task_that_labels_words_sends_them_and_counts_its_answers(worker):
 
 @pytest.mark.usefixtures("native_buttons")
 def test_where_there_are_no_answers_the_page_says_why(worker):
-    worker.unanswered = "task opus has no labels"
+    worker.no_answer_note = "task opus has no labels"
     app = run_page("attention", langs="de", heads="encoder.3.7")
     assert len(app.table) == 0
     assert (
         "The model's answers without these heads are not shown: task opus has no labels."
-        in said(app)
+        in page_text(app)
     )
 
 
@@ -551,11 +551,11 @@ def test_the_box_of_labels_is_called_an_answer_where_the_task_has_no_labels(
 @pytest.mark.usefixtures("native_buttons")
 def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
     app = run_page("attention", langs="de", heads="encoder.2.2", view="All heads")
-    assert "Layer 2, head 2" in said(app)
-    assert "without colour, as there are no scores yet" in said(app)
+    assert "Layer 2, head 2" in page_text(app)
+    assert "without colour, as there are no scores yet" in page_text(app)
     assert [request.maps for request in attention_requests(worker)] == [False, True]
     app.toggle(key="hide").set_value(True).run()
-    assert "a row may sum to less than 1" in said(app)
+    assert "a row may sum to less than 1" in page_text(app)
     assert len(attention_requests(worker)) == 2
 
 
@@ -577,7 +577,7 @@ def pixels(uri):
 
 
 def test_frames_have_the_colours_of_the_sentence_s_language_or_of_the_mean():
-    scores = {name: made_up(name, "shapley", "0" * 64) for name in ("de", "en")}
+    scores = {name: made_scores(name, "shapley", "0" * 64) for name in ("de", "en")}
     frames, caption = framing(scores, "de", GRID)
     assert frames.tips == maps_of_scores(scores)["de"].tips
     assert caption == "coloured by the heads' scores in German (de)"
@@ -687,11 +687,11 @@ def test_the_page_looks_through_the_sentences_only_when_it_is_asked(worker):
     press(app, "elsewhere")
     assert len(attention_requests(worker)) == 2
     assert app.dataframe[-1].value.to_numpy().tolist() == [[0.0, "an", "licht", "licht an (de)"]]
-    assert "Layer 4, head 4: the 1 of the first 1 sentences" in said(app)
+    assert "Layer 4, head 4: the 1 of the first 1 sentences" in page_text(app)
     choose(app, "elsewhere-kind", LINKS[1])
     assert app.dataframe[-1].value["Weight"].tolist() == [1.0]
     assert len(attention_requests(worker)) == 2
     choose(app, "elsewhere-kind", LINKS[-1])
-    assert "Type the token" in said(app)
+    assert "Type the token" in page_text(app)
     app.text_input(key="elsewhere-token").set_value("LICHT").run()
     assert app.dataframe[-1].value["To"].tolist() == ["licht"]

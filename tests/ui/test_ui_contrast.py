@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
-from support.app_pages import app_on, run_page, said
-from support.cached_reports import keep as keep_report
-from support.cached_scores import GRID, fill, made_up
+from support.app_pages import app_on, page_text, run_page
+from support.cached_reports import keep_report
+from support.cached_scores import GRID, fill_cache, made_scores
 from support.expected_errors import raises
 from support.fake_client import loaded_model
 from support.page_actions import choose
-from support.synthetic_gates import THREE, keep, made_gates
-from support.synthetic_roles import OWN, TWO, made_roles
+from support.synthetic_gates import THREE_STACKS, keep_gates, made_gates
+from support.synthetic_roles import HEAD_ROLES, TWO_ROLES, made_roles
 
 from headlab.core import Head, HeadGrid, Stack
 from headlab.dashboard.pages.gates.other_runs import shared_heads_sentence
@@ -120,14 +120,14 @@ def test_results_in_other_units_or_without_intervals_are_compared_as_far_as_they
 
 
 def test_results_on_other_heads_are_refused() -> None:
-    scores_of_144_heads = made_up("de", "shapley")
+    scores_of_144_heads = made_scores("de", "shapley")
     with raises("score.grids_differ", str(SMALL_GRID), str(scores_of_144_heads.grid)):
         contrast(scores([0.0] * 4), scores_of_144_heads)
 
 
 def test_the_sentence_and_the_table_say_what_was_compared() -> None:
-    german = made_up("de", "shapley")
-    thai = made_up("th", "shapley")
+    german = made_scores("de", "shapley")
+    thai = made_scores("th", "shapley")
     comparison = contrast(german, thai)
     sentence = comparison_sentence(comparison, german, thai)
     table = head_changes_table(comparison, german, thai, comparison_notes(german, thai))
@@ -161,15 +161,15 @@ def test_the_sentence_and_the_table_say_what_was_compared() -> None:
 
 
 def test_the_maps_share_a_scale_where_the_unit_is_one_and_else_show_ranks() -> None:
-    german = made_up("de", "shapley")
-    thai = made_up("th", "shapley")
+    german = made_scores("de", "shapley")
+    thai = made_scores("th", "shapley")
     comparison = contrast(german, thai)
     maps = comparison_maps(comparison, german, thai, ("a", "b"))
     german_map, thai_map, difference_map = maps.values()
     assert german_map.limit == thai_map.limit
     assert_allclose(difference_map.values, 100 * (german.values - thai.values))
     assert_array_equal(difference_map.marks != 0, comparison.clear)
-    gradient_scores = made_up("de", "gradient")
+    gradient_scores = made_scores("de", "gradient")
     comparison = contrast(german, gradient_scores)
     maps = comparison_maps(comparison, german, gradient_scores, ("a", "b"))
     *_, rank_map = maps.values()
@@ -181,22 +181,22 @@ def test_the_maps_share_a_scale_where_the_unit_is_one_and_else_show_ranks() -> N
 
 
 def test_a_constant_result_has_no_order() -> None:
-    german = made_up("de", "shapley")
+    german = made_scores("de", "shapley")
     flat = dataclasses.replace(german, values=np.zeros(GRID.size))
     sentence = comparison_sentence(contrast(german, flat), german, flat)
     assert "no order to compare" in sentence
 
 
 def test_labels_of_comparable_results_say_what_differs() -> None:
-    shown_scores = made_up("de", "shapley")
-    other_weights = made_up("de", "shapley", "1" * 64)
-    another_model = made_up("de", "shapley", "2" * 64, "another")
+    shown_scores = made_scores("de", "shapley")
+    other_weights = made_scores("de", "shapley", "1" * 64)
+    another_model = made_scores("de", "shapley", "2" * 64, "another")
     task = {**shown_scores.spec["task"], "size": 64}
     smaller = dataclasses.replace(shown_scores, spec={**shown_scores.spec, "task": task})
     same_label = dataclasses.replace(smaller, spec={**smaller.spec, "format": 2})
     other_grid = dataclasses.replace(scores([0.0] * 4), spec=shown_scores.spec)
     results = results_of(
-        made_up("ar", "gradient"),
+        made_scores("ar", "gradient"),
         shown_scores,
         other_weights,
         another_model,
@@ -217,7 +217,7 @@ def test_labels_of_comparable_results_say_what_differs() -> None:
     spec = {**another_model.spec, "method": method}
     odd_options = dataclasses.replace(another_model, spec=spec)
     assert comparison_label(odd_options, shown_scores).startswith("German (de): shapley")
-    leave_one_out = made_up("de", "leave-one-out")
+    leave_one_out = made_scores("de", "leave-one-out")
     assert comparison_label(leave_one_out, shown_scores) == "German (de): leave-one-out"
 
 
@@ -226,7 +226,7 @@ def test_labels_of_comparable_results_say_what_differs() -> None:
 
 @pytest.fixture
 def filled_cache(tmp_path):
-    with app_on(fill(tmp_path / "cache")):
+    with app_on(fill_cache(tmp_path / "cache")):
         yield tmp_path / "cache"
 
 
@@ -248,11 +248,11 @@ def test_a_result_is_chosen_on_the_heads_page_and_by_a_link(filled_cache) -> Non
     key = thai_key(app)
     compare_box(app).set_value(key).run()
     assert not app.exception
-    assert "Their rankings of the heads have Spearman" in said(app)
+    assert "Their rankings of the heads have Spearman" in page_text(app)
     assert app.query_params["against"] in (key, [key])
     linked_app = run_page("heads", langs=["de", "th"], focus="de", against=key)
     assert chosen_label(linked_app).startswith("Thai (th): shapley")
-    assert "Their rankings of the heads have Spearman" in said(linked_app)
+    assert "Their rankings of the heads have Spearman" in page_text(linked_app)
 
 
 def thai_key(app) -> str:
@@ -279,7 +279,7 @@ def keys_of_comparable_results(language: str) -> list[str]:
     from headlab.dashboard.frame import stored_results
 
     results = stored_results(HeadScores).results
-    shown_spec = made_up(language, "shapley").spec
+    shown_spec = made_scores(language, "shapley").spec
     (shown_scores,) = (result.record for result in results if result.record.spec == shown_spec)
     return list(comparable_scores_by_key(results, shown_scores))
 
@@ -305,12 +305,12 @@ def test_the_choice_holds_over_a_visit_to_another_page(filled_cache) -> None:
 
 def test_a_link_to_a_result_that_is_not_here_says_so(filled_cache) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de", against="0123456789ab")
-    assert "asks to compare with result '0123456789ab', which is not in the cache" in said(app)
+    assert "asks to compare with result '0123456789ab', which is not in the cache" in page_text(app)
     assert chosen_label(app) == "nothing"
 
 
 def test_a_cache_of_one_result_has_nothing_to_compare(tmp_path) -> None:
-    german = made_up("de", "shapley")
+    german = made_scores("de", "shapley")
     Store(tmp_path).run(german.spec).finish(german, {"versions": {}})
     with app_on(tmp_path):
         app = run_page("heads", langs=["de"])
@@ -326,7 +326,7 @@ def headings(app) -> list[str]:
 
 @pytest.mark.parametrize("page", ["overview", "prune"])
 def test_a_page_of_several_languages_compares_one_of_them(worker, cache, page) -> None:
-    fill(cache)
+    fill_cache(cache)
     worker.model = partial(loaded_model, grid=GRID)
     worker.evaluate = lambda *arguments, **options: iter(())
     app = run_page(page, langs=["de", "th"], beside="th")
@@ -334,14 +334,14 @@ def test_a_page_of_several_languages_compares_one_of_them(worker, cache, page) -
     german_key = key_of_label(app, "th", "German (de): shapley")
     compare_box(app).set_value(german_key).run()
     assert not app.exception
-    assert "Their rankings of the heads have Spearman" in said(app)
+    assert "Their rankings of the heads have Spearman" in page_text(app)
     link = {"beside": "th", "against": app.query_params["against"]}
     linked_app = run_page(page, langs=["de", "th"], **link)
     assert chosen_label(linked_app).startswith("German (de): shapley")
 
 
 def test_a_page_with_one_result_compares_nothing(worker, cache) -> None:
-    german = made_up("de", "shapley")
+    german = made_scores("de", "shapley")
     Store(cache).run(german.spec).finish(german, {"versions": {}})
     app = run_page("overview", langs=["de"])
     assert not [select_box for select_box in app.selectbox if select_box.label == "Compare with"]
@@ -355,9 +355,11 @@ def test_two_reports_of_roles_stand_side_by_side(worker, cache) -> None:
     compare_box(app).set_value(key[:12]).run()
     assert not app.exception
     assert app.selectbox(key="contrast-measure").options[0] == "Confidence"
-    assert "Their rankings of the heads have Spearman" in said(app)
+    assert "Their rankings of the heads have Spearman" in page_text(app)
     table = next(frame.value for frame in app.dataframe if "has it there" in frame.value.columns)
-    assert len(table) == 2 * (len(OWN) + len(TWO))  # each head's roles have moved to the next one
+    assert len(table) == 2 * (
+        len(HEAD_ROLES) + len(TWO_ROLES)
+    )  # each head's roles have moved to the next one
     assert (table["has it"] != table["has it there"]).all()
 
 
@@ -399,8 +401,8 @@ def test_roles_that_differ_have_the_interval_of_both_shares() -> None:
 
 
 def test_two_runs_of_gates_stand_side_by_side(worker, cache) -> None:
-    keep(cache, made_gates(weight=0.01))
-    key = keep(cache, made_gates(weight=0.06))
+    keep_gates(cache, made_gates(weight=0.01))
+    key = keep_gates(cache, made_gates(weight=0.06))
     app = run_page("gates", langs=["de"], weight="0.01")
     compare_box(app).set_value(key[:12]).run()
     assert not app.exception
@@ -408,16 +410,16 @@ def test_two_runs_of_gates_stand_side_by_side(worker, cache) -> None:
         "They keep 10 and 6 of 11 heads with a gate; both keep 6, "
         "and by chance it would be 5.5 on average"
     )
-    assert sentence in said(app)
-    assert "Neither has intervals" in said(app)
-    assert "Head by head, the largest change first" in said(app)
+    assert sentence in page_text(app)
+    assert "Neither has intervals" in page_text(app)
+    assert "Head by head, the largest change first" in page_text(app)
 
 
 def test_heads_without_a_gate_do_not_count_as_agreement() -> None:
-    light_run = made_gates(weight=0.01, grid=THREE, stacks="cross")
-    heavy_run = made_gates(weight=0.06, grid=THREE, stacks="cross")
+    light_run = made_gates(weight=0.01, grid=THREE_STACKS, stacks="cross")
+    heavy_run = made_gates(weight=0.06, grid=THREE_STACKS, stacks="cross")
     gated_in_both = light_run.gated & heavy_run.gated
-    assert 0 < gated_in_both.sum() < THREE.size
+    assert 0 < gated_in_both.sum() < THREE_STACKS.size
     sentence = shared_heads_sentence(light_run, heavy_run)
     assert f"of {gated_in_both.sum()} heads with a gate" in sentence
 

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
-from support.app_pages import app_on, run_page, said, shown
-from support.cached_reports import KEY_ROWS, keep, made_heads, made_up
-from support.cached_scores import made_up as made_scores
-from support.checked_jobs import checked
-from support.fake_client import job
+from support.app_pages import app_on, page_text, run_page, shown_text
+from support.cached_reports import KEY_ROWS, keep_report, made_heads_report, made_report
+from support.cached_scores import made_report as made_scores
+from support.checked_jobs import checked_fields
+from support.fake_client import job_row
 from support.page_actions import choose, press
 from support.submitted_jobs import submitted_jobs
 from typer.main import get_command
@@ -89,21 +89,21 @@ def test_every_experiment_shows_its_question_and_what_it_would_take(worker, key)
     assert experiment_box.format_func(experiment_box.value).endswith(STUDIES[key].question)
     assert (
         "What it will take: **About 2 min**, 147,456 forwards: measured here: 1 ms a forward."
-        in said(app)
+        in page_text(app)
     )
-    assert "There is no report yet on e5-small-intents and task intents" in said(app)
+    assert "There is no report yet on e5-small-intents and task intents" in page_text(app)
     press(app, "plan-start")
     assert submitted_jobs(worker)[0].kind == "experiment"
     assert submitted_jobs(worker)[0].params["experiment"] == key
     assert submitted_jobs(worker)[0].params["languages"] == ["de", "th"]
-    assert "Job 1 is in the queue." in said(app)
+    assert "Job 1 is in the queue." in page_text(app)
     assert "cancel-1" in {str(button.key) for button in app.button}
 
 
 @pytest.mark.parametrize("key", list(offered_experiments()))
 def test_the_worker_takes_what_the_form_makes(key):
     params = form_job(key).params()
-    checked_params = checked("experiment", params)
+    checked_params = checked_fields("experiment", params)
     checked_params["options"] = {
         name: checked_params["options"][name] for name in params["options"]
     }
@@ -131,15 +131,15 @@ def test_options_typed_just_before_the_click_count_and_survive_a_page_switch(wor
 def test_too_few_languages_and_a_method_without_a_sign_hold_the_button(worker):
     app = run(experiment="transfer", langs=["de"])
     assert app.button(key="plan-start").disabled
-    assert "Transfer of masks takes 2 languages; 1 is chosen." in said(app)
-    assert "There is no report yet" in said(app)
-    assert "makes one" not in said(app)
+    assert "Transfer of masks takes 2 languages; 1 is chosen." in page_text(app)
+    assert "There is no report yet" in page_text(app)
+    assert "makes one" not in page_text(app)
     app = run(experiment="targeted", langs=["de"], method="gradient")
     assert app.button(key="plan-start").disabled
-    assert "method is 'gradient', but must be shapley" in said(app)
+    assert "method is 'gradient', but must be shapley" in page_text(app)
     app = run(experiment="targeted", langs=[""])
     assert app.button(key="plan-start").disabled
-    assert "Choose a language." in said(app)
+    assert "Choose a language." in page_text(app)
 
 
 def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for(
@@ -149,14 +149,14 @@ def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for
     app = run(langs=["de"])
     assert STUDIES[app.selectbox(key="experiment").value].least_languages == 1
     assert not app.button(key="plan-start").disabled
-    assert "makes one" in said(app)
+    assert "makes one" in page_text(app)
     agreement_app = run(experiment="agreement", langs=["de"])
     assert agreement_app.selectbox(key="experiment").value == "agreement"
     refusal = "takes 2 languages, and task intents has one; choose another question above."
-    assert refusal in said(agreement_app)
+    assert refusal in page_text(agreement_app)
     agreement_app.selectbox(key="experiment").set_value("transfer").run()
     assert agreement_app.selectbox(key="experiment").value == "transfer"
-    assert refusal in said(agreement_app)
+    assert refusal in page_text(agreement_app)
 
 
 def test_a_task_whose_data_are_absent_is_named_in_a_sentence(worker, monkeypatch):
@@ -170,16 +170,18 @@ def test_a_task_whose_data_are_absent_is_named_in_a_sentence(worker, monkeypatch
     monkeypatch.setattr(worker, "forecast", refuse)
     monkeypatch.setattr(worker, "submit", refuse)
     app = run(task="xnli", experiment="transfer")
-    assert "task xnli needs its files: name their folder with --data or $HEADLAB_DATA" in said(app)
+    assert "task xnli needs its files: name their folder with --data or $HEADLAB_DATA" in page_text(
+        app
+    )
     press(app, "plan-start")
-    assert "task xnli needs its files" in shown(app.error[0])
+    assert "task xnli needs its files" in shown_text(app.error[0])
 
 
 def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache):
-    keep(cache, made_up("heads"))
+    keep_report(cache, made_report("heads"))
     with app_on(cache):
         app = run(experiment="heads")
-    assert "not known, as no worker could be asked" in said(app)
+    assert "not known, as no worker could be asked" in page_text(app)
     assert len(app.dataframe) == 2
 
 
@@ -199,49 +201,51 @@ def test_a_link_opens_its_experiment_and_a_choice_changes_the_link(worker):
 @pytest.mark.parametrize("key", ["dance", "front"])  # a front has a page of its own
 def test_a_link_to_an_experiment_that_is_not_offered_here_brings_a_warning(worker, key):
     app = run(experiment=key)
-    assert repr(key) in shown(app.warning[0])
+    assert repr(key) in shown_text(app.warning[0])
     assert app.selectbox(key="experiment").value == next(iter(offered_experiments()))
 
 
 def test_a_link_names_a_report_and_another_can_be_chosen(cache):
     older_key, newer_key = (
-        keep(cache, made_up("heads", seed=seed), day=day) for seed, day in ((1, 1), (2, 2))
+        keep_report(cache, made_report("heads", seed=seed), day=day)
+        for seed, day in ((1, 1), (2, 2))
     )
     app = run(experiment="heads")
-    assert "2 Nov 2026" in said(app)
+    assert "2 Nov 2026" in page_text(app)
     assert "report" not in app.query_params
     app = run(experiment="heads", report=older_key[:12])
-    assert "1 Nov 2026" in said(app)
+    assert "1 Nov 2026" in page_text(app)
     choose(app, "report-heads", newer_key)
-    assert "2 Nov 2026" in said(app)
+    assert "2 Nov 2026" in page_text(app)
     assert app.query_params["report"] == newer_key[:12]
     app = run(experiment="heads", report="0123456789ab")
-    assert "2 Nov 2026" in said(app)
-    assert "The link asks for report '0123456789ab', which does not exist" in said(app)
-    assert "The link asks" not in said(app.run())
+    assert "2 Nov 2026" in page_text(app)
+    assert "The link asks for report '0123456789ab', which does not exist" in page_text(app)
+    assert "The link asks" not in page_text(app.run())
 
 
 def test_a_start_turns_to_the_newest_report(worker, cache):
     older_key, _ = (
-        keep(cache, made_up("heads", seed=seed), day=day) for seed, day in ((1, 1), (2, 2))
+        keep_report(cache, made_report("heads", seed=seed), day=day)
+        for seed, day in ((1, 1), (2, 2))
     )
     app = run(experiment="heads", report=older_key[:12])
     press(app, "plan-start")
-    assert "Job 1 is in the queue." in said(app)
-    keep(cache, made_up("heads", seed=3), day=3)
+    assert "Job 1 is in the queue." in page_text(app)
+    keep_report(cache, made_report("heads", seed=3), day=3)
     worker.change(1, state="done")
     app.run()
-    assert "3 Nov 2026" in said(app)
-    assert "is in the queue" not in said(app)
+    assert "3 Nov 2026" in page_text(app)
+    assert "is in the queue" not in page_text(app)
 
 
 # The report.
 
 
 def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
-    keep(cache, made_up("heads"))
+    keep_report(cache, made_report("heads"))
     app = run(experiment="heads", langs=["de", "th"])
-    assert "- Made up for a test." in said(app)
+    assert "- Made up for a test." in page_text(app)
     frame = app.dataframe[0].value
     assert frame.columns.tolist() == [
         "language",
@@ -260,13 +264,13 @@ def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
     assert app.code[-1].value.startswith(
         "headlab experiment heads --model e5-small-intents --task intents"
     )
-    assert "other settings" not in said(app)
+    assert "other settings" not in page_text(app)
 
 
 def test_reported_20_how_it_was_made_names_files_by_their_paths(cache, tmp_path):
     """A name alone would be refused where the command looks for the files elsewhere."""
-    report = made_up("heads")
-    keep(cache, report)
+    report = made_report("heads")
+    keep_report(cache, report)
     data = tmp_path / "my data"
     data.mkdir()
     note_places(cache, report.spec, FilePlaces(data=data))
@@ -276,13 +280,13 @@ def test_reported_20_how_it_was_made_names_files_by_their_paths(cache, tmp_path)
 
 
 def test_a_report_of_other_settings_says_which(cache):
-    keep(cache, made_up("heads"))
+    keep_report(cache, made_report("heads"))
     app = run(experiment="heads", langs=["de", "th", "fi"], method="leave-one-out")
     message = (
         "This report was made with other settings than those chosen above: "
         "languages de, th; method shapley."
     )
-    assert message in said(app)
+    assert message in page_text(app)
 
 
 @pytest.mark.parametrize(
@@ -292,18 +296,18 @@ def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, creation_t
     result = Result[Report](
         "0" * 64,
         tmp_path,
-        made_up("heads"),
+        made_report("heads"),
         {"created": creation_time},
     )
     assert "1 Jan 1970" in report_label(result)
 
 
 def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
-    keep(cache, made_up("heads", model="another"))
-    keep(cache, made_up("heads", task="xnli"))
-    keep(cache, made_up("gap"))
+    keep_report(cache, made_report("heads", model="another"))
+    keep_report(cache, made_report("heads", task="xnli"))
+    keep_report(cache, made_report("gap"))
     app = run(experiment="heads")
-    assert "There is no report yet" in said(app)
+    assert "There is no report yet" in page_text(app)
     assert {
         str(button.key) for button in app.button if str(button.key).startswith("report-of-")
     } == {
@@ -313,34 +317,34 @@ def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
     press(app, "report-of-e5-small-intents on xnli")
     assert app.selectbox(key="task").value == "xnli"
     assert app.selectbox(key="experiment").value == "heads"
-    assert "21 Nov 2026" in said(app)
+    assert "21 Nov 2026" in page_text(app)
 
 
 def report_of_weights(digit: str, **fields: str) -> Report:
     """A report whose model has another fingerprint, or another dtype."""
-    report = made_up("heads")
+    report = made_report("heads")
     model = {**report.spec["model"], "fingerprint": digit * 64, **fields}
     return dataclasses.replace(report, spec={**report.spec, "model": model})
 
 
 def test_a_report_of_other_weights_or_another_dtype_says_so(cache):
-    keep(cache, report_of_weights("1", dtype="bfloat16"))
+    keep_report(cache, report_of_weights("1", dtype="bfloat16"))
     app = run(experiment="heads", langs=["de", "th"])
     differences = "made with other weights (111111111111…)", "in bfloat16"
-    assert f"than those chosen above: {'; '.join(differences)}." in said(app)
-    assert " · ".join(differences) in said(app)
+    assert f"than those chosen above: {'; '.join(differences)}." in page_text(app)
+    assert " · ".join(differences) in page_text(app)
     assert app.code[-1].value.endswith("--dtype bfloat16")
     run_details = dict(app.table[-1].value.to_numpy().tolist())
     assert run_details["Precision"] == "bfloat16"
 
 
 def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cache):
-    keep(cache, made_up("heads"), day=1)
-    keep(cache, report_of_weights("0", dtype="bfloat16"), day=2)
-    key_of_other_weights = keep(cache, report_of_weights("1"), day=3)
+    keep_report(cache, made_report("heads"), day=1)
+    keep_report(cache, report_of_weights("0", dtype="bfloat16"), day=2)
+    key_of_other_weights = keep_report(cache, report_of_weights("1"), day=3)
     app = run(experiment="heads", langs=["de", "th"])
-    assert "1 Nov 2026" in said(app)
-    assert "other settings" not in said(app)
+    assert "1 Nov 2026" in page_text(app)
+    assert "other settings" not in page_text(app)
     options = app.selectbox(key="report-heads").options
     assert options[0] == "The newest of the chosen model in float32"
     assert [option.split(",")[0] for option in options[1:]] == [
@@ -349,7 +353,7 @@ def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cac
         "3 Nov 2026",
     ]
     choose(app, "report-heads", key_of_other_weights)
-    assert "made with other weights (111111111111…)" in said(app)
+    assert "made with other weights (111111111111…)" in page_text(app)
 
 
 WITHOUT_FILES = ModelCard(name="e5-small-intents", summary="", embedded=True, fingerprint=None)
@@ -363,12 +367,12 @@ def test_where_the_weights_are_not_known_the_newest_stands_and_its_own_are_named
         raise HeadlabError("the worker is not reachable", code="worker.unreachable")
 
     worker.models = refuse if models is None else lambda: models
-    keep(cache, made_up("heads"), day=1)
-    keep(cache, report_of_weights("1"), day=2)
+    keep_report(cache, made_report("heads"), day=1)
+    keep_report(cache, report_of_weights("1"), day=2)
     app = run(experiment="heads", langs=["de", "th"])
-    assert "2 Nov 2026" in said(app)
-    assert "weights 111111111111…" in said(app)
-    assert "other settings" not in said(app)
+    assert "2 Nov 2026" in page_text(app)
+    assert "weights 111111111111…" in page_text(app)
+    assert "other settings" not in page_text(app)
 
 
 def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
@@ -376,7 +380,9 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     selected_job = form_job("iterative").model_copy(update={"test_size": None})
 
     def differences(options: dict[str, Any]) -> list[str]:
-        return report_differences(stored_job(made_up("iterative"), options=options), selected_job)
+        return report_differences(
+            stored_job(made_report("iterative"), options=options), selected_job
+        )
 
     defaults = study.resolve({})
     assert differences(defaults) == []
@@ -395,7 +401,7 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     "options", [{}, {"method": "nonesuch"}, {"method": ["shapley"]}, {"method_options": "x"}]
 )
 def test_a_report_whose_options_another_program_wrote_is_compared_as_far_as_it_can_be(options):
-    report_job = stored_job(made_up("heads"), options=options)
+    report_job = stored_job(made_report("heads"), options=options)
     selected_job = form_job("heads")
     job_of_another_seed = selected_job.model_copy(update={"seed": 5})
     assert "seed 0" in report_differences(report_job, job_of_another_seed)
@@ -403,7 +409,7 @@ def test_a_report_whose_options_another_program_wrote_is_compared_as_far_as_it_c
 
 @pytest.mark.parametrize("damage", ["torn", "foreign", "empty"])
 def test_a_bad_report_is_a_sentence(cache, damage):
-    key = keep(cache, made_up("heads"))
+    key = keep_report(cache, made_report("heads"))
     path = cache / key / "result.npz"
     data = path.read_bytes()
     text = "Made up".encode("utf-32-le")
@@ -416,14 +422,14 @@ def test_a_bad_report_is_a_sentence(cache, damage):
     path.write_bytes(damaged_data[damage])
     app = run(experiment="heads")
     assert "1 report was skipped" in [expander.label for expander in app.expander]
-    assert key in said(app)
-    assert "There is no report yet" in said(app)
+    assert key in page_text(app)
+    assert "There is no report yet" in page_text(app)
 
 
 def test_a_report_whose_tables_are_others_than_the_figures_need_is_still_shown(cache):
-    keep(cache, made_up("separators"))  # its tables are those of heads
+    keep_report(cache, made_report("separators"))  # its tables are those of heads
     app = run(experiment="separators")
-    assert "The figures cannot be drawn" in said(app)
+    assert "The figures cannot be drawn" in page_text(app)
     assert len(app.dataframe) == 2
 
 
@@ -482,7 +488,7 @@ def test_a_table_without_columns_of_heads_has_no_heads():
 
 
 def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
-    keep(cache, made_heads())
+    keep_report(cache, made_heads_report())
     app = run(experiment="heads", langs=["de", "th"])
     assert app.selectbox(key="look-agnostic").options == ["Layer 9, head 0", "Layer 3, head 7"]
     assert app.selectbox(key="look-specific").options == ["Layer 5, head 1"]
@@ -493,10 +499,10 @@ def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
 
 
 def test_a_report_that_cannot_be_read_offers_no_heads_and_shows_its_tables(cache):
-    keep(cache, made_up("heads"))
+    keep_report(cache, made_report("heads"))
     app = run(experiment="heads")
-    assert "The figures cannot be drawn" in said(app)
-    assert "What do they look at?" not in said(app)
+    assert "The figures cannot be drawn" in page_text(app)
+    assert "What do they look at?" not in page_text(app)
     assert len(app.dataframe) == 2
 
 
@@ -509,7 +515,7 @@ def job_of(state: str, **fields: Any) -> JobRow:
         "options": {"k": 3},
         "test_size": 500,
     }
-    return job(7, state, kind="experiment", params=params, **fields)
+    return job_row(7, state, kind="experiment", params=params, **fields)
 
 
 def test_the_jobs_page_knows_an_experiment(worker):
@@ -573,7 +579,7 @@ def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]
 )
 def test_the_command_of_a_report_gives_its_options_again(key, options):
     all_options = STUDIES[key].resolve(options)
-    line = stored_job(made_up(key), options=all_options).job.terminal_lines()
+    line = stored_job(made_report(key), options=all_options).job.terminal_lines()
     read_options, values_by_flag = read_back(key, line)
     assert read_options == all_options
     assert values_by_flag["--dtype"] == []
@@ -619,7 +625,7 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
 
 
 def test_a_report_s_command_is_that_of_its_job(cache):
-    keep(cache, made_up("heads"))
+    keep_report(cache, made_report("heads"))
     (result,) = stored_results(Report).results
     report_job = StoredJob.of(result.record)
     selected_job = form_job("heads")
@@ -642,14 +648,15 @@ def test_a_report_s_command_is_that_of_its_job(cache):
 def test_an_experiment_that_is_not_known_here_has_a_title():
     assert len(KEY_ROWS) == 2
     params = {"experiment": "old", "model": "m", "task": "t", "languages": list(LANGUAGES)}
-    row = job(1, kind="experiment", params=params)
+    row = job_row(1, kind="experiment", params=params)
     assert job_format.job_title(row) == f"Experiment old for {len(LANGUAGES)} languages"
 
 
 def test_reported_09_a_report_with_scores_of_an_earlier_version_says_so(cache):
-    keep(cache, made_up("targeted"))
+    keep_report(cache, made_report("targeted"))
     app = run(experiment="targeted")
-    assert "Made with an earlier version of gradient (token): form token before version 3" in said(
-        app
+    assert (
+        "Made with an earlier version of gradient (token): form token before version 3"
+        in page_text(app)
     )
-    assert "earlier version" not in said(run(experiment="agreement"))
+    assert "earlier version" not in page_text(run(experiment="agreement"))

@@ -16,13 +16,12 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 from support import fake_client
-from support.app_pages import NO_WORKER, app_on, said, shown
-from support.cached_reports import keep
-from support.cached_reports import made_up as made_report
-from support.cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up, while_cached
+from support.app_pages import NO_WORKER, app_on, page_text, shown_text
+from support.cached_reports import keep_report, made_report
+from support.cached_scores import GRID, HARMFUL, HELPFUL, fill_cache, made_scores, while_cached
 from support.expected_errors import raises
 from support.page_actions import choose, press
-from support.waiting import until
+from support.waiting import wait_until
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
 from headlab.dashboard import frame, names
@@ -56,7 +55,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def cache(tmp_path):
     """An app with made-up results and without a worker."""
-    with app_on(fill(tmp_path / "cache")):
+    with app_on(fill_cache(tmp_path / "cache")):
         yield tmp_path / "cache"
 
 
@@ -79,7 +78,7 @@ def test_pages_show_cached_results_without_a_worker(cache, path):
     app = run(path)
     assert not app.exception
     assert not app.error
-    assert "estimand `shapley-top50`" in said(app) or path == "languages"
+    assert "estimand `shapley-top50`" in page_text(app) or path == "languages"
 
 
 @pytest.mark.parametrize("path", ["", "heads", "languages", "jobs"])
@@ -105,7 +104,7 @@ def test_torn_and_foreign_results_are_listed_and_the_rest_is_shown(cache):
     app = run("jobs")
     assert not app.exception
     assert "2 cache folders were skipped" in [e.label for e in app.expander]
-    assert "result.npz is damaged" in said(app)
+    assert "result.npz is damaged" in page_text(app)
 
 
 OTHER_GRID = HeadGrid((Stack("encoder", (12,) * 11),))
@@ -113,7 +112,7 @@ OTHER_GRID = HeadGrid((Stack("encoder", (12,) * 11),))
 
 def scores_of_other_heads(language):
     """Scores as an earlier version of headlab made them, which missed a layer."""
-    scores = made_up(language, "shapley")
+    scores = made_scores(language, "shapley")
     first_heads = slice(0, OTHER_GRID.size)
     arrays = {
         name: getattr(scores, name)[first_heads]
@@ -128,11 +127,11 @@ def test_results_of_other_heads_than_the_model_has_are_left_out_and_listed_as_pr
     january = {"created": "2026-01-01T00:00:00+00:00"}
     february = {"created": "2026-02-01T00:00:00+00:00"}
     older = Result("old", Path("old"), scores_of_other_heads("de"), january)
-    newer = Result("new", Path("new"), made_up("th", "shapley"), february)
+    newer = Result("new", Path("new"), made_scores("th", "shapley"), february)
     other_weights = Result(
         "other",
         Path("other"),
-        made_up("th", "shapley", "1" * 64),
+        made_scores("th", "shapley", "1" * 64),
         {},
     )
     listing = Listing((older, newer, other_weights), ("torn",))
@@ -154,14 +153,14 @@ def test_pages_leave_out_what_is_of_other_heads(cache, path):
     store = Store(cache)
     meta = {"created": "2025-11-21T05:00:00+00:00", "versions": {}}
     store.run(older_scores.spec).finish(older_scores, meta)
-    shutil.rmtree(store.run(made_up("de", "shapley").spec).folder)
+    shutil.rmtree(store.run(made_scores("de", "shapley").spec).folder)
     app = run(path)
     assert not app.exception
     if path == "jobs":
-        assert "is of other heads than its model's" in said(app)
+        assert "is of other heads than its model's" in page_text(app)
     elif path != "masks":  # the Masks page shows no scores
-        assert "Skipped in the cache: 1 folder" in said(app)
-        assert "de" in said(app).partition("Not cached: ")[2] or path != "heads"
+        assert "Skipped in the cache: 1 folder" in page_text(app)
+        assert "de" in page_text(app).partition("Not cached: ")[2] or path != "heads"
 
 
 def test_the_listing_follows_the_folder(cache):
@@ -214,7 +213,7 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
         return answer
 
     worker_watch = worker_supervisor.WorkerSupervisor(connect, delay=0.0)
-    until(lambda: worker_watch.state().kind == "away")
+    wait_until(lambda: worker_watch.state().kind == "away")
     monkeypatch.setattr(worker_supervisor, "RETRY_SECONDS", -1.0)
     assert worker_watch.client(wait=60) == "client"
 
@@ -256,7 +255,7 @@ def test_choices_survive_a_page_switch(cache):
     choose(app, "method", "gradient")
     app.switch_page("pages/languages.py").run()
     assert sidebar_choice(app).method == "gradient"
-    assert "no signs" in said(app)
+    assert "no signs" in page_text(app)
 
 
 def test_a_first_link_is_put_back_where_a_switch_of_pages_lost_it_before_the_sidebar_was_drawn(
@@ -271,7 +270,7 @@ def test_a_first_link_is_put_back_where_a_switch_of_pages_lost_it_before_the_sid
     app.run()
     assert shown_choice(app) == ("gradient", ["de", "fr"])
     assert app.query_params["langs"] == ["de", "fr"]
-    assert "The link asks for model 'no/such/model'" in said(app)
+    assert "The link asks for model 'no/such/model'" in page_text(app)
     app.run()
     assert shown_choice(app) == ("gradient", ["de", "fr"])
 
@@ -303,28 +302,28 @@ def test_the_warning_of_a_wrong_link_to_a_page_stays_until_another_choice_there(
 ):
     app = run(path, langs=["de", "th"], **{param: wrong_value})
     for _ in range(3):  # timers run the page again, when the link no longer has the value
-        assert f"'{wrong_value}'" in said(app)
+        assert f"'{wrong_value}'" in page_text(app)
         app.query_params.pop(param, None)
         app.run()
     choose(app, param, valid_value)
-    assert wrong_value not in said(app)
-    assert wrong_value in said(run(path, langs=["de", "th"], **{param: wrong_value}))
+    assert wrong_value not in page_text(app)
+    assert wrong_value in page_text(run(path, langs=["de", "th"], **{param: wrong_value}))
 
 
 def test_the_warning_of_a_wrong_link_stands_only_on_its_page(cache):
     app = run("heads", langs=["de", "th"], head="encoder.99.1")
     app.query_params.pop("head", None)
     app.switch_page("pages/languages.py").run()
-    assert "encoder.99.1" not in said(app)
+    assert "encoder.99.1" not in page_text(app)
     app.switch_page("pages/heads.py").run()
-    assert "encoder.99.1" not in said(app)
+    assert "encoder.99.1" not in page_text(app)
 
 
 def test_another_model_can_be_named(cache):
     app = run()
     app.text_input(key="_named").input("owner/other").run()
     assert sidebar_choice(app).model == "owner/other"
-    assert "no shapley results of owner/other" in said(app)
+    assert "no shapley results of owner/other" in page_text(app)
     assert sidebar_choice(run(model="owner/other")).model == "owner/other"
     assert sidebar_choice(run(model="/etc")).model == "e5-small-intents"
 
@@ -332,7 +331,7 @@ def test_another_model_can_be_named(cache):
 def test_a_folder_that_does_not_exist_is_refused_at_once(cache, tmp_path):
     app = run()
     app.text_input(key="_named").input("/no/such/folder").run()
-    assert "There is no folder /no/such/folder" in shown(app.error[0])
+    assert "There is no folder /no/such/folder" in shown_text(app.error[0])
     assert sidebar_choice(app).model == "e5-small-intents"
     app.text_input(key="_named").input(str(tmp_path)).run()
     assert not app.error
@@ -341,21 +340,21 @@ def test_a_folder_that_does_not_exist_is_refused_at_once(cache, tmp_path):
 
 def test_the_page_says_if_only_results_of_a_model_are_here(cache, monkeypatch):
     weights_note = "Its weights are not here"
-    scores = made_up("de", "shapley", name="e5-small-elsewhere")
+    scores = made_scores("de", "shapley", name="e5-small-elsewhere")
     spec = {**scores.spec, "model": {**scores.spec["model"], "revision": "folder"}}
     with while_cached(cache, dataclasses.replace(scores, spec=spec)):
-        assert weights_note in said(run(model="e5-small-elsewhere"))
-        assert weights_note not in said(run())
+        assert weights_note in page_text(run(model="e5-small-elsewhere"))
+        assert weights_note not in page_text(run())
         monkeypatch.setenv("HEADLAB_WORKER", "http://127.0.0.1:1")  # which may have the folder
-        assert weights_note not in said(run(model="e5-small-elsewhere"))
+        assert weights_note not in page_text(run(model="e5-small-elsewhere"))
 
 
 def test_results_of_other_models_and_tasks_are_one_click_away(cache):
-    assert "Also in the cache" not in said(run())
+    assert "Also in the cache" not in page_text(run())
     report = made_report("heads", model="e5-small-elsewhere", task="xnli")
-    keep(cache, report)
+    keep_report(cache, report)
     app = run()
-    assert "Also in the cache" in said(app)
+    assert "Also in the cache" in page_text(app)
     press(app, "other-e5-small-elsewhere on xnli")
     choice = sidebar_choice(app)
     assert choice.model == "e5-small-elsewhere"
@@ -366,7 +365,7 @@ def test_results_of_other_models_and_tasks_are_one_click_away(cache):
 
 
 def test_scores_of_another_model_are_opened_by_a_method_that_has_some(cache):
-    scores = made_up("de", "confidence", name="theirs")
+    scores = made_scores("de", "confidence", name="theirs")
     with while_cached(cache, dataclasses.replace(scores, spec={**scores.spec, "seed": 7})):
         app = run(method="shapley")
         press(app, "other-theirs on intents")
@@ -377,14 +376,14 @@ def test_scores_of_another_model_are_opened_by_a_method_that_has_some(cache):
 
 
 def test_a_task_that_only_reports_name_has_their_languages(cache):
-    keep(cache, made_report("heads", model="theirs", task="their-task"))
+    keep_report(cache, made_report("heads", model="theirs", task="their-task"))
     app = run()
     press(app, "other-theirs on their-task")
     assert sidebar_choice(app).languages == ("de", "th")
 
 
 def test_odd_names_and_options_of_stored_results_break_no_page(cache):
-    scores = made_up("de", "shapley", name="n" * 300)
+    scores = made_scores("de", "shapley", name="n" * 300)
     spec = {**scores.spec, "model": {**scores.spec["model"], "revision": "folder"}}
     odd = {**spec, "method": {"name": "shapley", "options": ["a", "b"]}}
     with while_cached(cache, dataclasses.replace(scores, spec=odd)):
@@ -393,7 +392,7 @@ def test_odd_names_and_options_of_stored_results_break_no_page(cache):
         assert not app.error
         app.text_input(key="_named").input("/" + "x" * 300).run()
         assert not app.exception
-        assert "There is no folder" in shown(app.error[0])
+        assert "There is no folder" in shown_text(app.error[0])
 
 
 def test_an_unexpected_error_is_a_sentence_and_its_trace_goes_to_the_log(caplog):
@@ -405,7 +404,7 @@ def test_an_unexpected_error_is_a_sentence_and_its_trace_goes_to_the_log(caplog)
 
     app = AppTest.from_function(body).run()
     assert not app.exception
-    assert "RuntimeError: surprise" in shown(app.error[0])
+    assert "RuntimeError: surprise" in shown_text(app.error[0])
     assert "Traceback" in caplog.text
 
 
@@ -416,7 +415,7 @@ def test_a_worker_busy_with_another_model_leads_to_its_job(cache, monkeypatch):
     monkeypatch.setattr(prune_page, "loaded_model", busy)
     app = run("prune")
     assert not app.exception
-    assert "computing with other" in shown(app.error[0])
+    assert "computing with other" in shown_text(app.error[0])
     assert any(
         "Jobs: how long that job takes, and Cancel" in link.proto.label
         for link in app.get("page_link")
@@ -448,7 +447,7 @@ def test_a_listed_page_without_a_guide_shows_its_question(cache, monkeypatch):
 
 def test_the_page_server_never_imports_torch(tmp_path):
     """The pages run in a process of their own, as other tests may have imported torch here."""
-    fill(tmp_path / "cache")
+    fill_cache(tmp_path / "cache")
     code = (
         "import sys, runpy\n"
         "from streamlit.testing.v1 import AppTest\n"
@@ -478,7 +477,7 @@ def test_the_app_collects_no_garbage_between_runs_tells_nobody_and_is_on_this_co
 
 
 def result(language="de", method="shapley", **changes) -> Result[HeadScores]:
-    scores = dataclasses.replace(made_up(language, method), **changes)
+    scores = dataclasses.replace(made_scores(language, method), **changes)
     return Result[HeadScores](f"{language}{method}", Path("nowhere"), scores, {})
 
 
@@ -489,7 +488,7 @@ def result_with_spec(language, **changes) -> Result[HeadScores]:
         language: The language of the result.
         changes: Other values by the spec's keys; a dict changes some keys of a part.
     """
-    spec = dict(made_up(language, "shapley").spec)
+    spec = dict(made_scores(language, "shapley").spec)
     for key, value in changes.items():
         spec[key] = {**spec[key], **value} if isinstance(value, dict) else value
     return result(language, spec=spec)
@@ -593,7 +592,7 @@ def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
         assert "the missing language" not in "".join(button.label for button in app.button)
         app = run(langs=["de", "th", "fi"], settings="shapley")
         assert app.selectbox(key="settings").value == "shapley"
-        assert "estimand `shapley`" in said(app)
+        assert "estimand `shapley`" in page_text(app)
         # The missing language would be computed with the same settings.
         assert "-o estimand=shapley" in app.code[0].value
         app.switch_page("pages/languages.py").run()
@@ -602,10 +601,10 @@ def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
         assert "settings" not in {box.key for box in app.selectbox}
         choose(app, "method", "shapley")
         assert sidebar_choice(app).variant == "shapley-top50"
-        assert "The link asks" not in said(app)
+        assert "The link asks" not in page_text(app)
         app = run(langs=["de"], settings="unheard of")
         warning = "'unheard of', which are not cached; the cache has shapley-top50 or shapley"
-        assert warning in said(app)
+        assert warning in page_text(app)
 
 
 def test_select_prefers_more_examples_of_one_variant():
@@ -680,19 +679,19 @@ def test_a_head_in_a_link_is_read_or_refused(text):
 
 
 def test_holm_runs_over_all_heads_of_all_languages():
-    scores = {code: made_up(code, "shapley") for code in ("de", "th", "fi")}
+    scores = {code: made_scores(code, "shapley") for code in ("de", "th", "fi")}
     adjusted_by_language = holm_adjusted_p_values(scores)
     all_p_values = np.concatenate([record.p_values for record in scores.values()])
     all_adjusted = np.concatenate(list(adjusted_by_language.values()))
     np.testing.assert_array_equal(all_adjusted, holm(all_p_values))
-    assert holm_adjusted_p_values({"de": made_up("de", "gradient")}) == {}
+    assert holm_adjusted_p_values({"de": made_scores("de", "gradient")}) == {}
 
 
 def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
     table = table_of_heads(
         {
-            "de": made_up("de", "shapley"),
-            "th": made_up("th", "shapley"),
+            "de": made_scores("de", "shapley"),
+            "th": made_scores("th", "shapley"),
         }
     )
     assert len(table) == 2 * GRID.size
@@ -701,16 +700,16 @@ def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
     assert row.value == pytest.approx(0.08)
     assert row["rank"] == 1
     assert {"low", "p_holm", "samples"} <= set(table.columns)
-    table = table_of_heads({"de": made_up("de", "random")})
+    table = table_of_heads({"de": made_scores("de", "random")})
     assert not {"low", "high", "p", "p_holm", "samples"} & set(table.columns)
-    table = table_of_heads({"de": made_up("de", "gradient")})
+    table = table_of_heads({"de": made_scores("de", "gradient")})
     assert {"low", "high"} <= set(table.columns)
     assert not {"p", "p_holm"} & set(table.columns)
 
 
 def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
-    scores = {code: made_up(code, "shapley") for code in ("de", "th")}
-    confidence_by_language = {"th": made_up("th", "confidence")}
+    scores = {code: made_scores(code, "shapley") for code in ("de", "th")}
+    confidence_by_language = {"th": made_scores("th", "confidence")}
     table = table_of_languages(scores, GRID.heads[HARMFUL], confidence_by_language)
     table = table.set_index("language")
     assert table["value"].tolist() == pytest.approx([-5.0, -5.0])
@@ -720,7 +719,7 @@ def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
 
 
 def test_the_verdict_follows_the_interval():
-    scores = made_up("de", "shapley")
+    scores = made_scores("de", "shapley")
     assert interval_verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
     assert interval_verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
     assert interval_verdict(scores, GRID.heads[HARMFUL], {"de": scores}) == (
@@ -751,9 +750,9 @@ def test_the_verdict_follows_the_interval():
     is_decided = scores.helpful | scores.harmful
     undecided_index = int(np.flatnonzero(~is_decided)[0])
     assert interval_verdict(scores, GRID.heads[undecided_index]).startswith("undecided")
-    verdict = interval_verdict(made_up("de", "random"), GRID.heads[0])
+    verdict = interval_verdict(made_scores("de", "random"), GRID.heads[0])
     assert verdict.startswith("no interval")
-    verdict = interval_verdict(made_up("de", "gradient"), GRID.heads[0])
+    verdict = interval_verdict(made_scores("de", "gradient"), GRID.heads[0])
     assert "without a sign" in verdict
 
 
@@ -767,7 +766,7 @@ def test_coverage_counts_and_names_what_is_missing():
     assert table.loc["gradient", "Missing"] == "all"
     rows = job_form.table_by_language(stored_scores, ("de", "th", "fi"))
     assert rows["Result"].tolist() == ["cached", "cached", "missing"]
-    harmful_count = int(made_up("de", "shapley").harmful.sum())
+    harmful_count = int(made_scores("de", "shapley").harmful.sum())
     assert rows["Harmful"].iloc[0] == harmful_count
     assert pd.isna(rows["Harmful"].iloc[2])
 
@@ -802,7 +801,7 @@ def test_the_command_computes_exactly_what_is_missing():
     choice = Choice("a model", "intents", ("de", "th"), "shapley")
     command = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
     assert job_offer.score_job(choice, ("de", "th"), None).terminal_lines() == command
-    default_scores = made_up("de", "shapley")
+    default_scores = made_scores("de", "shapley")
     assert job_offer.score_job(choice, ("de", "th"), default_scores).terminal_lines() == command
     options = {"estimand": "shapley", "samples": 9}
     other_result = result_with_spec("de", seed=3, ablation="mean", method={"options": options})
@@ -828,9 +827,9 @@ def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache)
     app = run(langs=["de"], classes=write_label_map(OWN_NAMES))
     assert sidebar_choice(app).label_map == OWN_NAMES
     # Results record no label map where the names are the labels.
-    assert "estimand `shapley-top50`" in said(app)
+    assert "estimand `shapley-top50`" in page_text(app)
     app = run(langs=["de"], classes=write_label_map(SHIFTED_NAMES))
-    assert "has no shapley results" in said(app)
+    assert "has no shapley results" in page_text(app)
     assert f"--label-map {write_label_map(SHIFTED_NAMES)}" in app.code[0].value
     choice = sidebar_choice(app)
     assert job_offer.score_job(choice, ("de",), None).label_map == SHIFTED_NAMES
@@ -868,7 +867,7 @@ def test_a_label_map_that_is_refused_ends_the_page_and_stays_in_its_field(cache,
 def test_a_label_map_of_a_task_without_labels_is_left_out_with_a_warning(cache):
     app = run("heads", task="translation", classes="a=b")
     app.run()
-    assert "The link has a label map, but task translation has no labels here" in said(app)
+    assert "The link has a label map, but task translation has no labels here" in page_text(app)
     assert sidebar_choice(app).label_map is None
 
 
@@ -888,10 +887,10 @@ def test_a_label_map_goes_with_its_model_and_task(cache):
 
 def test_a_method_that_cannot_be_run_is_not_offered(cache):
     app = run(method="exact")
-    assert "handles up to 16 heads, and this model has 144" in said(app)
+    assert "handles up to 16 heads, and this model has 144" in page_text(app)
     assert "compute" not in {button.key for button in app.button}
     app = run("heads", method="exact")
-    assert "handles up to 16 heads, and this model has 144" in said(app)
+    assert "handles up to 16 heads, and this model has 144" in page_text(app)
     assert not [button for button in app.button if str(button.key).startswith("compute")]
 
 
@@ -901,16 +900,16 @@ def test_the_cost_of_a_method_is_shown_before_it_is_computed(cache):
     seconds = max_forwards * 33.0 / 73728
     assert (
         f"at most {max_forwards:,} forwards for each language, {seconds / 60:.0f} min at the pace"
-        in said(app)
+        in page_text(app)
     )
-    assert "Caution: intervals by Equation 4" in said(app)
+    assert "Caution: intervals by Equation 4" in page_text(app)
     assert [button.key for button in app.button if button.key == "compute"]
 
 
 def test_the_caution_about_intervals_stands_with_the_maps():
-    scores = dataclasses.replace(made_up("de", "shapley"), method="paper")
+    scores = dataclasses.replace(made_scores("de", "shapley"), method="paper")
     assert "not anytime-valid" in how_to_read_maps({"de": scores})
-    assert "not anytime-valid" not in how_to_read_maps({"de": made_up("de", "shapley")})
+    assert "not anytime-valid" not in how_to_read_maps({"de": made_scores("de", "shapley")})
 
 
 def test_a_missing_language_has_a_button_in_place_of_its_map(cache):
@@ -944,8 +943,8 @@ def sharpening_text(
 ):
     """What a map says of its job while it is computed."""
     samples_by_head = np.full(GRID.size, samples, np.int64)
-    scores = dataclasses.replace(made_up("de", method), samples=samples_by_head)
-    row = fake_client.job(1, "running", note=note, seconds_left=seconds_left)
+    scores = dataclasses.replace(made_scores("de", method), samples=samples_by_head)
+    row = fake_client.job_row(1, "running", note=note, seconds_left=seconds_left)
     return sharpening_line(row, scores)
 
 
@@ -963,6 +962,6 @@ def test_a_sharpening_map_says_how_far_it_is():
 
 
 def test_made_up_results_are_read_back_as_written(tmp_path):
-    listing = Store(fill(tmp_path)).scan()
+    listing = Store(fill_cache(tmp_path)).scan()
     assert listing.problems == ()
     assert len(listing.results) == 3 * 15 + 5

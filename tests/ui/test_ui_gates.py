@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 import reference
 from streamlit.testing.v1 import AppTest
-from support.app_pages import run_page, said
+from support.app_pages import page_text, run_page
 from support.cached_scores import GRID as LARGE
-from support.cached_scores import made_up
+from support.cached_scores import made_scores
 from support.expected_errors import raises
-from support.fake_client import job, loaded_model
+from support.fake_client import job_row, loaded_model
 from support.page_actions import choose, press
-from support.running_worker import until
+from support.running_worker import wait_until
 from support.submitted_jobs import submitted_jobs
-from support.synthetic_gates import GRID, THREE, keep, made_gates, measured
+from support.synthetic_gates import GRID, THREE_STACKS, keep_gates, made_evaluation, made_gates
 from support.synthetic_roles import made_roles
 from typer.main import get_command
 
@@ -143,7 +143,7 @@ def test_the_map_has_a_frame_for_each_step_and_first_shows_the_last():
 
 
 def test_stacks_stand_side_by_side_and_heads_without_a_gate_are_blank():
-    figure = open_probability_map(made_gates(grid=THREE, stacks="encoder"))
+    figure = open_probability_map(made_gates(grid=THREE_STACKS, stacks="encoder"))
     assert [note.text for note in figure.layout.annotations] == ["encoder", "decoder", "cross"]
     is_blank = [bool(np.isnan(np.array(trace.z, float)).all()) for trace in figure.data]
     assert is_blank == [False, True, True]
@@ -162,7 +162,7 @@ def test_of_a_long_history_evenly_spaced_steps_are_drawn_with_both_ends():
 
 
 def test_the_figure_of_the_training_has_loss_penalty_and_expected_open_heads():
-    gates = made_gates(grid=THREE)
+    gates = made_gates(grid=THREE_STACKS)
     figure = training_figure(gates)
     assert [trace.name for trace in figure.data] == [
         "task loss",
@@ -179,8 +179,8 @@ def test_the_figure_of_the_training_has_loss_penalty_and_expected_open_heads():
 
 
 def test_kept_heads_are_counted_layer_by_layer_and_stack_by_stack():
-    few_heads = made_gates(closed=5)
-    many_heads = made_gates(closed=1)
+    few_heads = made_gates(closed_count=5)
+    many_heads = made_gates(closed_count=1)
     layers = kept_by_layer_figure(
         ["few", "many"],
         [few_heads.kept, many_heads.kept],
@@ -244,8 +244,8 @@ def test_runs_that_differ_only_in_their_weight_are_one_sweep():
         None,
         {},
         {"accuracy": "high"},
-        {**measured(9, 0.0), "p": float("nan")},
-        {**measured(9, 0.0), "n": 10**400},
+        {**made_evaluation(9, 0.0), "p": float("nan")},
+        {**made_evaluation(9, 0.0), "n": 10**400},
     ],
     ids=["nothing", "empty", "words", "nan", "huge"],
 )
@@ -259,7 +259,7 @@ def test_what_was_not_measured_or_cannot_be_read_is_left_out(part):
 
 
 def test_the_table_of_a_sweep_has_a_row_for_each_run_and_a_column_for_each_stack():
-    gates_of_runs = sweep_of(0.01, 0.05, grid=THREE).gates
+    gates_of_runs = sweep_of(0.01, 0.05, grid=THREE_STACKS).gates
     table = gates_table(gates_of_runs)
     assert table.columns[:5] == ("λ", "heads kept", "heads", "gates", "undecided")
     assert table.columns[5:8] == ("encoder kept", "decoder kept", "cross kept")
@@ -280,10 +280,10 @@ def test_the_table_of_a_sweep_has_a_row_for_each_run_and_a_column_for_each_stack
 
 
 def test_every_head_is_in_the_table_of_gates_whether_it_has_one_or_not():
-    gates = made_gates(grid=THREE, stacks="cross", closed=20)
+    gates = made_gates(grid=THREE_STACKS, stacks="cross", closed_count=20)
     rows = head_gates_table(gates).rows
-    assert len(rows) == THREE.size
-    assert [row[:3] for row in rows] == [tuple(head) for head in THREE.heads]
+    assert len(rows) == THREE_STACKS.size
+    assert [row[:3] for row in rows] == [tuple(head) for head in THREE_STACKS.heads]
     assert [row[7] for row in rows].count(True) == 8
     assert [row[6] for row in rows] == gates.kept.tolist()
     assert all(row[5] <= row[4] for row in rows)  # a gate that is 1 is open
@@ -293,22 +293,24 @@ def test_every_head_is_in_the_table_of_gates_whether_it_has_one_or_not():
 
 
 def test_another_method_keeps_as_many_heads_and_removes_only_those_with_a_gate():
-    gates = made_gates(grid=LARGE, closed=50)
-    scores = made_up("de", "shapley")
+    gates = made_gates(grid=LARGE, closed_count=50)
+    scores = made_scores("de", "shapley")
     kept_by_shapley = kept_by_scores(gates, scores)
     assert kept_by_shapley.sum() == gates.kept.sum()
     assert scores.values[~kept_by_shapley].max() <= scores.values[kept_by_shapley].min()
     assert mask_of_scores(gates, scores).model["fingerprint"] == "0" * 64
-    decoder_gates = made_gates(grid=THREE, stacks="decoder", closed=14)
-    values = np.linspace(-1, 1, THREE.size)
-    rising_scores = dataclasses.replace(scores, grid=THREE, values=values, low=None, high=None)
+    decoder_gates = made_gates(grid=THREE_STACKS, stacks="decoder", closed_count=14)
+    values = np.linspace(-1, 1, THREE_STACKS.size)
+    rising_scores = dataclasses.replace(
+        scores, grid=THREE_STACKS, values=values, low=None, high=None
+    )
     kept_heads = kept_by_scores(decoder_gates, rising_scores)
     assert np.flatnonzero(~kept_heads).tolist() == list(range(8, 14))
 
 
 def test_heads_in_both_are_counted_beside_what_chance_would_share():
     sweep = sweep_of(0.02, 0.05, grid=LARGE)
-    scores = made_up("de", "shapley")
+    scores = made_scores("de", "shapley")
     figure = Figure(
         language="de",
         n=10,
@@ -368,10 +370,10 @@ def test_gates_of_other_weights_are_not_laid_beside_roles():
 
 def test_roles_are_counted_among_the_heads_that_have_a_gate():
     """Heads of other stacks stay at any λ, so neither the counts nor chance include them."""
-    sweep = sweep_of(0.06, grid=THREE, stacks="encoder", closed=5)
+    sweep = sweep_of(0.06, grid=THREE_STACKS, stacks="encoder", closed=5)
     heads_with_role = [0, 1, 6, 10, 11, 12]
     rows = []
-    for head_index, head in enumerate(THREE.heads):
+    for head_index, head in enumerate(THREE_STACKS.heads):
         rows.append((*head, "rare word", head_index in heads_with_role))
     columns = ("stack", "layer", "head", "role", "has it")
     table = Table("roles", "Roles", columns, ("",) * 5, tuple(rows))
@@ -394,7 +396,7 @@ def test_roles_are_counted_among_the_heads_that_have_a_gate():
 
 def test_a_sweep_is_a_map_curves_a_trade_off_layers_and_a_mask(cache):
     for weight in WEIGHTS:
-        keep(cache, made_gates(weight=weight))
+        keep_gates(cache, made_gates(weight=weight))
     app = run()
     assert not app.error
     assert {metric.label: metric.value for metric in app.metric} == {
@@ -404,8 +406,8 @@ def test_a_sweep_is_a_map_curves_a_trade_off_layers_and_a_mask(cache):
         "Accuracy on test": "87.3 %",
     }
     assert app.selectbox(key="weight").options == ["0.01", "0.03", "0.06"]
-    assert "3 runs · model frozen · 100 steps · learned on 900 examples of train" in said(app)
-    assert "- Made up for a test." in said(app)
+    assert "3 runs · model frozen · 100 steps · learned on 900 examples of train" in page_text(app)
+    assert "- Made up for a test." in page_text(app)
     page_charts = charts(app)
     map_chart = next(chart for name, chart in page_charts.items() if name.startswith("gates-map"))
     assert len(map_chart["frames"]) == 7
@@ -414,13 +416,15 @@ def test_a_sweep_is_a_map_curves_a_trade_off_layers_and_a_mask(cache):
     assert ring["y"] == [pytest.approx(87.27, abs=0.01)]
     sweep = next(frame.value for frame in app.dataframe if "heads kept" in frame.value.columns)
     assert sweep["heads kept"].tolist() == [10, 8, 6]
-    assert "**3 of 11 heads** would be off." in said(app)
-    assert "which takes a probability of being open of at least" in said(app)
+    assert "**3 of 11 heads** would be off." in page_text(app)
+    assert "which takes a probability of being open of at least" in page_text(app)
     assert (
         "There is no report yet on what the heads of e5-small-intents do in German (de)."
-        in said(app)
+        in page_text(app)
     )
-    assert "No shapley or gradient scores of this model in this language are cached" in said(app)
+    assert "No shapley or gradient scores of this model in this language are cached" in page_text(
+        app
+    )
     assert commands(app)[0] == (
         "headlab gates --model e5-small-intents --task intents --language de --weight 0.03 "
         "-o steps=100 -o history=6"
@@ -429,8 +433,8 @@ def test_a_sweep_is_a_map_curves_a_trade_off_layers_and_a_mask(cache):
 
 def test_a_run_is_chosen_here_or_by_the_link(cache):
     for weight in WEIGHTS:
-        keep(cache, made_gates(weight=weight))
-    keep(cache, made_gates(weight=0.09, seed=5))
+        keep_gates(cache, made_gates(weight=weight))
+    keep_gates(cache, made_gates(weight=0.09, seed=5))
     app = run(weight="0.06")
     assert app.selectbox(key="weight").value == "0.06"
     assert app.metric[0].value == "6 of 11"
@@ -459,7 +463,7 @@ def test_every_sweep_can_be_chosen_whatever_it_differs_in(cache):
     ]
     for change in ({"model": model}, {"version": 2}, {"task": task_y}, {"task": task_z}):
         all_gates.append(dataclasses.replace(made_gates(), spec={**spec, **change}))
-    keys = {keep(cache, gates) for gates in all_gates}
+    keys = {keep_gates(cache, gates) for gates in all_gates}
     app = run()
     lines = app.selectbox(key="gates-sweep-de-7").options
     assert len(set(lines)) == len(keys) == 7
@@ -482,21 +486,21 @@ def test_a_date_that_is_in_no_year_of_utc_is_left_out():
 
 
 def test_roles_are_those_of_the_sweep_s_own_weights(cache):
-    keep(cache, made_gates(fingerprint="1" * 64))
+    keep_gates(cache, made_gates(fingerprint="1" * 64))
     for weights in ("0", "1"):
         report = made_roles("de", fingerprint=weights * 64)
         Store(cache).run(report.spec).finish(
             report, {"created": "2026-11-22T01:00:00+00:00", "versions": {}}
         )
     app = run()
-    assert "made with other weights (111111111111…)" in said(app)
-    assert "cannot be laid beside" not in said(app)
+    assert "made with other weights (111111111111…)" in page_text(app)
+    assert "cannot be laid beside" not in page_text(app)
     assert any(name.startswith("gates-roles") for name in charts(app))
 
 
 def test_three_stacks_are_drawn_side_by_side_and_the_figure_of_stacks_has_each(cache):
     for weight in WEIGHTS[:2]:
-        keep(cache, made_gates(weight=weight, grid=THREE))
+        keep_gates(cache, made_gates(weight=weight, grid=THREE_STACKS))
     page_charts = charts(run())
     picture = next(chart for name, chart in page_charts.items() if name.startswith("gates-map"))
     assert [trace["type"] for trace in picture["data"]] == ["heatmap"] * 3
@@ -508,43 +512,43 @@ def test_three_stacks_are_drawn_side_by_side_and_the_figure_of_stacks_has_each(c
 
 
 def test_runs_of_another_model_or_task_are_left_out_and_those_of_other_weights_say_so(cache):
-    keep(cache, made_gates(model="another"))
-    keep(cache, made_gates(task="xnli"))
-    assert "No gates of e5-small-intents have been learned on task intents" in said(run())
-    keep(cache, made_gates(fingerprint="1" * 64))
+    keep_gates(cache, made_gates(model="another"))
+    keep_gates(cache, made_gates(task="xnli"))
+    assert "No gates of e5-small-intents have been learned on task intents" in page_text(run())
+    keep_gates(cache, made_gates(fingerprint="1" * 64))
     app = run()
-    assert "made with other weights (111111111111…)" in said(app)
+    assert "made with other weights (111111111111…)" in page_text(app)
     assert app.button(key="gates-prune").disabled
 
 
 def test_gates_learned_on_dev_are_to_be_judged_on_test(cache):
-    keep(cache, made_gates(split="dev"))
+    keep_gates(cache, made_gates(split="dev"))
     app = run()
     assert app.radio(key="gates-split").value == "test"
-    assert "learned on dev itself" not in said(app)
-    assert "is chosen on test" not in said(app)
+    assert "learned on dev itself" not in page_text(app)
+    assert "is chosen on test" not in page_text(app)
     app.radio(key="gates-split").set_value("dev").run()
-    assert "The gates were learned on dev itself: judge them on test." in said(app)
+    assert "The gates were learned on dev itself: judge them on test." in page_text(app)
 
 
 def test_the_trade_off_opens_on_dev_and_asks_not_to_choose_on_test(cache):
     for weight in WEIGHTS[:2]:
-        keep(cache, made_gates(weight=weight, task="intents"))
+        keep_gates(cache, made_gates(weight=weight, task="intents"))
     app = run()
     assert app.radio(key="gates-split").value == "dev"
     assert app.radio(key="gates-split").options == ["dev", "test"]
-    assert "is chosen on test" not in said(app)
+    assert "is chosen on test" not in page_text(app)
     app.radio(key="gates-split").set_value("test").run()
     assert (
         "A λ that is chosen by these numbers is chosen on test: "
-        "choose it on dev, and look here once." in said(app)
+        "choose it on dev, and look here once." in page_text(app)
     )
     assert measured_splits(sweep_of(0.01, split="dev")) == ["test", "dev"]
 
 
 def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
     for weight in WEIGHTS:
-        keep(cache, made_gates(weight=weight))
+        keep_gates(cache, made_gates(weight=weight))
     app = run()
     dots = trace_of(charts(app)["gates-tradeoff"], "learned gates")
     assert dots["customdata"] == [["0.01"], ["0.03"], ["0.06"]]
@@ -566,13 +570,13 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
 
 @pytest.mark.parametrize("damage", ["torn", "empty"])
 def test_a_run_that_cannot_be_read_is_a_sentence(cache, damage):
-    key = keep(cache, made_gates())
+    key = keep_gates(cache, made_gates())
     path = cache / key / "result.npz"
     path.write_bytes(path.read_bytes()[:200] if damage == "torn" else b"")
     app = run()
     assert "1 run was skipped" in [expander.label for expander in app.expander]
-    assert key[:12] in said(app)
-    assert "No gates of e5-small-intents have been learned" in said(app)
+    assert key[:12] in page_text(app)
+    assert "No gates of e5-small-intents have been learned" in page_text(app)
 
 
 # Other methods on the page.
@@ -608,13 +612,13 @@ def evaluate_into(questions: list[Any]) -> Any:
 
 def test_other_methods_masks_are_measured_on_request_and_drawn_in_the_trade_off(worker, cache):
     for weight in WEIGHTS[:2]:
-        keep(cache, made_gates(weight=weight, grid=LARGE))
-    scores = made_up("de", "shapley")
+        keep_gates(cache, made_gates(weight=weight, grid=LARGE))
+    scores = made_scores("de", "shapley")
     Store(cache).run(scores.spec).finish(scores, {"versions": {}})
     questions: list[Any] = []
     worker.evaluate = evaluate_into(questions)
     app = run()
-    assert "No gradient scores of this model in this language are cached" in said(app)
+    assert "No gradient scores of this model in this language are cached" in page_text(app)
     caution = (
         "The heads of shapley (shapley-top50) were chosen on dev itself, "
         "which gives an optimistic estimate: compare on test."
@@ -630,8 +634,8 @@ def test_other_methods_masks_are_measured_on_request_and_drawn_in_the_trade_off(
     assert questions == []
     assert trace_names - {""} == {"learned gates"}
     press(app, "gates-compare")
-    until(lambda: len(questions) == 2, 10)
-    until(lambda: app.session_state["_gates_asked"].progress.done, 10)
+    wait_until(lambda: len(questions) == 2, 10)
+    wait_until(lambda: app.session_state["_gates_asked"].progress.done, 10)
     app.run()
     assert questions == [
         ("e5-small-intents", "intents", "de", removed_count, "dev", 512)
@@ -645,22 +649,22 @@ def test_other_methods_masks_are_measured_on_request_and_drawn_in_the_trade_off(
     table = next(frame.value for frame in app.dataframe if "in both" in frame.value.columns)
     assert table["accuracy, %"].tolist() == [70.0, 70.0]
     app.radio(key="gates-split").set_value("test").run()
-    assert "were chosen on" not in said(app)
+    assert "were chosen on" not in page_text(app)
 
 
 # The mask.
 
 
 def test_a_mask_whose_accuracy_was_measured_brings_no_warning_that_few_models_keep_theirs(cache):
-    keep(cache, made_gates(closed=8))
+    keep_gates(cache, made_gates(closed_count=8))
     app = run()
-    assert "**8 of 11 heads** would be off." in said(app)
+    assert "**8 of 11 heads** would be off." in page_text(app)
     assert not app.warning
 
 
 def test_another_method_s_mask_is_warned_of_until_it_is_measured(worker, cache):
-    keep(cache, made_gates(closed=100, grid=LARGE))
-    scores = made_up("de", "shapley")
+    keep_gates(cache, made_gates(closed_count=100, grid=LARGE))
+    scores = made_scores("de", "shapley")
     Store(cache).run(scores.spec).finish(scores, {"versions": {}})
     worker.evaluate = evaluate_into([])
     app = run()
@@ -670,18 +674,18 @@ def test_another_method_s_mask_is_warned_of_until_it_is_measured(worker, cache):
         "This switches off 100 of 144 heads; few models keep their accuracy beyond half."
     ]
     press(app, "gates-compare")
-    until(lambda: app.session_state["_gates_asked"].progress.done, 10)
+    wait_until(lambda: app.session_state["_gates_asked"].progress.done, 10)
     app.run()
     assert not app.warning
 
 
 def test_any_time_of_a_run_becomes_a_mask_that_fits_its_model(cache):
-    key = keep(cache, made_gates(weight=0.06))
+    key = keep_gates(cache, made_gates(weight=0.06))
     app = run()
     slider = app.select_slider(key=f"gates-step-{key[:12]}")
     assert slider.options[0] == "0"
     slider.set_value(0).run()
-    assert "**0 of 11 heads** would be off." in said(app)
+    assert "**0 of 11 heads** would be off." in page_text(app)
     gates = made_gates(weight=0.06)
     mask_text = json.dumps(gates.mask(-1).to_json())
     mask = mask_from_json(json.loads(mask_text))
@@ -690,7 +694,7 @@ def test_any_time_of_a_run_becomes_a_mask_that_fits_its_model(cache):
 
 
 def test_the_prune_page_opens_with_the_mask_and_how_it_was_chosen(worker, cache):
-    keep(cache, made_gates(weight=0.06))
+    keep_gates(cache, made_gates(weight=0.06))
     worker.model = partial(loaded_model, grid=GRID)
     worker.evaluate = lambda *arguments, **options: iter(())
     app = run()
@@ -710,14 +714,14 @@ def test_a_model_that_was_trained_along_is_the_one_its_mask_is_tried_on(worker, 
         "folder": "model",
     }
     gates = made_gates(trained="all", model_of_its_own=joint_model)
-    key = keep(cache, gates)
+    key = keep_gates(cache, gates)
     app = run()
-    assert "model trained jointly" in said(app)
-    assert "that model is not in this cache" in said(app)
+    assert "model trained jointly" in page_text(app)
+    assert "that model is not in this cache" in page_text(app)
     assert app.button(key="gates-prune").disabled
     (cache / key / "model").mkdir()
     app = run()
-    assert "it is in the cache folder" in said(app)
+    assert "it is in the cache folder" in page_text(app)
     worker.model = partial(loaded_model, fingerprint="2" * 64, grid=GRID)
     worker.evaluate = lambda *arguments, **options: iter(())
     press(app, "gates-prune")
@@ -734,13 +738,13 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
     app = run()
     assert (
         "No gates of e5-small-intents have been learned on task intents in these languages yet."
-        in said(app)
+        in page_text(app)
     )
     assert (
         "**German (de)**: 4 runs of 400 steps, one after another; λ = 0.003, 0.01, 0.03, 0.1."
-        in said(app)
+        in page_text(app)
     )
-    assert "What it will take: **About 2 min**" in said(app)
+    assert "What it will take: **About 2 min**" in page_text(app)
     app.text_input(key=GATES_FORM.key("weights")).set_value("0.2 0.1,0.2")
     app.number_input(key=GATES_FORM.key("steps")).set_value(50)
     press(app, "gates-start")
@@ -753,12 +757,12 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
     assert spec["options"]["steps"] == 50
     assert spec["seed"] == 0
     assert "weight" not in spec["options"]
-    assert "Job 1 is in the queue." in said(app)
+    assert "Job 1 is in the queue." in page_text(app)
     app.switch_page("pages/overview.py").run()
     app.switch_page("pages/gates.py").run()
     assert app.text_input(key=GATES_FORM.key("weights")).value == "0.2 0.1,0.2"
     worker.change(1, state="done")
-    keep(cache, made_gates())
+    keep_gates(cache, made_gates())
     app.run()
     assert app.metric[0].value == "10 of 11"
 
@@ -788,7 +792,7 @@ def test_weights_that_are_none_are_refused_with_a_sentence(worker, cache, text, 
 
 def test_without_a_language_the_page_asks_for_one(worker):
     app = run(langs=[""])
-    assert "No language is chosen." in said(app)
+    assert "No language is chosen." in page_text(app)
     assert "gates-start" not in {button.key for button in app.button}
 
 
@@ -801,7 +805,7 @@ def form_job(**values: Any) -> GatesJob:
 
 
 def test_a_job_has_a_title_details_and_its_command(worker):
-    row = job(
+    row = job_row(
         1, "failed", kind="gates", params=form_job(weights="0.1", seed=3).params(), error="it broke"
     )
     assert job_format.job_title(row) == "Learned gates for German (de)"
@@ -831,7 +835,7 @@ def test_the_command_under_a_run_makes_the_same_run_again(cache):
     gates = made_gates(
         weight=weight, seed=7, sample="batch", stacks="encoder", clip=None, trained="all"
     )
-    keep(cache, gates)
+    keep_gates(cache, gates)
     (line, _) = commands(run())
     gates_command = get_command(build()).commands["gates"]
     command_words = shlex.split(line)
@@ -848,9 +852,9 @@ def test_the_command_under_a_run_makes_the_same_run_again(cache):
 
 
 def test_a_finished_job_opens_its_gates(worker, cache):
-    keep(cache, made_gates("th"))
+    keep_gates(cache, made_gates("th"))
     worker.rows = [
-        job(
+        job_row(
             1,
             "done",
             kind="gates",
@@ -866,10 +870,14 @@ def test_a_finished_job_opens_its_gates(worker, cache):
 
 def test_a_finished_job_opens_its_own_run(worker, cache):
     for weight in WEIGHTS:
-        keep(cache, made_gates(weight=weight))
-    keys_of_job = [keep(cache, made_gates(weight=weight, gate_rate=0.2)) for weight in WEIGHTS[:2]]
+        keep_gates(cache, made_gates(weight=weight))
+    keys_of_job = [
+        keep_gates(cache, made_gates(weight=weight, gate_rate=0.2)) for weight in WEIGHTS[:2]
+    ]
     worker.rows = [
-        job(1, "done", kind="gates", params=form_job().params(), result={"keys": keys_of_job[::-1]})
+        job_row(
+            1, "done", kind="gates", params=form_job().params(), result={"keys": keys_of_job[::-1]}
+        )
     ]
     app = run_page("jobs", job="1", langs=["de"])
     press(app, "results-gates")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
-from support.app_pages import shown
+from support.app_pages import shown_text
 from support.expected_errors import raises
 
 from headlab.core import HeadGrid, Stack
@@ -229,7 +229,7 @@ def test_a_link_gives_its_mask_and_later_clicks_change_the_link():
 def test_a_broken_link_gives_a_warning_and_a_model_with_all_heads_on():
     app = run("nonsense")
     assert not app.exception
-    warning = shown(app.warning[0])
+    warning = shown_text(app.warning[0])
     assert "cannot be read" in warning or "does not fit" in warning
     assert app.text[0].value == ""
     assert "m" not in app.query_params

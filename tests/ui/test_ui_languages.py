@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
-from support.app_pages import app_on, run_page, said
-from support.cached_scores import GRID, fill, made_up
+from support.app_pages import app_on, page_text, run_page
+from support.cached_scores import GRID, fill_cache, made_scores
 from support.page_actions import choose
 
 from headlab.core import HeadGrid, Stack, content_key
@@ -31,7 +31,7 @@ FEW_HEADS_GRID = HeadGrid((Stack("encoder", (3, 3)),))
 
 def scores_with_halves(language):
     """Made-up scores on each half of the examples; all languages share a part of them."""
-    template = made_up(language, "shapley")
+    template = made_scores(language, "shapley")
     common_part = np.random.default_rng(1).normal(0, 0.01, GRID.size)
     language_seed = list(language.encode())
     noise = np.random.default_rng(language_seed).normal(0, 0.004, (2, GRID.size))
@@ -46,7 +46,7 @@ def scores_with_halves(language):
 
 def scores_of_few_heads(language):
     """Made-up scores of a model that has fewer heads than the page asks for at first."""
-    template = made_up(language, "shapley")
+    template = made_scores(language, "shapley")
     first_heads = slice(FEW_HEADS_GRID.size)
     model = {**template.spec["model"], "name": SMALL_MODEL, "fingerprint": "5" * 64}
     spec = {**template.spec, "model": model}
@@ -63,7 +63,7 @@ def cache(tmp_path_factory):
 
     Those of one have no halves, those of another have, and the third has few heads.
     """
-    root = fill(tmp_path_factory.mktemp("cache"))
+    root = fill_cache(tmp_path_factory.mktemp("cache"))
     for language in HALVES:
         for scores in (scores_with_halves(language), scores_of_few_heads(language)):
             Store(root).run(scores.spec).finish(scores, {"versions": {}})
@@ -87,16 +87,16 @@ def test_results_without_halves_say_that_the_ceiling_is_unknown_and_how_to_get_i
     app = run(langs=["de", "th", "fi"])
     assert not app.exception
     assert not app.error
-    assert "noise ceiling is not known: these scores" in said(app)
-    assert "compute them again" in said(app)
-    assert "median half-width is" in said(app)
+    assert "noise ceiling is not known: these scores" in page_text(app)
+    assert "compute them again" in page_text(app)
+    assert "median half-width is" in page_text(app)
 
 
 def test_results_with_halves_show_ceiling_reliability_and_the_outlier(cache):
     app = run(model=MODEL_WITH_HALVES, langs=list(HALVES))
     assert not app.exception
-    assert "ceiling is not known" not in said(app)
-    assert "By mean ρ, " in said(app)
+    assert "ceiling is not known" not in page_text(app)
+    assert "By mean ρ, " in page_text(app)
     pairs = next(frame.value for frame in app.dataframe if "ceiling" in frame.value)
     assert len(pairs) == 3
     assert pairs["ceiling"].notna().all()
@@ -127,14 +127,14 @@ def test_two_languages_have_no_outlier_but_all_the_rest(cache):
     app = run(langs=["de", "th"])
     assert not app.exception
     assert not app.error
-    assert "By mean ρ" not in said(app)
+    assert "By mean ρ" not in page_text(app)
 
 
 def test_a_method_without_signs_or_intervals_has_what_is_left(cache):
     app = run(langs=["de", "th", "fi"], method="gradient")
     assert not app.exception
     assert not app.error
-    assert "no signs" in said(app)
+    assert "no signs" in page_text(app)
     assert not any("heads that" in names for names in columns(app))
 
 
@@ -142,15 +142,15 @@ def test_a_task_of_one_language_is_no_matter_of_the_method(cache, monkeypatch):
     monkeypatch.setattr(choice, "known_task", lambda name: SimpleNamespace(languages=("de",)))
     app = run(langs=["de"])
     assert not app.exception
-    assert "This page compares languages, and task intents has one: German (de)." in said(app)
-    assert "results to compare" not in said(app)
+    assert "This page compares languages, and task intents has one: German (de)." in page_text(app)
+    assert "results to compare" not in page_text(app)
 
 
 def test_the_tests_of_one_language_are_counted_in_the_singular(cache):
     app = run_page("heads", langs=["de"], head="encoder.3.7")
-    assert "every head in the language shown." in said(app)
+    assert "every head in the language shown." in page_text(app)
     app = run_page("heads", langs=["de", "th"], head="encoder.3.7")
-    assert "every head in each of the 2 languages shown." in said(app)
+    assert "every head in each of the 2 languages shown." in page_text(app)
 
 
 def test_the_same_scores_are_resampled_once(cache, monkeypatch):
@@ -165,8 +165,8 @@ def test_the_same_scores_are_resampled_once(cache, monkeypatch):
 
 
 def test_the_note_on_noise_is_of_the_intervals():
-    assert "not known" in noise_note({"de": made_up("de", "random")})
-    assert "median half-width is" in noise_note({"de": made_up("de", "shapley")})
+    assert "not known" in noise_note({"de": made_scores("de", "random")})
+    assert "median half-width is" in noise_note({"de": made_scores("de", "shapley")})
 
 
 def download_labels(app):
@@ -193,7 +193,7 @@ def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
     for name in HALVES:
         key = content_key(scores_with_halves(name).spec)
         assert (key[:8] in report_html) == (name in scores_by_language)
-    assert content_key(made_up("de", "shapley").spec)[:8] not in report_html
+    assert content_key(made_scores("de", "shapley").spec)[:8] not in report_html
     name_start = "report-owner-new-intents-shapley-shapley-top50-"
     assert page_report_name(choice, scores_by_language) == name_start + "de-en.html"
     scores_of_five = dict.fromkeys("abcde", scores_by_language["de"])

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 from streamlit.testing.v1 import AppTest
-from support.app_pages import app_on, run_page, said
+from support.app_pages import app_on, page_text, run_page
 from support.fake_client import FakeWorker
 from support.fake_worker import FakeBench
 from support.page_actions import press
-from support.running_worker import running
+from support.running_worker import started_worker
 from support.saved_models import save_classifier
 
 from headlab.dashboard.pages.own.data_part import (
@@ -35,7 +35,7 @@ ROWS = "text,label,language\n" + "".join(
 @pytest.fixture
 def app(cache: Path) -> Iterator[None]:
     with (
-        running(cache, lambda: FakeBench(cache, 0.0)) as worker_run,
+        started_worker(cache, lambda: FakeBench(cache, 0.0)) as worker_run,
         app_on(cache, lambda: FakeWorker(worker_run.client)),  # type: ignore[arg-type]
     ):
         yield
@@ -94,17 +94,19 @@ def signs(app: AppTest) -> dict[str, str]:
 def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
     app = page_with_model(model)
     assert set(signs(app).values()) == {"✓", "○"}
-    assert "2 layers × 3 heads = 6" in said(app)
-    assert "names of the 17 labels of task intents" in said(app)
+    assert "2 layers × 3 heads = 6" in page_text(app)
+    assert "names of the 17 labels of task intents" in page_text(app)
     press(app, "own-load")
     assert set(signs(app).values()) == {"✓"}
     # The loaded model, which is made up here, has another grid.
-    assert "2 layers × 4 heads = 8" in said(app)
-    assert "50.0 % of its first 512 dev answers on intents in English (en) are right" in said(app)
-    assert "forwards" in said(app)
+    assert "2 layers × 4 heads = 8" in page_text(app)
+    assert "50.0 % of its first 512 dev answers on intents in English (en) are right" in page_text(
+        app
+    )
+    assert "forwards" in page_text(app)
     press(app, "own-use-model")
     assert app.selectbox(key="model").value == str(model)
-    assert "This model is chosen in the sidebar" in said(app)
+    assert "This model is chosen in the sidebar" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -162,12 +164,12 @@ def test_reported_05_the_page_says_what_loading_will_before_it_is_loaded(tmp_pat
     save_file(compiled_weights, folder / "model.safetensors", metadata={"format": "pt"})
     app = page_with_model(folder)
     assert signs(app)["Weights"] == "✓"
-    assert "which data-parallel training and torch.compile put before their names" in said(app)
+    assert "which data-parallel training and torch.compile put before their names" in page_text(app)
     assert disabled_by_button(app)["own-load"] is False
     _change_config(folder, num_hidden_layers=1)
     press(app, "own-again")
     assert signs(app)["Weights"] == "✗"
-    assert "weights of 2 layers" in said(app)
+    assert "weights of 2 layers" in page_text(app)
     assert disabled_by_button(app)["own-load"] is True
     _change_config(folder, num_hidden_layers=2, num_attention_heads=4, pruned_heads={"1": [3]})
     pruned_weights = {}
@@ -178,7 +180,7 @@ def test_reported_05_the_page_says_what_loading_will_before_it_is_loaded(tmp_pat
     save_file(pruned_weights, folder / "model.safetensors", metadata={"format": "pt"})
     press(app, "own-again")
     assert signs(app)["Weights"] == "✗"
-    assert "headlab mask convert config.json" in said(app)
+    assert "headlab mask convert config.json" in page_text(app)
 
 
 def _lose_a_shard(folder: Path) -> None:
@@ -221,16 +223,16 @@ def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
     app = page_with_files(("lights.csv", ROWS))
     chosen_columns = {box.value for box in app.selectbox if "own-" in str(box.key)}
     assert chosen_columns == {"text", "label", "language", NO_COLUMN}
-    assert "French (fr) 5 dev, 5 test" in said(app)
+    assert "French (fr) 5 dev, 5 test" in page_text(app)
     press(app, "own-save")
-    assert "lights is saved" in said(app)
+    assert "lights is saved" in page_text(app)
     code = [block.value for block in app.code]
     assert any('language = "language"' in text for text in code)
     assert any("tasks/lights/lights.toml" in text for text in code)
     press(app, "own-use-task")
     assert app.selectbox(key="task").value == "lights"
     assert list(app.session_state["langs"]) == ["de", "fr"]
-    assert "This task is chosen in the sidebar" in said(app)
+    assert "This task is chosen in the sidebar" in page_text(app)
     assert len(task("lights").examples("de", "dev")) == 5
 
 
@@ -244,7 +246,7 @@ def test_a_dropped_file_of_choices_for_a_language_model_becomes_a_task() -> None
     assert questions == [FROM_CHOICES]
     chosen_columns = set(columns_by_title(app).values())
     assert {"premise", "options", "gold"} <= chosen_columns
-    assert "English (en) 5 dev, 5 test" in said(app)
+    assert "English (en) 5 dev, 5 test" in page_text(app)
     press(app, "own-save")
     saved_task = task("cause-en")
     assert saved_task.likelihood == "choices"
@@ -268,8 +270,8 @@ def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
 @pytest.mark.usefixtures("app")
 def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() -> None:
     app = page_with_files(("x.csv", "text,label\nok,a\n" + "ragged\n" * 30))
-    assert "30 errors; the first 20" in said(app)
-    assert said(app).count("x.csv, line ") == MAX_ERRORS
+    assert "30 errors; the first 20" in page_text(app)
+    assert page_text(app).count("x.csv, line ") == MAX_ERRORS
     assert "own-save" not in disabled_by_button(app)
 
 
@@ -292,7 +294,7 @@ def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() 
 )
 def test_a_strange_file_is_a_sentence(name: str, data: bytes, word: str) -> None:
     app = page_with_files((name, data))
-    assert word in said(app)
+    assert word in page_text(app)
     assert "own-save" not in disabled_by_button(app)
 
 
@@ -305,7 +307,7 @@ def test_files_by_language_and_split_are_known_by_their_names() -> None:
         ("en.dev.tsv", rows),
         ("en.test.tsv", rows),
     )
-    assert "German (de) 2 dev, 2 test; English (en) 2 dev, 2 test" in said(app)
+    assert "German (de) 2 dev, 2 test; English (en) 2 dev, 2 test" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -333,14 +335,14 @@ def test_a_file_s_language_is_read_from_the_end_of_its_name(name: str, code: str
 
 def test_a_column_of_splits_is_known_by_its_name_and_values() -> None:
     app = page_with_files(("x.csv", "text,label,split\na,x,train\nb,y,validation\nc,y,test\n"))
-    assert "English (en) 1 train, 1 dev, 1 test" in said(app)
+    assert "English (en) 1 train, 1 dev, 1 test" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_conllu_asks_for_labels_of_words() -> None:
     word = "1\tHaus\t_\t{0}" + "\t_" * 6 + "\n\n"
     app = page_with_files(("de.conllu", word.format("NOUN") + word.format("VERB")))
-    assert "2 labels: NOUN, VERB" in said(app)
+    assert "2 labels: NOUN, VERB" in page_text(app)
 
 
 def columns_by_title(app: AppTest) -> dict[str, str | None]:
@@ -370,7 +372,7 @@ def test_reported_13_the_columns_of_a_nli_file_are_recognised() -> None:
         "Language": "lang",
     }
     assert expected_columns.items() <= columns_by_title(app).items()
-    assert "2 labels: entailment, neutral" in said(app)
+    assert "2 labels: entailment, neutral" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -381,10 +383,10 @@ def test_reported_13_nothing_is_green_before_every_column_is_chosen() -> None:
     assert columns_by_title(app)["Label"] is None
     assert not app.success
     assert "own-save" not in disabled_by_button(app)
-    assert "Choose the column for: Text, Label. The columns are eins, zwei, drei." in said(app)
+    assert "Choose the column for: Text, Label. The columns are eins, zwei, drei." in page_text(app)
     choose_column(app, "Text", "eins")
     choose_column(app, "Label", "zwei")
-    assert "2 labels: a, b" in said(app)
+    assert "2 labels: a, b" in page_text(app)
     assert "own-save" in disabled_by_button(app)
 
 
@@ -396,9 +398,9 @@ def test_reported_13_a_column_of_languages_that_cannot_be_read_is_not_taken_for_
         rows += f"deu,turn {2 * number + 1},b\n"
     app = page_with_files(("x.csv", "Lang,text,label\n" + rows))
     assert not app.success
-    assert "Choose the column for: Language. The columns are Lang, text, label." in said(app)
+    assert "Choose the column for: Language. The columns are Lang, text, label." in page_text(app)
     choose_column(app, "Language", SAME_IN_ALL_ROWS)
-    assert "English (en) 10 dev, 10 test" in said(app)
+    assert "English (en) 10 dev, 10 test" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -427,7 +429,7 @@ def test_reported_22_semicolons_with_a_byte_order_mark_are_read_as_excel_writes_
     rows = "".join(f"well, turn {n};{'ab'[n % 2]}\r\n" for n in range(20))
     app = page_with_files(("x.csv", b"\xef\xbb\xbf" + f"text;label\r\n{rows}".encode()))
     assert {"Text": "text", "Label": "label"}.items() <= columns_by_title(app).items()
-    assert "2 labels: a, b" in said(app)
+    assert "2 labels: a, b" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -435,7 +437,7 @@ def test_reported_22_semicolons_with_a_byte_order_mark_are_read_as_excel_writes_
 def test_reported_22_one_token_a_line_is_labels_of_words_whatever_its_ending(name: str) -> None:
     app = page_with_files((name, "Der\tDET\nHund\tNOUN\n\nDie\tDET\nKatze\tNOUN\n"))
     assert {"Words": "1", "Labels of the words": "2"}.items() <= columns_by_title(app).items()
-    assert "2 labels: DET, NOUN" in said(app)
+    assert "2 labels: DET, NOUN" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -453,7 +455,7 @@ def test_reported_13_lists_in_other_columns_make_no_labels_of_words() -> None:
     app = page_with_files(("snli.jsonl", "\n".join(map(json.dumps, rows))))
     expected_columns = {"Text": "sentence1", "Second text": "sentence2", "Label": "gold_label"}
     assert expected_columns.items() <= columns_by_title(app).items()
-    assert "2 labels: -, neutral" in said(app)
+    assert "2 labels: -, neutral" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -461,7 +463,7 @@ def test_reported_13_no_column_has_two_meanings() -> None:
     app = page_with_files(("x.csv", ROWS))
     choose_column(app, "Label", "language")
     assert not app.success
-    assert "label and language are both column language" in said(app)
+    assert "label and language are both column language" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -473,7 +475,7 @@ def test_reported_13_the_model_s_class_names_tell_the_label_column(model: Path) 
     app = page_with_model(model)
     upload(app, ("x.csv", "site,text,c,tag\n" + "\n".join(rows)))
     assert columns_by_title(app)["Label"] == "c"
-    assert f"Each label is the name of a class of {model}" in said(app)
+    assert f"Each label is the name of a class of {model}" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
@@ -507,14 +509,14 @@ def test_reported_13_labels_are_counted_in_every_language_before_the_task_is_sav
 def test_reported_11_the_page_says_how_many_texts_are_in_dev_and_test() -> None:
     rows = "text,label\n" + "".join(f"turn {n},{'ab'[n % 2]}\n" for n in range(10))
     app = page_with_files(("de.dev.csv", rows), ("de.test.csv", rows + "turn more,a\n"))
-    assert "10 of the 11 test texts are in dev too" in said(app)
+    assert "10 of the 11 test texts are in dev too" in page_text(app)
 
 
 @pytest.mark.usefixtures("app")
 def test_reported_11_the_page_divides_equal_texts_to_one_side() -> None:
     five_rows = "".join(f"turn {n},{'ab'[n % 2]}\n" for n in range(5))
     app = page_with_files(("lights.csv", "text,label\n" + 8 * five_rows))
-    assert "rows with equal texts are all in dev or all in test" in said(app)
+    assert "rows with equal texts are all in dev or all in test" in page_text(app)
     press(app, "own-save")
     lights = task("lights")
     dev_texts = {example.text for example in lights.examples("en", "dev")}
@@ -527,14 +529,14 @@ def test_reported_11_the_page_divides_equal_texts_to_one_side() -> None:
 @pytest.mark.usefixtures("app")
 def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
     app = page_with_files(("intents.csv", ROWS))
-    assert "is the name of a task that comes with headlab" in said(app)
+    assert "is the name of a task that comes with headlab" in page_text(app)
     press(app, "own-save")
-    assert "Not saved: there is already another task intents" in said(app)
+    assert "Not saved: there is already another task intents" in page_text(app)
     (name_field,) = [field for field in app.text_input if str(field.key).startswith("own-name")]
     name_field.set_value("mine").run()
-    assert "Not saved" not in said(app)
+    assert "Not saved" not in page_text(app)
     press(app, "own-save")
-    assert "mine is saved" in said(app)
+    assert "mine is saved" in page_text(app)
     assert task_names()[-1] == "mine"
 
 
@@ -544,11 +546,11 @@ def test_a_worker_with_a_cache_of_its_own_says_who_knows_the_task(
     worker_cache = tmp_path / "elsewhere"
     worker_cache.mkdir()
     with (
-        running(worker_cache, lambda: FakeBench(worker_cache, 0.0)) as worker_run,
+        started_worker(worker_cache, lambda: FakeBench(worker_cache, 0.0)) as worker_run,
         app_on(cache, lambda: FakeWorker(worker_run.client)),
     ):
         app = page_with_files(("lights.csv", ROWS))
         press(app, "own-save")
-        assert "only the worker knows it" in said(app)
+        assert "only the worker knows it" in page_text(app)
         assert "own-use-task" not in disabled_by_button(app)
     assert (worker_cache / "tasks" / "lights" / "lights.toml").is_file()

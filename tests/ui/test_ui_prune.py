@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import typer
 from streamlit.testing.v1 import AppTest
-from support.expected_errors import expect, raises
-from support.waiting import until
+from support.expected_errors import expect_error, raises
+from support.waiting import wait_until
 
 from headlab.cli.main import build
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Omissions, Stack
@@ -221,7 +221,7 @@ def test_reported_16_figures_that_end_early_are_an_error_not_a_table_that_waits_
     live = LatestValue(lambda: stream_figures(Superseded(), question(mask(0)), ["de"], {}))
     live.wait(99, 5)
     assert live.done
-    expect(live.error, "worker.request_superseded")
+    expect_error(live.error, "worker.request_superseded")
     assert [row.done for row in live.value.values()] == [False]
 
 
@@ -260,7 +260,7 @@ def test_reading_the_value_does_not_wait_for_a_slow_answer():
         yield "answer"
 
     live = LatestValue(slow)
-    until(lambda: live.value is not None)
+    wait_until(lambda: live.value is not None)
     live.wait(2, 0.05)  # for a second value, which does not come
     assert live.value == "known before"
     assert live.done is False

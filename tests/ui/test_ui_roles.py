@@ -14,15 +14,22 @@ from typing import Any
 import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
-from support.app_pages import app_on, run_page, said, shown
-from support.cached_reports import keep
+from support.app_pages import app_on, page_text, run_page, shown_text
+from support.cached_reports import keep_report
 from support.cached_scores import GRID as LARGE
-from support.cached_scores import HELPFUL, made_up
+from support.cached_scores import HELPFUL, made_scores
 from support.expected_errors import raises
-from support.fake_client import job
+from support.fake_client import job_row
 from support.page_actions import choose, press
 from support.submitted_jobs import submitted_jobs
-from support.synthetic_roles import GRID, OWN, SENTENCE, TWO, made_roles, two_roles
+from support.synthetic_roles import (
+    GRID,
+    HEAD_ROLES,
+    SENTENCE,
+    TWO_ROLES,
+    head_with_two_roles,
+    made_roles,
+)
 from typer.main import get_command
 
 from headlab.cli.main import build
@@ -92,14 +99,14 @@ def test_every_head_has_the_colours_of_its_roles_and_the_legend_counts_them():
     picture = stored_roles.role_map_data(read_roles(made_roles()))
     kinds = [kind["name"] for kind in picture["kinds"]]
     assert kinds == list(LOOKS)
-    for kind_indices, role in zip(picture["roles"], OWN, strict=False):
+    for kind_indices, role in zip(picture["roles"], HEAD_ROLES, strict=False):
         (kind_index,) = kind_indices
         assert kinds[kind_index] == group_of(role)
-    kinds_of_next_head = {kinds[kind_index] for kind_index in picture["roles"][len(OWN)]}
-    assert kinds_of_next_head == {group_of(role) for role in TWO}
+    kinds_of_next_head = {kinds[kind_index] for kind_index in picture["roles"][len(HEAD_ROLES)]}
+    assert kinds_of_next_head == {group_of(role) for role in TWO_ROLES}
     assert picture["roles"][6:] == [[]] * (GRID.size - 6)
     assert picture["shown"][:5] == ["−1", "S", "O", "R", "E"]
-    kinds_of_heads = {group_of(role) for role in (*OWN, *TWO)}
+    kinds_of_heads = {group_of(role) for role in (*HEAD_ROLES, *TWO_ROLES)}
     counts = {kind["name"]: kind["heads"] for kind in picture["kinds"]}
     assert counts == {kind: int(kind in kinds_of_heads) for kind in LOOKS}
 
@@ -111,11 +118,11 @@ def tip(roles: Roles, head: Head) -> str:
 def test_the_tip_of_a_head_names_several_roles_and_says_if_it_was_not_looked_at():
     report = made_roles()
     roles = read_roles(report)
-    count_line, *role_lines = tip(roles, two_roles()).split("\n")
+    count_line, *role_lines = tip(roles, head_with_two_roles()).split("\n")
     assert count_line == "2 roles"
     role_names = [line.split(",")[0] for line in role_lines]
-    assert role_names == [row.role for row in roles.having(two_roles())]
-    assert set(role_names) == set(TWO)
+    assert role_names == [row.role for row in roles.having(head_with_two_roles())]
+    assert set(role_names) == set(TWO_ROLES)
     assert ["(baseline " in line for line in role_lines] == [True, False]
     assert "(chance " in role_lines[1]
     assert tip(roles, GRID.heads[-1]) == "no role"
@@ -133,12 +140,12 @@ def test_the_tip_of_a_head_names_several_roles_and_says_if_it_was_not_looked_at(
 
 def test_the_clearest_role_comes_first_and_looking_at_the_first_token_last():
     roles = read_roles(made_roles())
-    assert roles.groups(two_roles()) == ["amod", "first token"]
-    is_idle = [row.group in IDLE for row in roles.by_head[two_roles()]]
+    assert roles.groups(head_with_two_roles()) == ["amod", "first token"]
+    is_idle = [row.group in IDLE for row in roles.by_head[head_with_two_roles()]]
     assert is_idle == sorted(is_idle)
     points_above_chance = [
         row.numbers["above chance, points"]
-        for row in roles.by_head[two_roles()]
+        for row in roles.by_head[head_with_two_roles()]
         if row.group not in IDLE
     ]
     assert points_above_chance == sorted(points_above_chance, reverse=True)
@@ -291,23 +298,23 @@ def test_a_report_is_read_or_refused_whatever_its_cells_hold():
 
 
 def test_a_report_is_a_map_a_card_tables_examples_and_how_it_was_made(cache):
-    keep(cache, made_roles("de"), 1)
+    keep_report(cache, made_roles("de"), 1)
     app = run(langs=["de"], head="encoder.0.1")
     assert map_data(app)["selected"] == 1
     assert map_data(app)["clickable"]
-    assert "Layer 0, head 1" in said(app)
+    assert "Layer 0, head 1" in page_text(app)
     assert "nsubj: dependent to governor: " in html(app)
     measures = dict(app.table[0].value.to_numpy().tolist())
     assert measures["Tokens"] == "4,321"
-    assert "shares count weight" in said(app)  # the role of the same name is another figure
+    assert "shares count weight" in page_text(app)  # the role of the same name is another figure
     assert measures["Separator share"].endswith(" %")
-    assert "1 Nov 2026, 12:00 UTC · German (de) · 75 sentences of dev (treebank)" in said(app)
-    assert "other weights" not in said(app)
-    assert "- Made up for a test." in said(app)
+    assert "1 Nov 2026, 12:00 UTC · German (de) · 75 sentences of dev (treebank)" in page_text(app)
+    assert "other weights" not in page_text(app)
+    assert "- Made up for a test." in page_text(app)
     head, counts, relations = (frame.value for frame in app.dataframe[:3])
-    assert head["role"].tolist()[0] == OWN[1]
+    assert head["role"].tolist()[0] == HEAD_ROLES[1]
     assert head["has it"].tolist().count("yes") == 1
-    assert counts["heads"].sum() == len(OWN) + len(TWO)
+    assert counts["heads"].sum() == len(HEAD_ROLES) + len(TWO_ROLES)
     assert len(relations) == 8
     assert commands(app)[0] == "headlab roles --model e5-small-intents --language de --size 75"
     assert dict(app.table[1].value.to_numpy().tolist())["Task"] == "treebank"
@@ -315,16 +322,16 @@ def test_a_report_is_a_map_a_card_tables_examples_and_how_it_was_made(cache):
 
 
 def test_a_head_with_two_roles_lists_both_and_one_with_none_says_so(cache):
-    keep(cache, made_roles("de"))
+    keep_report(cache, made_roles("de"))
     app = run(langs=["de"], head="encoder.1.1")
-    assert all(f"{role}: " in html(app) for role in TWO)
+    assert all(f"{role}: " in html(app) for role in TWO_ROLES)
     choose(app, "head", "encoder.2.2")
-    assert "It has none of the roles." in said(app)
+    assert "It has none of the roles." in page_text(app)
     assert map_data(app)["selected"] == GRID.size - 1
 
 
 def test_examples_are_text_whatever_stands_in_them(cache):
-    keep(cache, made_roles("de"))
+    keep_report(cache, made_roles("de"))
     app = run(langs=["de"], head="encoder.0.1")
     assert "Time &lt;b&gt;flies&lt;/b&gt; like an arrow ." in html(app)
     assert SENTENCE not in html(app)
@@ -349,20 +356,20 @@ def test_reported_24_tokens_of_examples_can_be_seen():
 
 
 def test_a_report_without_trees_says_so_and_shows_the_rest(cache):
-    keep(cache, made_roles("de", name="intents"))
+    keep_report(cache, made_roles("de", name="intents"))
     app = run(langs=["de"])
-    assert "no relation of syntax could be looked for" in said(app)
-    assert "This report was made without examples of sentences." in said(app)
-    assert "(task intents, without syntax)" in said(app)
+    assert "no relation of syntax could be looked for" in page_text(app)
+    assert "This report was made without examples of sentences." in page_text(app)
+    assert "(task intents, without syntax)" in page_text(app)
     assert commands(app)[0].startswith(
         "headlab roles --model e5-small-intents --task intents --language de"
     )
 
 
 def test_reports_with_trees_of_the_model_s_own_weights_come_first_and_another_can_be_chosen(cache):
-    key_with_trees = keep(cache, made_roles("de"), 1)
-    key_of_texts = keep(cache, made_roles("de", name="intents"), 3)
-    key_of_other_weights = keep(cache, made_roles("de", fingerprint="1" * 64), 4)
+    key_with_trees = keep_report(cache, made_roles("de"), 1)
+    key_of_texts = keep_report(cache, made_roles("de", name="intents"), 3)
+    key_of_other_weights = keep_report(cache, made_roles("de", fingerprint="1" * 64), 4)
     app = run(langs=["de"])
     assert [option.split(",")[0] for option in app.selectbox(key="roles-report-de").options] == [
         "1 Nov 2026",
@@ -371,22 +378,22 @@ def test_reports_with_trees_of_the_model_s_own_weights_come_first_and_another_ca
     ]
     assert app.selectbox(key="roles-report-de").value == key_with_trees
     choose(app, "roles-report-de", key_of_other_weights)
-    assert "made with other weights (111111111111…)" in said(app)
+    assert "made with other weights (111111111111…)" in page_text(app)
     choose(app, "roles-report-de", key_of_texts)
-    assert "no relation of syntax could be looked for" in said(app)
+    assert "no relation of syntax could be looked for" in page_text(app)
 
 
 def test_reports_of_another_model_or_task_are_left_out(cache):
-    keep(cache, made_roles("de", model="another"))
-    keep(cache, made_roles("de", name="xnli"))
-    assert "There is no report yet on what the heads of e5-small-intents do" in said(
+    keep_report(cache, made_roles("de", model="another"))
+    keep_report(cache, made_roles("de", name="xnli"))
+    assert "There is no report yet on what the heads of e5-small-intents do" in page_text(
         run(langs=["de"])
     )
 
 
 def test_a_language_that_the_task_does_not_have_is_shown_where_it_has_a_report(cache):
     for language in ("de", "hi"):
-        keep(cache, made_roles(language))
+        keep_report(cache, made_roles(language))
     app = run(langs=["de"])
     assert app.selectbox(key="focus").options == ["de", "hi"]
     choose(app, "focus", "hi")
@@ -406,10 +413,10 @@ def test_a_map_of_several_stacks_names_them(cache):
             Stack("cross", (4, 4)),
         )
     )
-    keep(cache, made_roles("de", grid=grid))
+    keep_report(cache, made_roles("de", grid=grid))
     app = run(langs=["de"], head="cross.1.2")
     assert map_data(app)["stacks"][2] == {"name": "cross", "heads": [4, 4], "together": []}
-    assert "Cross layer 1, head 2" in said(app)
+    assert "Cross layer 1, head 2" in page_text(app)
 
 
 # By language.
@@ -422,11 +429,11 @@ def test_heads_with_a_role_are_followed_into_other_languages():
     assert comparison.languages == ["en", "hi"]
     (compared_row,) = comparison.rows
     assert compared_row.head == GRID.heads[1]
-    assert compared_row.role == OWN[1]
+    assert compared_row.role == HEAD_ROLES[1]
     shares = []
     for roles in (english, hindi):
         row_by_head_and_role = {(row.head, row.role): row for row in roles.rows}
-        role_row = row_by_head_and_role[GRID.heads[1], OWN[1]]
+        role_row = row_by_head_and_role[GRID.heads[1], HEAD_ROLES[1]]
         shares.append(role_row.numbers["share, %"])
     assert comparison.share.tolist() == [shares]
     assert comparison.has.tolist() == [[True, False]]
@@ -440,7 +447,7 @@ def test_heads_with_a_role_are_followed_into_other_languages():
         "en, %",
         "hi, %",
     )
-    assert table.rows == (("encoder", 0, 1, OWN[1], 1, *shares),)
+    assert table.rows == (("encoder", 0, 1, HEAD_ROLES[1], 1, *shares),)
 
 
 def test_a_position_is_compared_with_the_same_offset_only():
@@ -487,11 +494,11 @@ def test_the_caption_names_languages_without_a_value_and_says_where_the_numbers_
 
 
 def test_one_language_alone_says_that_others_are_needed_and_two_are_compared(cache):
-    keep(cache, made_roles("de"))
-    assert "Only German (de) has a report" in said(run(langs=["de"]))
-    keep(cache, made_roles("th", seed=1, shift=1))
+    keep_report(cache, made_roles("de"))
+    assert "Only German (de) has a report" in page_text(run(langs=["de"]))
+    keep_report(cache, made_roles("th", seed=1, shift=1))
     app = run(langs=["de", "th"])
-    assert "Only German" not in said(app)
+    assert "Only German" not in page_text(app)
     across_table = next(
         frame.value for frame in app.dataframe if "languages with it" in frame.value.columns
     )
@@ -508,10 +515,10 @@ def test_a_report_in_which_no_head_has_a_role_is_not_blank(cache):
     for table in report.tables:
         if table.name not in ("roles", "measures"):
             without_roles = with_rows(without_roles, table.name, [])
-    keep(cache, without_roles)
+    keep_report(cache, without_roles)
     app = run(langs=["de"])
-    assert "No head has a role in German (de)." in said(app)
-    assert "It has none of the roles." in said(app)
+    assert "No head has a role in German (de)." in page_text(app)
+    assert "It has none of the roles." in page_text(app)
     assert set(map_data(app)["shown"]) == {""}
 
 
@@ -520,35 +527,35 @@ def test_a_report_in_which_no_head_has_a_role_is_not_blank(cache):
 
 def test_roles_of_the_heads_that_are_left_are_stacked_size_by_size(cache):
     # The most helpful head, 9.0, is positional.
-    keep(cache, made_roles("de", grid=LARGE, shift=HELPFUL))
-    scores = made_up("de", "shapley")
+    keep_report(cache, made_roles("de", grid=LARGE, shift=HELPFUL))
+    scores = made_scores("de", "shapley")
     Store(cache).run(scores.spec).finish(scores, {"versions": {}})
     app = run(langs=["de", "th"])
     table = next(frame.value for frame in app.dataframe if "heads left" in frame.value.columns)
     positional_rows = table[table["role"] == "positional"]
     assert positional_rows["heads"].tolist() == [1] * 12
     assert set(table["heads left"]) == set(range(144, 0, -12))
-    assert "By shapley scores of German (de)." in said(app)
+    assert "By shapley scores of German (de)." in page_text(app)
 
 
 def test_scores_of_another_model_s_heads_are_mentioned_but_not_drawn(cache):
-    keep(cache, made_roles("de"))
-    scores = made_up("de", "shapley", "1" * 64)
+    keep_report(cache, made_roles("de"))
+    scores = made_scores("de", "shapley", "1" * 64)
     Store(cache).run(scores.spec).finish(scores, {"versions": {}})
-    assert "These scores cannot order the heads of this report" in said(run(langs=["de"]))
+    assert "These scores cannot order the heads of this report" in page_text(run(langs=["de"]))
 
 
 def test_without_scores_the_page_offers_to_compute_them(cache):
-    keep(cache, made_roles("de"))
+    keep_report(cache, made_roles("de"))
     app = run(langs=["de"])
-    assert "none are cached for the chosen languages" in said(app)
+    assert "none are cached for the chosen languages" in page_text(app)
     assert "compute" in {button.key for button in app.button}
 
 
 def test_a_job_under_way_has_one_bar_whatever_else_the_page_offers(worker, cache):
-    keep(cache, made_roles("de"))
+    keep_report(cache, made_roles("de"))
     worker.rows = [
-        job(
+        job_row(
             1,
             "running",
             kind="roles",
@@ -563,14 +570,14 @@ def test_a_job_under_way_has_one_bar_whatever_else_the_page_offers(worker, cache
 def test_bars_hold_the_counts_in_the_legend_s_order_and_a_second_direction_is_hatched():
     counts = {
         "separator": [2, 0],
-        OWN[1]: [3, 1],
+        HEAD_ROLES[1]: [3, 1],
         "nsubj: governor to dependent": [1, 1],
         "none of these": [5, 2],
     }
     figure = roles_by_size_figure([8, 4], counts, "heads")
     assert {bar.name: list(bar.y) for bar in figure.data} == counts
     assert [bar.name for bar in figure.data] == [
-        OWN[1],
+        HEAD_ROLES[1],
         "nsubj: governor to dependent",
         "separator",
         "none of these",
@@ -610,12 +617,12 @@ def test_without_a_report_the_page_says_what_one_costs_and_starts_it(worker, tmp
     app = run(langs=["de", "th"])
     assert (
         "There is no report yet on what the heads of e5-small-intents do in these languages."
-        in said(app)
+        in page_text(app)
     )
-    assert "**German (de)**: gold trees of their treebanks" in said(app)
-    assert "**Thai (th)**: the texts of task intents, without syntax" in said(app)
-    assert "No treebank here for Thai (th);" in said(app)
-    assert said(app).count("What it will take: **About 2 min**") == 2
+    assert "**German (de)**: gold trees of their treebanks" in page_text(app)
+    assert "**Thai (th)**: the texts of task intents, without syntax" in page_text(app)
+    assert "No treebank here for Thai (th);" in page_text(app)
+    assert page_text(app).count("What it will take: **About 2 min**") == 2
     assert commands(app)[0].splitlines() == [
         "headlab roles --model e5-small-intents --language de",
         "headlab roles --model e5-small-intents --task intents --language th",
@@ -630,10 +637,10 @@ def test_without_a_report_the_page_says_what_one_costs_and_starts_it(worker, tmp
     assert spec["languages"] == ["de"]
     assert spec["source"] == "treebank"
     assert spec["size"] == 100
-    assert "Job 1 is in the queue." in said(app)
+    assert "Job 1 is in the queue." in page_text(app)
     assert "cancel-1" in {str(button.key) for button in app.button}
     worker.change(1, state="done")
-    keep(tmp_path / "cache", made_roles("de"))
+    keep_report(tmp_path / "cache", made_roles("de"))
     app.run()
     assert map_data(app)["title"] == "German (de)"
 
@@ -649,7 +656,7 @@ def test_a_treebank_s_language_can_be_chosen_though_the_task_does_not_have_it(
     press(app, "roles-start-treebank")
     assert submitted_jobs(worker)[0].params["languages"] == ["hi"]
     choose(app, "roles-plan-source", TASK_SOURCE)
-    assert "Task intents has no texts in Hindi (hi)" in said(app)
+    assert "Task intents has no texts in Hindi (hi)" in page_text(app)
 
 
 def test_thresholds_are_those_of_the_library_and_what_is_set_is_in_the_job_and_the_command(worker):
@@ -668,16 +675,16 @@ def test_thresholds_are_those_of_the_library_and_what_is_set_is_in_the_job_and_t
 
 def test_without_a_language_the_page_asks_for_one(worker):
     app = run(langs=[""])
-    assert "No language is chosen." in said(app)
+    assert "No language is chosen." in page_text(app)
     assert not [button for button in app.button if str(button.key).startswith("roles-start")]
 
 
 def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache):
-    keep(cache, made_roles("de"))
+    keep_report(cache, made_roles("de"))
     with app_on(cache):
         app = run(langs=["de", "th"])
     assert map_data(app)["title"] == "German (de)"
-    assert "not known, as no worker could be asked" in said(app)
+    assert "not known, as no worker could be asked" in page_text(app)
 
 
 @pytest.mark.parametrize("damage", ["torn", "empty", "older"])
@@ -685,15 +692,15 @@ def test_a_report_that_cannot_be_read_is_a_sentence(cache, damage):
     report = made_roles("de")
     if damage == "older":
         report = without_table(report, "measures")
-    key = keep(cache, report)
+    key = keep_report(cache, report)
     path = cache / key / "result.npz"
     data = path.read_bytes()
     damaged_data = {"torn": data[:200], "empty": b"", "older": data}
     path.write_bytes(damaged_data[damage])
     app = run(langs=["de"])
     assert "1 report was skipped" in labels(app)
-    assert key[:12] in said(app)
-    assert "There is no report yet" in said(app)
+    assert key[:12] in page_text(app)
+    assert "There is no report yet" in page_text(app)
 
 
 def test_a_task_s_texts_are_refused_where_the_worker_refuses(worker, monkeypatch):
@@ -703,9 +710,9 @@ def test_a_task_s_texts_are_refused_where_the_worker_refuses(worker, monkeypatch
     monkeypatch.setattr(worker, "forecast", refuse)
     monkeypatch.setattr(worker, "submit", refuse)
     app = run(langs=["th"])
-    assert "the worker has no treebank of th, it has none" in said(app)
+    assert "the worker has no treebank of th, it has none" in page_text(app)
     press(app, "roles-start-task")
-    assert "the worker has no treebank of th" in shown(app.error[0])
+    assert "the worker has no treebank of th" in shown_text(app.error[0])
 
 
 # Jobs.
@@ -717,7 +724,7 @@ def form_job(source: str = TREEBANK_SOURCE, **fields: Any) -> RolesJob:
 
 
 def test_a_job_has_a_title_details_and_its_command(worker):
-    row = job(1, "failed", kind="roles", params=form_job().params(), error="it broke")
+    row = job_row(1, "failed", kind="roles", params=form_job().params(), error="it broke")
     assert job_format.job_title(row) == "Roles of heads for German (de)"
     assert job_format.describe_job(row) == "roles for de"
     assert ("Source", "treebank") in job_format.job_details(row)
@@ -725,10 +732,10 @@ def test_a_job_has_a_title_details_and_its_command(worker):
 
 
 def test_a_finished_job_opens_its_roles(worker, cache):
-    keep(cache, made_roles("hi"))
-    keep(cache, made_roles("de"))
+    keep_report(cache, made_roles("hi"))
+    keep_report(cache, made_roles("de"))
     worker.rows = [
-        job(
+        job_row(
             1,
             "done",
             kind="roles",
@@ -756,7 +763,7 @@ def test_the_command_of_a_report_is_that_of_its_job():
 
 def test_text_from_a_file_is_shown_as_it_is_written(cache):
     report = made_roles("de")
-    keep(cache, dataclasses.replace(report, notes=("cut: ![x](http://host/y) *s*",)))
+    keep_report(cache, dataclasses.replace(report, notes=("cut: ![x](http://host/y) *s*",)))
     shown_notes = [
         element.value for element in run(langs=["de"]).markdown if "cut" in element.value
     ]

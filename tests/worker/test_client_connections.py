@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 from support.expected_errors import raises
-from support.running_worker import evaluation, look
+from support.running_worker import attention_request, evaluate_request
 
 from headlab.core import HeadGrid, Stack
 from headlab.studies.savings import Costs, LayerCost
@@ -100,7 +100,7 @@ def test_a_request_for_figures_is_sent_again_too(
     """
     assert client.jobs() == []
     with raises("worker.not_a_worker"):
-        list(client.evaluate(evaluation("m", "intents", "de")))
+        list(client.evaluate(evaluate_request("m", "intents", "de")))
     get_line, *post_lines = forgetful.request_lines[:3]
     assert get_line == b"GET /jobs HTTP/1.1"
     assert post_lines == [b"POST /evaluate HTTP/1.1"] * 2
@@ -194,14 +194,14 @@ class OneAnswerServer:
 def test_reported_16_figures_that_end_before_the_last_one_are_an_error(answer: bytes) -> None:
     client = OneAnswerServer(answer).client()
     with raises("worker.stopped_midway"):
-        list(client.evaluate(evaluation("m", "intents", "de")))
+        list(client.evaluate(evaluate_request("m", "intents", "de")))
     client.close()
 
 
 def test_reported_16_a_connection_reset_between_figures_is_an_error() -> None:
     client = OneAnswerServer(CHUNKED_HEAD + chunk(FIRST_LINE), reset=True).client()
     with raises("worker.stopped_midway"):
-        list(client.evaluate(evaluation("m", "intents", "de")))
+        list(client.evaluate(evaluate_request("m", "intents", "de")))
     client.close()
 
 
@@ -215,7 +215,7 @@ def test_reported_16_a_connection_reset_between_figures_is_an_error() -> None:
 )
 def test_reported_16_a_connection_cut_after_the_last_figure_loses_nothing(answer: bytes) -> None:
     client = OneAnswerServer(answer).client()
-    *_, last_figure = client.evaluate(evaluation("m", "intents", "de"))
+    *_, last_figure = client.evaluate(evaluate_request("m", "intents", "de"))
     assert last_figure.n == 512
     assert last_figure.done is True
     client.close()
@@ -234,7 +234,7 @@ def test_reported_16_a_connection_cut_after_the_last_figure_loses_nothing(answer
 def test_reported_16_a_last_line_that_is_no_figure_is_its_error(line: bytes, code: str) -> None:
     client = OneAnswerServer(HEAD_WITHOUT_LENGTH + line).client()
     with raises(code):
-        list(client.evaluate(evaluation("m", "intents", "de")))
+        list(client.evaluate(evaluate_request("m", "intents", "de")))
     client.close()
 
 
@@ -341,7 +341,7 @@ def test_answers_of_older_workers_are_read() -> None:
     assert model.former_fingerprints == []
     weights = {"tokens": ["a"], "weights": {"encoder.0.0": [[1.0]]}, "truncated": False}
     attention = read_by_client(
-        weights, lambda client: client.attention(look("m", "a", [["encoder", 0, 0]]))
+        weights, lambda client: client.attention(attention_request("m", "a", [["encoder", 0, 0]]))
     )
     assert attention.weights == {"encoder.0.0": [[1.0]]}
     assert attention.special == []
@@ -380,5 +380,7 @@ def test_what_a_newer_worker_adds_to_models_and_attention_is_ignored() -> None:
         "answers": [{**head_answer, "rank": 1}],
         "layers": 12,
     }
-    attention = read_by_client(newer_weights, lambda client: client.attention(look("m", "a", [])))
+    attention = read_by_client(
+        newer_weights, lambda client: client.attention(attention_request("m", "a", []))
+    )
     assert attention.answers == [Answer(**head_answer)]

@@ -33,8 +33,13 @@ from hypothesis import strategies as st
 from support import running_worker
 from support.expected_errors import raises
 from support.fake_worker import MODEL, FakeBench
-from support.running_worker import Running, evaluation, look, running
-from support.waiting import until
+from support.running_worker import (
+    RunningWorker,
+    attention_request,
+    evaluate_request,
+    started_worker,
+)
+from support.waiting import wait_until
 from support.worker_jobs import wait_for_state
 
 from headlab.jobs import Refusal
@@ -86,17 +91,17 @@ def no_settings_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
     folder = tmp_path_factory.mktemp("worker")
-    with running(folder, lambda: FakeBench(folder, 0.001)) as worker:
+    with started_worker(folder, lambda: FakeBench(folder, 0.001)) as worker:
         yield worker
 
 
 @pytest.fixture(scope="module")
-def guarded_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def guarded_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
     """A worker as others would reach it: a token, and the embedded models only."""
     folder = tmp_path_factory.mktemp("locked")
-    with running(
+    with started_worker(
         folder, lambda: FakeBench(folder, 0.001), token=TOKEN, admit=AllowedModels()
     ) as worker:
         yield worker
@@ -253,7 +258,7 @@ def test_the_check_of_the_token_takes_the_same_time_wherever_it_differs() -> Non
         "Bearer Ünïcödé",
     ],
 )
-def test_a_wrong_token_opens_nothing(guarded_worker: Running, authorization: str) -> None:
+def test_a_wrong_token_opens_nothing(guarded_worker: RunningWorker, authorization: str) -> None:
     for path in (
         "/models",
         "/jobs",
@@ -393,7 +398,7 @@ def test_the_models_of_option_and_environment_are_taken_together(
     assert named_models() == ()
 
 
-def test_every_route_that_names_a_model_asks_whether_it_may(guarded_worker: Running) -> None:
+def test_every_route_that_names_a_model_asks_whether_it_may(guarded_worker: RunningWorker) -> None:
     schemas = api_docs.description()["components"]["schemas"]
     paths_with_model = []
     for path in PATHS_WITH_BODY:
@@ -414,14 +419,14 @@ def test_every_route_that_names_a_model_asks_whether_it_may(guarded_worker: Runn
 
 def test_a_job_of_a_model_that_is_not_allowed_is_not_resumed(tmp_path: Path) -> None:
     """It may stand in the list from a time when the worker was on loopback."""
-    with running(
+    with started_worker(
         tmp_path, lambda: FakeBench(tmp_path, 0.5), token=TOKEN, admit=AllowedModels()
     ) as worker:
         # The job takes twenty seconds, so that it is not over before it is cancelled.
         job = worker.jobs.submit("score", {"model": "/etc", "seed": 1}).id
         worker.jobs.cancel(job)
         # If it has begun, it ends at its next batch.
-        until(lambda: worker.jobs.get(job).state == "cancelled")
+        wait_until(lambda: worker.jobs.get(job).state == "cancelled")
         answer = httpx.post(f"{worker.url}/jobs/{job}/resume", headers=AUTHORIZATION)
         assert answer.status_code == 404
         assert worker.jobs.get(job).state == "cancelled"
@@ -452,7 +457,9 @@ def test_a_job_of_a_model_that_is_not_allowed_is_not_resumed(tmp_path: Path) -> 
         ("localhost:port", 400),
     ],
 )
-def test_only_names_of_this_machine_are_answered(worker: Running, host: str, status: int) -> None:
+def test_only_names_of_this_machine_are_answered(
+    worker: RunningWorker, host: str, status: int
+) -> None:
     answer = httpx.get(f"{worker.url}/tasks", headers={"host": host})
     assert answer.status_code == status
 
@@ -475,14 +482,14 @@ def test_only_names_of_this_machine_are_answered(worker: Running, host: str, sta
     ],
 )
 def test_only_a_page_of_the_worker_itself_may_ask(
-    worker: Running, origin: str, host: str, status: int
+    worker: RunningWorker, origin: str, host: str, status: int
 ) -> None:
     answer = httpx.get(f"{worker.url}/tasks", headers={"host": host, "origin": origin})
     assert answer.status_code == status
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_browser_s_preflight_request_is_refused(worker: Running) -> None:
+def test_a_browser_s_preflight_request_is_refused(worker: RunningWorker) -> None:
     headers = {"origin": "http://evil.example", "access-control-request-method": "POST"}
     answer = httpx.options(f"{worker.url}/jobs", headers=headers)
     assert answer.status_code == 403
@@ -494,7 +501,7 @@ def test_a_browser_s_preflight_request_is_refused(worker: Running) -> None:
 )
 @pytest.mark.parametrize("headers", [{}, {"host": "evil.example"}, {"origin": "null"}])
 def test_every_answer_tells_a_browser_to_do_nothing_with_it(
-    worker: Running, path: str, headers: dict[str, str]
+    worker: RunningWorker, path: str, headers: dict[str, str]
 ) -> None:
     answer = httpx.get(f"{worker.url}{path}", headers=headers)
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -506,7 +513,7 @@ def test_every_answer_tells_a_browser_to_do_nothing_with_it(
 # Slow, many and strange
 
 
-def connection_to_worker(worker: Running) -> socket.socket:
+def connection_to_worker(worker: RunningWorker) -> socket.socket:
     connection = connection_to(worker.url)
     connection.settimeout(20)
     return connection
@@ -522,7 +529,7 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 @pytest.fixture
-def impatient_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+def impatient_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningWorker]:
     """A worker behind the server that `serve` starts, with time limits of a third of a second."""
     monkeypatch.setattr(middleware, "REQUEST_SECONDS", 0.3)
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.3)
@@ -530,7 +537,7 @@ def impatient_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         Config=uvicorn.Config, Server=lambda config: server_of(config.app)
     )
     monkeypatch.setattr(running_worker, "uvicorn", uvicorn_stand_in)
-    with running(tmp_path, lambda: FakeBench(tmp_path, 0.04)) as worker:
+    with started_worker(tmp_path, lambda: FakeBench(tmp_path, 0.04)) as worker:
         yield worker
 
 
@@ -541,7 +548,7 @@ POST_HEAD = b"POST /model HTTP/1.1\r\nhost: localhost\r\ncontent-type: applicati
     "first_bytes", [b"", b"G", b"GET /health HTTP/1.1\r\nhost: local", POST_HEAD]
 )
 def test_a_head_that_does_not_arrive_is_not_waited_for(
-    impatient_worker: Running, first_bytes: bytes
+    impatient_worker: RunningWorker, first_bytes: bytes
 ) -> None:
     connection = connection_to_worker(impatient_worker)
     connection.sendall(first_bytes)
@@ -549,7 +556,9 @@ def test_a_head_that_does_not_arrive_is_not_waited_for(
     assert impatient_worker.client.health().ok
 
 
-def test_a_second_head_that_does_not_arrive_is_not_waited_for(impatient_worker: Running) -> None:
+def test_a_second_head_that_does_not_arrive_is_not_waited_for(
+    impatient_worker: RunningWorker,
+) -> None:
     connection = connection_to_worker(impatient_worker)
     connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
     answer = connection.recv(65536)
@@ -560,7 +569,7 @@ def test_a_second_head_that_does_not_arrive_is_not_waited_for(impatient_worker: 
     read_to_end(connection)
 
 
-def test_a_body_that_does_not_arrive_is_not_waited_for(impatient_worker: Running) -> None:
+def test_a_body_that_does_not_arrive_is_not_waited_for(impatient_worker: RunningWorker) -> None:
     connection = connection_to_worker(impatient_worker)
     connection.sendall(POST_HEAD + b'content-length: 90\r\n\r\n{"model": ')
     received_bytes = b""
@@ -572,15 +581,15 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(impatient_worker: Running
     assert received_bytes.startswith(b"HTTP/1.1 408")
 
 
-def test_an_answer_may_take_longer_than_its_question(impatient_worker: Running) -> None:
+def test_an_answer_may_take_longer_than_its_question(impatient_worker: RunningWorker) -> None:
     impatient_worker.client.model(MODEL)
     assert middleware.REQUEST_SECONDS < 13 * 0.04  # thirteen batches
-    figures = list(impatient_worker.client.evaluate(evaluation(MODEL, "intents", "de")))
+    figures = list(impatient_worker.client.evaluate(evaluate_request(MODEL, "intents", "de")))
     assert figures[-1].done
 
 
 def test_too_many_requests_at_once_are_refused(
-    worker: Running, monkeypatch: pytest.MonkeyPatch
+    worker: RunningWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(middleware, "MAX_REQUESTS", 0)
     answer = httpx.get(f"{worker.url}/jobs")
@@ -591,7 +600,7 @@ def test_too_many_requests_at_once_are_refused(
 
 
 def test_a_request_that_ended_no_longer_counts(
-    worker: Running, monkeypatch: pytest.MonkeyPatch
+    worker: RunningWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(middleware, "MAX_REQUESTS", 2)
     for _ in range(5):
@@ -618,7 +627,7 @@ def test_files_become_a_task_only_with_the_token_and_no_request_names_a_path(
     rows = b"t,l\n"
     for number in range(8):
         rows += b"say %d,%d\n" % (number, number % 2)
-    with running(
+    with started_worker(
         tmp_path, lambda: FakeBench(tmp_path), token=TOKEN, admit=AllowedModels()
     ) as worker:
         post = partial(httpx.post, f"{worker.url}/tasks", headers=AUTHORIZATION, timeout=60)
@@ -648,7 +657,7 @@ def test_files_become_a_task_only_with_the_token_and_no_request_names_a_path(
 
 
 def test_only_the_route_for_files_takes_large_bodies_and_few_at_a_time(
-    worker: Running, monkeypatch: pytest.MonkeyPatch
+    worker: RunningWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large_request = upload_request(b"t,l\n" + b"a,1\n" * (1 << 19))
     answer = httpx.post(f"{worker.url}/tasks", json=large_request, timeout=60)
@@ -683,7 +692,7 @@ def test_only_the_route_for_files_takes_large_bodies_and_few_at_a_time(
     ],
 )
 def test_a_malformed_request_is_refused_not_crashed_on(
-    impatient_worker: Running, request_bytes: bytes
+    impatient_worker: RunningWorker, request_bytes: bytes
 ) -> None:
     connection = connection_to_worker(impatient_worker)
     connection.sendall(request_bytes)
@@ -697,7 +706,7 @@ def test_a_malformed_request_is_refused_not_crashed_on(
     "job", ["0", "-1", str(1 << 63), "9" * 400, "1.5", "%00", "..%2f..%2fetc", "１", "1e3", "nan"]
 )
 @pytest.mark.parametrize("action", ["", "/snapshot", "/log", "/cancel", "/resume"])
-def test_a_strange_job_number_is_a_sentence(worker: Running, job: str, action: str) -> None:
+def test_a_strange_job_number_is_a_sentence(worker: RunningWorker, job: str, action: str) -> None:
     send = httpx.post if action in ("/cancel", "/resume") else httpx.get
     answer = send(f"{worker.url}/jobs/{job}{action}")
     assert answer.status_code in (404, 422)
@@ -779,7 +788,7 @@ def http() -> Iterator[httpx.Client]:
 @pytest.mark.parametrize("case_count", [10, pytest.param(200, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("path", PATHS_WITH_BODY)
 def test_no_body_makes_a_route_crash_or_talk(
-    worker: Running,
+    worker: RunningWorker,
     http: httpx.Client,
     log_lines: list[str],
     path: str,
@@ -814,11 +823,11 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
     try:
         client = local_worker.client()
         url = local_worker.url
-        request = look(MODEL, SECRET, [["encoder", 0, 0]])
+        request = attention_request(MODEL, SECRET, [["encoder", 0, 0]])
         assert client.attention(request).tokens == ["a"]
         for language in ("boom", "late"):
             with raises("worker.failed", "KeyError"):
-                list(client.evaluate(evaluation(MODEL, "intents", language)))
+                list(client.evaluate(evaluate_request(MODEL, "intents", language)))
         for authorization in (f"Bearer {TOKEN}", f"Bearer not-the-{TOKEN}"):
             headers = {
                 "authorization": authorization,
@@ -925,7 +934,7 @@ def started_app(cache: Path) -> Iterator[tuple[App, subprocess.Popen[bytes]]]:
         subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log) as process,
     ):
         try:
-            until(lambda: listening_addresses(port) != [])
+            wait_until(lambda: listening_addresses(port) != [])
             yield App(port, output), process
         finally:
             process.terminate()
@@ -1049,7 +1058,9 @@ def test_the_app_cannot_be_driven_without_a_browser(app: App) -> None:
 # The page about the interface
 
 
-def test_the_page_about_the_interface_fetches_nothing_and_runs_nothing(worker: Running) -> None:
+def test_the_page_about_the_interface_fetches_nothing_and_runs_nothing(
+    worker: RunningWorker,
+) -> None:
     answer = httpx.get(f"{worker.url}/docs")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/html")
@@ -1073,7 +1084,7 @@ def test_the_page_about_the_interface_fetches_nothing_and_runs_nothing(worker: R
         assert limit in answer.text
 
 
-def test_the_page_needs_the_token_where_there_is_one(guarded_worker: Running) -> None:
+def test_the_page_needs_the_token_where_there_is_one(guarded_worker: RunningWorker) -> None:
     assert httpx.get(f"{guarded_worker.url}/docs").status_code == 401
     answer = httpx.get(f"{guarded_worker.url}/docs", headers=AUTHORIZATION)
     assert answer.status_code == 200

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.checked_jobs import checked
+from support.checked_jobs import checked_fields
 from support.expected_errors import raises
-from support.running_worker import Running, running
+from support.running_worker import RunningWorker, started_worker
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
 from support.worker_jobs import wait_for_end
@@ -44,11 +44,11 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
+def worker(model: Model, tmp_path: Path) -> Iterator[RunningWorker]:
     cache = tmp_path / "cache"
     cache.mkdir()
     make = partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    with running(cache, make) as worker:
+    with started_worker(cache, make) as worker:
         yield worker
 
 
@@ -84,7 +84,7 @@ def mask_of(model: Model) -> Mask:
 
 
 def test_a_front_job_makes_the_librarys_front_and_forecasts_its_cost(
-    worker: Running, model: Model, tmp_path: Path
+    worker: RunningWorker, model: Model, tmp_path: Path
 ) -> None:
     forecast = worker.client.forecast("front", front_spec(model))
     assert forecast.forwards > 3 * 12 * 2 + 2 * 16 * 2
@@ -103,7 +103,7 @@ def test_a_front_job_makes_the_librarys_front_and_forecasts_its_cost(
 
 
 def test_a_worth_job_measures_a_mask_and_its_result_is_in_the_job(
-    worker: Running, model: Model
+    worker: RunningWorker, model: Model
 ) -> None:
     spec = {**worth_spec(model), "batch_sizes": [16], "rounds": 6}
     assert worker.client.forecast("worth", spec).forwards == 3 * 2 * 6 * 32
@@ -121,8 +121,8 @@ def test_equal_work_has_equal_params() -> None:
         "languages": "all",
         "method": "tmab",
     }
-    params = checked("front", short_spec)
-    assert params == checked("front", params)
+    params = checked_fields("front", short_spec)
+    assert params == checked_fields("front", params)
     assert params["options"] == {
         "orders": "mean,weakest,cost",
         "points": 25,
@@ -166,4 +166,4 @@ def test_params_that_do_not_fit_are_refused(
         "worth": worth_spec(model),
     }
     with raises(*expected_error):
-        checked(kind, {**specs[kind], **changes})
+        checked_fields(kind, {**specs[kind], **changes})

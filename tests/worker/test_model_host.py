@@ -15,9 +15,14 @@ import numpy as np
 import pytest
 import torch
 from support.expected_errors import raises
-from support.running_worker import Running, evaluation, look, running
+from support.running_worker import (
+    RunningWorker,
+    attention_request,
+    evaluate_request,
+    started_worker,
+)
 from support.tiny_models import LABELS, VOCAB, tiny_model
-from support.waiting import until
+from support.waiting import wait_until
 from support.worker_jobs import wait_for_state
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -85,9 +90,9 @@ def masks(model: Model, count: int) -> list[Mask]:
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Running]:
+def worker(tmp_path: Path) -> Iterator[RunningWorker]:
     make = partial(ModelHost, tmp_path, "cpu", loader=load, tasks=toy_task)
-    with running(tmp_path, make) as worker:
+    with started_worker(tmp_path, make) as worker:
         yield worker
 
 
@@ -104,19 +109,19 @@ def library_figure(model: Model, language: str, mask: Mask) -> dict[str, Any]:
     }
 
 
-def ask(worker: Running, language: str, mask: Mask | None) -> list[dict[str, Any]]:
-    figures = worker.client.evaluate(evaluation(NAME, "intents", language, mask, size=320))
+def ask(worker: RunningWorker, language: str, mask: Mask | None) -> list[dict[str, Any]]:
+    figures = worker.client.evaluate(evaluate_request(NAME, "intents", language, mask, size=320))
     return [figure.model_dump(mode="json", exclude_none=True) for figure in figures]
 
 
-def test_the_model_is_described(worker: Running) -> None:
+def test_the_model_is_described(worker: RunningWorker) -> None:
     loaded_model = worker.client.model(NAME)
     assert loaded_model.grid.to_json() == {"encoder": [4, 4, 4]}
     assert loaded_model.fingerprint == load(NAME).fingerprint
     assert worker.client.health().model == NAME
 
 
-def test_figures_are_the_library_s(worker: Running) -> None:
+def test_figures_are_the_library_s(worker: RunningWorker) -> None:
     model = load(NAME)
     mask = masks(model, 1)[0]
     figures = ask(worker, "de", mask)
@@ -129,7 +134,7 @@ def test_figures_are_the_library_s(worker: Running) -> None:
 
 @pytest.mark.filterwarnings("default:this mask removes")
 def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(
-    worker: Running, tmp_path: Path
+    worker: RunningWorker, tmp_path: Path
 ) -> None:
     model = load(NAME)
     session_masks = masks(model, 6)
@@ -163,7 +168,7 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(
         assert stored_scores.spec == library_scores.spec
 
 
-def test_a_job_done_before_is_found_in_the_store(worker: Running) -> None:
+def test_a_job_done_before_is_found_in_the_store(worker: RunningWorker) -> None:
     spec = {**SPEC, "method": "random", "options": {}}
     ids = []
     for _ in range(2):
@@ -173,7 +178,7 @@ def test_a_job_done_before_is_found_in_the_store(worker: Running) -> None:
     assert worker.client.job(ids[1]).note == "de, fr done"
 
 
-def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
+def test_a_mask_of_another_model_is_refused(worker: RunningWorker) -> None:
     model = load(NAME)
     other_model = {"name": "other", "fingerprint": "0" * 64}
     foreign_mask = Mask(model.grid, np.ones(model.grid.size, bool), other_model)
@@ -185,25 +190,27 @@ def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
         worker.client.model("other")
 
 
-def test_attention_is_that_of_the_requested_heads(worker: Running) -> None:
+def test_attention_is_that_of_the_requested_heads(worker: RunningWorker) -> None:
     heads = [["encoder", 1, 2], ["encoder", 2, 0]]
     words = [f"w{number % 90 + 3}" for number in range(64)]
     text = " ".join(words)
-    answer = worker.client.attention(look(NAME, text, heads))
+    answer = worker.client.attention(attention_request(NAME, text, heads))
     assert answer.tokens == text.split()
     assert not answer.truncated
     assert list(answer.weights) == ["encoder.1.2", "encoder.2.0"]
     for rows in answer.weights.values():
         sums = np.array(rows).sum(axis=1)
         np.testing.assert_allclose(sums, 1, atol=64 * 0.0005)
-    assert worker.client.attention(look(NAME, text + " w5", heads)).truncated
+    assert worker.client.attention(attention_request(NAME, text + " w5", heads)).truncated
     with raises("head.unknown"):
-        worker.client.attention(look(NAME, text, [["encoder", 3, 0]]))
+        worker.client.attention(attention_request(NAME, text, [["encoder", 3, 0]]))
     assert answer.answers == []
-    answer_with_task = worker.client.attention(look(NAME, text, heads, task="intents"))
+    answer_with_task = worker.client.attention(attention_request(NAME, text, heads, task="intents"))
     assert answer_with_task.weights == answer.weights
     assert [head_answer.word for head_answer in answer_with_task.answers] == [None]
-    request_with_wrong_map = look(NAME, text, heads, task="intents", label_map={"nothing": "a"})
+    request_with_wrong_map = attention_request(
+        NAME, text, heads, task="intents", label_map={"nothing": "a"}
+    )
     answer_without_class = worker.client.attention(request_with_wrong_map)
     assert answer_without_class.weights == answer.weights
     assert answer_without_class.answers == []
@@ -330,7 +337,7 @@ class SlowHub:
 
 
 @pytest.fixture
-def worker_and_hub(tmp_path: Path) -> Iterator[tuple[Running, SlowHub]]:
+def worker_and_hub(tmp_path: Path) -> Iterator[tuple[RunningWorker, SlowHub]]:
     slow_hub = SlowHub()
 
     def load_either_name(name: str) -> Model:
@@ -340,13 +347,13 @@ def worker_and_hub(tmp_path: Path) -> Iterator[tuple[Running, SlowHub]]:
     make = partial(
         ModelHost, tmp_path, "cpu", loader=load_either_name, tasks=toy_task, fetch=slow_hub
     )
-    with running(tmp_path, make) as worker:
+    with started_worker(tmp_path, make) as worker:
         yield worker, slow_hub
         slow_hub.arrived.set()
 
 
 def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(
-    worker_and_hub: tuple[Running, SlowHub],
+    worker_and_hub: tuple[RunningWorker, SlowHub],
 ) -> None:
     worker, slow_hub = worker_and_hub
     with ThreadPoolExecutor(3) as pool:
@@ -354,7 +361,7 @@ def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(
             pool.submit(worker.client.model, name)
             for name in ("some/model", "some/model", "no/such")
         ]
-        until(lambda: len(slow_hub.requests) == 2)
+        wait_until(lambda: len(slow_hub.requests) == 2)
         assert ask(worker, "de", None)[-1]["done"]
         assert worker.client.health().model == NAME
         slow_hub.arrived.set()
@@ -370,7 +377,7 @@ def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(
 
 
 def test_a_job_waits_for_its_model_while_live_requests_go_on(
-    worker_and_hub: tuple[Running, SlowHub],
+    worker_and_hub: tuple[RunningWorker, SlowHub],
 ) -> None:
     worker, slow_hub = worker_and_hub
     spec = {
@@ -380,7 +387,7 @@ def test_a_job_waits_for_its_model_while_live_requests_go_on(
         "options": {},
     }
     job = worker.client.submit("score", spec).id
-    until(lambda: slow_hub.requests == ["some/model"])
+    wait_until(lambda: slow_hub.requests == ["some/model"])
     assert ask(worker, "de", None)[-1]["done"]
     assert worker.client.job(job).state == "running"
     next_job = worker.client.submit("score", {**spec, "seed": 2}).id
@@ -394,14 +401,14 @@ def test_a_job_waits_for_its_model_while_live_requests_go_on(
 
 
 def test_not_too_many_models_come_from_the_hub_at_once(
-    worker_and_hub: tuple[Running, SlowHub],
+    worker_and_hub: tuple[RunningWorker, SlowHub],
 ) -> None:
     worker, slow_hub = worker_and_hub
     with ThreadPoolExecutor(MAX_FETCHES) as pool:
         model_answers = [
             pool.submit(worker.client.model, f"some/model{number}") for number in range(MAX_FETCHES)
         ]
-        until(lambda: len(slow_hub.requests) == MAX_FETCHES)
+        wait_until(lambda: len(slow_hub.requests) == MAX_FETCHES)
         assert httpx.post(f"{worker.url}/model", json={"model": "one/more"}).status_code == 429
         slow_hub.arrived.set()
         assert all("no model some/model" in str(answer.exception()) for answer in model_answers)
@@ -412,16 +419,16 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
     """Its figures come while the job goes on."""
     name = "e5-small-intents"
     spec = {"task": "intents", "languages": ["de"]}
-    with running(tmp_path, lambda: ModelHost(tmp_path)) as worker:
+    with started_worker(tmp_path, lambda: ModelHost(tmp_path)) as worker:
         loaded_model = worker.client.model(name)
         grid = loaded_model.grid
         kept_heads = np.ones(grid.size, bool)
         kept_heads[grid.index(Head("encoder", 6, 3))] = False
         mask = Mask(grid, kept_heads, {"name": name, "fingerprint": loaded_model.fingerprint})
-        baseline_figures = list(worker.client.evaluate(evaluation(name, "intents", "th")))
+        baseline_figures = list(worker.client.evaluate(evaluate_request(name, "intents", "th")))
         job = worker.client.submit(spec={"model": name, **spec}).id
         wait_for_state(worker.client, job, "running")
-        figures = worker.client.evaluate(evaluation(name, "intents", "th", mask))
+        figures = worker.client.evaluate(evaluate_request(name, "intents", "th", mask))
         assert next(figures).n == 16
         assert worker.client.job(job).state == "running"
         last_figure = list(figures)[-1]

@@ -18,7 +18,13 @@ import torch
 from pydantic import BaseModel
 from support.expected_errors import raises
 from support.fake_worker import FakeBench
-from support.running_worker import Running, evaluation, look, running, until
+from support.running_worker import (
+    RunningWorker,
+    attention_request,
+    evaluate_request,
+    started_worker,
+    wait_until,
+)
 from support.tiny_models import VOCAB, tiny_model
 from support.tiny_task import tiny_tokenizer
 from support.worker_jobs import wait_for_state
@@ -98,9 +104,9 @@ def model() -> Model:
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Running]:
+def worker(tmp_path: Path) -> Iterator[RunningWorker]:
     make = partial(ModelHost, tmp_path, "cpu", loader=load, tasks=toy_task)
-    with running(tmp_path, make) as worker:
+    with started_worker(tmp_path, make) as worker:
         yield worker
 
 
@@ -141,14 +147,18 @@ def library_figure(
 
 
 def figures_for(
-    worker: Running, language: str, mask: Mask | None, size: int = SIZE, session: str | None = None
+    worker: RunningWorker,
+    language: str,
+    mask: Mask | None,
+    size: int = SIZE,
+    session: str | None = None,
 ) -> list[Any]:
-    request = evaluation(NAME, "intents", language, mask, size=size, session=session)
+    request = evaluate_request(NAME, "intents", language, mask, size=size, session=session)
     figures = worker.client.evaluate(request)
     return [figure.model_dump(mode="json", exclude_none=True) for figure in figures]
 
 
-def test_changed_answers_are_the_librarys(worker: Running, model: Model) -> None:
+def test_changed_answers_are_the_librarys(worker: RunningWorker, model: Model) -> None:
     (mask,) = masks(model, 1, 1)
     figures_for(worker, LANGUAGES[0], mask)
     answer = worker.client.changes(NAME, "intents", LANGUAGES[0], mask, size=SIZE)
@@ -180,9 +190,9 @@ def library_weights(model: Model) -> dict[str, Any]:
     return weights
 
 
-def attention_weights(worker: Running) -> dict[str, Any]:
+def attention_weights(worker: RunningWorker) -> dict[str, Any]:
     """The weights of attention as the worker sends them."""
-    return worker.client.attention(look(NAME, TEXT, HEADS)).weights
+    return worker.client.attention(attention_request(NAME, TEXT, HEADS)).weights
 
 
 def run_at_once(calls: Sequence[Callable[[], Any]], seconds: float = 240.0) -> list[Any]:
@@ -235,7 +245,7 @@ class Session:
         self.own_size = SIZE - 1 - number
         self.baseline_figure = library_figure(model, "de", None, self.own_size)
 
-    def use(self, worker: Running, weights: dict[str, Any]) -> int:
+    def use(self, worker: RunningWorker, weights: dict[str, Any]) -> int:
         """Use the worker for some rounds.
 
         Args:
@@ -249,7 +259,7 @@ class Session:
         for language, mask, expected_figure in self.plan:
             habit = self.rng.integers(4)
             if habit == 0:  # waits for the first figure and leaves
-                request = evaluation(NAME, "intents", language, mask, size=SIZE)
+                request = evaluate_request(NAME, "intents", language, mask, size=SIZE)
                 with closing(worker.client.evaluate(request)) as stream:  # type: ignore[type-var]
                     next(stream)
             if habit == 1:  # asks for a new mask before all figures of the former one are there
@@ -267,8 +277,8 @@ class Session:
         assert attention_weights(worker) == weights
         return figures_compared
 
-    def _supersede(self, worker: Running, language: str, mask: Mask) -> None:
-        request = evaluation(NAME, "intents", language, mask, size=SIZE, session=self.name)
+    def _supersede(self, worker: RunningWorker, language: str, mask: Mask) -> None:
+        request = evaluate_request(NAME, "intents", language, mask, size=SIZE, session=self.name)
         older_figures = worker.client.evaluate(request)
         next(older_figures)
         newer_figures = figures_for(worker, language, None, session=self.name)
@@ -279,7 +289,7 @@ class Session:
 
 @pytest.mark.parametrize("session_count", SESSIONS)
 def test_sessions_see_their_own_figures_only_while_a_job_runs(
-    worker: Running, tmp_path: Path, model: Model, session_count: int
+    worker: RunningWorker, tmp_path: Path, model: Model, session_count: int
 ) -> None:
     """Every last figure is, to the last bit, the library's for that mask and language."""
     sessions = [Session(number, model) for number in range(session_count)]
@@ -309,7 +319,7 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
     assert last_figure == library_figure(model, "th", None, SIZE - 50)
 
 
-def test_a_failed_forward_pass_leaves_no_gate_behind(worker: Running, model: Model) -> None:
+def test_a_failed_forward_pass_leaves_no_gate_behind(worker: RunningWorker, model: Model) -> None:
     weights = library_weights(model)
     for number, mask in enumerate(masks(model, 77, 4)):
         with raises("worker.failed", "RuntimeError") as caught:
@@ -370,7 +380,7 @@ def test_reported_16_figures_that_another_session_was_faster_with_are_taken_over
 
 
 def test_reported_16_sessions_with_the_same_mask_all_get_its_figure(
-    worker: Running, model: Model
+    worker: RunningWorker, model: Model
 ) -> None:
     (mask,) = masks(model, 7, 1)
     expected_figure = library_figure(model, "de", mask)
@@ -571,14 +581,14 @@ class Gatekeeper(FakeBench):
             yield figure
 
 
-def wait_until_queued(worker: Running, answers: Sequence[Future[Any]]) -> None:
+def wait_until_queued(worker: RunningWorker, answers: Sequence[Future[Any]]) -> None:
     """Wait until all requests wait for their turn; raises what one of them raised instead."""
 
     def all_wait_or_one_ended() -> bool:
         is_any_done = any(answer.done() for answer in answers)
         return is_any_done or worker.engine.waiting == len(answers)
 
-    until(all_wait_or_one_ended)
+    wait_until(all_wait_or_one_ended)
     assert [answer.result() for answer in answers if answer.done()] == []
 
 
@@ -590,11 +600,11 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
         benches.append(Gatekeeper(tmp_path))
         return benches[0]
 
-    with running(tmp_path, make) as worker, ThreadPoolExecutor(40) as pool:
+    with started_worker(tmp_path, make) as worker, ThreadPoolExecutor(40) as pool:
         worker.client.model("fake")
 
         def use(session: str, language: str) -> int:
-            request = evaluation("fake", "intents", language, session=session)
+            request = evaluate_request("fake", "intents", language, session=session)
             return len(list(worker.client.evaluate(request)))
 
         hold = pool.submit(use, "hold", "hold")
@@ -630,7 +640,7 @@ def test_sessions_with_every_language_at_once_all_get_their_figures(
 
     No stream is read to its end before all have begun.
     """
-    with running(tmp_path, lambda: FakeBench(tmp_path, 0.0002)) as worker:
+    with started_worker(tmp_path, lambda: FakeBench(tmp_path, 0.0002)) as worker:
         worker.client.model("fake")
 
         def use(number: int) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 from support.fake_worker import MODEL, FakeBench
-from support.running_worker import Running, evaluation, running
-from support.waiting import until
+from support.running_worker import RunningWorker, evaluate_request, started_worker
+from support.waiting import wait_until
 from support.worker_jobs import wait_for_state
 
 from headlab.core import HeadGrid, Stack
@@ -36,7 +36,7 @@ class RecordingBench(FakeBench):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, pause=0.0)
-        self.go.clear()
+        self.batches_may_end.clear()
         self.calls: list[str] = []
 
     def load(self, model: str) -> LoadedModel:
@@ -58,46 +58,46 @@ def benches() -> list[RecordingBench]:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, benches: list[RecordingBench]) -> Iterator[Running]:
+def worker(tmp_path: Path, benches: list[RecordingBench]) -> Iterator[RunningWorker]:
     def make() -> RecordingBench:
         benches.append(RecordingBench(tmp_path))
         return benches[0]
 
-    with running(tmp_path, make) as worker:
+    with started_worker(tmp_path, make) as worker:
         yield worker
 
 
 @pytest.mark.parametrize("path", REQUESTS)
 def test_nothing_is_done_for_a_client_that_left_before_its_turn(
-    worker: Running, benches: list[RecordingBench], path: str
+    worker: RunningWorker, benches: list[RecordingBench], path: str
 ) -> None:
     """Another client's evaluation is in the middle of a long batch meanwhile."""
     bench = benches[0]
     other_client = threading.Thread(
         target=lambda: list(
-            worker.client.evaluate(evaluation(MODEL, "intents", "de", session="stays"))
+            worker.client.evaluate(evaluate_request(MODEL, "intents", "de", session="stays"))
         )
     )
     other_client.start()
-    until(lambda: bench.log == ["begin stays 512"])
+    wait_until(lambda: bench.log == ["begin stays 512"])
     url = httpx.URL(worker.url + path)
     with socket.create_connection((url.host, url.port)) as impatient:
         body = json.dumps(REQUESTS[path]).encode()
         head = f"POST {path} HTTP/1.1\r\nhost: {url.host}\r\ncontent-type: application/json\r\n"
         head += f"content-length: {len(body)}\r\n\r\n"
         impatient.sendall(head.encode() + body)
-        until(lambda: worker.engine.waiting == 1)
-    until(lambda: worker.engine.waiting == 0, "that the server sees that its client has gone")
-    bench.go.set()
+        wait_until(lambda: worker.engine.waiting == 1)
+    wait_until(lambda: worker.engine.waiting == 0, "that the server sees that its client has gone")
+    bench.batches_may_end.set()
     other_client.join(120)
-    until(lambda: worker.engine.idle)
+    wait_until(lambda: worker.engine.idle)
     assert bench.calls == [MODEL]
     assert [line for line in bench.log if line.startswith("begin")] == ["begin stays 512"]
     assert bench.log[-1] == "end stays 512"
 
 
 def test_a_job_does_not_need_the_client_that_submitted_it(
-    worker: Running, benches: list[RecordingBench]
+    worker: RunningWorker, benches: list[RecordingBench]
 ) -> None:
     spec = {
         "model": MODEL,

@@ -19,12 +19,17 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from support.checked_jobs import checked
-from support.expected_errors import expect, raises
+from support.checked_jobs import checked_fields
+from support.expected_errors import expect_error, raises
 from support.fake_worker import MODEL, STEPS, FakeBench
 from support.network_disk import on_python_path
-from support.running_worker import Running, evaluation, look, running
-from support.waiting import until
+from support.running_worker import (
+    RunningWorker,
+    attention_request,
+    evaluate_request,
+    started_worker,
+)
+from support.waiting import wait_until
 from support.worker_jobs import wait_for_progress, wait_for_state
 
 from headlab.core import HeadGrid, HeadlabError, Report, Stack
@@ -55,7 +60,7 @@ SECRET = "turn off the secret lamp"
 class WorkerWithBench:
     """A running worker around a fake bench."""
 
-    def __init__(self, worker: Running, benches: list[FakeBench]) -> None:
+    def __init__(self, worker: RunningWorker, benches: list[FakeBench]) -> None:
         self.client = worker.client
         self.url = worker.url
         self.jobs = worker.jobs
@@ -64,14 +69,14 @@ class WorkerWithBench:
 
     @property
     def bench(self) -> FakeBench:
-        until(lambda: bool(self._benches))
+        wait_until(lambda: bool(self._benches))
         return self._benches[0]
 
     def idle(self) -> bool:
         return self.engine.idle
 
     def evaluate(self, language: str = "de", **options: Any) -> Iterator[Figure]:
-        return self.client.evaluate(evaluation(MODEL, "intents", language, **options))
+        return self.client.evaluate(evaluate_request(MODEL, "intents", language, **options))
 
     def started_job(self, **options: Any) -> int:
         job = int(self.client.submit(spec={**SPEC, **options}).id)
@@ -87,7 +92,7 @@ def make_bench(benches: list[FakeBench], folder: Path, pause: float) -> FakeBenc
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[WorkerWithBench]:
     benches: list[FakeBench] = []
-    with running(tmp_path, partial(make_bench, benches, tmp_path, 0.02)) as worker:
+    with started_worker(tmp_path, partial(make_bench, benches, tmp_path, 0.02)) as worker:
         yield WorkerWithBench(worker, benches)
 
 
@@ -95,7 +100,7 @@ def worker(tmp_path: Path) -> Iterator[WorkerWithBench]:
 def slow_worker(tmp_path: Path) -> Iterator[WorkerWithBench]:
     """Long batches, so that what happens in the middle of an answer can be seen."""
     benches: list[FakeBench] = []
-    with running(tmp_path, partial(make_bench, benches, tmp_path, 0.1)) as worker:
+    with started_worker(tmp_path, partial(make_bench, benches, tmp_path, 0.1)) as worker:
         yield WorkerWithBench(worker, benches)
 
 
@@ -110,13 +115,13 @@ def test_an_answer_grows_until_it_is_done(worker: WorkerWithBench) -> None:
 
 
 def test_a_live_request_does_not_wait_for_a_job(worker: WorkerWithBench) -> None:
-    worker.bench.stop_at = 5
+    worker.bench.waiting_step = 5
     job = int(worker.client.submit(spec=SPEC).id)
-    until(lambda: "step 4" in worker.bench.log)
+    wait_until(lambda: "step 4" in worker.bench.log)
     figures = list(worker.evaluate())
     assert figures[-1].done
     assert worker.client.job(job).state == "running"
-    worker.bench.stop_at = STEPS + 1
+    worker.bench.waiting_step = STEPS + 1
     wait_for_state(worker.client, job, "done")
 
 
@@ -124,14 +129,14 @@ def test_first_figures_go_before_the_rest_of_longer_answers(slow_worker: WorkerW
     bench = slow_worker.bench
     bench.pause = 0.01
     # The third batch, behind the first figure, does not end before the other request waits.
-    bench.free = 2
-    bench.go.clear()
+    bench.free_batches = 2
+    bench.batches_may_end.clear()
     with ThreadPoolExecutor(2) as pool:
         german = pool.submit(list, slow_worker.evaluate())
-        until(lambda: bench.batches == 2)
+        wait_until(lambda: bench.batches == 2)
         french = pool.submit(list, slow_worker.evaluate("fr"))
-        until(lambda: slow_worker.engine.waiting == 1)
-        bench.go.set()
+        wait_until(lambda: slow_worker.engine.waiting == 1)
+        bench.batches_may_end.set()
         assert german.result()[-1].done
         assert french.result()[-1].done
     expected_order = [("de", 64), ("fr", 64), ("de", 256), ("de", 512)]
@@ -153,19 +158,19 @@ def test_a_newer_request_of_a_session_ends_the_older_ones(
 
     monkeypatch.setattr(slow_worker.engine, "evaluate", recorded_evaluate)
     bench.pause = 0.01
-    bench.go.clear()
+    bench.batches_may_end.clear()
     with ThreadPoolExecutor(5) as pool:
         other_session = pool.submit(list, slow_worker.evaluate(session="b", size=5))
-        until(lambda: bench.log == ["begin b 5"])
+        wait_until(lambda: bench.log == ["begin b 5"])
         older = []
         for size in (1, 2, 3, 4):
             older.append(pool.submit(list, slow_worker.evaluate(session="a", size=size)))
-            until(lambda size=size: arrived_sizes[-1] == size)  # type: ignore[misc]
-        bench.go.set()
+            wait_until(lambda size=size: arrived_sizes[-1] == size)  # type: ignore[misc]
+        bench.batches_may_end.set()
         assert older.pop().result()[-1].done
         assert other_session.result()[-1].done
         for older_request in older:
-            expect(older_request.exception(), "worker.request_superseded")
+            expect_error(older_request.exception(), "worker.request_superseded")
     ends = [line for line in slow_worker.bench.log if line.startswith("end a")]
     assert ends == ["end a 4"]
 
@@ -182,7 +187,7 @@ def test_an_answer_stops_when_its_reader_has_gone(slow_worker: WorkerWithBench) 
     figures = slow_worker.evaluate()
     next(figures)
     figures.close()  # type: ignore[attr-defined] # a generator
-    until(slow_worker.idle)
+    wait_until(slow_worker.idle)
     assert slow_worker.bench.batches < 13
     assert not any(line.startswith("end") for line in slow_worker.bench.log)
 
@@ -200,8 +205,8 @@ def test_nothing_is_computed_for_a_client_that_left_while_it_waited(
     patience = httpx.Timeout(60, read=0.05)  # the question is sent whole, however slow the machine
     with httpx.Client(timeout=patience) as impatient, pytest.raises(httpx.TimeoutException):
         impatient.post(f"{slow_worker.url}/evaluate", json=body)
-    until(lambda: slow_worker.bench.log == ["begin gone 512"])
-    until(slow_worker.idle)
+    wait_until(lambda: slow_worker.bench.log == ["begin gone 512"])
+    wait_until(slow_worker.idle)
     assert slow_worker.bench.batches <= 2
 
 
@@ -244,7 +249,7 @@ def test_health_answers_before_the_device_is_there(tmp_path: Path) -> None:
         ready.wait(20)
         return FakeBench(tmp_path)
 
-    with running(tmp_path, make, wait=False) as worker:
+    with started_worker(tmp_path, make, wait=False) as worker:
         health = worker.client.health()
         assert health.ok
         assert health.device is None
@@ -269,8 +274,8 @@ def test_a_device_that_cannot_be_set_up_is_reported_to_every_client(tmp_path: Pa
     def make() -> FakeBench:
         raise HeadlabError("device 'cuda' cannot be used here; use cpu", code="device.unusable")
 
-    with running(tmp_path, make, wait=False) as worker:
-        until(lambda: not worker.client.health().ok)
+    with started_worker(tmp_path, make, wait=False) as worker:
+        wait_until(lambda: not worker.client.health().ok)
         assert "use cpu" in worker.client.health().note
         with raises("device.unusable", "cuda", "use cpu"):
             worker.client.model(MODEL)
@@ -290,14 +295,14 @@ def test_the_same_job_twice_is_one_job(worker: WorkerWithBench) -> None:
 
 
 def test_all_languages_are_filled_in_when_a_job_is_submitted() -> None:
-    params = checked("score", {**SPEC, "languages": "all"})
+    params = checked_fields("score", {**SPEC, "languages": "all"})
     assert len(params["languages"]) == 15
-    assert params == checked("score", {**SPEC, "languages": params["languages"]})
+    assert params == checked_fields("score", {**SPEC, "languages": params["languages"]})
 
 
 def test_a_running_job_tells_its_progress_and_the_time_left(worker: WorkerWithBench) -> None:
     job = worker.started_job()
-    until(lambda: worker.client.job(job).seconds_left is not None)
+    wait_until(lambda: worker.client.job(job).seconds_left is not None)
     row = worker.client.job(job)
     assert row.total == STEPS
     assert row.note.startswith("step ")
@@ -361,7 +366,7 @@ def test_params_that_do_not_fit_are_refused_before_they_are_queued(worker: Worke
 
 
 def test_a_worker_that_stops_in_order_puts_its_job_back(tmp_path: Path) -> None:
-    with running(tmp_path, lambda: FakeBench(tmp_path)) as worker:
+    with started_worker(tmp_path, lambda: FakeBench(tmp_path)) as worker:
         job = worker.client.submit(spec=SPEC).id
         wait_for_progress(worker.client, job, 2)
     jobs = JobList(tmp_path / "jobs.db")
@@ -577,16 +582,16 @@ def has_named_types(body: dict[str, Any]) -> bool:
 def test_a_request_beyond_a_limit_is_refused(worker: WorkerWithBench) -> None:
     heads = [["encoder", 0, head] for head in range(MAX_HEADS + 1)]
     with raises("request.field_invalid", "heads", 48):
-        worker.client.attention(look(MODEL, "hello", heads))
+        worker.client.attention(attention_request(MODEL, "hello", heads))
     with raises("request.field_invalid", "text", 2000) as caught:
         long_text = "a secret" * MAX_CHARACTERS
-        worker.client.attention(look(MODEL, long_text, heads[:1]))
+        worker.client.attention(attention_request(MODEL, long_text, heads[:1]))
     assert "secret" not in str(caught.value)
     with raises("request.field_invalid", "language"):
         list(worker.evaluate("../../etc"))
     with raises("request.field_invalid", "size"):
         list(worker.evaluate(size=0))
-    attention = worker.client.attention(look(MODEL, "hello", heads[:1]))
+    attention = worker.client.attention(attention_request(MODEL, "hello", heads[:1]))
     assert attention.tokens == ["a"]
 
 
@@ -624,7 +629,7 @@ def test_a_page_of_another_site_is_refused(worker: WorkerWithBench) -> None:
 
 
 def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
-    with running(tmp_path, lambda: FakeBench(tmp_path), token="right") as worker:
+    with started_worker(tmp_path, lambda: FakeBench(tmp_path), token="right") as worker:
         assert worker.client.model(MODEL).name == MODEL
         for wrong_token in (None, "wrong", "righ", "rightt"):
             stranger = Client(worker.url, wrong_token)
@@ -641,7 +646,7 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_an_open_worker_serves_embedded_models_only(tmp_path: Path) -> None:
-    with running(
+    with started_worker(
         tmp_path, lambda: FakeBench(tmp_path), token="right", admit=AllowedModels()
     ) as worker:
         refusal = ("model.not_allowed", "e5-small-intents, e5-small-slots")
@@ -689,13 +694,13 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(
     killed_pid = local_worker.pid
     assert killed_pid is not None
     os.kill(killed_pid, signal.SIGKILL)
-    until(lambda: local_worker.pid is None)
+    wait_until(lambda: local_worker.pid is None)
     steps_kept = int((tmp_path / f"job-{job}.txt").read_text())
     assert steps_kept >= 4
     row = client.job(job)  # starts it again
     assert local_worker.pid not in (None, killed_pid)
     assert row.state in ("queued", "running")
-    until(lambda: client.job(job).attempts == 2)
+    wait_until(lambda: client.job(job).attempts == 2)
     wait_for_progress(client, job, steps_kept)
     wait_for_state(client, job, "done")
     assert client.health().state == ".worker"
@@ -748,7 +753,7 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     killed_pid = first_worker.pid
     assert killed_pid is not None
     os.kill(killed_pid, signal.SIGKILL)
-    until(lambda: first_worker.pid is None)
+    wait_until(lambda: first_worker.pid is None)
     heir = LocalWorker(cache, command=FAKE_COMMAND)
     try:
         health = heir.client().health()
@@ -785,7 +790,7 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         wait_for_state(heir.client(), job.id, "done")
         heir.stop()
     status = Path(f"/proc/{pid}/stat")
-    until(lambda: not status.exists() or " Z " in status.read_text())
+    wait_until(lambda: not status.exists() or " Z " in status.read_text())
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
@@ -797,7 +802,7 @@ def test_reported_16_a_worker_that_is_told_to_end_puts_its_job_back_and_ends_wel
     command += ["--told", str(address_file)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            until(address_file.exists)
+            wait_until(address_file.exists)
             client = Client(json.loads(address_file.read_text())["url"])
             job = client.submit(spec=SPEC).id
             wait_for_progress(client, job, 1)

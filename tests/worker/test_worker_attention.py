@@ -12,9 +12,9 @@ import pytest
 import torch
 from support.expected_errors import raises
 from support.saved_models import save_family
+from support.several_answers import WORDS
 from support.tiny_models import tiny_model
 from support.tiny_task import read_tiny, tiny_task, tiny_tokenizer
-from test_inputs import WORDS
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import httpx
 import pytest
-from support.checked_jobs import checked
+from support.checked_jobs import checked_fields
 from support.expected_errors import raises
-from support.running_worker import Running, evaluation, running
+from support.running_worker import RunningWorker, evaluate_request, started_worker
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
-from support.waiting import until
+from support.waiting import wait_until
 from support.worker_jobs import log_lines, wait_for_end
 
 from headlab import load
@@ -59,7 +59,7 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
+def worker(model: Model, tmp_path: Path) -> Iterator[RunningWorker]:
     with running_worker(model, tmp_path / "cache") as worker:
         yield worker
 
@@ -67,7 +67,7 @@ def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
 def running_worker(model: Model, cache: Path) -> Any:
     cache.mkdir(exist_ok=True)
     make = partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    return running(cache, make)
+    return started_worker(cache, make)
 
 
 def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {**spec, **changes}
 
 
-def submit(worker: Running, spec: dict[str, Any]) -> int:
+def submit(worker: RunningWorker, spec: dict[str, Any]) -> int:
     return int(worker.client.submit("experiment", spec).id)
 
 
@@ -106,10 +106,10 @@ def test_equal_work_has_equal_params() -> None:
         "languages": "all",
         "method": "tmab",
     }
-    params = checked("experiment", short_spec)
+    params = checked_fields("experiment", short_spec)
     spec_in_full = {**short_spec, "languages": ["xx", "yy"], "method": "shapley"}
-    assert params == checked("experiment", spec_in_full)
-    assert params == checked("experiment", params)
+    assert params == checked_fields("experiment", spec_in_full)
+    assert params == checked_fields("experiment", params)
     assert params["options"] == {"k": None, "runs": 10, "leave_one_out": True}
     assert params["method_options"]["samples"] == 8192
     assert params["dev_size"] == 512
@@ -162,7 +162,7 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected_error: tuple[object, ...]
 ) -> None:
     with raises(*expected_error) as caught:
-        checked("experiment", spec_of(model, **changes))
+        checked_fields("experiment", spec_of(model, **changes))
     if isinstance(caught.value, Refusal):
         assert caught.value.status == 422
 
@@ -174,10 +174,10 @@ def test_options_of_orderings_are_in_full_in_the_params() -> None:
         "task": "tiny",
         "languages": "all",
     }
-    params = checked("experiment", short_spec)
+    params = checked_fields("experiment", short_spec)
     assert params["method_options"]["samples"] == 8192
     assert params["options"]["monte_carlo_options"]["samples"] == 1024
-    assert params == checked("experiment", params)
+    assert params == checked_fields("experiment", params)
 
 
 def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:
@@ -186,7 +186,7 @@ def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:
 
 
 def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
-    worker: Running, model: Model
+    worker: RunningWorker, model: Model
 ) -> None:
     changes: list[dict[str, Any]] = [
         {"experiment": "dance"},
@@ -211,7 +211,7 @@ def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
 
 
 def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
-    worker: Running, model: Model, tmp_path: Path
+    worker: RunningWorker, model: Model, tmp_path: Path
 ) -> None:
     forecast = worker.client.forecast("experiment", spec_of(model))
     assert forecast.forwards > 2 * 12 * 12  # leave-one-out alone, in two languages
@@ -243,7 +243,7 @@ def test_reading_many_languages_lets_live_requests_pass(model: Model, tmp_path: 
 
 
 def test_an_experiment_that_cannot_be_run_fails_with_a_sentence(
-    worker: Running, model: Model
+    worker: RunningWorker, model: Model
 ) -> None:
     spec_of_400_heads = spec_of(model, options={"k": 400, "runs": 1})
     row = wait_for_end(worker.client, submit(worker, spec_of_400_heads), "failed")
@@ -276,7 +276,7 @@ class Pause:
                 piece_log.running.tick()
                 return self.go.is_set()
 
-            until(may_go_on, "leave to go on")
+            wait_until(may_go_on, "leave to go on")
 
 
 @pytest.fixture
@@ -300,11 +300,11 @@ def times_of_pieces(cache: Path) -> dict[str, int]:
 
 
 def test_a_cancelled_experiment_keeps_its_pieces_and_ends_with_the_same_report(
-    worker: Running, model: Model, tmp_path: Path, pause: Pause
+    worker: RunningWorker, model: Model, tmp_path: Path, pause: Pause
 ) -> None:
     job = submit(worker, spec_of(model))
     assert pause.has_paused.wait(60)
-    figures = list(worker.client.evaluate(evaluation(model.name, "tiny", "xx")))
+    figures = list(worker.client.evaluate(evaluate_request(model.name, "tiny", "xx")))
     assert figures[-1].done  # live requests go first
     worker.client.cancel(job)
     wait_for_end(worker.client, job, "cancelled")

@@ -14,13 +14,13 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from support.checked_jobs import checked
+from support.checked_jobs import checked_fields
 from support.expected_errors import raises
-from support.running_worker import Running, running
+from support.running_worker import RunningWorker, started_worker
 from support.saved_models import save_family
-from support.synthetic_gates import keep, made_gates
+from support.synthetic_gates import keep_gates, made_gates
 from support.tiny_task import SIZES, tiny_task
-from support.waiting import until
+from support.waiting import wait_until
 from support.worker_jobs import log_lines, wait_for_end
 
 from headlab import load
@@ -57,9 +57,9 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
+def worker(model: Model, tmp_path: Path) -> Iterator[RunningWorker]:
     make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    with running(tmp_path, make) as worker:
+    with started_worker(tmp_path, make) as worker:
         yield worker
 
 
@@ -74,7 +74,7 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {**spec, **changes}
 
 
-def submit(worker: Running, spec: dict[str, Any]) -> int:
+def submit(worker: RunningWorker, spec: dict[str, Any]) -> int:
     return int(worker.client.submit("gates", spec).id)
 
 
@@ -88,7 +88,7 @@ def test_equal_work_has_equal_params() -> None:
         "languages": ["xx"],
         "options": {"stacks": "cross, encoder", "high": 2},
     }
-    options = checked("gates", spec_with_stacks)["options"]
+    options = checked_fields("gates", spec_with_stacks)["options"]
     assert options["stacks"] == "encoder,cross"
     assert type(options["high"]) is float
     spec_with_weights = {
@@ -97,15 +97,15 @@ def test_equal_work_has_equal_params() -> None:
         "languages": "all",
         "weights": [0.1, 0.05, 0.1],
     }
-    params = checked("gates", spec_with_weights)
-    assert params == checked("gates", params)
+    params = checked_fields("gates", spec_with_weights)
+    assert params == checked_fields("gates", params)
     assert params["languages"] == ["xx", "yy"]
     assert params["seed"] == 0
     assert params["weights"] == [0.05, 0.1]
     assert params["options"]["steps"] == 400
     assert "weight" not in params["options"]
     short_spec = {"model": "m", "task": "tiny", "languages": ["xx"]}
-    assert checked("gates", short_spec)["weights"] == [0.01]
+    assert checked_fields("gates", short_spec)["weights"] == [0.01]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected_error: tuple[object, ...]
 ) -> None:
     with raises(*expected_error, kind=Refusal) as caught:
-        checked("gates", spec_of(model, **changes))
+        checked_fields("gates", spec_of(model, **changes))
     assert caught.value.status == 422
 
 
@@ -145,13 +145,13 @@ def test_a_job_is_refused_if_any_of_its_languages_cannot_be_read(
 
     broken_task = dataclasses.replace(task, read=read)
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: broken_task})
-    checked("gates", spec_of(model, languages=["xx"]))
+    checked_fields("gates", spec_of(model, languages=["xx"]))
     with raises("data.fields_mismatch", "line 7", kind=Refusal):
-        checked("gates", spec_of(model, languages=["xx", "yy"]))
+        checked_fields("gates", spec_of(model, languages=["xx", "yy"]))
 
 
 def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
-    worker: Running, model: Model
+    worker: RunningWorker, model: Model
 ) -> None:
     changes: list[dict[str, Any]] = [
         {"weights": []},
@@ -183,7 +183,7 @@ def threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("threads")
 def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
-    worker: Running, model: Model, tmp_path: Path
+    worker: RunningWorker, model: Model, tmp_path: Path
 ) -> None:
     forecast = worker.client.forecast("gates", spec_of(model))
     examples_of_masks = SHORT_RUN["dev_size"] + SHORT_RUN["test_size"]
@@ -218,7 +218,7 @@ def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
 
 @pytest.mark.usefixtures("threads")
 def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
-    worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worker: RunningWorker, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {**SHORT_RUN, "steps": 40}  # a checkpoint is written after 20
     has_reached_step = threading.Event()
@@ -269,7 +269,7 @@ def estimate_of(tmp_path: Path, measurement: Measured | None = None, **changes: 
         "weights": [0.01],
         **changes,
     }
-    job = GatesJob.model_validate(checked("gates", spec))
+    job = GatesJob.model_validate(checked_fields("gates", spec))
     return job.forecast(ForecastBasis((), (), "cpu", tmp_path, measurement))
 
 
@@ -286,7 +286,7 @@ def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_
     assert timed_estimate.forecast.seconds == pytest.approx(0.001 * forwards)
     assert timed_estimate.measure_request is None
     gates = made_gates(task="tiny")
-    keep(tmp_path, gates)
+    keep_gates(tmp_path, gates)
     paced_estimate = estimate_of(tmp_path)
     options = options_of({"steps": 100, "history": 6})
     seconds_a_forward = gates.seconds / forwards_of(options, 512 + 1000)
@@ -302,9 +302,9 @@ def test_a_run_that_does_not_say_what_it_took_is_left_out_of_the_pace(
     tmp_path: Path, examples: Any
 ) -> None:
     measured_examples = {"dev": {"examples": examples}}
-    keep(tmp_path, dataclasses.replace(made_gates(task="tiny"), measured=measured_examples))
+    keep_gates(tmp_path, dataclasses.replace(made_gates(task="tiny"), measured=measured_examples))
     assert estimate_of(tmp_path, weights=[0.5]).forecast.seconds is None
-    keep(tmp_path, made_gates(task="tiny", weight=0.02))
+    keep_gates(tmp_path, made_gates(task="tiny", weight=0.02))
     assert estimate_of(tmp_path, weights=[0.5]).forecast.seconds > 0
 
 
@@ -324,11 +324,11 @@ def test_a_task_without_a_train_split_is_learned_on_dev() -> None:
 
 
 def test_a_deleted_job_s_checkpoint_is_deleted_too(
-    worker: Running, model: Model, tmp_path: Path
+    worker: RunningWorker, model: Model, tmp_path: Path
 ) -> None:
     options = {**SHORT_RUN, "steps": 400, "trained": "all"}
     job = submit(worker, spec_of(model, weights=[0.5], options=options))
-    until(lambda: bool(list(tmp_path.glob("*/checkpoint.safetensors"))))
+    wait_until(lambda: bool(list(tmp_path.glob("*/checkpoint.safetensors"))))
     worker.client.cancel(job)
     wait_for_end(worker.client, job, "cancelled")
     (checkpoint,) = tmp_path.glob("*/checkpoint.safetensors")

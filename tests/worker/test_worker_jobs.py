@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from support.expected_errors import raises
 from support.fake_worker import MODEL, STEPS, FakeBench
-from support.running_worker import Running, evaluation, running
-from support.waiting import until
+from support.running_worker import RunningWorker, evaluate_request, started_worker
+from support.waiting import wait_until
 from support.worker_jobs import wait_for_progress, wait_for_state
 
 from headlab.dashboard.panels import job_format
@@ -38,8 +38,8 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path, partial(FakeBench, tmp_path, 0.02)) as worker:
+def worker(tmp_path: Path) -> Iterator[RunningWorker]:
+    with started_worker(tmp_path, partial(FakeBench, tmp_path, 0.02)) as worker:
         yield worker
 
 
@@ -50,25 +50,25 @@ def jobs(tmp_path: Path) -> Iterator[JobList]:
     job_list.close()
 
 
-def submit(worker: Running, **changes: Any) -> int:
+def submit(worker: RunningWorker, **changes: Any) -> int:
     """Submit a score job, with some fields changed, and return its number."""
     return int(worker.client.submit("score", {**SPEC, **changes}).id)
 
 
-def begin_job(worker: Running, **changes: Any) -> int:
+def begin_job(worker: RunningWorker, **changes: Any) -> int:
     job = submit(worker, **changes)
     wait_for_progress(worker.client, job, 2)
     return job
 
 
-def cancelled_job(worker: Running, **changes: Any) -> int:
+def cancelled_job(worker: RunningWorker, **changes: Any) -> int:
     job = begin_job(worker, **changes)
     worker.client.cancel(job)
     wait_for_state(worker.client, job, "cancelled")
     return job
 
 
-def log_lines(worker: Running, job: int) -> list[str]:
+def log_lines(worker: RunningWorker, job: int) -> list[str]:
     """The log without its times, which are checked here."""
     lines_with_times = worker.client.log(job)
     assert all(re.match(TIME, line) for line in lines_with_times)
@@ -84,7 +84,7 @@ def lines_without_times(lines: list[str]) -> list[str]:
 # Kinds and places
 
 
-def test_a_job_that_is_done_has_a_result(worker: Running) -> None:
+def test_a_job_that_is_done_has_a_result(worker: RunningWorker) -> None:
     job = submit(worker)
     assert worker.client.job(job).result is None
     row = wait_for_state(worker.client, job, "done")
@@ -95,7 +95,7 @@ def test_a_job_that_is_done_has_a_result(worker: Running) -> None:
 @pytest.mark.parametrize(
     "body", [{"kind": "dance", "spec": SPEC}, {"spec": SPEC}, {"kind": "score", "spec": {}}]
 )
-def test_a_kind_that_does_not_exist_is_refused(worker: Running, body: dict[str, Any]) -> None:
+def test_a_kind_that_does_not_exist_is_refused(worker: RunningWorker, body: dict[str, Any]) -> None:
     for path in ("/jobs", "/forecast"):
         assert httpx.post(worker.url + path, json=body).status_code == 422
     assert worker.client.jobs() == []
@@ -103,7 +103,7 @@ def test_a_kind_that_does_not_exist_is_refused(worker: Running, body: dict[str, 
 
 @pytest.mark.parametrize("kind", ["shrink", "train lm"])
 def test_a_job_of_the_terminal_alone_is_refused_with_its_command(
-    worker: Running, kind: str
+    worker: RunningWorker, kind: str
 ) -> None:
     for path in ("/jobs", "/forecast"):
         body = {"kind": kind, "spec": {"out": "smaller"}}
@@ -134,7 +134,7 @@ def test_a_job_of_the_terminal_alone_is_refused_with_its_command(
     ],
 )
 def test_what_is_too_large_or_cannot_be_done_here_is_refused(
-    worker: Running, kind: str, change: dict[str, Any], expected_words: str
+    worker: RunningWorker, kind: str, change: dict[str, Any], expected_words: str
 ) -> None:
     spec = {"task": "intents"} if kind == "finetune" else SPEC
     body = {"kind": kind, "spec": spec, **change}
@@ -145,7 +145,7 @@ def test_what_is_too_large_or_cannot_be_done_here_is_refused(
 
 
 def test_the_same_work_is_one_job_wherever_it_is_computed(tmp_path: Path) -> None:
-    with running(tmp_path, partial(FakeBench, tmp_path, 0.02), ray="local") as worker:
+    with started_worker(tmp_path, partial(FakeBench, tmp_path, 0.02), ray="local") as worker:
         assert worker.client.health().ray == "local"
         job = worker.client.submit("score", SPEC, place="ray").id
         assert worker.client.submit("score", SPEC).id == job
@@ -157,7 +157,7 @@ def test_the_same_work_is_one_job_wherever_it_is_computed(tmp_path: Path) -> Non
         assert worker.client.resume(job).place == "ray"
 
 
-def test_health_counts_running_and_waiting_jobs(worker: Running) -> None:
+def test_health_counts_running_and_waiting_jobs(worker: RunningWorker) -> None:
     begin_job(worker)
     submit(worker, seed=2)
     health = worker.client.health()
@@ -169,7 +169,7 @@ def test_health_counts_running_and_waiting_jobs(worker: Running) -> None:
 # Log
 
 
-def test_a_log_tells_what_happened(worker: Running) -> None:
+def test_a_log_tells_what_happened(worker: RunningWorker) -> None:
     job = cancelled_job(worker)
     worker.client.resume(job)
     wait_for_state(worker.client, job, "done")
@@ -191,7 +191,7 @@ def test_a_log_tells_what_happened(worker: Running) -> None:
         worker.client.log(99)
 
 
-def test_a_waiting_job_s_cancellation_is_logged_once(worker: Running) -> None:
+def test_a_waiting_job_s_cancellation_is_logged_once(worker: RunningWorker) -> None:
     begin_job(worker)
     waiting_job = submit(worker, seed=2)
     for _ in range(2):
@@ -200,7 +200,7 @@ def test_a_waiting_job_s_cancellation_is_logged_once(worker: Running) -> None:
 
 
 def test_a_log_outlives_the_worker_and_says_how_it_ended(tmp_path: Path) -> None:
-    with running(tmp_path, partial(FakeBench, tmp_path, 0.02)) as worker:
+    with started_worker(tmp_path, partial(FakeBench, tmp_path, 0.02)) as worker:
         job = begin_job(worker)
     jobs = JobList(tmp_path / "jobs.db")
     assert jobs.log(job)[-1].endswith("requeued: the worker is shutting down")
@@ -226,7 +226,9 @@ def test_a_log_keeps_its_last_lines(jobs: JobList) -> None:
 # Deleting
 
 
-def test_a_job_is_deleted_with_its_log_and_checkpoint(worker: Running, tmp_path: Path) -> None:
+def test_a_job_is_deleted_with_its_log_and_checkpoint(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
     job = cancelled_job(worker)
     (checkpoint,) = tmp_path.glob("*/checkpoint.npz")
     answer = httpx.delete(f"{worker.url}/jobs/{job}")
@@ -238,7 +240,7 @@ def test_a_job_is_deleted_with_its_log_and_checkpoint(worker: Running, tmp_path:
             ask(job)
 
 
-def test_a_running_job_is_not_deleted(worker: Running) -> None:
+def test_a_running_job_is_not_deleted(worker: RunningWorker) -> None:
     job = begin_job(worker)
     assert httpx.delete(f"{worker.url}/jobs/{job}").status_code == 409
     with raises("job.running", f"job {job}"):
@@ -246,7 +248,7 @@ def test_a_running_job_is_not_deleted(worker: Running) -> None:
     assert wait_for_state(worker.client, job, "done").error is None
 
 
-def test_a_waiting_job_is_deleted_and_never_runs(worker: Running) -> None:
+def test_a_waiting_job_is_deleted_and_never_runs(worker: RunningWorker) -> None:
     running_job = begin_job(worker)
     waiting_job = submit(worker, seed=2)
     worker.client.delete(waiting_job)
@@ -254,7 +256,7 @@ def test_a_waiting_job_is_deleted_and_never_runs(worker: Running) -> None:
     assert [job.id for job in worker.client.jobs()] == [running_job]
 
 
-def test_a_finished_result_outlives_its_job(worker: Running, tmp_path: Path) -> None:
+def test_a_finished_result_outlives_its_job(worker: RunningWorker, tmp_path: Path) -> None:
     job = cancelled_job(worker)
     (checkpoint,) = tmp_path.glob("*/checkpoint.npz")
     result = checkpoint.with_name("result.npz")
@@ -266,7 +268,7 @@ def test_a_finished_result_outlives_its_job(worker: Running, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("other_state", ["queued", "cancelled"])
 def test_a_checkpoint_that_another_job_would_go_on_from_stays(
-    worker: Running, tmp_path: Path, other_state: str
+    worker: RunningWorker, tmp_path: Path, other_state: str
 ) -> None:
     """The deleted job has two languages, one of them shared with the other job.
 
@@ -426,7 +428,7 @@ def free(jobs: JobList) -> None:
     jobs.database.run("pragma max_page_count=100000")
 
 
-def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running) -> None:
+def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: RunningWorker) -> None:
     job = begin_job(worker)
     fill(worker.jobs)
     body = {"kind": "score", "spec": {**SPEC, "seed": 3}}
@@ -434,14 +436,14 @@ def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running)
     assert answer.status_code == 503
     assert "disk is full); free some space" in answer.json()["error"]
     # The job ends, though its end cannot be written yet.
-    until(lambda: "free some space" in worker.client.health().note)
+    wait_until(lambda: "free some space" in worker.client.health().note)
     assert worker.client.job(job).state == "running"
-    figures = list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))
+    figures = list(worker.client.evaluate(evaluate_request(MODEL, "intents", "de")))
     assert figures[-1].done
     free(worker.jobs)
     row = wait_for_state(worker.client, job, "done")
     assert row.result == {"keys": [f"key {job}"]}
-    until(lambda: worker.client.health().note == "")
+    wait_until(lambda: worker.client.health().note == "")
     second_job = submit(worker, seed=3)
     wait_for_state(worker.client, second_job, "done")
 
@@ -451,21 +453,21 @@ def steps_in(steps_file: Path) -> int:
     return int(steps_file.read_text() or 0)
 
 
-def test_a_locked_job_list_does_not_end_a_job(worker: Running, tmp_path: Path) -> None:
+def test_a_locked_job_list_does_not_end_a_job(worker: RunningWorker, tmp_path: Path) -> None:
     job = begin_job(worker)
     locking_connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
     locking_connection.execute("begin immediate")
     steps_file = tmp_path / f"job-{job}.txt"
     steps = steps_in(steps_file)
     # The job goes on, though its progress cannot be written.
-    until(lambda: steps_in(steps_file) >= steps + 3)
+    wait_until(lambda: steps_in(steps_file) >= steps + 3)
     locking_connection.execute("commit")
     locking_connection.close()
     assert wait_for_state(worker.client, job, "done").attempts == 1
 
 
 def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
-    worker: Running, monkeypatch: pytest.MonkeyPatch
+    worker: RunningWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse_for_space(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -475,7 +477,7 @@ def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
         job = submit(worker)
         failed_row = wait_for_state(worker.client, job, "failed")
     assert re.match("no space left to write .*; free some", failed_row.error)
-    figures = list(worker.client.evaluate(evaluation(MODEL, "intents", "de")))
+    figures = list(worker.client.evaluate(evaluate_request(MODEL, "intents", "de")))
     assert figures[-1].done
     worker.client.resume(job)
     assert wait_for_state(worker.client, job, "done").done == STEPS

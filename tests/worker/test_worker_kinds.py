@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.checked_jobs import checked
+from support.checked_jobs import checked_fields
 from support.expected_errors import raises
 from support.fake_worker import MODEL, FakeBench
-from support.running_worker import Running, evaluation, running
+from support.running_worker import RunningWorker, evaluate_request, started_worker
 from support.saved_models import save_family
 from support.synthetic_e5 import e5_bytes
 from support.tiny_task import tiny_task
-from support.waiting import until
+from support.waiting import wait_until
 from support.worker_jobs import log_lines, wait_for_end, wait_for_progress
 
 from headlab import load
@@ -93,9 +93,9 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def worker(model: Model, base: Path, tmp_path: Path) -> Iterator[Running]:
+def worker(model: Model, base: Path, tmp_path: Path) -> Iterator[RunningWorker]:
     make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, base=lambda: base)
-    with running(tmp_path, make) as worker:
+    with started_worker(tmp_path, make) as worker:
         yield worker
 
 
@@ -110,7 +110,7 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {**spec, **changes}
 
 
-def submit(worker: Running, kind: str, spec: dict[str, Any], state: str = "done") -> JobRow:
+def submit(worker: RunningWorker, kind: str, spec: dict[str, Any], state: str = "done") -> JobRow:
     """A job that has ended in this state."""
     job = int(worker.client.submit(kind, spec).id)
     return wait_for_end(worker.client, job, state)
@@ -126,7 +126,7 @@ def test_equal_work_has_equal_params(model: Model) -> None:
         "languages": "all",
         "method": "tmab",
     }
-    params = checked("score", short_spec)
+    params = checked_fields("score", short_spec)
     assert params["languages"] == ["xx", "yy"]
     long_spec = {
         **short_spec,
@@ -134,14 +134,14 @@ def test_equal_work_has_equal_params(model: Model) -> None:
         "method": "shapley",
         "options": {},
     }
-    assert params == checked("score", long_spec)
-    curve_params = checked("curve", short_spec)
+    assert params == checked_fields("score", long_spec)
+    curve_params = checked_fields("curve", short_spec)
     assert curve_params.pop("points") is None
     assert curve_params.pop("split") == "test"
     assert curve_params.pop("size") is None
     del params["split"], params["size"]
     assert curve_params == params
-    assert checked("finetune", {"task": "letters"}) == {
+    assert checked_fields("finetune", {"task": "letters"}) == {
         "task": "letters",
         "steps": 400,
         "learning_rate": 0.001,
@@ -175,14 +175,14 @@ def test_params_that_do_not_fit_are_refused(
     kind: str, spec: dict[str, Any], expected_error: tuple[object, ...]
 ) -> None:
     with raises(*expected_error):
-        checked(kind, spec)
+        checked_fields(kind, spec)
 
 
 # Curves
 
 
 def test_a_curve_job_computes_missing_scores_and_stores_the_library_s_curve(
-    worker: Running, model: Model, tmp_path: Path
+    worker: RunningWorker, model: Model, tmp_path: Path
 ) -> None:
     spec = spec_of(model, languages=["xx", "yy"], size=20, points=4, seed=3)
     finished_job = submit(worker, "curve", spec)
@@ -213,7 +213,7 @@ def test_a_curve_job_computes_missing_scores_and_stores_the_library_s_curve(
 
 
 def test_a_curve_of_too_many_points_fails_with_a_sentence_before_anything_is_scored(
-    worker: Running, model: Model, tmp_path: Path
+    worker: RunningWorker, model: Model, tmp_path: Path
 ) -> None:
     assert "points" in submit(worker, "curve", spec_of(model, points=99), "failed").error
     assert not list(tmp_path.rglob("result.npz"))
@@ -239,7 +239,7 @@ class Pause:
                     progress.running.tick()
                     return self.go.is_set()
 
-                until(may_go_on, "leave to go on")
+                wait_until(may_go_on, "leave to go on")
             real_step(progress, training)
 
         return step
@@ -266,7 +266,7 @@ def library_adapter(base: Path, folder: Path) -> Path:
 
 
 def test_a_fine_tuning_job_leaves_an_adapter_below_the_cache(
-    worker: Running, base: Path, tmp_path: Path
+    worker: RunningWorker, base: Path, tmp_path: Path
 ) -> None:
     finished_job = submit(worker, "finetune", FINETUNE_SPEC)
     folder = tmp_path / finished_job.result["folder"]
@@ -289,7 +289,7 @@ def test_a_fine_tuning_job_leaves_an_adapter_below_the_cache(
 
 
 def test_a_cancelled_fine_tuning_goes_on_to_the_same_weights(
-    worker: Running, base: Path, tmp_path: Path, pause: Pause
+    worker: RunningWorker, base: Path, tmp_path: Path, pause: Pause
 ) -> None:
     job = int(worker.client.submit("finetune", FINETUNE_SPEC).id)
     assert pause.has_paused.wait(60)
@@ -317,7 +317,7 @@ def steps_of_checkpoint(path: Path) -> int:
 
 
 def test_a_deleted_fine_tuning_s_checkpoint_is_deleted_too(
-    worker: Running, tmp_path: Path, pause: Pause
+    worker: RunningWorker, tmp_path: Path, pause: Pause
 ) -> None:
     job = int(worker.client.submit("finetune", FINETUNE_SPEC).id)
     assert pause.has_paused.wait(60)
@@ -329,14 +329,14 @@ def test_a_deleted_fine_tuning_s_checkpoint_is_deleted_too(
 
 
 def test_live_requests_are_answered_while_a_model_is_trained(
-    worker: Running, model: Model, pause: Pause, tmp_path: Path
+    worker: RunningWorker, model: Model, pause: Pause, tmp_path: Path
 ) -> None:
     """Requests for any model are answered: the model in training is not the resident one."""
     job = int(worker.client.submit("finetune", FINETUNE_SPEC).id)
     assert pause.has_paused.wait(60)
     assert worker.client.model(model.name).fingerprint == model.fingerprint
     assert worker.client.model("another name").name == model.name
-    figures = list(worker.client.evaluate(evaluation(model.name, "tiny", "xx")))
+    figures = list(worker.client.evaluate(evaluate_request(model.name, "tiny", "xx")))
     assert figures[-1].done
     gradient = worker.client.gradient(model.name, "tiny", "xx")
     assert gradient.values.shape == (12,)
@@ -353,7 +353,7 @@ def test_live_requests_are_answered_while_a_model_is_trained(
     "options", [{}, {"form": "token", "normalise": True}, {"split": "test", "size": 9}]
 )
 def test_a_live_gradient_is_the_library_s_and_stays_in_the_store(
-    worker: Running, model: Model, tmp_path: Path, options: dict[str, Any]
+    worker: RunningWorker, model: Model, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     scores = worker.client.gradient(model.name, "tiny", "xx", **options)
     library_scores = score(model, tiny_task(), language="xx", method="gradient", **options)
@@ -366,7 +366,9 @@ def test_a_live_gradient_is_the_library_s_and_stays_in_the_store(
     assert second_scores.seconds == scores.seconds  # as it was computed the first time
 
 
-def test_a_gradient_request_that_does_not_fit_is_refused(worker: Running, model: Model) -> None:
+def test_a_gradient_request_that_does_not_fit_is_refused(
+    worker: RunningWorker, model: Model
+) -> None:
     for change in (
         {"form": "square"},
         {"size": 0},
@@ -388,19 +390,19 @@ def test_a_gradient_request_that_does_not_fit_is_refused(worker: Running, model:
 @pytest.fixture
 def worker_and_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Running, FakeBench]]:
+) -> Iterator[tuple[RunningWorker, FakeBench]]:
     benches: list[FakeBench] = []
 
     def make() -> FakeBench:
         benches.append(FakeBench(tmp_path, 0.05))
         return benches[0]
 
-    with running(tmp_path, make) as worker:
+    with started_worker(tmp_path, make) as worker:
         yield worker, benches[0]
 
 
 def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(
-    worker_and_bench: tuple[Running, FakeBench],
+    worker_and_bench: tuple[RunningWorker, FakeBench],
 ) -> None:
     worker, bench = worker_and_bench
     spec = {
@@ -416,8 +418,8 @@ def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(
         target=lambda: answers.append(worker.client.gradient(MODEL, "tiny", "xx"))
     )
     gradient_thread.start()
-    until(lambda: "begin gradient" in bench.log)
-    figures = worker.client.evaluate(evaluation(MODEL, "tiny", "de", session="a"))
+    wait_until(lambda: "begin gradient" in bench.log)
+    figures = worker.client.evaluate(evaluate_request(MODEL, "tiny", "de", session="a"))
     assert next(figures).n == 64
     assert "end gradient" not in bench.log
     assert next(figures).n == 256  # not only its first figure
@@ -467,7 +469,9 @@ def test_a_model_that_cannot_be_resumed_computes_every_gain_in_the_forecast_too(
     assert expected_forwards(options, resumable=True) < samples * 12
 
 
-def test_a_forecast_is_as_computed_by_hand(worker_and_bench: tuple[Running, FakeBench]) -> None:
+def test_a_forecast_is_as_computed_by_hand(
+    worker_and_bench: tuple[RunningWorker, FakeBench],
+) -> None:
     """Nothing is stored, so the forecast goes by the rule for typical samples.
 
     The rule says (ln 40 + 1) (2 x 0.02 / 0.05² + 4 / 0.05) = 450.1 samples of 8 heads. The
@@ -511,7 +515,9 @@ def test_a_forecast_is_as_computed_by_hand(worker_and_bench: tuple[Running, Fake
     assert curve_forecast.seconds == pytest.approx(curve_forwards * 0.002)
 
 
-def test_a_forecast_rests_on_what_is_stored(worker: Running, model: Model, tmp_path: Path) -> None:
+def test_a_forecast_rests_on_what_is_stored(
+    worker: RunningWorker, model: Model, tmp_path: Path
+) -> None:
     spec = spec_of(model)
     submit(worker, "score", spec)
     (stored_result,) = Store(tmp_path).scan().results
@@ -536,7 +542,9 @@ def test_a_forecast_rests_on_what_is_stored(worker: Running, model: Model, tmp_p
         assert "typical for intervals of this width" in changed_forecast.basis
 
 
-def test_what_cannot_be_run_is_refused_with_its_forecast(worker: Running, tmp_path: Path) -> None:
+def test_what_cannot_be_run_is_refused_with_its_forecast(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
     model = load(str(save_family(tmp_path / "big", "bert")))
     scores = score(model, tiny_task(), language="xx", method="random")
     grid = HeadGrid.from_json({"encoder": [20]})
@@ -557,7 +565,7 @@ def test_what_cannot_be_run_is_refused_with_its_forecast(worker: Running, tmp_pa
         worker.client.forecast("score", spec)
 
 
-def test_a_curve_s_forecast_counts_points_and_examples(worker: Running, model: Model) -> None:
+def test_a_curve_s_forecast_counts_points_and_examples(worker: RunningWorker, model: Model) -> None:
     spec = spec_of(model, method="gradient", options={}, points=4)
     forecast = worker.client.forecast("curve", spec)
     assert forecast.forwards == 24 + 4 * 30
@@ -576,7 +584,9 @@ def test_a_curve_s_forecast_counts_points_and_examples(worker: Running, model: M
     assert worker.client.forecast("curve", {**spec, "points": None}).forwards == 13 * 30
 
 
-def test_a_fine_tuning_s_forecast_is_that_of_earlier_ones(worker: Running, tmp_path: Path) -> None:
+def test_a_fine_tuning_s_forecast_is_that_of_earlier_ones(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
     first_forecast = worker.client.forecast("finetune", FINETUNE_SPEC)
     assert first_forecast.forwards == 24 * 32 + 2 * 512
     # those of the embedded models
@@ -589,7 +599,7 @@ def test_a_fine_tuning_s_forecast_is_that_of_earlier_ones(worker: Running, tmp_p
 
 
 def test_a_forecast_answers_while_a_job_holds_another_model(
-    worker_and_bench: tuple[Running, FakeBench], model: Model
+    worker_and_bench: tuple[RunningWorker, FakeBench], model: Model
 ) -> None:
     worker, bench = worker_and_bench
     score(model, tiny_task(), language="xx", method="leave-one-out", store=Store(bench.folder))
@@ -620,7 +630,7 @@ def test_a_forecast_waits_for_nothing_before_the_device_is_there(tmp_path: Path)
         ready.wait(20)
         return FakeBench(tmp_path)
 
-    with running(tmp_path, make, wait=False) as worker:
+    with started_worker(tmp_path, make, wait=False) as worker:
         with raises("worker.starting"):
             worker.client.forecast("score", {"model": MODEL, "task": "tiny", "languages": ["xx"]})
         ready.set()
@@ -665,7 +675,7 @@ def test_what_other_code_does_between_batches_does_not_count(
     assert stopwatch.pace == 2**-10
 
 
-def test_an_unknown_kind_has_no_forecast(worker_and_bench: tuple[Running, FakeBench]) -> None:
+def test_an_unknown_kind_has_no_forecast(worker_and_bench: tuple[RunningWorker, FakeBench]) -> None:
     worker, _ = worker_and_bench
     with raises("request.field_invalid", "kind"):
         worker.client.forecast("dance", {})

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.checked_jobs import checked
+from support.checked_jobs import checked_fields
 from support.expected_errors import raises
-from support.running_worker import Running, evaluation, running
+from support.running_worker import RunningWorker, evaluate_request, started_worker
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
-from support.waiting import until
+from support.waiting import wait_until
 
 from headlab import load
 from headlab.evaluation import Evaluator
@@ -60,9 +60,9 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
+def worker(model: Model, tmp_path: Path) -> Iterator[RunningWorker]:
     make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    with running(tmp_path, make) as worker:
+    with started_worker(tmp_path, make) as worker:
         yield worker
 
 
@@ -80,17 +80,17 @@ def spec_of(model: Model, kind: str, **changes: Any) -> dict[str, Any]:
     return spec
 
 
-def run_job(worker: Running, kind: str, spec: dict[str, Any]) -> JobRow:
+def run_job(worker: RunningWorker, kind: str, spec: dict[str, Any]) -> JobRow:
     job = worker.client.submit(kind, spec).id
-    until(lambda: worker.client.job(job).state not in ("queued", "running"))
+    wait_until(lambda: worker.client.job(job).state not in ("queued", "running"))
     return worker.client.job(job)
 
 
 @pytest.mark.parametrize("label_map", LABEL_MAPS, ids=["in order", "turned"])
 def test_figures_are_those_of_the_stated_classes(
-    worker: Running, model: Model, label_map: dict[str, str]
+    worker: RunningWorker, model: Model, label_map: dict[str, str]
 ) -> None:
-    request = evaluation(model.name, "tiny", "xx", size=24, label_map=label_map)
+    request = evaluate_request(model.name, "tiny", "xx", size=24, label_map=label_map)
     figure = list(worker.client.evaluate(request))[-1]
     task = tiny_task().mapped(label_map)
     library_evaluation = Evaluator(model, task, "xx", "dev", 24).evaluate()
@@ -105,7 +105,7 @@ def test_figures_are_those_of_the_stated_classes(
 
 @pytest.mark.parametrize("kind", KIND_SPECS)
 def test_a_job_of_every_kind_takes_a_label_map_and_fails_without_one(
-    worker: Running, model: Model, kind: str
+    worker: RunningWorker, model: Model, kind: str
 ) -> None:
     failed_job = run_job(worker, kind, spec_of(model, kind))
     assert failed_job.state == "failed"
@@ -117,7 +117,7 @@ def test_a_job_of_every_kind_takes_a_label_map_and_fails_without_one(
 
 @pytest.mark.parametrize("kind", ["score", "curve", "gates"])
 def test_results_of_another_label_map_are_not_taken_for_those_of_this_one(
-    worker: Running, model: Model, kind: str
+    worker: RunningWorker, model: Model, kind: str
 ) -> None:
     first_map, second_map = LABEL_MAPS
     first_spec = spec_of(model, kind, label_map=first_map)
@@ -135,10 +135,12 @@ def test_a_map_of_other_labels_is_refused_before_it_is_queued(model: Model) -> N
     del map_without_a["a"]
     for kind in KIND_SPECS:
         with raises("label_map.labels_mismatch", "'a'"):
-            checked(kind, spec_of(model, kind, label_map=map_without_a))
+            checked_fields(kind, spec_of(model, kind, label_map=map_without_a))
 
 
-def test_stored_scores_say_their_classes(worker: Running, model: Model, tmp_path: Path) -> None:
+def test_stored_scores_say_their_classes(
+    worker: RunningWorker, model: Model, tmp_path: Path
+) -> None:
     assert (
         run_job(worker, "score", spec_of(model, "score", label_map=LABEL_MAPS[1])).state == "done"
     )

@@ -15,10 +15,15 @@ import httpx
 import pytest
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
-from support.expected_errors import expect, raises
+from support.expected_errors import expect_error, raises
 from support.fake_worker import MODEL, FakeBench
-from support.running_worker import Running, evaluation, look, running
-from support.waiting import until
+from support.running_worker import (
+    RunningWorker,
+    attention_request,
+    evaluate_request,
+    started_worker,
+)
+from support.waiting import wait_until
 
 from headlab.core import HeadlabError
 from headlab.results import Store
@@ -204,7 +209,7 @@ def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_onc
         queue.add(reader.live)
         queue.withdraw(reader.live, superseded_refusal())
         assert queue.count == 0
-        expect(reader.error, "worker.request_superseded")
+        expect_error(reader.error, "worker.request_superseded")
     assert queue.take() is None
     assert queue.take_withdrawn() == begun_requests == []
 
@@ -233,7 +238,7 @@ def test_reported_16_a_begun_request_that_nobody_reads_is_closed_by_the_thread_t
     for live in queue.take_withdrawn():
         live.end(superseded_refusal())
     assert closing_threads == [threading.get_ident()]
-    expect(reader.error, "worker.request_superseded")
+    expect_error(reader.error, "worker.request_superseded")
     assert queue.take_withdrawn() == []
 
 
@@ -277,7 +282,7 @@ def test_reported_16_an_older_request_ends_with_the_reason_that_a_newer_one_came
         queue.add(newer.live)
         for live in queue.take_withdrawn():
             live.end(live.reason or HeadlabError("no reason", code="test.no_reason"))
-        expect(older.error, "worker.request_superseded")
+        expect_error(older.error, "worker.request_superseded")
         assert len(older.messages) == turns + 1
         while serve(queue):
             pass
@@ -306,7 +311,7 @@ def test_reported_16_work_that_ends_without_its_last_record_is_an_error(
     queue.add(reader.live)
     while serve(queue):
         pass
-    expect(reader.error, "worker.answer_missing")
+    expect_error(reader.error, "worker.answer_missing")
     assert queue.count == 0
 
 
@@ -337,18 +342,18 @@ def bench(tmp_path: Path) -> FakeBench:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, bench: FakeBench) -> Iterator[Running]:
+def worker(tmp_path: Path, bench: FakeBench) -> Iterator[RunningWorker]:
     def make() -> FakeBench:
         bench.thread = threading.get_ident()
         return bench
 
-    with running(tmp_path, make) as worker:
+    with started_worker(tmp_path, make) as worker:
         yield worker
-        bench.go.set()
+        bench.batches_may_end.set()
 
 
 def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_nothing_stays(
-    worker: Running, monkeypatch: pytest.MonkeyPatch
+    worker: RunningWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlab.worker.engine.MAX_WAITING", 3)
     refusals: list[HeadlabError] = []
@@ -358,10 +363,12 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
         for turn in range(40):
             try:
                 if turn % 4:
-                    worker.client.attention(look(MODEL, "turn it off", [["encoder", 0, 0]]))
+                    worker.client.attention(
+                        attention_request(MODEL, "turn it off", [["encoder", 0, 0]])
+                    )
                 else:
                     *_, last_figure = worker.client.evaluate(
-                        evaluation(MODEL, "intents", "de", session=f"person {number}")
+                        evaluate_request(MODEL, "intents", "de", session=f"person {number}")
                     )
                     assert last_figure.done
             except HeadlabError as error:
@@ -380,12 +387,12 @@ def test_reported_16_three_clients_over_the_wire_are_answered_every_time_and_not
 
 
 def test_reported_16_readers_that_stop_at_the_last_figure_leave_nothing(
-    worker: Running, monkeypatch: pytest.MonkeyPatch
+    worker: RunningWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlab.worker.engine.MAX_WAITING", 1)
     for turn in range(40):
         stream = worker.client.evaluate(
-            evaluation(MODEL, "intents", "de", session=f"person {turn % 3}")
+            evaluate_request(MODEL, "intents", "de", session=f"person {turn % 3}")
         )
         while not next(stream).done:
             pass
@@ -395,16 +402,16 @@ def test_reported_16_readers_that_stop_at_the_last_figure_leave_nothing(
 
 @pytest.mark.parametrize("is_begun", [False, True])
 def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
-    worker: Running, bench: FakeBench, is_begun: bool
+    worker: RunningWorker, bench: FakeBench, is_begun: bool
 ) -> None:
-    bench.free = int(is_begun)
-    bench.go.clear()
+    bench.free_batches = int(is_begun)
+    bench.batches_may_end.clear()
     if not is_begun:  # another client's batch keeps the device busy
         other_client = threading.Thread(
-            target=lambda: list(worker.client.evaluate(evaluation(MODEL, "intents", "fr")))
+            target=lambda: list(worker.client.evaluate(evaluate_request(MODEL, "intents", "fr")))
         )
         other_client.start()
-        until(lambda: bench.log != [])
+        wait_until(lambda: bench.log != [])
     lines: list[str] = []
 
     def ask() -> None:
@@ -417,20 +424,20 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
     older_client = threading.Thread(target=ask)
     older_client.start()
     if is_begun:
-        until(lambda: len(bench.figures) == 1)
+        wait_until(lambda: len(bench.figures) == 1)
     else:
-        until(lambda: worker.engine.waiting == 1)
+        wait_until(lambda: worker.engine.waiting == 1)
     newer_figures: list[Any] = []
-    newer_request = evaluation(**EVALUATION, session="a")  # type: ignore[arg-type]
+    newer_request = evaluate_request(**EVALUATION, session="a")  # type: ignore[arg-type]
     newer_client = threading.Thread(
         target=lambda: newer_figures.extend(worker.client.evaluate(newer_request))
     )
     newer_client.start()
     if is_begun:
-        until(lambda: worker.engine.waiting == 1)
+        wait_until(lambda: worker.engine.waiting == 1)
     else:
         older_client.join(60)  # it ends at once, though the device is busy
-    bench.go.set()
+    bench.batches_may_end.set()
     for thread in (older_client, newer_client, *([] if is_begun else [other_client])):
         thread.join(60)
     assert newer_figures[-1].done
@@ -443,8 +450,8 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
 def test_reported_16_a_worker_that_stops_tells_those_who_read(
     tmp_path: Path, bench: FakeBench
 ) -> None:
-    bench.free = 1
-    bench.go.clear()
+    bench.free_batches = 1
+    bench.batches_may_end.clear()
 
     def make() -> FakeBench:
         bench.thread = threading.get_ident()
@@ -458,15 +465,15 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}")
-    stream = client.evaluate(evaluation(MODEL, "intents", "de"))
+    stream = client.evaluate(evaluate_request(MODEL, "intents", "de"))
     assert next(stream).n == 64
     (connection,) = server.server_state.connections
     # Without TCP_NODELAY a line that waits for an acknowledgement costs 40 ms.
     client_socket = connection.transport.get_extra_info("socket")
     assert client_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     server.should_exit = True
-    until(lambda: not engine.alive)
-    bench.go.set()
+    wait_until(lambda: not engine.alive)
+    bench.batches_may_end.set()
     with raises("worker.going_down"):
         list(stream)
     thread.join(60)
@@ -502,7 +509,7 @@ def test_reported_16_a_client_that_left_before_the_first_line_is_noticed() -> No
 
 
 def test_reported_16_a_client_that_leaves_while_a_model_is_fetched_holds_no_place(
-    worker: Running, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
+    worker: RunningWorker, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coming: Future[None] = Future()
     monkeypatch.setattr("headlab.worker.middleware.MAX_REQUESTS", 1)
@@ -514,8 +521,8 @@ def test_reported_16_a_client_that_leaves_while_a_model_is_fetched_holds_no_plac
         head = f"POST /model HTTP/1.1\r\nhost: {address.host}\r\ncontent-type: application/json\r\n"
         head += f"content-length: {len(body)}\r\n\r\n"
         impatient.sendall(head.encode() + body)
-        until(lambda: httpx.get(url_of_tasks).status_code == 503)
-    until(lambda: httpx.get(url_of_tasks).status_code == 200)
+        wait_until(lambda: httpx.get(url_of_tasks).status_code == 503)
+    wait_until(lambda: httpx.get(url_of_tasks).status_code == 200)
 
 
 def test_reported_16_local_models_do_not_count_as_models_to_fetch(tmp_path: Path) -> None:

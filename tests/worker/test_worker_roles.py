@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from support.checked_jobs import checked
+from support.checked_jobs import checked_fields
 from support.expected_errors import raises
-from support.running_worker import Running, running
+from support.running_worker import RunningWorker, started_worker
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
 from support.worker_jobs import log_lines, wait_for_end
@@ -65,11 +65,11 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
+def worker(model: Model, tmp_path: Path) -> Iterator[RunningWorker]:
     cache = tmp_path / "cache"
     cache.mkdir()
     make = partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    with running(cache, make) as worker:
+    with started_worker(cache, make) as worker:
         yield worker
 
 
@@ -77,7 +77,7 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
     return {"model": model.name, "languages": ["xx", "zz"], **changes}
 
 
-def submit(worker: Running, spec: dict[str, Any]) -> int:
+def submit(worker: RunningWorker, spec: dict[str, Any]) -> int:
     return int(worker.client.submit("roles", spec).id)
 
 
@@ -91,8 +91,8 @@ def rows_of(report: Report) -> list[object]:
 
 def test_equal_work_has_equal_params() -> None:
     spec = {"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"}
-    params = checked("roles", spec)
-    assert params == checked("roles", params)
+    params = checked_fields("roles", spec)
+    assert params == checked_fields("roles", params)
     assert params["languages"] == ["zz", "xx"]
     assert params["split"] == "dev"
     assert params["task"] is None
@@ -104,7 +104,7 @@ def test_equal_work_has_equal_params() -> None:
         "languages": "all",
         "source": "task",
     }
-    params_of_task = checked("roles", spec_of_task)
+    params_of_task = checked_fields("roles", spec_of_task)
     assert params_of_task["languages"] == ["xx", "yy"]
     assert params_of_task["task"] == "tiny"
     assert params_of_task["size"] == 512
@@ -112,7 +112,7 @@ def test_equal_work_has_equal_params() -> None:
 
 def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
     (data / "ud" / "bad.test.conllu").unlink()
-    params = checked("roles", {"model": "m", "languages": "all"})
+    params = checked_fields("roles", {"model": "m", "languages": "all"})
     assert params["languages"] == ["xx", "zz"]
 
 
@@ -137,7 +137,7 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, changes: dict[str, Any], expected_error: tuple[object, ...]
 ) -> None:
     with raises(*expected_error, kind=Refusal) as caught:
-        checked("roles", spec_of(model, **changes))
+        checked_fields("roles", spec_of(model, **changes))
     assert caught.value.status == 422
 
 
@@ -146,13 +146,13 @@ def test_without_a_data_folder_a_sentence_says_what_to_do(
 ) -> None:
     monkeypatch.delenv("HEADLAB_DATA")
     with raises("treebank.missing", "xx, zz", "none", "HEADLAB_DATA"):
-        checked("roles", spec_of(model))
+        checked_fields("roles", spec_of(model))
     with raises("treebank.missing", "any language"):
-        checked("roles", spec_of(model, languages="all"))
+        checked_fields("roles", spec_of(model, languages="all"))
 
 
 def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
-    worker: Running, model: Model
+    worker: RunningWorker, model: Model
 ) -> None:
     changes: list[dict[str, Any]] = [
         {"languages": ["tlh"]},
@@ -176,7 +176,7 @@ def test_a_request_that_does_not_fit_is_refused_and_nothing_is_queued(
 
 
 def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
-    worker: Running, model: Model, tmp_path: Path
+    worker: RunningWorker, model: Model, tmp_path: Path
 ) -> None:
     forecast = worker.client.forecast("roles", spec_of(model))
     assert forecast.forwards == 2 * SENTENCES
@@ -211,7 +211,7 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
 
 
 def test_texts_of_a_task_give_the_roles_that_need_no_trees(
-    worker: Running, model: Model, tmp_path: Path
+    worker: RunningWorker, model: Model, tmp_path: Path
 ) -> None:
     spec = spec_of(model, languages=["yy"], source="task", task="tiny", size=8)
     wait_for_end(worker.client, submit(worker, spec))
@@ -226,7 +226,7 @@ def test_texts_of_a_task_give_the_roles_that_need_no_trees(
 
 
 def test_a_cancelled_job_goes_on_with_the_languages_it_has(
-    worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worker: RunningWorker, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_sentences = RolesJob.sentences
     languages_read = list[str]()

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support.expected_errors import raises
-from support.running_worker import Running, running
+from support.running_worker import RunningWorker, started_worker
 from support.tiny_task import tiny_task
-from support.waiting import until
+from support.waiting import wait_until
 from support.worker_jobs import wait_for_state
 
 from headlab import load
@@ -204,7 +204,7 @@ def gate() -> Gate:
 @pytest.fixture
 def worker(
     model: Model, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Running]:
+) -> Iterator[RunningWorker]:
     """A worker whose job stands still in the middle of its first language."""
     real_score = score
 
@@ -218,12 +218,12 @@ def worker(
     monkeypatch.setattr("headlab.methods.run.score", score_at_gate)
     make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
-    with running(tmp_path, make) as worker:
+    with started_worker(tmp_path, make) as worker:
         yield worker
         gate.open.set()
 
 
-def submit_job(worker: Running, method: str = "shapley") -> int:
+def submit_job(worker: RunningWorker, method: str = "shapley") -> int:
     spec = {
         "model": "tiny",
         "task": "tiny",
@@ -235,10 +235,10 @@ def submit_job(worker: Running, method: str = "shapley") -> int:
 
 
 def test_a_running_job_s_snapshot_is_given_while_the_device_is_busy(
-    worker: Running, model: Model, gate: Gate
+    worker: RunningWorker, model: Model, gate: Gate
 ) -> None:
     job = submit_job(worker)
-    until(lambda: gate.batches > 6)
+    wait_until(lambda: gate.batches > 6)
     row, scores = worker.client.snapshot(job)
     assert row.id == job
     assert row.state == "running"
@@ -260,16 +260,16 @@ def test_a_running_job_s_snapshot_is_given_while_the_device_is_busy(
         worker.client.snapshot(99)
 
 
-def test_a_waiting_job_s_snapshot_has_no_scores(worker: Running, gate: Gate) -> None:
+def test_a_waiting_job_s_snapshot_has_no_scores(worker: RunningWorker, gate: Gate) -> None:
     running_job = submit_job(worker)
-    until(lambda: gate.batches > 6)
+    wait_until(lambda: gate.batches > 6)
     waiting_job = submit_job(worker, "exact")
     assert worker.client.snapshot(waiting_job)[0].state == "queued"
     assert worker.client.snapshot(waiting_job)[1] is None
     assert worker.client.snapshot(running_job)[1] is not None
 
 
-def test_a_job_s_method_has_one_name(worker: Running, gate: Gate) -> None:
+def test_a_job_s_method_has_one_name(worker: RunningWorker, gate: Gate) -> None:
     spec = {
         "model": "tiny",
         "task": "tiny",
