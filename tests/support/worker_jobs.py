@@ -31,16 +31,16 @@ def wait_for_end(client: Client, job: int, state: str = "done", seconds: float =
         state: The state in which it must end.
         seconds: After how many seconds the test fails.
     """
-    unfinished = ("queued", "running")
-    wait_until(lambda: client.job(job).state not in unfinished, f"the end of job {job}", seconds)
+    unfinished_states = ("queued", "running")
+    wait_until(lambda: client.job(job).state not in unfinished_states, f"the end of job {job}", seconds)
     row = client.job(job)
     assert row.state == state, row.error
     return row
 
 
-def wait_for_progress(client: Client, job: int, done: int) -> None:
+def wait_for_progress(client: Client, job: int, steps: int) -> None:
     """Wait until a job has done so many of its steps."""
-    wait_until(lambda: client.job(job).done >= done, f"step {done} of job {job}")
+    wait_until(lambda: client.job(job).done >= steps, f"step {steps} of job {job}")
 
 
 def log_lines(client: Client, job: int) -> list[str]:
