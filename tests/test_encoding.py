@@ -740,7 +740,7 @@ def test_the_interval_of_a_rate_holds_the_truth_as_often_as_it_says():
 def batch_widths(evaluator: Evaluator) -> Sequence[int]:
     return [
         int(batch.inputs["input_ids"].shape[1])
-        for batch in evaluator.cut(np.arange(len(evaluator.examples)))
+        for batch in evaluator.batches_by_tokens(np.arange(len(evaluator.examples)))
     ]
 
 

@@ -60,7 +60,7 @@ def test_partial_figures_are_prefixes_of_the_whole(
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=5)
     parts = list(evaluator.stream(mask_of(model, 0)))
     assert [p.n for p in parts] == [4, 12, 24]
-    assert [p.done for p in parts] == [False, False, True]
+    assert [p.is_complete for p in parts] == [False, False, True]
     for part in parts:
         assert (part.predicted == parts[-1].predicted[: part.n]).all()
         assert part.ids == parts[-1].ids[: part.n]

@@ -735,7 +735,7 @@ def broken_package(install_package: Callable[..., Path]) -> None:
     points = [f'{key} = "support.toy_broken_jobs:{key.capitalize()}Job"\n' for key in keys]
     install_package(project + "".join(points), {"broken/__init__.py": ""})
     assert isinstance(JOBS, Registry)
-    assert set(JOBS.added) == set(keys)
+    assert set(JOBS.added_keys) == set(keys)
 
 
 def test_jobs_of_a_package_with_mistakes_leave_the_worker_at_work(

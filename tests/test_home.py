@@ -85,7 +85,7 @@ def test_reported_23_a_cache_that_cannot_be_written_names_the_variable(
 ) -> None:
     stored_run = Store(unwritable_folder).run({"format": 1})
     for write in (
-        stored_run.open,
+        stored_run.make_folder,
         lambda: stored_run.log("a line"),
         lambda: stored_run.save({}),
         lambda: take_home(unwritable_folder),

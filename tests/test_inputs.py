@@ -59,10 +59,12 @@ def test_rows_of_a_wider_batch_are_judged_as_alone(words: Evaluator, pairs: Eval
             assert evaluator.worth(rows[:2], accuracy, inputs) == pytest.approx(
                 evaluator.worth(rows[:2], accuracy)
             )
-        half_batch, _ = evaluator.cut(rows)[0].cut()
+        half_batch, _ = evaluator.batches_by_tokens(rows)[0].halves()
         gates = evaluator.model.grid.gates(np.ones(evaluator.model.grid.size, bool))
         ((_, answers_in_wide_batch),) = evaluator.answers([half_batch], gates, "zero")
-        ((_, answers),) = evaluator.answers(evaluator.cut(half_batch.rows), gates, "zero")
+        ((_, answers),) = evaluator.answers(
+            evaluator.batches_by_tokens(half_batch.rows), gates, "zero"
+        )
         assert (answers_in_wide_batch == answers).all()
 
 

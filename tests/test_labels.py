@@ -96,7 +96,9 @@ def test_a_label_map_names_classes_or_counts_them():
 def test_the_best_order_is_that_of_counting_every_example(rows):
     counts = np.array(rows)
     order = try_orders(counts)
-    assert (order.right, order.next, order.p) == pytest.approx(orders_compared(counts.tolist()))
+    assert (order.accuracy, order.runner_up_accuracy, order.p_value) == pytest.approx(
+        orders_compared(counts.tolist())
+    )
 
 
 def test_a_wrong_order_is_hardly_ever_surely_the_best():
@@ -111,7 +113,7 @@ def test_a_wrong_order_is_hardly_ever_surely_the_best():
         edge = rng.choice([0.0, 0.02, 0.1])
         probabilities = np.full((3, 3), (1 - edge) / 9) + np.diag([edge / 3] * 3)
         best_order = try_orders(rng.multinomial(256, probabilities.ravel()).reshape(3, 3))
-        is_significant = best_order.p <= CHANCE_LEVEL
+        is_significant = best_order.p_value <= CHANCE_LEVEL
         significant_orders += is_significant
         wrong_orders += is_significant and best_order.columns != (0, 1, 2)
     assert wrong_orders <= 4000 * CHANCE_LEVEL + 3 * (4000 * CHANCE_LEVEL) ** 0.5
@@ -189,11 +191,11 @@ def test_the_order_is_that_of_the_task_whatever_languages_are_chosen(model):
     task = replace(clear, read=read, languages=("xx", "yy"))
     without_names(model)
     with pytest.warns(UserWarning, match=r"a = LABEL_3, .* dev answers \(xx\) right"):
-        order = label_order(model, task.restricted(["yy"]))
+        order = label_order(model, task.with_languages(["yy"]))
     assert order.columns == ORDER
     assert label_order(model, task) is order
-    assert task.restricted(["yy"]).restricted(["yy"]).unrestricted() == task
-    assert task.unrestricted() == task
+    assert task.with_languages(["yy"]).with_languages(["yy"]).with_all_languages() == task
+    assert task.with_all_languages() == task
 
 
 def test_what_was_assumed_is_part_of_a_result(model):

@@ -103,7 +103,7 @@ def test_one_row_that_does_not_fit_is_said(family: str) -> None:
             no_memory.fill("mean")
         with raises(EXAMPLE_TOO_LARGE):
             attention_of_heads(model, no_memory.tensors(np.array([3])), [Head("encoder", 2, 1)])
-    assert no_memory.evaluate().done  # it goes on when there is memory again
+    assert no_memory.evaluate().is_complete  # it goes on when there is memory again
 
 
 def test_other_errors_pass() -> None:

@@ -133,11 +133,11 @@ def test_every_setting_of_a_job_goes_through_its_command_and_back(kind: str, nam
     assert values
     for value in [*values, setting.default]:
         job = job_class.model_validate(REQUIRED_FIELDS[kind] | {name: value})
-        read_value = read_back(job.terminal_lines()).value(name)
+        read_value = read_back(job.terminal_lines()).field_value(name)
         assert read_value == value
         assert type(read_value) is type(value)
     default_job = job_class.model_validate(REQUIRED_FIELDS[kind])
-    assert read_back(default_job.terminal_lines()).value(name) == setting.default
+    assert read_back(default_job.terminal_lines()).field_value(name) == setting.default
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY_SETTING, ids=lambda word: word)
@@ -370,7 +370,7 @@ def job_of_each_line(job: Job) -> list[Job]:
     """The jobs that the lines of a job ask for: one a language where a command takes only one."""
     if job.key not in ("gates", "roles"):
         return [job]
-    return [job.model_copy(update={"languages": [name]}) for name in job.languages_named]
+    return [job.model_copy(update={"languages": [name]}) for name in job.language_codes]
 
 
 def fields_with_defaults(job: Job) -> dict[str, Any]:
@@ -379,9 +379,9 @@ def fields_with_defaults(job: Job) -> dict[str, Any]:
     if isinstance(job, ExperimentJob):
         fields.pop("method_options")
         fields["options"] = job.study().resolve(job.study_options())
-    elif job.has("options"):
+    elif job.has_field("options"):
         defaults = {name: option.default for name, option in job.options_known().items()}
-        fields["options"] = defaults | dict(job.value("options"))
+        fields["options"] = defaults | dict(job.field_value("options"))
         fields["options"].pop(WEIGHT_OPTION, None)
     return fields
 

@@ -19,7 +19,7 @@ from headlab.core.parallel import Rows, Tick, one_thread, run_in_parallel
 from headlab.hooks import Model
 from headlab.methods.run import score
 
-CPU = SimpleNamespace(device=torch.device("cpu"), offloaded=False)
+CPU = SimpleNamespace(device=torch.device("cpu"), is_offloaded=False)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def no_tick() -> None:
 @pytest.mark.usefixtures("threads")
 def test_weights_that_come_and_go_allow_one_batch_at_a_time() -> None:
     torch.set_num_threads(4)
-    offloaded_model = SimpleNamespace(device=torch.device("cpu"), offloaded=True)
+    offloaded_model = SimpleNamespace(device=torch.device("cpu"), is_offloaded=True)
     results = run_in_parallel(
         batches(1, 2, 3), lambda *_: threading.current_thread(), model=offloaded_model, tick=no_tick
     )

@@ -96,7 +96,7 @@ def main() -> None:
             score_heads(store, model, task(task_name, data=arguments.data))
     for path, report in reports():
         stored_run = store.run(report.spec)
-        if not stored_run.finished:
+        if not stored_run.is_finished:
             stored_run.finish(report, {"created": commit_time(path), "dated": DATE_SOURCE})
 
 

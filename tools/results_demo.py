@@ -67,7 +67,7 @@ def cost_table(scores_of_languages: Iterable[HeadScores]) -> str:
     for scores in scores_of_languages:
         cost = cost_of(scores)
         assert cost.samples is not None
-        assert cost.median_width is not None
+        assert cost.median_half_width is not None
         min_samples, median_samples, max_samples = cost.samples
         neither = scores.grid.size - cost.helpful - cost.harmful
         cells = [
@@ -78,8 +78,8 @@ def cost_table(scores_of_languages: Iterable[HeadScores]) -> str:
             cost.helpful,
             cost.harmful,
             neither,
-            f"{100 * cost.median_width:.2f}",
-            f"{100 * cost.largest_width:.2f}",
+            f"{100 * cost.median_half_width:.2f}",
+            f"{100 * cost.largest_half_width:.2f}",
         ]
         rows.append(f"| {' | '.join(map(str, cells))} |")
         seconds = seconds + cost.seconds

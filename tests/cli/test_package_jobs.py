@@ -228,7 +228,7 @@ def test_its_line_is_read_back(words: bool) -> None:
 
 
 def test_a_key_that_another_command_has_is_left_out() -> None:
-    assert JOBS.added == ("lengths",)
+    assert JOBS.added_keys == ("lengths",)
     (problem,) = JOBS.problems
     assert "prune" in problem
     assert "taken" in problem

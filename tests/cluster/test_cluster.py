@@ -139,7 +139,7 @@ def test_answers_that_come_in_another_order_are_given_in_the_order_of_the_calls(
             return super().answer(key, number)
 
     with pool_of(lambda: ThreadDevice(SecondAnswersFirst), 2) as pool:
-        wait_until(lambda: pool.ready == 2)
+        wait_until(lambda: pool.ready_count == 2)
         assert list(pool.ask(calls(40), no_tick)) == squares(40)
     assert arrivals.index(1) < arrivals.index(0)
 

@@ -125,7 +125,7 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
             assert isinstance(device, RayDevice)
             ray.kill(device.actor)
 
-        wait_until(lambda: helpers.pool.ready == 2, "two actors")
+        wait_until(lambda: helpers.pool.ready_count == 2, "two actors")
         scores = score(
             model, task("intents"), helpers=helpers, on_progress=in_the_middle(kill), **SHAPLEY
         )
@@ -145,7 +145,7 @@ def test_a_node_lost_in_mid_run_changes_no_bit(
     cluster.wait_for_nodes()
     local_hash = score(model, task("intents"), **SHAPLEY).values_sha256()
     with team(model, "auto", 3) as helpers:
-        wait_until(lambda: helpers.pool.ready == 3, "three actors")
+        wait_until(lambda: helpers.pool.ready_count == 3, "three actors")
         lose = in_the_middle(lambda: cluster.remove_node(node, allow_graceful=False))
         scores = score(model, task("intents"), helpers=helpers, on_progress=lose, **SHAPLEY)
     assert scores.values_sha256() == local_hash

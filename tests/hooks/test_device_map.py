@@ -44,9 +44,9 @@ def test_layers_on_the_disk_change_nothing(family: str, tmp_path: Path):
     spread = headlab.load(
         tmp_path / "m", device_map=device_map_of(one_device_model.module, "cpu", "disk")
     )
-    assert spread.offloaded
-    assert not one_device_model.offloaded
-    assert spread.recorded() == one_device_model.recorded()
+    assert spread.is_offloaded
+    assert not one_device_model.is_offloaded
+    assert spread.spec_identity() == one_device_model.spec_identity()
     assert spread.grid == one_device_model.grid
     assert spread.resumable == one_device_model.resumable
     assert spread.first_token == one_device_model.first_token
@@ -65,7 +65,7 @@ def test_one_device_by_a_strategy_is_that_device(folder: Path):
         model = headlab.load(folder, device_map=strategy, dtype="bfloat16")
         assert str(model.device) == "cpu"
         assert model.dtype == "bfloat16"
-        assert not model.offloaded
+        assert not model.is_offloaded
         model.require_whole("anything")
 
 

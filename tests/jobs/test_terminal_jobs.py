@@ -247,7 +247,7 @@ def test_options_of_another_type_are_refused(kind: str) -> None:
         "training": 3,
         "size": "many",
     }
-    wrong_fields = {name: value for name, value in fields.items() if job_class.has(name)}
+    wrong_fields = {name: value for name, value in fields.items() if job_class.has_field(name)}
     job = job_class.model_construct(**wrong_fields)
     with raises("job.field_invalid"):
         job.with_checked_fields()

@@ -463,7 +463,7 @@ def test_figures_are_recorded_by_split_and_read_back() -> None:
     assert [record.figure["accuracy"] for record in records] == [0.61, 0.61, 0.61]
     assert seen(full_mask(GRID)) == []
     assert noted({"rule": "x"}, "dev", "intents", {}) == {"rule": "x"}
-    table_cells = accuracy_table({"mine": mask}).shown()
+    table_cells = accuracy_table({"mine": mask}).shown_cells()
     accuracies = ["61.0", "60.0", "+1.0", "-1.0 … +3.0"]
     assert table_cells[0] == ["mine", "dev", "intents", "th", "512", *accuracies]
 

@@ -36,7 +36,7 @@ def test_a_comparison_equals_the_sets_of_heads(rng):
         second_removed = set(second_mask.removed)
         assert set(comparison.only_a) == first_removed - second_removed
         assert set(comparison.only_b) == second_removed - first_removed
-        assert set(comparison.both) == first_removed & second_removed
+        assert set(comparison.removed_by_both) == first_removed & second_removed
         assert comparison.jaccard == reference.jaccard(first_removed, second_removed)
         table = removed_by_layer(comparison)
         assert sum(table.column("only A")) == len(first_removed - second_removed)

@@ -429,7 +429,7 @@ def test_the_parts_of_a_batch_ask_for_what_it_asked_for(
     smallest_batches = []
     while batches_to_cut:
         batch = batches_to_cut.pop()
-        parts = batch.cut()
+        parts = batch.halves()
         if not parts:
             smallest_batches.append(batch)
         batches_to_cut += parts

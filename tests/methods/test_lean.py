@@ -60,7 +60,7 @@ def sampled_outcome(
     )
     zero = len(support) // 2
     top = len(support) - 1
-    while not tally.finished:
+    while not tally.is_finished:
         uniforms = rng.random((CYCLE, HEADS))
         levels = np.full(uniforms.shape, zero)
         levels[uniforms > 1 - down_chance / weight] = 0
@@ -68,7 +68,7 @@ def sampled_outcome(
         active = np.broadcast_to(tally.active, uniforms.shape)
         in_second_half = np.zeros(CYCLE, bool)
         tally = tally.add(levels, active, CYCLE, in_second_half)
-        tally = tally.looked_at().learned()
+        tally = tally.without_satisfied_heads().learned()
     return tally.outcome()
 
 
@@ -130,7 +130,7 @@ def test_reported_14_where_a_run_ends_for_all_heads_at_once_the_lean_is_divided_
     leans = []
     for _ in range(runs):
         tally = Tally.start(heads, even_support(1), plan)
-        while not tally.finished:
+        while not tally.is_finished:
             uniforms = rng.random((monte_carlo.CHECK_INTERVAL, heads))
             levels = np.ones(uniforms.shape, np.int64)
             levels[uniforms > 0.97] = 0
@@ -140,7 +140,7 @@ def test_reported_14_where_a_run_ends_for_all_heads_at_once_the_lean_is_divided_
             in_second_half = np.zeros(draws, bool)
             tally = tally.add(levels, is_sampled, draws, in_second_half)
             if tally.satisfied().all():
-                tally = tally.looked_at()
+                tally = tally.without_satisfied_heads()
         leans.append((tally.outcome().values - truth).mean())
     min_lean = 0.003 if heads == 1 else -0.001
     assert min_lean < np.mean(leans) < max_lean
@@ -160,7 +160,7 @@ def test_reported_14_the_papers_recipe_leans_too():
         delta=0.1,
         span=1.0,
     )
-    while not moments.finished:
+    while not moments.is_finished:
         is_sampled = moments.active
         possible_gains = np.clip(rng.normal(truth, 0.2, runs), -1, 1)
         gains = np.where(is_sampled, possible_gains, 0)

@@ -147,7 +147,7 @@ def test_what_the_embeddings_have_and_the_biases_take_is_the_logit(family: str) 
     batch = tiny_batch(model.module)
     with recorder.recording(), relevance(model) as heads:
         top_logits = sum_of_top_logits(forward(model.module, batch))
-    heads.of(top_logits, keep_graph=True)
+    heads.relevance_for(top_logits, keep_graph=True)
     of_biases = sum(share(top_logits, bias, output) for bias, output in recorder.biases)
     of_embeddings = sum(
         share(top_logits, embeddings.detach(), embeddings) for embeddings in recorder.embeddings
@@ -172,7 +172,7 @@ def test_relevance_is_conserved_at_every_layer(family: str) -> None:
     batch = tiny_batch(model.module)
     with recorder.recording(), relevance(model) as heads:
         top_logits = sum_of_top_logits(forward(model.module, batch))
-    heads.of(top_logits, keep_graph=True)
+    heads.relevance_for(top_logits, keep_graph=True)
     assert len(recorder.layers) == 3
     for layer_input, biases_below in recorder.layers:
         biases_above = recorder.biases[biases_below:]
@@ -193,7 +193,7 @@ def test_rules_change_no_value_and_stay_in_their_block(family: str) -> None:
             top_logits = sum_of_top_logits(forward(model.module, batch))
         want = float(sum_of_top_logits(plain_logits))
         assert top_logits.item() == pytest.approx(want, abs=1e-12)
-        head_relevance = heads.of(top_logits)
+        head_relevance = heads.relevance_for(top_logits)
         assert head_relevance.shape == (3, model.grid.layers, model.grid.width)
         assert (head_relevance[:, layer, head] != 0).any(dim=0).all()
     with torch.no_grad():
@@ -314,7 +314,7 @@ def test_relevance_equals_weight_ratios_followed_neuron_by_neuron(constant: bool
     predicted_class = int(logits[0].argmax())
     ratios = logit_neurons[predicted_class].relevance()
     want = [sum(ratios.get(id(neuron), 0.0) for neuron in head) for head in head_neurons]
-    got = heads.of(logits[0, predicted_class])[0].flatten()
+    got = heads.relevance_for(logits[0, predicted_class])[0].flatten()
     assert_allclose(got, want, atol=1e-10)
     assert min(abs(head_relevance) for head_relevance in want) > 1e-6
 
@@ -332,7 +332,7 @@ def test_relevance_is_the_gradient_at_the_gate() -> None:
     # By the rules, the gate and the head's output are factors alike: each takes half of the
     # relevance.
     (slope,) = torch.autograd.grad(gated_logit, gates)
-    of_last_layer = heads.of(logits[0, predicted_class])[0, 1]
+    of_last_layer = heads.relevance_for(logits[0, predicted_class])[0, 1]
     assert_allclose(slope[1] * 2, of_last_layer, rtol=1e-9)
 
 
@@ -481,7 +481,7 @@ def test_a_function_with_a_backward_pass_of_its_own_is_refused_by_name() -> None
     with relevance(model) as heads:
         logits = Cosine.apply(model.module(**tiny_batch(model.module)).logits)
     with raises("relevance.operation_unknown", "'Cosine'", "BertFor"):
-        heads.of(sum_of_top_logits(logits))
+        heads.relevance_for(sum_of_top_logits(logits))
 
 
 def evaluator_of(family: str) -> Evaluator:
@@ -508,7 +508,7 @@ def one_by_one(evaluator: Evaluator, constant: bool) -> np.ndarray:
                 logits = evaluator.logits(evaluator.tensors(rows))[0]
                 if targets.dim() > 1:
                     logits = logits[position]
-            (head_relevance,) = heads.of(logits.max())
+            (head_relevance,) = heads.relevance_for(logits.max())
             relevance_by_answer.append(head_relevance[layer, head].numpy())
     return np.array(relevance_by_answer)
 

@@ -122,9 +122,9 @@ def width_of(interval: Interval) -> np.ndarray:
 def test_a_width_that_is_just_reachable_needs_just_the_samples_of_the_plan() -> None:
     game = table("majority", 5, 100, "right")
     tally = last_snapshot(tmab.estimate(game, plan(600, 0.01), seed=1))
-    for head, width in enumerate(tally.reachable(tally.counts)):
+    for head, width in enumerate(tally.reachable_width(tally.counts)):
         tally_for_width = replace(tally, plan=plan(600, float(width)))
-        assert tally_for_width.needed()[head] == pytest.approx(600)
+        assert tally_for_width.samples_needed()[head] == pytest.approx(600)
 
 
 @pytest.mark.parametrize("target", [None, 0.05])

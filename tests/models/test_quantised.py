@@ -312,7 +312,7 @@ def test_reported_15_the_worker_says_it_in_its_check_its_answer_and_its_job(tmp_
         response = httpx.post(f"{worker.url}/model", json={"model": model}, timeout=60)
         assert response.status_code == 400
         assert response.json()["code"] == "model.quantised"
-        findings = worker.client.check(model)
+        findings = worker.client.check_model(model)
         assert [finding.ok for finding in findings if finding.what == "Weights"] == [False]
         request = {"model": model, "task": "intents", "languages": ["en"], "method": "gradient"}
         job_id = worker.client.submit("score", request).id

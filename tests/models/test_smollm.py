@@ -60,7 +60,7 @@ def test_the_model_is_the_one_that_it_says_it_is(model: Model):
     assert str(model.grid) == "decoder 30×9"
     # what pages show of it before it is loaded
     groups_in_source = (SOURCE["together"],) * SOURCE["layers"]
-    assert tuple(layer.together for layer in costs_of(model).layers) == groups_in_source
+    assert tuple(layer.group_size for layer in costs_of(model).layers) == groups_in_source
     assert model.resumable is True
     assert model.dtype == "float32"
     tokens = model.tokenizer("The capital of France is", return_tensors="pt")
@@ -114,5 +114,5 @@ def test_its_tokens_are_shown_as_letters(model: Model):
 )
 def test_reported_24_letters_of_every_script_are_shown(model: Model, text: str, token_texts: str):
     request = AttentionRequest(model="m", text=text, heads=[("decoder", 0, 0)])
-    panel = Panel.of("", attention_weights(model, request))
+    panel = Panel.from_attention("", attention_weights(model, request))
     assert panel.tokens == tuple(token_texts.split(" "))

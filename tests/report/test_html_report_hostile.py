@@ -221,5 +221,5 @@ def test_reported_19_a_report_whose_settings_are_none(tmp_path: Path, options: o
 @pytest.mark.parametrize("form", ["d", "no format"])
 def test_reported_19_a_number_that_its_column_cannot_format_is_shown_as_it_is(form: str) -> None:
     table = Table("t", "T", ("heads",), (form,), ((2.5,),))
-    assert table.shown() == [["2.5"]]
+    assert table.shown_cells() == [["2.5"]]
     assert "2.5" in table.markdown()

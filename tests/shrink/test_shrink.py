@@ -84,7 +84,7 @@ def test_removed_parameters_are_as_counted_by_hand():
     removed_parameters = parameters_before - parameters_after
     assert shrunk.parameters_before - shrunk.parameters_after == removed_parameters
     assert shrunk.removed_count == len(mask.removed)
-    assert shrunk.masked == ()
+    assert shrunk.masked_heads == ()
 
 
 def test_a_model_may_lose_all_its_heads():
@@ -119,7 +119,7 @@ def test_query_heads_that_share_a_key_go_together_and_the_others_are_silenced(fa
     with gated(model, mask):
         masked_logits = logits(model.module, batch)
     shrunk = shrink_model(model, mask)
-    assert [tuple(head) for head in shrunk.masked] == [
+    assert [tuple(head) for head in shrunk.masked_heads] == [
         ("decoder", 1, 1),
         ("decoder", 1, 2),
         ("decoder", 2, 2),

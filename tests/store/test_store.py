@@ -312,7 +312,7 @@ def test_scores_and_curves_are_listed_apart(tmp_path: Path) -> None:
     scores_folder = write_scores(tmp_path, spec_of())
     curve_folder = write_curve(tmp_path, curve_spec_of())
     run_of_another_kind = Store(tmp_path).run({"format": RESULT_FORMAT, "kind": "finetune"})
-    run_of_another_kind.open()
+    run_of_another_kind.make_folder()
     (run_of_another_kind.folder / "result.npz").write_bytes(b"of another kind")
     unfinished_run = Store(tmp_path).run(curve_spec_of("th"))
     unfinished_run.save({"done": np.array(1)})
@@ -633,7 +633,7 @@ def test_scores_that_are_no_numbers_are_not_stored(tmp_path: Path) -> None:
     stored_run = Store(tmp_path).run(spec_of())
     with raises("score.method_not_finite", "de"):
         stored_run.finish(scores, {})
-    assert not stored_run.finished
+    assert not stored_run.is_finished
 
 
 def test_a_checkpoint_of_another_run_is_not_resumed(tmp_path: Path) -> None:
@@ -653,18 +653,18 @@ def test_a_checkpoint_of_another_run_is_not_resumed(tmp_path: Path) -> None:
 
 def test_a_spec_that_was_changed_is_written_again_and_the_log_says_so(tmp_path: Path) -> None:
     stored_run = Store(tmp_path).run(spec_of())
-    stored_run.open()
+    stored_run.make_folder()
     assert not (stored_run.folder / "log.txt").exists()
     for text in (canonical_json(spec_of("th")), "{"):
         (stored_run.folder / "spec.json").write_text(text)
-        stored_run.open()
+        stored_run.make_folder()
         assert json.loads((stored_run.folder / "spec.json").read_text()) == spec_of()
     assert (stored_run.folder / "log.txt").read_text().count("spec.json written again") == 2
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     stored_run = Store(tmp_path).run(spec_of())
-    stored_run.open()
+    stored_run.make_folder()
     os.mkfifo(stored_run.folder / "result.npz")
     os.mkfifo(stored_run.folder / "checkpoint.npz")
     assert stored_run.checkpoint() is None
@@ -673,7 +673,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_cannot_go_does_not_undo_the_result(tmp_path: Path) -> None:
     stored_run = Store(tmp_path).run(spec_of())
-    stored_run.open()
+    stored_run.make_folder()
     (stored_run.folder / "checkpoint.npz").mkdir()
     stored_run.finish(scores_of(spec_of()), {})
     assert len(Store(tmp_path).scan().results) == 1

@@ -105,8 +105,8 @@ def test_gates_come_back_as_they_were(tmp_path: Path) -> None:
     (result,) = Store(tmp_path).gates().results
     assert_equal_gates(result.record, gates_of(spec_of()))
     assert (result.key, result.folder, result.meta["step_seconds"]) == (folder.name, folder, 0.5)
-    assert np.flatnonzero(result.record.gated).tolist() == HEADS_WITH_GATES
-    assert result.record.gated.shape == (GRID.size,)
+    assert np.flatnonzero(result.record.has_gate).tolist() == HEADS_WITH_GATES
+    assert result.record.has_gate.shape == (GRID.size,)
     assert result.record.log_alpha.dtype == np.float32
     result_of_run = Store(tmp_path).run(spec).result(LearnedGates)
     assert result_of_run is not None
@@ -125,7 +125,7 @@ def test_gates_are_listed_apart_from_scores_curves_and_reports(tmp_path: Path) -
 
 def test_a_finished_run_leaves_no_checkpoint(tmp_path: Path) -> None:
     stored_run = Store(tmp_path).run(spec_of())
-    stored_run.open()
+    stored_run.make_folder()
     for name in ("checkpoint.npz", "checkpoint.safetensors"):
         (stored_run.folder / name).write_bytes(b"state")
     stored_run.finish(gates_of(spec_of()), {})
@@ -148,7 +148,9 @@ def test_a_mask_says_which_gates_it_is_of(tmp_path: Path) -> None:
     for time in (0, 1, -1):
         mask = gates.mask(time)
         log_alpha = gates.log_alpha[time]
-        more_often_zero = gates.concrete.zero(log_alpha) > gates.concrete.one(log_alpha)
+        more_often_zero = gates.concrete.probability_zero(
+            log_alpha
+        ) > gates.concrete.probability_one(log_alpha)
         assert mask.kept.tolist() == (~more_often_zero).tolist()
         assert (mask.chosen["weight"], mask.chosen["step"]) == (0.02, int(gates.steps[time]))
         assert mask.model == {"name": "m2", "fingerprint": "f2"}

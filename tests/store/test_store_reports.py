@@ -73,7 +73,7 @@ def test_answers_come_back_as_they_were(tmp_path: Path, largest: int) -> None:
     assert (answers.correct.dtype.kind, answers.predicted.dtype.str) == ("b", "<i8")
     assert_same_answers(answers, evaluation(largest))
     assert (answers.language, answers.ids, answers.groups) == ("de", IDS, GROUPS)
-    assert (answers.total, answers.done) == (7, True)
+    assert (answers.total, answers.is_complete) == (7, True)
     assert stored_run.answers("b" * 64, EXAMPLES) is None
     assert log_of(stored_run) == ""
 

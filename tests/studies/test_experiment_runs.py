@@ -145,7 +145,7 @@ def test_without_a_store_memory_keeps_what_was_computed(
     pieces.answers("xx", kept_without(model, 1))
     forwards_before = pieces.forwards
     pieces.scores("xx", "gradient")
-    assert pieces.answers("xx", kept_without(model, 1)).done
+    assert pieces.answers("xx", kept_without(model, 1)).is_complete
     assert pieces.forwards == forwards_before > 0
 
 
@@ -375,7 +375,7 @@ def test_whatever_numbers_depend_on_names_the_report(
 
     default_key = spec(make(), {})
     assert default_key == spec(make(), {"runs": 10, "method": "shapley"})
-    one_language = tiny_task().restricted(["xx"])
+    one_language = tiny_task().with_languages(["xx"])
     another_seed = replace(tiny_task(), seed=3)
     changed_keys = [
         spec(make(seed=1), {}),
@@ -505,7 +505,7 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_one_language_is_too_few_to_compare_and_a_seed_is_not_negative(model: Model) -> None:
-    pieces_of_one_language = Pieces(model, tiny_task().restricted(["xx"]))
+    pieces_of_one_language = Pieces(model, tiny_task().with_languages(["xx"]))
     with raises("experiment.languages_too_few", 2, 1):
         forecast("transfer", pieces_of_one_language)
     with raises("seed.invalid", 0):

@@ -65,8 +65,8 @@ def test_every_pair_has_one_row_with_the_figures_of_the_statistics(
 ) -> None:
     rows = rows_where(table(rank_agreement, "agreement"))
     assert len(rows) == 6
-    rho = rank_agreement.found.rho
-    noise = rank_agreement.found.noise
+    rho = rank_agreement.statistics.rho
+    noise = rank_agreement.statistics.noise
     assert noise is not None
     for row in rows:
         pair = (NAMES.index(row["language"]), NAMES.index(row["other"]))
@@ -142,13 +142,13 @@ def test_languages_with_unequally_many_examples_have_no_value_across_halves() ->
         if "zh" in (row["language"], row["other"]):
             plain_row["across halves"] = None
         assert row == plain_row
-    assert EMPTY_CELL in pairs.shown()[2][column]  # de and zh
+    assert EMPTY_CELL in pairs.shown_cells()[2][column]  # de and zh
     assert "de 100, en 100, fi 100, zh 60" in " ".join(pairs.notes)
     assert not any("unequally" in note for note in plain_pairs.notes)
-    assert plain_agreement.found.noise is not None
-    assert plain_agreement.found.noise.outlier is not None
-    assert agreement_of_sizes.found.noise is not None
-    assert agreement_of_sizes.found.noise.outlier is None
+    assert plain_agreement.statistics.noise is not None
+    assert plain_agreement.statistics.noise.outlier is not None
+    assert agreement_of_sizes.statistics.noise is not None
+    assert agreement_of_sizes.statistics.noise.outlier is None
     assert "unequally many examples" in agreement.outlier_sentences(agreement_of_sizes)
 
 
@@ -224,7 +224,7 @@ def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer
     (heatmap,) = plotly_figure(agreement_matrix(result)).data
     assert list(heatmap.x) == languages_table.column("language")
     np.testing.assert_array_equal(heatmap.z, heatmap.z.T)
-    row = dict(zip(pairs.columns, pairs.shown()[0], strict=True))
+    row = dict(zip(pairs.columns, pairs.shown_cells()[0], strict=True))
     row_index = list(heatmap.x).index(row["language"])
     column_index = list(heatmap.x).index(row["other"])
     pointer_text = heatmap.customdata[row_index][column_index]

@@ -157,7 +157,7 @@ def test_ctrl_c_keeps_the_curves_that_are_done(
     tmp_path: Path, report_and_pieces: tuple[Report, Pieces]
 ) -> None:
     model = report_and_pieces[1].model
-    task = tiny_task().restricted(["xx"])
+    task = tiny_task().with_languages(["xx"])
     pieces = Pieces(model, task, Store(tmp_path), dev_size=6, test_size=6)
     options = STUDIES["iterative"].resolve({"orderings": "random", "runs": 3, "points": 3})
     sentences: list[str] = []

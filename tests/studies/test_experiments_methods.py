@@ -151,7 +151,7 @@ def test_a_warm_run_costs_nothing(report_and_pieces: tuple[Report, Pieces]) -> N
 
 def test_one_language_has_no_mean(report_and_pieces: tuple[Report, Pieces]) -> None:
     _, pieces_of_both = report_and_pieces
-    task = tiny_task().restricted(["xx"])
+    task = tiny_task().with_languages(["xx"])
     pieces = Pieces(pieces_of_both.model, task, pieces_of_both.store, dev_size=10, test_size=12)
     report = run_experiment("methods", pieces, options=OPTIONS)
     assert report.example_forwards == 0

@@ -92,8 +92,8 @@ def test_heads_that_must_stay_are_neither_counted_nor_drawn(rng: np.random.Gener
     is_kept = np.isin(heads, [0, 3, 6, 7, 8, 9])
     (role_count,) = role_counts(has_role, is_kept, is_free)
     assert role_count.role == "a"
-    assert role_count.heads == 1
-    assert role_count.of == 3
+    assert role_count.kept_heads == 1
+    assert role_count.removable_heads == 3
     chance = role_count.chance
     probabilities = np.array(reference.shared_by_chance(6, 3, 2))
     expected_count = np.arange(len(probabilities)) @ probabilities

@@ -212,7 +212,7 @@ def test_a_second_look_costs_nothing_and_another_option_is_another_report(
 
 def test_heads_of_no_kind_leave_their_cells_empty(tmp_path: Path) -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    pieces = Pieces(model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=4)
+    pieces = Pieces(model, tiny_task().with_languages(["xx"]), Store(tmp_path), dev_size=4)
     plant_scores(pieces, "xx", VALUES)
     kinds = run_experiment("separators", pieces).table("separator-kinds")
     assert [row[2] for row in kinds.rows] == [12, 0, 12]

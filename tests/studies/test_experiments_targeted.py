@@ -318,7 +318,7 @@ def test_heads_that_stay_harmful_are_counted_per_language_and_over_all(
 def test_a_method_without_p_values_says_nothing_of_all_heads_together(
     model: Model, tmp_path: Path
 ) -> None:
-    pieces = Pieces(model, tiny_task().restricted(["xx"]), Store(tmp_path), dev_size=12)
+    pieces = Pieces(model, tiny_task().with_languages(["xx"]), Store(tmp_path), dev_size=12)
     plant_scores(pieces, "xx", VALUES, HARMFUL_HEADS, method="paper", p_values=None)
     report = run_experiment("gap", pieces, options={"method": "paper"})
     assert report.table("gap-heads").rows == (("xx", 12, 3, None, None),)

@@ -150,8 +150,8 @@ def test_the_smallest_within_by_estimate_may_come_after_a_point_that_is_not_with
         point(removed_count=2, worst=-0.01),
         point(removed_count=3, worst=-0.2),
     ]
-    assert smallest_within(points, 0.01, "estimate").removed == 2
-    assert smallest_within(points, 0.005, "estimate").removed == 0
+    assert smallest_within(points, 0.01, "estimate").heads_removed == 2
+    assert smallest_within(points, 0.005, "estimate").heads_removed == 0
 
 
 def test_by_the_bound_the_first_count_that_fails_ends_its_order():
@@ -165,9 +165,9 @@ def test_by_the_bound_the_first_count_that_fails_ends_its_order():
     ]
     smallest = smallest_within(points, 0.01, "bound")
     assert smallest.order == "mean"
-    assert smallest.removed == 1
-    assert smallest_within(points, 0.02, "bound").removed == 3
-    assert smallest_within(points[4:], 0.01, "bound").removed == 1
+    assert smallest.heads_removed == 1
+    assert smallest_within(points, 0.02, "bound").heads_removed == 3
+    assert smallest_within(points[4:], 0.01, "bound").heads_removed == 1
 
 
 def test_parameters_decide_what_is_smallest_where_they_are_known():
@@ -220,10 +220,12 @@ def front(model, tmp_path_factory):
 def test_every_point_is_what_the_evaluator_says_of_its_mask(model, front):
     _, report = front
     points = FrontResult.from_report(report).points
-    counts = [front_point.removed for front_point in points if front_point.order == "mean"]
+    counts = [front_point.heads_removed for front_point in points if front_point.order == "mean"]
     assert counts == [0, 4, 8, 12]
     points_of_weakest = [front_point for front_point in points if front_point.order == "weakest"]
-    chosen = next(front_point for front_point in points_of_weakest if front_point.removed == 4)
+    chosen = next(
+        front_point for front_point in points_of_weakest if front_point.heads_removed == 4
+    )
     mask = mask_at(report, "weakest", 4, model.grid)
     assert len(mask.removed) == 4
     for language_index, language in enumerate(("xx", "yy")):
@@ -392,7 +394,7 @@ def test_along_an_order_made_without_the_examples_the_bound_is_seldom_wrong(
         }
         points = points_of("mean", curves, PointTest(groups, 1, 0, False), EVEN_COSTS)
         chosen = smallest_within(points, loss, "bound")
-        wrong_count += 0.8 * 0.0125 * chosen.removed > loss  # what is really lost in xx
+        wrong_count += 0.8 * 0.0125 * chosen.heads_removed > loss  # what is really lost in xx
     assert wrong_count / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
 
 
@@ -542,7 +544,7 @@ def test_the_note_says_why_there_is_no_order_by_cost(model):
 def test_grouped_queries_and_models_that_cannot_shrink_have_fronts_too(tmp_path):
     for family in ("llama", "deberta-v2"):
         model = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer())
-        pieces = Pieces(model, tiny_task().restricted(["xx"]), dev_size=4, test_size=4)
+        pieces = Pieces(model, tiny_task().with_languages(["xx"]), dev_size=4, test_size=4)
         options = {**OPTIONS, "method": "random", "points": 2, "orders": "mean,cost"}
         report = run_experiment("front", pieces, options=options)
         parameters = report.table(FRONT_TABLE).column("parameters")

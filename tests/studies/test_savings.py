@@ -73,15 +73,15 @@ def uneven_mask(grid, seed=0, empty_first_layer=True):
 def test_predicted_costs_are_those_of_the_shrunk_model(family):
     model = tiny_model(family)
     costs = costs_of(model)
-    assert costs.untouched().parameters == parameters_of(model.module)
+    assert costs.baseline().parameters == parameters_of(model.module)
     mask = uneven_mask(model.grid)
     shrunk = shrink_model(model, mask)
     shrunk_cost = costs.shrunk(mask.kept, 13)
     assert shrunk_cost.parameters == parameters_of(shrunk.module)
     inputs = made_up_inputs(model.module, 13)
     assert shrunk_cost.macs == macs_of(shrunk.module, inputs)
-    assert costs.untouched(13).macs == macs_of(model.module, inputs)
-    assert shrunk_cost.macs < costs.untouched(13).macs
+    assert costs.baseline(13).macs == macs_of(model.module, inputs)
+    assert shrunk_cost.macs < costs.baseline(13).macs
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_predicted_costs_of_all_attention_models_count_persistent_vectors(shape)
 def test_multiply_accumulates_are_those_of_the_products_one_by_one(tokens):
     model = tiny_model("bert")
     expected = reference.encoder_macs([4, 4, 4], 6, 24, 32, 5, 24, tokens)
-    assert costs_of(model).untouched(tokens).macs == expected
+    assert costs_of(model).baseline(tokens).macs == expected
     kept = np.ones(12, bool)
     kept[[0, 1, 2, 3, 9]] = False
     expected = reference.encoder_macs([0, 4, 3], 6, 24, 32, 5, 24, tokens)
@@ -129,11 +129,11 @@ def test_grouped_queries_save_nothing_until_their_whole_group_is_off():
     costs = costs_of(tiny_model("llama"))
     kept = np.ones(12, bool)
     kept[0] = False
-    assert costs.shrunk(kept) == costs.untouched()
+    assert costs.shrunk(kept) == costs.baseline()
     kept[1] = False
     assert costs.shrunk(kept).parameters == costs.parameters - costs.layers[0].parameters
-    assert costs.layers[0].together == 2
-    assert costs.even
+    assert costs.layers[0].group_size == 2
+    assert costs.are_even
 
 
 def test_costs_survive_their_json_and_say_what_saves_what():
@@ -142,7 +142,7 @@ def test_costs_survive_their_json_and_say_what_saves_what():
     costs = Costs(1000, (5, 10, 1), (grouped_layer, plain_layer), "")
     costs_from_json = Costs.from_json(json.loads(json.dumps(costs.to_json())))
     assert costs_from_json == costs
-    assert not costs.even
+    assert not costs.are_even
     shrunk_cost = costs_from_json.shrunk(np.array([False, False, False, False, True, False]), 2)
     expected_parameters = 1000 - 200 - 7 - 80
     expected_macs = (5 + 20 + 4) - 2 * (6 + 4) - (6 + 4) + 1 - 1
@@ -208,12 +208,12 @@ def test_the_ratio_of_two_models_is_after_over_before_and_below_one_is_faster():
     timing = {"repeats": 20, "seed": 3, "clock": lambda: clock[-1]}
     ratio = latency_ratio(slow_module, fast_module, inputs, **timing)
     assert ratio.low <= ratio.ratio <= ratio.high < 1
-    assert ratio.sure
+    assert ratio.is_clear
     assert ratio.ratio == pytest.approx(0.5, abs=0.1)
     assert ratio.rounds == 20
     equal_ratio = latency_ratio(slow_module, SlowModule(clock, 2.0), inputs, **timing)
     assert equal_ratio.low <= 1 <= equal_ratio.high
-    assert not equal_ratio.sure
+    assert not equal_ratio.is_clear
 
 
 def test_too_few_rounds_and_no_batch_are_refused():
@@ -311,16 +311,16 @@ def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothi
         rounds=6,
         on_round=note_progress,
     )
-    assert savings.removed == len(mask.removed)
-    assert savings.untouched.parameters == parameters_of(model.module)
-    assert savings.shrunk == costs_of(model).shrunk(mask.kept, savings.untouched.tokens)
+    assert savings.removed_heads == len(mask.removed)
+    assert savings.baseline.parameters == parameters_of(model.module)
+    assert savings.shrunk == costs_of(model).shrunk(mask.kept, savings.baseline.tokens)
     assert [speed.rows for speed in savings.speeds] == [8, 16]
     assert progress == list(range(7))
     for speed in savings.speeds:
-        low, high = speed.between
+        low, high = speed.milliseconds_interval
         assert low <= speed.milliseconds <= high
-        assert speed.masked.ratio > 0
-        assert speed.shrunk is not None
+        assert speed.masked_ratio.ratio > 0
+        assert speed.shrunk_ratio is not None
         assert speed.throughput() > 0
     languages = ", ".join(tiny_task().languages)
     timing = f"Timed: bert on examples of tiny in {languages}; 6 rounds, seed 0."
@@ -343,7 +343,7 @@ def test_what_was_measured_before_times_had_an_interval_is_read():
     speed = MeasuredSpeed("cpu", 1, 4, 2.0, ratio, None)
     savings_json = Savings(12, 3, ModelCost(9, 9, 4), None, (speed,), "why").to_json()
     del savings_json["speed"][0]["milliseconds_interval"]
-    assert Savings.from_json(savings_json).speeds[0].between is None
+    assert Savings.from_json(savings_json).speeds[0].milliseconds_interval is None
     savings_json["speed"][0]["milliseconds_interval"] = [1.0]
     with raises("worth.malformed"):
         Savings.from_json(savings_json)
@@ -366,9 +366,9 @@ def test_a_model_that_cannot_shrink_is_measured_masked_and_the_reason_is_given()
     mask = uneven_mask(model.grid)
     savings = measure(model, mask, task=tiny_task(), batch_sizes=(16,), rounds=6)
     assert savings.shrunk is None
-    assert savings.speeds[0].shrunk is None
+    assert savings.speeds[0].shrunk_ratio is None
     assert "cannot be removed" in " ".join(savings.sentences())
-    assert "cannot shrink" in savings.refused
+    assert "cannot shrink" in savings.refusal
     assert Savings.from_json(savings.to_json()) == savings
 
 
@@ -377,7 +377,7 @@ def test_heads_that_must_stay_masked_are_counted(monkeypatch):
     kept = np.ones(12, bool)
     kept[[0, 1, 4]] = False
     savings = measure(model, Mask(model.grid, kept), task=tiny_task(), batch_sizes=(16,), rounds=6)
-    assert savings.still == 1
+    assert savings.still_masked == 1
     assert "stay masked: 1" in " ".join(savings.sentences())
 
 
@@ -385,7 +385,7 @@ def test_without_a_task_plain_sentences_give_the_lengths_and_marian_gets_a_targe
     model = attached_model("marian")
     savings = measure(model, full_mask(model.grid), batch_sizes=(16,), rounds=6)
     assert savings.speeds[0].rows == 16
-    assert savings.shrunk == savings.untouched
+    assert savings.shrunk == savings.baseline
     timing = "marian on sentences of intents in all its languages, as plain texts; 6 rounds"
     assert timing in savings.sentences()[-2]
 

@@ -59,7 +59,9 @@ def made_heads_report(seed: int = 0) -> Report:
             "Heads among the highest of both languages", tuple(shared_heads), names=names
         ),
         specific=Records("Heads of one language only", (specific_head,), names=names),
-        few=Records("Heads of a few languages", (), names={"unit": ("points",), "sign": ()}),
+        few_positive=Records(
+            "Heads of a few languages", (), names={"unit": ("points",), "sign": ()}
+        ),
         notes=("Made up for a test.",),
     )
     return replace(made_report("heads", seed=seed), tables=result.tables())

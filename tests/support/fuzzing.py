@@ -285,7 +285,7 @@ def _model_readers(root: Path) -> Iterator[tuple[str, Reader]]:
             finally:
                 write_younger(path, valid_bytes)
 
-        yield f"{name} of a model", Reader([valid_bytes], load_folder, dear=True)
+        yield f"{name} of a model", Reader([valid_bytes], load_folder, is_slow=True)
 
         def examine_folder(
             data: bytes, path: Path = path, valid_bytes: bytes = valid_bytes
@@ -296,7 +296,10 @@ def _model_readers(root: Path) -> Iterator[tuple[str, Reader]]:
             finally:
                 write_younger(path, valid_bytes)
 
-        yield f"{name} of a model that is checked", Reader([valid_bytes], examine_folder, dear=True)
+        yield (
+            f"{name} of a model that is checked",
+            Reader([valid_bytes], examine_folder, is_slow=True),
+        )
 
 
 def _text_readers() -> Iterator[tuple[str, Reader]]:

@@ -23,8 +23,8 @@ def score_arguments(model: Path, cache: Path, method: str, **options: Any) -> li
 
 def sha_of(process: ProcessEnd) -> str:
     """The hash of the scores that a command printed."""
-    assert process.code == 0, process.err
-    return str(json.loads(process.out)["languages"]["de"]["values_sha256"])
+    assert process.code == 0, process.stderr
+    return str(json.loads(process.stdout)["languages"]["de"]["values_sha256"])
 
 
 def leftovers(cache: Path) -> list[str]:

@@ -118,7 +118,7 @@ def front_result(
     """The result of a front, with a made-up mean difference on test."""
     return FrontResult(
         answers=answer_records(rules),
-        confirmed=confirmed_records(verdicts, Difference(-0.01, -0.02, 0.0, 0.1)),
+        tested_languages=confirmed_records(verdicts, Difference(-0.01, -0.02, 0.0, 0.1)),
         models=model_records(points),
         languages=language_records(points),
         orders=order_records(orders, grid),

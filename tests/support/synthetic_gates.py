@@ -60,7 +60,9 @@ def made_gates(
     end_log_alpha = np.where(np.arange(grid.size) < closed_count, -4.0, 4.0) + rng.normal(
         0, 0.1, grid.size
     )
-    end_log_alpha[-1] = gate_options.concrete.even + 0.3  # 1 is only slightly likelier than 0
+    end_log_alpha[-1] = (
+        gate_options.concrete.even_log_alpha + 0.3
+    )  # 1 is only slightly likelier than 0
     start_log_alpha = gate_options.concrete.start(gate_options.start)
     log_alpha = (
         start_log_alpha + share_of_steps[:, None] * (end_log_alpha - start_log_alpha)

@@ -32,7 +32,9 @@ def wait_for_end(client: Client, job: int, state: str = "done", seconds: float =
         seconds: After how many seconds the test fails.
     """
     unfinished_states = ("queued", "running")
-    wait_until(lambda: client.job(job).state not in unfinished_states, f"the end of job {job}", seconds)
+    wait_until(
+        lambda: client.job(job).state not in unfinished_states, f"the end of job {job}", seconds
+    )
     row = client.job(job)
     assert row.state == state, row.error
     return row

@@ -393,7 +393,7 @@ def test_a_request_names_only_what_the_operator_has_declared(
     monkeypatch.setenv("HEADLAB_TASKS", f"{path}{os.pathsep}")
     assert "mine" in headlab.tasks.task_names()
     assert headlab.tasks.task("mine", ["de"]).languages == ("de",)
-    assert headlab.tasks.source_of("mine").here
+    assert headlab.tasks.source_of("mine").is_present
     with raises("task.unknown"):
         headlab.tasks.task(str(path))
 

@@ -105,9 +105,9 @@ def test_a_folder_goes_before_the_hub(hub: Path, monkeypatch: pytest.MonkeyPatch
     (hub / "ud" / "de.dev.conllu").write_text("1\tJa\t_\tINTJ" + "\t_" * 6 + "\n", "utf-8")
     write_pos(hub, "udpos.German", [["nein"]], [[0]], ("X",))
     assert [example.text for example in task("udpos", data=hub).examples("de")] == ["Ja"]
-    assert source_of("udpos", hub).here
+    assert source_of("udpos", hub).is_present
     source = source_of("udpos")
-    assert not source.here
+    assert not source.is_present
     assert "HEADLAB_DATA" in source.advice
     monkeypatch.setenv("HEADLAB_DATA", str(hub / "none"))
     assert "is not a folder" in source_of("udpos").advice

@@ -159,7 +159,7 @@ def test_choices_without_a_context_are_whole_texts(declare):
         assert example.text == ""
         assert example.choices == ("A cat sleeps.", "A cat sleep.")
         assert example.label == 0
-        assert example.whole == "A cat sleeps."  # what pages show, and roles are found on
+        assert example.full_text == "A cat sleeps."  # what pages show, and roles are found on
 
 
 def test_an_example_knows_its_file_and_line_which_enter_no_hash(declare):

@@ -107,11 +107,11 @@ def test_without_a_folder_a_sentence_says_where_files_belong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("HEADLAB_DATA", raising=False)
-    assert not source_of("translation").here
+    assert not source_of("translation").is_present
     assert "mt/en-de.dev.tsv" in source_of("translation").advice
     with raises("data.folder_missing", "HEADLAB_DATA", "source and target"):
         task("translation").examples("en-de")
-    assert source_of("translation", toy_folder(tmp_path / "d")).here
+    assert source_of("translation", toy_folder(tmp_path / "d")).is_present
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_heads_removed_for_good_answer_as_with_their_gates_closed(
     assert difference.abs().max() > 1e-3
     heads_by_layer = [heads.sum() for heads in np.split(kept_heads, [4, 7])]
     assert smaller.config.heads_per_layer == heads_by_layer
-    assert parameters_of(smaller) == parameter_counts(smaller.config).whole
+    assert parameters_of(smaller) == parameter_counts(smaller.config).total
 
 
 def test_attention_is_shown_to_tokens_only_and_the_rest_goes_to_persistent_vectors() -> None:
@@ -227,7 +227,7 @@ def test_a_mask_of_another_model_is_refused() -> None:
 def test_parameters_are_counted_without_making_the_model(shape: dict[str, Any]) -> None:
     module = tiny_lm((3, 0, 2), **shape)
     counts = parameter_counts(module.config)
-    assert counts.whole == parameters_of(module)
+    assert counts.total == parameters_of(module)
     assert counts.layers == parameters_of(module.model.layers)
 
 

@@ -155,9 +155,13 @@ def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alp
     location = torch.tensor(log_alpha, dtype=torch.float64)
     open_probability, one_probability, mean, variance = hard_concrete(log_alpha, *parts)
     zero_probability = 1 - open_probability
-    assert float(concrete.open(location)) == pytest.approx(open_probability, abs=1e-5)
-    assert float(concrete.zero(np.array(log_alpha))) == pytest.approx(zero_probability, abs=1e-5)
-    assert float(concrete.one(np.array(log_alpha))) == pytest.approx(one_probability, abs=1e-5)
+    assert float(concrete.probability_open(location)) == pytest.approx(open_probability, abs=1e-5)
+    assert float(concrete.probability_zero(np.array(log_alpha))) == pytest.approx(
+        zero_probability, abs=1e-5
+    )
+    assert float(concrete.probability_one(np.array(log_alpha))) == pytest.approx(
+        one_probability, abs=1e-5
+    )
     assert concrete.mean(log_alpha) == pytest.approx(mean, abs=1e-5)
     assert concrete.variance(log_alpha) == pytest.approx(variance, abs=1e-5)
     uniforms = torch.as_tensor(np.random.default_rng(0).random(40_000))
@@ -178,7 +182,7 @@ def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alp
 def test_the_gradient_of_the_penalty_is_that_of_the_probability_of_being_open():
     concrete = HardConcrete()
     log_alpha = torch.tensor([-1.0, 0.7], dtype=torch.float64, requires_grad=True)
-    concrete.open(log_alpha).sum().backward()
+    concrete.probability_open(log_alpha).sum().backward()
     for value, gradient in zip(log_alpha.tolist(), log_alpha.grad.tolist(), strict=True):
         open_above, *_ = hard_concrete(value + 0.05, 0.33, -0.1, 1.1, 2_000_000)
         open_below, *_ = hard_concrete(value - 0.05, 0.33, -0.1, 1.1, 2_000_000)
@@ -199,7 +203,7 @@ def test_the_gradient_of_a_drawn_gate_is_that_of_its_mean():
 def test_a_gate_starts_at_the_probability_that_was_asked_for():
     for probability in (0.2, 0.9, 0.99):
         start = torch.tensor(HardConcrete().start(probability), dtype=torch.float64)
-        assert float(HardConcrete().open(start)) == pytest.approx(probability)
+        assert float(HardConcrete().probability_open(start)) == pytest.approx(probability)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +212,7 @@ def test_a_gate_starts_at_the_probability_that_was_asked_for():
 )
 def test_a_head_is_kept_where_its_gate_is_likelier_one_than_zero(parts):
     concrete = HardConcrete(*parts)
-    values_near_even = concrete.even + np.array([-0.6, -0.05, 0.05, 0.6])
+    values_near_even = concrete.even_log_alpha + np.array([-0.6, -0.05, 0.05, 0.6])
     log_alpha = values_near_even.repeat([3, 3, 3, 2]).astype(np.float32)
     gates = replace(
         made_gates(),
@@ -221,7 +225,7 @@ def test_a_head_is_kept_where_its_gate_is_likelier_one_than_zero(parts):
         likelier_one.append(one_probability > 1 - open_probability)
     assert gates.kept.tolist() == likelier_one
     assert gates.kept.sum() == 5
-    assert HardConcrete().even == pytest.approx(0)
+    assert HardConcrete().even_log_alpha == pytest.approx(0)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +237,7 @@ def test_a_gate_is_decided_once_it_is_surely_one_or_surely_zero(value, is_decide
     gates = replace(made_gates(), log_alpha=np.full((7, 11), value, np.float32))
     open_probability, one_probability, *_ = hard_concrete(value, 0.33, -0.1, 1.1)
     assert is_decided == (max(1 - open_probability, one_probability) >= 0.9)
-    assert gates.undecided() == (0 if is_decided else 11)
+    assert gates.undecided_count() == (0 if is_decided else 11)
 
 
 # What is learned
@@ -330,12 +334,12 @@ def test_only_heads_of_the_stacks_that_are_asked_for_have_gates():
     options = replace(QUICK, stacks="encoder, cross", steps=4)
     gates = learn_gates(model, PAIRS, "xx", options=options)
     in_decoder = np.array([head.stack == "decoder" for head in model.grid.heads])
-    assert gates.gated.tolist() == (~in_decoder).tolist()
+    assert gates.has_gate.tolist() == (~in_decoder).tolist()
     assert gates.kept[in_decoder].all()
     assert (gates.open_probability[:, in_decoder] == 1).all()
     assert gates.kept_by_stack()["decoder"] == (9, 9)
-    first_log_alpha = gates.log_alpha[0][gates.gated]
-    last_log_alpha = gates.log_alpha[-1][gates.gated]
+    first_log_alpha = gates.log_alpha[0][gates.has_gate]
+    last_log_alpha = gates.log_alpha[-1][gates.has_gate]
     assert (last_log_alpha != first_log_alpha).all()
     for stacks in ("encoders", ",", ""):
         with raises("gate.stacks_invalid", f"'{stacks}'", "encoder, decoder, cross", "all"):
@@ -465,7 +469,7 @@ def test_a_batch_that_does_not_fit_is_added_up_from_parts(monkeypatch, caplog):
 
     monkeypatch.setattr(Texts, "logits", logits_of_4_rows)
     assert losses(little_memory) == pytest.approx(want, abs=1e-5)
-    assert little_memory.state.rows == 3
+    assert little_memory.state.row_limit == 3
     assert "6 examples together do not fit" in caplog.text
     torch.testing.assert_close(little_memory.log_alpha, much_memory.log_alpha, atol=1e-3, rtol=0)
 
@@ -490,7 +494,7 @@ def test_a_model_trained_jointly_is_written_read_and_measured(tmp_path: Path):
     }
     assert changed_names
     assert not any(name.endswith("embeddings.weight") for name in changed_names)
-    task = tiny_task().restricted(["xx"])
+    task = tiny_task().with_languages(["xx"])
     evaluation = headlab.evaluate(trained_model, task, gates.mask())["xx"]
     assert evaluation.accuracy == gates.measured["dev"]["accuracy"]
     assert "trained jointly" in gates.notes[0]

@@ -56,7 +56,7 @@ def test_each_technique_can_be_switched_off() -> None:
     assert {without_techniques.weight_at(step) for step in range(10)} == {0.4}
     concrete = with_techniques.concrete
     open_start = torch.tensor(with_techniques.initial_log_alpha, dtype=torch.float64)
-    assert float(concrete.open(open_start)) == pytest.approx(0.95)
+    assert float(concrete.probability_open(open_start)) == pytest.approx(0.95)
     assert without_techniques.initial_log_alpha == 0.0
     even_start = torch.tensor([without_techniques.initial_log_alpha], dtype=torch.float64)
     median = concrete.sample(even_start, torch.full((1,), 0.5, dtype=torch.float64))

@@ -438,7 +438,7 @@ def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path
     drawn_points = []
     for trace in orders:
         drawn_points.extend(tuple(row) for row in trace.customdata)
-    assert drawn_points == [(point.order, point.removed) for point in POINTS]
+    assert drawn_points == [(point.order, point.heads_removed) for point in POINTS]
     assert len(line.x) == sum(dot.best for dot in dots)
     assert list(line.x) == sorted(line.x)
     assert (ring.x[0], ring.y[0]) == next(

@@ -44,7 +44,7 @@ def printed_rows(text: str) -> list[list[str]]:
 
 
 def rows_of(table: Table) -> list[list[str]]:
-    return [list(table.columns), *table.shown()]
+    return [list(table.columns), *table.shown_cells()]
 
 
 def report_tables(records: list) -> list[Table]:

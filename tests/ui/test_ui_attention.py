@@ -75,7 +75,7 @@ def random_weights(tokens, heads=("encoder.3.7",), is_truncated=False, **fields)
 
 
 def random_panel(*tokens, heads=("encoder.3.7",), title="German (de)"):
-    return Panel.of(title, random_weights(tokens, heads))
+    return Panel.from_attention(title, random_weights(tokens, heads))
 
 
 class Tags(HTMLParser):
@@ -164,7 +164,7 @@ def test_a_long_sentence_is_cut_and_says_so():
     assert long_panel.weights["encoder.3.7"].shape == (MAX_TOKENS, MAX_TOKENS)
     assert long_panel.cut
     assert not random_panel("a", "b").cut
-    assert Panel.of("x", random_weights(["a"], is_truncated=True)).cut
+    assert Panel.from_attention("x", random_weights(["a"], is_truncated=True)).is_cut
 
 
 def test_64_tokens_of_one_head_stay_small():
@@ -179,7 +179,7 @@ def test_weights_over_another_sequence_are_refused():
         tokens=["a", "b"], weights={"cross.0.0": [[0.1, 0.2, 0.7]] * 2}, truncated=False
     )
     with raises("head.not_one_sequence", "cross.0.0"):
-        Panel.of("x", wrong)
+        Panel.from_attention("x", wrong)
 
 
 def test_the_weight_on_special_tokens_is_given_by_token_with_largest_weights_and_ties():
@@ -212,7 +212,7 @@ def test_the_weight_on_special_tokens_is_given_by_token_with_largest_weights_and
 def test_a_special_token_behind_the_cut_is_left_out():
     tokens = [f"t{i}" for i in range(MAX_TOKENS + 9)]
     weights = random_weights(tokens, special=[3, MAX_TOKENS + 8])
-    assert Panel.of("x", weights).special == (3,)
+    assert Panel.from_attention("x", weights).special == (3,)
 
 
 def test_each_head_can_have_a_picture_of_its_own_a_sentence_a_row():
@@ -323,7 +323,7 @@ def panel_in_pieces(weights, word_of_token=(-1, 0, 0, 1, 2, 2, 2, -1)):
         {"h": weights},
         special=(0, 7),
         words=("Küche", "an", "lampe"),
-        places=word_of_token,
+        word_indices=word_of_token,
     )
 
 
@@ -342,7 +342,7 @@ def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still
     assert ViewOptions(words=True).applied_to(one_word) is one_word
     hello = dataclasses.replace(one_word, title="Hello", words=("Hello",)).in_words()
     assert hello.tokens == ("<s>", "Hello", "</s>")
-    without_words = dataclasses.replace(one_word, title="Hello", words=(), places=())
+    without_words = dataclasses.replace(one_word, title="Hello", words=(), word_indices=())
     assert without_words.in_words().tokens == one_word.tokens
 
 
@@ -389,7 +389,7 @@ def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_m
 def test_invisible_characters_are_written_by_code_and_arabic_runs_from_right_to_left():
     evil = random_panel("<s>", "a\u202eb", "\x07", "c\u200dd")
     assert evil.tokens == ("<s>", "a[U+202E]b", "[U+0007]", "c[U+200D]d")
-    arabic = Panel.of(
+    arabic = Panel.from_attention(
         "Arabic",
         random_weights(["<s>", "▁أطفئ", "▁ABC", "</s>"], special=[0, 3]),
     )
@@ -566,8 +566,8 @@ def test_small_maps_of_all_heads_are_laid_out_as_the_large_one_is():
     german = Panel("German", ("a", "b"), {}).of_maps(maps)
     np.testing.assert_allclose(german.weights["h"], rows, atol=0.003)
     arabic = Panel("Arabic", ("أ", "ب"), {}).of_maps(maps)
-    mirrored_pixels = [row[::-1] for row in pixels(arabic.small("h"))]
-    assert pixels(german.small("h")) == mirrored_pixels
+    mirrored_pixels = [row[::-1] for row in pixels(arabic.thumbnail("h"))]
+    assert pixels(german.thumbnail("h")) == mirrored_pixels
 
 
 def pixels(uri):
@@ -617,13 +617,13 @@ def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_b
     worker_weights = Weights(
         tokens=tokens, ids=ids, weights={"h": weights.tolist()}, truncated=False
     )
-    panel = Panel.of("", worker_weights)
+    panel = Panel.from_attention("", worker_weights)
     to_same_token = LINKS[2]
     to_token = LINKS[-1]
     assert strongest_link(panel, "h", to_same_token)[1:] == (0, 2)
     assert strongest_link(panel, "h", to_token, "我")[2] == 3
     assert strongest_link(panel, "h", to_token, "我[1/2]")[2] == 2
-    of_earlier_worker = Panel.of("", worker_weights.model_copy(update={"ids": []}))
+    of_earlier_worker = Panel.from_attention("", worker_weights.model_copy(update={"ids": []}))
     assert strongest_link(of_earlier_worker, "h", to_same_token) is None
     with_special_token = dataclasses.replace(panel, special=(1,))
     assert ViewOptions(hide=True).applied_to(with_special_token).ids == (7, 7, 9)

@@ -418,7 +418,7 @@ def test_two_runs_of_gates_stand_side_by_side(worker, cache) -> None:
 def test_heads_without_a_gate_do_not_count_as_agreement() -> None:
     light_run = made_gates(weight=0.01, grid=THREE_STACKS, stacks="cross")
     heavy_run = made_gates(weight=0.06, grid=THREE_STACKS, stacks="cross")
-    gated_in_both = light_run.gated & heavy_run.gated
+    gated_in_both = light_run.has_gate & heavy_run.has_gate
     assert 0 < gated_in_both.sum() < THREE_STACKS.size
     sentence = shared_heads_sentence(light_run, heavy_run)
     assert f"of {gated_in_both.sum()} heads with a gate" in sentence

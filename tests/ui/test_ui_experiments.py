@@ -470,7 +470,7 @@ def test_small_p_values_look_alike_in_tables_and_on_pages_unless_the_table_is_la
     table = Table(
         "x", "X.", ("head", "p (Holm)"), ("d", ".4f"), ((1, 0.0004), (2, 0.25), (3, None))
     )
-    assert [row[1] for row in table.shown()] == ["< 0.001", "0.250", "–"]
+    assert [row[1] for row in table.shown_cells()] == ["< 0.001", "0.250", "–"]
     assert [p_equals_text(p) for p in (0.0004, 0.25)] == ["p < 0.001", "p = 0.250"]
     styled_table = with_p_values(figures.data_frame(table))
     assert styled_table.data["p (Holm)"].tolist()[:2] == [0.0004, 0.25]

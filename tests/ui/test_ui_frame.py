@@ -834,7 +834,7 @@ def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache)
     choice = sidebar_choice(app)
     assert job_offer.score_job(choice, ("de",), None).label_map == SHIFTED_NAMES
     form = JobForm(choice.model, choice.task, ("de",), "shapley", SHIFTED_NAMES)
-    assert form.job({}).value("label_map") == SHIFTED_NAMES
+    assert form.job({}).field_value("label_map") == SHIFTED_NAMES
 
 
 NUMBERED_NAMES = write_label_map({label: str(number) for number, label in enumerate(LABELS)})

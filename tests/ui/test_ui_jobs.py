@@ -290,8 +290,8 @@ def test_the_worker_takes_what_the_form_makes(kind):
 def test_a_widget_starts_anew_when_the_sidebar_changes():
     gradient_form = dataclasses.replace(FORM, method="gradient")
     state = {FORM.key("method"): "exact"}
-    assert FORM.job(state).value("method") == "exact"
-    assert gradient_form.job(state).value("method") == "gradient"
+    assert FORM.job(state).field_value("method") == "exact"
+    assert gradient_form.job(state).field_value("method") == "gradient"
 
 
 # One job.

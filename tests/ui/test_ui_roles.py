@@ -121,7 +121,7 @@ def test_the_tip_of_a_head_names_several_roles_and_says_if_it_was_not_looked_at(
     count_line, *role_lines = tip(roles, head_with_two_roles()).split("\n")
     assert count_line == "2 roles"
     role_names = [line.split(",")[0] for line in role_lines]
-    assert role_names == [row.role for row in roles.having(head_with_two_roles())]
+    assert role_names == [row.role for row in roles.roles_of(head_with_two_roles())]
     assert set(role_names) == set(TWO_ROLES)
     assert ["(baseline " in line for line in role_lines] == [True, False]
     assert "(chance " in role_lines[1]

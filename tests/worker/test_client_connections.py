@@ -315,7 +315,7 @@ COSTS = Costs(9, (0, 1, 2), (LAYER_COST,), "why not")
 
 def test_a_model_s_heads_and_costs_arrive_as_the_classes_that_they_are() -> None:
     newer_model = {**FIRST_VERSION_MODEL, "costs": COSTS.to_json(), "colour": "red"}
-    model = read_by_client(newer_model, lambda client: client.model("m"))
+    model = read_by_client(newer_model, lambda client: client.load_model("m"))
     encoder = Stack("encoder", (4, 4))
     decoder = Stack("decoder", (2,))
     assert model.grid == HeadGrid((encoder, decoder))
@@ -326,7 +326,7 @@ def test_a_model_s_heads_and_costs_arrive_as_the_classes_that_they_are() -> None
     assert json.loads(model_json)["grid"] == {"encoder": [4, 4], "decoder": [2]}
     with raises("costs.malformed"):
         read_by_client(
-            {**newer_model, "costs": {"parameters": 1}}, lambda client: client.model("m")
+            {**newer_model, "costs": {"parameters": 1}}, lambda client: client.load_model("m")
         )
 
 
@@ -335,7 +335,7 @@ def test_answers_of_older_workers_are_read() -> None:
 
     Their tasks lack the fields about how to get the examples.
     """
-    model = read_by_client(FIRST_VERSION_MODEL, lambda client: client.model("m"))
+    model = read_by_client(FIRST_VERSION_MODEL, lambda client: client.load_model("m"))
     assert model.costs is None
     assert model.projections == []
     assert model.former_fingerprints == []

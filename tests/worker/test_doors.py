@@ -282,7 +282,7 @@ def test_a_wrong_token_opens_nothing(guarded_worker: RunningWorker, authorizatio
 def test_an_app_s_own_worker_is_closed_to_other_users_of_the_machine(tmp_path: Path) -> None:
     local_worker = LocalWorker(tmp_path, command=FAKE_COMMAND)
     try:
-        assert local_worker.client().model(MODEL).name == MODEL
+        assert local_worker.client().load_model(MODEL).name == MODEL
         assert httpx.get(f"{local_worker.url}/models").status_code == 401
         assert httpx.get(f"{local_worker.url}/health").status_code == 200
     finally:
@@ -582,7 +582,7 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(impatient_worker: Running
 
 
 def test_an_answer_may_take_longer_than_its_question(impatient_worker: RunningWorker) -> None:
-    impatient_worker.client.model(MODEL)
+    impatient_worker.client.load_model(MODEL)
     assert middleware.REQUEST_SECONDS < 13 * 0.04  # thirteen batches
     figures = list(impatient_worker.client.evaluate(evaluate_request(MODEL, "intents", "de")))
     assert figures[-1].done

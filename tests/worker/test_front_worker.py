@@ -109,7 +109,7 @@ def test_a_worth_job_measures_a_mask_and_its_result_is_in_the_job(
     assert worker.client.forecast("worth", spec).forwards == 3 * 2 * 6 * 32
     job = worker.client.submit("worth", spec).id
     savings = Savings.from_json(wait_for_end(worker.client, job).result["worth"])
-    assert savings.removed == 3
+    assert savings.removed_heads == 3
     assert savings.spec["mask"] == mask_of(model).digest
     assert [speed.rows for speed in savings.speeds] == [16]
 

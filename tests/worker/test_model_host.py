@@ -115,7 +115,7 @@ def ask(worker: RunningWorker, language: str, mask: Mask | None) -> list[dict[st
 
 
 def test_the_model_is_described(worker: RunningWorker) -> None:
-    loaded_model = worker.client.model(NAME)
+    loaded_model = worker.client.load_model(NAME)
     assert loaded_model.grid.to_json() == {"encoder": [4, 4, 4]}
     assert loaded_model.fingerprint == load(NAME).fingerprint
     assert worker.client.health().model == NAME
@@ -187,7 +187,7 @@ def test_a_mask_of_another_model_is_refused(worker: RunningWorker) -> None:
     with raises("task.language_unknown", "'th'"):
         ask(worker, "th", None)
     with raises("model.unknown", "other"):
-        worker.client.model("other")
+        worker.client.load_model("other")
 
 
 def test_attention_is_that_of_the_requested_heads(worker: RunningWorker) -> None:
@@ -358,7 +358,7 @@ def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(
     worker, slow_hub = worker_and_hub
     with ThreadPoolExecutor(3) as pool:
         model_answers = [
-            pool.submit(worker.client.model, name)
+            pool.submit(worker.client.load_model, name)
             for name in ("some/model", "some/model", "no/such")
         ]
         wait_until(lambda: len(slow_hub.requests) == 2)
@@ -406,7 +406,8 @@ def test_not_too_many_models_come_from_the_hub_at_once(
     worker, slow_hub = worker_and_hub
     with ThreadPoolExecutor(MAX_FETCHES) as pool:
         model_answers = [
-            pool.submit(worker.client.model, f"some/model{number}") for number in range(MAX_FETCHES)
+            pool.submit(worker.client.load_model, f"some/model{number}")
+            for number in range(MAX_FETCHES)
         ]
         wait_until(lambda: len(slow_hub.requests) == MAX_FETCHES)
         assert httpx.post(f"{worker.url}/model", json={"model": "one/more"}).status_code == 429
@@ -420,7 +421,7 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
     name = "e5-small-intents"
     spec = {"task": "intents", "languages": ["de"]}
     with started_worker(tmp_path, lambda: ModelHost(tmp_path)) as worker:
-        loaded_model = worker.client.model(name)
+        loaded_model = worker.client.load_model(name)
         grid = loaded_model.grid
         kept_heads = np.ones(grid.size, bool)
         kept_heads[grid.index(Head("encoder", 6, 3))] = False

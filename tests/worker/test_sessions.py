@@ -298,7 +298,7 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
     }
     assert len(distinct_figures) > session_count * ROUNDS * 0.7  # a mix-up would show
     weights = library_weights(model)
-    worker.client.model(NAME)
+    worker.client.load_model(NAME)
     job = worker.client.submit("score", {**SPEC, "method": "shapley", "options": OPTIONS}).id
     wait_for_state(worker.client, job, "running")
     figures_compared = run_at_once([partial(session.use, worker, weights) for session in sessions])
@@ -601,7 +601,7 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
         return benches[0]
 
     with started_worker(tmp_path, make) as worker, ThreadPoolExecutor(40) as pool:
-        worker.client.model("fake")
+        worker.client.load_model("fake")
 
         def use(session: str, language: str) -> int:
             request = evaluate_request("fake", "intents", language, session=session)
@@ -641,7 +641,7 @@ def test_sessions_with_every_language_at_once_all_get_their_figures(
     No stream is read to its end before all have begun.
     """
     with started_worker(tmp_path, lambda: FakeBench(tmp_path, 0.0002)) as worker:
-        worker.client.model("fake")
+        worker.client.load_model("fake")
 
         def use(number: int) -> dict[str, Any]:
             question = AccuracyQuestion.unchecked(

@@ -223,8 +223,8 @@ def test_gates_of_a_job_are_unseen_by_live_requests(worker: WorkerWithBench) -> 
 def test_another_model_is_refused_while_a_job_runs(worker: WorkerWithBench) -> None:
     worker.started_job()
     with raises("worker.other_model_in_use", "fake"):
-        worker.client.model("other")
-    grid = worker.client.model(MODEL).grid
+        worker.client.load_model("other")
+    grid = worker.client.load_model(MODEL).grid
     assert grid.to_json() == {"encoder": [4, 4]}
 
 
@@ -256,7 +256,7 @@ def test_health_answers_before_the_device_is_there(tmp_path: Path) -> None:
         assert health.model is None
         assert health.pid == os.getpid()
         ready.set()
-        worker.client.model(MODEL)
+        worker.client.load_model(MODEL)
         assert worker.client.health().device == "fake device"
         assert worker.client.health().model == MODEL
 
@@ -278,7 +278,7 @@ def test_a_device_that_cannot_be_set_up_is_reported_to_every_client(tmp_path: Pa
         wait_until(lambda: not worker.client.health().ok)
         assert "use cpu" in worker.client.health().note
         with raises("device.unusable", "cuda", "use cpu"):
-            worker.client.model(MODEL)
+            worker.client.load_model(MODEL)
 
 
 # Jobs
@@ -499,7 +499,7 @@ def test_errors_are_sentences(worker: WorkerWithBench) -> None:
     with raises("task.language_unknown", "'xx'", "en, de"):
         list(worker.evaluate("xx"))
     with raises("model.unknown", "missing", "fake"):
-        worker.client.model("missing")
+        worker.client.load_model("missing")
     with raises("job.unknown", 77):
         worker.client.job(77)
     with raises("task.unknown", "'nothing'"):
@@ -630,7 +630,7 @@ def test_a_page_of_another_site_is_refused(worker: WorkerWithBench) -> None:
 
 def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
     with started_worker(tmp_path, lambda: FakeBench(tmp_path), token="right") as worker:
-        assert worker.client.model(MODEL).name == MODEL
+        assert worker.client.load_model(MODEL).name == MODEL
         for wrong_token in (None, "wrong", "righ", "rightt"):
             stranger = Client(worker.url, wrong_token)
             for send in (
@@ -652,7 +652,7 @@ def test_an_open_worker_serves_embedded_models_only(tmp_path: Path) -> None:
         refusal = ("model.not_allowed", "e5-small-intents, e5-small-slots")
         for name in ("/etc", "../..", "someone/model"):
             with raises(*refusal):
-                worker.client.model(name)
+                worker.client.load_model(name)
             with raises(*refusal):
                 worker.client.submit(spec={**SPEC, "model": name})
             with raises(*refusal):
@@ -845,7 +845,7 @@ def test_a_named_worker_is_checked(
     monkeypatch.setenv("HEADLAB_WORKER", worker.url + "/")
     remote_worker = process.connect()
     assert isinstance(remote_worker, RemoteWorker)
-    assert remote_worker.client().model(MODEL).name == MODEL
+    assert remote_worker.client().load_model(MODEL).name == MODEL
     remote_worker.stop()
     monkeypatch.setenv("HEADLAB_WORKER", "http://127.0.0.1:9")
     with raises("worker.unreachable", "127.0.0.1:9"):

@@ -334,8 +334,8 @@ def test_live_requests_are_answered_while_a_model_is_trained(
     """Requests for any model are answered: the model in training is not the resident one."""
     job = int(worker.client.submit("finetune", FINETUNE_SPEC).id)
     assert pause.has_paused.wait(60)
-    assert worker.client.model(model.name).fingerprint == model.fingerprint
-    assert worker.client.model("another name").name == model.name
+    assert worker.client.load_model(model.name).fingerprint == model.fingerprint
+    assert worker.client.load_model("another name").name == model.name
     figures = list(worker.client.evaluate(evaluate_request(model.name, "tiny", "xx")))
     assert figures[-1].done
     gradient = worker.client.gradient(model.name, "tiny", "xx")
@@ -445,11 +445,11 @@ def test_the_rule_for_samples_is_that_of_a_running_job() -> None:
         plan = plan_of(options)
         typical_samples = costs.typical_samples(options)
         tally = Tally.start(3, even_support(1), plan)
-        assert tally.needed() == pytest.approx([typical_samples] * 3)
+        assert tally.samples_needed() == pytest.approx([typical_samples] * 3)
         typical_samples = costs.typical_samples(options, SCREENING.largest_weight)
         support = tmab.support_of(plan, 1, screened=True)
         screened_tally = tmab.empty_tally(3, support, plan, 0)
-        assert screened_tally.needed() == pytest.approx([typical_samples] * 3)
+        assert screened_tally.samples_needed() == pytest.approx([typical_samples] * 3)
     assert costs.USUAL_SQUARE == USUAL_SQUARE
 
 

@@ -92,7 +92,7 @@ def test_figures_are_those_of_the_stated_classes(
 ) -> None:
     request = evaluate_request(model.name, "tiny", "xx", size=24, label_map=label_map)
     figure = list(worker.client.evaluate(request))[-1]
-    task = tiny_task().mapped(label_map)
+    task = tiny_task().with_label_map(label_map)
     library_evaluation = Evaluator(model, task, "xx", "dev", 24).evaluate()
     assert figure.n == 24
     assert figure.accuracy == library_evaluation.accuracy

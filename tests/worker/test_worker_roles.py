@@ -195,7 +195,7 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     library_report = study(model, of_trees(trees, "xx", "dev"))
     assert job_reports[0].spec == library_report.spec
     assert rows_of(job_reports[0]) == rows_of(library_report)
-    assert read_roles(job_reports[0]).syntax
+    assert read_roles(job_reports[0]).has_syntax
     assert finished_job.done == finished_job.total
     assert log_lines(worker.client, finished_job.id).count("xx: report started") == 1
     forecast_of_stored = worker.client.forecast("roles", spec_of(model))
@@ -220,7 +220,7 @@ def test_texts_of_a_task_give_the_roles_that_need_no_trees(
     library_report = study(model, of_task(tiny_task(), "yy", "dev", 8))
     assert rows_of(stored_result.record) == rows_of(library_report)
     roles = read_roles(stored_result.record)
-    assert not roles.syntax
+    assert not roles.has_syntax
     assert roles.grid == model.grid
     assert worker.client.forecast("roles", spec).forwards == 0
 

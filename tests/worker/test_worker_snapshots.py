@@ -342,7 +342,7 @@ def test_costs_count_heads_by_sign_and_by_width_of_their_intervals() -> None:
     assert cost.narrow == 1
     assert cost.wide == 1
     assert cost.samples == (512, 768, 8192)
-    assert (cost.median_width, cost.largest_width) == pytest.approx((0.01, 0.025))
+    assert (cost.median_half_width, cost.largest_half_width) == pytest.approx((0.01, 0.025))
     spec_with_target = {"method": {"name": "shapley", "options": {"target": 0.003}}}
     assert costs.cost_of(replace(scores, spec=spec_with_target)).narrow == 0
     assert costs.pace([scores], "m", "t") is None
