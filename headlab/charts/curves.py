@@ -10,7 +10,7 @@ import numpy as np
 from headlab.charts.chart import FAINT_SHADE, SHADE, Axis, Band, Chart, Line, Note, Series
 from headlab.core import Floats, Ints
 from headlab.pictures import CHANCE_METHOD, UNSURE, line_look
-from headlab.results import Band as CurveBand
+from headlab.results import AccuracyBand as CurveBand
 from headlab.results import Curve, curve_names
 
 FEW_LINES = 3  # ordered lines below which their areas are shaded as usual

@@ -49,27 +49,27 @@ WIDTH = 680.0
 PIXELS_PER_INCH = 96
 POINTS_PER_INCH = 72
 PRINTED_PER_INCH = 300  # pixels of a PNG file
-FONT = 12.0
-RIGHT = 16.0
+FONT_SIZE = 12.0
+RIGHT_MARGIN = 16.0
 GAP = 6.0
 TITLE_HEIGHT = 18.0
 LEGEND_TOP = 16.0
 LEGEND_ROW = 18.0
 MAX_ROW_NAME = 0.4 * WIDTH  # for the names of rows
 MAX_TURNED_NAME = 110.0  # for a turned name of a column
-TURN = 52.0  # degrees
-ROW = 24.0
-LEAST_HEIGHT = 60.0  # of a matrix's row, and of any plot
+TURN_DEGREES = 52.0  # degrees
+ROW_HEIGHT = 24.0
+MIN_PLOT_HEIGHT = 60.0  # of a matrix's row, and of any plot
 HEIGHT_WITHOUT_PLOT = 110.0  # pixels of a chart's height on a page that are not the plot's
 MAX_TICKS = 7
-STEPS = (1, 2, 2.5, 5, 10)
+TICK_STEPS = (1, 2, 2.5, 5, 10)
 USUAL_OUTLINE = 1.5  # of a symbol
 KEY_WIDTH = 240.0
 KEY_STRIP = 10.0
 KEY_HEIGHT = 46.0
 KEY_SHADES = 24
-CELL_FONT = 11.0
-LEAST_CELL_FONT = 6.0
+CELL_FONT_SIZE = 11.0
+MIN_CELL_FONT_SIZE = 6.0
 BASELINE = 0.36  # from the middle of a line of text down to its baseline, in sizes of its font
 MARKERS = {
     "circle": "o",
@@ -249,7 +249,7 @@ def _scaled(chart: Chart, axis_name: str) -> _ScaledAxis:
         return _ScaledAxis(axis, low, high, axis.ticks)
     smallest = min(low, high)
     largest = max(low, high)
-    positions = MaxNLocator(nbins=MAX_TICKS, steps=STEPS).tick_values(smallest, largest)
+    positions = MaxNLocator(nbins=MAX_TICKS, steps=TICK_STEPS).tick_values(smallest, largest)
     tolerance = 1e-9 * (largest - smallest)
     tick_positions = [
         float(position)
@@ -353,17 +353,18 @@ class _Layout:
 def _layout(chart: Chart) -> _Layout:
     x, y = _scaled_axes(chart)
     legend = _legend_rows(chart)
-    widest_row_name = max((width_of(label, FONT) for _, label in y.ticks), default=0.0)
+    widest_row_name = max((width_of(label, FONT_SIZE) for _, label in y.ticks), default=0.0)
     left = min(widest_row_name, MAX_ROW_NAME) + 14 + (TITLE_HEIGHT if y.axis.title else 0)
-    spacing = (WIDTH - RIGHT - left) / max(len(x.ticks), 1)
-    label_widths = [width_of(label, FONT) for _, label in x.ticks]
+    spacing = (WIDTH - RIGHT_MARGIN - left) / max(len(x.ticks), 1)
+    label_widths = [width_of(label, FONT_SIZE) for _, label in x.ticks]
     are_turned = any(width > spacing - 4 for width in label_widths)
-    right = RIGHT
+    right = RIGHT_MARGIN
     if are_turned and x.axis.is_on_top:  # the last label leans out of the plot
-        turned_width = min(label_widths[-1], MAX_TURNED_NAME) * math.cos(math.radians(TURN))
+        turned_width = min(label_widths[-1], MAX_TURNED_NAME) * math.cos(math.radians(TURN_DEGREES))
         right = max(right, turned_width - spacing / 2 + GAP)
     turned_height = (
-        min(max(label_widths, default=0.0), MAX_TURNED_NAME) * math.sin(math.radians(TURN)) + 14
+        min(max(label_widths, default=0.0), MAX_TURNED_NAME) * math.sin(math.radians(TURN_DEGREES))
+        + 14
     )
     labels_height = turned_height if are_turned else 20.0
     x_axis_height = labels_height + (TITLE_HEIGHT if x.axis.title else 0)
@@ -371,8 +372,10 @@ def _layout(chart: Chart) -> _Layout:
     above += x_axis_height if x.axis.is_on_top else 0
     below = 6.0 if x.axis.is_on_top else x_axis_height
     cells = chart.cells
-    plot_height = ROW * len(cells.rows) if cells is not None else chart.height - HEIGHT_WITHOUT_PLOT
-    plot_height = max(plot_height, LEAST_HEIGHT)
+    plot_height = (
+        ROW_HEIGHT * len(cells.rows) if cells is not None else chart.height - HEIGHT_WITHOUT_PLOT
+    )
+    plot_height = max(plot_height, MIN_PLOT_HEIGHT)
     if cells is not None and cells.scale_title:
         below += KEY_HEIGHT
     return _Layout(
@@ -394,7 +397,7 @@ def _legend_rows(chart: Chart) -> list[list[tuple[float, Points | Line]]]:
     rows: list[list[tuple[float, Points | Line]]] = []
     x = WIDTH
     for series in chart.named if has_legend else ():
-        width = 44 + width_of(series.name, FONT)
+        width = 44 + width_of(series.name, FONT_SIZE)
         if x > 8 and x + width > WIDTH:
             rows.append([])
             x = 8.0
@@ -493,7 +496,7 @@ class _Drawing:
         text: str,
         *,
         anchor: Anchor = "left",
-        size: float = FONT,
+        size: float = FONT_SIZE,
         colour: str = INK,
         turn: float = 0.0,
     ) -> None:
@@ -616,7 +619,7 @@ def _drawn(chart: Chart, resolution: float) -> _Drawing:
             if drawing.points_outside == 1
             else f"{drawing.points_outside} points lie"
         )
-        right = WIDTH - RIGHT
+        right = WIDTH - RIGHT_MARGIN
         above = drawing.layout.top - 4
         drawing.text(right, above, f"{lie} outside", anchor="right", size=11, colour=SOFT)
     return drawing
@@ -638,7 +641,7 @@ def _draw_legend(drawing: _Drawing) -> None:
                 drawing.line([x, x + 22], [y - 4] * 2, series.colour, 2.0, dashes=series.dashes)
             else:
                 drawing.symbol(x + 11, y - 4, series, USUAL_SIZE)
-            drawing.text(x + 28, y, shortened(series.name, FONT, WIDTH - 50))
+            drawing.text(x + 28, y, shortened(series.name, FONT_SIZE, WIDTH - 50))
 
 
 def _draw_x_axis(drawing: _Drawing) -> None:
@@ -651,10 +654,10 @@ def _draw_x_axis(drawing: _Drawing) -> None:
         if not layout.are_turned:
             drawing.text(x, y, label, anchor="center")
         elif is_on_top:
-            drawing.text(x, y, shortened(label, FONT, MAX_TURNED_NAME), turn=TURN)
+            drawing.text(x, y, shortened(label, FONT_SIZE, MAX_TURNED_NAME), turn=TURN_DEGREES)
         else:
-            shortened_label = shortened(label, FONT, MAX_TURNED_NAME)
-            drawing.text(x + 4, y - 3, shortened_label, anchor="right", turn=TURN)
+            shortened_label = shortened(label, FONT_SIZE, MAX_TURNED_NAME)
+            drawing.text(x + 4, y - 3, shortened_label, anchor="right", turn=TURN_DEGREES)
     if scaled.axis.title:
         middle = layout.left + layout.plot_width / 2
         room = layout.labels_height
@@ -665,8 +668,10 @@ def _draw_x_axis(drawing: _Drawing) -> None:
 def _draw_y_axis(drawing: _Drawing) -> None:
     layout = drawing.layout
     for position, label in layout.y.ticks:
-        y = layout.y_pixel(position) + BASELINE * FONT
-        drawing.text(layout.left - GAP, y, shortened(label, FONT, MAX_ROW_NAME), anchor="right")
+        y = layout.y_pixel(position) + BASELINE * FONT_SIZE
+        drawing.text(
+            layout.left - GAP, y, shortened(label, FONT_SIZE, MAX_ROW_NAME), anchor="right"
+        )
     if layout.y.axis.title:
         middle = layout.top + layout.plot_height / 2
         title = layout.y.axis.title
@@ -762,8 +767,8 @@ def _draw_cells(drawing: _Drawing, cells: Cells) -> None:
             box = drawing.box(left + 0.5, top + 0.5, *inner, colour)
             drawing.describe(box, cells.tip_of(row, column))
         text = cells.texts[row][column] if cells.are_texts_drawn else ""
-        size = min(CELL_FONT, height - 4, (width - 2) / max(width_of(text, 1.0), 0.01))
-        if text and size >= LEAST_CELL_FONT:
+        size = min(CELL_FONT_SIZE, height - 4, (width - 2) / max(width_of(text, 1.0), 0.01))
+        if text and size >= MIN_CELL_FONT_SIZE:
             x = left + width / 2
             y = top + height / 2 + BASELINE * size
             drawing.text(x, y, text, anchor="center", size=size, colour=ink)

@@ -164,7 +164,7 @@ def _load_model(
 
 
 @dataclass
-class Pace:
+class TimeLeft:
     """Estimates the time left of a piece of work from its pace since its first progress report."""
 
     title: str = ""
@@ -251,7 +251,7 @@ def voita_gates(
     }
     command = recorded_command("voita-gates", command_options)
     reports: list[Report] = []
-    pace = Pace()
+    pace = TimeLeft()
     with progress_display("loading") as show_progress:
 
         def show_part(title: str, progress: Progress) -> None:

@@ -13,7 +13,7 @@ from uuid import uuid4
 import torch
 
 from headlab import __version__
-from headlab.cluster.pool import Call, Pool
+from headlab.cluster.pool import DeviceCall, Pool
 from headlab.core import Floats, HeadlabError, import_implementation, value_function_of
 from headlab.evaluation import Evaluator, assumed_classes
 from headlab.hooks import Model, load
@@ -223,8 +223,8 @@ class SharedGame(ModelGame):
             (self._call(ask) for ask in asks),
         )
 
-    def _call(self, ask: Query) -> Call[tuple[Floats, int, float]]:
-        return Call(self._key, self._job, "answer", (ask,))
+    def _call(self, ask: Query) -> DeviceCall[tuple[Floats, int, float]]:
+        return DeviceCall(self._key, self._job, "answer", (ask,))
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,9 @@ class Team:
         """A method that plays no game, run whole on one device of the pool."""
         job = SettingJob(Setting.of(work.evaluator, work.ablation), len(work.evaluator.examples))
         arguments = (name, dict(work.options), work.seed)
-        call: Call[tuple[Outcome, int, float]] = Call(uuid4().hex, job, "outcome", arguments)
+        call: DeviceCall[tuple[Outcome, int, float]] = DeviceCall(
+            uuid4().hex, job, "outcome", arguments
+        )
         return next(_count_forwards(self.pool, work.evaluator, [call]))
 
 
@@ -254,7 +256,7 @@ Answer = TypeVar("Answer")
 
 
 def _count_forwards(
-    pool: Pool, evaluator: Evaluator, calls: Iterable[Call[tuple[Answer, int, float]]]
+    pool: Pool, evaluator: Evaluator, calls: Iterable[DeviceCall[tuple[Answer, int, float]]]
 ) -> Iterator[Answer]:
     """The pool's answers; the forward passes and seconds they took are added to the evaluator's."""
     for answer, forwards, seconds in pool.ask(calls, evaluator.tick):

@@ -19,8 +19,8 @@ from headlab.core import HeadlabError
 
 CALLS_PER_DEVICE = 2  # pending at once, so that a device never waits for the next
 MAX_TRIES = 4
-LOOK_SECONDS = 0.05
-READY_SECONDS = 900.0  # a model may have to be downloaded, or other work to end
+POLL_SECONDS = 0.05
+MAX_SECONDS_UNTIL_READY = 900.0  # a model may have to be downloaded, or other work to end
 Tick = Callable[[], None]
 Answer = TypeVar("Answer")
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -44,7 +44,7 @@ class Device(Protocol):
 
 
 @dataclass(eq=False)
-class Call(Generic[Answer_co]):
+class DeviceCall(Generic[Answer_co]):
     """One call that any device may answer.
 
     Attributes:
@@ -77,7 +77,7 @@ class Member:
 
     device: Device
     ready: bool = False
-    pending_calls: set[Call[object]] = field(default_factory=set)
+    pending_calls: set[DeviceCall[object]] = field(default_factory=set)
     known_keys: set[str] = field(default_factory=set)
 
 
@@ -98,7 +98,7 @@ class Pool:
         self.size = size
         self.kind = kind
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._waiting: deque[Call[object]] = deque()
+        self._waiting: deque[DeviceCall[object]] = deque()
         self._members: list[Member] = []
         self._failure: HeadlabError | None = None
         self._losses = 0  # since the last answer
@@ -123,7 +123,7 @@ class Pool:
         """The present devices, ready or not."""
         return tuple(member.device for member in tuple(self._members))
 
-    def ask(self, calls: Iterable[Call[Answer]], tick: Tick) -> Iterator[Answer]:
+    def ask(self, calls: Iterable[DeviceCall[Answer]], tick: Tick) -> Iterator[Answer]:
         """Yield the answers to independent calls, in order; some calls are sent ahead.
 
         Args:
@@ -133,7 +133,7 @@ class Pool:
         Raises:
             HeadlabError: No device is left; any error that a call raised is raised as well.
         """
-        sent_calls: deque[Call[Answer]] = deque()
+        sent_calls: deque[DeviceCall[Answer]] = deque()
         remaining_calls = iter(calls)
         try:
             while True:
@@ -162,17 +162,17 @@ class Pool:
         while True:
             tick()
             try:
-                return answer.result(LOOK_SECONDS)
+                return answer.result(POLL_SECONDS)
             except FutureTimeout:
                 if answer.done():  # it has arrived since, or the call itself timed out
                     return answer.result()
                 seconds_without_device = (
-                    0.0 if self.ready_count else seconds_without_device + LOOK_SECONDS
+                    0.0 if self.ready_count else seconds_without_device + POLL_SECONDS
                 )
-                if seconds_without_device > READY_SECONDS:
+                if seconds_without_device > MAX_SECONDS_UNTIL_READY:
                     raise HeadlabError(
                         f"none of the {self.size} Ray workers was ready within "
-                        f"{READY_SECONDS / 60:.0f} minutes: the cluster has no free GPUs or "
+                        f"{MAX_SECONDS_UNTIL_READY / 60:.0f} minutes: the cluster has no free GPUs or "
                         "processors; wait for other work on it, or ask for fewer workers",
                         code="ray.not_ready",
                     ) from None
@@ -196,7 +196,7 @@ class Pool:
         for member in self._members:
             member.device.end()
 
-    def _accept(self, call: Call[object]) -> None:
+    def _accept(self, call: DeviceCall[object]) -> None:
         if self._failure is not None:
             _fail_call(call, self._failure)
         else:
@@ -273,7 +273,7 @@ class Pool:
             if not call.answer.cancelled():
                 self._send(min(free_members, key=lambda member: len(member.pending_calls)), call)
 
-    def _send(self, member: Member, call: Call[object]) -> None:
+    def _send(self, member: Member, call: DeviceCall[object]) -> None:
         call.tries += 1
         member.pending_calls.add(call)
         if call.key not in member.known_keys:
@@ -297,7 +297,7 @@ class Pool:
             if call.key == key:
                 _fail_call(call, error)
 
-    def _on_answer(self, member: Member, call: Call[object], answer: Future[object]) -> None:
+    def _on_answer(self, member: Member, call: DeviceCall[object], answer: Future[object]) -> None:
         if call not in member.pending_calls:
             return  # the device has been removed meanwhile
         error = answer.exception()
@@ -312,7 +312,7 @@ class Pool:
             with suppress(InvalidStateError):  # nobody waits for it any more
                 call.answer.set_result(answer.result())
 
-    def _retry(self, call: Call[object]) -> None:
+    def _retry(self, call: DeviceCall[object]) -> None:
         if call.answer.done():
             return
         if call.tries >= MAX_TRIES:
@@ -334,7 +334,7 @@ class Pool:
         )
 
 
-def _fail_call(call: Call[object], error: BaseException) -> None:
+def _fail_call(call: DeviceCall[object], error: BaseException) -> None:
     with suppress(InvalidStateError):  # nobody waits for it any more
         call.answer.set_exception(error)
 
@@ -346,7 +346,7 @@ MAX_RUNS = 16
 Outcome = TypeVar("Outcome")
 
 
-class Ended(Exception):
+class RunEnded(Exception):
     """Raised in a run when another has failed or all are stopped; not an error."""
 
 
@@ -369,7 +369,7 @@ def run_side_by_side(
 
     def run_tick() -> None:
         if has_ended.is_set():
-            raise Ended
+            raise RunEnded
 
     with ThreadPoolExecutor(max(1, min(at_once, MAX_RUNS)), "run") as pool:
         futures = {name: pool.submit(start_run, name, run_tick) for name in names}
@@ -377,7 +377,7 @@ def run_side_by_side(
         try:
             while pending:
                 tick()
-                finished_futures, pending = wait(pending, LOOK_SECONDS, FIRST_COMPLETED)
+                finished_futures, pending = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
                 for future in finished_futures:
                     future.result()
         finally:

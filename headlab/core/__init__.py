@@ -30,7 +30,6 @@ from headlab.core.files import STALE_SECONDS as STALE_SECONDS
 from headlab.core.files import append_line as append_line
 from headlab.core.files import as_path as as_path
 from headlab.core.files import default_root as default_root
-from headlab.core.files import expanded_home_path as expanded_home_path
 from headlab.core.files import file_mode as file_mode
 from headlab.core.files import is_abandoned as is_abandoned
 from headlab.core.files import is_disk_error as is_disk_error
@@ -42,6 +41,7 @@ from headlab.core.files import make_folder as make_folder
 from headlab.core.files import parse_json as parse_json
 from headlab.core.files import read_json as read_json
 from headlab.core.files import reason_of as reason_of
+from headlab.core.files import require_known_home as require_known_home
 from headlab.core.files import set_mode as set_mode
 from headlab.core.files import sync_file as sync_file
 from headlab.core.files import sync_folder as sync_folder

@@ -47,7 +47,7 @@ def default_root() -> Path:
     return Path(os.environ.get(CACHE_VARIABLE, "cache"))
 
 
-def expanded_home_path(folder: str | Path, remedy: str) -> Path:
+def require_known_home(folder: str | Path, remedy: str) -> Path:
     """A folder that a library gives, as a path, unless its `~` could not be expanded.
 
     Args:

@@ -124,11 +124,11 @@ class Machine(Protocol):
 # Use of a process's cores: batches in parallel, each on one thread, so that no result depends on
 # their number.
 
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 Tick = Callable[[], None]
 
 
-class Ended(Exception):
+class BatchEnded(Exception):
     """Raised in a batch whose result is no longer needed; not an error."""
 
 
@@ -216,7 +216,7 @@ def _run_side_by_side(
     def lane_tick() -> None:
         lanes_may_run.wait()
         if has_ended.is_set():
-            raise Ended
+            raise BatchEnded
 
     running: deque[tuple[Part, Future[R]]] = deque()
     # Each thread has its own thread count for the operations it starts.
@@ -233,7 +233,7 @@ def _run_side_by_side(
                 lanes_may_run.set()
                 wait(
                     [future for _, future in running if not future.done()],
-                    LOOK_SECONDS,
+                    POLL_SECONDS,
                     FIRST_COMPLETED,
                 )
                 while running and running[0][1].done():

@@ -53,7 +53,7 @@ from headlab.evaluation.inputs import Inputs as Inputs
 from headlab.evaluation.inputs import LanguageSetup as LanguageSetup
 from headlab.evaluation.inputs import Pairs as Pairs
 from headlab.evaluation.inputs import Texts as Texts
-from headlab.evaluation.inputs import Words as Words
+from headlab.evaluation.inputs import WordInputs as WordInputs
 from headlab.evaluation.inputs import assumed_classes as assumed_classes
 from headlab.evaluation.inputs import classes_for_spec as classes_for_spec
 from headlab.evaluation.inputs import label_order as label_order

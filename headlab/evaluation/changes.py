@@ -11,7 +11,7 @@ import torch
 from headlab.core import CHANGE_KINDS, Change, Floats, HeadlabError, Ints, Table
 from headlab.evaluation.encoding import NO_TARGET
 from headlab.evaluation.evaluator import Batch, Evaluator
-from headlab.evaluation.inputs import Words, label_order
+from headlab.evaluation.inputs import WordInputs, label_order
 from headlab.hooks import Model
 from headlab.masks import Mask, full_mask
 from headlab.tasks import Example, Task
@@ -89,7 +89,7 @@ def _kind_of_change(right_label: int, old_label: int, new_label: int) -> str:
 def _word(evaluator: Evaluator, example_index: int, answer_number: int) -> str | None:
     """The word of one of an example's answers; None where the text itself is labelled."""
     inputs = evaluator.inputs
-    if not isinstance(inputs, Words):
+    if not isinstance(inputs, WordInputs):
         return None
     word_index = inputs.words[example_index][answer_number]
     return evaluator.examples[example_index].words[word_index]

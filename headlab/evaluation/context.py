@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from headlab.core import Bools, Ints, Omissions
 
 
-class LoadedModel(Protocol):
+class ModelWithTokenizer(Protocol):
     """What this module uses of a `headlab.hooks.model.Model`."""
 
     @property
@@ -51,7 +51,7 @@ DEFAULT_CONTEXT = 2048
 LARGEST_STATED = 10**9  # tokenizers without a limit of their own state 10**30
 
 
-def context_length(model: LoadedModel, *, targets: bool = False) -> int:
+def context_length(model: ModelWithTokenizer, *, targets: bool = False) -> int:
     """Maximum number of tokens that a model takes at once, special tokens included.
 
     The model's configuration says it, or that of its text part in a model of several kinds of
@@ -71,7 +71,7 @@ def context_length(model: LoadedModel, *, targets: bool = False) -> int:
     return stated_length or _default_length(model)
 
 
-def _default_length(model: LoadedModel) -> int:
+def _default_length(model: ModelWithTokenizer) -> int:
     module = model.module
     decoder = bool(module.can_generate()) and not module.config.is_encoder_decoder
     if decoder:
@@ -79,7 +79,7 @@ def _default_length(model: LoadedModel) -> int:
     return MAX_TOKENS
 
 
-def default_context(model: LoadedModel) -> str:
+def default_context(model: ModelWithTokenizer) -> str:
     """A sentence that says which limit is assumed.
 
     Empty if the model or its tokenizer states one.
@@ -100,7 +100,7 @@ def _stated_by_tokenizer(tokenizer: PreTrainedTokenizerBase) -> int | None:
     return None
 
 
-def max_text_tokens(model: LoadedModel, *, targets: bool = False) -> int:
+def max_text_tokens(model: ModelWithTokenizer, *, targets: bool = False) -> int:
     """Maximum number of tokens of a text that is labelled or translated.
 
     It is MAX_TOKENS, or less where the model takes fewer.
@@ -195,6 +195,6 @@ class OmissionsByExample:
         return Omissions(examples, cut_examples, self.token_limit, words_left_out)
 
 
-def nothing_omitted(model: LoadedModel, examples: int) -> OmissionsByExample:
+def nothing_omitted(model: ModelWithTokenizer, examples: int) -> OmissionsByExample:
     """The omissions of examples that are refused where they are too long, rather than cut: none."""
     return OmissionsByExample(context_length(model), np.zeros(examples, dtype=bool))

@@ -181,7 +181,7 @@ CHUNKS = (16, 240)
 FIRST_TOKENS = 512
 # A batch runs on one core. Batches of the first chunk have this many times fewer tokens, so that
 # there are several and more cores are busy.
-FIRST_SHARE = 4
+FIRST_DIVISOR = 4
 # Default for the memory that cached layer inputs may take.
 STATE_BYTES = 192 << 20
 # Number of masks whose evaluations are kept.
@@ -242,7 +242,7 @@ class Evaluator:
         edges = sorted({min(edge, example_count) for edge in (0, *chunk_ends, example_count)})
         self._chunks: list[list[Batch]] = []
         for start, end in pairwise(edges):
-            divisor = FIRST_SHARE if start == 0 else 1
+            divisor = FIRST_DIVISOR if start == 0 else 1
             self._chunks.append(self.batches_by_tokens(np.arange(start, end), divisor))
         self._evaluations: LRUCache[str, Evaluation] = LRUCache(CACHED_EVALUATIONS)
         self._head_means: torch.Tensor | None = None

@@ -327,9 +327,9 @@ def read_inputs(model: Model, task: Task, examples: Sequence[Example], language:
 
 def _labelled_inputs(
     model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
-) -> Texts | Words:
+) -> Texts | WordInputs:
     if examples[0].words:
-        return Words(model, task, examples, columns)
+        return WordInputs(model, task, examples, columns)
     return Texts(model, task, examples, columns)
 
 
@@ -402,7 +402,7 @@ class Texts(ClassifierInputs):
         return on_device(self.answers[rows], self.model.device)
 
 
-class Words(ClassifierInputs):
+class WordInputs(ClassifierInputs):
     """Sentences with one label per word, for a token classifier.
 
     A word is scored at its first token.

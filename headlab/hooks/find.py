@@ -77,7 +77,7 @@ MODEL_ERRORS = (
 
 
 @dataclass
-class Call:
+class AttentionCall:
     """One attention computation of the probe.
 
     Attributes:
@@ -152,7 +152,7 @@ class Probe(TorchFunctionMode):
         counts = (getattr(text_config, name, None) for name in HEAD_COUNT_FIELDS)
         self.counts = {count for count in counts if isinstance(count, int)}
         self.names = {module: name for name, module in model.named_modules()}
-        self.calls: list[Call] = []
+        self.calls: list[AttentionCall] = []
         self.pending: int | None = None
         self.attention: nn.Module | None = None
         self.tokens_first = False
@@ -210,7 +210,7 @@ class Probe(TorchFunctionMode):
             return None
         looks_ahead = not is_close(layer_input[CHANGED_ROW, 0], layer_input[UNSCALED_ROW, 0])
         site = module if self.attention is None else self.attention
-        self.calls.append(Call(self.names[site], site, heads, module, looks_ahead))
+        self.calls.append(AttentionCall(self.names[site], site, heads, module, looks_ahead))
         self.pending = self.attention = None
         layer_input = layer_input.clone()
         layer_input[SCALED_ROW] = layer_input[UNSCALED_ROW]
@@ -225,7 +225,7 @@ class Probe(TorchFunctionMode):
 
         Layers keep their numbers.
         """
-        self.calls.append(Call(self.names[module], module, 0, module))
+        self.calls.append(AttentionCall(self.names[module], module, 0, module))
 
 
 def _holds_scaled_heads(layer_input: torch.Tensor, heads: int) -> bool:
@@ -256,7 +256,7 @@ def is_close(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
     )
 
 
-def find_heads(model: PreTrainedModel, baseline_logits: torch.Tensor) -> list[Call]:
+def find_heads(model: PreTrainedModel, baseline_logits: torch.Tensor) -> list[AttentionCall]:
     """Every attention computation of one forward pass, in order.
 
     The model's attention goes through `gated_sdpa` from now on, if that changes nothing.
@@ -387,7 +387,9 @@ def is_causal(model: PreTrainedModel) -> bool:
     return any(flags) or bool(getattr(model.config, "is_decoder", False))
 
 
-def grid_of(calls: list[Call], model: PreTrainedModel) -> tuple[HeadGrid, list[Call]]:
+def grid_of(
+    calls: list[AttentionCall], model: PreTrainedModel
+) -> tuple[HeadGrid, list[AttentionCall]]:
     """The head grid, and the calls in the order of its rows.
 
     A layer without attention is a row of 0 heads, so that layers keep the model's own numbers.
@@ -397,13 +399,13 @@ def grid_of(calls: list[Call], model: PreTrainedModel) -> tuple[HeadGrid, list[C
         looks_ahead = any(call.ahead for call in calls_at_projections)
     else:
         looks_ahead = not is_causal(model)
-    stacks: dict[str, list[Call]] = {}
+    stacks: dict[str, list[AttentionCall]] = {}
     for call in calls:
         stacks.setdefault(stack_of(call.name, model, looks_ahead=looks_ahead), []).append(call)
     # headlab's own language models have always numbered the layers that have heads left.
     keeps_layer_numbers = not model.config.model_type.startswith("headlab")
     grid_stacks = []
-    calls_by_row: list[Call] = []
+    calls_by_row: list[AttentionCall] = []
     for name in STACKS:
         if name not in stacks:
             continue
@@ -415,7 +417,9 @@ def grid_of(calls: list[Call], model: PreTrainedModel) -> tuple[HeadGrid, list[C
     return HeadGrid(tuple(grid_stacks)), calls_by_row
 
 
-def _with_layers_without_heads(calls: list[Call], model: PreTrainedModel) -> list[Call]:
+def _with_layers_without_heads(
+    calls: list[AttentionCall], model: PreTrainedModel
+) -> list[AttentionCall]:
     """The calls of a stack and its layers without attention, in order.
 
     Just the calls where these are not one for every layer.
@@ -430,7 +434,7 @@ def _with_layers_without_heads(calls: list[Call], model: PreTrainedModel) -> lis
     call_by_number = dict(zip(numbers, calls, strict=True))
     rows = []
     for number, layer in enumerate(model.get_submodule(path).children()):
-        headless_call = Call(f"{path}.{number}", layer, 0, layer)
+        headless_call = AttentionCall(f"{path}.{number}", layer, 0, layer)
         rows.append(call_by_number.get(number) or headless_call)
     return rows
 

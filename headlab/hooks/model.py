@@ -21,7 +21,7 @@ from headlab.core.parallel import Rows, memory_errors_explained, run_halving
 from headlab.hooks.find import (
     MODEL_ERRORS,
     PROBE_TOKENS,
-    Call,
+    AttentionCall,
     WeightsThere,
     find_heads,
     first_output,
@@ -208,7 +208,7 @@ def gated(
     """
     require_flag("threads", threads)
     with open_block(
-        model.owner, _active_of(model, gates, ablation, means), model.name, everywhere=threads
+        model.owner, _active_gates_of(model, gates, ablation, means), model.name, everywhere=threads
     ):
         yield model
 
@@ -218,11 +218,11 @@ def gated_in_this_thread(
     model: Model, gates: Gates, *, ablation: str = "zero", means: torch.Tensor | None = None
 ) -> Iterator[Model]:
     """`gated` for headlab's own passes: of this thread alone, without warnings in other threads."""
-    with model.active(_active_of(model, gates, ablation, means)):
+    with model.active(_active_gates_of(model, gates, ablation, means)):
         yield model
 
 
-def _active_of(
+def _active_gates_of(
     model: Model, gates: Gates, ablation: str, means: torch.Tensor | None
 ) -> ActiveGates:
     """The gates of a `with` block; arguments as in `gated`.
@@ -491,7 +491,7 @@ def make_gateable(checkpoint: Checkpoint) -> Model:
     return model
 
 
-def _place_sites(model: Model, calls: Sequence[Call]) -> None:
+def _place_sites(model: Model, calls: Sequence[AttentionCall]) -> None:
     """Tell every attention module its rows in the gate array, and gate it.
 
     Args:
@@ -530,7 +530,7 @@ def _gate_projection(
     return hook
 
 
-def _make_resumable(model: Model, calls: Sequence[Call]) -> bool:
+def _make_resumable(model: Model, calls: Sequence[AttentionCall]) -> bool:
     """Wrap the layers so that a pass can start midway.
 
     Returns:

@@ -1,7 +1,7 @@
 """Masks: which heads are kept, how they were chosen, and the mask file formats."""
 
 from headlab.masks.compare import COMBINATIONS as COMBINATIONS
-from headlab.masks.compare import Difference as Difference
+from headlab.masks.compare import MaskDifference as MaskDifference
 from headlab.masks.compare import RecordedFigure as RecordedFigure
 from headlab.masks.compare import accuracy_notes as accuracy_notes
 from headlab.masks.compare import accuracy_table as accuracy_table

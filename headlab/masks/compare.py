@@ -26,7 +26,7 @@ from headlab.masks.mask import Mask, RecordedAccuracy, as_safe_line, common_abla
 
 
 @dataclass(frozen=True)
-class Difference:
+class MaskDifference:
     """Heads removed by two masks of one grid, bool [head] for each."""
 
     grid: HeadGrid
@@ -73,14 +73,14 @@ def jaccard(in_a: Bools, in_b: Bools) -> float:
     return int((in_a & in_b).sum()) / union_size
 
 
-def compare_masks(mask_a: Mask, mask_b: Mask) -> Difference:
+def compare_masks(mask_a: Mask, mask_b: Mask) -> MaskDifference:
     """The heads that two masks remove.
 
     Raises:
         HeadlabError: The masks have different grids; the message names both.
     """
     same_grid([mask_a, mask_b])
-    return Difference(mask_a.grid, ~mask_a.kept, ~mask_b.kept)
+    return MaskDifference(mask_a.grid, ~mask_a.kept, ~mask_b.kept)
 
 
 def same_grid(masks: Sequence[Mask]) -> HeadGrid:
@@ -104,7 +104,7 @@ def same_grid(masks: Sequence[Mask]) -> HeadGrid:
 COUNT_COLUMNS = ("heads", "off in A", "off in B", "off in both", "only A", "only B", "Jaccard")
 
 
-def removed_by_layer(difference: Difference) -> Table:
+def removed_by_layer(difference: MaskDifference) -> Table:
     """Heads off in each mask, in both and in only one, layer by layer."""
     layers_of_a = by_layer(difference.grid, difference.removed_by_a)
     layers_of_b = by_layer(difference.grid, difference.removed_by_b)
@@ -120,7 +120,7 @@ def removed_by_layer(difference: Difference) -> Table:
     )
 
 
-def removed_by_stack(difference: Difference) -> Table:
+def removed_by_stack(difference: MaskDifference) -> Table:
     """Heads off in each mask, in both and in only one, stack by stack and in total."""
     stack_names = np.array([head.stack for head in difference.grid.heads])
     rows: list[tuple[Cell, ...]] = []

@@ -257,7 +257,7 @@ class RecordedSplit(TypedDict, total=False):
     label_map: Mapping[str, str]
 
 
-class Choice(TypedDict, total=False):
+class ChoiceRecord(TypedDict, total=False):
     """The fields of `chosen` that headlab writes; docs/mask-format.md says what is checked of them.
 
     Attributes:
@@ -546,9 +546,9 @@ class Mask:
         return cast("Mapping[str, str] | None", self.model.get("architecture"))
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> ChoiceRecord:
         """How it was chosen, by the fields that headlab writes; `chosen` may hold others."""
-        return cast("Choice", self.chosen)
+        return cast("ChoiceRecord", self.chosen)
 
     @property
     def languages(self) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from headlab.methods.costs import ChosenResults as ChosenResults
 from headlab.methods.costs import caution as caution
 from headlab.methods.costs import cautions as cautions
 from headlab.methods.costs import cost_of as cost_of
-from headlab.methods.costs import earlier_order as earlier_order
 from headlab.methods.costs import expected_forwards as expected_forwards
 from headlab.methods.costs import is_alike as is_alike
 from headlab.methods.costs import options_of as options_of
+from headlab.methods.costs import order_renewal_of as order_renewal_of
 from headlab.methods.costs import pace as pace
 from headlab.methods.costs import remarks as remarks
 from headlab.methods.costs import remarks_on_choice as remarks_on_choice
@@ -21,7 +21,7 @@ from headlab.methods.costs import renewed_in as renewed_in
 from headlab.methods.costs import select as select
 from headlab.methods.costs import settings as settings
 from headlab.methods.costs import spec_of as spec_of
-from headlab.methods.costs import target_of as target_of
+from headlab.methods.costs import target_half_width_of as target_half_width_of
 from headlab.methods.forecast import Forecast as Forecast
 from headlab.methods.forecast import Part as Part
 from headlab.methods.forecast import forecast_of as forecast_of

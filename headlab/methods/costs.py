@@ -90,7 +90,7 @@ def renewal_of(spec: Mapping[str, object]) -> str:
     return METHODS[method].renewal
 
 
-def earlier_order(spec: Mapping[str, object]) -> str:
+def order_renewal_of(spec: Mapping[str, object]) -> str:
     """As `renewal_of`, for the scores that ordered a curve.
 
     A clause on how they differ from those made today; empty if they do not.
@@ -592,7 +592,7 @@ def cost_of(scores: HeadScores) -> Cost:
     if half_width is None or not scores.signed:
         return cost
     is_undecided = ~(scores.helpful | scores.harmful)
-    is_narrow: Bools = is_undecided & (half_width <= target_of(scores))
+    is_narrow: Bools = is_undecided & (half_width <= target_half_width_of(scores))
     return replace(
         cost,
         helpful=int(scores.helpful.sum()),
@@ -602,7 +602,7 @@ def cost_of(scores: HeadScores) -> Cost:
     )
 
 
-def target_of(scores: HeadScores) -> float:
+def target_half_width_of(scores: HeadScores) -> float:
     """The target half-width of a run, in the score's unit; the default one where it had none."""
     stored_target = spec_of(scores, "method", "options", "target")
     if is_number(stored_target):

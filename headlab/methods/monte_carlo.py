@@ -14,7 +14,7 @@ from headlab.methods.sampling import (
     SamplingPlan,
     Tally,
     even_support,
-    free_example,
+    independent_example,
     level_indices_of,
     plan_of,
     random_order,
@@ -84,7 +84,9 @@ def _orders(numbers: range, players: int, steps: int, seed: int) -> Ints:
 
 def _examples(game: Game, numbers: range, seed: int) -> Ints:
     """The examples of some draws, int [draw]."""
-    examples = [free_example(seed, number, game.examples, game.weights) for number in numbers]
+    examples = [
+        independent_example(seed, number, game.examples, game.weights) for number in numbers
+    ]
     return np.array(examples)
 
 

@@ -32,7 +32,7 @@ from headlab.methods.method import Method
 from headlab.methods.spec import make_spec, recorded_version
 from headlab.methods.table import DEFAULT_METHOD, HOME
 from headlab.methods.table import method as method_of
-from headlab.methods.work import Arrays, Helpers, Snapshot, Work
+from headlab.methods.work import Arrays, EstimatorSnapshot, Helpers, Work
 from headlab.methods.work import Outcome as Outcome
 from headlab.models import origin_now
 from headlab.results import HeadScores, Result, Store, StoredRun, read_arrays
@@ -233,7 +233,7 @@ def _saved_outcome(run: StoredRun, saved: Arrays, players: int) -> Outcome | Non
     restore = getattr(module, "restore", None)
     if restore is None:
         return None
-    snapshot: Snapshot = restore(saved, method.options or {}, players)
+    snapshot: EstimatorSnapshot = restore(saved, method.options or {}, players)
     return snapshot.outcome()
 
 
@@ -252,7 +252,7 @@ TIMED_SECONDS = 1.0
 TIMED_EXAMPLES = 48
 # Divides the tokens of a batch, as a click waits for the batches under way, and a full one of a
 # language model takes three seconds.
-TIMED_SHARE = 4
+TIMED_DIVISOR = 4
 
 
 class TimedEnough(Exception):
@@ -319,7 +319,7 @@ def seconds_per_forward(
     all_gates = grid.gates(np.ones(grid.size, bool))
     size = len(evaluator.examples)
     spread_evenly = np.linspace(0, size - 1, min(TIMED_EXAMPLES, size)).astype(np.int64)
-    batches = evaluator.batches_by_tokens(np.unique(spread_evenly), TIMED_SHARE)
+    batches = evaluator.batches_by_tokens(np.unique(spread_evenly), TIMED_DIVISOR)
     # Batches are sorted by length: those of usual lengths come first.
     middle = len(batches) // 2
     usual_first = sorted(range(len(batches)), key=lambda index: abs(index - middle))

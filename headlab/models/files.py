@@ -25,13 +25,13 @@ from headlab.core import (
     CHOOSE_WRITABLE_FOLDER,
     HeadlabError,
     content_key,
-    expanded_home_path,
     file_mode,
     is_abandoned,
     is_disk_error,
     lock_descriptor,
     make_folder,
     read_json,
+    require_known_home,
     set_mode,
     sync_folder,
     unwritable_error,
@@ -212,7 +212,7 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    expanded_home_path(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
+    require_known_home(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
     try:
         folder = snapshot_download(
             name, revision=revision, allow_patterns=list(patterns), ignore_patterns=NEVER_LOADED

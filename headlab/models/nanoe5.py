@@ -193,7 +193,7 @@ class E5File:
     tensors: dict[str, Tensor]
 
 
-class _Reader:
+class _ByteReader:
     """Reads values from a byte string; raises HeadlabError where it ends too soon."""
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -275,7 +275,7 @@ def dequantise(blocks: Blocks) -> Floats32:
 def parse(data: bytes) -> E5File:
     """The parts of a model file. Raises HeadlabError if it is truncated or not of this format."""
     check(data[:4] == b"E5S1", "it does not start with E5S1")
-    reader = _Reader(data, 4)
+    reader = _ByteReader(data, 4)
     check(reader.integer("I") == 1, "it is not of version 1")
     sizes = reader.integers("7i")
     eps = reader.real()
@@ -300,7 +300,7 @@ def check_header(header: Header, pieces: int) -> None:
     )
 
 
-def read_pieces(reader: _Reader, count: int) -> list[tuple[str, float]]:
+def read_pieces(reader: _ByteReader, count: int) -> list[tuple[str, float]]:
     """(text, score) of every piece."""
     size = reader.integer("Q")
     ends = reader.array(UINTS32, count + 1).astype(np.int64)
@@ -316,7 +316,7 @@ def read_pieces(reader: _Reader, count: int) -> list[tuple[str, float]]:
     ]
 
 
-def read_characters(reader: _Reader) -> dict[str, str]:
+def read_characters(reader: _ByteReader) -> dict[str, str]:
     """{character: its replacement}."""
     count, size = reader.integers("iI")
     end = reader.at + size
@@ -340,7 +340,7 @@ def character(point: int) -> str:
     return chr(point)
 
 
-def read_tensors(reader: _Reader) -> dict[str, Tensor]:
+def read_tensors(reader: _ByteReader) -> dict[str, Tensor]:
     """{name: tensor}; the arrays are views of the file."""
     tensors: dict[str, Tensor] = {}
     for _ in range(reader.integer("i")):

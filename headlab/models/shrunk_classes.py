@@ -27,7 +27,7 @@ from headlab.models.shrunk_cut import (
     HeadsByStack,
     attention_layers,
     base_type,
-    cut_structure,
+    shrink_structure,
 )
 
 # Configuration files of shrunk models, which no class with attention heads can mistake for a full
@@ -114,7 +114,7 @@ class ShrunkModel:
         super().__init__(config, *arguments, **options)  # type: ignore[call-arg]
         # Llama's classifiers build their base with AutoModel, which has already cut it.
         if not any(isinstance(part, ShrunkModel) for part in self.modules() if part is not self):  # type: ignore[attr-defined]
-            cut_structure(self, getattr(config, HEADS_KEY, None) or {})  # type: ignore[arg-type]
+            shrink_structure(self, getattr(config, HEADS_KEY, None) or {})  # type: ignore[arg-type]
 
     @classmethod
     def from_pretrained(

@@ -430,7 +430,7 @@ def count_tokens(past: Cache, hidden: torch.Tensor, layer: int) -> None:
 HeadsByStack = Mapping[str, Sequence[Sequence[int]]]  # {stack: [layer][heads]}
 
 
-def cut_structure(module: PreTrainedModel, heads: HeadsByStack) -> None:
+def shrink_structure(module: PreTrainedModel, heads: HeadsByStack) -> None:
     """Give a full model's layers the shapes they have with only these heads, in place.
 
     The weights become meaningless.
@@ -447,7 +447,7 @@ def cut_structure(module: PreTrainedModel, heads: HeadsByStack) -> None:
             _set_forward(layer, family, kept_heads)
 
 
-def cut_state(
+def state_without_heads(
     module: PreTrainedModel, kept_heads: HeadsByStack, switched_off: HeadsByStack
 ) -> dict[str, torch.Tensor]:
     """All weights of a model without those of removed heads; the model is not changed.

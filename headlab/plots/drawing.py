@@ -12,7 +12,7 @@ from plotly.subplots import make_subplots
 
 from headlab.charts.chart import FADED, OPEN, Axis, Band, Cells, Chart, Line, Note, Points, Rule
 from headlab.pictures import rgb
-from headlab.plots.style import LEGEND, bar, cells, finish, interval
+from headlab.plots.style import LEGEND, bar, cells, interval, with_common_layout
 
 ROW_SPACING = 0.08  # between two rows of a figure, as a share of its height
 Position = Mapping[str, int]  # row and column of a figure, as Plotly's methods take them
@@ -53,7 +53,7 @@ def plotly_figure(chart: Chart) -> go.Figure:
         layout["showlegend"] = chart.has_legend
     if chart.is_clickable:
         layout["clickmode"] = "event+select"
-    return finish(figure, **layout)
+    return with_common_layout(figure, **layout)
 
 
 def plotly_rows(charts: Sequence[Chart], height: float) -> go.Figure:
@@ -79,7 +79,9 @@ def plotly_rows(charts: Sequence[Chart], height: float) -> go.Figure:
         is_last = number == len(charts)
         shown = chart if is_last else replace(chart, x=replace(chart.x, title=""))
         _add_chart(figure, shown, {"row": number, "col": 1})
-    return finish(figure, height=height, hovermode="closest", showlegend=True, legend=LEGEND)
+    return with_common_layout(
+        figure, height=height, hovermode="closest", showlegend=True, legend=LEGEND
+    )
 
 
 def _add_chart(figure: go.Figure, chart: Chart, position: Position) -> None:
@@ -175,7 +177,7 @@ def _matrix(chart: Chart, matrix: Cells) -> go.Figure:
     side = {"side": "top"} if chart.x.is_on_top else {}
     figure.update_xaxes(**_axis(chart.x), **side)
     figure.update_yaxes(**_axis(chart.y))
-    return finish(figure, height=chart.height)
+    return with_common_layout(figure, height=chart.height)
 
 
 def _all_markup(texts: Sequence[Sequence[str]]) -> list[list[str]]:

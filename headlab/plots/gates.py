@@ -14,7 +14,7 @@ from headlab.charts.gates import loss_chart, open_heads_chart
 from headlab.core import Bools, Floats, HeadGrid, by_layer
 from headlab.pictures import DIVERGING, HELPS, SEQUENTIAL, UNSURE
 from headlab.plots.drawing import plotly_rows
-from headlab.plots.style import LEGEND, cells, finish, stroke
+from headlab.plots.style import LEGEND, cells, stroke, with_common_layout
 from headlab.results import LearnedGates
 
 MILLISECONDS = 150  # per frame
@@ -149,7 +149,7 @@ def open_probability_map(gates: LearnedGates) -> go.Figure:
     figure.update_xaxes(title="head", dtick=step, showgrid=False, zeroline=False)
     top = BAR + TITLES * (len(stacks) > 1)
     axis = {"colorscale": DIVERGING, "cmin": 0, "cmax": 1, "colorbar": OPEN_SCALE}
-    finish(figure, height=200 + top + ROW_PIXELS * max(rows, 4), coloraxis=axis)
+    with_common_layout(figure, height=200 + top + ROW_PIXELS * max(rows, 4), coloraxis=axis)
     return figure.update_layout(margin={"t": top})
 
 
@@ -226,7 +226,7 @@ def kept_by_layer_figure(rows: Sequence[str], kept: Sequence[Bools], grid: HeadG
         hovertemplate="%{y}, layer %{x}: %{customdata} kept<extra></extra>",
     )
     figure.update_xaxes(title="layer")
-    return finish(figure, height=max(170, 110 + ROW_PIXELS * len(rows)))
+    return with_common_layout(figure, height=max(170, 110 + ROW_PIXELS * len(rows)))
 
 
 def kept_by_stack_figure(
@@ -270,4 +270,4 @@ def kept_by_stack_figure(
         rangemode="tozero",
         zeroline=False,
     )
-    return finish(figure, height=340, showlegend=True, legend=LEGEND)
+    return with_common_layout(figure, height=340, showlegend=True, legend=LEGEND)

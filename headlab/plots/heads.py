@@ -25,7 +25,7 @@ from headlab.pictures import (
     map_of_scores,
 )
 from headlab.plots.drawing import plotly_figure
-from headlab.plots.style import DOTTED, LEGEND, finish
+from headlab.plots.style import DOTTED, LEGEND, with_common_layout
 from headlab.results import HeadScores
 from headlab.roles import group_of
 
@@ -80,7 +80,7 @@ def head_map(scores: HeadScores, limit: float | None = None) -> go.Figure:
     figure.update_yaxes(autorange="reversed", title="layer", dtick=1).update_xaxes(
         title="head", dtick=1
     )
-    return finish(
+    return with_common_layout(
         figure, showlegend=False, height=420, title=f"{scores.language} · {scores.estimand}"
     )
 
@@ -165,7 +165,7 @@ def across_languages(
     figure.add_vline(x=0, line=DOTTED)
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     figure.update_xaxes(title=unit, zeroline=False)
-    return finish(figure, height=90 + ROW_PIXELS * len(names), showlegend=False)
+    return with_common_layout(figure, height=90 + ROW_PIXELS * len(names), showlegend=False)
 
 
 def distribution(values: Mapping[str, Floats], unit: str) -> go.Figure:
@@ -190,7 +190,7 @@ def distribution(values: Mapping[str, Floats], unit: str) -> go.Figure:
     figure.add_vline(x=0, line=DOTTED)
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(title=unit, zeroline=False)
-    return finish(figure, height=90 + ROW_PIXELS * len(values), showlegend=False)
+    return with_common_layout(figure, height=90 + ROW_PIXELS * len(values), showlegend=False)
 
 
 # Roles of heads.
@@ -256,6 +256,6 @@ def roles_by_size_figure(
     figure.update_yaxes(title=unit, rangemode="tozero", zeroline=False)
     legend = LEGEND | {"traceorder": "normal"}
     height = 380 + 12 * len(counts)  # a phone stacks the legend
-    return finish(
+    return with_common_layout(
         figure, height=height, barmode="stack", bargap=0.15, showlegend=True, legend=legend
     )

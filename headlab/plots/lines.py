@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 
 from headlab.charts.curves import curves_chart
 from headlab.plots.drawing import plotly_figure
-from headlab.results import Band, Curve
+from headlab.results import AccuracyBand, Curve
 
 
-def curve_figure(curves: Sequence[Curve], band: Band | None = None) -> go.Figure:
+def curve_figure(curves: Sequence[Curve], band: AccuracyBand | None = None) -> go.Figure:
     """Accuracy against heads removed, one labelled line per curve.
 
     Shaded: 95 % intervals of the difference from the model with all heads.

@@ -18,7 +18,7 @@ from headlab.charts.matrices import correlations_chart
 from headlab.core import Floats, HeadlabError
 from headlab.pictures import LETTER_PART, SEQUENTIAL, png_of_shares
 from headlab.plots.drawing import plotly_figure
-from headlab.plots.style import bar, finish
+from headlab.plots.style import bar, with_common_layout
 
 # Figures with one value per pair of languages.
 
@@ -35,12 +35,12 @@ def agreement(rho: Floats, names: Sequence[str]) -> go.Figure:
 
 # Attention of heads in one sentence.
 
-MAX_TOKENS = 64
-MOST_TOKENS = 28  # of a sentence; and with labels of the usual size in its map
+MAX_SHOWN_TOKENS = 64
+MAX_TOKENS_WITH_USUAL_LABELS = 28  # of a sentence; and with labels of the usual size in its map
 # Control, format and private characters, among them those that turn the direction, and spaces
 # besides the usual one.
 UNSEEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs")
-SIGNS = {" ": " ", "\n": "↵", "\t": "⇥"}
+VISIBLE_SPACES = {" ": " ", "\n": "↵", "\t": "⇥"}
 CIRCLE = "\u25cc"  # on which Unicode shows a mark that has no letter
 
 
@@ -61,8 +61,8 @@ def _visible_character(preceding: str, character: str) -> str:
     Args:
         preceding: What stands before it.
     """
-    if character in SIGNS:
-        return SIGNS[character]
+    if character in VISIBLE_SPACES:
+        return VISIBLE_SPACES[character]
     kind = category(character)
     has_no_letter = kind.startswith("M") and (
         preceding in ("", "##") or preceding.endswith(("▁", "]"))
@@ -162,7 +162,7 @@ class Panel:
                     f"{len(tokens)}; this view shows heads that read one sequence",
                     code="head.not_one_sequence",
                 )
-        n = min(len(tokens), MAX_TOKENS)
+        n = min(len(tokens), MAX_SHOWN_TOKENS)
         weights_cut = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
         return Panel(
             title=title,
@@ -407,7 +407,7 @@ def attention_map(panel: Panel, name: str) -> go.Figure:
     # Plotly would read <s> as markup.
     texts = [escape(token[:24], quote=False) for token in panel.tokens]
     positions = list(range(len(texts)))
-    are_many = len(texts) > MOST_TOKENS
+    are_many = len(texts) > MAX_TOKENS_WITH_USUAL_LABELS
     ticks = {"tickvals": positions, "ticktext": texts, "showgrid": False, "zeroline": False}
     ticks |= {"tickfont": {"size": 9 if are_many else 12}}
     figure = go.Figure(
@@ -429,4 +429,6 @@ def attention_map(panel: Panel, name: str) -> go.Figure:
         autorange="reversed" if panel.rtl else True,
         **ticks,
     )
-    return finish(figure, height=max(260, 110 + (14 if are_many else 24) * len(positions)))
+    return with_common_layout(
+        figure, height=max(260, 110 + (14 if are_many else 24) * len(positions))
+    )

@@ -52,7 +52,7 @@ def chart_of(figure: go.Figure, name: str) -> Chart:
     traces = [trace.to_plotly_json() for trace in figure.data]
     unknown = sorted({str(trace.get("type")) for trace in traces} - set(KINDS))
     if unknown:
-        raise _cannot(name, ", ".join(unknown))
+        raise _cannot_draw(name, ", ".join(unknown))
     try:
         return _chart(*with_defaults(traces, layout), name)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -81,7 +81,7 @@ def _chart(traces: Sequence[Part], layout: Part, figure_name: str) -> Chart:
     )
 
 
-def _cannot(figure_name: str, what: str) -> HeadlabError:
+def _cannot_draw(figure_name: str, what: str) -> HeadlabError:
     return HeadlabError(
         f"figure {figure_name} has {what}, which cannot be drawn here", code="figure.part_unknown"
     )
@@ -185,7 +185,7 @@ def _series(trace: Part, figure_name: str) -> Iterator[Series]:
 def _band(trace: Part, x: Sequence[float], y: Sequence[float], figure_name: str) -> Band:
     point_count = len(x) // 2
     if len(x) % 2 or list(x[:point_count]) != list(x[point_count:])[::-1]:
-        raise _cannot(figure_name, "an area that is not between two lines")
+        raise _cannot_draw(figure_name, "an area that is not between two lines")
     red, green, blue, opacity = _filled(str(trace.get("fillcolor")))
     colour = f"#{red:02x}{green:02x}{blue:02x}"
     return Band(x[:point_count], list(y[point_count:])[::-1], y[:point_count], colour, opacity)

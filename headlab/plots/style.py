@@ -73,7 +73,7 @@ def cells(
     return figure.update_traces(x=list(columns)).update_xaxes(type="category", showgrid=False)
 
 
-def finish(figure: go.Figure, **layout: object) -> go.Figure:
+def with_common_layout(figure: go.Figure, **layout: object) -> go.Figure:
     """The figure with the common layout: a transparent background, no room for an absent title.
 
     Args:

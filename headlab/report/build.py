@@ -30,7 +30,7 @@ from headlab.masks import MASK_FORMAT as MASK
 from headlab.masks import Mask, mask_from_json
 from headlab.report.commands import Known
 from headlab.report.parts import (
-    MOST_ROWS,
+    MAX_ROWS,
     Facts,
     Folded,
     Item,
@@ -54,12 +54,12 @@ from headlab.tasks import read_declaration
 
 KEY = re.compile(r"[0-9a-f]+")
 SHORTEST = 4  # characters of a key that name a run
-SHOWN = 12  # characters of a key in a message
-FITS = (
+SHOWN_KEY_LENGTH = 12  # characters of a key in a message
+WHAT_TO_NAME = (
     "give the key of a run or its beginning (headlab cache lists them), a run's folder, a report's JSON file or a mask "
     "file"
 )
-DEEP = 3  # levels of nesting searched for reports: {"reports": {task: {experiment: report}}}
+MAX_NESTING = 3  # levels of nesting searched for reports: {"reports": {task: {experiment: report}}}
 
 
 def find_results(words: Sequence[str], store: Store) -> tuple[Item[Any], ...]:
@@ -77,7 +77,7 @@ def find_results(words: Sequence[str], store: Store) -> tuple[Item[Any], ...]:
         for item in _items_named(word, store):
             items_by_content.setdefault(_content(item), item)
     if not items_by_content:
-        raise HeadlabError(f"nothing to report; {FITS}", code="report.nothing_named")
+        raise HeadlabError(f"nothing to report; {WHAT_TO_NAME}", code="report.nothing_named")
     return tuple(_with_unique_names(items_by_content.values()))
 
 
@@ -91,7 +91,7 @@ def _items_named(word: str, store: Store) -> Iterator[Item[Any]]:
         yield _run(_by_key(word, store))
     else:
         raise HeadlabError(
-            f"there is no run and no file {word!r:.200}; {FITS}", code="report.unknown"
+            f"there is no run and no file {word!r:.200}; {WHAT_TO_NAME}", code="report.unknown"
         )
 
 
@@ -154,10 +154,13 @@ def _by_key(word: str, store: Store) -> Path:
     found = [folder for folder in store.folders() if folder.name.startswith(word)]
     if not found:
         raise HeadlabError(
-            f"no run in {store.root} begins with {word:.80}; {FITS}", code="report.key_unknown"
+            f"no run in {store.root} begins with {word:.80}; {WHAT_TO_NAME}",
+            code="report.key_unknown",
         )
     if len(found) > 1:
-        keys = ", ".join(folder.name[: max(SHOWN, len(word) + 2)] for folder in found[:5])
+        keys = ", ".join(
+            folder.name[: max(SHOWN_KEY_LENGTH, len(word) + 2)] for folder in found[:5]
+        )
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
         raise HeadlabError(
             f"{len(found)} runs in {store.root} begin with {word} ({keys}{more}); give more characters",
@@ -173,7 +176,7 @@ def _folder(folder: Path) -> Iterator[Item[Any]]:
         yield from _file(folder / "report.json")
     else:
         raise HeadlabError(
-            f"{folder.name} holds neither a run (spec.json) nor a report (report.json); {FITS}",
+            f"{folder.name} holds neither a run (spec.json) nor a report (report.json); {WHAT_TO_NAME}",
             code="report.folder_empty",
         )
 
@@ -188,12 +191,12 @@ def _run(folder: Path) -> Item[Any]:
     kinds = {codec.kind: record for record, codec in CODECS.items()}
     if kind not in kinds:
         raise HeadlabError(
-            f"{folder.name[:SHOWN]} holds {kind or 'nothing that headlab knows'}, which cannot be reported on; {FITS}",
+            f"{folder.name[:SHOWN_KEY_LENGTH]} holds {kind or 'nothing that headlab knows'}, which cannot be reported on; {WHAT_TO_NAME}",
             code="report.kind_unknown",
         )
     if not (folder / "result.npz").exists():
         raise HeadlabError(
-            f"{folder.name[:SHOWN]} is not finished; run its command again, then make the report",
+            f"{folder.name[:SHOWN_KEY_LENGTH]} is not finished; run its command again, then make the report",
             code="report.run_unfinished",
         )
     result: Result[Any] = read_result(folder, kinds[kind])
@@ -201,10 +204,10 @@ def _run(folder: Path) -> Item[Any]:
 
 
 def _file(path: Path) -> Iterator[Item[Any]]:
-    items = list(_reports(read_json(path), path.name, "", DEEP))
+    items = list(_reports(read_json(path), path.name, "", MAX_NESTING))
     if not items:
         raise HeadlabError(
-            f"{path} holds neither a report nor a mask; {FITS}", code="report.file_unknown"
+            f"{path} holds neither a report nor a mask; {WHAT_TO_NAME}", code="report.file_unknown"
         )
     yield from (replace(item, file=str(path.absolute())) for item in items)
 
@@ -379,12 +382,12 @@ def ordered_on(store: Store) -> DevSize:
 # A document as one HTML file that needs no network and no scripts.
 
 LIMIT = 5_000_000  # bytes of a file
-STARTS = 200  # bytes of a file that are looked at
+BYTES_LOOKED_AT = 200  # bytes of a file that are looked at
 HTML = (b"<!doctype html", b"<html")  # what an HTML file begins with
 # Maximum rows of a table: the first number that keeps the file below the limit is taken.
-SHORT = (MOST_ROWS, 100, 25)
+ROW_LIMITS = (MAX_ROWS, 100, 25)
 # C0 and C1 controls except tab and line ends, halves of surrogate pairs, and noncharacters.
-UNFIT: Mapping[int, str] = {  # noqa: C420 - nothing is called at import
+REPLACED_CHARACTERS: Mapping[int, str] = {  # noqa: C420 - nothing is called at import
     code: "\N{REPLACEMENT CHARACTER}"
     for code in (
         *range(9),
@@ -450,7 +453,7 @@ def check_replaceable(out: Path) -> None:
         return
     try:
         with out.open("rb") as file:
-            first_bytes = file.read(STARTS)
+            first_bytes = file.read(BYTES_LOOKED_AT)
     except OSError as error:
         raise HeadlabError(
             f"{out} exists and cannot be read ({error.strerror}); give --out another name",
@@ -470,8 +473,8 @@ def html_of_document(report: Document) -> bytes:
     Raises HeadlabError if it is still too large.
     """
     data = b""
-    for max_rows in SHORT:
-        data = rendered(report, max_rows)
+    for max_rows in ROW_LIMITS:
+        data = rendered_html(report, max_rows)
         if len(data) <= LIMIT:
             return data
     raise HeadlabError(
@@ -481,7 +484,7 @@ def html_of_document(report: Document) -> bytes:
     )
 
 
-def rendered(report: Document, max_rows: int) -> bytes:
+def rendered_html(report: Document, max_rows: int) -> bytes:
     """The HTML file, with at most `max_rows` rows per table.
 
     Characters that HTML cannot hold are replaced.
@@ -489,14 +492,14 @@ def rendered(report: Document, max_rows: int) -> bytes:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    text = environment.from_string(file_text("report.html")).render(
+    text = environment.from_string(template_text("report.html")).render(
         document=report,
-        css=file_text("report.css"),
+        css=template_text("report.css"),
         table=partial(_table, max_rows=max_rows),
         origin=origin,
         several=len(report.models) > 1,
     )
-    return text.translate(UNFIT).encode("utf-8")
+    return text.translate(REPLACED_CHARACTERS).encode("utf-8")
 
 
 def _table(table: Table | Folded, max_rows: int) -> Printed:
@@ -525,7 +528,7 @@ def origin(made: Sequence[Made]) -> tuple[Facts, Printed | None]:
     return tuple((name, facts_by_run[0][name]) for name in shared), printed(table, folded=False)
 
 
-def file_text(name: str) -> str:
+def template_text(name: str) -> str:
     """The text of one of the report's template files."""
     return (resources.files("headlab.report") / name).read_text("utf-8")
 

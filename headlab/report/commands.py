@@ -329,7 +329,7 @@ class MaskFile:
         return {}
 
 
-def cut(file: MaskFile) -> Again:
+def mask_again(file: MaskFile) -> Again:
     """How a mask is made again: what its heads were chosen by, then the mask.
 
     Args:

@@ -15,7 +15,7 @@ Record = TypeVar("Record", covariant=True)
 
 
 @dataclass(frozen=True)
-class Figure:
+class ReportFigure:
     """Drawings that belong together.
 
     Attributes:
@@ -69,7 +69,7 @@ class Section:
     title: str
     kind: str
     model: tuple[str, str]
-    figures: Sequence[Figure] = ()
+    figures: Sequence[ReportFigure] = ()
     tables: Sequence[Table | Folded] = ()
     notes: Sequence[str] = ()
     made: Sequence[Made] = ()
@@ -108,7 +108,7 @@ NAMES = {
     "dtype": "precision",
 }
 DATA_NAMES = {**NAMES, "name": "task", "seed": "data seed"}
-TOLD = (
+FIELDS_SHOWN_ELSEWHERE = (
     "model",
     "task",
     "method",
@@ -123,7 +123,7 @@ TOLD = (
 )
 UNNAMED = ("not said", "")
 EQUAL_TEXTS = "equal_texts"
-LONGEST = 600  # characters of one value
+MAX_VALUE_LENGTH = 600  # characters of one value
 
 
 def model_of(spec: Any) -> tuple[str, str]:
@@ -146,7 +146,9 @@ def facts_of(
     """
     # Fields that no other fact shows; the command is shown with the commands.
     other_facts = (
-        (name.replace("_", " "), as_text(value)) for name, value in spec.items() if name not in TOLD
+        (name.replace("_", " "), as_text(value))
+        for name, value in spec.items()
+        if name not in FIELDS_SHOWN_ELSEWHERE
     )
     # Equal texts are told in a note of the section.
     times_and_versions = (
@@ -160,7 +162,7 @@ def facts_of(
         *other_facts,
         *times_and_versions,
     ]
-    return tuple((name, value[:LONGEST]) for name, value in rows if value)
+    return tuple((name, value[:MAX_VALUE_LENGTH]) for name, value in rows if value)
 
 
 def _model_facts(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -214,9 +216,9 @@ def cost_facts(forwards: int, seconds: float) -> tuple[tuple[str, str], ...]:
 
 FORMAT = re.compile(r"[+]?,?(\.\d{1,2})?[dfegs%]?")
 NAUGHT = re.compile(r"-0(\.0+)?%?")
-MOST_ROWS = 400
+MAX_ROWS = 400
 HAS = "has it"
-LONG = 12  # a table with more rows is folded
+MAX_UNFOLDED_ROWS = 12  # a table with more rows is folded
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,7 @@ class Printed:
     folded: bool
 
 
-def printed(table: Table, *, folded: bool | None = None, max_rows: int = MOST_ROWS) -> Printed:
+def printed(table: Table, *, folded: bool | None = None, max_rows: int = MAX_ROWS) -> Printed:
     """A table as text, with at most `most` rows.
 
     Args:
@@ -251,7 +253,7 @@ def printed(table: Table, *, folded: bool | None = None, max_rows: int = MOST_RO
         [cell(value, form) for value, form in zip(row, cut_table.formats, strict=True)]
         for row in cut_table.rows
     ]
-    is_folded = len(rows) > LONG if folded is None else folded
+    is_folded = len(rows) > MAX_UNFOLDED_ROWS if folded is None else folded
     return Printed(
         cut_table.title,
         cut_table.columns,

@@ -115,7 +115,7 @@ def _gain_cells(differences: Sequence[PairedDifference]) -> list[Row]:
     return [(*difference, float(p)) for difference, p in zip(differences, p_holm, strict=True)]
 
 
-def _rows_of_models(results: TranslationResults) -> list[tuple[Row, Evaluated]]:
+def _leading_cells_of_models(results: TranslationResults) -> list[tuple[Row, Evaluated]]:
     """The leading cells of each model's row, with the model; the first is the reference.
 
     The cells are the stacks with gates, λ, the number of heads kept in each stack, and that of
@@ -134,7 +134,7 @@ def _rows_of_models(results: TranslationResults) -> list[tuple[Row, Evaluated]]:
     return rows
 
 
-def _columns(results: TranslationResults) -> tuple[str, ...]:
+def _leading_columns(results: TranslationResults) -> tuple[str, ...]:
     """Titles of the leading cells of `_rows_of_models`."""
     return (
         "gates on",
@@ -146,7 +146,7 @@ def _columns(results: TranslationResults) -> tuple[str, ...]:
 
 def bleu_table(results: TranslationResults, seed: int) -> Table:
     """BLEU against the number of heads kept in each stack."""
-    models = _rows_of_models(results)
+    models = _leading_cells_of_models(results)
     gains = _gain_cells(
         [
             bleu.gain(results.without_gates.bleu, evaluated.bleu, seed=seed)
@@ -159,7 +159,7 @@ def bleu_table(results: TranslationResults, seed: int) -> Table:
         was_given = results.was_given and evaluated is results.base
         seconds = None if was_given else evaluated.training_seconds
         rows.append((*leading_cells, *_bleu_cells(evaluated), *gain, seconds))
-    columns = _columns(results)
+    columns = _leading_columns(results)
     how_made = f"It was trained for {_steps(results)} steps"
     if results.was_given:
         how_made = "It was given"
@@ -191,7 +191,7 @@ def _bleu_cells(evaluated: Evaluated) -> Row:
 
 def log_probability_table(results: TranslationResults, seed: int) -> Table:
     """Log-probability of the correct translations, for the same models."""
-    models = _rows_of_models(results)
+    models = _leading_cells_of_models(results)
     gains = _gain_cells(
         [
             generation.gain(
@@ -205,7 +205,7 @@ def log_probability_table(results: TranslationResults, seed: int) -> Table:
     for (leading_cells, evaluated), gain in zip(models, (no_gain, *gains), strict=True):
         nats = evaluated.log_probability
         rows.append((*leading_cells[:-1], nats.mean, nats.low, nats.high, *gain))
-    columns = _columns(results)[:-1]
+    columns = _leading_columns(results)[:-1]
     return Table(
         "gates-log-probability",
         f"Translation {results.plan.pair}: mean log-probability of test's translations",

@@ -33,7 +33,7 @@ from headlab.results import HeadScores, LearnedGates, Store, kept_heads_without
 from headlab.studies.differences import (
     COLUMNS,
     FORMATS,
-    Difference,
+    MeanDifference,
     difference,
     gain_of,
     gain_over,
@@ -283,11 +283,11 @@ def task_for(plan: Classifier, data: Path) -> Task:
     """The task, with a train split; that of XNLI is a separate file without any XNLI pair."""
     task = task_of(plan.task, data=data)
     if plan.task == XNLI:
-        return replace(task, read=partial(_with_train, task, data / NLI_TRAIN))
+        return replace(task, read=partial(_read_split, task, data / NLI_TRAIN))
     return task
 
 
-def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) -> list[Example]:
+def _read_split(task: Task, path: Path, language: str, split: Split, seed: int) -> list[Example]:
     """Examples of a split, as `task.read` gives them.
 
     The English train split is read from `path`.
@@ -301,9 +301,11 @@ def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) 
             code="reproduce.train_missing",
         )
     examples = []
-    for line, (premise, hypothesis, label) in enumerate(read_tsv_columns(path, PAIR), start=2):
-        number = whole_number(label, path, line, "label", len(task.labels))
-        examples.append(Example(f"train-{line}", premise, number, hypothesis))
+    for line_number, (premise, hypothesis, label_text) in enumerate(
+        read_tsv_columns(path, PAIR), start=2
+    ):
+        label_index = whole_number(label_text, path, line_number, "label", len(task.labels))
+        examples.append(Example(f"train-{line_number}", premise, label_index, hypothesis))
     return examples
 
 
@@ -415,8 +417,8 @@ class ChoiceRow(NamedTuple):
     """
 
     leading_cells: tuple[Cell, ...]
-    gain: Difference
-    over_gates: Difference | None
+    gain: MeanDifference
+    over_gates: MeanDifference | None
 
 
 def _rows(evaluator: Evaluator, compared: ComparedMasks, seed: int) -> Iterator[ChoiceRow]:

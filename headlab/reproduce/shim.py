@@ -35,7 +35,7 @@ from headlab.training import (
     LmGateOptions,
     LmOptions,
     LmStep,
-    Speed,
+    RelativeSpeed,
     model_config_of,
     perplexity_ratio,
     prune_lm,
@@ -150,7 +150,7 @@ class SecondsTaken(TypedDict):
     judging: float
 
 
-class ParameterCounts(TypedDict):
+class ParameterCountsRecord(TypedDict):
     """Number of parameters of a model, and of its layers."""
 
     whole: int
@@ -209,7 +209,7 @@ class LmRecord(TypedDict, total=False):
     pruned: RunOptions
     data: TextTokens
     took: SecondsTaken
-    parameters: ParameterCounts
+    parameters: ParameterCountsRecord
     heads: list[int]
     perplexity: Mapping[str, RecordedPerplexity]
     gates: RecordedGates
@@ -430,7 +430,7 @@ NAMES = {"warm_up": "sparsity warm-up", "open_start": "open start", "scale": "ou
 PERPLEXITY_FORMATS = {"perplexity": ".2f", "low": ".2f", "high": ".2f"}  # by column
 
 
-def model_table(models: MadeModels, speed_by_model: Mapping[str, Speed]) -> Table:
+def model_table(models: MadeModels, speed_by_model: Mapping[str, RelativeSpeed]) -> Table:
     """Perplexity, parameters and speed of pruned, unpruned and ordinary Transformers."""
     format_by_column = {
         "model": "",
@@ -668,7 +668,9 @@ def notes(models: MadeModels) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _row(name: str, models: MadeModels, speed_by_model: Mapping[str, Speed]) -> tuple[Cell, ...]:
+def _row(
+    name: str, models: MadeModels, speed_by_model: Mapping[str, RelativeSpeed]
+) -> tuple[Cell, ...]:
     """The row of a model in the main table."""
     plan = models.plan
     record = models.record(name)

@@ -7,7 +7,7 @@ from headlab.results.scores import SCORE_ARRAYS as SCORE_ARRAYS
 from headlab.results.scores import SCORE_VALUES as SCORE_VALUES
 from headlab.results.scores import SIGNED_FIELD as SIGNED_FIELD
 from headlab.results.scores import UNCORRECTED as UNCORRECTED
-from headlab.results.scores import Band as Band
+from headlab.results.scores import AccuracyBand as AccuracyBand
 from headlab.results.scores import Contrast as Contrast
 from headlab.results.scores import Curve as Curve
 from headlab.results.scores import HeadScores as HeadScores

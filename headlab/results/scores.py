@@ -573,7 +573,7 @@ def kept_heads_without(removed_indices: Ints, size: int) -> Bools:
     return kept_heads
 
 
-class Band(NamedTuple):
+class AccuracyBand(NamedTuple):
     """Accuracy over several curves at the same counts of removed heads.
 
     Attributes:
@@ -593,7 +593,7 @@ class Band(NamedTuple):
     curves: int
 
 
-def band(curves: Sequence[Curve]) -> Band:
+def band(curves: Sequence[Curve]) -> AccuracyBand:
     """The band spanned by several curves of one grid, such as those of random orders.
 
     Raises HeadlabError without curves, or if their grids or counts of removed heads differ.
@@ -611,7 +611,7 @@ def band(curves: Sequence[Curve]) -> Band:
             )
     accuracy = np.stack([curve.accuracy for curve in curves])
     median = np.median(accuracy, axis=0)
-    return Band(
+    return AccuracyBand(
         accuracy.min(axis=0),
         median,
         accuracy.max(axis=0),

@@ -574,7 +574,9 @@ def _induction_question(
     repetition_start = torch.tensor(starts, device=ids.device)
     token_number = batch.inputs["attention_mask"].cumsum(dim=1) - 1
     is_repeated = token_number >= repetition_start[:, None]
-    return _question_by_chance(INDUCTION, "aimed", is_correct, targets, may_be_asked & is_repeated)
+    return _question_with_uniform_chance(
+        INDUCTION, "aimed", is_correct, targets, may_be_asked & is_repeated
+    )
 
 
 def _word_questions(
@@ -608,7 +610,7 @@ def _token_questions(
 ) -> Iterator[Question]:
     visible = targets["all"]
     for role, is_correct in ((SEPARATOR, is_separator), (FIRST, is_first)):
-        yield _question_by_chance(
+        yield _question_with_uniform_chance(
             role, "all", is_correct[:, None, :] & visible, visible, may_be_asked
         )
 
@@ -617,7 +619,7 @@ def _position_questions(visible: torch.Tensor, may_be_asked: torch.Tensor) -> It
     columns = torch.arange(visible.shape[1], device=visible.device)
     offsets = columns[None, :] - columns[:, None]
     for offset in OFFSETS:
-        yield _question_by_chance(
+        yield _question_with_uniform_chance(
             position(offset), "all", (offsets == offset) & visible, visible, may_be_asked
         )
 
@@ -627,7 +629,9 @@ def _same_token_question(
 ) -> Question:
     is_other = ~torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device)
     is_same = ids[:, :, None] == ids[:, None, :]
-    return _question_by_chance(SAME, "inner", is_same & is_other & targets, targets, may_be_asked)
+    return _question_with_uniform_chance(
+        SAME, "inner", is_same & is_other & targets, targets, may_be_asked
+    )
 
 
 def _rare_word_question(
@@ -642,24 +646,26 @@ def _rare_word_question(
         is_rarest = [*tokenised.is_rarest[sentence], 0]  # the last one is for tokens of no word
         is_rare_word = torch.tensor(is_rarest, dtype=torch.bool, device=word_of_token.device)
         is_rare[row] = is_rare_word[word_of_token[row]]
-    return _question_by_chance(RARE, "inner", is_rare[:, None, :] & targets, targets, may_be_asked)
+    return _question_with_uniform_chance(
+        RARE, "inner", is_rare[:, None, :] & targets, targets, may_be_asked
+    )
 
 
-def _question_by_chance(
+def _question_with_uniform_chance(
     role: str,
     key_kind: KeyKind,
     is_correct: torch.Tensor,
-    targets: torch.Tensor,
-    asking: torch.Tensor,
+    candidates: torch.Tensor,
+    may_be_asked: torch.Tensor,
 ) -> Question:
     """A question whose chance is that of a uniform pick among the keys that a query can attend to.
 
     It is asked where some of these keys are correct, but not all.
     """
     correct_count = is_correct.sum(dim=2, dtype=torch.float64)
-    target_count = targets.sum(dim=2, dtype=torch.float64)
+    target_count = candidates.sum(dim=2, dtype=torch.float64)
     chance = correct_count / target_count.clamp(min=1)
-    is_asked = asking & (chance > 0) & (chance < 1)
+    is_asked = may_be_asked & (chance > 0) & (chance < 1)
     return Question(role, key_kind, is_correct, is_asked, chance)
 
 

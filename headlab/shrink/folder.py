@@ -163,7 +163,7 @@ def write_shrunk(
             proof, removal_proof = _prove_written(
                 model, shrunk, read_back, inputs, target, written_dtype
             )
-            sizes = _sizes(model, shrunk, build, written_dtype)
+            sizes = _weight_sizes(model, shrunk, build, written_dtype)
             record = cast(
                 "WrittenRecord",
                 _record(model, shrunk, (proof, removal_proof), read_back, compared_on, sizes),
@@ -272,7 +272,7 @@ def _record(
     }
 
 
-def _sizes(model: Model, shrunk: Shrunk, build: Path, dtype_after: str) -> WeightSizes:
+def _weight_sizes(model: Model, shrunk: Shrunk, build: Path, dtype_after: str) -> WeightSizes:
     """Dtype and size of the weights, before and after.
 
     Bytes before are computed from the number of parameters.
@@ -288,9 +288,9 @@ def _sizes(model: Model, shrunk: Shrunk, build: Path, dtype_after: str) -> Weigh
 
 # The same model as an ONNX file, compared with the masked model through onnxruntime.
 
-FILE = "model.onnx"
+ONNX_FILE = "model.onnx"
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-CPU = ["CPUExecutionProvider"]
+CPU_PROVIDERS = ["CPUExecutionProvider"]
 
 
 @dataclass(frozen=True)
@@ -364,8 +364,8 @@ def write_onnx(
     import onnxruntime
 
     names = tuple(inputs[0]) if inputs else ()
-    _export(module, folder / FILE, widest_batch(inputs))
-    session = onnxruntime.InferenceSession(str(folder / FILE), providers=CPU)
+    _write_onnx_file(module, folder / ONNX_FILE, widest_batch(inputs))
+    session = onnxruntime.InferenceSession(str(folder / ONNX_FILE), providers=CPU_PROVIDERS)
     input_names = [session_input.name for session_input in session.get_inputs()]
 
     def run_session(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -375,9 +375,9 @@ def write_onnx(
         return torch.as_tensor(session_logits)
 
     proof = compare(model, mask, run_session, inputs)
-    proof.check(f"{FILE} for {folder.name}")
+    proof.check(f"{ONNX_FILE} for {folder.name}")
     return Exported(
-        FILE,
+        ONNX_FILE,
         proof.max_logit_difference,
         proof.tolerance,
         names,
@@ -391,7 +391,7 @@ def widest_batch(inputs: Inputs) -> dict[str, torch.Tensor]:
     return {name: t.repeat(2, 1)[: max(2, len(t))].cpu() for name, t in batch.items()}
 
 
-def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor]) -> None:
+def _write_onnx_file(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor]) -> None:
     """Write a model as an ONNX file, with dynamic numbers of rows and tokens.
 
     Args:

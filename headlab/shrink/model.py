@@ -34,7 +34,7 @@ from headlab.models.shrunk_cut import (
     HeadsByStack,
     attention_layers,
     base_type,
-    cut_state,
+    state_without_heads,
 )
 
 # The dtype that weights are written in: the checkpoint's own, unless another is given.
@@ -250,7 +250,7 @@ def _build(
         model_and_info = model_class.from_pretrained(
             None,
             config=config,
-            state_dict=cut_state(module, remaining, switched_off),
+            state_dict=state_without_heads(module, remaining, switched_off),
             dtype=module.dtype,
             output_loading_info=True,
         )

@@ -331,7 +331,7 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
         "without fine-tuning. Query, key and value rows and output columns of the removed heads "
         f"are removed from the weights; {_rounding_clause(record)}. The licence of the original "
         "model holds for this one.\n",
-        "\n".join(_before_after(model, shrunk, record, speed)) + "\n",
+        "\n".join(_before_after_table(model, shrunk, record, speed)) + "\n",
         _comparison(record, masked_count),
         "\n".join(_accuracies(shrunk.mask)),
         "## How to load it\n\n"
@@ -360,7 +360,7 @@ def size_text(count: int) -> str:
     return f"{count / 1e3:,.1f} kB"
 
 
-def _before_after(
+def _before_after_table(
     model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed | None
 ) -> Iterator[str]:
     parameters_before = shrunk.parameters_before

@@ -2,8 +2,8 @@
 
 from headlab.stats.agreement import LOWEST_CEILING as LOWEST_CEILING
 from headlab.stats.agreement import Agreement as Agreement
-from headlab.stats.agreement import Estimate as Estimate
 from headlab.stats.agreement import ExpectedOverlap as ExpectedOverlap
+from headlab.stats.agreement import IntervalEstimate as IntervalEstimate
 from headlab.stats.agreement import Outlier as Outlier
 from headlab.stats.agreement import agreement as agreement
 from headlab.stats.agreement import bca_interval as bca_interval

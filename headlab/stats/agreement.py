@@ -19,7 +19,7 @@ from headlab.stats.betting import Interval
 
 DRAWS = 2000
 TAILS = ((1 - 0.95) / 2, (1 + 0.95) / 2)  # shares below the ends of a 95 % interval
-BLOCK = 1 << 19  # array elements handled at once: as many as fit in a CPU's cache
+ELEMENTS_AT_ONCE = 1 << 19  # array elements handled at once: as many as fit in a CPU's cache
 
 
 def spearman(values: Floats) -> Floats:
@@ -75,7 +75,7 @@ def spearman_of_counts(values: Floats, counts: Ints) -> Floats:
         counts: int [draw, item].
     """
     sorted_rows = _sort_rows(values)
-    draws_at_once = max(1, BLOCK // values.size)
+    draws_at_once = max(1, ELEMENTS_AT_ONCE // values.size)
     rho_of_blocks = []
     for start in range(0, len(counts), draws_at_once):
         block = counts[start : start + draws_at_once].astype(np.float64)
@@ -231,7 +231,7 @@ def cluster_support(tree: Floats, rho_of_resamples: Floats) -> Floats:
 LOWEST_CEILING = 0.5
 
 
-class Estimate(NamedTuple):
+class IntervalEstimate(NamedTuple):
     """Values with an interval around each; three arrays of one shape."""
 
     value: Floats
@@ -252,7 +252,7 @@ class Outlier(NamedTuple):
     row: int
     next: int
     share: Floats
-    gap: Estimate
+    gap: IntervalEstimate
 
 
 @dataclass(frozen=True)
@@ -269,10 +269,10 @@ class NoiseEffect:
         outlier: The outlier by `across`; None unless all ceilings are clear and known.
     """
 
-    reliability: Estimate
-    ceiling: Estimate
-    corrected: Estimate
-    across: Estimate
+    reliability: IntervalEstimate
+    ceiling: IntervalEstimate
+    corrected: IntervalEstimate
+    across: IntervalEstimate
     clear: Bools
     outlier: Outlier | None
 
@@ -289,8 +289,8 @@ class Agreement:
         outlier: None for fewer than three rows.
     """
 
-    rho: Estimate
-    mean: Estimate
+    rho: IntervalEstimate
+    mean: IntervalEstimate
     tree: Floats
     support: Floats
     outlier: Outlier | None
@@ -341,12 +341,14 @@ class _Resampled(NamedTuple):
         """The values of a statistic of each of the three arrays."""
         return _Resampled(*map(statistic, self))
 
-    def estimate(self) -> Estimate:
+    def estimate(self) -> IntervalEstimate:
         """The statistic of the data with its BCa interval."""
-        return Estimate(self.point[0], *bca_interval(self.point[0], self.resamples, self.jackknife))
+        return IntervalEstimate(
+            self.point[0], *bca_interval(self.point[0], self.resamples, self.jackknife)
+        )
 
 
-def reliability(halves: Floats, rng: np.random.Generator, draws: int = DRAWS) -> Estimate:
+def reliability(halves: Floats, rng: np.random.Generator, draws: int = DRAWS) -> IntervalEstimate:
     """Split-half reliability of the rows' ranks: rho of two halves, stepped up to full length.
 
     The noise is that from the choice of examples and of samples.

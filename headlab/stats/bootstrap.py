@@ -16,7 +16,7 @@ DRAWS = 10_000
 # One bin of a multinomial costs as much as picking this many groups one by one
 # (benchmarks/bootstrap.py).
 BIN_PICKS = 24
-BLOCK = 1 << 17  # groups picked at once: as many as fit in a CPU's cache
+PICKS_AT_ONCE = 1 << 17  # groups picked at once: as many as fit in a CPU's cache
 # Digits to which resamples are rounded before they are compared with 0, so that sums that cancel
 # give exactly 0.
 DIGITS = 12
@@ -171,7 +171,7 @@ def resampled_sums(columns: Floats, seed: int | Sequence[int], draws: int) -> Fl
     groups, column_count = columns.shape
     rng = np.random.default_rng(seed)
     sums = np.empty((column_count, draws))
-    draws_at_once = max(1, BLOCK // groups)
+    draws_at_once = max(1, PICKS_AT_ONCE // groups)
     for start in range(0, draws, draws_at_once):
         picked_groups = rng.integers(groups, size=(min(draws_at_once, draws - start), groups))
         # One bin for every draw and group.
@@ -285,7 +285,7 @@ def jackknife_interval(
 TERMS = ("1", "h", "n", "c", "hh", "hn", "nn", "hc", "nc", "cc")
 
 
-class Ratio(NamedTuple):
+class ShareWithInterval(NamedTuple):
     """A share and its interval, each float [...] in 0..1; NaN where there are no answers."""
 
     share: Floats
@@ -335,7 +335,7 @@ def ratio_sums(hits: Floats, answers: Floats, chance: Floats) -> Floats:
     return np.stack(in_order, axis=-1).astype(np.float64)
 
 
-def ratio_interval(sums: Floats, level: float = 0.95) -> Ratio:
+def ratio_interval(sums: Floats, level: float = 0.95) -> ShareWithInterval:
     """Share R = sum h / sum n, between the Clopper-Pearson bounds of its effective sample size.
 
     The linearised variance is v = S / (S - 1) * sum (h_s - R n_s)^2 / (sum n)^2 over S sentences
@@ -373,7 +373,7 @@ def ratio_interval(sums: Floats, level: float = 0.95) -> Ratio:
             beta.ppf(1 - tail_share, effective_hits + 1, effective_size - effective_hits),
         )
     no_answers = n <= 0
-    return Ratio(*(np.where(no_answers, np.nan, value) for value in (share, low, high)))
+    return ShareWithInterval(*(np.where(no_answers, np.nan, value) for value in (share, low, high)))
 
 
 def ratio_excess(sums: Floats, level: float = 0.95) -> Excess:

@@ -77,7 +77,7 @@ class Gain(NamedTuple):
     runs: int = 1
 
 
-class Difference(NamedTuple):
+class MeanDifference(NamedTuple):
     """A mean gain with its 95 % interval and a two-sided p; as shares, 0.01 is one point.
 
     Attributes:
@@ -148,7 +148,7 @@ class PointInterval(NamedTuple):
     high: float
 
 
-NO_DIFFERENCE = Difference(0.0, None, None, None)
+NO_DIFFERENCE = MeanDifference(0.0, None, None, None)
 COLUMNS = ("difference, points", "low, points", "high, points", "p")
 FORMATS = ("+.2f", "+.2f", "+.2f", ".4f")
 POINTS = Columns(COLUMNS, FORMATS)
@@ -167,12 +167,12 @@ def gain_over(gain: Gain, other_gain: Gain) -> Gain:
     return Gain(gain.values - other_gain.values, gain.groups, math.lcm(gain.runs, other_gain.runs))
 
 
-def difference(gain: Gain, seed: int) -> Difference:
+def difference(gain: Gain, seed: int) -> MeanDifference:
     """The mean gain, resampled by group."""
     return _mean_of_strata([gain], seed)
 
 
-def over_languages(gains: Mapping[str, Gain], seed: int, *, are_aligned: bool) -> Difference:
+def over_languages(gains: Mapping[str, Gain], seed: int, *, are_aligned: bool) -> MeanDifference:
     """Mean over languages of the mean gains.
 
     Every language has equal weight, however many answers it has.
@@ -211,7 +211,7 @@ def _common_runs(gains: Sequence[Gain]) -> int:
     return math.lcm(*(gain.runs for gain in gains))
 
 
-def _mean_of_strata(gains: Sequence[Gain], seed: int) -> Difference:
+def _mean_of_strata(gains: Sequence[Gain], seed: int) -> MeanDifference:
     """The mean over languages, each resampled separately."""
     runs = _common_runs(gains)
     scale = runs or 1
@@ -223,7 +223,7 @@ def _mean_of_strata(gains: Sequence[Gain], seed: int) -> Difference:
     pseudo_values = (float(scale), float(-scale))
     low, high, p = stratified_bootstrap(strata, rng, pseudo_values=pseudo_values, draws=DRAWS)
     mean = float(np.mean([values.mean() for values in scaled_values])) / scale
-    return Difference(mean, float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
+    return MeanDifference(mean, float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
 
 
 def holm_where_known(p_values: Sequence[float | None]) -> list[float | None]:
@@ -235,12 +235,12 @@ def holm_where_known(p_values: Sequence[float | None]) -> list[float | None]:
     return [None if p is None else next(adjusted_p_values) for p in p_values]
 
 
-def holm_of_differences(differences: Sequence[Difference]) -> list[float | None]:
+def holm_of_differences(differences: Sequence[MeanDifference]) -> list[float | None]:
     """Holm-adjusted p-values of the differences that have one; None for the others."""
     return holm_where_known([difference.p for difference in differences])
 
 
-def difference_between(first: Difference, second: Difference) -> Difference:
+def difference_between(first: MeanDifference, second: MeanDifference) -> MeanDifference:
     """One mean minus another on different examples, with an interval from both; no p.
 
     Zou & Donner 2008, equation 5: the distance of each end from the difference is the root of the
@@ -251,4 +251,4 @@ def difference_between(first: Difference, second: Difference) -> Difference:
         return NO_DIFFERENCE
     distance_down = np.hypot(first.mean - first.low, second.high - second.mean)
     distance_up = np.hypot(first.high - first.mean, second.mean - second.low)
-    return Difference(mean, float(mean - distance_down), float(mean + distance_up), None)
+    return MeanDifference(mean, float(mean - distance_down), float(mean + distance_up), None)

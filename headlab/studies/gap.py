@@ -16,8 +16,8 @@ from headlab.results import HeadScores
 from headlab.stats import benjamini_hochberg, holm
 from headlab.studies.differences import (
     NO_DIFFERENCE,
-    Difference,
     Gain,
+    MeanDifference,
     caution,
     difference,
     difference_between,
@@ -52,7 +52,7 @@ class PointGain(NamedTuple):
     high: float | None
 
     @classmethod
-    def from_difference(cls, gain: Difference) -> Self:
+    def from_difference(cls, gain: MeanDifference) -> Self:
         """The same in points."""
         return cls(*gain.cells[:3])
 
@@ -93,7 +93,12 @@ class MaskGains:
 
     @classmethod
     def from_differences(
-        cls, language: str, rule: str, heads_removed: int | None, dev: Difference, test: Difference
+        cls,
+        language: str,
+        rule: str,
+        heads_removed: int | None,
+        dev: MeanDifference,
+        test: MeanDifference,
     ) -> Self:
         """The record of the gains on both splits."""
         return cls(
@@ -224,7 +229,9 @@ def mask_records(measured_masks: Sequence[MeasuredMask], pieces: Pieces) -> Reco
     )
 
 
-def _mean_over_languages(masks: Sequence[MeasuredMask], split: Split, pieces: Pieces) -> Difference:
+def _mean_over_languages(
+    masks: Sequence[MeasuredMask], split: Split, pieces: Pieces
+) -> MeanDifference:
     """The mean gain of a rule's masks on a split."""
     if not any(mask.heads for mask in masks):
         return NO_DIFFERENCE

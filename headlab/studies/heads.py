@@ -102,7 +102,7 @@ class SpecificHead:
 
 
 @dataclass(frozen=True)
-class FewHead:
+class HeadPositiveInFew:
     """A head with a positive value in a few languages and a negative one in all others.
 
     Attributes:
@@ -143,7 +143,7 @@ class HeadsResult(StudyResult):
     counts: Annotated[Records[HeadCount], TableName("heads-counts")]
     shared: Annotated[Records[SharedHead], TableName("heads-agnostic"), HeadKind.AGNOSTIC]
     specific: Annotated[Records[SpecificHead], TableName("heads-specific"), HeadKind.SPECIFIC]
-    few_positive: Annotated[Records[FewHead], TableName("heads-few"), HeadKind.SPECIFIC]
+    few_positive: Annotated[Records[HeadPositiveInFew], TableName("heads-few"), HeadKind.SPECIFIC]
 
     @classmethod
     def from_report(cls, report: Report) -> Self:
@@ -231,7 +231,7 @@ def heads_result(scores: Scores, top: int, max_positive: int) -> HeadsResult:
         counts=counts,
         shared=shared_heads(scores, top),
         specific=specific_heads(scores),
-        few_positive=few_heads(scores, max_positive),
+        few_positive=heads_positive_in_few(scores, max_positive),
         notes=counts.notes,
     )
 
@@ -358,7 +358,7 @@ POSITIVE = "positive"
 NEGATIVE = "negative"
 
 
-def few_heads(scores: Scores, max_positive: int) -> Records[FewHead]:
+def heads_positive_in_few(scores: Scores, max_positive: int) -> Records[HeadPositiveInFew]:
     """Heads that are positive in 1 to `max_positive` languages and negative in all others.
 
     Those that are surely positive in most languages come first, then those surely negative in most;
@@ -369,16 +369,16 @@ def few_heads(scores: Scores, max_positive: int) -> Records[FewHead]:
     _, unit = _values(scores)
     rows = []
     for index in np.flatnonzero(_helps_in_few(signs, max_positive)).tolist():
-        surely: dict[str, int] = {}
+        sure_counts: dict[str, int] = {}
         if raw_signs is not None:
-            surely[POSITIVE] = int(raw_signs.helps[:, index].sum())
-            surely[NEGATIVE] = int(raw_signs.harms[:, index].sum())
+            sure_counts[POSITIVE] = int(raw_signs.helps[:, index].sum())
+            sure_counts[NEGATIVE] = int(raw_signs.harms[:, index].sum())
         shown_signs = _shown_signs(scores, index, signs)
-        row = FewHead(
+        row = HeadPositiveInFew(
             head=_heads(scores)[index],
             positive_in=shown_signs.positive_in,
             negative_in=shown_signs.negative_in,
-            surely=surely,
+            surely=sure_counts,
             lowest=shown_signs.lowest,
             highest=shown_signs.highest,
             positive_languages=shown_signs.positive_languages,
@@ -477,9 +477,9 @@ def specific_table(heads: Records[SpecificHead]) -> Table:
     return table_of(heads, SpecificHead, "heads-specific")
 
 
-def few_table(heads: Records[FewHead]) -> Table:
+def few_table(heads: Records[HeadPositiveInFew]) -> Table:
     """The table of `few_heads`."""
-    return table_of(heads, FewHead, "heads-few")
+    return table_of(heads, HeadPositiveInFew, "heads-few")
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> HeadsResult:

@@ -21,7 +21,7 @@ from headlab.core import (
 )
 from headlab.results import Curve, HeadScores
 from headlab.stats import (
-    Estimate,
+    IntervalEstimate,
     bca_interval,
     expected_overlap,
     holm,
@@ -246,7 +246,7 @@ def agreement_notes(scores: Scores, any_agreement: RankAgreement) -> tuple[str, 
     return tuple(sentences)
 
 
-def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> Estimate:
+def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> IntervalEstimate:
     """Mean over languages of the methods' rank correlations, [method, method].
 
     All languages share the resamples of heads.
@@ -266,7 +266,7 @@ def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> Estimate:
     estimate = np.mean([spearman(values) for values in values_by_language], axis=0)
     resampled = mean_over_languages(resample_counts(head_count, rng, draws))
     jackknifed = mean_over_languages(jackknife_counts(head_count))
-    return Estimate(estimate, *bca_interval(estimate, resampled, jackknifed))
+    return IntervalEstimate(estimate, *bca_interval(estimate, resampled, jackknifed))
 
 
 def overlap_records(scores: Scores, k: int) -> Records[Overlap]:

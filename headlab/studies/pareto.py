@@ -30,8 +30,8 @@ from headlab.results import Curve, HeadScores, kept_heads_without, removed_count
 from headlab.stats import group_bootstrap, resampled_means
 from headlab.studies.differences import (
     NO_DIFFERENCE,
-    Difference,
     Gain,
+    MeanDifference,
     holm_where_known,
     over_languages,
 )
@@ -890,7 +890,7 @@ def answer_records(rules: Mapping[str, Point]) -> Records[FrontAnswer]:
 
 
 def confirmed_records(
-    verdicts: Sequence[LanguageVerdict], mean: Difference
+    verdicts: Sequence[LanguageVerdict], mean: MeanDifference
 ) -> Records[TestedLanguage]:
     """The chosen model on test.
 

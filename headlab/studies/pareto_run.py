@@ -24,7 +24,7 @@ from headlab.core import (
 from headlab.evaluation import Evaluator
 from headlab.results import Curve, HeadScores, kept_heads_without
 from headlab.studies.curves import curve_spec, measured_curve
-from headlab.studies.differences import NO_DIFFERENCE, Difference, Gain, over_languages
+from headlab.studies.differences import NO_DIFFERENCE, Gain, MeanDifference, over_languages
 from headlab.studies.pareto import (
     ALPHA,
     FrontResult,
@@ -216,13 +216,13 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence)
     )
 
 
-def check(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
+def check_options(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
     """Raise HeadlabError for options that do not fit this model."""
-    size = pieces.model.grid.size
-    heads = optional_integer_in(options, "heads")
-    if heads is not None and heads > size:
+    head_count = pieces.model.grid.size
+    heads_to_keep = optional_integer_in(options, "heads")
+    if heads_to_keep is not None and heads_to_keep > head_count:
         raise HeadlabError(
-            f"heads is {heads}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
+            f"heads is {heads_to_keep}, but {pieces.model.name} has {head_count}; give {head_count} or fewer to keep",
             code="front.heads_too_many",
         )
     if options["orders"] == "cost":
@@ -285,7 +285,7 @@ def _points_text(points: float) -> str:
 
 def confirm(
     pieces: Pieces, plan: FrontPlan, chosen_point: Point
-) -> tuple[list[LanguageVerdict], Difference]:
+) -> tuple[list[LanguageVerdict], MeanDifference]:
     """The chosen mask on test: a verdict per language, and the mean difference over them."""
     order = next(candidate for candidate in plan.orders if candidate.key == chosen_point.order)
     kept_heads = kept_heads_without(
@@ -413,7 +413,7 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     Raises:
         HeadlabError: As `check`.
     """
-    check(pieces, options)
+    check_options(pieces, options)
     asks = pieces.ask_study_scores(options)
     scores_by_language = pieces.available_study_scores(options)
     known_scores = {

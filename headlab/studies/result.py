@@ -270,7 +270,7 @@ class _Unreadable(Exception):
     """A column is missing or does not hold what it should."""
 
 
-class _Reader(Generic[RecordT]):
+class _RecordReader(Generic[RecordT]):
     """Reads the rows of one table as records, column by column."""
 
     def __init__(self, table: Table, kind: type[RecordT]) -> None:
@@ -309,7 +309,7 @@ class _Reader(Generic[RecordT]):
             return self.records()
         except _Unreadable:
             rows = tuple(filter(self._is_readable, self._table.rows))
-            return _Reader(replace(self._table, rows=rows), self._kind).records()
+            return _RecordReader(replace(self._table, rows=rows), self._kind).records()
 
     def _is_readable(self, row: Sequence[Cell]) -> bool:
         """Whether each field can be read from a row."""
@@ -359,7 +359,7 @@ def records_of(table: Table, kind: type[RecordT]) -> Records[RecordT]:
     Raises:
         HeadlabError: If the table lacks a column without a default, or holds another type of cell.
     """
-    reader = _Reader(table, kind)
+    reader = _RecordReader(table, kind)
     try:
         rows = reader.records()
     except _Unreadable as error:
@@ -414,7 +414,7 @@ def _readable_rows(reading: _Reading[DataClass], name: str) -> tuple[DataClass, 
     records: list[DataClass] = []
     for table in reading.report.tables:
         if table.name == name:
-            records += _Reader(table, reading.kind).readable()
+            records += _RecordReader(table, reading.kind).readable()
     return tuple(records)
 
 

@@ -27,8 +27,8 @@ from headlab.results import HeadScores
 from headlab.studies.differences import (
     NO_DIFFERENCE,
     POINTS,
-    Difference,
     Gain,
+    MeanDifference,
     PointDifference,
     caution,
     difference,
@@ -276,7 +276,7 @@ def masks_of(
     return masks | {RANDOM: [without_lowest(scores, k) for scores in random_scores]}
 
 
-def _difference(row: MeasuredLanguage, choice: str, seed: int) -> Difference:
+def _difference(row: MeasuredLanguage, choice: str, seed: int) -> MeanDifference:
     """What a choice changes in a language; none where it removes no head."""
     if row.heads(choice):
         return difference(row.gain(choice), seed)
@@ -338,7 +338,9 @@ def _mean_accuracies(rows: Sequence[MeasuredLanguage], choice: str) -> tuple[flo
     return 100 * float(np.mean(baseline_accuracies)), 100 * float(np.mean(accuracies))
 
 
-def _mean_difference(rows: Sequence[MeasuredLanguage], choice: str, pieces: Pieces) -> Difference:
+def _mean_difference(
+    rows: Sequence[MeasuredLanguage], choice: str, pieces: Pieces
+) -> MeanDifference:
     """The mean difference over languages; a language without heads to remove counts as 0."""
     if not any(row.heads(choice) for row in rows):
         return NO_DIFFERENCE

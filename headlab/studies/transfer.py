@@ -15,8 +15,8 @@ from headlab.studies.differences import (
     FORMATS,
     NO_DIFFERENCE,
     POINTS,
-    Difference,
     Gain,
+    MeanDifference,
     PointDifference,
     caution,
     difference,
@@ -150,7 +150,7 @@ class Transfer(NamedTuple):
         """Number of heads that a language's mask removes."""
         return removed_count(self.masks[language])
 
-    def difference(self, chosen_on: str, language: str, seed: int) -> Difference:
+    def difference(self, chosen_on: str, language: str, seed: int) -> MeanDifference:
         """What the mask chosen on one language does to another."""
         if not self.heads(chosen_on):
             return NO_DIFFERENCE
@@ -209,7 +209,7 @@ def measured_transfer(
     return Transfer(masks, gains, baseline_accuracy, accuracy)
 
 
-def mean_elsewhere(transfer: Transfer, chosen_on: str, pieces: Pieces) -> Difference:
+def mean_elsewhere(transfer: Transfer, chosen_on: str, pieces: Pieces) -> MeanDifference:
     """Mean effect of a language's mask over all other languages."""
     if not transfer.heads(chosen_on):
         return NO_DIFFERENCE

@@ -10,8 +10,8 @@ from typing import Any
 from headlab.core import (
     CHOOSE_HUB_CACHE,
     HeadlabError,
-    expanded_home_path,
     is_disk_error,
+    require_known_home,
     unwritable_error,
 )
 from headlab.tasks.base import Split
@@ -74,7 +74,7 @@ class HubData:
         from huggingface_hub.constants import HF_HUB_CACHE
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-        expanded_home_path(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
+        require_known_home(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
         try:
             return self._cached(pattern) or self._fetched(pattern)
         except LocalEntryNotFoundError as error:

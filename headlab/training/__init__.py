@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headlab.training.l0_learn import learn_gates as learn_gates
     from headlab.training.l0_learn import sweep as sweep
     from headlab.training.l0_learn import train_on as train_on
-    from headlab.training.lm_perplexity import Speed as Speed
+    from headlab.training.lm_perplexity import RelativeSpeed as RelativeSpeed
     from headlab.training.lm_perplexity import perplexity_ratio as perplexity_ratio
     from headlab.training.lm_perplexity import speeds as speeds
     from headlab.training.lm_prune import AllClosed as AllClosed
@@ -63,7 +63,7 @@ else:
                 "train_on",
             ),
             "lm_perplexity": (
-                "Speed",
+                "RelativeSpeed",
                 "perplexity_ratio",
                 "speeds",
             ),

@@ -38,8 +38,8 @@ from headlab.training.steps import (
     CHECKPOINT_SHARE,
     Encoded,
     ExampleSteps,
-    Keep,
     State,
+    StateSaver,
     check_examples,
     encode,
     example_facts,
@@ -134,7 +134,7 @@ def finetune(
         examples_as_tokens = encode(tokenizer, module, examples, options.max_length)
         facts_of_run = {"options": options.record(), "data": data, "base": base.sha256}
         key = content_key(facts_of_run | examples_as_tokens.needs.version())
-        saver = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
+        saver = StateSaver(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
         state = new_state(model, options)
         ExampleSteps(model, examples_as_tokens, options, state).run(saver, progress)
         finished_module, output = finish_training(model, examples_as_tokens, state, base, labels)

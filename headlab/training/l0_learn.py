@@ -76,8 +76,8 @@ from headlab.training.steps import GATES as OF_GATES
 from headlab.training.steps import (
     HISTORY,
     GateSteps,
-    Keep,
     State,
+    StateSaver,
     Watch,
     do_nothing,
     own_randomness,
@@ -129,7 +129,9 @@ class Learner(GateSteps[GateStep]):
         state.extra_tensors[HISTORY] = self.current_log_alpha()
         return state
 
-    def run(self, saver: Keep | None, say: Say | None = None, tick: Tick = do_nothing) -> None:
+    def run(
+        self, saver: StateSaver | None, say: Say | None = None, tick: Tick = do_nothing
+    ) -> None:
         """See `Steps`. Raises HeadlabError if a trained value is not finite at the end."""
         super().run(saver, say, tick)
         self.model.module.eval()
@@ -677,7 +679,7 @@ def learn(
         )
         if stored_run is not None:
             stored_run.make_folder()
-        learner.run(_checkpoint_of(stored_run, watch), watch.progress, watch.tick)
+        learner.run(_state_saver(stored_run, watch), watch.progress, watch.tick)
     gates = _gates_of(dataset, learner, spec, has_gate)
     if trained_copy is not None and model_folder is not None:
         record: JsonObject = {"gates": options.record(), "seed": options.seed}
@@ -709,7 +711,7 @@ def learn(
     return gates
 
 
-def _checkpoint_of(stored_run: StoredRun | None, watch: Watch[GateStep]) -> Keep | None:
+def _state_saver(stored_run: StoredRun | None, watch: Watch[GateStep]) -> StateSaver | None:
     if stored_run is None:
         return None
     return watch.state_saver(stored_run.folder / CHECKPOINT, stored_run.key, CHECKPOINT_STEPS)
@@ -834,7 +836,7 @@ def train_on(
         "removed": [] if mask is None else [list(head) for head in mask.removed],
     }
     key = content_key(facts)
-    keep = Keep(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
+    keep = StateSaver(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
     with own_randomness(model.device):
         trained_copy = trainable_copy(model, options.embeddings == "frozen")
         learner = Ungated(

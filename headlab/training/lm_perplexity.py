@@ -52,7 +52,7 @@ class Perplexity(NamedTuple):
     passages: int
 
 
-class Ratio(NamedTuple):
+class PerplexityRatio(NamedTuple):
     """One perplexity divided by another on the same text, with its 95 % interval.
 
     None as in `Perplexity`.
@@ -75,7 +75,7 @@ def perplexity(sums: Floats) -> Perplexity:
     )
 
 
-def perplexity_ratio(sums_before: Floats, sums_after: Floats) -> Ratio:
+def perplexity_ratio(sums_before: Floats, sums_after: Floats) -> PerplexityRatio:
     """`after` relative to `before`, paired by passage of the same text; 1.02: two per cent higher.
 
     Raises HeadlabError if the passages are not the same.
@@ -89,7 +89,7 @@ def perplexity_ratio(sums_before: Floats, sums_after: Floats) -> Ratio:
         )
     gain = sums_after[:, 0] - sums_before[:, 0]
     words = sums_before[:, 1]
-    return Ratio(_exp(float(gain.sum() / words.sum())), *_interval(gain, words))
+    return PerplexityRatio(_exp(float(gain.sum() / words.sum())), *_interval(gain, words))
 
 
 def _interval(
@@ -198,7 +198,7 @@ LOW = 0.25
 HIGH = 0.75
 
 
-class Speed(NamedTuple):
+class RelativeSpeed(NamedTuple):
     """Speed relative to the first model, of the whole model and of its layers alone.
 
     Median and quartiles over rounds.
@@ -220,7 +220,7 @@ def speeds(
     rounds: int = 15,
     clock: Callable[[], float] = time.perf_counter,
     tick: Callable[[], None] = lambda: None,
-) -> dict[str, Speed]:
+) -> dict[str, RelativeSpeed]:
     """Time a forward pass of each model on the same rows of tokens, and compare.
 
     All models are timed in every round.
@@ -247,7 +247,9 @@ def speeds(
     return {name: _speed(ratios[:, number]) for number, name in enumerate(models)}
 
 
-def _speed(ratios: Floats) -> Speed:
+def _speed(ratios: Floats) -> RelativeSpeed:
     """Medians and quartiles of ratios [round, whole or layers]."""
     middle, low, high = (np.quantile(ratios, q, axis=0) for q in (0.5, LOW, HIGH))
-    return Speed(*(float(x) for x in (middle[0], low[0], high[0], middle[1], low[1], high[1])))
+    return RelativeSpeed(
+        *(float(x) for x in (middle[0], low[0], high[0], middle[1], low[1], high[1]))
+    )

@@ -46,8 +46,8 @@ from headlab.training.steps import (
     GATES,
     HISTORY,
     GateSteps,
-    Keep,
     State,
+    StateSaver,
     Watch,
     own_randomness,
     trained_parameters,
@@ -244,7 +244,7 @@ def prune_lm(
     record |= training_facts(smaller, device, state, judge, gates.seconds)
     write_lm(out, smaller, checkpoint.tokenizer, sums_after, record, pruning.data, options.block)
     for part in PARTS:
-        _checkpoint_of(pruning, out, part, watch).path.unlink(missing_ok=True)
+        _state_saver(pruning, out, part, watch).path.unlink(missing_ok=True)
     return gates
 
 
@@ -281,7 +281,7 @@ def check_apart(folder: Path, out: Path) -> None:
         )
 
 
-def _checkpoint_of(pruning: Pruning, out: Path, part: str, watch: Watch[LmStep]) -> Keep:
+def _state_saver(pruning: Pruning, out: Path, part: str, watch: Watch[LmStep]) -> StateSaver:
     return checkpoint_beside_folder(out, content_key([pruning.key, part]), watch)
 
 
@@ -298,7 +298,7 @@ def _learn_and_remove(
         pruning.texts["train"],
         pruning.options,
     )
-    steps.run(_checkpoint_of(pruning, out, steps.part, watch), watch.progress, watch.tick)
+    steps.run(_state_saver(pruning, out, steps.part, watch), watch.progress, watch.tick)
     gates = steps.learned_gates(
         {
             "model": dict(pruning.checkpoint.identity()),
@@ -317,7 +317,7 @@ def _fine_tune(
     """Fine-tune in place; returns the final state."""
     state = new_state(model, pruning.options.weight_decay)
     steps = TuneSteps(model, pruning.texts["train"], pruning.options.tuning(), state)
-    steps.run(_checkpoint_of(pruning, out, steps.part, watch), watch.progress, watch.tick)
+    steps.run(_state_saver(pruning, out, steps.part, watch), watch.progress, watch.tick)
     model.train(False)
     return state
 

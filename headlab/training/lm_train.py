@@ -35,7 +35,13 @@ from headlab.models.allattention.modelling import (
     AllAttentionForCausalLM,
     parameter_counts,
 )
-from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
+from headlab.training.lm_perplexity import (
+    PerplexityRatio,
+    passages,
+    perplexity,
+    perplexity_ratio,
+    token_nats,
+)
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode, make_tokenizer, step_windows
 from headlab.training.options import TRANSFORMER, LmOptions, LmStep, Windows
 from headlab.training.output import (
@@ -48,13 +54,13 @@ from headlab.training.output import (
     write_folder,
 )
 from headlab.training.steps import (
-    Keep,
     State,
+    StateSaver,
     Steps,
     Watch,
     fits_in_memory,
-    fitting,
     own_randomness,
+    retry_with_fewer_rows,
     torch_seed,
     trained_parameters,
 )
@@ -233,7 +239,7 @@ def read_sums(folder: Path, data: str, block: int) -> dict[str, Floats] | None:
     return sums
 
 
-def perplexity_ratios(sums_before: Sums, sums_after: Sums) -> dict[str, Ratio]:
+def perplexity_ratios(sums_before: Sums, sums_after: Sums) -> dict[str, PerplexityRatio]:
     """Ratios of perplexities by split."""
     return {
         split: perplexity_ratio(sums_before[split], sums_after[split]) for split in MEASURED_SPLITS
@@ -367,10 +373,10 @@ def seconds_a_window(config: AllAttentionConfig, options: Windows, device: str) 
 
             return timed_pass(step, place) / rows
 
-        return fitting(state, options.micro_batch or options.batch, time_step)
+        return retry_with_fewer_rows(state, options.micro_batch or options.batch, time_step)
 
 
-def checkpoint_beside_folder(out: Path, key: str, watch: Watch[LmStep]) -> Keep:
+def checkpoint_beside_folder(out: Path, key: str, watch: Watch[LmStep]) -> StateSaver:
     """The checkpoint settings of a training; the file is beside `out`."""
     return watch.state_saver(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
 

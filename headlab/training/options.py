@@ -62,7 +62,7 @@ LATER = (
 )
 
 
-class Pace:
+class StepOptions:
     """What the options of every training have in common.
 
     Attributes:
@@ -91,7 +91,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class FinetuneOptions(Pace, Options):
+class FinetuneOptions(StepOptions, Options):
     """Everything the resulting weights depend on, besides base, data and thread count.
 
     Attributes:
@@ -342,7 +342,7 @@ MAX_VOCABULARY = 10_000_000
 
 
 @dataclass(frozen=True)
-class Windows(Pace, Options):
+class Windows(StepOptions, Options):
     """How a text is cut into windows, and how an update uses them."""
 
     block: int = option(128, "tokens a window", kind=int, low=1)
@@ -411,7 +411,7 @@ class LmOptions(Windows):
             )
 
 
-class Gated(Pace):
+class Gated(StepOptions):
     """What options with gates have in common.
 
     Attributes:
@@ -584,7 +584,7 @@ class LmStep(StepMade):
 
 
 @dataclass(frozen=True)
-class TranslationOptions(Pace, Options):
+class TranslationOptions(StepOptions, Options):
     """Everything the weights depend on, besides sentences, mask and thread count.
 
     The defaults suit about ten thousand short sentences and two cores: about as small as the "tiny"

@@ -49,7 +49,7 @@ from headlab.models import (
     word_spaces,
 )
 from headlab.tasks import Example
-from headlab.training.options import FinetuneStep, Gated, Pace, step_batch
+from headlab.training.options import FinetuneStep, Gated, StepOptions, step_batch
 
 # A training checkpoint: trained weights, AdamW's moments, step; one safetensors file, no pickle.
 
@@ -307,7 +307,7 @@ StepRecord = TypeVar("StepRecord")
 
 
 @dataclass
-class Keep:
+class StateSaver:
     """Where and how often the state is saved.
 
     Every `every_steps` steps, within a share of the time.
@@ -370,9 +370,9 @@ class Watch(Generic[StepRecord]):
     checkpoint_every: int | None = None
     checkpoint_share: float = CHECKPOINT_SHARE
 
-    def state_saver(self, path: Path, key: str, default_steps: int) -> Keep:
+    def state_saver(self, path: Path, key: str, default_steps: int) -> StateSaver:
         """Where and how often the state is saved. every: steps, if `checkpoint_every` is None."""
-        return Keep(
+        return StateSaver(
             path,
             key,
             default_steps if self.checkpoint_every is None else self.checkpoint_every,
@@ -390,7 +390,7 @@ class Steps(ABC, Generic[StepRecord]):
     lower = "a lower learning rate"  # advice if the loss is not finite
     smaller = "freeze embeddings or layers, or train a LoRA"  # advice if the optimizer does not fit in memory
 
-    def __init__(self, module: nn.Module, options: Pace, state: State) -> None:
+    def __init__(self, module: nn.Module, options: StepOptions, state: State) -> None:
         self.module = module
         self.options = options
         self.state = state
@@ -398,7 +398,7 @@ class Steps(ABC, Generic[StepRecord]):
 
     def run(
         self,
-        saver: Keep | None,
+        saver: StateSaver | None,
         say: Callable[[StepRecord], None] | None = None,
         tick: Callable[[], None] = do_nothing,
     ) -> None:
@@ -444,7 +444,7 @@ class Steps(ABC, Generic[StepRecord]):
             self.state.optimizer.zero_grad()
             return self.gradient(step, batch, rows)
 
-        loss = fitting(self.state, self.rows_together(len(batch)), run)
+        loss = retry_with_fewer_rows(self.state, self.rows_together(len(batch)), run)
         if not np.isfinite(loss):
             raise HeadlabError(
                 f"the loss of step {step + 1} is {loss}; train with {self.lower}",
@@ -578,7 +578,9 @@ class GateSteps(Steps[StepRecord]):
 class ExampleSteps(Steps[FinetuneStep]):
     """Training steps on tokenised examples."""
 
-    def __init__(self, module: nn.Module, encoded: Encoded, options: Pace, state: State) -> None:
+    def __init__(
+        self, module: nn.Module, encoded: Encoded, options: StepOptions, state: State
+    ) -> None:
         super().__init__(module, options, state)
         self.encoded = encoded
 
@@ -652,7 +654,7 @@ def fits_in_memory(subject_and_verb: str, advice: str) -> Iterator[None]:
         ) from error
 
 
-def fitting(state: State, rows: int, run: Callable[[int], Computed]) -> Computed:
+def retry_with_fewer_rows(state: State, rows: int, run: Callable[[int], Computed]) -> Computed:
     """Result of `run(rows)`.
 
     Each time that memory is full, it is called again with half as many rows.

@@ -41,11 +41,11 @@ from headlab.training.steps import (
     CHECKPOINT_SHARE,
     Encoded,
     ExampleSteps,
-    Keep,
     State,
+    StateSaver,
     fits_in_memory,
-    fitting,
     own_randomness,
+    retry_with_fewer_rows,
     torch_seed,
     trained_parameters,
 )
@@ -87,7 +87,7 @@ class NoVocabulary(HeadlabError):
         self.why = reason
 
 
-def word_pieces(sentences: Iterable[str], size: int) -> bytes:
+def train_piece_model(sentences: Iterable[str], size: int) -> bytes:
     """Train a SentencePiece model of at most `size` pieces; the bytes of its file.
 
     It is a unigram language model (Kudo 2018), equal for equal sentences. Ids follow Marian: 0 ends
@@ -160,7 +160,7 @@ def marian_tokenizer(
 
 
 @dataclass(frozen=True)
-class Sentences(Encoded):
+class SentencePairs(Encoded):
     """Sources and targets, tokenised once.
 
     Attributes:
@@ -211,7 +211,7 @@ def encode_sentences(
     examples: Sequence[Example],
     max_length: int,
     smoothing: float,
-) -> Sentences:
+) -> SentencePairs:
     """Sources and targets as tokens; those beyond `max_length` of each are left out."""
     sources = tokenizer([e.text for e in examples], truncation=True, max_length=max_length)
     targets = tokenizer(
@@ -219,7 +219,7 @@ def encode_sentences(
     )
     source_inputs = {name: sources[name] for name in ("input_ids", "attention_mask")}
     padding = int(tokenizer.pad_token_id)
-    return Sentences(
+    return SentencePairs(
         tokenizer,
         source_inputs,
         targets["input_ids"],
@@ -281,12 +281,12 @@ def train_translation(
     check_out(out)
     check_sentences(examples)
     torch_device = torch.device(device)
-    piece_model = word_pieces(
+    piece_model = train_piece_model(
         (text for e in examples for text in (e.text, e.target or "")), options.vocabulary
     )
     facts = _training_facts(examples, pair, options, mask, piece_model)
     key = content_key(facts)
-    saver = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
+    saver = StateSaver(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
     with TemporaryDirectory() as folder, own_randomness(torch_device):
         tokenizer = marian_tokenizer(piece_model, pair, options.max_length, Path(folder))
         model = new_model(tokenizer, options, torch_device)
@@ -395,7 +395,7 @@ def seconds_a_sentence(options: TranslationOptions, tokens: int, device: str) ->
 
             return timed_pass(step, torch_device) / rows
 
-        return fitting(state, options.micro_batch or options.batch, time_step)
+        return retry_with_fewer_rows(state, options.micro_batch or options.batch, time_step)
 
 
 def new_state(model: Model, options: TranslationOptions) -> State:

@@ -31,8 +31,8 @@ from headlab.worker.client import Client, error_of
 # The token that app and worker share: long enough not to be guessed, plain enough for a header.
 
 TOKEN_VARIABLE = "HEADLAB_TOKEN"
-MIN_LENGTH = 16
-MIN_DIFFERENT = 6
+MIN_TOKEN_LENGTH = 16
+MIN_TOKEN_CHARACTERS = 6
 
 
 def token_of_environment() -> str | None:
@@ -50,10 +50,10 @@ def token_of_environment() -> str | None:
             f"{TOKEN_VARIABLE} may hold letters, digits and punctuation, but no spaces; {advice}",
             code="token.characters_invalid",
         )
-    if len(token) < MIN_LENGTH or len(set(token)) < MIN_DIFFERENT:
+    if len(token) < MIN_TOKEN_LENGTH or len(set(token)) < MIN_TOKEN_CHARACTERS:
         raise HeadlabError(
-            f"{TOKEN_VARIABLE} is too easy to guess: it needs {MIN_LENGTH} characters, "
-            f"{MIN_DIFFERENT} of them different; {advice}",
+            f"{TOKEN_VARIABLE} is too easy to guess: it needs {MIN_TOKEN_LENGTH} characters, "
+            f"{MIN_TOKEN_CHARACTERS} of them different; {advice}",
             code="token.too_weak",
         )
     return token

@@ -19,7 +19,7 @@ from support.waiting import wait_until
 
 from headlab import __version__, load
 from headlab.cluster.distributed_game import Origin, Replica, Team
-from headlab.cluster.pool import Call, Ended, Lost, Pool, run_side_by_side
+from headlab.cluster.pool import DeviceCall, Lost, Pool, RunEnded, run_side_by_side
 from headlab.cluster.rays import Shares, shares, with_translated_errors
 from headlab.core import HeadlabError
 from headlab.hooks import Model
@@ -104,8 +104,8 @@ def pool_of(hire: Callable[[], ThreadDevice], size: int) -> Iterator[Pool]:
         pool.close()
 
 
-def calls(count: int) -> Iterator[Call]:
-    return (Call("a", "subject", "answer", (number,)) for number in range(count))
+def calls(count: int) -> Iterator[DeviceCall]:
+    return (DeviceCall("a", "subject", "answer", (number,)) for number in range(count))
 
 
 def squares(count: int) -> list[int]:
@@ -147,7 +147,7 @@ def test_answers_that_come_in_another_order_are_given_in_the_order_of_the_calls(
 def test_calls_are_made_only_a_little_ahead_of_their_answers() -> None:
     numbers_called: list[int] = []
 
-    def recorded_calls() -> Iterator[Call]:
+    def recorded_calls() -> Iterator[DeviceCall]:
         for call in calls(40):
             numbers_called.append(call.arguments[0])
             yield call
@@ -263,7 +263,7 @@ def test_a_setting_that_a_device_refuses_fails_its_own_calls_only() -> None:
     has_begun = threading.Event()
     are_refused = threading.Event()
 
-    def good_calls() -> Iterator[Call]:
+    def good_calls() -> Iterator[DeviceCall]:
         """Calls whose last 17 are made once the bad calls have been refused."""
         yield from calls(3)
         assert are_refused.wait(60)
@@ -286,7 +286,7 @@ def test_a_setting_that_a_device_refuses_fails_its_own_calls_only() -> None:
         )
         good_caller.start()
         assert has_begun.wait(60)
-        bad_call = Call("bad", "subject", "answer", (1,))
+        bad_call = DeviceCall("bad", "subject", "answer", (1,))
         for _ in range(3):
             with raises("model.text_too_long"):
                 list(pool.ask([bad_call], no_tick))
@@ -384,7 +384,7 @@ def test_runs_side_by_side_end_together_when_one_fails() -> None:
         try:
             while True:
                 tick()
-        except Ended:
+        except RunEnded:
             ended_runs.append(name)
             raise
 

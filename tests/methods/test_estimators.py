@@ -648,13 +648,13 @@ def test_a_cycle_uses_every_example_once() -> None:
     [None, np.array([0.3, 0.05, 0.25, 0.4])],
 )
 def test_free_draws_of_examples_follow_their_weights(weights: Floats | None) -> None:
-    times_drawn = Counter(sampling.free_example(3, draw, 4, weights) for draw in range(2000))
+    times_drawn = Counter(sampling.independent_example(3, draw, 4, weights) for draw in range(2000))
     expected_times = np.full(4, 500.0) if weights is None else 2000 * weights
     p_value = chisquare([times_drawn[example] for example in range(4)], expected_times).pvalue
     assert p_value > 1e-4
     if weights is not None:  # unequal shares do not go into cycles
         for draw in range(40):
-            free_example = sampling.free_example(3, draw, 4, weights)
+            free_example = sampling.independent_example(3, draw, 4, weights)
             assert sampling.cycled_example(3, draw, 4, weights) == free_example
 
 

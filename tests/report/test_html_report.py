@@ -488,7 +488,7 @@ def test_a_link_of_the_contents_leads_to_its_section():
 
 
 def test_what_is_folded_is_printed_and_headers_are_repeated():
-    css = build.file_text("report.css")
+    css = build.template_text("report.css")
     paper = css[css.index("@media print") :]
     assert "details::details-content { content-visibility: visible" in paper
     assert "table-header-group" in paper

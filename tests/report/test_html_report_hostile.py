@@ -56,7 +56,7 @@ def report_of(text: str) -> Report:
 
 def shown_text(text: str) -> str:
     """A text as the page shows it."""
-    return text.translate(build.UNFIT)
+    return text.translate(build.REPLACED_CHARACTERS)
 
 
 def as_lines(text: str) -> str:

@@ -20,7 +20,7 @@ pytest.importorskip("sentencepiece")
 pytest.importorskip("sacrebleu")
 
 from headlab.cli.main import FAILED, OK, main
-from headlab.cli.reproduce import Pace
+from headlab.cli.reproduce import TimeLeft
 from headlab.core import HeadGrid, Progress, Report, Table
 from headlab.reproduce import gates, gates_classifiers, gates_translation
 from headlab.reproduce.gates import BEFORE_GATES, WITHOUT_GATES, first_half_gone, half_gone_steps
@@ -357,7 +357,7 @@ def test_which_type_goes_first_is_read_from_the_history() -> None:
 def test_the_time_left_is_that_of_the_step_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 110.0, 200.0])
     monkeypatch.setattr("headlab.cli.reproduce.time.monotonic", lambda: next(times))
-    pace = Pace()
+    pace = TimeLeft()
     assert pace.time_left("a", Progress(4, 20)) == ""  # where it went on
     assert pace.time_left("a", Progress(9, 20)) == ", 0:00:22 left"
     assert pace.time_left("b", Progress(0, 5)) == ""

@@ -14,7 +14,7 @@ from headlab.evaluation import encode, encode_words, word_ids
 from headlab.roles import of_trees
 from headlab.roles.tokenised import NO_WORD, read
 from headlab.tasks import Tree
-from headlab.training.translation import marian_tokenizer, word_pieces
+from headlab.training.translation import marian_tokenizer, train_piece_model
 
 WORDS = product(("small", "large", "green"), ("dog", "cat", "bird"), ("one", "two", "no"))
 TEXTS = [
@@ -26,7 +26,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def marian(tmp_path_factory):
     folder = tmp_path_factory.mktemp("spm")
-    tokenizer = marian_tokenizer(word_pieces(TEXTS, 40), "en-de", 64, folder)
+    tokenizer = marian_tokenizer(train_piece_model(TEXTS, 40), "en-de", 64, folder)
     return tiny_model("marian", tokenizer=tokenizer)
 
 

@@ -22,7 +22,7 @@ from transformers.models.auto import modeling_auto
 from headlab.core import HeadlabError
 from headlab.models.load import read_folder
 from headlab.models.shrunk_classes import SENTENCE
-from headlab.models.shrunk_cut import FAMILIES, cut_structure
+from headlab.models.shrunk_cut import FAMILIES, shrink_structure
 from headlab.shrink import make_known, shrink_model
 
 MODEL_OF_FAMILY = {name: name for name in FAMILIES} | {"gpt2": "gpt2-lm", "llama": "llama-lm"}
@@ -225,7 +225,7 @@ def test_a_half_of_an_encoder_decoder_is_cut_as_the_whole_and_unknown_stacks_are
     layers_of_kept_heads = [head.layer for head in kept_heads if head.stack == "decoder"]
     assert heads_by_layer == [layers_of_kept_heads.count(layer) for layer in range(3)]
     with raises("shrunk.stacks_mismatch", "decoder, cross"):
-        cut_structure(decoder, {"sideways": [[0]]})
+        shrink_structure(decoder, {"sideways": [[0]]})
 
 
 def test_auto_classes_give_the_same_logits(model_and_folder):

@@ -22,7 +22,7 @@ from support.expected_errors import raises
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack, canonical_json, content_key
 from headlab.methods import remarks
-from headlab.methods.costs import stopped_at_sign, target_of
+from headlab.methods.costs import stopped_at_sign, target_half_width_of
 from headlab.results import MAX_ARRAY_BYTES, RESULT_FORMAT, Curve, HeadScores, Store, read_arrays
 
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
@@ -687,6 +687,6 @@ def test_reported_19_options_that_are_no_numbers_count_as_none(options: dict[str
     scores = scores_of(spec_of())
     spec = {**spec_of(), "method": {"name": "shapley", "options": options}}
     scores_with_options = replace(scores, spec=spec)
-    assert target_of(scores_with_options) == target_of(scores)
+    assert target_half_width_of(scores_with_options) == target_half_width_of(scores)
     assert not stopped_at_sign(scores_with_options).any()
     assert remarks([scores_with_options]) == remarks([scores])

@@ -26,8 +26,8 @@ from headlab.results import Store
 from headlab.stats import bootstrap, group_bootstrap, stratified_bootstrap
 from headlab.studies import differences
 from headlab.studies.differences import (
-    Difference,
     Gain,
+    MeanDifference,
     difference,
     difference_between,
     gain_over,
@@ -268,7 +268,7 @@ def test_the_gap_equals_masks_that_are_evaluated_anew_on_both_splits(
         ("K lowest", without_lowest_values(VALUES.tolist(), 2)),
     ):
         (row,) = rows_where(gap_report.table("gap"), language="xx", rule=rule)
-        differences_by_split: dict[str, Difference] = {}
+        differences_by_split: dict[str, MeanDifference] = {}
         for split, size in (("dev", 12), ("test", 30)):
             baseline = correct_answers(model, "xx", [True] * 12, split, size)
             answers = correct_answers(model, "xx", kept, split, size)
@@ -521,12 +521,12 @@ def test_the_interval_of_a_difference_between_splits_covers_it(
 
 
 def test_holm_leaves_out_what_was_not_tested() -> None:
-    tested_differences = [Difference(0.1, 0, 0.2, p) for p in (0.01, None, 0.04)]
+    tested_differences = [MeanDifference(0.1, 0, 0.2, p) for p in (0.01, None, 0.04)]
     assert holm_of_differences(tested_differences) == pytest.approx([0.02, None, 0.04])
-    assert holm_of_differences([Difference(0.0, None, None, None)]) == [None]
+    assert holm_of_differences([MeanDifference(0.0, None, None, None)]) == [None]
     marks = [tested_difference.mark for tested_difference in tested_differences]
     assert marks == ["higher", "", "higher"]
-    assert Difference(-0.1, -0.2, 0.0, 0.03).mark == "lower"
+    assert MeanDifference(-0.1, -0.2, 0.0, 0.03).mark == "lower"
 
 
 ROOT = Path(__file__).parents[2]

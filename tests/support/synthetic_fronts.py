@@ -10,7 +10,7 @@ import numpy as np
 
 from headlab.core import HeadGrid, Report, Stack
 from headlab.results import Store
-from headlab.studies.differences import Difference
+from headlab.studies.differences import MeanDifference
 from headlab.studies.pareto import (
     FrontResult,
     LanguageVerdict,
@@ -118,7 +118,7 @@ def front_result(
     """The result of a front, with a made-up mean difference on test."""
     return FrontResult(
         answers=answer_records(rules),
-        tested_languages=confirmed_records(verdicts, Difference(-0.01, -0.02, 0.0, 0.1)),
+        tested_languages=confirmed_records(verdicts, MeanDifference(-0.01, -0.02, 0.0, 0.1)),
         models=model_records(points),
         languages=language_records(points),
         orders=order_records(orders, grid),

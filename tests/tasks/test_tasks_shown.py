@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from headlab.cli.main import build
 from headlab.dashboard.frame import sidebar, task_languages
-from headlab.evaluation import NO_TARGET, Words
+from headlab.evaluation import NO_TARGET, WordInputs
 from headlab.tasks import TASKS, Example, Split, Task, task_names
 from headlab.worker import catalogue
 from headlab.worker.schemas import SentencesRequest
@@ -151,7 +151,7 @@ def test_words_with_spaces_and_words_of_several_tokens_are_each_judged_once() ->
 
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
     task = Task("t", ("a", "b", "c", "d", "e"), ("xx",), False, read)
-    inputs = Words(model, task, task.examples("xx"))
+    inputs = WordInputs(model, task, task.examples("xx"))
     np.testing.assert_array_equal(inputs.answers, [1, 0])
     assert inputs.targets(np.array([0])).tolist() == [[NO_TARGET, 1, NO_TARGET, 0, NO_TARGET]]
 

@@ -28,7 +28,7 @@ from headlab.training import FinetuneOptions, default_preset
 from headlab.training.finetune import finetune
 from headlab.training.options import PRESETS, batches_per_epoch, epoch, options_of, step_batch
 from headlab.training.output import embedded_base, find_base, freeze, load_base
-from headlab.training.steps import Encoded, Keep, State
+from headlab.training.steps import Encoded, State, StateSaver
 
 LABELS = ("first", "second")
 
@@ -695,7 +695,7 @@ def test_a_gradient_is_cut_to_its_greatest_norm(base, tmp_path, monkeypatch):
 
 
 def test_checkpoints_take_their_share_of_the_time(tmp_path):
-    keep = Keep(tmp_path / "c", "key", every_steps=5)
+    keep = StateSaver(tmp_path / "c", "key", every_steps=5)
     due_steps = [step for step in range(1, 12) if keep.due(step, is_last_step=False)]
     assert due_steps == [5, 10]
     keep.seconds = 3600.0

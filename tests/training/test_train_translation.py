@@ -26,7 +26,7 @@ from headlab.masks import Mask
 from headlab.models.checkpoint import building_alone
 from headlab.tasks import Example
 from headlab.training import TranslationOptions
-from headlab.training.translation import marian_tokenizer, train_translation, word_pieces
+from headlab.training.translation import marian_tokenizer, train_piece_model, train_translation
 
 OPTIONS = TranslationOptions.table()
 TINY = TranslationOptions(
@@ -200,8 +200,8 @@ def test_a_vocabulary_is_the_same_for_the_same_sentences_and_ends_with_the_paddi
     sentences = []
     for example in toy_examples("train"):
         sentences += [example.text, str(example.target)]
-    pieces = word_pieces(sentences, 40)
-    assert pieces == word_pieces(sentences, 40)
+    pieces = train_piece_model(sentences, 40)
+    assert pieces == train_piece_model(sentences, 40)
     tokenizer = marian_tokenizer(pieces, "aa-bb", 20, tmp_path)
     assert tokenizer.eos_token_id == 0
     assert tokenizer.unk_token_id == 1
@@ -211,10 +211,10 @@ def test_a_vocabulary_is_the_same_for_the_same_sentences_and_ends_with_the_paddi
 
 def test_sentences_that_no_vocabulary_can_be_made_of_are_refused(monkeypatch: pytest.MonkeyPatch):
     with raises("vocabulary.not_made", 40):
-        word_pieces([], 40)
+        train_piece_model([], 40)
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with raises("package.sentencepiece_missing"):
-        word_pieces(["a"], 40)
+        train_piece_model(["a"], 40)
 
 
 def test_examples_with_labels_are_refused(tmp_path: Path):
@@ -299,7 +299,7 @@ def test_what_could_not_be_measured_is_reported_before_anything_is_trained(
     translation = ["--task", "translation", "--languages", "aa-bb"]
     classification = ["--task", "intents", "--languages", "en"]
     # No command below comes as far as that.
-    monkeypatch.setattr("headlab.training.translation.word_pieces", None)
+    monkeypatch.setattr("headlab.training.translation.train_piece_model", None)
     monkeypatch.setattr("headlab.load", None)
     for command, message in (
         ([*train_command, "--beams", "200"], "choose 1"),

@@ -47,7 +47,7 @@ from headlab.masks import Mask
 from headlab.pictures import colour_on_scale, map_of_scores, maps_of_scores
 from headlab.plots.matrices import (
     LINKS,
-    MAX_TOKENS,
+    MAX_SHOWN_TOKENS,
     Panel,
     attention_map,
     special_token_texts,
@@ -159,9 +159,9 @@ def test_bertviz_gets_only_the_chosen_heads_rounded():
 
 
 def test_a_long_sentence_is_cut_and_says_so():
-    long_panel = random_panel(*(f"t{i}" for i in range(MAX_TOKENS + 9)))
-    assert len(long_panel.tokens) == MAX_TOKENS
-    assert long_panel.weights["encoder.3.7"].shape == (MAX_TOKENS, MAX_TOKENS)
+    long_panel = random_panel(*(f"t{i}" for i in range(MAX_SHOWN_TOKENS + 9)))
+    assert len(long_panel.tokens) == MAX_SHOWN_TOKENS
+    assert long_panel.weights["encoder.3.7"].shape == (MAX_SHOWN_TOKENS, MAX_SHOWN_TOKENS)
     assert long_panel.cut
     assert not random_panel("a", "b").cut
     assert Panel.from_attention("x", random_weights(["a"], is_truncated=True)).is_cut
@@ -210,8 +210,8 @@ def test_the_weight_on_special_tokens_is_given_by_token_with_largest_weights_and
 
 
 def test_a_special_token_behind_the_cut_is_left_out():
-    tokens = [f"t{i}" for i in range(MAX_TOKENS + 9)]
-    weights = random_weights(tokens, special=[3, MAX_TOKENS + 8])
+    tokens = [f"t{i}" for i in range(MAX_SHOWN_TOKENS + 9)]
+    weights = random_weights(tokens, special=[3, MAX_SHOWN_TOKENS + 8])
     assert Panel.from_attention("x", weights).special == (3,)
 
 

@@ -42,7 +42,7 @@ from headlab.dashboard.panels.suggestion import (
     CORRECTION_WORDS,
     MEAN_OF_LANGUAGES,
     Suggestion,
-    expected_false,
+    false_heads_words,
     origin_of_mask,
     pooled_scores,
     removal_warning,
@@ -456,19 +456,19 @@ def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expe
     assert removed_indices(suggested_heads(tested_scores, raw)) == [0, 1, 2]
     assert removed_indices(suggested_heads(tested_scores, by_holm)) == [0]
     assert removed_indices(suggested_heads(tested_scores, by_bh)) == [0, 1]
-    assert "at most about 0.15" in expected_false(tested_scores, raw, 2)
-    assert "at most 5%" in expected_false(tested_scores, by_holm, 2)
-    assert "0.1 of 2" in expected_false(tested_scores, by_bh, 2)
-    assert expected_false(tested_scores, by_holm, 0) == ""
-    assert expected_false(tested_scores, by_bh, 0) == ""
+    assert "at most about 0.15" in false_heads_words(tested_scores, raw, 2)
+    assert "at most 5%" in false_heads_words(tested_scores, by_holm, 2)
+    assert "0.1 of 2" in false_heads_words(tested_scores, by_bh, 2)
+    assert false_heads_words(tested_scores, by_holm, 0) == ""
+    assert false_heads_words(tested_scores, by_bh, 0) == ""
     with_equal_p = replace(tested_scores, p_values=np.full(6, 0.01))
-    caution = expected_false(with_equal_p, by_holm, 0)
+    caution = false_heads_words(with_equal_p, by_holm, 0)
     assert "The smallest p here is 0.01: over 6 tests" in caution
     at_full_level = replace(tested_scores, level=1.0)
-    assert expected_false(at_full_level, Suggestion("harmful"), 2) == ""
+    assert false_heads_words(at_full_level, Suggestion("harmful"), 2) == ""
     of_mean = replace(tested_scores, language=MEAN_OF_LANGUAGES)
-    assert "mean" in expected_false(of_mean, Suggestion("harmful"), 2)
-    assert expected_false(tested_scores, Suggestion("bottom", k=2), 2) == ""
+    assert "mean" in false_heads_words(of_mean, Suggestion("harmful"), 2)
+    assert false_heads_words(tested_scores, Suggestion("bottom", k=2), 2) == ""
     assert origin_of_mask(tested_scores, by_holm, ["de"])["correction"] == "holm"
     assert "correction" not in origin_of_mask(tested_scores, Suggestion("harmful"), ["de"])
 

@@ -9,7 +9,7 @@ import numpy as np
 from headlab.charts.chart import Chart
 from headlab.charts.dots import Dots, dots_chart
 from headlab.charts.matrices import signs_chart
-from headlab.studies.heads import FewHead, HeadsResult, SharedHead, SpecificHead
+from headlab.studies.heads import HeadPositiveInFew, HeadsResult, SharedHead, SpecificHead
 
 
 def figures(result: HeadsResult) -> dict[str, Chart]:
@@ -37,7 +37,7 @@ def _ranks(heads: Sequence[SharedHead]) -> Chart:
 
 
 def _signs(
-    title: str, heads: Sequence[SpecificHead | FewHead], all_languages: Sequence[str]
+    title: str, heads: Sequence[SpecificHead | HeadPositiveInFew], all_languages: Sequence[str]
 ) -> Chart:
     """In which languages each head helps and harms, in the order in which these were compared."""
     positive = [_languages(head.positive_languages) for head in heads]

@@ -150,7 +150,7 @@ from headlab.dashboard.panels.suggestion import CORRECTION_WORDS as CORRECTION_W
 from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES as MEAN_OF_LANGUAGES
 from headlab.dashboard.panels.suggestion import SUGGESTION_RULES as SUGGESTION_RULES
 from headlab.dashboard.panels.suggestion import Suggestion as Suggestion
-from headlab.dashboard.panels.suggestion import expected_false as expected_false
+from headlab.dashboard.panels.suggestion import false_heads_words as false_heads_words
 from headlab.dashboard.panels.suggestion import origin_of_mask as origin_of_mask
 from headlab.dashboard.panels.suggestion import pooled_scores as pooled_scores
 from headlab.dashboard.panels.suggestion import removal_warning as removal_warning

@@ -44,7 +44,7 @@ LIVE_OPTIONS = ("form", "normalise")
 
 
 @dataclass
-class LiveRequest(PageState):
+class RequestedScores(PageState):
     """The scores that one session has requested and that are not all there yet.
 
     Attributes:
@@ -96,7 +96,7 @@ def request_gradient_scores(worker: Client, job: ScoreJob) -> Generator[str]:
 
 def draw_live_offer(job: ScoreJob, label: str) -> None:
     """The button, or the progress of the scores it requested."""
-    request = LiveRequest.of_session()
+    request = RequestedScores.of_session()
     requested_job = request.job
     live = request.languages
     if requested_job is None or live is None or not _is_request_of(requested_job, job):
@@ -130,7 +130,7 @@ def _without_languages(job: ScoreJob) -> ScoreJob:
 def _start_request(job: ScoreJob) -> None:
     def replace_request(worker: Client) -> None:
         _stop_request()
-        request = LiveRequest.of_session()
+        request = RequestedScores.of_session()
         request.languages = LatestValue(lambda: request_gradient_scores(worker, job))
         request.job = job
 
@@ -138,7 +138,7 @@ def _start_request(job: ScoreJob) -> None:
 
 
 def _stop_request() -> None:
-    request = LiveRequest.of_session()
+    request = RequestedScores.of_session()
     live = request.languages
     request.clear()
     if live is not None:
@@ -150,7 +150,7 @@ def _draw_progress(languages: Sequence[str], live: LatestValue[str]) -> None:
         if live.done:
             if live.error is not None:
                 job_requests().failure = str(live.error)
-            LiveRequest.of_session().clear()
+            RequestedScores.of_session().clear()
             st.rerun()
         current = languages[0] if live.value is None else live.value or languages[-1]
         done_count = languages.index(current)

@@ -54,7 +54,7 @@ class Suggestion:
         )
 
 
-def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: int) -> str:
+def false_heads_words(scores: HeadScores, suggestion: Suggestion, removed_count: int) -> str:
     """How many of the heads that rule `harmful` names may do no harm, in words.
 
     Empty for another rule, for intervals of level 1, and where no head is named (unless Holm's
@@ -75,9 +75,9 @@ def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: in
                 "Bounds of the mean are conservative, so fewer heads are named falsely than intervals of "
                 f"{scores.level:.0%} allow."
             )
-        by_chance = head_count * error_rate / 2
+        count_by_chance = head_count * error_rate / 2
         return (
-            f"If none of the {head_count} heads had any effect, at most about {by_chance:.2g} would "
+            f"If none of the {head_count} heads had any effect, at most about {count_by_chance:.2g} would "
             f"still be named, by chance: each is judged by its own {scores.level:.0%} interval."
         )
     if not removed_count:
@@ -85,8 +85,10 @@ def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: in
             return why_holm_rejects_none([scores])
         return ""
     if suggestion.correction == "bh":
-        false_count = f"{removed_count * error_rate:.2g} of {removed_count}"
-        return f"Of those named, at most {error_rate:.0%} are false on average: {false_count}."
+        false_count_words = f"{removed_count * error_rate:.2g} of {removed_count}"
+        return (
+            f"Of those named, at most {error_rate:.0%} are false on average: {false_count_words}."
+        )
     return f"The probability that any of them is false is at most {error_rate:.0%}."
 
 

@@ -25,8 +25,8 @@ from headlab.dashboard.widgets.headgrid import draw_grid as draw_grid
 from headlab.dashboard.widgets.headgrid import draw_head_switches as draw_head_switches
 from headlab.dashboard.widgets.headgrid import draw_map as draw_map
 from headlab.dashboard.widgets.headgrid import draw_small_maps as draw_small_maps
+from headlab.dashboard.widgets.headgrid import group_sizes_of as group_sizes_of
 from headlab.dashboard.widgets.headgrid import head_press_action as head_press_action
-from headlab.dashboard.widgets.headgrid import heads_gated_together as heads_gated_together
 from headlab.dashboard.widgets.headgrid import how_to_read_maps as how_to_read_maps
 from headlab.dashboard.widgets.headgrid import pick_scale as pick_scale
 from headlab.dashboard.widgets.headgrid import remember_head_groups as remember_head_groups

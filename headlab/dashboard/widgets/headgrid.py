@@ -214,7 +214,7 @@ def remember_head_groups(fingerprint: str, costs: Costs) -> None:
     _group_sizes_by_fingerprint()[fingerprint] = tuple(layer.group_size for layer in costs.layers)
 
 
-def heads_gated_together(scores_or_fingerprint: HeadScores | str | None) -> tuple[int, ...]:
+def group_sizes_of(scores_or_fingerprint: HeadScores | str | None) -> tuple[int, ...]:
     """How many heads share a key and a value, [layer]; empty where that is not known.
 
     Args:

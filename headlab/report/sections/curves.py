@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headlab.charts.curves import curves_chart
-from headlab.methods import earlier_order
+from headlab.methods import order_renewal_of
 from headlab.report.again import joined
 from headlab.report.commands import Known
 from headlab.report.figures import inline
 from headlab.report.maps import order_cells, stack_maps
-from headlab.report.parts import Figure, Folded, Item, Section, model_of
+from headlab.report.parts import Folded, Item, ReportFigure, Section, model_of
 from headlab.report.sections.shared import equal_texts_notes, origin_of
 from headlab.results import Curve, curve_names, curve_points, curve_summary
 
@@ -31,13 +31,13 @@ def curves_section(items: Sequence[Item[Curve]], known: Known) -> Section:
     first = curves[0]
     names = curve_names(curves)
     chart = curves_chart(curves, has_labels=False)
-    figures = [Figure((inline(chart),), CAPTION, wide=True)]
+    figures = [ReportFigure((inline(chart),), CAPTION, wide=True)]
     tables = [curve_summary(curves)]
     folded_tables = []
     for curve, name in zip(curves, names, strict=True):
         figures.append(_order_figure(curve, name))
         folded_tables.append(Folded(curve_points(curve, name)))
-    renewals = dict.fromkeys(earlier_order(curve.spec) for curve in curves)
+    renewals = dict.fromkeys(order_renewal_of(curve.spec) for curve in curves)
     notes = [f"Ordered by {order}." for order in renewals if order]
     names_text = ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} curves"
     return Section(
@@ -52,8 +52,8 @@ def curves_section(items: Sequence[Item[Curve]], known: Known) -> Section:
     )
 
 
-def _order_figure(curve: Curve, name: str) -> Figure:
+def _order_figure(curve: Curve, name: str) -> ReportFigure:
     """The map of when each head is removed."""
     cells = order_cells(curve.grid, curve.order.tolist())
     maps = stack_maps(curve.grid, cells, f"order of removal, {name}")
-    return Figure(maps, f"{name}: when each head is removed (1 is the first)")
+    return ReportFigure(maps, f"{name}: when each head is removed (1 is the first)")

@@ -11,10 +11,10 @@ from headlab.report.again import Again
 from headlab.report.commands import Known
 from headlab.report.figures import drawn
 from headlab.report.parts import (
-    LONGEST,
-    Figure,
+    MAX_VALUE_LENGTH,
     Item,
     Made,
+    ReportFigure,
     Section,
     cost_facts,
     facts_of,
@@ -62,14 +62,14 @@ def _title(report: Report) -> str:
     return TITLES.get(report.name, f"Report {report.name}")
 
 
-def _figures(report: Report) -> tuple[list[Figure], list[str]]:
+def _figures(report: Report) -> tuple[list[ReportFigure], list[str]]:
     """The figures of a report, and why there are none if they cannot be drawn."""
     try:
         drawings_by_name = drawn(report)
     except HeadlabError as error:
         return [], [f"The figures are left out: {error}."]
     figures = [
-        Figure(drawings, name.replace("-", " "), wide=True)
+        ReportFigure(drawings, name.replace("-", " "), wide=True)
         for name, drawings in drawings_by_name.items()
     ]
     return figures, []
@@ -112,7 +112,7 @@ def _again(item: Item[Report], known: Known) -> Again:
     if words[:1] != ("headlab",):
         note = (
             "The file says that this made it, which is not a command of headlab's: "
-            f"{command[:LONGEST]}"
+            f"{command[:MAX_VALUE_LENGTH]}"
         )
         return Again((), (note,))
     has_placeholders = any(placeholder in words for placeholder in PLACEHOLDERS)

@@ -13,7 +13,7 @@ from headlab.report.again import joined
 from headlab.report.commands import Known
 from headlab.report.figures import inline
 from headlab.report.maps import key, share_cells, stack_maps
-from headlab.report.parts import Figure, Folded, Item, Section, model_of
+from headlab.report.parts import Folded, Item, ReportFigure, Section, model_of
 from headlab.report.sections.shared import origin_of
 from headlab.results import LearnedGates
 from headlab.training import SPLITS, gates_table, run_notes
@@ -39,26 +39,26 @@ def gates_section(items: Sequence[Item[LearnedGates]], known: Known) -> Section:
         [
             *_accuracy_figures(runs),
             *map(_map_figure, runs),
-            Figure((colours,), wide=True),
+            ReportFigure((colours,), wide=True),
             _course_figure(runs),
         ],
-        [gates_table(runs), *(Folded(_history(gates)) for gates in runs)],
+        [gates_table(runs), *(Folded(_history_table(gates)) for gates in runs)],
         run_notes(runs),
         [origin_of(item, f"{item.record.language}, λ = {item.record.weight:g}") for item in items],
         joined([known.again("gates", gates.spec) for gates in runs]),
     )
 
 
-def _map_figure(gates: LearnedGates) -> Figure:
+def _map_figure(gates: LearnedGates) -> ReportFigure:
     """The map of how likely each gate is open at the end."""
     shares = gates.open_probability[-1]
     cells = share_cells(gates.grid, shares, "open with", blank=~gates.has_gate)
     maps = stack_maps(gates.grid, cells, f"P(open) of every gate at λ {gates.weight:g}")
     kept_heads = f"{int(gates.kept.sum())} of {gates.grid.size} heads kept"
-    return Figure(maps, f"λ = {gates.weight:g}: {kept_heads}; percent")
+    return ReportFigure(maps, f"λ = {gates.weight:g}: {kept_heads}; percent")
 
 
-def _accuracy_figures(runs: Sequence[LearnedGates]) -> Iterator[Figure]:
+def _accuracy_figures(runs: Sequence[LearnedGates]) -> Iterator[ReportFigure]:
     """Accuracy against heads kept, one dot per penalty; nothing if no accuracy was measured."""
     split = next((split for split in reversed(SPLITS) if split in runs[0].measured), "")
     measured_runs = [gates for gates in runs if _has_interval(gates.measured.get(split, {}))]
@@ -85,7 +85,7 @@ def _accuracy_figures(runs: Sequence[LearnedGates]) -> Iterator[Figure]:
         has_legend=False,
     )
     caption = "A dot a penalty, with its 95 % interval; dotted: all heads."
-    yield Figure((inline(chart),), caption, wide=True)
+    yield ReportFigure((inline(chart),), caption, wide=True)
 
 
 def _has_interval(measured: Mapping[str, object]) -> bool:
@@ -93,22 +93,22 @@ def _has_interval(measured: Mapping[str, object]) -> bool:
     return all(isinstance(measured.get(field), int | float) for field in INTERVAL_FIELDS)
 
 
-def _course_figure(runs: Sequence[LearnedGates]) -> Figure:
+def _course_figure(runs: Sequence[LearnedGates]) -> ReportFigure:
     """Task loss and penalty of one run, or the task losses of several."""
     content = "task loss and penalty" if len(runs) == 1 else "task loss at each λ"
-    return Figure((inline(loss_chart(runs)),), f"Course of training: {content}", wide=True)
+    return ReportFigure((inline(loss_chart(runs)),), f"Course of training: {content}", wide=True)
 
 
-def _history(gates: LearnedGates) -> Table:
+def _history_table(gates: LearnedGates) -> Table:
     """A row for each recorded step: losses, and the expected number of open heads."""
     # A head without a gate is always open.
-    open_heads = np.where(gates.has_gate, gates.open_probability, 1.0).sum(axis=1)
+    expected_open_heads = np.where(gates.has_gate, gates.open_probability, 1.0).sum(axis=1)
     rows: list[tuple[Cell, ...]] = []
-    for step, loss, penalty, heads in zip(
-        gates.steps, gates.loss, gates.penalty, open_heads, strict=True
+    for step, loss, penalty, open_head_count in zip(
+        gates.steps, gates.loss, gates.penalty, expected_open_heads, strict=True
     ):
         known_loss = None if np.isnan(loss) else float(loss)
-        rows.append((int(step), known_loss, float(penalty), float(heads)))
+        rows.append((int(step), known_loss, float(penalty), float(open_head_count)))
     return Table(
         "gates-history",
         f"Over the steps, λ = {gates.weight:g}",

@@ -17,12 +17,21 @@ from headlab.report.commands import (
     NOT_SHRUNK,
     Known,
     MaskFile,
-    cut,
+    mask_again,
     model_word,
     surroundings,
 )
 from headlab.report.maps import mask_cells, stack_maps
-from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, as_text
+from headlab.report.parts import (
+    MAX_VALUE_LENGTH,
+    Facts,
+    Folded,
+    Item,
+    Made,
+    ReportFigure,
+    Section,
+    as_text,
+)
 
 EVALUATED = "evaluated"
 UNNAMED = "not said"
@@ -76,7 +85,7 @@ def mask_section(item: Item[Mask], number: int, known: Known) -> Section:
         f"Mask {item.key}: {mask.grid.size - removed} of {mask.grid.size} heads kept",
         "mask",
         (name, str(mask.model.get("fingerprint") or "")),
-        [Figure(maps, caption)],
+        [ReportFigure(maps, caption)],
         [layers if len(layers.rows) <= MAX_OPEN_ROWS else Folded(layers), *_accuracy_tables(mask)],
         list(_notes(mask)),
         [Made(item.key, "mask", _facts(mask))],
@@ -152,7 +161,7 @@ def _facts(mask: Mask) -> Facts:
         ("written", mask.created),
     ]
     return tuple(
-        (name.replace("_", " "), as_text(value)[:LONGEST])
+        (name.replace("_", " "), as_text(value)[:MAX_VALUE_LENGTH])
         for name, value in rows
         if value is not None
     )
@@ -183,7 +192,7 @@ def _again(item: Item[Mask], number: int, known: Known) -> Again:
             "path in its place."
         )
     output = item.key if is_json_file else MASK_PLACEHOLDER
-    making = cut(MaskFile(mask, model, output, known))
+    making = mask_again(MaskFile(mask, model, output, known))
     model_and_mask = ["--model", model, "--mask", path or item.key]
     evaluate_flags = _evaluate_flags(mask, {**spec, "model": dict(mask.model)}, known)
     commands = [("headlab", "evaluate", *model_and_mask, *evaluate_flags)]

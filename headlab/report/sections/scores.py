@@ -10,7 +10,7 @@ from headlab.pictures import HeadMap, holm_adjusted_p_values, maps_of_scores
 from headlab.report.again import joined
 from headlab.report.commands import Known
 from headlab.report.maps import scale_key, scores_cells, stack_maps
-from headlab.report.parts import Figure, Folded, Item, Section, model_of
+from headlab.report.parts import Folded, Item, ReportFigure, Section, model_of
 from headlab.report.sections.shared import equal_texts_notes, origin_of
 from headlab.results import HeadScores, omission_notes, why_holm_rejects_none
 
@@ -30,8 +30,8 @@ def scores_section(items: Sequence[Item[HeadScores]], known: Known) -> Section:
         caption = scores.language
         if len(results) == 1:
             caption = f"{scores.language}, {head_map.unit}"
-        figures.append(Figure(_map_drawings(scores, head_map), caption))
-    figures.append(Figure((scale_key(maps),), _legend(first, maps), wide=True))
+        figures.append(ReportFigure(_map_drawings(scores, head_map), caption))
+    figures.append(ReportFigure((scale_key(maps),), _legend(first, maps), wide=True))
     method = METHODS[first.method].title if first.method in METHODS else first.method
     languages = ", ".join(scores.language for scores in results)
     return Section(

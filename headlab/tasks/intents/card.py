@@ -25,9 +25,9 @@ from headlab.tasks.intents.templates import (
     SIZES,
     TRAIN_LANGUAGE,
     WILDCARDS,
+    Fillers,
     Template,
     TemplateBook,
-    Words,
     ambiguous_groups,
     sample,
 )
@@ -338,7 +338,7 @@ class TemplateJudge:
         return set()
 
 
-def slot_lists(words: Words) -> dict[str, TextSlotList]:
+def slot_lists(words: Fillers) -> dict[str, TextSlotList]:
     """Fillers of each open slot; the source's wildcards would match any words."""
     names = []
     for kind, names_of_kind in words.names.items():

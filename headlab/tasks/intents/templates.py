@@ -158,7 +158,7 @@ PERCENT = (5, 100, 5)
 
 
 @dataclass(frozen=True)
-class Words:
+class Fillers:
     """The fillers of one language.
 
     Attributes:
@@ -178,7 +178,7 @@ class Words:
     refuse: re.Pattern[str] | None
 
 
-def load_words(language: str) -> Words:
+def load_words(language: str) -> Fillers:
     """The fillers of a language, from its file."""
     data = json.loads((files(__package__) / "fillers" / f"{language}.json").read_text("utf-8"))
     clean = tuple(
@@ -187,7 +187,7 @@ def load_words(language: str) -> Words:
     )
     slots = {slot: data[slot] for slot in SLOTS}
     refuse = re.compile(data["refuse"]) if data["refuse"] else None
-    return Words(data["names"], slots, data["lists"], clean, refuse)
+    return Fillers(data["names"], slots, data["lists"], clean, refuse)
 
 
 def ambiguous_groups(language: str) -> Mapping[str, Sequence[str]]:
@@ -267,7 +267,7 @@ class TemplateBook:
     templates: tuple[Template, ...]
     rules: Mapping[str, Sentence]
     lists: Mapping[str, Sequence[Value]]
-    words: Words
+    words: Fillers
     sentences: int
 
     def templates_of(self, label: int) -> tuple[Template, ...]:
@@ -320,7 +320,7 @@ def _sentences(intents: Intents, intent: str) -> Iterator[tuple[Sentence, Intent
             yield sentence, block
 
 
-def list_values(intents: Intents, words: Words) -> dict[str, Sequence[Value]]:
+def list_values(intents: Intents, words: Fillers) -> dict[str, Sequence[Value]]:
     """The values of each list of the source, except {name}."""
     values_by_list: dict[str, Sequence[Value]] = {}
     for name, slots in intents.slot_lists.items():
@@ -333,7 +333,7 @@ def list_values(intents: Intents, words: Words) -> dict[str, Sequence[Value]]:
 
 
 def make_variant(
-    sentence: Sentence, block: IntentData, rules: Mapping[str, Sentence], words: Words
+    sentence: Sentence, block: IntentData, rules: Mapping[str, Sentence], words: Fillers
 ) -> Variant:
     """A sentence with the names that its context allows."""
     source = " ".join((sentence.text or "").split())
@@ -511,7 +511,7 @@ class DrawnSentence(NamedTuple):
     pieces: tuple[Piece, ...]
 
 
-class Walk:
+class TemplateWalk:
     """A random walk that builds one sentence.
 
     Attributes:
@@ -589,7 +589,7 @@ def join_pieces(pieces: Sequence[Piece]) -> str:
 def sample(book: TemplateBook, template: Template, dice: Dice) -> DrawnSentence | None:
     """One random sentence of a template; None if it is a bare name, broken or refused."""
     variant = dice.pick(template.variants)
-    walk = Walk(book, variant, dice)
+    walk = TemplateWalk(book, variant, dice)
     pieces = tuple(walk.pieces(variant.expression))
     text = tidy(join_pieces(pieces), book.words.clean)
     is_refused = book.words.refuse and book.words.refuse.search(text)

@@ -33,7 +33,7 @@ from headlab.dashboard.panels import (
     draw_missing_scores,
     pick_sentences,
 )
-from headlab.dashboard.widgets import heads_gated_together, remember_choice, remembered_choice
+from headlab.dashboard.widgets import group_sizes_of, remember_choice, remembered_choice
 from headlab.plots.matrices import Panel
 from headlab.results import HeadScores
 from headlab.worker import AttentionRequest, Client, LoadedModel, Weights
@@ -146,7 +146,7 @@ def draw_all_heads(
         scores,
         sentence.language,
         model.grid,
-        heads_gated_together(model.fingerprint),
+        group_sizes_of(model.fingerprint),
     )
 
 

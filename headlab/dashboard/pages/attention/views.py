@@ -34,7 +34,7 @@ from headlab.dashboard.widgets import (
     set_widget,
 )
 from headlab.pictures import HeadMap, head_map, map_of_scores, maps_of_scores, parts_note
-from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_token_texts
+from headlab.plots.matrices import MAX_SHOWN_TOKENS, Panel, attention_map, special_token_texts
 from headlab.report.maps import map_of_pictures
 from headlab.results import HeadScores
 
@@ -235,7 +235,7 @@ def caveats(
         sentences.append(note)
     if any(panel.is_cut for panel in shown_panels):
         sentences.append(
-            f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole "
+            f"Sentences are cut after {MAX_SHOWN_TOKENS} tokens; what the model says is of the whole "
             "sentence."
         )
     return sentences

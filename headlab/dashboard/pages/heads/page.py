@@ -26,7 +26,7 @@ from headlab.dashboard.widgets import (
     download_button,
     draw_map,
     draw_small_maps,
-    heads_gated_together,
+    group_sizes_of,
     how_to_read_maps,
     keep_known_choice,
     pick_scale,
@@ -127,7 +127,7 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
             title=language_title(language),
             selected_head=head,
             on_click=partial(select, language),
-            group_sizes=heads_gated_together(scores[language]),
+            group_sizes=group_sizes_of(scores[language]),
         )
         offer_sharper(choice, scores[language])
     with card_column:
@@ -139,7 +139,7 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
         key="small",
         selected_head=head,
         on_click=select,
-        group_sizes=heads_gated_together(scores[language]),
+        group_sizes=group_sizes_of(scores[language]),
         missing=in_place_of_maps(choice, results),
     )
     if results.missing:

@@ -41,7 +41,7 @@ from headlab.dashboard.widgets import (
 )
 from headlab.jobs import Job, JobPlace, SimpleValue
 from headlab.jobs.table import BUILT_IN_KINDS, JOBS, ScoreJob, queued_kinds
-from headlab.methods import METHODS, Method, caution, cost_of, spec_of, target_of
+from headlab.methods import METHODS, Method, caution, cost_of, spec_of, target_half_width_of
 from headlab.results import HeadScores
 from headlab.tasks import task_names as task_names
 
@@ -492,7 +492,7 @@ def column_config(results: StoredScores) -> dict[str, Any]:
     target = "the target"
     if results.first_scores:
         factor, unit = display_unit(results.first_scores.unit)
-        target = f"{factor * target_of(results.first_scores):g} {unit}"
+        target = f"{factor * target_half_width_of(results.first_scores):g} {unit}"
     return {
         "Language": st.column_config.TextColumn(pinned=True),
         "Result": st.column_config.TextColumn(width=64),

@@ -20,7 +20,7 @@ from headlab.dashboard.widgets import draw_figure, set_widget, show_table
 from headlab.methods import remarks
 from headlab.results import HeadScores
 from headlab.studies import HeadKind, Records, agreement, heads
-from headlab.studies.heads import FewHead, SharedHead, SpecificHead, has_intervals
+from headlab.studies.heads import HeadPositiveInFew, SharedHead, SpecificHead, has_intervals
 
 CHART = (
     "Spearman correlations of head scores, language by language; the tab Pairs has the same figures"
@@ -103,7 +103,7 @@ def draw_shared_heads(scores: ScoresByLanguage) -> tuple[int, Records[SharedHead
 
 def draw_specific_heads(
     scores: ScoresByLanguage,
-) -> tuple[int, list[Sequence[SpecificHead | FewHead]]]:
+) -> tuple[int, list[Sequence[SpecificHead | HeadPositiveInFew]]]:
     """The heads that help in a few languages only, and those that help in one and harm in another.
 
     Returns:
@@ -123,7 +123,7 @@ def draw_specific_heads(
             key="few",
             bind="query-params",
         )
-    few_heads = heads.few_heads(scores, max_languages)
+    few_heads = heads.heads_positive_in_few(scores, max_languages)
     few_table = heads.few_table(few_heads)
     show_table_or("No head is positive in so few languages and negative in all others.", few_table)
     specific_heads = heads.specific_heads(scores)

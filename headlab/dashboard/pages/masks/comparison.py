@@ -21,8 +21,8 @@ from headlab.dashboard.panels import (
 from headlab.dashboard.widgets import button, draw_map, show_table
 from headlab.masks import (
     COMBINATIONS,
-    Difference,
     Mask,
+    MaskDifference,
     accuracy_notes,
     accuracy_table,
     combine_masks,
@@ -35,7 +35,7 @@ from headlab.pictures import head_map
 READING = "Rows are layers, columns are heads, both counted from 0."
 
 
-def draw_maps(names: tuple[str, str], mask_a: Mask, mask_b: Mask) -> Difference | None:
+def draw_maps(names: tuple[str, str], mask_a: Mask, mask_b: Mask) -> MaskDifference | None:
     """Maps and counts of two masks, and of their difference.
 
     For masks of different grids there are only the maps, with the reason.
@@ -86,7 +86,7 @@ DIFFERENCE_WORDS = (
 """What the values of `difference_values` mean."""
 
 
-def _draw_difference_map(difference: Difference) -> None:
+def _draw_difference_map(difference: MaskDifference) -> None:
     values = difference_values(difference)
     tips = [_words_of_difference(value) for value in values]
     title = f"Different: {len(difference.only_a) + len(difference.only_b)}"
@@ -101,7 +101,7 @@ def _words_of_difference(value: float) -> str:
     raise ValueError(value)
 
 
-def difference_values(difference: Difference) -> Floats:
+def difference_values(difference: MaskDifference) -> Floats:
     """What two masks do with each head, as values of a map.
 
     Returns:
@@ -115,7 +115,7 @@ def difference_values(difference: Difference) -> Floats:
     )
 
 
-def _draw_counts(difference: Difference) -> None:
+def _draw_counts(difference: MaskDifference) -> None:
     with st.container(horizontal=True, gap="medium"):
         values = (
             str(len(difference.only_a)),
@@ -135,7 +135,7 @@ HELP_BY_COUNT = {
 }
 
 
-def draw_tables(mask_a: Mask, mask_b: Mask, difference: Difference) -> None:
+def draw_tables(mask_a: Mask, mask_b: Mask, difference: MaskDifference) -> None:
     """What only one of two masks removes, by head, layer and stack, and their accuracies."""
     accuracies = accuracy_table({"A": mask_a, "B": mask_b})
     if accuracies.rows:
@@ -154,7 +154,7 @@ def draw_tables(mask_a: Mask, mask_b: Mask, difference: Difference) -> None:
     _draw_head_list("Only B switches off", difference.only_b, difference)
 
 
-def _draw_head_list(title: str, heads: tuple[Head, ...], difference: Difference) -> None:
+def _draw_head_list(title: str, heads: tuple[Head, ...], difference: MaskDifference) -> None:
     has_several_stacks = len(difference.grid.stacks) > 1
     head_list = "; ".join(head_words(head, has_several_stacks) for head in heads) or "none"
     with st.expander(f"{title}: {len(heads)}"):

@@ -31,7 +31,7 @@ from headlab.dashboard.widgets import (
     PageState,
     button,
     draw_small_maps,
-    heads_gated_together,
+    group_sizes_of,
     how_to_read_maps,
     pick_scale,
 )
@@ -117,7 +117,7 @@ def draw_maps(choice: Choice, results: StoredScores) -> None:
         maps_of_scores(results.scores, common=pick_scale(len(results.scores))),
         key="overview",
         on_click=open_head,
-        group_sizes=heads_gated_together(results.first_scores),
+        group_sizes=group_sizes_of(results.first_scores),
     )
 
 

@@ -17,7 +17,7 @@ from headlab.core import MAX_SENT_BYTES, HeadlabError, as_sentence, content_key,
 from headlab.dashboard.frame import Choice, use_task, worker_client
 from headlab.dashboard.names import count_words, language_title, page_link, plain
 from headlab.dashboard.pages.own.model_part import (
-    ModelRequest,
+    ModelToCheck,
     OwnModel,
     findings_of_files,
     typed_classes,
@@ -284,7 +284,7 @@ def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
     """
     own_model = OwnModel.of_session()
     name = own_model.name or choice.model
-    model = ModelRequest(
+    model = ModelToCheck(
         name, choice.task, choice.method, choice.languages[:1], typed_classes(name, choice.task)
     )
     try:

@@ -33,7 +33,7 @@ FIRST_EXAMPLES = 32
 """Examples that a model answers once it is loaded."""
 
 
-class ModelRequest(NamedTuple):
+class ModelToCheck(NamedTuple):
     """A model, and what it is to be checked for.
 
     Attributes:
@@ -71,8 +71,8 @@ class OwnModel(PageState):
     key = "_own_model"
     name: str = ""
     file_checks: int = 0
-    to_load: ModelRequest | None = None
-    loaded: ModelRequest | None = None
+    to_load: ModelToCheck | None = None
+    loaded: ModelToCheck | None = None
     loading_findings: list[Finding] = field(default_factory=list)
 
 
@@ -105,7 +105,7 @@ def draw_model_part(choice: Choice) -> None:
             "machine."
         )
         return
-    request = ModelRequest(
+    request = ModelToCheck(
         name, choice.task, choice.method, choice.languages[:1], typed_classes(name, choice.task)
     )
     with st.spinner("Looking at its files …"):
@@ -158,12 +158,12 @@ def _check_files_again() -> None:
     state.loaded = None
 
 
-def _request_loading(request: ModelRequest) -> None:
+def _request_loading(request: ModelToCheck) -> None:
     OwnModel.of_session().to_load = request
 
 
 @st.cache_data(max_entries=16, ttl=300, show_spinner=False)
-def findings_of_files(_client: Client, request: ModelRequest, check_number: int) -> list[Finding]:
+def findings_of_files(_client: Client, request: ModelToCheck, check_number: int) -> list[Finding]:
     """What a model's files tell.
 
     Args:
@@ -187,7 +187,7 @@ def findings_of_files(_client: Client, request: ModelRequest, check_number: int)
         return [_failed_finding("Found", error)]
 
 
-def _loading_findings(request: ModelRequest) -> list[Finding]:
+def _loading_findings(request: ModelToCheck) -> list[Finding]:
     """What loading has told, or that it can tell more; loads the model if that was asked for."""
     state = OwnModel.of_session()
     if state.to_load == request:
@@ -205,7 +205,7 @@ def _loading_findings(request: ModelRequest) -> list[Finding]:
     return [not_yet_known]
 
 
-def findings_of_loading(worker: Client, request: ModelRequest) -> list[Finding]:
+def findings_of_loading(worker: Client, request: ModelToCheck) -> list[Finding]:
     """What loading a model tells: heads, self-test, size, first answers and the cost of scores."""
     try:
         model = wait_for_result(lambda: worker.load_model(request.model))
@@ -256,7 +256,7 @@ def _heads_words(grid: HeadGrid) -> str:
     return f"{', '.join(parts)} = {grid.size}."
 
 
-def _accuracy_words(worker: Client, request: ModelRequest) -> str:
+def _accuracy_words(worker: Client, request: ModelToCheck) -> str:
     """The accuracy on a task's first dev examples, and which class was taken for which label."""
     (language,) = request.languages
     evaluate_request = EvaluateRequest.model_construct(
@@ -277,7 +277,7 @@ def _accuracy_words(worker: Client, request: ModelRequest) -> str:
     return f"{100 * figure.accuracy:.1f} % of {subject} are right.{note}"
 
 
-def _cost_words(worker: Client, request: ModelRequest) -> str:
+def _cost_words(worker: Client, request: ModelToCheck) -> str:
     """What scores of the chosen method will cost."""
     job = ScoreJob.model_construct(
         model=request.model,

@@ -16,7 +16,7 @@ from headlab.dashboard.panels import (
     SUGGESTION_RULES,
     MaskHistory,
     Suggestion,
-    expected_false,
+    false_heads_words,
     origin_of_mask,
     pooled_scores,
     removal_warning,
@@ -131,7 +131,7 @@ def draw_suggestion(
             f"**{removed_count} of {suggested_kept.size} heads** would be off, by {scores.method} "
             f"of {plain(scored_languages)}."
         )
-        sentence = expected_false(scores, suggestion, removed_count)
+        sentence = false_heads_words(scores, suggestion, removed_count)
         if sentence:
             st.caption(sentence)
         warning = removal_warning(suggested_kept)

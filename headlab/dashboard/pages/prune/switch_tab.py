@@ -35,7 +35,7 @@ from headlab.dashboard.panels import (
     with_measured_accuracies,
     write_mask_link,
 )
-from headlab.dashboard.widgets import heads_gated_together, keep_known_choice, remember_choice
+from headlab.dashboard.widgets import group_sizes_of, keep_known_choice, remember_choice
 from headlab.masks import Mask
 from headlab.worker import JobRow, LoadedModel
 
@@ -112,7 +112,7 @@ def draw_board(
             draw_head_list(history)
             draw_savings(choice, model.costs, mask, measured_jobs)
         with grid_area:
-            draw_switches(history, scores, heads_gated_together(model.fingerprint))
+            draw_switches(history, scores, group_sizes_of(model.fingerprint))
             draw_toolbar(history)
         with below_area:
             st.caption(READING)
