@@ -153,7 +153,7 @@ def test_a_method_a_study_and_a_task_are_there_once_they_are_installed(toy: Path
         "Heads by depth",
     )
     assert headlab.task("polarity").languages == ("en", "de")
-    assert [registry.added for registry in REGISTRIES.values()] == [
+    assert [registry.added_keys for registry in REGISTRIES.values()] == [
         ("entropy",),
         ("depth",),
         ("polarity",),

@@ -152,9 +152,16 @@ def test_the_tour_leads_through_the_pages_and_can_be_left(visit, page):
     expect(page.get_by_text("Tour, 1 of 5.")).to_be_visible()
 
 
-def test_the_view_is_saved_as_one_file_of_these_languages_whose_name_says_so(visit, page):
+def test_the_view_is_saved_as_one_file_of_these_languages_whose_name_says_so(
+    visit, page, wait_until_drawn
+):
     for path in ("/", "/heads", "/prune"):
         visit(f"{path}?langs=de&langs=th")
+        # Streamlit gives the button a new file whenever a page redraws itself, as it does while
+        # figures arrive and the worker starts; a press meanwhile asks for one that is gone.
+        expect(page.locator('[data-state="live"]')).to_have_count(0)
+        expect(page.get_by_text("Worker: ready")).to_be_visible()
+        wait_until_drawn()
         with page.expect_download() as download:
             page.get_by_role("button", name="Report of this view (HTML)").click()
         assert download.value.suggested_filename.startswith(

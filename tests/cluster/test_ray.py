@@ -249,6 +249,7 @@ def test_a_command_killed_on_ray_goes_on_without_it_and_leaves_no_process(
         return checkpoints != [] or process.poll() is not None
 
     wait_until(has_checkpoint_or_ended, "a checkpoint", 240)
+    assert process.poll() is None
     process.kill()
     process.wait()
     wait_until(

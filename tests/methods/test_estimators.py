@@ -387,7 +387,7 @@ def test_without_a_target_all_samples_are_drawn(method: str) -> None:
     assert_array_equal(tally.counts.sum(axis=0), np.full(4, 203))
     sooner = last_snapshot(snapshots(method, game, samples=203, target=0.2, estimand="shapley"))
     assert sooner.draws < 203
-    assert sooner.finished
+    assert sooner.is_finished
 
 
 def test_the_papers_recipe_stops_measuring_decided_heads() -> None:

@@ -151,10 +151,11 @@ def test_choices_that_are_integers_are_texts(declare):
 def test_choices_without_a_context_are_whole_texts(declare):
     two_choices = {"options": ["A cat sleeps.", "A cat sleep."], "gold": 0}
     without_context = DECLARATION.replace('context = "question"\n', "")
-    for path in (
-        declare({"question": " "} | two_choices),
-        declare(two_choices, text=without_context),
+    for row, settings in (
+        ({"question": " "} | two_choices, {}),
+        (two_choices, {"text": without_context}),
     ):
+        path = declare(row, **settings)
         (example,) = headlab.task(path).examples("en")
         assert example.text == ""
         assert example.choices == ("A cat sleeps.", "A cat sleep.")

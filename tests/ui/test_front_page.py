@@ -334,7 +334,7 @@ def test_an_answer_that_others_beat_is_offered_and_preselected(worker, tmp_path,
     keep_front(tmp_path / "cache", points=WINNING, answer=answer)
     point_box = front_point_box(run())
     assert point_box.value.order == "mean"
-    assert point_box.value.removed == answer.removed
+    assert point_box.value.heads_removed == answer.heads_removed
     assert point_box.options[point_box.index].endswith("order mean · the answer")
     assert sum("the answer" in option for option in point_box.options) == 1
 
@@ -351,7 +351,7 @@ def test_another_front_preselects_its_own_answer_whatever_was_picked_before(work
     point_box.select_index(another_index).run()
     choose(app, "front-shown", keys[1])
     assert front_point_box(app).value.order == "weakest"
-    assert front_point_box(app).value.removed == 4
+    assert front_point_box(app).value.heads_removed == 4
 
 
 def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so(worker, tmp_path):

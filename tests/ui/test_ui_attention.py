@@ -162,8 +162,8 @@ def test_a_long_sentence_is_cut_and_says_so():
     long_panel = random_panel(*(f"t{i}" for i in range(MAX_SHOWN_TOKENS + 9)))
     assert len(long_panel.tokens) == MAX_SHOWN_TOKENS
     assert long_panel.weights["encoder.3.7"].shape == (MAX_SHOWN_TOKENS, MAX_SHOWN_TOKENS)
-    assert long_panel.cut
-    assert not random_panel("a", "b").cut
+    assert long_panel.is_cut
+    assert not random_panel("a", "b").is_cut
     assert Panel.from_attention("x", random_weights(["a"], is_truncated=True)).is_cut
 
 
@@ -333,7 +333,7 @@ def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still
     in_words = in_pieces.in_words()
     assert in_words.tokens == ("<s>", "Küche", "an", "lampe", "</s>")
     assert in_words.special == (0, 4)
-    slow_weights = word_weights(weights, list(in_pieces.places))
+    slow_weights = word_weights(weights, list(in_pieces.word_indices))
     np.testing.assert_allclose(in_words.weights["h"], slow_weights, atol=0.0005)
     np.testing.assert_allclose(in_words.weights["h"].sum(axis=1), 1, atol=0.003)
     one_word = panel_in_pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1))
@@ -380,7 +380,7 @@ def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_m
     notes = caveats([panel], [shown_panel], ViewOptions(hide=True))
     assert any("a row may sum to less than 1" in sentence for sentence in notes)
     shown_words = ViewOptions(hide=True, words=True).applied_to(panel)
-    slow_weights = np.array(word_weights(weights, list(panel.places)))
+    slow_weights = np.array(word_weights(weights, list(panel.word_indices)))
     np.testing.assert_allclose(shown_words.weights["h"], slow_weights[1:-1, 1:-1], atol=0.0005)
     mean_of_one_head = ViewOptions(mean=True).applied_to(panel_in_pieces(weights))
     assert list(mean_of_one_head.weights) == ["h"]

@@ -437,11 +437,8 @@ def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(
 
 
 def test_the_rule_for_samples_is_that_of_a_running_job() -> None:
-    for settings in ({}, {"target": 0.03, "level": 0.9}, {"value": "margin"}):
-        options_without_margin = {
-            name: value for name, value in settings.items() if value != "margin"
-        }
-        options = METHODS["shapley"].resolve(options_without_margin)
+    for settings in ({}, {"target": 0.03, "level": 0.9}):
+        options = METHODS["shapley"].resolve(settings)
         plan = plan_of(options)
         typical_samples = costs.typical_samples(options)
         tally = Tally.start(3, even_support(1), plan)
