@@ -18,7 +18,11 @@ from headlab.evaluation.bleu import bleu, corpus_bleu, gain, sacrebleu_metric, s
 WORDS = ["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben"]
 
 
-def made_up_corpus(rng: np.random.Generator, n: int, wrong: float) -> tuple[list[str], list[str]]:
+def made_up_corpus(
+    rng: np.random.Generator,
+    n: int,
+    wrong: float,
+) -> tuple[list[str], list[str]]:
     """Texts and references of made-up words.
 
     In the texts some words are exchanged, some dropped and some added.
@@ -151,7 +155,11 @@ def test_the_same_seed_gives_the_same_interval_and_groups_make_it_wider():
     assert width_with_groups > 1.5 * width
 
 
-def random_counts(rng: np.random.Generator, words: np.ndarray, mean: float) -> np.ndarray:
+def random_counts(
+    rng: np.random.Generator,
+    words: np.ndarray,
+    mean: float,
+) -> np.ndarray:
     """Counts of sentences whose words are right with a probability of each sentence's own.
 
     Args:

@@ -348,10 +348,7 @@ def test_reported_02_means_of_log_probabilities_get_no_made_up_documents():
     ],
 )
 def test_reported_02_settings_without_effect_are_said(
-    settings: dict[
-        str,
-        Any,
-    ],
+    settings: dict[str, Any],
     sampling_names: set[str],
     unused_names: set[str],
 ):

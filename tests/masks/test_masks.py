@@ -546,9 +546,7 @@ def paths_in(value: object, path: tuple[object, ...] = ()) -> list[tuple[object,
 PATHS = paths_in(mask_with_every_field().to_json())
 
 
-NAMES = set()
-for path in PATHS:
-    NAMES.update(step for step in path if isinstance(step, str))
+NAMES = {step for path in PATHS for step in path if isinstance(step, str)}
 NAMES_TO_ADD = sorted({*NAMES, "weight", "threshold", "train", "more"})
 
 

@@ -53,7 +53,10 @@ def last_snapshot(snapshots: Iterable[T]) -> T:
     return deque(snapshots, maxlen=1)[0]
 
 
-def same_arrays(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+def same_arrays(
+    one: Mapping[str, Any],
+    two: Mapping[str, Any],
+) -> bool:
     """Whether two checkpoints hold the same arrays, to the bit and the type."""
     if set(one) != set(two):
         return False
