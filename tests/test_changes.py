@@ -26,7 +26,8 @@ def mask_of(model):
     """The mask without the first six heads."""
     kept_heads = np.ones(model.grid.size, bool)
     kept_heads[:6] = False
-    return Mask(model.grid, kept_heads, {"name": model.name, "fingerprint": model.fingerprint})
+    provenance = {"name": model.name, "fingerprint": model.fingerprint}
+    return Mask(model.grid, kept_heads, provenance)
 
 
 def one_by_one(evaluator: Evaluator, mask: Mask | None) -> list[np.ndarray]:
@@ -35,32 +36,47 @@ def one_by_one(evaluator: Evaluator, mask: Mask | None) -> list[np.ndarray]:
     for row in range(len(evaluator.examples)):
         rows = np.array([row])
         model = evaluator.model
-        gates = np.ones(model.grid.size, bool) if mask is None else mask.kept
+        gates = np.ones(model.grid.size, bool)
+        if mask is not None:
+            gates = mask.kept
         with torch.no_grad(), gated(model, model.grid.gates(gates)):
             logits = evaluator.logits(evaluator.tensors(rows))
         targets = evaluator.targets(rows, logits).flatten().tolist()
-        shares = logits.double().softmax(-1).flatten(0, -2).numpy()
+        shares_by_example = logits.double().softmax(-1)
+        shares = shares_by_example.flatten(0, -2).numpy()
         for answer_shares, target in zip(shares, targets, strict=True):
             if target != NO_TARGET:
                 probabilities.append(answer_shares)
     return probabilities
 
 
-@pytest.mark.parametrize(("family", "task"), [("bert", tiny_task()), ("bert-tokens", WORDS)])
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [
+        ("bert", tiny_task()),
+        ("bert-tokens", WORDS),
+    ],
+)
 def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(
     family: str, task: Task
 ) -> None:
-    evaluator = Evaluator(tiny_model(family, tokenizer=tiny_tokenizer()), task, "xx", "dev", 24)
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    evaluator = Evaluator(model, task, "xx", "dev", 24)
     mask = mask_of(evaluator.model)
-    answers = [(e, index) for e in evaluator.examples for index in range(len(e.words) or 1)]
-    before_and_after = zip(one_by_one(evaluator, None), one_by_one(evaluator, mask), strict=True)
+    answers = []
+    for example in evaluator.examples:
+        for index in range(len(example.words) or 1):
+            answers.append((example, index))
+    shares_before = one_by_one(evaluator, None)
+    shares_after = one_by_one(evaluator, mask)
     expected_rows = []
-    for (example, index), (baseline_shares, mask_shares) in zip(
-        answers, before_and_after, strict=True
+    for (example, index), baseline_shares, mask_shares in zip(
+        answers, shares_before, shares_after, strict=True
     ):
         if baseline_shares.argmax() == mask_shares.argmax():
             continue
-        label = task.labels[example.labels[index] if example.words else example.label]
+        label_index = example.labels[index] if example.words else example.label
+        label = task.labels[label_index]
         answer_before = task.labels[int(baseline_shares.argmax())]
         answer_after = task.labels[int(mask_shares.argmax())]
         kind = "wrong otherwise"
@@ -69,16 +85,29 @@ def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(
         elif answer_before == label:
             kind = "now wrong"
         word = example.words[index] if example.words else None
-        probabilities = (pytest.approx(baseline_shares.max()), pytest.approx(mask_shares.max()))
-        expected_rows.append(
-            (kind, example.text, None, word, label, answer_before, answer_after, *probabilities)
+        probability_before = pytest.approx(baseline_shares.max())
+        probability_after = pytest.approx(mask_shares.max())
+        expected_row = (
+            kind,
+            example.text,
+            None,
+            word,
+            label,
+            answer_before,
+            answer_after,
+            probability_before,
+            probability_after,
         )
+        expected_rows.append(expected_row)
     answer_changes = changes(evaluator, mask)
-    assert [astuple(change)[1:] for change in answer_changes] == expected_rows
+    rows = [astuple(change)[1:] for change in answer_changes]
+    assert rows == expected_rows
     assert len(expected_rows) > 3
     baseline = evaluator.evaluate()
-    assert all(change.id in baseline.ids for change in answer_changes)
-    counts = [sum(change.kind == kind for change in answer_changes) for kind in CHANGE_KINDS[:2]]
+    for change in answer_changes:
+        assert change.id in baseline.ids
+    kinds = [change.kind for change in answer_changes]
+    counts = [kinds.count(kind) for kind in CHANGE_KINDS[:2]]
     correct = evaluator.evaluate(mask).correct
     gains = int((correct & ~baseline.correct).sum())
     losses = int((baseline.correct & ~correct).sum())
@@ -86,30 +115,27 @@ def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(
 
 
 def test_a_mask_that_changes_nothing_gives_an_empty_table() -> None:
-    evaluator = Evaluator(
-        tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 24
-    )
-    unchanging_mask = replace(
-        mask_of(evaluator.model), kept=np.ones(evaluator.model.grid.size, bool)
-    )
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24)
+    all_heads = np.ones(evaluator.model.grid.size, bool)
+    unchanging_mask = replace(mask_of(evaluator.model), kept=all_heads)
     answer_changes = changes(evaluator, unchanging_mask)
     assert answer_changes == []
     header = ",".join(("language", *COLUMNS))
-    assert table(answer_changes, "xx").csv().splitlines() == [header]
+    lines = table(answer_changes, "xx").csv().splitlines()
+    assert lines == [header]
 
 
 def test_mean_ablation_is_what_is_asked_for() -> None:
-    evaluator = Evaluator(
-        tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 24
-    )
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24)
     mask = mask_of(evaluator.model)
     answer_changes = changes(evaluator, mask, ablation="mean")
     baseline = evaluator.evaluate().predicted
     under_mask = evaluator.evaluate(mask, ablation="mean").predicted
     changed_labels = under_mask[under_mask != baseline]
-    assert [change.after for change in answer_changes] == [
-        evaluator.task.labels[label] for label in changed_labels
-    ]
+    labels = [evaluator.task.labels[label] for label in changed_labels]
+    assert [change.after for change in answer_changes] == labels
 
 
 def test_a_task_without_labels_is_refused() -> None:
@@ -130,13 +156,16 @@ def test_the_command_writes_the_changed_answers_of_all_languages(
     random_scores += ["--languages", "xx", "--method", "random"]
     assert main(["score", *random_scores]) == 0
     rule = ["--rule", "bottom", "--k", "4"]
-    assert main(["prune", *random_scores, *rule, "--out", str(mask_file)]) == 0
+    prune_flags = [*random_scores, *rule, "--out", str(mask_file)]
+    assert main(["prune", *prune_flags]) == 0
     evaluate = ["evaluate", *model_and_task, "--size", "24"]
-    assert main([*evaluate, "--mask", str(mask_file), "--changes", str(changes_file)]) == 0
+    changes_flags = ["--changes", str(changes_file)]
+    assert main([*evaluate, "--mask", str(mask_file), *changes_flags]) == 0
     output = capsys.readouterr()
-    rows = list(csv.DictReader(changes_file.read_text().splitlines()))
+    lines = changes_file.read_text().splitlines()
+    rows = list(csv.DictReader(lines))
     assert f"{len(rows)} answers changed" in output.err
     assert {row["language"] for row in rows} == {"xx", "yy"}
     assert set(rows[0]) == {"language", *COLUMNS}
-    assert main([*evaluate, "--changes", str(changes_file)]) == 2
+    assert main([*evaluate, *changes_flags]) == 2
     assert "give --mask with it" in capsys.readouterr().err

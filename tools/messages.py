@@ -58,13 +58,16 @@ class CallSite:
 
     def passes_on(self) -> bool:
         """Whether each code is a literal, another error's, or a parameter of the function."""
-        return self.code is not None and _is_passed_on(self.code, _parameters(self.enclosing))
+        if self.code is None:
+            return False
+        return _is_passed_on(self.code, _parameters(self.enclosing))
 
     def lines(self) -> list[str]:
         """Its lines in the file: one for each code and wording."""
         texts = []
         for argument in self.call.args:
-            if not isinstance(argument, ast.Constant) or isinstance(argument.value, str):
+            is_literal = isinstance(argument, ast.Constant)
+            if not is_literal or isinstance(argument.value, str):
                 texts.append(argument)
         wordings = []
         for message in self._message(texts):
@@ -75,14 +78,19 @@ class CallSite:
             pairs = list(zip(codes, wordings, strict=True))
         else:
             pairs = list(product(codes, wordings))
-        return [f"{code}: {text}".replace("\n", "\\n") for code, text in pairs]
+        lines = []
+        for code, text in pairs:
+            line = f"{code}: {text}"
+            lines.append(line.replace("\n", "\\n"))
+        return lines
 
     def _message(self, args: list[ast.expr]) -> list[ast.expr]:
         """The message among the arguments, in a list; empty if there are no arguments.
 
         It is the first argument of an error, and the last text among the arguments of another call.
         """
-        if _name(self.call.func)[:1].isupper() or _name(self.call.func) == "__init__":
+        called_name = _name(self.call.func)
+        if called_name[:1].isupper() or called_name == "__init__":
             return args[:1]
         texts: list[ast.expr] = [
             arg for arg in args if isinstance(arg, ast.Constant | ast.JoinedStr)
@@ -114,7 +122,9 @@ def errors(source_trees: dict[str, ast.Module]) -> dict[str, ast.ClassDef | None
     kinds: dict[str, ast.ClassDef | None] = {BASE: None}
     classes = []
     for tree in source_trees.values():
-        classes += [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                classes.append(node)
     kinds_before = 0
     while len(kinds) > kinds_before:  # until a round finds no further subclass
         kinds_before = len(kinds)
@@ -154,7 +164,8 @@ def calls(source_trees: dict[str, ast.Module]) -> Iterator[CallSite]:
             node, enclosing = unvisited.pop()
             if isinstance(node, ast.Call):
                 yield CallSite(path, node, enclosing)
-            unvisited += [(child, (*enclosing, node)) for child in ast.iter_child_nodes(node)]
+            for child in ast.iter_child_nodes(node):
+                unvisited.append((child, (*enclosing, node)))
 
 
 def listing(source_trees: dict[str, ast.Module]) -> str:
@@ -167,11 +178,15 @@ def listing(source_trees: dict[str, ast.Module]) -> str:
         if call_site.code is not None:
             lines.update(call_site.lines())
     complete_lines = {line for line in lines if not UNWORDED.fullmatch(line)}
-    codes_with_wording = {INNER, *(line.partition(":")[0] for line in complete_lines)}
-    other_lines = {
-        line for line in lines - complete_lines if line.partition(":")[0] not in codes_with_wording
-    }
-    return "".join(f"{line}\n" for line in sorted(complete_lines | other_lines))
+    codes_with_wording = {INNER}
+    for line in complete_lines:
+        codes_with_wording.add(line.partition(":")[0])
+    other_lines = set()
+    for line in lines - complete_lines:
+        if line.partition(":")[0] not in codes_with_wording:
+            other_lines.add(line)
+    shown_lines = sorted(complete_lines | other_lines)
+    return "".join(f"{line}\n" for line in shown_lines)
 
 
 def _name(node: ast.expr) -> str:
@@ -184,10 +199,11 @@ def _name(node: ast.expr) -> str:
 
 def _gives_its_own_code(kind: ast.ClassDef) -> bool:
     """Whether an error's class has an `__init__` that takes no code."""
-    constructors = [
-        node for node in kind.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
-    ]
-    return any("code" not in _parameters((constructor,)) for constructor in constructors)
+    for node in kind.body:
+        is_constructor = isinstance(node, ast.FunctionDef) and node.name == "__init__"
+        if is_constructor and "code" not in _parameters((node,)):
+            return True
+    return False
 
 
 def _parameters(enclosing: tuple[ast.AST, ...]) -> set[str]:
@@ -195,7 +211,8 @@ def _parameters(enclosing: tuple[ast.AST, ...]) -> set[str]:
     names = set()
     for node in enclosing:
         if isinstance(node, Function):
-            names |= {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+            arguments = (*node.args.args, *node.args.kwonlyargs)
+            names |= {argument.arg for argument in arguments}
     return names
 
 
@@ -254,11 +271,15 @@ def _wordings(node: ast.expr, enclosing: tuple[ast.AST, ...]) -> list[str]:
 def _part(node: ast.expr) -> str:
     """A part of an f-string as it stands in the source."""
     if isinstance(node, ast.FormattedValue):
-        conversion = "" if node.conversion < 0 else f"!{chr(node.conversion)}"
+        conversion = ""
+        if node.conversion >= 0:
+            conversion = f"!{chr(node.conversion)}"
         format_spec = ""
         if isinstance(node.format_spec, ast.JoinedStr):
-            format_spec = ":" + "".join(map(_part, node.format_spec.values))
-        return f"{{{ast.unparse(node.value)}{conversion}{format_spec}}}"
+            parts = map(_part, node.format_spec.values)
+            format_spec = ":" + "".join(parts)
+        expression = ast.unparse(node.value)
+        return f"{{{expression}{conversion}{format_spec}}}"
     if isinstance(node, ast.Constant):
         return str(node.value)
     return ast.unparse(node)

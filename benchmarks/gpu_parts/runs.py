@@ -84,8 +84,10 @@ class Reference:
 def _reference(setting: Setting, subject: Subject) -> Reference:
     evaluator = subject.evaluator("cpu", "float64", setting.sizes.examples)
     rows = np.arange(len(evaluator.examples))
-    logits = gated_logits(evaluator, random_gates(evaluator.model, len(rows)))
-    return Reference(logits, (evaluator.targets(rows, logits) >= 0).cpu())
+    gates = random_gates(evaluator.model, len(rows))
+    logits = gated_logits(evaluator, gates)
+    is_counted = evaluator.targets(rows, logits) >= 0
+    return Reference(logits, is_counted.cpu())
 
 
 def gated_logits(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> torch.Tensor:
@@ -98,14 +100,19 @@ def gated_logits(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> torch.Ten
     rows = np.arange(len(evaluator.examples))
     active = ActiveGates(gates=as_gate_tensor(evaluator.model, gates))
     with torch.inference_mode(), evaluator.model.active(active):
-        return evaluator.logits(evaluator.tensors(rows)).double().cpu()
+        logits = evaluator.logits(evaluator.tensors(rows))
+        return logits.double().cpu()
 
 
 def compare_subject(
     setting: Setting, subject: Subject, number_format: Format, reference: Reference
 ) -> dict[str, Any]:
     """One model in one format: loaded with its self-test, then compared with the processor."""
-    evaluator = subject.evaluator(setting.device, number_format.dtype, setting.sizes.examples)
+    evaluator = subject.evaluator(
+        setting.device,
+        number_format.dtype,
+        setting.sizes.examples,
+    )
     model = evaluator.model
     gates = random_gates(model, len(evaluator.examples))
     figures = {"resumable": model.resumable, "first_token": model.first_token}
@@ -127,14 +134,16 @@ def differences(logits: torch.Tensor, reference: Reference) -> dict[str, Any]:
     gap = (logits - reference.logits)[is_counted]
     reference_logits = reference.logits[is_counted]
     best_two = reference_logits.topk(2, dim=-1).values
-    is_other_answer = logits[is_counted].argmax(dim=-1) != reference_logits.argmax(dim=-1)
-    margins = (best_two[:, 0] - best_two[:, 1])[is_other_answer]
+    answers = logits[is_counted].argmax(dim=-1)
+    is_other_answer = answers != reference_logits.argmax(dim=-1)
+    margins = best_two[:, 0] - best_two[:, 1]
+    margins_of_others = margins[is_other_answer].tolist()
     return {
         "largest difference": float(gap.abs().max()),
         "largest logit": float(reference_logits.abs().max()),
         "answers": int(is_counted.sum()),
         "other answers": int(is_other_answer.sum()),
-        "margins of these": sorted(margins.tolist(), reverse=True)[:5],
+        "margins of these": sorted(margins_of_others, reverse=True)[:5],
     }
 
 
@@ -148,12 +157,15 @@ def resumed_difference(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> flo
     states = LayerStates(model.grid.layers)
     inputs = evaluator.tensors(rows)
     with torch.inference_mode():
-        with model.active(ActiveGates(gates=as_gate_tensor(model, lower_gates), states=states)):
+        lower = ActiveGates(gates=as_gate_tensor(model, lower_gates), states=states)
+        with model.active(lower):
             evaluator.logits(inputs)
         states.begin(torch.full((len(rows),), middle))
-        with model.active(ActiveGates(gates=as_gate_tensor(model, gates), states=states)):
+        full = ActiveGates(gates=as_gate_tensor(model, gates), states=states)
+        with model.active(full):
             resumed_logits = evaluator.logits(inputs).double().cpu()
-    return float((resumed_logits - gated_logits(evaluator, gates)).abs().max())
+    difference = resumed_logits - gated_logits(evaluator, gates)
+    return float(difference.abs().max())
 
 
 def branching_difference(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> float:
@@ -170,14 +182,23 @@ def branching_difference(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> f
     for row, layer in enumerate(start.tolist()):
         trunk_gates[row, layer:] = True
     trunk = Trunk(layers, first_token=model.first_token)
-    branches = FanOut(start, rows, layers, first_token=model.first_token, trunk=trunk)
+    branches = FanOut(
+        start,
+        rows,
+        layers,
+        first_token=model.first_token,
+        trunk=trunk,
+    )
     inputs = evaluator.tensors(rows)
     with torch.inference_mode():
-        with model.active(ActiveGates(gates=as_gate_tensor(model, trunk_gates), states=trunk)):
+        on_trunk = ActiveGates(gates=as_gate_tensor(model, trunk_gates), states=trunk)
+        with model.active(on_trunk):
             evaluator.logits(inputs)
-        with model.active(ActiveGates(gates=as_gate_tensor(model, gates), states=branches)):
+        on_branches = ActiveGates(gates=as_gate_tensor(model, gates), states=branches)
+        with model.active(on_branches):
             branching_logits = evaluator.logits(inputs).double().cpu()
-    return float((branching_logits - gated_logits(evaluator, gates)).abs().max())
+    difference = branching_logits - gated_logits(evaluator, gates)
+    return float(difference.abs().max())
 
 
 # Tiny models with random weights, of every kind of architecture.
@@ -194,11 +215,11 @@ def compare_family(setting: Setting, family: str) -> dict[str, Any]:
     for number_format in FORMATS:
         with tensor_float_32(number_format.tf32):
             dtype = getattr(torch, number_format.dtype)
-            model = gateable_tiny_model(
-                family, tiny_module(family).to(device=setting.device, dtype=dtype)
-            )
+            module = tiny_module(family).to(device=setting.device, dtype=dtype)
+            model = gateable_tiny_model(family, module)
             output = tiny_output(model, batch, gates)
-        figures[number_format.name] = float((output - reference).abs().max())
+        difference = output - reference
+        figures[number_format.name] = float(difference.abs().max())
     figures["largest output"] = float(reference.abs().max())
     figures["resumable"] = model.resumable
     return figures
@@ -207,7 +228,14 @@ def compare_family(setting: Setting, family: str) -> dict[str, Any]:
 def gateable_tiny_model(family: str, module: Any) -> Model:
     """A tiny model whose heads are found and whose gates are tested, on its device."""
     no_tokenizer: Any = None  # no text is read
-    return make_gateable(Checkpoint(f"tiny {family}", "random", family, module, no_tokenizer))
+    checkpoint = Checkpoint(
+        f"tiny {family}",
+        "random",
+        family,
+        module,
+        no_tokenizer,
+    )
+    return make_gateable(checkpoint)
 
 
 def tiny_output(model: Model, batch: Inputs, gates: np.ndarray[Any, Any]) -> torch.Tensor:

@@ -33,8 +33,10 @@ def test_bertviz_draws_the_chosen_heads_of_every_language_and_a_square_hides_its
         expect(panel.get_by_role("heading")).to_have_text(title)
         tokens = panel.locator("#left text").count()
         assert tokens > 2
-        expect(panel.locator("#attention line")).to_have_count(2 * tokens * tokens)
-        expect(panel.locator(".heads li")).to_have_text(["Layer 3, head 7", "Layer 5, head 1"])
+        lines = panel.locator("#attention line")
+        expect(lines).to_have_count(2 * tokens * tokens)
+        head_names = panel.locator(".heads li")
+        expect(head_names).to_have_text(["Layer 3, head 7", "Layer 5, head 1"])
     panel = frame(page).locator("#bertviz-0")
     visible_lines = "#attention .headAttention:nth-child(1) line:not([stroke-opacity='0'])"
     expect(panel.locator(visible_lines).first).to_be_attached()
@@ -45,19 +47,23 @@ def test_bertviz_draws_the_chosen_heads_of_every_language_and_a_square_hides_its
 def test_the_strongest_head_comes_first_where_the_link_names_none(visit):
     page = visit("/attention?langs=de")
     # of the made-up scores
-    expect(frame(page).locator(".heads li")).to_have_text(["Layer 9, head 0"])
+    head_names = frame(page).locator(".heads li")
+    expect(head_names).to_have_text(["Layer 9, head 0"])
 
 
 def test_the_head_of_a_link_is_shown_and_a_wrong_one_named(visit):
     page = visit("/attention?langs=de&head=encoder.2.4&heads=encoder.99.0")
-    expect(page.get_by_role("alert").filter(has_text="99")).to_be_visible()
-    expect(frame(page).locator(".heads li")).to_have_text(["Layer 2, head 4"])
+    alert = page.get_by_role("alert").filter(has_text="99")
+    expect(alert).to_be_visible()
+    head_names = frame(page).locator(".heads li")
+    expect(head_names).to_have_text(["Layer 2, head 4"])
 
 
 def test_text_of_the_user_cannot_run(visit, wait_until_drawn):
     page = visit(f"{TWO_HEADS}&source=my+own")
-    page.get_by_label("one sentence a line").fill(ATTACK + "\nzwei Lampen")
-    page.get_by_label("one sentence a line").press("Control+Enter")
+    text = page.get_by_label("one sentence a line")
+    text.fill(ATTACK + "\nzwei Lampen")
+    text.press("Control+Enter")
     expect(frame(page).locator("#bertviz-1")).to_be_visible()
     for view in ("Shaded tokens", "Table of weights"):
         page.get_by_text(view, exact=True).click()
@@ -67,12 +73,14 @@ def test_text_of_the_user_cannot_run(visit, wait_until_drawn):
 
 def test_a_token_that_is_markup_is_only_text(page):
     """The whole attack is one token, as a tokenizer of words would make it."""
-    panel = Panel(ATTACK, ("a", ATTACK), {"encoder.0.0": np.full((2, 2), 0.5)})
+    weights = {"encoder.0.0": np.full((2, 2), 0.5)}
+    panel = Panel(ATTACK, ("a", ATTACK), weights)
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.set_content(head_view([panel], {"encoder.0.0": ATTACK}))
     expect(page.locator("#attention line")).to_have_count(4)
-    expect(page.locator("#left text").nth(1)).to_have_text(ATTACK)
+    second_token = page.locator("#left text").nth(1)
+    expect(second_token).to_have_text(ATTACK)
     assert page.title() == "Attention"
     assert page.locator("img").count() == 0
     assert errors == []
@@ -100,7 +108,8 @@ def test_tokens_are_readable_in_both_themes_and_nothing_overflows_on_a_phone(vis
     else:
         assert max(red, green, blue) < 90
     page.set_viewport_size({"width": 390, "height": 844})
-    expect(frame(page).locator("#bertviz-1 #left text").first).to_be_attached()
+    left_tokens = frame(page).locator("#bertviz-1 #left text")
+    expect(left_tokens.first).to_be_attached()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
@@ -114,16 +123,19 @@ def test_a_run_does_not_write_the_link_unless_it_changes_it(connection):
     connection.is_deaf = True
     text.press("Control+Enter")
     connection.wait_for_runs(1)
-    assert not any(message.HasField("page_info_changed") for message in connection.held_messages())
+    for message in connection.held_messages():
+        assert not message.HasField("page_info_changed")
     connection.hear()
-    expect(frame(page).locator("#bertviz-0 #left text").nth(1)).to_be_attached()
+    left_tokens = frame(page).locator("#bertviz-0 #left text")
+    expect(left_tokens.nth(1)).to_be_attached()
 
 
 def test_the_state_is_in_the_link(visit, page):
     visit(f"{TWO_HEADS}&source=my+own")
     page.get_by_label("one sentence a line").fill("licht an")
     page.get_by_label("one sentence a line").press("Control+Enter")
-    expect(frame(page).locator("#bertviz-0 #left text").nth(1)).to_be_attached()
+    left_tokens = frame(page).locator("#bertviz-0 #left text")
+    expect(left_tokens.nth(1)).to_be_attached()
     page.wait_for_function("location.search.includes('text=')")
     page.reload()
     expect(frame(page).locator("#bertviz-0 #left")).to_contain_text("licht")
@@ -170,7 +182,8 @@ def test_words_and_special_tokens_are_switches_that_the_link_holds(visit, page):
 @pytest.mark.parametrize(("kind", "begins"), [("svg", b"<svg "), ("png", b"\x89PNG")])
 def test_the_bertviz_picture_is_saved(visit, kind, begins):
     page = visit(TWO_HEADS)
-    expect(frame(page).locator("#bertviz-1 #left text").first).to_be_attached()
+    left_tokens = frame(page).locator("#bertviz-1 #left text")
+    expect(left_tokens.first).to_be_attached()
     with page.expect_download() as download:
         frame(page).get_by_role("button", name=kind.upper(), exact=True).click()
     assert download.value.suggested_filename == f"attention-e5-small-intents-intents.{kind}"
@@ -179,7 +192,8 @@ def test_the_bertviz_picture_is_saved(visit, kind, begins):
     if kind == "svg":
         text_nodes = ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
         texts = [node.text for node in text_nodes]
-        assert texts.count("Layer 3, head 7") == texts.count("Layer 5, head 1") == 2
+        assert texts.count("Layer 3, head 7") == 2
+        assert texts.count("Layer 5, head 1") == 2
         assert texts.count("<s>") == 4
 
 

@@ -19,7 +19,8 @@ from headlab.models.embedded import fingerprint
 
 def test_a_click_on_a_small_map_opens_that_head(visit, page):
     visit("/?langs=de&langs=th")
-    page.get_by_role("grid", name="Thai (th)").locator('[data-c="3.7"]').click()
+    small_map = page.get_by_role("grid", name="Thai (th)")
+    small_map.locator('[data-c="3.7"]').click()
     expect(page.locator("h1")).to_have_text("Heads")
     expect(page.locator("h3").first).to_have_text("Layer 3, head 7")
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
@@ -31,7 +32,8 @@ def test_a_map_is_compared_with_another_result_and_a_click_opens_that_head(visit
     against = page.get_by_role("combobox", name="Compare with")
     choose_option(against, "Thai (th): shapley", filter_text="Thai (th): shap", exact=False)
     expect(page.get_by_text("Their rankings of the heads have Spearman's")).to_be_visible()
-    page.get_by_role("grid", name="Difference, first − second").locator('[data-c="5.2"]').click()
+    difference_map = page.get_by_role("grid", name="Difference, first − second")
+    difference_map.locator('[data-c="5.2"]').click()
     expect(page.locator("h1")).to_have_text("Heads")
     expect(page.locator("h3").first).to_have_text("Layer 5, head 2")
     expect(page.get_by_text("In German (de)")).to_be_visible()
@@ -51,11 +53,14 @@ def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(v
     """Also with three languages chosen, and beside an older front without a head to remove."""
     weights = fingerprint("e5-small-intents")
     front = made_embedded_front(weights)
-    spec = {**front.spec, "model": made_scores("de", "shapley", weights).spec["model"]}
+    scores = made_scores("de", "shapley", weights)
+    spec = {**front.spec, "model": scores.spec["model"]}
     front = replace(front, spec=spec)
     options = {**spec["options"], "within": 1.0}
     empty_front = replace(
-        front, notes=("No head can be removed here.",), spec={**spec, "options": options}
+        front,
+        notes=("No head can be removed here.",),
+        spec={**spec, "options": options},
     )
     with while_cached(app.cache, empty_front, 21), while_cached(app.cache, front, 22):
         for languages in ("langs=de&langs=th&langs=hu", "langs=de&langs=th"):
@@ -66,9 +71,8 @@ def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(v
             expect(sentence).to_be_visible()
             page.get_by_role("link", name="Smaller models").click()
             expect(page.locator("h1")).to_have_text("Prune")
-            expect(page.get_by_role("tab", name="Find a smaller model")).to_have_attribute(
-                "aria-selected", "true"
-            )
+            tab = page.get_by_role("tab", name="Find a smaller model")
+            expect(tab).to_have_attribute("aria-selected", "true")
             expect(page.get_by_text("On German (de) and Thai (th):")).to_be_visible()
             expect(page.get_by_text("A made-up front.")).to_be_visible()
             expect(page.get_by_text("No head can be removed here.")).to_have_count(0)
@@ -89,11 +93,10 @@ def test_results_of_other_settings_are_chosen_in_the_sidebar_and_stay_in_the_lin
 ):
     scores = made_scores("de", "shapley", fingerprint("e5-small-intents"))
     method = scores.spec["method"]
-    spec = {
-        **scores.spec,
-        "method": {**method, "options": {**method["options"], "estimand": "shapley"}},
-    }
-    with while_cached(app.cache, replace(scores, estimand="shapley", spec=spec)):
+    options = {**method["options"], "estimand": "shapley"}
+    spec = {**scores.spec, "method": {**method, "options": options}}
+    full_scores = replace(scores, estimand="shapley", spec=spec)
+    with while_cached(app.cache, full_scores):
         visit("/?langs=de")
         expect(page.get_by_text("estimand shapley-top50")).to_be_visible()
         choose("Settings", "shapley")
@@ -118,15 +121,15 @@ def test_the_worker_is_started_by_itself_and_what_is_missing_comes_with_its_comm
 
 def test_a_job_that_cannot_be_done_says_why(visit, page):
     visit("/?langs=de")
-    page.get_by_test_id("stSidebar").get_by_text("Another model").click()
+    sidebar = page.get_by_test_id("stSidebar")
+    sidebar.get_by_text("Another model").click()
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill("no/such-model")
     box.press("Enter")
     expect(page.get_by_text("no shapley results of no/such-model")).to_be_visible()
     page.get_by_role("button", name="Compute the missing language (de)").click()
-    expect(
-        page.get_by_test_id("stAlert").filter(has_text="no/such-model").filter(has_text="failed")
-    ).to_be_visible()
+    alert = page.get_by_test_id("stAlert").filter(has_text="no/such-model")
+    expect(alert.filter(has_text="failed")).to_be_visible()
 
 
 def test_the_tour_leads_through_the_pages_and_can_be_left(visit, page):
@@ -136,7 +139,8 @@ def test_the_tour_leads_through_the_pages_and_can_be_left(visit, page):
         page.get_by_text("A hollow + or − marks a head whose own interval excludes 0.").last
     ).to_be_visible()
     page.get_by_role("button", name="Take the tour").click()
-    for number, name in enumerate(("Heads", "Prune", "Attention", "Jobs"), 2):
+    names = ("Heads", "Prune", "Attention", "Jobs")
+    for number, name in enumerate(names, 2):
         page.get_by_role("link", name=f"Next: {name}").click()
         expect(page.locator("h1")).to_have_text(name)
         expect(page.get_by_text(f"Tour, {number} of 5.")).to_be_visible()
@@ -164,23 +168,31 @@ def test_the_view_is_saved_as_one_file_of_these_languages_whose_name_says_so(
         wait_until_drawn()
         with page.expect_download() as download:
             page.get_by_role("button", name="Report of this view (HTML)").click()
-        assert download.value.suggested_filename.startswith(
-            "report-e5-small-intents-intents-shapley-"
-        )
-        assert download.value.suggested_filename.endswith("-de-th.html")
-        report = Path(download.value.path()).read_text("utf-8")
+        file_name = download.value.suggested_filename
+        assert file_name.startswith("report-e5-small-intents-intents-shapley-")
+        assert file_name.endswith("-de-th.html")
+        path = Path(download.value.path())
+        report = path.read_text("utf-8")
         assert "Shapley value (TMAB) on intents: de, th" in report
         assert "<script" not in report
 
 
 def test_heads_that_share_a_key_and_a_value_stand_together(visit, page, app):
-    grid = HeadGrid((Stack("decoder", (9,) * 30),))
+    stack = Stack("decoder", (9,) * 30)
+    grid = HeadGrid((stack,))
     weights = str(smollm.source()["fingerprint"])
     scores = made_scores("en", "shapley", weights, smollm.NAME)
     rows = np.linspace(-0.02, 0.02, grid.size)
-    spec = {**scores.spec, "task": {**scores.spec["task"], "name": "repeats"}}
+    task = {**scores.spec["task"], "name": "repeats"}
     smollm_scores = replace(
-        scores, grid=grid, values=rows, low=rows, high=rows, samples=None, p_values=None, spec=spec
+        scores,
+        grid=grid,
+        values=rows,
+        low=rows,
+        high=rows,
+        samples=None,
+        p_values=None,
+        spec={**scores.spec, "task": task},
     )
     with while_cached(app.cache, smollm_scores):
         visit(f"/?model={smollm.NAME}&task=repeats&langs=en&method=shapley")

@@ -38,7 +38,9 @@ from headlab.masks import (
 )
 from headlab.results import HeadScores
 
-GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (2,))))
+ENCODER = Stack("encoder", (3, 2))
+CROSS = Stack("cross", (2,))
+GRID = HeadGrid((ENCODER, CROSS))
 VALUES = np.array([0.3, -0.1, 0.0, 0.2, -0.1, 0.5, 0.0])
 HIGH = np.array([0.4, -0.05, 0.1, 0.3, 0.02, 0.6, 0.1])
 MODEL = {"name": "m", "revision": "r", "fingerprint": "f" * 64}
@@ -49,14 +51,15 @@ def removed_numbers(is_kept: np.ndarray) -> list[int]:
 
 
 def test_rules() -> None:
-    assert removed_numbers(heads_kept_by_rule(GRID, VALUES, HIGH, "harmful")) == [1]
-    assert removed_numbers(heads_kept_by_rule(GRID, VALUES, HIGH, "threshold", threshold=0.0)) == [
-        1,
-        4,
-    ]
+    harmful = heads_kept_by_rule(GRID, VALUES, HIGH, "harmful")
+    assert removed_numbers(harmful) == [1]
+    below_zero = heads_kept_by_rule(GRID, VALUES, HIGH, "threshold", threshold=0.0)
+    assert removed_numbers(below_zero) == [1, 4]
     # Of tied heads the lower (layer, head) is kept.
-    assert removed_numbers(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=1)) == [4]
-    assert removed_numbers(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=3)) == [1, 4, 6]
+    bottom = heads_kept_by_rule(GRID, VALUES, None, "bottom", k=1)
+    assert removed_numbers(bottom) == [4]
+    bottom_three = heads_kept_by_rule(GRID, VALUES, None, "bottom", k=3)
+    assert removed_numbers(bottom_three) == [1, 4, 6]
 
 
 def test_bottom_removes_exactly_k_and_nests(rng: np.random.Generator) -> None:
@@ -65,7 +68,8 @@ def test_bottom_removes_exactly_k_and_nests(rng: np.random.Generator) -> None:
         masks = [heads_kept_by_rule(GRID, values, None, "bottom", k=k) for k in range(8)]
     for k, mask in enumerate(masks):
         assert (~mask).sum() == k
-    assert all((later <= earlier).all() for earlier, later in pairwise(masks))
+    for earlier, later in pairwise(masks):
+        assert (later <= earlier).all()
 
 
 @pytest.mark.parametrize(
@@ -110,17 +114,21 @@ def test_corrected_harmful_heads_are_those_whose_p_survives(rng: np.random.Gener
         scores = HeadScores(GRID, "de", "shapley", high - 1, "e", "accuracy", 1, 1.0, **statistics)
         # Only a value below 0 claims harm; its upper end is then below 1.
         p_of_harm = np.sort(np.where(high < 1, p_values, 1.0))
-        is_within = p_of_harm <= 0.05 * np.arange(1, GRID.size + 1) / GRID.size
+        ranks = np.arange(1, GRID.size + 1)
+        is_within = p_of_harm <= 0.05 * ranks / GRID.size
         p_limit = -1.0
         if is_within.any():
-            p_limit = p_of_harm[np.flatnonzero(is_within)[-1]]
+            last_within = np.flatnonzero(is_within)[-1]
+            p_limit = p_of_harm[last_within]
+        holm_p_values = np.array(reference.holm_by_steps(p_values.tolist()))
         is_significant = {
-            "holm": np.array(reference.holm_by_steps(p_values.tolist())) <= 0.05,
+            "holm": holm_p_values <= 0.05,
             "bh": p_values <= p_limit,
         }
         for correction, is_significant_head in is_significant.items():
             is_removed = ~scores.mask(correction=correction).kept
-            assert is_removed.tolist() == (is_significant_head & (high < 0)).tolist()
+            expected_removed = is_significant_head & (high < 0)
+            assert is_removed.tolist() == expected_removed.tolist()
 
 
 def test_few_of_the_heads_removed_with_benjamini_hochberg_are_false_though_many_heads_help(
@@ -135,12 +143,14 @@ def test_few_of_the_heads_removed_with_benjamini_hochberg_are_false_though_many_
         p_values[:70] = 1e-6
         values[:60] = 1.0
         values[60:70] = -1.0
-        high = np.where((p_values <= 0.05) & (values < 0), -0.1, 2.0)
+        is_claimed_harm = (p_values <= 0.05) & (values < 0)
+        high = np.where(is_claimed_harm, -0.1, 2.0)
         statistics = {"low": values - 3, "high": high, "p_values": p_values}
         scores = HeadScores(grid, "de", "shapley", values, "e", "accuracy", 1, 1.0, **statistics)
         is_removed = ~scores.mask(correction="bh").kept
         assert is_removed[60:70].all()
-        false_shares.append(is_removed[70:].sum() / is_removed.sum())
+        false_count = is_removed[70:].sum()
+        false_shares.append(false_count / is_removed.sum())
     assert np.mean(false_shares) <= 0.05
 
 
@@ -151,7 +161,8 @@ def test_harmful_needs_intervals() -> None:
 
 def test_round_trip(tmp_path: Path) -> None:
     is_kept = np.array([1, 0, 1, 1, 0, 1, 0], bool)
-    mask = Mask(GRID, is_kept, MODEL, {"rule": "bottom", "k": 3, "languages": ["zh-CN"]})
+    chosen = {"rule": "bottom", "k": 3, "languages": ["zh-CN"]}
+    mask = Mask(GRID, is_kept, MODEL, chosen)
     mask.save(tmp_path / "m.json")
     mask_from_file = load_mask(tmp_path / "m.json")
     assert (mask_from_file.kept == is_kept).all()
@@ -172,11 +183,13 @@ def test_other_models_and_shapes_are_refused() -> None:
     with raises("mask.other_model"):
         mask.check(GRID, "0" * 64)
     with raises("mask.other_grid", "12×12"):
-        mask.check(HeadGrid((Stack("encoder", (12,) * 12),)), "f" * 64)
+        other_grid = HeadGrid((Stack("encoder", (12,) * 12),))
+        mask.check(other_grid, "f" * 64)
 
 
 def mask_json_with(**changes: object) -> dict[str, object]:
-    return Mask(GRID, np.ones(7, bool), MODEL).to_json() | changes
+    mask = Mask(GRID, np.ones(7, bool), MODEL)
+    return mask.to_json() | changes
 
 
 @pytest.mark.parametrize(
@@ -223,7 +236,8 @@ def test_broken_masks_say_what_is_wrong(value: object, refusal: tuple[object, ..
 def test_missing_torn_and_foreign_files(tmp_path: Path) -> None:
     with raises("file.unreadable"):
         load_mask(tmp_path / "none.json")
-    (tmp_path / "torn.json").write_text(json.dumps(mask_json_with())[:40])
+    torn_text = json.dumps(mask_json_with())[:40]
+    (tmp_path / "torn.json").write_text(torn_text)
     with raises("json.invalid"):
         load_mask(tmp_path / "torn.json")
     with raises("json.invalid"):
@@ -266,7 +280,8 @@ def mask_with_every_field() -> Mask:
     choice = noted(choice, "test", "intents", test_figures, size=1000, ablation="zero")
     architecture = {"class": "BertForSequenceClassification", "model_type": "bert"}
     model = {**MODEL, "architecture": architecture}
-    return Mask(GRID, np.array([1, 0, 1, 1, 0, 1, 0], bool), model, choice)
+    is_kept = np.array([1, 0, 1, 1, 0, 1, 0], bool)
+    return Mask(GRID, is_kept, model, choice)
 
 
 def fits_schema(value: dict[str, object]) -> bool:
@@ -316,7 +331,8 @@ def is_consistent(figure: dict[str, float]) -> bool:
 
 def use(mask: Mask) -> None:
     """Show, combine, write and convert a mask that was read."""
-    table_rows = accuracy_table({"m": mask}).markdown().splitlines()[2:]
+    table = accuracy_table({"m": mask}).markdown()
+    table_rows = table.splitlines()[2:]
     for line in (model_words(mask), choice_words(mask.chosen), *table_rows):
         assert line.encode()
         assert line.isprintable()
@@ -401,7 +417,8 @@ def test_a_mask_without_a_model_is_checked_by_its_grid_alone() -> None:
     mask = mask_from_json(mask_json_with(model={"name": None, "fingerprint": None}))
     mask.check(GRID, "0" * 64)
     with raises("mask.other_grid"):
-        mask.check(HeadGrid((Stack("encoder", (3, 3)),)), "0" * 64)
+        other_grid = HeadGrid((Stack("encoder", (3, 3)),))
+        mask.check(other_grid, "0" * 64)
 
 
 def test_what_the_format_does_not_allow_is_not_written() -> None:
@@ -412,7 +429,8 @@ def test_what_the_format_does_not_allow_is_not_written() -> None:
         ({"evaluated": {"monday": {}}}, "mask.split_unknown", "chosen.evaluated"),
     ):
         with raises(code, field):
-            Mask(GRID, np.ones(7, bool), MODEL, chosen).to_json()
+            mask = Mask(GRID, np.ones(7, bool), MODEL, chosen)
+            mask.to_json()
 
 
 @pytest.mark.parametrize(
@@ -460,7 +478,8 @@ def test_figures_are_recorded_by_split_and_read_back() -> None:
     records = seen(mask)
     splits_and_languages = [(record.split, record.language) for record in records]
     assert splits_and_languages == [("dev", "th"), ("test", "th"), ("test", "de")]
-    assert [record.figure["accuracy"] for record in records] == [0.61, 0.61, 0.61]
+    accuracies_of_records = [record.figure["accuracy"] for record in records]
+    assert accuracies_of_records == [0.61, 0.61, 0.61]
     assert seen(full_mask(GRID)) == []
     assert noted({"rule": "x"}, "dev", "intents", {}) == {"rule": "x"}
     table_cells = accuracy_table({"mine": mask}).shown_cells()
@@ -535,7 +554,8 @@ def change_one_part(
     value: dict[str, object], draw: Callable[[st.SearchStrategy[Any]], Any]
 ) -> None:
     """Replace, drop or add one part at any depth, unless what holds it was dropped before."""
-    *path, last_step = draw(st.sampled_from([path for path in PATHS if path]))
+    inner_paths = [path for path in PATHS if path]
+    *path, last_step = draw(st.sampled_from(inner_paths))
     container: Any = value
     for step in path:
         container = container[step] if step in keys_of(container) else None
@@ -591,7 +611,8 @@ def test_the_count_of_heads_removed_must_be_right() -> None:
     with raises("mask.removed_mismatch", 77, 0):
         mask_from_json(mask_json_with(removed=77))
     # Version 1 did not check the count.
-    assert mask_from_json({**mask_json_with(removed=77), "version": 1}).removed == ()
+    version_1 = {**mask_json_with(removed=77), "version": 1}
+    assert mask_from_json(version_1).removed == ()
 
 
 def test_names_of_stacks_are_words() -> None:
@@ -599,7 +620,8 @@ def test_names_of_stacks_are_words() -> None:
     with raises("stack.name_invalid"):
         full_mask(grid_of_odd_name).to_json()
     with raises("mask.grid_malformed"):
-        mask_from_json(mask_json_with(grid={"a b": [2]}, kept={"a b": [[1, 1]]}))
+        value = mask_json_with(grid={"a b": [2]}, kept={"a b": [[1, 1]]})
+        mask_from_json(value)
 
 
 def test_a_mask_says_how_its_heads_were_chosen_to_be_removed() -> None:
@@ -617,19 +639,22 @@ def test_a_mask_says_how_its_heads_were_chosen_to_be_removed() -> None:
     assert ablation({"combined": [zero, zero]}) == "zero"
     assert ablation({"combined": [zero, {}]}) is None
     assert ablation({"combined": []}) is None
-    assert ablation({"combined": [{"combined": [zero, mean]}, zero]}) == "mixed"
+    combined = {"combined": [zero, mean]}
+    assert ablation({"combined": [combined, zero]}) == "mixed"
 
 
 def test_a_mask_names_its_model_and_languages_if_it_knows_them() -> None:
     architecture = {"class": "BertModel", "model_type": "bert"}
     model = {**MODEL, "architecture": architecture}
-    mask = Mask(GRID, np.ones(7, bool), model, {"languages": ["de", "th"], "rule": "bottom"})
+    chosen = {"languages": ["de", "th"], "rule": "bottom"}
+    mask = Mask(GRID, np.ones(7, bool), model, chosen)
     assert mask.name == "m"
     assert mask.fingerprint == "f" * 64
     assert mask.architecture == architecture
     assert mask.languages == ("de", "th")
     assert mask.choice["rule"] == "bottom"
-    mask_of_unknown_model = Mask(GRID, np.ones(7, bool), {"name": None, "fingerprint": None})
+    unknown_model = {"name": None, "fingerprint": None}
+    mask_of_unknown_model = Mask(GRID, np.ones(7, bool), unknown_model)
     assert mask_of_unknown_model.name == ""
     assert mask_of_unknown_model.fingerprint is None
     assert mask_of_unknown_model.architecture is None

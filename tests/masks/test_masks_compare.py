@@ -24,7 +24,8 @@ MODEL = {"name": "m", "fingerprint": "f" * 64}
 
 
 def random_mask(rng, choice=None, model=MODEL):
-    return Mask(GRID, rng.random(GRID.size) > 0.4, model, choice or {})
+    is_kept = rng.random(GRID.size) > 0.4
+    return Mask(GRID, is_kept, model, choice or {})
 
 
 def test_a_comparison_equals_the_sets_of_heads(rng):
@@ -39,30 +40,38 @@ def test_a_comparison_equals_the_sets_of_heads(rng):
         assert set(comparison.removed_by_both) == first_removed & second_removed
         assert comparison.jaccard == reference.jaccard(first_removed, second_removed)
         table = removed_by_layer(comparison)
-        assert sum(table.column("only A")) == len(first_removed - second_removed)
+        removed_by_first_alone = first_removed - second_removed
+        assert sum(table.column("only A")) == len(removed_by_first_alone)
         for stack, layer, *_, jaccard in table.rows:
-            first_of_layer = {head for head in first_removed if head[:2] == (stack, layer)}
-            second_of_layer = {head for head in second_removed if head[:2] == (stack, layer)}
+            place = (stack, layer)
+            first_of_layer = {head for head in first_removed if head[:2] == place}
+            second_of_layer = {head for head in second_removed if head[:2] == place}
             assert jaccard == reference.jaccard(first_of_layer, second_of_layer)
         *stacks, total = removed_by_stack(comparison).rows
         assert [row[0] for row in stacks] == ["encoder", "decoder", "cross"]
-        sums = [sum(row[column] for row in stacks) for column in range(1, 7)]
+        sums = []
+        for column in range(1, 7):
+            sums.append(sum(row[column] for row in stacks))
         assert list(total[1:-1]) == sums
 
 
 def test_two_masks_that_remove_nothing_are_alike():
     mask_of_all_heads = Mask(GRID, np.ones(GRID.size, bool))
     assert compare_masks(mask_of_all_heads, mask_of_all_heads).jaccard == 1
-    assert compare_masks(mask_of_all_heads, Mask(GRID, np.zeros(GRID.size, bool))).jaccard == 0
+    mask_of_no_heads = Mask(GRID, np.zeros(GRID.size, bool))
+    assert compare_masks(mask_of_all_heads, mask_of_no_heads).jaccard == 0
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_combining_keeps_what_all_any_or_most_keep(count, rng):
     masks = [random_mask(rng) for _ in range(count)]
     removed_sets = [set(mask.removed) for mask in masks]
-    assert set(combine_masks(masks, "and").removed) == set.union(*removed_sets)
-    assert set(combine_masks(masks, "or").removed) == set.intersection(*removed_sets)
-    assert set(combine_masks(masks, "majority").removed) == reference.removed_by_most(removed_sets)
+    kept_by_all = combine_masks(masks, "and")
+    kept_by_any = combine_masks(masks, "or")
+    kept_by_most = combine_masks(masks, "majority")
+    assert set(kept_by_all.removed) == set.union(*removed_sets)
+    assert set(kept_by_any.removed) == set.intersection(*removed_sets)
+    assert set(kept_by_most.removed) == reference.removed_by_most(removed_sets)
 
 
 def test_a_combined_mask_says_of_what(rng):
@@ -92,10 +101,12 @@ def test_masks_of_several_models_and_a_mask_alone_are_not_combined(rng):
         combine_masks([random_mask(rng)], "and")
     with raises("mask.way_unknown", "and, or, majority"):
         combine_masks([random_mask(rng), random_mask(rng)], "xor")
-    mask_of_other_model = random_mask(rng, model={"name": "n", "fingerprint": "e" * 64})
+    other_model = {"name": "n", "fingerprint": "e" * 64}
+    mask_of_other_model = random_mask(rng, model=other_model)
     with raises("mask.other_model", "m"):
         combine_masks([random_mask(rng), mask_of_other_model], "and")
-    mask_of_other_grid = Mask(parse_grid("2x2"), np.ones(4, bool))
+    grid = parse_grid("2x2")
+    mask_of_other_grid = Mask(grid, np.ones(4, bool))
     with raises("mask.other_grid"):
         combine_masks([random_mask(rng), mask_of_other_grid], "and")
 
@@ -107,12 +118,15 @@ def test_a_combined_mask_claims_no_model_that_was_not_checked(rng):
     partly_known = combine_masks([mask_of_model(None), random_mask(rng)], "or")
     assert partly_known.model == MODEL
     assert partly_known.chosen["note"][:36] == "1 of the 2 masks have no fingerprint"
-    of_two_models = combine_masks([mask_of_model("A"), mask_of_model("B")], "or")
+    masks = [mask_of_model("A"), mask_of_model("B")]
+    of_two_models = combine_masks(masks, "or")
     assert of_two_models.model == {"name": None, "fingerprint": None}
-    of_one_name = combine_masks([mask_of_model("A"), mask_of_model("A")], "or")
+    masks = [mask_of_model("A"), mask_of_model("A")]
+    of_one_name = combine_masks(masks, "or")
     assert of_one_name.model["name"] == "A"
     assert "note" not in of_one_name.chosen
-    assert "note" not in combine_masks([random_mask(rng), random_mask(rng)], "or").chosen
+    masks = [random_mask(rng), random_mask(rng)]
+    assert "note" not in combine_masks(masks, "or").chosen
 
 
 @pytest.mark.parametrize(

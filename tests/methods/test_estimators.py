@@ -99,7 +99,8 @@ def last_outcome(
     **settings: Any,
 ) -> Outcome:
     """What an estimator ends with on a game."""
-    outcome: Outcome = last_snapshot(snapshots(method, game, seed, **settings)).outcome()
+    last = last_snapshot(snapshots(method, game, seed, **settings))
+    outcome: Outcome = last.outcome()
     return outcome
 
 
@@ -127,8 +128,9 @@ def covers(outcome: Outcome, want: Floats) -> bool:
     assert outcome.high is not None
     assert (outcome.low <= outcome.values).all()
     assert (outcome.values <= outcome.high).all()
-    is_covered = (outcome.low <= want + 1e-10) & (want <= outcome.high + 1e-10)
-    return bool(is_covered.all())
+    is_above_low = outcome.low <= want + 1e-10
+    is_below_high = want <= outcome.high + 1e-10
+    return bool((is_above_low & is_below_high).all())
 
 
 def many_samples(method: str) -> dict[str, Any]:
@@ -218,7 +220,8 @@ def test_values_come_in_the_unit_of_the_value_function() -> None:
         assert np.abs(want).max() > 1
     options = options_of("shapley", **settings, target=2.5, stop="width", samples=10**6)
     small_game = TableGame(3, 32, smooth, span=10.0, steps=64)
-    outcome = last_snapshot(tmab.estimate(small_game, plan_of(options), seed=0)).outcome()
+    tally = last_snapshot(tmab.estimate(small_game, plan_of(options), seed=0))
+    outcome = tally.outcome()
     assert outcome.low is not None
     half_widths = (outcome.high - outcome.low) / 2
     assert (half_widths <= 2.5).all()  # nats, not shares of the span
@@ -280,7 +283,8 @@ def test_every_draw_gives_every_head_one_gain_on_every_example(estimand: str, pl
         if estimand == "shapley":
             assert_array_equal(measurements, np.full(players, tally.draws))
             if tally.draws % 4 == 0:
-                assert_array_equal(game.gain_counts, np.full((4, players), tally.draws // 4))
+                expected_counts = np.full((4, players), tally.draws // 4)
+                assert_array_equal(game.gain_counts, expected_counts)
     assert tally.draws == 12
     # Each step changes the answer, so every gain is 1 or -1.
     other_levels = np.abs(tally.support) != 1
@@ -418,7 +422,8 @@ def test_the_papers_intervals_are_equation_4() -> None:
     widths = [reference_width(gains, 0.1) for gains in gains_by_player]
     assert_allclose(moments.outcome().values, means, atol=1e-12)
     assert_allclose(moments.width, widths, atol=1e-12)
-    assert_array_equal(moments.outcome().samples, [len(gains) for gains in gains_by_player])
+    gain_counts = [len(gains) for gains in gains_by_player]
+    assert_array_equal(moments.outcome().samples, gain_counts)
 
 
 def reference_width(gains: list[float], delta: float) -> float:
@@ -450,7 +455,8 @@ def test_rounds_do_not_change_a_bandits_result(
         ends.append(tally.arrays())
     assert same_arrays(ends[0], ends[1])
     assert same_arrays(ends[0], ends[2])
-    assert (int(ends[0]["draws"]) < 60) == (target is not None)
+    has_stopped_early = int(ends[0]["draws"]) < 60
+    assert has_stopped_early == (target is not None)
 
 
 @pytest.mark.parametrize("target", [None, 0.5])
@@ -460,7 +466,8 @@ def test_rounds_do_not_change_the_result_of_plain_permutations(target: float | N
         game = table("majority", 6, 7, round=size)
         tally = last_snapshot(snapshots("monte-carlo", game, samples=100, target=target))
         ends.append(tally.arrays())
-    assert (int(ends[0]["draws"]) < 100) == (target is not None)
+    has_stopped_early = int(ends[0]["draws"]) < 100
+    assert has_stopped_early == (target is not None)
     assert same_arrays(ends[0], ends[1])
     assert same_arrays(ends[0], ends[2])
 
@@ -468,7 +475,9 @@ def test_rounds_do_not_change_the_result_of_plain_permutations(target: float | N
 @pytest.mark.parametrize("method", SAMPLERS)
 def test_the_seed_matters(method: str) -> None:
     def counts(seed: int) -> Any:
-        return last_snapshot(snapshots(method, table("majority", 6), seed=seed, samples=40)).counts
+        game = table("majority", 6)
+        tally = last_snapshot(snapshots(method, game, seed=seed, samples=40))
+        return tally.counts
 
     assert np.array_equal(counts(0), counts(0))
     assert not np.array_equal(counts(0), counts(1))
@@ -552,7 +561,8 @@ def test_a_run_does_not_resume_from_counts_of_another_value_function(method: str
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_progress_rises_and_ends_at_its_total(method: str) -> None:
     game = table("majority", 6, 7, round=4)
-    reports = [snapshot.progress() for snapshot in snapshots(method, game, **CASES[method])]
+    all_snapshots = snapshots(method, game, **CASES[method])
+    reports = [snapshot.progress() for snapshot in all_snapshots]
     steps_done = [report.done for report in reports]
     assert steps_done == sorted(steps_done)
     assert all(0 < report.done <= report.total for report in reports)
@@ -595,7 +605,9 @@ def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
             for player, other_heads in measured_players(0, 0, players, max_removed):
                 times_measured[player, other_heads] += 1
     total = times_measured.total()
-    sets_of_others = sum(comb(players - 1, size) for size in range(max_removed))
+    sets_of_others = 0
+    for size in range(max_removed):
+        sets_of_others += comb(players - 1, size)
     assert len(times_measured) == players * sets_of_others
     for (_, other_heads), times in times_measured.items():
         sets_of_this_size = comb(players - 1, len(other_heads))
@@ -648,9 +660,13 @@ def test_a_cycle_uses_every_example_once() -> None:
     [None, np.array([0.3, 0.05, 0.25, 0.4])],
 )
 def test_free_draws_of_examples_follow_their_weights(weights: Floats | None) -> None:
-    times_drawn = Counter(sampling.independent_example(3, draw, 4, weights) for draw in range(2000))
+    times_drawn: Counter[int] = Counter()
+    for draw in range(2000):
+        example = sampling.independent_example(3, draw, 4, weights)
+        times_drawn[example] += 1
     expected_times = np.full(4, 500.0) if weights is None else 2000 * weights
-    p_value = chisquare([times_drawn[example] for example in range(4)], expected_times).pvalue
+    times_by_example = [times_drawn[example] for example in range(4)]
+    p_value = chisquare(times_by_example, expected_times).pvalue
     assert p_value > 1e-4
     if weights is not None:  # unequal shares do not go into cycles
         for draw in range(40):
@@ -683,9 +699,12 @@ def test_rounding_is_right_on_average(support: Floats) -> None:
     shares_of_largest = np.array([-1.0, -0.777, -0.5, -1 / 128, 0.0, 1e-4, 0.3333, 0.999, 1.0])
     gains = shares_of_largest * support[-1]
     draws = 5000
-    level_indices = [sampling.level_indices_of(gains, support, 1, draw) for draw in range(draws)]
+    level_indices = []
+    for draw in range(draws):
+        level_indices.append(sampling.level_indices_of(gains, support, 1, draw))
     rounded_gains = support[np.array(level_indices)]
-    index_below = np.maximum(0, np.searchsorted(support, gains, side="right") - 1)
+    levels_up_to_gain = np.searchsorted(support, gains, side="right")
+    index_below = np.maximum(0, levels_up_to_gain - 1)
     level_below = support[index_below]
     level_above = support[np.searchsorted(support, gains)]
     is_neighbour = (rounded_gains == level_below) | (rounded_gains == level_above)
@@ -864,7 +883,8 @@ def test_more_heads_than_exact_can_do_are_refused_before_anything_is_run() -> No
         headlab.score(model, tiny_task(), language="xx", method="exact", size=6)
     assert not calls
     options = options_of("exact")
-    assert exact.restore({}, options, 16).values.shape == (2**16,)
+    estimate = exact.restore({}, options, 16)
+    assert estimate.values.shape == (2**16,)
     with raises("method.heads_too_many", 17):
         exact.restore({}, options, 17)
 
@@ -889,7 +909,8 @@ def test_an_unknown_estimand_is_refused(method: str) -> None:
 
 def test_members_are_read_off_the_bits() -> None:
     numbers = np.arange(16)
-    for number, is_member in zip(numbers, exact.members(numbers, 4), strict=True):
+    membership = exact.members(numbers, 4)
+    for number, is_member in zip(numbers, membership, strict=True):
         players = np.flatnonzero(is_member).tolist()
         assert frozenset(players) == members(int(number), 4)
 

@@ -82,7 +82,8 @@ class PassRecorder:
             may_have_bias = isinstance(part, nn.Linear | Conv1D | nn.LayerNorm)
             if may_have_bias and part.bias is not None:
                 hooks.append(part.register_forward_hook(self._keep_bias))
-            if part in layers and len(list(part.children())) > 1:
+            is_module_of_parts = len(list(part.children())) > 1
+            if part in layers and is_module_of_parts:
                 hooks.append(part.register_forward_pre_hook(self._keep_layer, with_kwargs=True))
         try:
             yield
@@ -127,12 +128,15 @@ def share(
     if not tensor.requires_grad:
         return 0.0
     (slope,) = torch.autograd.grad(output, tensor, retain_graph=True, allow_unused=True)
-    return 0.0 if slope is None else float((values * slope).sum())
+    if slope is None:
+        return 0.0
+    return float((values * slope).sum())
 
 
 def sum_of_top_logits(logits: torch.Tensor) -> torch.Tensor:
     """Of each example, the largest logit."""
-    return logits.flatten(1).max(dim=1).values.sum()
+    largest_logits = logits.flatten(1).max(dim=1).values
+    return largest_logits.sum()
 
 
 def tolerance(family: str) -> float:
@@ -148,11 +152,14 @@ def test_what_the_embeddings_have_and_the_biases_take_is_the_logit(family: str) 
     with recorder.recording(), relevance(model) as heads:
         top_logits = sum_of_top_logits(forward(model.module, batch))
     heads.relevance_for(top_logits, keep_graph=True)
-    of_biases = sum(share(top_logits, bias, output) for bias, output in recorder.biases)
-    of_embeddings = sum(
-        share(top_logits, embeddings.detach(), embeddings) for embeddings in recorder.embeddings
-    )
-    assert of_embeddings + of_biases == pytest.approx(top_logits.item(), abs=tolerance(family))
+    of_biases = 0.0
+    for bias, output in recorder.biases:
+        of_biases += share(top_logits, bias, output)
+    of_embeddings = 0.0
+    for embeddings in recorder.embeddings:
+        of_embeddings += share(top_logits, embeddings.detach(), embeddings)
+    want = pytest.approx(top_logits.item(), abs=tolerance(family))
+    assert of_embeddings + of_biases == want
     assert abs(of_embeddings) > 0.01
 
 
@@ -178,7 +185,8 @@ def test_relevance_is_conserved_at_every_layer(family: str) -> None:
         biases_above = recorder.biases[biases_below:]
         of_biases = sum(share(top_logits, bias, output) for bias, output in biases_above)
         of_layer = share(top_logits, layer_input.detach(), layer_input)
-        assert of_layer + of_biases == pytest.approx(top_logits.item(), abs=tolerance(family))
+        want = pytest.approx(top_logits.item(), abs=tolerance(family))
+        assert of_layer + of_biases == want
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -195,7 +203,8 @@ def test_rules_change_no_value_and_stay_in_their_block(family: str) -> None:
         assert top_logits.item() == pytest.approx(want, abs=1e-12)
         head_relevance = heads.relevance_for(top_logits)
         assert head_relevance.shape == (3, model.grid.layers, model.grid.width)
-        assert (head_relevance[:, layer, head] != 0).any(dim=0).all()
+        relevance_of_heads = head_relevance[:, layer, head]
+        assert (relevance_of_heads != 0).any(dim=0).all()
     with torch.no_grad():
         assert torch.equal(forward(model.module, batch), plain_logits)
 
@@ -227,8 +236,12 @@ def small_bert() -> Model:
 
 
 def dense(part: nn.Module, inputs: list[Neuron]) -> list[Neuron]:
-    rows = zip(part.weight.tolist(), part.bias.tolist(), strict=True)
-    return [Neuron.weighted_sum(inputs, weights, bias) for weights, bias in rows]
+    weights_by_row = part.weight.tolist()
+    biases = part.bias.tolist()
+    outputs = []
+    for weights, bias in zip(weights_by_row, biases, strict=True):
+        outputs.append(Neuron.weighted_sum(inputs, weights, bias))
+    return outputs
 
 
 def activate(
@@ -254,7 +267,10 @@ def norm(part: nn.LayerNorm, inputs: list[Neuron]) -> list[Neuron]:
 def residual(branch: list[Neuron], stream: list[Neuron]) -> list[Neuron]:
     """The sum of a branch and the stream that goes by it."""
     pairs = zip(branch, stream, strict=True)
-    return [Neuron.weighted_sum(list(pair), [1, 1]) for pair in pairs]
+    sums = []
+    for pair in pairs:
+        sums.append(Neuron.weighted_sum(list(pair), [1, 1]))
+    return sums
 
 
 def bert_by_neurons(
@@ -287,16 +303,21 @@ def bert_by_neurons(
                     for key in keys
                 ]
                 weights = Neuron.softmax(scores)
-                for value_neurons in zip(*(value[columns] for value in values), strict=True):
-                    context.append(Neuron.product_sum(weights, list(value_neurons), weights_part))
+                head_values = [value[columns] for value in values]
+                for value_neurons in zip(*head_values, strict=True):
+                    mixed_value = Neuron.product_sum(weights, list(value_neurons), weights_part)
+                    context.append(mixed_value)
             heads.append([neuron for context in contexts for neuron in context[-size:]])
-        for index, (token, context) in enumerate(zip(tokens, contexts, strict=True)):
+        for index, context in enumerate(contexts):
+            token = tokens[index]
             mixture = residual(dense(layer.attention.output.dense, context), token)
             mixture = norm(layer.attention.output.LayerNorm, mixture)
-            inner = activate(dense(layer.intermediate.dense, mixture), nn.functional.gelu)
+            inner = dense(layer.intermediate.dense, mixture)
+            inner = activate(inner, nn.functional.gelu)
             output = residual(dense(layer.output.dense, inner), mixture)
             tokens[index] = norm(layer.output.LayerNorm, output)
-    pooler_output = activate(dense(model.module.bert.pooler.dense, tokens[0]), torch.tanh)
+    pooler_sums = dense(model.module.bert.pooler.dense, tokens[0])
+    pooler_output = activate(pooler_sums, torch.tanh)
     return dense(model.module.classifier, pooler_output), heads
 
 
@@ -310,11 +331,15 @@ def test_relevance_equals_weight_ratios_followed_neuron_by_neuron(constant: bool
         logits = model.module(input_ids=ids).logits
     weights_part = 0.0 if constant else 0.5
     logit_neurons, head_neurons = bert_by_neurons(model, embeddings, weights_part)
-    assert_allclose([neuron.value for neuron in logit_neurons], logits[0].detach(), atol=1e-12)
+    logit_values = [neuron.value for neuron in logit_neurons]
+    assert_allclose(logit_values, logits[0].detach(), atol=1e-12)
     predicted_class = int(logits[0].argmax())
     ratios = logit_neurons[predicted_class].relevance()
-    want = [sum(ratios.get(id(neuron), 0.0) for neuron in head) for head in head_neurons]
-    got = heads.relevance_for(logits[0, predicted_class])[0].flatten()
+    want = []
+    for head in head_neurons:
+        want.append(sum(ratios.get(id(neuron), 0.0) for neuron in head))
+    head_relevance = heads.relevance_for(logits[0, predicted_class])
+    got = head_relevance[0].flatten()
     assert_allclose(got, want, atol=1e-10)
     assert min(abs(head_relevance) for head_relevance in want) > 1e-6
 
@@ -332,7 +357,8 @@ def test_relevance_is_the_gradient_at_the_gate() -> None:
     # By the rules, the gate and the head's output are factors alike: each takes half of the
     # relevance.
     (slope,) = torch.autograd.grad(gated_logit, gates)
-    of_last_layer = heads.relevance_for(logits[0, predicted_class])[0, 1]
+    head_relevance = heads.relevance_for(logits[0, predicted_class])
+    of_last_layer = head_relevance[0, 1]
     assert_allclose(slope[1] * 2, of_last_layer, rtol=1e-9)
 
 
@@ -342,7 +368,8 @@ def test_fused_attention_and_attention_in_steps_have_one_relevance(constant: boo
         module = tiny_module("bert").requires_grad_(False)
         module.set_attn_implementation(attention)
         batch = tiny_batch(module)
-        embeddings = module.bert.embeddings(batch.pop("input_ids")).requires_grad_()
+        ids = batch.pop("input_ids")
+        embeddings = module.bert.embeddings(ids).requires_grad_()
         with torch.enable_grad(), Rules("a test", attention_constant=constant):
             top_logits = sum_of_top_logits(module(inputs_embeds=embeddings, **batch).logits)
         (slopes,) = torch.autograd.grad(top_logits, embeddings)
@@ -412,13 +439,22 @@ def test_an_activation_in_place_passes_its_relevance_on(x: torch.Tensor) -> None
 def test_a_gate_is_held_constant_and_other_factors_share(x: torch.Tensor) -> None:
     y = x.flip(0) + 0.3
     for act in ("silu", "gelu_new", "relu", "sigmoid"):
-        gate, value = relevance_of_inputs(lambda v, w, act=act: ACT2FN[act](v) * w, x, y)
+
+        def gated_value(v: torch.Tensor, w: torch.Tensor, act: str = act) -> torch.Tensor:
+            return ACT2FN[act](v) * w
+
+        gate, value = relevance_of_inputs(gated_value, x, y)
         assert_allclose(gate, 0, atol=1e-12)
-        assert_allclose(value, ACT2FN[act](x) * y, atol=1e-12)
-    for function in (lambda v, w: v * w, lambda v, w: v.tanh() * w.tanh()):
+        want = ACT2FN[act](x) * y
+        assert_allclose(value, want, atol=1e-12)
+    for function in (
+        lambda v, w: v * w,
+        lambda v, w: v.tanh() * w.tanh(),
+    ):
         relevance_of_x, relevance_of_y = relevance_of_inputs(function, x, y)
-        assert_allclose(relevance_of_x, function(x, y) / 2, atol=1e-12)
-        assert_allclose(relevance_of_y, function(x, y) / 2, atol=1e-12)
+        half = function(x, y) / 2
+        assert_allclose(relevance_of_x, half, atol=1e-12)
+        assert_allclose(relevance_of_y, half, atol=1e-12)
 
 
 def test_factors_of_a_product_of_matrices_share(x: torch.Tensor) -> None:
@@ -450,7 +486,8 @@ def test_norms_are_held_at_their_scale(x: torch.Tensor) -> None:
     ):
         (relevance_of_x,) = relevance_of_inputs(function, x)
         want = float(function(x).sum() - absorbed_relevance)
-        assert float(relevance_of_x.sum()) == pytest.approx(want, abs=1e-9)
+        got = float(relevance_of_x.sum())
+        assert got == pytest.approx(want, abs=1e-9)
 
 
 def test_an_operation_without_a_rule_is_refused_by_name(x: torch.Tensor) -> None:
@@ -459,7 +496,8 @@ def test_an_operation_without_a_rule_is_refused_by_name(x: torch.Tensor) -> None
         with raises("relevance.operation_unknown", "'cos'", "BertModel"):
             torch.cos(x.clone().requires_grad_())
     leaf = x.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(torch.cos(leaf).sum(), leaf)
+    cosine = torch.cos(leaf)
+    (slope,) = torch.autograd.grad(cosine.sum(), leaf)
     assert_allclose(slope, -torch.sin(x))
 
 
@@ -479,7 +517,8 @@ class Cosine(torch.autograd.Function):
 def test_a_function_with_a_backward_pass_of_its_own_is_refused_by_name() -> None:
     model = tiny_model("bert")
     with relevance(model) as heads:
-        logits = Cosine.apply(model.module(**tiny_batch(model.module)).logits)
+        batch = tiny_batch(model.module)
+        logits = Cosine.apply(model.module(**batch).logits)
     with raises("relevance.operation_unknown", "'Cosine'", "BertFor"):
         heads.relevance_for(sum_of_top_logits(logits))
 
@@ -502,14 +541,16 @@ def one_by_one(evaluator: Evaluator, constant: bool) -> np.ndarray:
     for row in range(len(evaluator.examples)):
         rows = np.array([row])
         targets = evaluator.inputs.targets(rows)
-        has_target = targets.reshape(1, -1)[0] != NO_TARGET
+        targets_of_example = targets.reshape(1, -1)[0]
+        has_target = targets_of_example != NO_TARGET
         for position in torch.nonzero(has_target).flatten().tolist():
             with relevance(model, attention_constant=constant) as heads:
                 logits = evaluator.logits(evaluator.tensors(rows))[0]
                 if targets.dim() > 1:
                     logits = logits[position]
             (head_relevance,) = heads.relevance_for(logits.max())
-            relevance_by_answer.append(head_relevance[layer, head].numpy())
+            relevance_of_heads = head_relevance[layer, head]
+            relevance_by_answer.append(relevance_of_heads.numpy())
     return np.array(relevance_by_answer)
 
 
@@ -528,19 +569,24 @@ def test_scores_are_shares_of_a_layer_averaged_over_answers(family: str, constan
     outcome = relevance_method.run(work(evaluator, attention_constant=constant))
     assert_allclose(outcome.values, np.concatenate(mean_shares), rtol=1e-9)
     assert (outcome.samples == len(evaluator.examples)).all()
-    sums = [float(shares.sum()) for shares in layers(evaluator.model, outcome.values[None])]
-    assert sums == pytest.approx([1.0] * evaluator.model.grid.layers)
+    shares_by_layer = layers(evaluator.model, outcome.values[None])
+    sums = [float(shares.sum()) for shares in shares_by_layer]
+    layer_count = evaluator.model.grid.layers
+    assert sums == pytest.approx([1.0] * layer_count)
 
 
 def layers(model: Model, flat: np.ndarray) -> list[np.ndarray]:
     """Values [..., head] cut into layers."""
-    heads_by_layer = [heads for stack in model.grid.stacks for heads in stack.heads]
+    heads_by_layer = []
+    for stack in model.grid.stacks:
+        heads_by_layer += stack.heads
     ends = np.cumsum(heads_by_layer)
     return np.split(flat, ends[:-1], axis=-1)
 
 
 def test_a_layer_that_no_answer_depends_on_has_no_shares() -> None:
-    shares = relevance_method.layer_shares(torch.tensor([[0.0, 0.0], [-1.0, 3.0]]))
+    sizes = torch.tensor([[0.0, 0.0], [-1.0, 3.0]])
+    shares = relevance_method.layer_shares(sizes)
     assert shares.tolist() == [[0.0, 0.0], [0.25, 0.75]]
 
 
@@ -571,8 +617,10 @@ def test_relevance_is_the_same_from_smaller_batches(family: str) -> None:
 
 def test_weights_get_no_gradient_and_gates_of_others_stay() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    relevance_method.run(work(Evaluator(model, tiny_task(), "xx", "dev", 4)))
-    assert all(parameter.grad is None for parameter in model.module.parameters())
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 4)
+    relevance_method.run(work(evaluator))
+    for parameter in model.module.parameters():
+        assert parameter.grad is None
     batch = tiny_batch(model.module)
     with pytest.raises(ZeroDivisionError), relevance(model):
         _ = 1 / 0
@@ -585,6 +633,8 @@ def test_weights_get_no_gradient_and_gates_of_others_stay() -> None:
 
 def test_relevance_runs_only_where_it_is_asked_for_by_name() -> None:
     assert inspect.signature(score).parameters["method"].default != "relevance"
-    defaults = [option.default for study in STUDIES.values() for option in study.options.values()]
+    defaults = []
+    for study in STUDIES.values():
+        defaults += [option.default for option in study.options.values()]
     assert not [default for default in defaults if "relevance" in str(default)]
     assert next(iter(METHODS)) != "relevance"

@@ -32,13 +32,15 @@ def scores(language: str = "de", method: str = "shapley") -> HeadScores:
 
 
 def remake_of(mask: Mask, key: str = "mask.json", file: str = "mask.json") -> Again:
-    (section,) = document([Item(mask, key, file=file)]).sections
+    item = Item(mask, key, file=file)
+    (section,) = document([item]).sections
     return section.again
 
 
 def arguments_of(mask: Mask, name: str) -> dict[str, Any]:
     """The arguments of the only command of this name."""
-    (line,) = [line for line in remake_of(mask).lines if line.split()[1] == name]
+    lines = remake_of(mask).lines
+    (line,) = [line for line in lines if line.split()[1] == name]
     return command_arguments(line)[1]
 
 
@@ -49,90 +51,121 @@ def names_of(remake: Again) -> list[str]:
 
 @pytest.mark.parametrize(
     "options",
-    [{"rule": "harmful"}, {"rule": "bottom", "k": 5}, {"rule": "threshold", "threshold": -0.0125}],
+    [
+        {"rule": "harmful"},
+        {"rule": "bottom", "k": 5},
+        {"rule": "threshold", "threshold": -0.0125},
+    ],
 )
 def test_a_mask_of_scores_is_made_by_their_command_and_prune(options):
     mask = scores().mask(**options)
-    assert names_of(remake_of(mask)) == ["score", "prune", "evaluate", "shrink"]
+    remake = remake_of(mask)
+    assert names_of(remake) == ["score", "prune", "evaluate", "shrink"]
     arguments = arguments_of(mask, "prune")
     for name in ("rule", "k", "threshold"):
         assert arguments[name] == options.get(name)
-    assert (arguments["model"], arguments["task"]) == ("e5-small-intents", "intents")
-    assert (arguments["languages"], arguments["method"]) == ("de", "shapley")
+    assert arguments["model"] == "e5-small-intents"
+    assert arguments["task"] == "intents"
+    assert arguments["languages"] == "de"
+    assert arguments["method"] == "shapley"
     assert arguments["out"] == Path("mask.json")
-    assert any("takes scores of the cache" in note for note in remake_of(mask).notes)
+    assert any("takes scores of the cache" in note for note in remake.notes)
 
 
 def test_a_mask_of_a_curve_is_made_from_the_scores_that_ordered_it():
     mask = made_curve().mask(4)
-    assert names_of(remake_of(mask)) == ["curve", "prune", "evaluate", "shrink"]
+    remake = remake_of(mask)
+    assert names_of(remake) == ["curve", "prune", "evaluate", "shrink"]
     arguments = arguments_of(mask, "prune")
-    assert (arguments["rule"], arguments["k"]) == ("bottom", 4)
-    assert (arguments["languages"], arguments["method"]) == ("de", "shapley")
-    other_scores = {
-        **mask.chosen["score"],
-        "order": {**mask.chosen["score"]["order"], "language": "th"},
-    }
-    remake = remake_of(replace(mask, chosen={**mask.chosen, "score": other_scores}))
-    assert [line.split()[1] for line in remake.lines] == ["evaluate", "shrink"]
+    assert arguments["rule"] == "bottom"
+    assert arguments["k"] == 4
+    assert arguments["languages"] == "de"
+    assert arguments["method"] == "shapley"
+    score = mask.chosen["score"]
+    other_order = {**score["order"], "language": "th"}
+    other_score = {**score, "order": other_order}
+    other_provenance = {**mask.chosen, "score": other_score}
+    remake = remake_of(replace(mask, chosen=other_provenance))
+    assert names_of(remake) == ["evaluate", "shrink"]
     assert any("No command makes this mask" in note for note in remake.notes)
 
 
 def test_a_mask_of_gates_is_written_by_their_command():
     gates = synthetic_gates.made_gates()
     arguments = arguments_of(gates.mask(), "gates")
-    assert (arguments["weight"], arguments["out"]) == ([gates.weight], Path("gates"))
+    assert arguments["weight"] == [gates.weight]
+    assert arguments["out"] == Path("gates")
     notes = remake_of(gates.mask()).notes
-    assert any(f"gates/gates-{gates.weight:.12g}.json" in note for note in notes)
+    file_name = f"gates/gates-{gates.weight:.12g}.json"
+    assert any(file_name in note for note in notes)
     assert not any("of step" in note for note in notes)
-    assert any("of step" in note for note in remake_of(gates.mask(0)).notes)
+    notes_of_step = remake_of(gates.mask(0)).notes
+    assert any("of step" in note for note in notes_of_step)
 
 
-FRONTS = [{}, {"heads": 4, "points": None}, {"within": 2.5, "by": "estimate", "orders": "mean,own"}]
+FRONTS = [
+    {},
+    {"heads": 4, "points": None},
+    {"within": 2.5, "by": "estimate", "orders": "mean,own"},
+]
 
 
 @pytest.mark.parametrize("options", FRONTS)
 def test_the_mask_that_answers_a_front_is_made_by_the_same_question(options):
-    mask = chosen_mask(replace(made_front(), spec=spec_of(**options)), GRID)
-    assert names_of(remake_of(mask)) == ["front", "evaluate", "shrink"]
+    front = replace(made_front(), spec=spec_of(**options))
+    mask = chosen_mask(front, GRID)
+    remake = remake_of(mask)
+    assert names_of(remake) == ["front", "evaluate", "shrink"]
     arguments = arguments_of(mask, "front")
-    front_options = {
-        name: arguments[name] for name in ("method", "within", "heads", "by", "orders")
-    }
-    front_options |= {"points": None if arguments["every"] else arguments["points"]}
-    assert STUDIES["front"].resolve(front_options) == spec_of(**options)["options"]
+    front_options = {}
+    for name in ("method", "within", "heads", "by", "orders"):
+        front_options[name] = arguments[name]
+    front_options["points"] = None if arguments["every"] else arguments["points"]
+    resolved_options = STUDIES["front"].resolve(front_options)
+    assert resolved_options == spec_of(**options)["options"]
     assert arguments["languages"] == "de,th"
-    assert (arguments["size"], arguments["test_size"]) == (512, 1000)
+    assert arguments["size"] == 512
+    assert arguments["test_size"] == 1000
     assert arguments["out"] == Path("mask.json")
-    assert not any("does not record" in note for note in remake_of(mask).notes)
+    assert not any("does not record" in note for note in remake.notes)
 
 
 @pytest.mark.parametrize("options", FRONTS)
 def test_the_command_of_an_older_mask_of_a_front_has_what_it_records_and_a_note_on_the_rest(
     options,
 ):
-    mask = chosen_mask(replace(made_front(), spec=spec_of(**options)), GRID)
-    older_provenance = {name: value for name, value in mask.chosen.items() if name != "front"}
+    front = replace(made_front(), spec=spec_of(**options))
+    mask = chosen_mask(front, GRID)
+    older_provenance = dict(mask.chosen)
+    older_provenance.pop("front", None)
     mask = replace(mask, chosen=older_provenance)
     arguments = arguments_of(mask, "front")
     expected_options = spec_of(**options)["options"]
-    front_options = {name: arguments[name] for name in ("method", "within", "heads", "by")}
+    front_options = {}
+    for name in ("method", "within", "heads", "by"):
+        front_options[name] = arguments[name]
     resolved_options = STUDIES["front"].resolve(front_options)
     for name in front_options:
         assert resolved_options[name] == expected_options[name]
-    assert (arguments["languages"], arguments["test_size"]) == ("de,th", None)
+    assert arguments["languages"] == "de,th"
+    assert arguments["test_size"] is None
     assert arguments["out"] == Path("mask.json")
     notes = remake_of(mask).notes
     assert any("does not record the front's number of examples" in note for note in notes)
 
 
 def test_another_model_of_a_front_is_the_best_of_its_size_on_its_order():
-    arguments = arguments_of(mask_at(made_front(within=2.0), "weakest", 2, GRID), "front")
-    assert (arguments["heads"], arguments["within"], arguments["orders"]) == (4, None, "weakest")
+    mask = mask_at(made_front(within=2.0), "weakest", 2, GRID)
+    arguments = arguments_of(mask, "front")
+    assert arguments["heads"] == 4
+    assert arguments["within"] is None
+    assert arguments["orders"] == "weakest"
     front = made_front()
-    provenance = {**dict(mask_at(front, "weakest", 2, GRID).chosen), "order": "own de"}
-    remake = remake_of(Mask(GRID, np.ones(GRID.size, bool), IDENTITY, provenance))
-    assert [line.split()[1] for line in remake.lines] == ["evaluate", "shrink"]
+    chosen = mask_at(front, "weakest", 2, GRID).chosen
+    provenance = {**dict(chosen), "order": "own de"}
+    all_heads = np.ones(GRID.size, bool)
+    remake = remake_of(Mask(GRID, all_heads, IDENTITY, provenance))
+    assert names_of(remake) == ["evaluate", "shrink"]
     assert any("not its answer" in note for note in remake.notes)
 
 
@@ -144,42 +177,63 @@ def test_another_model_of_a_front_is_the_best_of_its_size_on_its_order():
         ({"rule": "by hand", "started_from": {"rule": "harmful"}}, "switched by hand"),
         ({"rule": "combined: or", "combined": []}, "--how or --out mask.json"),
         (
-            {"rule": "bottom", "k": 2, "languages": ["de", "th"], "pooled": "mean"},
+            {
+                "rule": "bottom",
+                "k": 2,
+                "languages": ["de", "th"],
+                "pooled": "mean",
+            },
             "only the Prune page",
         ),
         ({"rule": "bottom", "k": 2}, "does not record the scores"),
         ({"rule": "front", "k": 2}, "does not record all that a command for its mask needs"),
-        ({"rule": "gates", "gates": {"kind": "gates", "options": {}}}, "does not say all"),
+        (
+            {
+                "rule": "gates",
+                "gates": {"kind": "gates", "options": {}},
+            },
+            "does not say all",
+        ),
     ],
 )
 def test_a_note_says_why_no_command_makes_a_mask(provenance, phrase):
-    remake = remake_of(Mask(GRID, np.ones(GRID.size, bool), IDENTITY, provenance))
+    all_heads = np.ones(GRID.size, bool)
+    remake = remake_of(Mask(GRID, all_heads, IDENTITY, provenance))
     assert names_of(remake) == ["evaluate", "shrink"]
     assert any(phrase in note for note in remake.notes)
 
 
 def test_a_mask_inside_another_file_has_a_file_name_of_its_own_in_the_commands(tmp_path):
-    value = {"mask": chosen_mask(made_front(), GRID).to_json(), "report": made_front().to_json()}
-    (tmp_path / "front.json").write_text(json.dumps(value), encoding="utf-8")
-    sections = document(find_results([str(tmp_path / "front.json")], Store(tmp_path))).sections
+    path = tmp_path / "front.json"
+    value = {
+        "mask": chosen_mask(made_front(), GRID).to_json(),
+        "report": made_front().to_json(),
+    }
+    path.write_text(json.dumps(value), encoding="utf-8")
+    items = find_results([str(path)], Store(tmp_path))
+    sections = document(items).sections
     (remake,) = [section.again for section in sections if section.kind == "mask"]
     assert len(remake.lines) == 3
     for line in remake.lines:
         _, arguments = command_arguments(line)
-        assert (arguments.get("mask") or arguments["out"]) == Path("MASK.json")
-    assert any("MASK.json stands for this mask (front.json: mask)" in note for note in remake.notes)
+        file = arguments.get("mask") or arguments["out"]
+        assert file == Path("MASK.json")
+    explanation = "MASK.json stands for this mask (front.json: mask)"
+    assert any(explanation in note for note in remake.notes)
 
 
 def test_several_masks_have_their_own_files_and_their_own_smaller_models(tmp_path):
     paths = [tmp_path / language / "mask.json" for language in ("de", "th")]
     for removed_count, path in enumerate(paths, start=1):
-        scores().mask("bottom", k=removed_count).save(path)
+        mask = scores().mask("bottom", k=removed_count)
+        mask.save(path)
     items = find_results([str(path) for path in paths], Store(tmp_path))
     sections = document(items).sections
     titles = [section.title.split(":")[0] for section in sections]
     assert titles == ["Mask de/mask.json", "Mask th/mask.json"]
-    for number, (path, section) in enumerate(zip(paths, sections, strict=True), start=1):
-        _, arguments = command_arguments(section.again.lines[-1])
+    for number, path in enumerate(paths, start=1):
+        last_line = sections[number - 1].again.lines[-1]
+        _, arguments = command_arguments(last_line)
         assert arguments["mask"] == path
         assert arguments["out"] == Path(f"smaller-{number}")
 
@@ -190,21 +244,24 @@ def test_running_a_masks_commands_makes_the_same_mask(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_classifier(tmp_path / "tiny")
     common_flags = ["--model", "tiny", "--languages", "de", "--cache", "one"]
-    assert main(["score", *common_flags, "--method", "gradient", "--size", "12"]) == 0
+    score_flags = ["--method", "gradient", "--size", "12"]
     prune_flags = ["--method", "gradient", "--rule", "bottom", "--k", "2"]
     front_flags = ["--method", "gradient", "--size", "10", "--test-size", "10", "--points", "3"]
     front_flags += ["--within", "60", "--by", "estimate"]
+    report_flags = ["--cache", "one", "--out", "report.html"]
+    assert main(["score", *common_flags, *score_flags]) == 0
     assert main(["prune", *common_flags, *prune_flags, "--out", "p.json"]) == 0
     assert main(["front", *common_flags, *front_flags, "--out", "f.json"]) == 0
     digests = {name: load_mask(name).digest for name in ("p.json", "f.json")}
-    assert main(["report", "p.json", "f.json", "--cache", "one", "--out", "report.html"]) == 0
+    assert main(["report", "p.json", "f.json", *report_flags]) == 0
     for name in digests:
         Path(name).unlink()
-    commands = [shlex.split(line) for line in commands_in(Path("report.html"))]
-    for command in commands:
+    for line in commands_in(Path("report.html")):
+        command = shlex.split(line)
         if command[1] in ("score", "prune", "front"):
             assert main([*command[1:], "--cache", "other"]) == 0
-    assert {name: load_mask(name).digest for name in digests} == digests
+    for name, digest in digests.items():
+        assert load_mask(name).digest == digest
 
 
 def test_reported_20_a_masks_figures_are_measured_again_with_their_label_map():
@@ -219,17 +276,28 @@ def test_reported_20_a_masks_figures_are_measured_again_with_their_label_map():
         size=9,
         label_map=label_map,
     )
-    mask = Mask(GRID, np.ones(GRID.size, bool), IDENTITY, {**provenance, "task": "intents"})
+    all_heads = np.ones(GRID.size, bool)
+    mask = Mask(GRID, all_heads, IDENTITY, {**provenance, "task": "intents"})
     arguments = arguments_of(mask, "evaluate")
     assert read_label_map(arguments["label_map"]) == label_map
-    assert (arguments["size"], arguments["split"], arguments["languages"]) == (9, "test", "de")
+    assert arguments["size"] == 9
+    assert arguments["split"] == "test"
+    assert arguments["languages"] == "de"
 
 
 @pytest.mark.parametrize(
     ("ablation", "names"),
-    [("mean", ["evaluate"]), ("mixed", ["evaluate"]), ("zero", ["evaluate", "shrink"])],
+    [
+        ("mean", ["evaluate"]),
+        ("mixed", ["evaluate"]),
+        ("zero", ["evaluate", "shrink"]),
+    ],
 )
 def test_reported_20_no_command_is_printed_that_is_refused(ablation, names):
-    mask = Mask(GRID, np.arange(GRID.size) > 0, IDENTITY, {"rule": "by hand", "ablation": ablation})
+    is_kept = np.arange(GRID.size) > 0
+    provenance = {"rule": "by hand", "ablation": ablation}
+    mask = Mask(GRID, is_kept, IDENTITY, provenance)
     assert names_of(remake_of(mask)) == names
-    assert arguments_of(mask, "evaluate")["ablation"] == ("zero" if ablation == "mixed" else None)
+    expected_ablation = "zero" if ablation == "mixed" else None
+    arguments = arguments_of(mask, "evaluate")
+    assert arguments["ablation"] == expected_ablation

@@ -24,7 +24,8 @@ CLOSE = {"atol": 1e-9, "rtol": 0}
 
 
 def copy_of_weights(module):
-    return {name: weight.clone() for name, weight in module.state_dict().items()}
+    weights = module.state_dict()
+    return {name: weight.clone() for name, weight in weights.items()}
 
 
 def assert_same_weights(module, weights):
@@ -41,19 +42,24 @@ def test_masked_shrunk_and_reloaded_models_answer_alike(family, tmp_path):
     weights_before = copy_of_weights(model.module)
     with gated(model, mask):
         masked_logits = logits(model.module, batch)
-    mask_changes = (logits(model.module, batch) - masked_logits).abs().max()
+    difference = logits(model.module, batch) - masked_logits
+    mask_changes = difference.abs().max()
     assert mask_changes > 1e-3
     shrunk = shrink_model(model, mask)
-    torch.testing.assert_close(logits(shrunk.module, batch), masked_logits, **CLOSE)
-    save_model(tmp_path / "m", shrunk.module, tiny_tokenizer())
-    reloaded_module = read_folder(tmp_path / "m", "folder", "m").module
-    torch.testing.assert_close(logits(reloaded_module, batch), masked_logits, **CLOSE)
+    shrunk_logits = logits(shrunk.module, batch)
+    torch.testing.assert_close(shrunk_logits, masked_logits, **CLOSE)
+    folder = tmp_path / "m"
+    save_model(folder, shrunk.module, tiny_tokenizer())
+    reloaded_module = read_folder(folder, "folder", "m").module
+    reloaded_logits = logits(reloaded_module, batch)
+    torch.testing.assert_close(reloaded_logits, masked_logits, **CLOSE)
     assert shrunk.parameters_after < shrunk.parameters_before
     parameters = sum(parameter.numel() for parameter in reloaded_module.parameters())
     assert parameters == shrunk.parameters_after
     assert_same_weights(model.module, weights_before)
     # the shrunk model shares no weight with its model
-    other_weights = {name: weight + 1 for name, weight in shrunk.module.state_dict().items()}
+    shrunk_weights = shrunk.module.state_dict()
+    other_weights = {name: weight + 1 for name, weight in shrunk_weights.items()}
     shrunk.module.load_state_dict(other_weights)
     assert_same_weights(model.module, weights_before)
 
@@ -70,17 +76,21 @@ def test_a_shrunk_model_runs_with_any_attention_function(family, implementation)
     module.set_attn_implementation(implementation)
     # the eager attention of some families takes the softmax in float32
     tolerance = 1e-5 if implementation == "eager" else 1e-9
-    torch.testing.assert_close(logits(module, batch), masked_logits, atol=tolerance, rtol=0)
+    shrunk_logits = logits(module, batch)
+    torch.testing.assert_close(shrunk_logits, masked_logits, atol=tolerance, rtol=0)
 
 
 def test_removed_parameters_are_as_counted_by_hand():
     model = random_model("bert")
     mask = uneven_mask(model)
-    heads_by_layer = [int(count) for count in mask.kept.reshape(3, 4).sum(1)]
+    counts = mask.kept.reshape(3, 4).sum(1)
+    heads_by_layer = [int(count) for count in counts]
     assert len(set(heads_by_layer)) == 3
     shrunk = shrink_model(model, mask)
     parameters_before = 3 * parameters_of_attention(24, 6, 4)
-    parameters_after = sum(parameters_of_attention(24, 6, heads) for heads in heads_by_layer)
+    parameters_after = 0
+    for head_count in heads_by_layer:
+        parameters_after += parameters_of_attention(24, 6, head_count)
     removed_parameters = parameters_before - parameters_after
     assert shrunk.parameters_before - shrunk.parameters_after == removed_parameters
     assert shrunk.removed_count == len(mask.removed)
@@ -94,9 +104,9 @@ def test_a_model_may_lose_all_its_heads():
         batch = tiny_batch(model.module)
         with gated(model, mask):
             masked_logits = logits(model.module, batch)
-        torch.testing.assert_close(
-            logits(shrink_model(model, mask).module, batch), masked_logits, **CLOSE
-        )
+        shrunk_module = shrink_model(model, mask).module
+        shrunk_logits = logits(shrunk_module, batch)
+        torch.testing.assert_close(shrunk_logits, masked_logits, **CLOSE)
 
 
 def test_a_mask_that_removes_nothing_gives_a_copy_of_the_familys_own_class():
@@ -106,7 +116,9 @@ def test_a_mask_that_removes_nothing_gives_a_copy_of_the_familys_own_class():
     assert shrunk.module is not model.module
     assert shrunk.parameters_before == shrunk.parameters_after
     batch = tiny_batch(model.module)
-    torch.testing.assert_close(logits(shrunk.module, batch), logits(model.module, batch), **CLOSE)
+    shrunk_logits = logits(shrunk.module, batch)
+    model_logits = logits(model.module, batch)
+    torch.testing.assert_close(shrunk_logits, model_logits, **CLOSE)
 
 
 @pytest.mark.parametrize("family", ["llama", "llama-biased", "qwen3", "mistral"])
@@ -126,9 +138,13 @@ def test_query_heads_that_share_a_key_go_together_and_the_others_are_silenced(fa
     ]
     assert shrunk.removed_count == 4
     layers = shrunk.module.base_model.layers
-    assert [layer.self_attn.q_proj.weight.shape[0] for layer in layers] == [12, 24, 12]
-    assert [layer.self_attn.k_proj.weight.shape[0] for layer in layers] == [6, 12, 6]
-    torch.testing.assert_close(logits(shrunk.module, batch), masked_logits, **CLOSE)
+    attentions = [layer.self_attn for layer in layers]
+    query_sizes = [attention.q_proj.weight.shape[0] for attention in attentions]
+    key_sizes = [attention.k_proj.weight.shape[0] for attention in attentions]
+    assert query_sizes == [12, 24, 12]
+    assert key_sizes == [6, 12, 6]
+    shrunk_logits = logits(shrunk.module, batch)
+    torch.testing.assert_close(shrunk_logits, masked_logits, **CLOSE)
     assert shrunk.module.config.headlab_masked == {"decoder": [[], [1, 2], [2]]}
 
 
@@ -141,16 +157,20 @@ def test_shrinking_twice_is_shrinking_once_by_both_masks(family, tmp_path):
     first_mask = uneven_mask(model, seed=2)
     batch = tiny_batch(model.module)
     if family == "llama":  # whole groups, so that no silenced head stays
-        first_mask = mask_of(model, np.repeat(first_mask.kept[::2], 2))
+        kept_groups = first_mask.kept[::2]
+        first_mask = mask_of(model, np.repeat(kept_groups, 2))
     shrunk_once = shrink_model(model, first_mask)
     smaller = make_gateable(Checkpoint("once", "test", "once", shrunk_once.module, None))
-    second_mask = mask_of(smaller, np.arange(smaller.grid.size) % 3 != 0)
+    is_kept = np.arange(smaller.grid.size) % 3 != 0
+    second_mask = mask_of(smaller, is_kept)
     shrunk_twice = shrink_model(smaller, second_mask)
     kept_by_both = first_mask.kept.copy()
-    kept_by_both[np.flatnonzero(kept_by_both)[~second_mask.kept]] = False
+    kept_by_first = np.flatnonzero(kept_by_both)
+    kept_by_both[kept_by_first[~second_mask.kept]] = False
     with gated(model, mask_of(model, kept_by_both)):
         masked_logits = logits(model.module, batch)
-    torch.testing.assert_close(logits(shrunk_twice.module, batch), masked_logits, **CLOSE)
+    shrunk_logits = logits(shrunk_twice.module, batch)
+    torch.testing.assert_close(shrunk_logits, masked_logits, **CLOSE)
     config = json.loads(shrunk_twice.module.config.to_json_string())
     direct = shrink_model(model, mask_of(model, kept_by_both)).module.config
     assert config["headlab_heads"] == direct.headlab_heads
@@ -177,12 +197,18 @@ def test_generation_with_a_cache_equals_generation_without(family):
 
 def test_a_shrunk_model_learns_where_it_still_has_weights():
     model = random_model("bert")
-    module = shrink_model(model, uneven_mask(model)).module.train().requires_grad_(True)
-    module(**tiny_batch(module), labels=torch.tensor([0, 1, 2])).loss.backward()
-    first_attention, second_attention = (layer.attention for layer in module.bert.encoder.layer[:2])
-    assert first_attention.output.dense.bias.grad.abs().sum() > 0
-    assert second_attention.self.value.weight.grad.abs().sum() > 0
-    assert copy.deepcopy(module).bert.encoder.layer[0].attention.output.dense.weight.numel() == 0
+    module = shrink_model(model, uneven_mask(model)).module
+    module.train().requires_grad_(True)
+    batch = tiny_batch(module)
+    output = module(**batch, labels=torch.tensor([0, 1, 2]))
+    output.loss.backward()
+    first_layer, second_layer = module.bert.encoder.layer[:2]
+    first_bias = first_layer.attention.output.dense.bias
+    second_weight = second_layer.attention.self.value.weight
+    assert first_bias.grad.abs().sum() > 0
+    assert second_weight.grad.abs().sum() > 0
+    copied_layer = copy.deepcopy(module).bert.encoder.layer[0]
+    assert copied_layer.attention.output.dense.weight.numel() == 0
 
 
 @pytest.mark.parametrize("family", ["albert", "deberta-v2", "modernbert", "bloom", "xlm"])
@@ -199,11 +225,18 @@ def test_another_models_mask_is_refused():
         shrink_model(model, uneven_mask(other_model))
 
 
-@pytest.mark.parametrize("chosen_by", [{"ablation": "mean"}, {"score": {"ablation": "mean"}}])
+@pytest.mark.parametrize(
+    "chosen_by",
+    [
+        {"ablation": "mean"},
+        {"score": {"ablation": "mean"}},
+    ],
+)
 def test_a_mask_chosen_under_mean_ablation_is_refused(chosen_by):
     model = random_model("bert")
     with raises("shrink.mask_of_means", "--ablation zero"):
-        shrink_model(model, mask_of(model, np.ones(12), **chosen_by))
+        mask = mask_of(model, np.ones(12), **chosen_by)
+        shrink_model(model, mask)
 
 
 def test_a_shrunk_model_has_the_device_and_numbers_of_its_model():
@@ -221,7 +254,14 @@ def test_an_all_attention_model_shrinks_too():
 
     torch.manual_seed(0)
     config = AllAttentionConfig(
-        97, 24, 6, [4, 4, 4], 5, dropout=0.0, max_position_embeddings=16, pad_token_id=0
+        97,
+        24,
+        6,
+        [4, 4, 4],
+        5,
+        dropout=0.0,
+        max_position_embeddings=16,
+        pad_token_id=0,
     )
     all_attention = AllAttentionForCausalLM(config).double().eval()
     model = make_gateable(Checkpoint("all", "test", "all", all_attention, None))
@@ -230,7 +270,8 @@ def test_an_all_attention_model_shrinks_too():
     with gated(model, mask):
         masked_logits = logits(model.module, batch)
     shrunk = shrink_model(model, mask)
-    torch.testing.assert_close(logits(shrunk.module, batch), masked_logits, **CLOSE)
+    shrunk_logits = logits(shrunk.module, batch)
+    torch.testing.assert_close(shrunk_logits, masked_logits, **CLOSE)
     assert shrunk.parameters_after < shrunk.parameters_before
 
 
@@ -244,7 +285,10 @@ def attentions_of(module, batch, implementation):
 
 def shapes_without_heads(layers):
     """Shapes of the layers' attention weights without their number of heads; False for a layer without weights."""
-    return [layer is not None and (layer.shape[0], *layer.shape[2:]) for layer in layers or ()]
+    shapes = []
+    for layer in layers or ():
+        shapes.append(layer is not None and (layer.shape[0], *layer.shape[2:]))
+    return shapes
 
 
 @pytest.mark.parametrize("family", SHRINKABLE)
@@ -257,11 +301,13 @@ def test_attention_weights_are_given_at_the_numbers_of_their_layers(family, impl
     shrunk_attentions = attentions_of(shrunk_module, batch, implementation)
     assert set(attentions) == set(shrunk_attentions)
     for name, layers in attentions.items():
-        assert shapes_without_heads(layers) == shapes_without_heads(shrunk_attentions[name]), name
+        shapes = shapes_without_heads(layers)
+        shrunk_shapes = shapes_without_heads(shrunk_attentions[name])
+        assert shapes == shrunk_shapes, name
     if implementation == "eager":
-        head_counts = [
-            layer.shape[1] for layers in shrunk_attentions.values() for layer in layers or ()
-        ]
+        head_counts = []
+        for layers in shrunk_attentions.values():
+            head_counts += [layer.shape[1] for layer in layers or ()]
         assert 0 in head_counts
 
 
@@ -273,7 +319,8 @@ def test_attention_weights_of_a_layer_without_heads_grow_with_the_cache():
     with torch.inference_mode():
         cache = module(input_ids=ids, use_cache=True).past_key_values
         output = module(input_ids=ids[:, :2], past_key_values=cache, output_attentions=True)
-    assert [tuple(layer.shape[2:]) for layer in output.attentions] == [(2, 8)] * 3
+    shapes = [tuple(layer.shape[2:]) for layer in output.attentions]
+    assert shapes == [(2, 8)] * 3
 
 
 MEAN = {"ablation": "mean"}
@@ -296,15 +343,19 @@ ZERO = {"ablation": "zero"}
 def test_a_mask_with_mean_ablation_anywhere_in_its_making_is_refused(chosen_by):
     model = random_model("bert")
     with raises("shrink.mask_of_means"):
-        shrink_model(model, mask_of(model, uneven_mask(model).kept, **chosen_by))
+        mask = mask_of(model, uneven_mask(model).kept, **chosen_by)
+        shrink_model(model, mask)
 
 
 def test_masks_combined_under_zero_ablation_are_taken():
     model = random_model("bert")
-    first_mask = mask_of(model, uneven_mask(model, seed=0).kept, ablation="zero")
-    second_mask = mask_of(model, uneven_mask(model, seed=1).kept, ablation="zero")
+    kept_by_first = uneven_mask(model, seed=0).kept
+    first_mask = mask_of(model, kept_by_first, ablation="zero")
+    kept_by_second = uneven_mask(model, seed=1).kept
+    second_mask = mask_of(model, kept_by_second, ablation="zero")
     combined_mask = combine_masks([first_mask, second_mask], "and")
     assert shrink_model(model, combined_mask).removed_count
     mask_of_means = mask_of(model, second_mask.kept, ablation="mean")
     with raises("shrink.mask_of_means"):
-        shrink_model(model, combine_masks([first_mask, mask_of_means], "and"))
+        combined_with_means = combine_masks([first_mask, mask_of_means], "and")
+        shrink_model(model, combined_with_means)

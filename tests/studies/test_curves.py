@@ -72,7 +72,10 @@ def limit_block_tokens(model: Model, tokens: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(BLOCK_BYTES, "cpu", tokens * bytes_per_token)
 
 
-@pytest.mark.parametrize(("ablation", "tokens"), [("zero", None), ("zero", 40), ("mean", None)])
+@pytest.mark.parametrize(
+    ("ablation", "tokens"),
+    [("zero", None), ("zero", 40), ("mean", None)],
+)
 @pytest.mark.parametrize("family", CASES)
 @pytest.mark.usefixtures("one_lane")  # a tie in the last bit must fall the same way on both sides
 def test_every_point_equals_a_model_of_its_own(
@@ -91,7 +94,11 @@ def test_every_point_equals_a_model_of_its_own(
         model, task, language="xx", scores=scores, ablation=ablation, seed=5, points=6
     )
     values = scores.values.tolist()
-    by_value = sorted(range(len(values)), key=lambda head: (values[head], -head))
+
+    def ascending_value(head: int) -> tuple[float, int]:
+        return values[head], -head
+
+    by_value = sorted(range(len(values)), key=ascending_value)
     assert curve.order.tolist() == by_value
 
     def fresh_evaluator() -> Evaluator:
@@ -174,8 +181,9 @@ def curve_with_right_counts(
         fields: Fields of the curve to set to something else.
     """
     example_indices = np.arange(n)
-    correct = example_indices[None, :] < np.array(right_counts)[:, None]
-    difference = (np.array(right_counts) - right_counts[0]) / n
+    counts = np.array(right_counts)
+    correct = example_indices[None, :] < counts[:, None]
+    difference = (counts - right_counts[0]) / n
     if removed is None:
         removed = list(range(len(right_counts)))
     defaults = {
@@ -279,7 +287,8 @@ def test_a_band_of_curves_that_do_not_fit_is_refused() -> None:
 
 
 def test_two_areas_are_compared_answer_by_answer(rng: np.random.Generator) -> None:
-    is_right = rng.random((2, 5, 60)) < np.linspace(0.9, 0.2, 5)[:, None]
+    probabilities = np.linspace(0.9, 0.2, 5)
+    is_right = rng.random((2, 5, 60)) < probabilities[:, None]
     is_right[1, 3] = is_right[0, 3] & is_right[1, 3]
     groups = np.repeat(np.arange(20), 3)
     first_curve, second_curve = (
@@ -287,9 +296,11 @@ def test_two_areas_are_compared_answer_by_answer(rng: np.random.Generator) -> No
         for is_right_of_one in is_right
     )
     comparison = compare_areas(first_curve, second_curve, seed=2)
-    assert comparison.difference == pytest.approx(first_curve.area - second_curve.area, abs=1e-12)
+    difference = first_curve.area - second_curve.area
+    assert comparison.difference == pytest.approx(difference, abs=1e-12)
     assert comparison.low < comparison.difference < comparison.high
-    answer_differences = is_right[0].T.astype(float) - is_right[1].T
+    is_right_by_answer = is_right[0].T.astype(float)
+    answer_differences = is_right_by_answer - is_right[1].T
     area_gains = [np.trapezoid(differences, dx=0.25) for differences in answer_differences]
     group_totals = np.bincount(groups, area_gains)
     resampled_groups = rng.integers(20, size=(4000, 20))
@@ -317,7 +328,8 @@ def test_scores_of_another_model_are_refused(model: Model, scores: HeadScores) -
     with raises("score.other_model", "a model that they do not name"):
         prune_curve(model, task, language="xx", scores=replace(scores, spec={}))
     decoder = tiny_model("gpt2", tokenizer=tiny_tokenizer())
-    scores_of_other_layers = replace(scores, grid=HeadGrid((Stack("decoder", (12,)),)))
+    other_grid = HeadGrid((Stack("decoder", (12,)),))
+    scores_of_other_layers = replace(scores, grid=other_grid)
     with raises("score.other_grid", "decoder"):
         prune_curve(decoder, task, language="xx", scores=scores_of_other_layers)
     scores_of_nan = replace(scores, values=scores.values * np.nan)
@@ -473,7 +485,10 @@ def stored_bytes(store: Store) -> dict[str, bytes]:
     """
     (folder,) = store.folders()
     with np.load(folder / "result.npz") as file:
-        bytes_by_name = {name: file[name].tobytes() for name in file.files if name != "about"}
+        bytes_by_name = {}
+        for name in file.files:
+            if name != "about":
+                bytes_by_name[name] = file[name].tobytes()
         metadata = json.loads(str(file["about"]))
     metadata.pop("seconds")
     metadata["meta"].pop("created")
@@ -484,7 +499,12 @@ def stored_bytes(store: Store) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("ablation", "tokens", "steps"), [("zero", 10_000, 5), ("zero", 100, 15), ("mean", 100, 5)]
+    (
+        "ablation",
+        "tokens",
+        "steps",
+    ),
+    [("zero", 10_000, 5), ("zero", 100, 15), ("mean", 100, 5)],
 )
 def test_stopped_between_any_two_batches_it_ends_with_the_same_bytes(
     model: Model,
@@ -591,7 +611,11 @@ CHECKPOINT_HARMS = {
 def test_a_checkpoint_that_does_not_fit_starts_the_curve_over_and_says_so(
     model: Model, scores: HeadScores, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
-    options: dict[str, Any] = {"language": "xx", "scores": scores, "store": Store(tmp_path)}
+    options: dict[str, Any] = {
+        "language": "xx",
+        "scores": scores,
+        "store": Store(tmp_path),
+    }
     with pytest.raises(Stop):
         prune_curve(model, tiny_task(), tick=tick_that_stops_after(3), **options)
     (checkpoint,) = tmp_path.glob("*/checkpoint.npz")
@@ -639,7 +663,8 @@ def test_what_changes_the_numbers_changes_the_key(model: Model, scores: HeadScor
         **options: Any,
     ) -> str:
         evaluator = Evaluator(model, task, language, "test", size)
-        return Store(Path()).run(curve_spec(evaluator.dataset, ordering_scores, **options)).key
+        run = Store(Path()).run(curve_spec(evaluator.dataset, ordering_scores, **options))
+        return run.key
 
     reversed_scores = replace(scores, values=-scores.values)
     changed_keys = [
@@ -684,7 +709,8 @@ def test_the_command_prints_the_curve_of_the_library(
     language_row = printed["languages"]["de"]
     for name in ("removed", "accuracy", "difference", "low", "high", "p_values"):
         assert language_row[name] == getattr(curve, name).tolist(), name
-    assert language_row["order"] == [list(model.grid.heads[head]) for head in curve.order]
+    ordered_heads = [list(model.grid.heads[head]) for head in curve.order]
+    assert language_row["order"] == ordered_heads
     assert language_row["heads_until_point_lost"] == {
         "estimate": curve.heads_until(0.01, "estimate"),
         "interval": curve.heads_until(0.01, "interval"),

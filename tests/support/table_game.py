@@ -24,22 +24,28 @@ BINS = Scale((1.0, 2.0), (0.5, 0.05, 1e-6))
 
 def right(gains: Floats) -> tuple[Ints, Floats]:
     """Predict every gain rightly."""
-    return np.where(gains == 0, 2, 0), gains
+    bins = np.where(gains == 0, 2, 0)
+    return bins, gains
 
 
 def blind(gains: Floats) -> tuple[Ints, Floats]:
     """Predict without regard to the gains."""
-    return np.broadcast_to(np.arange(gains.shape[1]) % 3, gains.shape), np.zeros(gains.shape)
+    bins = np.arange(gains.shape[1]) % 3
+    bins_of_rows = np.broadcast_to(bins, gains.shape)
+    return bins_of_rows, np.zeros(gains.shape)
 
 
 def adversarial(gains: Floats) -> tuple[Ints, Floats]:
     """Swap the bins of gains and zeros, and predict gains of the opposite sign."""
-    return np.where(gains == 0, 0, 2), -gains
+    bins = np.where(gains == 0, 0, 2)
+    return bins, -gains
 
 
 def constant(gains: Floats) -> tuple[Ints, Floats]:
     """Predict the same for every row."""
-    return np.full(gains.shape, 2), np.full(gains.shape, 0.3)
+    bins = np.full(gains.shape, 2)
+    predictions = np.full(gains.shape, 0.3)
+    return bins, predictions
 
 
 def last_snapshot(snapshots: Iterable[T]) -> T:
@@ -47,15 +53,27 @@ def last_snapshot(snapshots: Iterable[T]) -> T:
     return deque(snapshots, maxlen=1)[0]
 
 
-def same_arrays(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+def same_arrays(
+    one: Mapping[str, Any],
+    two: Mapping[str, Any],
+) -> bool:
     """Whether two checkpoints hold the same arrays, to the bit and the type."""
     if set(one) != set(two):
         return False
-    same_types = all(one[name].dtype == two[name].dtype for name in one)
-    return same_types and all(np.array_equal(one[name], two[name]) for name in one)
+    for name, array in one.items():
+        if array.dtype != two[name].dtype:
+            return False
+        if not np.array_equal(array, two[name]):
+            return False
+    return True
 
 
-SCREENS = {screen.__name__: screen for screen in (right, blind, adversarial, constant)}
+SCREENS = {
+    "right": right,
+    "blind": blind,
+    "adversarial": adversarial,
+    "constant": constant,
+}
 
 
 @dataclass
@@ -89,11 +107,15 @@ class TableGame:
     table: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        self.gain_counts = np.zeros((self.examples, self.players), np.int64)
-        coalitions = [members(bits, self.players) for bits in range(2**self.players)]
+        size = (self.examples, self.players)
+        self.gain_counts = np.zeros(size, np.int64)
+        coalitions = []
+        for bits in range(2**self.players):
+            coalitions.append(members(bits, self.players))
         self.table = np.zeros((self.examples, len(coalitions)))
         for example in range(self.examples):
-            self.table[example] = [self.value(example, present) for present in coalitions]
+            for bits, present in enumerate(coalitions):
+                self.table[example, bits] = self.value(example, present)
         assert (self.table >= 0).all()
         assert (self.table <= 1).all()
 
@@ -113,25 +135,35 @@ class TableGame:
     def mean(self) -> CoalitionValue:
         """v(present players): the weighted mean over all examples, as `reference` needs it."""
         means = np.average(self.table, axis=0, weights=self.weights)
-        return lambda present: float(means[sum(1 << player for player in present)])
+
+        def mean_of(present: frozenset[int]) -> float:
+            bits = sum(1 << player for player in present)
+            return float(means[bits])
+
+        return mean_of
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
         self._check(kept, examples)
         self.row_count += len(kept)
-        return self.table[examples, kept @ (1 << np.arange(self.players))]
+        bits = 1 << np.arange(self.players)
+        return self.table[examples, kept @ bits]
 
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
-        assert all(len(set(order)) == len(order) for order in orders.tolist())
+        for order in orders.tolist():
+            assert len(set(order)) == len(order)
         is_asked = np.ones(orders.shape, bool) if wanted is None else wanted[orders]
         self.row_count += len(orders)
         row, step = np.nonzero(is_asked)
-        np.add.at(self.gain_counts, (np.asarray(examples)[row], orders[row, step]), 1)
+        examples = np.asarray(examples)
+        players = orders[row, step]
+        np.add.at(self.gain_counts, (examples[row], players), 1)
         removed_bits = np.cumsum(1 << orders, axis=1)
         none_removed = np.zeros((len(orders), 1), np.int64)
         all_bits = (1 << self.players) - 1
         remaining_bits = all_bits - np.hstack([none_removed, removed_bits])
-        value = self.table[np.asarray(examples)[:, None], remaining_bits]
-        return (value[:, :-1] - value[:, 1:]) * is_asked
+        value = self.table[examples[:, None], remaining_bits]
+        gains = value[:, :-1] - value[:, 1:]
+        return gains * is_asked
 
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
         self._check(kept, examples)
@@ -148,13 +180,16 @@ class TableGame:
         assert uniforms.shape == wanted.shape == kept.shape
         assert halvings.shape == (BINS.bins, self.players)
         gains = self._gains(kept, examples)
-        coalition_bits = kept @ (1 << np.arange(self.players))
+        players = np.arange(self.players)
+        coalition_bits = kept @ (1 << players)
         bins, foreseen = self.foresight(gains)
-        is_computed = wanted & (uniforms < 2.0 ** -halvings[bins, np.arange(self.players)])
+        probabilities = 2.0 ** -halvings[bins, players]
+        is_computed = wanted & (uniforms < probabilities)
         np.add.at(self.gain_counts, examples, is_computed)
+        values = self.table[examples, coalition_bits]
         answers = [
             bins,
-            feasible(foreseen, self.table[examples, coalition_bits], kept),
+            feasible(foreseen, values, kept),
             np.where(is_computed, gains, np.nan),
         ]
         return np.where(wanted, np.stack(answers), np.nan)
@@ -163,9 +198,9 @@ class TableGame:
         bits = 1 << np.arange(self.players)
         coalition_bits = (kept @ bits)[:, None]
         example = np.asarray(examples)[:, None]
-        return (
-            self.table[example, coalition_bits | bits] - self.table[example, coalition_bits & ~bits]
-        )
+        with_player = self.table[example, coalition_bits | bits]
+        without_player = self.table[example, coalition_bits & ~bits]
+        return with_player - without_player
 
     def answers(self, asks: Iterable[Query]) -> Iterator[Floats]:
         return in_turn(self, asks)
@@ -180,7 +215,11 @@ CoalitionValue = Callable[[frozenset[int]], float]
 
 def members(bits: int, players: int) -> frozenset[int]:
     """The players whose bits are set."""
-    return frozenset(player for player in range(players) if bits >> player & 1)
+    present = []
+    for player in range(players):
+        if bits >> player & 1:
+            present.append(player)
+    return frozenset(present)
 
 
 VOTES = (2, 2, -1, 1, 0, 3, -2)
@@ -194,10 +233,12 @@ def majority(example: int, present: frozenset[int]) -> int:
     votes = sum(VOTES[player] for player in present)
     if 5 in present and example % 2:
         votes -= 2 * VOTES[5]
-    return int(votes >= 2 + example % 3)
+    bar = 2 + example % 3
+    return int(votes >= bar)
 
 
 def smooth(example: int, present: frozenset[int]) -> float:
     """A value between 0 and 1 with no smallest step: the votes through a logistic curve."""
     votes = sum(VOTES[player] for player in present)
-    return float(1 / (1 + np.exp(1 + example % 3 - 0.7 * votes)))
+    exponent = 1 + example % 3 - 0.7 * votes
+    return float(1 / (1 + np.exp(exponent)))
