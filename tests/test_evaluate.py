@@ -50,7 +50,8 @@ def test_a_walk_through_masks_equals_fresh_evaluations(
 
 
 def assert_equals_fresh(evaluation: Evaluation, model: Model, mask: Mask) -> None:
-    assert (evaluation.predicted == fresh_evaluation(model, mask).predicted).all()
+    expected_evaluation = fresh_evaluation(model, mask)
+    assert (evaluation.predicted == expected_evaluation.predicted).all()
 
 
 def test_partial_figures_are_prefixes_of_the_whole(
@@ -61,10 +62,12 @@ def test_partial_figures_are_prefixes_of_the_whole(
     parts = list(evaluator.stream(mask_of(model, 0)))
     assert [p.n for p in parts] == [4, 12, 24]
     assert [p.is_complete for p in parts] == [False, False, True]
+    whole = parts[-1]
     for part in parts:
-        assert (part.predicted == parts[-1].predicted[: part.n]).all()
-        assert part.ids == parts[-1].ids[: part.n]
-    assert len(list(evaluator.stream(mask_of(model, 0)))) == 1  # from the cache
+        assert (part.predicted == whole.predicted[: part.n]).all()
+        assert part.ids == whole.ids[: part.n]
+    cached_parts = list(evaluator.stream(mask_of(model, 0)))
+    assert len(cached_parts) == 1
 
 
 def test_of_too_many_masks_the_one_that_was_used_longest_ago_is_forgotten(
@@ -78,7 +81,8 @@ def test_of_too_many_masks_the_one_that_was_used_longest_ago_is_forgotten(
         evaluator.evaluate(mask_of(model, head))
         return evaluator.forwards - forwards_before
 
-    assert [passes(head) for head in (0, 1, 0, 2, 0, 1)] == [24, 24, 0, 24, 0, 24]
+    passes_by_request = [passes(head) for head in (0, 1, 0, 2, 0, 1)]
+    assert passes_by_request == [24, 24, 0, 24, 0, 24]
 
 
 def test_the_first_figure_of_long_texts_is_of_fewer(
@@ -87,7 +91,11 @@ def test_the_first_figure_of_long_texts_is_of_fewer(
     lengths = Evaluator(model, tiny_task(), "xx", "dev", 24).lengths
     five_examples = int(lengths[:5].sum())
     almost_six_examples = int(lengths[:6].sum()) - 1
-    for max_tokens, first_n in ((five_examples, 5), (almost_six_examples, 5), (1, 2)):
+    for max_tokens, first_n in (
+        (five_examples, 5),
+        (almost_six_examples, 5),
+        (1, 2),
+    ):
         monkeypatch.setattr(evaluate_module, "FIRST_TOKENS", max_tokens)
         evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24)
         assert [evaluation.n for evaluation in evaluator.stream()] == [first_n, 24]
@@ -116,7 +124,12 @@ def test_masks_asked_for_between_the_batches_of_another_leave_its_answers_alone(
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=3)
     evaluator.evaluate()
     last_head = model.grid.size - 1
-    masks = [mask_of(model, *heads) for heads in ([0], [last_head], [1, 2], [3])]
+    masks = [
+        mask_of(model, 0),
+        mask_of(model, last_head),
+        mask_of(model, 1, 2),
+        mask_of(model, 3),
+    ]
     evaluations: dict[int, Evaluation] = {}
     is_serving = False
 
@@ -144,13 +157,19 @@ def test_masks_asked_for_between_the_batches_of_another_leave_its_answers_alone(
 
 
 def test_comparison_counts_flips(model: Model) -> None:
-    report = headlab.evaluate(model, tiny_task(), mask_of(model, *range(5)), size=24)
+    report = headlab.evaluate(
+        model,
+        tiny_task(),
+        mask_of(model, *range(5)),
+        size=24,
+    )
     for language in ("xx", "yy"):
         row = report[language]
         assert isinstance(row, Comparison)
-        baseline = Evaluator(model, tiny_task(), language, "dev", 24).evaluate()
-        assert row.baseline == baseline.accuracy
-        assert row.difference == pytest.approx((row.flipped_right - row.flipped_wrong) / 24)
+        evaluator = Evaluator(model, tiny_task(), language, "dev", 24)
+        assert row.baseline == evaluator.evaluate().accuracy
+        more_right_answers = row.flipped_right - row.flipped_wrong
+        assert row.difference == pytest.approx(more_right_answers / 24)
     assert "points" in str(report)
 
 
@@ -168,7 +187,11 @@ def test_ablation_mean_differs_from_zero(model: Model) -> None:
 
 def test_misuse_is_refused(model: Model) -> None:
     task = tiny_task()
-    foreign_mask = Mask(model.grid, np.ones(model.grid.size, bool), {"fingerprint": "0" * 64})
+    foreign_mask = Mask(
+        model.grid,
+        np.ones(model.grid.size, bool),
+        {"fingerprint": "0" * 64},
+    )
     with raises("mask.other_model"):
         Evaluator(model, task, "xx").evaluate(foreign_mask)
     in_xx = Evaluator(model, task, "xx", "dev", 8).evaluate()

@@ -29,6 +29,7 @@ HEADLAB = {OURS: headlab_shapley, FORMER: headlab_former, PLAIN: headlab_monte_c
 REFERENCE_SEED = 424_242
 # A peer takes no part if its first estimate takes this many times longer than a run of the race.
 LATE_FACTOR = 3.0
+Start = Callable[[Game, int], Iterator[Estimate]]  # begins a run with a seed
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,19 @@ class Reference:
         values = sample_mean(support, counts)
         samples_drawn = np.maximum(counts.sum(axis=0), 1)
         variance = sample_mean(support**2, counts) - values**2
-        return cls(values, np.sqrt(variance / samples_drawn), int(samples_drawn.min()))
+        error = np.sqrt(variance / samples_drawn)
+        return cls(values, error, int(samples_drawn.min()))
 
     @property
     def noise(self) -> float:
         """Its own root-mean-square error, estimated."""
-        return float(np.sqrt((self.error**2).mean()))
+        mean_squared_error = (self.error**2).mean()
+        return float(np.sqrt(mean_squared_error))
 
     def squared_error(self, values: Floats) -> float:
         """Mean squared error over heads, less the reference's own share of it."""
-        return float(((values - self.values) ** 2).mean() - self.noise**2)
+        squared_errors = (values - self.values) ** 2
+        return float(squared_errors.mean() - self.noise**2)
 
 
 def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]:
@@ -81,12 +85,18 @@ def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]
     Returns:
         The runs, and {peer without an estimate in the time: seconds that it would need}.
     """
-    starts: dict[str, Callable[[Game, int], Iterator[Estimate]]] = dict(HEADLAB)
-    peers = [peer for peer in (*PEERS, *newer(setting.newer)) if peer.wrapping == ONE_EXAMPLE]
-    seconds_a_run = setting.seconds("race") / (len(starts) + len(peers)) / setting.seeds
-    needs = {peer.title: first_estimate(peer, setting, forward) for peer in peers}
-    missing = {title: need for title, need in needs.items() if need > LATE_FACTOR * seconds_a_run}
-    starts.update({peer.title: peer.start for peer in peers if peer.title not in missing})
+    starts: dict[str, Start] = dict(HEADLAB)
+    all_peers = (*PEERS, *newer(setting.newer))
+    peers = [peer for peer in all_peers if peer.wrapping == ONE_EXAMPLE]
+    estimators = len(starts) + len(peers)
+    seconds_a_run = setting.seconds("race") / estimators / setting.seeds
+    missing = {}
+    for peer in peers:
+        need = first_estimate(peer, setting, forward)
+        if need > LATE_FACTOR * seconds_a_run:
+            missing[peer.title] = need
+        else:
+            starts[peer.title] = peer.start
     for start in starts.values():  # so that nothing is compiled or allocated during the race
         watch(start(setting.small_rounds(), 0), setting.evaluator, 0)
     runs = []
@@ -95,7 +105,8 @@ def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]
             estimates = start(setting.small_rounds(), seed)
             points = watch(estimates, setting.evaluator, seconds_a_run)
             runs.append(Run(title, seed, points))
-            cost = f"{points[-1].forwards} forwards in {points[-1].seconds:.1f} s"
+            end = points[-1]
+            cost = f"{end.forwards} forwards in {end.seconds:.1f} s"
             print(f"  {title}, seed {seed}: {cost}", flush=True)
     return runs, missing
 
@@ -121,10 +132,12 @@ def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, fl
             missing[peer.title] = need
             print(f"  {peer.title}: not run, its first estimate needs {need:.0f} s", flush=True)
             continue
-        points = watch(peer.start(setting.game, 1), setting.evaluator, 0)
+        estimates = peer.start(setting.game, 1)
+        points = watch(estimates, setting.evaluator, 0)
         runs.append(Run(peer.title, 1, points))
-        seconds_left -= points[-1].seconds
-        print(f"  {peer.title}: {points[-1].seconds:.0f} s", flush=True)
+        seconds = points[-1].seconds
+        seconds_left -= seconds
+        print(f"  {peer.title}: {seconds:.0f} s", flush=True)
     return runs, missing
 
 
@@ -165,12 +178,14 @@ def ratio_of_means(
     relative_variance = 0.0
     welch_sum = 0.0
     for values in samples:
-        term = values.var(ddof=1) / len(values) / values.mean() ** 2
+        variance_of_mean = values.var(ddof=1) / len(values)
+        term = variance_of_mean / values.mean() ** 2
         relative_variance += term
         welch_sum += term**2 / (len(values) - 1)
     freedom = relative_variance**2 / welch_sum if welch_sum else 1.0
     quantile = t.ppf((1 + level) / 2, freedom)
-    factor = float(np.exp(quantile * np.sqrt(relative_variance)))
+    half_width = quantile * np.sqrt(relative_variance)
+    factor = float(np.exp(half_width))
     return Ratio(times, times / factor, times * factor)
 
 
@@ -209,7 +224,11 @@ class Summary:
 def summarise(runs: Sequence[Run], reference: Reference) -> list[Summary]:
     """A summary for each estimator, in order of appearance."""
     titles = list(dict.fromkeys(run.title for run in runs))
-    return [_summary([r for r in runs if r.title == title], reference) for title in titles]
+    summaries = []
+    for title in titles:
+        runs_of_estimator = [run for run in runs if run.title == title]
+        summaries.append(_summary(runs_of_estimator, reference))
+    return summaries
 
 
 def _summary(runs: Sequence[Run], reference: Reference) -> Summary:
@@ -217,16 +236,18 @@ def _summary(runs: Sequence[Run], reference: Reference) -> Summary:
     squared_errors = np.array([reference.squared_error(point.values) for point in last_points])
     seconds = np.array([point.seconds for point in last_points])
     errors = np.stack([point.values - reference.values for point in last_points])
-    raw_squared_error = float((errors**2).mean(axis=1).mean())
+    raw_squared_errors = (errors**2).mean(axis=1)
     widths = [point.width for point in last_points if point.width is not None]
+    forwards = [point.forwards for point in last_points]
+    laws = squared_errors * seconds
     return Summary(
         runs[0].title,
         float(seconds.mean()),
-        float(np.mean([point.forwards for point in last_points])),
+        float(np.mean(forwards)),
         float(np.sqrt(max(squared_errors.mean(), 0.0))),
-        float(np.sqrt(raw_squared_error)),
-        float(max((squared_errors * seconds).mean(), 0.0)),
-        tuple((squared_errors * seconds).tolist()),
+        float(np.sqrt(raw_squared_errors.mean())),
+        float(max(laws.mean(), 0.0)),
+        tuple(laws.tolist()),
         _slope(runs, reference),
         float(np.mean(widths)) if widths else None,
     )
@@ -240,7 +261,8 @@ def _slope(runs: Sequence[Run], reference: Reference) -> float | None:
             squared_error = reference.squared_error(point.values)
             if squared_error > 0:
                 pairs.append((point.seconds, squared_error))
-    log_seconds, log_errors = np.log(np.array(pairs).reshape(-1, 2)).T
+    seconds_and_errors = np.array(pairs).reshape(-1, 2)
+    log_seconds, log_errors = np.log(seconds_and_errors).T
     if len(set(log_seconds)) > 2:
         return float(np.polyfit(log_seconds, log_errors, 1)[0])
     return None
@@ -254,9 +276,10 @@ def equal_error(summaries: Sequence[Summary]) -> tuple[float, dict[str, Ratio]]:
         takes to equal error}.
     """
     ours = next(summary for summary in summaries if summary.title == OURS)
-    peer_errors = [
-        summary.error for summary in summaries if summary.title not in HEADLAB and summary.error > 0
-    ]
+    peer_errors = []
+    for summary in summaries:
+        if summary.title not in HEADLAB and summary.error > 0:
+            peer_errors.append(summary.error)
     ratios = {}
     for summary in summaries:
         if summary is not ours and ours.law > 0:

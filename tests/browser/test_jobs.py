@@ -42,7 +42,8 @@ def visit(visit, light_model):
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """A model so small that a run takes seconds, or with many samples lasts until cancelled."""
-    return str(save_classifier(tmp_path_factory.mktemp("models") / "tiny"))
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    return str(save_classifier(folder))
 
 
 def form(page):
@@ -51,8 +52,10 @@ def form(page):
 
 def choose_method(page, method):
     """Choose a method, and wait for the form to be that method's."""
-    choose_option(form(page).get_by_role("combobox", name="Method"), METHODS[method].title)
-    expect(form(page)).to_contain_text(METHODS[method].costs.words)
+    method_box = form(page).get_by_role("combobox", name="Method")
+    choose_option(method_box, METHODS[method].title)
+    cost_words = METHODS[method].costs.words
+    expect(form(page)).to_contain_text(cost_words)
     page.locator(IDLE_APP).wait_for()
 
 
@@ -65,7 +68,8 @@ def name_model(page, text):
 
 def fill_number(page, label, value):
     """Type a number as a hurried user does, without a key that ends the input."""
-    form(page).get_by_role("spinbutton", name=label).fill(str(value))
+    box = form(page).get_by_role("spinbutton", name=label)
+    box.fill(str(value))
 
 
 def start(page):
@@ -82,7 +86,8 @@ def queued_job(page):
     """The number of the job that the form says is in the queue."""
     queue_message = form(page).get_by_text(re.compile(r"^Job \d+ is in the queue"))
     queue_message.wait_for()
-    return int(re.search(r"\d+", queue_message.inner_text()).group())
+    number = re.search(r"\d+", queue_message.inner_text())
+    return int(number.group())
 
 
 def card(page, job):
@@ -91,41 +96,44 @@ def card(page, job):
 
 def wait_until_running(page, job):
     """Wait until the job of a card runs."""
-    expect(card(page, job).get_by_role("progressbar")).to_be_visible()
+    bar = card(page, job).get_by_role("progressbar")
+    expect(bar).to_be_visible()
 
 
 def cancel(page, job):
     card(page, job).get_by_role("button", name="Cancel").click()
-    expect(card(page, job).get_by_text(re.compile("^cancelled"))).to_be_visible()
+    cancelled_message = card(page, job).get_by_text(re.compile("^cancelled"))
+    expect(cancelled_message).to_be_visible()
 
 
 def delete(page, job):
-    card(page, job).get_by_role("button", name="Delete").click()
-    card(page, job).get_by_role("button", name=f"Delete job {job}").click()
-    expect(card(page, job)).to_have_count(0)
+    job_card = card(page, job)
+    job_card.get_by_role("button", name="Delete").click()
+    job_card.get_by_role("button", name=f"Delete job {job}").click()
+    expect(job_card).to_have_count(0)
 
 
 def test_a_job_from_the_form_ends_on_the_heads_page(visit, page):
     visit("/jobs?langs=fi&method=leave-one-out")
-    expect(
-        page.get_by_text("No job is running or waiting. Create one under New job")
-    ).to_be_visible()
+    empty_message = page.get_by_text("No job is running or waiting. Create one under New job")
+    expect(empty_message).to_be_visible()
     form(page).get_by_text("More options").click()
-    expect(
-        form(page).get_by_text(re.compile("^What it will take: (About|How long)"))
-    ).to_be_visible()
+    forecast_words = re.compile("^What it will take: (About|How long)")
+    expect(form(page).get_by_text(forecast_words)).to_be_visible()
     fill_number(page, "Examples of dev, at most", 8)
     job = start(page)
-    expect(card(page, job).get_by_text("Leave one out for Finnish (fi)")).to_be_visible()
+    title = card(page, job).get_by_text("Leave one out for Finnish (fi)")
+    expect(title).to_be_visible()
     form(page).get_by_role("button", name=f"Open job {job}").click()
-    expect(
-        page.get_by_role("heading", name=f"Job {job}: Leave one out for Finnish (fi)")
-    ).to_be_visible()
+    heading = page.get_by_role("heading", name=f"Job {job}: Leave one out for Finnish (fi)")
+    expect(heading).to_be_visible()
     # The number typed just before the click.
     expect(page.get_by_role("row", name="Examples 8")).to_be_visible()
-    expect(page.get_by_text("--languages fi --method leave-one-out --size 8")).to_be_visible()
+    command = page.get_by_text("--languages fi --method leave-one-out --size 8")
+    expect(command).to_be_visible()
     expect(page.get_by_text("submitted")).to_be_visible()
-    expect(page.get_by_text(re.compile("started, attempt 1"))).to_be_visible()
+    first_attempt = page.get_by_text(re.compile("started, attempt 1"))
+    expect(first_attempt).to_be_visible()
     page.get_by_role("button", name="Open on the Heads page").click()
     expect(page.locator("h1")).to_have_text("Heads")
     expect(page.get_by_role("grid", name="Finnish (fi)")).to_have_count(2)
@@ -157,15 +165,17 @@ def test_the_button_stays_where_it_is_while_the_forecast_changes(visit, page):
 def test_a_job_is_cancelled_resumed_and_deleted(visit, page, tiny, long_job):
     job = long_job(tiny)
     visit(SHAPLEY_JOB)
+    job_card = card(page, job)
     wait_until_running(page, job)
     cancel(page, job)
-    card(page, job).get_by_role("button", name="Resume").click()
+    job_card.get_by_role("button", name="Resume").click()
     wait_until_running(page, job)
     cancel(page, job)
-    card(page, job).get_by_role("button", name="Delete").click()
-    expect(card(page, job).get_by_text(f"Delete job {job} with its log")).to_be_visible()
-    card(page, job).get_by_role("button", name="Keep it").click()
-    expect(card(page, job).get_by_text(f"Delete job {job} with its log")).to_have_count(0)
+    job_card.get_by_role("button", name="Delete").click()
+    question = job_card.get_by_text(f"Delete job {job} with its log")
+    expect(question).to_be_visible()
+    job_card.get_by_role("button", name="Keep it").click()
+    expect(question).to_have_count(0)
     delete(page, job)
     page.reload()
     expect(page.get_by_text("No job is running or waiting")).to_be_visible()
@@ -184,13 +194,14 @@ def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, p
     wait_until_running(page, first_job)
     fill_number(page, "Seed", 7)
     form(page).get_by_role("button", name="Start").click()
-    expect(form(page).get_by_text(f"Job {second_job} is in the queue")).to_be_visible()
+    queue_message = form(page).get_by_text(f"Job {second_job} is in the queue")
+    expect(queue_message).to_be_visible()
     expect(card(page, second_job).get_by_text("next in line")).to_be_visible()
     form(page).get_by_role("button", name="Start").click()
-    expect(form(page).get_by_text(f"This is already job {second_job}, waiting now")).to_be_visible()
-    bar = card(page, first_job).get_by_test_id(
-        "stProgress"
-    )  # an open list hides the rest from roles
+    refusal = form(page).get_by_text(f"This is already job {second_job}, waiting now")
+    expect(refusal).to_be_visible()
+    # an open list hides the rest from roles
+    bar = card(page, first_job).get_by_test_id("stProgress")
     open_list(form(page).get_by_role("combobox", name="Method"))
     option = page.get_by_role("option", name="Leave one out", exact=True)
     option.wait_for()
@@ -200,7 +211,8 @@ def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, p
     other_tab.goto(page.url)
     cancel(other_tab, first_job)
     # The whole page has been drawn anew by then.
-    expect(card(page, second_job).get_by_test_id("stProgress")).to_be_visible()
+    bar_of_second_job = card(page, second_job).get_by_test_id("stProgress")
+    expect(bar_of_second_job).to_be_visible()
     expect(option).to_be_visible()
     option.click()
     expect(form(page).get_by_text("Cost: heads × examples")).to_be_visible()
@@ -236,17 +248,21 @@ def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(
 ):
     job = long_job(tiny)
     visit(SHAPLEY_JOB)
-    card(page, job).get_by_role("button", name=f"Job {job}").click()
+    job_card = card(page, job)
+    job_card.get_by_role("button", name=f"Job {job}").click()
     line = page.get_by_text(SHARPENING)
     line.wait_for()
-    page.get_by_role("grid", name="German (de)").locator('[data-c="1.2"]').click()
+    head_map = page.get_by_role("grid", name="German (de)")
+    head_map.locator('[data-c="1.2"]').click()
     expect(page.get_by_text("Layer 1, head 2, so far:")).to_be_visible()
     text_before = line.inner_text()
     expect(line).not_to_have_text(text_before)
     expect(page.get_by_role("progressbar")).to_be_visible()
     page.get_by_role("button", name="Cancel").click()
-    expect(page.get_by_text(re.compile("^Cancelled · "))).to_be_visible()
-    expect(page.get_by_test_id("stCode").first).to_contain_text("cancelled")  # the log says so too
+    cancelled_message = page.get_by_text(re.compile("^Cancelled · "))
+    expect(cancelled_message).to_be_visible()
+    log = page.get_by_test_id("stCode").first
+    expect(log).to_contain_text("cancelled")
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("button", name=f"Delete job {job}").click()
     expect(page.get_by_role("heading", name="Queue")).to_be_visible()
@@ -259,13 +275,15 @@ def test_what_is_typed_stays_where_it_is_when_the_method_changes(page, visit):
     seed = form(page).get_by_role("spinbutton", name="Seed")
     seed.evaluate("node => { node.dataset.same = 'yes'; }")
     sidebar = page.get_by_test_id("stSidebar")
+    method_list = sidebar.get_by_role("combobox", name="Method", exact=True)
+    method_box = form(page).get_by_role("combobox", name="Method")
     for method, title in (
         ("leave-one-out", "Leave one out"),
         ("monte-carlo", "plain permutations"),
         ("random", "Random"),
     ):
-        choose_option(sidebar.get_by_role("combobox", name="Method", exact=True), method)
-        expect(form(page).get_by_role("combobox", name="Method")).to_have_value(re.compile(title))
+        choose_option(method_list, method)
+        expect(method_box).to_have_value(re.compile(title))
         expect(seed).to_be_visible()
         expect(seed).to_have_attribute("data-same", "yes")
         expect(seed).to_have_value("41")
@@ -275,9 +293,10 @@ def test_a_job_that_fails_says_why(visit, page, tiny):
     visit(SHAPLEY_JOB)
     name_model(page, f"{tiny}-that-is-not-there")
     job = start(page)
-    alert = card(page, job).get_by_test_id("stAlert")
+    job_card = card(page, job)
+    alert = job_card.get_by_test_id("stAlert")
     expect(alert).to_contain_text("that-is-not-there")
-    card(page, job).get_by_role("button", name=f"Job {job}").click()
+    job_card.get_by_role("button", name=f"Job {job}").click()
     expect(page.get_by_text(re.compile("failed: "))).to_be_visible()
     page.get_by_role("button", name="All jobs").click()
     delete(page, job)
@@ -290,7 +309,8 @@ def test_a_link_to_a_job_works_in_another_session_and_a_wrong_one_is_named(
     visit(SHAPLEY_JOB)
     cancel(page, job)
     visit(f"/jobs?langs=de&langs=th&method=gradient&job={job}")
-    expect(page.get_by_role("heading", name=f"Job {job}: ")).to_be_visible()
+    heading = page.get_by_role("heading", name=f"Job {job}: ")
+    expect(heading).to_be_visible()
     expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
     page.get_by_role("button", name="All jobs").click()
     expect(page.get_by_role("heading", name="Queue")).to_be_visible()
@@ -299,9 +319,10 @@ def test_a_link_to_a_job_works_in_another_session_and_a_wrong_one_is_named(
     )
     delete(page, job)
     visit("/jobs?job=999")
-    expect(page.get_by_test_id("stAlert").filter(has_text="no job 999")).to_be_visible()
+    alert = page.get_by_test_id("stAlert")
+    expect(alert.filter(has_text="no job 999")).to_be_visible()
     visit("/jobs?job=seven")
-    expect(page.get_by_test_id("stAlert").filter(has_text="'seven'")).to_be_visible()
+    expect(alert.filter(has_text="'seven'")).to_be_visible()
     expect(page.get_by_role("heading", name="Queue")).to_be_visible()
 
 
@@ -312,26 +333,27 @@ def test_pages_that_lack_scores_offer_to_compute_them(visit, page, wait_until_dr
         page.get_by_role("link", name=name, exact=True).first.click()
         expect(page.locator("h1")).to_have_text(name)
         wait_until_drawn()
-        expect(offer.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()
+        button = offer.get_by_role("button", name="Compute the 2 missing languages")
+        expect(button).to_be_visible()
         missing_scores = offer.get_by_text(
             "No leave-one-out scores of Hungarian (hu), Malayalam (ml) are cached"
         )
         expect(missing_scores).to_be_visible()
-        expect(
-            offer.get_by_text(re.compile("Cost: .* (About|How long|Here at most)"))
-        ).to_be_visible()
+        cost_words = re.compile("Cost: .* (About|How long|Here at most)")
+        expect(offer.get_by_text(cost_words)).to_be_visible()
 
 
 def test_gradient_scores_are_computed_at_once_and_without_a_job(page, tiny):
     page.goto("/languages?langs=de&langs=th&method=gradient")
     # The scores of the first model are there, so that nothing is offered yet.
-    page.get_by_role("heading", name="Do languages rank the heads alike?").wait_for()
+    heading = page.get_by_role("heading", name="Do languages rank the heads alike?")
+    heading.wait_for()
     page.get_by_test_id("stSidebar").get_by_text("Another model").click()
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill(tiny)
     box.press("Enter")
     page.get_by_role("button", name="Compute the 2 missing languages").click()
-    expect(page.get_by_role("heading", name="Do languages rank the heads alike?")).to_be_visible()
+    expect(heading).to_be_visible()
     expect(page.locator(".st-key-offer")).to_have_count(0)
     page.get_by_role("link", name="Jobs", exact=True).first.click()
     expect(page.get_by_text("No job is running or waiting")).to_be_visible()
@@ -358,7 +380,8 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
     sidebar.get_by_text("Another model").click()
     connection.is_deaf = True
     box = page.get_by_role("textbox", name="Hub id or folder")
-    box.fill(str(save_classifier(tmp_path / "unseen")))
+    unseen_model = save_classifier(tmp_path / "unseen")
+    box.fill(str(unseen_model))
     box.press("Enter")
     connection.wait_for_runs(1)
     with closing(app.worker()) as worker:
@@ -366,4 +389,5 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
     # When the job has ended, the sidebar's line on the worker draws the page anew.
     connection.wait_for_runs(2)
     connection.hear()
-    expect(page.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()
+    button = page.get_by_role("button", name="Compute the 2 missing languages")
+    expect(button).to_be_visible()

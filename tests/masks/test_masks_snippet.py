@@ -47,7 +47,8 @@ def logits_of_prepared_model(family, folder, rng):
         # Marian does not save its positions, which are a formula.
         saved_module = type(module).from_pretrained(folder)
     model = make_gateable(Checkpoint(str(folder), "test", family, saved_module, None))
-    mask = Mask(model.grid, rng.random(model.grid.size) > 0.4, model.identity())
+    kept_heads = rng.random(model.grid.size) > 0.4
+    mask = Mask(model.grid, kept_heads, model.identity())
     described_model = replace(script_model_of(model), source=str(folder))
     text = mask_script(mask, described_model)
     assert len(text.splitlines()) <= 40
@@ -68,7 +69,13 @@ def test_the_script_gives_the_same_logits_where_headlab_cannot_be_imported(tmp_p
     for family, folder in folders.items():
         folder.mkdir()
         expected_logits[family] = logits_of_prepared_model(family, folder, rng)
-    command = [sys.executable, "-I", "-c", CLEAN_SCRIPT, *map(str, folders.values())]
+    command = [
+        sys.executable,
+        "-I",
+        "-c",
+        CLEAN_SCRIPT,
+        *map(str, folders.values()),
+    ]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert completed.returncode == 0, completed.stderr
     for family, folder in folders.items():
@@ -81,9 +88,11 @@ def test_the_script_gives_the_same_logits_where_headlab_cannot_be_imported(tmp_p
 )
 def test_the_script_run_here_gives_the_same_logits(family, rng):
     model = tiny_model(family)
-    mask = Mask(model.grid, rng.random(model.grid.size) > 0.4, model.identity())
+    kept_heads = rng.random(model.grid.size) > 0.4
+    mask = Mask(model.grid, kept_heads, model.identity())
     names: dict[str, object] = {}
-    exec(compile(mask_script(mask, script_model_of(model)), "apply.py", "exec"), names)
+    text = mask_script(mask, script_model_of(model))
+    exec(compile(text, "apply.py", "exec"), names)
     inputs = tiny_batch(model.module)
     with torch.inference_mode():
         baseline_logits = model.module(**inputs).logits
@@ -108,7 +117,11 @@ def script_model(layers=12, **fields):
 @pytest.mark.parametrize("size", ["2x2", "12x12", "48x64"])
 def test_the_script_has_at_most_40_lines_however_large_the_model(size, rng):
     grid = parse_grid(size)
-    mask = Mask(grid, rng.random(grid.size) > 0.5, {"name": "m", "fingerprint": "f" * 64})
+    mask = Mask(
+        grid,
+        rng.random(grid.size) > 0.5,
+        {"name": "m", "fingerprint": "f" * 64},
+    )
     text = mask_script(mask, script_model(len(grid.stacks[0].heads)))
     assert len(text.splitlines()) <= 40
     names: dict[str, object] = {}
@@ -124,7 +137,12 @@ def test_the_script_has_at_most_40_lines_however_large_the_model(size, rng):
 
 def test_the_script_says_what_a_reader_must_know():
     model = {"name": "e5", "fingerprint": "ab" * 32}
-    mask = Mask(parse_grid("12x12"), np.arange(144) > 3, model, {"ablation": "mean"})
+    mask = Mask(
+        parse_grid("12x12"),
+        np.arange(144) > 3,
+        model,
+        {"ablation": "mean"},
+    )
     text = mask_script(mask, script_model())
     assert "headlab.load('MODEL').module.save_pretrained('FOLDER')" in text
     text_with_name = mask_script(mask, script_model(name="e5"))
@@ -136,7 +154,8 @@ def test_the_script_says_what_a_reader_must_know():
     text_of_mixed_mask = mask_script(replace(mask, chosen=choice_under_both), script_model())
     assert "Some of the heads were chosen under mean ablation" in text_of_mixed_mask
     mask_of_all_heads = Mask(parse_grid("12x12"), np.ones(144, bool))
-    exec(compile(mask_script(mask_of_all_heads, script_model()), "apply.py", "exec"), {})
+    text_of_all_heads = mask_script(mask_of_all_heads, script_model())
+    exec(compile(text_of_all_heads, "apply.py", "exec"), {})
 
 
 def test_the_script_loads_the_same_weights_wherever_it_is_started(tmp_path, monkeypatch):
@@ -184,7 +203,11 @@ HOSTILE = (
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_names_cannot_break_out_of_the_script(hostile):
     """Neither text in a mask nor the name of a folder can, with and without a folder to load."""
-    mask = Mask(parse_grid("12x12"), np.arange(144) > 3, {"name": hostile, "fingerprint": hostile})
+    mask = Mask(
+        parse_grid("12x12"),
+        np.arange(144) > 3,
+        {"name": hostile, "fingerprint": hostile},
+    )
     for described_model in (
         script_model(),
         script_model(name=hostile),
@@ -200,7 +223,8 @@ def test_names_cannot_break_out_of_the_script(hostile):
         docstring = text.split('"""')[1]
         assert names["__doc__"] == docstring
     mask_without_fingerprint = replace(mask, model={"fingerprint": None, "name": hostile})
-    exec(compile(mask_script(mask_without_fingerprint, script_model()), "apply.py", "exec"), {})
+    text = mask_script(mask_without_fingerprint, script_model())
+    exec(compile(text, "apply.py", "exec"), {})
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, '/home/a/it\'s "best" model', "C:\\models"])
@@ -208,12 +232,16 @@ def test_reported_20_the_code_in_a_script_names_the_model_as_it_is(name):
     """The code that writes the folder of the model, and the code that reads it, run as they are."""
     lines = mask_script(MASK_OF_TWELVE, script_model(name=name)).splitlines()
     (comment,) = [line for line in lines if line.startswith("# Write")]
-    call = ast.parse(comment.split("first: ")[1].removesuffix("."), mode="eval")
-    names = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
+    code = comment.split("first: ")[1].removesuffix(".")
+    names = constants_of(ast.parse(code, mode="eval"))
     assert names == ["FOLDER", name] or names == [name, "FOLDER"]
-    script = ast.parse(mask_script(MASK_OF_TWELVE, script_model(source=name)))
-    constants = [node.value for node in ast.walk(script) if isinstance(node, ast.Constant)]
-    assert name in constants
+    script = mask_script(MASK_OF_TWELVE, script_model(source=name))
+    assert name in constants_of(ast.parse(script))
+
+
+def constants_of(code: ast.AST) -> list[object]:
+    """The constants that are written in code."""
+    return [node.value for node in ast.walk(code) if isinstance(node, ast.Constant)]
 
 
 def test_a_mask_that_no_script_can_apply_is_refused():
@@ -223,7 +251,8 @@ def test_a_mask_that_no_script_can_apply_is_refused():
     shared_model = ScriptModel(["albert.group.0.dense"] * 2, albert)
     with raises("snippet.module_shared"):
         mask_script(uneven_mask, shared_model)
-    even_script = mask_script(Mask(grid, np.array([True, False, True, False])), shared_model)
+    even_mask = Mask(grid, np.array([True, False, True, False]))
+    even_script = mask_script(even_mask, shared_model)
     assert '"albert.group.{}.dense", 2, "0:1"' in even_script
     with raises("snippet.layers_mismatch"):
         mask_script(uneven_mask, script_model(3))

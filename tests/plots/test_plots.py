@@ -27,37 +27,68 @@ def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
     heat, marks = plots.head_map(scores).data
     # shown in percentage points
     percentages = 100 * scores.values.reshape(12, 12)
-    np.testing.assert_allclose(np.array(heat.z, float), percentages)
+    shown_values = np.array(heat.z, float)
+    np.testing.assert_allclose(shown_values, percentages)
+    limit = plots.symmetric_limit([scores.values])
     assert heat.zmin == -heat.zmax
-    assert heat.zmax == pytest.approx(100 * plots.symmetric_limit([scores.values]))
+    assert heat.zmax == pytest.approx(100 * limit)
     assert heat.colorbar.ticktext[2].startswith("≥ +")  # the largest is beyond
-    assert ("−", 7, 3) in zip(marks.text, marks.x, marks.y, strict=True)
+    marked_heads = list(zip(marks.text, marks.x, marks.y, strict=True))
+    assert ("−", 7, 3) in marked_heads
     has_sign = scores.helpful | scores.harmful
     assert len(marks.text) == int(has_sign.sum())
 
 
 def test_an_unsigned_method_gets_a_scale_from_0():
-    (heat,) = plots.head_map(made_scores("de", "gradient"), limit=0.2).data
+    scores = made_scores("de", "gradient")
+    (heat,) = plots.head_map(scores, limit=0.2).data
     assert heat.zmin == 0
     assert heat.zmax == 0.2
 
 
 def test_a_head_map_has_one_map_a_stack_and_rows_of_any_length():
-    grid = HeadGrid((Stack("encoder", (2, 3)), Stack("cross", (1,))))
+    encoder = Stack("encoder", (2, 3))
+    cross = Stack("cross", (1,))
+    grid = HeadGrid((encoder, cross))
     values = np.arange(6.0)
-    figure = plots.head_map(HeadScores(grid, "de", "gradient", values, "gradient", "loss", 0, 0.0))
-    assert [trace.name for trace in figure.data] == ["encoder", "cross"]
+    gradient_scores = HeadScores(
+        grid,
+        "de",
+        "gradient",
+        values,
+        "gradient",
+        "loss",
+        0,
+        0.0,
+    )
+    figure = plots.head_map(gradient_scores)
+    stack_names = [trace.name for trace in figure.data]
+    assert stack_names == ["encoder", "cross"]
     encoder_rows = [list(row) for row in figure.data[0].z]
     assert encoder_rows == [[0, 1], [2, 3, 4]]
 
 
 def test_agreement_writes_every_correlation_and_admits_what_is_undefined():
-    rho = np.array([[1.0, -0.25], [-0.25, 1.0]])
+    rho = np.array(
+        [
+            [1.0, -0.25],
+            [-0.25, 1.0],
+        ]
+    )
     (heat,) = plots.agreement(rho, ["de", "th"]).data
-    assert [list(row) for row in heat.text] == [["1.00", "-0.25"], ["-0.25", "1.00"]]
+    texts = [list(row) for row in heat.text]
+    assert texts == [
+        ["1.00", "-0.25"],
+        ["-0.25", "1.00"],
+    ]
     assert heat.zmin == -1
     assert heat.zmax == 1
-    undefined_rho = np.array([[1.0, np.nan], [np.nan, 1.0]])
+    undefined_rho = np.array(
+        [
+            [1.0, np.nan],
+            [np.nan, 1.0],
+        ]
+    )
     (undefined_heat,) = plots.agreement(undefined_rho, ["de", "th"]).data
     assert undefined_heat.text[0][1] == "–"
 
@@ -66,24 +97,43 @@ def test_across_languages_colours_by_what_the_interval_says():
     values = np.array([1.0, -1.0, 0.5, 2.0])
     low = np.array([0.5, -2.0, -0.5, np.nan])
     high = np.array([1.5, -0.5, 1.5, np.nan])
-    figure = plots.across_languages(["de", "th", "fi", "hu"], values, low, high, "points")
+    figure = plots.across_languages(
+        ["de", "th", "fi", "hu"],
+        values,
+        low,
+        high,
+        "points",
+    )
     dots = [trace for trace in figure.data if trace.mode == "markers"]
     colours = [dot.marker.color for dot in dots]
-    assert colours == [plots.HELPS, plots.HARMS, plots.UNSURE, plots.UNSURE]
-    assert [dot.x[0] for dot in dots] == values.tolist()
+    assert colours == [
+        plots.HELPS,
+        plots.HARMS,
+        plots.UNSURE,
+        plots.UNSURE,
+    ]
+    positions = [dot.x[0] for dot in dots]
+    assert positions == values.tolist()
     assert "[" not in dots[3].hovertemplate.removesuffix("<extra></extra>")
 
 
 def test_a_distribution_has_every_head():
-    scores = {code: made_scores(code, "shapley").values for code in ("de", "th")}
+    scores = {}
+    for code in ("de", "th"):
+        scores[code] = made_scores(code, "shapley").values
     figure = plots.distribution(scores, "accuracy")
-    sizes_by_language = {box.name: len(box.x) for box in figure.data}
+    sizes_by_language = {}
+    for box in figure.data:
+        sizes_by_language[box.name] = len(box.x)
     assert sizes_by_language == {"de": GRID.size, "th": GRID.size}
 
 
 def test_all_maps_have_one_limit():
     # the limit is the 99th percentile
-    maps = [np.array([0.1, -0.4]), np.array([0.2])]
+    maps = [
+        np.array([0.1, -0.4]),
+        np.array([0.2]),
+    ]
     assert plots.symmetric_limit(maps) == pytest.approx(0.396)
     assert plots.symmetric_limit([np.zeros(3)]) == 1.0
     assert plots.symmetric_limit([]) == 1.0
@@ -128,16 +178,19 @@ def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
     shade, line, *_ = figure.data
     assert list(line.x) == [0, 2, 4, 6, 8]
     assert list(line.y) == shapley_curve.accuracy.tolist()
-    np.testing.assert_allclose(shade.y[:5], 0.8 + shapley_curve.high)
+    upper_edge = 0.8 + shapley_curve.high
+    np.testing.assert_allclose(shade.y[:5], upper_edge)
     lower_edge = 0.8 + shapley_curve.low
     np.testing.assert_allclose(shade.y[5:], lower_edge[::-1])
     assert list(shade.x) == [0, 2, 4, 6, 8, 8, 6, 4, 2, 0]
     np.testing.assert_allclose(line.customdata[2], [-10, -11, -9])
     lines = [trace for trace in figure.data if trace.mode == "lines"]
-    assert [trace.name for trace in lines] == ["shapley", "random"]
+    names = [trace.name for trace in lines]
+    assert names == ["shapley", "random"]
     colours = [trace.line.color for trace in lines]
     assert colours == [plots.LINE_COLOURS[0], plots.UNSURE]
-    assert len(set(plots.LINE_COLOURS)) == len(plots.LINE_COLOURS)
+    different_colours = set(plots.LINE_COLOURS)
+    assert len(different_colours) == len(plots.LINE_COLOURS)
     assert not figure.layout.showlegend
 
 
@@ -162,7 +215,8 @@ def test_a_curve_is_named_where_it_is_farthest_from_the_others():
     annotations = plots.curve_figure(three_curves).layout.annotations
     shifts = [annotation.yshift for annotation in annotations]
     assert shifts == [12, -12, -12]  # away from the nearest line
-    (single_annotation,) = plots.curve_figure([curve([80, 10])]).layout.annotations
+    figure_of_one = plots.curve_figure([curve([80, 10])])
+    (single_annotation,) = figure_of_one.layout.annotations
     assert single_annotation.text == "de by shapley"
     assert single_annotation.yshift == 12
 
@@ -173,9 +227,12 @@ def test_curves_are_named_by_what_differs_between_them():
         return [trace.name for trace in figure.data if trace.mode == "lines"]
 
     points = [80, 40, 10]
-    assert names(curve(points), curve(points, language="th")) == ["de", "th"]
-    assert names(curve(points), curve(points, "random", "th")) == ["de by shapley", "th by random"]
-    assert names(curve(points)) == ["de by shapley"]
+    german = curve(points)
+    thai = curve(points, language="th")
+    random_thai = curve(points, "random", "th")
+    assert names(german, thai) == ["de", "th"]
+    assert names(german, random_thai) == ["de by shapley", "th by random"]
+    assert names(german) == ["de by shapley"]
     assert names() == []
 
 
@@ -215,7 +272,11 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
 
 def traces(figure: go.Figure) -> dict[str, go.Scatter]:
     """The traces that the legend names."""
-    return {trace.name: trace for trace in figure.data if trace.showlegend is not False}
+    named_traces = {}
+    for trace in figure.data:
+        if trace.showlegend is not False:
+            named_traces[trace.name] = trace
+    return named_traces
 
 
 def numbers(table: Table, name: str, **cells: str) -> list[float]:
@@ -226,7 +287,10 @@ def numbers(table: Table, name: str, **cells: str) -> list[float]:
         name: Title of the column.
         cells: What the rows must have in other columns; spaces in titles are underscores here.
     """
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    rows = []
+    for cells_of_row in table.rows:
+        row = dict(zip(table.columns, cells_of_row, strict=True))
+        rows.append(row)
     for column, cell in cells.items():
         title = column.replace("_", " ")
         rows = [row for row in rows if row[title] == cell]
@@ -261,7 +325,8 @@ def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
         np.testing.assert_allclose(value - trace.error_x.arrayminus, low)
         np.testing.assert_allclose(value + trace.error_x.array, high)
     positions = np.array([trace.y for trace in traces(figure).values()])
-    assert (np.abs(positions - np.arange(len(languages))) < 0.5).all()
+    distances = np.abs(positions - np.arange(len(languages)))
+    assert (distances < 0.5).all()
     assert (np.diff(positions, axis=0) > 0).all()
 
 
@@ -271,19 +336,34 @@ def test_a_dot_is_filled_where_it_is_sure_and_random_is_grey():
     low = np.array([np.nan, 1.5])
     high = np.array([np.nan, 3.0])
     dots = Dots(value, low, high, is_sure)
-    chart = dots_chart("dots", ["de", "th"], {"shapley": dots, "random": dots}, "points")
+    chart = dots_chart(
+        "dots",
+        ["de", "th"],
+        {"shapley": dots, "random": dots},
+        "points",
+    )
     figure = plotly_figure(chart)
-    assert list(figure.data[0].marker.symbol) == ["circle", "circle-open"]
-    assert [trace.marker.color for trace in figure.data] == [plots.HELPS, plots.UNSURE]
-    assert figure.data[0].text == ("de: 1.0", "th: 2.0 [1.5, 3.0]")
+    shapley_trace = figure.data[0]
+    assert list(shapley_trace.marker.symbol) == ["circle", "circle-open"]
+    colours = [trace.marker.color for trace in figure.data]
+    assert colours == [plots.HELPS, plots.UNSURE]
+    assert shapley_trace.text == ("de: 1.0", "th: 2.0 [1.5, 3.0]")
     assert len(figure.layout.shapes) == 1
-    plain = dots_chart("dots", ["de", "th"], {"one": dots}, "points", has_zero_line=False)
+    plain = dots_chart(
+        "dots",
+        ["de", "th"],
+        {"one": dots},
+        "points",
+        has_zero_line=False,
+    )
     assert not plotly_figure(plain).layout.shapes
 
 
 def test_transfer_has_a_row_for_each_language_that_heads_were_chosen_on(reports):
-    table = reports["transfer"].table("transfer")
-    (heat,) = plots.report_figures(reports["transfer"])["transfer"].data
+    report = reports["transfer"]
+    table = report.table("transfer")
+    figures = plots.report_figures(report)
+    (heat,) = figures["transfer"].data
     values = np.array(heat.z, float)
     for table_row in table.rows:
         cells = dict(zip(table.columns, table_row, strict=True))
@@ -294,11 +374,26 @@ def test_transfer_has_a_row_for_each_language_that_heads_were_chosen_on(reports)
 
 
 def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
-    values = np.array([[-0.04, 2.0], [np.nan, -3.0]])
-    is_significant = np.array([[False, True], [True, False]])
-    chart = transfer_chart("t", values, is_significant, ["de", "th"], ["de", "th"])
+    values = np.array(
+        [
+            [-0.04, 2.0],
+            [np.nan, -3.0],
+        ]
+    )
+    is_significant = np.array(
+        [
+            [False, True],
+            [True, False],
+        ]
+    )
+    languages = ["de", "th"]
+    chart = transfer_chart("t", values, is_significant, languages, languages)
     (heat,) = plotly_figure(chart).data
-    assert [list(row) for row in heat.text] == [["+0.0", "+2.0●"], ["–", "-3.0"]]
+    texts = [list(row) for row in heat.text]
+    assert texts == [
+        ["+0.0", "+2.0●"],
+        ["–", "-3.0"],
+    ]
     assert heat.zmin == -3
     assert heat.zmax == 3
     twelve_languages = [f"l{number}" for number in range(12)]
@@ -306,14 +401,17 @@ def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
     is_significant = np.arange(12)[None] < 1
     wide_chart = transfer_chart("t", values, is_significant, ["de"], twelve_languages)
     (heat,) = plotly_figure(wide_chart).data
-    assert list(heat.text[0])[:2] == ["●", ""]
-    assert list(heat.customdata[0])[:2] == ["+2.0●", "+2.0"]
+    wide_texts = list(heat.text[0])
+    pointer_texts = list(heat.customdata[0])
+    assert wide_texts[:2] == ["●", ""]
+    assert pointer_texts[:2] == ["+2.0●", "+2.0"]
     helped_languages = [["de"], []]
     harmed_languages = [["th"], ["de"]]
     rows = ["3.7", "9.0"]
-    sign_chart = signs_chart("s", helped_languages, harmed_languages, rows, ["de", "th"])
+    sign_chart = signs_chart("s", helped_languages, harmed_languages, rows, languages)
     (signs,) = plotly_figure(sign_chart).data
-    assert [list(row) for row in signs.text] == [["+", "−"], ["−", ""]]
+    sign_texts = [list(row) for row in signs.text]
+    assert sign_texts == [["+", "−"], ["−", ""]]
 
 
 def test_iterative_lines_are_the_reports_rows_with_random_behind(reports):
@@ -324,14 +422,18 @@ def test_iterative_lines_are_the_reports_rows_with_random_behind(reports):
     lines = traces(figure)
     assert list(lines) == ["random", "shapley", "gradient"]
     for name, line in lines.items():
-        assert list(line.x) == numbers(table, "removed", language="yy", ordering=name)
-        assert list(line.y) == numbers(table, "accuracy, %", language="yy", ordering=name)
+        removed_counts = numbers(table, "removed", language="yy", ordering=name)
+        accuracies = numbers(table, "accuracy, %", language="yy", ordering=name)
+        assert list(line.x) == removed_counts
+        assert list(line.y) == accuracies
     areas = [trace for trace in figure.data if trace.mode == "none"]
     low = numbers(table, "low, %", language="yy", ordering="random")
     high = numbers(table, "high, %", language="yy", ordering="random")
-    assert list(areas[0].y) == [*high, *low[::-1]]
+    outline = [*high, *low[::-1]]
+    assert list(areas[0].y) == outline
     # the lines do not differ by their colours only
-    assert len({line.line.dash for line in lines.values()}) == 3
+    dashes = {line.line.dash for line in lines.values()}
+    assert len(dashes) == 3
     assert {"iterative-minus-random", "iterative-minus-shapley"} <= set(figures)
 
 
@@ -342,10 +444,14 @@ def test_the_separator_map_is_the_mean_over_languages(reports):
     (heat,) = figures["separators"].data
     shares = np.array(table.column("sentences, %"))
     mean_shares = shares.reshape(3, 3, 4).mean(axis=0)
-    np.testing.assert_allclose(np.array(heat.z, float), mean_shares)
+    shown_shares = np.array(heat.z, float)
+    np.testing.assert_allclose(shown_shares, mean_shares)
     kinds = set(traces(figures["separator-kinds"]))
     assert kinds == {"language-agnostic", "language-specific", "all"}
-    shares_by_head = {("encoder", 0, 0): 1.0, ("cross", 0, 1): 2.0}
+    shares_by_head = {
+        ("encoder", 0, 0): 1.0,
+        ("cross", 0, 1): 2.0,
+    }
     stacks = shares_chart("s", shares_by_head, "%")
     (heat_of_stacks,) = plotly_figure(stacks).data
     assert list(heat_of_stacks.y) == ["encoder 0", "cross 0"]
@@ -358,12 +464,14 @@ def test_the_gap_is_shown_for_languages_that_lost_heads(reports):
         removed_counts = np.array(numbers(table, "heads removed", rule=rule))
         gaps = np.array(numbers(table, "dev, points", rule=rule))
         dots_on_dev = traces(figure)["on dev"]
-        assert list(dots_on_dev.x) == gaps[removed_counts > 0].tolist()
+        gaps_of_removed = gaps[removed_counts > 0]
+        assert list(dots_on_dev.x) == gaps_of_removed.tolist()
         assert "zz" not in figure.layout.yaxis.ticktext  # no head harms it
 
 
 def test_specific_heads_show_where_they_help_and_harm(reports):
-    (heat,) = plots.report_figures(reports["heads"])["heads-specific"].data
+    figures = plots.report_figures(reports["heads"])
+    (heat,) = figures["heads-specific"].data
     assert heat.y[0] == "0.0"
     assert list(heat.x) == ["xx", "yy", "zz"]
     assert list(heat.text[0]) == ["−", "−", "+"]
@@ -378,12 +486,14 @@ def test_a_printed_figure_is_dark_on_white_and_leaves_the_first_as_it_was(report
     assert printed_figure.layout.paper_bgcolor == "white"
     assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"
     assert figure.data[0].uid is None
-    assert printed_figure.to_json() == plots.figure_for_file(figure, "transfer").to_json()
+    second_printed_figure = plots.figure_for_file(figure, "transfer")
+    assert printed_figure.to_json() == second_printed_figure.to_json()
     assert plots.figure_for_file(go.Figure(), "none").layout.height
 
 
 def test_a_printed_figure_may_say_what_it_shows_in_two_lines_above_its_legend(reports):
-    figure = plots.report_figures(reports["targeted"])["targeted"]
+    figures = plots.report_figures(reports["targeted"])
+    figure = figures["targeted"]
     figure_without_title = plots.figure_for_file(figure, "t")
     figure_with_title = plots.figure_for_file(
         figure, "t", "Gains <on> test", "owner/model on xnli, n = 999"
@@ -397,9 +507,13 @@ def test_a_printed_figure_may_say_what_it_shows_in_two_lines_above_its_legend(re
     height_with_title = plots.figure_for_file(without_legend, "t", "A title").layout.height
     height_without_title = plots.figure_for_file(without_legend, "t").layout.height
     assert height_with_title - height_without_title < added_height
-    names = ["a rather long name " * 3 + str(number) for number in range(8)]
-    with_tall_legend = go.Figure([go.Scatter(y=[1], name=name) for name in names])
-    margin_of_tall_legend = plots.figure_for_file(with_tall_legend, "t", "A title").layout.margin.t
+    lines = []
+    for number in range(8):
+        name = "a rather long name " * 3 + str(number)
+        lines.append(go.Scatter(y=[1], name=name))
+    with_tall_legend = go.Figure(lines)
+    printed_figure = plots.figure_for_file(with_tall_legend, "t", "A title")
+    margin_of_tall_legend = printed_figure.layout.margin.t
     assert margin_of_tall_legend > figure_with_title.layout.margin.t
 
 
@@ -410,22 +524,28 @@ def test_files_are_svg_and_png_on_white_and_equal_for_equal_reports(reports, tmp
     assert names == ["transfer.svg", "transfer.png", "zero-shot.svg", "zero-shot.png"]
     for path, second_path in zip(first_files, second_files, strict=True):
         assert path.read_bytes() == second_path.read_bytes()
-    assert ElementTree.fromstring(first_files[0].read_text("utf-8")).tag.endswith("}svg")
-    assert first_files[1].read_bytes().startswith(b"\x89PNG")
-    assert write_figures(Report("else", ()), tmp_path / "none") == []
+    svg_file, png_file, *_ = first_files
+    root = ElementTree.fromstring(svg_file.read_text("utf-8"))
+    assert root.tag.endswith("}svg")
+    assert png_file.read_bytes().startswith(b"\x89PNG")
+    unknown_report = Report("else", ())
+    assert write_figures(unknown_report, tmp_path / "none") == []
 
 
 def test_a_png_without_a_font_for_its_letters_is_left_out_with_a_sentence(
     reports, tmp_path, monkeypatch, capsys
 ):
     transfer = reports["transfer"]
-    thai_report = replace(transfer, tables=tuple(map(in_thai, transfer.tables)))
+    thai_tables = tuple(map(in_thai, transfer.tables))
+    thai_report = replace(transfer, tables=thai_tables)
     monkeypatch.setattr("headlab.charts.fonts.fontManager.ttflist", [])
     paths = write_figures(thai_report, tmp_path)
-    assert [path.name for path in paths] == ["transfer.svg", "zero-shot.svg"]
+    file_names = [path.name for path in paths]
+    assert file_names == ["transfer.svg", "zero-shot.svg"]
     assert "ไทย" in paths[0].read_text("utf-8")
     stderr_lines = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in stderr_lines] == ["no transfer.png", "no zero-shot.png"]
+    beginnings = [line.split(":")[0] for line in stderr_lines]
+    assert beginnings == ["no transfer.png", "no zero-shot.png"]
     assert all("Noto Sans Thai" in line for line in stderr_lines)
 
 
@@ -433,7 +553,8 @@ def in_thai(table: Table) -> Table:
     """A table whose first language has a Thai name."""
     rows = []
     for row in table.rows:
-        rows.append(tuple("ไทย" if cell == "xx" else cell for cell in row))
+        thai_row = ["ไทย" if cell == "xx" else cell for cell in row]
+        rows.append(tuple(thai_row))
     return replace(table, rows=tuple(rows))
 
 

@@ -21,19 +21,20 @@ from headlab.reproduce import voita
 TREES = 20
 RELATIONS = ("nsubj", "obj", "amod", "advmod", "det")
 Reports = dict[tuple[str, str], Report]  # by model and language
-HeadsByRole = dict[tuple[str, str], dict[Any, set[Any]]]  # by model and language, then by role
+HeadsOfRoles = dict[Any, set[Any]]  # by role
+HeadsByRole = dict[tuple[str, str], HeadsOfRoles]  # by model and language, then by role
 
 
 def random_tree(rng: np.random.Generator) -> str:
     """A sentence in CoNLL-U: five words below the first one, which is the root."""
-    words = [(f"w{rng.integers(4, VOCAB)}", 0, "root")]
-    words += [
-        (f"w{rng.integers(4, VOCAB)}", 1, relation) for relation in rng.permutation(RELATIONS)
-    ]
-    lines = [
-        f"{number}\t{word}\t_\tX\t_\t_\t{head}\t{relation}\t_\t_\n"
-        for number, (word, head, relation) in enumerate(words, 1)
-    ]
+    root_word = f"w{rng.integers(4, VOCAB)}"
+    words = [(root_word, 0, "root")]
+    for relation in rng.permutation(RELATIONS):
+        word = f"w{rng.integers(4, VOCAB)}"
+        words.append((word, 1, relation))
+    lines = []
+    for number, (word, head, relation) in enumerate(words, 1):
+        lines.append(f"{number}\t{word}\t_\tX\t_\t_\t{head}\t{relation}\t_\t_\n")
     return "".join(lines) + "\n"
 
 
@@ -45,7 +46,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     treebank_folder.mkdir()
     for language in (*voita.SMOKE_LANGUAGES, "de"):
         trees = [random_tree(rng) for _ in range(TREES)]
-        (treebank_folder / f"{language}.dev.conllu").write_text("".join(trees))
+        treebank = treebank_folder / f"{language}.dev.conllu"
+        treebank.write_text("".join(trees))
     return root
 
 
@@ -54,7 +56,8 @@ def tiny_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiny models in place of those that the reproduction names, each with weights of its own."""
 
     def model_of(name: str, *_: Any) -> Model:
-        return tiny_model("bert", seed=voita.MODELS.index(name), tokenizer=tiny_tokenizer())
+        seed = voita.MODELS.index(name)
+        return tiny_model("bert", seed=seed, tokenizer=tiny_tokenizer())
 
     monkeypatch.setattr(voita, "model_of", model_of)
 
@@ -68,24 +71,36 @@ def test_every_model_and_language_is_studied_and_found_again(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "out"
-    arguments = ["reproduce", "voita-roles", "--data", str(data), "--smoke"]
-    arguments += ["--cache", str(tmp_path / "cache")]
+    arguments = [
+        "reproduce",
+        "voita-roles",
+        "--data",
+        str(data),
+        "--smoke",
+        "--cache",
+        str(tmp_path / "cache"),
+    ]
     output_arguments = ["--out", str(folder), "--json"]
     assert main([*arguments, *output_arguments]) == OK
     printed = json.loads(capsys.readouterr().out)
-    names = {
-        f"{model}-{language}" for model in voita.MODELS[:2] for language in voita.SMOKE_LANGUAGES
-    }
+    names = set()
+    for model in voita.MODELS[:2]:
+        for language in voita.SMOKE_LANGUAGES:
+            names.add(f"{model}-{language}")
     assert set(printed["reports"]) == names
-    assert {path.stem for path in folder.glob("*.json")} == names | {"voita-roles"}
+    written_names = {path.stem for path in folder.glob("*.json")}
+    assert written_names == names | {"voita-roles"}
     summary = read_report(folder / "voita-roles.json")
     assert summary == Report.from_json(printed["summary"])
     for name in names:
         printed_report = Report.from_json(printed["reports"][name])
         printed_roles = printed_report.table("roles")
-        stored_roles = read_report(folder / f"{name}.json").table("roles")
-        assert stored_roles.rows == tuple(row for row in printed_roles.rows if row[-1])
-        assert f"of {len(printed_roles.rows)} rows" in stored_roles.notes[-1]
+        stored_report = read_report(folder / f"{name}.json")
+        stored_roles = stored_report.table("roles")
+        rows_with_role = [row for row in printed_roles.rows if row[-1]]
+        assert stored_roles.rows == tuple(rows_with_role)
+        row_count = len(printed_roles.rows)
+        assert f"of {row_count} rows" in stored_roles.notes[-1]
         assert not printed_report.table("role-examples").rows
     monkeypatch.setattr("headlab.roles.study.read", None)  # nothing is computed a second time
     assert main([*arguments, *output_arguments]) == OK
@@ -105,18 +120,28 @@ def with_roles(report: Report, name: str) -> Report:
     rng = np.random.default_rng(list(name.encode()))
     roles = report.table("roles")
     assert roles.columns[-1] == "has it"
-    rows = tuple((*row[:-1], bool(rng.random() < 1 / 3)) for row in roles.rows)
-    tables = [replace(table, rows=rows) if table is roles else table for table in report.tables]
+    rows = []
+    for row in roles.rows:
+        has_role = bool(rng.random() < 1 / 3)
+        rows.append((*row[:-1], has_role))
+    tables = []
+    for table in report.tables:
+        if table is roles:
+            tables.append(replace(roles, rows=tuple(rows)))
+        else:
+            tables.append(table)
     return replace(report, tables=tuple(tables))
 
 
 def heads_by_role(report: Report) -> dict[str, set[Any]]:
     """Stack, layer and head of the heads that have each kind of role."""
     roles = report.table("roles")
+    have_role = roles.column("has it")
     heads: dict[str, set[Any]] = {}
-    for row, has_role in zip(roles.rows, roles.column("has it"), strict=True):
+    for row, has_role in zip(roles.rows, have_role, strict=True):
         if has_role:
-            heads.setdefault(voita.kind_of(str(row[3])), set()).add(row[:3])
+            kind = voita.kind_of(str(row[3]))
+            heads.setdefault(kind, set()).add(row[:3])
     return heads
 
 
@@ -124,29 +149,34 @@ def assert_relations_and_excess(summary: Report, reports: Reports) -> None:
     """Relations are those of the reports; their excess is the best head's share above the baseline."""
     for (model, language), report in reports.items():
         relations = report.table("relations")
-        rows = [
-            row[2:] for row in summary.table("voita-relations").rows if row[:2] == (model, language)
-        ]
+        rows = []
+        for row in summary.table("voita-relations").rows:
+            if row[:2] == (model, language):
+                rows.append(row[2:])
         assert rows == list(relations.rows)
         column = 3 + voita.SMOKE_LANGUAGES.index(language)
-        for relation, direction, *_, best, _, _, baseline, _, _, _ in relations.rows:
+        for relation_row in relations.rows:
+            relation, direction, *_, best, _, _, baseline, _, _, _ = relation_row
             excess_rows = [
                 row
                 for row in summary.table("voita-excess").rows
                 if row[:3] == (model, relation, direction)
             ]
-            excess = float(best or 0) - float(baseline or 0)
+            best_share = float(best or 0)
+            baseline_share = float(baseline or 0)
+            excess = best_share - baseline_share
             assert excess_rows[0][column] == pytest.approx(excess)
 
 
 def assert_counts(summary: Report, reports: Reports) -> None:
     counts = summary.table("voita-counts")
     for (model, language), report in reports.items():
-        counts_of_model = [
-            count
-            for count, name in zip(counts.column(language), counts.column("model"), strict=True)
-            if name == model and count is not None
-        ]
+        counts_of_language = counts.column(language)
+        model_names = counts.column("model")
+        counts_of_model = []
+        for count, name in zip(counts_of_language, model_names, strict=True):
+            if name == model and count is not None:
+                counts_of_model.append(count)
         assert counts_of_model == report.table("role-counts").column("heads")
 
 
@@ -154,9 +184,12 @@ def assert_kept_heads(summary: Report, heads: HeadsByRole) -> None:
     """Heads with a role in the base model, in the tuned one, and in both are counted."""
     kept = summary.table("voita-kept")
     assert kept.rows
-    for model, language, role, base_count, tuned_count, count_of_both in kept.rows:
-        base_heads = heads[voita.BASE, str(language)].get(role, set())
-        tuned_heads = heads[str(model), str(language)].get(role, set())
+    for row in kept.rows:
+        model, language, role, base_count, tuned_count, count_of_both = row
+        heads_of_base = heads[voita.BASE, str(language)]
+        heads_of_tuned = heads[str(model), str(language)]
+        base_heads = heads_of_base.get(role, set())
+        tuned_heads = heads_of_tuned.get(role, set())
         assert base_count == len(base_heads)
         assert tuned_count == len(tuned_heads)
         assert count_of_both == len(base_heads & tuned_heads)
@@ -166,10 +199,16 @@ def assert_nearest_heads(summary: Report, reports: Reports) -> None:
     """The nearest head to a role that no head has is the one with the largest share."""
     nearest = summary.table("voita-nearest")
     for row in nearest.rows:
-        roles = reports[str(row[0]), str(row[1])].table("roles")
-        shares = [role[4] for role in roles.rows if voita.kind_of(str(role[3])) == row[2]]
+        model = str(row[0])
+        language = str(row[1])
+        roles = reports[model, language].table("roles")
+        shares = []
+        for role in roles.rows:
+            if voita.kind_of(str(role[3])) == row[2]:
+                shares.append(role[4])
         assert row[6] == max(shares)
-    assert {row[2] for row in nearest.rows} >= {"positional", "separator", "first token"}
+    roles_without_head = {row[2] for row in nearest.rows}
+    assert roles_without_head >= {"positional", "separator", "first token"}
 
 
 def assert_heads_across_languages(summary: Report, heads: HeadsByRole) -> None:
@@ -179,14 +218,21 @@ def assert_heads_across_languages(summary: Report, heads: HeadsByRole) -> None:
     for (model, language), heads_of_roles in heads.items():
         for role, role_heads in heads_of_roles.items():
             if language == voita.SOURCE and ":" in role:
-                syntactic_heads |= {(model, role, head) for head in role_heads}
-    rows_of_syntactic_roles = [row for row in across.rows if ":" in str(row[2])]
-    assert {(row[0], row[2], row[3:6]) for row in rows_of_syntactic_roles} == syntactic_heads
-    assert {row[1] for row in across.rows} == set(voita.SMOKE_LANGUAGES)
+                for head in role_heads:
+                    syntactic_heads.add((model, role, head))
+    followed_heads = set()
+    for row in across.rows:
+        if ":" in str(row[2]):
+            followed_heads.add((row[0], row[2], row[3:6]))
+    assert followed_heads == syntactic_heads
+    languages = {row[1] for row in across.rows}
+    assert languages == set(voita.SMOKE_LANGUAGES)
     for row in across.rows:
         model, language, role, *head = row[:6]
-        assert tuple(head) in heads[str(model), voita.SOURCE][role]
-        has_role = tuple(head) in heads[str(model), str(language)].get(role, set())
+        heads_in_source = heads[str(model), voita.SOURCE]
+        heads_in_language = heads[str(model), str(language)]
+        assert tuple(head) in heads_in_source[role]
+        has_role = tuple(head) in heads_in_language.get(role, set())
         assert row[-1] == has_role
 
 
@@ -198,7 +244,9 @@ def test_the_summary_says_what_the_reports_say(data: Path) -> None:
         model = voita.model_of(name, data, None, None, "")
         for language, report in voita.role_reports(model, plan, data, None, 0, print):
             reports[name, language] = with_roles(report, name + language)
-    heads = {key: heads_by_role(report) for key, report in reports.items()}
+    heads = {}
+    for model_and_language, report in reports.items():
+        heads[model_and_language] = heads_by_role(report)
     summary = voita.summary(reports, {})
     assert_relations_and_excess(summary, reports)
     assert_counts(summary, reports)
@@ -211,7 +259,8 @@ def test_all_languages_that_are_there_are_taken_english_first(data: Path, tmp_pa
     assert voita.languages(voita.REAL, data) == ("en", "de", "hi", "zh")
     assert voita.languages(voita.SMOKE, data) == voita.SMOKE_LANGUAGES
     (tmp_path / "ud").mkdir()
-    (tmp_path / "ud" / "de.dev.conllu").write_text(random_tree(np.random.default_rng(0)))
+    german_tree = random_tree(np.random.default_rng(0))
+    (tmp_path / "ud" / "de.dev.conllu").write_text(german_tree)
     with raises("treebank.missing", "en", "dev.conllu"):
         voita.languages(voita.REAL, tmp_path)
 
@@ -219,5 +268,12 @@ def test_all_languages_that_are_there_are_taken_english_first(data: Path, tmp_pa
 def test_a_folder_without_treebanks_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["reproduce", "voita-roles", "--data", str(tmp_path), "--smoke"]) == FAILED
+    arguments = [
+        "reproduce",
+        "voita-roles",
+        "--data",
+        str(tmp_path),
+        "--smoke",
+    ]
+    assert main(arguments) == FAILED
     assert "treebank of en" in capsys.readouterr().err

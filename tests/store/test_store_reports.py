@@ -30,10 +30,24 @@ from headlab.tasks import Example
 
 DIGEST = "a" * 64
 UNITS = np.array([1, 3, 1, 2, 0])  # answers that each example asks for
-EXAMPLES = tuple(Example(f"x{i}", "text", group=("g", "g", "", "h", "h")[i]) for i in range(5))
+EXAMPLES = tuple(
+    Example(
+        f"x{i}",
+        "text",
+        group=("g", "g", "", "h", "h")[i],
+    )
+    for i in range(5)
+)
 IDS = ("x0", "x1#0", "x1#1", "x1#2", "x2", "x3#0", "x3#1")
 GROUPS = ("g", "g", "g", "g", "x2", "h", "h")
-TASK = {"name": "t", "language": "de", "split": "test", "size": 5, "seed": 0, "data_hash": "d"}
+TASK = {
+    "name": "t",
+    "language": "de",
+    "split": "test",
+    "size": 5,
+    "seed": 0,
+    "data_hash": "d",
+}
 MODEL = {"name": "m", "revision": "r", "fingerprint": "f"}
 
 
@@ -70,10 +84,14 @@ def test_answers_come_back_as_they_were(tmp_path: Path, largest: int) -> None:
     stored_run = Store(tmp_path).run(answers_spec())
     answers = stored_run.answers(DIGEST, EXAMPLES)
     assert answers is not None
-    assert (answers.correct.dtype.kind, answers.predicted.dtype.str) == ("b", "<i8")
+    assert answers.correct.dtype.kind == "b"
+    assert answers.predicted.dtype.str == "<i8"
     assert_same_answers(answers, evaluation(largest))
-    assert (answers.language, answers.ids, answers.groups) == ("de", IDS, GROUPS)
-    assert (answers.total, answers.is_complete) == (7, True)
+    assert answers.language == "de"
+    assert answers.ids == IDS
+    assert answers.groups == GROUPS
+    assert answers.total == 7
+    assert answers.is_complete is True
     assert stored_run.answers("b" * 64, EXAMPLES) is None
     assert log_of(stored_run) == ""
 
@@ -108,7 +126,12 @@ def torn(path: Path) -> tuple[Example, ...]:
 
 
 def of_another_mask(path: Path) -> tuple[Example, ...]:
-    other_file = write_answers(path.parents[1], answers_spec(), "b" * 64, largest=1)
+    other_file = write_answers(
+        path.parents[1],
+        answers_spec(),
+        "b" * 64,
+        largest=1,
+    )
     path.write_bytes(other_file.read_bytes())
     return EXAMPLES
 
@@ -255,7 +278,9 @@ def test_a_report_comes_back_as_it_was(tmp_path: Path) -> None:
     folder = write_report(tmp_path, spec)
     (result,) = Store(tmp_path).reports().results
     assert result.record == report_of(spec)
-    assert (result.key, result.folder, result.meta) == (folder.name, folder, {"created": "today"})
+    assert result.key == folder.name
+    assert result.folder == folder
+    assert result.meta == {"created": "today"}
     result_of_run = Store(tmp_path).run(spec).result(Report)
     assert result_of_run is not None
     assert result_of_run.record == result.record
@@ -268,8 +293,10 @@ def test_scores_and_curves_are_listed_without_a_word_about_answers_and_reports(
     write_answers(tmp_path, answers_spec())
     folder = write_report(tmp_path, report_spec())
     store = Store(tmp_path)
-    assert (store.scan().results, store.scan().problems) == ((), ())
-    assert (store.curves().results, store.curves().problems) == ((), ())
+    assert store.scan().results == ()
+    assert store.scan().problems == ()
+    assert store.curves().results == ()
+    assert store.curves().problems == ()
     assert [r.folder for r in store.reports().results] == [folder]
     with raises("result.other_kind", "report", "scores"):
         store.run(report_spec()).result(HeadScores)

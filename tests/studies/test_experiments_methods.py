@@ -98,7 +98,9 @@ def curves_of_language(
     rng: np.random.Generator, chances: dict[str, float], runs: int = 2
 ) -> GroupedCurves:
     """Curves by method, beside random orders that fall early."""
-    curves = {name: [falling_curve(rng, name, chance)] for name, chance in chances.items()}
+    curves = {}
+    for name, chance in chances.items():
+        curves[name] = [falling_curve(rng, name, chance)]
     random_curves = [falling_curve(rng, "random", 0.2) for _ in range(runs)]
     return grouped_by_number({"random": random_curves, **curves})
 
@@ -112,11 +114,16 @@ def test_the_report_has_every_pair_of_methods_and_every_language(
     report, _ = report_and_pieces
     languages = ["xx"] * 3 + ["yy"] * 3 + [MEAN] * 3
     assert report.table("methods-agreement").column("language") == languages
-    assert len(report.table("methods-overlap").rows) == 2 * 3 * 2
-    assert report.table("methods-verdict").column("language") == ["xx", "yy", MEAN]
-    assert len(report.table("methods-differences").rows) == 3 * (3 + 3)
-    assert len(report.table("methods-curves").rows) == 2 * 4 * 5
-    assert len(report.table("methods-areas").rows) == 3 * 4
+    overlap = report.table("methods-overlap")
+    verdict_languages = report.table("methods-verdict").column("language")
+    differences = report.table("methods-differences")
+    curves = report.table("methods-curves")
+    areas = report.table("methods-areas")
+    assert len(overlap.rows) == 2 * 3 * 2
+    assert verdict_languages == ["xx", "yy", MEAN]
+    assert len(differences.rows) == 3 * (3 + 3)
+    assert len(curves.rows) == 2 * 4 * 5
+    assert len(areas.rows) == 3 * 4
     verdict = "The data do not show which score to trust for this model: over 2 languages"
     assert report.notes[0].startswith(verdict)
     assert Report.from_json(report.to_json()) == report
@@ -192,7 +199,9 @@ def test_the_groups_of_an_aligned_task_have_their_names(
     _, pieces = report_and_pieces
     curve = pieces.curve("xx", pieces.scores("xx", "shapley"), 5)
     group_names = pieces.group_names("xx", curve.groups, "test")
-    assert group_names == tuple(example.group for example in pieces.examples("xx", "test"))
+    examples = pieces.examples("xx", "test")
+    groups_of_examples = [example.group for example in examples]
+    assert group_names == tuple(groups_of_examples)
 
 
 def test_texts_of_an_aligned_task_are_drawn_together(rng: np.random.Generator) -> None:
@@ -226,7 +235,11 @@ def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(
         languages.append(GroupedCurves(curves, groups))
 
     def reported(language: str) -> list[tuple[Any, ...]]:
-        return [astuple(row)[1:7] for row in differences.rows if row.language == language]
+        cells = []
+        for row in differences.rows:
+            if row.language == language:
+                cells.append(astuple(row)[1:7])
+        return cells
 
     def cells_of(pairs: list[AreaPair]) -> list[tuple[Any, ...]]:
         return [tuple(pair[:6]) for pair in pairs]
@@ -234,7 +247,8 @@ def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(
     drawn_together = cells_of(area_differences(languages, names, 0, are_aligned=True))
     drawn_apart = cells_of(area_differences(languages, names, 0, are_aligned=False))
     assert reported(MEAN) == drawn_together != drawn_apart
-    in_one_language = cells_of(area_differences([grouped_by_number(curves)], names, 0))
+    curves_by_number = grouped_by_number(curves)
+    in_one_language = cells_of(area_differences([curves_by_number], names, 0))
     assert reported("xx") == in_one_language
 
 
@@ -246,7 +260,8 @@ def test_correlations_are_those_of_the_scores_with_a_ceiling_where_there_are_hal
 ) -> None:
     true = rng.normal(size=24)
     halves = true + 0.1 * rng.normal(size=(2, 24))
-    left_out_scores = scores_of("xx", true, halves=halves[::-1] / 100)
+    swapped_halves = halves[::-1]
+    left_out_scores = scores_of("xx", true, halves=swapped_halves / 100)
     gradient_scores = scores_of("xx", np.abs(true))
     scores_by_method = {
         "shapley": scores_of("xx", halves.mean(axis=0), halves=halves / 100),
@@ -254,12 +269,15 @@ def test_correlations_are_those_of_the_scores_with_a_ceiling_where_there_are_hal
         "gradient": replace(gradient_scores, method="gradient", signed=False),
     }
     table = agreement_table({"xx": scores_by_method}, 0)
-    pairs = [(row["method"], row["other"]) for row in rows_where(table)]
+    pairs = []
+    for row in rows_where(table):
+        pairs.append((row["method"], row["other"]))
     assert pairs == list(combinations(scores_by_method, 2))
     for row in rows_where(table):
         first_values = scores_by_method[row["method"]].values
         second_values = scores_by_method[row["other"]].values
-        assert row["rho"] == pytest.approx(reference.spearman(first_values, second_values))
+        rho = reference.spearman(first_values, second_values)
+        assert row["rho"] == pytest.approx(rho)
         has_no_halves = "gradient" in (row["method"], row["other"])
         assert (row["ceiling"] is None) == has_no_halves
     notes = " ".join(table.notes)
@@ -272,7 +290,9 @@ def test_the_mean_correlation_and_its_interval_resample_heads_for_all_languages_
 ) -> None:
     heads = 15
     draws = 200
-    pairs = [list(rng.normal(size=(2, heads))) for _ in range(2)]
+    pairs = []
+    for _ in range(2):
+        pairs.append(list(rng.normal(size=(2, heads))))
     scores = {}
     for language, (shapley_values, gradient_values) in zip(("xx", "yy"), pairs, strict=True):
         scores[language] = {
@@ -280,7 +300,11 @@ def test_the_mean_correlation_and_its_interval_resample_heads_for_all_languages_
             "gradient": scores_of(language, gradient_values),
         }
     correlation = mean_rho(scores, 7, draws)
-    counts = np.random.default_rng([7, 5]).multinomial(heads, np.full(heads, 1 / heads), size=draws)
+    counts = np.random.default_rng([7, 5]).multinomial(
+        heads,
+        np.full(heads, 1 / heads),
+        size=draws,
+    )
     resampled_correlations = []
     for head_counts in counts:
         resampled_heads = np.repeat(np.arange(heads), head_counts)
@@ -289,7 +313,8 @@ def test_the_mean_correlation_and_its_interval_resample_heads_for_all_languages_
     correlations_without_head = []
     for left_out_head in range(heads):
         other_heads = [head for head in range(heads) if head != left_out_head]
-        correlations_without_head.append(reference.mean_correlation(pairs, other_heads))
+        without_head = reference.mean_correlation(pairs, other_heads)
+        correlations_without_head.append(without_head)
     point = reference.mean_correlation(pairs, list(range(heads)))
     low, high = reference.bca(
         point, np.array(resampled_correlations), np.array(correlations_without_head)
@@ -310,14 +335,18 @@ def test_the_interval_of_the_mean_correlation_covers_it(rng: np.random.Generator
 
     Both languages share one of the two scores.
     """
-    truth = np.mean([6 / np.pi * np.arcsin(r / 2) for r in (0.8, 0.4)])
+    rank_correlations = []
+    for r in (0.8, 0.4):
+        rank_correlations.append(6 / np.pi * np.arcsin(r / 2))
+    truth = np.mean(rank_correlations)
     missed_count = 0
     for seed in range(60):
         base_values = rng.normal(size=50)
         noise = rng.normal(size=(2, 50))
         scores = {}
         for language, r, language_noise in (("xx", 0.8, noise[0]), ("yy", 0.4, noise[1])):
-            correlated_values = r * base_values + np.sqrt(1 - r * r) * language_noise
+            own_share = np.sqrt(1 - r * r) * language_noise
+            correlated_values = r * base_values + own_share
             scores[language] = {
                 "a": scores_of(language, base_values),
                 "b": scores_of(language, correlated_values),
@@ -357,7 +386,8 @@ def test_shared_heads_are_counted_at_both_ends_beside_all_choices() -> None:
     probabilities = np.array(reference.shared_by_chance(12, 3, 3))
     expected_count = np.arange(len(probabilities)) @ probabilities
     for row in (highest, lowest):
-        assert row["p"] == pytest.approx(probabilities[row["shared"] :].sum())
+        p_value = probabilities[row["shared"] :].sum()
+        assert row["p"] == pytest.approx(p_value)
         assert row["by chance"] == pytest.approx(expected_count)
     assert highest["p (Holm)"] >= highest["p"]
     overlap_of_all_heads = overlap_table(scores, 20)  # more than there are heads
@@ -374,12 +404,17 @@ def test_chance_is_that_of_all_choices(heads: int, first_size: int, second_size:
     overlap = expected_overlap(heads, first_size, second_size)
     expected_mean = np.arange(len(shared_shares)) @ shared_shares
     assert overlap.mean == pytest.approx(expected_mean)
-    assert sum(shared_shares[overlap.low : overlap.high + 1]) >= 0.95 - 1e-12
-    assert sum(shared_shares[: overlap.low]) <= 0.025 + 1e-12
-    assert sum(shared_shares[overlap.high + 1 :]) <= 0.025 + 1e-12
+    first_above = overlap.high + 1
+    share_below = sum(shared_shares[: overlap.low])
+    share_inside = sum(shared_shares[overlap.low : first_above])
+    share_above = sum(shared_shares[first_above:])
+    assert share_inside >= 0.95 - 1e-12
+    assert share_below <= 0.025 + 1e-12
+    assert share_above <= 0.025 + 1e-12
     for shared_heads in range(len(shared_shares)):
         p_value = overlap_p_value(heads, first_size, second_size, shared_heads)
-        assert p_value == pytest.approx(sum(shared_shares[shared_heads:]), abs=1e-12)
+        as_many_or_more = sum(shared_shares[shared_heads:])
+        assert p_value == pytest.approx(as_many_or_more, abs=1e-12)
 
 
 # The verdict
@@ -390,24 +425,29 @@ def test_every_pair_is_compared_once_at_a_level_that_holds_for_all() -> None:
     unordered_pairs = {frozenset(pair) for pair in pairs}
     assert len(pairs) == 4 * 3 / 2
     assert len(unordered_pairs) == len(pairs)
-    assert 6 * (1 - level_of(NAMES)) == pytest.approx(0.05)
+    error_of_one = 1 - level_of(NAMES)
+    assert 6 * error_of_one == pytest.approx(0.05)
 
 
 def test_the_mean_over_languages_is_paired_answer_by_answer(rng: np.random.Generator) -> None:
-    languages = [curves_of_language(rng, {"shapley": 0.8, "gradient": 0.6}) for _ in range(2)]
+    chances = {"shapley": 0.8, "gradient": 0.6}
+    languages = [curves_of_language(rng, chances) for _ in range(2)]
     names = [("shapley", "gradient"), ("shapley", "random")]
     gradient_pair, random_pair = pairs_of(languages, names, 0)
 
     def area(curve: Any) -> float:
         removed = list(curve.removed)
-        areas = [reference.area(list(is_right), removed) for is_right in curve.correct.T]
+        areas = []
+        for is_right in curve.correct.T:
+            areas.append(reference.area(list(is_right), removed))
         return float(np.mean(areas))
 
     areas = {}  # [language, run]
     for name in languages[0].curves:
         areas_by_language = []
         for language_curves in languages:
-            areas_by_language.append([area(curve) for curve in language_curves.curves[name]])
+            curves = language_curves.curves[name]
+            areas_by_language.append([area(curve) for curve in curves])
         areas[name] = np.array(areas_by_language)
     shapley_area = areas["shapley"].mean()
     gradient_difference = shapley_area - areas["gradient"].mean()
@@ -418,15 +458,15 @@ def test_the_mean_over_languages_is_paired_answer_by_answer(rng: np.random.Gener
     assert random_pair.random_orders_below == (areas_of_random_orders < shapley_area).sum()
     assert gradient_pair.random_orders_below is None
     in_one_language = pairs_of(languages[:1], names[:1], 0)
-    assert pairs_of(languages[:1], names[:1], 0, are_aligned=True) == in_one_language
+    in_one_aligned_language = pairs_of(languages[:1], names[:1], 0, are_aligned=True)
+    assert in_one_aligned_language == in_one_language
 
 
 def test_a_method_that_is_far_ahead_is_to_be_trusted(rng: np.random.Generator) -> None:
     chances = {"shapley": 0.4, "gradient": 0.9, "confidence": 0.4}
     language_curves = [curves_of_language(rng, chances)]
-    verdict = best_method(
-        language_curves, list(chances), area_differences(language_curves, list(chances), 0)
-    )
+    differences = area_differences(language_curves, list(chances), 0)
+    verdict = best_method(language_curves, list(chances), differences)
     assert verdict.best_method == "gradient"
     assert verdict.is_settled is True
     assert verdict.beats_chance is True
@@ -447,9 +487,8 @@ def test_a_method_that_is_far_ahead_is_to_be_trusted(rng: np.random.Generator) -
 def test_methods_that_are_alike_leave_it_open_and_are_named(rng: np.random.Generator) -> None:
     chances = {"shapley": 0.7, "gradient": 0.7, "confidence": 0.1}
     language_curves = [curves_of_language(rng, chances)]
-    verdict = best_method(
-        language_curves, list(chances), area_differences(language_curves, list(chances), 0)
-    )
+    differences = area_differences(language_curves, list(chances), 0)
+    verdict = best_method(language_curves, list(chances), differences)
     assert verdict.best_method in ("shapley", "gradient")
     assert verdict.peers == (verdict.next_method,)
     assert verdict.is_settled is False
@@ -462,7 +501,8 @@ def test_methods_that_are_alike_leave_it_open_and_are_named(rng: np.random.Gener
 def test_methods_no_better_than_chance_are_not_to_be_trusted(rng: np.random.Generator) -> None:
     names = ["shapley", "gradient"]
     language_curves = [curves_of_language(rng, {"shapley": 0.2, "gradient": 0.1})]
-    verdict = best_method(language_curves, names, area_differences(language_curves, names, 0))
+    differences = area_differences(language_curves, names, 0)
+    verdict = best_method(language_curves, names, differences)
     assert not verdict.beats_chance
     assert not verdict.is_settled
     assert "so not even chance is ruled out." in trust_words({"xx": verdict})
@@ -470,7 +510,10 @@ def test_methods_no_better_than_chance_are_not_to_be_trusted(rng: np.random.Gene
 
 def test_a_third_method_that_is_not_distinguished_from_the_best_leaves_it_open() -> None:
     """The next method may be significantly worse, and another, whose answers differ more, not."""
-    differences_of_gradient = {"shapley": (1.0, 0.5, 1.5), "confidence": (2.0, -1.0, 5.0)}
+    differences_of_gradient = {
+        "shapley": (1.0, 0.5, 1.5),
+        "confidence": (2.0, -1.0, 5.0),
+    }
     differences_to_random = {
         "gradient": (9.0, 5.0, 12.0),
         "shapley": (1.0, -1.0, 3.0),
@@ -491,7 +534,8 @@ def test_a_third_method_that_is_not_distinguished_from_the_best_leaves_it_open()
     for name, late_count in late_groups.items():
         group_falls = np.arange(30) % 9 < late_count
         curves[name] = [falling_curve(rng, name, 0, group_falls)]
-    language_curves = [grouped_by_number({"random": [falling_curve(rng, "random", 0.1)], **curves})]
+    random_curve = falling_curve(rng, "random", 0.1)
+    language_curves = [grouped_by_number({"random": [random_curve], **curves})]
     verdict = best_method(language_curves, names, random_pairs + gradient_pairs)
     assert verdict.best_method == "gradient"
     assert verdict.next_method == "shapley"
@@ -503,23 +547,38 @@ def test_a_third_method_that_is_not_distinguished_from_the_best_leaves_it_open()
     turned_pairs = []
     for pair in gradient_pairs:
         interval = (-pair.difference, -pair.high, -pair.low)
-        turned_pairs.append(AreaPair(pair.other, pair.ordering, *interval, pair.p, None))
+        turned_pair = AreaPair(pair.other, pair.ordering, *interval, pair.p, None)
+        turned_pairs.append(turned_pair)
     assert best_method(language_curves, names, random_pairs + turned_pairs) == verdict
 
 
 def test_the_sentence_is_of_the_mean_and_counts_the_languages_that_agree() -> None:
     settled_verdict = MethodVerdict(
-        "shapley", "gradient", {"shapley": 50.0}, (2.0, 1.0, 3.0), (9.0, 8.0, 10.0), 5, 5, ()
+        "shapley",
+        "gradient",
+        {"shapley": 50.0},
+        (2.0, 1.0, 3.0),
+        (9.0, 8.0, 10.0),
+        5,
+        5,
+        (),
     )
     open_verdict = settled_verdict._replace(
         minus_next=(0.5, -1.0, 2.0), peers=("gradient", "confidence")
     )
-    words = trust_words({"xx": settled_verdict, "yy": open_verdict, MEAN: settled_verdict})
+    words = trust_words(
+        {
+            "xx": settled_verdict,
+            "yy": open_verdict,
+            MEAN: settled_verdict,
+        }
+    )
     beginning = "For this model, trust shapley: over 2 languages shapley has the largest area"
     ending = "In 1 of 2 languages, each tested alone, shapley is significantly the best."
     assert words.startswith(beginning)
     assert words.endswith(ending)
-    (row,) = rows_where(verdict_table({"yy": open_verdict}, 0.995))
+    table_of_open_verdict = verdict_table({"yy": open_verdict}, 0.995)
+    (row,) = rows_where(table_of_open_verdict)
     assert row["not told from it"] == "gradient, confidence"
     assert row["settled"] is False
     assert row["minus next, points"] == 0.5
@@ -542,7 +601,8 @@ def test_intervals_of_all_pairs_cover_together_and_equal_methods_are_seldom_sett
             difference = difference_to_random if pair.other == "random" else 0.0
             are_covered.append(pair.low <= difference <= pair.high)
         missed_count += not all(are_covered)
-        settled_count += best_method(language_curves, list(chances), pairs).is_settled
+        verdict = best_method(language_curves, list(chances), pairs)
+        settled_count += verdict.is_settled
     assert missed_count <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000
     assert settled_count <= 9
 
@@ -562,10 +622,14 @@ def test_the_matrix_has_every_pair_of_methods_twice_with_its_interval_under_the_
         "methods-agreement-yy",
     ]
     (heatmap,) = figures["methods-agreement-yy"].data
-    assert list(heatmap.x) == list(heatmap.y) == list(NAMES)
+    columns = list(heatmap.x)
+    rows = list(heatmap.y)
+    assert columns == rows == list(NAMES)
     (row,) = rows_where(table, language="yy", method="shapley", other="confidence")
     pointer_text = heatmap.customdata[2][0]
-    low, high, ceiling = (row[name] for name in ("low", "high", "ceiling"))
+    low = row["low"]
+    high = row["high"]
+    ceiling = row["ceiling"]
     assert heatmap.z[0][2] == row["rho"]
     assert heatmap.z[2][0] == row["rho"]
     assert f"[{low:.2f}, {high:.2f}]" in pointer_text
@@ -590,7 +654,8 @@ def test_the_verdict_and_the_curves_are_drawn_from_the_tables(
     lines = {trace.name: trace for trace in traces if trace.showlegend is not False}
     assert list(lines) == ["random", *NAMES]
     curve_rows = rows_where(report.table("methods-curves"), language="xx", ordering="gradient")
-    assert list(lines["gradient"].y) == [row["accuracy, %"] for row in curve_rows]
+    accuracies = [row["accuracy, %"] for row in curve_rows]
+    assert list(lines["gradient"].y) == accuracies
     for name, figure in figures.items():
         assert name.replace("-", "").isalnum()
         assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"

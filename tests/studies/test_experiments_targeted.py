@@ -94,14 +94,19 @@ def masks_by_choice(model: Model, language: str, k: int) -> dict[str, list[list[
         return without_lowest_values(scores.values.tolist(), k)
 
     values = VALUES if language == "xx" else VALUES[::-1]
+    without_harmful_heads = []
+    for head in range(12):
+        without_harmful_heads.append(head not in HARMFUL_HEADS or language == "yy")
     masks = {
-        "harmful": [[head not in HARMFUL_HEADS or language == "yy" for head in range(12)]],
+        "harmful": [without_harmful_heads],
         "shapley": [without_lowest_values(values.tolist(), k)],
     }
     for choice, form in GRADIENT_FORMS.items():
         masks[choice] = [without_lowest_scored("gradient", form=form)]
     masks["leave-one-out"] = [without_lowest_scored("leave-one-out")]
-    masks["random"] = [without_lowest_scored("random", seed) for seed in range(RUNS)]
+    masks["random"] = []
+    for seed in range(RUNS):
+        masks["random"].append(without_lowest_scored("random", seed))
     return masks
 
 
@@ -111,9 +116,8 @@ GROUPS = equal_groups(30, 2)
 def test_table_2_equals_masks_that_are_evaluated_anew(model: Model, report: Report) -> None:
     baseline = correct_answers(model, "xx", [True] * 12)
     all_masks = masks_by_choice(model, "xx", 3)
-    shapley_gain = reference.gains(
-        baseline, [correct_answers(model, "xx", all_masks["shapley"][0])]
-    )
+    shapley_answers = correct_answers(model, "xx", all_masks["shapley"][0])
+    shapley_gain = reference.gains(baseline, [shapley_answers])
     (accuracy_row,) = rows_where(report.table("targeted-accuracy"), language="xx")
     assert accuracy_row["harmful heads"] == 3
     assert accuracy_row["K"] == 3
@@ -126,8 +130,9 @@ def test_table_2_equals_masks_that_are_evaluated_anew(model: Model, report: Repo
         shares = [100 * sum(answers) / 30 for answers in runs]
         assert choice_masks[0].count(False) == 3
         assert row["heads removed"] == 3
-        assert row["accuracy, %"] == pytest.approx(np.mean(shares))
-        assert row["accuracy, %"] == pytest.approx(accuracy_row[f"{choice}, %"])
+        accuracy = row["accuracy, %"]
+        assert accuracy == pytest.approx(np.mean(shares))
+        assert accuracy == pytest.approx(accuracy_row[f"{choice}, %"])
         mean_gain = 100 * sum(gain) / 30
         assert row["difference, points"] == pytest.approx(mean_gain, abs=1e-9)
         # Gains times runs are whole numbers, so a resample that loses as much as it gains is 0.
@@ -147,15 +152,18 @@ def test_table_2_equals_masks_that_are_evaluated_anew(model: Model, report: Repo
         assert row["p"] == pytest.approx(p[0], abs=1e-9)
         lowest_and_highest = (row["lowest run, %"], row["highest run, %"])
         if choice == "random":
-            assert lowest_and_highest == pytest.approx((min(shares), max(shares)))
+            expected_shares = (min(shares), max(shares))
+            assert lowest_and_highest == pytest.approx(expected_shares)
         else:
             assert lowest_and_highest == (None, None)
         if choice != "shapley":
             against_table = report.table("targeted-against")
             (against,) = rows_where(against_table, language="xx", removed_by=choice)
-            mean_gain_over_shapley = 100 * (sum(gain) - sum(shapley_gain)) / 30
+            gain_over_shapley = sum(gain) - sum(shapley_gain)
+            mean_gain_over_shapley = 100 * gain_over_shapley / 30
             assert against["difference, points"] == pytest.approx(mean_gain_over_shapley, abs=1e-9)
-    effects = {tuple(row[3:]) for row in report.table("targeted").rows}
+    rows = report.table("targeted").rows
+    effects = {tuple(row[3:]) for row in rows}
     assert len(effects) > 4  # the choices differ
 
 
@@ -170,20 +178,34 @@ def test_a_language_without_harmful_heads_says_so_and_gains_nothing(report: Repo
     assert any(explanation in note for note in report.notes)
     (mean_row,) = rows_where(report.table("targeted"), language="mean", removed_by="harmful")
     (xx_row,) = rows_where(report.table("targeted"), language="xx", removed_by="harmful")
-    assert mean_row["difference, points"] == pytest.approx(xx_row["difference, points"] / 2)
-    assert mean_row["low, points"] <= mean_row["difference, points"] <= mean_row["high, points"]
+    mean_difference = mean_row["difference, points"]
+    assert mean_difference == pytest.approx(xx_row["difference, points"] / 2)
+    assert mean_row["low, points"] <= mean_difference <= mean_row["high, points"]
 
 
 def test_runs_that_cancel_out_lie_on_both_sides_of_0() -> None:
     """Thirds do not add up to 0 in binary; as counts they do."""
-    thirds = Gain(np.array([1 / 3, -2 / 3, 1 / 3, 0.0] * 5), tuple("abcd" * 5), 3)
+    thirds = Gain(
+        np.array([1 / 3, -2 / 3, 1 / 3, 0.0] * 5),
+        tuple("abcd" * 5),
+        3,
+    )
     difference_of_thirds = difference(thirds, 0)
     counts = np.array([[1.0, -2.0, 1.0, 0.0] * 5])
     rng = np.random.default_rng(0)
     low, high, p = group_bootstrap(
-        counts, thirds.groups, rng, pseudo_values=(3.0, -3.0), draws=10_000
+        counts,
+        thirds.groups,
+        rng,
+        pseudo_values=(3.0, -3.0),
+        draws=10_000,
     )
-    assert difference_of_thirds == (0.0, low[0] / 3, high[0] / 3, p[0])
+    assert difference_of_thirds == (
+        0.0,
+        low[0] / 3,
+        high[0] / 3,
+        p[0],
+    )
     halves = Gain(np.full(20, 0.5), thirds.groups, 2)
     gain_over_halves = gain_over(thirds, halves)
     assert gain_over_halves.runs == 6
@@ -201,17 +223,21 @@ def test_with_k_given_every_choice_but_the_harmful_heads_has_k(
     kept = masks_by_choice(model, "yy", 2)["shapley"][0]
     (row,) = rows_where(report_of_two.table("targeted"), language="yy", removed_by="shapley")
     answers = correct_answers(model, "yy", kept)
-    difference_in_points = 100 * (sum(answers) - sum(baseline)) / 30
+    more_right_answers = sum(answers) - sum(baseline)
+    difference_in_points = 100 * more_right_answers / 30
     assert row["difference, points"] == pytest.approx(difference_in_points)
     assert any("the other rows show the 2 lowest" in note for note in report_of_two.notes)
     report_of_seven = run_experiment("targeted", make(), options={"runs": 1, "k": 7})
-    assert any(
-        "7 of 12 heads are removed; few models keep" in note for note in report_of_seven.notes
-    )
+    warning = "7 of 12 heads are removed; few models keep"
+    assert any(warning in note for note in report_of_seven.notes)
 
 
 def test_leave_one_out_is_left_out_on_request(make: Callable[[], Pieces]) -> None:
-    report = run_experiment("targeted", make(), options={"runs": 1, "k": 2, "leave_one_out": False})
+    report = run_experiment(
+        "targeted",
+        make(),
+        options={"runs": 1, "k": 2, "leave_one_out": False},
+    )
     choices = set(report.table("targeted").column("removed by"))
     assert choices == {"harmful", "random", "shapley", *GRADIENT_FORMS}
 
@@ -249,11 +275,13 @@ def test_the_forecast_counts_only_answers_that_are_not_stored(
     make: Callable[[], Pieces], report: Report
 ) -> None:
     # one random mask more in xx
-    assert forecast("targeted", make(), {"runs": RUNS + 1}).forwards == 30
+    forecast_of_one_more = forecast("targeted", make(), {"runs": RUNS + 1})
+    assert forecast_of_one_more.forwards == 30
     pieces_without_store = Pieces(make().model, tiny_task(), None, dev_size=12)
     asks = missing_pieces("targeted", pieces_without_store, {"runs": 2})
     answer_forwards = [ask.forwards for ask in asks if ask.kind == "answers"]
-    assert answer_forwards == [30 * (1 + 1 + 5 + 2)] * 2
+    masks_a_language = 1 + 1 + 5 + 2
+    assert answer_forwards == [30 * masks_a_language] * 2
 
 
 # Dev against test
@@ -263,10 +291,11 @@ def test_the_gap_equals_masks_that_are_evaluated_anew_on_both_splits(
     model: Model, make: Callable[[], Pieces]
 ) -> None:
     gap_report = run_experiment("gap", make(), options={"k": 2})
-    for rule, kept in (
-        ("harmful", masks_by_choice(model, "xx", 2)["harmful"][0]),
-        ("K lowest", without_lowest_values(VALUES.tolist(), 2)),
-    ):
+    kept_by_rule = {
+        "harmful": masks_by_choice(model, "xx", 2)["harmful"][0],
+        "K lowest": without_lowest_values(VALUES.tolist(), 2),
+    }
+    for rule, kept in kept_by_rule.items():
         (row,) = rows_where(gap_report.table("gap"), language="xx", rule=rule)
         differences_by_split: dict[str, MeanDifference] = {}
         for split, size in (("dev", 12), ("test", 30)):
@@ -275,9 +304,11 @@ def test_the_gap_equals_masks_that_are_evaluated_anew_on_both_splits(
             gain = reference.gains(baseline, [answers])
             mean_gain = 100 * sum(gain) / size
             assert row[f"{split}, points"] == pytest.approx(mean_gain, abs=1e-9)
-            split_difference = difference(Gain(np.array(gain), GROUPS[:size]), 0)
+            gain_on_split = Gain(np.array(gain), GROUPS[:size])
+            split_difference = difference(gain_on_split, 0)
             low = split_difference.low or 0
-            assert row[f"{split} low, points"] == pytest.approx(100 * low)
+            low_in_points = row[f"{split} low, points"]
+            assert low_in_points == pytest.approx(100 * low)
             differences_by_split[split] = split_difference
         dev_difference = differences_by_split["dev"]
         dev_minus_test = difference_between(dev_difference, differences_by_split["test"])
@@ -291,16 +322,21 @@ def test_the_gap_equals_masks_that_are_evaluated_anew_on_both_splits(
     assert harmful_row["dev minus test, points"] == 0
     assert harmful_row["low, points"] is None
     (mean_row,) = rows_where(gap_report.table("gap"), language="mean", rule="K lowest")
-    rows_of_rule = rows_where(gap_report.table("gap"), rule="K lowest")
-    test_gains = [row["test, points"] for row in rows_of_rule if row["language"] != "mean"]
-    assert mean_row["test, points"] == pytest.approx(sum(test_gains) / 2)
+    test_gains = []
+    for row in rows_where(gap_report.table("gap"), rule="K lowest"):
+        if row["language"] != "mean":
+            test_gains.append(row["test, points"])
+    mean_test_gain = sum(test_gains) / 2
+    assert mean_row["test, points"] == pytest.approx(mean_test_gain)
 
 
 def test_heads_that_stay_harmful_are_counted_per_language_and_over_all(
     make: Callable[[], Pieces],
 ) -> None:
     report = run_experiment("gap", make())
-    rows_by_language = {row["language"]: row for row in rows_where(report.table("gap-heads"))}
+    rows_by_language = {}
+    for row in rows_where(report.table("gap-heads")):
+        rows_by_language[row["language"]] = row
     p_values = [0.5] * 9 + [0.001, 0.006, 0.03]
     adjusted_p_values = np.array(reference.holm_by_steps(p_values))
     by_holm = (adjusted_p_values <= 0.05 + 1e-12).sum()
@@ -310,7 +346,8 @@ def test_heads_that_stay_harmful_are_counted_per_language_and_over_all(
     assert rows_by_language["xx"]["Benjamini–Hochberg"] == 2
     assert rows_by_language["yy"]["interval below 0"] == 0
     assert rows_by_language["yy"]["Holm"] == 0
-    adjusted_over_all = np.array(reference.holm_by_steps(p_values + [0.5] * 12))
+    p_values_over_all = p_values + [0.5] * 12
+    adjusted_over_all = np.array(reference.holm_by_steps(p_values_over_all))
     assert rows_by_language["all"]["heads"] == 24
     assert rows_by_language["all"]["Holm"] == (adjusted_over_all <= 0.05).sum()
 
@@ -318,10 +355,23 @@ def test_heads_that_stay_harmful_are_counted_per_language_and_over_all(
 def test_a_method_without_p_values_says_nothing_of_all_heads_together(
     model: Model, tmp_path: Path
 ) -> None:
-    pieces = Pieces(model, tiny_task().with_languages(["xx"]), Store(tmp_path), dev_size=12)
-    plant_scores(pieces, "xx", VALUES, HARMFUL_HEADS, method="paper", p_values=None)
+    pieces = Pieces(
+        model,
+        tiny_task().with_languages(["xx"]),
+        Store(tmp_path),
+        dev_size=12,
+    )
+    plant_scores(
+        pieces,
+        "xx",
+        VALUES,
+        HARMFUL_HEADS,
+        method="paper",
+        p_values=None,
+    )
     report = run_experiment("gap", pieces, options={"method": "paper"})
-    assert report.table("gap-heads").rows == (("xx", 12, 3, None, None),)
+    (row,) = report.table("gap-heads").rows
+    assert row == ("xx", 12, 3, None, None)
     assert any("paper gives no p-values" in note for note in report.notes)
 
 
@@ -330,8 +380,9 @@ def test_a_method_without_p_values_says_nothing_of_all_heads_together(
 
 def test_the_mean_over_languages_weighs_them_alike_and_is_resampled_as_derived_slowly() -> None:
     rng = np.random.default_rng(1)
-    first_values = rng.choice([-1.0, 0.0, 1.0], 90, p=[0.1, 0.7, 0.2])
-    second_values = rng.choice([-1.0, 0.0, 1.0], 60, p=[0.2, 0.7, 0.1])
+    outcomes = [-1.0, 0.0, 1.0]
+    first_values = rng.choice(outcomes, 90, p=[0.1, 0.7, 0.2])
+    second_values = rng.choice(outcomes, 60, p=[0.2, 0.7, 0.1])
     first_gain = Gain(first_values, equal_groups(90, 3))
     second_gain = Gain(second_values, equal_groups(60, 2))
     mean_difference = over_languages({"a": first_gain, "b": second_gain}, 0, are_aligned=True)
@@ -361,9 +412,11 @@ def test_the_interval_of_a_mean_over_languages_covers_it(
         for name, size in (("a", 80), ("b", 40), ("c", 120)):
             group_effects = shared_effects if are_aligned else rng.normal(0, 0.3, 40)
             group_indices = np.arange(size) % 40
-            effects = 0.05 + group_effects[group_indices] + rng.normal(0, 0.3, size)
+            noise = rng.normal(0, 0.3, size)
+            effects = 0.05 + group_effects[group_indices] + noise
+            values = np.clip(effects, -1, 1)
             groups = tuple(map(str, group_indices))
-            gains[name] = Gain(np.clip(effects, -1, 1), groups)
+            gains[name] = Gain(values, groups)
         seed = int(rng.integers(1 << 30))
         mean_difference = over_languages(gains, seed, are_aligned=are_aligned)
         assert mean_difference.low is not None
@@ -392,17 +445,24 @@ def test_languages_that_are_not_aligned_are_resampled_one_by_one_as_derived_slow
     assert mean_difference.mean == pytest.approx(np.mean(means))
     values = [list(gain.values) for gain in gains.values()]
     groups = [list(gain.groups) for gain in gains.values()]
-    resampled_means = reference.resampled_apart(values, groups, 2000, seed=3, made_up=(1.0, -1.0))
+    resampled_means = reference.resampled_apart(
+        values,
+        groups,
+        2000,
+        seed=3,
+        made_up=(1.0, -1.0),
+    )
     low, high = np.quantile(resampled_means, [0.025, 0.975])
-    assert (mean_difference.low, mean_difference.high) == pytest.approx((low, high), abs=0.015)
+    measured_interval = (mean_difference.low, mean_difference.high)
+    assert measured_interval == pytest.approx((low, high), abs=0.015)
     share_below = np.mean(resampled_means <= 0)
     share_above = np.mean(resampled_means >= 0)
     expected_p = 2 * min(share_below, share_above)
     assert mean_difference.p == pytest.approx(expected_p, abs=0.05)
     gains_with_own_groups = {}
     for language, gain in gains.items():
-        own_groups = tuple(f"{language} {label}" for label in gain.groups)
-        gains_with_own_groups[language] = Gain(gain.values, own_groups)
+        own_groups = [f"{language} {label}" for label in gain.groups]
+        gains_with_own_groups[language] = Gain(gain.values, tuple(own_groups))
     pooled_difference = over_languages(gains_with_own_groups, 0, are_aligned=True)
     assert mean_difference.low is not None
     assert mean_difference.high is not None
@@ -442,9 +502,8 @@ def test_over_languages_thirds_that_cancel_out_lie_on_both_sides_of_0(are_aligne
     groups = equal_groups(24, 3)
     gain_in_thirds = Gain(counts[0] / 3, groups, 3)
     gain_in_sixths = Gain(counts[1] / 6, groups, 6)
-    mean_difference = over_languages(
-        {"a": gain_in_thirds, "b": gain_in_sixths}, 0, are_aligned=are_aligned
-    )
+    gains = {"a": gain_in_thirds, "b": gain_in_sixths}
+    mean_difference = over_languages(gains, 0, are_aligned=are_aligned)
     counts_in_sixths = [2 * counts[0], counts[1]]
     if are_aligned:
         expected = group_bootstrap(
@@ -455,7 +514,11 @@ def test_over_languages_thirds_that_cancel_out_lie_on_both_sides_of_0(are_aligne
         )
     else:
         strata = [(language_counts[None], groups) for language_counts in counts_in_sixths]
-        expected = stratified_bootstrap(strata, np.random.default_rng(0), pseudo_values=(6.0, -6.0))
+        expected = stratified_bootstrap(
+            strata,
+            np.random.default_rng(0),
+            pseudo_values=(6.0, -6.0),
+        )
     assert mean_difference.low == expected.low[0] / 6
     assert mean_difference.high == expected.high[0] / 6
     assert mean_difference.p == expected.p[0]
@@ -478,22 +541,27 @@ def test_ties_are_ties_where_languages_have_unequally_many_answers(
     for _ in range(5):
         counts = {}
         for language, size in SIZES:
-            counts[language] = rng.integers(-1, 2, size).astype(float)
+            whole_counts = rng.integers(-1, 2, size)
+            counts[language] = whole_counts.astype(float)
         gains = {}
         for language, size in SIZES:
-            groups = tuple(str(answer % 6) for answer in range(size))
-            gains[language] = Gain(counts[language] / 3, groups, 3)
+            groups = [str(answer % 6) for answer in range(size)]
+            values = counts[language] / 3
+            gains[language] = Gain(values, tuple(groups), 3)
         mean_difference = over_languages(gains, 0, are_aligned=True)
-        whole_numbers = np.concatenate([110 * counts["a"], 90 * counts["b"]])[None]
+        weighted_counts = [110 * counts["a"], 90 * counts["b"]]
+        whole_numbers = np.concatenate(weighted_counts)
         expected = group_bootstrap(
-            whole_numbers,
+            whole_numbers[None],
             gains["a"].groups + gains["b"].groups,
             np.random.default_rng(0),
             pseudo_values=(297.0, -297.0),
         )
         assert mean_difference.p == expected.p[0]
-        assert mean_difference.low == pytest.approx(expected.low[0] / 297)
-        assert mean_difference.high == pytest.approx(expected.high[0] / 297)
+        expected_low = expected.low[0] / 297
+        expected_high = expected.high[0] / 297
+        assert mean_difference.low == pytest.approx(expected_low)
+        assert mean_difference.high == pytest.approx(expected_high)
         with monkeypatch.context() as without_rounding:
             without_rounding.setattr(bootstrap, "DIGITS", 17)
             unrounded_difference = over_languages(gains, 0, are_aligned=True)
@@ -510,9 +578,14 @@ def test_the_interval_of_a_difference_between_splits_covers_it(
     for _ in range(200):
         split_differences = []
         for size, mean in ((60, 0.1), (150, 0.02)):
-            values = rng.choice([-1.0, 0.0, 1.0], size, p=[0.1, 0.8 - mean, 0.1 + mean])
+            values = rng.choice(
+                [-1.0, 0.0, 1.0],
+                size,
+                p=[0.1, 0.8 - mean, 0.1 + mean],
+            )
             seed = int(rng.integers(1 << 30))
-            split_differences.append(difference(Gain(values, equal_groups(size)), seed))
+            gain = Gain(values, equal_groups(size))
+            split_differences.append(difference(gain, seed))
         dev_minus_test = difference_between(*split_differences)
         assert dev_minus_test.low is not None
         assert dev_minus_test.high is not None
@@ -521,9 +594,13 @@ def test_the_interval_of_a_difference_between_splits_covers_it(
 
 
 def test_holm_leaves_out_what_was_not_tested() -> None:
-    tested_differences = [MeanDifference(0.1, 0, 0.2, p) for p in (0.01, None, 0.04)]
-    assert holm_of_differences(tested_differences) == pytest.approx([0.02, None, 0.04])
-    assert holm_of_differences([MeanDifference(0.0, None, None, None)]) == [None]
+    tested_differences = []
+    for p in (0.01, None, 0.04):
+        tested_differences.append(MeanDifference(0.1, 0, 0.2, p))
+    adjusted_p_values = holm_of_differences(tested_differences)
+    assert adjusted_p_values == pytest.approx([0.02, None, 0.04])
+    untested_difference = MeanDifference(0.0, None, None, None)
+    assert holm_of_differences([untested_difference]) == [None]
     marks = [tested_difference.mark for tested_difference in tested_differences]
     assert marks == ["higher", "", "higher"]
     assert MeanDifference(-0.1, -0.2, 0.0, 0.03).mark == "lower"
@@ -548,14 +625,17 @@ def test_reported_09_other_reports_keep_their_spec_and_say_nothing() -> None:
         ("agreement", {"method": "gradient"}),
         ("front", {"method": "gradient"}),
     ):
-        assert study(key).renewed(study(key).resolve(options)) == {}
+        resolved_options = study(key).resolve(options)
+        assert study(key).renewed(resolved_options) == {}
     token = {"method": "gradient", "method_options": {"form": "token"}}
     agreement = study("agreement")
     renewed_methods = agreement.renewed(agreement.resolve(token))
-    assert [version for _, version in renewed_methods.values()] == [3]
+    versions = [version for _, version in renewed_methods.values()]
+    assert versions == [3]
     iterative_options = study("iterative").resolve({"orderings": "random,gradient-token"})
     assert list(study("iterative").renewed(iterative_options)) == ["gradient-token"]
-    assert earlier_scores_sentence({"experiment": "iterative", "options": iterative_options}) != ""
+    iterative_spec = {"experiment": "iterative", "options": iterative_options}
+    assert earlier_scores_sentence(iterative_spec) != ""
     for incomplete_spec in (
         {},
         {"experiment": "targeted"},
@@ -567,7 +647,10 @@ def test_reported_09_other_reports_keep_their_spec_and_say_nothing() -> None:
 
 def test_reported_09_committed_reports_of_targeted_pruning_stay_and_say_so() -> None:
     stored_reports = Store(ROOT / "cache").reports().results
-    targeted_reports = [stored for stored in stored_reports if stored.record.name == "targeted"]
+    targeted_reports = []
+    for stored_report in stored_reports:
+        if stored_report.record.name == "targeted":
+            targeted_reports.append(stored_report)
     assert targeted_reports
     for stored_report in targeted_reports:
         sentence = earlier_scores_sentence(stored_report.record.spec)

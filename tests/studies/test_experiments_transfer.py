@@ -24,7 +24,11 @@ from headlab.tasks import Task
 
 LANGUAGES = ("xx", "yy", "en")
 GROUPS = equal_groups(30, 2)
-REMOVED_HEADS: dict[str, tuple[int, ...]] = {"xx": HARMFUL_HEADS, "yy": (), "en": (0, 11)}
+REMOVED_HEADS: dict[str, tuple[int, ...]] = {
+    "xx": HARMFUL_HEADS,
+    "yy": (),
+    "en": (0, 11),
+}
 
 
 def three_language_task() -> Task:
@@ -80,7 +84,8 @@ def test_the_matrix_equals_masks_that_are_evaluated_anew(
         gains_elsewhere = []
         for tested_on in LANGUAGES:
             gain = gain_in_points(answers, chosen_on, tested_on)
-            assert matrix_row[f"{tested_on}, points"] == pytest.approx(gain, abs=1e-9)
+            shown_gain = matrix_row[f"{tested_on}, points"]
+            assert shown_gain == pytest.approx(gain, abs=1e-9)
             all_gains.append(gain)
             if tested_on != chosen_on:
                 gains_elsewhere.append(gain)
@@ -99,14 +104,19 @@ def test_every_pair_has_its_interval_and_tests(
         adjusted_p_values = []
         for tested_on in LANGUAGES:
             (table_row,) = rows_where(table, chosen_on=chosen_on, language=tested_on)
-            gain = reference.gains(answers["", tested_on], [answers[chosen_on, tested_on]])
+            baseline = answers["", tested_on]
+            answers_under_mask = answers[chosen_on, tested_on]
+            gain = reference.gains(baseline, [answers_under_mask])
             low, high, p = group_bootstrap(
-                np.array([gain]), GROUPS, np.random.default_rng(0), draws=10_000
+                np.array([gain]),
+                GROUPS,
+                np.random.default_rng(0),
+                draws=10_000,
             )
             assert table_row["low, points"] == pytest.approx(100 * low[0])
             assert table_row["high, points"] == pytest.approx(100 * high[0])
             assert table_row["p"] == pytest.approx(p[0])
-            accuracy = 100 * sum(answers[chosen_on, tested_on]) / 30
+            accuracy = 100 * sum(answers_under_mask) / 30
             assert table_row["accuracy, %"] == pytest.approx(accuracy)
             p_values.append(table_row["p"])
             adjusted_p_values.append(table_row["p (Holm)"])
@@ -115,7 +125,8 @@ def test_every_pair_has_its_interval_and_tests(
 
 def test_a_language_without_harmful_heads_leaves_its_row_at_0_and_says_so(report: Report) -> None:
     (row,) = rows_where(report.table("transfer-matrix"), chosen_on="yy")
-    assert [row[f"{tested_on}, points"] for tested_on in LANGUAGES] == [0, 0, 0]
+    gains = [row[f"{tested_on}, points"] for tested_on in LANGUAGES]
+    assert gains == [0, 0, 0]
     assert row["mean of the others, points"] == 0
     assert row["low, points"] is None
     assert row["p"] is None
@@ -129,7 +140,8 @@ def test_the_zero_shot_table_compares_the_mask_of_the_source_with_that_of_each_l
         (row,) = rows_where(report.table("zero-shot"), language=language)
         source_gain = gain_in_points(answers, "en", language)
         own_gain = gain_in_points(answers, language, language)
-        assert row["mask of en, %"] == pytest.approx(100 * sum(answers["en", language]) / 30)
+        accuracy = 100 * sum(answers["en", language]) / 30
+        assert row["mask of en, %"] == pytest.approx(accuracy)
         assert row["difference, points"] == pytest.approx(source_gain, abs=1e-9)
         assert row["own mask, points"] == pytest.approx(own_gain, abs=1e-9)
         if language == "en":
@@ -148,15 +160,17 @@ def test_with_k_every_language_removes_its_k_lowest_and_another_source_may_be_na
     plant_scores(pieces, "xx", VALUES, HARMFUL_HEADS)
     plant_scores(pieces, "yy", VALUES[::-1])
     report = run_experiment("transfer", pieces, options={"k": 2, "source": "yy"})
-    assert [row["heads removed"] for row in rows_where(report.table("transfer-matrix"))] == [2, 2]
+    matrix_rows = rows_where(report.table("transfer-matrix"))
+    removed_counts = [row["heads removed"] for row in matrix_rows]
+    assert removed_counts == [2, 2]
     # yy's two lowest: those of xx, from the other end
     kept = [head not in (6, 9) for head in range(12)]
     (row,) = rows_where(report.table("transfer"), chosen_on="yy", language="xx")
-    assert row["accuracy, %"] == pytest.approx(100 * sum(correct_answers(model, "xx", kept)) / 30)
-    assert [table.name for table in report.tables] == ["transfer-matrix", "transfer", "zero-shot"]
+    accuracy = 100 * sum(correct_answers(model, "xx", kept)) / 30
+    assert row["accuracy, %"] == pytest.approx(accuracy)
+    table_names = [table.name for table in report.tables]
+    assert table_names == ["transfer-matrix", "transfer", "zero-shot"]
     report_of_default_source = run_experiment("transfer", pieces, options={"k": 2})
-    assert [table.name for table in report_of_default_source.tables] == [
-        "transfer-matrix",
-        "transfer",
-    ]
+    table_names = [table.name for table in report_of_default_source.tables]
+    assert table_names == ["transfer-matrix", "transfer"]
     assert any("en is not among the languages" in note for note in report_of_default_source.notes)

@@ -79,7 +79,13 @@ class Shares(StudyResult):
 
 
 NAMES = {"kind": ("old", "new"), "unit": ("points",)}
-SHARE = Share("de", Head("encoder", 1, 2), {"old": 1.0, "new": None}, 2.5, "so")
+SHARE = Share(
+    "de",
+    Head("encoder", 1, 2),
+    {"old": 1.0, "new": None},
+    2.5,
+    "so",
+)
 
 
 def shares(*rows: Share) -> Shares:
@@ -112,7 +118,13 @@ class Described:
 
 
 def test_a_record_may_take_its_fields_by_name_alone_and_have_one_without_a_column() -> None:
-    table = Table("t", "T", ("language", "share"), ("", ""), (("de", 0.5), ("th", 1)))
+    table = Table(
+        "t",
+        "T",
+        ("language", "share"),
+        ("", ""),
+        (("de", 0.5), ("th", 1)),
+    )
     rows = readable_rows(Report("r", (table,)), "t", Described)
     assert rows == (Described(share=0.5, language="de"), Described(share=1, language="th"))
 

@@ -45,37 +45,58 @@ def device_map_of(module: torch.nn.Module, first_device: str, second_device: str
 
 def all_results(model: Model) -> dict[str, Any]:
     """Logits, means, translations, scores and roles, by the names of what was computed."""
-    batch = {name: tensor.to(model.device) for name, tensor in tiny_batch(model.module).items()}
+    batch = {}
+    for name, tensor in tiny_batch(model.module).items():
+        batch[name] = tensor.to(model.device)
     rng = np.random.default_rng(0)
-    gates = rng.random((3, model.grid.layers, model.grid.width)) < 0.6
+    random_numbers = rng.random((3, model.grid.layers, model.grid.width))
+    gates = random_numbers < 0.6
     means = head_means(model, [batch])
     results: dict[str, Any] = {
         "open": _logits(model, batch, np.ones_like(gates)),
         "rows": _logits(model, batch, gates),
     }
-    results["mean"] = _logits(model, batch, gates[0], ablation="mean", means=means)
+    results["mean"] = _logits(
+        model,
+        batch,
+        gates[0],
+        ablation="mean",
+        means=means,
+    )
     results["means"] = means.cpu().numpy()
     if model.resumable:
         results["resumed"] = _resumed_logits(model, batch, gates, rng)
         results["branched"] = _branched_logits(model, batch, gates)
     if model.module.config.is_encoder_decoder:
         task = Task("made-up", (), ("aa-bb",), False, _translation_examples)
-        mask = Mask(model.grid, rng.random(model.grid.size) < 0.7)
-        results["translations"] = translations(Evaluator(model, task, "aa-bb"), mask)
+        kept_heads = rng.random(model.grid.size) < 0.7
+        mask = Mask(model.grid, kept_heads)
+        evaluator = Evaluator(model, task, "aa-bb")
+        results["translations"] = translations(evaluator, mask)
     elif model.module.can_generate():
         task = Task("choices", (), ("xx",), False, _choice_examples, likelihood="choices")
     else:
         task = tiny_task()
         for method in ("relevance", "confidence"):
-            results[method] = score(model, task, language="xx", method=method, size=6).values
-        rows = study(model, of_task(task, "xx")).table("roles").rows
-        results["roles"] = [list(map(_round_if_float, row)) for row in rows]
+            scores = score(model, task, language="xx", method=method, size=6)
+            results[method] = scores.values
+        report = study(model, of_task(task, "xx"))
+        results["roles"] = []
+        for row in report.table("roles").rows:
+            rounded_row = [_round_if_float(cell) for cell in row]
+            results["roles"].append(rounded_row)
     language = task.languages[0]
     for method, options in METHODS.items():
         ablations = ("zero", "mean") if method == "shapley" else ("zero",)
         for ablation in ablations:
             scores = score(
-                model, task, language=language, method=method, size=8, ablation=ablation, **options
+                model,
+                task,
+                language=language,
+                method=method,
+                size=8,
+                ablation=ablation,
+                **options,
             )
             results[f"{method} {ablation}"] = scores.values
     return results
@@ -83,14 +104,17 @@ def all_results(model: Model) -> dict[str, Any]:
 
 def _round_if_float(cell: Any) -> Any:
     """A cell of a table; numbers to four digits."""
-    return round(cell, 4) if isinstance(cell, float) else cell
+    if isinstance(cell, float):
+        return round(cell, 4)
+    return cell
 
 
 def _logits(
     model: Model, batch: dict[str, torch.Tensor], gates: Gates, **gate_options: Any
 ) -> np.ndarray[Any, Any]:
     with torch.no_grad(), gated(model, gates, **gate_options):
-        return np.asarray(first_output(model.module(**batch)).cpu().numpy())
+        logits = first_output(model.module(**batch))
+    return np.asarray(logits.cpu().numpy())
 
 
 def _resumed_logits(
@@ -103,21 +127,25 @@ def _resumed_logits(
     with torch.no_grad(), model.active(ActiveGates(gates=lower, states=states)):
         model.module(**batch)
     for row, layer in enumerate(start.tolist()):
-        lower[row, layer:] = torch.as_tensor(gates[row, layer:]).to(lower)
+        upper_gates = torch.as_tensor(gates[row, layer:])
+        lower[row, layer:] = upper_gates.to(lower)
     states.begin(torch.as_tensor(start))
     with torch.no_grad(), model.active(ActiveGates(gates=lower, states=states)):
-        return np.asarray(first_output(model.module(**batch)).cpu().numpy())
+        logits = first_output(model.module(**batch))
+    return np.asarray(logits.cpu().numpy())
 
 
 def _branched_logits(model: Model, batch: Any, gates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Logits of a pass whose rows all branch off a trunk at the last layer, and none before it."""
     trunk = Trunk(model.grid.layers)
     last_layer = model.grid.layers - 1
-    fan_out = FanOut(np.full(3, last_layer), np.arange(3), model.grid.layers, trunk=trunk)
+    first_layers = np.full(3, last_layer)
+    fan_out = FanOut(first_layers, np.arange(3), model.grid.layers, trunk=trunk)
     with torch.no_grad():
         for states in (trunk, fan_out):
             gates_on_device = torch.as_tensor(gates).to(model.device, torch.float32)
-            with model.active(ActiveGates(gates=gates_on_device, states=states)):
+            active_gates = ActiveGates(gates=gates_on_device, states=states)
+            with model.active(active_gates):
                 logits = first_output(model.module(**batch))
     return np.asarray(logits.cpu().numpy())
 
@@ -147,4 +175,5 @@ def _choice_examples(*_: object) -> list[Example]:
 
 
 def _random_words(rng: np.random.Generator, count: int) -> str:
-    return " ".join(f"w{word}" for word in rng.integers(4, 97, count))
+    words = [f"w{number}" for number in rng.integers(4, 97, count)]
+    return " ".join(words)

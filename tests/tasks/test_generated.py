@@ -11,7 +11,11 @@ from support.expected_errors import raises
 from headlab.tasks import SPLITS, Example, Split, Task
 from headlab.tasks.generated import agreement_task, ioi_task, repeats_task
 
-TASK_MAKERS: tuple[Callable[..., Task], ...] = (repeats_task, ioi_task, agreement_task)
+TASK_MAKERS: tuple[Callable[..., Task], ...] = (
+    repeats_task,
+    ioi_task,
+    agreement_task,
+)
 WITH_CHOICES = [
     (ioi_task, "en"),
     *((agreement_task, language) for language in ("en", "de", "fr", "es")),
@@ -45,7 +49,10 @@ PLURAL_BY_TEXT = {
 
 
 def examples_of_all_splits(task: Task, language: str) -> list[Example]:
-    return [example for split in SPLITS for example in task.examples(language, split)]
+    examples = []
+    for split in SPLITS:
+        examples += task.examples(language, split)
+    return examples
 
 
 def share(outcomes: list[bool]) -> float:
@@ -53,11 +60,13 @@ def share(outcomes: list[bool]) -> float:
 
 
 def right_choice(example: Example) -> str:
-    return example.choices[example.label].removeprefix(" ")
+    choice = example.choices[example.label]
+    return choice.removeprefix(" ")
 
 
 def wrong_choice(example: Example) -> str:
-    return example.choices[1 - example.label].removeprefix(" ")
+    choice = example.choices[1 - example.label]
+    return choice.removeprefix(" ")
 
 
 @pytest.mark.parametrize(("make", "language"), TASKS_AND_LANGUAGES)
@@ -66,12 +75,15 @@ def test_splits_have_their_sizes_and_share_no_text(make: Callable[..., Task], la
     assert task.likelihood == ("tokens" if task.name == "repeats" else "choices")
     assert not task.labels
     assert not task.aligned
-    sizes = {split: len(task.examples(language, split)) for split in SPLITS}
+    sizes = {}
+    for split in SPLITS:
+        sizes[split] = len(task.examples(language, split))
     assert sizes == {"train": 512, "dev": 512, "test": 1000}
     examples = examples_of_all_splits(task, language)
     texts = {example.text for example in examples}
     ids = {example.id for example in examples}
-    assert len(texts) == len(ids) == sum(sizes.values())
+    total_size = sum(sizes.values())
+    assert len(texts) == len(ids) == total_size
     for example in examples:
         assert example.text == " ".join(example.text.split())
         assert example.group
@@ -92,16 +104,22 @@ def test_texts_are_the_same_on_every_machine(
     make: Callable[..., Task], language: str, hash_beginning: str
 ):
     task = make()
-    assert task.examples(language, "dev") == make(None, 0).examples(language, "dev")
-    assert task.data_hash(task.examples(language, "dev"))[:16] == hash_beginning
+    examples = task.examples(language, "dev")
+    task_of_seed_0 = make(None, 0)
+    assert examples == task_of_seed_0.examples(language, "dev")
+    data_hash = task.data_hash(examples)
+    assert data_hash[:16] == hash_beginning
 
 
 @pytest.mark.parametrize(("make", "language"), TASKS_AND_LANGUAGES)
 def test_another_seed_gives_other_texts(make: Callable[..., Task], language: str):
-    texts = [example.text for example in make(seed=0).examples(language, "dev")]
-    texts_of_other_seed = [example.text for example in make(seed=1).examples(language, "dev")]
+    examples = make(seed=0).examples(language, "dev")
+    examples_of_other_seed = make(seed=1).examples(language, "dev")
+    texts = [example.text for example in examples]
+    texts_of_other_seed = [example.text for example in examples_of_other_seed]
     # a noun with an adverb is soon drawn again
-    assert len(set(texts) & set(texts_of_other_seed)) < 200
+    shared_texts = set(texts) & set(texts_of_other_seed)
+    assert len(shared_texts) < 200
     assert texts[:20] != texts_of_other_seed[:20]
 
 
@@ -120,15 +138,14 @@ def test_every_word_of_a_repetition_can_be_copied():
         assert len(words) == 29
         assert len(set(words)) == 28
         assert words[0] == words[28]
-        assert example.target == "".join(f" {word}" for word in words[1:28])
+        copied_words = [f" {word}" for word in words[1:28]]
+        assert example.target == "".join(copied_words)
         assert example.group == example.id
         used |= set(words)
     assert len(used) >= 400
     assert all(re.fullmatch("[a-z]{3,6}", word) for word in used)
-    assert [example.id for example in task.examples("en", "dev", 2)] == [
-        "repeats-dev-0",
-        "repeats-dev-1",
-    ]
+    first_ids = [example.id for example in task.examples("en", "dev", 2)]
+    assert first_ids == ["repeats-dev-0", "repeats-dev-1"]
 
 
 @pytest.mark.parametrize(("make", "language"), WITH_CHOICES)
@@ -147,8 +164,10 @@ def test_neither_choice_is_right_more_often(make: Callable[..., Task], language:
 @pytest.mark.parametrize(("make", "language"), WITH_CHOICES)
 def test_a_prefix_is_a_random_subset_not_a_few_groups(make: Callable[..., Task], language: str):
     examples = make().examples(language, "test")
-    assert len({example.group for example in examples[:64]}) > 20
-    assert len({example.group for example in examples}) >= 30
+    groups_of_prefix = {example.group for example in examples[:64]}
+    groups = {example.group for example in examples}
+    assert len(groups_of_prefix) > 20
+    assert len(groups) >= 30
 
 
 def test_the_right_name_is_said_once_and_stands_first_half_of_the_time():
@@ -160,20 +179,26 @@ def test_the_right_name_is_said_once_and_stands_first_half_of_the_time():
         wrong = wrong_choice(example)
         names_in_text = re.findall(rf"\b(?:{right}|{wrong})\b", example.text)
         assert sorted(names_in_text) == sorted([right, wrong, wrong])
-        assert names_in_text[2] == wrong
+        first_name, _, third_name = names_in_text
+        assert third_name == wrong
         assert example.text.endswith((" to", " for"))
-        assert example.group.endswith("ABBA" if names_in_text[0] == right else "BABA")
-        is_right_name_first.append(names_in_text[0] == right)
-        is_first_name_first_choice.append(example.choices[0] == f" {names_in_text[0]}")
+        order = "ABBA" if first_name == right else "BABA"
+        assert example.group.endswith(order)
+        is_right_name_first.append(first_name == right)
         first_choice, second_choice = example.choices
+        is_first_name_first_choice.append(first_choice == f" {first_name}")
         assert not first_choice.startswith(second_choice)
         assert not second_choice.startswith(first_choice)
     assert share(is_right_name_first) == pytest.approx(0.5, abs=0.01)
     assert share(is_first_name_first_choice) == pytest.approx(0.5, abs=0.01)
-    assert len({name for example in examples for name in example.choices}) >= 60
-    assert len({example.group for example in examples}) >= 30
-    wrong_article = r"\ba [aeiou]|\ban [^aeiou]"
-    assert not any(re.search(wrong_article, example.text) for example in examples)
+    names = set()
+    for example in examples:
+        names |= set(example.choices)
+    groups = {example.group for example in examples}
+    assert len(names) >= 60
+    assert len(groups) >= 30
+    wrong_article = re.compile(r"\ba [aeiou]|\ban [^aeiou]")
+    assert not any(wrong_article.search(example.text) for example in examples)
 
 
 SINGULAR_NOUNS_WITH_DIE = (
@@ -214,8 +239,10 @@ def test_the_number_of_the_subject_decides(language: str):
             assert plural_of[right_choice(example)] == wrong_choice(example), example.text
     right_verbs = [right_choice(example) for example in examples]
     assert set(right_verbs) == {*singular, *plural}
-    assert share([verb in plural for verb in right_verbs]) == pytest.approx(0.5, abs=0.01)
-    assert len({example.group.rpartition("-")[2] for example in examples}) >= 40
+    is_plural = [verb in plural for verb in right_verbs]
+    assert share(is_plural) == pytest.approx(0.5, abs=0.01)
+    group_endings = {example.group.rpartition("-")[2] for example in examples}
+    assert len(group_endings) >= 40
 
 
 @pytest.mark.parametrize("language", VERBS)
@@ -242,7 +269,8 @@ def test_other_nouns_mislead_half_of_the_time():
         if len(nouns) > 1:
             is_last_noun_like_subject.append(is_plural[-1] == is_plural[0])
     for n in (0, 1, 2):
-        assert 0.15 < share([count == n for count in counts_of_other_nouns]) < 0.5
+        has_n_nouns = [count == n for count in counts_of_other_nouns]
+        assert 0.15 < share(has_n_nouns) < 0.5
     assert share(is_last_noun_like_subject) == pytest.approx(0.5, abs=0.05)
 
 
@@ -263,7 +291,10 @@ NEVER_MATCHES = {
 def test_articles_endings_and_commas_fit(language: str):
     for example in examples_of_all_splits(agreement_task(), language):
         text = example.text
-        searched_text = text if language == "de" else text[0].lower() + text[1:]
+        searched_text = text
+        if language != "de":
+            searched_text = text[0].lower() + text[1:]
         assert not re.search(NEVER_MATCHES[language], searched_text), text
-        assert text.count(",") == (2 if text.endswith(",") else 0), text
+        comma_count = 2 if text.endswith(",") else 0
+        assert text.count(",") == comma_count, text
         assert language == "de" or "," not in text

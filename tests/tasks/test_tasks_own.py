@@ -337,7 +337,11 @@ def test_a_declaration_says_what_it_was_given(columns: Mapping[str, str], label:
         return
     row = dict.fromkeys(columns.values(), "x")
     rows = [{**row, columns["label"]: label or "a"}, {**row, columns["label"]: "other"}]
-    upload = Upload("x.jsonl", "\n".join(map(json.dumps, rows)).encode(), "de")
+    upload = Upload(
+        "x.jsonl",
+        "\n".join(map(json.dumps, rows)).encode(),
+        "de",
+    )
     draft_check = check_draft(Draft("mine", "jsonl", columns, (upload,), share=0.5))
     declaration = tomllib.loads(draft_check.declaration)
     assert declaration["columns"] == dict(columns)

@@ -87,9 +87,11 @@ def test_the_interval_covers_as_often_as_it_says_in_the_worst_case() -> None:
     runs = 4000
     miss = 0.05
     error_size = 50.0
-    draws = np.random.default_rng(0).random((runs, 4))
+    rng = np.random.default_rng(0)
+    draws = rng.random((runs, 4))
     errors = np.where(draws < miss, error_size, 0.0)
-    other_errors = np.where((miss <= draws) & (draws < 2 * miss), error_size, 0.0)
+    other_misses = (miss <= draws) & (draws < 2 * miss)
+    other_errors = np.where(other_misses, error_size, 0.0)
     is_covered = []
     for errors_in_run, other_errors_in_run in zip(errors, other_errors, strict=True):
         scores_at_0 = scores(list(errors_in_run))
@@ -97,7 +99,9 @@ def test_the_interval_covers_as_often_as_it_says_in_the_worst_case() -> None:
         comparison = contrast(scores_at_0, scores_at_1)
         assert comparison.low is not None
         assert comparison.high is not None
-        is_covered.append((comparison.low <= -1) & (comparison.high >= -1))
+        is_above_low = comparison.low <= -1
+        is_below_high = comparison.high >= -1
+        is_covered.append(is_above_low & is_below_high)
     assert comparison.level == pytest.approx(1 - 2 * miss)
     # The promised level is reached exactly: a higher one would not hold.
     assert np.mean(is_covered) == pytest.approx(comparison.level, abs=0.01)
@@ -133,7 +137,8 @@ def test_the_sentence_and_the_table_say_what_was_compared() -> None:
     table = head_changes_table(comparison, german, thai, comparison_notes(german, thai))
     rho = spearmanr(german.values, thai.values).statistic
     assert f"ρ = {rho:.2f}".replace("-", "−") in sentence
-    opposite_count = int((german.values * thai.values < 0).sum())
+    have_opposite_signs = german.values * thai.values < 0
+    opposite_count = int(have_opposite_signs.sum())
     assert f"{opposite_count} of 144 heads have opposite signs, " in sentence
     assert " opposite signs, 0 of them with both intervals excluding 0." in sentence
     assert "at a confidence of at least 90 %" in sentence
@@ -143,7 +148,8 @@ def test_the_sentence_and_the_table_say_what_was_compared() -> None:
     assert "different quantities" in sentence
     shown_differences = np.abs(table.column("difference, points"))
     differences = np.abs(100 * (german.values - thai.values))
-    assert_allclose(shown_differences, np.sort(differences)[::-1])
+    sorted_differences = np.sort(differences)
+    assert_allclose(shown_differences, sorted_differences[::-1])
     first_row = table.rows[0]
     layer = first_row[1]
     head = first_row[2]
@@ -167,7 +173,8 @@ def test_the_maps_share_a_scale_where_the_unit_is_one_and_else_show_ranks() -> N
     maps = comparison_maps(comparison, german, thai, ("a", "b"))
     german_map, thai_map, difference_map = maps.values()
     assert german_map.limit == thai_map.limit
-    assert_allclose(difference_map.values, 100 * (german.values - thai.values))
+    differences = 100 * (german.values - thai.values)
+    assert_allclose(difference_map.values, differences)
     assert_array_equal(difference_map.marks != 0, comparison.clear)
     gradient_scores = made_scores("de", "gradient")
     comparison = contrast(german, gradient_scores)
@@ -194,7 +201,8 @@ def test_labels_of_comparable_results_say_what_differs() -> None:
     task = {**shown_scores.spec["task"], "size": 64}
     smaller = dataclasses.replace(shown_scores, spec={**shown_scores.spec, "task": task})
     same_label = dataclasses.replace(smaller, spec={**smaller.spec, "format": 2})
-    other_grid = dataclasses.replace(scores([0.0] * 4), spec=shown_scores.spec)
+    four_scores = scores([0.0] * 4)
+    other_grid = dataclasses.replace(four_scores, spec=shown_scores.spec)
     results = results_of(
         made_scores("ar", "gradient"),
         shown_scores,
@@ -280,7 +288,8 @@ def keys_of_comparable_results(language: str) -> list[str]:
 
     results = stored_results(HeadScores).results
     shown_spec = made_scores(language, "shapley").spec
-    (shown_scores,) = (result.record for result in results if result.record.spec == shown_spec)
+    records = [result.record for result in results]
+    (shown_scores,) = (record for record in records if record.spec == shown_spec)
     return list(comparable_scores_by_key(results, shown_scores))
 
 
@@ -356,7 +365,8 @@ def test_two_reports_of_roles_stand_side_by_side(worker, cache) -> None:
     assert not app.exception
     assert app.selectbox(key="contrast-measure").options[0] == "Confidence"
     assert "Their rankings of the heads have Spearman" in page_text(app)
-    table = next(frame.value for frame in app.dataframe if "has it there" in frame.value.columns)
+    tables = [frame.value for frame in app.dataframe]
+    table = next(table for table in tables if "has it there" in table.columns)
     assert len(table) == 2 * (
         len(HEAD_ROLES) + len(TWO_ROLES)
     )  # each head's roles have moved to the next one
@@ -367,8 +377,12 @@ def test_roles_that_differ_have_the_interval_of_both_shares() -> None:
     roles_here = read_roles(made_roles("en", seed=0, shift=0))
     roles_there = read_roles(made_roles("en", seed=1, shift=1))
     table = roles_that_differ(roles_here, roles_there, ("a", "b"))
-    rows_here = {(row.head, row.role): row for row in roles_here.rows}
-    rows_there = {(row.head, row.role): row for row in roles_there.rows}
+    rows_here = {}
+    for row in roles_here.rows:
+        rows_here[row.head, row.role] = row
+    rows_there = {}
+    for row in roles_there.rows:
+        rows_there[row.head, row.role] = row
     for (
         stack,
         layer,
@@ -382,8 +396,9 @@ def test_roles_that_differ_have_the_interval_of_both_shares() -> None:
         low,
         high,
     ) in table.rows:
-        row_here = rows_here.get((Head(stack, layer, head), role))
-        row_there = rows_there.get((Head(stack, layer, head), role))
+        head_and_role = (Head(stack, layer, head), role)
+        row_here = rows_here.get(head_and_role)
+        row_there = rows_there.get(head_and_role)
         assert has == bool(row_here and row_here.has)
         assert has_there == bool(row_there and row_there.has)
         assert has != has_there
@@ -391,8 +406,10 @@ def test_roles_that_differ_have_the_interval_of_both_shares() -> None:
             bounds_here = row_here.numbers
             bounds_there = row_there.numbers
             assert difference == pytest.approx(share - share_there)
-            assert low == pytest.approx(bounds_here["low, %"] - bounds_there["high, %"])
-            assert high == pytest.approx(bounds_here["high, %"] - bounds_there["low, %"])
+            lowest = bounds_here["low, %"] - bounds_there["high, %"]
+            highest = bounds_here["high, %"] - bounds_there["low, %"]
+            assert low == pytest.approx(lowest)
+            assert high == pytest.approx(highest)
         else:
             assert difference is None
             assert low is None
@@ -434,6 +451,7 @@ def test_heads_without_a_value_are_in_no_rank_correlation_and_no_row() -> None:
     table = head_changes_table(comparison, scores_a, scores_b, ())
     layers_and_heads = [row[1:3] for row in table.rows]
     assert layers_and_heads == [(1, 0), (0, 0), (1, 1)]
-    *_, difference_map = comparison_maps(comparison, scores_a, scores_b, ("a", "b")).values()
+    maps = comparison_maps(comparison, scores_a, scores_b, ("a", "b"))
+    *_, difference_map = maps.values()
     assert difference_map.tips[1] == "no value"
     assert difference_map.colours[1] is None
