@@ -20,7 +20,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import gpu  # noqa: E402 - found there
 from gpu_parts.kit import file_bytes, require_same_pieces, used_pieces, with_pieces  # noqa: E402
-from gpu_parts.record import Record, failed  # noqa: E402
+from gpu_parts.record import Record, is_failure  # noqa: E402
 
 PARTS = {"runs", "right", "fast", "helps"}
 # The limits of the parts grow with it, so that no test depends on the machine's load.
@@ -64,7 +64,7 @@ def test_reported_43_every_part_runs_small_on_the_processor(tmp_path: Path) -> N
     assert set(report) >= KEYS
     for part in PARTS:
         assert report[part]["ended"] == "finished", part
-        assert not [name for name, figure in report[part]["figures"].items() if failed(figure)]
+        assert not [name for name, figure in report[part]["figures"].items() if is_failure(figure)]
     for name in ("marginals", "screened"):
         cycle = report["fast"]["figures"][f"xlmr-base, bfloat16: {name}"]
         assert 0 < cycle["gains computed"] <= cycle["gains"]

@@ -48,7 +48,7 @@ CASES: dict[str, Task] = {
 def _examples_in_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute all examples in one chunk of one batch, so that steps can be counted."""
     monkeypatch.setattr(evaluator, "CHUNKS", (32,))
-    monkeypatch.setattr(evaluator, "FIRST_SHARE", 1)
+    monkeypatch.setattr(evaluator, "FIRST_DIVISOR", 1)
 
 
 @pytest.fixture(scope="module")

@@ -182,7 +182,7 @@ class FakeClient:
         self._refuse_if_unreachable()
         self.calls.append(("gradient", model, task, language, options))
 
-    def model(self, name: str) -> LoadedModel:
+    def load_model(self, name: str) -> LoadedModel:
         self._refuse_if_unreachable()
         return loaded_model(name)
 

@@ -336,7 +336,7 @@ def headings(app) -> list[str]:
 @pytest.mark.parametrize("page", ["overview", "prune"])
 def test_a_page_of_several_languages_compares_one_of_them(worker, cache, page) -> None:
     fill_cache(cache)
-    worker.model = partial(loaded_model, grid=GRID)
+    worker.load_model = partial(loaded_model, grid=GRID)
     worker.evaluate = lambda *arguments, **options: iter(())
     app = run_page(page, langs=["de", "th"], beside="th")
     assert app.selectbox(key="beside").value == "th"

@@ -695,7 +695,7 @@ def test_any_time_of_a_run_becomes_a_mask_that_fits_its_model(cache):
 
 def test_the_prune_page_opens_with_the_mask_and_how_it_was_chosen(worker, cache):
     keep_gates(cache, made_gates(weight=0.06))
-    worker.model = partial(loaded_model, grid=GRID)
+    worker.load_model = partial(loaded_model, grid=GRID)
     worker.evaluate = lambda *arguments, **options: iter(())
     app = run()
     press(app, "gates-prune")
@@ -722,7 +722,7 @@ def test_a_model_that_was_trained_along_is_the_one_its_mask_is_tried_on(worker, 
     (cache / key / "model").mkdir()
     app = run()
     assert "it is in the cache folder" in page_text(app)
-    worker.model = partial(loaded_model, fingerprint="2" * 64, grid=GRID)
+    worker.load_model = partial(loaded_model, fingerprint="2" * 64, grid=GRID)
     worker.evaluate = lambda *arguments, **options: iter(())
     press(app, "gates-prune")
     assert app.title[0].value == "Prune"
