@@ -115,7 +115,7 @@ def xnli_sources(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
 
 
 def run_parts(arguments: argparse.Namespace) -> int:
-    """Run every part within its limit and write gpu.json; 1 if any figure is_failure."""
+    """Run every part within its limit and write gpu.json; 1 if any figure failed."""
     for name in ("torch", "transformers", "headlab", *(f"gpu_parts.{part}" for part in PARTS)):
         importlib.import_module(name)  # once, so that the processes forked for the parts have it
     sizes = sizes_of(arguments)
@@ -136,7 +136,7 @@ def run_parts(arguments: argparse.Namespace) -> int:
         report["seconds"] = round(time.monotonic() - BEGAN, 1)
         write(arguments.out / "gpu.json", report)
     failures = sum(count_failures(report[part]) for part in arguments.parts)
-    print(f"{report['seconds']} s, {failures} figures is_failure; {arguments.out / 'gpu.json'}")
+    print(f"{report['seconds']} s, {failures} figures failed; {arguments.out / 'gpu.json'}")
     return 1 if failures else 0
 
 

@@ -34,7 +34,7 @@ class Record:
         """Keep what a measurement gives, or its error; an error does not end the part.
 
         Returns:
-            The measured value, or None if the measurement is_failure.
+            The measured value, or None if the measurement failed.
         """
         try:
             value = measurement()
