@@ -46,7 +46,12 @@ def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_he
 def test_two_results_stand_side_by_side_and_their_difference_opens_a_head(visit, page):
     visit("/heads?langs=de&langs=th&focus=de&head=encoder.3.7")
     against = page.get_by_role("combobox", name="Compare with")
-    choose_option(against, "Thai (th): shapley", filter_text="Thai (th): shap", exact=False)
+    choose_option(
+        against,
+        "Thai (th): shapley",
+        filter_text="Thai (th): shap",
+        exact=False,
+    )
     expect(page.get_by_text("Their rankings of the heads have Spearman's")).to_be_visible()
     difference = page.get_by_role("grid", name="Difference, first − second")
     difference.locator('[data-c="5.2"]').click()

@@ -148,7 +148,12 @@ def test_counts_are_of_the_heads_in_the_tables() -> None:
     for kind, *kind_counts in table.rows:
         counts[kind] = tuple(kind_counts)
     claims = (tables.RAW, tables.BH, tables.HOLM)
-    assert table.columns == ("heads that", "values", *claims, "by chance")
+    assert table.columns == (
+        "heads that",
+        "values",
+        *claims,
+        "by chance",
+    )
     assert counts["help in every language"] == (2, 1, 1, 1, None)
     assert counts["harm in every language"] == (1, 1, 0, 0, None)
     assert counts["help in one language and harm in another"] == (3, 3, 2, 1, None)
