@@ -56,8 +56,9 @@ RESULTS = ROOT / "benchmarks" / "results" / "estimators.json"
 
 def small_game(players: int = 6, examples: int = 4) -> exactness.TableGame:
     """Made-up right and wrong answers."""
-    table = np.random.default_rng(0).integers(0, 2, (2**players, examples)).astype(np.float64)
-    return exactness.TableGame(table, players)
+    rng = np.random.default_rng(0)
+    is_right = rng.integers(0, 2, (2**players, examples))
+    return exactness.TableGame(is_right.astype(np.float64), players)
 
 
 def present_value(game: exactness.TableGame, present: frozenset[int]) -> float:
@@ -68,22 +69,29 @@ def present_value(game: exactness.TableGame, present: frozenset[int]) -> float:
 
 def test_the_truth_is_the_average_over_all_orders() -> None:
     game = small_game()
-    shapley = reference.full_shapley(lambda present: present_value(game, present), game.players)
+
+    def value(present: frozenset[int]) -> float:
+        return present_value(game, present)
+
+    shapley = reference.full_shapley(value, game.players)
     assert_allclose(exactness.truth(game), shapley, atol=1e-12)
 
 
 def test_the_table_gives_the_same_gains_as_the_model() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    game = ModelGame(Evaluator(model, tiny_task(), "xx", "dev", exactness.EXAMPLES))
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", exactness.EXAMPLES)
+    game = ModelGame(evaluator)
     table = exactness.tiny_game()
     rng = np.random.default_rng(1)
     orders = np.stack([rng.permutation(12)[:5] for _ in range(6)])
     rows = rng.integers(16, size=6)
     coalitions, players = rng.random((2, 6, 12)) < 0.5
-    assert_array_equal(table.gains(orders, rows), game.gains(orders, rows))
-    assert_array_equal(
-        table.marginals(coalitions, players, rows), game.marginals(coalitions, players, rows)
-    )
+    table_gains = table.gains(orders, rows)
+    model_gains = game.gains(orders, rows)
+    assert_array_equal(table_gains, model_gains)
+    table_marginals = table.marginals(coalitions, players, rows)
+    model_marginals = game.marginals(coalitions, players, rows)
+    assert_array_equal(table_marginals, model_marginals)
 
 
 def test_own_estimators_meet_the_exact_values_and_a_wrong_one_is_caught() -> None:
@@ -96,7 +104,9 @@ def test_own_estimators_meet_the_exact_values_and_a_wrong_one_is_caught() -> Non
         all_on = np.ones((1, game.players), bool)
         one_off = ~np.eye(game.players, dtype=bool)
         while True:
-            yield Estimate(mean_values(game, all_on) - mean_values(game, one_off))
+            value_of_all = mean_values(game, all_on)
+            values_without_one = mean_values(game, one_off)
+            yield Estimate(value_of_all - values_without_one)
 
     assert exactness.excess(leave_one_out, game, exact) > 0
 
@@ -104,10 +114,11 @@ def test_own_estimators_meet_the_exact_values_and_a_wrong_one_is_caught() -> Non
 @pytest.mark.parametrize("span", [1.0, 2.0])
 def test_turns_are_the_fewest_that_equation_four_asks_for(span: float) -> None:
     turns = recipe.orders_for_a_head(2e-4, 0.01, span)
-    widths = [
-        float(bernstein_width(np.array(2e-4), np.array(n), recipe.DELTA, span))
-        for n in (turns - 1, turns)
-    ]
+    variance = np.array(2e-4)
+    widths = []
+    for n in (turns - 1, turns):
+        width = bernstein_width(variance, np.array(n), recipe.DELTA, span)
+        widths.append(float(width))
     assert widths[0] > 0.01 >= widths[1]
 
 
@@ -129,9 +140,12 @@ def test_a_walk_evaluates_both_ends_of_every_step_asked_for() -> None:
 
 def test_the_variance_of_orders_is_told_from_that_of_examples(rng: np.random.Generator) -> None:
     orders = np.stack([rng.permutation(4) for _ in range(4000)])
-    gains = rng.normal(0, 0.1, (4000, 1, 4)) + rng.normal(0, 0.5, (4000, 5, 4))
+    gains_of_orders = rng.normal(0, 0.1, (4000, 1, 4))
+    noise_of_examples = rng.normal(0, 0.5, (4000, 5, 4))
+    gains = gains_of_orders + noise_of_examples
     variance = recipe.order_variance(gains, orders, players=4, examples=100)
-    assert_allclose(variance, 0.1**2 + 0.5**2 / 100, rtol=0.2)
+    expected_variance = 0.1**2 + 0.5**2 / 100
+    assert_allclose(variance, expected_variance, rtol=0.2)
 
 
 def test_padded_inputs_are_all_of_one_length_and_answer_the_same(
@@ -141,10 +155,15 @@ def test_padded_inputs_are_all_of_one_length_and_answer_the_same(
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 16)
     padded_evaluator = recipe.PaddedEvaluator(model, tiny_task(), "xx", "dev", 16)
-    gates = model.grid.gates(np.random.default_rng(2).random((16, 12)) < 0.7)
+    rng = np.random.default_rng(2)
+    is_kept = rng.random((16, 12)) < 0.7
+    gates = model.grid.gates(is_kept)
     rows = np.arange(16)
-    assert padded_evaluator.tensors(rows)["input_ids"].shape == (16, 40)
-    assert_array_equal(evaluator.correct(gates, rows), padded_evaluator.correct(gates, rows))
+    padded_ids = padded_evaluator.tensors(rows)["input_ids"]
+    assert padded_ids.shape == (16, 40)
+    is_right = evaluator.correct(gates, rows)
+    is_right_when_padded = padded_evaluator.correct(gates, rows)
+    assert_array_equal(is_right, is_right_when_padded)
 
 
 def made_up_setting(folder: Path, game: exactness.TableGame) -> SimpleNamespace:
@@ -190,23 +209,30 @@ def test_a_run_cut_short_is_extrapolated_and_a_finished_one_is_not(tmp_path: Pat
 
 
 def test_watching_stops_when_the_time_is_up_after_one_estimate_at_least() -> None:
-    steps = (Estimate(np.array([float(n)]), lambda: 0.5) for n in count())
+    def steady_estimates() -> Iterator[Estimate]:
+        for n in count():
+            values = np.array([float(n)])
+            yield Estimate(values, lambda: 0.5)
+
+    steps = steady_estimates()
     (point,) = watch(steps, SimpleNamespace(forwards=0), 0)  # type: ignore[arg-type]
     assert point.values == [0.0]
     assert point.width == 0.5
     points = watch(steps, SimpleNamespace(forwards=0), 0.05)  # type: ignore[arg-type]
-    assert [p.seconds for p in points] == sorted(p.seconds for p in points)
-    assert points[-1].seconds >= 0.05
+    seconds = [point.seconds for point in points]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] >= 0.05
 
 
 def test_small_rounds_change_no_number() -> None:
-    evaluator = Evaluator(
-        tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 16
-    )
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 16)
     ours = race.HEADLAB[race.OURS]
     coarse = ours(ModelGame(evaluator), 5)
     fine = ours(SmallRounds(evaluator), 5)
-    assert_array_equal(next(coarse).values, [next(fine) for _ in range(4)][-1].values)
+    coarse_estimate = next(coarse)
+    *_, fourth_fine_estimate = [next(fine) for _ in range(4)]
+    assert_array_equal(coarse_estimate.values, fourth_fine_estimate.values)
 
 
 def made_up_runs(rng: np.random.Generator, constants: dict[str, float]) -> list[race.Run]:
@@ -216,8 +242,10 @@ def made_up_runs(rng: np.random.Generator, constants: dict[str, float]) -> list[
         for seed in (1, 2):
             points = []
             for seconds in (1.0, 2.0, 4.0):
-                values = rng.normal(0, np.sqrt(constant / seconds), 4000)
-                points.append(Point(seconds, int(100 * seconds), values))
+                error = np.sqrt(constant / seconds)
+                values = rng.normal(0, error, 4000)
+                forwards = int(100 * seconds)
+                points.append(Point(seconds, forwards, values))
             runs.append(race.Run(title, seed, points))
     return runs
 
@@ -226,7 +254,13 @@ def test_equal_error_is_the_ratio_of_squared_error_times_seconds(rng: np.random.
     truth = race.Reference(np.zeros(4000), np.zeros(4000), 1)
     slow = f"slow ({peers.ONE_EXAMPLE})"
     slower = f"slower ({peers.WHOLE_SET})"
-    runs = made_up_runs(rng, {race.OURS: 0.01, race.FORMER: 0.02, slow: 0.04, slower: 0.1})
+    constants = {
+        race.OURS: 0.01,
+        race.FORMER: 0.02,
+        slow: 0.04,
+        slower: 0.1,
+    }
+    runs = made_up_runs(rng, constants)
     comparison = report.race_figures(runs, {"late": 900.0}, truth)
     speedups = comparison["speedup_to_equal_error"]
     assert speedups[slow]["times"] == pytest.approx(4, rel=0.1)
@@ -235,11 +269,17 @@ def test_equal_error_is_the_ratio_of_squared_error_times_seconds(rng: np.random.
         assert ratio["low"] < ratio["times"] < ratio["high"]
     assert set(speedups) == {slow, slower}
     assert comparison["best_peer"] == slow
-    assert comparison["best_peer_by_wrapping"] == {peers.ONE_EXAMPLE: slow, peers.WHOLE_SET: slower}
+    assert comparison["best_peer_by_wrapping"] == {
+        peers.ONE_EXAMPLE: slow,
+        peers.WHOLE_SET: slower,
+    }
     assert comparison["equal_error"] == pytest.approx(0.1, rel=0.1)
-    assert [row["slope"] for row in comparison["race"]] == pytest.approx([-1] * 4, abs=0.1)
-    assert comparison["speedup_over_previous"]["equal_error"] == pytest.approx(2, rel=0.1)
-    assert [goal["met"] for goal in report.goals(comparison)] == [False, False]
+    slopes = [row["slope"] for row in comparison["race"]]
+    assert slopes == pytest.approx([-1] * 4, abs=0.1)
+    speedup_over_previous = comparison["speedup_over_previous"]
+    assert speedup_over_previous["equal_error"] == pytest.approx(2, rel=0.1)
+    goals = report.goals(comparison)
+    assert [goal["met"] for goal in goals] == [False, False]
     lines = report.table(comparison).splitlines()
     assert len(lines) == 2 + 4 + 1
     assert "900 s" in lines[-1]
@@ -247,24 +287,44 @@ def test_equal_error_is_the_ratio_of_squared_error_times_seconds(rng: np.random.
 
 def test_the_interval_of_a_ratio_of_means_covers_it(rng: np.random.Generator) -> None:
     """Squared errors times seconds have heavy tails, and there are eight seeds."""
-    ratios = [race.ratio_of_means(*rng.lognormal([[2.0], [0.0]], 0.7, (2, 8))) for _ in range(2000)]
-    hits = [ratio.low < np.exp(2.0) < ratio.high for ratio in ratios if ratio.low and ratio.high]
+    ratios = []
+    for _ in range(2000):
+        numerators, denominators = rng.lognormal([[2.0], [0.0]], 0.7, (2, 8))
+        ratios.append(race.ratio_of_means(numerators, denominators))
+    hits = interval_hits(ratios, np.exp(2.0))
     assert len(hits) == 2000
     assert 0.92 < np.mean(hits) < 0.99
     # the same with a numerator that is known
-    ratios = [race.ratio_of_means(7.0, rng.lognormal(0.0, 0.3, 8)) for _ in range(2000)]
-    truth = 7.0 / np.exp(0.3**2 / 2)
-    hits = [ratio.low < truth < ratio.high for ratio in ratios if ratio.low and ratio.high]
+    ratios = []
+    for _ in range(2000):
+        denominators = rng.lognormal(0.0, 0.3, 8)
+        ratios.append(race.ratio_of_means(7.0, denominators))
+    hits = interval_hits(ratios, 7.0 / np.exp(0.3**2 / 2))
     assert 0.92 < np.mean(hits) < 0.99
 
 
+def interval_hits(ratios: list[race.Ratio], truth: float) -> list[bool]:
+    """Whether the truth is in the interval, for each ratio that has one."""
+    hits = []
+    for ratio in ratios:
+        if ratio.low and ratio.high:
+            hits.append(ratio.low < truth < ratio.high)
+    return hits
+
+
 def test_one_run_gives_no_interval() -> None:
-    assert race.ratio_of_means([3.0], [1.5]) == race.Ratio(2.0, None, None)
-    assert race.ratio_of_means(3.0, [1.0, 1.0]) == race.Ratio(3.0, 3.0, 3.0)
+    ratio_of_one_run = race.ratio_of_means([3.0], [1.5])
+    assert ratio_of_one_run == race.Ratio(2.0, None, None)
+    ratio_of_two_runs = race.ratio_of_means(3.0, [1.0, 1.0])
+    assert ratio_of_two_runs == race.Ratio(3.0, 3.0, 3.0)
 
 
 def test_arrays_go_through_a_pipe_as_they_are_and_its_end_is_told() -> None:
-    arrays = [np.zeros(0), np.array([[True, False], [True, True]]), np.array([0.1, -2.5])]
+    arrays = [
+        np.zeros(0),
+        np.array([[True, False], [True, True]]),
+        np.array([0.1, -2.5]),
+    ]
     pipe = BytesIO()
     for array in arrays:
         shapiq_process.send(pipe, array)
@@ -276,7 +336,8 @@ def test_arrays_go_through_a_pipe_as_they_are_and_its_end_is_told() -> None:
         assert_array_equal(received_array, array)
     assert shapiq_process.receive(pipe) is None
     pipe = BytesIO(without_last_byte)
-    assert [shapiq_process.receive(pipe) is None for _ in arrays] == [False, False, True]
+    is_at_end = [shapiq_process.receive(pipe) is None for _ in arrays]
+    assert is_at_end == [False, False, True]
 
 
 @pytest.fixture
@@ -312,8 +373,11 @@ def test_a_process_asks_for_values_and_its_runs_count_by_their_coalitions(stand_
     game = small_game()
     regression, *_, odd_shap = peers.newer(stand_in)
     estimates = regression.start(game, 1)
-    assert_array_equal(next(estimates).values, np.full(game.players, 1.0))
-    assert_allclose(next(estimates).values, np.full(game.players, (1 * 1 + 3 * 3) / 4))
+    first_estimate = next(estimates)
+    assert_array_equal(first_estimate.values, np.full(game.players, 1.0))
+    second_estimate = next(estimates)
+    mean_by_coalitions = (1 * 1 + 3 * 3) / 4
+    assert_allclose(second_estimate.values, np.full(game.players, mean_by_coalitions))
     with raises("benchmark.process_ended", "RegressionMSR", "Python 3.12"):
         next(estimates)
     with raises("benchmark.process_ended", "OddSHAP"):
@@ -322,23 +386,43 @@ def test_a_process_asks_for_values_and_its_runs_count_by_their_coalitions(stand_
 
 def test_harmful_heads_are_named_and_the_rest_of_the_time_is_worked_out() -> None:
     """Two of four heads are surely harmful; a third would be after more of the same."""
-    gains = np.array([[900, 900, 40, 0], [124, 124, 964, 1000], [0, 0, 20, 24]])
+    gains = np.array(
+        [
+            [900, 900, 40, 0],
+            [124, 124, 964, 1000],
+            [0, 0, 20, 24],
+        ]
+    )
     plan = SamplingPlan(1 << 20, 0.001, "width", 0.95, 1.0)
-    tally = Tally(gains, 1024, np.ones(4, bool), plan, gains // 2, np.array([-1.0, 0.0, 1.0]))
+    tally = Tally(
+        counts=gains,
+        draws=1024,
+        active=np.ones(4, bool),
+        plan=plan,
+        second=gains // 2,
+        support=np.array([-1.0, 0.0, 1.0]),
+    )
     long_run = setting.LongRun(tally, 10.0, 100)
-    assert guarantee.seconds_to_named_heads(long_run, 512, 2) == guarantee.Named(2, 10.0, True, 2)
+    two_heads = guarantee.seconds_to_named_heads(long_run, 512, 2)
+    assert two_heads == guarantee.Named(2, 10.0, True, 2)
     three_heads = guarantee.seconds_to_named_heads(long_run, 512, 3)
-    assert (three_heads.measured, three_heads.named) == (False, 2)
+    assert three_heads.measured is False
+    assert three_heads.named == 2
     assert three_heads.seconds > 10
     assert three_heads.seconds % 5 == 0  # full cycles of 5 s
 
 
 def fake_peer(wrapping: str, min_coalitions: int) -> peers.Peer:
     def start(game: Game, seed: int) -> Iterator[Estimate]:
-        return (Estimate(np.full(game.players, float(seed))) for _ in count())
+        values = np.full(game.players, float(seed))
+        return (Estimate(values) for _ in count())
 
     return peers.Peer(
-        f"needs {min_coalitions}", wrapping, "", start, lambda players: min_coalitions
+        f"needs {min_coalitions}",
+        wrapping,
+        "",
+        start,
+        lambda players: min_coalitions,
     )
 
 
@@ -349,18 +433,31 @@ def test_the_first_version_meets_the_exact_values_too(estimand: str) -> None:
     plan = SamplingPlan(1200, None, "width", 0.999, 1.0)
     *_, tally = previous.estimate(game, plan, seed=1, estimand=estimand)
     low, high = tally.interval()
-    exact = reference.full_shapley if estimand == ALL_SIZES else reference.top_half_shapley
-    truth = np.array(exact(lambda present: present_value(game, present), game.players))
-    assert ((low <= truth) & (truth <= high)).all()
+
+    def value(present: frozenset[int]) -> float:
+        return present_value(game, present)
+
+    if estimand == ALL_SIZES:
+        truth = np.array(reference.full_shapley(value, game.players))
+    else:
+        truth = np.array(reference.top_half_shapley(value, game.players))
+    is_inside = (low <= truth) & (truth <= high)
+    assert is_inside.all()
     assert_allclose(tally.outcome().values, truth, atol=0.1)
 
 
 def test_a_long_run_of_the_first_version_goes_on_where_it_was_left(tmp_path: Path) -> None:
     game = small_game()
     plan = SamplingPlan(64, None, "width", 0.95, 1.0)
+    uninterrupted_setting = made_up_setting(tmp_path / "a", game)
     uninterrupted_run = setting.long_run(
-        made_up_setting(tmp_path / "a", game), plan, 3, ALL_SIZES, 60, former=True
-    )  # type: ignore[arg-type]
+        uninterrupted_setting,  # type: ignore[arg-type]
+        plan,
+        3,
+        ALL_SIZES,
+        60,
+        former=True,
+    )
     resumed_setting = made_up_setting(tmp_path / "b", game)
     setting.long_run(resumed_setting, plan, 3, ALL_SIZES, 0, former=True)  # type: ignore[arg-type]
     resumed_run = setting.long_run(resumed_setting, plan, 3, ALL_SIZES, 60, former=True)  # type: ignore[arg-type]
@@ -372,9 +469,12 @@ def test_a_peer_that_does_not_fit_into_the_time_is_told_with_what_it_needs(
 ) -> None:
     slow_peer = fake_peer(peers.WHOLE_SET, 1000)
     fast_peer = fake_peer(peers.WHOLE_SET, 10)
-    monkeypatch.setattr(race, "PEERS", (slow_peer, fast_peer, fake_peer(peers.ONE_EXAMPLE, 1)))
+    peer_of_one_example = fake_peer(peers.ONE_EXAMPLE, 1)
+    monkeypatch.setattr(race, "PEERS", (slow_peer, fast_peer, peer_of_one_example))
     made_up = SimpleNamespace(
-        game=small_game(), evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 60.0
+        game=small_game(),
+        evaluator=SimpleNamespace(forwards=0),
+        seconds=lambda part: 60.0,
     )
     runs, missing = race.whole_set(made_up, forward=0.1)  # type: ignore[arg-type]
     assert [run.title for run in runs] == [fast_peer.title]
@@ -396,10 +496,16 @@ def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     runs, missing = race.race(made_up, forward=0.01)  # type: ignore[arg-type]
     assert missing == {slow_peer.title: pytest.approx(10.0)}
-    titles = [race.OURS, race.FORMER, race.PLAIN, f"needs 1 ({peers.ONE_EXAMPLE})"]
-    assert [(run.title, run.seed) for run in runs] == [
-        (title, seed) for seed in (1, 2) for title in titles
+    titles = [
+        race.OURS,
+        race.FORMER,
+        race.PLAIN,
+        f"needs 1 ({peers.ONE_EXAMPLE})",
     ]
+    expected_runs = []
+    for seed in (1, 2):
+        expected_runs += [(title, seed) for title in titles]
+    assert [(run.title, run.seed) for run in runs] == expected_runs
     assert all(run.points[-1].seconds >= 0.1 for run in runs)
     assert (runs[3].points[-1].values == 1).all()
     assert runs[0].points[-1].width is not None
@@ -408,20 +514,24 @@ def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_noise_of_the_reference_is_taken_off(rng: np.random.Generator) -> None:
     noise = rng.normal(0, 0.3, 50_000)
     noisy = race.Reference(noise, np.full(50_000, 0.3), 1)
-    assert noisy.squared_error(rng.normal(0, 0.4, 50_000)) == pytest.approx(0.16, rel=0.05)
+    estimates = rng.normal(0, 0.4, 50_000)
+    assert noisy.squared_error(estimates) == pytest.approx(0.16, rel=0.05)
 
 
 def test_a_regression_stays_below_the_size_where_shapiq_lists_all_single_heads() -> None:
     for players in (12, 144):
         sizes = np.arange(1, players)
         shares = 1 / (sizes * (players - sizes))
-        assert peers.regression_size(players) * shares[0] / shares.sum() < players
+        share_of_single_heads = shares[0] / shares.sum()
+        single_heads = peers.regression_size(players) * share_of_single_heads
+        assert single_heads < players
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "shapiq" else name
-    )
+    def spec_unless_shapiq(name: str) -> str | None:
+        return None if name == "shapiq" else name
+
+    monkeypatch.setattr(importlib.util, "find_spec", spec_unless_shapiq)
     with raises("package.missing", "shapiq", "pip install -r requirements-bench"):
         peers.require()
 
@@ -449,32 +559,45 @@ def test_the_committed_figures_say_what_they_depend_on() -> None:
     assert {peer.title for peer in all_peers} == titles
     for goal in figures["goals"]:
         assert goal["met"] == (goal["reached"] >= goal["times"])
-    for ratio in (figures["speedup_to_guarantee"], *figures["speedup_to_equal_error"].values()):
+    speedups = [figures["speedup_to_guarantee"]]
+    speedups += figures["speedup_to_equal_error"].values()
+    for ratio in speedups:
         assert ratio["low"] <= ratio["times"] <= ratio["high"]
     ours = figures["guarantee"]["ours"]
     paper = figures["guarantee"]["paper_extrapolated"]["range 1"]
     seconds = np.mean([run["seconds"] for run in ours])
-    assert figures["speedup_to_guarantee"]["times"] == pytest.approx(
-        paper["seconds_padded_to_128"] / seconds, rel=1e-3
-    )
+    expected_speedup = paper["seconds_padded_to_128"] / seconds
+    speedup = figures["speedup_to_guarantee"]["times"]
+    assert speedup == pytest.approx(expected_speedup, rel=1e-3)
     assert {"equal_error", "guarantee"} <= set(figures["speedup_over_previous"])
 
 
 @pytest.mark.soak
 def test_the_throughput_of_a_tiny_model_can_be_measured() -> None:
     """The path that a GPU takes, from the command line to the report; it writes nothing."""
-    times_before = {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()}
+    times_before = times_of_results()
     script = str(ROOT / "benchmarks" / "throughput.py")
     command = [sys.executable, script, "--smoke", "--device", "cpu"]
     process = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=300, cwd=ROOT
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+        cwd=ROOT,
     )
-    report = json.loads(process.stdout[process.stdout.index("\n{") :])
+    start = process.stdout.index("\n{")
+    report = json.loads(process.stdout[start:])
     assert report["model"] == "tiny"
     shares = report["time_of_branching_passes"]
     assert shares["matrix products"] + shares["attention"] > 0
     assert process.stdout.count("agreement=1.0") >= 3
-    assert {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()} == times_before
+    assert times_of_results() == times_before
+
+
+def times_of_results() -> dict[Path, int]:
+    """When each file of results was last written."""
+    return {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -504,4 +627,5 @@ def test_reported_16_a_mask_that_was_asked_for_before_is_one_figure_first_and_fi
         client = SimpleNamespace(evaluate=lambda _, figures=figures: iter(figures))
         first_seconds, final_seconds = sessions.toggle(client, "de", mask, "a")
         assert 0 <= first_seconds <= final_seconds
-        assert (first_seconds == final_seconds) == (len(figures) == 1)
+        is_final_at_once = first_seconds == final_seconds
+        assert is_final_at_once == (len(figures) == 1)

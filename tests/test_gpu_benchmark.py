@@ -31,13 +31,26 @@ KEYS = PARTS | {"device", "versions", "commit", "seconds"}
 def report_of_run(folder: Path, *flags: str) -> dict[str, Any]:
     """What the script writes into a folder when it is run as a command."""
     script = str(ROOT / "benchmarks" / "gpu.py")
-    command = [sys.executable, script, "--device", "cpu", "--out", str(folder), *flags]
+    command = [
+        sys.executable,
+        script,
+        "--device",
+        "cpu",
+        "--out",
+        str(folder),
+        *flags,
+    ]
     process = subprocess.run(
-        command, cwd=folder.parent, capture_output=True, text=True, check=False
+        command,
+        cwd=folder.parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert process.returncode == 0, process.stdout + process.stderr
     assert [path.name for path in folder.iterdir()] == ["gpu.json"]
-    report: dict[str, Any] = json.loads((folder / "gpu.json").read_text(encoding="utf-8"))
+    text = (folder / "gpu.json").read_text(encoding="utf-8")
+    report: dict[str, Any] = json.loads(text)
     return report
 
 
@@ -45,7 +58,8 @@ def test_reported_43_what_runs_on_the_processor_is_right_there(tmp_path: Path) -
     report = report_of_run(tmp_path / "out", "--tiny", "--parts", "runs", "right", *AMPLE_TIME)
     assert report["device"]["kind"] == "cpu"
     assert {"python", "torch", "transformers"} <= set(report["versions"])
-    assert report["runs"]["ended"] == report["right"]["ended"] == "finished"
+    assert report["runs"]["ended"] == "finished"
+    assert report["right"]["ended"] == "finished"
     family = report["runs"]["figures"]["tiny bloom"]
     assert family["float64"] == 0
     assert 0 < family["float32"] < family["bfloat16"] < 0.1
@@ -64,9 +78,11 @@ def test_reported_43_every_part_runs_small_on_the_processor(tmp_path: Path) -> N
     assert set(report) >= KEYS
     for part in PARTS:
         assert report[part]["ended"] == "finished", part
-        assert not [name for name, figure in report[part]["figures"].items() if is_failure(figure)]
+        figures = report[part]["figures"]
+        assert not [name for name, figure in figures.items() if is_failure(figure)]
+    fast_figures = report["fast"]["figures"]
     for name in ("marginals", "screened"):
-        cycle = report["fast"]["figures"][f"xlmr-base, bfloat16: {name}"]
+        cycle = fast_figures[f"xlmr-base, bfloat16: {name}"]
         assert 0 < cycle["gains computed"] <= cycle["gains"]
         assert 0 < cycle["share of the matrix rate"] < 1
 
@@ -81,8 +97,9 @@ def test_an_error_is_a_figure_and_the_next_figure_is_measured(tmp_path: Path) ->
     assert record.measure("broken", lambda: [][1]) is None
     assert record.measure("whole", lambda: 1 / 3) == 1 / 3
     content = json.loads((tmp_path / "part.json").read_text(encoding="utf-8"))
-    assert content["figures"]["whole"] == 0.3333
-    assert content["figures"]["broken"]["error"] == "IndexError: list index out of range"
+    figures = content["figures"]
+    assert figures["whole"] == 0.3333
+    assert figures["broken"]["error"] == "IndexError: list index out of range"
     assert not content["finished"]
 
 
@@ -109,28 +126,34 @@ def test_a_model_with_fewer_pieces_cuts_the_texts_alike() -> None:
     texts = ["ab cd", "A é"]
     ids = {0, 1, 2, 3}
     for text in texts:
-        ids.update(tokenizer(original).encode(text).ids)
+        encoding = tokenizer(original).encode(text)
+        ids.update(encoding.ids)
     sorted_ids = sorted(ids)
     assert len(sorted_ids) < len(original.pieces)
-    smaller = parse(file_bytes(with_pieces(original, sorted_ids)))
+    file_of_some_pieces = with_pieces(original, sorted_ids)
+    smaller = parse(file_bytes(file_of_some_pieces))
     require_same_pieces(original, smaller, texts)
-    assert_array_equal(word_embeddings(smaller), word_embeddings(original)[sorted_ids])
+    expected_embeddings = word_embeddings(original)[sorted_ids]
+    assert_array_equal(word_embeddings(smaller), expected_embeddings)
     with pytest.raises(AssertionError):
         require_same_pieces(original, smaller, ["gh"])
 
 
 def word_embeddings(file: E5File) -> np.ndarray:
-    first_chunk = next(iter(file.tensors["emb.word"].chunks()))
+    word_tensor = file.tensors["emb.word"]
+    first_chunk = next(iter(word_tensor.chunks()))
     return first_chunk.reshape(-1, file.header.hidden)
 
 
 def test_the_kit_has_the_frequent_and_the_special_pieces() -> None:
     original = parse(e5_bytes())
-    assert used_pieces(original, []) == list(range(len(original.pieces)))
+    all_ids = list(range(len(original.pieces)))
+    assert used_pieces(original, []) == all_ids
 
 
 def assert_same_tensors(file: E5File, original: E5File) -> None:
     assert file.tensors.keys() == original.tensors.keys()
     for name, tensor in original.tensors.items():
-        assert file.tensors[name].size == tensor.size
-        assert file.tensors[name].stored.tobytes() == tensor.stored.tobytes()
+        copied_tensor = file.tensors[name]
+        assert copied_tensor.size == tensor.size
+        assert copied_tensor.stored.tobytes() == tensor.stored.tobytes()

@@ -38,14 +38,21 @@ def spoilt_model(family: str, task: Task, value: float) -> tuple[Model, str]:
     """
     model = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer())
     examples = task.examples("xx", "dev")
-    ids_by_example = [set(model.tokenizer(e.text)["input_ids"]) for e in examples]
+    ids_by_example = []
+    for example in examples:
+        tokens = model.tokenizer(example.text)
+        ids_by_example.append(set(tokens["input_ids"]))
     for index, example_ids in enumerate(ids_by_example):
-        ids_elsewhere = set().union(*ids_by_example[:index], *ids_by_example[index + 1 :])
-        unique_ids = example_ids - ids_elsewhere
+        ids_before = set().union(*ids_by_example[:index])
+        ids_after = set().union(*ids_by_example[index + 1 :])
+        unique_ids = example_ids - ids_before - ids_after
         if unique_ids:
+            embeddings = model.module.get_input_embeddings()
             with torch.no_grad():
-                model.module.get_input_embeddings().weight[min(unique_ids)] = value
-            return model, examples[index].id if family != "marian" else ""
+                embeddings.weight[min(unique_ids)] = value
+            if family == "marian":
+                return model, ""
+            return model, examples[index].id
     raise AssertionError("every word is in several examples")
 
 
@@ -54,11 +61,13 @@ def spoilt_model(family: str, task: Task, value: float) -> tuple[Model, str]:
 def test_an_evaluation_stops_and_names_the_example(kind, value):
     model, name = spoilt_model(*KINDS[kind], value)
     evaluator = Evaluator(model, KINDS[kind][1], "xx")
-    for mask in (None, Mask(model.grid, np.arange(model.grid.size) != 1)):
+    mask_without_one = Mask(model.grid, np.arange(model.grid.size) != 1)
+    for mask in (None, mask_without_one):
         with raises(CODE, name, "xx", "dev"):
             evaluator.evaluate(mask)
     n = len(evaluator.examples)
-    gates = model.grid.gates(np.ones((n, model.grid.size), bool))
+    is_kept = np.ones((n, model.grid.size), bool)
+    gates = model.grid.gates(is_kept)
     with raises(CODE, name):
         evaluator.correct(gates, np.arange(n))
 
@@ -66,8 +75,9 @@ def test_an_evaluation_stops_and_names_the_example(kind, value):
 @pytest.mark.parametrize("method", [key for key in METHODS if key not in ("random", "exact")])
 def test_no_method_scores_heads_by_outputs_that_are_not_finite(method):
     model, _ = spoilt_model(*KINDS["texts"], float("nan"))
+    options = OPTIONS.get(method, {})
     with raises(CODE, model.name):
-        score(model, tiny_task(), language="xx", method=method, size=24, **OPTIONS.get(method, {}))
+        score(model, tiny_task(), language="xx", method=method, size=24, **options)
 
 
 @pytest.mark.parametrize("value", ["probability", "log-probability"])
@@ -101,7 +111,8 @@ def test_attention_stops():
     for example, text in texts.items():
         inputs = model.tokenizer(text, return_tensors="pt")
         if example != name:
-            assert attention_of_heads(model, inputs, [head])[head].isfinite().all()
+            attention = attention_of_heads(model, inputs, [head])[head]
+            assert attention.isfinite().all()
         else:
             with raises(CODE, head.layer, head.head):
                 attention_of_heads(model, inputs, [head])

@@ -92,12 +92,26 @@ QUANTISATIONS: tuple[Any, ...] = (
     {"quant_method": "fp8"},
     {"quant_method": "fp8", "weight_block_size": [0, 0]},
     {"quant_method": "mxfp4"},
-    {"quant_method": "hqq"}, {"quant_method": "quanto", "weights": "int8"}, {"quant_method": "eetq"},
-    {"quant_method": "aqlm"}, {"quant_method": "vptq"}, {"quant_method": "higgs"}, {"quant_method": "spqr"},
-    {"quant_method": "fbgemm_fp8"}, {"quant_method": "bitnet"}, {"quant_method": "auto-round"},
-    {"quant_method": "none of them"}, {"quant_method": 7}, {"quant_method": None}, {"bits": 4}, {}, [], "fp8", 4,
+    {"quant_method": "hqq"},
+    {"quant_method": "quanto", "weights": "int8"},
+    {"quant_method": "eetq"},
+    {"quant_method": "aqlm"},
+    {"quant_method": "vptq"},
+    {"quant_method": "higgs"},
+    {"quant_method": "spqr"},
+    {"quant_method": "fbgemm_fp8"},
+    {"quant_method": "bitnet"},
+    {"quant_method": "auto-round"},
+    {"quant_method": "none of them"},
+    {"quant_method": 7},
+    {"quant_method": None},
+    {"bits": 4},
+    {},
+    [],
+    "fp8",
+    4,
     True,
-)  # fmt: skip
+)
 CONFIG_VALUES: Mapping[str, Sequence[Any]] = {
     "quantization_config": QUANTISATIONS,
     "compression_config": QUANTISATIONS,
@@ -151,10 +165,15 @@ CONFIG_VALUES: Mapping[str, Sequence[Any]] = {
     "add_cross_attention": (True, False, "no"),
     "position_embedding_type": ("relative_key", "none", "rotary"),
     "use_cache": (True, False, "no"),
-    "output_attentions": (True, False), "output_hidden_states": (True, False), "return_dict": (True, False),
-    "torchscript": (True, False), "use_bfloat16": (True,), "chunk_size_feed_forward": (1, 7, 10**9),
-    "per_layer_config": ({},), "headlab_heads": ({}, {"encoder": [[0]]}, [1]), "headlab_sealed": ({}, [1],
-        {"num_heads": 1}),
+    "output_attentions": (True, False),
+    "output_hidden_states": (True, False),
+    "return_dict": (True, False),
+    "torchscript": (True, False),
+    "use_bfloat16": (True,),
+    "chunk_size_feed_forward": (1, 7, 10**9),
+    "per_layer_config": ({},),
+    "headlab_heads": ({}, {"encoder": [[0]]}, [1]),
+    "headlab_sealed": ({}, [1], {"num_heads": 1}),
 }  # fmt: skip
 TOKENIZER_VALUES: Mapping[str, Sequence[Any]] = {
     "tokenizer_class": (
@@ -165,9 +184,13 @@ TOKENIZER_VALUES: Mapping[str, Sequence[Any]] = {
     "model_max_length": (0, 1, 2, 3, -1, 10**30, 1e30, "512", 0.5),
     "pad_token": ("</s>", "w4", "no such token", "", {"content": "[PAD]"}, {"content": 3}, {"__type": "AddedToken"}),
     "unk_token": ("no such token", "", "w4", {"content": "x"}),
-    "cls_token": ("no such token", ""), "sep_token": ("no such token", ""), "mask_token": ("no such token", "w4"),
-    "bos_token": ("no such token", "", "w5"), "eos_token": ("no such token", "", "w5"),
-    "padding_side": ("left", "right", "both", 1), "truncation_side": ("left", "middle"),
+    "cls_token": ("no such token", ""),
+    "sep_token": ("no such token", ""),
+    "mask_token": ("no such token", "w4"),
+    "bos_token": ("no such token", "", "w5"),
+    "eos_token": ("no such token", "", "w5"),
+    "padding_side": ("left", "right", "both", 1),
+    "truncation_side": ("left", "middle"),
     "model_input_names": (["input_ids"], ["attention_mask"], [], ["pixel_values"], ["token_type_ids", "input_ids"],
         "x"),
     "added_tokens_decoder": ({"0": {"content": "w4"}}, {"9999": {"content": "zz"}}, {"x": {}},
@@ -175,15 +198,28 @@ TOKENIZER_VALUES: Mapping[str, Sequence[Any]] = {
     "additional_special_tokens": (["a", "b"], ["w4"], [1], ["x"] * 3, "abc", [{"content": "x"}]),
     "extra_special_tokens": (["a", "b"], {"image": "x"}, [1], "abc"),
     "auto_map": ({"AutoTokenizer": ["x.X", None]}, {"AutoTokenizer": "a/b--x.X"}, "x"),
-    "clean_up_tokenization_spaces": ("no",), "add_prefix_space": (True, "no"), "split_special_tokens": (True,),
-    "chat_template": ("{{", "{% for %}", [{"name": "a"}], 3), "src_lang": ("de", 3), "tgt_lang": ("de",),
-    "do_lower_case": (True, "no"), "backend": ("mistral", "none"), "is_local": (False,), "fast": (1,),
+    "clean_up_tokenization_spaces": ("no",),
+    "add_prefix_space": (True, "no"),
+    "split_special_tokens": (True,),
+    "chat_template": ("{{", "{% for %}", [{"name": "a"}], 3),
+    "src_lang": ("de", 3),
+    "tgt_lang": ("de",),
+    "do_lower_case": (True, "no"),
+    "backend": ("mistral", "none"),
+    "is_local": (False,),
+    "fast": (1,),
 }  # fmt: skip
 TOKENIZER_JSON_VALUES: Sequence[Any] = (
-    {"type": "BPE", "vocab": {"a": 0}, "merges": []}, {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]},
-    {"type": "WordPiece", "vocab": {"a": 0}}, {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": 9},
-    {"type": "WordLevel", "vocab": {}, "unk_token": "[UNK]"}, {"type": "None"}, {"type": "Lowercase"},
-    {"type": "ByteLevel"}, {"type": "Replace", "pattern": {"Regex": "(("}, "content": ""}, {"type": "Sequence"},
+    {"type": "BPE", "vocab": {"a": 0}, "merges": []},
+    {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]},
+    {"type": "WordPiece", "vocab": {"a": 0}},
+    {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": 9},
+    {"type": "WordLevel", "vocab": {}, "unk_token": "[UNK]"},
+    {"type": "None"},
+    {"type": "Lowercase"},
+    {"type": "ByteLevel"},
+    {"type": "Replace", "pattern": {"Regex": "(("}, "content": ""},
+    {"type": "Sequence"},
     {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0},
     {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 9},
     {"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
@@ -191,7 +227,11 @@ TOKENIZER_JSON_VALUES: Sequence[Any] = (
     {"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": 0, "pad_id": 0, "pad_type_id": 0,
      "pad_token": "[PAD]"},
     {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}},
-    {"type": "Split", "pattern": {"Regex": "(a*)*b"}, "behavior": "Isolated", "invert": False}, 96, 97, 10**6, 2**32,
+    {"type": "Split", "pattern": {"Regex": "(a*)*b"}, "behavior": "Isolated", "invert": False},
+    96,
+    97,
+    10**6,
+    2**32,
 )  # fmt: skip
 MORE_FILES: Mapping[str, Sequence[bytes]] = {
     "special_tokens_map.json": (b'{"pad_token": "zzz"}', b'{"pad_token": 3}', b"[]", b"{",
@@ -201,7 +241,9 @@ MORE_FILES: Mapping[str, Sequence[bytes]] = {
     "vocab.json": (b"{}", b"[]", b'{"a": "b"}', b"{", b'{"a": -1}'),
     "merges.txt": (b"", b"a\n", b"a b c d\n", b"\xff"),
     "sentencepiece.bpe.model": (b"", b"\0\1\2", b"not a model"),
-    "spiece.model": (b"", b"\0\1\2"), "source.spm": (b"", b"x"), "tokenizer.model": (b"", b"x"),
+    "spiece.model": (b"", b"\0\1\2"),
+    "source.spm": (b"", b"x"),
+    "tokenizer.model": (b"", b"x"),
     "chat_template.jinja": (b"{{", b"\xff"),
     "generation_config.json": (
         b"{", b"[]", b'{"max_length": "x"}', b'{"num_beams": 0}', b'{"pad_token_id": 99999}', b'{"do_sample": 3}',
@@ -212,17 +254,25 @@ MORE_FILES: Mapping[str, Sequence[bytes]] = {
         b"{}", b"{", b'{"peft_type": "LORA"}', b'{"base_model_name_or_path": "x"}', b"[]",
         b'{"peft_type": "LORA", "base_model_name_or_path": "../x", "r": 0}', b'{"peft_type": "NONE"}',
     ),
-    "adapter_model.safetensors": (b"", b"x" * 50), "pytorch_model.bin": (b"", b"\x80\x04."),
-    "consolidated.safetensors": (b"", b"x" * 50), "model-00001-of-00002.safetensors": (b"", b"x" * 50),
+    "adapter_model.safetensors": (b"", b"x" * 50),
+    "pytorch_model.bin": (b"", b"\x80\x04."),
+    "consolidated.safetensors": (b"", b"x" * 50),
+    "model-00001-of-00002.safetensors": (b"", b"x" * 50),
     "model.safetensors.index.json": (
         b"{", b"{}", b"[]", b'{"weight_map": {}}', b'{"weight_map": []}', b'{"weight_map": {"a": 3}}',
         b'{"weight_map": {"a": "no.safetensors"}}', b'{"weight_map": {"a": "../x.safetensors"}}',
         b'{"weight_map": null}',
     ),
-    "modeling_x.py": (b"raise SystemExit(3)",), "configuration_bert.py": (b"raise SystemExit(3)",),
-    "training.json": (b"{", b"{}", b"[]", b'{"options": 3}'), "head.safetensors": (b"", b"x" * 50),
-    "base.json": (b"{", b"{}"), "labels.json": (b"{", b"[]"), "proof.json": (b"{", b"[]", b"{}"),
-    "mask.json": (b"{", b"[]"), "processor_config.json": (b"{", b"[]"), "preprocessor_config.json": (b"{", b"[]"),
+    "modeling_x.py": (b"raise SystemExit(3)",),
+    "configuration_bert.py": (b"raise SystemExit(3)",),
+    "training.json": (b"{", b"{}", b"[]", b'{"options": 3}'),
+    "head.safetensors": (b"", b"x" * 50),
+    "base.json": (b"{", b"{}"),
+    "labels.json": (b"{", b"[]"),
+    "proof.json": (b"{", b"[]", b"{}"),
+    "mask.json": (b"{", b"[]"),
+    "processor_config.json": (b"{", b"[]"),
+    "preprocessor_config.json": (b"{", b"[]"),
 }  # fmt: skip
 NAME_LENGTHS = (256, 257, 300, 1000, 4096, 5000, 70_000)
 NAMES = (
@@ -318,10 +368,13 @@ def _saved_models(folder: Path) -> Iterator[SavedModel]:
             f'name = "{kind}"\nformat = "csv"\nfiles = "{kind}-{{split}}.csv"\nlanguages = ["en"]\n'
             f"columns = {{ {columns} }}\n"
         )
+        table = "\n".join(rows) + "\n"
         for split in ("dev", "test"):
-            (declaration.parent / f"{kind}-{split}.csv").write_text("\n".join(rows) + "\n")
+            (declaration.parent / f"{kind}-{split}.csv").write_text(table)
         model_folder = _save(folder / "good", family)
-        files = {path.name: path.read_bytes() for path in sorted(model_folder.iterdir())}
+        files = {}
+        for path in sorted(model_folder.iterdir()):
+            files[path.name] = path.read_bytes()
         model = SavedModel(family, files, declaration)
         _read(str(model_folder), declaration)
         shutil.rmtree(model_folder)
@@ -359,11 +412,19 @@ def _folder_input(input_folder: Path, model: SavedModel, change: Change) -> BadI
     content = f"{title}\n".encode("utf-8", "surrogatepass")
     for name, file_content in change.files.items():
         content += name.encode() + b"\0" + (file_content or b"")
+    name_of_folder = str(input_folder)
+
+    def read_here() -> Answer:
+        return answer_to(partial(_read, name_of_folder, model.declaration))
+
+    def read_by_command() -> Answer:
+        return _command_answer(name_of_folder, model, input_folder.parent)
+
     return BadInput(
         title,
         content,
-        partial(attempt, lambda: answer_to(partial(_read, str(input_folder), model.declaration))),
-        partial(attempt, lambda: _command_answer(str(input_folder), model, input_folder.parent)),
+        partial(attempt, read_here),
+        partial(attempt, read_by_command),
     )
 
 
@@ -394,7 +455,8 @@ def _odd_name(rng: random.Random) -> str:
         return rng.choice(NAMES)
     letters = rng.choice(("a", "é", "模", "a/", "/a", "../", ".", "-", "a b", "\ud800"))
     size = rng.choice(NAME_LENGTHS) + rng.randrange(50)
-    return (rng.choice(("", "owner/", "./", "/tmp/")) + letters * size)[:size]
+    start = rng.choice(("", "owner/", "./", "/tmp/"))
+    return (start + letters * size)[:size]
 
 
 def _named_input(folder: Path, model: SavedModel, name: str) -> BadInput:
@@ -430,16 +492,22 @@ def _odd_value(rng: random.Random, values_of_key: Sequence[Any] = ()) -> Any:
 
 def _change_config(rng: random.Random, model: SavedModel) -> Change:
     config = json.loads(model.files[CONFIG])
+    facts = config
     sealed_config = config.get("headlab_sealed")
-    facts = sealed_config if isinstance(sealed_config, dict) and rng.random() < 0.4 else config
-    keys = [*facts, *CONFIG_VALUES] if rng.random() < 0.8 else [*facts]
+    if isinstance(sealed_config, dict) and rng.random() < 0.4:
+        facts = sealed_config
+    keys = [*facts]
+    if rng.random() < 0.8:
+        keys += CONFIG_VALUES
     key = rng.choice(keys)
     if key in facts and rng.random() < 0.12:
         del facts[key]
-        return Change(f"{CONFIG} without {key}", {CONFIG: json_bytes(config)})
-    value = _odd_value(rng, CONFIG_VALUES.get(key, ()))
-    facts[key] = value
-    return Change(f"{CONFIG} with {key} = {value_text(value)}", {CONFIG: json_bytes(config)})
+        wrong = f"{CONFIG} without {key}"
+    else:
+        value = _odd_value(rng, CONFIG_VALUES.get(key, ()))
+        facts[key] = value
+        wrong = f"{CONFIG} with {key} = {value_text(value)}"
+    return Change(wrong, {CONFIG: json_bytes(config)})
 
 
 def _change_tokenizer_config(rng: random.Random, model: SavedModel) -> Change:
@@ -447,33 +515,33 @@ def _change_tokenizer_config(rng: random.Random, model: SavedModel) -> Change:
     key = rng.choice([*facts, *TOKENIZER_VALUES])
     if key in facts and rng.random() < 0.12:
         del facts[key]
-        return Change(f"{TOKENIZER_CONFIG} without {key}", {TOKENIZER_CONFIG: json_bytes(facts)})
-    value = _odd_value(rng, TOKENIZER_VALUES.get(key, ()))
-    facts[key] = value
-    return Change(
-        f"{TOKENIZER_CONFIG} with {key} = {value_text(value)}",
-        {TOKENIZER_CONFIG: json_bytes(facts)},
-    )
+        wrong = f"{TOKENIZER_CONFIG} without {key}"
+    else:
+        value = _odd_value(rng, TOKENIZER_VALUES.get(key, ()))
+        facts[key] = value
+        wrong = f"{TOKENIZER_CONFIG} with {key} = {value_text(value)}"
+    return Change(wrong, {TOKENIZER_CONFIG: json_bytes(facts)})
 
 
 def _change_tokenizer(rng: random.Random, model: SavedModel) -> Change:
     """Change a value somewhere in tokenizer.json, seldom one of its many words."""
     facts = json.loads(model.files[TOKENIZER])
     paths = list(value_paths(facts, ()))
-    paths_without_words = [path for path in paths if "vocab" not in path[:-1]]
-    path = rng.choice(paths_without_words if rng.random() < 0.85 else paths)
+    if rng.random() < 0.85:
+        paths = [path for path in paths if "vocab" not in path[:-1]]
+    path = rng.choice(paths)
     holder = facts
     for key in path[:-1]:
         holder = holder[key]
     path_text = ".".join(map(str, path))
     if rng.random() < 0.15:
         del holder[path[-1]]
-        return Change(f"{TOKENIZER} without {path_text}", {TOKENIZER: json_bytes(facts)})
-    value = _odd_value(rng, TOKENIZER_JSON_VALUES)
-    holder[path[-1]] = value
-    return Change(
-        f"{TOKENIZER} with {path_text} = {value_text(value)}", {TOKENIZER: json_bytes(facts)}
-    )
+        wrong = f"{TOKENIZER} without {path_text}"
+    else:
+        value = _odd_value(rng, TOKENIZER_JSON_VALUES)
+        holder[path[-1]] = value
+        wrong = f"{TOKENIZER} with {path_text} = {value_text(value)}"
+    return Change(wrong, {TOKENIZER: json_bytes(facts)})
 
 
 # Weights.
@@ -482,7 +550,9 @@ def _change_tokenizer(rng: random.Random, model: SavedModel) -> Change:
 def _header_and_numbers(data: bytes) -> tuple[dict[str, Any], bytes]:
     """The header of a safetensors file, and its numbers."""
     (length,) = struct.unpack("<Q", data[:8])
-    return json.loads(data[8 : 8 + length]), data[8 + length :]
+    end_of_header = 8 + length
+    header = json.loads(data[8:end_of_header])
+    return header, data[end_of_header:]
 
 
 def _weights_file(header: Any, numbers: bytes) -> bytes:
@@ -520,7 +590,15 @@ def _change_header(rng: random.Random, model: SavedModel) -> Change:
         wrong = f"with {name} twice, once as more.{name}"
     elif fault == 2:
         new_name = rng.choice(
-            ("module." + name, name.upper(), name + ".lora_A", "x" * 5000, "", name[1:], "\u202e")
+            (
+                "module." + name,
+                name.upper(),
+                name + ".lora_A",
+                "x" * 5000,
+                "",
+                name[1:],
+                "\u202e",
+            )
         )
         header[new_name] = header.pop(name)
         wrong = f"with {new_name!r:.80} for {name}"
@@ -530,7 +608,17 @@ def _change_header(rng: random.Random, model: SavedModel) -> Change:
     elif fault == 4:
         shape = header[name]["shape"]
         header[name]["shape"] = rng.choice(
-            (shape[::-1], [*shape, 1], shape[1:], [], [0], [-1], [10**18], None, "x")
+            (
+                shape[::-1],
+                [*shape, 1],
+                shape[1:],
+                [],
+                [0],
+                [-1],
+                [10**18],
+                None,
+                "x",
+            )
         )
         wrong = f"with shape {header[name]['shape']} for {name}"
     elif fault == 5:
@@ -609,7 +697,11 @@ def _divide_weights(rng: random.Random, model: SavedModel) -> Change:
     The file is missing or cut off, or the index names it wrongly.
     """
     files, weight_map = _two_weights_files(rng, model.files[WEIGHTS])
-    index: Any = {"metadata": {"total_size": len(model.files[WEIGHTS])}, "weight_map": weight_map}
+    total_size = len(model.files[WEIGHTS])
+    index: Any = {
+        "metadata": {"total_size": total_size},
+        "weight_map": weight_map,
+    }
     spoiled_file = rng.choice((FIRST_WEIGHTS, SECOND_WEIGHTS))
     size = rng.choice((None, None, rng.randrange(200)))
     if rng.random() < 0.3:
@@ -638,12 +730,14 @@ def _spoil_index(rng: random.Random, index: Any) -> str:
         del weight_map[name]
         return f"does not name {name}"
     if fault == 1:
-        weight_map[name] = rng.choice(
+        wrong_file = rng.choice(
             ("", ".", "../x.safetensors", "/etc/passwd", "no.safetensors", CONFIG, 3, None)
         )
-        return f"has {name} in {weight_map[name]!r}"
+        weight_map[name] = wrong_file
+        return f"has {name} in {wrong_file!r}"
     if fault == 2:
-        weight_map[name] = FIRST_WEIGHTS if weight_map[name] == SECOND_WEIGHTS else SECOND_WEIGHTS
+        other_files = {FIRST_WEIGHTS: SECOND_WEIGHTS, SECOND_WEIGHTS: FIRST_WEIGHTS}
+        weight_map[name] = other_files[weight_map[name]]
         return f"has {name} in the other file"
     if fault == 3:
         weight_map[f"more.{name}"] = FIRST_WEIGHTS
@@ -664,8 +758,10 @@ def _spoil_bytes(rng: random.Random, model: SavedModel) -> Change:
 
 def _cut_file(rng: random.Random, model: SavedModel) -> Change:
     name = rng.choice([*model.files])
-    size = rng.choice((0, 1, 7, 8, 9, rng.randrange(len(model.files[name]))))
-    return Change(f"{name} of {size} bytes", {name: model.files[name][:size]})
+    content = model.files[name]
+    some_size = rng.randrange(len(content))
+    size = rng.choice((0, 1, 7, 8, 9, some_size))
+    return Change(f"{name} of {size} bytes", {name: content[:size]})
 
 
 def _add_file(rng: random.Random, model: SavedModel) -> Change:
@@ -677,8 +773,11 @@ def _add_file(rng: random.Random, model: SavedModel) -> Change:
 def _arrange_file(rng: random.Random, model: SavedModel) -> Change:
     """Put something else in a file's place, or give the file another name."""
     name = rng.choice([*model.files, *model.files, *MORE_FILES])
+    arrangements = [*ARRANGEMENTS]
     # A file that the model does not have cannot get another name.
-    arrangement = rng.choice([*ARRANGEMENTS, *(CHANGED_NAMES if name in model.files else ())])
+    if name in model.files:
+        arrangements += CHANGED_NAMES
+    arrangement = rng.choice(arrangements)
 
     def arrange(input_folder: Path) -> None:
         path = input_folder / name

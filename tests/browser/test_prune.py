@@ -77,21 +77,26 @@ def expect_heads_off(page, number):
 def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(visit, tmp_path):
     page = visit(GERMAN)
     baseline_metric = accuracy(page)
-    assert baseline_metric[1] == "unpruned · 512 of 512 · final"
+    baseline_accuracy, baseline_note = baseline_metric
+    assert baseline_note == "unpruned · 512 of 512 · final"
     for layer in (9, 10, 11):
         page.get_by_role("button", name=f"layer {layer}: switch all its heads").click()
     expect_heads_off(page, 36)
     pruned_metric = accuracy(page, 36)
-    assert pruned_metric[0] != baseline_metric[0]
+    pruned_accuracy, difference = pruned_metric
+    assert pruned_accuracy != baseline_accuracy
     assert re.fullmatch(
-        r"[−+]\d+\.\d \[[−+]\d+\.\d, [−+]\d+\.\d\] · 512 of 512 · final", pruned_metric[1]
+        r"[−+]\d+\.\d \[[−+]\d+\.\d, [−+]\d+\.\d\] · 512 of 512 · final",
+        difference,
     )
     with page.expect_download() as download:
         page.get_by_role("button", name="Export the mask").click()
     path = tmp_path / "mask.json"
     download.value.save_as(path)
-    evaluations = json.loads(path.read_text())["chosen"]["evaluated"]["dev"]["languages"]
-    assert f"{100 * evaluations['de']['accuracy']:.1f} %" == pruned_metric[0]
+    mask = json.loads(path.read_text())
+    evaluations = mask["chosen"]["evaluated"]["dev"]["languages"]
+    stored_percentage = 100 * evaluations["de"]["accuracy"]
+    assert f"{stored_percentage:.1f} %" == pruned_accuracy
     page.get_by_role("button", name="Reset").click()
     expect_heads_off(page, 0)
     assert accuracy(page) == baseline_metric
@@ -334,7 +339,8 @@ def test_the_table_ends_where_a_column_ends_so_that_no_number_is_cut(light, visi
     accuracy(page, 1)
     table = page.locator(".st-key-whole-columns").get_by_test_id("stDataFrame")
     table.scroll_into_view_if_needed()
-    columns, rest = divmod(round(table.bounding_box()["width"]) - 2, COLUMN)
+    width_of_cells = round(table.bounding_box()["width"]) - 2
+    columns, rest = divmod(width_of_cells, COLUMN)
     assert columns >= 3
     assert rest == 0
 
@@ -345,9 +351,12 @@ def test_144_cells_can_be_tapped_on_a_phone(light, visit, page):
     for scheme, head in (("light", "6.5"), ("dark", "6.6")):
         page.emulate_media(color_scheme=scheme)
         cell(page, "11.11").scroll_into_view_if_needed()
-        boxes = [cell(page, head_name).bounding_box() for head_name in ("0.0", "11.11", head)]
-        assert all(box["width"] >= 24 and box["height"] >= 24 for box in boxes)
-        assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+        for head_name in ("0.0", "11.11", head):
+            box = cell(page, head_name).bounding_box()
+            assert box["width"] >= 24
+            assert box["height"] >= 24
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         switch_off(page, head)
 
@@ -361,8 +370,13 @@ def test_the_whole_grid_and_the_headline_are_seen_without_scrolling(light, visit
     grid = cell(page, "11.11")
     metric = page.get_by_test_id("stMetric").first
     boxes = [element.bounding_box() for element in (cell(page, "0.0"), grid, metric)]
-    assert all(box["y"] >= 0 and box["y"] + box["height"] <= height for box in boxes)
-    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+    for box in boxes:
+        bottom_edge = box["y"] + box["height"]
+        right_edge = box["x"] + box["width"]
+        assert box["y"] >= 0
+        assert bottom_edge <= height
+        assert box["x"] >= 0
+        assert right_edge <= width
     first_cell, last_cell, headline = boxes
     if width == 390:
         assert headline["y"] > last_cell["y"]
@@ -385,17 +399,24 @@ def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_t
     accuracy(page, 36)
     page.get_by_text("Which sentences changed").click()
     button = page.get_by_role("button", name=re.compile(r"List \d+ now right and \d+ now wrong"))
-    gain_count, loss_count = map(int, re.findall(r"\d+", button.inner_text().removeprefix("list")))
+    label = button.inner_text().removeprefix("list")
+    gain_count, loss_count = map(int, re.findall(r"\d+", label))
     button.click()
     kinds = page.get_by_role("radiogroup", name="Answers")
     expect(kinds.get_by_text(f"now right: {gain_count}")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download all of them as CSV").click()
-    rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
+    lines = Path(download.value.path()).read_text("utf-8").splitlines()
+    rows = list(csv.DictReader(lines))
     kinds_of_rows = [row["kind"] for row in rows]
     assert kinds_of_rows.count("now right") == gain_count
     assert kinds_of_rows.count("now wrong") == loss_count
-    kind, kind_count = ("now right", gain_count) if gain_count else ("now wrong", loss_count)
+    if gain_count:
+        kind = "now right"
+        kind_count = gain_count
+    else:
+        kind = "now wrong"
+        kind_count = loss_count
     kinds.get_by_text(f"{kind}: {kind_count}").click()
     first_row = next(row for row in rows if row["kind"] == kind)
     table = (

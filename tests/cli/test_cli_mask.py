@@ -69,7 +69,12 @@ def test_show_prints_model_choice_map_accuracies_and_time(run_command, file):
     ):
         assert phrase in stdout
     code, stdout, _ = run_command("show", file("a.json", 1), "--json")
-    assert json.loads(stdout)["kept"] == {"encoder": [[1, 0, 1, 1], [1] * 4, [1] * 4]}
+    rows_of_layers = [
+        [1, 0, 1, 1],
+        [1] * 4,
+        [1] * 4,
+    ]
+    assert json.loads(stdout)["kept"] == {"encoder": rows_of_layers}
 
 
 def test_validate_exits_with_0_or_with_2_and_a_sentence(run_command, file, tmp_path):
@@ -114,13 +119,23 @@ def test_diff_prints_the_heads_that_only_one_mask_removes(run_command, file):
 
 
 @pytest.mark.parametrize(
-    ("way", "removed_heads"), [("and", [0, 1, 6, 11]), ("or", [1]), ("majority", [1, 6])]
+    ("way", "removed_heads"),
+    [
+        ("and", [0, 1, 6, 11]),
+        ("or", [1]),
+        ("majority", [1, 6]),
+    ],
 )
 def test_combine_makes_one_mask_of_several(run_command, file, tmp_path, way, removed_heads):
-    files = [file("a.json", 0, 1, 6), file("b.json", 1, 6, 11), file("c.json", 1)]
+    files = [
+        file("a.json", 0, 1, 6),
+        file("b.json", 1, 6, 11),
+        file("c.json", 1),
+    ]
     command = ["combine", *files, "--how", way, "--out", tmp_path / "all.json"]
     code, stdout, _ = run_command(*command, "--json")
-    assert (code, json.loads(stdout)["removed"]) == (0, len(removed_heads))
+    assert code == 0
+    assert json.loads(stdout)["removed"] == len(removed_heads)
     combined_mask = load_mask(tmp_path / "all.json")
     assert np.flatnonzero(~combined_mask.kept).tolist() == removed_heads
     assert combined_mask.model == MODEL
@@ -156,8 +171,15 @@ def test_texts_of_a_file_cannot_control_the_terminal(run_command, file, tmp_path
         "fingerprint": attack,
         "architecture": {"class": attack, "model_type": attack},
     }
-    value["chosen"]["evaluated"]["test"] = {"task": attack, "languages": {attack: FIGURE}}
-    value["chosen"] |= {"rule": attack, "languages": [attack], attack: attack}
+    value["chosen"]["evaluated"]["test"] = {
+        "task": attack,
+        "languages": {attack: FIGURE},
+    }
+    value["chosen"] |= {
+        "rule": attack,
+        "languages": [attack],
+        attack: attack,
+    }
     value["versions"] = {attack: attack}
     path = tmp_path / "odd.json"
     path.write_text(json.dumps(value))
@@ -182,7 +204,8 @@ def test_convert_takes_heads_as_text_and_gives_them_back(run_command, tmp_path):
     code, stdout, _ = run_command(
         "convert", "2:1 3:4", "--grid", "3x4", "--count-from", "1", "--out", mask_path, "--json"
     )
-    assert (code, json.loads(stdout)["removed"]) == (0, 2)
+    assert code == 0
+    assert json.loads(stdout)["removed"] == 2
     removed_heads = [tuple(head) for head in load_mask(mask_path).removed]
     assert removed_heads == [("encoder", 1, 0), ("encoder", 2, 3)]
     assert run_command("convert", mask_path, "--to", "text", "--count-from", "1")[1] == "2:1 3:4\n"
@@ -192,7 +215,12 @@ def test_convert_takes_heads_as_text_and_gives_them_back(run_command, tmp_path):
         "convert", mask_path, "--to", "array", "--out", tmp_path / "m.npy"
     )
     assert "the heads only" in stderr
-    assert np.load(tmp_path / "m.npy").tolist() == [[1] * 4, [0, 1, 1, 1], [1, 1, 1, 0]]
+    array = np.load(tmp_path / "m.npy")
+    assert array.tolist() == [
+        [1] * 4,
+        [0, 1, 1, 1],
+        [1, 1, 1, 0],
+    ]
     assert run_command("convert", tmp_path / "m.npy", "--to", "pairs")[1] == "[[1, 0], [2, 3]]\n"
 
 
@@ -220,7 +248,12 @@ def test_flags_of_counting_and_listing_apply_to_the_forms_that_have_them(
     mask = file("a.json", 1, 6)
     grid = ["--grid", "3x4"]
     array = tmp_path / "kept.json"
-    array.write_text(json.dumps([[0, 1, 0, 0], [0, 0, 1, 0], [0] * 4]))
+    rows_of_layers = [
+        [0, 1, 0, 0],
+        [0, 0, 1, 0],
+        [0] * 4,
+    ]
+    array.write_text(json.dumps(rows_of_layers))
     arguments = ["convert", array, "--to", "text", "--lists", "removed", "--count-from", "1"]
     assert run_command(*arguments)[1] == "1:2 2:3\n"
     for arguments, phrase in (

@@ -68,8 +68,9 @@ def test_arrays_and_pairs_come_back_from_npy_files(rng):
     for form in ("array", "pairs"):
         raw = convert_out(mask, form, binary=True)
         assert (convert_in(raw, "x.npy", form, grid=ENCODER).kept == mask.kept).all()
+    mask_of_three_stacks = Mask(THREE_STACKS, np.ones(THREE_STACKS.size, bool))
     with raises("mask.npy_unfit"):
-        convert_out(Mask(THREE_STACKS, np.ones(THREE_STACKS.size, bool)), "array", binary=True)
+        convert_out(mask_of_three_stacks, "array", binary=True)
 
 
 def test_lists_and_arrays_as_people_write_them_are_read_as_they_mean_them():
@@ -78,7 +79,8 @@ def test_lists_and_arrays_as_people_write_them_are_read_as_they_mean_them():
     assert removed_heads("10:4\n11:11,11\n", grid=ENCODER, count_from=1) == two_heads
     assert removed_heads('{"9": [3], "10": [10]}', grid=ENCODER) == two_heads
     assert removed_heads("[[9, 3], [10, 10]]", grid=ENCODER) == two_heads
-    assert removed_heads(npy_bytes([[9, 3], [10, 10]]), grid=ENCODER) == two_heads
+    npy_pairs = npy_bytes([[9, 3], [10, 10]])
+    assert removed_heads(npy_pairs, grid=ENCODER) == two_heads
     array = np.ones((12, 12), int)
     array[9, 3] = 0
     array[10, 10] = 0
@@ -107,7 +109,8 @@ def test_text_as_windows_writes_it_is_read(encoding):
     two_heads = [("encoder", 9, 3), ("encoder", 10, 10)]
     for text in ("9:3 10:10\r\n", '{"9": [3], "10": [10]}', "[[9, 3], [10, 10]]"):
         assert removed_heads(text.encode(encoding), grid=ENCODER) == two_heads
-    assert removed_heads("9:3".encode(encoding), "text", grid=ENCODER) == [("encoder", 9, 3)]
+    text_of_one_head = "9:3".encode(encoding)
+    assert removed_heads(text_of_one_head, "text", grid=ENCODER) == [("encoder", 9, 3)]
     mask = mask_without(ENCODER, Head("encoder", 1, 2))
     raw = json.dumps(mask.to_json()).encode(encoding)
     assert convert_in(raw, "m.json").removed == mask.removed
@@ -141,12 +144,14 @@ def test_a_count_or_list_that_a_form_does_not_have_is_refused():
 
 
 def test_letters_and_names_distinguish_stacks():
-    three_heads = [("encoder", 0, 1), ("decoder", 2, 0), ("cross", 1, 2)]
+    three_heads = [
+        ("encoder", 0, 1),
+        ("decoder", 2, 0),
+        ("cross", 1, 2),
+    ]
     assert removed_heads("E:0:1 A:1:2 D:2:0", grid=THREE_STACKS) == three_heads
-    assert (
-        removed_heads('[["encoder", 0, 1], ["cross", 1, 2], ["decoder", 2, 0]]', grid=THREE_STACKS)
-        == three_heads
-    )
+    pairs = '[["encoder", 0, 1], ["cross", 1, 2], ["decoder", 2, 0]]'
+    assert removed_heads(pairs, grid=THREE_STACKS) == three_heads
     rows = [
         [1, 0, 1, 1],
         [1, 1, 1, 1],
@@ -163,8 +168,10 @@ def test_letters_and_names_distinguish_stacks():
 
 
 def test_a_config_gives_its_grid_and_its_model():
-    config = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "num_hidden_layers": 3}
-    config |= {
+    config = {
+        "architectures": ["BertForMaskedLM"],
+        "model_type": "bert",
+        "num_hidden_layers": 3,
         "num_attention_heads": 4,
         "pruned_heads": {"0": [1, 3], "2": [0]},
         "_name_or_path": "owner/bert",
@@ -178,8 +185,14 @@ def test_a_config_gives_its_grid_and_its_model():
     assert mask.model["fingerprint"] is None
     assert mask.chosen["converted_from"] == "pruned-heads"
     assert mask.to_json()["model"]["fingerprint"] is None
-    gpt = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "pruned_heads": {}}
-    assert convert_in(json.dumps(gpt).encode(), "config.json").grid.to_json() == {"decoder": [4, 4]}
+    gpt_config = {
+        "model_type": "gpt2",
+        "n_layer": 2,
+        "n_head": 4,
+        "pruned_heads": {},
+    }
+    gpt_mask = convert_in(json.dumps(gpt_config).encode(), "config.json")
+    assert gpt_mask.grid.to_json() == {"decoder": [4, 4]}
     with raises("grid.ambiguous"):
         removed_heads(json.dumps(config | {"is_encoder_decoder": True}))
     with raises("mask.other_grid", "3×4", "encoder 12×12"):
@@ -220,7 +233,8 @@ def test_bytes_that_are_no_mask_or_ambiguous_are_refused_in_a_sentence(raw, opti
 
 def test_arrays_of_objects_are_never_unpickled():
     buffer = io.BytesIO()
-    np.save(buffer, np.array([{"a": 1}], object), allow_pickle=True)
+    array_of_objects = np.array([{"a": 1}], object)
+    np.save(buffer, array_of_objects, allow_pickle=True)
     with raises("mask.npy_malformed"):
         removed_heads(buffer.getvalue())
 
@@ -242,9 +256,11 @@ def test_arrays_of_other_things_than_numbers_are_refused(values):
 
 
 def test_long_numbers_are_numbers():
-    assert removed_heads(npy_bytes(np.array([[1, 0, 1]], np.longdouble))) == [("encoder", 0, 1)]
+    array = np.array([[1, 0, 1]], np.longdouble)
+    assert removed_heads(npy_bytes(array)) == [("encoder", 0, 1)]
+    pair = np.array([[9, 3]], np.longdouble)
     with raises("mask.pair_malformed", "[9.0, 3.0]"):
-        removed_heads(npy_bytes(np.array([[9, 3]], np.longdouble)), "pairs", grid=ENCODER)
+        removed_heads(npy_bytes(pair), "pairs", grid=ENCODER)
 
 
 HEADER_BYTES = st.sampled_from(b"({[]})'\",:\\ \n\t0x<>TF") | st.integers(0, 255)
@@ -281,8 +297,10 @@ def test_a_header_that_is_no_python_is_refused():
     ],
 )
 def test_grids_as_people_type_them(text, grid):
-    stacks = tuple(Stack(name, tuple(heads)) for name, heads in grid.items())
-    assert parse_grid(text) == HeadGrid(stacks)
+    stacks = []
+    for name, heads in grid.items():
+        stacks.append(Stack(name, tuple(heads)))
+    assert parse_grid(text) == HeadGrid(tuple(stacks))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ def spec_of(language: str = "de", seed: int = 0) -> dict[str, Any]:
 
 
 def scores_of(spec: dict[str, Any]) -> HeadScores:
-    values = np.random.default_rng(spec["seed"]).normal(size=5)
+    rng = np.random.default_rng(spec["seed"])
+    values = rng.normal(size=5)
     samples = np.arange(5, dtype=np.int64)
     return HeadScores(
         GRID,
@@ -79,18 +80,19 @@ def test_scores_come_back_as_they_were(tmp_path: Path) -> None:
     (result,) = Store(tmp_path).scan().results
     scores = scores_of(spec)
     for name in ("values", "low", "high", "samples", "p_values"):
-        assert np.array_equal(getattr(result.record, name), getattr(scores, name))
+        stored_array = getattr(result.record, name)
+        assert np.array_equal(stored_array, getattr(scores, name))
     assert result.record.spec == spec
-    assert (result.record.seconds, result.record.estimand) == (1.5, "shapley-top50")
+    assert result.record.seconds == 1.5
+    assert result.record.estimand == "shapley-top50"
     assert result.meta["versions"]["headlab"] == "x"
     assert Store(tmp_path).find(method="shapley", language="de") != []
     assert Store(tmp_path).find(language="th") == []
 
 
 def test_a_store_reads_again_only_what_has_changed(tmp_path: Path) -> None:
-    changed_folder, unchanged_folder = (
-        write_scores(tmp_path, spec_of(seed=seed)) for seed in range(2)
-    )
+    changed_folder = write_scores(tmp_path, spec_of(seed=0))
+    unchanged_folder = write_scores(tmp_path, spec_of(seed=1))
     for file in tmp_path.glob("*/*"):
         os.utime(file, ns=(0, 0))
     store = Store(tmp_path)
@@ -103,7 +105,8 @@ def test_a_store_reads_again_only_what_has_changed(tmp_path: Path) -> None:
     assert result is result_by_folder[unchanged_folder]
     assert len(listing.problems) == 1
     changed_file.unlink()
-    assert [result.folder for result in store.scan().results] == [unchanged_folder]
+    folders = [result.folder for result in store.scan().results]
+    assert folders == [unchanged_folder]
 
 
 def test_what_was_written_just_now_is_not_cached(tmp_path: Path) -> None:
@@ -126,7 +129,12 @@ def test_what_a_store_gives_cannot_be_written_to(tmp_path: Path) -> None:
 
 
 def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: Path) -> None:
-    grid = HeadGrid((Stack("encoder", (2,)), Stack("decoder", (3,)), Stack("cross", (1,))))
+    stacks = (
+        Stack("encoder", (2,)),
+        Stack("decoder", (3,)),
+        Stack("cross", (1,)),
+    )
+    grid = HeadGrid(stacks)
     scores = replace(
         scores_of(spec_of()),
         grid=grid,
@@ -144,8 +152,14 @@ def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: P
 
 def test_equal_specs_share_a_folder_others_do_not(tmp_path: Path) -> None:
     same_spec = dict(reversed(spec_of().items()))
-    specs = (spec_of(), same_spec, spec_of("th"), spec_of(seed=1))
-    assert len({write_scores(tmp_path, spec) for spec in specs}) == 3
+    specs = (
+        spec_of(),
+        same_spec,
+        spec_of("th"),
+        spec_of(seed=1),
+    )
+    folders = {write_scores(tmp_path, spec) for spec in specs}
+    assert len(folders) == 3
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 400])
@@ -189,7 +203,8 @@ def test_swapped_values_are_noticed(tmp_path: Path) -> None:
 
 def test_pickles_are_never_read(tmp_path: Path) -> None:
     folder = write_scores(tmp_path, spec_of())
-    np.savez(folder / "result.npz", about=np.array([{"a": 1}], dtype=object))
+    array_of_objects = np.array([{"a": 1}], dtype=object)
+    np.savez(folder / "result.npz", about=array_of_objects)
     assert "damaged or is not an npz" in Store(tmp_path).scan().problems[0]
 
 
@@ -204,7 +219,9 @@ def test_fuzz_a_changed_byte_never_crashes(tmp_path: Path, position: int, byte: 
     path.write_bytes(bytes(data))
     listing = Store(tmp_path).scan()
     if listing.results:
-        assert np.array_equal(listing.results[0].record.values, scores_of(spec_of()).values)
+        stored_values = listing.results[0].record.values
+        expected_values = scores_of(spec_of()).values
+        assert np.array_equal(stored_values, expected_values)
 
 
 def raise_no_space(_: int) -> None:
@@ -219,7 +236,8 @@ def test_no_space_is_a_sentence_and_leaves_the_old_file(
     with raises("file.no_space"):
         Store(tmp_path).run(spec_of()).finish(scores_of(spec_of()), {})
     monkeypatch.undo()
-    assert [p.name for p in folder.iterdir() if p.name.endswith(".tmp")] == []
+    names = [path.name for path in folder.iterdir()]
+    assert [name for name in names if name.endswith(".tmp")] == []
     assert len(Store(tmp_path).scan().results) == 1
 
 
@@ -232,7 +250,8 @@ def test_two_processes_leave_one_good_file(tmp_path: Path) -> None:
     for process in processes:
         process.join()
     listing = Store(tmp_path).scan()
-    assert (len(listing.results), listing.problems) == (1, ())
+    assert len(listing.results) == 1
+    assert listing.problems == ()
 
 
 def test_a_torn_checkpoint_starts_over_and_says_so(tmp_path: Path) -> None:
@@ -248,7 +267,8 @@ def test_a_torn_checkpoint_starts_over_and_says_so(tmp_path: Path) -> None:
 
 
 def curve_spec_of(language: str = "de", seed: int = 0) -> dict[str, Any]:
-    spec = {k: v for k, v in spec_of(language, seed).items() if k != "method"}
+    spec = spec_of(language, seed)
+    del spec["method"]
     spec["task"] |= {"split": "test"}
     return spec | {
         "kind": "curve",
@@ -301,11 +321,16 @@ def test_a_curve_comes_back_as_it_was(tmp_path: Path) -> None:
         assert np.array_equal(stored_array, array), name
     for field in fields(Curve):
         if field.name not in CURVE_ARRAYS:
-            assert getattr(result.record, field.name) == getattr(curve, field.name), field.name
-    assert (result.key, result.folder, listing.problems) == (folder.name, folder, ())
+            stored_value = getattr(result.record, field.name)
+            assert stored_value == getattr(curve, field.name), field.name
+    assert result.key == folder.name
+    assert result.folder == folder
+    assert listing.problems == ()
     assert result.meta == {"versions": {"headlab": "x"}}
-    assert Store(tmp_path).run(spec).result(Curve) is not None
-    assert Store(tmp_path).run(curve_spec_of("th")).result(Curve) is None
+    stored_run = Store(tmp_path).run(spec)
+    assert stored_run.result(Curve) is not None
+    run_of_thai = Store(tmp_path).run(curve_spec_of("th"))
+    assert run_of_thai.result(Curve) is None
 
 
 def test_scores_and_curves_are_listed_apart(tmp_path: Path) -> None:
@@ -318,8 +343,10 @@ def test_scores_and_curves_are_listed_apart(tmp_path: Path) -> None:
     unfinished_run.save({"done": np.array(1)})
     scores = Store(tmp_path).scan()
     curves = Store(tmp_path).curves()
-    assert ([r.folder for r in scores.results], scores.problems) == ([scores_folder], ())
-    assert ([r.folder for r in curves.results], curves.problems) == ([curve_folder], ())
+    assert [result.folder for result in scores.results] == [scores_folder]
+    assert scores.problems == ()
+    assert [result.folder for result in curves.results] == [curve_folder]
+    assert curves.problems == ()
     with raises("result.other_kind", "curve", "scores"):
         Store(tmp_path).run(curve_spec_of()).result(HeadScores)
     with raises("result.other_kind", "score", "a curve"):
@@ -351,8 +378,12 @@ def spoil(path: Path, fields: dict[str, Any], arrays: dict[str, Any]) -> None:
     with np.load(path) as file:
         stored_arrays = {**file}
     text = json.loads(str(stored_arrays["about"])) | fields
-    new_arrays = stored_arrays | {"about": np.array(json.dumps(text))} | arrays
-    np.savez(path, **{name: array for name, array in new_arrays.items() if array is not None})
+    stored_arrays["about"] = np.array(json.dumps(text))
+    new_arrays = {}
+    for name, array in (stored_arrays | arrays).items():
+        if array is not None:
+            new_arrays[name] = array
+    np.savez(path, **new_arrays)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +410,13 @@ def test_impossible_intervals_and_p_values_are_neither_read_nor_stored(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("low", 9.0), ("low", np.nan), ("p_values", 7.0), ("p_values", np.nan)]
+    ("name", "value"),
+    [
+        ("low", 9.0),
+        ("low", np.nan),
+        ("p_values", 7.0),
+        ("p_values", np.nan),
+    ],
 )
 def test_a_curve_with_an_impossible_interval_or_p_value_is_not_stored(
     tmp_path: Path, name: str, value: float
@@ -601,8 +638,11 @@ def test_every_byte_changed_in_turn_crashes_nothing(tmp_path: Path, kind: str, f
     path = folder / "result.npz"
     data = path.read_bytes()
     refusals = 0
-    for offset in range(0, len(data), 3 if flip == 0xFF else 11):
-        path.write_bytes(data[:offset] + bytes([data[offset] ^ flip]) + data[offset + 1 :])
+    step = 3 if flip == 0xFF else 11
+    for offset in range(0, len(data), step):
+        changed_data = bytearray(data)
+        changed_data[offset] ^= flip
+        path.write_bytes(changed_data)
         try:
             result = store.run(spec).result(record_type)
         except HeadlabError:
@@ -622,14 +662,18 @@ def test_no_space_for_a_curve_leaves_its_checkpoint(
         patch.setattr(os, "fsync", raise_no_space)
         with raises("file.no_space"):
             stored_run.finish(curve_of(curve_spec_of()), {})
-    assert sorted(p.name for p in stored_run.folder.iterdir()) == ["checkpoint.npz", "spec.json"]
-    assert int((stored_run.checkpoint() or {})["done"]) == 7
+    names = sorted(path.name for path in stored_run.folder.iterdir())
+    assert names == ["checkpoint.npz", "spec.json"]
+    checkpoint = stored_run.checkpoint() or {}
+    assert int(checkpoint["done"]) == 7
     stored_run.finish(curve_of(curve_spec_of()), {})
-    assert sorted(p.name for p in stored_run.folder.iterdir()) == ["result.npz", "spec.json"]
+    names = sorted(path.name for path in stored_run.folder.iterdir())
+    assert names == ["result.npz", "spec.json"]
 
 
 def test_scores_that_are_no_numbers_are_not_stored(tmp_path: Path) -> None:
-    scores = replace(scores_of(spec_of()), low=np.array([0.0, np.nan, 0.0, 0.0, 0.0]))
+    low = np.array([0.0, np.nan, 0.0, 0.0, 0.0])
+    scores = replace(scores_of(spec_of()), low=low)
     stored_run = Store(tmp_path).run(spec_of())
     with raises("score.method_not_finite", "de"):
         stored_run.finish(scores, {})
@@ -655,10 +699,11 @@ def test_a_spec_that_was_changed_is_written_again_and_the_log_says_so(tmp_path: 
     stored_run = Store(tmp_path).run(spec_of())
     stored_run.make_folder()
     assert not (stored_run.folder / "log.txt").exists()
+    spec_file = stored_run.folder / "spec.json"
     for text in (canonical_json(spec_of("th")), "{"):
-        (stored_run.folder / "spec.json").write_text(text)
+        spec_file.write_text(text)
         stored_run.make_folder()
-        assert json.loads((stored_run.folder / "spec.json").read_text()) == spec_of()
+        assert json.loads(spec_file.read_text()) == spec_of()
     assert (stored_run.folder / "log.txt").read_text().count("spec.json written again") == 2
 
 
@@ -681,7 +726,12 @@ def test_a_checkpoint_that_cannot_go_does_not_undo_the_result(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "options", [{"target": [1]}, {"samples": "mean"}, {"target": "x", "stop": "sign"}]
+    "options",
+    [
+        {"target": [1]},
+        {"samples": "mean"},
+        {"target": "x", "stop": "sign"},
+    ],
 )
 def test_reported_19_options_that_are_no_numbers_count_as_none(options: dict[str, Any]) -> None:
     scores = scores_of(spec_of())

@@ -27,7 +27,12 @@ from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.table import STUDIES
 
 OPTIONS: dict[str, Any] = STUDIES["iterative"].resolve(
-    {"orderings": "random,shapley,gradient,gradient-batch", "points": 5, "runs": 3, "loss": 10.0}
+    {
+        "orderings": "random,shapley,gradient,gradient-batch",
+        "points": 5,
+        "runs": 3,
+        "loss": 10.0,
+    }
 )
 VALUES = np.array([0.3, 0.1, -0.2, 0.0, 0.05, -0.4, 0.2, -0.1, -0.15, 0.02, 0.01, 0.03])
 
@@ -37,8 +42,8 @@ def report_and_pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report,
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     store = Store(tmp_path_factory.mktemp("store"))
     pieces = Pieces(model, tiny_task(), store, dev_size=10, test_size=12)
-    for language, values in (("xx", VALUES), ("yy", VALUES[::-1])):
-        plant_scores(pieces, language, values)
+    plant_scores(pieces, "xx", VALUES)
+    plant_scores(pieces, "yy", VALUES[::-1])
     expected_forwards = sum(ask.forwards for ask in cost(pieces, OPTIONS))
     report = run_experiment("iterative", pieces, options=OPTIONS)
     curve_forwards = 6 * 5 * 12
@@ -53,7 +58,8 @@ def curves(report_and_pieces: tuple[Report, Pieces]) -> dict[str, list[Curve]]:
     """The curves of xx, by ordering, from the store."""
     _, pieces = report_and_pieces
     curves_by_ordering: dict[str, list[Curve]] = {}
-    plan = iterative.plan_of(OPTIONS["orderings"].split(","), OPTIONS, 0)
+    orderings = OPTIONS["orderings"].split(",")
+    plan = iterative.plan_of(orderings, OPTIONS, 0)
     for ordering, runs in plan.items():
         ordering_curves = []
         for method, seed, method_options in runs:
@@ -70,7 +76,10 @@ def test_points_are_those_of_the_curves_and_random_is_a_band(
     for name, ordering_curves in curves.items():
         ordering_rows = rows_where(table, language="xx", ordering=name)
         assert [row["removed"] for row in ordering_rows] == [0, 3, 6, 9, 12]
-        accuracies = np.array([100 * curve.correct.mean(axis=1) for curve in ordering_curves])
+        accuracies_by_curve = []
+        for curve in ordering_curves:
+            accuracies_by_curve.append(100 * curve.correct.mean(axis=1))
+        accuracies = np.array(accuracies_by_curve)
         reported = [row["accuracy, %"] for row in ordering_rows]
         np.testing.assert_allclose(reported, np.median(accuracies, axis=0))
         low = [row["low, %"] for row in ordering_rows]
@@ -81,11 +90,12 @@ def test_points_are_those_of_the_curves_and_random_is_a_band(
         else:
             (curve,) = ordering_curves
             baseline = accuracies[0, 0]
-            expected_low = baseline + 100 * curve.low
-            expected_high = baseline + 100 * curve.high
-            np.testing.assert_allclose(low, np.clip(expected_low, 0, 100))
-            np.testing.assert_allclose(high, np.clip(expected_high, 0, 100))
-    assert len({curve.order.tobytes() for curve in curves["random"]}) == 3
+            expected_low = np.clip(baseline + 100 * curve.low, 0, 100)
+            expected_high = np.clip(baseline + 100 * curve.high, 0, 100)
+            np.testing.assert_allclose(low, expected_low)
+            np.testing.assert_allclose(high, expected_high)
+    random_orders = {curve.order.tobytes() for curve in curves["random"]}
+    assert len(random_orders) == 3
     assert len(table.rows) == 2 * 4 * 5
 
 
@@ -98,15 +108,19 @@ def test_areas_and_heads_are_those_of_the_curves(
         answer_areas = []  # [curve, answer]
         for curve in ordering_curves:
             removed = list(curve.removed)
-            answers = curve.correct.T
-            answer_areas.append([reference.area(list(is_right), removed) for is_right in answers])
-        assert row["area, %"] == pytest.approx(100 * np.mean(answer_areas))
+            curve_areas = []
+            for is_right in curve.correct.T:
+                curve_areas.append(reference.area(list(is_right), removed))
+            answer_areas.append(curve_areas)
+        mean_area = np.mean(answer_areas)
+        assert row["area, %"] == pytest.approx(100 * mean_area)
         assert row["low, %"] <= row["area, %"] <= row["high, %"]
         by_estimate = [curve.heads_until(0.1, "estimate") for curve in ordering_curves]
         by_interval = [curve.heads_until(0.1, "interval") for curve in ordering_curves]
         assert row["heads"] == np.median(by_estimate)
         assert row["heads, by interval"] == np.median(by_interval)
-        np.testing.assert_allclose(areas_by_answer(ordering_curves[0]), answer_areas[0])
+        areas_of_first_curve = areas_by_answer(ordering_curves[0])
+        np.testing.assert_allclose(areas_of_first_curve, answer_areas[0])
 
 
 def test_differences_are_paired_over_the_answers(
@@ -144,11 +158,20 @@ def test_a_warm_run_costs_nothing_and_goes_to_json_and_back(
     report_and_pieces: tuple[Report, Pieces],
 ) -> None:
     report, pieces = report_and_pieces
-    pieces_anew = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10, test_size=12)
-    assert sum(ask.forwards for ask in cost(pieces_anew, OPTIONS)) == 0
+    pieces_anew = Pieces(
+        pieces.model,
+        tiny_task(),
+        pieces.store,
+        dev_size=10,
+        test_size=12,
+    )
+    expected_forwards = sum(ask.forwards for ask in cost(pieces_anew, OPTIONS))
+    assert expected_forwards == 0
     # another report of the same pieces
-    other_report = run_experiment("iterative", pieces_anew, options=OPTIONS | {"loss": 20.0})
-    assert pieces_anew.forwards == other_report.example_forwards == 0
+    other_options = OPTIONS | {"loss": 20.0}
+    other_report = run_experiment("iterative", pieces_anew, options=other_options)
+    assert pieces_anew.forwards == 0
+    assert other_report.example_forwards == 0
     assert other_report.table("iterative") == report.table("iterative")
     assert Report.from_json(report.to_json()) == report
 
@@ -159,7 +182,13 @@ def test_ctrl_c_keeps_the_curves_that_are_done(
     model = report_and_pieces[1].model
     task = tiny_task().with_languages(["xx"])
     pieces = Pieces(model, task, Store(tmp_path), dev_size=6, test_size=6)
-    options = STUDIES["iterative"].resolve({"orderings": "random", "runs": 3, "points": 3})
+    options = STUDIES["iterative"].resolve(
+        {
+            "orderings": "random",
+            "runs": 3,
+            "points": 3,
+        }
+    )
     sentences: list[str] = []
 
     def stop_at_the_third(text: str) -> None:
@@ -169,8 +198,13 @@ def test_ctrl_c_keeps_the_curves_that_are_done(
 
     with pytest.raises(KeyboardInterrupt):
         iterative.run(pieces, options, stop_at_the_third)
-    assert sentences == [f"iterative, xx: random, order {number} of 3" for number in (1, 2, 3)]
-    assert sum(ask.forwards for ask in cost(pieces, options)) == 3 * 6
+    assert sentences == [
+        "iterative, xx: random, order 1 of 3",
+        "iterative, xx: random, order 2 of 3",
+        "iterative, xx: random, order 3 of 3",
+    ]
+    expected_forwards = sum(ask.forwards for ask in cost(pieces, options))
+    assert expected_forwards == 3 * 6
 
 
 @pytest.mark.parametrize("orderings", ["", "shapley,size", "Random"])
@@ -181,7 +215,8 @@ def test_unknown_orderings_are_refused(orderings: str) -> None:
     options = iterative_study.resolve({"orderings": "shapley, random,shapley"})
     assert options["orderings"] == "shapley,random"
     defaults = iterative_study.resolve({})
-    assert set(defaults["orderings"].split(",")) <= set(ORDERINGS)
+    default_orderings = defaults["orderings"].split(",")
+    assert set(default_orderings) <= set(ORDERINGS)
 
 
 def test_intervals_of_areas_and_differences_cover_the_truth(rng: np.random.Generator) -> None:
@@ -196,7 +231,10 @@ def test_intervals_of_areas_and_differences_cover_the_truth(rng: np.random.Gener
 
     for seed in range(60):
         random_curves = [curve("random", 0.5) for _ in range(2)]
-        curves_by_ordering = {"random": random_curves, "shapley": [curve("shapley", 0.7)]}
+        curves_by_ordering = {
+            "random": random_curves,
+            "shapley": [curve("shapley", 0.7)],
+        }
         curves_by_language = {"xx": curves_by_ordering}
         records = area_records(curves_by_language, seed, 1.0).rows
         (area,) = (record for record in records if record.ordering == "shapley")

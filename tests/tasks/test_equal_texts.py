@@ -48,7 +48,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def labelled_rows(texts: Iterable[str]) -> list[dict[str, object]]:
     """Rows of these texts, whose labels are a and b in turn."""
-    return [{"text": text, "label": "ab"[index % 2]} for index, text in enumerate(texts)]
+    rows: list[dict[str, object]] = []
+    for index, text in enumerate(texts):
+        label = "ab"[index % 2]
+        rows.append({"text": text, "label": label})
+    return rows
 
 
 def upload(
@@ -57,33 +61,52 @@ def upload(
     split: Split | None = None,
     name: str = "",
 ) -> Upload:
-    lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    return Upload(name or f"{language}.{split}.jsonl", lines.encode(), language, split)
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    content = "\n".join(lines).encode()
+    file_name = name or f"{language}.{split}.jsonl"
+    return Upload(file_name, content, language, split)
 
 
 def check_divided_rows(
-    rows: list[dict[str, object]], columns: dict[str, str] = COLUMNS, **draft_settings: object
+    rows: list[dict[str, object]],
+    columns: dict[str, str] = COLUMNS,
+    **draft_settings: object,
 ) -> DraftCheck:
-    draft = Draft("mine", "jsonl", columns, (upload(rows),), share=0.5)
-    return check_draft(replace(draft, **draft_settings))  # type: ignore[arg-type]
+    files = (upload(rows),)
+    draft = Draft("mine", "jsonl", columns, files, share=0.5)
+    changed_draft = replace(draft, **draft_settings)  # type: ignore[arg-type]
+    return check_draft(changed_draft)
 
 
 def column_values(file: bytes, column: str) -> list[str]:
     """The values of a column of a JSON Lines file, each as JSON."""
-    rows = [json.loads(line) for line in file.decode().splitlines()]
-    return [json.dumps(row[column], ensure_ascii=False) for row in rows]
+    values = []
+    for line in file.decode().splitlines():
+        row = json.loads(line)
+        value = json.dumps(row[column], ensure_ascii=False)
+        values.append(value)
+    return values
 
 
 def values_by_file(draft_check: DraftCheck, column: str = "text") -> dict[str, list[str]]:
     """The values of a column, each as JSON, by the name of the file."""
     assert not draft_check.errors, draft_check.errors
-    return {name: column_values(file, column) for name, file in draft_check.files.items()}
+    values = {}
+    for name, file in draft_check.files.items():
+        values[name] = column_values(file, column)
+    return values
 
 
-def shared_values(draft_check: DraftCheck, language: str = "de", column: str = "text") -> set[str]:
+def shared_values(
+    draft_check: DraftCheck,
+    language: str = "de",
+    column: str = "text",
+) -> set[str]:
     """The values of a column that dev and test both have."""
     values = values_by_file(draft_check, column)
-    return {*values[f"{language}.dev.jsonl"]} & {*values[f"{language}.test.jsonl"]}
+    dev_values = values[f"{language}.dev.jsonl"]
+    test_values = values[f"{language}.test.jsonl"]
+    return {*dev_values} & {*test_values}
 
 
 # The division by share.
@@ -92,11 +115,22 @@ def shared_values(draft_check: DraftCheck, language: str = "de", column: str = "
 def test_reported_11_equal_texts_go_to_the_same_side() -> None:
     rows = labelled_rows(f"say {n % 9}" for n in range(40))
     draft_check = check_divided_rows(rows)
-    assert shared_values(check_divided_rows(rows, division=1))
+    check_of_version_1 = check_divided_rows(rows, division=1)
+    assert shared_values(check_of_version_1)
     assert not shared_values(draft_check)
-    assert sum(draft_check.sizes.values()) == 40
-    assert abs(draft_check.sizes["de", "dev"] - 20) <= 3
-    assert any("40 rows have the text of another row" in note for note in draft_check.notes)
+    sizes = draft_check.sizes
+    assert sum(sizes.values()) == 40
+    assert abs(sizes["de", "dev"] - 20) <= 3
+    phrase = "40 rows have the text of another row"
+    assert any(phrase in note for note in draft_check.notes)
+
+
+def with_other_spaces(text: str) -> str:
+    return text.replace(" ", "\u00a0")
+
+
+def decomposed(text: str) -> str:
+    return text.replace("ü", "u\u0308")
 
 
 @pytest.mark.parametrize(
@@ -104,8 +138,8 @@ def test_reported_11_equal_texts_go_to_the_same_side() -> None:
     [
         str.upper,
         "  {} ".format,
-        lambda text: text.replace(" ", "\u00a0"),
-        lambda text: text.replace("ü", "u\u0308"),
+        with_other_spaces,
+        decomposed,
     ],
     ids=["case", "outer spaces", "other spaces", "decomposed"],
 )
@@ -123,21 +157,36 @@ def test_reported_11_texts_are_compared_without_case_spaces_and_unicode_form(
 
 
 def test_reported_11_a_pair_is_equal_when_both_texts_are() -> None:
-    rows = [{"text": f"a {n % 3}", "pair": f"b {n % 10}", "label": "xy"[n % 2]} for n in range(60)]
-    draft_check = check_divided_rows(rows, COLUMNS | {"pair": "pair"})
+    rows = []
+    for n in range(60):
+        row = {
+            "text": f"a {n % 3}",
+            "pair": f"b {n % 10}",
+            "label": "xy"[n % 2],
+        }
+        rows.append(row)
+    columns = COLUMNS | {"pair": "pair"}
+    draft_check = check_divided_rows(rows, columns)
     files_by_pair: dict[tuple[str, str], set[str]] = {}
     for name, data in draft_check.files.items():
         for line in data.decode().splitlines():
             row = json.loads(line)
-            files_by_pair.setdefault((row["text"], row["pair"]), set()).add(name)
+            pair = (row["text"], row["pair"])
+            files = files_by_pair.setdefault(pair, set())
+            files.add(name)
     assert len(files_by_pair) == 30
     assert all(len(files) == 1 for files in files_by_pair.values())
     assert shared_values(draft_check)  # a first text alone may be on both sides
 
 
 def test_reported_11_sentences_of_labelled_words_are_texts() -> None:
-    rows = [{"words": ["go", str(n % 8)], "labels": ["V", "ON"[n % 2]]} for n in range(32)]
-    draft_check = check_divided_rows(rows, {"words": "words", "labels": "labels"})
+    rows = []
+    for n in range(32):
+        words = ["go", str(n % 8)]
+        labels = ["V", "ON"[n % 2]]
+        rows.append({"words": words, "labels": labels})
+    columns = {"words": "words", "labels": "labels"}
+    draft_check = check_divided_rows(rows, columns)
     assert not shared_values(draft_check, column="words")
 
 
@@ -145,29 +194,56 @@ def test_reported_11_choices_are_equal_in_any_order_and_lm_texts_are_their_targe
     choice_rows = []
     for n in range(32):
         choices = ["yes", "no"] if n % 2 else ["no", "yes"]
-        choice_rows.append({"context": f"so {n % 8}", "choices": choices, "answer": 0})
-    columns = {"context": "context", "choices": "choices", "answer": "answer"}
-    assert not shared_values(check_divided_rows(choice_rows, columns), column="context")
+        row = {
+            "context": f"so {n % 8}",
+            "choices": choices,
+            "answer": 0,
+        }
+        choice_rows.append(row)
+    columns = {
+        "context": "context",
+        "choices": "choices",
+        "answer": "answer",
+    }
+    choice_check = check_divided_rows(choice_rows, columns)
+    assert not shared_values(choice_check, column="context")
     text_rows = [{"text": f"a line {n % 8}"} for n in range(32)]
-    assert not shared_values(check_divided_rows(text_rows, {"text": "text"}))
-    pair_rows = [{"text": f"ein Satz {n % 8}", "target": f"a sentence {n}"} for n in range(32)]
+    text_check = check_divided_rows(text_rows, {"text": "text"})
+    assert not shared_values(text_check)
+    pair_rows = []
+    for n in range(32):
+        text = f"ein Satz {n % 8}"
+        target = f"a sentence {n}"
+        pair_rows.append({"text": text, "target": target})
     columns = {"text": "text", "target": "target"}
-    assert not shared_values(check_divided_rows(pair_rows, columns))
+    pair_check = check_divided_rows(pair_rows, columns)
+    assert not shared_values(pair_check)
 
 
 def test_reported_11_groups_with_an_equal_text_are_tied() -> None:
-    rows = [{"text": f"say {n}", "label": "ab"[n % 2], "prompt": f"p{n // 4}"} for n in range(40)]
+    rows = []
+    for n in range(40):
+        row = {
+            "text": f"say {n}",
+            "label": "ab"[n % 2],
+            "prompt": f"p{n // 4}",
+        }
+        rows.append(row)
     rows[39]["text"] = rows[0]["text"]
-    groups = values_by_file(check_divided_rows(rows, COLUMNS | {"group": "prompt"}), "prompt")
+    columns = COLUMNS | {"group": "prompt"}
+    draft_check = check_divided_rows(rows, columns)
+    groups = values_by_file(draft_check, "prompt")
     dev = {*groups["de.dev.jsonl"]}
     test = {*groups["de.test.jsonl"]}
     assert not dev & test
-    assert {'"p0"', '"p9"'} <= dev or {'"p0"', '"p9"'} <= test
+    tied_groups = {'"p0"', '"p9"'}
+    assert tied_groups <= dev or tied_groups <= test
 
 
 def row_number(text: str) -> int:
     """The number at the end of a text that is quoted as JSON."""
-    return int(text.split()[1].removesuffix('"'))
+    _, number = text.split()
+    return int(number.removesuffix('"'))
 
 
 def test_reported_11_equal_texts_in_one_language_tie_the_rows_of_an_aligned_task() -> None:
@@ -180,69 +256,95 @@ def test_reported_11_equal_texts_in_one_language_tie_the_rows_of_an_aligned_task
     for ordered_files in (files, files[::-1]):
         draft_check = check_divided_rows([], files=ordered_files, aligned=True)
         texts = values_by_file(draft_check)
-        german_dev = {row_number(text) for text in texts["de.dev.jsonl"]}
-        assert german_dev & {3, 20} in ({3, 20}, set())
+        german_dev = set(map(row_number, texts["de.dev.jsonl"]))
+        tied_rows_in_dev = german_dev & {3, 20}
+        assert tied_rows_in_dev in ({3, 20}, set())
         assert not shared_values(draft_check, "de")
         assert not shared_values(draft_check, "fr")
         # row i is on one side in every language
-        french_dev = {row_number(text) for text in texts["fr.dev.jsonl"]}
-        assert german_dev - rows_with_equal_texts == french_dev - rows_with_equal_texts
-        assert draft_check.sizes["de", "dev"] == draft_check.sizes["fr", "dev"]
+        french_dev = set(map(row_number, texts["fr.dev.jsonl"]))
+        other_german_rows = german_dev - rows_with_equal_texts
+        other_french_rows = french_dev - rows_with_equal_texts
+        assert other_german_rows == other_french_rows
+        sizes = draft_check.sizes
+        assert sizes["de", "dev"] == sizes["fr", "dev"]
 
 
 def test_reported_11_one_file_given_for_two_languages_is_said_and_divided_alike() -> None:
     rows = labelled_rows(f"say {n}" for n in range(20))
-    draft_check = check_divided_rows([], files=(upload(rows, "de"), upload(rows[::-1], "fr")))
+    german_file = upload(rows, "de")
+    french_file = upload(rows[::-1], "fr")
+    draft_check = check_divided_rows([], files=(german_file, french_file))
     texts = values_by_file(draft_check)
     assert {*texts["de.dev.jsonl"]} == {*texts["fr.dev.jsonl"]}
-    assert any("20 of the 20 texts in fr are in de too" in note for note in draft_check.notes)
+    phrase = "20 of the 20 texts in fr are in de too"
+    assert any(phrase in note for note in draft_check.notes)
 
 
 def test_reported_11_every_language_keeps_dev_and_test_where_it_can() -> None:
     rows = labelled_rows(["same"] * 18)
-    rows += [{"text": "x", "label": "a"}, {"text": "y", "label": "b"}]
+    rows += [
+        {"text": "x", "label": "a"},
+        {"text": "y", "label": "b"},
+    ]
     for share in (0.1, 0.5, 0.9):
         draft_check = check_divided_rows(rows, share=share)
         assert set(draft_check.sizes) == {("de", "dev"), ("de", "test")}
     rows_of_one_text = labelled_rows(["same"] * 6)
-    assert check_divided_rows(rows_of_one_text).sizes == {("de", "dev"): 6}
+    check_of_one_text = check_divided_rows(rows_of_one_text)
+    assert check_of_one_text.sizes == {("de", "dev"): 6}
 
 
 def test_reported_11_without_equal_texts_the_division_is_that_of_version_1() -> None:
     rows = labelled_rows(f"say {n}" for n in range(31))
     for share in (0.1, 0.35, 0.5, 0.9):
         draft_check = check_divided_rows(rows, share=share)
-        assert draft_check.files == check_divided_rows(rows, share=share, division=1).files
+        check_of_version_1 = check_divided_rows(rows, share=share, division=1)
+        assert draft_check.files == check_of_version_1.files
 
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from("ab"), st.sampled_from(["", "g", "h"]), st.integers(0, 12)),
+        st.tuples(
+            st.sampled_from("ab"),
+            st.sampled_from(["", "g", "h"]),
+            st.integers(0, 12),
+        ),
         min_size=1,
     ),
     st.floats(0.05, 0.95),
     st.booleans(),
 )
 def test_reported_11_no_text_and_no_group_is_ever_on_both_sides(
-    languages_groups_and_numbers: list[tuple[str, str, int]], share: float, is_aligned: bool
+    languages_groups_and_numbers: list[tuple[str, str, int]],
+    share: float,
+    is_aligned: bool,
 ) -> None:
-    rows = [
-        DividedRow(0, language, group, (str(number),))
-        for language, group, number in languages_groups_and_numbers
-    ]
+    rows = []
+    for language, group, number in languages_groups_and_numbers:
+        text = (str(number),)
+        rows.append(DividedRow(0, language, group, text))
     dev_indices = dev_rows(rows, share, is_aligned=is_aligned, version=2)
-    dev = [row for index, row in enumerate(rows) if index in dev_indices]
-    test = [row for index, row in enumerate(rows) if index not in dev_indices]
-    assert not {row.text for row in dev} & {row.text for row in test}
-    assert not {row.group for row in dev} & {row.group for row in test} - {""}
+    dev = []
+    test = []
+    for index, row in enumerate(rows):
+        if index in dev_indices:
+            dev.append(row)
+        else:
+            test.append(row)
+    dev_texts = {row.text for row in dev}
+    test_texts = {row.text for row in test}
+    assert not dev_texts & test_texts
+    dev_groups = {row.group for row in dev}
+    test_groups = {row.group for row in test}
+    assert not dev_groups & test_groups - {""}
     assert {row.language for row in rows} == {row.language for row in dev}
 
 
 # Tasks as headlab saved them at 8cdf9dd, where a division had no version.
 
-EARLIER_ROWS = "text,label,prompt\n" + "".join(
-    f"sag {n % 7},{'ab'[n % 2]},{n // 2}\n" for n in range(16)
-)
+EARLIER_LINES = [f"sag {n % 7},{'ab'[n % 2]},{n // 2}\n" for n in range(16)]
+EARLIER_ROWS = "text,label,prompt\n" + "".join(EARLIER_LINES)
 ALIGNED_DEV_ROWS = [0, 1, 3, 6, 11, 14]
 GROUPED_DEV_ROWS = [2, 3, 6, 7, 14, 15]
 EARLIER_DECLARATION = """name = "mine"
@@ -260,15 +362,28 @@ label = "label"
 def earlier_draft(has_groups: bool) -> Draft:
     """A draft with the division of version 1, as earlier programs send it."""
     german = Upload("de.csv", EARLIER_ROWS.encode(), "de")
-    french = Upload("fr.csv", EARLIER_ROWS.replace("sag", "dis").encode(), "fr")
+    french_rows = EARLIER_ROWS.replace("sag", "dis")
+    french = Upload("fr.csv", french_rows.encode(), "fr")
     if has_groups:
         columns = COLUMNS | {"group": "prompt"}
         return Draft("mine", "csv", columns, (german,), share=0.4, division=1)
-    return Draft("mine", "csv", COLUMNS, (german, french), aligned=True, share=0.4, division=1)
+    return Draft(
+        "mine",
+        "csv",
+        COLUMNS,
+        (german, french),
+        aligned=True,
+        share=0.4,
+        division=1,
+    )
 
 
 @pytest.mark.parametrize(
-    ("has_groups", "dev_row_numbers"), [(False, ALIGNED_DEV_ROWS), (True, GROUPED_DEV_ROWS)]
+    ("has_groups", "dev_row_numbers"),
+    [
+        (False, ALIGNED_DEV_ROWS),
+        (True, GROUPED_DEV_ROWS),
+    ],
 )
 def test_reported_11_a_division_of_version_1_is_byte_for_byte_the_same(
     has_groups: bool, dev_row_numbers: list[int]
@@ -276,26 +391,38 @@ def test_reported_11_a_division_of_version_1_is_byte_for_byte_the_same(
     draft_check = check_draft(earlier_draft(has_groups))
     header, *lines = EARLIER_ROWS.encode().splitlines(keepends=True)
     dev_lines = [lines[row] for row in dev_row_numbers]
-    test_lines = [line for row, line in enumerate(lines) if row not in dev_row_numbers]
-    assert draft_check.files["de.dev.csv"] == header + b"".join(dev_lines)
-    assert draft_check.files["de.test.csv"] == header + b"".join(test_lines)
+    test_lines = []
+    for row, line in enumerate(lines):
+        if row not in dev_row_numbers:
+            test_lines.append(line)
+    files = draft_check.files
+    assert files["de.dev.csv"] == header + b"".join(dev_lines)
+    assert files["de.test.csv"] == header + b"".join(test_lines)
     if not has_groups:
         assert draft_check.declaration == EARLIER_DECLARATION
 
 
 def test_reported_11_an_earlier_task_stays_when_its_file_is_sent_again(cache: Path) -> None:
     folder = cache / SAVED_FOLDER / "mine"
-    save_task(earlier_draft(has_groups=False), cache)
-    saved_files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    draft_check = save_task(replace(earlier_draft(has_groups=False), division=2), cache)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == saved_files
+    draft = earlier_draft(has_groups=False)
+    save_task(draft, cache)
+    saved_files = content_by_name(folder)
+    draft_check = save_task(replace(draft, division=2), cache)
+    assert content_by_name(folder) == saved_files
     assert draft_check.sizes["de", "dev"] == len(ALIGNED_DEV_ROWS)
     assert read_declaration(folder / "mine.toml").division is None
 
 
+def content_by_name(folder: Path) -> dict[str, bytes]:
+    """What is in the files of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def test_reported_11_a_new_declaration_names_the_version(cache: Path) -> None:
-    save_task(replace(earlier_draft(has_groups=False), division=2), cache)
-    declaration = read_declaration(cache / SAVED_FOLDER / "mine" / "mine.toml")
+    draft = earlier_draft(has_groups=False)
+    save_task(replace(draft, division=2), cache)
+    declaration_file = cache / SAVED_FOLDER / "mine" / "mine.toml"
+    declaration = read_declaration(declaration_file)
     assert declaration.division == 2
     saved_task = task("mine")
     dev = {example.text for example in saved_task.examples("de", "dev")}
@@ -307,7 +434,10 @@ def test_reported_11_a_new_declaration_names_the_version(cache: Path) -> None:
 
 
 def examples(*texts: str, label: int = 0) -> list[Example]:
-    return [Example(str(number), text, label) for number, text in enumerate(texts)]
+    made_examples = []
+    for number, text in enumerate(texts):
+        made_examples.append(Example(str(number), text, label))
+    return made_examples
 
 
 def test_reported_11_counts_are_of_the_examples_of_the_result() -> None:
@@ -321,11 +451,13 @@ def test_reported_11_counts_are_of_the_examples_of_the_result() -> None:
         return examples_by_split[split]
 
     toy_task = Task("toy", ("x", "y"), ("en",), False, read)
-    (count,) = equal_texts(toy_task, "en", "dev", examples_by_split["dev"])
+    dev = examples_by_split["dev"]
+    test = examples_by_split["test"]
+    (count,) = equal_texts(toy_task, "en", "dev", dev)
     assert count.record() == {"examples": 4, "equal": 2, "contradicted": 2}
-    (count_of_three,) = equal_texts(toy_task, "en", "dev", examples_by_split["dev"][:3])
+    (count_of_three,) = equal_texts(toy_task, "en", "dev", dev[:3])
     assert count_of_three.record() == {"examples": 3, "equal": 1, "contradicted": 1}
-    (test_count,) = equal_texts(toy_task, "en", "test", examples_by_split["test"])
+    (test_count,) = equal_texts(toy_task, "en", "test", test)
     expected_note = "2 of the 3 test texts are in dev too, 2 of them with another answer"
     assert test_count.note.startswith(expected_note)
 
@@ -339,16 +471,23 @@ def test_reported_11_nothing_is_fetched_for_the_count() -> None:
         return split == "dev"
 
     toy_task = Task("toy", ("x", "y"), ("en",), False, read, present=is_present)
-    assert equal_texts(toy_task, "en", "dev", toy_task.examples("en")) == ()
+    english = toy_task.examples("en")
+    assert equal_texts(toy_task, "en", "dev", english) == ()
 
 
 def test_reported_11_which_texts_of_an_example_are_compared() -> None:
-    assert text_of(Example("1", "A  b", pair="C")) == ("a b", "c")
-    assert text_of(Example("1", "a b", words=("a", "b"), labels=(0, 1))) == ("a b",)
-    assert text_of(Example("1", "", target="The end")) == ("the end",)
-    assert text_of(Example("1", "x", target="the end")) == ("x",)
-    assert text_of(Example("1", "", 0, choices=(" b", " a"))) == ("", "a", "b")
-    assert not count_equal_texts(examples("a"), "dev", examples("b"), "test").note
+    pair = Example("1", "A  b", pair="C")
+    assert text_of(pair) == ("a b", "c")
+    words = Example("1", "a b", words=("a", "b"), labels=(0, 1))
+    assert text_of(words) == ("a b",)
+    continued_text = Example("1", "", target="The end")
+    assert text_of(continued_text) == ("the end",)
+    translated_text = Example("1", "x", target="the end")
+    assert text_of(translated_text) == ("x",)
+    choice = Example("1", "", 0, choices=(" b", " a"))
+    assert text_of(choice) == ("", "a", "b")
+    count = count_equal_texts(examples("a"), "dev", examples("b"), "test")
+    assert not count.note
 
 
 @pytest.fixture
@@ -357,11 +496,16 @@ def declaration(tmp_path: Path) -> Path:
     folder = tmp_path / "twice"
     folder.mkdir()
     dev_rows = [f"turn {n},{LABELS[n % 3]}" for n in range(10)]
-    test_rows = [f"Turn  0,{LABELS[0]}", f"turn 1,{LABELS[1]}", f"turn 2,{LABELS[0]}"]
+    test_rows = [
+        f"Turn  0,{LABELS[0]}",
+        f"turn 1,{LABELS[1]}",
+        f"turn 2,{LABELS[0]}",
+    ]
     test_rows += [f"leave {n},{LABELS[n % 3]}" for n in range(7)]
     for split, rows in (("dev", dev_rows), ("test", test_rows)):
         lines = ["text,label", *rows]
-        (folder / f"de.{split}.csv").write_text("\n".join(lines) + "\n", "utf-8")
+        table = "\n".join(lines) + "\n"
+        (folder / f"de.{split}.csv").write_text(table, "utf-8")
     declaration = (
         'name = "twice"',
         'format = "csv"',
@@ -376,12 +520,14 @@ def declaration(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_classifier(tmp_path_factory.mktemp("models") / "mine")
+    folder = tmp_path_factory.mktemp("models")
+    return save_classifier(folder / "mine")
 
 
 def run_headlab(*arguments: object) -> tuple[dict[str, object], str]:
     """What a command prints as JSON, and what it says on stderr."""
-    result = CliRunner().invoke(build(), [*map(str, arguments), "--json"])
+    command = [*map(str, arguments), "--json"]
+    result = CliRunner().invoke(build(), command)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout), result.stderr
 
@@ -393,7 +539,13 @@ def counts_of_german(printed: Any) -> Any:
 EXPECTED_COUNTS = {"examples": 10, "equal": 3, "contradicted": 1}
 
 
-@pytest.mark.parametrize(("split", "other_split"), [("dev", "test"), ("test", "dev")])
+@pytest.mark.parametrize(
+    ("split", "other_split"),
+    [
+        ("dev", "test"),
+        ("test", "dev"),
+    ],
+)
 def test_reported_11_evaluate_says_the_number(
     declaration: Path, model: Path, split: str, other_split: str
 ) -> None:
@@ -418,25 +570,32 @@ def test_reported_11_score_curve_prune_and_the_report_say_the_number(
     curve, _ = run_headlab("curve", *arguments)
     assert counts_of_german(curve) == {"dev": EXPECTED_COUNTS}
     mask_file = cache / "mask.json"
-    pruning, _ = run_headlab("prune", *arguments, "--rule", "bottom", "--k", 1, "--out", mask_file)
+    rule = ("--rule", "bottom", "--k", 1)
+    pruning, _ = run_headlab("prune", *arguments, *rule, "--out", mask_file)
     assert counts_of_german(pruning) == {"dev": EXPECTED_COUNTS}
 
     store = Store(cache)
-    result_folders = [folder for folder in store.folders() if (folder / "result.npz").exists()]
-    results = find_results([folder.name for folder in result_folders], store)
+    result_names = []
+    for folder in store.folders():
+        if (folder / "result.npz").exists():
+            result_names.append(folder.name)
+    results = find_results(result_names, store)
     page = html_of_document(document(results)).decode()
     assert page.count("de: 3 of the 10 dev texts are in test too") == 1
     assert page.count("de: 3 of the 10 test texts are in dev too") == 1
     assert "equal_texts" not in page
-    page_of_mask = html_of_document(document(find_results([str(mask_file)], store))).decode()
+    mask_results = find_results([str(mask_file)], store)
+    page_of_mask = html_of_document(document(mask_results)).decode()
     assert "3 of the 10 test texts are in dev too" in page_of_mask
 
 
 def test_reported_11_the_page_is_told_the_number_and_the_contradictions() -> None:
     dev_rows = labelled_rows(f"say {n}" for n in range(10))
     test_rows = [{"text": "say 0", "label": "b"}, *dev_rows[:4]]
-    files = (upload(dev_rows, "de", "dev"), upload(test_rows, "de", "test"))
-    draft_check = check_draft(Draft("mine", "jsonl", COLUMNS, files))
+    dev_file = upload(dev_rows, "de", "dev")
+    test_file = upload(test_rows, "de", "test")
+    draft = Draft("mine", "jsonl", COLUMNS, (dev_file, test_file))
+    draft_check = check_draft(draft)
     expected_note = (
         "de: 5 of the 5 test texts are in dev too, 1 of them with another answer, "
         "so figures on test are not"
@@ -451,6 +610,8 @@ def test_reported_11_files_without_equal_texts_say_nothing() -> None:
     for split in SPLITS:
         rows = labelled_rows(f"{split} {n}" for n in range(6))
         files.append(upload(rows, "de", split))
-    draft_check = check_draft(Draft("mine", "jsonl", COLUMNS, tuple(files)))
+    draft = Draft("mine", "jsonl", COLUMNS, tuple(files))
+    draft_check = check_draft(draft)
     assert draft_check.notes == ()
-    assert np.array([*draft_check.label_counts.values()]).sum() == 18
+    label_counts = np.array([*draft_check.label_counts.values()])
+    assert label_counts.sum() == 18

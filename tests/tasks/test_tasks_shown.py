@@ -39,10 +39,8 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Declare:
         (tmp_path / "de.dev.csv").write_text(rows, "utf-8")
         (tmp_path / "mine.toml").write_text('name = "mine"\n' + DECLARATION_LINES, "utf-8")
         (tmp_path / "broken.toml").write_text("x =", "utf-8")
-        monkeypatch.setenv(
-            "HEADLAB_TASKS",
-            os.pathsep.join(str(tmp_path / f"{n}.toml") for n in ("mine", "broken")),
-        )
+        paths = [str(tmp_path / f"{name}.toml") for name in ("mine", "broken")]
+        monkeypatch.setenv("HEADLAB_TASKS", os.pathsep.join(paths))
         return tmp_path / "mine.toml"
 
     return write
@@ -55,7 +53,10 @@ def test_the_worker_lists_every_task_and_says_what_is_missing(declare: Declare) 
     assert cards["mine"].languages == ["de"]
     assert cards["mine"].labels == ["1"]
     assert cards["mine"].advice == ""
-    tasks_without_data = [name for name, card in cards.items() if "set HEADLAB_DATA" in card.advice]
+    tasks_without_data = []
+    for name, card in cards.items():
+        if "set HEADLAB_DATA" in card.advice:
+            tasks_without_data.append(name)
     assert tasks_without_data == ["xnli", "udpos", "translation", "lm"]
     tasks_without_labels = {name for name, card in cards.items() if not card.labels}
     # in these, texts are written or continued
@@ -101,7 +102,8 @@ def test_sentences_of_a_token_task_have_words_and_their_labels() -> None:
     for sentence in sentences:
         assert sentence.label is None
         assert len(sentence.words) == len(sentence.labels) > 0
-    assert {"O", "name"} <= {label for sentence in sentences for label in sentence.labels}
+    labels = {label for sentence in sentences for label in sentence.labels}
+    assert {"O", "name"} <= labels
     (intent,) = catalogue.sentences(SentencesRequest(task="intents", language="th", n=1))
     assert intent.words == []
     assert intent.labels == []
@@ -117,7 +119,8 @@ def test_the_command_line_lists_where_examples_come_from(
     ud = path.parent / "ud"
     ud.mkdir()
     (ud / "de.test.conllu").write_text("1\tJa\t_\tINTJ" + "\t_" * 6 + "\n", "utf-8")
-    result = CliRunner().invoke(build(), ["tasks", "--json", "--data", str(path.parent)])
+    command = ["tasks", "--json", "--data", str(path.parent)]
+    result = CliRunner().invoke(build(), command)
     printed = json.loads(result.stdout)
     udpos, mine = printed["tasks"]
     assert udpos["name"] == "udpos"
@@ -155,7 +158,8 @@ def test_words_with_spaces_and_words_of_several_tokens_are_each_judged_once() ->
     task = Task("t", ("a", "b", "c", "d", "e"), ("xx",), False, read)
     inputs = WordInputs(model, task, task.examples("xx"))
     np.testing.assert_array_equal(inputs.answers, [1, 0])
-    assert inputs.targets(np.array([0])).tolist() == [[NO_TARGET, 1, NO_TARGET, 0, NO_TARGET]]
+    (targets,) = inputs.targets(np.array([0])).tolist()
+    assert targets == [NO_TARGET, 1, NO_TARGET, 0, NO_TARGET]
 
 
 def test_examples_of_language_models_are_shown_with_what_is_right() -> None:

@@ -25,7 +25,9 @@ def rows(language: str, premises: Sequence[str] = ("a", "b", "c", "d")) -> list[
     table = []
     for premise in premises:
         for label in (1, 0, 2):
-            table.append((f"{language} {premise}", f"{language} {premise}{label}", str(label)))
+            text = f"{language} {premise}"
+            hypothesis = f"{text}{label}"
+            table.append((text, hypothesis, str(label)))
     return table
 
 
@@ -36,7 +38,9 @@ def write(tmp_path: Path) -> Write:
     ) -> Path:
         path = tmp_path / "xnli" / f"{name}.tsv"
         path.parent.mkdir(exist_ok=True)
-        lines = [header, *("\t".join(row) for row in table)]
+        lines = [header]
+        for row in table:
+            lines.append("\t".join(row))
         path.write_text("\n".join(lines) + "\n", "utf-8")
         return path
 
@@ -58,18 +62,22 @@ def test_line_ends_of_windows_leave_no_trace_in_the_last_row_either(
     examples = xnli_task(tmp_path).examples("en")
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     assert xnli_task(tmp_path).examples("en") == examples
-    assert read_lines(path)[-1] == read_lines(path)[-1].strip()
+    last_line = read_lines(path)[-1]
+    assert last_line == last_line.strip()
 
 
 def test_two_premises_translated_alike_do_not_move_a_row(write: Write, tmp_path: Path) -> None:
     write("en.dev", rows("en"))
     write("de.dev", rows("de", ("a", "a", "c", "c")))
-    assert ids(tmp_path, "en") == ids(tmp_path, "de") != sorted(ids(tmp_path, "en"))
+    english_ids = ids(tmp_path, "en")
+    assert english_ids == ids(tmp_path, "de")
+    assert english_ids != sorted(english_ids)
     english_groups = groups(tmp_path, "en")
     assert english_groups == groups(tmp_path, "de")
     assert len(set(english_groups)) == 4
     for start in (0, 3, 6, 9):
-        assert len(set(english_groups[start : start + 3])) == 1
+        groups_of_three_rows = english_groups[start : start + 3]
+        assert len(set(groups_of_three_rows)) == 1
 
 
 def test_without_english_the_first_language_says_which_rows_belong_together(
@@ -85,9 +93,12 @@ def test_without_english_the_first_language_says_which_rows_belong_together(
 def test_the_meta_file_says_it_before_any_premise(write: Write, tmp_path: Path) -> None:
     write("en.dev", rows("en"))
     meta = tmp_path / "xnli" / "meta.dev.tsv"
-    lines = ["promptID\tgenre", *(f"{i % 2}\tx" for i in range(12))]
+    lines = ["promptID\tgenre"]
+    lines += [f"{i % 2}\tx" for i in range(12)]
     meta.write_text("\n".join(lines) + "\n", "utf-8")
-    assert groups(tmp_path, "en") in (["0"] * 6 + ["1"] * 6, ["1"] * 6 + ["0"] * 6)
+    six_of_0 = ["0"] * 6
+    six_of_1 = ["1"] * 6
+    assert groups(tmp_path, "en") in (six_of_0 + six_of_1, six_of_1 + six_of_0)
     meta.write_text("promptID\n1\n", "utf-8")
     with raises("data.rows_mismatch", 12, "meta.dev.tsv", 1):
         xnli_task(tmp_path).examples("en")
@@ -98,7 +109,8 @@ def test_languages_with_other_rows_are_refused(write: Write, tmp_path: Path) -> 
     write("de.dev", rows("de")[:-1])
     with raises("data.rows_mismatch", "de.dev.tsv", 11, "en.dev.tsv", 12):
         xnli_task(tmp_path).examples("de")
-    write("de.dev", rows("de")[1:] + rows("de")[:1])
+    first_row, *other_rows = rows("de")
+    write("de.dev", [*other_rows, first_row])
     with raises("data.labels_differ", "de.dev.tsv", "line 2", "entailment", "neutral"):
         xnli_task(tmp_path).examples("de")
 
@@ -132,20 +144,24 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
 ) -> None:
     path = write("de.dev", rows("de"))
     content = path.read_bytes()
-    path.write_bytes(content[:start] + inserted + content[start + removed_length :])
+    content_before = content[:start]
+    content_after = content[start + removed_length :]
+    path.write_bytes(content_before + inserted + content_after)
     message = ""
     examples = []
     try:
         examples = list(xnli_task(tmp_path).examples("de"))
     except HeadlabError as error:
         message = str(error)
-    assert bool(examples) != (f"{path}, line " in message)
+    names_line = f"{path}, line " in message
+    assert bool(examples) != names_line
     assert all(0 <= example.label < 3 for example in examples)
 
 
 def test_rows_of_the_shared_data_are_aligned_and_three_share_a_premise() -> None:
     xnli = task("xnli", data=data_with("xnli"))
-    assert xnli.languages == (LANGUAGES[0], *sorted(LANGUAGES[1:]))
+    first_language, *other_languages = LANGUAGES
+    assert xnli.languages == (first_language, *sorted(other_languages))
     english = xnli.examples("en")
     english_texts = [example.text for example in english]
     for language in ("sw", "th"):
@@ -155,4 +171,5 @@ def test_rows_of_the_shared_data_are_aligned_and_three_share_a_premise() -> None
             assert example.group == english_example.group
             assert example.label == english_example.label
         assert [example.text for example in examples] != english_texts
-    assert len({example.group for example in english}) * 3 == len(english)
+    english_groups = {example.group for example in english}
+    assert len(english_groups) * 3 == len(english)

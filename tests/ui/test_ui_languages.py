@@ -40,7 +40,12 @@ def scores_with_halves(language):
     model = {**template.spec["model"], "name": MODEL_WITH_HALVES}
     spec = {**template.spec, "model": model}
     return dataclasses.replace(
-        template, values=values, low=values - 0.006, high=values + 0.006, halves=halves, spec=spec
+        template,
+        values=values,
+        low=values - 0.006,
+        high=values + 0.006,
+        halves=halves,
+        spec=spec,
     )
 
 
@@ -50,10 +55,9 @@ def scores_of_few_heads(language):
     first_heads = slice(FEW_HEADS_GRID.size)
     model = {**template.spec["model"], "name": SMALL_MODEL, "fingerprint": "5" * 64}
     spec = {**template.spec, "model": model}
-    parts = {
-        name: getattr(template, name)[first_heads]
-        for name in ("values", "low", "high", "samples", "p_values")
-    }
+    parts = {}
+    for name in ("values", "low", "high", "samples", "p_values"):
+        parts[name] = getattr(template, name)[first_heads]
     return dataclasses.replace(template, grid=FEW_HEADS_GRID, spec=spec, **parts)
 
 
@@ -66,7 +70,8 @@ def cache(tmp_path_factory):
     root = fill_cache(tmp_path_factory.mktemp("cache"))
     for language in HALVES:
         for scores in (scores_with_halves(language), scores_of_few_heads(language)):
-            Store(root).run(scores.spec).finish(scores, {"versions": {}})
+            stored_run = Store(root).run(scores.spec)
+            stored_run.finish(scores, {"versions": {}})
     with app_on(root):
         yield root
 
@@ -83,6 +88,14 @@ def columns(app: AppTest) -> list[list[str]]:
     return [list(frame.value.columns) for frame in app.dataframe]
 
 
+def table_with(app: AppTest, column: str):
+    """The first table of a page that has a column."""
+    for frame in app.dataframe:
+        if column in frame.value:
+            return frame.value
+    raise AssertionError(f"no table has a column {column}")
+
+
 def test_results_without_halves_say_that_the_ceiling_is_unknown_and_how_to_get_it(cache):
     app = run(langs=["de", "th", "fi"])
     assert not app.exception
@@ -97,7 +110,7 @@ def test_results_with_halves_show_ceiling_reliability_and_the_outlier(cache):
     assert not app.exception
     assert "ceiling is not known" not in page_text(app)
     assert "By mean ρ, " in page_text(app)
-    pairs = next(frame.value for frame in app.dataframe if "ceiling" in frame.value)
+    pairs = table_with(app, "ceiling")
     assert len(pairs) == 3
     assert pairs["ceiling"].notna().all()
     assert any("reliability" in names for names in columns(app))
@@ -106,11 +119,12 @@ def test_results_with_halves_show_ceiling_reliability_and_the_outlier(cache):
 
 def test_heads_are_counted_raw_and_after_correction(cache):
     app = run(langs=["de", "th", "fi"])
-    counts = next(frame.value for frame in app.dataframe if "heads that" in frame.value)
-    assert list(counts.columns)[2:5] == ["raw", "Benjamini–Hochberg", "Holm"]
+    counts = table_with(app, "heads that")
+    names_of_claims = list(counts.columns)[2:5]
+    assert names_of_claims == ["raw", "Benjamini–Hochberg", "Holm"]
     assert "among the top 20 of every language" in counts["heads that"].tolist()
     app.slider(key="top").set_value(3).run()
-    counts = next(frame.value for frame in app.dataframe if "heads that" in frame.value)
+    counts = table_with(app, "heads that")
     assert "among the top 3 of every language" in counts["heads that"].tolist()
 
 
@@ -187,13 +201,15 @@ def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
     scores_by_language = {name: scores_with_halves(name) for name in HALVES[:2]}
     choice = Choice(MODEL_WITH_HALVES, "intents", HALVES[:2], "shapley")
     mask = scores_by_language["de"].mask("bottom", k=3)
-    report_html = page_report(choice, tuple(scores_by_language.values()), {"Prune": mask}).decode()
+    all_scores = tuple(scores_by_language.values())
+    report_html = page_report(choice, all_scores, {"Prune": mask}).decode()
     assert "owner/new on intents: de, en</bdi></h1>" in report_html
     assert "Mask Prune: 141 of 144 heads kept" in report_html
     for name in HALVES:
         key = content_key(scores_with_halves(name).spec)
         assert (key[:8] in report_html) == (name in scores_by_language)
-    assert content_key(made_scores("de", "shapley").spec)[:8] not in report_html
+    key_of_other_model = content_key(made_scores("de", "shapley").spec)
+    assert key_of_other_model[:8] not in report_html
     name_start = "report-owner-new-intents-shapley-shapley-top50-"
     assert page_report_name(choice, scores_by_language) == name_start + "de-en.html"
     scores_of_five = dict.fromkeys("abcde", scores_by_language["de"])
