@@ -66,14 +66,11 @@ def test_rows_of_a_wider_batch_are_judged_as_alone(words: Evaluator, pairs: Eval
             assert worth_in_wide_batch == pytest.approx(worth)
         first_batch = evaluator.batches_by_tokens(rows)[0]
         half_batch, _ = first_batch.halves()
+        batches_of_half = evaluator.batches_by_tokens(half_batch.rows)
         grid = evaluator.model.grid
         gates = grid.gates(np.ones(grid.size, bool))
         ((_, answers_in_wide_batch),) = evaluator.answers([half_batch], gates, "zero")
-        ((_, answers),) = evaluator.answers(
-            evaluator.batches_by_tokens(half_batch.rows),
-            gates,
-            "zero",
-        )
+        ((_, answers),) = evaluator.answers(batches_of_half, gates, "zero")
         assert (answers_in_wide_batch == answers).all()
 
 
@@ -352,7 +349,8 @@ def test_reported_06_words_without_a_token_and_beyond_the_limit_are_counted_apar
     assert evaluation.n == 2 + 62 + 2
     assert evaluation.omissions == Omissions(3, 1, 64, words_left_out)
     words = sum(len(example.words) for example in evaluator.examples)
-    assert words == evaluation.n + sum((evaluation.omissions.words_left_out or {}).values())
+    reported_words = evaluation.omissions.words_left_out or {}
+    assert words == evaluation.n + sum(reported_words.values())
     mask = Mask(model.grid, np.arange(12) > 2, model.identity())
     under_mask = evaluator.evaluate(mask)
     assert compare(evaluation, under_mask).omissions == evaluation.omissions
@@ -465,7 +463,7 @@ def test_reported_06_results_hold_omissions_and_older_ones_say_nothing(tmp_path:
     assert older_result.key == stored_result.key
     assert older_result.record.omissions is None
     record = older_result.record.to_json()
-    record = {name: value for name, value in record.items() if name != "omissions"}
+    del record["omissions"]
     assert HeadScores.from_json(record).omissions is None
     assert score(model, task, method="leave-one-out", store=store).omissions == omissions
     pieces = Pieces(model, task, store)
