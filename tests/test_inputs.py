@@ -102,7 +102,8 @@ def test_every_word_counts_once(words: Evaluator):
             correct.append(int(prediction) == label)
     assert evaluation.n == sum(len(example.words) for example in words.examples)
     np.testing.assert_array_equal(evaluation.correct, correct)
-    assert evaluation.ids[:2] == ("0#0", "0#1") or len(words.examples[0].words) == 1
+    first_has_one_word = len(words.examples[0].words) == 1
+    assert evaluation.ids[:2] == ("0#0", "0#1") or first_has_one_word
     assert words.weights is not None
     all_on = np.ones((14, 12), bool)
     values = ModelGame(words).values(all_on, np.arange(14))
@@ -222,7 +223,8 @@ def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):
         with torch.inference_mode():
             logits = pairs.model.module(input_ids=source, labels=target).logits[0]
         log_probabilities = torch.log_softmax(logits, -1)
-        nats = log_probabilities[torch.arange(len(logits)), target[0]]
+        positions = torch.arange(len(logits))
+        nats = log_probabilities[positions, target[0]]
         mean_nats = float(nats.clamp(min=-CLIP).mean())
         assert value == pytest.approx(1 + mean_nats / CLIP, abs=1e-9)
 
@@ -351,7 +353,8 @@ def test_reported_06_words_without_a_token_and_beyond_the_limit_are_counted_apar
     words = sum(len(example.words) for example in evaluator.examples)
     reported_words = evaluation.omissions.words_left_out or {}
     assert words == evaluation.n + sum(reported_words.values())
-    mask = Mask(model.grid, np.arange(12) > 2, model.identity())
+    kept_heads = np.arange(12) > 2
+    mask = Mask(model.grid, kept_heads, model.identity())
     under_mask = evaluator.evaluate(mask)
     assert compare(evaluation, under_mask).omissions == evaluation.omissions
     assert "n=66" in evaluation_line(evaluation)
@@ -369,7 +372,8 @@ def test_reported_06_words_without_a_label_are_not_missed():
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
     task = replace(WORDS, read=lambda *_: [example])
     omissions = Evaluator(model, task, "xx").omissions
-    assert omissions == Omissions(1, 0, 64, {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 0})
+    words_left_out = {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 0}
+    assert omissions == Omissions(1, 0, 64, words_left_out)
     assert omissions.sentence == ""
 
 
@@ -381,7 +385,8 @@ def test_reported_06_sentences_may_lose_every_word_but_not_all_of_them():
     (figure,) = evaluator.stream()
     assert figure.n == 2
     assert figure.accuracy in (0, 0.5, 1)
-    assert figure.omissions == Omissions(21, 0, 64, {WITHOUT_TOKEN: 40, BEYOND_LIMIT: 0})
+    words_left_out = {WITHOUT_TOKEN: 40, BEYOND_LIMIT: 0}
+    assert figure.omissions == Omissions(21, 0, 64, words_left_out)
     for method in ("leave-one-out", "gradient", "confidence", "shapley"):
         scores = score(model, task, method=method)
         assert np.isfinite(scores.values).all()
@@ -441,7 +446,8 @@ def test_reported_06_results_hold_omissions_and_older_ones_say_nothing(tmp_path:
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
     store = Store(tmp_path)
     scores = score(model, task, method="leave-one-out", store=store)
-    omissions = Omissions(2, 1, 64, {WITHOUT_TOKEN: 1, BEYOND_LIMIT: 38})
+    words_left_out = {WITHOUT_TOKEN: 1, BEYOND_LIMIT: 38}
+    omissions = Omissions(2, 1, 64, words_left_out)
     curve = prune_curve(
         model,
         task,

@@ -143,8 +143,10 @@ def test_sums_of_parts_add_up_and_a_sentence_without_an_answer_does_not_count() 
     h = rng.binomial(n.astype(int), 0.5, (4, 6)).astype(float)
     c = 0.25 * n
     sums = ratio_sums(h, n, c)
-    first_sums = ratio_sums(h[:, :2], n[:2], c[:2])
-    other_sums = ratio_sums(h[:, 2:], n[2:], c[2:])
+    first_two = slice(None, 2)
+    last_four = slice(2, None)
+    first_sums = ratio_sums(h[:, first_two], n[first_two], c[first_two])
+    other_sums = ratio_sums(h[:, last_four], n[last_four], c[last_four])
     np.testing.assert_array_equal(sums, first_sums + other_sums)
     assert (sums[:, 0] == 4).all()
 

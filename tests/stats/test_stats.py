@@ -63,7 +63,8 @@ def test_capital_with_learned_stakes_equals_betting_draw_by_draw() -> None:
     later_counts = np.array([[1], [20], [2]])
     stakes = stats.learn_stakes(TERNARY, early_counts, 0.1)
     all_counts = early_counts + later_counts
-    capital = stats.log_capital(TERNARY, all_counts, np.array([0.1]), stakes)
+    mean = np.array([0.1])
+    capital = stats.log_capital(TERNARY, all_counts, mean, stakes)
     early_capital = reference.log_capital(
         TERNARY,
         early_counts[:, 0],
@@ -131,7 +132,8 @@ def test_equation_4_against_its_formula() -> None:
     draws = np.array([100, 0, 10])
     width = stats.bernstein_width(variances, draws, 0.1, 2.0)
     log = 3.4011973816621555  # log 30
-    first_width = (0.08 * log / 100) ** 0.5 + 6 * log / 100
+    deviation = (0.08 * log / 100) ** 0.5
+    first_width = deviation + 6 * log / 100
     last_width = 6 * log / 10
     assert_allclose(width, [first_width, np.inf, last_width])
 
@@ -379,7 +381,8 @@ def test_adjusted_p_values() -> None:
 
 
 def test_spearman_agrees_with_two_others(rng: np.random.Generator) -> None:
-    values = rng.integers(0, 6, size=(3, 40)).astype(float)
+    whole_numbers = rng.integers(0, 6, size=(3, 40))
+    values = whole_numbers.astype(float)
     rho = stats.spearman(values)
     for i, j in ((0, 1), (0, 2), (1, 2)):
         rho_by_hand = reference.spearman(values[i], values[j])
@@ -534,7 +537,8 @@ def test_intervals_of_sizes_cover(
     sums = np.empty((n, runs))
     for run in range(runs):
         group_sizes = np.repeat(draw(rng, n // 2), 2)
-        sums[:, run] = group_sizes * rng.uniform(0.5, 1.5, n)
+        factors = rng.uniform(0.5, 1.5, n)
+        sums[:, run] = group_sizes * factors
     interval = stats.jackknife_interval(sums * weights, weights, groups)
     assert interval is not None
     low, high = interval
@@ -576,7 +580,8 @@ def test_many_rows_at_once_equal_one_at_a_time(way: str) -> None:
     normal_rows = rng.normal(size=(2, 60))
     rows = np.concatenate([ternary_rows, normal_rows])
     groups = equal_groups(60, 3)
-    of_all_rows = stats.group_bootstrap(rows, groups, np.random.default_rng(2), draws=200)
+    rng_of_all = np.random.default_rng(2)
+    of_all_rows = stats.group_bootstrap(rows, groups, rng_of_all, draws=200)
     for index, row in enumerate(rows):
         rng_of_row = np.random.default_rng(2)
         of_one_row = stats.group_bootstrap(row[None], groups, rng_of_row, draws=200)
