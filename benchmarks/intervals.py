@@ -61,7 +61,10 @@ class Gains:
     @property
     def mean(self) -> float:
         """The mean that intervals must hold."""
-        return sum(share * (low + high) / 2 for share, low, high in self.parts)
+        total = 0.0
+        for share, low, high in self.parts:
+            total += share * (low + high) / 2
+        return total
 
     @property
     def support(self) -> np.ndarray:
@@ -71,7 +74,8 @@ class Gains:
     def draw(self, rng: np.random.Generator, runs: int, draws: int) -> np.ndarray:
         """Levels from 0, int [run, draw]."""
         gains = [self._draw_gains(rng, (draws, runs)) for _ in range(1 + self.two)]
-        return np.ascontiguousarray(sum(gains).T).astype(np.int16)
+        levels = sum(gains).T
+        return np.ascontiguousarray(levels).astype(np.int16)
 
     def _draw_gains(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         shares = [share for share, _, _ in self.parts]
@@ -80,8 +84,11 @@ class Gains:
         highs = np.array([high for _, _, high in self.parts] + [0.0])
         low = lows[part_indices]
         high = highs[part_indices]
-        gains = low + (high - low) * rng.random(shape) if self.steps > 1 else low
-        return level_indices_of(gains, even_support(self.steps), int(rng.integers(1 << 31)), 0)
+        gains = low
+        if self.steps > 1:
+            gains = low + (high - low) * rng.random(shape)
+        seed = int(rng.integers(1 << 31))
+        return level_indices_of(gains, even_support(self.steps), seed, 0)
 
 
 def ternary(up: float, down: float, two: bool = False) -> Gains:
@@ -94,7 +101,8 @@ def ternary(up: float, down: float, two: bool = False) -> Gains:
     """
     kind = "mean of two ternary" if two else "ternary"
     name = f"{kind}, P(+1) = {up:g}, P(-1) = {down:g}"
-    return Gains(name, ((up, 1, 1), (down, -1, -1)), two=two)
+    parts = ((up, 1, 1), (down, -1, -1))
+    return Gains(name, parts, two=two)
 
 
 def smooth(name: str, *parts: tuple[float, float, float], two: bool = False) -> Gains:
@@ -146,7 +154,11 @@ class StoppedRuns:
 
 
 def stop_runs(
-    low: np.ndarray, high: np.ndarray, draws_at_looks: np.ndarray, truth: float, rule: str
+    low: np.ndarray,
+    high: np.ndarray,
+    draws_at_looks: np.ndarray,
+    truth: float,
+    rule: str,
 ) -> StoppedRuns:
     """Stop each run at the first look at which the rule is met, or at the last look.
 
@@ -160,11 +172,16 @@ def stop_runs(
     rule_met = (high - low) / 2 <= TARGET
     if rule == "sign":
         rule_met |= (low > 0) | (high < 0)
-    look = np.where(rule_met.any(axis=1), rule_met.argmax(axis=1), len(draws_at_looks) - 1)
+    look = np.where(
+        rule_met.any(axis=1),
+        rule_met.argmax(axis=1),
+        len(draws_at_looks) - 1,
+    )
     row = np.arange(len(low))
     low = low[row, look]
     high = high[row, look]
-    return StoppedRuns(draws_at_looks[look], (low <= truth + 1e-12) & (truth - 1e-12 <= high))
+    covered = (low <= truth + 1e-12) & (truth - 1e-12 <= high)
+    return StoppedRuns(draws_at_looks[look], covered)
 
 
 # (distribution, levels [run, draw]) -> lower and upper bounds, both [run, look], and the draws at
@@ -173,7 +190,10 @@ Method = Callable[[Gains, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def betting(
-    gains: Gains, levels: np.ndarray, *, learning: bool = False
+    gains: Gains,
+    levels: np.ndarray,
+    *,
+    learning: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`stats.betting_interval` of the counts after each cycle.
 
@@ -192,18 +212,24 @@ def betting(
     for look in range(LOOKS):
         cycle_levels = levels[:, look * CYCLE : (look + 1) * CYCLE]
         bins = cycle_levels + size * np.arange(runs)[:, None]
-        counts += np.bincount(bins.ravel(), minlength=size * runs).reshape(runs, size).T
+        bin_counts = np.bincount(bins.ravel(), minlength=size * runs)
+        counts += bin_counts.reshape(runs, size).T
         stakes = None
         if learned_stakes is not None:
             stakes = stats.LearnedStakes(
-                learned_stakes.counts[:, sampled], learned_stakes.shares[:, sampled]
+                learned_stakes.counts[:, sampled],
+                learned_stakes.shares[:, sampled],
             )
         low[sampled, look], high[sampled, look] = stats.betting_interval(
-            gains.support, counts[:, sampled], LEVEL, stakes
+            gains.support,
+            counts[:, sampled],
+            LEVEL,
+            stakes,
         )
         if learning and look == 0:
             learned_stakes = stats.learn_stakes(gains.support, counts.copy(), TARGET)
-        sampled &= (high[:, look] - low[:, look]) / 2 > TARGET
+        half_width = (high[:, look] - low[:, look]) / 2
+        sampled &= half_width > TARGET
         if not sampled.any():
             break
     return low, high, DRAWS_AT_LOOKS
@@ -228,7 +254,9 @@ def mixture(fractions: tuple[float, ...], shares: tuple[float, ...]) -> Iterator
 
 def former_betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The mixture that headlab used before: equal shares, and more of them on high stakes."""
-    with mixture(FORMER_FRACTIONS, (1 / len(FORMER_FRACTIONS),) * len(FORMER_FRACTIONS)):
+    number = len(FORMER_FRACTIONS)
+    equal_shares = (1 / number,) * number
+    with mixture(FORMER_FRACTIONS, equal_shares):
         return betting(gains, levels)
 
 
@@ -240,7 +268,8 @@ def bernstein_sequence(
     Waudby-Smith & Ramdas 2023, theorem 2.
     """
     low, high = empirical_bernstein(gains.support[levels], 1 - LEVEL)
-    return low[:, DRAWS_AT_LOOKS - 1], high[:, DRAWS_AT_LOOKS - 1], DRAWS_AT_LOOKS
+    cycle_ends = DRAWS_AT_LOOKS - 1
+    return low[:, cycle_ends], high[:, cycle_ends], DRAWS_AT_LOOKS
 
 
 def empirical_bernstein(draws: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
@@ -249,11 +278,14 @@ def empirical_bernstein(draws: np.ndarray, alpha: float) -> tuple[np.ndarray, np
     number = np.arange(1, x.shape[1] + 1)
     mean = (0.5 + x.cumsum(axis=1)) / (number + 1)
     variance = (0.25 + ((x - mean) ** 2).cumsum(axis=1)) / (number + 1)
-    variance_before = np.hstack([np.full((len(x), 1), 0.25), variance[:, :-1]])
+    first_variance = np.full((len(x), 1), 0.25)
+    variance_before = np.hstack([first_variance, variance[:, :-1]])
     bet = np.minimum(
-        np.sqrt(2 * np.log(2 / alpha) / (variance_before * number * np.log(1 + number))), 0.5
+        np.sqrt(2 * np.log(2 / alpha) / (variance_before * number * np.log(1 + number))),
+        0.5,
     )
-    guess = np.hstack([np.full((len(x), 1), 0.5), mean[:, :-1]])
+    first_guess = np.full((len(x), 1), 0.5)
+    guess = np.hstack([first_guess, mean[:, :-1]])
     spread = ((x - guess) ** 2 * (-np.log1p(-bet) - bet)).cumsum(axis=1)  # 4 (x - guess)^2 psi / 4
     total = bet.cumsum(axis=1)
     centre = (bet * x).cumsum(axis=1) / total
@@ -274,7 +306,8 @@ def moments(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def equation_4(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Equation 4 of Held & Yang with their range 1, looked at after every draw."""
     mean, variance, number = moments(gains.support[levels])
-    width = stats.bernstein_width(variance, np.broadcast_to(number, mean.shape), 1 - LEVEL, 1.0)
+    draws = np.broadcast_to(number, mean.shape)
+    width = stats.bernstein_width(variance, draws, 1 - LEVEL, 1.0)
     return mean - width, mean + width, number
 
 
@@ -293,8 +326,10 @@ def normal(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     """The textbook interval, 1.96 standard errors, looked at after every cycle."""
     mean, variance, number = moments(gains.support[levels])
     width = 1.959964 * np.sqrt(variance / number)
+    low = mean - width
+    high = mean + width
     cycle_ends = DRAWS_AT_LOOKS - 1
-    return (mean - width)[:, cycle_ends], (mean + width)[:, cycle_ends], DRAWS_AT_LOOKS
+    return low[:, cycle_ends], high[:, cycle_ends], DRAWS_AT_LOOKS
 
 
 METHODS: dict[str, Method] = {
@@ -344,8 +379,10 @@ def library_method(module: Any) -> Method:
         for row, draws in enumerate((1 + gains.support[levels]) / 2):
             for look, count in enumerate(DRAWS_AT_LOOKS):
                 x = draws[:count]
-                low[row, look] = 2 * lower_end(x, 0.0, float(x.mean())) - 1
-                high[row, look] = 1 - 2 * lower_end(1 - x, 0.0, float(1 - x.mean()))
+                end_below = lower_end(x, 0.0, float(x.mean()))
+                end_above = lower_end(1 - x, 0.0, float(1 - x.mean()))
+                low[row, look] = 2 * end_below - 1
+                high[row, look] = 1 - 2 * end_above
                 if high[row, look] - low[row, look] <= 2 * TARGET:
                     break
         return low, high, DRAWS_AT_LOOKS
@@ -367,7 +404,8 @@ def compare_methods(runs: int, confseq_runs: int, seed: int) -> list[dict[str, A
     if module is not None:
         methods["confseq, betting"] = library_method(module)
     for number, gains in enumerate(DISTRIBUTIONS):
-        levels = gains.draw(np.random.default_rng([seed, number]), runs, CYCLE * LOOKS)
+        rng = np.random.default_rng([seed, number])
+        levels = gains.draw(rng, runs, CYCLE * LOOKS)
         for name, method in methods.items():
             method_levels = levels[:confseq_runs] if name.startswith("confseq") else levels
             low, high, draws_at_looks = method(gains, method_levels)
@@ -395,15 +433,26 @@ def summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for name in dict.fromkeys(entry["method"] for entry in entries):
         row: dict[str, Any] = {"method": name}
         for rule in RULES:
-            method_entries = [e for e in entries if (e["method"], e["rule"]) == (name, rule)]
+            columns: dict[str, list[Any]] = {
+                "draws": [],
+                "draws_of_first": [],
+                "missed": [],
+                "runs": [],
+            }
+            for entry in entries:
+                if entry["method"] == name and entry["rule"] == rule:
+                    for column, values in columns.items():
+                        values.append(entry[column])
+            run_counts = columns["runs"]
+            missed_counts = columns["missed"]
+            missed_shares = []
+            for missed_count, run_count in zip(missed_counts, run_counts, strict=True):
+                missed_shares.append(missed_count / run_count)
             row |= {
-                f"{rule}_draws": float(np.mean([e["draws"] for e in method_entries])),
-                f"{rule}_draws_of_first": float(
-                    np.mean([e["draws_of_first"] for e in method_entries])
-                ),
-                f"{rule}_missed": sum(e["missed"] for e in method_entries)
-                / sum(e["runs"] for e in method_entries),
-                f"{rule}_missed_worst": max(e["missed"] / e["runs"] for e in method_entries),
+                f"{rule}_draws": float(np.mean(columns["draws"])),
+                f"{rule}_draws_of_first": float(np.mean(columns["draws_of_first"])),
+                f"{rule}_missed": sum(missed_counts) / sum(run_counts),
+                f"{rule}_missed_worst": max(missed_shares),
             }
         rows.append(row)
     return rows
@@ -435,9 +484,14 @@ def joint_figures(runs: int, seed: int) -> dict[str, Any]:
         tally = Tally.start(HEADS, even_support(1), plan)
         while not tally.is_finished:
             uniforms = rng.random((CYCLE, HEADS))
-            gains = (uniforms < chance_up).astype(np.int64) - (uniforms > 1 - chance_down)
+            is_up = uniforms < chance_up
+            is_down = uniforms > 1 - chance_down
+            gains = is_up.astype(np.int64) - is_down
             tally = tally.add(
-                1 + gains, tally.active, CYCLE, np.zeros(CYCLE, bool)
+                1 + gains,
+                tally.active,
+                CYCLE,
+                np.zeros(CYCLE, bool),
             ).without_satisfied_heads()
         outcome = tally.outcome()
         covered = (outcome.low <= truth + 1e-12) & (truth - 1e-12 <= outcome.high)
@@ -450,7 +504,8 @@ def joint_figures(runs: int, seed: int) -> dict[str, Any]:
             "benjamini_hochberg": stats.benjamini_hochberg(p_values) <= 1 - LEVEL,
         }
         for name, claimed in claimed_by_method.items():
-            wrong = claimed & (np.sign(outcome.values) != np.sign(np.round(truth, 12)))
+            true_sign = np.sign(np.round(truth, 12))
+            wrong = claimed & (np.sign(outcome.values) != true_sign)
             claim_counts[name] += int(claimed.sum())
             false_claim_counts[name] += int(wrong.sum())
             runs_with_false_claims[name] += int(wrong.any())
@@ -473,13 +528,13 @@ def joint_figures(runs: int, seed: int) -> dict[str, Any]:
 def chances_of_heads(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Chances of +1 and of -1 for every example and head, [example, head]."""
     moving = rng.uniform(0.004, 0.13, HEADS)
-    mean = np.clip(rng.normal(0, 0.02, HEADS), MIN_MEAN, MAX_MEAN) * (np.arange(HEADS) % 3 > 0)
-    mean = np.clip(mean, -moving, moving)
+    has_mean_zero = np.arange(HEADS) % 3 == 0
+    mean = np.clip(rng.normal(0, 0.02, HEADS), MIN_MEAN, MAX_MEAN)
+    mean = np.clip(mean * ~has_mean_zero, -moving, moving)
     weight = rng.gamma(0.5, size=(CYCLE, HEADS))
     weight = np.minimum(weight / weight.mean(axis=0), 0.5 / moving)
     chance_up = weight * ((moving + mean) / 2)
     chance_down = weight * ((moving - mean) / 2)
-    has_mean_zero = np.arange(HEADS) % 3 == 0
     chance_down[:, has_mean_zero] = chance_up[:, has_mean_zero]
     return chance_up, chance_down
 
@@ -492,34 +547,48 @@ def peeking(runs: int, seed: int) -> dict[str, float]:
     """
     rng = np.random.default_rng([seed, 2])
     alpha = 1 - LEVEL
-    draw_counts = np.unique(np.geomspace(16, 1e8, 320).astype(np.int64))
+    looks = np.geomspace(16, 1e8, 320)
+    draw_counts = np.unique(looks.astype(np.int64))
     new_draws = np.diff(draw_counts, prepend=0)
-    ups = rng.binomial(new_draws, 0.5, size=(runs, len(draw_counts))).cumsum(axis=1)
+    new_ups = rng.binomial(new_draws, 0.5, size=(runs, len(draw_counts)))
+    ups = new_ups.cumsum(axis=1)
+    downs = draw_counts - ups
     mean = 2 * ups / draw_counts - 1
     number = np.broadcast_to(draw_counts, mean.shape)
-    counts = np.stack([(draw_counts - ups).ravel(), ups.ravel()])
+    counts = np.stack([downs.ravel(), ups.ravel()])
     zero = np.zeros(counts.shape[1])
     ends = np.array([-1.0, 1.0])
     capital = np.maximum(
-        stats.log_capital(ends, counts, zero), stats.log_capital(-ends, counts, zero)
+        stats.log_capital(ends, counts, zero),
+        stats.log_capital(-ends, counts, zero),
     )
     variance = 1 - mean**2
+    bernstein_width = stats.bernstein_width(variance, number, alpha, 1.0)
+    standard_error = np.sqrt(variance / number)
     sign_called = {
         "headlab": capital.reshape(mean.shape) >= np.log(2 / alpha),
-        "Equation 4, range 1": np.abs(mean) > stats.bernstein_width(variance, number, alpha, 1.0),
-        "1.96 standard errors": np.abs(mean) > 1.959964 * np.sqrt(variance / number),
+        "Equation 4, range 1": np.abs(mean) > bernstein_width,
+        "1.96 standard errors": np.abs(mean) > 1.959964 * standard_error,
     }
-    return {name: float(called.any(axis=1).mean()) for name, called in sign_called.items()}
+    shares = {}
+    for name, called in sign_called.items():
+        shares[name] = float(called.any(axis=1).mean())
+    return shares
 
 
 def interval_seconds(module: Any) -> dict[str, float]:
     """Processor seconds of an interval for each of 144 heads after 8192 draws, by method."""
     rng = np.random.default_rng(0)
     seconds = {}
-    for name, gains in (("3 levels", ternary(0.03, 0.02)), ("129 levels", DISTRIBUTIONS[22])):
+    gains_by_name = {
+        "3 levels": ternary(0.03, 0.02),
+        "129 levels": DISTRIBUTIONS[22],
+    }
+    for name, gains in gains_by_name.items():
         levels = gains.draw(rng, HEADS, CYCLE * CYCLES)
         support = gains.support
-        counts = np.stack([np.bincount(row, minlength=len(support)) for row in levels], axis=1)
+        counts_of_heads = [np.bincount(row, minlength=len(support)) for row in levels]
+        counts = np.stack(counts_of_heads, axis=1)
         seconds[f"headlab, {name}"] = processor_seconds(
             partial(stats.betting_interval, support, counts, LEVEL)
         )
@@ -570,10 +639,16 @@ def provenance() -> dict[str, Any]:
         cpu_name = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
     git = ("git", "-C", str(ROOT))
     commit = subprocess.run(
-        [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        [*git, "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.strip()
     changes = subprocess.run(
-        [*git, "status", "--porcelain"], capture_output=True, text=True, check=False
+        [*git, "status", "--porcelain"],
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -593,7 +668,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--smoke", action="store_true", help="a few runs, to see that it works; writes nothing"
+        "--smoke",
+        action="store_true",
+        help="a few runs, to see that it works; writes nothing",
     )
     parser.add_argument("--runs", type=int, default=100, help="runs of every distribution")
     parser.add_argument("--seed", type=int, default=0)
@@ -608,7 +685,12 @@ def main() -> int:
     seconds = interval_seconds(module)
     coin = peeking(20 * runs, arguments.seed)
     print(table(rows))
-    print(json.dumps({"joint": joint, "coin": coin, "seconds": seconds}, indent=1))
+    other_figures = {
+        "joint": joint,
+        "coin": coin,
+        "seconds": seconds,
+    }
+    print(json.dumps(other_figures, indent=1))
     if arguments.smoke:
         return 0
     report = {
@@ -630,7 +712,8 @@ def main() -> int:
     }
     rounded_numbers = json.loads(json.dumps(report), parse_float=lambda text: round(float(text), 5))
     RESULT_FILE.write_text(
-        json.dumps(rounded_numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        json.dumps(rounded_numbers, indent=1, ensure_ascii=False) + "\n",
+        encoding="utf-8",
     )
     print(f"written to {RESULT_FILE.relative_to(ROOT)}")
     return 0

@@ -22,7 +22,14 @@ from headlab.methods.table import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = sorted([README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
+PAGES = sorted(
+    [
+        README,
+        ROOT / "CHANGELOG.md",
+        ROOT / "CONTRIBUTING.md",
+        *ROOT.glob("docs/*.md"),
+    ]
+)
 
 
 def commands_by_name(group, prefix=""):
@@ -52,13 +59,19 @@ def blocks(path: str | Path, language: str) -> list[str]:
 def sections(path: str | Path) -> dict[str, str]:
     """{heading of level 2: what stands below it}."""
     parts = re.split(r"^## (.*)$", text(path), flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+    titles = parts[1::2]
+    bodies = parts[2::2]
+    return dict(zip(titles, bodies, strict=True))
 
 
 def rows(markdown: str) -> list[list[str]]:
     """Cells of every table row."""
-    lines = [line for line in markdown.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    cells_of_rows = []
+    for line in markdown.splitlines():
+        if line.startswith("|"):
+            cells = line.strip("|").split("|")
+            cells_of_rows.append([cell.strip() for cell in cells])
+    return cells_of_rows
 
 
 def anchors(path: Path) -> set[str]:
@@ -70,9 +83,11 @@ def anchors(path: Path) -> set[str]:
 
 
 def command_section(name: str) -> str:
-    (section,) = (
-        body for title, body in sections("docs/cli.md").items() if f"`headlab {name}`" in title
-    )
+    matching_sections = []
+    for title, body in sections("docs/cli.md").items():
+        if f"`headlab {name}`" in title:
+            matching_sections.append(body)
+    (section,) = matching_sections
     return section
 
 
@@ -81,7 +96,8 @@ def test_the_readme_is_short_enough_to_be_a_map():
 
 
 def test_the_readme_lists_the_methods_as_the_table_does():
-    table = {cells[0]: cells[1:] for cells in rows(sections(README)["Methods"])}
+    section = sections(README)["Methods"]
+    table = {cells[0]: cells[1:] for cells in rows(section)}
     yes_or_no = {True: "yes", False: "no"}
     for method in METHODS.values():
         assert table.pop(f"`{method.key}`") == [
@@ -97,7 +113,11 @@ def test_the_readme_lists_the_methods_as_the_table_does():
 def test_the_readme_names_files_that_exist():
     names = re.findall(r"`((?:headlab|pages|cache)/[\w./]*|\w+\.(?:py|yaml))`", text(README))
     assert len(names) > 10
-    assert [name for name in names if name != "cache/" and not (ROOT / name).exists()] == []
+    missing_names = []
+    for name in names:
+        if name != "cache/" and not (ROOT / name).exists():
+            missing_names.append(name)
+    assert missing_names == []
 
 
 @pytest.mark.parametrize("key", METHODS)
@@ -107,13 +127,18 @@ def test_a_method_is_documented_with_its_options_and_defaults(key):
     table = {cells[0]: cells[1:] for cells in rows(section)}
     if method.options or method.signed:
         assert table["cost"][0].startswith(method.costs.words)
-        assert method.unit.split()[0] in table["unit, sign"][0]
+        unit = method.unit.split()[0]
+        assert unit in table["unit, sign"][0]
         assert table["interval"][0].startswith("yes" if method.intervals else "no")
         assert table["paper"][0].startswith(method.paper)
-    default_by_name = {name: cells[0] for name, cells in table.items() if name.startswith("`")}
-    assert default_by_name == {
-        f"`{name}`": f"`{json.dumps(option.default)}`" for name, option in method.options.items()
-    }
+    default_by_name = {}
+    for name, cells in table.items():
+        if name.startswith("`"):
+            default_by_name[name] = cells[0]
+    expected_defaults = {}
+    for name, option in method.options.items():
+        expected_defaults[f"`{name}`"] = f"`{json.dumps(option.default)}`"
+    assert default_by_name == expected_defaults
     for name, option in method.options.items():
         assert option.help
         for choice in option.choices:
@@ -121,9 +146,11 @@ def test_a_method_is_documented_with_its_options_and_defaults(key):
 
 
 def test_every_section_about_a_method_is_of_a_method():
-    assert {
-        title.strip("`") for title in sections("docs/methods.md") if title.startswith("`")
-    } == set(METHODS)
+    documented_methods = set()
+    for title in sections("docs/methods.md"):
+        if title.startswith("`"):
+            documented_methods.add(title.strip("`"))
+    assert documented_methods == set(METHODS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -152,9 +179,14 @@ def test_no_option_is_documented_that_no_command_has():
 
 def test_commands_in_shell_blocks_can_be_parsed():
     """Every `headlab ...` line in a shell block names a command and options of that command."""
-    lines = "\n".join(blocks(README, "sh") + blocks("docs/cli.md", "sh")).splitlines()
-    parts = [part.split() for line in lines for part in line.split("#")[0].split(";")]
-    calls = [words for words in parts if words[:1] == ["headlab"]]
+    shell_blocks = blocks(README, "sh") + blocks("docs/cli.md", "sh")
+    calls = []
+    for line in "\n".join(shell_blocks).splitlines():
+        without_comment = line.split("#")[0]
+        for part in without_comment.split(";"):
+            words_of_call = part.split()
+            if words_of_call[:1] == ["headlab"]:
+                calls.append(words_of_call)
     names = set()
     for call in calls:
         words = 3 if " ".join(call[1:3]) in COMMANDS else 2
@@ -165,7 +197,10 @@ def test_commands_in_shell_blocks_can_be_parsed():
 
 
 def test_exit_codes_are_the_documented_ones():
-    codes = [int(cells[0]) for cells in rows(text("docs/cli.md")) if cells[0].isdigit()]
+    codes = []
+    for cells in rows(text("docs/cli.md")):
+        if cells[0].isdigit():
+            codes.append(int(cells[0]))
     assert codes == [OK, FAILED, INTERRUPTED]
 
 
@@ -173,16 +208,20 @@ def test_the_example_in_the_mask_format_is_a_mask():
     (block,) = blocks("docs/mask-format.md", "json")
     example = json.loads(block)
     mask = mask_from_json(example)
-    assert [tuple(head) for head in mask.removed] == [("encoder", 1, 1), ("encoder", 2, 2)]
+    removed_heads = [tuple(head) for head in mask.removed]
+    assert removed_heads == [("encoder", 1, 1), ("encoder", 2, 2)]
     assert {**mask.to_json(), "created": example["created"]} == example
-    first_cells = {cells[0].strip("`") for cells in rows(text("docs/mask-format.md"))}
+    table = rows(text("docs/mask-format.md"))
+    first_cells = {cells[0].strip("`") for cells in table}
     assert first_cells - {"field", "---"} == set(example)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)\s]+)\)", text(page))
-    for link in (link for link in links if "://" not in link):
+    for link in links:
+        if "://" in link:
+            continue
         target, _, anchor = link.partition("#")
         path = (page.parent / target) if target else page
         assert path.exists(), f"{page.name} links to {link}"
@@ -193,7 +232,8 @@ def test_links_lead_somewhere(page):
 def test_a_page_names_no_machine(page):
     """No absolute path of somebody's computer, and no address of a registry."""
     assert ABSOLUTE_PATH.findall(text(page)) == []
-    assert set(re.findall(r"https?://([^/\s:)\"`]+)", text(page))) <= ALLOWED_HOSTS
+    hosts = re.findall(r"https?://([^/\s:)\"`]+)", text(page))
+    assert set(hosts) <= ALLOWED_HOSTS
 
 
 def test_tests_that_the_statistics_name_exist():
@@ -202,7 +242,8 @@ def test_tests_that_the_statistics_name_exist():
         path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
     )
     assert names
-    assert [name for name in names if f"def {name}(" not in source] == []
+    missing_names = [name for name in names if f"def {name}(" not in source]
+    assert missing_names == []
 
 
 def test_the_python_block_has_eight_lines():
@@ -212,7 +253,9 @@ def test_the_python_block_has_eight_lines():
 
 @pytest.mark.slow
 def test_the_python_block_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ):
     """As it stands, on the embedded model, with fewer examples and samples than the defaults."""
     import headlab
@@ -222,7 +265,8 @@ def test_the_python_block_runs(
     options = {**shapley.options, "samples": four_samples}
     monkeypatch.setitem(BUILT_IN, "shapley", replace(shapley, options=options))
     for name in ("score", "evaluate"):
-        monkeypatch.setattr(headlab, name, partial(getattr(headlab, name), size=8))
+        with_8_examples = partial(getattr(headlab, name), size=8)
+        monkeypatch.setattr(headlab, name, with_8_examples)
     monkeypatch.chdir(tmp_path)
     (block,) = blocks(README, "python")
     namespace: dict[str, Any] = {}
@@ -232,6 +276,7 @@ def test_the_python_block_runs(
     assert isinstance(model, headlab.hooks.Model)
     mask.check(model.grid, model.fingerprint)
     assert (namespace["scores"].samples == 4).all()
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    output = capsys.readouterr().out
+    lines = [line.split() for line in output.splitlines()]
     assert [words[0] for words in lines] == ["de", "th"]
     assert all("n=8" in words for words in lines)

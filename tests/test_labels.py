@@ -63,12 +63,21 @@ def test_names_match_without_case_and_by_synonyms(names, columns):
 
 
 def test_names_of_punctuation_are_not_taken_for_one_another():
-    assert columns_by_name((".", ",", "``"), (",", "``", ".")) == (2, 0, 1)
+    columns = columns_by_name((".", ",", "``"), (",", "``", "."))
+    assert columns == (2, 0, 1)
     assert columns_by_name(("not_entailment",), ("Not-Entailment",)) == (0,)
     assert columns_by_name((".", ","), ("!", "?")) is None
 
 
-@pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("0", "1"), ("label 0", "Class-1"), ()])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("LABEL_0", "LABEL_1"),
+        ("0", "1"),
+        ("label 0", "Class-1"),
+        (),
+    ],
+)
 def test_default_names_say_nothing(names):
     assert are_nameless(names)
     assert not are_nameless((*names, "neutral"))
@@ -79,7 +88,8 @@ def test_a_label_map_names_classes_or_counts_them():
     mixed_map = dict(zip(NLI, ("LABEL_2", "label_1", "0"), strict=True))
     assert columns_by_map("xnli", NLI, names, mixed_map) == (2, 1, 0)
     label_map = dict(zip(NLI, names, strict=True))
-    without_neutral = {label: name for label, name in label_map.items() if label != "neutral"}
+    without_neutral = dict(label_map)
+    del without_neutral["neutral"]
     with raises("label_map.labels_mismatch", "neutral"):
         columns_by_map("xnli", NLI, names, without_neutral)
     with raises("label_map.labels_mismatch", "other"):
@@ -96,9 +106,10 @@ def test_a_label_map_names_classes_or_counts_them():
 def test_the_best_order_is_that_of_counting_every_example(rows):
     counts = np.array(rows)
     order = try_orders(counts)
-    assert (order.accuracy, order.runner_up_accuracy, order.p_value) == pytest.approx(
-        orders_compared(counts.tolist())
-    )
+    accuracy, runner_up_accuracy, p_value = orders_compared(counts.tolist())
+    assert order.accuracy == pytest.approx(accuracy)
+    assert order.runner_up_accuracy == pytest.approx(runner_up_accuracy)
+    assert order.p_value == pytest.approx(p_value)
 
 
 def test_a_wrong_order_is_hardly_ever_surely_the_best():
@@ -111,12 +122,15 @@ def test_a_wrong_order_is_hardly_ever_surely_the_best():
     significant_orders = 0
     for _ in range(4000):
         edge = rng.choice([0.0, 0.02, 0.1])
-        probabilities = np.full((3, 3), (1 - edge) / 9) + np.diag([edge / 3] * 3)
-        best_order = try_orders(rng.multinomial(256, probabilities.ravel()).reshape(3, 3))
+        all_alike = np.full((3, 3), (1 - edge) / 9)
+        probabilities = all_alike + np.diag([edge / 3] * 3)
+        counts = rng.multinomial(256, probabilities.ravel())
+        best_order = try_orders(counts.reshape(3, 3))
         is_significant = best_order.p_value <= CHANCE_LEVEL
         significant_orders += is_significant
         wrong_orders += is_significant and best_order.columns != (0, 1, 2)
-    assert wrong_orders <= 4000 * CHANCE_LEVEL + 3 * (4000 * CHANCE_LEVEL) ** 0.5
+    expected_count = 4000 * CHANCE_LEVEL
+    assert wrong_orders <= expected_count + 3 * expected_count**0.5
     assert significant_orders < 4000 / 10
 
 
@@ -138,8 +152,11 @@ def task_in_order(model: Model, order: tuple[int, ...], noise: float) -> Task:
         examples = []
         for copy in range(10):
             for example, answer in zip(evaluator.examples, answers.tolist(), strict=True):
-                label = int(rng.integers(5)) if rng.random() < noise else label_by_class[answer]
-                examples.append(replace(example, id=f"{copy}-{example.id}", label=label))
+                label = label_by_class[answer]
+                if rng.random() < noise:
+                    label = int(rng.integers(5))
+                example_id = f"{copy}-{example.id}"
+                examples.append(replace(example, id=example_id, label=label))
         return examples
 
     return replace(tiny, read=read, languages=("xx",))
@@ -159,8 +176,10 @@ def model() -> Model:
     inputs = classifier.tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
         logits = classifier.module(**inputs).logits
-        classifier.module.classifier.weight /= logits.std(dim=0)[:, None]
-        classifier.module.classifier.bias.copy_(-(logits / logits.std(dim=0)).mean(dim=0))
+        deviations = logits.std(dim=0)
+        scaled_logits = logits / deviations
+        classifier.module.classifier.weight /= deviations[:, None]
+        classifier.module.classifier.bias.copy_(-scaled_logits.mean(dim=0))
     return classifier
 
 
@@ -176,7 +195,8 @@ def test_nameless_classes_are_found_on_dev_whatever_is_switched_off(model):
     ):
         order = label_order(model, task)
     assert order.columns == ORDER
-    assert Evaluator(model, task, "xx", "dev", None).evaluate().accuracy > 0.75
+    evaluation = Evaluator(model, task, "xx", "dev", None).evaluate()
+    assert evaluation.accuracy > 0.75
 
 
 def test_the_order_is_that_of_the_task_whatever_languages_are_chosen(model):
@@ -219,7 +239,9 @@ def test_a_helper_elsewhere_gets_the_order_that_was_found(model):
     setting = Setting.of(local_evaluator, "zero")
     model.orders.clear()
     helper_evaluator = setting.evaluator(model, 24)
-    assert (helper_evaluator.evaluate().predicted == local_evaluator.evaluate().predicted).all()
+    helper_predictions = helper_evaluator.evaluate().predicted
+    local_predictions = local_evaluator.evaluate().predicted
+    assert (helper_predictions == local_predictions).all()
     assert label_order(model, helper_evaluator.task).columns == ORDER
 
 
@@ -237,8 +259,11 @@ def test_what_was_assumed_and_a_model_worse_than_guessing_are_said_beside_figure
         evaluator = Evaluator(model, task, "xx", "dev", None)
     evaluator.evaluate()
     assert evaluator.note == label_order(model, task).note
-    pairs = ", ".join(f"{label} = LABEL_{number}" for number, label in enumerate(task.labels))
-    assert Evaluator(model, with_map, "xx", "dev", 24).note == f"Label map: {pairs}"
+    pairs = []
+    for number, label in enumerate(task.labels):
+        pairs.append(f"{label} = LABEL_{number}")
+    evaluator_with_map = Evaluator(model, with_map, "xx", "dev", 24)
+    assert evaluator_with_map.note == f"Label map: {', '.join(pairs)}"
 
 
 def map_by_number(task: Task) -> dict[str, str]:
@@ -259,7 +284,8 @@ BROKEN_JSON = (
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "a=", "=0", "a=0,a=1", "a=0,,b=1", "a=0;b=1,", *BROKEN_JSON]
+    "text",
+    ["", "a", "a=", "=0", "a=0,a=1", "a=0,,b=1", "a=0;b=1,", *BROKEN_JSON],
 )
 def test_a_malformed_label_map_is_refused(text):
     with raises("label_map.malformed"):
@@ -316,12 +342,15 @@ def test_many_nameless_classes_are_refused(model):
 
 
 def test_other_names_are_refused_and_may_be_stated(model):
-    model.module.config.id2label = dict(enumerate(("joy", "fear", "anger", "love", "calm")))
+    names = ("joy", "fear", "anger", "love", "calm")
+    model.module.config.id2label = dict(enumerate(names))
     with raises("model.labels_mismatch", "joy", "--label-map"):
         label_order(model, tiny_task())
     task = tiny_task()
-    label_map = dict(zip(task.labels, ("fear", "joy", "anger", "love", "calm"), strict=True))
-    assert label_order(model, replace(task, label_map=label_map)).columns == (1, 0, 2, 3, 4)
+    names_of_labels = ("fear", "joy", "anger", "love", "calm")
+    label_map = dict(zip(task.labels, names_of_labels, strict=True))
+    with_map = replace(task, label_map=label_map)
+    assert label_order(model, with_map).columns == (1, 0, 2, 3, 4)
 
 
 def test_the_command_says_the_classes_where_they_are_not_the_labels(tmp_path, capsys, monkeypatch):
@@ -333,7 +362,8 @@ def test_the_command_says_the_classes_where_they_are_not_the_labels(tmp_path, ca
     by_name = json.loads(capsys.readouterr().out)["languages"]["xx"]
     assert "classes" not in by_name
     assert main([*evaluate, "--label-map", write_label_map(ROTATED_MAP)]) == 0
-    assert json.loads(capsys.readouterr().out)["languages"]["xx"]["classes"] == ROTATED_MAP
+    by_map = json.loads(capsys.readouterr().out)["languages"]["xx"]
+    assert by_map["classes"] == ROTATED_MAP
 
 
 ROTATED_MAP = dict(zip("abcde", "bcdea", strict=True))
@@ -359,7 +389,9 @@ def test_a_pruned_mask_says_the_label_map_of_its_figures(tmp_path, capsys, monke
 
 def label_map_text(hint: str) -> str:
     """The label map of a hint, as a shell gives it to the command."""
-    arguments = hint[: hint.rindex(" (")].split(" (in place of each ")[0].split(" (and so on")[0]
+    arguments = hint[: hint.rindex(" (")]
+    for remark in (" (in place of each ", " (and so on"):
+        arguments = arguments.split(remark)[0]
     flag, text = shlex.split(arguments)
     assert flag == "--label-map"
     return text
@@ -397,7 +429,10 @@ def test_reported_21_a_hint_pairs_only_what_has_one_meaning(labels, names, pairs
     label_map = read_label_map(label_map_text(map_hint(labels, names)))
     assert list(label_map) == list(labels)
     for label, text in label_map.items():
-        assert text == (class_text(names, pairs[label]) if label in pairs else PLACEHOLDER)
+        if label in pairs:
+            assert text == class_text(names, pairs[label])
+        else:
+            assert text == PLACEHOLDER
 
 
 @pytest.mark.parametrize(
@@ -414,13 +449,18 @@ def test_reported_21_what_a_hint_prints_is_typed_and_read_back(names):
     assert hint.isprintable()
     label_map = read_label_map(label_map_text(hint))
     known_classes = sure_classes(ODD_NAMES, names)
-    free = [column for column in range(len(names)) if column not in known_classes.values()]
+    free = []
+    for column in range(len(names)):
+        if column not in known_classes.values():
+            free.append(column)
     for label, text in label_map.items():
         if text == PLACEHOLDER:  # a reader fills it in
             label_map[label] = class_text(names, free.pop())
-    columns = columns_by_map("odd", ODD_NAMES, names, read_label_map(write_label_map(label_map)))
+    map_read = read_label_map(write_label_map(label_map))
+    columns = columns_by_map("odd", ODD_NAMES, names, map_read)
     assert sorted(columns) == list(range(len(names)))
-    assert all(columns[ODD_NAMES.index(label)] == column for label, column in known_classes.items())
+    for label, column in known_classes.items():
+        assert columns[ODD_NAMES.index(label)] == column
 
 
 @pytest.mark.parametrize(
@@ -436,7 +476,8 @@ def test_reported_21_a_hint_says_what_the_app_takes(labels, ending):
 
 
 def test_reported_21_a_placeholder_is_no_class_of_the_model():
-    label_map = read_label_map(label_map_text(map_hint(("x", "y"), ("class", "CLASS_"))))
+    hint = map_hint(("x", "y"), ("class", "CLASS_"))
+    label_map = read_label_map(label_map_text(hint))
     (text,) = {*label_map.values()}
     assert text.casefold() not in ("class", "class_")
 
@@ -454,7 +495,8 @@ def test_reported_21_no_label_map_is_advised_where_classes_are_too_few():
 
 def test_reported_21_of_many_labels_the_hint_says_that_all_are_needed():
     labels = tuple(f"label {number}" for number in range(30))
-    hint = map_hint(labels, tuple(f"class {number}" for number in range(31)))
+    names = tuple(f"class {number}" for number in range(31))
+    hint = map_hint(labels, names)
     assert "all 30 labels" in hint
     assert len(hint) < 1500
 

@@ -67,12 +67,18 @@ class Setting:
 
     def evaluator(self, batch_size: int = 64) -> Evaluator:
         return Evaluator(
-            self.model, self.task, self.language, "dev", self.size, batch_size=batch_size
+            self.model,
+            self.task,
+            self.language,
+            "dev",
+            self.size,
+            batch_size=batch_size,
         )
 
     def mask(self) -> Mask:
         """A third of the heads is off."""
-        kept_heads = np.random.default_rng(3).random(self.model.grid.size) > 1 / 3
+        rng = np.random.default_rng(3)
+        kept_heads = rng.random(self.model.grid.size) > 1 / 3
         return Mask(self.model.grid, kept_heads, self.model.identity())
 
 
@@ -102,7 +108,8 @@ def task_with_change(task: Task, change: ExampleChange) -> Task:
     """The task with its examples changed by a function of them and a generator."""
 
     def read(language: str, split: Split, seed: int) -> list[Example]:
-        return change(list(task.read(language, split, seed)), np.random.default_rng(7))
+        examples = list(task.read(language, split, seed))
+        return change(examples, np.random.default_rng(7))
 
     return replace(task, read=read)
 
@@ -113,7 +120,8 @@ def test_the_order_of_the_examples_changes_no_score(setting: Setting, method: st
         return [examples[index] for index in rng.permutation(setting.size)]
 
     values = setting.score(method).values
-    other_values = setting.score(method, task_with_change(setting.task, shuffle)).values
+    shuffled_task = task_with_change(setting.task, shuffle)
+    other_values = setting.score(method, shuffled_task).values
     if method == "leave-one-out":  # counts of answers
         assert_array_equal(values, other_values)
     largest = float(np.abs(values).max())
@@ -185,10 +193,12 @@ def test_the_moment_of_an_interruption_changes_no_bit(setting: Setting, tmp_path
 
 def test_labels_that_say_nothing_give_scores_of_nothing(setting: Setting) -> None:
     def shuffle_labels(examples: list[Example], rng: np.random.Generator) -> list[Example]:
-        labels = rng.permutation([example.label for example in examples]).tolist()
-        return [
-            replace(example, label=label) for example, label in zip(examples, labels, strict=True)
-        ]
+        labels = [example.label for example in examples]
+        shuffled_labels = rng.permutation(labels).tolist()
+        changed_examples = []
+        for example, label in zip(examples, shuffled_labels, strict=True):
+            changed_examples.append(replace(example, label=label))
+        return changed_examples
 
     scores = setting.shapley(task=task_with_change(setting.task, shuffle_labels))
     misses = ((scores.low > 0) | (scores.high < 0)).sum()
@@ -240,9 +250,13 @@ def test_harm_that_needs_two_heads_to_go_is_told_by_their_intervals(estimand: st
     )
     truth = np.array(enumerate_orders(game.mean, game.players))
     plan = SamplingPlan(1600, None, "width", 0.95, 1.0)
-    outcome = last_snapshot(tmab.estimate(game, plan, seed=1, estimand=estimand)).outcome()
-    assert ((outcome.low <= truth) & (truth <= outcome.high)).all()
-    assert (truth[:2] < 0).all() == (outcome.high[:2] < 0).all()
+    snapshots = tmab.estimate(game, plan, seed=1, estimand=estimand)
+    outcome = last_snapshot(snapshots).outcome()
+    assert (outcome.low <= truth).all()
+    assert (truth <= outcome.high).all()
+    both_harm = (truth[:2] < 0).all()
+    both_are_told = (outcome.high[:2] < 0).all()
+    assert both_are_told == both_harm
     assert not (outcome.low[2:] > 0).any()
     assert not (outcome.high[2:] < 0).any()
     if estimand == "shapley":

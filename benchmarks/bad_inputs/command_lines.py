@@ -120,7 +120,13 @@ CONFLICTS: Sequence[tuple[str, ...]] = (
 VARIABLES: Mapping[str, Sequence[str]] = {
     "HEADLAB_CACHE": PATHS,
     "HEADLAB_DATA": PATHS,
-    "HEADLAB_TASKS": (*PATHS, "mine.toml:mine.toml", ":::", "odd/0.json", "odd/6.json"),
+    "HEADLAB_TASKS": (
+        *PATHS,
+        "mine.toml:mine.toml",
+        ":::",
+        "odd/0.json",
+        "odd/6.json",
+    ),
     "HEADLAB_MODELS": TEXTS,
     "HEADLAB_TOKEN": TEXTS,
     "COLUMNS": NUMBERS,
@@ -171,7 +177,8 @@ Way = Callable[[random.Random, Command, Sequence[Flag]], CommandLine]
 def odd_value(rng: random.Random, flag: Flag) -> str:
     """A value that does not fit a flag, or only just."""
     if flag.spellings[0] in OUTPUT_FLAGS:
-        return rng.choice([path for path in PATHS if path not in PATHS_IN_USE])
+        free_paths = [path for path in PATHS if path not in PATHS_IN_USE]
+        return rng.choice(free_paths)
     if flag.kind in (int, float):
         return rng.choice(NUMBERS)
     files = tuple(f"odd/{number}.json" for number in range(len(BYTES_OF_OTHER_KINDS)))
@@ -190,16 +197,16 @@ def wrong_value(rng: random.Random, command: Command, flags: Sequence[Flag]) -> 
     flag = rng.choice(flags_with_value)
     value = odd_value(rng, flag)
     spelling = rng.choice(flag.spellings)
-    other_flags = {
-        name: flag_value
-        for name, flag_value in (command.flags or {}).items()
-        if name not in flag.spellings
-    }
+    other_flags = {}
+    for name, flag_value in (command.flags or {}).items():
+        if name not in flag.spellings:
+            other_flags[name] = flag_value
     arguments = replace(command, flags=other_flags).arguments
     added_arguments = [spelling, value]
     if spelling.startswith("--") and rng.random() < 0.3:
         added_arguments = [f"{spelling}={value}"]
-    return CommandLine(f"{spelling} is {value[:40]!r}", [*arguments, *added_arguments])
+    wrong = f"{spelling} is {value[:40]!r}"
+    return CommandLine(wrong, [*arguments, *added_arguments])
 
 
 def wrong_positional(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -208,15 +215,24 @@ def wrong_positional(rng: random.Random, command: Command, flags: Sequence[Flag]
         return surplus(rng, command, flags)
     positionals = list(command.positionals)
     index = rng.randrange(len(positionals))
-    value = odd_value(rng, Flag(("",), Path if rng.random() < 0.7 else str))
-    positionals[index : index + 1] = [value] if rng.random() < 0.9 else []
+    kind = Path if rng.random() < 0.7 else str
+    value = odd_value(rng, Flag(("",), kind))
+    if rng.random() < 0.9:
+        positionals[index] = value
+    else:
+        del positionals[index]
     wrong = f"argument {index + 1} is {value[:40]!r}"
-    return CommandLine(wrong, replace(command, positionals=tuple(positionals)).arguments)
+    spoilt_command = replace(command, positionals=tuple(positionals))
+    return CommandLine(wrong, spoilt_command.arguments)
 
 
 def wrong_option(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """A name=value has an odd name or value."""
-    spellings = [name for flag in flags for name in flag.spellings if name in ("-o", "--option")]
+    spellings = []
+    for flag in flags:
+        for spelling in flag.spellings:
+            if spelling in ("-o", "--option"):
+                spellings.append(spelling)
     if not spellings:
         return wrong_value(rng, command, flags)
     tables = [METHODS[name].options for name in METHODS]
@@ -263,7 +279,8 @@ def other_order(rng: random.Random, command: Command, flags: Sequence[Flag]) -> 
     moved_part = arguments[first_index]
     arguments[first_index] = arguments[second_index]
     arguments[second_index] = moved_part
-    return CommandLine(f"parts {first_index} and {second_index} exchanged", arguments)
+    wrong = f"parts {first_index} and {second_index} exchanged"
+    return CommandLine(wrong, arguments)
 
 
 def misspelling(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
@@ -275,7 +292,9 @@ def misspelling(rng: random.Random, command: Command, flags: Sequence[Flag]) -> 
     letter = part[letter_index]
     replacements = ("", letter * 2, letter.upper(), "_", "\ud800", "\x00", " ", "é")
     replacement = rng.choice(replacements)
-    arguments[index] = part[:letter_index] + replacement + part[letter_index + 1 :]
+    beginning = part[:letter_index]
+    rest = part[letter_index + 1 :]
+    arguments[index] = beginning + replacement + rest
     return CommandLine(f"{part} is {arguments[index]!r}", arguments)
 
 
@@ -297,16 +316,32 @@ def other_environment(rng: random.Random, command: Command, flags: Sequence[Flag
     """A variable of the environment has an odd value."""
     name = rng.choice(list(VARIABLES))
     # No process can have the others in its environment.
-    values = [value for value in VARIABLES[name] if "\0" not in value and "\ud800" not in value]
+    values = []
+    for value in VARIABLES[name]:
+        if "\0" not in value and "\ud800" not in value:
+            values.append(value)
     value = rng.choice(values)
-    return CommandLine(f"{name} is {value[:40]!r}", command.arguments, environment={name: value})
+    return CommandLine(
+        f"{name} is {value[:40]!r}",
+        command.arguments,
+        environment={name: value},
+    )
 
 
 # The ways to spoil a command, and how often each is drawn.
 WAYS: Mapping[Way, int] = {
-    wrong_value: 12, wrong_positional: 3, wrong_option: 4, no_value: 1, surplus: 2, lack: 1,
-    other_order: 1, misspelling: 2, conflict: 3, other_channel: 1, other_environment: 2,
-}  # fmt: skip
+    wrong_value: 12,
+    wrong_positional: 3,
+    wrong_option: 4,
+    no_value: 1,
+    surplus: 2,
+    lack: 1,
+    other_order: 1,
+    misspelling: 2,
+    conflict: 3,
+    other_channel: 1,
+    other_environment: 2,
+}
 
 
 def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
@@ -327,7 +362,10 @@ def inputs(folder: Path, seed: int) -> Iterator[BadInput]:
     input_names = frozenset(path.name for path in folder.iterdir())
     rng = random.Random(seed)
     flags = known_flags()
-    papers = [Command(name) for name in flags if name[0] == "reproduce" and name[1] != "shim"]
+    papers = []
+    for name in flags:
+        if name[0] == "reproduce" and name[1] != "shim":
+            papers.append(Command(name))
     while True:
         command = rng.choice(COMMANDS if rng.random() < 0.97 else papers)
         (way,) = rng.choices(list(WAYS), list(WAYS.values()))
@@ -418,20 +456,34 @@ def _stream_bytes(stream: Any) -> bytes:
 
 def attempt_for_real(line: CommandLine, folder: Path, input_names: frozenset[str]) -> Answer:
     """Run a command line in a process of its own; arguments as for `attempt`."""
-    command = [sys.executable, str(Path(until_computing.__file__)), *line.arguments]
-    variables = {**os.environ, **OTHERWISE, "PYTHONPATH": str(ROOT), **line.environment}
+    script = Path(until_computing.__file__)
+    command = [sys.executable, str(script), *line.arguments]
+    variables = {
+        **os.environ,
+        **OTHERWISE,
+        "PYTHONPATH": str(ROOT),
+        **line.environment,
+    }
     if "ASCII" in line.channel:
         variables["PYTHONIOENCODING"] = "ascii"
     if line.channel.endswith("missing"):
         descriptor = 1 if line.channel.startswith("stdout") else 2
         command = ["sh", "-c", f'exec "$@" {descriptor}>&-', "sh", *command]
-    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    streams: dict[str, Any] = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
     with contextlib.ExitStack() as stack:
         if line.channel.endswith(("closed", "full")):
-            streams[line.channel.split()[0]] = stack.enter_context(_unusable(line.channel))
+            stream_name = line.channel.split()[0]
+            streams[stream_name] = stack.enter_context(_unusable(line.channel))
         try:
             process = subprocess.run(
-                command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, **streams
+                command,
+                cwd=folder,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                **streams,
             )
         except (ValueError, OSError) as error:
             return Answer(Verdict.REFUSED, f"the system does not run it: {error}")

@@ -35,7 +35,8 @@ def run(setting: Setting, record: Record) -> None:
     cycle = Cycle.of_seed_0(evaluator)
     record.measure("as it is", lambda: seconds_of(setting, evaluator, cycle))
     record.measure(
-        "a quarter of the tokens a batch", lambda: seconds_of(setting, evaluator, cycle, parts=4)
+        "a quarter of the tokens a batch",
+        lambda: seconds_of(setting, evaluator, cycle, parts=4),
     )
     record.measure("the same in two lanes", lambda: with_two_lanes(setting, evaluator, cycle))
     record.measure("draws a round", lambda: seconds_by_round_size(setting))
@@ -45,7 +46,10 @@ def run(setting: Setting, record: Record) -> None:
 
 
 def seconds_of(
-    setting: Setting, evaluator: Evaluator, cycle: Cycle, parts: int = 1
+    setting: Setting,
+    evaluator: Evaluator,
+    cycle: Cycle,
+    parts: int = 1,
 ) -> dict[str, float]:
     """Seconds of a screened cycle, and of full passes over all examples.
 
@@ -57,10 +61,11 @@ def seconds_of(
     """
     tokens = token_budget(evaluator.model) // parts
     cycle.play(evaluator, "screened", tokens)
-    repeats = [
-        timed_call(setting.device, lambda: cycle.play(evaluator, "screened", tokens))[0]
-        for _ in range(3)
-    ]
+
+    def play() -> object:
+        return cycle.play(evaluator, "screened", tokens)
+
+    repeats = [timed_call(setting.device, play)[0] for _ in range(3)]
     passes = full_passes(setting, evaluator)
     return {"screened cycle, s": median(repeats), "full passes, s": passes["seconds"]}
 
@@ -80,12 +85,18 @@ def seconds_by_round_size(setting: Setting) -> dict[str, float]:
     """Seconds of the first two cycles of the embedded model's scores, by the draws of a round."""
     evaluator = setting.main.evaluator(setting.device, "float32", setting.sizes.speed_examples)
     draws = 2 * len(evaluator.examples)
-    plan = plan_of(method("shapley").resolve({"samples": draws, "target": 0.01, "stop": "width"}))
+    settings = {
+        "samples": draws,
+        "target": 0.01,
+        "stop": "width",
+    }
+    plan = plan_of(method("shapley").resolve(settings))
     seconds = {}
     for size in (64, 128, 256, 512):
         with patch.dict(model_game.ROUND, {torch.device(setting.device).type: size}):
-            run_through = partial(exhaust, partial(estimate, ModelGame(evaluator), plan, seed=0))
-            seconds[str(size)] = timed_call(setting.device, run_through)[0]
+            snapshots = partial(estimate, ModelGame(evaluator), plan, seed=0)
+            run_through = partial(exhaust, snapshots)
+            seconds[str(size)], _ = timed_call(setting.device, run_through)
     return seconds
 
 
@@ -129,11 +140,22 @@ def graphs(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
     }
 
 
-def graph_figures(setting: Setting, evaluator: Evaluator, rows: int, tokens: int) -> dict[str, Any]:
+def graph_figures(
+    setting: Setting,
+    evaluator: Evaluator,
+    rows: int,
+    tokens: int,
+) -> dict[str, Any]:
     """One shape: the same pass with gates, launched and replayed, and whether the outputs are equal."""
     model = evaluator.model
     generator = torch.Generator(setting.device).manual_seed(0)
-    ids = torch.randint(5, 1000, (rows, tokens), device=setting.device, generator=generator)
+    ids = torch.randint(
+        5,
+        1000,
+        (rows, tokens),
+        device=setting.device,
+        generator=generator,
+    )
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     gates = as_gate_tensor(model, random_gates(model, rows))
 
@@ -164,4 +186,5 @@ def graph_figures(setting: Setting, evaluator: Evaluator, rows: int, tokens: int
 def milliseconds(setting: Setting, call: Callable[[], object]) -> float:
     """Median milliseconds of a call."""
     call()
-    return 1000 * float(np.median([timed_call(setting.device, call)[0] for _ in range(20)]))
+    seconds = [timed_call(setting.device, call)[0] for _ in range(20)]
+    return 1000 * float(np.median(seconds))

@@ -39,12 +39,12 @@ def test_a_report_is_read_downloaded_and_leads_to_what_its_heads_look_at(visit, 
     choose(page, "Report", re.compile("^1 Nov 2026"))
     page.wait_for_function("location.search.includes('report=')")
     page.reload()
-    expect(
-        page.get_by_test_id("stMain").get_by_text(re.compile("^1 Nov 2026")).first
-    ).to_be_visible()
+    report_date = page.get_by_test_id("stMain").get_by_text(re.compile("^1 Nov 2026"))
+    expect(report_date.first).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download this table as CSV").first.click()
-    assert download.value.path().read_text().splitlines()[1] == "help in every language,2,1,"
+    rows = download.value.path().read_text().splitlines()
+    assert rows[1] == "help in every language,2,1,"
     page.set_viewport_size({"width": 390, "height": 844})
     page.reload()
     expect(page.get_by_role("button", name="Start")).to_be_visible()
@@ -52,11 +52,13 @@ def test_a_report_is_read_downloaded_and_leads_to_what_its_heads_look_at(visit, 
     page.set_viewport_size({"width": 1440, "height": 900})
     page.get_by_role("link", name="Their attention, side by side").click()
     expect(page.locator("h1")).to_have_text("Attention")
-    heads = (
-        page.frame_locator('[data-testid="stIFrame"]').locator(".row").first.locator(".heads li")
-    )
+    rows_of_frame = page.frame_locator('[data-testid="stIFrame"]').locator(".row")
+    heads = rows_of_frame.first.locator(".heads li")
     expect(heads).to_have_text(
-        ["Layer 9, head 0 (language-agnostic)", "Layer 5, head 1 (language-specific)"]
+        [
+            "Layer 9, head 0 (language-agnostic)",
+            "Layer 5, head 1 (language-specific)",
+        ]
     )
     expect(heads.first).to_be_visible()
     caption = page.get_by_text(re.compile("^Weight on special tokens"))
@@ -65,7 +67,8 @@ def test_a_report_is_read_downloaded_and_leads_to_what_its_heads_look_at(visit, 
     # The frame grows to the height of its content.
     page.wait_for_function("document.querySelector('[data-testid=stIFrame]').clientHeight > 500")
     frame_box = frame.bounding_box()
-    assert frame_box["y"] + frame_box["height"] <= caption.bounding_box()["y"]
+    caption_box = caption.bounding_box()
+    assert frame_box["y"] + frame_box["height"] <= caption_box["y"]
 
 
 def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, page, tiny):
@@ -86,11 +89,11 @@ def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, 
     expect(page.get_by_text("up to 32 examples of dev and 64 of test")).to_be_visible()
     expect(page.get_by_test_id("stDataFrame").first).to_be_visible()
     expect(page.get_by_text("other settings")).to_have_count(0)
-    expect(
-        page.get_by_text(re.compile("What it will take: No time: the report is in the cache"))
-    ).to_be_visible()
+    forecast = re.compile("What it will take: No time: the report is in the cache")
+    expect(page.get_by_text(forecast)).to_be_visible()
     page.get_by_role("link", name="Jobs", exact=True).first.click()
-    page.get_by_role("button", name=re.compile("Transfer of masks for German")).first.click()
+    job_name = re.compile("Transfer of masks for German")
+    page.get_by_role("button", name=job_name).first.click()
     page.get_by_role("button", name="Open on the Experiments page").click()
     expect(page.locator("h1")).to_have_text("Experiments")
     expect(page.get_by_text("up to 32 examples of dev and 64 of test")).to_be_visible()
@@ -105,7 +108,11 @@ def test_a_link_s_experiment_is_shown_by_a_browser_that_draws_its_list_late(
     with closing(app.worker()) as worker:
         wait_until(lambda: worker.job(job).state == "running", "a job that runs")
         delayed_scripts = []
-        page.route(re.compile(r"/Selectbox\.\w+\.js$"), lambda route: delayed_scripts.append(route))
+
+        def delay(route):
+            delayed_scripts.append(route)
+
+        page.route(re.compile(r"/Selectbox\.\w+\.js$"), delay)
         page.goto("/experiments?experiment=transfer&langs=de&langs=th&method=leave-one-out")
         bar = page.get_by_test_id("stProgress")
         bar.first.wait_for()

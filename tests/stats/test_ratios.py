@@ -24,14 +24,25 @@ def random_ratio_sums(share: float, evenness: float, seed: int = 0) -> np.ndarra
             are nearly all right or nearly all wrong.
         seed: The seed of the random numbers.
     """
-    rng = np.random.default_rng([seed, int(100 * share), int(10 * evenness)])
+    rng = np.random.default_rng(
+        [
+            seed,
+            int(100 * share),
+            int(10 * evenness),
+        ]
+    )
     answer_counts = rng.integers(0, 7, (RUNS, SENTENCES))
-    chances = rng.beta(share * evenness, (1 - share) * evenness, answer_counts.shape)
+    chances = rng.beta(
+        share * evenness,
+        (1 - share) * evenness,
+        answer_counts.shape,
+    )
     hits = rng.binomial(answer_counts, chances).astype(float)
     counts = answer_counts.astype(float)
     sums = []
     for hits_of_run, counts_of_run in zip(hits, counts, strict=True):
-        sums.append(ratio_sums(hits_of_run, counts_of_run, share * counts_of_run))
+        hits_by_chance = share * counts_of_run
+        sums.append(ratio_sums(hits_of_run, counts_of_run, hits_by_chance))
     return np.array(sums)
 
 
@@ -62,7 +73,13 @@ def test_an_interval_that_ignores_sentences_covers_too_seldom() -> None:
     sums_by_answer = sums.copy()  # as if every answer had a sentence of its own
     hits = sums[:, 1]
     counts = sums[:, 2]
-    for term, value in (("1", counts), ("hh", hits), ("hn", hits), ("nn", counts)):
+    value_by_term = {
+        "1": counts,
+        "hh": hits,
+        "hn": hits,
+        "nn": counts,
+    }
+    for term, value in value_by_term.items():
         sums_by_answer[:, TERMS.index(term)] = value
     interval = ratio_interval(sums_by_answer)
     is_covered = (interval.low <= 0.5) & (interval.high >= 0.5)
@@ -79,9 +96,17 @@ def test_a_share_and_its_interval_equal_a_slow_derivation(seed: int) -> None:
         hits = answer_counts
     else:
         hits = rng.binomial(answer_counts, 0.3)
-    sums = ratio_sums(hits.astype(float), answer_counts.astype(float), 0.1 * answer_counts)
+    sums = ratio_sums(
+        hits.astype(float),
+        answer_counts.astype(float),
+        0.1 * answer_counts,
+    )
     interval = ratio_interval(sums, 0.9)
-    expected = reference.clustered_share(hits.tolist(), answer_counts.tolist(), 0.9)
+    expected = reference.clustered_share(
+        hits.tolist(),
+        answer_counts.tolist(),
+        0.9,
+    )
     share_and_ends = [float(value) for value in interval]
     np.testing.assert_allclose(share_and_ends, expected, atol=1e-9)
 
@@ -99,13 +124,17 @@ def test_the_excess_over_chance_equals_the_pseudo_sentences_written_out() -> Non
     counts = np.append(n, [mean, mean])
     centre = excess_hits.sum() / counts.sum()
     rest = excess_hits - centre * counts
-    error = np.sqrt(11 / 10 * (rest**2).sum()) / counts.sum()
+    sum_of_squares = (rest**2).sum()
+    error = np.sqrt(11 / 10 * sum_of_squares) / counts.sum()
     difference = (h - c).sum() / n.sum()
     half_width = t.ppf(0.975, 10) * error
+    low = centre - half_width
+    high = centre + half_width
+    p = t.sf(centre / error, 10)
     assert float(excess.difference) == pytest.approx(difference)
-    assert float(excess.low) == pytest.approx(centre - half_width)
-    assert float(excess.high) == pytest.approx(centre + half_width)
-    assert float(excess.p) == pytest.approx(t.sf(centre / error, 10))
+    assert float(excess.low) == pytest.approx(low)
+    assert float(excess.high) == pytest.approx(high)
+    assert float(excess.p) == pytest.approx(p)
 
 
 def test_sums_of_parts_add_up_and_a_sentence_without_an_answer_does_not_count() -> None:
@@ -114,8 +143,10 @@ def test_sums_of_parts_add_up_and_a_sentence_without_an_answer_does_not_count() 
     h = rng.binomial(n.astype(int), 0.5, (4, 6)).astype(float)
     c = 0.25 * n
     sums = ratio_sums(h, n, c)
-    first_sums = ratio_sums(h[:, :2], n[:2], c[:2])
-    other_sums = ratio_sums(h[:, 2:], n[2:], c[2:])
+    first_two = slice(None, 2)
+    last_four = slice(2, None)
+    first_sums = ratio_sums(h[:, first_two], n[first_two], c[first_two])
+    other_sums = ratio_sums(h[:, last_four], n[last_four], c[last_four])
     np.testing.assert_array_equal(sums, first_sums + other_sums)
     assert (sums[:, 0] == 4).all()
 
@@ -130,7 +161,9 @@ def test_a_few_sentences_that_agree_are_no_certainty() -> None:
     assert float(share.low) < 0.5
     assert float(excess.p) > 0.01
     no_hits = np.zeros(40)
-    sums_without_hits = ratio_sums(no_hits, np.ones(40), np.zeros(40))
+    answer_counts = np.ones(40)
+    no_hits_by_chance = np.zeros(40)
+    sums_without_hits = ratio_sums(no_hits, answer_counts, no_hits_by_chance)
     interval_without_hits = ratio_interval(sums_without_hits)
     assert 0 < float(interval_without_hits.high) < 0.1
 
@@ -140,8 +173,12 @@ def test_one_sentence_has_an_interval_and_none_has_no_number() -> None:
     answer_counts = np.array([6.0])
     hits_by_chance = np.array([1.0])
     interval = ratio_interval(ratio_sums(hits, answer_counts, hits_by_chance))
-    assert 0 <= float(interval.low) < 0.5 < float(interval.high) <= 1
+    low = float(interval.low)
+    high = float(interval.high)
+    assert 0 <= low < 0.5 < high <= 1
     zeros = np.zeros(2)
     sums_without_answers = ratio_sums(zeros, zeros, zeros)
-    assert np.isnan(list(ratio_interval(sums_without_answers))).all()
-    assert np.isnan(list(ratio_excess(sums_without_answers))).all()
+    interval_without_answers = list(ratio_interval(sums_without_answers))
+    excess_without_answers = list(ratio_excess(sums_without_answers))
+    assert np.isnan(interval_without_answers).all()
+    assert np.isnan(excess_without_answers).all()

@@ -36,15 +36,19 @@ def roles_report_and_scores(**further_spec: Any) -> tuple[Report, HeadScores]:
                 rows.append((*head, role, number in heads_with_role))
     columns = ("stack", "layer", "head", "role", "has it")
     table = Table("roles", "Roles", columns, ("",) * 5, tuple(rows))
-    return Report("roles", (table,), (), {"model": MODEL, **further_spec}), scores
+    spec = {"model": MODEL, **further_spec}
+    report = Report("roles", (table,), (), spec)
+    return report, scores
 
 
 def rows_by_role(table: Table, heads_left: int) -> dict[str, dict[str, Any]]:
-    return {row["role"]: row for row in rows_where(table, heads_left=heads_left)}
+    rows = rows_where(table, heads_left=heads_left)
+    return {row["role"]: row for row in rows}
 
 
 def test_heads_of_each_role_are_counted_at_every_size() -> None:
-    table = remaining(*roles_report_and_scores(), [10, 4, 1, 0])
+    report, scores = roles_report_and_scores()
+    table = remaining(report, scores, [10, 4, 1, 0])
     roles = {
         "positional": {0, 1, 9},
         "nsubj: dependent to governor": {0, 2, 3},
@@ -54,16 +58,20 @@ def test_heads_of_each_role_are_counted_at_every_size() -> None:
         rows = rows_by_role(table, heads_left)
         assert list(rows) == list(roles)  # "rare word" is no head's
         for role, heads in roles.items():
-            remaining_count = len(heads & set(range(heads_left)))
+            remaining_heads = heads & set(range(heads_left))
+            remaining_count = len(remaining_heads)
             row = rows[role]
             assert row["heads"] == remaining_count
             assert row["of"] == len(heads)
             percent_kept = 100 * remaining_count / len(heads)
             assert row["kept, %"] == pytest.approx(percent_kept)
-            probabilities = np.array(reference.shared_by_chance(10, len(heads), heads_left))
+            by_chance = reference.shared_by_chance(10, len(heads), heads_left)
+            probabilities = np.array(by_chance)
             expected_count = np.arange(len(probabilities)) @ probabilities
             assert row["by chance"] == pytest.approx(expected_count)
-            range_probabilities = probabilities[row["chance, low"] : row["chance, high"] + 1]
+            low = row["chance, low"]
+            high = row["chance, high"]
+            range_probabilities = probabilities[low : high + 1]
             assert range_probabilities.sum() >= 0.95 - 1e-12
     assert Table.from_json(table.to_json()) == table
 
@@ -73,7 +81,8 @@ def test_random_orders_leave_what_the_range_says(rng: np.random.Generator) -> No
     report, scores = roles_report_and_scores()
     outside_count = 0
     for _ in range(200):
-        table = remaining(report, replace(scores, values=rng.random(10)), [5])
+        random_scores = replace(scores, values=rng.random(10))
+        table = remaining(report, random_scores, [5])
         row = rows_by_role(table, 5)[NO_ROLE]
         assert row["chance, low"] == 1
         assert row["chance, high"] == 3
@@ -101,7 +110,8 @@ def test_heads_that_must_stay_are_neither_counted_nor_drawn(rng: np.random.Gener
     random_counts = np.empty(400)
     for draw in range(400):
         random_heads = rng.permutation(6)[:2]
-        random_counts[draw] = np.isin(random_heads, [0, 1, 2]).sum()
+        has_role_a = np.isin(random_heads, [0, 1, 2])
+        random_counts[draw] = has_role_a.sum()
     standard_error = random_counts.std() / 20
     assert random_counts.mean() == pytest.approx(chance.mean, abs=4 * standard_error)
     is_in_range = (chance.low <= random_counts) & (random_counts <= chance.high)
@@ -109,19 +119,32 @@ def test_heads_that_must_stay_are_neither_counted_nor_drawn(rng: np.random.Gener
     assert role_count.cells == ("a", 1, 3, 100 / 3, *chance)
 
 
-@pytest.mark.parametrize("sizes", [[], [11], [-1, 3]])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [],
+        [11],
+        [-1, 3],
+    ],
+)
 def test_sizes_that_do_not_fit_are_refused(sizes: list[int]) -> None:
+    report, scores = roles_report_and_scores()
     with raises("roles.sizes_out_of_range", 0, 10):
-        remaining(*roles_report_and_scores(), sizes)
+        remaining(report, scores, sizes)
 
 
 def test_roles_of_another_model_or_another_kind_of_report_are_refused() -> None:
     report, scores = roles_report_and_scores()
+    report_of_gap = replace(report, name="gap")
     with raises("report.not_roles", "gap"):
-        remaining(replace(report, name="gap"), scores, [1])
+        remaining(report_of_gap, scores, [1])
     other_model = {"name": "n", "fingerprint": "1"}
+    scores_of_other_model = replace(scores, spec={"model": other_model})
     with raises("roles.other_model", "m", "scores", "n"):
-        remaining(report, replace(scores, spec={"model": other_model}), [1])
-    scores_of_four_heads = replace(scores_of("xx", VALUES[:4]), spec={"model": MODEL})
+        remaining(report, scores_of_other_model, [1])
+    scores_of_four_heads = replace(
+        scores_of("xx", VALUES[:4]),
+        spec={"model": MODEL},
+    )
     with raises("roles.head_unknown"):
         remaining(report, scores_of_four_heads, [1])

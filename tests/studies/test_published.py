@@ -44,9 +44,13 @@ def figures_in_notes(title: str) -> dict[str, dict[str, tuple[float, str]]]:
     """
     if not NOTES.is_file():
         pytest.skip("no papers.md in ../shared")
-    text = NOTES.read_text("utf-8").split(f"**{title}")[1].split("\n\n")[0]
-    table_lines = [line for line in text.splitlines() if line.startswith("|")]
-    header, _, *rows = [line.strip("|").split("|") for line in table_lines]
+    after_title = NOTES.read_text("utf-8").split(f"**{title}")[1]
+    text = after_title.split("\n\n")[0]
+    cells_of_lines = []
+    for line in text.splitlines():
+        if line.startswith("|"):
+            cells_of_lines.append(line.strip("|").split("|"))
+    header, _, *rows = cells_of_lines
     languages = [language.strip() for language in header[1:]]
     marks = {"−": "-", "+": "+"}
     figures = {}
@@ -62,7 +66,8 @@ def figures_in_notes(title: str) -> dict[str, dict[str, tuple[float, str]]]:
 
 @pytest.mark.parametrize("task", ["xnli", "udpos"])
 def test_table_2_is_that_of_the_paper(task: str) -> None:
-    assert parsed_figures(TARGETED_FIGURES[task]) == figures_in_notes(f"Table 2, {task.upper()}")
+    figures = parsed_figures(TARGETED_FIGURES[task])
+    assert figures == figures_in_notes(f"Table 2, {task.upper()}")
 
 
 def test_the_tables_give_what_the_paper_says_of_them() -> None:
@@ -79,10 +84,12 @@ def test_the_tables_give_what_the_paper_says_of_them() -> None:
     significant_gains = {}
     for name, (value, mark) in tags["shapley"].items():
         if mark == "+":
-            significant_gains[name] = value - tags["whole"][name][0]
+            baseline, _ = tags["whole"][name]
+            significant_gains[name] = value - baseline
     assert len(significant_gains) == 6
     assert round(significant_gains["zh"], 1) == 12.4
-    assert sum(significant_gains.values()) / 6 == pytest.approx(3.4, abs=0.05)
+    mean_significant_gain = sum(significant_gains.values()) / 6
+    assert mean_significant_gain == pytest.approx(3.4, abs=0.05)
     chinese_baseline, _ = tags["whole"]["zh"]
     relative_gain = significant_gains["zh"] / chinese_baseline
     assert relative_gain == pytest.approx(0.247, abs=0.001)
@@ -90,7 +97,8 @@ def test_the_tables_give_what_the_paper_says_of_them() -> None:
 
 def test_table_3_is_that_of_the_paper_and_its_baseline_is_that_of_table_2() -> None:
     figures = parsed_figures(TRANSFER_FIGURES["xnli"])
-    assert figures.pop("whole") == parsed_figures(TARGETED_FIGURES["xnli"])["whole"]
+    targeted_figures = parsed_figures(TARGETED_FIGURES["xnli"])
+    assert figures.pop("whole") == targeted_figures["whole"]
     assert figures == figures_in_notes("Table 3, XNLI")
 
 
@@ -99,7 +107,8 @@ def test_a_language_has_one_row_with_both_figures() -> None:
     table = comparison_with_paper(report)
     assert table is not None
     rows = {row["language"]: row for row in rows_where(table)}
-    assert list(rows) == report.spec["task"]["language"].split(",")
+    languages = report.spec["task"]["language"].split(",")
+    assert list(rows) == languages
     chinese = rows["zh"]
     assert chinese["the paper: heads removed"] == 18
     assert chinese["the paper: shapley, points"] == 12.4
@@ -127,7 +136,8 @@ def test_transfer_is_compared_with_table_3_where_english_chose_the_heads() -> No
     assert measured_gains == report.table("zero-shot").column("difference, points")
     assert set(table.column("here: heads removed")) == {10}
     options: dict[str, Any] = {**report.spec["options"], "source": "de"}
-    assert comparison_with_paper(replace(report, spec={**report.spec, "options": options})) is None
+    from_german = replace(report, spec={**report.spec, "options": options})
+    assert comparison_with_paper(from_german) is None
 
 
 def test_a_report_of_what_the_paper_did_not_do_is_compared_with_nothing(tmp_path: Path) -> None:
@@ -142,7 +152,12 @@ def test_a_report_of_what_the_paper_did_not_do_is_compared_with_nothing(tmp_path
 
 @pytest.mark.parametrize(
     "spec",
-    [{}, {"task": "xnli"}, {"task": {"name": ["xnli"]}, "options": {}}, {"task": {"name": "xnli"}}],
+    [
+        {},
+        {"task": "xnli"},
+        {"task": {"name": ["xnli"]}, "options": {}},
+        {"task": {"name": "xnli"}},
+    ],
 )
 def test_a_report_of_another_version_is_shown_without_the_paper(spec: dict[str, Any]) -> None:
     report = replace(committed_report("xnli-targeted"), spec=spec)

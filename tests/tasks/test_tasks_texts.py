@@ -26,7 +26,8 @@ def write_texts(tmp_path: Path):
     def write(**files: str) -> Path:
         (tmp_path / "lm").mkdir(exist_ok=True)
         for name, text in files.items():
-            (tmp_path / "lm" / f"{name.replace('_', '.')}.txt").write_text(text, "utf-8")
+            file_name = name.replace("_", ".") + ".txt"
+            (tmp_path / "lm" / file_name).write_text(text, "utf-8")
         return tmp_path
 
     return write
@@ -34,14 +35,19 @@ def write_texts(tmp_path: Path):
 
 def test_windows_are_whole_words_of_one_document(write_texts):
     other_text = LONG_TEXT.replace("word", "text")
-    data = write_texts(en_dev=f"{LONG_TEXT}\n\n{other_text}\nmore\n", de_dev=LONG_TEXT)
+    data = write_texts(
+        en_dev=f"{LONG_TEXT}\n\n{other_text}\nmore\n",
+        de_dev=LONG_TEXT,
+    )
     task = headlab.task("lm", data=data)
     assert task.languages == ("en", "de")
     assert task.labels == ()
     assert task.likelihood == "tokens"
     examples = task.examples("en", "dev", None)
-    assert {example.id.rpartition("-")[0] for example in examples} == {"dev-1", "dev-3"}
-    assert {example.group for example in examples} == {"dev-1", "dev-3"}
+    documents = {example.id.rpartition("-")[0] for example in examples}
+    assert documents == {"dev-1", "dev-3"}
+    groups = {example.group for example in examples}
+    assert groups == {"dev-1", "dev-3"}
     for group, document in (("dev-1", LONG_TEXT), ("dev-3", other_text)):
         windows = [example for example in examples if example.group == group]
         windows.sort(key=lambda example: int(example.id.rpartition("-")[2]))
@@ -49,12 +55,15 @@ def test_windows_are_whole_words_of_one_document(write_texts):
         assert all(len(target) >= WINDOW for target in targets)
         assert document.startswith(" ".join(targets))
     assert examples != sorted(examples, key=lambda row: row.id)  # a prefix is a random subset
-    assert examples == headlab.task("lm", data=write_texts()).examples("en", "dev", None)
+    same_task = headlab.task("lm", data=write_texts())
+    assert examples == same_task.examples("en", "dev", None)
 
 
 def test_a_text_without_spaces_is_divided_by_its_letters(write_texts):
-    examples = headlab.task("lm", data=write_texts(zh_dev="字" * 600)).examples("zh")
-    assert sorted(len(str(example.target)) for example in examples) == [WINDOW, 600 - WINDOW]
+    data = write_texts(zh_dev="字" * 600)
+    examples = headlab.task("lm", data=data).examples("zh")
+    lengths = sorted(len(str(example.target)) for example in examples)
+    assert lengths == [WINDOW, 600 - WINDOW]
 
 
 def test_a_line_that_looks_like_a_title_is_one_in_wikitext_alone(write_texts):
@@ -79,9 +88,11 @@ def test_without_texts_the_task_says_what_to_give(tmp_path: Path):
 
 
 def test_articles_of_wikitext_are_documents():
-    examples = headlab.task("lm", data=data_with("wikitext2")).examples("en", "dev", None)
+    task = headlab.task("lm", data=data_with("wikitext2"))
+    examples = task.examples("en", "dev", None)
+    articles = {example.group for example in examples}
     # the 60 articles of its validation part
-    assert 50 < len({example.group for example in examples}) < 70
+    assert 50 < len(articles) < 70
     assert len(examples) > 3_000
 
 
@@ -100,10 +111,16 @@ ROW = {"question": "The sky is", "options": ["blue", "made of cheese"], "gold": 
 @pytest.fixture
 def declare(tmp_path: Path):
     def write(
-        *rows: object, language: str = "en", text: str = DECLARATION, ending: str = "jsonl"
+        *rows: object,
+        language: str = "en",
+        text: str = DECLARATION,
+        ending: str = "jsonl",
     ) -> Path:
-        lines = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
-        (tmp_path / f"{language}.dev.{ending}").write_text(lines, "utf-8")
+        lines = []
+        for row in rows:
+            lines.append(row if isinstance(row, str) else json.dumps(row))
+        path = tmp_path / f"{language}.dev.{ending}"
+        path.write_text("\n".join(lines), "utf-8")
         (tmp_path / "mine.toml").write_text(text, "utf-8")
         return tmp_path / "mine.toml"
 
@@ -167,8 +184,11 @@ def test_an_example_knows_its_file_and_line_which_enter_no_hash(declare):
     path = declare(ROW, ROW | {"question": "Snow is"})
     task = headlab.task(path)
     examples = sorted(task.examples("en"), key=lambda example: example.id)
-    references = [f"dev-{n} ({path.with_name('en.dev.jsonl')}, line {n + 1})" for n in range(2)]
-    assert [example.reference for example in examples] == references
+    rows_path = path.with_name("en.dev.jsonl")
+    assert [example.reference for example in examples] == [
+        f"dev-0 ({rows_path}, line 1)",
+        f"dev-1 ({rows_path}, line 2)",
+    ]
     without_place = [replace(example, place="") for example in examples]
     assert without_place == examples
     assert task.data_hash(without_place) == task.data_hash(examples)
@@ -176,10 +196,12 @@ def test_an_example_knows_its_file_and_line_which_enter_no_hash(declare):
 
 def test_a_row_too_long_for_the_model_is_named_by_file_and_line(declare, write_texts):
     model = tiny_model("llama-lm", tokenizer=tiny_tokenizer())
-    choice_task = headlab.task(declare(ROW, ROW | {"question": "w5 " * 70}))
+    long_row = ROW | {"question": "w5 " * 70}
+    choice_task = headlab.task(declare(ROW, long_row))
     with raises("data.text_too_long", "dev-1", "en.dev.jsonl, line 2"):
         Evaluator(model, choice_task, "en")
-    text_task = headlab.task("lm", data=write_texts(en_dev="\n\n" + "w5 " * 200))
+    data = write_texts(en_dev="\n\n" + "w5 " * 200)
+    text_task = headlab.task("lm", data=data)
     with raises("data.text_too_long", "dev-3-", "en.dev.txt, in the document from line 3"):
         Evaluator(model, text_task, "en")
 
@@ -187,9 +209,11 @@ def test_a_row_too_long_for_the_model_is_named_by_file_and_line(declare, write_t
 @pytest.mark.parametrize("language", ["zh-CN", "zh_Hant", "jpn_Jpan"])
 def test_a_language_that_writes_no_spaces_gets_none(declare, language: str):
     path = declare(
-        {"question": "天空是", "options": ["蓝色", "绿色"], "gold": 0}, language=language
+        {"question": "天空是", "options": ["蓝色", "绿色"], "gold": 0},
+        language=language,
     )
-    assert headlab.task(path).examples(language)[0].choices == ("蓝色", "绿色")
+    example = headlab.task(path).examples(language)[0]
+    assert example.choices == ("蓝色", "绿色")
 
 
 @pytest.mark.parametrize(
@@ -210,8 +234,10 @@ def test_a_language_that_writes_no_spaces_gets_none(declare, language: str):
 def test_what_is_wrong_with_a_row_is_said_by_line_and_column(
     declare, wrong_values: dict, code: str, explanation: str
 ):
+    wrong_row = ROW | wrong_values
+    task = headlab.task(declare(ROW, wrong_row))
     with raises(code, "line 2", explanation):
-        headlab.task(declare(ROW, ROW | wrong_values)).examples("en")
+        task.examples("en")
 
 
 def test_a_column_of_texts_alone_is_for_a_language_model(declare):

@@ -28,8 +28,14 @@ SENTENCE = [
 ]
 
 
-def conllu_line(number: str, form: str, head: str, relation: str) -> str:
-    return "\t".join([number, form, "_", "X", "_", "_", head, relation, "_", "_"])
+def conllu_line(
+    number: str,
+    form: str,
+    head: str,
+    relation: str,
+) -> str:
+    fields = [number, form, "_", "X", "_", "_", head, relation, "_", "_"]
+    return "\t".join(fields)
 
 
 def conllu_text(*sentences: list[tuple[str, str, str, str]]) -> str:
@@ -54,14 +60,23 @@ def random_tree(rng: random.Random, size: int) -> Tree:
         governors[word] = order[rng.randrange(place)]
     relations = []
     for governor in governors:
-        relations.append("root" if governor < 0 else rng.choice(["nsubj", "obj", "amod"]))
+        if governor < 0:
+            relations.append("root")
+        else:
+            relations.append(rng.choice(["nsubj", "obj", "amod"]))
     words = tuple(f"w{i}" for i in range(size))
     return Tree("x", words, tuple(governors), tuple(relations))
 
 
 def test_words_governors_and_relations_are_read(tmp_path: Path) -> None:
     (tree,) = read_trees(write_treebank(tmp_path, conllu_text(SENTENCE)))
-    assert tree == Tree("a b", ("They", "can", "not"), (1, -1, 1), ("nsubj", "root", "advmod"), 2)
+    assert tree == Tree(
+        "a b",
+        ("They", "can", "not"),
+        (1, -1, 1),
+        ("nsubj", "root", "advmod"),
+        2,
+    )
 
 
 def rows_of_tree(tree: Tree) -> list[tuple[str, str, str, str]]:
@@ -76,14 +91,16 @@ def rows_of_tree(tree: Tree) -> list[tuple[str, str, str, str]]:
 def test_trees_come_back_as_they_were_written(tmp_path: Path) -> None:
     rng = random.Random(0)
     trees = [random_tree(rng, rng.randrange(1, 12)) for _ in range(30)]
-    path = write_treebank(tmp_path, conllu_text(*(rows_of_tree(tree) for tree in trees)))
+    rows_of_trees = [rows_of_tree(tree) for tree in trees]
+    path = write_treebank(tmp_path, conllu_text(*rows_of_trees))
     trees_read = read_trees(path)
     for tree_read, tree in zip(trees_read, trees, strict=True):
         assert tree_read.words == tree.words
         assert tree_read.governors == tree.governors
         assert tree_read.relations == tree.relations
     for tree_read, tokens in zip(trees_read, parse(path.read_text()), strict=True):
-        assert [token["head"] - 1 for token in tokens] == list(tree_read.governors)
+        governors = [token["head"] - 1 for token in tokens]
+        assert governors == list(tree_read.governors)
 
 
 BROKEN = {
@@ -104,7 +121,8 @@ BROKEN = {
 def test_a_broken_tree_is_refused_with_its_line_and_column(tmp_path: Path, name: str) -> None:
     rows, line, column, code, values = BROKEN[name]
     path = write_treebank(tmp_path, conllu_text(rows))
-    with raises(f"treebank.{code}", f"a.conllu, line {line}, column {column}: ", *values):
+    place = f"a.conllu, line {line}, column {column}: "
+    with raises(f"treebank.{code}", place, *values):
         read_trees(path)
 
 
@@ -158,19 +176,25 @@ def assert_path_to_root(tree: Tree, word: int) -> None:
 
 
 @settings(
-    deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=120,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     st.lists(st.tuples(st.integers(0, 400), st.sampled_from("\t\n 012-.#_aé:")), max_size=8),
     st.integers(0, 3),
 )
 def test_whatever_is_in_a_file_it_is_trees_or_one_sentence(
-    tmp_path: Path, edits: list[tuple[int, str]], removed_length: int
+    tmp_path: Path,
+    edits: list[tuple[int, str]],
+    removed_length: int,
 ) -> None:
     content = conllu_text(SENTENCE, SENTENCE)
     for position, character in edits:
         position %= len(content)
-        content = content[:position] + character + content[position + removed_length :]
+        beginning = content[:position]
+        rest = content[position + removed_length :]
+        content = beginning + character + rest
     trees = ()
     message = "a.conllu, line "
     try:
@@ -179,7 +203,9 @@ def test_whatever_is_in_a_file_it_is_trees_or_one_sentence(
         message = str(error)
     assert "a.conllu, line " in message
     for tree in trees:
-        assert len(tree.words) == len(tree.governors) == len(tree.relations) > 0
+        assert len(tree.words) > 0
+        assert len(tree.governors) == len(tree.words)
+        assert len(tree.relations) == len(tree.words)
         assert tree.governors.count(-1) == 1
         for word in range(len(tree.words)):
             assert_path_to_root(tree, word)
@@ -199,7 +225,8 @@ def test_the_treebanks_of_a_data_folder_are_found_by_language_and_split(tmp_path
 @pytest.mark.data
 def test_treebanks_are_read_as_the_package_conllu_reads_them() -> None:
     for path in sorted((data_with("ud") / "ud").glob("*.test.conllu")):
-        beginning = read_text(path)[:100_000].rpartition("\n\n")[0]
+        text = read_text(path)[:100_000]
+        beginning = text.rpartition("\n\n")[0]
         sentences = conllu_sentences(beginning, path)
         sentences_of_package = parse(beginning)
         for sentence, package_tokens in zip(sentences, sentences_of_package, strict=True):

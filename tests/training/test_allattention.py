@@ -63,7 +63,12 @@ def logits(
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize(
-    "shape", [{}, {"positions": "learned", "max_position_embeddings": 12}, {"persistent": 0}]
+    "shape",
+    [
+        {},
+        {"positions": "learned", "max_position_embeddings": 12},
+        {"persistent": 0},
+    ],
 )
 def test_attention_is_the_papers_sum_over_tokens_and_persistent_vectors(
     shape: dict[str, Any], implementation: str
@@ -71,14 +76,15 @@ def test_attention_is_the_papers_sum_over_tokens_and_persistent_vectors(
     model = tiny_lm(**shape)
     model.set_attn_implementation(implementation)
     attention = model.model.layers[1].attention
-    (hidden,) = torch.randn(1, 9, 24, generator=torch.manual_seed(1)).double()
-    visible = torch.ones(9, 9, dtype=torch.bool).tril()[None, None]
+    hidden = torch.randn(9, 24, generator=torch.manual_seed(1)).double()
+    visible = torch.ones(9, 9, dtype=torch.bool).tril()
     with torch.no_grad():
-        got = attention(hidden[None], visible)[0].numpy()
-    weights = {
-        name: getattr(attention, name).weight.detach().numpy()
-        for name in ("query", "key", "value", "out")
-    }
+        outputs = attention(hidden[None], visible[None, None])
+    got = outputs[0].numpy()
+    weights = {}
+    for name in ("query", "key", "value", "out"):
+        layer = getattr(attention, name)
+        weights[name] = layer.weight.detach().numpy()
     no_vectors = np.zeros((3, 0, 6))
     vectors = (no_vectors, no_vectors)
     if model.config.persistent:
@@ -88,7 +94,13 @@ def test_attention_is_the_papers_sum_over_tokens_and_persistent_vectors(
     distances = None
     if model.config.positions == "relative":
         distances = attention.distances.detach().numpy()
-    want = reference.all_attention(hidden.numpy(), weights, 3, distances, vectors)
+    want = reference.all_attention(
+        hidden.numpy(),
+        weights,
+        3,
+        distances,
+        vectors,
+    )
     np.testing.assert_allclose(got, want, atol=1e-10)
 
 
@@ -99,11 +111,13 @@ def test_no_token_sees_what_comes_after_it_nor_padding(shape: dict[str, Any]) ->
     want = logits(model, token_ids)[:, :6]
     with_other_end = token_ids.clone()
     with_other_end[:, 6:] = 3
-    torch.testing.assert_close(logits(model, with_other_end)[:, :6], want)
+    got = logits(model, with_other_end)[:, :6]
+    torch.testing.assert_close(got, want)
     mask = torch.ones_like(token_ids)
     mask[:, 6:] = 0
     with_padded_end = logits(model, token_ids, attention_mask=mask)
-    torch.testing.assert_close(with_padded_end[:, :6], want)
+    got = with_padded_end[:, :6]
+    torch.testing.assert_close(got, want)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -127,7 +141,8 @@ def test_the_loss_is_of_the_tokens_that_follow() -> None:
         outputs = model(token_ids, labels=labels)
     logits_before_last = outputs.logits[:, :-1].flatten(0, 1)
     next_labels = labels[:, 1:].flatten()
-    torch.testing.assert_close(outputs.loss, cross_entropy(logits_before_last, next_labels))
+    want = cross_entropy(logits_before_last, next_labels)
+    torch.testing.assert_close(outputs.loss, want)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -136,7 +151,8 @@ def test_every_head_is_found_and_its_gate_has_a_gradient(shape: dict[str, Any]) 
     assert model.grid.to_json() == {"decoder": [4, 3, 4]}
     gates = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
     with gated(model, gates):
-        model.module(ids()).logits.square().mean().backward()
+        outputs = model.module(ids())
+        outputs.logits.square().mean().backward()
     assert gates.grad is not None
     assert (gates.grad[0].abs() > 1e-9).all()
     assert gates.grad[1, 3] == 0  # there is no such head
@@ -157,10 +173,12 @@ def test_heads_removed_for_good_answer_as_with_their_gates_closed(
     with gated(model, mask):
         want = logits(module, ids())
     smaller = remove_heads(module, mask)
-    assert_same_logits(logits(smaller, ids()), want)
-    difference = logits(smaller, ids()) - logits(module, ids())
+    got = logits(smaller, ids())
+    assert_same_logits(got, want)
+    difference = got - logits(module, ids())
     assert difference.abs().max() > 1e-3
-    heads_by_layer = [heads.sum() for heads in np.split(kept_heads, [4, 7])]
+    layers = np.split(kept_heads, [4, 7])
+    heads_by_layer = [kept_in_layer.sum() for kept_in_layer in layers]
     assert smaller.config.heads_per_layer == heads_by_layer
     assert parameters_of(smaller) == parameter_counts(smaller.config).total
 
@@ -170,7 +188,8 @@ def test_attention_is_shown_to_tokens_only_and_the_rest_goes_to_persistent_vecto
 
     def weights(module: AllAttentionForCausalLM) -> torch.Tensor:
         model = gateable_model(module)
-        return attention_of_heads(model, {"input_ids": ids(1)}, [head])[head]
+        inputs = {"input_ids": ids(1)}
+        return attention_of_heads(model, inputs, [head])[head]
 
     with_vectors = weights(tiny_lm())
     assert with_vectors.shape == (9, 9)
@@ -182,14 +201,16 @@ def test_attention_is_shown_to_tokens_only_and_the_rest_goes_to_persistent_vecto
 
 def test_heads_are_removed_again_from_a_model_that_lost_a_layer() -> None:
     module = tiny_lm()
-    without_first_layer = Mask(gateable_model(module).grid, np.arange(11) >= 4)
+    grid = gateable_model(module).grid
+    without_first_layer = Mask(grid, np.arange(11) >= 4)
     smaller = remove_heads(module, without_first_layer)
     model = gateable_model(smaller)
     assert model.grid.to_json() == {"decoder": [3, 4]}
     mask = Mask(model.grid, np.arange(7) != 2)
     with gated(model, mask):
         want = logits(smaller, ids())
-    assert_same_logits(logits(remove_heads(smaller, mask), ids()), want)
+    still_smaller = remove_heads(smaller, mask)
+    assert_same_logits(logits(still_smaller, ids()), want)
 
 
 def test_the_kept_heads_of_a_layer_are_multiplied_where_outputs_are_scaled() -> None:
@@ -197,7 +218,8 @@ def test_the_kept_heads_of_a_layer_are_multiplied_where_outputs_are_scaled() -> 
     model = gateable_model(module)
     kept_heads = np.array([1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1], bool)
     mask = Mask(model.grid, kept_heads)
-    gates = torch.as_tensor(model.grid.gates(mask.kept.astype(float)))
+    gates_of_mask = model.grid.gates(mask.kept.astype(float))
+    gates = torch.as_tensor(gates_of_mask)
     scale_by_layer = torch.tensor([4 / 1, 3 / 2, 1.0], dtype=torch.float64)
     with gated(model, gates * scale_by_layer[:, None]):
         want = logits(module, ids())
@@ -210,10 +232,12 @@ def test_a_removed_head_takes_its_persistent_vectors_and_a_share_of_the_paramete
     grid = gateable_model(module).grid
     two_of_four = np.arange(8) % 4 < 2
     smaller = remove_heads(module, Mask(grid, two_of_four))
-    assert smaller.model.layers[0].attention.persistent_keys.shape == (2, 5, 6)
+    attention = smaller.model.layers[0].attention
+    assert attention.persistent_keys.shape == (2, 5, 6)
     counts_before = parameter_counts(module.config)
     counts_after = parameter_counts(smaller.config)
-    assert counts_before.layers - counts_after.layers == 4 * counts_before.head
+    removed_parameters = counts_before.layers - counts_after.layers
+    assert removed_parameters == 4 * counts_before.head
     assert counts_before.head == 4 * 24 * 6 + 2 * 5 * 6
 
 
@@ -240,7 +264,8 @@ def test_an_ordinary_transformer_of_the_same_numbers_is_as_large() -> None:
 def test_a_folder_is_read_by_headlab_and_by_transformers(tmp_path: Path) -> None:
     module = torch.nn.Module.to(tiny_lm((2, 0, 3)), dtype=torch.float32)
     module.save_pretrained(tmp_path / "model")
-    make_tokenizer(made_splits()["train"], "word", 30).save_pretrained(tmp_path / "model")
+    tokenizer = make_tokenizer(made_splits()["train"], "word", 30)
+    tokenizer.save_pretrained(tmp_path / "model")
     model = headlab.load(str(tmp_path / "model"), device="cpu")
     assert model.grid.to_json() == {"decoder": [2, 3]}
     want = logits(module, ids())

@@ -102,15 +102,16 @@ def planted_model_and_task() -> tuple[Model, Task]:
         split: Split,
         seed: int,
     ) -> list[Example]:
-        examples = [replace(example, group="") for example in task.read(language, split, seed)]
+        examples = task.read(language, split, seed)
+        examples = [replace(example, group="") for example in examples]
         inputs = read_inputs(model, task, examples, language)
         tensors = inputs.tensors(np.arange(len(examples)))
         with torch.inference_mode():
             answers = inputs.logits(tensors).argmax(dim=-1).tolist()
-        return [
-            replace(example, label=answer)
-            for example, answer in zip(examples, answers, strict=True)
-        ]
+        examples_with_answers = []
+        for example, answer in zip(examples, answers, strict=True):
+            examples_with_answers.append(replace(example, label=answer))
+        return examples_with_answers
 
     return model, Task(
         name="planted",
@@ -170,7 +171,8 @@ def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alp
     assert float(sample.mean()) == pytest.approx(concrete.mean(log_alpha), abs=4 * mean_error)
     variance_error = float(((sample - mean) ** 2).std()) / 200
     assert float(sample.var()) == pytest.approx(
-        concrete.variance(log_alpha), abs=4 * variance_error
+        concrete.variance(log_alpha),
+        abs=4 * variance_error,
     )
     max_share_error = 0.5 / 200
     zero_share = float((sample == 0).double().mean())
@@ -186,7 +188,8 @@ def test_the_gradient_of_the_penalty_is_that_of_the_probability_of_being_open():
     for value, gradient in zip(log_alpha.tolist(), log_alpha.grad.tolist(), strict=True):
         open_above, *_ = hard_concrete(value + 0.05, 0.33, -0.1, 1.1, 2_000_000)
         open_below, *_ = hard_concrete(value - 0.05, 0.33, -0.1, 1.1, 2_000_000)
-        assert gradient == pytest.approx((open_above - open_below) / 0.1, abs=2e-4)
+        slope = (open_above - open_below) / 0.1
+        assert gradient == pytest.approx(slope, abs=2e-4)
 
 
 def test_the_gradient_of_a_drawn_gate_is_that_of_its_mean():
@@ -202,8 +205,10 @@ def test_the_gradient_of_a_drawn_gate_is_that_of_its_mean():
 
 def test_a_gate_starts_at_the_probability_that_was_asked_for():
     for probability in (0.2, 0.9, 0.99):
-        start = torch.tensor(HardConcrete().start(probability), dtype=torch.float64)
-        assert float(HardConcrete().probability_open(start)) == pytest.approx(probability)
+        concrete = HardConcrete()
+        start = torch.tensor(concrete.start(probability), dtype=torch.float64)
+        probability_open = float(concrete.probability_open(start))
+        assert probability_open == pytest.approx(probability)
 
 
 @pytest.mark.parametrize(
@@ -230,13 +235,20 @@ def test_a_head_is_kept_where_its_gate_is_likelier_one_than_zero(parts):
 
 @pytest.mark.parametrize(
     ("value", "is_decided"),
-    [(HardConcrete().start(0.9), False), (3.1, True), (-3.1, True), (0.0, False)],
+    [
+        (HardConcrete().start(0.9), False),
+        (3.1, True),
+        (-3.1, True),
+        (0.0, False),
+    ],
 )
 def test_a_gate_is_decided_once_it_is_surely_one_or_surely_zero(value, is_decided):
     """A gate that never moved is undecided: open with probability 0.9, but 1 with 0.65 only."""
-    gates = replace(made_gates(), log_alpha=np.full((7, 11), value, np.float32))
+    log_alpha = np.full((7, 11), value, np.float32)
+    gates = replace(made_gates(), log_alpha=log_alpha)
     open_probability, one_probability, *_ = hard_concrete(value, 0.33, -0.1, 1.1)
-    assert is_decided == (max(1 - open_probability, one_probability) >= 0.9)
+    likelier_end = max(1 - open_probability, one_probability)
+    assert is_decided == (likelier_end >= 0.9)
     assert gates.undecided_count() == (0 if is_decided else 11)
 
 
@@ -247,8 +259,11 @@ def test_gates_of_heads_that_the_labels_need_stay_open_and_the_others_close():
     model, task = planted_model_and_task()
     options = replace(QUICK, steps=60, gate_rate=0.1, weight=0.05, batch=12)
     gates = learn_gates(model, task, "xx", options=options)
-    kept_heads = [model.grid.heads[index] for index in np.flatnonzero(gates.kept)]
-    assert [(head.layer, head.head) for head in kept_heads] == list(NEEDED_HEADS)
+    kept_heads = []
+    for index in np.flatnonzero(gates.kept):
+        head = model.grid.heads[index]
+        kept_heads.append((head.layer, head.head))
+    assert kept_heads == list(NEEDED_HEADS)
     assert gates.open_probability[-1][~gates.kept].max() < 0.1
     measures = gates.measured["test"]
     assert measures["accuracy"] == 1.0
@@ -304,9 +319,10 @@ def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates()
     assert uniforms.shape == (1, 12)
     gates = learner.gates(uniforms).detach()
     with torch.inference_mode(), headlab.hooks.gated(learner.model, gates):
-        logits = learner.inputs.logits(learner.inputs.tensors(rows)).double()
-    log_probabilities = torch.log_softmax(logits, 1)
-    of_right_answers = log_probabilities[range(len(rows)), learner.inputs.targets(rows)]
+        logits = learner.inputs.logits(learner.inputs.tensors(rows))
+    log_probabilities = torch.log_softmax(logits.double(), 1)
+    targets = learner.inputs.targets(rows)
+    of_right_answers = log_probabilities[range(len(rows)), targets]
     want = -float(of_right_answers.mean())
     assert learner.step(0, rows) == pytest.approx(want, abs=1e-5)
 
@@ -324,7 +340,8 @@ def test_batches_are_those_of_every_training():
     learner = learner_of(QUICK)
     lengths = learner.inputs.lengths.tolist()
     for step in (0, 1, 2, 5):
-        assert learner.batch_at(step).tolist() == step_batch(lengths, 6, 0, step).tolist()
+        batch = learner.batch_at(step)
+        assert batch.tolist() == step_batch(lengths, 6, 0, step).tolist()
     batch_sizes = [len(learner.batch_at(step)) for step in range(QUICK.steps)]
     assert learner.forwards == sum(batch_sizes)
 
@@ -342,8 +359,9 @@ def test_only_heads_of_the_stacks_that_are_asked_for_have_gates():
     last_log_alpha = gates.log_alpha[-1][gates.has_gate]
     assert (last_log_alpha != first_log_alpha).all()
     for stacks in ("encoders", ",", ""):
+        options = replace(QUICK, stacks=stacks)
         with raises("gate.stacks_invalid", f"'{stacks}'", "encoder, decoder, cross", "all"):
-            learn_gates(model, PAIRS, "xx", options=replace(QUICK, stacks=stacks))
+            learn_gates(model, PAIRS, "xx", options=options)
     with raises("stack.unknown", "'cross'", "encoder"):
         learn_gates(
             tiny(),
@@ -471,7 +489,12 @@ def test_a_batch_that_does_not_fit_is_added_up_from_parts(monkeypatch, caplog):
     assert losses(little_memory) == pytest.approx(want, abs=1e-5)
     assert little_memory.state.row_limit == 3
     assert "6 examples together do not fit" in caplog.text
-    torch.testing.assert_close(little_memory.log_alpha, much_memory.log_alpha, atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        little_memory.log_alpha,
+        much_memory.log_alpha,
+        atol=1e-3,
+        rtol=0,
+    )
 
 
 # The model trained jointly
@@ -517,7 +540,8 @@ def test_a_model_trained_jointly_is_copied_out_of_the_cache_or_reported_missing(
         return learn_gates(tiny(), tiny_task(), "xx", options=options, store=store, out=folder)
 
     assert stored_gates(tmp_path / "copy").trained == {**gates.trained, "folder": "copy"}
-    assert headlab.load(str(tmp_path / "copy")).fingerprint == gates.trained["fingerprint"]
+    copied_model = headlab.load(str(tmp_path / "copy"))
+    assert copied_model.fingerprint == gates.trained["fingerprint"]
     assert stored_gates(None).notes == gates.notes
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("all of it")
@@ -651,8 +675,9 @@ def test_a_loss_that_is_no_number_is_refused_with_a_sentence(monkeypatch):
 def test_the_table_of_options_and_the_dataclass_say_the_same():
     defaults = {field.name: field.default for field in fields(GateOptions)}
     assert defaults.pop("seed") == 0
-    assert defaults == {name: option.default for name, option in GateOptions.table().items()}
-    assert list(defaults) == list(GateOptions.table())
+    table = GateOptions.table()
+    assert defaults == {name: option.default for name, option in table.items()}
+    assert list(defaults) == list(table)
     options = options_of({"weight": 1, "size": None, "stacks": "encoder"}, seed=4)
     assert options.weight == 1.0
     assert type(options.weight) is float
@@ -660,8 +685,10 @@ def test_the_table_of_options_and_the_dataclass_say_the_same():
     assert options.stacks == "encoder"
     assert "model_rate" not in options.record()
     assert replace(options, trained="all").record()["model_rate"] == 2e-5
-    assert replace(QUICK, steps=10, history=3).times == (0, 3, 7, 10)
-    assert replace(QUICK, steps=3, history=60).times == (0, 1, 2, 3)
+    short_history = replace(QUICK, steps=10, history=3)
+    long_history = replace(QUICK, steps=3, history=60)
+    assert short_history.times == (0, 3, 7, 10)
+    assert long_history.times == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -711,7 +738,8 @@ def test_equal_options_have_one_key_and_keys_of_stored_runs_stay():
     assert key_of_integers == key_of_floats
     assert key(stacks=" cross, encoder,cross") == key(stacks="encoder, cross")
     assert key(stacks="encoder,cross") == key(stacks="encoder, cross")
-    assert key(stacks="encoder,all") == key() != key(stacks="encoder")
+    assert key(stacks="encoder,all") == key()
+    assert key(stacks="encoder") != key()
     assert key(weight=0.01, steps=300)[:12] == "426abcafa845"
     assert key(weight=0.01, steps=300, stacks="encoder")[:12] == "f1b76ab8b761"
     assert options_of({"stacks": "decoder , encoder"}).stacks == "encoder,decoder"
@@ -776,10 +804,14 @@ def test_the_command_says_where_a_model_is_that_was_trained_jointly(tmp_path: Pa
 
 
 def test_notes_of_all_runs_stand_once_and_others_with_their_weights():
-    notes_by_weight = {0.01: ("all", "two"), 0.02: ("all",), 0.05: ("all", "two", "last")}
-    runs = [
-        replace(made_gates(weight=weight), notes=notes) for weight, notes in notes_by_weight.items()
-    ]
+    notes_by_weight = {
+        0.01: ("all", "two"),
+        0.02: ("all",),
+        0.05: ("all", "two", "last"),
+    }
+    runs = []
+    for weight, notes in notes_by_weight.items():
+        runs.append(replace(made_gates(weight=weight), notes=notes))
     assert run_notes(runs) == ["all", "λ = 0.01, 0.05: two", "λ = 0.05: last"]
 
 
@@ -814,12 +846,14 @@ def test_masks_that_could_not_be_written_are_refused_before_anything_is_learned(
 
 
 def test_the_options_are_documented_with_their_defaults():
-    page = (Path(__file__).parents[2] / "docs" / "gates.md").read_text(encoding="utf-8")
+    path = Path(__file__).parents[2] / "docs" / "gates.md"
+    page = path.read_text(encoding="utf-8")
     default_texts = {}
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| `") and len(cells) == 3:
             default_texts[cells[0].strip("`")] = cells[1]
-    assert default_texts == {
-        name: f"`{json.dumps(option.default)}`" for name, option in GateOptions.table().items()
-    }
+    expected_texts = {}
+    for name, option in GateOptions.table().items():
+        expected_texts[name] = f"`{json.dumps(option.default)}`"
+    assert default_texts == expected_texts

@@ -76,13 +76,15 @@ def test_reported_04_attention_is_cut_to_what_the_model_takes(tmp_path: Path) ->
 
 def test_a_translation_model_shows_its_encoder_and_says_why_not_its_decoder(tmp_path: Path) -> None:
     model = load(str(save_family(tmp_path / "marian", "marian")))
-    attention = attention_weights(model, request_of("w5 w6", [("encoder", 1, 2)]))
+    request = request_of("w5 w6", [("encoder", 1, 2)])
+    attention = attention_weights(model, request)
     token_count = len(attention.tokens)
     row_lengths = [len(row) for row in attention.weights["encoder.1.2"]]
     assert row_lengths == [token_count] * token_count
     for stack in ("decoder", "cross"):
+        request = request_of("w5 w6", [(stack, 0, 0)])
         with raises("head.of_translation"):
-            attention_weights(model, request_of("w5 w6", [(stack, 0, 0)]))
+            attention_weights(model, request)
 
 
 def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
@@ -95,12 +97,17 @@ def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
     with torch.inference_mode(), gated(evaluator.model, mask):
         logits = evaluator.logits(evaluator.tensors(rows))
     targets = evaluator.targets(rows, logits).flatten()
-    shares = logits.double().softmax(-1).flatten(0, -2)
+    shares = logits.double().softmax(-1)
+    shares = shares.flatten(0, -2)  # [answer, label]
     return shares[targets != NO_TARGET].numpy()
 
 
 def assert_answers_are_the_evaluators(
-    model: Model, task: Task, language: str, heads: list[Head], size: int
+    model: Model,
+    task: Task,
+    language: str,
+    heads: list[Head],
+    size: int,
 ) -> int:
     """Check that labels are the evaluator's under the same mask, and probabilities a single pass's.
 
@@ -118,7 +125,8 @@ def assert_answers_are_the_evaluators(
     mask_on = full_mask(model.grid)
     kept_heads = np.array([head not in heads for head in model.grid.heads])
     mask_off = Mask(model.grid, kept_heads, model.identity())
-    predictions = [evaluator.evaluate(mask).predicted for mask in (None, mask_off)]
+    predictions_on = evaluator.evaluate(None).predicted
+    predictions_off = evaluator.evaluate(mask_off).predicted
     word_index = 0
     flips = 0
     for row, example in enumerate(evaluator.examples):
@@ -131,14 +139,16 @@ def assert_answers_are_the_evaluators(
         )
         answers = answers_of(model, task, request)
         expected_words = list(example.words) or [None]
-        assert [answer.word for answer in answers] == expected_words
+        answered_words = [answer.word for answer in answers]
+        assert answered_words == expected_words
         for state, mask, labels in (
-            ("on", mask_on, predictions[0]),
-            ("off", mask_off, predictions[1]),
+            ("on", mask_on, predictions_on),
+            ("off", mask_off, predictions_off),
         ):
             example_labels = labels[word_index : word_index + len(answers)]
             answer_labels = [getattr(answer, state) for answer in answers]
-            assert answer_labels == [task.labels[label] for label in example_labels]
+            expected_labels = [task.labels[label] for label in example_labels]
+            assert answer_labels == expected_labels
             expected_shares = probabilities(evaluator, row, mask).max(axis=1)
             answer_shares = [getattr(answer, f"p_{state}") for answer in answers]
             np.testing.assert_allclose(answer_shares, expected_shares, rtol=1e-4)
@@ -148,22 +158,35 @@ def assert_answers_are_the_evaluators(
 
 
 @pytest.mark.parametrize(
-    ("family", "task"), [("bert", tiny_task()), ("bert-tokens", WORDS), ("bert", SENTENCE_PAIRS)]
+    ("family", "task"),
+    [
+        ("bert", tiny_task()),
+        ("bert-tokens", WORDS),
+        ("bert", SENTENCE_PAIRS),
+    ],
 )
 def test_answers_with_heads_on_and_off_are_those_of_the_evaluator(family: str, task: Task) -> None:
     model = tiny_model(family, tokenizer=tiny_tokenizer())
+    language = task.languages[0]
     heads = list(model.grid.heads[:6])
-    flips = assert_answers_are_the_evaluators(model, task, task.languages[0], heads, 12)
+    flips = assert_answers_are_the_evaluators(model, task, language, heads, 12)
     assert flips > 0
 
 
-@pytest.mark.parametrize(("name", "language"), [("intents", "de"), ("slots", "th")])
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("intents", "de"),
+        ("slots", "th"),
+    ],
+)
 def test_answers_of_the_embedded_models_are_those_of_the_evaluator(
     name: str, language: str
 ) -> None:
     model = load(f"e5-small-{name}")
     heads = list(model.grid.heads[96:])
-    flips = assert_answers_are_the_evaluators(model, task_named(name), language, heads, 8)
+    task = task_named(name)
+    flips = assert_answers_are_the_evaluators(model, task, language, heads, 8)
     assert flips > 0
 
 
@@ -195,7 +218,8 @@ def test_the_word_of_each_token_is_known_of_texts_pairs_and_words() -> None:
 
     words, tokens = ask("Küchenlampe  ausschalten", words=["Küchenlampe", "ausschalten"])
     assert words == ["Küchenlampe", "ausschalten"]
-    assert ["".join(word_tokens).strip("▁") for word_tokens in tokens] == words
+    joined_tokens = ["".join(word_tokens).strip("▁") for word_tokens in tokens]
+    assert joined_tokens == words
     assert max(map(len, tokens)) > 1
     assert ask("Küchenlampe  ausschalten") == (words, tokens)
     words_of_pair, _ = ask("Küchenlampe ausschalten", pair="Küchenlampe an")
@@ -207,18 +231,20 @@ def test_small_maps_are_of_every_head_that_attends_from_the_sentence(
     family: str, tmp_path: Path
 ) -> None:
     model = load(str(save_family(tmp_path / family, family)))
-    heads = [
-        ("encoder", layer, head)
-        for layer, head_count in enumerate(model.grid.stacks[0].heads)
-        for head in range(head_count)
-    ]
-    attention = attention_weights(model, request_of("w5 w6 w7", heads, maps=True))
+    heads = []
+    for layer, head_count in enumerate(model.grid.stacks[0].heads):
+        for head in range(head_count):
+            heads.append(("encoder", layer, head))
+    request = request_of("w5 w6 w7", heads, maps=True)
+    attention = attention_weights(model, request)
     assert list(attention.maps) == list(attention.weights)
     for name, text in attention.maps.items():
         weights = np.frombuffer(b64decode(text), np.uint8) / 255
         rounded_weights = np.ravel(attention.weights[name])
-        np.testing.assert_allclose(weights, rounded_weights, atol=0.5 / 255 + 0.0005)
-    assert attention_weights(model, request_of("w5 w6 w7", heads)).maps == {}
+        rounding = 0.5 / 255 + 0.0005
+        np.testing.assert_allclose(weights, rounded_weights, atol=rounding)
+    request_without_maps = request_of("w5 w6 w7", heads)
+    assert attention_weights(model, request_without_maps).maps == {}
 
 
 def byte_model() -> Model:
@@ -236,7 +262,10 @@ def byte_model() -> Model:
 def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> None:
     request = request_of("戏 สี", [("decoder", 0, 0)])
     attention = attention_weights(byte_model(), request)
-    parts = [f"{letter}[{part}/3]" for letter in "戏สี" for part in (1, 2, 3)]
+    parts = []
+    for letter in "戏สี":
+        for part in (1, 2, 3):
+            parts.append(f"{letter}[{part}/3]")
     assert attention.tokens == [*parts[:3], "▁", *parts[3:]]
     assert len(attention.ids) == len(attention.tokens)
     assert len(attention.weights["decoder.0.0"]) == len(attention.tokens)
