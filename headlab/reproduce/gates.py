@@ -135,7 +135,7 @@ def _leading_cells_of_models(results: TranslationResults) -> list[tuple[Row, Eva
 
 
 def _leading_columns(results: TranslationResults) -> tuple[str, ...]:
-    """Titles of the leading cells of `_rows_of_models`."""
+    """Titles of the cells of `_leading_cells_of_models`."""
     return (
         "gates on",
         "λ",

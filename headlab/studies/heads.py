@@ -478,7 +478,7 @@ def specific_table(heads: Records[SpecificHead]) -> Table:
 
 
 def few_table(heads: Records[HeadPositiveInFew]) -> Table:
-    """The table of `few_heads`."""
+    """The table of `heads_positive_in_few`."""
     return table_of(heads, HeadPositiveInFew, "heads-few")
 
 

@@ -73,7 +73,7 @@ def test_heads_positive_in_few_are_negative_in_all_others() -> None:
         [-2, -2, 3, -0.5, 1, 1],
         [-0.5, -2, -1.5, -0.5, -1, 1],
     )
-    heads_of_one_language = tables.few_heads(scores, 1)
+    heads_of_one_language = tables.heads_positive_in_few(scores, 1)
     table = tables.few_table(heads_of_one_language)
     assert head_numbers(table) == [0, 3]
     first_row = table.rows[0]
@@ -83,14 +83,14 @@ def test_heads_positive_in_few_are_negative_in_all_others() -> None:
     assert highest == 5.0
     assert positive_languages == "de"
     assert negative_languages == "th, fi"
-    heads_of_two_languages = tables.few_heads(scores, 2)
+    heads_of_two_languages = tables.heads_positive_in_few(scores, 2)
     table_of_two = tables.few_table(heads_of_two_languages)
     assert head_numbers(table_of_two) == [2, 0, 3]
     equal_scores = scores_in_points(
         [1] * 6,
         [1] * 6,
     )
-    no_heads = tables.few_heads(equal_scores, 1)
+    no_heads = tables.heads_positive_in_few(equal_scores, 1)
     table_of_none = tables.few_table(no_heads)
     assert table_of_none.rows == ()
 
