@@ -308,8 +308,7 @@ def bert_by_neurons(
                     mixed_value = Neuron.product_sum(weights, list(value_neurons), weights_part)
                     context.append(mixed_value)
             heads.append([neuron for context in contexts for neuron in context[-size:]])
-        for index, context in enumerate(contexts):
-            token = tokens[index]
+        for index, (token, context) in enumerate(zip(tokens, contexts, strict=True)):
             mixture = residual(dense(layer.attention.output.dense, context), token)
             mixture = norm(layer.attention.output.LayerNorm, mixture)
             inner = dense(layer.intermediate.dense, mixture)

@@ -231,8 +231,8 @@ def test_several_masks_have_their_own_files_and_their_own_smaller_models(tmp_pat
     sections = document(items).sections
     titles = [section.title.split(":")[0] for section in sections]
     assert titles == ["Mask de/mask.json", "Mask th/mask.json"]
-    for number, path in enumerate(paths, start=1):
-        last_line = sections[number - 1].again.lines[-1]
+    for number, (path, section) in enumerate(zip(paths, sections, strict=True), start=1):
+        last_line = section.again.lines[-1]
         _, arguments = command_arguments(last_line)
         assert arguments["mask"] == path
         assert arguments["out"] == Path(f"smaller-{number}")
