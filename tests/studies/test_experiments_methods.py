@@ -467,20 +467,20 @@ def test_a_method_that_is_far_ahead_is_to_be_trusted(rng: np.random.Generator) -
     language_curves = [curves_of_language(rng, chances)]
     differences = area_differences(language_curves, list(chances), 0)
     verdict = best_method(language_curves, list(chances), differences)
-    assert verdict.best_method == "gradient"
+    assert verdict.best == "gradient"
     assert verdict.is_settled is True
     assert verdict.beats_chance is True
     assert verdict.peers == ()
     assert verdict.orders == 2
     assert verdict.minus_next[1] > 0
     assert verdict.minus_next[0] == pytest.approx(
-        verdict.areas["gradient"] - verdict.areas[verdict.next_method]
+        verdict.areas["gradient"] - verdict.areas[verdict.following]
     )
     words = trust_words({"xx": verdict})
     assert words.startswith("For this model, trust gradient: in xx gradient has the largest area")
     points, low, high = verdict.minus_next
     interval = f"{points:+.1f} points [{low:+.1f}, {high:+.1f}]"
-    assert f"{interval} against the next, {verdict.next_method}" in words
+    assert f"{interval} against the next, {verdict.following}" in words
     assert "(2 of 2 lie below it)" in words
 
 
@@ -489,13 +489,13 @@ def test_methods_that_are_alike_leave_it_open_and_are_named(rng: np.random.Gener
     language_curves = [curves_of_language(rng, chances)]
     differences = area_differences(language_curves, list(chances), 0)
     verdict = best_method(language_curves, list(chances), differences)
-    assert verdict.best_method in ("shapley", "gradient")
-    assert verdict.peers == (verdict.next_method,)
+    assert verdict.best in ("shapley", "gradient")
+    assert verdict.peers == (verdict.following,)
     assert verdict.is_settled is False
     assert verdict.beats_chance is True
     words = trust_words({"xx": verdict})
     assert "The data do not show which score to trust" in words
-    assert f"but the interval of the difference to {verdict.next_method} holds 0." in words
+    assert f"but the interval of the difference to {verdict.following} holds 0." in words
 
 
 def test_methods_no_better_than_chance_are_not_to_be_trusted(rng: np.random.Generator) -> None:
@@ -537,8 +537,8 @@ def test_a_third_method_that_is_not_distinguished_from_the_best_leaves_it_open()
     random_curve = falling_curve(rng, "random", 0.1)
     language_curves = [grouped_by_number({"random": [random_curve], **curves})]
     verdict = best_method(language_curves, names, random_pairs + gradient_pairs)
-    assert verdict.best_method == "gradient"
-    assert verdict.next_method == "shapley"
+    assert verdict.best == "gradient"
+    assert verdict.following == "shapley"
     assert verdict.minus_next == differences_of_gradient["shapley"]
     assert verdict.peers == ("confidence",)
     assert not verdict.is_settled

@@ -79,7 +79,7 @@ class Worker(FakeClient):
         (card,) = super().models()
         return [card.model_copy(update={"fingerprint": FINGERPRINT})]
 
-    def model(self, name):
+    def load_model(self, name):
         return self.description
 
     def describe(self, **changes):

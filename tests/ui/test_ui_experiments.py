@@ -14,7 +14,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from support.app_pages import app_on, page_text, run_page, shown_text
 from support.cached_reports import KEY_ROWS, keep_report, made_heads_report, made_report
-from support.cached_scores import made_report as made_scores
+from support.cached_scores import made_scores
 from support.checked_jobs import checked_fields
 from support.fake_client import job_row
 from support.page_actions import choose, press

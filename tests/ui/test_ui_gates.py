@@ -370,7 +370,7 @@ def test_gates_of_other_weights_are_not_laid_beside_roles():
 
 def test_roles_are_counted_among_the_heads_that_have_a_gate():
     """Heads of other stacks stay at any λ, so neither the counts nor chance include them."""
-    sweep = sweep_of(0.06, grid=THREE_STACKS, stacks="encoder", closed=5)
+    sweep = sweep_of(0.06, grid=THREE_STACKS, stacks="encoder", closed_count=5)
     heads_with_role = [0, 1, 6, 10, 11, 12]
     rows = []
     for head_index, head in enumerate(THREE_STACKS.heads):
