@@ -111,7 +111,7 @@ def test_a_run_that_is_not_finished_or_holds_answers_is_a_sentence(store):
     with raises("report.run_unfinished"):
         find_results([store.run(scores().spec).key], store)
     answers = store.run({**scores().spec, "kind": "answers"})
-    answers.open()
+    answers.make_folder()
     with raises("report.kind_unknown", "answers"):
         find_results([answers.key], store)
 

@@ -169,7 +169,7 @@ def test_the_model_card_shows_before_and_after_and_what_the_mask_file_says(model
     assert "| parameters | 16,949 | " in card
     assert "| dtype of the weights | float32 | float32 |" in card
     assert "| weights | 67.8 kB | " in card
-    assert "are gone from the weights; nothing else changed." in card
+    assert "are removed from the weights; nothing else changed." in card
     assert f"| attention heads | 12 | {int(mask.kept.sum())} |" in card
     assert "| attention layers with heads | 3 | 2 |" in card
     assert "| time of a forward pass | 1 | 0.80 [0.75, 0.85] |" in card
