@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from headlab.roles import Frequencies
 from headlab.tasks import Tree
 from support.tiny_models import VOCAB
+from support.tiny_task import tiny_tokenizer
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod", "det")
 # The rarest word is w4, then comes w5, and so on.
@@ -20,28 +21,11 @@ FREQUENCIES = Frequencies({f"w{i}": i / 100 for i in range(4, VOCAB)}, {"source"
 
 def cutting_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer that makes `<s> ... </s>`, and the tokens w5 and w6 of the word "w5+w6"."""
-    vocabulary = {
-        "[PAD]": 0,
-        "<s>": 1,
-        "</s>": 2,
-        "[UNK]": 3,
-        **{f"w{i}": i for i in range(4, VOCAB)},
-    }
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split("+", "removed")]
     )
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
-    )
-    names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        **names,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return tokenizer
 
 
 def random_tree(rng: np.random.Generator, size: int, name: str = "t") -> Tree:
