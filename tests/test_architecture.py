@@ -455,9 +455,14 @@ def test_arguments_are_described_in_a_section_of_their_own():
     assert wrong == []
 
 
-def names_in_args(docstring: str) -> list[str]:
-    """The names that the `Args:` section of a docstring describes."""
-    section = re.search(r"^Args:\n((?:(?: +.*)?\n?)*)", docstring, re.MULTILINE)
+def names_in_section(docstring: str, title: str) -> list[str]:
+    """The names that a section of a docstring describes.
+
+    Args:
+        docstring: The docstring.
+        title: Of the section: "Args" or "Attributes".
+    """
+    section = re.search(rf"^{title}:\n((?:(?: +.*)?\n?)*)", docstring, re.MULTILINE)
     if section is None:
         return []
     entries = re.findall(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*): ", section.group(1), re.MULTILINE)
@@ -469,7 +474,12 @@ def test_the_names_of_a_section_of_arguments_are_read():
         "Cut.\n\nArgs:\n    text: What is cut.\n        more: no.\n"
         "    low, high: Ends.\n\nReturns:\n    It."
     )
-    assert names_in_args(docstring) == ["text", "low", "high"]
+    assert names_in_section(docstring, "Args") == ["text", "low", "high"]
+
+
+def argument_names(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The names of all arguments of a function, `*args` and `**kwargs` included."""
+    return {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
 
 
 def test_sections_of_arguments_name_arguments():
@@ -477,12 +487,68 @@ def test_sections_of_arguments_name_arguments():
     wrong = []
     for path, tree in library().items():
         for node in functions(tree):
-            arguments = {
-                argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)
-            }
-            for name in names_in_args(ast.get_docstring(node) or ""):
+            arguments = argument_names(node)
+            for name in names_in_section(ast.get_docstring(node) or "", "Args"):
                 if name not in arguments:
                     wrong.append(f"{path}:{node.lineno} {node.name}: {name}")
+    assert wrong == []
+
+
+def classes_by_name() -> dict[str, list[ast.ClassDef]]:
+    """The classes of the library; several may have one name."""
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for tree in library().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(node)
+    return classes
+
+
+def own_attributes(node: ast.ClassDef) -> set[str]:
+    """The fields, methods and properties of a class, and what its methods set on `self`."""
+    names = {child.name for child in node.body if isinstance(child, ast.FunctionDef)}
+    for child in node.body:
+        targets: list[ast.expr] = []
+        if isinstance(child, ast.AnnAssign):
+            targets = [child.target]
+        elif isinstance(child, ast.Assign):
+            targets = child.targets
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    for descendant in ast.walk(node):
+        is_set = isinstance(descendant, ast.Attribute) and isinstance(descendant.ctx, ast.Store)
+        if is_set and ast.unparse(descendant.value) == "self":
+            names.add(descendant.attr)
+    return names
+
+
+def attributes_of(node: ast.ClassDef, classes: dict[str, list[ast.ClassDef]]) -> set[str]:
+    """The attributes of a class and of its bases in the library."""
+    names = own_attributes(node)
+    for base in node.bases:
+        plain_base = base.value if isinstance(base, ast.Subscript) else base
+        base_name = ast.unparse(plain_base).rpartition(".")[2]
+        for base_class in classes.get(base_name, []):
+            if base_class is not node:
+                names |= attributes_of(base_class, classes)
+    return names
+
+
+def test_sections_of_classes_name_attributes_and_arguments():
+    """The description of a field is renamed with it."""
+    classes = classes_by_name()
+    wrong = []
+    for path, tree in library().items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            docstring = ast.get_docstring(node) or ""
+            attributes = attributes_of(node, classes)
+            constructors = [child for child in functions(node) if child.name == "__init__"]
+            arguments = argument_names(constructors[0]) if constructors else attributes
+            for title, names in (("Attributes", attributes), ("Args", arguments)):
+                for name in names_in_section(docstring, title):
+                    if name not in names:
+                        wrong.append(f"{path}:{node.lineno} {node.name}: {name}")
     assert wrong == []
 
 

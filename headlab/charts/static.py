@@ -440,7 +440,7 @@ class _Drawing:
         layout: Where everything stands.
         artists: All parts, in the order in which they were added.
         tips: Text that describes an artist, by the artist's id.
-        outside: Number of points beyond the axes.
+        points_outside: Number of points beyond the axes.
     """
 
     def __init__(self, chart: Chart, resolution: float) -> None:

@@ -86,8 +86,10 @@ class Pool:
 
     A lost device is replaced, and its pending calls are reassigned ahead of the rest.
 
-    Attributes:
+    Args:
         hire: Returns a new device, ready or not yet (its `hello` answers once it is).
+
+    Attributes:
         size: Number of devices to keep.
         kind: What the devices are, "cpu" or "cuda".
         lost: Number of devices lost so far.

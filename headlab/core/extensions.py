@@ -39,11 +39,11 @@ class Registry(Mapping[str, T]):
     and `problems` say why. Entry points are read on first use beyond a built-in entry, not on
     import, because the packages that define them import headlab.
 
-    Attributes:
+    Args:
         built_in: The built-in entries.
         group: Name of the entry points, like "headlab.methods".
         misfit: Why an object is no valid entry for a key, in a clause; empty if it is one.
-        taken: Keys that no entry may have besides the built-in ones.
+        reserved_keys: Keys that no entry may have besides the built-in ones.
     """
 
     def __init__(

@@ -170,7 +170,7 @@ class OmissionsByExample:
 
     Attributes:
         token_limit: Maximum number of tokens of an example.
-        cut: Whether each example lost tokens, bool [example].
+        is_cut: Whether each example lost tokens, bool [example].
         words_left_out: Number of words without an answer, by reason, int [example]; None for tasks
             that do not label words.
     """

@@ -517,7 +517,7 @@ class TokenQueries:
         example_names: For errors.
         rows: Input tokens, [example][token].
         query_positions: Positions at which the model is asked, [example][answer].
-        right_tokens: The right answers there, [example][answer].
+        target_tokens: The tokens whose scores are asked for there, [example][answer].
         reaches: Number of positions that each row takes, [example]; empty where that is its length.
     """
 
@@ -899,7 +899,7 @@ class TokenQuery(NamedTuple):
     Attributes:
         tokens: Input tokens.
         positions: The positions at which the model is asked for a token.
-        right_tokens: The right token at each of them.
+        target_tokens: The token whose score is asked for at each of them.
     """
 
     tokens: list[int]

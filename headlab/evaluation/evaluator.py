@@ -94,7 +94,8 @@ class Batch:
         inputs: Model inputs by name, [row, ...].
         states: The layers' inputs in the last pass.
         gates: The gates of the last pass, [layer, head].
-        held: Held by the pass that writes to the cache; a concurrent pass does not use the cache.
+        cache_lock: Held by the pass that writes to the cache; a concurrent pass does not use the
+            cache.
     """
 
     rows: Ints
@@ -212,7 +213,7 @@ class Evaluator:
         tick: Called between batches; may raise to stop.
         examples: The examples that are used.
         forwards: Number of forward passes so far.
-        elsewhere: Seconds of computing on other devices.
+        seconds_elsewhere: Seconds of computing on other devices.
     """
 
     model: Model

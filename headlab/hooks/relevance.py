@@ -225,7 +225,7 @@ class HeadRelevance:
 
 @contextmanager
 def relevance(model: Model, *, attention_constant: bool = True) -> Iterator[HeadRelevance]:
-    """Observe one forward pass of this thread for `HeadRelevance.of`.
+    """Observe one forward pass of this thread for `HeadRelevance.relevance_for`.
 
     That is called after the block.
 

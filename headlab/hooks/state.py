@@ -217,7 +217,7 @@ class FanOut(Pass):
 
     A row whose gates equal its origin's below `start` thus only costs the layers from `start` on.
 
-    Attributes:
+    Args:
         start: int [row], the layer at which a row joins, non-decreasing along the batch.
         origin: int [row], the row it copies there: of the trunk, if one is given, else an earlier
             row of this pass.

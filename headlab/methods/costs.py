@@ -552,8 +552,8 @@ class Cost:
         narrow: Number of undecided heads whose interval is at least as narrow as the run's target,
             or, where it had none, the method's default one.
         wide: Number of the other undecided heads.
-        median_width: Median half-width, in the score's unit; None without intervals.
-        largest_width: Largest half-width, in the score's unit; None without intervals.
+        median_half_width: Median half-width, in the score's unit; None without intervals.
+        largest_half_width: Largest half-width, in the score's unit; None without intervals.
     """
 
     forwards: int

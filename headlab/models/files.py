@@ -506,9 +506,9 @@ class Writer:
 
     Attributes:
         name: In messages.
-        marks: Sets of files; a folder with all files of one set is of this kind.
+        identifying_files: Sets of files; a folder with all files of one set is of this kind.
         record: The one of these files that lists the others, under `files`, with their sha256.
-        do: Advice if `out` cannot be used.
+        advice: Advice if `out` cannot be used.
     """
 
     name: str

@@ -367,7 +367,8 @@ class Tokenised:
     Attributes:
         columns: Model inputs by name, int [text][token].
         batch: The tokenizer's output, of which a fast tokenizer's is not cut.
-        kept: Places of the tokens that are left of each text that was cut, by its row in `batch`.
+        kept_positions: Places of the tokens that are left of each text that was cut, by its row in
+            `batch`.
     """
 
     columns: dict[str, Rows]

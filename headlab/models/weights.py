@@ -511,7 +511,7 @@ class _Inspection:
     def not_harmless(self, names: Iterable[str], with_new_head: bool) -> list[str]:
         """The weights without which the class computes something else than was trained.
 
-        `with_new_head` as there.
+        `with_new_head` as in `fit_weights`.
         """
         foreign = sorted(
             name for name in names if not (self.is_constant(name) or self.is_unused_part(name))

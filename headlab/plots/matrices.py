@@ -124,10 +124,10 @@ class Panel:
         tokens: Text of each token.
         weights: By head name, float [query, key]; rows sum to 1 unless the sentence was cut or
             tokens are left out.
-        cut: Whether the sentence was longer.
+        is_cut: Whether the sentence was longer.
         special: Positions of special tokens, such as <s> and </s>.
         words: Words of the sentence; empty where they are not known.
-        places: Index of each token's word, -1 for none; empty where the words are not known.
+        word_indices: Index of each token's word, -1 for none; empty where the words are not known.
         separators: Positions of tokens that end or separate texts.
         ids: Of the tokens; empty where they are not known, and for words.
     """

@@ -52,10 +52,10 @@ class Evaluated:
     Attributes:
         bleu: Of greedy translations.
         log_probability: Of the correct translations.
-        seconds: Of the model's training, as recorded then; for a model that started from the base,
-            from there on.
+        training_seconds: Of the model's training, as recorded then; for a model that started from
+            the base, from there on.
         forwards: Examples run through the model in all.
-        judging: Seconds of this evaluation.
+        evaluation_seconds: Seconds of this evaluation.
     """
 
     bleu: Bleu
@@ -324,13 +324,13 @@ class TranslationResults:
     Attributes:
         plan: What was trained.
         base: The model to prune.
-        longer: The same, trained on as the pruned ones are, without gates.
+        without_gates: The same, trained on as the pruned ones are, without gates.
         runs: The pruned models.
         scratch: By λ, the architecture of a run of the encoder series, trained from scratch and
             then on like these.
         roles: Of the base's heads.
         parameters: Of the base.
-        given: Whether the base was given.
+        was_given: Whether the base was given.
         spec: Everything the results depend on.
     """
 

@@ -114,8 +114,8 @@ class Shrunk:
 
     Attributes:
         module: Transformers module of its own, in evaluation mode; the original is unchanged.
-        masked: Removed heads whose weights stay because others of their group need the same key and
-            value; their output is 0.
+        masked_heads: Removed heads whose weights stay because others of their group need the same
+            key and value; their output is 0.
     """
 
     module: PreTrainedModel

@@ -297,7 +297,7 @@ class Speed(NamedTuple):
         ratio: Median of the ratios of their times.
         low: Lower bound of its interval.
         high: Upper bound of its interval.
-        where: Device and sizes of batches.
+        conditions: Device and sizes of batches.
     """
 
     ratio: float

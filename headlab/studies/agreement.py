@@ -37,7 +37,7 @@ class Correlation(NamedTuple):
         ceiling: What two scores of the same true ranking would show; None where it is not known.
         ceiling_low: Lower end of its interval.
         ceiling_high: Upper end.
-        corrected: rho over the ceiling; None where the ceiling is too low to say.
+        corrected_rho: rho over the ceiling; None where the ceiling is too low to say.
         corrected_low: Lower end of its interval.
         corrected_high: Upper end.
         across_halves: The same from halves of other examples.
@@ -140,8 +140,8 @@ class Merge:
 
     Attributes:
         number: Of the cluster that arises.
-        left: What is merged: the number of a language or of an earlier merge.
-        right: The other part.
+        first_part: What is merged: the number of a language or of an earlier merge.
+        second_part: The other part.
         languages: Its languages, comma-separated.
         size: Their number.
         distance: 1 − rho, mean over the pairs of the two parts.
@@ -163,7 +163,7 @@ class OutlierRecord:
 
     Attributes:
         language: Its code.
-        by: What agreement is measured by: RHO_ITSELF or ACROSS_HALVES.
+        measure: What agreement is measured by: RHO_ITSELF or ACROSS_HALVES.
         share_percent: Share of resamples of heads in which it is the lowest.
         following: The language that agrees least but for it.
         gap: Mean correlation of that language with the others, minus that of this one.
@@ -204,7 +204,7 @@ class RankAgreement:
     Attributes:
         names: Languages, in the order of the rows of `found`.
         heads: Number of heads.
-        found: The statistics.
+        statistics: The statistics.
         sizes: Number of dev examples of each language; None where unknown.
     """
 

@@ -15,7 +15,7 @@ class CurvePoint:
     Attributes:
         language: Its code.
         ordering: What orders the heads.
-        removed: Number of heads removed.
+        heads_removed: Number of heads removed.
         accuracy_percent: Accuracy; of random orders the median.
         low_percent: Lower end of the band around it.
         high_percent: Upper end.
@@ -59,7 +59,7 @@ class AreaDifference:
     Attributes:
         language: Its code, or "mean".
         ordering: What orders the heads.
-        minus: The other.
+        other_ordering: The other.
         difference: In points.
         low: Lower end of its interval.
         high: Upper end.

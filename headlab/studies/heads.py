@@ -136,7 +136,7 @@ class HeadsResult(StudyResult):
         counts: How many heads there are of each kind.
         shared: Among the highest of every language.
         specific: Helpful in one language and harmful in another.
-        few: Positive in a few languages only.
+        few_positive: Positive in a few languages only.
     """
 
     languages: tuple[str, ...]

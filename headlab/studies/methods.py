@@ -96,9 +96,9 @@ class Overlap:
     Attributes:
         language: Its code.
         method: One method.
-        other: Another.
+        other_method: Another.
         end: HIGHEST or LOWEST.
-        shared: Number of heads that both choose.
+        shared_heads: Number of heads that both choose.
         by_chance: What unrelated rankings share.
         chance_low: Lower end of the range that holds at least 95 % of them.
         chance_high: Upper end.
@@ -132,9 +132,9 @@ class BestMethod:
 
     Attributes:
         language: Its code, or MEAN.
-        best: The method.
+        best_method: The method.
         area_percent: Its area.
-        following: The method with the next largest.
+        next_method: The method with the next largest.
         minus_next: Its area minus that of the next.
         minus_random: Its area minus the mean of random orders.
         random_orders_below: How many random orders have a smaller area.

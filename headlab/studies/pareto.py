@@ -58,8 +58,8 @@ class Point:
 
     Attributes:
         order: Key of the order.
-        removed: Heads removed.
-        kept: Heads left.
+        heads_removed: Heads removed.
+        heads_kept: Heads left.
         parameters: Parameters left; None where heads cannot be removed from the weights.
         languages: Their codes; the values of a language stand at its place.
         accuracy: Of the model.
@@ -531,8 +531,8 @@ class FrontAnswer:
     Attributes:
         question: In words.
         order: Key of the order along which its heads left.
-        removed: Heads removed.
-        kept: Heads left.
+        heads_removed: Heads removed.
+        heads_kept: Heads left.
         parameters: Parameters left; None where heads cannot be removed from the weights.
         weakest_language: Code of the language that loses most.
         weakest: Its difference from the untouched model, in points.
@@ -561,7 +561,7 @@ class TestedLanguage:
     Attributes:
         language: Its code, or `MEAN`.
         answers: Number of answers.
-        untouched: Accuracy of the untouched model, in percent.
+        baseline_accuracy: Accuracy of the untouched model, in percent.
         accuracy: Accuracy of the chosen model, in percent.
         difference: Between them, in points.
         low: Lower end of its 95 % interval.
@@ -595,8 +595,8 @@ class SmallerModel:
 
     Attributes:
         order: Key of the order along which its heads left.
-        removed: Heads removed.
-        kept: Heads left.
+        heads_removed: Heads removed.
+        heads_kept: Heads left.
         parameters: Parameters left; None where heads cannot be removed from the weights.
         weakest_language: Code of the language that loses most.
         weakest: Its difference.
@@ -628,7 +628,7 @@ class ModelInLanguage:
 
     Attributes:
         order: Key of the order along which its heads left.
-        removed: Heads removed.
+        heads_removed: Heads removed.
         language: Its code.
         accuracy: In percent.
         difference: From the untouched model, in points.
@@ -668,7 +668,7 @@ class FrontResult(StudyResult):
 
     Attributes:
         answers: To the question first, then by the other rule.
-        confirmed: The first answer on test, a record a language and one for their mean.
+        tested_languages: The first answer on test, a record a language and one for their mean.
         models: Each model.
         languages: Each model in each language.
         orders: The heads of each order, in removal order.

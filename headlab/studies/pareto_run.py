@@ -411,7 +411,7 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """What a front needs: scores, a walk per order and language, and the test answers.
 
     Raises:
-        HeadlabError: As `check`.
+        HeadlabError: As `check_options`.
     """
     check_options(pieces, options)
     asks = pieces.ask_study_scores(options)

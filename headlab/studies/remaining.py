@@ -70,8 +70,8 @@ class RoleCount(NamedTuple):
 
     Attributes:
         role: Its kind.
-        heads: Removable heads with the role that are kept.
-        of: Removable heads with the role.
+        kept_heads: Removable heads with the role that are kept.
+        removable_heads: Removable heads with the role.
         chance: How many random orders would keep.
     """
 

@@ -27,10 +27,10 @@ class LayerCost:
     """What the heads of one layer cost.
 
     Attributes:
-        first: Flat index of its first head.
+        first_head: Flat index of its first head.
         heads: Number of heads.
-        together: Size of a group of heads that can only be removed together (with grouped queries,
-            those that share a key and a value).
+        group_size: Size of a group of heads that can only be removed together (with grouped
+            queries, those that share a key and a value).
         parameters: Of one group.
         macs_token: Multiply-accumulates of one group per token.
         macs_pair: Multiply-accumulates of one group per pair of tokens.
@@ -281,9 +281,10 @@ class MeasuredSpeed:
         rows: Batch size.
         tokens: Per row, padding included.
         milliseconds: Of a batch through the untouched model, median over rounds.
-        masked: Time of the masked model over that of the untouched one; below 1 is faster.
-        shrunk: The same of the shrunk model; None where heads cannot be removed from the weights.
-        between: 95 % interval of `milliseconds`; None if not measured.
+        masked_ratio: Time of the masked model over that of the untouched one; below 1 is faster.
+        shrunk_ratio: The same of the shrunk model; None where heads cannot be removed from the
+            weights.
+        milliseconds_interval: 95 % interval of `milliseconds`; None if not measured.
     """
 
     device: str
@@ -305,12 +306,13 @@ class Savings:
 
     Attributes:
         heads: Number of heads of the grid.
-        removed: How many the mask switches off.
-        untouched: Cost of the untouched model; a masked model costs as much.
+        removed_heads: How many the mask switches off.
+        baseline: Cost of the untouched model; a masked model costs as much.
         shrunk: Cost of the shrunk model; None where heads cannot be removed from the weights.
         speeds: Measured times, by device and batch size.
-        refused: Why heads cannot be removed; else empty.
-        still: Heads that are off but remain in the shrunk model (part of a group of queries).
+        refusal: Why heads cannot be removed; else empty.
+        still_masked: Heads that are off but remain in the shrunk model (part of a group of
+            queries).
         spec: What was measured.
     """
 

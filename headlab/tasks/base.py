@@ -343,8 +343,8 @@ class Source(NamedTuple):
     """Where examples come from, in words.
 
     Attributes:
-        words: The place, such as a folder or a repository.
-        here: Whether they are on this machine.
+        description: The place, such as a folder or a repository.
+        is_present: Whether they are on this machine.
         advice: What to do if not.
     """
 

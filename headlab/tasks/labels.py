@@ -425,8 +425,8 @@ class BestOrder:
     """The best order of a model's classes on some examples.
 
     Attributes:
-        right, next: Its share of right answers, and the runner-up's.
-        p: Of its being better, corrected for all orders.
+        accuracy, runner_up_accuracy: Its share of right answers, and the runner-up's.
+        p_value: Of its being better, corrected for all orders.
     """
 
     columns: tuple[int, ...]

@@ -94,9 +94,14 @@ Say = Callable[[GateStep], None]
 class Learner(GateSteps[GateStep]):
     """Trains the gates of some heads of a model, from the current state to the last step.
 
-    Attributes:
-        has_gate: bool [head]. In joint training the model belongs to the learner, and its
-            parameters that require a gradient are trained too; otherwise the model is not changed.
+    In joint training the model belongs to the learner, and its parameters that require a gradient
+    are trained too; otherwise the model is not changed.
+
+    Args:
+        model: The model.
+        inputs: What the gates are learned on.
+        options: How they are learned.
+        has_gate: Which heads have one, bool [head].
     """
 
     options: GateOptions

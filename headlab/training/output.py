@@ -350,8 +350,8 @@ class TrainingOutput:
 
     Attributes:
         weights: Tensors by name.
-        file: Name of the file that they are written to.
-        texts: Contents of JSON files by name.
+        weights_file: Name of the file that they are written to.
+        json_files: Contents of JSON files by name.
         tokenizer: Of a model that needs one in its folder.
         tokenizer_settings: What tokenizer_config.json says beyond the tokenizer's own settings.
     """

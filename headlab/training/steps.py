@@ -64,7 +64,8 @@ class State:
     Parameters by name, their optimizer, losses of finished steps, seconds spent.
 
     Attributes:
-        rows: Greatest number of examples computed together, if memory limited it (0: it did not).
+        row_limit: Greatest number of examples computed together, if memory limited it (0: it did
+            not).
         extra_tensors: Further tensors that the run needs, by name.
     """
 

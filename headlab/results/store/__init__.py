@@ -84,8 +84,8 @@ class StoredRun:
     """The folder of one spec: result, checkpoint, log.
 
     Attributes:
-        kept: Called with the run whenever part of it has been stored, and with whether that was
-            all.
+        on_stored: Called with the run whenever part of it has been stored, and with whether that
+            was all.
     """
 
     folder: Path

@@ -228,7 +228,7 @@ class Codec(Generic[T]):
             stored.
         unpack: The inverse, from arrays, description and spec; raises HeadlabError for anything
             else.
-        parts: Paths of the objects that its spec has, beside those of every spec.
+        required_objects: Paths of the objects that its spec has, beside those of every spec.
     """
 
     kind: str
