@@ -127,6 +127,35 @@ def serve_download(content: bytes, mime_type: str, place: str, file_name: str) -
         )
 
 
+def keep_deferred_files(max_outdated: int) -> None:
+    """Let buttons of earlier runs still make their file on demand.
+
+    Nothing without a server.
+
+    Streamlit gives such a button a new id in each run, and forgets the earlier one when any run of
+    anybody ends. A press while the page was redrawn brought an id that was forgotten, and saved
+    nothing.
+
+    Args:
+        max_outdated: How many ids that no page refers to any more are kept, the newest, of
+            everybody.
+    """
+    if not runtime.exists():
+        return
+    files = runtime.get_instance().media_file_mgr
+
+    def forget_outdated_ids() -> None:
+        current_ids: set[str] = set()
+        for ids_by_place in files._files_by_session_and_coord.values():
+            current_ids.update(ids_by_place.values())
+        outdated_ids = [id_ for id_ in files._deferred_callables if id_ not in current_ids]
+        for outdated_id in outdated_ids[: max(0, len(outdated_ids) - max_outdated)]:
+            files._drop_deferred_id(outdated_id)
+
+    # The method's callers hold the lock.
+    vars(files)["_remove_orphaned_deferred_callables"] = forget_outdated_ids
+
+
 def leave_pages_folder() -> bool:
     """Tell Streamlit that the folder `pages/` is not a list of pages.
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 from playwright.sync_api import expect
-from support.browsing import choose_option
+from support.browsing import IDLE_APP, choose_option
 from support.cached_reports import keep_report, made_heads_report
 from support.saved_models import save_classifier
 from support.waiting import wait_until
@@ -69,6 +69,21 @@ def test_a_report_is_read_downloaded_and_leads_to_what_its_heads_look_at(visit, 
     frame_box = frame.bounding_box()
     caption_box = caption.bounding_box()
     assert frame_box["y"] + frame_box["height"] <= caption_box["y"]
+
+
+def test_a_download_pressed_while_the_page_is_redrawn_is_saved(connection):
+    page = connection.page
+    page.goto("/experiments?langs=de&langs=th&experiment=heads")
+    download_button = page.get_by_role("button", name="Download this table as CSV").first
+    expect(download_button).to_be_visible()
+    page.locator(IDLE_APP).wait_for()
+    connection.is_deaf = True
+    page.get_by_role("button", name="Increment").first.click()
+    connection.wait_for_runs(1)  # the server knows the button by another id now
+    with page.expect_download() as download:
+        download_button.click()
+        connection.hear()
+    assert download.value.path().read_text().splitlines()[1] == "help in every language,2,1,"
 
 
 def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, page, tiny):

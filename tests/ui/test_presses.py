@@ -376,3 +376,26 @@ def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):
     make_file("one more")  # the oldest makes room
     files.remove_orphaned_files()
     assert [is_removed(name) for name in names].count(True) == 1
+
+
+def test_a_button_of_an_earlier_run_still_makes_its_file(monkeypatch):
+    files = MediaFileManager(MemoryMediaFileStorage("/media"))
+    monkeypatch.setattr(runtime, "get_instance", lambda: SimpleNamespace(media_file_mgr=files))
+    monkeypatch.setattr(runtime, "exists", lambda: True)
+    streamlit_private.keep_deferred_files(max_outdated=3)
+
+    def button_id_of_run(number: int) -> str:
+        files.clear_session_refs()
+        return files.add_deferred(f"file {number}".encode, "text/plain", "0.1", "name.txt")
+
+    button_ids = []
+    for number in range(5):
+        button_ids.append(button_id_of_run(number))
+        files.remove_orphaned_files()
+    with pytest.raises(MediaFileStorageError):  # the oldest made room
+        files.execute_deferred(button_ids[0])
+    for number in range(1, 5):
+        url = files.execute_deferred(button_ids[number])
+        file = files.read_file(url.rpartition("/")[2].partition(".")[0])
+        assert file is not None
+        assert file.content == f"file {number}".encode()

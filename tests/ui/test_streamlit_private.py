@@ -25,6 +25,7 @@ from packaging.requirements import Requirement
 from streamlit import runtime
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.runtime.media_file_manager import MediaFileManager
+from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.runtime.scriptrunner import ScriptRunContext, ScriptRunner, get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
@@ -243,6 +244,11 @@ def test_a_function_takes_the_arguments_that_we_give(
         ("PagesManager", {*vars(PagesManager)}, {"uses_pages_directory"}),
         ("Runtime", {*vars(runtime.Runtime)}, {"media_file_mgr"}),
         (
+            "MediaFileManager",
+            {*vars(MediaFileManager(MemoryMediaFileStorage("/media")))},
+            {"_files_by_session_and_coord", "_deferred_callables"},
+        ),
+        (
             "uvicorn.Server",
             {*vars(uvicorn.Server(uvicorn.Config(app="")))},
             {"should_exit", "force_exit"},
@@ -255,6 +261,12 @@ def test_an_object_has_the_fields_that_we_use(owner: str, names: set[str], neede
 
 def test_streamlit_asks_for_waiting_requests_by_the_method_that_we_replace():
     assert ".on_scriptrunner_yield()" in inspect.getsource(ScriptRunner), ADVICE
+
+
+def test_streamlit_forgets_deferred_files_by_the_methods_that_we_replace_and_call():
+    source = inspect.getsource(MediaFileManager)
+    assert "            self._remove_orphaned_deferred_callables()" in source, ADVICE
+    assert "def _drop_deferred_id(self, file_id: str)" in source, ADVICE
 
 
 def test_reading_session_state_lets_requests_through():

@@ -31,6 +31,7 @@ import streamlit as st
 
 from headlab.dashboard.streamlit_private import (
     is_fragment_run,
+    keep_deferred_files,
     keys_in_request,
     serve_download,
     without_interruption,
@@ -327,10 +328,13 @@ def uninterrupted(callback: Callable[..., None]) -> Callable[..., None]:
 
 # Downloads. Streamlit forgets a file that no session's page refers to once two runs of anybody have
 # ended, and to one that is made on demand no page refers: on a busy server the browser asked for it
-# too late and saved nothing.
+# too late and saved nothing. It forgets how to make the file even sooner, when the page is redrawn.
 
 MAX_KEPT_FILES = 32
 """Files made on demand, of everybody."""
+
+MAX_OUTDATED_BUTTONS = 1024
+"""Buttons of earlier runs that still make their file, of everybody; a page has up to about 20."""
 
 
 def download_button(
@@ -352,7 +356,10 @@ def download_button(
         key: Widget key.
         help: Shown beside the pointer.
     """
-    content = partial(kept_content, data, name, kind) if callable(data) else data
+    content = data
+    if callable(data):
+        keep_deferred_files(MAX_OUTDATED_BUTTONS)
+        content = partial(kept_content, data, name, kind)
     st.download_button(
         label,
         content,
