@@ -20,7 +20,7 @@ import numpy as np
 
 from headlab.core import Floats, Head, HeadGrid, Ints, display_unit
 from headlab.methods import RANDOM_METHOD
-from headlab.results import HeadScores, why_holm_rejects_none
+from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, why_holm_rejects_none
 from headlab.roles import POSITIONAL, RoleResult, Roles
 from headlab.stats import holm
 
@@ -334,10 +334,19 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
             lines.append(
                 f"{scores.level:.0%} interval {low} to {high}, half-width {half_width_text}"
             )
+        if scores.sampling_error is not None:
+            lines.append(f"± {sampling_error_words(scores, index)}")
         if scores.samples is not None:
             lines.append(f"{int(scores.samples[index]):,} samples")
         tips.append("\n".join(lines))
     return tuple(tips)
+
+
+def sampling_error_words(scores: HeadScores, index: int) -> str:
+    """The sampling error of a head, in the unit shown, and what it leaves out."""
+    assert scores.sampling_error is not None
+    error = value_words(scores.sampling_error[index], scores.unit).lstrip("+")
+    return f"{error} from sampling at {scores.level:.0%}, which {SAMPLING_ERROR_LIMIT}"
 
 
 def value_format(unit: str) -> str:

@@ -48,6 +48,38 @@ def top_half_shapley(value: Any, players: int) -> np.ndarray:
     return total / count
 
 
+def smoothed_slopes(
+    logits_under: Any, gates: np.ndarray, label: int, bandwidth: float, step: float = 1e-4
+) -> np.ndarray:
+    """Slope of Phi(margin / bandwidth) by each gate, by central differences, of the shape of gates.
+
+    The margin is the right label's lead over the others' smoothed maximum, 0.2 * log(sum(exp(x /
+    0.2))).
+
+    Args:
+        logits_under: Gates -> logits, a list of floats.
+        gates: Where the slopes are taken.
+        label: The right one.
+        bandwidth: In logits.
+        step: By which a gate is moved up and down.
+    """
+
+    def smoothed(moved_gates: np.ndarray) -> float:
+        logits = logits_under(moved_gates)
+        others = [x / 0.2 for index, x in enumerate(logits) if index != label]
+        highest = max(others)
+        smooth_maximum = 0.2 * (highest + log(sum(exp(x - highest) for x in others)))
+        return NormalDist().cdf((logits[label] - smooth_maximum) / bandwidth)
+
+    slopes = np.zeros(gates.shape)
+    for index in np.ndindex(gates.shape):
+        above, below = gates.copy(), gates.copy()
+        above[index] += step
+        below[index] -= step
+        slopes[index] = (smoothed(above) - smoothed(below)) / (2 * step)
+    return slopes
+
+
 def worth(key: str, logits: list[float], label: int) -> float:
     """What one answer is worth, as a share of the value's range, from the definition of softmax."""
     if key == "accuracy":

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 
 from headlab.cli.evaluate import as_split
@@ -30,7 +31,15 @@ from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.table import CurveJob, ScoreJob
 from headlab.methods import caution, cost_of, remarks
 from headlab.methods import method as method_of
-from headlab.results import ONE_POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
+from headlab.results import (
+    ONE_POINT,
+    SAMPLING_ERROR_LIMIT,
+    Curve,
+    HeadScores,
+    curve_names,
+    curve_points,
+    curve_summary,
+)
 from headlab.tasks import EqualTexts, Task, equal_texts, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
@@ -208,7 +217,12 @@ def print_scores(scores_by_language: dict[str, HeadScores]) -> None:
 
 def _summary_parts(scores: HeadScores) -> Iterator[str]:
     cost = cost_of(scores)
-    if cost.median_half_width is None:
+    if scores.sampling_error is not None:
+        yield (
+            f"sampling error median {np.median(scores.sampling_error):.4f}, largest "
+            f"{scores.sampling_error.max():.4f}, which {SAMPLING_ERROR_LIMIT}"
+        )
+    elif cost.median_half_width is None:
         yield "no intervals"
     else:
         if cost.helpful is not None:

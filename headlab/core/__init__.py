@@ -133,8 +133,10 @@ from headlab.core.value_functions import CLIP as CLIP
 from headlab.core.value_functions import FINE_STEPS as FINE_STEPS
 from headlab.core.value_functions import VALUE_FUNCTIONS as VALUE_FUNCTIONS
 from headlab.core.value_functions import ValueFunction as ValueFunction
+from headlab.core.value_functions import answer_margins as answer_margins
 from headlab.core.value_functions import display_unit as display_unit
 from headlab.core.value_functions import log_probability as log_probability
+from headlab.core.value_functions import smoothed_value as smoothed_value
 from headlab.core.value_functions import surrogate as surrogate
 from headlab.core.value_functions import value_function_of as value_function_of
 from headlab.core.value_functions import value_of_answers as value_of_answers

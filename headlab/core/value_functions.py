@@ -121,6 +121,30 @@ def surrogate(
     if value.key != "accuracy":
         worth_of_rows = value_of_answers(value, logits, labels)
         return worth_of_rows, worth_of_rows.detach()
+    smooth_margin, margin, has_answer = answer_margins(logits, labels)
+    smooth_distance = torch.where(margin < 0, -smooth_margin, smooth_margin)
+    # Finite where there is no answer: a row may have none.
+    closeness = (smooth_distance / -SMOOTHING).masked_fill(~has_answer, -1e9)
+    distance = margin.abs().masked_fill(~has_answer, float("inf"))
+    return -SMOOTHING * torch.logsumexp(closeness, dim=-1), distance.amin(dim=-1)
+
+
+def answer_margins(
+    logits: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """By how much each answer's right label leads, in logits; below 0 where the answer is wrong.
+
+    Args:
+        logits: As in `value_of_answers`.
+        labels: As in `value_of_answers`.
+
+    Returns:
+        Three tensors [row, answer]: the lead over the other labels' smoothed maximum, which has a
+        gradient by each of them; the lead over the best of them, without a gradient; and whether
+        there is an answer, bool.
+    """
+    import torch
+
     if logits.dtype != torch.float64:
         logits = logits.float()
     scores = logits.reshape(len(logits), -1, logits.shape[-1])
@@ -130,11 +154,30 @@ def surrogate(
     other_scores = scores.scatter(-1, right_label, float("-inf"))
     smooth_margin = right_score - SMOOTHING * torch.logsumexp(other_scores / SMOOTHING, dim=-1)
     margin = (right_score - other_scores.amax(dim=-1)).detach()
-    smooth_distance = torch.where(margin < 0, -smooth_margin, smooth_margin)
-    # Finite where there is no answer: a row may have none.
-    closeness = (smooth_distance / -SMOOTHING).masked_fill(~has_answer, -1e9)
-    distance = margin.abs().masked_fill(~has_answer, float("inf"))
-    return -SMOOTHING * torch.logsumexp(closeness, dim=-1), distance.amin(dim=-1)
+    return smooth_margin, margin, has_answer
+
+
+def smoothed_value(
+    value: ValueFunction, logits: torch.Tensor, labels: torch.Tensor, bandwidth: float
+) -> torch.Tensor:
+    """Value of each example's answers as a share of the span, made smooth, [row].
+
+    For accuracy an answer's 0 or 1 becomes Phi(margin / bandwidth): the probability that it is
+    right once its margin is blurred by a normal deviate. Other values are smooth as they are.
+
+    Args:
+        value: The value function.
+        logits: As in `value_of_answers`.
+        labels: As in `value_of_answers`.
+        bandwidth: Standard deviation of the blur, in logits.
+    """
+    import torch
+
+    if value.key != "accuracy":
+        return value_of_answers(value, logits, labels)
+    smooth_margin, _, has_answer = answer_margins(logits, labels)
+    value_by_answer: torch.Tensor = torch.special.ndtr(smooth_margin / bandwidth) * has_answer
+    return value_by_answer.sum(dim=1) / has_answer.sum(dim=1).clamp(min=1)
 
 
 def log_probability(logits: torch.Tensor, chosen_labels: torch.Tensor) -> torch.Tensor:

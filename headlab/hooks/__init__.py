@@ -11,6 +11,7 @@ from headlab.hooks.model import attention_of_heads as attention_of_heads
 from headlab.hooks.model import decoder_start_token as decoder_start_token
 from headlab.hooks.model import gated as gated
 from headlab.hooks.model import gated_in_this_thread as gated_in_this_thread
+from headlab.hooks.model import gradient_by_gates as gradient_by_gates
 from headlab.hooks.model import head_means as head_means
 from headlab.hooks.model import make_gateable as make_gateable
 from headlab.hooks.model import minimal_decoder_inputs as minimal_decoder_inputs

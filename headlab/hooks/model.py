@@ -259,6 +259,38 @@ def as_gate_tensor(model: Model, gates: Gates) -> torch.Tensor:
     return tensor.to(model.module.dtype)
 
 
+def gradient_by_gates(model: Model, objective: torch.Tensor, gates: torch.Tensor) -> torch.Tensor:
+    """Gradient of a sum over rows by the gates of the rows, of the shape of the gates.
+
+    Args:
+        model: Whose gates they are.
+        objective: The sum, computed under these gates.
+        gates: A tensor that takes part in gradients.
+
+    Raises:
+        HeadlabError: The model gives no gradient.
+    """
+    gradient = None
+    reason = "its answers do not depend on the gates in a way that can be differentiated"
+    if objective.requires_grad:
+        try:
+            (gradient,) = torch.autograd.grad(objective, gates, allow_unused=True)
+        except NotImplementedError as error:
+            reason = str(error).partition("\n")[0]
+        except RuntimeError as error:  # among them that memory ran out, which callers handle
+            if "derivative" not in str(error):
+                raise
+            reason = str(error).partition("\n")[0]
+    if gradient is None:
+        raise HeadlabError(
+            f"{model.name} gives no gradient ({reason}), as models with quantised weights may not; "
+            "use a method that needs none, such as leave-one-out, or load the weights as ordinary "
+            "numbers",
+            code="model.gradient_missing",
+        )
+    return gradient
+
+
 # The self-test on a probe input: gates have the effect that they should.
 
 

@@ -100,12 +100,13 @@ class MethodJob(TaskJob):
         )
 
     def check_model(self, model: Model) -> None:
-        """Refuse a model with too many heads for the method, before anything is computed.
+        """Refuse a model that the method cannot score, before anything is computed.
 
         Raises:
-            HeadlabError: It has too many.
+            HeadlabError: It has too many heads, or a decoder where the method is for encoders.
         """
         costs.require_few_heads(method(self.method), model.grid.size)
+        costs.require_encoder(method(self.method), model.grid)
 
     def method_title(self) -> str:
         """The method as pages write it; its key if it is unknown here."""

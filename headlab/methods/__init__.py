@@ -31,6 +31,7 @@ from headlab.methods.method import MethodCost as MethodCost
 from headlab.methods.method import Options as Options
 from headlab.methods.table import ATTENTION_METHOD as ATTENTION_METHOD
 from headlab.methods.table import DEFAULT_METHOD as DEFAULT_METHOD
+from headlab.methods.table import FIRST_MAP_METHOD as FIRST_MAP_METHOD
 from headlab.methods.table import HOME as HOME
 from headlab.methods.table import LIVE_METHOD as LIVE_METHOD
 from headlab.methods.table import METHODS as METHODS

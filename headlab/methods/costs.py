@@ -11,6 +11,7 @@ import numpy as np
 
 from headlab.core import (
     Bools,
+    HeadGrid,
     HeadlabError,
     OptionValue,
     canonical_json,
@@ -226,6 +227,17 @@ def require_few_heads(method: Method, heads: int) -> None:
             f"{method.key} handles up to {method.most_heads} heads, and this model has {heads}; use {DEFAULT_METHOD}, "
             "whose intervals say how far off its values may be",
             code="method.heads_too_many",
+        )
+
+
+def require_encoder(method: Method, grid: HeadGrid) -> None:
+    """Raise HeadlabError if a method is for encoders only and a model has a decoder."""
+    stacks = [stack.name for stack in grid.stacks if stack.name != "encoder"]
+    if method.encoders_only and stacks:
+        raise HeadlabError(
+            f"{method.key} is for encoders, and this model has a stack of another kind ({', '.join(stacks)}): the "
+            f"slopes of decoders do not foresee what their heads do; use {DEFAULT_METHOD}",
+            code="method.decoder_unsuited",
         )
 
 

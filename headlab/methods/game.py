@@ -12,7 +12,7 @@ import numpy.typing as npt
 from headlab.core import Floats, Ints
 from headlab.methods.screen import Scale
 
-Question = Literal["values", "gains", "marginals", "screened"]
+Question = Literal["values", "gains", "marginals", "screened", "slopes", "margins"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, pad
 from headlab.core import Floats, HeadGrid, by_layer, integer_in
 from headlab.core.parallel import Tick, run_halving
 from headlab.evaluation import NO_TARGET, Batch, Evaluator, Texts
-from headlab.hooks import ActiveGates
+from headlab.hooks import ActiveGates, gradient_by_gates
 from headlab.methods.work import Outcome, Work, mean_outcome
 
 TOKEN_INPUTS = ("input_ids", "decoder_input_ids")  # inputs that have a column a token
@@ -48,7 +48,7 @@ def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = Fals
         loss = cross_entropy(
             logits.flatten(0, -2), labels.flatten(), ignore_index=NO_TARGET, reduction="sum"
         )
-        (gradient,) = torch.autograd.grad(loss, gates)
+        gradient = gradient_by_gates(model, loss, gates)
     return gradient.detach().to(torch.float64)
 
 

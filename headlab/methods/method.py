@@ -101,6 +101,7 @@ class Method:
         options: Its options by name.
         caution: A caveat about its intervals, in a clause.
         most_heads: The largest number of heads it can score.
+        encoders_only: Whether models with a decoder are refused, as it says nothing true of them.
         whole: Whether one device must run all of it, as it uses no game that several could share.
         raw_unit: The unit of scores that are not normalised, if it is another one.
         version: Raised when the same settings give other numbers. Results that earlier versions
@@ -127,6 +128,7 @@ class Method:
     options: Mapping[str, Option]
     caution: str = ""
     most_heads: int | None = None
+    encoders_only: bool = False
     whole: bool = False
     raw_unit: str = ""
     version: int = 1

@@ -16,13 +16,23 @@ from headlab.core import (
     Floats,
     Ints,
     ValueFunction,
+    answer_margins,
+    smoothed_value,
     surrogate,
     value_function_of,
 )
 from headlab.core.devices import on_device
 from headlab.core.parallel import Tick, one_thread, run_in_parallel
 from headlab.evaluation import Evaluator, token_budget, width_of
-from headlab.hooks import ActiveGates, FanOut, LayerStates, Model, Trunk, as_gate_tensor
+from headlab.hooks import (
+    ActiveGates,
+    FanOut,
+    LayerStates,
+    Model,
+    Trunk,
+    as_gate_tensor,
+    gradient_by_gates,
+)
 from headlab.methods.game import Game, Query, in_turn
 from headlab.methods.screen import NEARNESS_SCALE, SIZE_SCALE, Scale, feasible, nearness
 from headlab.methods.work import Work
@@ -367,12 +377,12 @@ class ModelGame:
                 kept[rows], batch.wanted, examples[rows], halvings, uniforms[rows]
             )
 
-        model = self.evaluator.model
-        row_weight = 1 / graded_share(model, self._budget)
-        row_weights = np.full(len(rows_with_players), row_weight)
-        max_rows = MAX_TRUNKS.get(model.device.type)
         for batch, batch_answers in self._in_batches(
-            examples[rows_with_players], wanted[rows_with_players], row_weights, run, max_rows
+            examples[rows_with_players],
+            wanted[rows_with_players],
+            self._graded_weights(len(rows_with_players)),
+            run,
+            self._max_graded_rows,
         ):
             row, player = np.nonzero(batch.wanted)
             answers[:, rows_with_players[batch.rows][row], player] = batch_answers[:, row, player]
@@ -423,7 +433,7 @@ class ModelGame:
         with torch.enable_grad(), model.active(active):
             logits = evaluator.logits(inputs)
             objective, level = surrogate(self.value, logits, evaluator.targets(examples, logits))
-            (slopes,) = torch.autograd.grad(objective.sum(), gates)
+            slopes = gradient_by_gates(model, objective.sum(), gates)
         values = evaluator.worth_of(examples, self.value, logits.detach())
         layer, head = model.grid.flat.T
         slope = slopes.cpu().double().numpy()[:, layer, head]
@@ -434,6 +444,93 @@ class ModelGame:
         change = np.where(kept, -slope, slope)
         distance = nearness(level.cpu().double().numpy(), change)
         return values, NEARNESS_SCALE.bins_of(distance), np.zeros(kept.shape)
+
+    def slopes(self, kept: Bools, examples: Ints, bandwidth: Floats) -> Floats:
+        """Slope of each coalition's smoothed value by each player's gate, float [row, player].
+
+        It is what the value would change by, were it as linear in the gate as it is at the
+        coalition. One backward pass gives the slopes of all players.
+
+        Args:
+            kept: The players that are present, bool [row, player].
+            examples: The example of each row, int [row].
+            bandwidth: Of `headlab.core.smoothed_value`, in logits, a single number.
+        """
+        slopes = np.zeros(kept.shape)
+
+        def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
+            rows = batch.rows
+            return lane._slopes_of_batch(kept[rows], examples[rows], float(bandwidth))
+
+        for batch, batch_slopes in self._in_batches(
+            examples, kept, self._graded_weights(len(kept)), run, self._max_graded_rows
+        ):
+            slopes[batch.rows] = batch_slopes
+        return slopes
+
+    def _slopes_of_batch(self, kept: Bools, examples: Ints, bandwidth: float) -> Floats:
+        """`slopes` of one batch."""
+        evaluator = self.evaluator
+        model = evaluator.model
+        fill = self._fill()
+        # The caller may be in inference mode, which forbids gradients.
+        with torch.inference_mode(False), torch.enable_grad():
+            inputs = evaluator.tensors(examples)
+            gates = as_gate_tensor(model, model.grid.gates(kept)).requires_grad_()
+            active = ActiveGates(gates=gates, fill=None if fill is None else fill.clone())
+            with model.active(active):
+                logits = evaluator.logits(inputs)
+                labels = evaluator.targets(examples, logits)
+                evaluator.require_finite(examples, logits, labels)
+                smoothed = smoothed_value(self.value, logits, labels, bandwidth)
+                slopes = gradient_by_gates(model, smoothed.sum(), gates)
+        layer, head = model.grid.flat.T
+        evaluator.tick()
+        return np.asarray(slopes.cpu().double().numpy()[:, layer, head])
+
+    def margins(self, kept: Bools, examples: Ints) -> Floats:
+        """Of the margins of each row's answers: number, sum and sum of squares, float [row, 3].
+
+        A margin says by how many logits the right label leads.
+
+        Args:
+            kept: The players that are present, bool [row, player].
+            examples: The example of each row, int [row].
+        """
+        moments = np.zeros((len(kept), 3))
+        model = self.evaluator.model
+
+        def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
+            gates = as_gate_tensor(model, model.grid.gates(kept[batch.rows]))
+            return lane._margins_of_batch(examples[batch.rows], gates)
+
+        row_weights = np.ones(len(kept), np.int64)
+        for batch, batch_moments in self._in_batches(examples, kept, row_weights, run):
+            moments[batch.rows] = batch_moments
+        return moments
+
+    def _margins_of_batch(self, examples: Ints, gates: torch.Tensor) -> Floats:
+        """`margins` of one batch under these gates."""
+        evaluator = self.evaluator
+        active = ActiveGates(gates=gates, fill=self._fill())
+        with torch.inference_mode(), evaluator.model.active(active):
+            logits = evaluator.logits(evaluator.tensors(examples))
+            labels = evaluator.targets(examples, logits)
+            evaluator.require_finite(examples, logits, labels)
+            _, margin, has_answer = answer_margins(logits, labels)
+        evaluator.tick()
+        margin = margin.double().masked_fill(~has_answer, 0.0)
+        moments = torch.stack([has_answer.sum(dim=1), margin.sum(dim=1), (margin**2).sum(dim=1)])
+        return np.asarray(moments.T.cpu().numpy())
+
+    def _graded_weights(self, rows: int) -> Floats:
+        """How many rows of a batch a row with a backward pass counts as, [row]."""
+        return np.full(rows, 1 / graded_share(self.evaluator.model, self._budget))
+
+    @property
+    def _max_graded_rows(self) -> int | None:
+        """Maximum number of rows of a batch with a backward pass; None: no limit of its own."""
+        return MAX_TRUNKS.get(self.evaluator.model.device.type)
 
     def _branch_values(
         self,

@@ -30,6 +30,7 @@ __all__ = [
     "ATTENTION_METHOD",
     "BUILT_IN",
     "DEFAULT_METHOD",
+    "FIRST_MAP_METHOD",
     "HOME",
     "LIVE_METHOD",
     "METHODS",
@@ -45,6 +46,8 @@ HOME = "headlab.methods"
 """Package of the modules that a method names by one word."""
 DEFAULT_METHOD = "shapley"
 """The method where none is named."""
+FIRST_MAP_METHOD = "smoothed"
+"""The method that pages offer first where a model has no scores: it takes seconds a language."""
 LIVE_METHOD = "gradient"
 """The method whose scores a page may ask for outside the list of jobs, as they take seconds."""
 RANDOM_METHOD = "random"
@@ -82,10 +85,20 @@ TOP50 = Option("shapley-top50", COALITIONS, ("shapley-top50", "shapley"))
 FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))
 ALIASES = {"tmab": "shapley"}
 
+BANDWIDTH_DRAWS = 64
+"""First draws of `smoothed`, from whose margins its bandwidth is chosen."""
+SMOOTHED_PASS_COST = 2.0
+"""A pass of `smoothed` in plain ones: of its default run's, a third have a backward pass."""
+
 
 def shapley_forwards(options: Options, heads: int, examples: int) -> int:
     """Every sample computes one gain of every head."""
     return integer_in(options, "samples") * heads
+
+
+def draws_forwards(options: Options, heads: int, examples: int) -> int:
+    """Every sample is a pass with a backward pass; the others find what all heads are worth."""
+    return integer_in(options, "samples") + 2 * examples + BANDWIDTH_DRAWS
 
 
 def permutation_forwards(options: Options, heads: int, examples: int) -> int:
@@ -146,6 +159,38 @@ BUILT_IN: dict[str, Method] = {
             version=3,
             interval_check="every cycle",
             sign_lean="in simulations large ones by a tenth and small ones by half or more",
+        ),
+        Method(
+            key="smoothed",
+            title="Shapley value (smoothed gradient)",
+            cost=MethodCost(
+                "1 forward and backward a draw, and 2 forwards an example",
+                draws_forwards,
+                pass_cost=SMOOTHED_PASS_COST,
+            ),
+            paper="of headlab's own; akin to expected gradients, Erion et al., Nature Machine "
+            "Intelligence 2021",
+            estimand="shapley-top50",
+            unit="accuracy",
+            signed=True,
+            intervals=False,
+            module="smoothed",
+            options={
+                "estimand": TOP50,
+                "value": VALUE,
+                "samples": Option(
+                    512, "draws: one example and one coalition each", kind=int, low=1
+                ),
+                "bandwidth": Option(
+                    0.4,
+                    "how far accuracy is smoothed, in standard deviations of the margins",
+                    kind=float,
+                    low=0,
+                    open=True,
+                ),
+                "level": LEVEL,
+            },
+            encoders_only=True,
         ),
         Method(
             key="monte-carlo",

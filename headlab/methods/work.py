@@ -89,6 +89,7 @@ class Outcome:
     p_values: Floats | None = None
     level: float = 0.95
     halves: Floats | None = None
+    sampling_error: Floats | None = None
 
     def scores(self, grid: HeadGrid, spec: RunSpec, forwards: int, seconds: float) -> HeadScores:
         """The record of this outcome; method and language are taken from the spec."""

@@ -3,6 +3,7 @@
 from headlab.results.l0_gates import HardConcrete as HardConcrete
 from headlab.results.l0_gates import LearnedGates as LearnedGates
 from headlab.results.scores import ONE_POINT as ONE_POINT
+from headlab.results.scores import SAMPLING_ERROR_LIMIT as SAMPLING_ERROR_LIMIT
 from headlab.results.scores import SCORE_ARRAYS as SCORE_ARRAYS
 from headlab.results.scores import SCORE_VALUES as SCORE_VALUES
 from headlab.results.scores import SIGNED_FIELD as SIGNED_FIELD

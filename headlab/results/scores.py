@@ -40,12 +40,14 @@ class ArrayField(NamedTuple):
         axes: What they are counted by: "head", or "half" and "head".
         required: Whether all scores have it.
         in_files_only: Whether JSON leaves it out.
+        added_later: Whether JSON may lack it, as that of earlier versions does.
     """
 
     number: type[np.float64] | type[np.int64] = np.float64
     axes: tuple[str, ...] = ("head",)
     required: bool = False
     in_files_only: bool = False
+    added_later: bool = False
 
     @property
     def json_type(self) -> object:
@@ -75,6 +77,7 @@ SCORE_ARRAYS: Mapping[str, ArrayField] = {
     "samples": ArrayField(np.int64),
     "p_values": ArrayField(),
     "halves": ArrayField(axes=("half", "head"), in_files_only=True),
+    "sampling_error": ArrayField(added_later=True),
 }
 Plain = bool | int | float | str
 PlainType = type[bool] | type[int] | type[float] | type[str]
@@ -90,6 +93,9 @@ SCORE_VALUES: Mapping[str, PlainType] = {
 SIGNED_FIELD = "signed"  # bool, which older results lack
 OMISSIONS = "omissions"  # of the examples, which older results lack
 
+
+SAMPLING_ERROR_LIMIT = "does not cover its bias"
+"""What a sampling error leaves out, to be said wherever one is shown."""
 
 # Corrections for testing many heads: of p-values [test], or None where each head's own interval
 # decides.
@@ -117,6 +123,8 @@ class HeadScores:
         spec: Everything the numbers depend on.
         halves: [half, head], the values from the first and from the second half of the examples
             alone, where the method provides them.
+        sampling_error: Half-width at `level` of the interval that covers nothing but the sampling of
+            a value that is biased, where the method gives one: no head is marked by it.
         signed: Whether a sign means help or harm; if not, values are sizes. Results stored before
             this field existed are signed if they have intervals or negative values.
         omissions: What of the examples was cut or has no answer; None in results stored before this
@@ -140,6 +148,7 @@ class HeadScores:
     halves: Floats | None = None
     signed: bool | None = None
     omissions: Omissions | None = None
+    sampling_error: Floats | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", RunSpec.of(self.spec))
@@ -154,6 +163,14 @@ class HeadScores:
         if self.low is None or self.high is None:
             return None
         return (self.high - self.low) / 2
+
+    @property
+    def chooses_heads(self) -> bool:
+        """Whether rules may choose heads by these scores: not if they are for looking only.
+
+        Those that give nothing but a sampling error are (see `sampling_error`).
+        """
+        return self.sampling_error is None
 
     @property
     def harmful(self) -> Bools:
@@ -266,7 +283,7 @@ class HeadScores:
         for name, array_field in SCORE_ARRAYS.items():
             if array_field.in_files_only:
                 continue
-            numbers = value[name]
+            numbers = value.get(name) if array_field.added_later else value[name]
             if numbers is None:
                 continue
             arrays[name] = array_field.array(numbers)
@@ -304,8 +321,14 @@ class HeadScores:
 
         Raises:
             HeadlabError: As `headlab.masks.heads_kept_by_rule`, and for an unknown correction, one
-                of another rule, and one without p-values.
+                of another rule, one without p-values, and scores that choose no heads.
         """
+        if not self.chooses_heads:
+            raise HeadlabError(
+                f"scores by {self.method} are for a first look: their error is not known beyond that of sampling, so "
+                "no rule chooses heads by them; score the heads by shapley, and prune by those scores",
+                code="rule.scores_for_looking",
+            )
         high = self._high(rule, correction)
         kept_heads = heads_kept_by_rule(
             self.grid, self.values, high, rule, k=k, threshold=threshold

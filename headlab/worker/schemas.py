@@ -455,7 +455,7 @@ SCORE_FIELDS: dict[str, Any] = {
     **{name: (plain_type, ...) for name, plain_type in SCORE_VALUES.items()},
     "spec": (dict[str, object], ...),
     **{
-        name: (about.json_type, ...)
+        name: (about.json_type, None if about.added_later else ...)
         for name, about in SCORE_ARRAYS.items()
         if not about.in_files_only
     },

@@ -614,7 +614,9 @@ def test_a_slope_that_is_no_number_surprises_most(
     game = ModelGame(evaluator, value=value_function_of("probability"))
     everybody = np.ones((2, game.players), bool)
 
-    def slopes_without_numbers(_: object, gates: torch.Tensor) -> tuple[torch.Tensor]:
+    def slopes_without_numbers(
+        _: object, gates: torch.Tensor, **_options: object
+    ) -> tuple[torch.Tensor]:
         return (torch.full_like(gates, torch.nan),)
 
     monkeypatch.setattr(torch.autograd, "grad", slopes_without_numbers)

@@ -198,6 +198,34 @@ def test_computing_without_a_worker_is_a_sentence(cache):
     assert NO_WORKER in app.error[0].value
 
 
+def test_a_first_map_is_offered_where_there_are_no_scores_and_chooses_its_method(cache):
+    def body(model, has_scores):
+        import streamlit as st
+
+        from headlab.dashboard.frame import Choice, StoredScores, errors_as_sentences, scores_of
+        from headlab.dashboard.panels import job_offer
+
+        with errors_as_sentences():
+            method = st.selectbox("Method", ["shapley", "smoothed"], key="method")
+            choice = Choice(model, "intents", ("fi",), method)
+            german_choice = Choice(model, "intents", ("de",), method)
+            template = scores_of(german_choice).first_scores if has_scores else None
+            missing = StoredScores(missing=("fi",), template=template)
+            job_offer.draw_missing_scores(choice, missing, "They help.")
+
+    def offer(**arguments):
+        return AppTest.from_function(body, default_timeout=30, kwargs=arguments).run()
+
+    app = offer(model="new/model", has_scores=False)
+    assert "which heads do harm takes `shapley`" in " ".join(note.value for note in app.caption)
+    press(app, "first-map")
+    assert app.selectbox[0].value == "smoothed"
+    assert NO_WORKER in app.error[0].value
+    assert "first-map" not in {button.key for button in app.button}
+    app = offer(model="e5-small-intents", has_scores=True)
+    assert [button.key for button in app.button] == ["compute"]
+
+
 def test_a_worker_that_failed_is_tried_again(monkeypatch):
     class Fake:
         url = "http://worker"

@@ -60,11 +60,11 @@ def loaded_model(name: str) -> LoadedModel:
     return model
 
 
-def cached_head_count(model: str) -> int | None:
-    """Number of heads of a model, from its cached results; None if it has none."""
+def cached_grid(model: str) -> HeadGrid | None:
+    """The heads of a model, from its cached results; None if it has none."""
     for result in stored_results(HeadScores).results:
         if spec_of(result.record, "model", "name") == model:
-            return result.record.grid.size
+            return result.record.grid
     return None
 
 

@@ -14,7 +14,7 @@ from headlab.core import HeadlabError, content_key
 from headlab.dashboard.frame import (
     Choice,
     LatestValue,
-    cached_head_count,
+    cached_grid,
     errors_as_sentences,
     is_model_absent,
     stored_specs,
@@ -587,7 +587,9 @@ def scores_refusal(choice: Choice) -> str:
     Empty if it can be, as far as is known.
     """
     missing_weights = missing_weights_reason(choice.model)
-    head_count = cached_head_count(choice.model)
-    if missing_weights or head_count is None:
+    grid = cached_grid(choice.model)
+    if missing_weights or grid is None:
         return missing_weights
-    return reason_refused(costs.require_few_heads, METHODS[choice.method], head_count)
+    method = METHODS[choice.method]
+    too_many_heads = reason_refused(costs.require_few_heads, method, grid.size)
+    return too_many_heads or reason_refused(costs.require_encoder, method, grid)

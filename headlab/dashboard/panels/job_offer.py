@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
@@ -12,7 +12,7 @@ from headlab.dashboard.frame import (
     Choice,
     LatestValue,
     StoredScores,
-    cached_head_count,
+    cached_grid,
     errors_as_sentences,
     stored_results,
 )
@@ -28,10 +28,18 @@ from headlab.dashboard.panels.job_actions import (
     start_job,
 )
 from headlab.dashboard.panels.job_format import languages_in
-from headlab.dashboard.widgets import PageState, button, redraw_every
+from headlab.dashboard.widgets import PageState, button, redraw_every, set_widget
 from headlab.jobs import SimpleValue
 from headlab.jobs.table import ScoreJob
-from headlab.methods import LIVE_METHOD, METHODS, costs, settings, spec_of
+from headlab.methods import (
+    DEFAULT_METHOD,
+    FIRST_MAP_METHOD,
+    LIVE_METHOD,
+    METHODS,
+    costs,
+    settings,
+    spec_of,
+)
 from headlab.results import HeadScores
 from headlab.tasks import language_title, language_titles
 from headlab.worker import Client
@@ -229,12 +237,13 @@ def offer_missing_scores(
     if not missing:
         return
     job = score_job(choice, missing, template)
+    has_first_map = template is None and _offer_first_map(choice, missing)
     if fits_live_request(job):
         draw_live_offer(job, f"Compute {_missing_words(missing)}")
     else:
         button(
             f"Compute {_missing_words(missing)}",
-            kind="primary",
+            kind="secondary" if has_first_map else "primary",
             key="compute",
             on_press=start_job,
             args=(job,),
@@ -243,6 +252,36 @@ def offer_missing_scores(
     with st.expander("The same from a terminal") if is_folded else st.container():
         st.caption("Or from a terminal; it can be interrupted, and the same command resumes it:")
         st.code(job.terminal_lines(), language="bash", wrap_lines=True)
+
+
+def _offer_first_map(choice: Choice, languages: Sequence[str]) -> bool:
+    """The button for a first map in seconds, where the chosen method takes minutes.
+
+    Returns:
+        Whether it was drawn.
+    """
+    first_choice = replace(choice, method=FIRST_MAP_METHOD)
+    if choice.method != DEFAULT_METHOD or scores_refusal(first_choice):
+        return False
+    job = score_job(first_choice, languages, None)
+    button(
+        "A first map, in seconds",
+        kind="primary",
+        key="first-map",
+        on_press=_start_first_map,
+        args=(job,),
+    )
+    st.caption(
+        f"By `{FIRST_MAP_METHOD}`: one gradient for all heads. It shows roughly what helps; which "
+        f"heads do harm takes `{DEFAULT_METHOD}`."
+    )
+    return True
+
+
+def _start_first_map(job: ScoreJob) -> None:
+    """Queue the job, and choose its method."""
+    set_widget("method", job.method)
+    start_job(job)
 
 
 def _missing_words(missing: Sequence[str]) -> str:
@@ -269,10 +308,10 @@ def _cost_and_caution(choice: Choice) -> str:
 def _max_cost(choice: Choice, job: ScoreJob) -> str:
     """If the worker has no forecast: the maximum cost, at the pace of the cached results."""
     method = METHODS[choice.method]
-    head_count = cached_head_count(choice.model)
-    if head_count is None:
+    grid = cached_grid(choice.model)
+    if grid is None:
         return ""
-    forwards = method.max_forwards(method.resolve(job.options), head_count, 512)
+    forwards = method.max_forwards(method.resolve(job.options), grid.size, 512)
     all_scores = [result.record for result in stored_results(HeadScores).results]
     pace = costs.pace(all_scores, choice.model, choice.task)
     if not forwards or pace is None:

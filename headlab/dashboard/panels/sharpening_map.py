@@ -15,7 +15,14 @@ from headlab.core import Head, display_unit, duration_text, p_equals_text
 from headlab.dashboard.names import head_words, language_title, plain
 from headlab.dashboard.widgets import draw_map
 from headlab.methods import METHODS, caution, spec_of
-from headlab.pictures import MINUS, HeadMap, common_limit, holm_adjusted_p_values, maps_of_scores
+from headlab.pictures import (
+    MINUS,
+    HeadMap,
+    common_limit,
+    holm_adjusted_p_values,
+    maps_of_scores,
+    sampling_error_words,
+)
 from headlab.results import HeadScores, why_holm_rejects_none
 from headlab.worker import JobRow
 
@@ -32,6 +39,8 @@ def interval_verdict(
             final.
     """
     index = scores.grid.index(head)
+    if scores.sampling_error is not None:
+        return f"± {sampling_error_words(scores, index)}: it marks no head as helping or harming"
     if scores.low is None or scores.high is None:
         return "no interval: these scores say nothing about their uncertainty"
     if not scores.signed:

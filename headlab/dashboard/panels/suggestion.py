@@ -95,8 +95,8 @@ def false_heads_words(scores: HeadScores, suggestion: Suggestion, removed_count:
 def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores | None:
     """The scores used for colours and suggestions: one language's, or the mean over all of them.
 
-    The mean's bounds are the means of the languages' bounds: wider than they need to be, never
-    tighter. None if there are no scores.
+    The mean's bounds are the means of the languages' bounds, and so is its sampling error: wider
+    than they need to be, never tighter. None if there are no scores.
     """
     if source in scores:
         return scores[source]
@@ -111,6 +111,7 @@ def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores |
         values=np.mean([one_language.values for one_language in all_scores], axis=0),
         low=_mean_bound([one_language.low for one_language in all_scores]),
         high=_mean_bound([one_language.high for one_language in all_scores]),
+        sampling_error=_mean_bound([one_language.sampling_error for one_language in all_scores]),
         samples=None,
         p_values=None,
     )
@@ -126,7 +127,12 @@ def _mean_bound(bounds: list[Floats | None]) -> Floats | None:
 
 
 def usable_rules(scores: HeadScores) -> list[str]:
-    """The rules that these scores support: `harmful` needs signs with intervals."""
+    """The rules that these scores support: `harmful` needs signs with intervals.
+
+    None where the scores are for looking only.
+    """
+    if not scores.chooses_heads:
+        return []
     return [
         rule
         for rule in SUGGESTION_RULES

@@ -27,7 +27,7 @@ from headlab.dashboard.widgets import presses
 from headlab.dashboard.widgets.notices import keep_known_choice
 from headlab.methods import METHODS, remarks
 from headlab.pictures import HeadMap
-from headlab.results import HeadScores, omission_notes, why_holm_rejects_none
+from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, omission_notes, why_holm_rejects_none
 from headlab.studies.savings import Costs
 
 
@@ -314,6 +314,11 @@ def _interval_words(scores: Mapping[str, HeadScores]) -> str:
     One or two sentences.
     """
     first_scores = next(iter(scores.values()))
+    if first_scores.sampling_error is not None:
+        return (
+            f"Each value's sampling error at {first_scores.level:.0%} {SAMPLING_ERROR_LIMIT}, so no head is "
+            "marked as helping or harming."
+        )
     if first_scores.low is None:
         return "These scores have no intervals, so it is not known which differences are noise."
     level_text = f"{first_scores.level:.0%}"

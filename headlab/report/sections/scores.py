@@ -12,7 +12,7 @@ from headlab.report.commands import Known
 from headlab.report.maps import scale_key, scores_cells, stack_maps
 from headlab.report.parts import Folded, Item, ReportFigure, Section, model_of
 from headlab.report.sections.shared import equal_texts_notes, origin_of
-from headlab.results import HeadScores, omission_notes, why_holm_rejects_none
+from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, omission_notes, why_holm_rejects_none
 
 
 def scores_section(items: Sequence[Item[HeadScores]], known: Known) -> Section:
@@ -150,6 +150,9 @@ def _head_table(scores: HeadScores, adjusted_p: Floats | None) -> Table:
         (f"value, {unit}", value_format): factor * scores.values,
         (f"low, {unit}", value_format): None if scores.low is None else factor * scores.low,
         (f"high, {unit}", value_format): None if scores.high is None else factor * scores.high,
+        (f"sampling error, {unit}", value_format.lstrip("+")): (
+            None if scores.sampling_error is None else factor * scores.sampling_error
+        ),
         ("samples", ",.0f"): None if scores.samples is None else scores.samples.astype(float),
         ("p", ".4f"): scores.p_values,
         ("p (Holm)", ".4f"): adjusted_p,
@@ -183,7 +186,12 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
     why_none_survives = why_holm_rejects_none(results)
     if why_none_survives:
         yield why_none_survives
-    if first.low is None:
+    if first.sampling_error is not None:
+        yield (
+            f"The sampling error, at {first.level:.0%}, {SAMPLING_ERROR_LIMIT}: no head is marked as helping or "
+            "harming."
+        )
+    elif first.low is None:
         yield "These scores have no intervals: what lies close together may be equal."
     yield from omission_notes(results)
     ablation = first.spec["ablation"]

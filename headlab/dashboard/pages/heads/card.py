@@ -22,7 +22,7 @@ from headlab.dashboard.panels import (
     sign_flag,
 )
 from headlab.dashboard.widgets import draw_figure, table_height, with_p_values
-from headlab.results import HeadScores
+from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores
 
 
 def _column_config(sign: str) -> dict[str, Any]:
@@ -33,6 +33,9 @@ def _column_config(sign: str) -> dict[str, Any]:
         "low": number("From", format=f"%{sign}.3f", help="Lower end of the interval"),
         "high": number("To", format=f"%{sign}.3f", help="Upper end of the interval"),
         "half_width": number("Half-width", format="%.3f", help="Half the interval's length"),
+        "sampling_error": number(
+            "Sampling error", format="%.3f", help=f"Half-width; it {SAMPLING_ERROR_LIMIT}"
+        ),
         "rank": number("Rank", help="1 = the most useful head of this language"),
         "samples": number("Samples", format="localized"),
         "p": number("p", help="Of “this head does nothing”, two-sided"),

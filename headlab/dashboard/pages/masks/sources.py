@@ -79,11 +79,16 @@ def gather_masks(
 
 
 def pick_rule(results: StoredScores) -> Suggestion | None:
-    """Draw the choice of the rule by which scores suggest a mask; None without scores."""
+    """Draw the choice of the rule by which scores suggest a mask.
+
+    None without scores, and for scores by which no rule chooses heads.
+    """
     if results.first_scores is None:
         return None
-    rule_place, count_place = st.columns([3, 2])
     rules = [rule for rule in usable_rules(results.first_scores) if rule != "threshold"]
+    if not rules:
+        return None
+    rule_place, count_place = st.columns([3, 2])
     label_by_rule = {rule: f"{rule}: {SUGGESTION_RULES[rule]}" for rule in rules}
     # as many heads in each language, so that masks can be compared
     default_index = rules.index("bottom")

@@ -121,6 +121,12 @@ def draw_suggestion(
                 "languages."
             )
             return
+        if not usable_rules(scores):
+            st.markdown(
+                f"Scores by {scores.method} are for a first look: no rule chooses heads by them. "
+                "Compute scores by shapley for a suggestion."
+            )
+            return
         suggestion = _pick_suggestion(scores)
         suggested_kept = suggested_heads(scores, suggestion)
         removed_count = int((~suggested_kept).sum())

@@ -1,0 +1,417 @@
+"""Shapley values of heads by the slopes of a smoothed value, without computing a single gain.
+
+A draw is one example under one random coalition, drawn as for `headlab.methods.tmab`. Instead of
+each head's gain it takes the slope of the value by the head's gate, which one backward pass gives
+for all heads at once. Accuracy is 0 or 1 and has no slope, so it is smoothed first: an answer counts
+Phi(margin / bandwidth), the chance that it is right once its margin is blurred (docs/statistics.md).
+
+Shapley values add up to what all heads together are worth, which a few forward passes measure. Mean
+slopes do not, as they are steeper or flatter than the steps that they stand for; so all of them are
+multiplied by the one number that makes them add up.
+
+They are close to Shapley values then, but they are not Shapley values: the blur, and slopes in the
+place of steps, leave a bias that no number of draws removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from headlab.core import (
+    Bools,
+    Floats,
+    HeadlabError,
+    Ints,
+    Progress,
+    integer_in,
+    number_in,
+    value_function_of,
+)
+from headlab.methods.costs import require_encoder
+from headlab.methods.game import Game, Query
+from headlab.methods.method import Options
+from headlab.methods.model_game import game_of
+from headlab.methods.sampling import cycled_example, removed_and_measured
+from headlab.methods.table import BANDWIDTH_DRAWS, method
+from headlab.methods.tmab import removal_sizes
+from headlab.methods.work import Arrays, Outcome, Work, final_outcome
+
+UNITS = 2.0**20
+"""Slopes are rounded to multiples of 1 / UNITS, so that their sums are the same in every order."""
+TOTAL_SQUARE_UNITS = 2.0**16
+"""As `UNITS`, for squares of sums over heads, which are large."""
+MAX_SLOPE = 2.0**8
+"""A slope beyond is no prediction of a gain between -1 and 1, and its square would not be summed
+exactly."""
+BANDWIDTHS_A_DOUBLING = 4
+"""Bandwidths are powers of 2 ** (1 / this), so that rounding in a sum of margins rarely matters."""
+DRAWS_AT_ONCE = 64
+"""Draws that the game is asked for at once, at least."""
+LIMITS_OF_SCALE = (0.25, 4.0)
+"""Slopes that have to be multiplied by less or more do not foresee what heads do."""
+
+
+@dataclass(frozen=True)
+class SlopePlan:
+    """When to stop, and the unit of the values.
+
+    Attributes:
+        samples: Number of draws.
+        span: Of the value function.
+        estimand: Which coalitions count.
+        level: Level of the sampling error.
+    """
+
+    samples: int
+    span: float
+    estimand: str
+    level: float
+
+    @classmethod
+    def of(cls, options: Options) -> SlopePlan:
+        """The plan given by the method's options."""
+        return cls(
+            samples=integer_in(options, "samples"),
+            span=value_function_of(str(options["value"])).span,
+            estimand=str(options["estimand"]),
+            level=float(number_in(options, "level")),
+        )
+
+
+@dataclass(frozen=True)
+class SlopeTally:
+    """A snapshot: what was measured first, and sums of the slopes so far.
+
+    Attributes:
+        sums: Sum of the slopes by half of the examples, in 1 / `UNITS`, int [half, head].
+        squares: Sum of their squares, in 1 / `UNITS`, int [head].
+        products: Sum of each slope times the sum over the heads of its draw, in 1 / `UNITS`, int
+            [head].
+        total_squares: Sum over draws of the squared sum over heads, in 1 / `TOTAL_SQUARE_UNITS`.
+        counts: Number of slopes by half of the examples, int [half, head].
+        draws: Number of draws.
+        bandwidth: In logits; 0 while nothing has been measured.
+        worth: What the values of all heads add up to, as a share of the span.
+        worth_variance: Its variance over random coalitions; 0 where none was drawn for it.
+        plan: When to stop.
+    """
+
+    sums: Ints
+    squares: Ints
+    products: Ints
+    total_squares: int
+    counts: Ints
+    draws: int
+    bandwidth: float
+    worth: float
+    worth_variance: float
+    plan: SlopePlan
+
+    @classmethod
+    def start(cls, players: int, plan: SlopePlan) -> SlopeTally:
+        """Nothing drawn yet."""
+        by_half = np.zeros((2, players), np.int64)
+        by_head = np.zeros(players, np.int64)
+        return cls(by_half, by_head, by_head, 0, by_half, 0, 0.0, 0.0, 0.0, plan)
+
+    @classmethod
+    def restore(cls, saved: Arrays, players: int, plan: SlopePlan) -> SlopeTally:
+        """The snapshot that an earlier run saved; an empty one if it saved nothing that fits."""
+        empty = cls.start(players, plan)
+        expected_arrays = empty.arrays()
+        for name, expected in expected_arrays.items():
+            if name not in saved or saved[name].shape != expected.shape:
+                return empty
+        return replace(
+            empty,
+            sums=saved["sums"].astype(np.int64),
+            squares=saved["squares"].astype(np.int64),
+            products=saved["products"].astype(np.int64),
+            total_squares=int(saved["total_squares"]),
+            counts=saved["counts"].astype(np.int64),
+            draws=int(saved["draws"]),
+            bandwidth=float(saved["bandwidth"]),
+            worth=float(saved["worth"]),
+            worth_variance=float(saved["worth_variance"]),
+        )
+
+    def arrays(self) -> Arrays:
+        """What `restore` needs."""
+        return {
+            "sums": self.sums,
+            "squares": self.squares,
+            "products": self.products,
+            "total_squares": np.array(self.total_squares),
+            "counts": self.counts,
+            "draws": np.array(self.draws),
+            "bandwidth": np.array(self.bandwidth),
+            "worth": np.array(self.worth),
+            "worth_variance": np.array(self.worth_variance),
+        }
+
+    def add(self, slopes: Floats, is_measured: Bools, in_second_half: Bools) -> SlopeTally:
+        """The tally with more draws.
+
+        Args:
+            slopes: As shares of the span, float [draw, head].
+            is_measured: Whether a head's slope counts in a draw, bool [draw, head].
+            in_second_half: Whether the example of a draw is in the second half, bool [draw].
+        """
+        measured_slopes = np.where(is_measured, slopes, 0.0)
+        totals = measured_slopes.sum(axis=1)
+        halves = (~in_second_half, in_second_half)
+        slopes_in_units = _in_units(measured_slopes)
+        return replace(
+            self,
+            sums=self.sums + np.stack([slopes_in_units[half].sum(axis=0) for half in halves]),
+            squares=self.squares + _in_units(measured_slopes**2).sum(axis=0),
+            products=self.products + _in_units(measured_slopes * totals[:, None]).sum(axis=0),
+            total_squares=self.total_squares + int(_in_units(totals**2, TOTAL_SQUARE_UNITS).sum()),
+            counts=self.counts + np.stack([is_measured[half].sum(axis=0) for half in halves]),
+            draws=self.draws + len(slopes),
+        )
+
+    def mean_slopes(self) -> Floats:
+        """Mean slope of each head, a share of the span, float [head]."""
+        return np.asarray(self.sums.sum(axis=0) / UNITS / np.maximum(self.counts.sum(axis=0), 1))
+
+    @property
+    def scale(self) -> float:
+        """The number by which mean slopes are multiplied, so that they add up to the worth.
+
+        NaN where they add up to 0.
+        """
+        total = float(self.mean_slopes().sum())
+        return self.worth / total if total else float("nan")
+
+    def variance(self) -> Floats:
+        """Variance of each head's scaled mean slope, as a share of the span squared, float [head].
+
+        A scaled mean slope is a ratio of means over draws: of the head's slope, and of the sum over
+        all heads. Its variance is, to the first order, that of the residuals of the first on the
+        second, and what the measured worth varies by. The examples' share is counted in, though
+        balanced cycles remove it: it is too large rather than too small.
+        """
+        counts = np.maximum(self.counts.sum(axis=0), 1)
+        mean_slopes = self.mean_slopes()
+        total = mean_slopes.sum()
+        share_of_total = mean_slopes / total
+        mean_total_square = self.total_squares / TOTAL_SQUARE_UNITS / max(self.draws, 1)
+        mean_residual_square = (
+            self.squares / UNITS / counts
+            - 2 * share_of_total * self.products / UNITS / counts
+            + share_of_total**2 * mean_total_square
+        )
+        variance_of_residuals = np.maximum(mean_residual_square, 0.0) / np.maximum(counts - 1, 1)
+        variance_of_worth = share_of_total**2 * self.worth_variance
+        return np.asarray(self.scale**2 * variance_of_residuals + variance_of_worth)
+
+    def outcome(self) -> Outcome:
+        """Scaled mean slopes with the error of their sampling, in the value's unit."""
+        plan = self.plan
+        deviations = float(ndtri((1 + plan.level) / 2))
+        return Outcome(
+            values=np.clip(self.scale * self.mean_slopes(), -1.0, 1.0) * plan.span,
+            sampling_error=deviations * np.sqrt(self.variance()) * plan.span,
+            samples=self.counts.sum(axis=0),
+            level=plan.level,
+            halves=self._halves(),
+        )
+
+    def _halves(self) -> Floats | None:
+        """Values from each half of the examples alone, [half, head].
+
+        None while a head has no draw from one half.
+        """
+        if not self.counts.all():
+            return None
+        return np.clip(self.scale * self.sums / UNITS / self.counts, -1, 1) * self.plan.span
+
+    def progress(self) -> Progress:
+        """Draws so far, out of all."""
+        return Progress(self.draws, max(self.draws, self.plan.samples), "draws")
+
+
+def estimate(
+    game: Game,
+    plan: SlopePlan,
+    *,
+    seed: int,
+    bandwidth: float,
+    language: str = "",
+    saved: SlopeTally | None = None,
+) -> Iterator[SlopeTally]:
+    """Tallies that grow by some draws each, until there are as many as planned.
+
+    Args:
+        game: The game; it answers "slopes" and "margins".
+        plan: When to stop.
+        seed: Seed of the draws.
+        bandwidth: As a multiple of the standard deviation of the margins.
+        language: Named by errors.
+        saved: The tally to go on from.
+
+    Raises:
+        HeadlabError: The margins are all equal, a slope is no number, or the slopes do not foresee
+            what all heads together are worth.
+    """
+    tally = saved or SlopeTally.start(game.players, plan)
+    if tally.draws >= plan.samples:
+        _require_foresight(tally, language)
+        return
+    max_removed = removal_sizes(plan.estimand, game.players)
+    if not tally.bandwidth:
+        worth, worth_variance = _worth_of_all(game, seed, max_removed)
+        tally = replace(
+            tally,
+            bandwidth=_chosen_bandwidth(game, seed, max_removed, bandwidth),
+            worth=worth,
+            worth_variance=worth_variance,
+        )
+    size = max(game.round, DRAWS_AT_ONCE)
+    parts = []
+    for start in range(tally.draws, plan.samples, size):
+        numbers = range(start, min(start + size, plan.samples))
+        parts.append(_draw(game, numbers, seed, max_removed))
+    asks = (
+        Query(
+            "slopes",
+            {
+                "kept": ~is_removed,
+                "examples": examples,
+                "bandwidth": np.array(tally.bandwidth),
+            },
+        )
+        for is_removed, _, examples in parts
+    )
+    for (_, is_measured, examples), slopes in zip(parts, game.answers(asks), strict=True):
+        _require_slopes(slopes)
+        tally = tally.add(slopes, is_measured, examples >= game.examples / 2)
+        if tally.draws == plan.samples:
+            _require_foresight(tally, language)
+        yield tally
+
+
+def _draw(game: Game, numbers: range, seed: int, max_removed: int) -> tuple[Bools, Bools, Ints]:
+    """Removed heads [draw, head], measured heads [draw, head] and examples [draw] of some draws."""
+    removed = []
+    measured = []
+    examples = []
+    for number in numbers:
+        is_removed, is_measured = removed_and_measured(seed, number, game.players, max_removed)
+        removed.append(is_removed)
+        measured.append(is_measured)
+        examples.append(cycled_example(seed, number, game.examples, game.weights))
+    return np.stack(removed), np.stack(measured), np.array(examples)
+
+
+def _in_units(numbers: Floats, units: float = UNITS) -> Ints:
+    """Numbers as multiples of 1 / units, rounded."""
+    return np.asarray(np.rint(numbers * units), dtype=np.int64)
+
+
+def _worth_of_all(game: Game, seed: int, max_removed: int) -> tuple[float, float]:
+    """What the values of all heads add up to, as a share of the span, and its variance.
+
+    It is the value of all heads less that of a coalition from which `max_removed` of them are gone,
+    for every head that goes. Where all go, there is one such coalition, and nothing varies;
+    otherwise one is drawn for each example.
+    """
+    players = game.players
+    examples = np.arange(game.examples)
+    kept = np.ones((game.examples, players), bool)
+    for example in range(game.examples):
+        removed = np.random.default_rng([seed, 9, example]).permutation(players)[:max_removed]
+        kept[example, removed] = False
+    queries = [
+        Query("values", {"kept": np.ones_like(kept), "examples": examples}),
+        Query("values", {"kept": kept, "examples": examples}),
+    ]
+    value_of_all, value_of_rest = game.answers(queries)
+    weights = np.full(game.examples, 1 / game.examples) if game.weights is None else game.weights
+    differences = (value_of_all - value_of_rest) * players / max_removed
+    worth = float(weights @ differences)
+    if max_removed == players:
+        return worth, 0.0
+    return worth, float(weights**2 @ (differences - worth) ** 2)
+
+
+def _require_foresight(tally: SlopeTally, language: str) -> None:
+    """Raise HeadlabError if the slopes have to be scaled by too much; it names the language."""
+    low, high = LIMITS_OF_SCALE
+    if low <= tally.scale <= high:
+        return
+    total = tally.mean_slopes().sum() * tally.plan.span
+    worth = tally.worth * tally.plan.span
+    raise HeadlabError(
+        f"{language or 'here'}: the slopes do not foresee what the heads do: they add up to {total:.3g}, and the heads' "
+        f"values to {worth:.3g}; draw more samples, or use shapley, which measures every gain",
+        code="method.slopes_disagree",
+    )
+
+
+def _chosen_bandwidth(game: Game, seed: int, max_removed: int, multiple: float) -> float:
+    """The bandwidth in logits: a multiple of the spread of the first draws' margins.
+
+    Raises:
+        HeadlabError: The margins are all equal, or not finite.
+    """
+    numbers = range(BANDWIDTH_DRAWS)
+    is_removed, _, examples = _draw(game, numbers, seed, max_removed)
+    (moments,) = game.answers([Query("margins", {"kept": ~is_removed, "examples": examples})])
+    count, total, total_square = moments.sum(axis=0)
+    variance = total_square / max(count, 1) - (total / max(count, 1)) ** 2
+    if not np.isfinite(variance) or variance <= 0:
+        raise HeadlabError(
+            "the right answers lead by the same margin in every coalition that was tried, so there is no slope to "
+            "take; use another method, such as shapley",
+            code="method.margins_constant",
+        )
+    steps = np.rint(BANDWIDTHS_A_DOUBLING * np.log2(multiple * np.sqrt(variance)))
+    return float(2.0 ** (steps / BANDWIDTHS_A_DOUBLING))
+
+
+def _require_slopes(slopes: Floats) -> None:
+    """Raise HeadlabError if a slope is not finite or far beyond any gain."""
+    if not (np.abs(slopes) <= MAX_SLOPE).all():
+        raise HeadlabError(
+            "the model's gradient is not finite for some example; load the model with dtype float32, or use another "
+            "method, such as shapley",
+            code="method.slopes_not_finite",
+        )
+
+
+def run(work: Work) -> Outcome:
+    """Take slopes at as many random coalitions as planned.
+
+    Raises:
+        HeadlabError: The model is a decoder, or gives no gradient.
+    """
+    require_encoder(method("smoothed"), work.evaluator.model.grid)
+    game = game_of(work)
+    tally = restore(work.saved or {}, work.options, game.players)
+    bandwidth = float(number_in(work.options, "bandwidth"))
+    tallies = estimate(
+        game,
+        tally.plan,
+        seed=work.seed,
+        bandwidth=bandwidth,
+        language=work.evaluator.language,
+        saved=tally,
+    )
+    return final_outcome(work, tally, tallies)
+
+
+def restore(saved: Arrays, options: Options, players: int) -> SlopeTally:
+    """The snapshot stored in a checkpoint; an empty one if it does not fit.
+
+    Args:
+        saved: Arrays of the checkpoint.
+        options: Of the method.
+        players: Number of players.
+    """
+    return SlopeTally.restore(saved, players, SlopePlan.of(options))
