@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headlab.cli import (
+    cache,
     evaluate,
     experiment,
     gates,
@@ -95,7 +96,7 @@ def build() -> typer.Typer:
     app.command("models")(lists.models)
     app.command("families")(lists.families)
     app.command("tasks")(lists.tasks)
-    app.command("cache")(lists.cache)
+    app.command("cache")(cache.cache)
     app.command("worker")(worker)
     for key in JOBS.added_keys:
         app.command(key)(package_command(JOBS[key]))

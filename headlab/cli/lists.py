@@ -1,4 +1,4 @@
-"""`headlab models|families|tasks|cache|report`: what is available, and results as one HTML file."""
+"""`headlab models|families|tasks|report`: what is available, and results as one HTML file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from headlab.cli.output import AsJson, CacheRoot, DataFolder, open_store, print_json
-from headlab.core import HeadlabError, Report
-from headlab.results import Curve, HeadScores, LearnedGates, Listing, Result
+from headlab.core import HeadlabError
 from headlab.tasks import SPLITS, Task
 
-# `headlab models|families|tasks|cache`: lists of what is available.
+# `headlab models|families|tasks`: lists of what is available.
 
 
 def models(json: AsJson = False) -> None:
@@ -156,87 +155,6 @@ def _print_task(row: Mapping[str, Any]) -> None:
         typer.echo(f"{row['name']}: cannot be read")
     if row["advice"]:
         typer.echo(f"  ! {row['advice']}")
-
-
-def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
-    """List the results in the cache, and what was skipped and why."""
-    store = open_store(cache)
-    listings: dict[str, Listing[Any]] = {
-        "results": store.scan(),
-        "curves": store.curves(),
-        "reports": store.reports(),
-        "gates": store.gates(),
-    }
-    entries_by_kind = {}
-    problems: list[str] = []
-    for name, listing in listings.items():
-        entries_by_kind[name] = [result_record(result) for result in listing.results]
-        problems += listing.problems
-    if json:
-        print_json({"root": str(store.root), **entries_by_kind, "problems": problems})
-        return
-    for name, entries in entries_by_kind.items():
-        for entry in entries:
-            typer.echo(LINE_FORMATS[name].format(**entry))
-    for problem in problems:
-        typer.echo(f"! {problem}")
-    results_count = sum(map(len, entries_by_kind.values()))
-    typer.echo(f"{results_count} results, {len(problems)} skipped, in {store.root}")
-
-
-def result_record(result: Result[Any]) -> dict[str, Any]:
-    """A result as JSON."""
-    record = result.record
-    return {
-        "key": result.key,
-        "model": record.spec["model"]["name"],
-        "task": record.spec["task"]["name"],
-        "seconds": record.seconds,
-        "example_forwards": record.example_forwards,
-        **_kind_record(record),
-    }
-
-
-def _kind_record(record: HeadScores | Curve | Report | LearnedGates) -> dict[str, Any]:
-    """What one kind of result says of itself."""
-    if isinstance(record, Report):
-        spec = record.spec
-        return {
-            "experiment": record.name,
-            "languages": spec["task"]["language"],
-            "options": spec["options"],
-        }
-    if isinstance(record, HeadScores):
-        kind_fields = {
-            "method": record.method,
-            "estimand": record.estimand,
-            "options": record.spec["method"]["options"],
-        }
-    elif isinstance(record, Curve):
-        kind_fields = {
-            "split": record.split,
-            "ordering": record.ordering,
-            "points": len(record.removed),
-            "area": record.area,
-        }
-    else:
-        counts = {
-            "kept": int(record.kept.sum()),
-            "heads": record.grid.size,
-            "undecided": record.undecided_count(),
-        }
-        kind_fields = {"weight": record.weight, **counts}
-    return {"language": record.language, **kind_fields, "values_sha256": record.values_sha256()}
-
-
-LINE_FORMATS = {
-    "results": "{key:.12}  {model}  {task}/{language}  {method} ({estimand})  {seconds:.0f} s",
-    "curves": "{key:.12}  {model}  {task}/{language}  curve by {ordering}, {points} points  "
-    "{seconds:.0f} s",
-    "reports": "{key:.12}  {model}  {task}/{languages}  experiment {experiment}  {seconds:.0f} s",
-    "gates": "{key:.12}  {model}  {task}/{language}  gates at λ {weight:g}, {kept} of {heads} heads  "
-    "{seconds:.0f} s",
-}
 
 
 # `headlab report`: results as one HTML file.

@@ -19,7 +19,7 @@ from headlab.cli.output import (
     print_json,
     progress_bar,
 )
-from headlab.core import Head
+from headlab.core import Head, size_text
 from headlab.jobs import check_about_task, label_map_of, languages_of
 from headlab.jobs.local import LocalJob
 from headlab.jobs.table import ShrinkJob, WorthJob
@@ -56,8 +56,6 @@ def _outcome_text(outcome: ShrinkOutcome, size: int) -> str:
         outcome: What the smaller model is.
         size: Examples that were asked for.
     """
-    from headlab.shrink import size_text
-
     parameters_before = outcome["parameters_before"]
     parameters_after = outcome["parameters_after"]
     relative_change = (parameters_after - parameters_before) / parameters_before

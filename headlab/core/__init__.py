@@ -27,6 +27,7 @@ from headlab.core.files import CHOOSE_WRITABLE_FOLDER as CHOOSE_WRITABLE_FOLDER
 from headlab.core.files import MAX_JSON_BYTES as MAX_JSON_BYTES
 from headlab.core.files import MAX_SENT_BYTES as MAX_SENT_BYTES
 from headlab.core.files import STALE_SECONDS as STALE_SECONDS
+from headlab.core.files import TEMPORARY_NAME as TEMPORARY_NAME
 from headlab.core.files import append_line as append_line
 from headlab.core.files import as_path as as_path
 from headlab.core.files import default_root as default_root
@@ -129,6 +130,7 @@ from headlab.core.tables import is_number as is_number
 from headlab.core.tables import is_p_column as is_p_column
 from headlab.core.tables import p_equals_text as p_equals_text
 from headlab.core.tables import p_value_text as p_value_text
+from headlab.core.tables import size_text as size_text
 from headlab.core.value_functions import CLIP as CLIP
 from headlab.core.value_functions import FINE_STEPS as FINE_STEPS
 from headlab.core.value_functions import VALUE_FUNCTIONS as VALUE_FUNCTIONS

@@ -268,6 +268,13 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 86400:.0f} days"
 
 
+def size_text(count: int) -> str:
+    """A number of bytes in MB or kB."""
+    if count >= 1e6:
+        return f"{count / 1e6:,.1f} MB"
+    return f"{count / 1e3:,.1f} kB"
+
+
 def clock_text(seconds: float) -> str:
     """A time as a clock shows it: 1:02:03 for 3,723 seconds."""
     minutes, rest = divmod(round(seconds), 60)

@@ -29,6 +29,11 @@ from headlab.methods.method import BACKWARD_PASS_COST as BACKWARD_PASS_COST
 from headlab.methods.method import Method as Method
 from headlab.methods.method import MethodCost as MethodCost
 from headlab.methods.method import Options as Options
+from headlab.methods.superseded import Superseded as Superseded
+from headlab.methods.superseded import earlier_keys as earlier_keys
+from headlab.methods.superseded import remove_superseded as remove_superseded
+from headlab.methods.superseded import superseded_results as superseded_results
+from headlab.methods.superseded import version_of as version_of
 from headlab.methods.table import ATTENTION_METHOD as ATTENTION_METHOD
 from headlab.methods.table import DEFAULT_METHOD as DEFAULT_METHOD
 from headlab.methods.table import FIRST_MAP_METHOD as FIRST_MAP_METHOD

@@ -82,6 +82,11 @@ def walk_length(options: Options, heads: int) -> int:
     return (heads + 1) // 2
 
 
+def recorded_version(version: int) -> int | None:
+    """A method's version as a spec records it; None for the first, which is left out."""
+    return version if version > 1 else None
+
+
 @dataclass(frozen=True)
 class Method:
     """One way to score heads: a row of the table of methods.

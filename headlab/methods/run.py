@@ -29,7 +29,8 @@ from headlab.core import (
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model, not_finite_error
 from headlab.methods.method import Method
-from headlab.methods.spec import make_spec, recorded_version
+from headlab.methods.spec import make_spec
+from headlab.methods.superseded import with_version
 from headlab.methods.table import DEFAULT_METHOD, HOME
 from headlab.methods.table import method as method_of
 from headlab.methods.work import Arrays, EstimatorSnapshot, Helpers, Work
@@ -115,8 +116,7 @@ def stored_result(run: StoredRun, grid: HeadGrid) -> Result[HeadScores] | None:
     requested_version = method.version or 1
     oldest = method_of(method.name).renewed_in(method.options or {})
     for version in range(requested_version, oldest - 1, -1):
-        earlier_method = replace(method, version=recorded_version(version))
-        spec = replace(run.spec, method=earlier_method)
+        spec = with_version(run.spec, version)
         earlier_run = StoredRun(run.folder.parent / spec.key, spec)
         result = earlier_run.result(HeadScores)
         if result is None:

@@ -15,7 +15,7 @@ from headlab.core import (
 )
 from headlab.evaluation import Dataset, classes_for_spec
 from headlab.hooks import tokens_version
-from headlab.methods.method import Method
+from headlab.methods.method import Method, recorded_version
 from headlab.results import ANSWERS_KIND
 from headlab.tasks import DEV_SIZE
 
@@ -76,8 +76,3 @@ def _evaluation_spec(dataset: Dataset, ablation: str) -> RunSpec:
         ablation=ablation,
         means=means,
     )
-
-
-def recorded_version(version: int) -> int | None:
-    """A method's version as a spec records it; None for the first, which is left out."""
-    return version if version > 1 else None

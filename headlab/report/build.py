@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from headlab.core import (
 )
 from headlab.masks import MASK_FORMAT as MASK
 from headlab.masks import Mask, mask_from_json
+from headlab.methods import earlier_keys
 from headlab.report.commands import Known
 from headlab.report.parts import (
     MAX_ROWS,
@@ -362,16 +363,30 @@ def known_in(store: Store, declarations: Mapping[str, Path] = NONE_NAMED) -> Kno
 def ordered_on(store: Store) -> DevSize:
     """A function from the key of scores to the number of their examples.
 
-    It gives None for scores that are not in the store.
+    Scores that a newer version of their method has replaced were made on as many examples as the
+    newer ones. It gives None for scores of which neither is in the store.
+
+    Args:
+        store: The store.
     """
+
+    @cache
+    def sizes_of_replaced() -> dict[str, int]:
+        """The numbers of examples by the keys that stored scores had under earlier versions."""
+        sizes = dict[str, int]()
+        for result in store.scan().results:
+            spec = result.record.spec
+            if spec.task.size is not None:
+                sizes |= dict.fromkeys(earlier_keys(spec), spec.task.size)
+        return sizes
 
     def size(key: str) -> int | None:
         if not KEY.fullmatch(key):
             return None
         try:
             examples = part(read_json(store.root / key / "spec.json"), "task", "size")
-        except HeadlabError:  # the scores are not here; the command says so
-            return None
+        except HeadlabError:  # the scores are not here
+            return sizes_of_replaced().get(key)
         if isinstance(examples, int):
             return examples
         return None

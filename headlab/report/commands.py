@@ -95,8 +95,8 @@ class Known:
     """What a store knows of results besides their specs.
 
     Attributes:
-        dev_size: From the key of scores to the number of their examples; None if they are not in
-            the store.
+        dev_size: From the key of scores to the number of their examples; None if neither they nor
+            scores that replaced them are in the store.
         places: From the spec of a result to where its files are.
         paths: Whether commands may name files by their paths.
     """

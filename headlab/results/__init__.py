@@ -36,9 +36,11 @@ from headlab.results.store import Listing as Listing
 from headlab.results.store import Result as Result
 from headlab.results.store import Store as Store
 from headlab.results.store import StoredRun as StoredRun
+from headlab.results.store import bytes_in as bytes_in
 from headlab.results.store import default_root as default_root
 from headlab.results.store import is_of as is_of
 from headlab.results.store import pack_answers as pack_answers
 from headlab.results.store import read_arrays as read_arrays
+from headlab.results.store import reason_to_stay as reason_to_stay
 from headlab.results.store import trained_folder as trained_folder
 from headlab.results.store import unpack_answers as unpack_answers

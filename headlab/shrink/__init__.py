@@ -10,4 +10,3 @@ __all__ = ["Shrunk", "make_known", "shrink_model"]
 from headlab.shrink.proof import ExportRecord as ExportRecord
 from headlab.shrink.proof import ProofNumbers as ProofNumbers
 from headlab.shrink.proof import Speed as Speed
-from headlab.shrink.proof import size_text as size_text

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypedDict, cast
 import torch
 from torch import nn
 
-from headlab.core import HeadlabError, JsonRecord
+from headlab.core import HeadlabError, JsonRecord, size_text
 from headlab.hooks import ActiveGates, Model, gated_in_this_thread, plain_inputs
 from headlab.masks import Mask, RecordedAccuracy
 from headlab.models.allattention.modelling import MODEL_TYPE
@@ -351,13 +351,6 @@ def _rounding_clause(record: ProofRecord) -> str:
     if dtype_before == dtype_after:
         return "nothing else changed"
     return f"the others are the same, written in {dtype_after} and not {dtype_before}"
-
-
-def size_text(count: int) -> str:
-    """A number of bytes in MB or kB."""
-    if count >= 1e6:
-        return f"{count / 1e6:,.1f} MB"
-    return f"{count / 1e3:,.1f} kB"
 
 
 def _before_after_table(

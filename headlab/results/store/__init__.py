@@ -55,6 +55,9 @@ from headlab.results.store.folder import Array, Arrays, kind_of, npz
 from headlab.results.store.folder import read_arrays as read_arrays
 from headlab.results.store.places import FilePlaces as FilePlaces
 from headlab.results.store.places import note_places, noted_places
+from headlab.results.store.removal import bytes_in as bytes_in
+from headlab.results.store.removal import reason_to_stay as reason_to_stay
+from headlab.results.store.removal import remove_folder, sweep_removed
 from headlab.tasks import Example, Task
 
 if TYPE_CHECKING:  # importing torch takes seconds, and lists of results do not need it
@@ -300,6 +303,26 @@ class Store:
                 is_hidden = folder.name.startswith(".")
                 if folder.is_dir() and not is_hidden and folder.name != ADAPTERS_FOLDER:
                     yield folder
+
+    def remove(self, result: Result[HeadScores]) -> str:
+        """Remove finished scores, unless another process uses their folder.
+
+        They are gone in one step, so that a process that is killed meanwhile leaves all or none.
+
+        Args:
+            result: The scores.
+
+        Returns:
+            Why they stay, in a clause; empty if they are gone.
+
+        Raises:
+            HeadlabError: The cache cannot be written.
+        """
+        return remove_folder(self.root / result.key)
+
+    def sweep(self) -> None:
+        """Delete what removals have left that were killed before they were done."""
+        sweep_removed(self.root)
 
     def scan(self) -> Listing[HeadScores]:
         """Read every score; also names the folders whose kind cannot be told."""
