@@ -36,7 +36,7 @@ from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.sampling import cycled_example, removed_and_measured
-from headlab.methods.table import BANDWIDTH_DRAWS, method
+from headlab.methods.table import BANDWIDTH_DRAWS, method, worth_examples
 from headlab.methods.tmab import removal_sizes
 from headlab.methods.work import Arrays, Outcome, Work, final_outcome
 
@@ -49,7 +49,7 @@ MAX_SLOPE = 2.0**8
 exactly."""
 BANDWIDTHS_A_DOUBLING = 4
 """Bandwidths are powers of 2 ** (1 / this), so that rounding in a sum of margins rarely matters."""
-DRAWS_AT_ONCE = 64
+DRAWS_AT_ONCE = 128
 """Draws that the game is asked for at once, at least."""
 LIMITS_OF_SCALE = (0.25, 4.0)
 """Slopes that have to be multiplied by less or more do not foresee what heads do."""
@@ -96,7 +96,7 @@ class SlopeTally:
         draws: Number of draws.
         bandwidth: In logits; 0 while nothing has been measured.
         worth: What the values of all heads add up to, as a share of the span.
-        worth_variance: Its variance over random coalitions; 0 where none was drawn for it.
+        worth_variance: Its variance over the draws for it.
         plan: When to stop.
     """
 
@@ -265,7 +265,7 @@ def estimate(
         return
     max_removed = removal_sizes(plan.estimand, game.players)
     if not tally.bandwidth:
-        worth, worth_variance = _worth_of_all(game, seed, max_removed)
+        worth, worth_variance = _worth_of_all(game, plan, seed, max_removed)
         tally = replace(
             tally,
             bandwidth=_chosen_bandwidth(game, seed, max_removed, bandwidth),
@@ -314,30 +314,32 @@ def _in_units(numbers: Floats, units: float = UNITS) -> Ints:
     return np.asarray(np.rint(numbers * units), dtype=np.int64)
 
 
-def _worth_of_all(game: Game, seed: int, max_removed: int) -> tuple[float, float]:
+def _worth_of_all(game: Game, plan: SlopePlan, seed: int, max_removed: int) -> tuple[float, float]:
     """What the values of all heads add up to, as a share of the span, and its variance.
 
     It is the value of all heads less that of a coalition from which `max_removed` of them are gone,
-    for every head that goes. Where all go, there is one such coalition, and nothing varies;
-    otherwise one is drawn for each example.
+    for every head that goes, on the examples of the first draws.
     """
     players = game.players
-    examples = np.arange(game.examples)
-    kept = np.ones((game.examples, players), bool)
-    for example in range(game.examples):
-        removed = np.random.default_rng([seed, 9, example]).permutation(players)[:max_removed]
-        kept[example, removed] = False
+    example_count = worth_examples(plan.samples, game.examples)
+    examples = []
+    kept = np.ones((example_count, players), bool)
+    for number in range(example_count):
+        examples.append(cycled_example(seed, number, game.examples, game.weights))
+        removed = np.random.default_rng([seed, 9, number]).permutation(players)[:max_removed]
+        kept[number, removed] = False
     queries = [
-        Query("values", {"kept": np.ones_like(kept), "examples": examples}),
-        Query("values", {"kept": kept, "examples": examples}),
+        Query("values", {"kept": np.ones_like(kept), "examples": np.array(examples)}),
+        Query("values", {"kept": kept, "examples": np.array(examples)}),
     ]
     value_of_all, value_of_rest = game.answers(queries)
-    weights = np.full(game.examples, 1 / game.examples) if game.weights is None else game.weights
     differences = (value_of_all - value_of_rest) * players / max_removed
-    worth = float(weights @ differences)
-    if max_removed == players:
-        return worth, 0.0
-    return worth, float(weights**2 @ (differences - worth) ** 2)
+    variance = float(differences.var()) / max(example_count - 1, 1)
+    # Where every head goes there is one coalition, and each example comes once: all of them leave
+    # nothing to vary.
+    if max_removed == players and game.weights is None:
+        variance *= 1 - example_count / game.examples
+    return float(differences.mean()), variance
 
 
 def _require_foresight(tally: SlopeTally, language: str) -> None:

@@ -199,3 +199,18 @@ def test_heads_that_share_a_key_and_a_value_stand_together(visit, page, app):
         cell = page.locator('[data-c="decoder 2.4"]')
         expect(cell).to_have_accessible_name(re.compile("key and value shared by heads 3 to 5$"))
         expect(page.locator("td.last [data-c^='decoder 2.']")).to_have_count(2)
+
+
+def test_a_first_map_comes_by_one_press_and_marks_no_head(visit, page):
+    visit("/?model=e5-small-slots&task=slots&langs=de")
+    expect(page.get_by_role("button", name="Compute the missing language (de)")).to_be_visible()
+    page.get_by_role("button", name="A first map, in seconds").click()
+    expect(page.get_by_role("grid", name="German (de)").first).to_be_visible(timeout=240_000)
+    expect(page.get_by_role("combobox", name="Method").first).to_have_value("smoothed")
+    page.wait_for_function("location.search.includes('method=smoothed')")
+    head = page.locator('[data-c="0.0"]').first
+    expect(head).to_have_attribute(
+        "aria-label", re.compile("from sampling.*does not cover its bias")
+    )
+    expect(page.locator("[data-c].mark")).to_have_count(0)
+    assert "no head is marked" in page.get_by_test_id("stMain").inner_text()

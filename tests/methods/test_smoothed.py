@@ -312,11 +312,11 @@ def test_the_variance_is_that_of_a_ratio_of_means() -> None:
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_a_run_that_goes_on_from_any_snapshot_gives_the_same_bits(estimand: str) -> None:
     game = product_game()
-    plan = plan_of(estimand, samples=200)
+    plan = plan_of(estimand, samples=400)
     snapshots = list(smoothed.estimate(game, plan, seed=4, bandwidth=0.4))
     assert len(snapshots) == 4
     for snapshot in snapshots:
-        options = METHODS["smoothed"].resolve({"estimand": estimand, "samples": 200})
+        options = METHODS["smoothed"].resolve({"estimand": estimand, "samples": 400})
         restored = smoothed.restore(snapshot.arrays(), options, PLAYERS)
         later = smoothed.estimate(game, plan, seed=4, bandwidth=0.4, saved=restored)
         last = last_snapshot([restored, *later])

@@ -8,6 +8,9 @@ from typing import TypeVar
 
 Value = TypeVar("Found")
 
+HANG_SECONDS = 600.0
+"""Ends a request of a test that would hang; a request that gets an answer takes far less."""
+
 
 def wait_until(
     condition: Callable[[], Value], awaited: str = "what was waited for", seconds: float = 120.0

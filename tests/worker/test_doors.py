@@ -39,7 +39,7 @@ from support.running_worker import (
     evaluate_request,
     started_worker,
 )
-from support.waiting import wait_until
+from support.waiting import HANG_SECONDS, wait_until
 from support.worker_jobs import wait_for_state
 
 from headlab.jobs import Refusal
@@ -630,7 +630,9 @@ def test_files_become_a_task_only_with_the_token_and_no_request_names_a_path(
     with started_worker(
         tmp_path, lambda: FakeBench(tmp_path), token=TOKEN, admit=AllowedModels()
     ) as worker:
-        post = partial(httpx.post, f"{worker.url}/tasks", headers=AUTHORIZATION, timeout=60)
+        post = partial(
+            httpx.post, f"{worker.url}/tasks", headers=AUTHORIZATION, timeout=HANG_SECONDS
+        )
         answer = httpx.post(f"{worker.url}/tasks", json=upload_request(rows))
         assert answer.status_code == 401
         for wrong_field in (
@@ -659,8 +661,9 @@ def test_files_become_a_task_only_with_the_token_and_no_request_names_a_path(
 def test_only_the_route_for_files_takes_large_bodies_and_few_at_a_time(
     worker: RunningWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    large_request = upload_request(b"t,l\n" + b"a,1\n" * (1 << 19))
-    answer = httpx.post(f"{worker.url}/tasks", json=large_request, timeout=60)
+    # Of few lines, which are read at once.
+    large_request = upload_request(b"t,l\n" + (b"a" * 1000 + b",1\n") * (1 << 11))
+    answer = httpx.post(f"{worker.url}/tasks", json=large_request, timeout=HANG_SECONDS)
     # it was read
     assert answer.status_code == 400
     assert answer.json()["code"] == "upload.label_single"
@@ -781,7 +784,7 @@ def log_lines() -> Iterator[list[str]]:
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
     """One client for many requests, because each new client reads the machine's certificates."""
-    with httpx.Client(timeout=60) as client:
+    with httpx.Client(timeout=HANG_SECONDS) as client:
         yield client
 
 
@@ -879,7 +882,9 @@ class App:
         return self.output.read_text()
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        return httpx.get(f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=20)
+        return httpx.get(
+            f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=HANG_SECONDS
+        )
 
     def socket(self, **headers: str) -> bytes:
         """First line of the answer to a browser that opens the session's WebSocket."""

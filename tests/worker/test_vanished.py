@@ -13,7 +13,7 @@ import httpx
 import pytest
 from support.fake_worker import MODEL, FakeBench
 from support.running_worker import RunningWorker, evaluate_request, started_worker
-from support.waiting import wait_until
+from support.waiting import HANG_SECONDS, wait_until
 from support.worker_jobs import wait_for_state
 
 from headlab.core import HeadGrid, Stack
@@ -106,7 +106,7 @@ def test_a_job_does_not_need_the_client_that_submitted_it(
         "method": "random",
         "seed": 1,
     }
-    with httpx.Client(timeout=10) as client:
+    with httpx.Client(timeout=HANG_SECONDS) as client:
         body = {"kind": "score", "spec": spec}
         job = client.post(f"{worker.url}/jobs", json=body).json()["id"]
     wait_for_state(worker.client, job, "done")

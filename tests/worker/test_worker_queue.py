@@ -23,7 +23,7 @@ from support.running_worker import (
     evaluate_request,
     started_worker,
 )
-from support.waiting import wait_until
+from support.waiting import HANG_SECONDS, wait_until
 
 from headlab.core import HeadlabError
 from headlab.results import Store
@@ -417,7 +417,7 @@ def test_reported_16_an_older_request_s_stream_ends_with_the_reason(
     def ask() -> None:
         url = f"{worker.url}/evaluate"
         body = {**EVALUATION, "session": "a"}
-        with httpx.stream("POST", url, json=body, timeout=60) as answer:
+        with httpx.stream("POST", url, json=body, timeout=HANG_SECONDS) as answer:
             lines.append(str(answer.status_code))
             lines.extend(answer.iter_lines())
 
