@@ -7,7 +7,7 @@ Phi(margin / bandwidth), the chance that it is right once its margin is blurred 
 
 Shapley values add up to what all heads together are worth, which a few forward passes measure. Mean
 slopes do not, as they are steeper or flatter than the steps that they stand for; so all of them are
-multiplied by the one number that makes them add up.
+multiplied by one number that makes them add up, as far as the measurement is sure of it.
 
 They are close to Shapley values then, but they are not Shapley values: the blur, and slopes in the
 place of steps, leave a bias that no number of draws removes.
@@ -44,6 +44,8 @@ UNITS = 2.0**20
 """Slopes are rounded to multiples of 1 / UNITS, so that their sums are the same in every order."""
 TOTAL_SQUARE_UNITS = 2.0**16
 """As `UNITS`, for squares of sums over heads, which are large."""
+SMALLEST_NOISE = 1e-12
+"""Variance that a measured worth and a sum of slopes have at least: of rounding."""
 MAX_SLOPE = 2.0**8
 """A slope beyond is no prediction of a gain between -1 and 1, and its square would not be summed
 exactly."""
@@ -51,6 +53,8 @@ BANDWIDTHS_A_DOUBLING = 4
 """Bandwidths are powers of 2 ** (1 / this), so that rounding in a sum of margins rarely matters."""
 DRAWS_AT_ONCE = 128
 """Draws that the game is asked for at once, at least."""
+USUAL_DEVIATION_OF_SCALE = 0.3
+"""How far from 1 the scale is before anything is measured: standard deviation of its prior."""
 LIMITS_OF_SCALE = (0.25, 4.0)
 """Slopes that have to be multiplied by less or more do not foresee what heads do."""
 
@@ -91,6 +95,7 @@ class SlopeTally:
         squares: Sum of their squares, in 1 / `UNITS`, int [head].
         products: Sum of each slope times the sum over the heads of its draw, in 1 / `UNITS`, int
             [head].
+        totals: Sum over draws of the sum over heads, in 1 / `UNITS`.
         total_squares: Sum over draws of the squared sum over heads, in 1 / `TOTAL_SQUARE_UNITS`.
         counts: Number of slopes by half of the examples, int [half, head].
         draws: Number of draws.
@@ -103,6 +108,7 @@ class SlopeTally:
     sums: Ints
     squares: Ints
     products: Ints
+    totals: int
     total_squares: int
     counts: Ints
     draws: int
@@ -116,7 +122,7 @@ class SlopeTally:
         """Nothing drawn yet."""
         by_half = np.zeros((2, players), np.int64)
         by_head = np.zeros(players, np.int64)
-        return cls(by_half, by_head, by_head, 0, by_half, 0, 0.0, 0.0, 0.0, plan)
+        return cls(by_half, by_head, by_head, 0, 0, by_half, 0, 0.0, 0.0, 0.0, plan)
 
     @classmethod
     def restore(cls, saved: Arrays, players: int, plan: SlopePlan) -> SlopeTally:
@@ -131,6 +137,7 @@ class SlopeTally:
             sums=saved["sums"].astype(np.int64),
             squares=saved["squares"].astype(np.int64),
             products=saved["products"].astype(np.int64),
+            totals=int(saved["totals"]),
             total_squares=int(saved["total_squares"]),
             counts=saved["counts"].astype(np.int64),
             draws=int(saved["draws"]),
@@ -145,6 +152,7 @@ class SlopeTally:
             "sums": self.sums,
             "squares": self.squares,
             "products": self.products,
+            "totals": np.array(self.totals),
             "total_squares": np.array(self.total_squares),
             "counts": self.counts,
             "draws": np.array(self.draws),
@@ -162,7 +170,9 @@ class SlopeTally:
             in_second_half: Whether the example of a draw is in the second half, bool [draw].
         """
         measured_slopes = np.where(is_measured, slopes, 0.0)
-        totals = measured_slopes.sum(axis=1)
+        # Where not every head is measured, those that are stand for all.
+        share_measured = np.maximum(is_measured.sum(axis=1), 1) / is_measured.shape[1]
+        totals = measured_slopes.sum(axis=1) / share_measured
         halves = (~in_second_half, in_second_half)
         slopes_in_units = _in_units(measured_slopes)
         return replace(
@@ -170,6 +180,7 @@ class SlopeTally:
             sums=self.sums + np.stack([slopes_in_units[half].sum(axis=0) for half in halves]),
             squares=self.squares + _in_units(measured_slopes**2).sum(axis=0),
             products=self.products + _in_units(measured_slopes * totals[:, None]).sum(axis=0),
+            totals=self.totals + int(_in_units(totals).sum()),
             total_squares=self.total_squares + int(_in_units(totals**2, TOTAL_SQUARE_UNITS).sum()),
             counts=self.counts + np.stack([is_measured[half].sum(axis=0) for half in halves]),
             draws=self.draws + len(slopes),
@@ -181,34 +192,56 @@ class SlopeTally:
 
     @property
     def scale(self) -> float:
-        """The number by which mean slopes are multiplied, so that they add up to the worth.
+        """The number by which mean slopes are multiplied; NaN where they add up to 0.
 
-        NaN where they add up to 0.
+        The posterior mean of s, where the worth is s times the sum of the slopes but for the noise
+        of both, and s is 1 within `USUAL_DEVIATION_OF_SCALE` before.
         """
         total = float(self.mean_slopes().sum())
-        return self.worth / total if total else float("nan")
+        if not total:
+            return float("nan")
+        prior, precision = self._precisions(total)
+        return (prior + precision * total * self.worth) / (prior + precision * total**2)
+
+    def _precisions(self, total: float) -> tuple[float, float]:
+        """Precision of the scale's prior, and of the worth given the sum of the slopes.
+
+        Args:
+            total: The sum of the mean slopes.
+        """
+        draws = max(self.draws, 1)
+        mean_total_square = self.total_squares / TOTAL_SQUARE_UNITS / draws
+        mean_total = self.totals / UNITS / draws
+        variance_of_total = max(mean_total_square - mean_total**2, 0.0) / max(draws - 1, 1)
+        noise = max(self.worth_variance + variance_of_total, SMALLEST_NOISE)
+        return USUAL_DEVIATION_OF_SCALE**-2, 1 / noise
 
     def variance(self) -> Floats:
         """Variance of each head's scaled mean slope, as a share of the span squared, float [head].
 
-        A scaled mean slope is a ratio of means over draws: of the head's slope, and of the sum over
-        all heads. Its variance is, to the first order, that of the residuals of the first on the
-        second, and what the measured worth varies by. The examples' share is counted in, though
-        balanced cycles remove it: it is too large rather than too small.
+        The scale depends on the draws too, through the sum of the slopes and the worth; to the
+        first order a draw moves the value by `scale` times the head's slope and by `by_total` times
+        the sum of all slopes. The examples' share is counted in, though balanced cycles remove it:
+        it is too large rather than too small.
         """
         counts = np.maximum(self.counts.sum(axis=0), 1)
         mean_slopes = self.mean_slopes()
-        total = mean_slopes.sum()
-        share_of_total = mean_slopes / total
+        total = float(mean_slopes.sum())
+        scale = self.scale
+        prior, precision = self._precisions(total)
+        all_precision = prior + precision * total**2
+        by_total = mean_slopes * precision * (self.worth - 2 * scale * total) / all_precision
+        by_worth = mean_slopes * precision * total / all_precision
         mean_total_square = self.total_squares / TOTAL_SQUARE_UNITS / max(self.draws, 1)
-        mean_residual_square = (
-            self.squares / UNITS / counts
-            - 2 * share_of_total * self.products / UNITS / counts
-            + share_of_total**2 * mean_total_square
+        mean_square_of_move = (
+            scale**2 * self.squares / UNITS / counts
+            + 2 * scale * by_total * self.products / UNITS / counts
+            + by_total**2 * mean_total_square
         )
-        variance_of_residuals = np.maximum(mean_residual_square, 0.0) / np.maximum(counts - 1, 1)
-        variance_of_worth = share_of_total**2 * self.worth_variance
-        return np.asarray(self.scale**2 * variance_of_residuals + variance_of_worth)
+        mean_move = scale * mean_slopes + by_total * total
+        variance_of_moves = np.maximum(mean_square_of_move - mean_move**2, 0.0)
+        variance = variance_of_moves / np.maximum(counts - 1, 1)
+        return np.asarray(variance + by_worth**2 * self.worth_variance)
 
     def outcome(self) -> Outcome:
         """Scaled mean slopes with the error of their sampling, in the value's unit."""

@@ -187,10 +187,13 @@ BUILT_IN: dict[str, Method] = {
                 "estimand": TOP50,
                 "value": VALUE,
                 "samples": Option(
-                    512, "draws: one example and one coalition each", kind=int, low=1
+                    512,
+                    "draws: one example and one coalition each",
+                    kind=int,
+                    low=BANDWIDTH_DRAWS,
                 ),
                 "bandwidth": Option(
-                    0.4,
+                    0.5,
                     "how far accuracy is smoothed, in standard deviations of the margins",
                     kind=float,
                     low=0,

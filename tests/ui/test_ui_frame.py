@@ -217,7 +217,7 @@ def test_a_first_map_is_offered_where_there_are_no_scores_and_chooses_its_method
         return AppTest.from_function(body, default_timeout=30, kwargs=arguments).run()
 
     app = offer(model="new/model", has_scores=False)
-    assert "which heads do harm takes `shapley`" in " ".join(note.value for note in app.caption)
+    assert "which heads help and which do harm" in " ".join(note.value for note in app.caption)
     press(app, "first-map")
     assert app.selectbox[0].value == "smoothed"
     assert NO_WORKER in app.error[0].value

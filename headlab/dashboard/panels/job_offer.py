@@ -272,8 +272,8 @@ def _offer_first_map(choice: Choice, languages: Sequence[str]) -> bool:
         args=(job,),
     )
     st.caption(
-        f"By `{FIRST_MAP_METHOD}`: one gradient for all heads. It shows roughly what helps; which "
-        f"heads do harm takes `{DEFAULT_METHOD}`."
+        f"By `{FIRST_MAP_METHOD}`: all heads from one gradient, without intervals. "
+        f"`{DEFAULT_METHOD}` then says which heads help and which do harm."
     )
     return True
 

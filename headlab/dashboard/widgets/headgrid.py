@@ -25,7 +25,7 @@ from headlab.core import (
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.widgets import presses
 from headlab.dashboard.widgets.notices import keep_known_choice
-from headlab.methods import METHODS, remarks
+from headlab.methods import DEFAULT_METHOD, METHODS, remarks
 from headlab.pictures import HeadMap
 from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, omission_notes, why_holm_rejects_none
 from headlab.studies.savings import Costs
@@ -300,7 +300,9 @@ def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
         f"**{plain(title)}**, estimand `{estimand}`, in {plain(unit)}.",
         "Rows are layers, columns are heads, both counted from 0.",
     ]
-    if first_scores.signed:
+    if first_scores.sampling_error is not None:
+        sentences.append("Blue heads seem to help, orange heads to harm.")
+    elif first_scores.signed:
         sentences.append("Blue heads help, orange heads harm.")
     sentences.append(_interval_words(scores))
     sentences += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
@@ -316,8 +318,8 @@ def _interval_words(scores: Mapping[str, HeadScores]) -> str:
     first_scores = next(iter(scores.values()))
     if first_scores.sampling_error is not None:
         return (
-            f"Each value's sampling error at {first_scores.level:.0%} {SAMPLING_ERROR_LIMIT}, so no head is "
-            "marked as helping or harming."
+            f"A value's sampling error {SAMPLING_ERROR_LIMIT}, so no head is marked as helping or harming: method "
+            f"`{DEFAULT_METHOD}` decides that."
         )
     if first_scores.low is None:
         return "These scores have no intervals, so it is not known which differences are noise."
