@@ -30,6 +30,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "shapley": {"samples": 24, "value": "probability"},
     "monte-carlo": {"samples": 70, "value": "log-probability"},
     "paper": {"samples": 2},
+    "smoothed": {"samples": 200},
     "leave-one-out": {},
     "gradient": {},
     "confidence": {},
