@@ -190,6 +190,8 @@ def scores_record(scores: HeadScores) -> dict[str, Json]:
     """One language's scores as JSON; arrays are `[layer][head]`."""
     arrays = {"values": scores.values, "half_width": scores.half_width, **scores.arrays()}
     del arrays["halves"]
+    if scores.sampling_error is None:  # of all methods but those for a first look
+        del arrays["sampling_error"]
     row: dict[str, Json] = {
         name: None if array is None else scores.grid.nest(array) for name, array in arrays.items()
     }

@@ -193,10 +193,12 @@ def test_every_method_runs_and_prints_a_line_for_a_person(folder, tmp_path, run_
     command = ["score", "--model", folder, "--languages", "de", "--cache", tmp_path, "--size", 8]
     command += ["--method", method]
     if "samples" in METHODS[method].options:
-        command += ["-o", "samples=8"]
+        samples = max(8, int(METHODS[method].options["samples"].low))
+        command += ["-o", f"samples={samples}"]
     code, stdout, stderr = run_command(*command)
     assert (code, stderr) == (0, "")
     assert stdout.startswith("de ")
+    assert ("does not cover its bias" in stdout) == (method == "smoothed")
     assert METHODS[method].estimand in stdout
     (stored_result,) = Store(tmp_path).scan().results
     assert stored_result.record.method == method
