@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from machine import machine_facts, write_json
 
 import headlab
-from benchmarks.machine import machine_facts, write_json
 from headlab.core import Floats
 from headlab.hooks import Model
 from headlab.results import HeadScores, Store
@@ -149,7 +149,8 @@ def main() -> None:
     subject = stored.setdefault("figures", {}).setdefault(f"{name} on {arguments.task}", {})
     for estimand, rows in figures.items():
         subject.setdefault(estimand, {}).update(rows)
-    command = [argument for argument in sys.argv[1:] if "/" not in argument]
+    # Without paths, of which only the last part says something to others.
+    command = [Path(argument).name if "/" in argument else argument for argument in sys.argv[1:]]
     stored.setdefault("commands", []).append(" ".join(["python benchmarks/smoothed.py", *command]))
     stored["machine"] = machine_facts()
     write_json(RESULT_FILE, stored)

@@ -35,7 +35,7 @@ from support.synthetic_roles import made_roles
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
 from bad_inputs.json_values import json_bytes, value_paths, value_text
-from headlab.cli.lists import result_record
+from headlab.cli.cache import result_record
 from headlab.core import HeadGrid, HeadlabError, Stack, content_key
 from headlab.dashboard.frame import stored_scores
 from headlab.dashboard.names import head_from
