@@ -275,10 +275,9 @@ def gradient_by_gates(model: Model, objective: torch.Tensor, gates: torch.Tensor
     if objective.requires_grad:
         try:
             (gradient,) = torch.autograd.grad(objective, gates, allow_unused=True)
-        except NotImplementedError as error:
-            reason = str(error).partition("\n")[0]
         except RuntimeError as error:  # among them that memory ran out, which callers handle
-            if "derivative" not in str(error):
+            has_no_derivative = isinstance(error, NotImplementedError) or "derivative" in str(error)
+            if not has_no_derivative:
                 raise
             reason = str(error).partition("\n")[0]
     if gradient is None:

@@ -6,11 +6,12 @@ Draws are functions of seed and number.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from headlab.core import Bools, Floats, Ints, Progress, integer_in, number_in, value_function_of
+from headlab.methods.game import Game
 from headlab.methods.method import Options
 from headlab.methods.work import Arrays, Outcome
 from headlab.stats import Interval, LearnedStakes, betting_interval, betting_p, sample_mean
@@ -85,6 +86,33 @@ def removed_and_measured(
     if removed_count == max_removed:
         is_measured = is_removed
     return is_removed, is_measured
+
+
+class Draws(NamedTuple):
+    """Some draws. The fields are arguments of the game's queries.
+
+    Attributes:
+        kept: The players that are present, bool [draw, player].
+        wanted: The players that are measured, bool [draw, player].
+        examples: The example of each draw, int [draw].
+    """
+
+    kept: Bools
+    wanted: Bools
+    examples: Ints
+
+
+def draws_of(game: Game, numbers: range, seed: int, max_removed: int) -> Draws:
+    """The draws of these numbers; see `removed_and_measured` and `cycled_example`."""
+    removed = []
+    measured = []
+    examples = []
+    for number in numbers:
+        is_removed, is_measured = removed_and_measured(seed, number, game.players, max_removed)
+        removed.append(is_removed)
+        measured.append(is_measured)
+        examples.append(cycled_example(seed, number, game.examples, game.weights))
+    return Draws(~np.stack(removed), np.stack(measured), np.array(examples))
 
 
 def uniforms(seed: int, number: int, players: int) -> Floats:

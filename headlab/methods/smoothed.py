@@ -35,7 +35,7 @@ from headlab.methods.costs import require_encoder
 from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
-from headlab.methods.sampling import cycled_example, removed_and_measured
+from headlab.methods.sampling import cycled_example, draws_of
 from headlab.methods.table import BANDWIDTH_DRAWS, method, worth_examples
 from headlab.methods.tmab import removal_sizes
 from headlab.methods.work import Arrays, Outcome, Work, final_outcome
@@ -309,37 +309,25 @@ def estimate(
     parts = []
     for start in range(tally.draws, plan.samples, size):
         numbers = range(start, min(start + size, plan.samples))
-        parts.append(_draw(game, numbers, seed, max_removed))
+        parts.append(draws_of(game, numbers, seed, max_removed))
+    bandwidth_in_logits = np.array(tally.bandwidth)
     asks = (
         Query(
             "slopes",
             {
-                "kept": ~is_removed,
-                "examples": examples,
-                "bandwidth": np.array(tally.bandwidth),
+                "kept": draws.kept,
+                "examples": draws.examples,
+                "bandwidth": bandwidth_in_logits,
             },
         )
-        for is_removed, _, examples in parts
+        for draws in parts
     )
-    for (_, is_measured, examples), slopes in zip(parts, game.answers(asks), strict=True):
+    for draws, slopes in zip(parts, game.answers(asks), strict=True):
         _require_slopes(slopes)
-        tally = tally.add(slopes, is_measured, examples >= game.examples / 2)
+        tally = tally.add(slopes, draws.wanted, draws.examples >= game.examples / 2)
         if tally.draws == plan.samples:
             _require_foresight(tally, language)
         yield tally
-
-
-def _draw(game: Game, numbers: range, seed: int, max_removed: int) -> tuple[Bools, Bools, Ints]:
-    """Removed heads [draw, head], measured heads [draw, head] and examples [draw] of some draws."""
-    removed = []
-    measured = []
-    examples = []
-    for number in numbers:
-        is_removed, is_measured = removed_and_measured(seed, number, game.players, max_removed)
-        removed.append(is_removed)
-        measured.append(is_measured)
-        examples.append(cycled_example(seed, number, game.examples, game.weights))
-    return np.stack(removed), np.stack(measured), np.array(examples)
 
 
 def _in_units(numbers: Floats, units: float = UNITS) -> Ints:
@@ -395,9 +383,9 @@ def _chosen_bandwidth(game: Game, seed: int, max_removed: int, multiple: float) 
     Raises:
         HeadlabError: The margins are all equal, or not finite.
     """
-    numbers = range(BANDWIDTH_DRAWS)
-    is_removed, _, examples = _draw(game, numbers, seed, max_removed)
-    (moments,) = game.answers([Query("margins", {"kept": ~is_removed, "examples": examples})])
+    draws = draws_of(game, range(BANDWIDTH_DRAWS), seed, max_removed)
+    query = Query("margins", {"kept": draws.kept, "examples": draws.examples})
+    (moments,) = game.answers([query])
     count, total, total_square = moments.sum(axis=0)
     variance = total_square / max(count, 1) - (total / max(count, 1)) ** 2
     if not np.isfinite(variance) or variance <= 0:

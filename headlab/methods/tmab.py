@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,12 +15,12 @@ from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.sampling import (
+    Draws,
     SamplingPlan,
     Tally,
-    cycled_example,
+    draws_of,
     level_indices_of,
     plan_of,
-    removed_and_measured,
     uniforms,
     weighted_support,
 )
@@ -231,39 +230,15 @@ def _draws_until_update(
     size = ROUNDS_AT_ONCE * game.round * game.players // int(tally.active.sum())
     size = max(game.round, min(size, game.examples // MIN_PARTS))
     parts = [range(start, min(start + size, end)) for start in range(tally.draws, end, size)]
-    draws_by_part = [_draw(game, tally, numbers, seed, max_removed) for numbers in parts]
+    draws_by_part = []
+    for numbers in parts:
+        draws = draws_of(game, numbers, seed, max_removed)
+        draws_by_part.append(draws._replace(wanted=draws.wanted & tally.active))
     asks = (
         _ask(game, tally, numbers, draws, seed)
         for numbers, draws in zip(parts, draws_by_part, strict=True)
     )
     yield from zip(parts, draws_by_part, game.answers(asks), strict=True)
-
-
-class Draws(NamedTuple):
-    """Some draws. The fields are arguments of the game's queries.
-
-    Attributes:
-        kept: The players that are present, bool [draw, player].
-        wanted: The players that are measured, bool [draw, player].
-        examples: The example of each draw, int [draw].
-    """
-
-    kept: Bools
-    wanted: Bools
-    examples: Ints
-
-
-def _draw(game: Game, tally: ScreenedTally, numbers: range, seed: int, max_removed: int) -> Draws:
-    """The draws of these numbers; only active heads are measured."""
-    removed = []
-    measured = []
-    examples = []
-    for number in numbers:
-        is_removed, is_measured = removed_and_measured(seed, number, game.players, max_removed)
-        removed.append(is_removed)
-        measured.append(is_measured)
-        examples.append(cycled_example(seed, number, game.examples, game.weights))
-    return Draws(~np.stack(removed), np.stack(measured) & tally.active, np.array(examples))
 
 
 def _ask(game: Game, tally: ScreenedTally, numbers: range, draws: Draws, seed: int) -> Query:
