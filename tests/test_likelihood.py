@@ -5,7 +5,11 @@ Its intervals hold the truth as often as they promise.
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,10 +17,14 @@ import pytest
 from reference import log_probabilities
 from scipy.stats import binom
 from support.expected_errors import raises
+from support.likelihood_tasks import CHOICES, TEXTS
+from support.saved_models import save_family
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.evaluation import Evaluator, Likelihood, gain, likelihood
+import headlab
+from headlab.cli.main import OK, main
+from headlab.evaluation import Evaluator, Likelihood, gain, likelihood, right_by_bytes
 from headlab.evaluation import generation as module
 from headlab.hooks import gated
 from headlab.masks import Mask
@@ -112,3 +120,96 @@ def likelihood_of(
         examples=examples, inputs=SimpleNamespace(units=lengths), model=SimpleNamespace(grid=None)
     )
     return likelihood(evaluator, seed=seed, draws=300)  # type: ignore[arg-type]
+
+
+def declared_task(folder: Path, columns: Sequence[str], rows: Sequence[object]) -> Path:
+    """A declaration of a task in one language, with its dev examples beside it."""
+    folder.mkdir()
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (folder / "xx.dev.jsonl").write_text(lines, "utf-8")
+    declaration = folder / "made-up.toml"
+    declared_columns = "".join(f'{column} = "{column}"\n' for column in columns)
+    declaration.write_text(
+        'name = "made-up"\nformat = "jsonl"\nfiles = "{language}.{split}.jsonl"\n'
+        f'languages = ["xx"]\n[columns]\n{declared_columns}',
+        "utf-8",
+    )
+    return declaration
+
+
+@pytest.fixture(scope="module")
+def decoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny decoder, saved."""
+    return save_family(tmp_path_factory.mktemp("decoder") / "model", "llama-lm")
+
+
+@pytest.fixture
+def mask_file(decoder_folder: Path, tmp_path: Path) -> Path:
+    """A mask of the decoder without two of its heads."""
+    model = headlab.load(str(decoder_folder))
+    kept_heads = np.ones(model.grid.size, bool)
+    kept_heads[[0, 3]] = False
+    file = tmp_path / "mask.json"
+    Mask(model.grid, kept_heads, model.identity()).save(file)
+    return file
+
+
+def test_the_command_prints_accuracy_by_bytes_with_and_without_a_mask(
+    decoder_folder: Path, mask_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    examples = CHOICES.examples("xx", "dev", 12)
+    rows = [
+        {
+            "context": example.text,
+            "choices": [choice.strip() for choice in example.choices],
+            "answer": example.label,
+        }
+        for example in examples
+    ]
+    declaration = declared_task(tmp_path / "data", ("context", "choices", "answer"), rows)
+    command = ["evaluate", "--model", str(decoder_folder), "--task", str(declaration)]
+    evaluator = Evaluator(headlab.load(str(decoder_folder)), headlab.task(declaration), "xx")
+    share = right_by_bytes(evaluator).mean()
+
+    assert main([*command, "--json"]) == OK
+    figures = json.loads(capsys.readouterr().out)["languages"]["xx"]
+    low = figures["accuracy_normalised_low"]
+    high = figures["accuracy_normalised_high"]
+    assert low <= share <= high
+    assert figures["accuracy_normalised"] == pytest.approx(share)
+    assert "normalised" not in figures
+    assert main(command) == OK
+    assert f"accuracy by log-probability per byte {share:.1%}" in capsys.readouterr().out
+
+    command += ["--mask", str(mask_file)]
+    assert main([*command, "--json"]) == OK
+    figures = json.loads(capsys.readouterr().out)["languages"]["xx"]
+    difference = figures["normalised"]
+    assert difference["baseline"] == pytest.approx(share)
+    expected_difference = figures["accuracy_normalised"] - share
+    assert difference["difference"] == pytest.approx(expected_difference)
+    assert main(command) == OK
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert f"per byte {figures['accuracy_normalised']:.1%}" in line
+    assert f"untouched {share:.1%}" in line
+    assert f"difference {expected_difference:+.1%} [" in line
+
+
+def test_the_command_prints_bits_per_byte_of_a_text(
+    decoder_folder: Path, mask_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    rows = [{"text": example.target.strip()} for example in TEXTS.examples("xx", "dev", 12)]
+    declaration = declared_task(tmp_path / "data", ("text",), rows)
+    command = ["evaluate", "--model", str(decoder_folder), "--task", str(declaration)]
+    command += ["--mask", str(mask_file)]
+    assert main([*command, "--json"]) == OK
+    figures = json.loads(capsys.readouterr().out)["languages"]["xx"]["log_probability"]
+    assert main(command) == OK
+    accuracy, log_probability, rates = capsys.readouterr().out.splitlines()
+    assert re.match(r"xx +\d+\.\d%  untouched .* difference .* n=\d+$", accuracy)
+    assert f"log-probability {figures['log_probability']:.3f} nats a token" in log_probability
+    assert f"difference {figures['difference']:+.3f} [" in log_probability
+    for name, label in (("bits_per_byte", "bits per byte"), ("word_perplexity", "word perplexity")):
+        low = figures[f"{name}_low"]
+        high = figures[f"{name}_high"]
+        assert f"{label} {figures[name]:.3f}  [{low:.3f}, {high:.3f}]" in rates

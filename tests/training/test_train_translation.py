@@ -256,6 +256,13 @@ def test_the_commands_train_and_evaluate_from_end_to_end(
     } <= set(measures)
     assert training_report["training"]["example_forwards"] == 6 * 16
     assert len(training_report["steps"]) == 6
+    assert main([*train_command, "--out", str(tmp_path / "again"), *sizes, *options]) == 0
+    text = capsys.readouterr().out
+    assert len(re.findall(r"^step +\d+  loss \d+\.\d{4}  \d+ s$", text, re.MULTILINE)) == 6
+    assert re.search(r"^heads: encoder \d+, .* 0 of them off from the start$", text, re.MULTILINE)
+    assert f"dev: {measures['accuracy']:.1%} of the tokens [" in text
+    assert f"dev: log-probability {measures['log_probability']:.3f} nats a token [" in text
+    assert f"dev: BLEU {measures['bleu']:.1f} [{measures['bleu_low']:.1f}, " in text
 
     kept_heads = np.ones(GRID.size, bool)
     kept_heads[:2] = False
