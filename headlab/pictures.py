@@ -334,6 +334,9 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
             lines.append(
                 f"{scores.level:.0%} interval {low} to {high}, half-width {half_width_text}"
             )
+        if scores.sample_means is not None:
+            mean = value_words(scores.sample_means[index], unit).lstrip(hidden_sign)
+            lines.append(f"{mean} by samples alone")
         if scores.sampling_error is not None:
             lines.append(f"± {sampling_error_words(scores, index)}")
         if scores.samples is not None:

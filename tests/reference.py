@@ -959,3 +959,50 @@ def orders_compared(counts: list[list[int]]) -> tuple[float, float, float]:
     total = max(1, len(examples))
     second = max(sum(row) for index, row in enumerate(hits) if index != best_index)
     return sum(hits[best_index]) / total, second / total, min(1.0, max(p_values) * len(p_values))
+
+
+def joined_means(
+    means: np.ndarray,
+    variances: np.ndarray,
+    guesses: np.ndarray,
+    guess_variances: np.ndarray,
+    squares: np.ndarray,
+    deviation_of_slope: float,
+) -> np.ndarray:
+    """Posterior means of normal means, by conditioning the joint normal distribution of all.
+
+    Every hypothesis gives the true means and the means of samples one normal distribution with a
+    full covariance matrix; posterior probabilities weigh the hypotheses' conditional means.
+
+    Args:
+        means: Of the samples, all heads with samples.
+        variances: Of these means.
+        guesses: Of the true means.
+        guess_variances: Of the guesses.
+        squares: Expected squares of samples.
+        deviation_of_slope: What is unknown of the guesses' common factor.
+    """
+    offsets = [0.05 * 80 ** (step / 29) for step in range(30)]
+    good = [exp(-((log(offset / 0.14) / 0.35) ** 2) / 2) for offset in offsets]
+    size = max((guesses**2).mean() - guess_variances.mean(), (guesses**2).mean() / 4)
+    wild_size = max(size, (means**2 - variances).mean())
+    by_square = squares / squares.mean()
+    by_fourth = by_square**2 / (by_square**2).mean()
+    hypotheses = []
+    for offset, probability in zip(offsets, good, strict=True):
+        narrow = (0.01 + deviation_of_slope**2) ** 0.5
+        hypotheses.append((0.9 * probability / sum(good), narrow, offset**2 * size * by_square))
+        for form in (by_square, by_fourth):
+            hypotheses.append((0.1 / 60, 1.0, offset**2 * wild_size * form))
+    noise = 0.93 * np.diag(variances) + 0.07 * np.outer(variances**0.5, variances**0.5)
+    weights = []
+    conditional_means = []
+    for prior, slope_deviation, offset_variances in hypotheses:
+        of_truth = np.diag(offset_variances + guess_variances)
+        of_truth = of_truth + slope_deviation**2 * np.outer(guesses, guesses)
+        of_means = of_truth + noise
+        density = stats.multivariate_normal(guesses, of_means).logpdf(means)
+        weights.append(log(prior) + density)
+        conditional_means.append(guesses + of_truth @ np.linalg.inv(of_means) @ (means - guesses))
+    shares = np.exp(np.array(weights) - max(weights))
+    return shares / shares.sum() @ np.array(conditional_means)

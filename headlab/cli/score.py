@@ -39,6 +39,7 @@ from headlab.results import (
     curve_names,
     curve_points,
     curve_summary,
+    slope_notes,
 )
 from headlab.tasks import EqualTexts, Task, equal_texts, equal_texts_notes, equal_texts_record
 
@@ -190,8 +191,9 @@ def scores_record(scores: HeadScores) -> dict[str, Json]:
     """One language's scores as JSON; arrays are `[layer][head]`."""
     arrays = {"values": scores.values, "half_width": scores.half_width, **scores.arrays()}
     del arrays["halves"]
-    if scores.sampling_error is None:  # of all methods but those for a first look
-        del arrays["sampling_error"]
+    for name in ("sampling_error", "sample_means"):  # that few methods have
+        if arrays[name] is None:
+            del arrays[name]
     row: dict[str, Json] = {
         name: None if array is None else scores.grid.nest(array) for name, array in arrays.items()
     }
@@ -208,6 +210,8 @@ def scores_record(scores: HeadScores) -> dict[str, Json]:
     notes: list[Json] = [*remarks([scores])]
     if notes:
         row["notes"] = notes
+    if scores.slopes is not None:
+        row["slopes"] = scores.slopes.to_json()
     return row | omission_fields(scores.omissions)
 
 
@@ -236,6 +240,7 @@ def _summary_parts(scores: HeadScores) -> Iterator[str]:
         yield f"samples a head {min_samples} / {median_samples:g} / {max_samples}"
     yield f"{cost.forwards} forwards, {cost.seconds:.0f} s"
     yield from remarks([scores])
+    yield from slope_notes([scores])
     if scores.omissions is not None and scores.omissions.sentence:
         yield scores.omissions.sentence
 

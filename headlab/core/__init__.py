@@ -106,6 +106,7 @@ from headlab.core.records import HeadGrid as HeadGrid
 from headlab.core.records import Ints as Ints
 from headlab.core.records import Omissions as Omissions
 from headlab.core.records import Progress as Progress
+from headlab.core.records import SlopeUse as SlopeUse
 from headlab.core.records import Stack as Stack
 from headlab.core.records import arrays_sha256 as arrays_sha256
 from headlab.core.records import by_layer as by_layer

@@ -389,6 +389,42 @@ def _invalid_omissions(value: object) -> HeadlabError:
 
 
 @dataclass(frozen=True)
+class SlopeUse:
+    """How far values of heads lean on slopes of a smoothed value (docs/statistics.md).
+
+    Attributes:
+        draws: Number of draws at which slopes were taken; 0 without slopes.
+        share: Weight of the slopes in a value, the mean over the heads, from 0 to 1; the rest is
+            that of the samples.
+        why_none: Why no slopes are used, in a clause; empty if they are.
+    """
+
+    draws: int
+    share: float
+    why_none: str
+
+    def to_json(self) -> dict[str, Json]:
+        """The fields as JSON values."""
+        return {"draws": self.draws, "share": self.share, "why_none": self.why_none}
+
+    @staticmethod
+    def from_json(value: object) -> SlopeUse:
+        """Inverse of `to_json`. Raises HeadlabError for anything else."""
+        fields = value if isinstance(value, Mapping) else {}
+        draws: Any = fields.get("draws")
+        share: Any = fields.get("share")
+        why_none = fields.get("why_none")
+        is_share = isinstance(share, int | float) and 0 <= share <= 1
+        if not (_is_count(draws) and is_share and isinstance(why_none, str)):
+            raise HeadlabError(
+                f"how far values lean on slopes is {value!r:.60}, not a number of draws, a share "
+                "from 0 to 1 and a reason",
+                code="result.slopes_invalid",
+            )
+        return SlopeUse(int(draws), float(share), why_none)
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Right or wrong for each example, so that every comparison is paired.
 

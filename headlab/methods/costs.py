@@ -230,10 +230,15 @@ def require_few_heads(method: Method, heads: int) -> None:
         )
 
 
+def is_encoder(grid: HeadGrid) -> bool:
+    """Whether heads are those of an encoder, without a decoder."""
+    return all(stack.name == "encoder" for stack in grid.stacks)
+
+
 def require_encoder(method: Method, grid: HeadGrid) -> None:
     """Raise HeadlabError if a method is for encoders only and a model has a decoder."""
-    stacks = [stack.name for stack in grid.stacks if stack.name != "encoder"]
-    if method.encoders_only and stacks:
+    if method.encoders_only and not is_encoder(grid):
+        stacks = [stack.name for stack in grid.stacks if stack.name != "encoder"]
         raise HeadlabError(
             f"{method.key} is for encoders, and this model has a stack of another kind ({', '.join(stacks)}): the "
             f"slopes of decoders do not foresee what their heads do; use {DEFAULT_METHOD}",

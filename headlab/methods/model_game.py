@@ -14,6 +14,7 @@ from headlab.core import (
     FINE_STEPS,
     Bools,
     Floats,
+    HeadlabError,
     Ints,
     ValueFunction,
     answer_margins,
@@ -433,7 +434,12 @@ class ModelGame:
         with torch.enable_grad(), model.active(active):
             logits = evaluator.logits(inputs)
             objective, level = surrogate(self.value, logits, evaluator.targets(examples, logits))
-            slopes = gradient_by_gates(model, objective.sum(), gates)
+            try:
+                slopes = gradient_by_gates(model, objective.sum(), gates)
+            except HeadlabError as error:
+                if error.code != "model.gradient_missing":
+                    raise
+                slopes = torch.full_like(gates, torch.nan)  # nothing is foreseen
         values = evaluator.worth_of(examples, self.value, logits.detach())
         layer, head = model.grid.flat.T
         slope = slopes.cpu().double().numpy()[:, layer, head]

@@ -238,8 +238,10 @@ def _saved_outcome(run: StoredRun, saved: Arrays, players: int) -> Outcome | Non
 
 
 def _has_values(outcome: Outcome) -> bool:
-    """Whether an outcome has samples and finite values."""
+    """Whether an outcome has samples or slopes, and finite values."""
     has_samples = outcome.samples is None or bool(outcome.samples.any())
+    if outcome.slopes is not None and outcome.slopes.draws:
+        has_samples = True
     return has_samples and bool(np.isfinite(outcome.values).all())
 
 

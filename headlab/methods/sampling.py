@@ -414,7 +414,7 @@ class Tally:
             return np.full(self.counts.shape[1], float(self.plan.samples))
         width = self.plan.target / self.plan.span
         log_capital = self._log_capital + (self.stakes() is None)
-        mean_square = self._mean_square(self.counts)
+        mean_square = self.mean_squares(self.counts)
         return np.asarray(log_capital * (2 * mean_square / width**2 + self.reach / width))
 
     def reachable_width(self, counts: Ints) -> Floats:
@@ -427,7 +427,7 @@ class Tally:
         """
         samples = self.plan.samples
         linear = self._log_capital * self.reach
-        root = np.sqrt(linear**2 + 8 * samples * self._log_capital * self._mean_square(counts))
+        root = np.sqrt(linear**2 + 8 * samples * self._log_capital * self.mean_squares(counts))
         return np.asarray((linear + root) / (2 * samples))
 
     @property
@@ -435,7 +435,7 @@ class Tally:
         """Logarithm of the capital that rejects a mean."""
         return float(np.log(2 / (1 - self.plan.level)))
 
-    def _mean_square(self, counts: Ints) -> Floats:
-        """Mean square of the gains, shrunk to its prior, [head]."""
+    def mean_squares(self, counts: Ints) -> Floats:
+        """Mean square of the gains by these counts, shrunk to its prior, [head]."""
         squares = self.support**2 @ counts + USUAL_SQUARE * PRIOR_SAMPLES
         return np.asarray(squares / (counts.sum(axis=0) + PRIOR_SAMPLES))

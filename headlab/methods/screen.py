@@ -227,6 +227,24 @@ class Screen:
                 best_screen = replace(self, halvings=halvings, whole=False)
         return best_screen
 
+    def expected_squares(self) -> Floats | None:
+        """Mean square of each player's gains, as foreseen by how its gains fall into the bins.
+
+        It depends little on the gains that the player itself happened to have, so that it says
+        how far off a mean is without leaning on the mean. None where nothing was foreseen.
+
+        Returns:
+            float [player].
+        """
+        gains_foreseen = self.foreseen.sum(axis=0)
+        if not gains_foreseen.all():
+            return None
+        squares = self.square.sum(axis=1)
+        computed = self.computed.sum(axis=1)
+        usual_square = squares.sum() / max(computed.sum(), 1)
+        bin_squares = (squares + usual_square) / (computed + 1)
+        return np.asarray(bin_squares @ self.foreseen / gains_foreseen)
+
     def _rate(self, sums: Floats, prior: Sequence[float], group: Ints) -> Floats:
         """Mean of the summed quantity by bin and group, [bin, player].
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -35,7 +36,7 @@ from headlab.methods.costs import require_encoder
 from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
-from headlab.methods.sampling import cycled_example, draws_of
+from headlab.methods.sampling import Draws, cycled_example, draws_of
 from headlab.methods.table import BANDWIDTH_DRAWS, method, worth_examples
 from headlab.methods.tmab import removal_sizes
 from headlab.methods.work import Arrays, Outcome, Work, final_outcome
@@ -203,6 +204,19 @@ class SlopeTally:
         prior, precision = self._precisions(total)
         return (prior + precision * total * self.worth) / (prior + precision * total**2)
 
+    @property
+    def foresees(self) -> bool:
+        """Whether the slopes have to be scaled by so little that they foresee what heads do."""
+        low, high = LIMITS_OF_SCALE
+        return low <= self.scale <= high
+
+    @property
+    def deviation_of_scale(self) -> float:
+        """Standard deviation of what is unknown of the scale, as a share of it."""
+        total = float(self.mean_slopes().sum())
+        prior, precision = self._precisions(total)
+        return float((prior + precision * total**2) ** -0.5 / abs(self.scale))
+
     def _precisions(self, total: float) -> tuple[float, float]:
         """Precision of the scale's prior, and of the worth given the sum of the slopes.
 
@@ -242,6 +256,16 @@ class SlopeTally:
         variance_of_moves = np.maximum(mean_square_of_move - mean_move**2, 0.0)
         variance = variance_of_moves / np.maximum(counts - 1, 1)
         return np.asarray(variance + by_worth**2 * self.worth_variance)
+
+    def variance_of_means(self) -> Floats:
+        """Variance of each head's mean slope by its own draws, unscaled, float [head].
+
+        As a share of the span squared.
+        """
+        counts = np.maximum(self.counts.sum(axis=0), 1)
+        mean_squares = self.squares / UNITS / counts
+        variances = np.maximum(mean_squares - self.mean_slopes() ** 2, 0.0)
+        return np.asarray(variances / np.maximum(counts - 1, 1))
 
     def outcome(self) -> Outcome:
         """Scaled mean slopes with the error of their sampling, in the value's unit."""
@@ -296,37 +320,85 @@ def estimate(
     if tally.draws >= plan.samples:
         _require_foresight(tally, language)
         return
-    max_removed = removal_sizes(plan.estimand, game.players)
     if not tally.bandwidth:
-        worth, worth_variance = _worth_of_all(game, plan, seed, max_removed)
-        tally = replace(
-            tally,
-            bandwidth=_chosen_bandwidth(game, seed, max_removed, bandwidth),
-            worth=worth,
-            worth_variance=worth_variance,
-        )
+        example_count = worth_examples(plan.samples, game.examples)
+        tally = measured_first(game, tally, DrawStream(seed), bandwidth, example_count)
+    for longer_tally in slopes_until(game, tally, plan.samples, DrawStream(seed)):
+        tally = longer_tally
+        if tally.draws == plan.samples:
+            _require_foresight(tally, language)
+        yield tally
+
+
+class DrawStream(NamedTuple):
+    """Draws that share nothing with those of another stream.
+
+    Attributes:
+        seed: Seed of the draws.
+        first: Number of the first draw. Balanced cycles need a multiple of the number of examples.
+    """
+
+    seed: int
+    first: int = 0
+
+    def draws(self, game: Game, numbers: range, estimand: str) -> Draws:
+        """The draws of these numbers, counted from the first of the stream."""
+        numbers_in_all = range(self.first + numbers.start, self.first + numbers.stop)
+        max_removed = removal_sizes(estimand, game.players)
+        return draws_of(game, numbers_in_all, self.seed, max_removed)
+
+
+def measured_first(
+    game: Game, tally: SlopeTally, stream: DrawStream, multiple: float, example_count: int
+) -> SlopeTally:
+    """The tally with its bandwidth, and with what all heads together are worth.
+
+    Args:
+        game: The game.
+        tally: Without a draw.
+        stream: Of the draws.
+        multiple: The bandwidth as a multiple of the standard deviation of the margins.
+        example_count: Number of examples on which the worth is measured.
+
+    Raises:
+        HeadlabError: The margins are all equal, or not finite.
+    """
+    worth, worth_variance = _worth_of_all(game, tally.plan.estimand, stream, example_count)
+    return replace(
+        tally,
+        bandwidth=_chosen_bandwidth(game, tally.plan.estimand, stream, multiple),
+        worth=worth,
+        worth_variance=worth_variance,
+    )
+
+
+def slopes_until(
+    game: Game, tally: SlopeTally, end: int, stream: DrawStream
+) -> Iterator[SlopeTally]:
+    """Tallies that grow by some draws each, until there are so many.
+
+    Args:
+        game: The game.
+        tally: To go on from; its bandwidth has been chosen.
+        end: Number of draws at the end.
+        stream: Of the draws.
+
+    Raises:
+        HeadlabError: A slope is no number.
+    """
     size = max(game.round, DRAWS_AT_ONCE)
     parts = []
-    for start in range(tally.draws, plan.samples, size):
-        numbers = range(start, min(start + size, plan.samples))
-        parts.append(draws_of(game, numbers, seed, max_removed))
-    bandwidth_in_logits = np.array(tally.bandwidth)
+    for start in range(tally.draws, end, size):
+        numbers = range(start, min(start + size, end))
+        parts.append(stream.draws(game, numbers, tally.plan.estimand))
+    bandwidth = np.array(tally.bandwidth)
     asks = (
-        Query(
-            "slopes",
-            {
-                "kept": draws.kept,
-                "examples": draws.examples,
-                "bandwidth": bandwidth_in_logits,
-            },
-        )
+        Query("slopes", {"kept": draws.kept, "examples": draws.examples, "bandwidth": bandwidth})
         for draws in parts
     )
     for draws, slopes in zip(parts, game.answers(asks), strict=True):
         _require_slopes(slopes)
         tally = tally.add(slopes, draws.wanted, draws.examples >= game.examples / 2)
-        if tally.draws == plan.samples:
-            _require_foresight(tally, language)
         yield tally
 
 
@@ -335,20 +407,23 @@ def _in_units(numbers: Floats, units: float = UNITS) -> Ints:
     return np.asarray(np.rint(numbers * units), dtype=np.int64)
 
 
-def _worth_of_all(game: Game, plan: SlopePlan, seed: int, max_removed: int) -> tuple[float, float]:
+def _worth_of_all(
+    game: Game, estimand: str, stream: DrawStream, example_count: int
+) -> tuple[float, float]:
     """What the values of all heads add up to, as a share of the span, and its variance.
 
-    It is the value of all heads less that of a coalition from which `max_removed` of them are gone,
-    for every head that goes, on the examples of the first draws.
+    It is the value of all heads less that of a coalition from which as many are gone as the
+    estimand counts at most, for every head that goes, on the examples of the first draws.
     """
     players = game.players
-    example_count = worth_examples(plan.samples, game.examples)
+    max_removed = removal_sizes(estimand, players)
     examples = []
     kept = np.ones((example_count, players), bool)
-    for number in range(example_count):
-        examples.append(cycled_example(seed, number, game.examples, game.weights))
-        removed = np.random.default_rng([seed, 9, number]).permutation(players)[:max_removed]
-        kept[number, removed] = False
+    for index in range(example_count):
+        number = stream.first + index
+        examples.append(cycled_example(stream.seed, number, game.examples, game.weights))
+        order = np.random.default_rng([stream.seed, 9, number]).permutation(players)
+        kept[index, order[:max_removed]] = False
     queries = [
         Query("values", {"kept": np.ones_like(kept), "examples": np.array(examples)}),
         Query("values", {"kept": kept, "examples": np.array(examples)}),
@@ -365,8 +440,7 @@ def _worth_of_all(game: Game, plan: SlopePlan, seed: int, max_removed: int) -> t
 
 def _require_foresight(tally: SlopeTally, language: str) -> None:
     """Raise HeadlabError if the slopes have to be scaled by too much; it names the language."""
-    low, high = LIMITS_OF_SCALE
-    if low <= tally.scale <= high:
+    if tally.foresees:
         return
     total = tally.mean_slopes().sum() * tally.plan.span
     worth = tally.worth * tally.plan.span
@@ -377,13 +451,13 @@ def _require_foresight(tally: SlopeTally, language: str) -> None:
     )
 
 
-def _chosen_bandwidth(game: Game, seed: int, max_removed: int, multiple: float) -> float:
+def _chosen_bandwidth(game: Game, estimand: str, stream: DrawStream, multiple: float) -> float:
     """The bandwidth in logits: a multiple of the spread of the first draws' margins.
 
     Raises:
         HeadlabError: The margins are all equal, or not finite.
     """
-    draws = draws_of(game, range(BANDWIDTH_DRAWS), seed, max_removed)
+    draws = stream.draws(game, range(BANDWIDTH_DRAWS), estimand)
     query = Query("margins", {"kept": draws.kept, "examples": draws.examples})
     (moments,) = game.answers([query])
     count, total, total_square = moments.sum(axis=0)

@@ -86,16 +86,26 @@ FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))
 ALIASES = {"tmab": "shapley"}
 
 BANDWIDTH_DRAWS = 64
-"""First draws of `smoothed`, from whose margins its bandwidth is chosen."""
+"""First draws of slopes, from whose margins the bandwidth is chosen."""
+SLOPE_BANDWIDTH = 0.5
+"""How far accuracy is smoothed for slopes, in standard deviations of the margins."""
+FIRST_SLOPE_DRAWS = 256
+"""Draws of slopes that `shapley` takes before its first sample."""
+SLOPE_DRAWS_A_SAMPLE = 3
+"""Draws of slopes that it takes for each draw of samples, until there are `MOST_SLOPE_DRAWS`."""
+MOST_SLOPE_DRAWS = 1024
+"""Draws of slopes that `shapley` joins with its samples, at most."""
 MIN_WORTH_EXAMPLES = 128
-"""Examples, where there are as many, on which it measures what all heads together are worth."""
+"""Examples, where there are as many, on which is measured what all heads together are worth."""
 SMOOTHED_PASS_COST = 1.9
 """A pass of `smoothed` in plain ones: many have a backward pass."""
 
 
 def shapley_forwards(options: Options, heads: int, examples: int) -> int:
-    """Every sample computes one gain of every head."""
-    return integer_in(options, "samples") * heads
+    """Every sample computes one gain of every head; slopes take a pass a draw besides."""
+    samples = integer_in(options, "samples")
+    slope_draws = min(MOST_SLOPE_DRAWS, FIRST_SLOPE_DRAWS + SLOPE_DRAWS_A_SAMPLE * samples)
+    return samples * heads + slope_draws + 2 * min(MIN_WORTH_EXAMPLES, examples) + BANDWIDTH_DRAWS
 
 
 def draws_forwards(options: Options, heads: int, examples: int) -> int:
@@ -155,7 +165,7 @@ BUILT_IN: dict[str, Method] = {
             unit="accuracy",
             signed=True,
             intervals=True,
-            module="tmab",
+            module="joined",
             options={
                 "estimand": TOP50,
                 "value": VALUE,
@@ -164,7 +174,7 @@ BUILT_IN: dict[str, Method] = {
                 "stop": STOP,
                 "level": LEVEL,
             },
-            version=3,
+            version=4,
             interval_check="every cycle",
             sign_lean="in simulations large ones by a tenth and small ones by half or more",
         ),
@@ -193,7 +203,7 @@ BUILT_IN: dict[str, Method] = {
                     low=BANDWIDTH_DRAWS,
                 ),
                 "bandwidth": Option(
-                    0.5,
+                    SLOPE_BANDWIDTH,
                     "how far accuracy is smoothed, in standard deviations of the margins",
                     kind=float,
                     low=0,

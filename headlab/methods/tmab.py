@@ -1,6 +1,7 @@
-"""Shapley values of heads by truncated multi-armed bandit sampling, screened.
+"""Samples of heads' Shapley values by truncated multi-armed bandit sampling, screened.
 
-The sampling is that of Held & Yang 2023, section 3.2.
+The sampling is that of Held & Yang 2023, section 3.2. `headlab.methods.joined` makes values of the
+samples.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import numpy as np
 from headlab.core import FINE_STEPS, Bools, Floats, HeadlabError, Ints
 from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
-from headlab.methods.model_game import game_of
 from headlab.methods.sampling import (
     Draws,
     SamplingPlan,
@@ -25,7 +25,7 @@ from headlab.methods.sampling import (
     weighted_support,
 )
 from headlab.methods.screen import Scale, Screen, weighted_samples
-from headlab.methods.work import Arrays, Outcome, Work, final_outcome
+from headlab.methods.work import Arrays
 from headlab.stats import LearnedStakes, learn_stakes
 
 TOP50 = "shapley-top50"
@@ -173,21 +173,70 @@ def estimate(
         estimand: Which coalitions count.
         saved: The tally to go on from, if it fits.
     """
-    max_removed = removal_sizes(estimand, game.players)
+    tally = started_tally(game, plan, saved)
+    while not tally.is_finished:
+        for longer_tally in estimate_until_update(game, tally, seed=seed, estimand=estimand):
+            tally = longer_tally
+            yield tally
+
+
+def started_tally(game: Game, plan: SamplingPlan, saved: ScreenedTally | None) -> ScreenedTally:
+    """The tally to start from: the saved one if it fits the game, else an empty one."""
     scale = game.scale
     bins = 0 if scale is None else scale.bins
-    tally = saved
-    if tally is None or not tally.draws or len(tally.screen.halvings) != bins:
+    if saved is None or not saved.draws or len(saved.screen.halvings) != bins:
         support = support_of(plan, game.steps, scale is not None)
-        tally = empty_tally(game.players, support, plan, bins)
-    while not tally.is_finished:
-        if scale is not None and _update_is_due(tally.draws, game.examples):
-            tally = replace(tally, screen=_updated_screen(tally, scale, game.costs))
-        for numbers, draws, answers in _draws_until_update(game, tally, seed, max_removed):
-            tally = _with_answers(tally, game, numbers, draws, answers, seed)
-            if tally.draws % game.examples == 0:
-                tally = tally.without_satisfied_heads().learned()
-            yield tally
+        return empty_tally(game.players, support, plan, bins)
+    return saved
+
+
+def estimate_until_update(
+    game: Game, tally: ScreenedTally, *, seed: int, estimand: str
+) -> Iterator[ScreenedTally]:
+    """Tallies that grow by a round each, until the probabilities are to be updated next.
+
+    See `estimate`.
+
+    Args:
+        game: The game.
+        tally: The tally to go on from, which is not finished.
+        seed: Seed of the draws.
+        estimand: Which coalitions count.
+    """
+    max_removed = removal_sizes(estimand, game.players)
+    scale = game.scale
+    if scale is not None and _update_is_due(tally.draws, game.examples):
+        tally = replace(tally, screen=_updated_screen(tally, scale, game.costs))
+    for numbers, draws, answers in _draws_until_update(game, tally, seed, max_removed):
+        tally = _with_answers(tally, game, numbers, draws, answers, seed)
+        if tally.draws % game.examples == 0:
+            tally = tally.without_satisfied_heads().learned()
+        yield tally
+
+
+def next_update(tally: ScreenedTally, examples: int) -> int:
+    """After how many draws the probabilities are updated next, or the run ends.
+
+    Args:
+        tally: The tally so far.
+        examples: Number of examples of the game.
+    """
+    draws = tally.draws + 1
+    while draws < tally.plan.samples and not _update_is_due(draws, examples):
+        draws += 1
+    return draws
+
+
+def last_update(draws: int, examples: int) -> int:
+    """After how many draws the probabilities were updated last, of so many draws.
+
+    Args:
+        draws: Number of draws so far.
+        examples: Number of examples of the game.
+    """
+    while draws and not _update_is_due(draws, examples):
+        draws -= 1
+    return draws
 
 
 def _update_is_due(draws: int, examples: int) -> bool:
@@ -222,9 +271,7 @@ def _draws_until_update(
     Yields:
         Numbers of the draws, the draws, and the game's answers to them.
     """
-    end = tally.draws + 1
-    while end < tally.plan.samples and not _update_is_due(end, game.examples):
-        end += 1
+    end = next_update(tally, game.examples)
     # As much work in each part as in the first, however few heads are still active; but enough
     # parts for every device.
     size = ROUNDS_AT_ONCE * game.round * game.players // int(tally.active.sum())
@@ -271,15 +318,6 @@ def _with_answers(
     in_second_half = draws.examples >= game.examples / 2
     tally = tally.add(np.stack(level_indices), is_measured, len(numbers), in_second_half)
     return replace(tally, screen=screen)
-
-
-def run(work: Work) -> Outcome:
-    """Sample until every head has a decided sign, the target half-width, or `samples` samples."""
-    game = game_of(work)
-    estimand = str(work.options["estimand"])
-    tally = restore(work.saved or {}, work.options, game.players, game.steps)
-    tallies = estimate(game, tally.plan, seed=work.seed, estimand=estimand, saved=tally)
-    return final_outcome(work, tally, tallies)
 
 
 def restore(

@@ -16,7 +16,16 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from headlab.core import Floats, HeadGrid, HeadlabError, Ints, Progress, RunSpec, ValueFunction
+from headlab.core import (
+    Floats,
+    HeadGrid,
+    HeadlabError,
+    Ints,
+    Progress,
+    RunSpec,
+    SlopeUse,
+    ValueFunction,
+)
 from headlab.core.parallel import Tick, run_in_parallel
 from headlab.evaluation import Batch, Evaluator
 from headlab.methods.game import Game
@@ -90,6 +99,8 @@ class Outcome:
     level: float = 0.95
     halves: Floats | None = None
     sampling_error: Floats | None = None
+    sample_means: Floats | None = None
+    slopes: SlopeUse | None = None
 
     def scores(self, grid: HeadGrid, spec: RunSpec, forwards: int, seconds: float) -> HeadScores:
         """The record of this outcome; method and language are taken from the spec."""

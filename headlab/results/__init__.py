@@ -23,6 +23,7 @@ from headlab.results.scores import group_labels as group_labels
 from headlab.results.scores import kept_heads_without as kept_heads_without
 from headlab.results.scores import omission_notes as omission_notes
 from headlab.results.scores import removed_counts as removed_counts
+from headlab.results.scores import slope_notes as slope_notes
 from headlab.results.scores import why_holm_rejects_none as why_holm_rejects_none
 from headlab.results.store import ADAPTERS_FOLDER as ADAPTERS_FOLDER
 from headlab.results.store import ANSWERS_KIND as ANSWERS_KIND

@@ -20,6 +20,7 @@ from headlab.core import (
     JsonLike,
     Omissions,
     RunSpec,
+    SlopeUse,
     Table,
     arrays_sha256,
     as_object,
@@ -78,6 +79,7 @@ SCORE_ARRAYS: Mapping[str, ArrayField] = {
     "p_values": ArrayField(),
     "halves": ArrayField(axes=("half", "head"), in_files_only=True),
     "sampling_error": ArrayField(added_later=True),
+    "sample_means": ArrayField(added_later=True),
 }
 Plain = bool | int | float | str
 PlainType = type[bool] | type[int] | type[float] | type[str]
@@ -92,6 +94,7 @@ SCORE_VALUES: Mapping[str, PlainType] = {
 }
 SIGNED_FIELD = "signed"  # bool, which older results lack
 OMISSIONS = "omissions"  # of the examples, which older results lack
+SLOPES = "slopes"  # how far values lean on slopes, which most results lack
 
 
 SAMPLING_ERROR_LIMIT = "does not cover its bias"
@@ -129,6 +132,9 @@ class HeadScores:
             this field existed are signed if they have intervals or negative values.
         omissions: What of the examples was cut or has no answer; None in results stored before this
             field existed.
+        sample_means: Means of the samples alone, where `values` join them with slopes. Intervals,
+            p-values and halves are of these.
+        slopes: How far `values` lean on slopes; None for methods that join nothing.
     """
 
     grid: HeadGrid
@@ -149,6 +155,8 @@ class HeadScores:
     signed: bool | None = None
     omissions: Omissions | None = None
     sampling_error: Floats | None = None
+    sample_means: Floats | None = None
+    slopes: SlopeUse | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", RunSpec.of(self.spec))
@@ -163,6 +171,16 @@ class HeadScores:
         if self.low is None or self.high is None:
             return None
         return (self.high - self.low) / 2
+
+    @property
+    def tested_values(self) -> Floats:
+        """What tests, differences and noise ceilings rest on, [head].
+
+        Means of the samples alone where there are any, else the values.
+        """
+        if self.sample_means is None:
+            return self.values
+        return self.sample_means
 
     @property
     def chooses_heads(self) -> bool:
@@ -217,7 +235,7 @@ class HeadScores:
         p = self.p_values
         if adjust is benjamini_hochberg:
             # Helpful heads are no false claims of harm, but would loosen its threshold.
-            p = np.where(self.values < 0, p, 1.0)
+            p = np.where(self.tested_values < 0, p, 1.0)
         survives = adjust(p) <= 1 - self.level
         return np.where(survives, self.high, np.maximum(self.high, 0))
 
@@ -240,6 +258,7 @@ class HeadScores:
         plain_values: Mapping[str, Plain],
         arrays: Mapping[str, ScoreNumbers],
         omissions: Omissions | None,
+        slopes: SlopeUse | None,
     ) -> HeadScores:
         """Scores of what was read, by whichever way they were written down.
 
@@ -249,11 +268,13 @@ class HeadScores:
             plain_values: As of `plain_values`, of the types in `SCORE_VALUES`.
             arrays: Those of `arrays` that are there, of the types and shapes in `SCORE_ARRAYS`.
             omissions: What of the examples was left out, if known.
+            slopes: How far the values lean on slopes, if they may.
         """
         return HeadScores(
             grid=grid,
             spec=RunSpec.of(spec),
             omissions=omissions,
+            slopes=slopes,
             **plain_values,  # type: ignore[arg-type] # SCORE_VALUES has their types
             **arrays,  # type: ignore[arg-type] # SCORE_ARRAYS has their types
         )
@@ -270,6 +291,7 @@ class HeadScores:
             **self.plain_values(),
             **lists,
             OMISSIONS: None if self.omissions is None else self.omissions.to_json(),
+            SLOPES: None if self.slopes is None else self.slopes.to_json(),
         }
 
     @staticmethod
@@ -294,12 +316,14 @@ class HeadScores:
         if signed_value is not None:
             plain_values[SIGNED_FIELD] = _as_plain(signed_value)
         omissions = value.get(OMISSIONS)
+        slopes = value.get(SLOPES)
         return HeadScores.from_fields(
             grid=grid,
             spec=as_object(value["spec"]),
             plain_values=plain_values,
             arrays=arrays,
             omissions=None if omissions is None else Omissions.from_json(omissions),
+            slopes=None if slopes is None else SlopeUse.from_json(slopes),
         )
 
     def mask(
@@ -370,6 +394,33 @@ def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentences))
 
 
+def slope_notes(results: Iterable[HeadScores]) -> tuple[str, ...]:
+    """What values of heads lean on besides their samples, a sentence or two.
+
+    None for methods that join nothing, as for older results.
+    """
+    joined_scores = [scores for scores in results if scores.slopes is not None]
+    sentences = []
+    uses = [scores.slopes for scores in joined_scores if scores.sample_means is not None]
+    shares = [use.share for use in uses if use is not None]
+    if shares:
+        lowest, highest = f"{min(shares):.0%}", f"{max(shares):.0%}"
+        share_text = lowest if lowest == highest else f"{lowest} to {highest}"
+        sentences.append(
+            f"Values lean on slopes of the smoothed value for {share_text} of their weight, on "
+            "samples for the rest; intervals, p-values and differences rest on samples alone."
+        )
+    languages_by_reason: dict[str, list[str]] = {}
+    for scores in joined_scores:
+        if scores.slopes is not None and scores.slopes.why_none:
+            languages_by_reason.setdefault(scores.slopes.why_none, []).append(scores.language)
+    for reason, languages in languages_by_reason.items():
+        sentences.append(
+            f"{', '.join(languages)}: values are means of samples alone, since {reason}."
+        )
+    return tuple(sentences)
+
+
 def why_holm_rejects_none(scores: Iterable[HeadScores]) -> str:
     """Why no head of several scores can survive Holm's correction, in a sentence.
 
@@ -401,7 +452,8 @@ class Contrast:
     """Two results on the same heads, head by head: the first minus the second, all arrays [head].
 
     Attributes:
-        difference: First minus second value; None where the results have different units.
+        difference: First minus second value, of the samples alone where values join them with
+            slopes; None where the results have different units.
         low: Lower bound of the difference at `level`; None where a result has no intervals.
         high: Its upper bound.
         level: Level of the interval.
@@ -441,7 +493,7 @@ def contrast(first: HeadScores, second: HeadScores) -> Contrast:
         )
     same_unit = first.unit == second.unit
     return Contrast(
-        first.values - second.values if same_unit else None,
+        first.tested_values - second.tested_values if same_unit else None,
         _difference_or_none(first.low, second.high) if same_unit else None,
         _difference_or_none(first.high, second.low) if same_unit else None,
         max(0.0, first.level + second.level - 1),

@@ -46,3 +46,5 @@ from headlab.stats.bootstrap import resampled_means as resampled_means
 from headlab.stats.bootstrap import resampled_sums as resampled_sums
 from headlab.stats.bootstrap import share_interval as share_interval
 from headlab.stats.bootstrap import stratified_bootstrap as stratified_bootstrap
+from headlab.stats.joined import JoinedMeans as JoinedMeans
+from headlab.stats.joined import join_means as join_means

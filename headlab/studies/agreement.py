@@ -223,9 +223,12 @@ class RankAgreement:
 
 
 def rank_agreement_of(scores: Mapping[str, HeadScores], seed: int = 0) -> RankAgreement:
-    """Rank agreement of every pair of languages, with intervals by resampling heads."""
+    """Rank agreement of every pair of languages, with intervals by resampling heads.
+
+    It is that of means of samples: slopes of two languages may agree though their heads do not.
+    """
     all_scores = list(scores.values())
-    values = np.stack([scores_of_language.values for scores_of_language in all_scores])
+    values = np.stack([scores_of_language.tested_values for scores_of_language in all_scores])
     blank = np.full((2, values.shape[1]), np.nan)
     stored_halves = [scores_of_language.halves for scores_of_language in all_scores]
     halves = None

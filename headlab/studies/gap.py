@@ -278,7 +278,7 @@ def _significant_counts(scores: Sequence[HeadScores]) -> tuple[int | None, int |
             return None, None
         p_values_by_language.append(scores_of_language.p_values)
     p_values: Floats = np.concatenate(p_values_by_language)
-    values = np.concatenate([scores_of_language.values for scores_of_language in scores])
+    values = np.concatenate([scores_of_language.tested_values for scores_of_language in scores])
     is_negative = values < 0
     alpha = 1 - scores[0].level
     # Heads that help would loosen the threshold for claims of harm.

@@ -26,6 +26,7 @@ from headlab.core import (
     HeadGrid,
     HeadlabError,
     Omissions,
+    SlopeUse,
     is_out_of_memory,
 )
 from headlab.jobs import (
@@ -471,6 +472,7 @@ class Scores(ScoreFields):  # type: ignore[misc, valid-type] # mypy knows no cla
     """
 
     omissions: Omissions | None = None
+    slopes: SlopeUse | None = None
 
     @staticmethod
     def from_scores(scores: HeadScores) -> Scores:

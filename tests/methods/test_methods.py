@@ -274,7 +274,7 @@ def test_tmab_is_another_name_of_shapley(model: Model, tmp_path: Path) -> None:
     assert len(Store(tmp_path).scan().results) == 1
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_results_of_an_earlier_version_of_a_method_stay_valid(
     version: int,
     model: Model,
@@ -296,12 +296,12 @@ def test_results_of_an_earlier_version_of_a_method_stay_valid(
         fields.add("version")
     assert set(earlier.spec["method"]) == fields
     monkeypatch.undo()
-    assert METHODS["shapley"].version == 3
+    assert METHODS["shapley"].version == 4
     stored_scores = score(model, tiny_task(), **settings)
     assert stored_scores.spec == earlier.spec
     assert stored_scores.seconds == earlier.seconds  # read, not computed
     computed_scores = score(model, tiny_task(), **settings, seed=1)
-    assert computed_scores.spec["method"]["version"] == 3
+    assert computed_scores.spec["method"]["version"] == 4
     results = Store(tmp_path).scan().results
     assert {result.record.spec["seed"] for result in results} == {0, 1}
 

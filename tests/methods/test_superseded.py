@@ -192,7 +192,8 @@ def test_a_successor_without_its_intervals_since_keeps_the_older_result(tmp_path
 def test_the_earlier_keys_of_a_result_are_those_that_it_replaces(tmp_path: Path) -> None:
     first_key = keep_scores(tmp_path, versioned_scores(None))
     second_key = keep_scores(tmp_path, versioned_scores(2))
-    assert earlier_keys(versioned_scores(PRESENT).spec) == [first_key, second_key]
+    third_key = keep_scores(tmp_path, versioned_scores(3))
+    assert earlier_keys(versioned_scores(PRESENT).spec) == [first_key, second_key, third_key]
     assert earlier_keys(versioned_scores(None).spec) == []
     assert earlier_keys(versioned_scores(10**12).spec) == []
 

@@ -137,6 +137,6 @@ def test_scores_come_back_from_another_file(tmp_path: Path):
 def test_the_fields_of_scores_are_written_once():
     """A field that the tables lack would be lost in every way of writing."""
     names = {field.name for field in fields(HeadScores)}
-    other_names = {"grid", "spec", "signed", "omissions"}
+    other_names = {"grid", "spec", "signed", "omissions", "slopes"}
     assert names == {*SCORE_ARRAYS, *SCORE_VALUES, *other_names}
     assert {*Scores.model_fields} == names - {"halves"}

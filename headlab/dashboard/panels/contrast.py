@@ -462,11 +462,16 @@ def head_changes_table(
     rank_changes = other_ranks - shown_ranks
     have_signs = bool(shown_scores.signed and other_scores.signed)
     change_sizes = np.abs(rank_changes if comparison.difference is None else comparison.difference)
+    is_joined = shown_scores.sample_means is not None or other_scores.sample_means is not None
+    value_name = "mean of samples" if is_joined else "value"
     columns: dict[str, tuple[str, Floats]] = {
-        f"value, {unit}": (_value_format_of(shown_scores), factor * shown_scores.values),
-        f"other value, {other_unit}": (
+        f"{value_name}, {unit}": (
+            _value_format_of(shown_scores),
+            factor * shown_scores.tested_values,
+        ),
+        f"other {value_name}, {other_unit}": (
             _value_format_of(other_scores),
-            other_factor * other_scores.values,
+            other_factor * other_scores.tested_values,
         ),
     }
     for name in ("difference", "low", "high"):

@@ -112,6 +112,8 @@ def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores |
         low=_mean_bound([one_language.low for one_language in all_scores]),
         high=_mean_bound([one_language.high for one_language in all_scores]),
         sampling_error=_mean_bound([one_language.sampling_error for one_language in all_scores]),
+        sample_means=np.mean([one_language.tested_values for one_language in all_scores], axis=0),
+        slopes=None,
         samples=None,
         p_values=None,
     )

@@ -27,7 +27,13 @@ from headlab.dashboard.widgets import presses
 from headlab.dashboard.widgets.notices import keep_known_choice
 from headlab.methods import DEFAULT_METHOD, METHODS, remarks
 from headlab.pictures import HeadMap
-from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, omission_notes, why_holm_rejects_none
+from headlab.results import (
+    SAMPLING_ERROR_LIMIT,
+    HeadScores,
+    omission_notes,
+    slope_notes,
+    why_holm_rejects_none,
+)
 from headlab.studies.savings import Costs
 
 
@@ -306,6 +312,7 @@ def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
         sentences.append("Blue heads help, orange heads harm.")
     sentences.append(_interval_words(scores))
     sentences += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
+    sentences += map(plain, slope_notes(scores.values()))
     sentences += map(plain, omission_notes(scores.values()))
     return " ".join(sentences)
 

@@ -12,7 +12,13 @@ from headlab.report.commands import Known
 from headlab.report.maps import scale_key, scores_cells, stack_maps
 from headlab.report.parts import Folded, Item, ReportFigure, Section, model_of
 from headlab.report.sections.shared import equal_texts_notes, origin_of
-from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, omission_notes, why_holm_rejects_none
+from headlab.results import (
+    SAMPLING_ERROR_LIMIT,
+    HeadScores,
+    omission_notes,
+    slope_notes,
+    why_holm_rejects_none,
+)
 
 
 def scores_section(items: Sequence[Item[HeadScores]], known: Known) -> Section:
@@ -148,6 +154,9 @@ def _head_table(scores: HeadScores, adjusted_p: Floats | None) -> Table:
     value_format = "+.3f" if scores.signed else ".4f"
     columns: dict[tuple[str, str], Floats | None] = {
         (f"value, {unit}", value_format): factor * scores.values,
+        (f"samples alone, {unit}", value_format): (
+            None if scores.sample_means is None else factor * scores.sample_means
+        ),
         (f"low, {unit}", value_format): None if scores.low is None else factor * scores.low,
         (f"high, {unit}", value_format): None if scores.high is None else factor * scores.high,
         (f"sampling error, {unit}", value_format.lstrip("+")): (
@@ -193,6 +202,7 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
         )
     elif first.low is None:
         yield "These scores have no intervals: what lies close together may be equal."
+    yield from slope_notes(results)
     yield from omission_notes(results)
     ablation = first.spec["ablation"]
     replacement = "zeros" if ablation == "zero" else f"its {ablation}"

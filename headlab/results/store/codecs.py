@@ -21,6 +21,7 @@ from headlab.core import (
     Omissions,
     Report,
     RunSpec,
+    SlopeUse,
     canonical_json,
     content_key,
     parse_json,
@@ -32,6 +33,7 @@ from headlab.results.scores import (
     SCORE_ARRAYS,
     SCORE_VALUES,
     SIGNED_FIELD,
+    SLOPES,
     Curve,
     HeadScores,
     Plain,
@@ -316,10 +318,12 @@ def _pack_scores(scores: HeadScores) -> Content:
 def _describe_record(
     record: HeadScores | Curve | LearnedGates, plain_values: Mapping[str, Plain]
 ) -> dict[str, Json]:
-    """The description of a record: plain values, grid, checksum, and omissions of its examples."""
+    """The description of a record: plain values, grid, checksum, and what else it records."""
     description: dict[str, Json] = {**plain_values}
     if not isinstance(record, LearnedGates) and record.omissions is not None:
         description[OMISSIONS] = record.omissions.to_json()
+    if isinstance(record, HeadScores) and record.slopes is not None:
+        description[SLOPES] = record.slopes.to_json()
     description["grid"] = {stack: [*heads] for stack, heads in record.grid.to_json().items()}
     description["values_sha256"] = record.values_sha256()
     return description
@@ -372,8 +376,9 @@ def _unpack_scores(arrays: Arrays, description: Mapping[str, Json], spec: RunSpe
     plain_values = _read_plain_values(description, SCORE_VALUES)
     if SIGNED_FIELD in description:
         plain_values[SIGNED_FIELD] = read_field(description, SIGNED_FIELD, bool)
+    slopes = SlopeUse.from_json(description[SLOPES]) if SLOPES in description else None
     scores = HeadScores.from_fields(
-        grid, spec, plain_values, score_arrays, _read_omissions(description)
+        grid, spec, plain_values, score_arrays, _read_omissions(description), slopes
     )
     _check_intervals(scores, "head")
     names_in_spec = (spec.task.language, spec.method.name)

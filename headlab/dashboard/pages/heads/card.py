@@ -33,6 +33,11 @@ def _column_config(sign: str) -> dict[str, Any]:
         "low": number("From", format=f"%{sign}.3f", help="Lower end of the interval"),
         "high": number("To", format=f"%{sign}.3f", help="Upper end of the interval"),
         "half_width": number("Half-width", format="%.3f", help="Half the interval's length"),
+        "sample_mean": number(
+            "Samples alone",
+            format=f"%{sign}.3f",
+            help="Mean of the samples, on which the interval and p rest; the value leans on slopes too",
+        ),
         "sampling_error": number(
             "Sampling error", format="%.3f", help=f"Half-width; it {SAMPLING_ERROR_LIMIT}"
         ),

@@ -26,8 +26,11 @@ def _compare_once(
 
 
 def _digest(scores: HeadScores) -> str:
-    halves = b"" if scores.halves is None else np.ascontiguousarray(scores.halves, "<f8").tobytes()
-    return hashlib.sha256(scores.values_sha256().encode() + halves).hexdigest()
+    """Names what the agreement of the scores with others rests on."""
+    digest = hashlib.sha256(scores.values_sha256().encode())
+    for numbers in (scores.halves, scores.sample_means):
+        digest.update(b"" if numbers is None else np.ascontiguousarray(numbers, "<f8").tobytes())
+    return digest.hexdigest()
 
 
 def noise_note(scores: Mapping[str, HeadScores]) -> str:
@@ -38,7 +41,7 @@ def noise_note(scores: Mapping[str, HeadScores]) -> str:
     """
     ratios = []
     for language_scores in scores.values():
-        spread = language_scores.values.std()
+        spread = language_scores.tested_values.std()
         if language_scores.half_width is not None and spread:
             ratios.append(float(np.median(language_scores.half_width) / spread))
     if not ratios:
