@@ -50,9 +50,7 @@ def error(values: Floats, truth: Floats) -> float:
 
 @pytest.mark.parametrize("draws", [16, 512, 20_000])
 @pytest.mark.parametrize("deviation_of_slope", [0.0, 0.3])
-def test_it_is_the_conditional_mean_of_full_matrices(
-    draws: int, deviation_of_slope: float
-) -> None:
+def test_it_is_the_conditional_mean_of_full_matrices(draws: int, deviation_of_slope: float) -> None:
     rng = np.random.default_rng(draws)
     made_up = made_up_means(rng, draws)
     some = slice(0, 20)
