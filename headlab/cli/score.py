@@ -240,7 +240,8 @@ def _summary_parts(scores: HeadScores) -> Iterator[str]:
         yield f"samples a head {min_samples} / {median_samples:g} / {max_samples}"
     yield f"{cost.forwards} forwards, {cost.seconds:.0f} s"
     yield from remarks([scores])
-    yield from slope_notes([scores])
+    for note in slope_notes([scores]):
+        yield note.removesuffix(".")
     if scores.omissions is not None and scores.omissions.sentence:
         yield scores.omissions.sentence
 

@@ -395,7 +395,7 @@ def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
 
 
 def slope_notes(results: Iterable[HeadScores]) -> tuple[str, ...]:
-    """What values of heads lean on besides their samples, a sentence or two.
+    """What values of heads rest on besides their samples, a sentence or two.
 
     None for methods that join nothing, as for older results.
     """
@@ -407,8 +407,8 @@ def slope_notes(results: Iterable[HeadScores]) -> tuple[str, ...]:
         lowest, highest = f"{min(shares):.0%}", f"{max(shares):.0%}"
         share_text = lowest if lowest == highest else f"{lowest} to {highest}"
         sentences.append(
-            f"Values lean on slopes of the smoothed value for {share_text} of their weight, on "
-            "samples for the rest; intervals, p-values and differences rest on samples alone."
+            f"On average {share_text} of a value comes from slopes of the smoothed value, the rest "
+            "from samples; intervals, p-values and differences use the samples alone."
         )
     languages_by_reason: dict[str, list[str]] = {}
     for scores in joined_scores:
@@ -416,7 +416,7 @@ def slope_notes(results: Iterable[HeadScores]) -> tuple[str, ...]:
             languages_by_reason.setdefault(scores.slopes.why_none, []).append(scores.language)
     for reason, languages in languages_by_reason.items():
         sentences.append(
-            f"{', '.join(languages)}: values are means of samples alone, since {reason}."
+            f"{', '.join(languages)}: values are means of samples alone, because {reason}."
         )
     return tuple(sentences)
 

@@ -287,7 +287,7 @@ def test_a_decoder_is_scored_by_samples_alone() -> None:
     assert scores.slopes == SlopeUse(0, 0.0, IS_DECODER)
     assert scores.sample_means is None
     (note,) = slope_notes([scores])
-    assert note == f"xx: values are means of samples alone, since {IS_DECODER}."
+    assert note == f"xx: values are means of samples alone, because {IS_DECODER}."
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta-v2"])
@@ -394,7 +394,8 @@ def test_tests_and_differences_rest_on_samples_and_rankings_on_values() -> None:
     lowest = scores.mask("bottom", k=2)
     assert set(np.flatnonzero(~lowest.kept)) == set(order[-2:])
     notes = slope_notes([scores])
-    assert f"for {scores.slopes.share:.0%} of their weight" in notes[0]
+    assert scores.slopes is not None
+    assert f"On average {scores.slopes.share:.0%} of a value comes from slopes" in notes[0]
 
 
 def test_a_correction_tests_the_heads_whose_samples_harm() -> None:
