@@ -34,7 +34,7 @@ from headlab.jobs.command import (
 )
 from headlab.jobs.fields import JobPlace, JobSettings, Languages, Name, OnTask, Strict, reason_of
 from headlab.jobs.known import Measured, MeasureRequest
-from headlab.methods import DEFAULT_METHOD, METHODS, method
+from headlab.methods import DEFAULT_METHOD, METHODS, is_encoder, method
 from headlab.tasks import check_label_map, declaration_of, language_title, language_titles
 from headlab.tasks import task as task_named
 
@@ -623,4 +623,9 @@ def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> 
         evaluator = Evaluator(model, lab.task(request.task, request.label_map), request.language)
         evaluator.tick = tick
         lab.paces[key] = seconds_per_forward(evaluator, request.method, request.options)
-    return Measured(heads=model.grid.size, seconds=lab.paces[key], resumable=model.resumable)
+    return Measured(
+        heads=model.grid.size,
+        seconds=lab.paces[key],
+        resumable=model.resumable,
+        is_encoder=is_encoder(model.grid),
+    )

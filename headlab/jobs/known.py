@@ -20,12 +20,14 @@ class Measured(Strict):
         heads: Their number.
         seconds: Per forward pass of the work in question.
         resumable: Whether a pass can start at any layer.
+        is_encoder: Whether it is an encoder without a decoder.
         forecast: The cost of the whole job, if that was asked for.
     """
 
     heads: int
     seconds: float
     resumable: bool = True
+    is_encoder: bool = True
     forecast: Forecast | None = None
 
 

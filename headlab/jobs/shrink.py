@@ -36,7 +36,7 @@ from headlab.jobs import (
     subject_flags,
 )
 from headlab.masks import full_mask, load_mask
-from headlab.methods import Part
+from headlab.methods import Part, is_encoder
 
 if TYPE_CHECKING:
     from headlab.hooks import Model
@@ -274,7 +274,12 @@ class ShrinkJob(Job):
         (batch,) = batches_of(model, task, rows=ROWS, count=1, seed=self.seed)
         with torch.inference_mode():
             seconds = timed_pass(lambda: model.module(**batch), model.device) / ROWS
-        return Measured(heads=model.grid.size, seconds=seconds, resumable=model.resumable)
+        return Measured(
+            heads=model.grid.size,
+            seconds=seconds,
+            resumable=model.resumable,
+            is_encoder=is_encoder(model.grid),
+        )
 
     # Its command, and back.
 

@@ -11,6 +11,7 @@ from headlab.methods.costs import cautions as cautions
 from headlab.methods.costs import cost_of as cost_of
 from headlab.methods.costs import expected_forwards as expected_forwards
 from headlab.methods.costs import is_alike as is_alike
+from headlab.methods.costs import is_encoder as is_encoder
 from headlab.methods.costs import options_of as options_of
 from headlab.methods.costs import order_renewal_of as order_renewal_of
 from headlab.methods.costs import pace as pace

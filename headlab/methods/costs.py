@@ -392,6 +392,7 @@ def expected_forwards(
     earlier_scores: Iterable[HeadScores],
     *,
     resumable: bool = True,
+    has_slopes: bool = True,
 ) -> tuple[int, str]:
     """Forward passes that a method should take for one language, and their basis in words.
 
@@ -407,13 +408,17 @@ def expected_forwards(
         earlier_scores: Results of the same model, task, method and options (see `is_alike`).
         resumable: Whether the model's layers can be resumed; otherwise no gain is foreseen, and all
             of them are computed.
+        has_slopes: Whether slopes are taken of the model, where the method takes any: it is an
+            encoder.
 
     Raises:
         HeadlabError: A method from a package cannot say what it costs.
     """
     max_forwards = method.max_forwards(options, heads, examples)
     if not _may_end_at_target(options):
-        forwards = _after_screening(method, options, max_forwards, resumable)
+        slope_forwards = method.slope_forwards(options, examples)
+        forwards = _after_screening(method, options, max_forwards - slope_forwards, resumable)
+        forwards += slope_forwards if has_slopes else 0
         return forwards, _basis_without_target(method, options)
     forwards_by_language = {}
     for scores in earlier_scores:
@@ -426,8 +431,11 @@ def expected_forwards(
         return min(max_forwards, round(median_forwards)), basis
     samples, basis = _samples_to_target(method, options, examples, resumable)
     expected_options = {**options, "samples": samples}
-    forwards = method.max_forwards(expected_options, heads, examples)
-    return _after_screening(method, expected_options, forwards, resumable), basis
+    slope_forwards = method.slope_forwards(expected_options, examples)
+    gain_forwards = method.max_forwards(expected_options, heads, examples) - slope_forwards
+    forwards = _after_screening(method, expected_options, gain_forwards, resumable)
+    forwards += slope_forwards if has_slopes else 0
+    return forwards, basis
 
 
 def _may_end_at_target(options: Options) -> bool:

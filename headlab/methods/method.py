@@ -53,6 +53,8 @@ class MethodCost:
         starts_at_head: Whether most of them start at the layer of a head, where the model's
             layers can be resumed; they then take about half a plain pass.
         screening: Gains it leaves out, where the model's layers can be resumed.
+        slope_forwards: How many of these passes take slopes, where the model has any, given its
+            resolved options and the number of examples; no screening leaves them out.
         in_walks: Whether its batches are walks of many passes, which take too long to be timed
             while somebody waits for a forecast.
         assumed: Whether the package that brings the method says nothing but `words`.
@@ -63,6 +65,7 @@ class MethodCost:
     pass_cost: float = 1.0
     starts_at_head: bool = False
     screening: Screening | None = None
+    slope_forwards: Callable[[Options, int], int] | None = None
     in_walks: bool = False
     assumed: bool = False
 
@@ -169,6 +172,17 @@ class Method:
         if isinstance(forwards, bool) or not isinstance(forwards, Integral) or int(forwards) < 0:
             raise self._unknown_cost(f"{forwards!r} instead of a whole number of at least 0")
         return int(forwards)
+
+    def slope_forwards(self, options: Options, examples: int) -> int:
+        """How many of the forward passes take slopes, where the model has any.
+
+        Args:
+            options: Resolved options.
+            examples: The number of examples.
+        """
+        if self.costs.slope_forwards is None:
+            return 0
+        return self.costs.slope_forwards(options, examples)
 
     def _unknown_cost(self, reason: str) -> HeadlabError:
         return HeadlabError(

@@ -102,10 +102,18 @@ SMOOTHED_PASS_COST = 1.9
 
 
 def shapley_forwards(options: Options, heads: int, examples: int) -> int:
-    """Every sample computes one gain of every head; slopes take a pass a draw besides."""
+    """Every sample computes one gain of every head; and there are slopes."""
+    return integer_in(options, "samples") * heads + joined_slope_forwards(options, examples)
+
+
+def joined_slope_forwards(options: Options, examples: int) -> int:
+    """Passes for the slopes that `shapley` joins with its samples.
+
+    One a draw; the others find the bandwidth and what all heads are worth.
+    """
     samples = integer_in(options, "samples")
-    slope_draws = min(MOST_SLOPE_DRAWS, FIRST_SLOPE_DRAWS + SLOPE_DRAWS_A_SAMPLE * samples)
-    return samples * heads + slope_draws + 2 * min(MIN_WORTH_EXAMPLES, examples) + BANDWIDTH_DRAWS
+    draws = min(MOST_SLOPE_DRAWS, FIRST_SLOPE_DRAWS + SLOPE_DRAWS_A_SAMPLE * samples)
+    return draws + 2 * min(MIN_WORTH_EXAMPLES, examples) + BANDWIDTH_DRAWS
 
 
 def draws_forwards(options: Options, heads: int, examples: int) -> int:
@@ -159,6 +167,7 @@ BUILT_IN: dict[str, Method] = {
                 screening=Screening(
                     largest_weight=4, computed_with_target=0.35, computed_without_target=0.15
                 ),
+                slope_forwards=joined_slope_forwards,
             ),
             paper="Held & Yang, EACL 2023, section 3.2",
             estimand="shapley-top50",

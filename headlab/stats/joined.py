@@ -20,8 +20,10 @@ LOG_SPREAD_OF_OFFSET = 0.35
 """Standard deviation of the logarithm of a good guess's offset."""
 BELIEF = 0.9
 """Probability, before any sample, that the guess is a good one."""
-OFFSETS = np.geomspace(0.05, 4.0, 30)
-"""Offsets that are tried. Where the guess is not good, all of them are equally likely."""
+SMALLEST_OFFSET = 0.05
+LARGEST_OFFSET = 4.0
+OFFSETS_TRIED = 30
+"""At equal ratios. Where the guess is not good, all of them are equally likely."""
 DEVIATION_OF_GOOD_SLOPE = 0.1
 """Standard deviation of the factor by which a good guess is too large or too small, around 1."""
 DEVIATION_OF_WILD_SLOPE = 1.0
@@ -131,9 +133,10 @@ def _good_hypotheses(
         deviation_of_slope: As in `join_means`.
     """
     slope_deviation = float(np.hypot(DEVIATION_OF_GOOD_SLOPE, deviation_of_slope))
-    priors = np.exp(-((np.log(OFFSETS / USUAL_OFFSET) / LOG_SPREAD_OF_OFFSET) ** 2) / 2)
+    offsets = _offsets()
+    priors = np.exp(-((np.log(offsets / USUAL_OFFSET) / LOG_SPREAD_OF_OFFSET) ** 2) / 2)
     priors *= BELIEF / priors.sum()
-    for offset, prior in zip(OFFSETS, priors, strict=True):
+    for offset, prior in zip(offsets, priors, strict=True):
         offset_variances = offset**2 * square_of_size * _relative(squares) + guess_variances
         yield _Hypothesis(float(prior), slope_deviation, offset_variances)
 
@@ -151,12 +154,17 @@ def _wild_hypotheses(
         squares: As in `join_means`.
         square_of_size: Mean square of the true means, or of what is guessed if that is larger.
     """
-    prior = (1 - BELIEF) / (2 * len(OFFSETS))
+    prior = (1 - BELIEF) / (2 * OFFSETS_TRIED)
     by_square = _relative(squares)
-    for offset in OFFSETS:
+    for offset in _offsets():
         for relative_variances in (by_square, _relative(by_square**2)):
             offset_variances = offset**2 * square_of_size * relative_variances + guess_variances
             yield _Hypothesis(prior, DEVIATION_OF_WILD_SLOPE, offset_variances)
+
+
+def _offsets() -> Floats:
+    """The offsets that are tried, float [offset]."""
+    return np.geomspace(SMALLEST_OFFSET, LARGEST_OFFSET, OFFSETS_TRIED)
 
 
 def _relative(squares: Floats) -> Floats:

@@ -46,6 +46,7 @@ from headlab.methods import (
     expected_forwards,
     forecast_of,
     is_alike,
+    is_encoder,
     make_spec,
     outcome_of,
     score,
@@ -262,6 +263,7 @@ class Pieces:
             len(self.examples(language, "dev")),
             similar_scores,
             resumable=self.model.resumable,
+            has_slopes=is_encoder(self.model.grid),
         )
         return forwards
 

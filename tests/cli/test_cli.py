@@ -25,6 +25,7 @@ from headlab.core import HeadGrid, parse_options, write_atomic
 from headlab.masks import Mask, load_mask
 from headlab.methods import METHODS, select
 from headlab.methods.model_game import ROUND
+from headlab.methods.smoothed import DRAWS_AT_ONCE
 from headlab.methods.table import BUILT_IN
 from headlab.results import Store
 from headlab.tasks import TASKS
@@ -126,8 +127,10 @@ def test_score_prints_the_fields_of_the_contract_by_layer_and_head(folder, tmp_p
     )
     assert list(output["languages"]) == ["de", "en"]
     for row in output["languages"].values():
-        assert set(row) == SCORE_FIELDS | MORE_SCORE_FIELDS
-        for name in ("values", "half_width", "samples", "low", "high", "p_values"):
+        assert set(row) == SCORE_FIELDS | MORE_SCORE_FIELDS | {"sample_means", "slopes"}
+        assert row["slopes"].keys() == {"draws", "share", "why_none"}
+        arrays = ("values", "half_width", "samples", "low", "high", "p_values", "sample_means")
+        for name in arrays:
             assert [len(layer) for layer in row[name]] == [HEADS] * LAYERS
         assert row["estimand"] == "shapley-top50"
         assert np.all((np.array(row["samples"]) > 24) & (np.array(row["samples"]) <= 48))
@@ -653,7 +656,7 @@ def test_no_disk_space_is_a_sentence_and_the_next_run_goes_on(
             *command, "--cache", tmp_path / "full", phrases=("no space left", "again to resume")
         )
     (checkpoint,) = (tmp_path / "full").glob("*/checkpoint.npz")
-    assert int(np.load(checkpoint)["draws"]) == ROUND["cpu"]
+    assert int(np.load(checkpoint)["slope_draws"]) == DRAWS_AT_ONCE
     assert not list((tmp_path / "full").rglob("*.tmp"))
     resumed_row = json_output(*command, "--cache", tmp_path / "full")["languages"]["de"]
     assert resumed_row["values_sha256"] == uninterrupted["values_sha256"]

@@ -453,16 +453,19 @@ def test_the_rule_for_samples_is_that_of_a_running_job() -> None:
 def test_a_model_that_cannot_be_resumed_computes_every_gain_in_the_forecast_too() -> None:
     method = METHODS["shapley"]
 
-    def expected_forwards(options: dict[str, Any], *, resumable: bool) -> int:
-        return costs.expected_forwards(method, options, 12, 24, (), resumable=resumable)[0]
+    def expected_forwards(options: dict[str, Any], **model: bool) -> int:
+        return costs.expected_forwards(method, options, 12, 24, (), **model)[0]
 
     options = method.resolve({"target": None, "samples": 64})
     computed_gains = math.ceil(SCREENING.computed_without_target * 64 * 12)
-    assert expected_forwards(options, resumable=True) == 64 + computed_gains
-    assert expected_forwards(options, resumable=False) == 64 * 12
+    slopes = 256 + 3 * 64 + 2 * 24 + 64  # their draws, what all heads are worth, the bandwidth
+    assert expected_forwards(options, resumable=True) == 64 + computed_gains + slopes
+    assert expected_forwards(options, resumable=False) == 64 * 12 + slopes
+    assert expected_forwards(options, resumable=False, has_slopes=False) == 64 * 12
     options = method.resolve({"samples": 1 << 20})
     samples = 24 * math.ceil(costs.typical_samples(options) / 24)  # whole cycles of the examples
-    assert expected_forwards(options, resumable=False) == samples * 12
+    without_slopes = {"resumable": False, "has_slopes": False}
+    assert expected_forwards(options, **without_slopes) == samples * 12
     assert expected_forwards(options, resumable=True) < samples * 12
 
 
@@ -474,6 +477,7 @@ def test_a_forecast_is_as_computed_by_hand(
     The rule says (ln 40 + 1) (2 x 0.02 / 0.05² + 4 / 0.05) = 450.1 samples of 8 heads. The
     intervals are computed after whole cycles of the 24 examples, so it takes 456. Of the samples'
     gains 35 % are computed, and without a target 15 %; one more pass a sample predicts the gains.
+    Slopes take 1,024 passes, or 256 and 3 a sample, and 2 x 24 + 64 before them.
     """
     worker, bench = worker_and_bench
     spec = {
@@ -483,8 +487,8 @@ def test_a_forecast_is_as_computed_by_hand(
         "options": {"target": 0.05},
     }
     forecast = worker.client.forecast("score", spec)
-    forwards_a_language = math.ceil(0.35 * 456 * 8) + 456
-    assert forwards_a_language == 1733
+    forwards_a_language = math.ceil(0.35 * 456 * 8) + 456 + 1024 + 2 * 24 + 64
+    assert forwards_a_language == 2869
     assert forecast.forwards == 2 * forwards_a_language
     assert forecast.seconds == pytest.approx(2 * forwards_a_language * 0.002)
     assert forecast.basis == (
@@ -495,11 +499,12 @@ def test_a_forecast_is_as_computed_by_hand(
     forecast_of_ten_samples = worker.client.forecast(
         "score", {**spec, "options": {"target": 0.05, "samples": 10}}
     )
-    assert forecast_of_ten_samples.forwards == 2 * (28 + 10)
+    slopes_of_ten_samples = 256 + 3 * 10 + 2 * 24 + 64
+    assert forecast_of_ten_samples.forwards == 2 * (28 + 10 + slopes_of_ten_samples)
     forecast_without_target = worker.client.forecast(
         "score", {**spec, "options": {"target": None, "samples": 10}}
     )
-    assert forecast_without_target.forwards == 2 * (12 + 10)
+    assert forecast_without_target.forwards == 2 * (12 + 10 + slopes_of_ten_samples)
     assert forecast_without_target.basis.split(";")[0] == "every sample is drawn"
     leave_one_out_spec = {**spec, "method": "leave-one-out", "options": {}}
     assert worker.client.forecast("score", leave_one_out_spec).forwards == 2 * 24 * 8

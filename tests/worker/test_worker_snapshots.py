@@ -34,6 +34,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "paper": {"samples": 8},
     "exact": {},
 }
+REPORTS_TO_SAMPLES = {"shapley": 5, "monte-carlo": 2, "paper": 2}
+"""Reports of progress after which a run has samples: slopes come first."""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,7 @@ def run_scores(model: Model, root: Path, method: str, **options_of_run: Any) -> 
 def test_scores_so_far_are_those_of_the_samples_so_far(
     model: Model, tmp_path: Path, method: str
 ) -> None:
-    stored_run = interrupted_run(model, tmp_path / "cut", method, 2)
+    stored_run = interrupted_run(model, tmp_path / "cut", method, REPORTS_TO_SAMPLES[method])
     scores = scores_so_far(stored_run, model.grid)
     assert scores is not None
     assert scores.language == "xx"
@@ -246,7 +248,8 @@ def test_a_running_job_s_snapshot_is_given_while_the_device_is_busy(
     assert scores.language == "xx"
     assert scores.grid == model.grid
     assert scores.samples is not None
-    assert 0 < int(scores.samples.max()) < 96
+    assert int(scores.samples.max()) < 96  # none while slopes are taken, which come first
+    assert scores.values.any()
     _, second_scores = worker.client.snapshot(job)
     assert second_scores is not None
     assert second_scores.samples is not None
