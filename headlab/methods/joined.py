@@ -108,7 +108,7 @@ class JoinedTally:
         progress = self.samples.progress()
         if self.samples.draws or not self.slopes.draws:
             return progress
-        return replace(progress, note=f"{progress.note}; slopes come first")
+        return replace(progress, note="slopes come first")
 
 
 def expected_squares(samples: ScreenedTally) -> Floats:

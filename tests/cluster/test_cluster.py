@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.expected_errors import raises
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
@@ -23,6 +24,7 @@ from headlab.cluster.pool import DeviceCall, Lost, Pool, RunEnded, run_side_by_s
 from headlab.cluster.rays import Shares, shares, with_translated_errors
 from headlab.core import HeadlabError
 from headlab.hooks import Model
+from headlab.methods.joined import WHY_NO_SLOPES
 from headlab.methods.run import score
 from headlab.results import Store
 
@@ -426,8 +428,32 @@ def test_any_number_of_devices_gives_the_bits_of_a_local_run(
     with pool_of(lambda: ThreadDevice(lambda: replica_of(model)), size) as pool:
         pool_scores = score(model, tiny_task(), helpers=Team(pool), **settings)
     assert pool_scores.values_sha256() == local_scores.values_sha256()
+    np.testing.assert_array_equal(pool_scores.sample_means, local_scores.sample_means)
+    assert pool_scores.slopes == local_scores.slopes
     assert pool_scores.example_forwards == local_scores.example_forwards
     assert pool_scores.spec == local_scores.spec  # which says nothing of where it was computed
+
+
+def test_devices_on_which_a_model_gives_no_gradient_give_the_bits_of_a_local_run(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answers about slopes are errors, and the run goes on with samples alone."""
+    architecture: Any = type(model.module)
+    forward = architecture.forward
+
+    def forward_without_gradient(module: object, *arguments: object, **named: object) -> object:
+        with torch.no_grad():
+            return forward(module, *arguments, **named)
+
+    monkeypatch.setattr(architecture, "forward", forward_without_gradient)
+    settings = {"language": "xx", "method": "shapley", "size": 24, "samples": 24}
+    local_scores = score(model, tiny_task(), **settings)
+    with pool_of(lambda: ThreadDevice(lambda: replica_of(model)), 3) as pool:
+        pool_scores = score(model, tiny_task(), helpers=Team(pool), **settings)
+    assert pool_scores.slopes == local_scores.slopes
+    assert local_scores.slopes is not None
+    assert local_scores.slopes.why_none == WHY_NO_SLOPES["model.gradient_missing"]
+    assert pool_scores.values_sha256() == local_scores.values_sha256()
 
 
 @pytest.mark.parametrize("ablation", ["zero", "mean"])

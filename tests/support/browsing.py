@@ -11,7 +11,7 @@ from support.waiting import wait_until
 # The app once Streamlit has run its script to the end.
 IDLE_APP = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 # The line above a head grid whose scores are still being sampled.
-SHARPENING = re.compile(r"^sharpening: [\d,]+ samples a head so far")
+SHARPENING = re.compile(r"^sharpening: ([\d,]+ samples a head|slopes of [\d,]+ draws) so far")
 # Plotly shows the label of the dot under the pointer.
 UNDER_POINTER = "() => document.querySelector('.hoverlayer .hovertext') !== null"
 CLICK_TIMEOUT_MS = 5_000  # after which a list that takes no click is looked at again

@@ -23,7 +23,7 @@ from support.expected_errors import raises
 from support.page_actions import choose, press
 from support.waiting import wait_until
 
-from headlab.core import Head, HeadGrid, HeadlabError, Stack
+from headlab.core import Head, HeadGrid, HeadlabError, SlopeUse, Stack
 from headlab.dashboard import frame, names
 from headlab.dashboard.frame import (
     Choice,
@@ -975,6 +975,18 @@ def sharpening_text(
     scores = dataclasses.replace(made_scores("de", method), samples=samples_by_head)
     row = fake_client.job_row(1, "running", note=note, seconds_left=seconds_left)
     return sharpening_line(row, scores)
+
+
+def test_a_sharpening_map_of_slopes_alone_says_so():
+    scores = dataclasses.replace(
+        made_scores("de", "shapley"),
+        samples=np.zeros(GRID.size, np.int64),
+        slopes=SlopeUse(256, 1.0, ""),
+    )
+    row = fake_client.job_row(1, "running", note="de: slopes come first", seconds_left=None)
+    assert sharpening_line(row, scores) == (
+        "sharpening: slopes of 256 draws so far, samples come next"
+    )
 
 
 def test_a_sharpening_map_says_how_far_it_is():

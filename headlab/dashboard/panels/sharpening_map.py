@@ -145,6 +145,8 @@ def sharpening_line(job: JobRow, scores: HeadScores) -> str:
     """Progress of a sharpening map, in one line."""
     max_samples = 0 if scores.samples is None else int(scores.samples.max())
     parts = [f"sharpening: {max_samples:,} samples a head so far"]
+    if scores.slopes is not None and not max_samples:
+        parts = [f"sharpening: slopes of {scores.slopes.draws:,} draws so far, samples come next"]
     heads_done = job.note.partition("; ")[2]  # as the estimator reports it
     if heads_done:
         parts.append(heads_done)
