@@ -14,6 +14,7 @@ from io import BytesIO
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ from comparison import (  # noqa: E402 - found there
     report,
     setting,
     shapiq_process,
+    to_error,
 )
 from comparison.estimates import Estimate, Point, SmallRounds, mean_values, watch  # noqa: E402
 from support.tiny_models import tiny_model  # noqa: E402
@@ -248,6 +250,76 @@ def made_up_runs(rng: np.random.Generator, constants: dict[str, float]) -> list[
                 points.append(Point(seconds, forwards, values))
             runs.append(race.Run(title, seed, points))
     return runs
+
+
+# Seconds until an error stays below a bound.
+
+
+def points_of_errors(*errors: float) -> list[Point]:
+    """A point a second, whose error is the same for every head."""
+    return [Point(float(second), 0, np.full(9, error)) for second, error in enumerate(errors, 1)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "seconds", "is_measured"),
+    [
+        ((0.01, 0.002, 0.001), 2.0, True),
+        ((0.002, 0.01, 0.001), 3.0, True),  # what it was before by chance does not count
+        ((0.001, 0.001), 1.0, True),
+        ((0.02, 0.006), 8.0, False),  # twice the bound: four times as long
+    ],
+)
+def test_a_run_arrives_where_its_error_stays_below_the_bound(
+    errors: tuple[float, ...], seconds: float, is_measured: bool
+) -> None:
+    truth = race.Reference(np.zeros(9), np.zeros(9), 1)
+    arrival = to_error.arrival(points_of_errors(*errors), truth, 0.003)
+    assert arrival.seconds == pytest.approx(seconds)
+    assert arrival.is_measured == is_measured
+
+
+def test_a_finished_run_is_read_and_an_unfinished_one_is_run(tmp_path: Path) -> None:
+    runs_started = []
+
+    def start(game: Game, seed: int) -> Iterator[Estimate]:
+        runs_started.append(seed)
+        for number in count():
+            yield Estimate(np.full(game.players, float(number)))
+
+    made_up_setting: Any = SimpleNamespace(
+        work=tmp_path,
+        key=lambda **run: content_key(run),
+        small_rounds=small_game,
+        evaluator=SimpleNamespace(forwards=0),
+    )
+    entrant = to_error.Entrant("counting", start, 0.01)
+    first = to_error.points_of_run(made_up_setting, entrant, 1)
+    again = to_error.points_of_run(made_up_setting, entrant, 1)
+    to_error.points_of_run(made_up_setting, entrant, 2)
+    assert runs_started == [1, 2]
+    for point, point_read in zip(first, again, strict=True):
+        assert (point.seconds, point.forwards) == (point_read.seconds, point_read.forwards)
+        assert_array_equal(point.values, point_read.values)
+
+
+def test_speedups_are_ratios_of_mean_seconds_to_those_of_joined_values() -> None:
+    arrivals = {
+        to_error.JOINED: [to_error.Arrival(seconds, True) for seconds in (4.0, 6.0)],
+        "slow": [to_error.Arrival(seconds, False) for seconds in (90.0, 110.0)],
+    }
+    rows = to_error.speedups(arrivals)
+    assert set(rows) == {"slow"}
+    assert rows["slow"]["times"] == pytest.approx(20.0)
+    assert rows["slow"]["low"] < 20 < rows["slow"]["high"]
+
+
+@pytest.mark.parametrize("title", to_error.HEADLAB)
+def test_headlab_s_estimators_give_estimates_of_a_model(title: str) -> None:
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    game = SmallRounds(Evaluator(model, tiny_task(), "xx", "dev", 16))
+    estimates = to_error.HEADLAB[title](game, 1)
+    for _ in range(3):
+        assert np.isfinite(next(estimates).values).all()
 
 
 def test_equal_error_is_the_ratio_of_squared_error_times_seconds(rng: np.random.Generator) -> None:

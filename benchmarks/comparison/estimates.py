@@ -13,10 +13,19 @@ import numpy as np
 from comparison import previous
 from headlab.core import Bools, Floats
 from headlab.evaluation import Evaluator
-from headlab.methods import monte_carlo, tmab
+from headlab.methods import joined, monte_carlo, tmab
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import SamplingPlan, Tally, cycled_example
+from headlab.methods.smoothed import (
+    DRAWS_AT_ONCE,
+    DrawStream,
+    SlopePlan,
+    SlopeTally,
+    measured_first,
+    slopes_until,
+)
+from headlab.methods.table import MIN_WORTH_EXAMPLES, MOST_SLOPE_DRAWS, SLOPE_BANDWIDTH
 from headlab.stats import sample_mean
 
 Width = Callable[[], float]
@@ -111,9 +120,31 @@ def mean_width(tally: Tally) -> float:
     return float((high - low).mean() / 2)
 
 
+def headlab_joined(game: Game, seed: int) -> Iterator[Estimate]:
+    """The values of headlab's default method: samples joined with slopes."""
+    slope_plan = SlopePlan(MOST_SLOPE_DRAWS, FOREVER.span, tmab.ALL_SIZES, FOREVER.level)
+    for tally in joined.estimate(game, FOREVER, slope_plan, seed=seed):
+        means = tally.joined_means()
+        values = tally.samples.mean(tally.samples.counts) if means is None else means.values
+        yield Estimate(values, partial(mean_width, tally.samples))
+
+
 def headlab_shapley(game: Game, seed: int) -> Iterator[Estimate]:
-    """The default method of headlab, for all coalition sizes."""
+    """The samples of headlab's default method alone, for all coalition sizes."""
     return from_tallies(tmab.estimate(game, FOREVER, seed=seed, estimand=tmab.ALL_SIZES))
+
+
+def headlab_slopes(game: Game, seed: int) -> Iterator[Estimate]:
+    """Slopes alone: the method `smoothed`, without an end."""
+    plan = SlopePlan(FOREVER.samples, FOREVER.span, tmab.ALL_SIZES, FOREVER.level)
+    stream = DrawStream(seed)
+    tally = SlopeTally.start(game.players, plan)
+    example_count = min(game.examples, MIN_WORTH_EXAMPLES)
+    tally = measured_first(game, tally, stream, SLOPE_BANDWIDTH, example_count)
+    while True:
+        for longer_tally in slopes_until(game, tally, tally.draws + DRAWS_AT_ONCE, stream):
+            tally = longer_tally
+            yield Estimate(tally.scale * tally.mean_slopes())
 
 
 def headlab_former(game: Game, seed: int) -> Iterator[Estimate]:

@@ -41,7 +41,7 @@ from headlab.methods.table import (
 )
 from headlab.methods.tmab import ScreenedTally
 from headlab.methods.work import Arrays, Outcome, Work, final_outcome
-from headlab.stats import join_means
+from headlab.stats import JoinedMeans, join_means
 
 CYCLES_BEFORE_SLOPES = 1 << 32
 """Cycles of examples between the draws of samples and those of slopes: no run has so many."""
@@ -79,28 +79,34 @@ class JoinedTally:
     def outcome(self) -> Outcome:
         """Joined values; their intervals, p-values and halves by the samples alone."""
         by_samples = self.samples.outcome()
-        why_none = self.why_none
-        if not why_none and self.slopes.draws and not self.slopes.foresees:
-            why_none = DISAGREE
-        if why_none:
-            return replace(by_samples, slopes=SlopeUse(0, 0.0, why_none))
-        if not self.slopes.draws:
-            return by_samples
-        counts = self.samples.counts
-        slope_scale = self.slopes.scale
-        joined = join_means(
-            means=self.samples.mean(counts),
-            variances=variances_of_means(self.samples),
-            guesses=slope_scale * self.slopes.mean_slopes(),
-            guess_variances=slope_scale**2 * self.slopes.variance_of_means(),
-            squares=expected_squares(self.samples),
-            deviation_of_slope=self.slopes.deviation_of_scale,
-        )
+        joined = self.joined_means()
+        if joined is None:
+            why_none = self.why_none
+            if self.slopes.draws:
+                why_none = DISAGREE
+            return replace(by_samples, slopes=SlopeUse(0, 0.0, why_none) if why_none else None)
         return replace(
             by_samples,
             values=np.clip(joined.values * self.samples.plan.span, by_samples.low, by_samples.high),
             sample_means=by_samples.values,
             slopes=SlopeUse(self.slopes.draws, float(joined.guess_shares.mean()), ""),
+        )
+
+    def joined_means(self) -> JoinedMeans | None:
+        """Values as shares of the span, before they are cut into their intervals.
+
+        None without slopes, and where slopes do not foresee what all heads are worth.
+        """
+        if not self.slopes.draws or not self.slopes.foresees:
+            return None
+        slope_scale = self.slopes.scale
+        return join_means(
+            means=self.samples.mean(self.samples.counts),
+            variances=variances_of_means(self.samples),
+            guesses=slope_scale * self.slopes.mean_slopes(),
+            guess_variances=slope_scale**2 * self.slopes.variance_of_means(),
+            squares=expected_squares(self.samples),
+            deviation_of_slope=self.slopes.deviation_of_scale,
         )
 
     def progress(self) -> Progress:

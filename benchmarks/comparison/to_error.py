@@ -1,0 +1,154 @@
+"""Seconds until an estimator's error is, and stays, below a bound; runs are kept and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from comparison.estimates import (
+    Estimate,
+    Point,
+    headlab_joined,
+    headlab_shapley,
+    headlab_slopes,
+    watch,
+)
+from comparison.peers import ONE_EXAMPLE, PEERS, newer
+from comparison.race import Reference, Start, ratio_of_means
+from comparison.setting import Setting
+from headlab.methods.game import Game
+
+JOINED = "headlab shapley"
+SAMPLES = "headlab shapley, samples alone"
+SLOPES = "headlab smoothed"
+HEADLAB: dict[str, Start] = {
+    JOINED: headlab_joined,
+    SAMPLES: headlab_shapley,
+    SLOPES: headlab_slopes,
+}
+SECONDS = {JOINED: 60.0, SAMPLES: 180.0, SLOPES: 30.0}
+"""How long headlab's runs are."""
+PEER_SECONDS = {"shapiq ProxySHAP": 225.0, "shapiq RegressionMSR": 300.0}
+"""How long those peers run that come as far as the bound; others run for `OTHER_SECONDS`."""
+OTHER_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One estimator of the race.
+
+    Attributes:
+        title: Its name.
+        start: Gives its estimates, of a game and a seed.
+        seconds: How long each of its runs is.
+    """
+
+    title: str
+    start: Start
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """When a run reached the bound.
+
+    Attributes:
+        seconds: Since the run began.
+        is_measured: Whether the run came there; otherwise its error at the end is extrapolated, as
+            falling with one over the square root of time.
+    """
+
+    seconds: float
+    is_measured: bool
+
+
+def entrants(setting: Setting, share_of_time: float = 1.0) -> Iterator[Entrant]:
+    """Headlab's estimators, and the peers that play on single examples.
+
+    Args:
+        setting: Says which interpreter has shapiq's newest approximators.
+        share_of_time: Of the usual length of each run.
+    """
+    for title, start in HEADLAB.items():
+        yield Entrant(title, start, share_of_time * SECONDS[title])
+    for peer in (*PEERS, *newer(setting.newer)):
+        if peer.wrapping == ONE_EXAMPLE:
+            seconds = PEER_SECONDS.get(peer.name, OTHER_SECONDS)
+            yield Entrant(peer.title, peer.start, share_of_time * seconds)
+
+
+def points_of_run(setting: Setting, entrant: Entrant, seed: int) -> list[Point]:
+    """The points of one run, which is read if an earlier call has finished it.
+
+    Args:
+        setting: The model, its examples and the folder of finished runs.
+        entrant: The estimator.
+        seed: Of the run.
+    """
+    key = setting.key(estimator=entrant.title, seed=seed, seconds=entrant.seconds, to_error=1)
+    path = setting.work / f"{key}.npz"
+    if path.exists():
+        return _read_points(path)
+    game: Game = setting.small_rounds()
+    estimates: Iterator[Estimate] = entrant.start(game, seed)
+    points = watch(estimates, setting.evaluator, entrant.seconds)
+    _write_points(path, points)
+    return points
+
+
+def _write_points(path: Path, points: Sequence[Point]) -> None:
+    temporary = path.with_suffix(".tmp.npz")
+    np.savez(
+        temporary,
+        seconds=np.array([point.seconds for point in points]),
+        forwards=np.array([point.forwards for point in points]),
+        values=np.stack([point.values for point in points]),
+    )
+    temporary.replace(path)
+
+
+def _read_points(path: Path) -> list[Point]:
+    with np.load(path) as stored:
+        columns = zip(
+            stored["seconds"].tolist(), stored["forwards"].tolist(), stored["values"], strict=True
+        )
+        return [Point(seconds, forwards, values) for seconds, forwards, values in columns]
+
+
+def arrival(points: Sequence[Point], reference: Reference, error: float) -> Arrival:
+    """When the error of a run's points is below a bound for good.
+
+    Args:
+        points: Of one run.
+        reference: What errors are measured against.
+        error: The bound: a root mean square over heads, as a share of the span.
+    """
+    squared_errors = [reference.squared_error(point.values) for point in points]
+    if squared_errors[-1] > error**2:
+        last = points[-1]
+        return Arrival(last.seconds * squared_errors[-1] / error**2, False)
+    first_of_rest = len(points) - 1
+    while first_of_rest and squared_errors[first_of_rest - 1] <= error**2:
+        first_of_rest -= 1
+    return Arrival(points[first_of_rest].seconds, True)
+
+
+def speedups(arrivals_by_title: dict[str, list[Arrival]]) -> dict[str, dict[str, float | None]]:
+    """How many times more seconds than headlab's joined values each other estimator takes.
+
+    Args:
+        arrivals_by_title: Of all runs of each estimator.
+
+    Returns:
+        {title: {"times", "low", "high"}}, with the ends of a 95 % interval.
+    """
+    ours = [run.seconds for run in arrivals_by_title[JOINED]]
+    rows = {}
+    for title, arrivals in arrivals_by_title.items():
+        if title != JOINED:
+            ratio = ratio_of_means([run.seconds for run in arrivals], ours)
+            rows[title] = vars(ratio)
+    return rows
