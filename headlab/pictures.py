@@ -334,7 +334,8 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
             lines.append(
                 f"{scores.level:.0%} interval {low} to {high}, half-width {half_width_text}"
             )
-        if scores.sample_means is not None:
+        has_samples = scores.samples is None or scores.samples[index] > 0
+        if scores.sample_means is not None and has_samples:
             mean = value_words(scores.sample_means[index], unit).lstrip(hidden_sign)
             lines.append(f"{mean} by samples alone")
         if scores.sampling_error is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from headlab.jobs.fields import SimpleValue, Strict
-from headlab.methods import Forecast, Part, forecast_of, method, spec_of
+from headlab.methods import Forecast, Part, forecast_of, is_encoder, method, spec_of
 from headlab.results import Curve, HeadScores, Result, Store
 
 
@@ -93,6 +93,13 @@ class ForecastBasis:
         if self.measured is None:
             return None
         return self.measured.heads
+
+    def has_slopes(self, model: str) -> bool:
+        """Whether slopes are taken of a model, as its heads say; true where they are unknown."""
+        for result in self.results:
+            if spec_of(result.record, "model", "name") == model:
+                return is_encoder(result.record.grid)
+        return self.measured is None or self.measured.is_encoder
 
     def median_pace(self, paces: Sequence[float], basis: str) -> tuple[float | None, str]:
         """The median of earlier results' paces, or the pace just measured.

@@ -476,7 +476,7 @@ def scores_part(job: ScoreJob, languages: Sequence[str], known: ForecastBasis) -
         len(examples),
         similar_scores,
         resumable=known.measured is None or known.measured.resumable,
-        has_slopes=known.measured is None or known.measured.is_encoder,
+        has_slopes=known.has_slopes(job.model),
     )
     words = [*_cached_words(len(available), len(languages)), forwards_basis]
     if forwards:

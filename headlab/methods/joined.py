@@ -49,12 +49,16 @@ EXPECTED_SAMPLES = 512.0
 """Weight, in samples, of the expected square of a head's sample against the squares it has seen."""
 WHY_NO_SLOPES = {
     "method.margins_constant": "the right answers lead by the same margin in every coalition tried",
+    "method.margins_not_finite": "the right answers' lead over the others is not finite",
     "method.slopes_not_finite": "the model's gradient is not finite for some example",
     "model.gradient_missing": "the model gives no gradient",
 }
 """Why a model has no slopes, by the code of the error that says it."""
-IS_DECODER = "the slopes of decoders do not foresee what their heads do"
+IS_DECODER = "slopes of a model with a decoder do not foresee what its heads do"
 DISAGREE = "the slopes do not foresee what all heads together are worth"
+NOT_ASKED = "they were not asked for"
+RESOLUTION = 2.0**-30
+"""Joined values are multiples of it, as a share of the span: processors differ in digits beyond."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,10 @@ class JoinedTally:
             if self.slopes.draws:
                 why_none = DISAGREE
             return replace(by_samples, slopes=SlopeUse(0, 0.0, why_none) if why_none else None)
+        values = np.rint(joined.values / RESOLUTION) * RESOLUTION
         return replace(
             by_samples,
-            values=np.clip(joined.values * self.samples.plan.span, by_samples.low, by_samples.high),
+            values=np.clip(values * self.samples.plan.span, by_samples.low, by_samples.high),
             sample_means=by_samples.values,
             slopes=SlopeUse(self.slopes.draws, float(joined.guess_shares.mean()), ""),
         )
@@ -242,7 +247,7 @@ def run(work: Work) -> Outcome:
         tally.samples.plan,
         tally.slopes.plan,
         seed=work.seed,
-        why_no_slopes=why_no_slopes(work.evaluator.model.grid),
+        why_no_slopes=NOT_ASKED if work.samples_only else why_no_slopes(work.evaluator.model.grid),
         saved=tally,
     )
     return final_outcome(work, tally, tallies)

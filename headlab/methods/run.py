@@ -337,6 +337,7 @@ def seconds_per_forward(
             deque(timed_evaluator.answers(batches, all_gates, "zero"), maxlen=0)
         else:
             method_row = method_of(method)
-            outcome_of(method_row, Work(timed_evaluator, 0, method_row.resolve(options)))
+            resolved_options = method_row.resolve(options)
+            outcome_of(method_row, Work(timed_evaluator, 0, resolved_options, samples_only=True))
         stopwatch.take()
     return stopwatch.pace

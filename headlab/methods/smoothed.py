@@ -460,9 +460,16 @@ def _chosen_bandwidth(game: Game, estimand: str, stream: DrawStream, multiple: f
     draws = stream.draws(game, range(BANDWIDTH_DRAWS), estimand)
     query = Query("margins", {"kept": draws.kept, "examples": draws.examples})
     (moments,) = game.answers([query])
-    count, total, total_square = moments.sum(axis=0)
-    variance = total_square / max(count, 1) - (total / max(count, 1)) ** 2
-    if not np.isfinite(variance) or variance <= 0:
+    with np.errstate(invalid="ignore"):  # sums of infinite margins, which are refused below
+        count, total, total_square = moments.sum(axis=0)
+        variance = total_square / max(count, 1) - (total / max(count, 1)) ** 2
+    if not np.isfinite(variance):
+        raise HeadlabError(
+            "the right answers' lead over the others is not finite, as with a single label, so there is no slope to "
+            "take; use another method, such as shapley",
+            code="method.margins_not_finite",
+        )
+    if variance <= 0:
         raise HeadlabError(
             "the right answers lead by the same margin in every coalition that was tried, so there is no slope to "
             "take; use another method, such as shapley",

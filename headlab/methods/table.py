@@ -160,7 +160,7 @@ BUILT_IN: dict[str, Method] = {
             title="Shapley value (TMAB)",
             cost=MethodCost(
                 "samples × heads forwards at most, each from its head's layer on: gains that a gradient flags as "
-                "uncertain, and a sample of the others; decided heads are dropped; and up to 1,024 slopes",
+                "uncertain, and a sample of the others; decided heads are dropped; and up to 1,024 forwards and backwards for slopes",
                 shapley_forwards,
                 starts_at_head=True,
                 # The shares are observed; the weight is that of `headlab.methods.tmab`.

@@ -75,6 +75,8 @@ class Work:
         saved: Arrays of an earlier, interrupted run of the same spec.
         save: Stores arrays, so that a later run can resume from here.
         helpers: Other devices that do the work; None uses this one only.
+        samples_only: Whether slopes are left out of a method that joins samples with them, as where
+            the pace of its samples is timed.
     """
 
     evaluator: Evaluator
@@ -85,6 +87,7 @@ class Work:
     saved: Arrays | None = None
     save: Callable[[Arrays], None] = _do_nothing
     helpers: Helpers | None = None
+    samples_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -207,9 +207,12 @@ class HeadScores:
     @property
     def ranks(self) -> Ints:
         """1 = highest value; a tie goes to the lower (layer, head)."""
-        ranks = np.empty(self.grid.size, np.int64)
-        ranks[np.argsort(-self.values, kind="stable")] = np.arange(1, self.grid.size + 1)
-        return ranks
+        return _ranks_of(self.values)
+
+    @property
+    def tested_ranks(self) -> Ints:
+        """Ranks of `tested_values`, for counts that are held against chance."""
+        return _ranks_of(self.tested_values)
 
     def _high(self, rule: str, correction: str) -> Floats | None:
         """Upper bounds, raised to 0 where a claim of harm does not survive the correction."""
@@ -375,6 +378,13 @@ class HeadScores:
         return Mask(self.grid, kept_heads, self.spec.model.to_json(), choice)
 
 
+def _ranks_of(values: Floats) -> Ints:
+    """1 = highest value; a tie goes to the one that comes first."""
+    ranks = np.empty(len(values), np.int64)
+    ranks[np.argsort(-values, kind="stable")] = np.arange(1, len(values) + 1)
+    return ranks
+
+
 def _as_plain(value: Json) -> Plain:
     """A number, a text, true or false. Raises TypeError for anything else."""
     if value is None or isinstance(value, list | dict):
@@ -395,30 +405,52 @@ def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
 
 
 def slope_notes(results: Iterable[HeadScores]) -> tuple[str, ...]:
-    """What values of heads rest on besides their samples, a sentence or two.
+    """What values of heads rest on besides their samples, in a few sentences.
 
-    None for methods that join nothing, as for older results.
+    None where no value of these results joins samples with slopes or might have.
     """
-    joined_scores = [scores for scores in results if scores.slopes is not None]
-    sentences = []
-    uses = [scores.slopes for scores in joined_scores if scores.sample_means is not None]
-    shares = [use.share for use in uses if use is not None]
-    if shares:
-        lowest, highest = f"{min(shares):.0%}", f"{max(shares):.0%}"
-        share_text = lowest if lowest == highest else f"{lowest} to {highest}"
-        sentences.append(
-            f"On average {share_text} of a value comes from slopes of the smoothed value, the rest "
-            "from samples; intervals, p-values and differences use the samples alone."
-        )
+    all_scores = list(results)
+    joined_scores = []
     languages_by_reason: dict[str, list[str]] = {}
-    for scores in joined_scores:
-        if scores.slopes is not None and scores.slopes.why_none:
+    for scores in all_scores:
+        if scores.sample_means is not None:
+            joined_scores.append(scores)
+        elif scores.slopes is not None and scores.slopes.why_none:
             languages_by_reason.setdefault(scores.slopes.why_none, []).append(scores.language)
+    sentences = []
+    if joined_scores:
+        sentences.append(_share_sentence(joined_scores, len(all_scores)))
+        for scores in all_scores:
+            if scores.slopes is None:
+                reason = "they were made without slopes"
+                languages_by_reason.setdefault(reason, []).append(scores.language)
     for reason, languages in languages_by_reason.items():
         sentences.append(
             f"{', '.join(languages)}: values are means of samples alone, because {reason}."
         )
     return tuple(sentences)
+
+
+def _share_sentence(joined_scores: Sequence[HeadScores], all_count: int) -> str:
+    """How far values lean on slopes.
+
+    Args:
+        joined_scores: Scores that join samples with slopes.
+        all_count: How many scores are shown; where some join nothing, the languages are named.
+    """
+    if all(scores.samples is not None and not scores.samples.any() for scores in joined_scores):
+        return "So far the values are slopes of the smoothed value alone; samples come next."
+    shares = [0.0 if scores.slopes is None else scores.slopes.share for scores in joined_scores]
+    lowest = f"{min(shares):.0%}"
+    highest = f"{max(shares):.0%}"
+    share_text = lowest if lowest == highest else f"{lowest} to {highest}"
+    opening = "On average"
+    if len(joined_scores) < all_count:
+        opening = f"{', '.join(scores.language for scores in joined_scores)}: on average"
+    return (
+        f"{opening} {share_text} of a value rests on gradients of the model (slopes of its smoothed "
+        "value), the rest on samples; intervals, p-values and differences use the samples alone."
+    )
 
 
 def why_holm_rejects_none(scores: Iterable[HeadScores]) -> str:
@@ -451,9 +483,10 @@ def why_holm_rejects_none(scores: Iterable[HeadScores]) -> str:
 class Contrast:
     """Two results on the same heads, head by head: the first minus the second, all arrays [head].
 
+    All of it is of means of samples where values join them with slopes (`tested_values`).
+
     Attributes:
-        difference: First minus second value, of the samples alone where values join them with
-            slopes; None where the results have different units.
+        difference: First minus second value; None where the results have different units.
         low: Lower bound of the difference at `level`; None where a result has no intervals.
         high: Its upper bound.
         level: Level of the interval.
@@ -497,8 +530,8 @@ def contrast(first: HeadScores, second: HeadScores) -> Contrast:
         _difference_or_none(first.low, second.high) if same_unit else None,
         _difference_or_none(first.high, second.low) if same_unit else None,
         max(0.0, first.level + second.level - 1),
-        (first.ranks, second.ranks),
-        np.sign(first.values) * np.sign(second.values) < 0,
+        (first.tested_ranks, second.tested_ranks),
+        np.sign(first.tested_values) * np.sign(second.tested_values) < 0,
         (first.helpful & second.harmful) | (first.harmful & second.helpful),
     )
 

@@ -214,7 +214,10 @@ def claimed_signs(scores: Scores) -> dict[str, Signs]:
     alpha = 1 - np.array([[scores_of_language.level] for scores_of_language in all_scores])
     for name, adjust in CORRECTIONS.items():
         is_sure = adjust(np.concatenate(p_values)).reshape(len(all_scores), -1) <= alpha
-        signs_by_claim[name] = Signs(*(is_sure & sign for sign in estimated_signs(scores)))
+        tested_values = np.stack(
+            [scores_of_language.tested_values for scores_of_language in all_scores]
+        )
+        signs_by_claim[name] = Signs(is_sure & (tested_values > 0), is_sure & (tested_values < 0))
     return signs_by_claim
 
 
@@ -296,8 +299,12 @@ def count_notes(scores: Scores) -> tuple[str, ...]:
 
 
 def _ranks(scores: Scores) -> Ints:
-    """Ranks of all languages, int [language, head]; 1 is the highest score."""
-    return np.stack([scores_of_language.ranks for scores_of_language in scores.values()])
+    """Ranks of all languages, int [language, head]; 1 is the highest score.
+
+    By samples alone, since they are held against chance: slopes of two languages may agree though
+    their heads do not.
+    """
+    return np.stack([scores_of_language.tested_ranks for scores_of_language in scores.values()])
 
 
 def in_every_top(scores: Scores, top: int) -> Bools:

@@ -252,7 +252,7 @@ def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> IntervalEstimate:
     All languages share the resamples of heads.
     """
     values_by_language = [
-        np.stack([method_scores.values for method_scores in scores_by_method.values()])
+        np.stack([method_scores.tested_values for method_scores in scores_by_method.values()])
         for scores_by_method in scores.values()
     ]
     head_count = values_by_language[0].shape[1]
@@ -301,7 +301,7 @@ def overlap_records(scores: Scores, k: int) -> Records[Overlap]:
 
 def _heads_at_end(scores: HeadScores, k: int, end: str) -> Bools:
     """The k heads at an end of the ranking, bool [head]."""
-    ranks = scores.ranks
+    ranks = scores.tested_ranks
     if end == HIGHEST:
         return np.asarray(ranks <= k)
     return np.asarray(ranks > len(ranks) - k)

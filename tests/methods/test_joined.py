@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,22 @@ from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import Bools, Floats, HeadlabError, Ints, SlopeUse
+from headlab.dashboard.panels.suggestion import pooled_scores
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model
 from headlab.methods import METHODS, joined, make_spec, tmab
+from headlab.methods.game import Query
 from headlab.methods.joined import DISAGREE, IS_DECODER, JoinedTally
-from headlab.methods.run import score, scores_so_far
+from headlab.methods.model_game import ModelGame
+from headlab.methods.run import score, scores_so_far, seconds_per_forward
 from headlab.methods.sampling import SamplingPlan
 from headlab.methods.smoothed import SlopePlan
 from headlab.methods.table import MOST_SLOPE_DRAWS
+from headlab.pictures import score_tips
 from headlab.results import HeadScores, Store, contrast, slope_notes
+from headlab.studies.agreement import rank_agreement_of
+from headlab.studies.heads import claimed_signs, in_every_top
+from headlab.studies.methods import mean_rho, overlap_records
 
 PLAYERS = 5
 EXAMPLES = 16
@@ -221,6 +229,7 @@ def test_the_variance_of_a_mean_of_samples_is_what_it_is_over_seeds() -> None:
     ("fields", "reason"),
     [
         ({"margin_spread": 0.0}, "method.margins_constant"),
+        ({"margin_spread": np.inf}, "method.margins_not_finite"),
         ({"slope_factor": np.nan}, "method.slopes_not_finite"),
         ({"slope_factor": 1e9}, "method.slopes_not_finite"),
     ],
@@ -387,40 +396,114 @@ def test_a_look_at_a_run_before_its_first_sample_shows_the_slopes(tmp_path: Path
 def test_tests_and_differences_rest_on_samples_and_rankings_on_values() -> None:
     scores = shapley_scores(bert(), value="probability", estimand="shapley")
     assert scores.sample_means is not None
-    other = replace(scores, values=-scores.values, sample_means=-scores.sample_means)
-    assert_array_equal(contrast(scores, other).difference, 2 * scores.sample_means)
+    other = replace(scores, sample_means=-scores.sample_means)
+    comparison = contrast(scores, other)
+    assert_array_equal(comparison.difference, 2 * scores.sample_means)
+    assert_array_equal(comparison.turned, scores.sample_means != 0)
+    assert_array_equal(comparison.ranks[0], scores.tested_ranks)
     order = np.argsort(-scores.values, kind="stable")
     assert_array_equal(scores.ranks[order], np.arange(1, scores.grid.size + 1))
     lowest = scores.mask("bottom", k=2)
     assert set(np.flatnonzero(~lowest.kept)) == set(order[-2:])
     notes = slope_notes([scores])
     assert scores.slopes is not None
-    assert f"On average {scores.slopes.share:.0%} of a value comes from slopes" in notes[0]
+    assert notes[0].startswith(
+        f"On average {scores.slopes.share:.0%} of a value rests on gradients"
+    )
+
+
+def made_up_scores(language: str, **fields: Any) -> HeadScores:
+    """Scores of a head grid of which all heads have the same value."""
+    grid = bert().grid
+    values = np.full(grid.size, 0.01)
+    settings = {"estimand": "shapley", "unit": "accuracy", "example_forwards": 1, "seconds": 1.0}
+    return HeadScores(grid, language, "shapley", values, **settings, **fields)
+
+
+def test_of_several_languages_it_is_said_which_lean_on_slopes() -> None:
+    means = np.zeros(bert().grid.size)
+    samples = np.full(bert().grid.size, 64)
+    english = made_up_scores(
+        "en", sample_means=means, slopes=SlopeUse(256, 0.5, ""), samples=samples
+    )
+    german = made_up_scores(
+        "de", sample_means=means, slopes=SlopeUse(256, 0.25, ""), samples=samples
+    )
+    finnish = made_up_scores("fi", slopes=SlopeUse(0, 0.0, DISAGREE))
+    thai = made_up_scores("th")  # of an earlier version
+    (note,) = slope_notes([english, german])
+    assert note.startswith("On average 25% to 50% of a value rests on gradients")
+    shared, no_slopes, earlier = slope_notes([english, finnish, thai])
+    assert shared.startswith("en: on average 50% of a value")
+    assert no_slopes == f"fi: values are means of samples alone, because {DISAGREE}."
+    assert earlier == (
+        "th: values are means of samples alone, because they were made without slopes."
+    )
+    assert slope_notes([thai]) == ()
+    only_slopes = replace(english, samples=np.zeros_like(samples))
+    (so_far,) = slope_notes([only_slopes])
+    assert so_far.startswith("So far the values are slopes")
+    assert all("samples alone" not in tip for tip in score_tips(only_slopes))
+    assert all("0.00 by samples alone" in tip for tip in score_tips(english))
+
+
+def test_what_is_held_against_chance_goes_by_samples_alone() -> None:
+    """Values that lean on one gradient agree though the heads' samples do not."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=bert().grid.size)
+    means = [rng.normal(size=len(values)) for _ in range(2)]
+    joined_scores = {
+        language: replace(made_up_scores(language), values=values, sample_means=mean)
+        for language, mean in zip(("de", "en"), means, strict=True)
+    }
+    samples_alone = {
+        language: replace(scores, values=scores.tested_values, sample_means=None)
+        for language, scores in joined_scores.items()
+    }
+    rho = rank_agreement_of(joined_scores).statistics.rho
+    assert_array_equal(rho.value, rank_agreement_of(samples_alone).statistics.rho.value)
+    assert rho.value[0, 1] < 0.9
+    assert_array_equal(in_every_top(joined_scores, 3), in_every_top(samples_alone, 3))
+    by_method = {"xx": {"first": joined_scores["de"], "second": joined_scores["en"]}}
+    by_method_alone = {"xx": {"first": samples_alone["de"], "second": samples_alone["en"]}}
+    assert overlap_records(by_method, 3) == overlap_records(by_method_alone, 3)
+    mean = mean_rho(by_method, 0, draws=50)
+    assert_array_equal(mean.value, mean_rho(by_method_alone, 0, draws=50).value)
+    pooled = pooled_scores(joined_scores, "all")
+    assert pooled is not None
+    assert_allclose(pooled.tested_values, np.mean(means, axis=0))
+    pooled_alone = pooled_scores(samples_alone, "all")
+    assert pooled_alone is not None
+    assert pooled_alone.sample_means is None
+
+
+def test_the_pace_of_a_forecast_is_that_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slopes come first and take whole passes; the samples that follow take half as long."""
+    questions = []
+
+    def noting(asks: Iterable[Query]) -> Iterator[Query]:
+        for ask in asks:
+            questions.append(ask.question)
+            yield ask
+
+    answers = ModelGame.answers
+    monkeypatch.setattr(ModelGame, "answers", lambda game, asks: answers(game, noting(asks)))
+    evaluator = Evaluator(bert(), tiny_task(), "xx", "dev", 16)
+    assert seconds_per_forward(evaluator, "shapley", {"samples": 16}) > 0
+    assert set(questions) <= {"screened", "marginals"}
 
 
 def test_a_correction_tests_the_heads_whose_samples_harm() -> None:
     """Values that lean to the other side change nothing about who is tested."""
-    size = 3
-    fields = {
-        "grid": bert().grid,
-        "language": "xx",
-        "method": "shapley",
-        "estimand": "shapley",
-        "unit": "accuracy",
-        "example_forwards": 1,
-        "seconds": 1.0,
-    }
-    heads = fields["grid"].size
+    heads = bert().grid.size
+    harmful_count = 3
     means = np.full(heads, 0.01)
-    means[:size] = -0.01
+    means[:harmful_count] = -0.01
     p_values = np.full(heads, 0.9)
-    p_values[:size] = 1e-6
-    scores = HeadScores(
-        **fields,
-        values=np.full(heads, 0.001),
-        sample_means=means,
-        low=means - 0.005,
-        high=means + 0.005,
-        p_values=p_values,
+    p_values[:harmful_count] = 1e-6
+    scores = made_up_scores(
+        "xx", sample_means=means, low=means - 0.005, high=means + 0.005, p_values=p_values
     )
-    assert (~scores.mask("harmful", correction="bh").kept).sum() == size
+    assert (~scores.mask("harmful", correction="bh").kept).sum() == harmful_count
+    harms = claimed_signs({"xx": scores})["Benjamini–Hochberg"].harms
+    assert harms.sum() == harmful_count

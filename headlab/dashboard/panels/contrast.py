@@ -69,6 +69,7 @@ HELP_BY_KIND = {
     "gates": "Another run of this model: another λ, language, seed or checkpoint.",
 }
 
+JOINED_NOTE = "Ranks, signs and differences are of the means of samples; the maps of values lean on slopes too."
 OPPOSITE_SIGNS_NOTE = "both intervals: each excludes 0, on opposite sides."
 
 SEED = 0
@@ -263,6 +264,8 @@ def draw_comparison(
     st.markdown(plain(comparison_sentence(comparison, shown_scores, other_scores)))
     for remark in dict.fromkeys([*remarks([shown_scores]), *remarks([other_scores])]):
         st.caption(f"Caution: {plain(remark)}.")
+    if shown_scores.sample_means is not None or other_scores.sample_means is not None:
+        st.caption(JOINED_NOTE)
     maps_by_title = comparison_maps(comparison, shown_scores, other_scores, names)
     columns = st.columns(len(maps_by_title))
     for map_number, (title, drawn_map) in enumerate(maps_by_title.items()):
@@ -438,7 +441,7 @@ def comparison_sentence(
 
 def _ranking_sentence(shown_scores: HeadScores, other_scores: HeadScores) -> str:
     """How alike two rankings of the heads are."""
-    both_values = np.stack([shown_scores.values, other_scores.values])
+    both_values = np.stack([shown_scores.tested_values, other_scores.tested_values])
     rho, low, high = _spearman_rho(both_values[:, has_both_values_of(shown_scores, other_scores)])
     if np.isnan(rho):
         return "One of the two gives all heads the same value, so there is no order to compare."
@@ -462,14 +465,12 @@ def head_changes_table(
     rank_changes = other_ranks - shown_ranks
     have_signs = bool(shown_scores.signed and other_scores.signed)
     change_sizes = np.abs(rank_changes if comparison.difference is None else comparison.difference)
-    is_joined = shown_scores.sample_means is not None or other_scores.sample_means is not None
-    value_name = "mean of samples" if is_joined else "value"
     columns: dict[str, tuple[str, Floats]] = {
-        f"{value_name}, {unit}": (
+        f"{_tested_name(shown_scores)}, {unit}": (
             _value_format_of(shown_scores),
             factor * shown_scores.tested_values,
         ),
-        f"other {value_name}, {other_unit}": (
+        f"other {_tested_name(other_scores)}, {other_unit}": (
             _value_format_of(other_scores),
             other_factor * other_scores.tested_values,
         ),
@@ -497,6 +498,13 @@ def head_changes_table(
         tuple(rows),
         tuple(all_notes),
     )
+
+
+def _tested_name(scores: HeadScores) -> str:
+    """What the values are called that differences rest on."""
+    if scores.sample_means is None:
+        return "value"
+    return "mean of samples"
 
 
 def _value_format_of(scores: HeadScores) -> str:

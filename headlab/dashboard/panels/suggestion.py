@@ -112,11 +112,19 @@ def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores |
         low=_mean_bound([one_language.low for one_language in all_scores]),
         high=_mean_bound([one_language.high for one_language in all_scores]),
         sampling_error=_mean_bound([one_language.sampling_error for one_language in all_scores]),
-        sample_means=np.mean([one_language.tested_values for one_language in all_scores], axis=0),
+        sample_means=_mean_of_samples(all_scores),
         slopes=None,
         samples=None,
         p_values=None,
     )
+
+
+def _mean_of_samples(all_scores: list[HeadScores]) -> Floats | None:
+    """The mean of the languages' means of samples, [head]; None where no value has slopes."""
+    if all(one_language.sample_means is None for one_language in all_scores):
+        return None
+    means: Floats = np.mean([one_language.tested_values for one_language in all_scores], axis=0)
+    return means
 
 
 def _mean_bound(bounds: list[Floats | None]) -> Floats | None:
