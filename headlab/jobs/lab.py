@@ -22,6 +22,7 @@ UNITS_A_PART = 1000
 """A job's progress is counted in thousandths of a language."""
 Tick = Callable[[], None]
 AnyResult = TypeVar("AnyResult", HeadScores, Curve, Report)
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -156,9 +157,9 @@ def result_for_each_language(
     lab: Lab,
     running: RunningJob,
     languages: Sequence[str],
-    make: Callable[[int, str, Tick], AnyResult],
+    make: Callable[[int, str, Tick], Made],
     parts: int = 1,
-) -> dict[str, AnyResult]:
+) -> dict[str, Made]:
     """Make a result for each language: in turn, or as many at once as the lab has devices for.
 
     Args:
@@ -175,7 +176,7 @@ def result_for_each_language(
     total = len(languages) * parts * UNITS_A_PART
     places = {language: place for place, language in enumerate(languages)}
 
-    def make_for(language: str, tick: Tick) -> AnyResult:
+    def make_for(language: str, tick: Tick) -> Made:
         place = places[language]
         running.progress(place * parts * UNITS_A_PART, total, language, fresh=True)
         return make(place, language, tick)

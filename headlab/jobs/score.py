@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
-from headlab.core import Option, part
+from headlab.core import HeadlabError, Option, part
 from headlab.jobs import (
     ABLATION,
     NO_CONTEXT,
@@ -47,7 +47,7 @@ from headlab.jobs import (
     spec_fields,
     within_limits,
 )
-from headlab.methods import DEFAULT_METHOD, METHODS, Part, costs, method
+from headlab.methods import DEFAULT_METHOD, METHODS, REFUSED_IN_A_LANGUAGE, Part, costs, method
 from headlab.results import Curve, HeadScores, removed_counts
 from headlab.tasks import DEV_SIZE, has_classes_of_map, task
 
@@ -165,14 +165,28 @@ class ScoreJob(MethodJob):
             lab: What the job works with.
             running: The job.
             task: That it is on.
+
+        Raises:
+            HeadlabError: Some language has no scores by this method. The others have been scored
+                and stored by then.
         """
         languages = listed_languages(self.languages)
+        refusals: dict[str, HeadlabError] = {}
 
-        def score_language(index: int, language: str, tick: Tick) -> HeadScores:
+        def score_language(index: int, language: str, tick: Tick) -> HeadScores | None:
             job_part = JobPart(self.method, language, language, index, len(languages))
-            return self.score(lab, running, task, job_part, tick)
+            try:
+                return self.score(lab, running, task, job_part, tick)
+            except HeadlabError as error:
+                if len(languages) == 1 or error.code not in REFUSED_IN_A_LANGUAGE:
+                    raise
+                refusals[language] = error
+                return None
 
-        return result_for_each_language(lab, running, languages, score_language)
+        scores_by_language = result_for_each_language(lab, running, languages, score_language)
+        if refusals:
+            raise _refusals_in_one(refusals, len(languages))
+        return {name: scores for name, scores in scores_by_language.items() if scores is not None}
 
     def score(
         self, lab: Lab, running: RunningJob, task: Task, job_part: JobPart, tick: Tick
@@ -221,6 +235,25 @@ class ScoreJob(MethodJob):
             options=spec["method"]["options"],
             size=part(spec, "task", "size"),
         )
+
+
+def _refusals_in_one(refusals: Mapping[str, HeadlabError], language_count: int) -> HeadlabError:
+    """One error for all languages that have no scores by a method.
+
+    Args:
+        refusals: Errors by language.
+        language_count: Number of languages that were asked for.
+    """
+    reasons = "; ".join(
+        str(error) if str(error).startswith(f"{language}: ") else f"{language}: {error}"
+        for language, error in refusals.items()
+    )
+    scored_count = language_count - len(refusals)
+    return HeadlabError(
+        f"{len(refusals)} of {language_count} languages could not be scored, and the scores of the other "
+        f"{scored_count} are stored. {reasons}",
+        code="score.languages_refused",
+    )
 
 
 class CurveJob(MethodJob):

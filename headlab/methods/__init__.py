@@ -43,6 +43,7 @@ from headlab.methods.table import LIVE_METHOD as LIVE_METHOD
 from headlab.methods.table import METHODS as METHODS
 from headlab.methods.table import ORDERINGS as ORDERINGS
 from headlab.methods.table import RANDOM_METHOD as RANDOM_METHOD
+from headlab.methods.table import REFUSED_IN_A_LANGUAGE as REFUSED_IN_A_LANGUAGE
 from headlab.methods.table import RIVALS as RIVALS
 from headlab.methods.table import method as method
 

@@ -36,6 +36,7 @@ __all__ = [
     "METHODS",
     "ORDERINGS",
     "RANDOM_METHOD",
+    "REFUSED_IN_A_LANGUAGE",
     "RIVALS",
     "Method",
     "MethodCost",
@@ -84,6 +85,16 @@ COALITIONS = "coalitions with fewer than half the heads removed, or of all sizes
 TOP50 = Option("shapley-top50", COALITIONS, ("shapley-top50", "shapley"))
 FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))
 ALIASES = {"tmab": "shapley"}
+
+REFUSED_IN_A_LANGUAGE = frozenset(
+    {
+        "method.slopes_disagree",
+        "method.slopes_not_finite",
+        "method.margins_constant",
+        "method.margins_not_finite",
+    }
+)
+"""Codes of errors that say of one language that it has no scores; others may have some."""
 
 BANDWIDTH_DRAWS = 64
 """First draws of slopes, from whose margins the bandwidth is chosen."""

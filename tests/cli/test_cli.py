@@ -21,7 +21,7 @@ from support.saved_models import HEADS, LAYERS, save_classifier
 
 import headlab
 from headlab.cli.main import main
-from headlab.core import HeadGrid, parse_options, write_atomic
+from headlab.core import HeadGrid, HeadlabError, parse_options, write_atomic
 from headlab.masks import Mask, load_mask
 from headlab.methods import METHODS, select
 from headlab.methods.model_game import ROUND
@@ -205,6 +205,26 @@ def test_every_method_runs_and_prints_a_line_for_a_person(folder, tmp_path, run_
     assert METHODS[method].estimand in stdout
     (stored_result,) = Store(tmp_path).scan().results
     assert stored_result.record.method == method
+
+
+def test_a_language_without_scores_does_not_keep_the_others_from_theirs(
+    folder, tmp_path, expect_refusal, monkeypatch
+):
+    def require_foresight(tally, language):
+        if language == "fr":
+            raise HeadlabError(f"{language}: slopes disagree", code="method.slopes_disagree")
+
+    monkeypatch.setattr("headlab.methods.smoothed._require_foresight", require_foresight)
+    command = ["score", "--model", folder, "--method", "smoothed", "-o", "samples=64", "--size", 8]
+    command += ["--cache", tmp_path, "--languages"]
+    expect_refusal(
+        *command,
+        "de,fr,en",
+        phrases=("1 of 3 languages could not be scored", "of the other 2 are stored. fr: slopes"),
+    )
+    stored_results = Store(tmp_path).scan().results
+    assert {result.record.language for result in stored_results} == {"de", "en"}
+    expect_refusal(*command, "fr", phrases="headlab: fr: slopes disagree")
 
 
 def test_a_line_says_what_a_language_cost_and_how_much_is_open(folder, tmp_path, run_command):
