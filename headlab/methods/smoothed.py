@@ -318,7 +318,7 @@ def estimate(
     """
     tally = saved or SlopeTally.start(game.players, plan)
     if tally.draws >= plan.samples:
-        _require_foresight(tally, language)
+        require_foresight(tally, language)
         return
     if not tally.bandwidth:
         example_count = worth_examples(plan.samples, game.examples)
@@ -326,7 +326,7 @@ def estimate(
     for longer_tally in slopes_until(game, tally, plan.samples, DrawStream(seed)):
         tally = longer_tally
         if tally.draws == plan.samples:
-            _require_foresight(tally, language)
+            require_foresight(tally, language)
         yield tally
 
 
@@ -438,7 +438,7 @@ def _worth_of_all(
     return float(differences.mean()), variance
 
 
-def _require_foresight(tally: SlopeTally, language: str) -> None:
+def require_foresight(tally: SlopeTally, language: str) -> None:
     """Raise HeadlabError if the slopes have to be scaled by too much; it names the language."""
     if tally.foresees:
         return

@@ -214,7 +214,7 @@ def test_a_language_without_scores_does_not_keep_the_others_from_theirs(
         if language == "fr":
             raise HeadlabError(f"{language}: slopes disagree", code="method.slopes_disagree")
 
-    monkeypatch.setattr("headlab.methods.smoothed._require_foresight", require_foresight)
+    monkeypatch.setattr("headlab.methods.smoothed.require_foresight", require_foresight)
     command = ["score", "--model", folder, "--method", "smoothed", "-o", "samples=64", "--size", 8]
     command += ["--cache", tmp_path, "--languages"]
     expect_refusal(
