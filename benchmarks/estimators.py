@@ -32,7 +32,6 @@ from comparison.costs import Costs, forward_seconds, measure  # noqa: E402
 from comparison.setting import OTHER_SHARES, Setting, long_run  # noqa: E402
 
 from headlab.core import HeadlabError  # noqa: E402
-from headlab.methods.sampling import SamplingPlan  # noqa: E402
 from headlab.methods.tmab import ALL_SIZES, TOP50  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -51,7 +50,6 @@ XNLI_TIME = 3
 # Estimates of a run of shapiq's newest approximators that is checked against exact values; each is of
 # twice as many coalitions as the one before.
 CHECKED_ESTIMATES = 4
-REFERENCE = SamplingPlan(1 << 20, None, "width", 0.95, 1.0)
 
 
 def parsed_arguments() -> argparse.Namespace:
@@ -206,7 +204,7 @@ def race_part(
     """
     say(f"{setting.title}: long reference run of another seed (shapley)")
     seconds = setting.seconds("reference")
-    reference_run = long_run(setting, REFERENCE, race.REFERENCE_SEED, ALL_SIZES, seconds)
+    reference_run = long_run(setting, race.REFERENCE_PLAN, race.REFERENCE_SEED, ALL_SIZES, seconds)
     reference = race.Reference.of_long_run(reference_run)
     say(f"race on single examples; the reference has {reference.samples} samples a head")
     return *race.race(setting, forward), reference

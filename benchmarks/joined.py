@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ from headlab.methods.sampling import SamplingPlan
 from headlab.methods.smoothed import SlopePlan
 from headlab.methods.table import MOST_SLOPE_DRAWS
 from headlab.results import Store
-from headlab.stats import join_means
 from headlab.tasks import Task
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,17 +77,17 @@ def estimates_of(tally: JoinedTally, other_heads: Floats) -> dict[str, Floats]:
     """The estimates that a snapshot allows, by name."""
     slopes = tally.slopes
     guesses = slopes.scale * slopes.mean_slopes()
-    means = tally.samples.mean(tally.samples.counts)
-    scrambled = join_means(
-        means=means,
-        variances=joined.variances_of_means(tally.samples),
-        guesses=guesses[other_heads],
-        guess_variances=slopes.scale**2 * slopes.variance_of_means()[other_heads],
-        squares=joined.expected_squares(tally.samples),
-        deviation_of_slope=slopes.deviation_of_scale,
+    other_slopes = replace(
+        slopes,
+        sums=slopes.sums[:, other_heads],
+        squares=slopes.squares[other_heads],
+        products=slopes.products[other_heads],
+        counts=slopes.counts[:, other_heads],
     )
+    scrambled = replace(tally, slopes=other_slopes).joined_means()
+    assert scrambled is not None, "the slopes do not foresee what the heads are worth"
     return {
-        "samples": means,
+        "samples": tally.samples.mean(tally.samples.counts),
         "slopes": guesses,
         "joined": tally.outcome().values,
         "scrambled": scrambled.values,

@@ -25,11 +25,9 @@ from comparison.setting import Setting, long_run  # noqa: E402
 from comparison.to_error import Arrival, arrival, entrants, points_of_run, speedups  # noqa: E402
 
 from headlab.core import HeadlabError  # noqa: E402
-from headlab.methods.sampling import SamplingPlan  # noqa: E402
 from headlab.methods.tmab import ALL_SIZES  # noqa: E402
 
 RESULT_FILE = ROOT / "benchmarks" / "results" / "estimators.json"
-REFERENCE = SamplingPlan(1 << 20, None, "width", 0.95, 1.0)
 REFERENCE_SECONDS = 2400.0
 REFERENCE_NOISE = 0.0006
 """Standard error that the reference must have before figures are written."""
@@ -79,10 +77,10 @@ def setting_of(arguments: argparse.Namespace) -> Setting:
 def reference_of(setting: Setting, is_smoke: bool) -> race.Reference:
     """A long run of headlab's samples with a seed of its own, longer by each call."""
     seconds = SHORT * 60 if is_smoke else REFERENCE_SECONDS
-    stored = long_run(setting, REFERENCE, race.REFERENCE_SEED, ALL_SIZES, 0.0)
+    stored = long_run(setting, race.REFERENCE_PLAN, race.REFERENCE_SEED, ALL_SIZES, 0.0)
     reference = race.Reference.of_long_run(stored)
     if is_smoke or reference.noise > REFERENCE_NOISE:
-        longer = long_run(setting, REFERENCE, race.REFERENCE_SEED, ALL_SIZES, seconds)
+        longer = long_run(setting, race.REFERENCE_PLAN, race.REFERENCE_SEED, ALL_SIZES, seconds)
         reference = race.Reference.of_long_run(longer)
     return reference
 

@@ -20,6 +20,7 @@ from comparison.peers import ONE_EXAMPLE, PEERS, WHOLE_SET, Peer, newer
 from comparison.setting import LongRun, Setting
 from headlab.core import Floats
 from headlab.methods.game import Game
+from headlab.methods.sampling import SamplingPlan
 from headlab.stats import sample_mean
 
 OURS = "headlab shapley"
@@ -27,6 +28,7 @@ FORMER = "headlab shapley, version 1"
 PLAIN = "headlab monte-carlo"
 HEADLAB = {OURS: headlab_shapley, FORMER: headlab_former, PLAIN: headlab_monte_carlo}
 REFERENCE_SEED = 424_242
+REFERENCE_PLAN = SamplingPlan(1 << 20, None, "width", 0.95, 1.0)
 # A peer takes no part if its first estimate takes this many times longer than a run of the race.
 LATE_FACTOR = 3.0
 Start = Callable[[Game, int], Iterator[Estimate]]  # begins a run with a seed

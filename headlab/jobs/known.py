@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from headlab.core import HeadGrid
 from headlab.jobs.fields import SimpleValue, Strict
 from headlab.methods import Forecast, Part, forecast_of, is_encoder, method, spec_of
 from headlab.results import Curve, HeadScores, Result, Store
@@ -87,19 +88,26 @@ class ForecastBasis:
 
     def heads_of(self, model: str) -> int | None:
         """Number of heads, from stored results or as just measured; None where unknown."""
-        for result in self.results:
-            if spec_of(result.record, "model", "name") == model:
-                return result.record.grid.size
+        grid = self._stored_grid_of(model)
+        if grid is not None:
+            return grid.size
         if self.measured is None:
             return None
         return self.measured.heads
 
     def has_slopes(self, model: str) -> bool:
         """Whether slopes are taken of a model, as its heads say; true where they are unknown."""
+        grid = self._stored_grid_of(model)
+        if grid is not None:
+            return is_encoder(grid)
+        return self.measured is None or self.measured.is_encoder
+
+    def _stored_grid_of(self, model: str) -> HeadGrid | None:
+        """The heads of a model as a stored result has them; None without one."""
         for result in self.results:
             if spec_of(result.record, "model", "name") == model:
-                return is_encoder(result.record.grid)
-        return self.measured is None or self.measured.is_encoder
+                return result.record.grid
+        return None
 
     def median_pace(self, paces: Sequence[float], basis: str) -> tuple[float | None, str]:
         """The median of earlier results' paces, or the pace just measured.

@@ -416,9 +416,9 @@ def expected_forwards(
     """
     max_forwards = method.max_forwards(options, heads, examples)
     if not _may_end_at_target(options):
-        slope_forwards = method.slope_forwards(options, examples)
-        forwards = _after_screening(method, options, max_forwards - slope_forwards, resumable)
-        forwards += slope_forwards if has_slopes else 0
+        forwards = _forwards_of_samples(
+            method, options, heads, examples, resumable=resumable, has_slopes=has_slopes
+        )
         return forwards, _basis_without_target(method, options)
     forwards_by_language = {}
     for scores in earlier_scores:
@@ -431,10 +431,9 @@ def expected_forwards(
         return min(max_forwards, round(median_forwards)), basis
     samples, basis = _samples_to_target(method, options, examples, resumable)
     expected_options = {**options, "samples": samples}
-    slope_forwards = method.slope_forwards(expected_options, examples)
-    gain_forwards = method.max_forwards(expected_options, heads, examples) - slope_forwards
-    forwards = _after_screening(method, expected_options, gain_forwards, resumable)
-    forwards += slope_forwards if has_slopes else 0
+    forwards = _forwards_of_samples(
+        method, expected_options, heads, examples, resumable=resumable, has_slopes=has_slopes
+    )
     return forwards, basis
 
 
@@ -481,6 +480,24 @@ def _ended_at_target(scores: HeadScores, max_samples: int) -> bool:
     if max_samples_then >= max_samples:
         return True
     return scores.samples is not None and 2 * int(scores.samples.max()) < max_samples_then
+
+
+def _forwards_of_samples(
+    method: Method,
+    options: Options,
+    heads: int,
+    examples: int,
+    *,
+    resumable: bool,
+    has_slopes: bool,
+) -> int:
+    """Forward passes of a run that draws all its samples; arguments as of `expected_forwards`."""
+    slope_forwards = method.slope_forwards(options, examples)
+    gain_forwards = method.max_forwards(options, heads, examples) - slope_forwards
+    forwards = _after_screening(method, options, gain_forwards, resumable)
+    if has_slopes:
+        forwards += slope_forwards
+    return forwards
 
 
 def _after_screening(method: Method, options: Options, forwards: int, resumable: bool) -> int:

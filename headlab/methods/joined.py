@@ -181,15 +181,12 @@ def estimate(
         why_no_slopes: Why no slopes are to be taken, in a clause.
         saved: The tally to go on from.
     """
-    tally = saved or JoinedTally(
-        tmab.empty_tally(game.players, tmab.support_of(plan, game.steps, True), plan, 0),
-        SlopeTally.start(game.players, slope_plan),
-    )
-    tally = replace(
-        tally,
-        samples=tmab.started_tally(game, plan, tally.samples),
-        why_none=tally.why_none or why_no_slopes,
-    )
+    if saved is None:
+        samples = tmab.started_tally(game, plan, None)
+        tally = JoinedTally(samples, SlopeTally.start(game.players, slope_plan), why_no_slopes)
+    else:
+        samples = tmab.started_tally(game, plan, saved.samples)
+        tally = replace(saved, samples=samples, why_none=saved.why_none or why_no_slopes)
     while not tally.samples.is_finished:
         for longer_tally in _with_slopes_due(game, tally, seed):
             tally = longer_tally

@@ -214,7 +214,7 @@ def estimate_until_update(
         yield tally
 
 
-def next_update(tally: ScreenedTally, examples: int) -> int:
+def _next_update(tally: ScreenedTally, examples: int) -> int:
     """After how many draws the probabilities are updated next, or the run ends.
 
     Args:
@@ -271,7 +271,7 @@ def _draws_until_update(
     Yields:
         Numbers of the draws, the draws, and the game's answers to them.
     """
-    end = next_update(tally, game.examples)
+    end = _next_update(tally, game.examples)
     # As much work in each part as in the first, however few heads are still active; but enough
     # parts for every device.
     size = ROUNDS_AT_ONCE * game.round * game.players // int(tally.active.sum())

@@ -134,10 +134,11 @@ def _good_hypotheses(
     """
     slope_deviation = float(np.hypot(DEVIATION_OF_GOOD_SLOPE, deviation_of_slope))
     offsets = _offsets()
+    by_square = _relative(squares)
     priors = np.exp(-((np.log(offsets / USUAL_OFFSET) / LOG_SPREAD_OF_OFFSET) ** 2) / 2)
     priors *= BELIEF / priors.sum()
     for offset, prior in zip(offsets, priors, strict=True):
-        offset_variances = offset**2 * square_of_size * _relative(squares) + guess_variances
+        offset_variances = offset**2 * square_of_size * by_square + guess_variances
         yield _Hypothesis(float(prior), slope_deviation, offset_variances)
 
 
@@ -156,8 +157,9 @@ def _wild_hypotheses(
     """
     prior = (1 - BELIEF) / (2 * OFFSETS_TRIED)
     by_square = _relative(squares)
+    by_fourth_power = _relative(by_square**2)
     for offset in _offsets():
-        for relative_variances in (by_square, _relative(by_square**2)):
+        for relative_variances in (by_square, by_fourth_power):
             offset_variances = offset**2 * square_of_size * relative_variances + guess_variances
             yield _Hypothesis(prior, DEVIATION_OF_WILD_SLOPE, offset_variances)
 

@@ -212,11 +212,11 @@ def claimed_signs(scores: Scores) -> dict[str, Signs]:
     if len(p_values) < len(all_scores):
         return signs_by_claim
     alpha = 1 - np.array([[scores_of_language.level] for scores_of_language in all_scores])
+    tested_values = np.stack(
+        [scores_of_language.tested_values for scores_of_language in all_scores]
+    )
     for name, adjust in CORRECTIONS.items():
         is_sure = adjust(np.concatenate(p_values)).reshape(len(all_scores), -1) <= alpha
-        tested_values = np.stack(
-            [scores_of_language.tested_values for scores_of_language in all_scores]
-        )
         signs_by_claim[name] = Signs(is_sure & (tested_values > 0), is_sure & (tested_values < 0))
     return signs_by_claim
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from support.expected_errors import raises
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
 from support.waiting import wait_until
+from support.without_gradient import forbid_gradients
 
 from headlab import __version__, load
 from headlab.cluster.distributed_game import Origin, Replica, Team
@@ -438,14 +438,7 @@ def test_devices_on_which_a_model_gives_no_gradient_give_the_bits_of_a_local_run
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answers about slopes are errors, and the run goes on with samples alone."""
-    architecture: Any = type(model.module)
-    forward = architecture.forward
-
-    def forward_without_gradient(module: object, *arguments: object, **named: object) -> object:
-        with torch.no_grad():
-            return forward(module, *arguments, **named)
-
-    monkeypatch.setattr(architecture, "forward", forward_without_gradient)
+    forbid_gradients(monkeypatch, type(model.module))  # devices load models of their own
     settings = {"language": "xx", "method": "shapley", "size": 24, "samples": 24}
     local_scores = score(model, tiny_task(), **settings)
     with pool_of(lambda: ThreadDevice(lambda: replica_of(model)), 3) as pool:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from support.expected_errors import raises
 from support.table_game import TableGame, last_snapshot, right, same_arrays
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
+from support.without_gradient import forbid_gradients
 
 from headlab.core import Bools, Floats, HeadlabError, Ints, SlopeUse
 from headlab.dashboard.panels.suggestion import pooled_scores
@@ -305,13 +305,7 @@ def test_a_model_without_gradients_is_scored_by_samples_alone(
 ) -> None:
     """Its gains are not foreseen either: whether its layers can be resumed or not."""
     model = tiny_model(family, tokenizer=tiny_tokenizer())
-    forward = model.module.forward
-
-    def forward_without_gradient(*arguments: object, **named: object) -> object:
-        with torch.no_grad():
-            return forward(*arguments, **named)
-
-    monkeypatch.setattr(model.module, "forward", forward_without_gradient)
+    forbid_gradients(monkeypatch, model.module)
     scores = shapley_scores(model, samples=512, size=8, estimand="shapley", target=None)
     assert scores.slopes == SlopeUse(0, 0.0, joined.WHY_NO_SLOPES["model.gradient_missing"])
     monkeypatch.undo()

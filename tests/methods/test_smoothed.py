@@ -17,6 +17,7 @@ from support.several_answers import WORDS
 from support.table_game import last_snapshot, same_arrays
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
+from support.without_gradient import forbid_gradients
 
 from headlab.core import Bools, Floats, Ints, value_function_of
 from headlab.evaluation import Evaluator
@@ -378,13 +379,7 @@ def test_a_model_without_gradients_is_refused_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    forward = model.module.forward
-
-    def forward_without_gradient(*arguments: object, **named: object) -> object:
-        with torch.no_grad():
-            return forward(*arguments, **named)
-
-    monkeypatch.setattr(model.module, "forward", forward_without_gradient)
+    forbid_gradients(monkeypatch, model.module)
     for method in ("smoothed", "gradient"):
         with raises("model.gradient_missing", "leave-one-out"):
             score(model, tiny_task(), language="xx", method=method, size=8)
