@@ -100,7 +100,7 @@ def native_buttons(monkeypatch: pytest.MonkeyPatch) -> None:
                 key=button["key"],
                 on_click=send_press,
                 args=(button["key"],),
-                type=button["kind"],
+                type="secondary" if button["kind"] == "card" else button["kind"],
                 disabled=button["disabled"],
                 help=button["help"] or None,
             )

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from support.app_pages import app_on, page_text
 from support.cached_reports import keep_report
 from support.cached_scores import fill_cache, made_scores
-from support.synthetic_fronts import POINTS, made_front
+from support.synthetic_fronts import POINTS, made_embedded_front, made_front
 
 from headlab.core import Report, Table
 from headlab.dashboard.pages.overview.findings import OverviewFinding, by_preference, findings
@@ -409,3 +409,87 @@ def test_reported_12_the_overview_speaks_of_the_front_on_the_chosen_languages(
         links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
         assert f"front={key_by_day[21][:12]}" in links["Smaller models"]
         assert "tool=Find" in links["Smaller models"]
+
+
+MAX_WORDS = 15
+
+
+def test_headlines_are_short_and_say_what_is_proven() -> None:
+    proven = report("targeted", TARGETED_COLUMNS, TARGETS[0])
+    (finding,) = findings_of("targeted", proven)
+    assert finding.headline == "10 heads hurt German: without them 70.7 → 75.4\u00a0% on test"
+    unproven = report("targeted", TARGETED_COLUMNS, TARGETS[1])
+    (finding,) = findings_of("targeted", unproven)
+    assert finding.headline == "Thai without 1 head: 71.5 → 73.7\u00a0% on test, not proven better"
+    (finding,) = findings_of("front", made_front())
+    assert finding.headline == ("2 of 6 heads can go: dev loses at most 1 point in 2 languages")
+    (finding,) = findings_of("front", made_front(answer=POINTS[0]))
+    assert finding.headline == "No head of 6 can go if dev loses at most 1 point in 2 languages"
+    pairs = (("de", "th", 0.4, 0.3, 0.5, 0.9, ""), ("de", "fi", 0.6, 0.5, 0.7, 0.9, ""))
+    (finding,) = findings_of("agreement", report("agreement", PAIR_COLUMNS, *pairs))
+    assert finding.headline == (
+        "German and Thai rank heads least alike (ρ\u00a00.40), German and Finnish most (0.60)"
+    )
+    scores_by_language = {"de": scores_with_harm(3), "th": scores_with_harm(1, language="th")}
+    harm, helpful = findings(scores_by_language, {})
+    assert harm.headline == (
+        "3 heads harm German by their own 95\u00a0% intervals, the most of 2 languages"
+    )
+    assert helpful.headline == "2 of 144 heads help in the median language; 140 are not settled"
+    (harm, _) = findings({"de": scores_with_harm(0)}, {})
+    assert harm.headline == "No head has a 95 % interval below 0 in German"
+    all_findings = [
+        *findings_of("targeted", proven),
+        *findings_of("front", made_front()),
+        *findings(scores_by_language, {}),
+    ]
+    for finding in all_findings:
+        assert len(finding.headline.split()) <= MAX_WORDS, finding.headline
+
+
+def test_a_finding_opens_the_mask_that_it_speaks_of_and_no_other() -> None:
+    scores_by_language = {"de": scores_with_harm(10), "th": scores_with_harm(1, language="th")}
+    targeted = report("targeted", TARGETED_COLUMNS, TARGETS[0])
+    options = {"method": "shapley", "method_options": {"estimand": "shapley-top50"}}
+
+    def mask_to_open(report_options: dict[str, Any], scores: dict[str, HeadScores]):
+        spec = {**targeted.spec, "options": report_options}
+        reports = {"targeted": [stored_result(dataclasses.replace(targeted, spec=spec))]}
+        return findings(scores, reports)[0].mask_to_open
+
+    opened = mask_to_open(options, scores_by_language)
+    assert opened is not None
+    assert np.flatnonzero(~opened.mask.kept).tolist() == list(range(10))
+    assert opened.mask.chosen["rule"] == "harmful"
+    assert opened.mask.chosen["languages"] == ["de"]
+    assert opened.link_params == {"split": "test", "from": "de"}
+    # Scores of another estimand, of another method, with other harmful heads, or none.
+    other_options = {"method": "shapley", "method_options": {"estimand": "shapley"}}
+    assert mask_to_open(other_options, scores_by_language) is None
+    assert mask_to_open({**options, "method": "gradient"}, scores_by_language) is None
+    assert mask_to_open(options, {"de": scores_with_harm(9)}) is None
+    assert mask_to_open(options, {}) is None
+    front = stored_result(made_embedded_front("0" * 64))
+    front_finding = findings(scores_by_language, {"front": [front]})[0]
+    assert front_finding.mask_to_open is not None
+    assert len(front_finding.mask_to_open.mask.removed) == 48
+    assert front_finding.mask_to_open.link_params == {"split": "test", "front": "0123456789ab"}
+    assert findings({}, {"front": [front]})[0].mask_to_open is None
+    few_heads = {"de": scores_with_harm(2, size=144)}
+    assert findings(few_heads, {})[0].mask_to_open is not None
+    assert findings(few_heads, {})[1].mask_to_open is None
+
+
+def test_a_press_on_a_finding_sets_the_mask_and_turns_to_the_prune_page(tmp_path: Path) -> None:
+    with app_on(fill_cache(tmp_path)):
+        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+        app.query_params["langs"] = ["de", "th"]
+        app.run()
+        assert not app.exception
+        (headline,) = [button for button in app.button if "harm" in button.label]
+        harmful_count = int(headline.label.split()[0])
+        headline.click().run()
+        assert app.query_params["split"] == "test"
+        history = app.session_state[f"_history:{'0' * 64}"]
+        assert len(history.mask.removed) == harmful_count
+        assert history.mask.chosen["rule"] == "harmful"

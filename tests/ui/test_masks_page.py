@@ -19,8 +19,9 @@ from headlab.dashboard.pages.masks.comparison import (
     why_not_openable,
 )
 from headlab.dashboard.pages.masks.sources import CURRENT_MASK, TargetModel, read_mask_files
-from headlab.dashboard.panels.accuracy import AccuracyQuestion, FinalFigures
+from headlab.dashboard.panels.accuracy import FinalFigures
 from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX, MaskHistory
+from headlab.dashboard.panels.mask_figures import AccuracyQuestion
 from headlab.dashboard.panels.mask_files import (
     mask_file_name,
     place_of,

@@ -60,6 +60,7 @@ def page():
         score_map,
         values == 0,
         key="switches",
+        title="Heads",
         on_switch=lambda *event: events.append(event),
         group_sizes=(1, 2, 2),
     )

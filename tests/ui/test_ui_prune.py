@@ -20,7 +20,8 @@ from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Om
 from headlab.dashboard.frame import LatestValue
 from headlab.dashboard.names import plain
 from headlab.dashboard.pages.prune.changed_answers import all_changes_command
-from headlab.dashboard.panels.accuracy import (
+from headlab.dashboard.panels.history import MaskHistory
+from headlab.dashboard.panels.mask_figures import (
     AccuracyQuestion,
     accuracies_for_mask_file,
     accuracy_caption,
@@ -31,7 +32,6 @@ from headlab.dashboard.panels.accuracy import (
     progress_caption,
     stream_figures,
 )
-from headlab.dashboard.panels.history import MaskHistory
 from headlab.dashboard.panels.mask_files import (
     mask_file_name,
     mask_text,
@@ -530,12 +530,14 @@ def test_reported_06_the_page_says_how_many_words_are_left_out():
         from test_ui_prune import Omitting, mask, question
 
         from headlab.dashboard.frame import LatestValue
-        from headlab.dashboard.panels.accuracy import draw_arriving_figures, stream_figures
+        from headlab.dashboard.panels.accuracy import FigurePlaces, draw_arriving_figures
+        from headlab.dashboard.panels.mask_figures import stream_figures
 
         page_question = question(mask(1))
         live = LatestValue(lambda: stream_figures(Omitting(), page_question, ["de"], {}))
         live.wait(99, 60)  # the stream ends earlier
-        draw_arriving_figures(st.container(), st.container(), live, ["de"], page_question)
+        places = FigurePlaces(*(st.container() for _ in range(4)))
+        draw_arriving_figures(places, live, ["de"], page_question, "de")
 
     app = AppTest.from_function(page, default_timeout=30)
     app.run()

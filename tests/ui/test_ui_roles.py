@@ -670,7 +670,7 @@ def test_thresholds_are_those_of_the_library_and_what_is_set_is_in_the_job_and_t
     assert app.number_input(key="roles-plan-positional").value == 0.8
     assert app.selectbox(key="roles-plan-split").value == "test"
     press(app, "roles-start-task")
-    assert submitted_jobs(worker)[0].params["options"]["positional"] == 0.8
+    assert submitted_jobs(worker)[-1].params["options"]["positional"] == 0.8
 
 
 def test_without_a_language_the_page_asks_for_one(worker):

@@ -16,8 +16,11 @@ from headlab.dashboard.frame.choice import other_choices as other_choices
 from headlab.dashboard.frame.choice import scores_of as scores_of
 from headlab.dashboard.frame.choice import task_languages as task_languages
 from headlab.dashboard.frame.guide import draw_guide_below as draw_guide_below
+from headlab.dashboard.frame.guide import draw_question as draw_question
+from headlab.dashboard.frame.guide import draw_reading_fold as draw_reading_fold
 from headlab.dashboard.frame.shared_choice import draw_sidebar as draw_sidebar
 from headlab.dashboard.frame.shared_choice import open_page as open_page
+from headlab.dashboard.frame.shared_choice import show_choice as show_choice
 from headlab.dashboard.frame.shell import errors_as_sentences as errors_as_sentences
 from headlab.dashboard.frame.shell import icon_path as icon_path
 from headlab.dashboard.frame.shell import page as page

@@ -41,18 +41,18 @@ class Guide:
 
 GUIDES = {
     "overview": Guide(
-        "Which attention heads help, which do nothing and which do harm, language by language: look at the maps, "
-        "switch heads off, watch the accuracy change, and export a mask.",
+        "Which attention heads help, do nothing or do harm, in each language.",
         """
 - A map is one language: rows are layers, columns are heads, both counted from 0. The colour is a head's contribution:
   blue helps, orange harms, pale does little either way.
 - A hollow + or − marks a head whose own interval excludes 0. Of many heads some get one by chance. A filled mark still
   holds after a correction for all heads shown. Trust a filled mark; test a hollow one on new examples.
-- The sentences above the maps are made from the stored results by fixed rules. Each names the languages, method and
-  examples that it is of, prefers a report on the chosen languages, and links to the view it describes.
+- What was found is made from the stored results by fixed rules. *Details* names the languages, method and examples that
+  each finding is of. A report on the chosen languages is preferred.
 - **Beside another result** compares one language's map with that of another method, estimand, task or checkpoint.
 """,
-        "These maps show which heads the model needs in each language. The sentences above them say what stands out.",
+        "These maps show which heads the model needs in each language. The findings beside them say what stands out.",
+        below=True,
     ),
     "heads": Guide(
         "What one head contributes in every language, and how certain that is.",
@@ -114,7 +114,7 @@ GUIDES = {
         """
 - The difference map shows which heads only one of them removes. The Jaccard index is the share of the removed heads
   that both remove: 1 for the same mask.
-- Two masks that keep equally many heads can be compared by their accuracies; the rule *bottom* makes such masks.
+- Two masks that keep equally many heads can be compared by their accuracies; the rule *The k lowest* makes such masks.
 """,
     ),
     "experiments": Guide(
@@ -166,20 +166,27 @@ def draw_guide(name: str) -> None:
     """What stands above a page: its question, the tour and how to read it, or the tour alone."""
     guide = GUIDES[name]
     if not guide.below:
-        st.markdown(guide.answers)
+        draw_question(name)
     if Tour.of_session().is_taken:
         _draw_tour_step(name, guide.step)
     if not guide.below:
-        _draw_reading_fold(guide)
+        draw_reading_fold(name)
 
 
 def draw_guide_below(name: str) -> None:
     """A page's question and the fold on how to read it, for pages that show them below."""
+    draw_question(name)
+    draw_reading_fold(name)
+
+
+def draw_question(name: str) -> None:
+    """A page's question."""
     st.markdown(GUIDES[name].answers)
-    _draw_reading_fold(GUIDES[name])
 
 
-def _draw_reading_fold(guide: Guide) -> None:
+def draw_reading_fold(name: str) -> None:
+    """The fold on how to read a page, with the way into the tour."""
+    guide = GUIDES[name]
     with st.expander("How to read this", icon=":material/help:"):
         st.markdown(guide.reading)
         if not Tour.of_session().is_taken:

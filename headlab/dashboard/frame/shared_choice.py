@@ -88,6 +88,11 @@ def _restore_link() -> None:
         st.rerun()
 
 
+def show_choice(choice: Choice) -> None:
+    """Show another choice on this page, from its next run on."""
+    PageSwitch.of_session().choice = choice
+
+
 def open_page(name: str, choice: Choice) -> None:
     """Open a page with another choice, in a callback.
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from headlab.dashboard.panels.accuracy import EXAMPLES_BY_SPLIT as EXAMPLES_BY_SPLIT
-from headlab.dashboard.panels.accuracy import AccuracyQuestion as AccuracyQuestion
-from headlab.dashboard.panels.accuracy import KnownFigures as KnownFigures
+from headlab.dashboard.panels.accuracy import MAX_UNFOLDED_LANGUAGES as MAX_UNFOLDED_LANGUAGES
+from headlab.dashboard.panels.accuracy import FigurePlaces as FigurePlaces
 from headlab.dashboard.panels.accuracy import arriving_figures as arriving_figures
 from headlab.dashboard.panels.accuracy import draw_arriving_figures as draw_arriving_figures
-from headlab.dashboard.panels.accuracy import draw_test_accuracies as draw_test_accuracies
-from headlab.dashboard.panels.accuracy import interval_of_difference as interval_of_difference
+from headlab.dashboard.panels.accuracy import draw_test_verdict as draw_test_verdict
 from headlab.dashboard.panels.accuracy import session_figures as session_figures
-from headlab.dashboard.panels.accuracy import stream_figures as stream_figures
 from headlab.dashboard.panels.attended_sentences import HEAD_COLOURS as HEAD_COLOURS
 from headlab.dashboard.panels.attended_sentences import HEAD_KINDS as HEAD_KINDS
 from headlab.dashboard.panels.attended_sentences import MAX_HEADS as MAX_HEADS
@@ -47,6 +44,7 @@ from headlab.dashboard.panels.job_actions import RESUMES_HELP as RESUMES_HELP
 from headlab.dashboard.panels.job_actions import cancel_button as cancel_button
 from headlab.dashboard.panels.job_actions import confirm_job_deletion as confirm_job_deletion
 from headlab.dashboard.panels.job_actions import delete_job as delete_job
+from headlab.dashboard.panels.job_actions import draw_forecast as draw_forecast
 from headlab.dashboard.panels.job_actions import draw_job_bar as draw_job_bar
 from headlab.dashboard.panels.job_actions import draw_job_progress as draw_job_progress
 from headlab.dashboard.panels.job_actions import draw_live_jobs as draw_live_jobs
@@ -83,6 +81,11 @@ from headlab.dashboard.panels.job_offer import draw_missing_scores as draw_missi
 from headlab.dashboard.panels.job_offer import offer_missing_scores as offer_missing_scores
 from headlab.dashboard.panels.job_offer import score_job as score_job
 from headlab.dashboard.panels.job_offer import score_job_cost as score_job_cost
+from headlab.dashboard.panels.mask_figures import EXAMPLES_BY_SPLIT as EXAMPLES_BY_SPLIT
+from headlab.dashboard.panels.mask_figures import AccuracyQuestion as AccuracyQuestion
+from headlab.dashboard.panels.mask_figures import KnownFigures as KnownFigures
+from headlab.dashboard.panels.mask_figures import interval_of_difference as interval_of_difference
+from headlab.dashboard.panels.mask_figures import stream_figures as stream_figures
 from headlab.dashboard.panels.mask_files import (
     choice_without_accuracies as choice_without_accuracies,
 )

@@ -11,14 +11,14 @@ import streamlit as st
 
 from headlab.core import HeadlabError, JsonLike, as_sentence
 from headlab.dashboard.names import plain, plain_name
-from headlab.dashboard.panels.accuracy import (
+from headlab.dashboard.panels.history import MaskHistory
+from headlab.dashboard.panels.mask_figures import (
     EXAMPLES_BY_SPLIT,
     AccuracyQuestion,
     KnownFigures,
     accuracies_for_mask_file,
     figures_known,
 )
-from headlab.dashboard.panels.history import MaskHistory
 from headlab.dashboard.widgets import PageState, download_button, uninterrupted
 from headlab.masks import FORMS, Mask, ScriptModel, convert_out, mask_from_text, mask_script, noted
 from headlab.report.commands import NOT_SHRUNK

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,10 +17,23 @@ from headlab.results import UNCORRECTED, HeadScores, why_holm_rejects_none
 
 MEAN_OF_LANGUAGES = "mean"
 
+
+class RuleWords(NamedTuple):
+    """A rule in words.
+
+    Attributes:
+        title: What one wants.
+        meaning: Which heads that are.
+    """
+
+    title: str
+    meaning: str
+
+
 SUGGESTION_RULES = {
-    "harmful": "heads whose interval lies below 0",
-    "bottom": "exactly k heads, the lowest scores",
-    "threshold": "heads that score below a threshold",
+    "harmful": RuleWords("Harmful", "heads whose interval lies below 0"),
+    "bottom": RuleWords("The k lowest", "exactly k heads, those of the lowest scores"),
+    "threshold": RuleWords("Below a value", "heads that score less than it"),
 }
 
 # The corrections of `HeadScores.mask` in words.

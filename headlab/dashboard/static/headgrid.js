@@ -53,6 +53,7 @@ class HeadGrid {
 
   build() {
     const { data, root } = this;
+    if (data.mode === 'legend') return this.buildLegend();
     const columns = Math.max(...data.stacks.flatMap((stack) => stack.heads));
     root.className = 'grid-wrap' + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '') + (this.pictures.length ? ' pictures' : '');
     root.style.setProperty('--columns', columns);
@@ -115,16 +116,25 @@ class HeadGrid {
     return make('td', { role: this.switches ? 'gridcell' : 'presentation', class: last ? 'last' : '' }, button);
   }
 
+  // The legend alone, for several maps beside each other.
+  buildLegend() {
+    this.cells = [];
+    this.legend = make('div', { class: 'legend' });
+    this.root.className = 'grid-wrap shared';
+    this.root.replaceChildren(this.legend);
+  }
+
   paint() {
     const { data } = this;
     if (data.scale) this.paintScale(data.scale);
+    if (data.mode === 'legend') return this.paintLegend();
     this.title.textContent = data.title;
     for (const table of this.root.querySelectorAll('table')) {
       table.setAttribute('aria-label', data.title + (data.stacks.length > 1 ? `, ${table.caption.textContent}` : ''));
     }
     this.cells.forEach((cell, i) => this.paintCell(cell, i));
     this.paintCounts();
-    this.paintLegend();
+    return this.paintLegend();
   }
 
   // The scale's colours from its centre outwards; a dark page begins with its own and gets lighter, as a light one darker.
@@ -198,8 +208,12 @@ class HeadGrid {
     const harms = data.signed ? 'var(--harms-end), var(--harms-half), ' : '';
     bar.style.background = `linear-gradient(to right, ${harms}var(--centre), var(--helps-half), var(--helps-end))`;
     const [low, high] = [data.ends[0], data.ends[data.ends.length - 1]];
-    const words = data.signed && !data.compact ? [`${low} harms`, `${high} helps`] : [low, high];
+    const unit = data.unit ? ` ${data.unit}` : '';
+    let words = data.compact ? [low, high] : [low, `${high}${unit}`];
+    if (data.signed && !data.compact) words = [`${low} harms`, `${high}${unit} helps`];
+    if (data.endless) words = data.signed ? ['harms', 'helps'] : ['0', 'most'];
     const scale = make('span', { class: 'scale' }, make('span', { text: words[0] }), bar, make('span', { text: words[1] }));
+    if (data.compact && data.shared) return this.legend.replaceChildren();
     const parts = data.shares.some((share) => share !== null) && !data.named.length ? [scale] : [];
     for (const [share, meaning] of data.named) {
       const swatch = make('span', { class: 'swatch filled' });
@@ -213,7 +227,7 @@ class HeadGrid {
     }
     if (switches) parts.push(make('span', { class: 'key' }, make('span', { class: 'swatch cross' }), 'switched off'));
     if (!data.compact && this.cells.some(({ shared }) => shared)) parts.push(make('span', { class: 'key', text: 'heads between two lines share a key and a value' }));
-    this.legend.replaceChildren(...parts);
+    return this.legend.replaceChildren(...parts);
   }
 
   click(button, range) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -45,6 +46,7 @@ def draw_map(
     selected_head: Head | None = None,
     on_click: Callable[[Head], None] | None = None,
     compact: bool = False,
+    has_shared_legend: bool = False,
     pictures: Sequence[str] = (),
     group_sizes: Sequence[int] = (),
 ) -> None:
@@ -57,12 +59,17 @@ def draw_map(
         selected_head: The head that is marked.
         on_click: Called with a head that is clicked, before the page runs.
         compact: Whether the map is small.
+        has_shared_legend: Whether the legend of several maps says what its colours mean.
         pictures: One of every head, as a data URI, framed by the head's colour; empty for none, and
             "" for a head without.
         group_sizes: For each layer of the grid, how many heads share a key and a value; empty where
             that is not known.
     """
-    data = _browser_data(head_map) | {"compact": compact, "pictures": list(pictures)}
+    data = _browser_data(head_map) | {
+        "compact": compact,
+        "shared": has_shared_legend,
+        "pictures": list(pictures),
+    }
     draw_grid("headgrid", data, head_map.grid, key, title, selected_head, on_click, group_sizes)
 
 
@@ -112,7 +119,15 @@ def head_press_action(
 
 
 # What a map that can be clicked has, unless it says otherwise.
-BLANK: dict[str, Any] = {"mode": "map", "compact": False, "signed": False, "off": [], "marks": []}
+BLANK: dict[str, Any] = {
+    "mode": "map",
+    "compact": False,
+    "shared": False,
+    "signed": False,
+    "off": [],
+    "marks": [],
+    "unit": "",
+}
 
 
 def stacks(grid: HeadGrid, group_sizes: Sequence[int] = ()) -> list[dict[str, Any]]:
@@ -138,6 +153,7 @@ def draw_head_switches(
     kept_heads: Bools,
     *,
     key: str,
+    title: str,
     on_switch: Callable[[Sequence[int], bool], None],
     group_sizes: Sequence[int] = (),
 ) -> None:
@@ -149,6 +165,7 @@ def draw_head_switches(
         head_map: Values that colour the heads.
         kept_heads: Heads that are on, bool [head].
         key: Widget key.
+        title: Above the grid.
         on_switch: Called with a press: the indices of its heads, and whether they are on then.
         group_sizes: As in `draw_map`.
     """
@@ -165,7 +182,7 @@ def draw_head_switches(
     data = BLANK | _browser_data(head_map)
     data |= {
         "stacks": stacks(grid, group_sizes),
-        "title": "Heads",
+        "title": title,
         "clickable": True,
         "selected": -1,
         "key": key,
@@ -196,6 +213,7 @@ def _browser_data(head_map: HeadMap) -> dict[str, Any]:
         "meanings": {str(mark): words for mark, words in head_map.meanings.items()},
         "tips": list(head_map.tips),
         "signed": head_map.signed,
+        "unit": head_map.unit,
     }
 
 
@@ -270,6 +288,8 @@ def draw_small_maps(
 ) -> None:
     """A compact map per language, side by side, wrapping with the width of the window.
 
+    Above several maps is one legend for all.
+
     Args:
         maps: By language.
         key: Start of the widgets' keys.
@@ -278,6 +298,10 @@ def draw_small_maps(
         group_sizes: As in `draw_map`.
         missing: By language without scores, a function that draws in place of its map.
     """
+    scales = {(head_map.limit, head_map.unit) for head_map in maps.values()}
+    has_one_scale = len(maps) > 1 and len(scales) == 1
+    if len(maps) > 1:
+        _draw_shared_legend(list(maps.values()), f"legend-{key}", has_one_scale=has_one_scale)
     with st.container(horizontal=True, key=f"maps-{key}"):  # a grid by static/page.css
         for language, head_map in maps.items():
             with st.container():
@@ -288,6 +312,7 @@ def draw_small_maps(
                     selected_head=selected_head,
                     on_click=None if on_click is None else partial(on_click, language),
                     compact=True,
+                    has_shared_legend=has_one_scale,
                     group_sizes=group_sizes,
                 )
         for draw_instead in (missing or {}).values():
@@ -295,26 +320,54 @@ def draw_small_maps(
                 draw_instead()
 
 
-def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
-    """How to read these maps: estimand, unit, samples, level, what the colours mean."""
+def _draw_shared_legend(maps: Sequence[HeadMap], key: str, *, has_one_scale: bool) -> None:
+    """Draw the legend of several maps.
+
+    Args:
+        maps: The maps.
+        key: Widget key.
+        has_one_scale: Whether a colour means the same value in all of them. If not, the legend
+            says what the colours mean, and each map its own ends.
+    """
+    all_maps = replace(
+        maps[0],
+        values=np.concatenate([head_map.values for head_map in maps]),
+        marks=np.concatenate([head_map.marks for head_map in maps]),
+        tips=(),
+    )
+    data = _browser_data(all_maps) | {"mode": "legend", "endless": not has_one_scale, "key": key}
+    presses.draw("headgrid", key, BLANK | data, {})
+
+
+def maps_title(scores: Mapping[str, HeadScores]) -> str:
+    """What these maps show, in a line: method, estimand, unit, and what to beware of."""
     first_scores = next(iter(scores.values()))
     _, unit = display_unit(first_scores.unit)
     method = METHODS.get(first_scores.method)
     title = first_scores.method if method is None else method.title
     estimand = first_scores.estimand.replace("`", "")
-    sentences = [
-        f"**{plain(title)}**, estimand `{estimand}`, in {plain(unit)}.",
-        "Rows are layers, columns are heads, both counted from 0.",
-    ]
+    sentences = [f"**{plain(title)}**, estimand `{estimand}`, in {plain(unit)}."]
+    sentences += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
+    return " ".join(sentences)
+
+
+def maps_details(scores: Mapping[str, HeadScores]) -> str:
+    """What the colours and marks of these maps mean, and what the values lean on."""
+    first_scores = next(iter(scores.values()))
+    sentences = ["Rows are layers, columns are heads, both counted from 0."]
     if first_scores.sampling_error is not None:
         sentences.append("Blue heads seem to help, orange heads to harm.")
     elif first_scores.signed:
         sentences.append("Blue heads help, orange heads harm.")
     sentences.append(_interval_words(scores))
-    sentences += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
     sentences += map(plain, slope_notes(scores.values()))
     sentences += map(plain, omission_notes(scores.values()))
     return " ".join(sentences)
+
+
+def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
+    """How to read these maps: estimand, unit, samples, level, what the colours mean."""
+    return f"{maps_title(scores)} {maps_details(scores)}"
 
 
 def _interval_words(scores: Mapping[str, HeadScores]) -> str:

@@ -40,7 +40,7 @@ from headlab.dashboard.streamlit_private import (
 LOG_KEY = "_presses"
 ROOT_KEY = "headlab-presses"
 BASE_COMPONENTS = {"rolegrid": ("headgrid",)}
-ButtonKind = Literal["primary", "secondary", "tertiary"]
+ButtonKind = Literal["primary", "secondary", "tertiary", "card"]
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Button:
         key: Widget key.
         on_press: Called with `args` before the page is redrawn.
         args: Of `on_press`.
-        kind: How it looks.
+        kind: How it looks; a card is as wide as its place, and several share a row.
         icon: A Material Symbols name; empty for none.
         help: Shown beside the pointer.
         disabled: Whether it cannot be pressed.
@@ -251,7 +251,10 @@ def button_row(*buttons: Button) -> None:
         button_fields.append({name: getattr(one_button, name) for name in names})
         is_disabled = one_button.disabled
         actions[one_button.key] = None if is_disabled else partial(_call_action, one_button)
-    draw("buttons", f"row-{buttons[0].key}", {"buttons": button_fields}, actions, width="content")
+    width: Literal["content", "stretch"] = "content"
+    if any(one_button.kind == "card" for one_button in buttons):
+        width = "stretch"
+    draw("buttons", f"row-{buttons[0].key}", {"buttons": button_fields}, actions, width=width)
 
 
 def _call_action(pressed_button: Button, typed_numbers: Any) -> None:

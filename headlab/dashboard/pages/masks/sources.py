@@ -89,7 +89,7 @@ def pick_rule(results: StoredScores) -> Suggestion | None:
     if not rules:
         return None
     rule_place, count_place = st.columns([3, 2])
-    label_by_rule = {rule: f"{rule}: {SUGGESTION_RULES[rule]}" for rule in rules}
+    label_by_rule = {rule: ": ".join(SUGGESTION_RULES[rule]) for rule in rules}
     # as many heads in each language, so that masks can be compared
     default_index = rules.index("bottom")
     rule = rule_place.selectbox(

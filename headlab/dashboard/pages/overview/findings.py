@@ -2,54 +2,81 @@
 
 No streamlit here.
 
-Every sentence names the languages, the method and the examples that it is of, as the result itself
-records them.
+Each is said twice: in a headline of at most fifteen words, and in a sentence that names the
+languages, the method and the examples that it is of, as the result itself records them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from headlab.core import Report, is_number, p_equals_text, part
+from headlab.core import HeadlabError, Report, is_number, p_equals_text, part
 from headlab.dashboard.names import (
+    FRONT_PARAM,
+    SHORT_KEY,
     count_words,
     front_params,
     language_title,
     languages_words,
     report_params,
 )
+from headlab.masks import Mask
 from headlab.methods import cautions, spec_of
 from headlab.pictures import MINUS, holm_adjusted_p_values
 from headlab.results import HeadScores, Result, why_holm_rejects_none
-from headlab.studies import BOUND, METHOD, readable_rows
+from headlab.studies import BOUND, METHOD, METHOD_OPTIONS, readable_rows
 from headlab.studies.agreement import CLEAR, PairAgreement, RhoInterval
 from headlab.studies.differences import ALPHA, PointInterval
-from headlab.studies.pareto import CHOICE_TABLE, CONFIRMED_TABLE, FrontAnswer, TestedLanguage
+from headlab.studies.pareto import (
+    CHOICE_TABLE,
+    CONFIRMED_TABLE,
+    FrontAnswer,
+    TestedLanguage,
+    chosen_mask,
+)
 from headlab.studies.targeted import HARMFUL, MEAN, ChoiceEffect
 
+NO_BREAK = "\N{NO-BREAK SPACE}"
 MIN_LANGUAGES_TO_COMPARE = 2
 """Languages that the Languages page needs, to compare them."""
 
 
 @dataclass(frozen=True)
-class OverviewFinding:
-    """A sentence, and the view that it is of.
+class MaskToOpen:
+    """A mask that a finding speaks of, and how the Prune page shows it.
 
     Attributes:
-        sentence: In plain text.
+        mask: The mask.
+        link_params: Parameters of the Prune page: the language of its colours, and the examples.
+    """
+
+    mask: Mask
+    link_params: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class OverviewFinding:
+    """A finding in words, and the view that it is of.
+
+    Attributes:
+        headline: At most fifteen words of plain text.
+        sentence: The same with what it is based on, in plain text.
         page: Key of the page that shows it, as `headlab.dashboard.names.page_link` takes it.
         label: Text of the link to that page.
         link_params: Parameters of the link, so that it opens what the sentence speaks of.
+        mask_to_open: The mask that the headline speaks of; None if it speaks of none.
     """
 
+    headline: str
     sentence: str
     page: str
     label: str
     link_params: Mapping[str, str] = field(default_factory=dict)
+    mask_to_open: MaskToOpen | None = None
 
 
 def findings(
@@ -65,14 +92,14 @@ def findings(
             that has something to say is the one that is told.
         selected_languages: Codes of the languages chosen in the sidebar.
     """
-    all_findings = [*_findings_of_scores(scores, selected_languages)]
+    all_findings: list[OverviewFinding] = []
     for study, findings_of in FINDINGS_BY_STUDY.items():
         for result in reports.get(study, ()):
-            findings_of_report = [*findings_of(result, selected_languages)]
+            findings_of_report = [*findings_of(result, selected_languages, scores)]
             if findings_of_report:
                 all_findings += findings_of_report
                 break
-    return all_findings
+    return [*all_findings, *_findings_of_scores(scores, selected_languages)]
 
 
 def by_preference(
@@ -139,8 +166,12 @@ def _findings_of_scores(
     interval = f"{100 * first_scores.level:g} % interval"
     caution_text = "".join(f" Caution: {text}." for text in cautions(scores.values()))
     map_link = ("heads", f"The map of {language_title(worst_language)}", {"focus": worst_language})
+    worst_count = harmful_counts[worst_language]
+    worst_headline = _harm_headline(worst_language, worst_count, first_scores.level)
+    worst_mask = _mask_of_harmful_heads(scores, worst_language, worst_count)
     if not harmful_count:
         yield OverviewFinding(
+            f"No head has a {interval} below 0 in {_in_short(scores)}",
             f"No head in {languages_text} has a {interval} below 0 ({basis}).{caution_text}",
             "heads",
             "All maps",
@@ -150,15 +181,20 @@ def _findings_of_scores(
             f"{languages_text}: {_share_of_heads(harmful_count, heads)} harm, each by its own "
             f"{interval}{_after_holm(scores)}"
         )
-        yield OverviewFinding(f"{sentence} ({basis}).{caution_text}", *map_link)
+        yield OverviewFinding(
+            worst_headline, f"{sentence} ({basis}).{caution_text}", *map_link, worst_mask
+        )
     else:
         sentence = (
             f"Of {heads * len(scores):,} heads in {languages_text}, {harmful_count} harm, each by "
             f"its own {interval}{_after_holm(scores)}"
         )
-        worst = f"{language_title(worst_language)}: {harmful_counts[worst_language]} of {heads}"
+        worst = f"{language_title(worst_language)}: {worst_count} of {heads}"
         yield OverviewFinding(
-            f"{sentence} ({basis}). Most are in {worst}.{caution_text}", *map_link
+            f"{worst_headline}, the most of {_in_short(scores)}",
+            f"{sentence} ({basis}). Most are in {worst}.{caution_text}",
+            *map_link,
+            worst_mask,
         )
     helpful = float(np.median(helpful_counts))
     unsettled = float(np.median(unsettled_counts))
@@ -167,10 +203,56 @@ def _findings_of_scores(
         f"{subject}: {helpful:g} of {heads} heads help, and the sign of {unsettled:g} is not "
         f"settled, each by its own {interval} ({basis})."
     )
+    median_words = " in the median language" if len(scores) > 1 else ""
+    headline = f"{helpful:g} of {heads} heads help{median_words}; {unsettled:g} are not settled"
     if len(scores) >= MIN_LANGUAGES_TO_COMPARE:
-        yield OverviewFinding(sentence, "languages", "What languages share")
+        yield OverviewFinding(headline, sentence, "languages", "What languages share")
     else:
-        yield OverviewFinding(sentence, *map_link)
+        yield OverviewFinding(headline, sentence, *map_link)
+
+
+def _harm_headline(language: str, count: int, level: float) -> str:
+    """How many heads harm a language, and that each is judged by its own interval."""
+    if count == 1:
+        return f"1 head harms {_name_of(language)} by its own {100 * level:g}{NO_BREAK}% interval"
+    return (
+        f"{count} heads harm {_name_of(language)} by their own {100 * level:g}{NO_BREAK}% intervals"
+    )
+
+
+def _name_of(language: str) -> str:
+    """A language's name without its code."""
+    return language_title(language).partition(" (")[0]
+
+
+def _in_short(languages: Collection[str]) -> str:
+    """Some languages in a headline: a name, or how many they are."""
+    if len(languages) == 1:
+        return _name_of(next(iter(languages)))
+    return count_words(len(languages), "language")
+
+
+def _mask_of_harmful_heads(
+    scores: Mapping[str, HeadScores], language: str, harmful_count: int
+) -> MaskToOpen | None:
+    """The mask without the heads that harm a language, shown on test.
+
+    Args:
+        scores: By language.
+        language: Its code.
+        harmful_count: How many heads the finding speaks of. If the scores name another number,
+            they are not what it is of, and there is no mask.
+    """
+    language_scores = scores.get(language)
+    if language_scores is None or not language_scores.chooses_heads or not harmful_count:
+        return None
+    mask = language_scores.mask(HARMFUL)
+    if len(mask.removed) != harmful_count:
+        return None
+    link_params = {"split": "test"}
+    if len(scores) > 1:
+        link_params["from"] = language
+    return MaskToOpen(mask, link_params)
 
 
 def _basis_of_scores(scores: Mapping[str, HeadScores]) -> str:
@@ -234,7 +316,9 @@ def _share_of_heads(count: int, heads: int) -> str:
 
 
 def _findings_of_targeted_pruning(
-    result: Result[Report], selected_languages: Sequence[str]
+    result: Result[Report],
+    selected_languages: Sequence[str],
+    scores: Mapping[str, HeadScores],
 ) -> Iterator[OverviewFinding]:
     """What switching off the harmful heads did on test.
 
@@ -275,12 +359,51 @@ def _findings_of_targeted_pruning(
     if mean is not None:
         sentence += f" Mean of {_all_of(languages)}: {_points_words(mean)}."
     yield OverviewFinding(
-        sentence, "experiments", "Targeted pruning", report_params("targeted", result.key)
+        _targeted_headline(clearest, intervals[index]),
+        sentence,
+        "experiments",
+        "Targeted pruning",
+        report_params("targeted", result.key),
+        _mask_of_harmful_heads(
+            _scores_of_report(report, scores), clearest.language, clearest.heads_removed or 0
+        ),
     )
 
 
+def _scores_of_report(report: Report, scores: Mapping[str, HeadScores]) -> dict[str, HeadScores]:
+    """Those of the scores shown that are by the report's method with its options."""
+    report_options = part(report.spec, "options", METHOD_OPTIONS) or {}
+    fitting_scores: dict[str, HeadScores] = {}
+    for language, language_scores in scores.items():
+        options = spec_of(language_scores, "method", "options") or {}
+        has_same_options = all(
+            report_options[name] == options[name] for name in report_options.keys() & options
+        )
+        if has_same_options and language_scores.method == part(report.spec, "options", METHOD):
+            fitting_scores[language] = language_scores
+    return fitting_scores
+
+
+def _targeted_headline(effect: ChoiceEffect, interval: PointInterval) -> str:
+    """What switching off a language's harmful heads did on test."""
+    count = effect.heads_removed or 0
+    heads = count_words(count, "head")
+    accuracies = (
+        f"{effect.untouched_percent:.1f} → {effect.accuracy_percent:.1f}{NO_BREAK}% on test"
+    )
+    language = _name_of(effect.language)
+    is_proven = interval.low > 0 and effect.p_holm is not None and effect.p_holm <= ALPHA
+    if not is_proven:
+        return f"{language} without {heads}: {accuracies}, not proven better"
+    if count == 1:
+        return f"{heads} hurts {language}: without it {accuracies}"
+    return f"{heads} hurt {language}: without them {accuracies}"
+
+
 def _findings_of_front(
-    result: Result[Report], selected_languages: Sequence[str]
+    result: Result[Report],
+    selected_languages: Sequence[str],
+    scores: Mapping[str, HeadScores],
 ) -> Iterator[OverviewFinding]:
     """How many heads can be removed in all languages of a front at once within a loss.
 
@@ -316,7 +439,33 @@ def _findings_of_front(
         )
     else:
         sentence = f"No head of {kept_count} can go in {languages_text} {limit_text} ({basis})."
-    yield OverviewFinding(sentence, "prune", "Smaller models", front_params(result.key))
+    headline_end = f"dev loses at most {limit} in {_in_short(languages)}"
+    if removed_count:
+        headline = f"{removed_count} of {removed_count + kept_count} heads can go: {headline_end}"
+    else:
+        headline = f"No head of {kept_count} can go if {headline_end}"
+    link_params = front_params(result.key)
+    yield OverviewFinding(
+        headline, sentence, "prune", "Smaller models", link_params, _mask_of_front(result, scores)
+    )
+
+
+def _mask_of_front(result: Result[Report], scores: Mapping[str, HeadScores]) -> MaskToOpen | None:
+    """The mask that answers a front's question, shown on test.
+
+    None if it keeps all heads, or is of other heads than the scores shown.
+    """
+    first_scores = next(iter(scores.values()), None)
+    if first_scores is None:
+        return None
+    try:
+        mask = chosen_mask(result.record, first_scores.grid)
+    except HeadlabError:  # the front's own page says what is wrong with it
+        return None
+    if not mask.removed:
+        return None
+    link_params = {"split": "test", FRONT_PARAM: result.key[:SHORT_KEY]}
+    return MaskToOpen(mask, link_params)
 
 
 def _test_verdict(report: Report) -> str:
@@ -360,7 +509,9 @@ def _mean_on_test(report: Report) -> str:
 
 
 def _findings_of_agreement(
-    result: Result[Report], selected_languages: Sequence[str]
+    result: Result[Report],
+    selected_languages: Sequence[str],
+    _scores: Mapping[str, HeadScores],
 ) -> Iterator[OverviewFinding]:
     """How alike languages rank the heads, beside what noise leaves of equal rankings."""
     report = result.record
@@ -385,9 +536,17 @@ def _findings_of_agreement(
     size = _sizes_words(report, "dev")
     examples_text = f"{size} examples a language" if size else "dev"
     by_method = f"by {_method_words(report)}, on {examples_text}"
+    lowest_pair = _names_of(pairs[lowest_index])
+    lowest_rho = _number_words(min(rhos), ".2f")
     if len(pairs) == 1:
+        headline = f"{lowest_pair}: their rankings of the heads correlate by ρ = {lowest_rho}"
         sentence = f"{lowest}: rank correlation of the heads {by_method}"
     else:
+        highest_rho = _number_words(max(rhos), ".2f")
+        headline = (
+            f"{lowest_pair} rank heads least alike (ρ{NO_BREAK}{lowest_rho}), "
+            f"{_names_of(pairs[highest_index])} most ({highest_rho})"
+        )
         median_rho = float(np.median(rhos))
         sentence = (
             f"Of {languages_words(languages_of(report), selected_languages)}, {lowest} rank the "
@@ -399,6 +558,7 @@ def _findings_of_agreement(
         median_ceiling = np.median(ceilings)
         ceiling_text = f" With this noise two equal rankings would show about {median_ceiling:.2f}."
     yield OverviewFinding(
+        headline,
         f"{sentence}.{ceiling_text}",
         "experiments",
         "Agreement",
@@ -425,6 +585,11 @@ def _all_of(languages: Sequence[str]) -> str:
     if len(languages) == 2:
         return "both"
     return f"these {len(languages)} languages"
+
+
+def _names_of(pair: PairAgreement) -> str:
+    """Two languages in a headline."""
+    return f"{_name_of(pair.language)} and {_name_of(pair.other_language)}"
 
 
 def _pair_words(pair: PairAgreement, interval: RhoInterval) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import streamlit as st
 
@@ -10,54 +12,102 @@ from headlab.core import Head, Report, part
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
+    draw_question,
+    draw_reading_fold,
     open_page,
     other_choices,
     page,
     scores_of,
     stored_results,
 )
-from headlab.dashboard.names import head_key, page_link, plain
-from headlab.dashboard.pages.overview.findings import by_preference, findings
+from headlab.dashboard.names import PAGES, head_key, language_title, page_link, plain
+from headlab.dashboard.pages.overview.findings import OverviewFinding, by_preference, findings
+from headlab.dashboard.pages.overview.first_steps import (
+    draw_first_steps,
+    needs_first_steps,
+    offer_shapley,
+    rerun_when_stored,
+    start_first_map,
+)
 from headlab.dashboard.panels import (
     creation_seconds,
     draw_comparison_by_language,
     draw_live_jobs,
+    history_of,
+    live_jobs,
     matching_reports,
     offer_missing_scores,
     offer_page_report,
     scores_refusal,
 )
 from headlab.dashboard.widgets import (
+    Button,
     PageState,
     button,
+    button_row,
+    draw_map,
     draw_small_maps,
     group_sizes_of,
-    how_to_read_maps,
+    maps_details,
+    maps_title,
     pick_scale,
 )
+from headlab.methods import FIRST_MAP_METHOD
 from headlab.pictures import maps_of_scores
 from headlab.results import HeadScores, Result, default_root
 from headlab.studies import STUDIES
 
+MAX_HEADLINES = 3
+"""Findings that have a button; *Details* has all."""
+
 
 @dataclass
-class HeadToOpen(PageState):
-    """The head that the Overview page of one session is about to open on the Heads page.
+class ViewToOpen(PageState):
+    """The page that the Overview page of one session is about to open.
 
     Attributes:
-        link_params: Parameters of the link to the head that was clicked; empty if none was.
+        page: Its key; empty if nothing was clicked.
+        link_params: Parameters of the link to it.
     """
 
     key = "_open"
+    page: str = ""
     link_params: dict[str, str] = field(default_factory=dict)
 
 
+def open_view(page: str, link_params: Mapping[str, str]) -> None:
+    """Open a page in the next run of this one: the action of a click."""
+    view = ViewToOpen.of_session()
+    view.page = page
+    view.link_params = dict(link_params)
+
+
 def open_head(language: str, head: Head) -> None:
-    """Open the Heads page at this head in the next run of the page: the action of a click."""
-    HeadToOpen.of_session().link_params = {"focus": language, "head": head_key(head)}
+    """Open the Heads page at this head."""
+    open_view("heads", {"focus": language, "head": head_key(head)})
 
 
-def draw_findings(choice: Choice, results: StoredScores) -> None:
+def open_finding(finding: OverviewFinding) -> None:
+    """Open what a finding speaks of: its mask on the Prune page, or else the page that shows it."""
+    if finding.mask_to_open is None:
+        open_view(finding.page, finding.link_params)
+        return
+    mask = finding.mask_to_open.mask
+    history = history_of(str(mask.model["fingerprint"]), mask.grid)
+    history.set_mask(mask.kept, mask.chosen)
+    open_view("prune", finding.mask_to_open.link_params)
+
+
+def _switch_page_if_clicked() -> None:
+    """Make the switch that a click on this page asked for."""
+    view = ViewToOpen.of_session()
+    if view.page:
+        page_to_open = view.page
+        view.page = ""
+        st.switch_page(f"pages/{page_to_open}.py", query_params=view.link_params)
+
+
+def findings_of(choice: Choice, results: StoredScores) -> list[OverviewFinding]:
     """What scores and reports say; only reports on the very model that the scores are of."""
     reports_on_name = []
     for result in stored_results(Report).results:
@@ -71,16 +121,40 @@ def draw_findings(choice: Choice, results: StoredScores) -> None:
     for study in STUDIES:
         matching = matching_reports(same_model_reports, choice, study)
         reports_by_study[study] = by_preference(matching, choice.languages, choice.method, ablation)
-    sentences = findings(results.scores, reports_by_study, choice.languages)
-    if not sentences:
+    return findings(results.scores, reports_by_study, choice.languages)
+
+
+def draw_headlines(all_findings: Sequence[OverviewFinding]) -> None:
+    """The first findings as buttons, each of which opens what it speaks of."""
+    if not all_findings:
         return
-    with st.container(border=True, key="findings"):
-        st.markdown("##### What was found")
-        for finding in sentences:
-            sentence_place, link_place = st.columns([4, 1], vertical_alignment="center")
-            sentence_place.markdown(plain(finding.sentence))
-            with link_place:
-                page_link(finding.page, plain(finding.label), finding.link_params)
+    st.markdown("##### What was found")
+    headline_buttons = []
+    for number, finding in enumerate(all_findings[:MAX_HEADLINES]):
+        page_key = "prune" if finding.mask_to_open else finding.page
+        _, icon = PAGES[page_key]
+        headline_buttons.append(
+            Button(
+                finding.headline,
+                f"finding-{number}",
+                open_finding,
+                (finding,),
+                "card",
+                icon.removeprefix(":material/").removesuffix(":"),
+                help=finding.sentence,
+            )
+        )
+    button_row(*headline_buttons)
+
+
+def draw_details(all_findings: Sequence[OverviewFinding]) -> None:
+    """The fold with every finding and what it is based on, and the page that shows it."""
+    if not all_findings:
+        return
+    with st.expander("Details"):
+        for finding in all_findings:
+            st.markdown(plain(finding.sentence))
+            page_link(finding.page, plain(finding.label), finding.link_params)
 
 
 def _reports_on_one_model(
@@ -98,8 +172,17 @@ def _reports_on_one_model(
     return [report for report in reports if report.record.spec.get("model") == record.spec["model"]]
 
 
-def draw_maps(choice: Choice, results: StoredScores) -> None:
-    """A map for each language, or what there is in the cache instead."""
+def draw_maps(choice: Choice, results: StoredScores, *, has_common_scale: bool) -> None:
+    """A map for each language, or what there is in the cache instead.
+
+    Args:
+        choice: The sidebar's.
+        results: Its stored scores.
+        has_common_scale: Whether a colour means the same value in all maps.
+    """
+    if not results.scores and live_jobs(choice):
+        st.info("The maps are being computed. Each language appears here as soon as it is done.")
+        return
     if not results.scores:
         cache_words = (
             f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
@@ -107,26 +190,51 @@ def draw_maps(choice: Choice, results: StoredScores) -> None:
         other_advice = (
             "other settings in the sidebar" if results.other_variants else "another method"
         )
-        advice = "Choose" if scores_refusal(choice) else "Compute them below, or choose"
+        advice = "Choose" if scores_refusal(choice) else "Compute them, or choose"
         st.info(
             f"The cache folder {plain(cache_words)} for these languages. {advice} {other_advice}."
         )
         return
-    st.markdown(how_to_read_maps(results.scores) + " Click a head to see it in every language.")
-    draw_small_maps(
-        maps_of_scores(results.scores, common=pick_scale(len(results.scores))),
-        key="overview",
-        on_click=open_head,
-        group_sizes=group_sizes_of(results.first_scores),
-    )
+    st.markdown(maps_title(results.scores))
+    maps = maps_of_scores(results.scores, common=has_common_scale)
+    group_sizes = group_sizes_of(results.first_scores)
+    if len(maps) > 1:
+        draw_small_maps(maps, key="overview", on_click=open_head, group_sizes=group_sizes)
+        return
+    for language, head_map in maps.items():
+        draw_map(
+            head_map,
+            key=f"overview-{language}",
+            title=language_title(language),
+            on_click=partial(open_head, language),
+            group_sizes=group_sizes,
+        )
 
 
-def offer_missing(choice: Choice, results: StoredScores) -> None:
-    """What can be computed, and jobs that run; what lies in the cache is on the Jobs page."""
-    if results.missing:
-        offer_missing_scores(choice, results.missing, results.template)
-    if draw_live_jobs():
-        page_link("heads", "Heads: watch its map sharpen")
+def draw_reading_of_maps(scores: Mapping[str, HeadScores]) -> bool:
+    """The fold on what colours and marks mean, with the choice of the scale.
+
+    Returns:
+        Whether a colour means the same value in all maps.
+    """
+    with st.expander("What colours and marks mean", icon=":material/palette:"):
+        st.markdown(f"{maps_details(scores)} Click a head to see it in every language.")
+        return pick_scale(len(scores))
+
+
+def offer_missing(choice: Choice, results: StoredScores, *, is_offered: bool) -> None:
+    """What can be computed, and jobs that run; what lies in the cache is on the Jobs page.
+
+    Args:
+        choice: The sidebar's.
+        results: Its stored scores.
+        is_offered: Whether the card of first steps does this already.
+    """
+    if not is_offered:
+        if results.missing:
+            offer_missing_scores(choice, results.missing, results.template)
+        if draw_live_jobs():
+            page_link("heads", "Heads: watch its map sharpen")
     page_link("jobs", "Jobs: what is cached and what it cost")
 
 
@@ -160,19 +268,37 @@ def link_pages() -> None:
 def draw_page() -> None:
     """Draw the page."""
     with page("overview") as choice:
-        head_to_open = HeadToOpen.of_session()
-        link_params = head_to_open.link_params
-        if link_params:
-            head_to_open.link_params = {}
-            st.switch_page("pages/heads.py", query_params=link_params)
+        _switch_page_if_clicked()
+        draw_question("overview")
         if not choice.languages:
             st.info("No language is chosen. Pick some in the sidebar, or press All.")
         else:
             results = scores_of(choice)
-            draw_findings(choice, results)
-            draw_maps(choice, results)
+            start_first_map(choice, results)
+            with st.container(key="overview"):  # laid out by static/page.css
+                findings_area = st.container(key="overview-findings")
+                maps_area = st.container(key="overview-maps")
+                details_area = st.container(key="overview-details")
+            has_common_scale = True
+            if results.scores:
+                has_common_scale = draw_reading_of_maps(results.scores)
+            all_findings = findings_of(choice, results)
+            has_steps = needs_first_steps(choice, results)
+            with findings_area:
+                if has_steps:
+                    draw_first_steps(choice, results)
+                if choice.method == FIRST_MAP_METHOD and results.scores:
+                    offer_shapley(choice)
+                draw_headlines(all_findings)
+            with details_area:
+                draw_details(all_findings)
+            with maps_area:
+                draw_maps(choice, results, has_common_scale=has_common_scale)
             draw_comparison_by_language(results.scores, open_head)
             link_pages()
             offer_page_report(choice, results.scores)
-            offer_missing(choice, results)
+            offer_missing(choice, results, is_offered=has_steps)
+            if live_jobs(choice):
+                rerun_when_stored(choice, results)
             link_other_choices(choice)
+            draw_reading_fold("overview")

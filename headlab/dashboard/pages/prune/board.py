@@ -9,7 +9,13 @@ import streamlit as st
 
 from headlab.core import HeadGrid, display_unit
 from headlab.dashboard.frame import StoredScores
-from headlab.dashboard.names import head_words, language_title, languages_words, plain
+from headlab.dashboard.names import (
+    count_words,
+    head_words,
+    language_title,
+    languages_words,
+    plain,
+)
 from headlab.dashboard.panels import (
     CORRECTION_WORDS,
     MEAN_OF_LANGUAGES,
@@ -23,7 +29,13 @@ from headlab.dashboard.panels import (
     suggested_heads,
     usable_rules,
 )
-from headlab.dashboard.widgets import Button, button, button_row, draw_head_switches
+from headlab.dashboard.widgets import (
+    Button,
+    button,
+    button_row,
+    draw_head_switches,
+    set_widget,
+)
 from headlab.methods import remarks_on_choice
 from headlab.pictures import head_map, map_of_scores
 from headlab.results import HeadScores
@@ -78,7 +90,10 @@ def draw_toolbar(history: MaskHistory) -> None:
 
 
 def draw_switches(
-    history: MaskHistory, scores: HeadScores | None, group_sizes: Sequence[int]
+    history: MaskHistory,
+    scores: HeadScores | None,
+    group_sizes: Sequence[int],
+    language_count: int,
 ) -> None:
     """The grid itself, coloured by the scores if there are any.
 
@@ -86,15 +101,21 @@ def draw_switches(
         history: Of the mask that the grid shows and changes.
         scores: Those that colour the heads; None for none.
         group_sizes: As `group_sizes` of `draw_map`.
+        language_count: In how many languages there are scores.
     """
+    title = "Heads"
     if scores is None:
         head_values = head_map(np.full(history.grid.size, np.nan), history.grid)
     else:
         head_values = map_of_scores(scores)
+        title = f"Heads in {language_title(scores.language)}"
+        if scores.language == MEAN_OF_LANGUAGES:
+            title = f"Heads, mean of {count_words(language_count, 'language')}"
     draw_head_switches(
         head_values,
         history.mask.kept,
         key=GRID,
+        title=title,
         on_switch=history.switch,
         group_sizes=group_sizes,
     )
@@ -162,10 +183,14 @@ def draw_suggestion(
 
 def _pick_suggestion(scores: HeadScores) -> Suggestion:
     rules = usable_rules(scores)
+    linked_rule = st.query_params.get("rule", "")
+    if linked_rule in rules and "rule" not in st.session_state:
+        set_widget("rule", linked_rule)  # links of earlier versions hold the rule's key
     rule = st.radio(
-        "Rule",
+        "Which heads to switch off",
         rules,
-        captions=[SUGGESTION_RULES[rule] for rule in rules],
+        format_func=lambda name: SUGGESTION_RULES[name].title,
+        captions=[SUGGESTION_RULES[name].meaning for name in rules],
         key="rule",
         bind="query-params",
     )

@@ -24,22 +24,26 @@ from headlab.dashboard.pages.prune.savings import draw_savings
 from headlab.dashboard.pages.prune.state import PruneState
 from headlab.dashboard.panels import (
     EXAMPLES_BY_SPLIT,
+    MAX_UNFOLDED_LANGUAGES,
+    MEAN_OF_LANGUAGES,
     AccuracyQuestion,
+    FigurePlaces,
     MaskHistory,
     arriving_figures,
     draw_arriving_figures,
     draw_mask_files,
-    draw_test_accuracies,
+    draw_test_verdict,
     offer_page_report,
     session_figures,
     with_measured_accuracies,
     write_mask_link,
 )
+from headlab.dashboard.streamlit_private import Placeholder
 from headlab.dashboard.widgets import group_sizes_of, keep_known_choice, remember_choice
 from headlab.masks import Mask
+from headlab.results import HeadScores
 from headlab.worker import JobRow, LoadedModel
 
-AREAS = ("grid", "figures", "ways", "more")
 SPLIT_HELP = (
     f"dev ({EXAMPLES_BY_SPLIT['dev']} examples) is for choosing heads, test ({EXAMPLES_BY_SPLIT['test']}) for reporting "
     "figures. A mask chosen while looking at test gives an optimistic estimate on test."
@@ -49,6 +53,27 @@ READING = (
     "interval and p by resampling groups of examples. p (Holm) is corrected for testing several "
     "languages."
 )
+
+
+def headline_of(scores: HeadScores | None, languages: Sequence[str]) -> str:
+    """The language that the page speaks of first: that of the colours, else the mean of all.
+
+    Args:
+        scores: That colour the grid; None for none.
+        languages: Codes of the languages chosen in the sidebar.
+    """
+    if len(languages) == 1:
+        return languages[0]
+    if scores is not None and scores.language in languages:
+        return scores.language
+    return MEAN_OF_LANGUAGES
+
+
+def table_title(headline: str, language_count: int) -> str:
+    """What the fold with the table of all languages is called."""
+    if headline == MEAN_OF_LANGUAGES:
+        return f"Each of {language_count} languages"
+    return f"Also in {language_count - 1} languages"
 
 
 def pick_split() -> str:
@@ -85,14 +110,29 @@ def draw_board(
     """
     with errors_as_sentences():
         known_figures = session_figures()
-        with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
-            grid_area, figures_area, ways_area, below_area = (
-                st.container(key=f"board-{name}") for name in AREAS
-            )
+        with st.container(key="board"):  # laid out by static/page.css
+            verdict_area = st.container(key="board-verdict")
+            grid_area = st.container(key="board-grid")
+            with st.container(key="board-side"):
+                figures_area = st.container(key="board-figures")
+                below_area = st.container(key="board-more")
+            ways_area = st.container(key="board-ways")
+        with ways_area:
+            st.caption(HOW_TO_SWITCH)
+            scores = pick_scores(results)
+        headline = headline_of(scores, choice.languages)
+        languages = [*choice.languages]
+        if headline in languages:  # measured first, and in the first row
+            languages.remove(headline)
+            languages.insert(0, headline)
         with figures_area:
             headline_area = st.container()
             split = pick_split()
-            details_area = st.container()
+            notes_area = st.container()
+            if len(languages) > MAX_UNFOLDED_LANGUAGES:
+                table_area: Placeholder = st.expander(table_title(headline, len(languages)))
+            else:
+                table_area = st.container()
             answers_area = st.container()
         mask = history.mask
         question = AccuracyQuestion.unchecked(
@@ -105,17 +145,14 @@ def draw_board(
             choice.label_map,
         )
         with ways_area:
-            st.caption(HOW_TO_SWITCH)
-            scores = pick_scores(results)
-            draw_on_test = partial(draw_test_accuracies, question, choice.languages, known_figures)
+            draw_on_test = partial(draw_test_verdict, question, languages, known_figures, headline)
             draw_suggestion(history, results, scores, draw_on_test)
             draw_head_list(history)
             draw_savings(choice, model.costs, mask, measured_jobs)
         with grid_area:
-            draw_switches(history, scores, group_sizes_of(model.fingerprint))
+            draw_switches(history, scores, group_sizes_of(model.fingerprint), len(results.scores))
             draw_toolbar(history)
         with below_area:
-            st.caption(READING)
             draw_mask_files(mask, history, model, question, known_figures, choice.languages)
             reported_masks: dict[str, Mask] = {}
             if mask.removed:
@@ -125,10 +162,11 @@ def draw_board(
             offer_page_report(choice, results.scores, reported_masks)
         write_mask_link(history)
         running_figures = arriving_figures(
-            worker_client(), question, choice.languages, known_figures
+            worker_client(), question, languages, known_figures, headline
         )
         with answers_area:
             draw_changed_answers(question, choice.languages, known_figures)
-        draw_arriving_figures(
-            headline_area, details_area, running_figures, choice.languages, question
-        )
+        places = FigurePlaces(verdict_area, headline_area, table_area, notes_area)
+        draw_arriving_figures(places, running_figures, languages, question, headline)
+        with table_area:
+            st.caption(READING)

@@ -1,0 +1,164 @@
+"""The way to the first map, where nothing is computed yet: a model, data, and a map in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import streamlit as st
+
+from headlab.core import content_key
+from headlab.dashboard.frame import (
+    Choice,
+    StoredScores,
+    errors_as_sentences,
+    scores_of,
+    show_choice,
+    supervisor,
+)
+from headlab.dashboard.names import count_words, language_title, page_link, plain
+from headlab.dashboard.panels import (
+    draw_forecast,
+    draw_live_jobs,
+    live_jobs,
+    offer_missing_scores,
+    score_job,
+    scores_refusal,
+    show_terminal_commands,
+    start_job,
+)
+from headlab.dashboard.widgets import PageState, button, redraw_every
+from headlab.methods import DEFAULT_METHOD, FIRST_MAP_METHOD
+
+LOOK_SECONDS = 1.0
+"""Between two looks for scores that a job has stored."""
+
+
+@dataclass
+class FirstMaps(PageState):
+    """The choices of one session whose first map was started by itself.
+
+    Attributes:
+        subject_keys: Of their model, task and label map. Each is started once: a person who then
+            cancels it, or chooses another method, is left alone.
+    """
+
+    key = "_first_maps"
+    subject_keys: set[str] = field(default_factory=set)
+
+
+def needs_first_steps(choice: Choice, results: StoredScores) -> bool:
+    """Whether nothing decides yet which heads help: no scores, or those of a first map alone."""
+    if choice.method == FIRST_MAP_METHOD:
+        return not scores_of(choice, DEFAULT_METHOD).scores
+    return not results.scores
+
+
+def start_first_map(choice: Choice, results: StoredScores) -> None:
+    """Start the quick map of a model and task of which nothing is stored, once a session.
+
+    The sidebar then shows its method.
+
+    Args:
+        choice: The sidebar's.
+        results: Its stored scores.
+    """
+    if choice.method != DEFAULT_METHOD or results.scores or results.other_variants:
+        return
+    first_choice = replace(choice, method=FIRST_MAP_METHOD, variant="")
+    if not supervisor().is_connected or scores_refusal(first_choice):
+        return
+    subject_keys = FirstMaps.of_session().subject_keys
+    subject_key = content_key([choice.model, choice.task, dict(choice.label_map or {})])
+    if subject_key in subject_keys:
+        return
+    subject_keys.add(subject_key)
+    missing = scores_of(first_choice).missing
+    if missing:
+        start_job(score_job(first_choice, missing, None))
+    show_choice(first_choice)
+    st.rerun()
+
+
+def rerun_when_stored(choice: Choice, results: StoredScores) -> None:
+    """Run the page again as soon as scores of another language are stored.
+
+    Args:
+        choice: The sidebar's.
+        results: The stored scores that the page shows.
+    """
+    redraw_every(_rerun_if_stored, LOOK_SECONDS)(choice, tuple(results.scores))
+
+
+def _rerun_if_stored(choice: Choice, drawn_languages: tuple[str, ...]) -> None:
+    with errors_as_sentences():
+        if tuple(scores_of(choice).scores) != drawn_languages:
+            st.rerun()
+
+
+def draw_first_steps(choice: Choice, results: StoredScores) -> None:
+    """The card of three steps, with the jobs that run.
+
+    Args:
+        choice: The sidebar's.
+        results: Its stored scores.
+    """
+    with st.container(border=True, key="first-steps"):
+        st.markdown("##### Three steps to a map")
+        st.markdown(f"**1. Your model:** {plain(choice.model)}")
+        page_link("own", "Bring another model")
+        st.markdown(f"**2. Your data:** {plain(choice.task)}, {plain(_languages_words(choice))}")
+        page_link("own", "Bring your own data")
+        st.markdown(f"**3. First map:** {_map_words(choice, results)}")
+        if results.missing:
+            offer_missing_scores(choice, results.missing, results.template, is_folded=True)
+        draw_live_jobs()
+
+
+def _languages_words(choice: Choice) -> str:
+    if len(choice.languages) == 1:
+        return language_title(choice.languages[0])
+    return count_words(len(choice.languages), "language")
+
+
+def _map_words(choice: Choice, results: StoredScores) -> str:
+    """Where the first map stands."""
+    if results.scores and not results.missing:
+        return f"by `{choice.method}`, beside this card."
+    if live_jobs(choice):
+        return f"being computed by `{choice.method}`."
+    if reason := scores_refusal(choice):
+        return plain(reason)
+    return f"`{choice.method}` is not computed yet."
+
+
+def offer_shapley(choice: Choice) -> None:
+    """Beside a first map: what decides which heads help and which harm, with its price.
+
+    Args:
+        choice: The sidebar's, whose method is that of first maps.
+    """
+    shapley_choice = replace(choice, method=DEFAULT_METHOD, variant="")
+    shapley_scores = scores_of(shapley_choice)
+    with st.container(border=True, key="shapley-next"):
+        st.markdown("##### Shapley values")
+        if shapley_scores.scores:
+            st.markdown("They are there too, with intervals.")
+            button(
+                "Show Shapley values",
+                kind="primary",
+                key="show-shapley",
+                on_press=show_choice,
+                args=(shapley_choice,),
+            )
+            return
+        st.markdown("They say which heads help and which harm, with intervals.")
+        if live_jobs(shapley_choice):
+            st.markdown("They are being computed.")
+            return
+        job = score_job(shapley_choice, shapley_scores.missing, shapley_scores.template)
+        button(
+            "Compute them", kind="primary", key="compute-shapley", on_press=start_job, args=(job,)
+        )
+        draw_forecast(job, "", "")
+        st.caption("They can be stopped at any time; finished work is kept.")
+        show_terminal_commands(job)

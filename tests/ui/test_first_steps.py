@@ -1,0 +1,108 @@
+"""The Overview where nothing is computed yet: three steps, and a first map that starts by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from support.app_pages import page_text, run_page
+from support.cached_scores import fill_cache, made_scores
+from support.page_actions import press
+from support.submitted_jobs import submitted_jobs
+
+from headlab.methods import DEFAULT_METHOD, FIRST_MAP_METHOD
+from headlab.results import Store
+
+pytestmark = pytest.mark.usefixtures("native_buttons")
+
+
+def first_map_jobs(worker):
+    return [job for job in submitted_jobs(worker) if job.params["method"] == FIRST_MAP_METHOD]
+
+
+def keep_first_map(cache, *languages):
+    """Store made-up scores of a first map."""
+    for language in languages:
+        scores = made_scores(language, "gradient")
+        method = {"name": FIRST_MAP_METHOD, "options": {}, "version": 1}
+        first_map = dataclasses.replace(
+            scores,
+            method=FIRST_MAP_METHOD,
+            low=None,
+            high=None,
+            samples=None,
+            p_values=None,
+            sampling_error=abs(scores.values) / 10,
+            spec={**scores.spec, "method": method},
+        )
+        Store(cache).run(first_map.spec).finish(
+            first_map, {"created": "2026-11-21T05:00:00+00:00", "versions": {}}
+        )
+
+
+def test_on_an_empty_cache_a_first_map_is_started_once_and_the_sidebar_says_so(worker):
+    app = run_page("overview", langs=["de", "th"])
+    words = page_text(app)
+    assert "Three steps to a map" in words
+    assert "**1. Your model:** e5-small-intents" in words
+    assert "**2. Your data:** intents, 2 languages" in words
+    (job,) = submitted_jobs(worker)
+    assert job.params["method"] == FIRST_MAP_METHOD
+    assert job.params["languages"] == ["de", "th"]
+    assert app.selectbox(key="method").value == FIRST_MAP_METHOD
+    # Who then chooses another method, or comes back, is left alone.
+    app.selectbox(key="method").set_value(DEFAULT_METHOD).run()
+    app.run()
+    assert app.selectbox(key="method").value == DEFAULT_METHOD
+    assert len(submitted_jobs(worker)) == 1
+    app.selectbox(key="task").set_value("slots").run()  # another subject has its own
+    assert len(first_map_jobs(worker)) == 2
+
+
+def test_a_first_map_that_is_there_is_shown_and_not_computed_again(worker, cache):
+    keep_first_map(cache, "de", "th")
+    app = run_page("overview", langs=["de", "th"])
+    assert app.selectbox(key="method").value == FIRST_MAP_METHOD
+    assert not submitted_jobs(worker)
+    words = page_text(app)
+    assert "First map:** by `smoothed`, beside this card." in words
+    assert "They can be stopped at any time; finished work is kept." in words
+    press(app, "compute-shapley")
+    (job,) = submitted_jobs(worker)
+    assert job.params["method"] == DEFAULT_METHOD
+    assert job.params["languages"] == ["de", "th"]
+
+
+def test_shapley_values_that_are_there_are_one_press_away(worker, cache):
+    keep_first_map(cache, "de", "th")
+    fill_cache(cache)
+    app = run_page("overview", langs=["de", "th"], method=FIRST_MAP_METHOD)
+    assert "Three steps" not in page_text(app)
+    press(app, "show-shapley")
+    assert app.selectbox(key="method").value == DEFAULT_METHOD
+    assert not submitted_jobs(worker)
+
+
+@pytest.mark.parametrize("method", ["gradient", "leave-one-out"])
+def test_a_method_that_was_chosen_stays(worker, method):
+    app = run_page("overview", langs=["de"], method=method)
+    assert app.selectbox(key="method").value == method
+    assert not submitted_jobs(worker)
+    assert "Three steps to a map" in page_text(app)
+
+
+def test_with_scores_there_are_no_steps(worker, cache):
+    fill_cache(cache)
+    app = run_page("overview", langs=["de", "th"])
+    assert "Three steps" not in page_text(app)
+    assert app.selectbox(key="method").value == DEFAULT_METHOD
+    assert not submitted_jobs(worker)
+
+
+def test_without_a_worker_nothing_is_started(cache):
+    from support.app_pages import app_on
+
+    with app_on(cache):
+        app = run_page("overview", langs=["de"])
+        assert "Three steps to a map" in page_text(app)
+        assert app.selectbox(key="method").value == DEFAULT_METHOD
