@@ -2,6 +2,8 @@
 
     python benchmarks/ui.py                all; writes benchmarks/results/ui.json (about twelve minutes)
     python benchmarks/ui.py axe clipped    only these parts; the rest of ui.json stays
+    python benchmarks/ui.py words          words in sight on each page, all languages chosen
+    python benchmarks/ui.py first_map own  where the first map is, and how soon a model just brought has one
     python benchmarks/ui.py decoder        clicks on a head of SmolLM2 (`make decoder`); not part of "all"
     python benchmarks/ui.py --smoke        one repetition of each, one page; writes nothing
 
@@ -40,7 +42,7 @@ PACKAGES = (
     "axe-playwright-python",
     "numpy",
 )
-PARTS = ("speed", "axe", "clipped")
+PARTS = ("speed", "axe", "clipped", "words", "first_map", "own")
 DECODER = "decoder"  # measured only on request: its model comes with `make decoder`
 MAPS = 6
 SETTLED_MS = 1500
@@ -112,6 +114,34 @@ CLIPPED_TEXTS = """() => {
     if ((outside || cut) && !scrolls(e)) clipped.push(e.textContent.trim().slice(0, 60));
   }
   return clipped;
+}"""
+
+
+# JavaScript that counts the words in sight: those of texts that lie in the window, without tables,
+# pictures and closed folds. Components keep theirs below shadow roots.
+VISIBLE_WORDS = r"""() => {
+  const isSkipped = e => ["TABLE", "SVG", "CANVAS", "SCRIPT", "STYLE"].includes(e.tagName.toUpperCase())
+    || e.getAttribute("data-testid") === "stDataFrame" || e.classList.contains("tip")
+    || e.classList.contains("icon") || e.getAttribute("data-testid") === "stIconMaterial";
+  const isSeen = e => {
+    const box = e.getBoundingClientRect(), style = getComputedStyle(e);
+    return box.width && box.height && box.bottom > 0 && box.top < innerHeight
+      && box.right > 0 && box.left < innerWidth && style.visibility === "visible" && e.checkVisibility();
+  };
+  const words = [];
+  const collect = (node, parent) => {
+    if (node.nodeType === 3) {
+      if (isSeen(parent)) words.push(...node.textContent.split(/\s+/).filter(w => /[\p{L}\p{N}]/u.test(w)));
+      return;
+    }
+    if (node.nodeType === 1 && isSkipped(node)) return;
+    const inside = node.nodeType === 1 ? node : parent;
+    if (node.shadowRoot) [...node.shadowRoot.childNodes].forEach(child => collect(child, inside));
+    [...node.childNodes].forEach(child => collect(child, inside));
+  };
+  const main = document.querySelector('[data-testid="stMain"]');
+  collect(main, main);
+  return words.length;
 }"""
 
 
@@ -448,6 +478,66 @@ def clipped_text_counts(tests: Any, chromium: Any, app: Any, smoke: bool) -> dic
     return {"clipped": counts}
 
 
+def visible_words(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
+    """Words in sight on each page at 1440 by 900, with all languages of the task chosen."""
+    tab = new_tab(chromium, app.url)
+    counts: dict[str, int] = {}
+    for name in list(PAGES)[:1] if smoke else [*PAGES, "own"]:
+        open_page(tests, tab, "/" if name == "overview" else f"/{name}")
+        counts[name] = tab.evaluate(VISIBLE_WORDS)
+    tab.context.close()
+    return {"words": counts}
+
+
+def first_map_above_fold(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
+    """Whether a newcomer sees the whole first map of the Overview without scrolling, by width."""
+    is_above: dict[str, bool] = {}
+    for width, size in SIZES.items():
+        tab = new_tab(chromium, app.url, size)
+        open_page(tests, tab, "/")
+        box = tab.get_by_role("grid").first.bounding_box()
+        is_above[width] = box["y"] >= 0 and box["y"] + box["height"] <= size[1]
+        tab.context.close()
+    return {"first_map_above_fold": is_above}
+
+
+def own_first_map(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
+    """Seconds from "Use this model" to the first map of a model that was just brought.
+
+    The model is a copy of the embedded one with other weights, so that the cache has nothing of it.
+    It is loaded before, as on that page.
+    """
+    with tempfile.TemporaryDirectory(prefix="headlab-bench-model-") as folder:
+        save_other_weights(Path(folder))
+        tab = new_tab(chromium, app.url)
+        open_page(tests, tab, "/own?langs=de")
+        field = tab.get_by_label("Model folder or hub id")
+        field.fill(folder)
+        field.press("Enter")
+        tab.get_by_role("button", name="Load it and check the rest").click()
+        tab.get_by_text("Open gates change no answer").wait_for()
+        start = time.monotonic()
+        tab.get_by_role("button", name="Use this model").click()
+        tab.get_by_role("link", name="Overview: its first map").click()
+        tab.get_by_role("grid").first.locator('[data-c="0.0"]').wait_for()
+        seconds = time.monotonic() - start
+        tab.context.close()
+    return {"own_first_map_seconds": seconds}
+
+
+def save_other_weights(folder: Path) -> None:
+    """Save the embedded classifier with a bias that is a little different, as somebody's own."""
+    import torch
+
+    import headlab
+
+    model = headlab.load("e5-small-intents")
+    with torch.no_grad():
+        list(model.module.parameters())[-1][0] += 1e-3
+    model.module.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+
+
 def _print_faults(page: str, faults: Sequence[str]) -> None:
     """Print what is wrong on a page, for whoever mends it."""
     for fault in faults:
@@ -458,7 +548,15 @@ def measure(parts: Sequence[str], smoke: bool) -> dict[str, Any]:
     """Measure the requested parts, on one server."""
     tests = browser_test_helpers()
     figures = dict[str, Any]()
-    measure_part = {"speed": speed, "axe": axe, "clipped": clipped_text_counts, DECODER: decoder}
+    measure_part = {
+        "speed": speed,
+        "axe": axe,
+        "clipped": clipped_text_counts,
+        "words": visible_words,
+        "first_map": first_map_above_fold,
+        "own": own_first_map,
+        DECODER: decoder,
+    }
     with cache_copy() as cache, browser(tests) as chromium:
         app = tests.App(cache)
         try:
@@ -489,6 +587,9 @@ def table(figures: dict[str, Any]) -> str:
                 within_limit,
             )
             lines.append(f"| {' | '.join(map(str, cells))} |")
+    for name in ("words", "first_map_above_fold", "own_first_map_seconds"):
+        if name in figures:
+            lines.append(f"{name}: {figures[name]}")
     for name in ("axe_serious_violations", "axe_critical_violations", "clipped"):
         if name in figures:
             sums = {page: sum(counts.values()) for page, counts in figures[name].items()}

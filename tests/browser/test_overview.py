@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 from support.browsing import choose_option
 from support.cached_scores import made_scores, while_cached
@@ -41,6 +42,7 @@ def test_a_map_is_compared_with_another_result_and_a_click_opens_that_head(visit
 
 def test_a_finding_leads_to_the_view_that_it_is_of(visit, page):
     visit("/?langs=de&langs=th")
+    page.locator("summary").filter(has_text="Details").click()
     expect(page.get_by_text("harm, each by its own 95 % interval")).to_be_visible()
     link = page.get_by_role("link", name=re.compile("^The map of "))
     expect(link).to_have_attribute("href", re.compile("focus=de"))
@@ -65,6 +67,7 @@ def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(v
     with while_cached(app.cache, empty_front, 21), while_cached(app.cache, front, 22):
         for languages in ("langs=de&langs=th&langs=hu", "langs=de&langs=th"):
             visit(f"/?{languages}")
+            page.locator("summary").filter(has_text="Details").click()
             sentence = page.get_by_text(
                 "48 of 144 heads can go in German (de) and Thai (th) at once with a loss of at most 2"
             )
@@ -78,14 +81,57 @@ def test_reported_12_a_front_on_two_languages_names_them_and_its_link_opens_it(v
             expect(page.get_by_text("No head can be removed here.")).to_have_count(0)
 
 
-def test_no_link_of_a_finding_is_cut_off_on_a_small_window(visit, page):
-    page.set_viewport_size({"width": 1024, "height": 768})
+@pytest.mark.parametrize("size", [(1440, 900), (1024, 768), (390, 844)])
+def test_the_first_map_and_the_findings_are_seen_without_scrolling(visit, page, size):
+    width, height = size
+    page.set_viewport_size({"width": width, "height": height})
+    visit("/")
+    headlines = page.locator(".st-key-overview-findings button.card")
+    expect(headlines.first).to_be_visible()
+    first_map = page.get_by_role("grid", name="English (en)")
+    for box in (first_map.bounding_box(), headlines.last.bounding_box()):
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= height
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    cut = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+    assert headlines.evaluate_all(cut) == 0
+    scales = page.locator(".st-key-overview-maps .legend .scale")
+    expect(scales).to_have_count(1)  # one legend for all maps
+    expect(scales).to_contain_text("points helps")
+
+
+def test_each_map_has_its_own_ends_where_each_has_its_own_scale(visit, page):
     visit("/?langs=de&langs=th")
-    links = page.locator(".st-key-findings").get_by_test_id("stPageLink-NavLink")
-    links.first.wait_for()
-    assert links.evaluate_all("all => all.filter(a => a.scrollWidth > a.clientWidth).length") == 0
-    texts = links.locator("p")
-    assert texts.evaluate_all("all => all.filter(p => p.scrollWidth > p.clientWidth).length") == 0
+    page.locator("summary").filter(has_text="What colours and marks mean").click()
+    page.get_by_text("each map's own").click()
+    scales = page.locator(".st-key-overview-maps .legend .scale")
+    expect(scales).to_have_count(3)
+    expect(scales.first).to_have_text("harmshelps")
+    visit("/?langs=de")
+    expect(page.locator(".st-key-overview-maps .compact")).to_have_count(0)  # alone, it is large
+    expect(scales).to_have_count(1)
+
+
+def test_a_finding_opens_its_mask_on_the_prune_page_as_often_as_it_is_pressed(visit, page):
+    visit("/?langs=de&langs=th")
+    headline = page.locator(".st-key-overview-findings button.card").first
+    expect(headline).to_contain_text("harm German by their own")
+    harmful_count = int(headline.inner_text().split("\n")[-1].split()[0])
+    assert "512 examples" in headline.get_attribute("title")
+    headline.click()
+    expect(page.locator("h1")).to_have_text("Prune")
+    expect(page.get_by_text(f"{harmful_count} of 144 heads off")).to_be_visible()
+    expect(page.get_by_text("Heads in German (de)")).to_be_visible()
+    page.wait_for_function("location.search.includes('split=test')")
+    page.wait_for_function("location.search.includes('from=de')")
+    verdict = page.locator(".st-key-board-verdict")
+    expect(verdict).to_contain_text(re.compile(r"^German \(de\) on test: .* points \["))
+    page.get_by_role("button", name="Reset").click()
+    expect(page.get_by_text("0 of 144 heads off")).to_be_visible()
+    page.get_by_role("link", name="Overview", exact=True).first.click()
+    page.locator(".st-key-overview-findings button.card").first.click()
+    expect(page.get_by_text(f"{harmful_count} of 144 heads off")).to_be_visible()
 
 
 def test_results_of_other_settings_are_chosen_in_the_sidebar_and_stay_in_the_link(
@@ -126,9 +172,11 @@ def test_a_job_that_cannot_be_done_says_why(visit, page):
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill("no/such-model")
     box.press("Enter")
-    expect(page.get_by_text("no shapley results of no/such-model")).to_be_visible()
-    page.get_by_role("button", name="Compute the missing language (de)").click()
+    # A model that was just brought gets its first map by itself.
     alert = page.get_by_test_id("stAlert").filter(has_text="no/such-model")
+    expect(alert.filter(has_text="failed")).to_be_visible()
+    expect(page.get_by_text("no smoothed results of no/such-model")).to_be_visible()
+    page.get_by_role("button", name="Compute the missing language (de)").click()
     expect(alert.filter(has_text="failed")).to_be_visible()
 
 
@@ -201,10 +249,8 @@ def test_heads_that_share_a_key_and_a_value_stand_together(visit, page, app):
         expect(page.locator("td.last [data-c^='decoder 2.']")).to_have_count(2)
 
 
-def test_a_first_map_comes_by_one_press_and_marks_no_head(visit, page):
+def test_a_first_map_comes_by_itself_and_marks_no_head(visit, page):
     visit("/?model=e5-small-slots&task=slots&langs=de")
-    expect(page.get_by_role("button", name="Compute the missing language (de)")).to_be_visible()
-    page.get_by_role("button", name="A first map, in seconds").click()
     expect(page.get_by_role("grid", name="German (de)").first).to_be_visible(timeout=240_000)
     expect(page.get_by_role("combobox", name="Method").first).to_have_value("smoothed")
     page.wait_for_function("location.search.includes('method=smoothed')")

@@ -321,8 +321,13 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
     page.get_by_text(
         re.compile(f"{removed_count} heads? off: final, 1000 test examples")
     ).wait_for()
-    expect(page.get_by_text("On test, in points:")).to_be_visible()
-    expect(page.get_by_role("listitem").filter(has_text="1,000 of 1,000 · final")).to_be_visible()
+    verdict = page.locator(".st-key-board-verdict")
+    expect(verdict).to_have_text(
+        re.compile(r"^German \(de\) on test: .* points \[.*\], (not proven )?(better|worse)\.$")
+    )
+    page.get_by_text("dev", exact=True).click()
+    expect(verdict).to_contain_text("test decides")
+    expect(page.get_by_text("German (de) on test: ")).to_be_visible()  # below the suggestion
     page.get_by_text("Holm: any false one is unlikely").click()
     expect(
         page.get_by_text("The probability that any of them is false is at most 5%.")
@@ -429,3 +434,50 @@ def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_t
     page.wait_for_url(re.compile("/attention"))
     expect(page.get_by_label("one sentence a line")).to_have_value(first_row["text"])
     expect(page.get_by_text("Layer 9, head 0").first).to_be_visible()
+
+
+def test_the_verdict_stays_in_view_and_speaks_of_the_language_of_the_colours(visit, page, light):
+    visit(f"{light}&langs=de&langs=th&langs=fr&langs=hu")
+    switch_off(page, "6.5")
+    accuracy(page, 1)
+    verdict = page.locator(".st-key-board-verdict")
+    expect(verdict).to_contain_text(re.compile(r"on dev: .* points \[.*test decides\.$"))
+    for size in ((1440, 900), (390, 844)):
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.get_by_role("button", name="Undo").scroll_into_view_if_needed()
+            cell(page, "11.11").scroll_into_view_if_needed()
+            box = verdict.bounding_box()
+            assert 0 <= box["y"] < size[1] / 3
+            colours = """node => {
+              const block = node.closest('.st-key-board > *') || node;
+              const app = document.querySelector('[data-testid="stApp"]');
+              return [getComputedStyle(block).backgroundColor, getComputedStyle(app).backgroundColor];
+            }"""
+            of_verdict, of_page = verdict.evaluate(colours)
+            assert of_verdict == of_page
+
+
+def test_the_other_languages_are_folded_and_the_row_of_the_headline_comes_first(visit, page, app):
+    visit("/prune?from=th")
+    expect(page.get_by_text("Heads in Thai (th)")).to_be_visible()
+    metric = page.get_by_test_id("stMetric")
+    expect(metric).to_have_count(1)
+    expect(metric).to_contain_text("Thai (th)")
+    expect(page.get_by_test_id("stDataFrame")).to_have_count(0)
+    page.get_by_text("Also in 14 languages").click()
+    table = page.get_by_test_id("stDataFrame").first
+    expect(table).to_be_visible()
+    # The canvas has no text; its table for assistive technology has.
+    first_row = table.locator("tbody tr").first
+    expect(first_row).to_contain_text("th")
+
+
+def test_a_rule_in_a_link_of_an_earlier_version_is_still_chosen(visit, page, light):
+    visit(f"{light}&rule=bottom&k=7")
+    page.get_by_text("Take the method's suggestion").click()
+    expect(page.get_by_role("radio", name="The k lowest")).to_be_checked()
+    expect(page.get_by_text("7 of 144 heads would be off")).to_be_visible()
+    page.get_by_text("Below a value").click()
+    expect(page.get_by_role("radio", name="Below a value")).to_be_checked()

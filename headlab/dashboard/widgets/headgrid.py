@@ -347,6 +347,8 @@ def maps_title(scores: Mapping[str, HeadScores]) -> str:
     title = first_scores.method if method is None else method.title
     estimand = first_scores.estimand.replace("`", "")
     sentences = [f"**{plain(title)}**, estimand `{estimand}`, in {plain(unit)}."]
+    if first_scores.sampling_error is not None:
+        sentences.append("A first look: no head is marked as helping or harming.")
     sentences += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
     return " ".join(sentences)
 

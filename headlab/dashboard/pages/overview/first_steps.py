@@ -26,9 +26,12 @@ from headlab.dashboard.panels import (
     show_terminal_commands,
     start_job,
 )
+from headlab.dashboard.streamlit_private import is_fragment_run
 from headlab.dashboard.widgets import PageState, button, redraw_every
 from headlab.methods import DEFAULT_METHOD, FIRST_MAP_METHOD
 
+DRAWN_SECONDS = 0.2
+"""Until the browser asks again for what it was sent."""
 LOOK_SECONDS = 1.0
 """Between two looks for scores that a job has stored."""
 
@@ -37,13 +40,18 @@ LOOK_SECONDS = 1.0
 class FirstMaps(PageState):
     """The choices of one session whose first map was started by itself.
 
+    Choices are known by their model, task and label map.
+
     Attributes:
-        subject_keys: Of their model, task and label map. Each is started once: a person who then
-            cancels it, or chooses another method, is left alone.
+        drawn_keys: Those that the browser was sent before. A method that is set earlier is not
+            written to the link.
+        started_keys: Those whose map was started. Each is started once: a person who then cancels
+            it, or chooses another method, is left alone.
     """
 
     key = "_first_maps"
-    subject_keys: set[str] = field(default_factory=set)
+    drawn_keys: set[str] = field(default_factory=set)
+    started_keys: set[str] = field(default_factory=set)
 
 
 def needs_first_steps(choice: Choice, results: StoredScores) -> bool:
@@ -67,16 +75,26 @@ def start_first_map(choice: Choice, results: StoredScores) -> None:
     first_choice = replace(choice, method=FIRST_MAP_METHOD, variant="")
     if not supervisor().is_connected or scores_refusal(first_choice):
         return
-    subject_keys = FirstMaps.of_session().subject_keys
+    first_maps = FirstMaps.of_session()
     subject_key = content_key([choice.model, choice.task, dict(choice.label_map or {})])
-    if subject_key in subject_keys:
+    if subject_key in first_maps.started_keys:
         return
-    subject_keys.add(subject_key)
+    if subject_key not in first_maps.drawn_keys:
+        first_maps.drawn_keys.add(subject_key)
+        redraw_every(_rerun_once_drawn, DRAWN_SECONDS)()
+        return
+    first_maps.started_keys.add(subject_key)
     missing = scores_of(first_choice).missing
     if missing:
         start_job(score_job(first_choice, missing, None))
     show_choice(first_choice)
     st.rerun()
+
+
+def _rerun_once_drawn() -> None:
+    """Run the page again as soon as the browser asks for this part, which it has drawn then."""
+    if is_fragment_run():
+        st.rerun()
 
 
 def rerun_when_stored(choice: Choice, results: StoredScores) -> None:

@@ -18,7 +18,7 @@ from headlab.dashboard.frame import (
     wait_for_result,
     worker_client,
 )
-from headlab.dashboard.names import count_words, language_title, plain
+from headlab.dashboard.names import count_words, language_title, page_link, plain
 from headlab.dashboard.panels import (
     forecast_line,
 )
@@ -141,6 +141,7 @@ def draw_model_part(choice: Choice) -> None:
     )
     if choice.model == name:
         st.caption("This model is chosen in the sidebar; every page shows it.")
+        page_link("overview", "Overview: its first map")
 
 
 def _draw_findings(findings: Sequence[Finding]) -> None:
