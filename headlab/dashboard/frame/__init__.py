@@ -15,9 +15,6 @@ from headlab.dashboard.frame.choice import known_models as known_models
 from headlab.dashboard.frame.choice import other_choices as other_choices
 from headlab.dashboard.frame.choice import scores_of as scores_of
 from headlab.dashboard.frame.choice import task_languages as task_languages
-from headlab.dashboard.frame.guide import draw_guide_below as draw_guide_below
-from headlab.dashboard.frame.guide import draw_question as draw_question
-from headlab.dashboard.frame.guide import draw_reading_fold as draw_reading_fold
 from headlab.dashboard.frame.shared_choice import draw_sidebar as draw_sidebar
 from headlab.dashboard.frame.shared_choice import open_page as open_page
 from headlab.dashboard.frame.shared_choice import show_choice as show_choice

@@ -30,7 +30,7 @@ class Guide:
         answers: The page's question, in a sentence.
         reading: How to read it.
         step: Of the tour, or empty.
-        below: Whether the page draws it itself, below what it is opened for.
+        below: Whether its question stands below the page, too.
     """
 
     answers: str
@@ -52,7 +52,6 @@ GUIDES = {
 - **Beside another result** compares one language's map with that of another method, estimand, task or checkpoint.
 """,
         "These maps show which heads the model needs in each language. The findings beside them say what stands out.",
-        below=True,
     ),
     "heads": Guide(
         "What one head contributes in every language, and how certain that is.",
@@ -162,20 +161,19 @@ GUIDES = {
 }
 
 
-def draw_guide(name: str) -> None:
-    """What stands above a page: its question, the tour and how to read it, or the tour alone."""
+def draw_guide_above(name: str) -> None:
+    """What stands above a page: its question and the tour, or the tour alone."""
     guide = GUIDES[name]
     if not guide.below:
         draw_question(name)
     if Tour.of_session().is_taken:
         _draw_tour_step(name, guide.step)
-    if not guide.below:
-        draw_reading_fold(name)
 
 
 def draw_guide_below(name: str) -> None:
-    """A page's question and the fold on how to read it, for pages that show them below."""
-    draw_question(name)
+    """What stands below a page: how to read it, and its question unless that stands above."""
+    if GUIDES[name].below:
+        draw_question(name)
     draw_reading_fold(name)
 
 

@@ -95,7 +95,7 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
     title, _ = PAGES.get(name, (name, ""))
     st.title("headlab" if name == "overview" else title)
     if name in guide.GUIDES:
-        guide.draw_guide(name)
+        guide.draw_guide_above(name)
     elif intro:
         st.markdown(intro)
     notices.draw()
@@ -103,6 +103,8 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
     with errors_as_sentences():
         yield current_choice() or draw_sidebar()
         notices.settle()
+        if name in guide.GUIDES:
+            guide.draw_guide_below(name)
 
 
 found = scores_of

@@ -27,8 +27,10 @@ from headlab.dashboard.widgets import (
     draw_map,
     draw_small_maps,
     group_sizes_of,
-    how_to_read_maps,
     keep_known_choice,
+    map_and_card,
+    maps_details,
+    maps_title,
     pick_scale,
     set_widget,
     uninterrupted,
@@ -114,7 +116,7 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
     scores = results.scores
     select = partial(select_head, scores)
     sharpening_area = st.container()
-    map_column, card_column = st.columns([10, 11], gap="large")
+    map_column, card_column = map_and_card("heads")
     maps_area = st.container()
     with maps_area:
         st.subheader("Language by language")
@@ -142,6 +144,8 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
         group_sizes=group_sizes_of(scores[language]),
         missing=in_place_of_maps(choice, results),
     )
+    with st.expander("What colours and marks mean", icon=":material/palette:"):
+        st.markdown(maps_details(scores))
     if results.missing:
         st.caption(f"Not cached: {plain(', '.join(map(language_title, results.missing)))}.")
         offer_missing_scores(choice, results.missing, results.template)
@@ -176,5 +180,5 @@ def draw_page() -> None:
         elif not results.scores:
             draw_without_scores(choice, results)
         else:
-            st.markdown(how_to_read_maps(results.scores))
+            st.markdown(maps_title(results.scores))
             draw_scores(choice, results, confidence_scores(choice))

@@ -12,8 +12,6 @@ from headlab.core import Head, Report, part
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
-    draw_question,
-    draw_reading_fold,
     open_page,
     other_choices,
     page,
@@ -269,7 +267,6 @@ def draw_page() -> None:
     """Draw the page."""
     with page("overview") as choice:
         _switch_page_if_clicked()
-        draw_question("overview")
         if not choice.languages:
             st.info("No language is chosen. Pick some in the sidebar, or press All.")
         else:
@@ -301,4 +298,3 @@ def draw_page() -> None:
             if live_jobs(choice):
                 rerun_when_stored(choice, results)
             link_other_choices(choice)
-            draw_reading_fold("overview")

@@ -6,7 +6,6 @@ import streamlit as st
 
 from headlab.dashboard.frame import (
     Choice,
-    draw_guide_below,
     errors_as_sentences,
     loaded_model,
     page,
@@ -58,7 +57,6 @@ def draw_page() -> None:
             with switch_tab:
                 draw_board(choice, model, history, results, measuring_jobs())
                 draw_comparison_by_language(results.scores)
-                draw_guide_below("prune")
             with smaller_tab:
                 draw_smaller_models(choice, history, model.fingerprint)
             draw_missing_scores(
