@@ -217,9 +217,9 @@ def css_class(key: str) -> str:
 
 
 PAGE_SELECTORS = {
-    '[data-testid="stMain"]': "page.css: less room above the title of the Prune page",
+    '[data-testid="stMain"]': "page.css: less room above the titles of Prune and Overview",
     '[data-testid="stMainBlockContainer"]': "page.css: margins and width of every page",
-    '[data-testid="stPageLink"]': "page.css: findings of the Overview page in several lines",
+    '[data-testid="stPageLink"]': "page.css: links below the Overview's findings in several lines",
     '[data-testid="stMetricValue"]': "page.css: size and paleness of the Prune page's figures",
     '[data-testid="stMetricDelta"]': "page.css: what stands below a figure, in several lines",
     '[data-testid="stRadio"]': "page.css: the choice of examples beside its name",

@@ -134,6 +134,7 @@ def test_the_table_of_all_heads_downloads_with_the_stored_values(visit, page):
 
 def test_a_method_without_intervals_or_signs_says_so(visit, page):
     visit("/heads?langs=de&method=gradient")
+    page.locator("summary").filter(has_text="What colours and marks mean").click()
     expect(page.get_by_text("cover the sampling of the examples").first).to_be_visible()
     expect(page.get_by_text("orange heads harm")).to_have_count(0)
 

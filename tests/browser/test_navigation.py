@@ -113,6 +113,9 @@ def test_the_buttons_all_and_none_choose_all_languages_and_none(visit, page):
     page.get_by_role("button", name="All", exact=True).click()
     expect(page.get_by_role("grid")).to_have_count(15)
     expect(page.get_by_test_id("stAlert")).to_have_count(0)
+    page.get_by_role("button", name="None", exact=True).click()
+    page.get_by_role("button", name="Choose all languages").click()
+    expect(page.get_by_role("grid")).to_have_count(15)
 
 
 def test_a_page_link_carries_the_choice_and_the_head(visit, page):

@@ -70,7 +70,7 @@ def test_a_first_map_that_is_there_is_shown_and_not_computed_again(worker, cache
     assert app.selectbox(key="method").value == FIRST_MAP_METHOD
     assert not submitted_jobs(worker)
     words = page_text(app)
-    assert "First map:** by `smoothed`, beside this card." in words
+    assert "First map:** by `smoothed`, shown here." in words
     assert "They can be stopped at any time; finished work is kept." in words
     press(app, "compute-shapley")
     (job,) = submitted_jobs(worker)

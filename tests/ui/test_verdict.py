@@ -84,6 +84,7 @@ def test_the_sentence_of_the_plan():
         (1.0, 2.0, "not proven better"),
         (-1.0, 2.0, "not proven worse"),
         (0.0, 0.0, "no difference"),
+        (0.0, 2.0, "no difference proven"),
         (1.0, 1.0, "not proven better"),  # the interval touches 0
     ],
 )
@@ -145,7 +146,9 @@ def test_nothing_is_said_of_all_languages_before_all_are_final():
 def test_the_mean_is_the_headline_where_no_language_is():
     figures_by_language = all_figures((2.0, 0.2), (4.0, 0.001), (6.0, 0.002), (0.0, 0.4))
     verdict = mask_verdict(figures_by_language, LANGUAGES, question(), MEAN_OF_LANGUAGES)
-    assert verdict.startswith("Mean of 4 languages on test: +3.0 points [+1.1, +4.9], better. ")
+    assert verdict.startswith(
+        "Mean of 4 languages on test: +3.0 points [+1.1, +4.9], better by its own interval. "
+    )
     del figures_by_language["th"]
     verdict = mask_verdict(figures_by_language, LANGUAGES, question(), MEAN_OF_LANGUAGES)
     assert verdict == "Mean of 4 languages on test: being measured …"

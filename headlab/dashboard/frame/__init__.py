@@ -11,6 +11,7 @@ from headlab.dashboard.frame.choice import Choice as Choice
 from headlab.dashboard.frame.choice import OtherChoice as OtherChoice
 from headlab.dashboard.frame.choice import cached_options as cached_options
 from headlab.dashboard.frame.choice import current_choice as current_choice
+from headlab.dashboard.frame.choice import draw_no_language as draw_no_language
 from headlab.dashboard.frame.choice import known_models as known_models
 from headlab.dashboard.frame.choice import other_choices as other_choices
 from headlab.dashboard.frame.choice import scores_of as scores_of

@@ -24,6 +24,7 @@ from headlab.dashboard.frame.stored_scores import (
 )
 from headlab.dashboard.frame.worker_supervisor import embedded_models
 from headlab.dashboard.names import CHOICE_KEY, count_words
+from headlab.dashboard.widgets import button, set_widget
 from headlab.methods import METHODS, options_of
 from headlab.results import HeadScores
 from headlab.tasks import TREEBANK, has_classes_of_map, task_names
@@ -182,6 +183,18 @@ def cached_variants(
     """
     all_scores = stored_results(HeadScores).results
     return list(variants(matching_scores(all_scores, model, task, method, label_map)))
+
+
+def draw_no_language(choice: Choice) -> None:
+    """Say that no language is chosen, with the button that chooses all of the task's."""
+    st.info("No language is chosen. Pick some in the sidebar, or take all.")
+    button(
+        "Choose all languages",
+        key="choose-all-languages",
+        kind="primary",
+        on_press=set_widget,
+        args=("langs", task_languages(choice.task)),
+    )
 
 
 def task_languages(name: str) -> list[str]:

@@ -24,13 +24,13 @@ class Tour(PageState):
 
 @dataclass(frozen=True)
 class Guide:
-    """What stands above a page to explain it.
+    """What explains a page.
 
     Attributes:
         answers: The page's question, in a sentence.
         reading: How to read it.
         step: Of the tour, or empty.
-        below: Whether its question stands below the page, too.
+        below: Whether its question stands below the page, not above it.
     """
 
     answers: str
@@ -51,7 +51,7 @@ GUIDES = {
   each finding is of. A report on the chosen languages is preferred.
 - **Beside another result** compares one language's map with that of another method, estimand, task or checkpoint.
 """,
-        "These maps show which heads the model needs in each language. The findings beside them say what stands out.",
+        "These maps show which heads the model needs in each language. The findings say what stands out.",
     ),
     "heads": Guide(
         "What one head contributes in every language, and how certain that is.",

@@ -201,7 +201,7 @@ def draw_arriving_figures(
                 raise live.error
         with errors_as_sentences():
             with places.verdict:
-                if figures_by_language or not is_lost:
+                if not is_lost:
                     words = mask_verdict(figures_by_language, languages, question, headline)
                     st.markdown(f"**{plain(words)}**")
             with places.table:
@@ -292,11 +292,11 @@ def _draw_headline(
     """
     is_pruned = question.mask is not None
     share = share_measured(figures_by_language, languages, headline)
-    shown = [headline]
+    names_shown = [headline]
     if len(languages) <= MAX_UNFOLDED_LANGUAGES:
-        shown += [name for name in (*languages, MEAN_OF_LANGUAGES) if name != headline]
+        names_shown += [name for name in (*languages, MEAN_OF_LANGUAGES) if name != headline]
     with st.container(horizontal=True):
-        for name in shown:
+        for name in names_shown:
             if name == MEAN_OF_LANGUAGES and len(languages) == 1:
                 continue
             figure = headline_figure(figures_by_language, languages, name)

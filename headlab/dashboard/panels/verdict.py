@@ -13,6 +13,7 @@ from headlab.dashboard.names import count_words, language_title
 from headlab.dashboard.panels.mask_figures import (
     SHOWN_SHARE,
     AccuracyQuestion,
+    has_enough_examples,
     headline_figure,
     interval_of_difference,
     share_measured,
@@ -36,9 +37,8 @@ def mask_verdict(
 ) -> str:
     """What a mask does, in words, as far as it is known.
 
-    The language of the headline is judged by the interval of its own difference, as it was chosen
-    before the mask was measured; all languages together by p-values after Holm's correction, once
-    all are final. On dev nothing is called better or worse, because heads are chosen there.
+    The language of the headline is judged by the interval of its own difference, which is said where
+    there are several; all languages together by p-values after Holm's correction, once all are final. On dev nothing is called better or worse, because heads are chosen there.
 
     Args:
         figures_by_language: Those that have arrived.
@@ -55,7 +55,9 @@ def mask_verdict(
     if question.mask is None:
         accuracy = f"{100 * figure.accuracy:.1f} %"
         return f"{subject}: {accuracy} with all heads on{'' if figure.done else ', so far'}."
-    if figure.difference is None:
+    if figure.difference is None or (
+        headline != MEAN_OF_LANGUAGES and not has_enough_examples(figure)
+    ):
         return f"{subject}: being measured …"
     points = f"{signed_points(figure.difference)} points"
     interval = interval_of_difference(figure)
@@ -64,7 +66,10 @@ def mask_verdict(
     low, high = interval
     sentences = [f"{subject}: {points} [{signed_points(low)}, {signed_points(high)}]"]
     if question.split == "test":
-        sentences[0] += f", {direction_words(figure.difference, low, high)}"
+        direction = direction_words(figure.difference, low, high)
+        is_claim = direction in ("better", "worse")
+        own_interval = " by its own interval" if is_claim and len(languages) > 1 else ""
+        sentences[0] += f", {direction}{own_interval}"
     counts = changed_languages_words(figures_by_language, languages, question.split)
     if counts:
         sentences.append(counts)
@@ -90,7 +95,9 @@ def direction_words(difference: float, low: float, high: float) -> str:
         return "not proven better"
     if difference < 0:
         return "not proven worse"
-    return "no difference"
+    if low == high:
+        return "no difference"
+    return "no difference proven"
 
 
 def changed_languages_words(
@@ -118,17 +125,17 @@ def changed_languages_words(
             higher.append(language)
         elif proven and difference < 0:
             lower.append(language)
-    better, worse = ("Better", "worse") if split == "test" else ("Higher", "lower")
+    better_word, worse_word = ("Better", "worse") if split == "test" else ("Higher", "lower")
     total = f"of {len(languages)} languages"
     if not higher and not lower:
-        return f"{better} or {worse} in none {total} after Holm's correction"
+        return f"{better_word} or {worse_word} in none {total} after Holm's correction"
     return (
-        f"{better} in {_listed(higher)} {total}{_codes(higher)}, "
-        f"{worse} in {_listed(lower)}{_codes(lower)}, after Holm's correction"
+        f"{better_word} in {_count_words(higher)} {total}{_codes(higher)}, "
+        f"{worse_word} in {_count_words(lower)}{_codes(lower)}, after Holm's correction"
     )
 
 
-def _listed(languages: Sequence[str]) -> str:
+def _count_words(languages: Sequence[str]) -> str:
     """How many languages, in words."""
     return str(len(languages)) if languages else "none"
 

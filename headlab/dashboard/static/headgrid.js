@@ -119,6 +119,7 @@ class HeadGrid {
   // The legend alone, for several maps beside each other.
   buildLegend() {
     this.cells = [];
+    this.tip = null;
     this.legend = make('div', { class: 'legend' });
     this.root.className = 'grid-wrap shared';
     this.root.replaceChildren(this.legend);
@@ -322,7 +323,7 @@ class HeadGrid {
 
   focusout() { this.hideTip(); }
 
-  hideTip() { this.tip.style.visibility = 'hidden'; }
+  hideTip() { if (this.tip) this.tip.style.visibility = 'hidden'; }
 
   showTip(button) {
     if (!button) return this.hideTip();

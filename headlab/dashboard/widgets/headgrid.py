@@ -24,7 +24,6 @@ from headlab.core import (
     read_json,
 )
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.streamlit_private import Placeholder
 from headlab.dashboard.widgets import presses
 from headlab.dashboard.widgets.notices import keep_known_choice
 from headlab.methods import DEFAULT_METHOD, METHODS, remarks
@@ -249,18 +248,6 @@ def group_sizes_of(scores_or_fingerprint: HeadScores | str | None) -> tuple[int,
     if isinstance(scores_or_fingerprint, HeadScores):
         fingerprint = fingerprint_of(scores_or_fingerprint.spec)
     return _group_sizes_by_fingerprint().get(str(fingerprint), ())
-
-
-def map_and_card(key: str) -> tuple[Placeholder, Placeholder]:
-    """Two places side by side, for a map and what is said of one of its heads.
-
-    The map's is never narrower than a grid of twelve heads; on a phone one stands below the other.
-
-    Args:
-        key: Of the two on their page.
-    """
-    with st.container(key=f"map-and-card-{key}"):  # a grid by static/page.css
-        return st.container(), st.container()
 
 
 # Head maps of several languages: small multiples, and one large.

@@ -8,7 +8,13 @@ from functools import partial
 import streamlit as st
 
 from headlab.core import Head
-from headlab.dashboard.frame import Choice, StoredScores, page, scores_of
+from headlab.dashboard.frame import (
+    Choice,
+    StoredScores,
+    draw_no_language,
+    page,
+    scores_of,
+)
 from headlab.dashboard.names import head_from, head_key, language_title, plain
 from headlab.dashboard.pages.heads.card import draw_card, draw_details
 from headlab.dashboard.pages.heads.sharpening import (
@@ -28,7 +34,6 @@ from headlab.dashboard.widgets import (
     draw_small_maps,
     group_sizes_of,
     keep_known_choice,
-    map_and_card,
     maps_details,
     maps_title,
     pick_scale,
@@ -116,7 +121,7 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
     scores = results.scores
     select = partial(select_head, scores)
     sharpening_area = st.container()
-    map_column, card_column = map_and_card("heads")
+    map_column, card_column = st.columns([10, 11], gap="large")
     maps_area = st.container()
     with maps_area:
         st.subheader("Language by language")
@@ -176,7 +181,7 @@ def draw_page() -> None:
     with page("heads") as choice:
         results = scores_of(choice)
         if not choice.languages:
-            st.info("No language is chosen. Pick some in the sidebar, or press All.")
+            draw_no_language(choice)
         elif not results.scores:
             draw_without_scores(choice, results)
         else:

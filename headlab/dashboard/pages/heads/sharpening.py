@@ -26,7 +26,7 @@ from headlab.dashboard.panels import (
     show_last_failure,
     start_job,
 )
-from headlab.dashboard.widgets import PageState, button, draw_map, map_and_card, redraw_every
+from headlab.dashboard.widgets import PageState, button, draw_map, redraw_every
 from headlab.methods import METHODS
 from headlab.methods.costs import PRECISION, spec_of
 from headlab.results import HeadScores
@@ -109,7 +109,7 @@ def _draw_running_map(
             state.head_was_clicked = True
 
         st.subheader(f"{plain(language_title(language))}, being computed")
-        map_column, head_column = map_and_card("sharpening")
+        map_column, head_column = st.columns([10, 11], gap="large")
         with map_column:
             draw_sharpening_map(job, scores, stored_scores, selected_head, pick_clicked_head)
         with head_column:

@@ -246,6 +246,8 @@ def _mask_of_harmful_heads(
     language_scores = scores.get(language)
     if language_scores is None or not language_scores.chooses_heads or not harmful_count:
         return None
+    if language_scores.spec.get("ablation", "zero") != "zero":
+        return None  # the Prune page switches heads to zero
     mask = language_scores.mask(HARMFUL)
     if len(mask.removed) != harmful_count:
         return None
@@ -371,13 +373,20 @@ def _findings_of_targeted_pruning(
 
 
 def _scores_of_report(report: Report, scores: Mapping[str, HeadScores]) -> dict[str, HeadScores]:
-    """Those of the scores shown that are by the report's method with its options."""
+    """Those of the scores shown that the report's masks are of.
+
+    They are by its method with its options, its seed and its ablation.
+    """
+    shared = ("seed", "ablation")
     report_options = part(report.spec, "options", METHOD_OPTIONS) or {}
     fitting_scores: dict[str, HeadScores] = {}
     for language, language_scores in scores.items():
         options = spec_of(language_scores, "method", "options") or {}
         has_same_options = all(
             report_options[name] == options[name] for name in report_options.keys() & options
+        )
+        has_same_options &= all(
+            report.spec.get(name) == language_scores.spec.get(name) for name in shared
         )
         if has_same_options and language_scores.method == part(report.spec, "options", METHOD):
             fitting_scores[language] = language_scores
@@ -392,8 +401,10 @@ def _targeted_headline(effect: ChoiceEffect, interval: PointInterval) -> str:
         f"{effect.untouched_percent:.1f} → {effect.accuracy_percent:.1f}{NO_BREAK}% on test"
     )
     language = _name_of(effect.language)
-    is_proven = interval.low > 0 and effect.p_holm is not None and effect.p_holm <= ALPHA
-    if not is_proven:
+    is_proven = effect.p_holm is not None and effect.p_holm <= ALPHA
+    if is_proven and interval.high < 0:
+        return f"{language} without {heads}: {accuracies}, worse"
+    if not is_proven or interval.low <= 0:
         return f"{language} without {heads}: {accuracies}, not proven better"
     if count == 1:
         return f"{heads} hurts {language}: without it {accuracies}"
@@ -456,8 +467,8 @@ def _mask_of_front(result: Result[Report], scores: Mapping[str, HeadScores]) -> 
     None if it keeps all heads, or is of other heads than the scores shown.
     """
     first_scores = next(iter(scores.values()), None)
-    if first_scores is None:
-        return None
+    if first_scores is None or result.record.spec.get("ablation", "zero") != "zero":
+        return None  # the Prune page switches heads to zero
     try:
         mask = chosen_mask(result.record, first_scores.grid)
     except HeadlabError:  # the front's own page says what is wrong with it

@@ -6,19 +6,22 @@ from dataclasses import dataclass, field, replace
 
 import streamlit as st
 
-from headlab.core import content_key
+from headlab.core import HeadlabError, content_key
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
     errors_as_sentences,
+    matching_scores,
     scores_of,
     show_choice,
+    stored_results,
     supervisor,
 )
 from headlab.dashboard.names import count_words, language_title, page_link, plain
 from headlab.dashboard.panels import (
     draw_forecast,
     draw_live_jobs,
+    job_requests,
     live_jobs,
     offer_missing_scores,
     score_job,
@@ -29,6 +32,7 @@ from headlab.dashboard.panels import (
 from headlab.dashboard.streamlit_private import is_fragment_run
 from headlab.dashboard.widgets import PageState, button, redraw_every
 from headlab.methods import DEFAULT_METHOD, FIRST_MAP_METHOD
+from headlab.results import HeadScores
 
 DRAWN_SECONDS = 0.2
 """Until the browser asks again for what it was sent."""
@@ -72,6 +76,13 @@ def start_first_map(choice: Choice, results: StoredScores) -> None:
     """
     if choice.method != DEFAULT_METHOD or results.scores or results.other_variants:
         return
+    earlier_scores = stored_results(HeadScores).results
+    stored_methods = {
+        result.record.method
+        for result in matching_scores(earlier_scores, choice.model, choice.task)
+    }
+    if stored_methods - {FIRST_MAP_METHOD} or is_being_computed(choice):
+        return
     first_choice = replace(choice, method=FIRST_MAP_METHOD, variant="")
     if not supervisor().is_connected or scores_refusal(first_choice):
         return
@@ -87,8 +98,18 @@ def start_first_map(choice: Choice, results: StoredScores) -> None:
     missing = scores_of(first_choice).missing
     if missing:
         start_job(score_job(first_choice, missing, None))
+        if job_requests().failure:
+            return
     show_choice(first_choice)
     st.rerun()
+
+
+def is_being_computed(choice: Choice) -> bool:
+    """Whether a job computes scores of this choice; False if the worker cannot be asked."""
+    try:
+        return bool(live_jobs(choice))
+    except HeadlabError:  # the list of jobs below says so
+        return False
 
 
 def _rerun_once_drawn() -> None:
@@ -141,8 +162,8 @@ def _languages_words(choice: Choice) -> str:
 def _map_words(choice: Choice, results: StoredScores) -> str:
     """Where the first map stands."""
     if results.scores and not results.missing:
-        return f"by `{choice.method}`, beside this card."
-    if live_jobs(choice):
+        return f"by `{choice.method}`, shown here."
+    if is_being_computed(choice):
         return f"being computed by `{choice.method}`."
     if reason := scores_refusal(choice):
         return plain(reason)
@@ -170,7 +191,10 @@ def offer_shapley(choice: Choice) -> None:
             )
             return
         st.markdown("They say which heads help and which harm, with intervals.")
-        if live_jobs(shapley_choice):
+        if reason := scores_refusal(shapley_choice):
+            st.markdown(plain(reason))
+            return
+        if is_being_computed(shapley_choice):
             st.markdown("They are being computed.")
             return
         job = score_job(shapley_choice, shapley_scores.missing, shapley_scores.template)

@@ -12,6 +12,7 @@ from headlab.core import Head, Report, part
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
+    draw_no_language,
     open_page,
     other_choices,
     page,
@@ -22,6 +23,7 @@ from headlab.dashboard.names import PAGES, head_key, language_title, page_link, 
 from headlab.dashboard.pages.overview.findings import OverviewFinding, by_preference, findings
 from headlab.dashboard.pages.overview.first_steps import (
     draw_first_steps,
+    is_being_computed,
     needs_first_steps,
     offer_shapley,
     rerun_when_stored,
@@ -32,7 +34,6 @@ from headlab.dashboard.panels import (
     draw_comparison_by_language,
     draw_live_jobs,
     history_of,
-    live_jobs,
     matching_reports,
     offer_missing_scores,
     offer_page_report,
@@ -87,7 +88,7 @@ def open_head(language: str, head: Head) -> None:
 
 def open_finding(finding: OverviewFinding) -> None:
     """Open what a finding speaks of: its mask on the Prune page, or else the page that shows it."""
-    if finding.mask_to_open is None:
+    if finding.mask_to_open is None or "fingerprint" not in finding.mask_to_open.mask.model:
         open_view(finding.page, finding.link_params)
         return
     mask = finding.mask_to_open.mask
@@ -178,7 +179,7 @@ def draw_maps(choice: Choice, results: StoredScores, *, has_common_scale: bool) 
         results: Its stored scores.
         has_common_scale: Whether a colour means the same value in all maps.
     """
-    if not results.scores and live_jobs(choice):
+    if not results.scores and is_being_computed(choice):
         st.info("The maps are being computed. Each language appears here as soon as it is done.")
         return
     if not results.scores:
@@ -268,7 +269,7 @@ def draw_page() -> None:
     with page("overview") as choice:
         _switch_page_if_clicked()
         if not choice.languages:
-            st.info("No language is chosen. Pick some in the sidebar, or press All.")
+            draw_no_language(choice)
         else:
             results = scores_of(choice)
             start_first_map(choice, results)
@@ -284,7 +285,7 @@ def draw_page() -> None:
             with findings_area:
                 if has_steps:
                     draw_first_steps(choice, results)
-                if choice.method == FIRST_MAP_METHOD and results.scores:
+                if choice.method == FIRST_MAP_METHOD:
                     offer_shapley(choice)
                 draw_headlines(all_findings)
             with details_area:
@@ -295,6 +296,6 @@ def draw_page() -> None:
             link_pages()
             offer_page_report(choice, results.scores)
             offer_missing(choice, results, is_offered=has_steps)
-            if live_jobs(choice):
+            if is_being_computed(choice):
                 rerun_when_stored(choice, results)
             link_other_choices(choice)

@@ -6,6 +6,7 @@ import streamlit as st
 
 from headlab.dashboard.frame import (
     Choice,
+    draw_no_language,
     errors_as_sentences,
     loaded_model,
     page,
@@ -65,4 +66,4 @@ def draw_page() -> None:
             if not results.missing:
                 draw_live_jobs()  # otherwise the offer shows it
         else:
-            st.info("No language is chosen. Pick some in the sidebar.")
+            draw_no_language(choice)

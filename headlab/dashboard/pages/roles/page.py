@@ -21,7 +21,6 @@ from headlab.dashboard.panels import (
 )
 from headlab.dashboard.widgets import (
     keep_known_choice,
-    map_and_card,
     pick_result,
     set_widget,
     show_how_made,
@@ -103,7 +102,7 @@ def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) ->
         choice: The sidebar's.
         stored_reports: Its stored reports.
     """
-    map_column, card_column = map_and_card("roles")
+    map_column, card_column = st.columns([10, 11], gap="large")
     with map_column:
         language, report, head = pick_report_and_head(stored_reports)
         draw_role_map(
