@@ -223,6 +223,15 @@ def _restore_given_values(*, is_timer: bool) -> None:
             del press_log.given_values[key]
 
 
+def _forget_overruled_values() -> None:
+    """Forget what the program set where a person has chosen another value since it was drawn."""
+    press_log = log()
+    for key, given_value in list(press_log.given_values.items()):
+        is_other = key in st.session_state and st.session_state[key] != given_value.value
+        if is_other and given_value.is_drawn:
+            del press_log.given_values[key]
+
+
 def button(
     label: str,
     *,
@@ -405,10 +414,18 @@ def redraw_every(
         seconds: Between two drawings; None: it is drawn once.
         waits: Whether something is running that will end; False for what only checks for news.
     """
+    was_drawn = False
 
     @wraps(draw_part)
     def redraw(*arguments: Any) -> None:
-        if is_fragment_run():
+        # The first drawing is part of the run that made this function, which may answer a person's
+        # choice in a fragment around it. Only later ones are the timer's.
+        nonlocal was_drawn
+        is_timer = was_drawn and is_fragment_run()
+        if is_fragment_run() and not was_drawn:
+            _forget_overruled_values()
+        was_drawn = True
+        if is_timer:
             _restore_given_values(is_timer=True)  # `draw_part` may draw the whole page anew
         draw_part(*arguments)
         if seconds is not None and waits:
