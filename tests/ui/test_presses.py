@@ -179,6 +179,7 @@ def head_after_request(monkeypatch, state):
         *numbers_and_heads: tuple[int, str],
         completes: bool = True,
         timer: bool = False,
+        part: bool = False,
     ) -> str:
         """Run the page once and give the head that it shows.
 
@@ -187,13 +188,19 @@ def head_after_request(monkeypatch, state):
             numbers_and_heads: The number and the head of each press that the request brings.
             completes: Whether the run ends by itself, not because of another request.
             timer: Whether a timer made the request, so that only a part is redrawn.
+            part: Whether a person chose in a part of the page, so that only that is redrawn.
         """
         browser_widgets.clear()
         if browser_head is not None:
             browser_widgets.append(SimpleNamespace(id="$$ID-0-head"))
             dict.__setitem__(state, "head", browser_head)
-        if timer:
-            redraw_every(lambda: None, None)()
+        if timer or part:
+            redraw = redraw_every(lambda: None, None)
+            context.fragment_ids_this_run = ["board"] if part else None
+            redraw()  # in the run that made it
+            context.fragment_ids_this_run = ["timer"]
+            if timer:
+                redraw()
             return state["head"]
         grid_presses = [[number, "grid", head] for number, head in numbers_and_heads]
         state[presses.LOG_KEY].take({"tab": "t", "presses": grid_presses})
@@ -225,6 +232,19 @@ def test_a_pick_survives_requests_of_timers(head_after_request):
     assert head_after_request("b") == "b"
     assert head_after_request("a") == "a"  # chosen from the list
     assert head_after_request("a", timer=True) == "a"
+
+
+def test_a_choice_in_a_part_of_the_page_stands_against_timers(head_after_request):
+    """As of the examples on the Prune page after "What does it do on test?"."""
+    assert head_after_request("a", (1, "b")) == "b"
+    assert head_after_request("a", part=True) == "a"
+    assert head_after_request("a", timer=True) == "a"
+
+
+def test_a_pick_that_was_not_drawn_yet_is_not_overruled_in_a_part(head_after_request):
+    assert head_after_request("a", (1, "b"), completes=False) == "b"
+    head_after_request("a", part=True)
+    assert head_after_request("a", timer=True) == "b"
 
 
 def test_a_pick_is_sent_with_every_run_until_the_browser_has_drawn_its_list(
