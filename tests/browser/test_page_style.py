@@ -14,7 +14,7 @@ PROVISIONAL = '[class*="st-key-provisional-"]'
 FIGURE = f':is({PROVISIONAL}, [class*="st-key-final-"])'
 # Of each page, the part that is drawn last among those that rules are about.
 PAGES = {
-    "/?langs=de&langs=th": ".st-key-overview-details [data-testid='stPageLink'] p",
+    "/?langs=de&langs=th": ".st-key-overview [class*='st-key-maps-'] > *",
     "/heads?langs=de&langs=th": "[class*='st-key-maps-'] > *",
     "/prune?langs=de": f"{FIGURE} [data-testid='stMetricValue']",
     "/jobs": ".st-key-new-job [class*='st-key-forecast-']",
