@@ -13,7 +13,7 @@ from support.cached_scores import made_scores
 
 from headlab.cli.score import print_scores, scores_record
 from headlab.dashboard.pages.heads.tables import table_of_heads
-from headlab.dashboard.widgets import how_to_read_maps
+from headlab.dashboard.widgets import maps_title
 from headlab.methods import costs, monte_carlo, paper
 from headlab.methods.costs import remarks, remarks_on_choice, stopped_at_sign
 from headlab.methods.sampling import SamplingPlan, Tally, even_support, weighted_support
@@ -268,7 +268,7 @@ def test_reported_14_a_choice_of_heads_by_size_has_the_remark_and_one_by_sign_ha
 def test_reported_14_the_remark_stands_beside_values_on_pages_in_the_report_and_in_csv():
     scores = {"de": shapley(), "th": replace(shapley("width"), language="th")}
     (remark,) = remarks(scores.values())
-    assert "were let go as soon as their sign was decided" in how_to_read_maps(scores)
+    assert "were let go as soon as their sign was decided" in maps_title(scores)
     table = table_of_heads(scores)
     german_notes = table.loc[table["language"] == "de", "note"]
     thai_notes = table.loc[table["language"] == "th", "note"]

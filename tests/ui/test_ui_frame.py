@@ -39,7 +39,7 @@ from headlab.dashboard.pages.jobs.form import JobForm
 from headlab.dashboard.pages.prune import page as prune_page
 from headlab.dashboard.panels import job_offer
 from headlab.dashboard.panels.sharpening_map import interval_verdict, sharpening_line
-from headlab.dashboard.widgets import how_to_read_maps
+from headlab.dashboard.widgets import maps_title
 from headlab.methods.table import METHODS
 from headlab.pictures import holm_adjusted_p_values
 from headlab.results import HeadScores, Listing, Result, Store
@@ -937,8 +937,8 @@ def test_the_cost_of_a_method_is_shown_before_it_is_computed(cache):
 
 def test_the_caution_about_intervals_stands_with_the_maps():
     scores = dataclasses.replace(made_scores("de", "shapley"), method="paper")
-    assert "not anytime-valid" in how_to_read_maps({"de": scores})
-    assert "not anytime-valid" not in how_to_read_maps({"de": made_scores("de", "shapley")})
+    assert "not anytime-valid" in maps_title({"de": scores})
+    assert "not anytime-valid" not in maps_title({"de": made_scores("de", "shapley")})
 
 
 def test_a_missing_language_has_a_button_in_place_of_its_map(cache):

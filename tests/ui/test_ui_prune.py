@@ -49,7 +49,7 @@ from headlab.dashboard.panels.suggestion import (
     suggested_heads,
     usable_rules,
 )
-from headlab.dashboard.widgets import how_to_read_maps
+from headlab.dashboard.widgets import maps_details
 from headlab.masks import Mask, mask_from_json
 from headlab.masks.compare import accuracy_notes
 from headlab.results import HeadScores
@@ -547,9 +547,9 @@ def test_reported_06_the_page_says_how_many_words_are_left_out():
 
 def test_reported_06_the_caption_of_the_maps_says_it_too():
     scores_with_omissions = replace(scores(), omissions=SOME_OMISSIONS)
-    caption = how_to_read_maps({"de": scores_with_omissions})
+    caption = maps_details({"de": scores_with_omissions})
     assert plain(f"de: {SOME_OMISSIONS.sentence}.") in caption
-    assert "not counted" not in how_to_read_maps({"de": scores()})
+    assert "not counted" not in maps_details({"de": scores()})
 
 
 @pytest.mark.parametrize("field", ["examples_cut", "words_left_out", "token_limit"])

@@ -165,7 +165,7 @@ def draw_guide_above(name: str) -> None:
     """What stands above a page: its question and the tour, or the tour alone."""
     guide = GUIDES[name]
     if not guide.below:
-        draw_question(name)
+        _draw_question(name)
     if Tour.of_session().is_taken:
         _draw_tour_step(name, guide.step)
 
@@ -173,16 +173,16 @@ def draw_guide_above(name: str) -> None:
 def draw_guide_below(name: str) -> None:
     """What stands below a page: how to read it, and its question unless that stands above."""
     if GUIDES[name].below:
-        draw_question(name)
-    draw_reading_fold(name)
+        _draw_question(name)
+    _draw_reading_fold(name)
 
 
-def draw_question(name: str) -> None:
+def _draw_question(name: str) -> None:
     """A page's question."""
     st.markdown(GUIDES[name].answers)
 
 
-def draw_reading_fold(name: str) -> None:
+def _draw_reading_fold(name: str) -> None:
     """The fold on how to read a page, with the way into the tour."""
     guide = GUIDES[name]
     with st.expander("How to read this", icon=":material/help:"):

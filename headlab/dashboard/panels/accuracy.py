@@ -14,14 +14,13 @@ import streamlit as st
 from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
 from headlab.dashboard.names import plain
 from headlab.dashboard.panels.mask_figures import (
-    SHOWN_SHARE,
     AccuracyQuestion,
     KnownFigures,
     accuracy_caption,
     accuracy_table,
     equal_texts_notes,
+    figure_to_show,
     figures_known,
-    headline_figure,
     interval_of_difference,
     omission_notes,
     progress_caption,
@@ -299,9 +298,7 @@ def _draw_headline(
         for name in names_shown:
             if name == MEAN_OF_LANGUAGES and len(languages) == 1:
                 continue
-            figure = headline_figure(figures_by_language, languages, name)
-            if share_measured(figures_by_language, languages, name) < SHOWN_SHARE:
-                figure = None
+            figure = figure_to_show(figures_by_language, languages, name)
             is_mean = name == MEAN_OF_LANGUAGES
             _draw_metric(
                 name,

@@ -328,6 +328,15 @@ def share_measured(
     return min(1.0, float(np.mean(shares)))
 
 
+def figure_to_show(
+    figures_by_language: Mapping[str, Figure], languages: Sequence[str], headline: str
+) -> Figure | None:
+    """The figure of the headline, once it rests on `SHOWN_SHARE` of its examples; else None."""
+    if share_measured(figures_by_language, languages, headline) < SHOWN_SHARE:
+        return None
+    return headline_figure(figures_by_language, languages, headline)
+
+
 def counted_unit(figures_by_language: Mapping[str, Figure], question: AccuracyQuestion) -> str:
     """What figures count: examples, or answers where an example has several.
 

@@ -11,12 +11,9 @@ import numpy as np
 
 from headlab.dashboard.names import count_words, language_title
 from headlab.dashboard.panels.mask_figures import (
-    SHOWN_SHARE,
     AccuracyQuestion,
+    figure_to_show,
     has_enough_examples,
-    headline_figure,
-    interval_of_difference,
-    share_measured,
     signed_points,
 )
 from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES
@@ -26,7 +23,7 @@ from headlab.worker import Figure
 
 MAX_NAMED_LANGUAGES = 6
 """Languages whose codes the sentence lists; of more it gives the number alone."""
-TEST_DECIDES = "Heads are chosen on dev, so test decides."
+TEST_DECIDES = "Heads are chosen on dev, so test decides"
 
 
 def mask_verdict(
@@ -37,8 +34,9 @@ def mask_verdict(
 ) -> str:
     """What a mask does, in words, as far as it is known.
 
-    The language of the headline is judged by the interval of its own difference, which is said where
-    there are several; all languages together by p-values after Holm's correction, once all are final. On dev nothing is called better or worse, because heads are chosen there.
+    The language of the headline is judged by the interval of its own difference, which is said
+    where there are several; all languages together by p-values after Holm's correction, once all
+    are final. On dev nothing is called better or worse, because heads are chosen there.
 
     Args:
         figures_by_language: Those that have arrived.
@@ -48,9 +46,8 @@ def mask_verdict(
     """
     title = headline_title(headline, len(languages))
     subject = f"{title} on {question.split}"
-    figure = headline_figure(figures_by_language, languages, headline)
-    share = share_measured(figures_by_language, languages, headline)
-    if figure is None or share < SHOWN_SHARE:
+    figure = figure_to_show(figures_by_language, languages, headline)
+    if figure is None:
         return f"{subject}: being measured …"
     if question.mask is None:
         accuracy = f"{100 * figure.accuracy:.1f} %"
@@ -60,10 +57,10 @@ def mask_verdict(
     ):
         return f"{subject}: being measured …"
     points = f"{signed_points(figure.difference)} points"
-    interval = interval_of_difference(figure)
-    if not figure.done or interval is None:
+    if not figure.done:
         return f"{subject}: {points} so far …"
-    low, high = interval
+    low = figure.low
+    high = figure.high
     sentences = [f"{subject}: {points} [{signed_points(low)}, {signed_points(high)}]"]
     if question.split == "test":
         direction = direction_words(figure.difference, low, high)
@@ -74,7 +71,7 @@ def mask_verdict(
     if counts:
         sentences.append(counts)
     if question.split == "dev":
-        sentences.append(TEST_DECIDES.removesuffix("."))
+        sentences.append(TEST_DECIDES)
     return f"{'. '.join(sentences)}."
 
 
@@ -130,14 +127,9 @@ def changed_languages_words(
     if not higher and not lower:
         return f"{better_word} or {worse_word} in none {total} after Holm's correction"
     return (
-        f"{better_word} in {_count_words(higher)} {total}{_codes(higher)}, "
-        f"{worse_word} in {_count_words(lower)}{_codes(lower)}, after Holm's correction"
+        f"{better_word} in {len(higher) or 'none'} {total}{_codes(higher)}, "
+        f"{worse_word} in {len(lower) or 'none'}{_codes(lower)}, after Holm's correction"
     )
-
-
-def _count_words(languages: Sequence[str]) -> str:
-    """How many languages, in words."""
-    return str(len(languages)) if languages else "none"
 
 
 def _codes(languages: Sequence[str]) -> str:

@@ -27,7 +27,6 @@ from headlab.dashboard.widgets.headgrid import draw_map as draw_map
 from headlab.dashboard.widgets.headgrid import draw_small_maps as draw_small_maps
 from headlab.dashboard.widgets.headgrid import group_sizes_of as group_sizes_of
 from headlab.dashboard.widgets.headgrid import head_press_action as head_press_action
-from headlab.dashboard.widgets.headgrid import how_to_read_maps as how_to_read_maps
 from headlab.dashboard.widgets.headgrid import maps_details as maps_details
 from headlab.dashboard.widgets.headgrid import maps_title as maps_title
 from headlab.dashboard.widgets.headgrid import pick_scale as pick_scale

@@ -367,11 +367,6 @@ def maps_details(scores: Mapping[str, HeadScores]) -> str:
     return " ".join(sentences)
 
 
-def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
-    """How to read these maps: estimand, unit, samples, level, what the colours mean."""
-    return f"{maps_title(scores)} {maps_details(scores)}"
-
-
 def _interval_words(scores: Mapping[str, HeadScores]) -> str:
     """What the intervals are, and what the marks in these maps say of them.
 
