@@ -298,7 +298,7 @@ def table_of_heads(
         if (scores_row["task"], scores_row["method"]) != (task, "shapley"):
             continue
         values = np.array(scores_row["values"])
-        for index in np.argsort(-values)[:max_heads].tolist():
+        for index in np.argsort(-values, kind="stable")[:max_heads].tolist():
             layer, head = divmod(index, HEADS)
             rows.append(
                 (

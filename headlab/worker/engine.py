@@ -271,6 +271,11 @@ class RequestQueue:
                     return live
         return None
 
+    def waits_for_other_model(self, model: str | None) -> bool:
+        """Whether a new request needs a model other than this one."""
+        with self._lock:
+            return any(request.model != model for request in self._new)
+
     def take_withdrawn(self) -> list[LiveRequest]:
         """Remove the begun requests that nobody reads any more."""
         with self._lock:
@@ -611,7 +616,9 @@ class Engine:
             if new is None:
                 break
             self._serve_one(new)
-        if not current.is_long:
+        # Served between the batches of a long request, streams would hold up whoever waits for its
+        # end: a whole stream passes in the time that the long one needs.
+        if not current.is_long or self._waiting.waits_for_other_model(current.model):
             return
         next_short = self._waiting.take(current.model, include_long=False)
         if next_short is not None:

@@ -632,6 +632,33 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
     assert Counter(order) == expected_counts
 
 
+def test_who_waits_for_another_model_does_not_wait_for_streams_that_have_begun(
+    tmp_path: Path,
+) -> None:
+    """Between the batches of a long request, a stream gets its first figure and no more."""
+    benches: list[FakeBench] = []
+
+    def make() -> FakeBench:
+        benches.append(FakeBench(tmp_path, 0.0002))
+        benches[0].batches_may_end.clear()
+        return benches[0]
+
+    with started_worker(tmp_path, make) as worker, ThreadPoolExecutor(3) as pool:
+        worker.client.load_model("fake")
+        stream = evaluate_request("fake", "intents", "de", session="s", size=512)
+        long_answer = pool.submit(worker.client.gradient, "fake", "intents", "de")
+        wait_until(lambda: "begin gradient" in benches[0].log)
+        streamed = pool.submit(lambda: list(worker.client.evaluate(stream)))
+        wait_until(lambda: worker.engine.waiting == 1)
+        loaded = pool.submit(worker.client.load_model, "another")
+        wait_until(lambda: worker.engine.waiting == 2)
+        benches[0].batches_may_end.set()
+        long_answer.result(600)
+        assert loaded.result(600).name == "another"
+        assert len(streamed.result(600)) == 3
+    assert benches[0].log == ["begin gradient", "begin s 512", "end gradient", "end s 512"]
+
+
 @pytest.mark.parametrize("session_count", SESSIONS)
 def test_sessions_with_every_language_at_once_all_get_their_figures(
     tmp_path: Path, session_count: int
