@@ -15,7 +15,13 @@ def run_session() -> None:
         "_link", {key: st.query_params.get_all(key) for key in st.query_params}
     )
 
-    from headlab.dashboard.frame import draw_sidebar, errors_as_sentences, icon_path, warm_up
+    from headlab.dashboard.frame import (
+        draw_navigation,
+        draw_sidebar,
+        errors_as_sentences,
+        icon_path,
+        warm_up,
+    )
     from headlab.dashboard.names import PAGES
     from headlab.dashboard.widgets import presses
 
@@ -27,10 +33,11 @@ def run_session() -> None:
             st.Page(f"pages/{name}.py", title=title, icon=icon, default=name == "overview")
             for name, (title, icon) in PAGES.items()
         ],
-        position="top",
+        position="hidden",  # `draw_navigation` shows all pages at every width
     )
     with errors_as_sentences():
         presses.draw_log_root(pages.url_path, list(PAGES))
+        draw_navigation()
         draw_sidebar()
         pages.run()
         presses.mark_page_drawn()

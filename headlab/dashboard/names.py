@@ -93,6 +93,14 @@ PAGES = {
     "jobs": ("Jobs", ":material/checklist:"),
     "own": ("Bring your own", ":material/upload_file:"),
 }
+PAGES_BY_GROUP = {
+    "Look": ("overview", "heads", "languages", "attention", "roles"),
+    "Prune": ("prune", "gates"),
+    "Compare": ("masks",),
+    "Work": ("jobs", "experiments"),
+    "Yours": ("own",),
+}
+"""The keys of `PAGES` by what one does there, in the order of the navigation."""
 
 
 def page_link(

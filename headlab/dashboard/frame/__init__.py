@@ -19,6 +19,7 @@ from headlab.dashboard.frame.choice import task_languages as task_languages
 from headlab.dashboard.frame.shared_choice import draw_sidebar as draw_sidebar
 from headlab.dashboard.frame.shared_choice import open_page as open_page
 from headlab.dashboard.frame.shared_choice import show_choice as show_choice
+from headlab.dashboard.frame.shell import draw_navigation as draw_navigation
 from headlab.dashboard.frame.shell import errors_as_sentences as errors_as_sentences
 from headlab.dashboard.frame.shell import icon_path as icon_path
 from headlab.dashboard.frame.shell import page as page

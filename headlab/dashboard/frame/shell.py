@@ -17,7 +17,7 @@ from headlab.dashboard.frame import guide
 from headlab.dashboard.frame.choice import Choice, current_choice, scores_of
 from headlab.dashboard.frame.shared_choice import draw_sidebar
 from headlab.dashboard.frame.sidebar import stop_if_refused
-from headlab.dashboard.names import PAGES, page_link, plain
+from headlab.dashboard.names import PAGES, PAGES_BY_GROUP, page_link, plain
 from headlab.dashboard.streamlit_private import leave_pages_folder
 from headlab.dashboard.widgets import notices
 
@@ -62,6 +62,19 @@ def icon_path() -> str:
     return str(_static("icon.svg"))
 
 
+def draw_navigation() -> None:
+    """Links to all pages, in groups: none is hidden, however narrow the window is."""
+    st.html(_static("page.css"))
+    with st.container(horizontal=True, key="navigation"):
+        for group, names in PAGES_BY_GROUP.items():
+            with st.container(key=f"navigation-{group.lower()}", width="content", gap=None):
+                st.caption(group)
+                with st.container(horizontal=True, gap=None):
+                    for name in names:
+                        title, _ = PAGES[name]
+                        st.page_link(f"pages/{name}.py", label=title, width="content")
+
+
 @contextmanager
 def errors_as_sentences() -> Iterator[None]:
     """Show a problem as a sentence. Fragments need their own: they run again without their page."""
@@ -91,7 +104,6 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
         intro: What the page answers, where `GUIDES` has no entry for it.
     """
     boot()
-    st.html(_static("page.css"))
     title, _ = PAGES.get(name, (name, ""))
     st.title("headlab" if name == "overview" else title)
     if name in guide.GUIDES:
