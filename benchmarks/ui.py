@@ -234,14 +234,14 @@ def cold_start(tests: Any, chromium: Any, app: Any) -> float:
     tab.goto("/")
     tab.get_by_role("grid").first.locator('[data-c="11.11"]').wait_for()
     milliseconds = 1000 * (time.monotonic() - start)
-    tab.locator(tests.QUIET).wait_for()
+    tab.locator(tests.IDLE_APP).wait_for()
     tab.context.close()
     return milliseconds
 
 
 def card_waits(tests: Any, tab: Any, languages: Sequence[str], times: int) -> list[float]:
     """Milliseconds from a click on a head of the Heads page to its card."""
-    visit(tab, tests.QUIET, f"/heads?{_language_query(languages)}")
+    visit(tab, tests.IDLE_APP, f"/heads?{_language_query(languages)}")
     waits = []
     for turn in range(times):
         waits.append(_card_wait(tab, languages[0], layer=1 + turn % 10, head=(5 * turn) % 12))
@@ -268,14 +268,14 @@ def page_switch_waits(tests: Any, tab: Any, times: int) -> list[float]:
     """Milliseconds from a click on a page's name to the end of that page's run."""
     pages = importlib.import_module("headlab.dashboard.names").PAGES
     names = [title for title, _ in pages.values()]
-    visit(tab, tests.QUIET, PAGES["overview"])
+    visit(tab, tests.IDLE_APP, PAGES["overview"])
     waits = []
     for name in [*names[1:], names[0]] * times:
         title = "headlab" if name == names[0] else name
         tab.get_by_role("link", name=name, exact=True).first.click()
         tab.locator("h1").filter(has_text=title).wait_for()
         tab.wait_for_timeout(SETTLED_MS)
-        tab.locator(tests.QUIET).wait_for()
+        tab.locator(tests.IDLE_APP).wait_for()
         title_changes = [change for change in changes_since_click(tab) if change.title == title]
         ends = [change for change in title_changes if change.script == "notRunning"]
         end = ends[0] if ends else title_changes[-1]
@@ -306,7 +306,7 @@ def toggle_waits(
     Returns:
         Milliseconds to the first figures, and to the final ones.
     """
-    visit(tab, tests.QUIET, f"/prune?{model}{_language_query(languages)}")
+    visit(tab, tests.IDLE_APP, f"/prune?{model}{_language_query(languages)}")
     wait_for_figures(tab, "All heads on: final")
     layers, heads = grid
     first_waits = []
@@ -435,7 +435,7 @@ def open_page(tests: Any, tab: Any, path: str) -> None:
     tab.goto(path)
     tab.locator("h1").first.wait_for()
     tab.wait_for_timeout(2 * SETTLED_MS)
-    tab.locator(tests.QUIET).wait_for()
+    tab.locator(tests.IDLE_APP).wait_for()
 
 
 def axe(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:

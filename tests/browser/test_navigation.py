@@ -22,6 +22,19 @@ PAGES = (
     "Attention",
     "Jobs",
 )
+PAGES_IN_ORDER = [
+    "Overview",
+    "Heads",
+    "Languages",
+    "Attention",
+    "Roles",
+    "Prune",
+    "Gates",
+    "Masks",
+    "Jobs",
+    "Experiments",
+    "Bring your own",
+]
 
 
 def link(page) -> dict[str, list[str]]:
@@ -61,6 +74,34 @@ def test_choices_survive_a_page_switch(visit, page):
         expect(page.locator("h1")).to_have_text("headlab" if name == "Overview" else name)
         wait_for_link(page, method=["gradient"], langs=["de", "th"])
         expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (1024, 768), (390, 844)])
+def test_all_pages_are_in_sight_in_five_groups(visit, page, size):
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    visit("/?langs=de")
+    navigation = page.locator(".st-key-navigation")
+    assert navigation.get_by_role("link").all_inner_texts() == PAGES_IN_ORDER
+    for name in PAGES_IN_ORDER:
+        box = navigation.get_by_role("link", name=name, exact=True).bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= size[0]
+        assert 0 <= box["y"] < 150
+    groups = navigation.get_by_test_id("stCaptionContainer")
+    assert groups.all_inner_texts() == ["Look", "Prune", "Compare", "Work", "Yours"]
+    navigation.get_by_role("link", name="Bring your own").click()
+    expect(page.locator("h1")).to_have_text("Bring your own")
+
+
+def test_the_navigation_stays_in_sight_while_one_scrolls_a_wide_window(visit, page):
+    visit("/?langs=de")
+    page.get_by_text("How to read this").first.scroll_into_view_if_needed()
+    page.mouse.move(700, 500)
+    page.mouse.wheel(0, 2000)
+    navigation = page.locator(".st-key-navigation")
+    page.wait_for_function("document.querySelector('[data-testid=stMain]').scrollTop > 0")
+    assert navigation.bounding_box()["y"] == 0
+    navigation.get_by_role("link", name="Heads").click()
+    expect(page.locator("h1")).to_have_text("Heads")
 
 
 def test_a_choice_opens_again_from_its_link(visit, page, chromium, app):
