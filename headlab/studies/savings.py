@@ -262,7 +262,7 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
 NAME = "worth"
 NO_SPEED = (
     "A mask alone saves no computation: a head that is off is computed like any other and then "
-    "multiplied by zero. Only heads removed from the weights (headlab shrink) save parameters, "
+    "multiplied by zero. Only heads removed from the weights save parameters, "
     "multiply-accumulates and time."
 )
 NOISE = (

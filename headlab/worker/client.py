@@ -360,16 +360,26 @@ class Client:
                 code="worker.timed_out",
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise HeadlabError(
-                f"the worker cannot be reached ({type(error).__name__}); {self._advice()}",
-                code="worker.unreachable",
-            ) from error
+            raise self._unreachable_error(error) from error
         except ValueError as error:
             address = self._url if isinstance(self._url, str) else "the local worker's address"
             raise HeadlabError(
                 f"what answers at {address} is not a headlab worker; {self._advice()}",
                 code="worker.not_a_worker",
             ) from error
+
+    def _unreachable_error(self, error: Exception) -> HeadlabError:
+        """The error that says what happened to the worker, and what happens next."""
+        event = "the worker is not running"
+        if isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError):
+            event = "the worker ended before it had answered"
+        if callable(self._url):
+            return HeadlabError(
+                f"{event}; it starts again by itself, and its jobs go on where they were: try "
+                "again in a moment",
+                code="worker.unreachable",
+            )
+        return HeadlabError(f"{event}; {self._advice()}", code="worker.unreachable")
 
     def _advice(self) -> str:
         if callable(self._url):

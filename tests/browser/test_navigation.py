@@ -84,7 +84,8 @@ def test_all_pages_are_in_sight_in_five_groups(visit, page, size):
     assert navigation.get_by_role("link").all_inner_texts() == PAGES_IN_ORDER
     for name in PAGES_IN_ORDER:
         box = navigation.get_by_role("link", name=name, exact=True).bounding_box()
-        assert box["x"] >= 0 and box["x"] + box["width"] <= size[0]
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= size[0]
         assert 0 <= box["y"] < 150
     groups = navigation.get_by_test_id("stCaptionContainer")
     assert groups.all_inner_texts() == ["Look", "Prune", "Compare", "Work", "Yours"]

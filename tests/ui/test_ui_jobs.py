@@ -152,7 +152,7 @@ def test_of_ended_jobs_only_the_newest_are_shown_at_first(worker):
 
 @pytest.mark.parametrize("query", [{}, {"job": "1"}])
 def test_a_worker_that_cannot_be_reached_is_a_sentence(worker, query):
-    worker.connection_error = "the worker cannot be reached (ConnectError); try again in a moment"
+    worker.connection_error = "the worker is not running; it starts again by itself"
     app = run(**query)
     assert worker.connection_error in page_text(app)
     if not query:

@@ -11,6 +11,7 @@ from headlab.dashboard.panels.mask_figures import (
     AccuracyQuestion,
     share_measured,
     stream_figures,
+    time_left_words,
 )
 from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES
 from headlab.dashboard.panels.verdict import (
@@ -166,6 +167,22 @@ def test_nothing_is_said_before_a_quarter_of_the_examples():
     halves = figures(de=figure("de"), th=figure("th", n=500))
     assert share_measured(halves, ["de", "th"], MEAN_OF_LANGUAGES) == pytest.approx(0.75)
     assert share_measured({}, ["de", "th"], MEAN_OF_LANGUAGES) == 0
+
+
+def test_the_time_left_is_that_of_the_pace_since_the_start():
+    languages = ["de", "th", "fi", "hu"]
+    at_start = figures(de=figure("de"))
+    later = figures(de=figure("de"), th=figure("th"))
+    assert time_left_words(at_start, later, languages, 4.0) == "about 10 s left"
+    assert time_left_words(at_start, later, languages, 5.0) == "about 10 s left"
+    assert time_left_words(at_start, later, languages, 5.1) == "about 15 s left"
+    assert time_left_words({}, later, languages, 5.1) == "about 10 s left"
+    assert time_left_words({}, later, languages, 600.0) == "about 10 min left"
+    assert time_left_words({}, later, languages, 1.0) == ""  # too soon
+    assert time_left_words(at_start, at_start, languages, 9.0) == ""
+    all_figures = figures(**{name: figure(name) for name in languages})
+    assert time_left_words(at_start, all_figures, languages, 9.0) == ""
+    assert time_left_words({}, {}, languages, 9.0) == ""
 
 
 def test_with_all_heads_on_the_sentence_is_the_accuracy():

@@ -110,9 +110,21 @@ def test_a_request_that_changes_something_is_not_sent_twice(
     forgetful: ForgetfulServer, client: Client
 ) -> None:
     assert client.jobs() == []
-    with raises("worker.unreachable"):
+    with raises("worker.unreachable", "the worker ended before it had answered"):
         client.cancel(1)
     assert forgetful.request_lines == [b"GET /jobs HTTP/1.1", b"POST /jobs/1/cancel HTTP/1.1"]
+
+
+def test_the_error_says_whether_the_worker_starts_again_by_itself() -> None:
+    def address() -> str:
+        return "http://127.0.0.1:9"
+
+    starts_again = "the worker is not running; it starts again by itself, and its jobs go on"
+    with raises("worker.unreachable", starts_again):
+        Client(address).jobs()
+    must_be_checked = "the worker is not running; check that it runs at http://127.0.0.1:9"
+    with raises("worker.unreachable", must_be_checked):
+        Client(address()).jobs()
 
 
 def test_an_error_keeps_its_code_on_the_way_and_an_older_worker_s_gets_a_general_one() -> None:

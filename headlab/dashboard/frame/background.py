@@ -18,8 +18,13 @@ class LatestValue(Generic[T]):
     """The newest value of an iterator, which a thread starts reading at once.
 
     In streamlit, a click in a fragment waits for the current run to end, so a run must be short:
-    the page polls `value` instead of reading the iterator itself. `error` is the exception that
-    ended the iterator, if any.
+    the page polls `value` instead of reading the iterator itself.
+
+    Attributes:
+        value: The newest value; None before the first.
+        first_value: The first value; None before it.
+        error: The exception that ended the iterator, if any.
+        done: Whether the iterator has ended.
 
     Args:
         make: Gives the iterator, in the thread.
@@ -30,6 +35,7 @@ class LatestValue(Generic[T]):
         self, make: Callable[[], Generator[T]], stop_event: threading.Event | None = None
     ) -> None:
         self.value: T | None = None
+        self.first_value: T | None = None
         self.error: Exception | None = None
         self.done = False
         self._start_time = time.monotonic()
@@ -68,7 +74,10 @@ class LatestValue(Generic[T]):
             with closing(self._make()) as values:
                 for value in values:
                     with self._news:
-                        self.value, self._value_count = value, self._value_count + 1
+                        if self._value_count == 0:
+                            self.first_value = value
+                        self.value = value
+                        self._value_count += 1
                         self._news.notify_all()
                     if self._stopped.is_set():
                         break

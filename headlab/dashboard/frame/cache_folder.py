@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -9,10 +10,17 @@ from typing import Any, TypeVar, cast
 
 import streamlit as st
 
-from headlab.core import HeadGrid, HeadlabError, Report, remember_former_fingerprints
+from headlab.core import (
+    HeadGrid,
+    HeadlabError,
+    Report,
+    duration_text,
+    remember_former_fingerprints,
+)
 from headlab.dashboard.frame.background import wait_for_result
 from headlab.dashboard.frame.stored_scores import of_own_heads
 from headlab.dashboard.frame.worker_supervisor import worker_client
+from headlab.dashboard.names import plain
 from headlab.dashboard.widgets import remember_head_groups
 from headlab.methods import spec_of
 from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root
@@ -25,6 +33,8 @@ Streamlit takes long to hash many small values.
 """
 LISTED_KINDS = (HeadScores, Report, LearnedGates)
 """What pages list."""
+RESIDENT_SECONDS = 1.0
+"""A model that is there sooner was in the worker's memory already."""
 ReadContent = TypeVar("ReadContent")
 ResultKind = TypeVar("ResultKind")
 
@@ -50,9 +60,36 @@ def _grids_by_fingerprint() -> dict[str, HeadGrid]:
     return {}
 
 
+@st.cache_resource(show_spinner=False)
+def _load_seconds() -> dict[str, float]:
+    """How long each model took to load when it was last loaded for a page, by name."""
+    return {}
+
+
+def loading_words(name: str, seconds: float | None) -> str:
+    """What is said while a model is loading.
+
+    Args:
+        name: Of the model.
+        seconds: How long it took the last time; None if that is not known.
+    """
+    words = f"Loading {plain(name)} …"
+    if seconds is not None:
+        words += f" It took {duration_text(seconds)} the last time."
+    return words
+
+
 def loaded_model(name: str) -> LoadedModel:
-    """The worker's description of a model, which it loads; from then on its heads are known."""
-    model = wait_for_result(partial(worker_client().load_model, name))
+    """The worker's description of a model, which it loads; from then on its heads are known.
+
+    Meanwhile the page says what is loading, and for how long.
+    """
+    start = time.monotonic()
+    with st.spinner(loading_words(name, _load_seconds().get(name)), show_time=True):
+        model = wait_for_result(partial(worker_client().load_model, name))
+    seconds = time.monotonic() - start
+    if seconds > RESIDENT_SECONDS:
+        _load_seconds()[name] = seconds
     remember_former_fingerprints(model.fingerprint, model.former_fingerprints)
     _grids_by_fingerprint()[model.fingerprint] = model.grid
     if model.costs is not None:

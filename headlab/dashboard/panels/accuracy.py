@@ -26,6 +26,7 @@ from headlab.dashboard.panels.mask_figures import (
     progress_caption,
     share_measured,
     stream_figures,
+    time_left_words,
 )
 from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES
 from headlab.dashboard.panels.verdict import headline_title, mask_verdict
@@ -207,7 +208,12 @@ def draw_arriving_figures(
                 if figures_by_language or not is_lost:
                     _draw_table(figures_by_language, languages, headline)
             with places.notes:
-                _draw_notes(figures_by_language, languages, question, is_lost=is_lost)
+                time_left = time_left_words(
+                    live.first_value or {}, figures_by_language, languages, live.age
+                )
+                _draw_notes(
+                    figures_by_language, languages, question, is_lost=is_lost, time_left=time_left
+                )
         if is_polling and (live.done or (live.age > PATIENT_SECONDS) != is_slow):
             st.rerun()  # one full run, which ends the timer or sets a slower one
 
@@ -251,6 +257,7 @@ def _draw_notes(
     question: AccuracyQuestion,
     *,
     is_lost: bool,
+    time_left: str = "",
 ) -> None:
     """Draw what the figures are based on, and what is to be said of them.
 
@@ -259,9 +266,13 @@ def _draw_notes(
         languages: All that were asked for.
         question: What they answer.
         is_lost: Whether no more will arrive.
+        time_left: How long it still takes, in words; empty where that is not known.
     """
     if not is_lost:
-        st.caption(progress_caption(figures_by_language, languages, question))
+        caption = progress_caption(figures_by_language, languages, question)
+        if time_left:
+            caption += f" {time_left.capitalize()}."
+        st.caption(caption)
     notes = [figure.note for figure in figures_by_language.values() if figure.note]
     for note in dict.fromkeys(notes):
         st.caption(plain(note))

@@ -5,6 +5,7 @@ No streamlit here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from headlab.core import HeadlabError, canonical_json, omission_fields
+from headlab.core import HeadlabError, canonical_json, duration_text, omission_fields
 from headlab.dashboard.names import count_words, language_title
 from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES
 from headlab.masks import Mask
@@ -29,6 +30,9 @@ MIN_COMPARED_EXAMPLES = 128
 """Examples before a difference is shown: it still moves by several points on fewer."""
 SHOWN_SHARE = 0.25
 """Share of the examples before an accuracy is shown in large type: it still moves on fewer."""
+PACED_SHARE = 0.05
+PACED_SECONDS = 2.0
+"""Of less, the time left is not foreseen; most of what takes no longer needs no word on it."""
 SUPERSEDED_CODE = "worker.request_superseded"
 
 
@@ -326,6 +330,36 @@ def share_measured(
         figure = figures_by_language.get(language)
         shares.append(0.0 if figure is None or not figure.total else figure.n / figure.total)
     return min(1.0, float(np.mean(shares)))
+
+
+def time_left_words(
+    figures_at_start: Mapping[str, Figure],
+    figures_by_language: Mapping[str, Figure],
+    languages: Sequence[str],
+    seconds: float,
+) -> str:
+    """How long the figures of all languages still take, at the pace so far: 'about 20 s left'.
+
+    It is rounded up to 5 seconds, so that it does not change with every figure.
+
+    Args:
+        figures_at_start: Those that were known when the measuring began.
+        figures_by_language: Those that have arrived.
+        languages: All that were asked for.
+        seconds: Since the measuring began.
+
+    Returns:
+        Empty before `PACED_SHARE` of the examples is measured in at least `PACED_SECONDS`, and
+        once all are.
+    """
+    share_at_start = share_measured(figures_at_start, languages, MEAN_OF_LANGUAGES)
+    share = share_measured(figures_by_language, languages, MEAN_OF_LANGUAGES)
+    share_since = share - share_at_start
+    is_paced = share_since >= PACED_SHARE and seconds >= PACED_SECONDS
+    if not is_paced or share >= 1:
+        return ""
+    seconds_left = seconds * (1 - share) / share_since
+    return f"about {duration_text(5 * math.ceil(seconds_left / 5))} left"
 
 
 def figure_to_show(

@@ -200,8 +200,7 @@ def draw_page() -> None:
     """Draw the page."""
     with page("attention") as choice:
         worker = worker_client()
-        with st.spinner("Loading the model …"):
-            model = loaded_model(choice.model)
+        model = loaded_model(choice.model)
         results = scores_of(choice)
         view = st.radio("View", VIEWS, horizontal=True, key="view", bind="query-params")
         picture = st.container()

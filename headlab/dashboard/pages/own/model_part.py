@@ -192,7 +192,7 @@ def _loading_findings(request: ModelToCheck) -> list[Finding]:
     """What loading has told, or that it can tell more; loads the model if that was asked for."""
     state = OwnModel.of_session()
     if state.to_load == request:
-        with st.spinner("Loading the model …"):
+        with st.spinner(f"Loading {plain(request.model)} …", show_time=True):
             state.loading_findings = findings_of_loading(worker_client(), request)
             state.loaded = request
         state.to_load = None

@@ -43,8 +43,7 @@ def draw_smaller_models(choice: Choice, history: MaskHistory, fingerprint: str) 
 def draw_page() -> None:
     """Draw the page."""
     with page("prune") as choice:
-        with st.spinner("Loading the model …"):
-            model = loaded_model(choice.model)
+        model = loaded_model(choice.model)
         history = history_of(model.fingerprint, model.grid, model.identity)
         # A widget's state is dropped with its page: without it, the user has just arrived.
         sentence = apply_mask_link(history, is_arrival=GRID not in st.session_state)
