@@ -93,6 +93,19 @@ def test_all_pages_are_in_sight_in_five_groups(visit, page, size):
     expect(page.locator("h1")).to_have_text("Bring your own")
 
 
+def test_a_link_to_the_first_page_has_its_address_and_is_not_turned_back(visit, page):
+    """Streamlit gives it an empty address, that of the page one is on, which was asked for again."""
+    visit("/jobs?langs=de")
+    link_to_overview = page.locator(".st-key-navigation").get_by_role("link", name="Overview")
+    link_to_overview.hover()
+    page.mouse.down()
+    root = page.evaluate("location.origin + '/'")
+    assert link_to_overview.evaluate("link => link.href") == root
+    page.mouse.up()
+    expect(page.locator("h1")).to_have_text("headlab")
+    assert page.evaluate("window.headlabTurn.wanted") in (None, "")
+
+
 def test_the_navigation_stays_in_sight_while_one_scrolls_a_wide_window(visit, page):
     visit("/?langs=de")
     page.get_by_text("How to read this").first.scroll_into_view_if_needed()

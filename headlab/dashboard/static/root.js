@@ -33,11 +33,26 @@ class Turn {
   constructor() {
     this.wanted = null;
     window.addEventListener('popstate', () => this.begin(this.page(window.location), null), true);
+    window.addEventListener('pointerdown', (event) => this.linkIn(event), true);
     window.addEventListener('click', (event) => {
-      const link = event.composedPath().find((node) => node.matches?.(LINKS));
+      const link = this.linkIn(event);
       const elsewhere = event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0;
       if (link && !elsewhere) this.begin(this.page(new URL(link.href)), link);
     }, true);
+  }
+
+  linkIn(event) {
+    const link = event.composedPath().find((node) => node.matches?.(LINKS));
+    return link && this.withAddress(link);
+  }
+
+  /* Streamlit gives a link to the first page an empty address, which is that of whatever page one is on. */
+  withAddress(link) {
+    if (link.getAttribute('href') === '') {
+      const { pathname } = window.location;
+      link.href = this.page({ pathname }) ? pathname.slice(0, pathname.lastIndexOf('/') + 1) : pathname;
+    }
+    return link;
   }
 
   page({ pathname }) {
@@ -64,7 +79,8 @@ class Turn {
   }
 
   linkOf(page) {
-    return [...document.querySelectorAll(LINKS)].find((link) => this.page(new URL(link.href)) === page);
+    const links = [...document.querySelectorAll(LINKS)].map((link) => this.withAddress(link));
+    return links.find((link) => this.page(new URL(link.href)) === page);
   }
 
   draw({ page, pages }) {
