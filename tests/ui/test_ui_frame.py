@@ -458,6 +458,13 @@ def test_pages_of_other_packages_import_by_the_names_of_the_version_before():
     assert page == frame.page
 
 
+def test_every_page_is_in_one_group_of_the_navigation():
+    grouped_pages = [
+        name for names_of_group in names.PAGES_BY_GROUP.values() for name in names_of_group
+    ]
+    assert sorted(grouped_pages) == sorted(names.PAGES)
+
+
 def test_a_listed_page_without_a_guide_shows_its_question(cache, monkeypatch):
     monkeypatch.setitem(names.PAGES, "depth", ("Depth", ":material/layers:"))
 

@@ -5,6 +5,7 @@ from headlab.dashboard.frame.background import await_values as await_values
 from headlab.dashboard.frame.background import wait_for_result as wait_for_result
 from headlab.dashboard.frame.cache_folder import cached_grid as cached_grid
 from headlab.dashboard.frame.cache_folder import loaded_model as loaded_model
+from headlab.dashboard.frame.cache_folder import loading_words as loading_words
 from headlab.dashboard.frame.cache_folder import stored_results as stored_results
 from headlab.dashboard.frame.cache_folder import stored_specs as stored_specs
 from headlab.dashboard.frame.choice import Choice as Choice

@@ -66,7 +66,7 @@ def _load_seconds() -> dict[str, float]:
     return {}
 
 
-def loading_words(name: str, seconds: float | None) -> str:
+def loading_words(name: str, seconds: float | None = None) -> str:
     """What is said while a model is loading.
 
     Args:

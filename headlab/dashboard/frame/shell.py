@@ -63,7 +63,10 @@ def icon_path() -> str:
 
 
 def draw_navigation() -> None:
-    """Links to all pages, in groups: none is hidden, however narrow the window is."""
+    """Links to all pages, in groups: none is hidden, however narrow the window is.
+
+    They are the first that every page shows, so the style comes with them.
+    """
     st.html(_static("page.css"))
     with st.container(horizontal=True, key="navigation"):
         for group, names in PAGES_BY_GROUP.items():

@@ -89,7 +89,7 @@ class Turn {
   }
 }
 
-const LINKS = 'a[data-testid^="stTopNav"], a[data-testid^="stSidebarNav"], a[data-testid="stPageLink-NavLink"]';
+const LINKS = 'a[data-testid="stPageLink-NavLink"]';
 
 export default function mount({ data, setTriggerValue }) {
   keepHistory();

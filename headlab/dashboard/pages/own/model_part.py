@@ -13,6 +13,7 @@ from headlab.core import HeadGrid, HeadlabError, as_sentence
 from headlab.dashboard.frame import (
     Choice,
     known_task,
+    loading_words,
     typed_label_map,
     use_model,
     wait_for_result,
@@ -192,7 +193,7 @@ def _loading_findings(request: ModelToCheck) -> list[Finding]:
     """What loading has told, or that it can tell more; loads the model if that was asked for."""
     state = OwnModel.of_session()
     if state.to_load == request:
-        with st.spinner(f"Loading {plain(request.model)} …", show_time=True):
+        with st.spinner(loading_words(request.model), show_time=True):
             state.loading_findings = findings_of_loading(worker_client(), request)
             state.loaded = request
         state.to_load = None
