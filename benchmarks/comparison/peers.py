@@ -25,7 +25,7 @@ import torch
 
 from comparison import shapiq_process
 from comparison.estimates import Estimate, examples_of, mean_values, running_mean
-from comparison.shapiq_process import NAMES, receive, send
+from comparison.shapiq_process import NAMES, OF_EQUAL_RUNS, receive, send
 from headlab.core import Bools, Floats, HeadlabError
 from headlab.methods.game import Game
 
@@ -240,12 +240,13 @@ def newer(python: Path | None) -> tuple[Peer, ...]:
     """Shapiq's newest approximators, run by an interpreter that has them; none without one."""
     if python is None:
         return ()
-    settings = "defaults, ever larger runs, weighted by their coalitions"
+    larger_runs = "defaults, ever larger runs, weighted by their coalitions"
+    equal_runs = "pairing_trick, max_terms=coalitions / 2, mean of regressions"
     return tuple(
         Peer(
             f"shapiq {name}",
             ONE_EXAMPLE,
-            settings,
+            equal_runs if name in OF_EQUAL_RUNS else larger_runs,
             partial(_estimates_of_ready_process, python, name),
             regression_size,
         )

@@ -86,16 +86,22 @@ class Setting:
         """The game in small rounds, so that the clock is looked at often."""
         return SmallRounds(self.evaluator)
 
+    def reference_key(self, seed: int) -> str:
+        """Name of a long run's values, of everything that they depend on: not of the machine."""
+        return content_key({**self._contents(), "seed": seed})
+
     def key(self, **run_settings: object) -> str:
         """Name of a run that is kept, of everything that its numbers and times depend on."""
-        examples = self.evaluator.examples
-        spec = {
+        machine = {"threads": torch.get_num_threads(), "machine": platform.node()}
+        return content_key({**self._contents(), **machine, **run_settings})
+
+    def _contents(self) -> dict[str, str]:
+        """What is compared: the model, the examples and headlab's version."""
+        return {
             "model": self.model.fingerprint,
-            "data": self.task.data_hash(examples),
+            "data": self.task.data_hash(self.evaluator.examples),
             "headlab": headlab.__version__,
         }
-        machine = {"threads": torch.get_num_threads(), "machine": platform.node()}
-        return content_key({**spec, **machine, **run_settings})
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
 Arrays go both ways, each as a line of JSON (type and shape) and its bytes. The process sends an empty
 array when everything is imported. Then it sends either coalitions (bool), whose values (float) it
 waits for, or Shapley values (float), which end a run. Each run has twice as many coalitions as the
-one before. Python 3.11 imports this file too, for which it needs only NumPy.
+one before, but for the methods of `OF_EQUAL_RUNS`. Python 3.11 imports this file too, for which it
+needs only NumPy.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import IO, Any
 
 import numpy as np
 
-NAMES = ("RegressionMSR", "RegressionMSR, linear", "ProxySHAP", "OddSHAP")
+NAMES = ("RegressionMSR", "RegressionMSR, linear", "ProxySHAP", "OddSHAP", "PolySHAP")
+OF_EQUAL_RUNS = ("PolySHAP",)
+"""Methods that would list every coalition of one head once and for all in a larger run."""
 Array = np.ndarray[Any, Any]
 
 
@@ -42,10 +45,19 @@ def receive(stream: IO[bytes]) -> Array | None:
     return None
 
 
-def approximator(name: str, players: int, seed: int) -> Any:
-    """The approximator of a name, with its defaults except for what the name says."""
+def approximator(name: str, players: int, seed: int, coalitions: int) -> Any:
+    """The approximator of a name, with its defaults except for what the name says.
+
+    PolySHAP is drawn in pairs, and has pairs of heads for half as many terms as a run has coalitions:
+    all pairs of 144 heads are 10,296 terms, which no run of its size could determine.
+    """
     import shapiq
 
+    if name == "PolySHAP":
+        terms = max(players + 1, coalitions // 2)
+        return shapiq.approximator.PolySHAP(
+            players, max_terms=terms, pairing_trick=True, random_state=seed
+        )
     if name == "OddSHAP":
         return shapiq.OddSHAP(players, random_state=seed)
     if name == "ProxySHAP":
@@ -70,12 +82,12 @@ def main() -> None:
             raise SystemExit(0)
         return coalition_values
 
-    approximator(name, players, seed)  # imports what it needs
+    approximator(name, players, seed, coalitions)  # imports what it needs
     send(to_parent, np.zeros(0))
     for number in count():
-        interaction_values = approximator(name, players, 1000 * seed + number).approximate(
-            coalitions << number, values
-        )
+        coalitions_of_run = coalitions if name in OF_EQUAL_RUNS else coalitions << number
+        run = approximator(name, players, 1000 * seed + number, coalitions_of_run)
+        interaction_values = run.approximate(coalitions_of_run, values)
         send(
             to_parent,
             np.array(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +30,15 @@ HEADLAB: dict[str, Start] = {
     SAMPLES: headlab_shapley,
     SLOPES: headlab_slopes,
 }
-SECONDS = {JOINED: 60.0, SAMPLES: 180.0, SLOPES: 30.0}
+SECONDS = {JOINED: 45.0, SAMPLES: 60.0, SLOPES: 15.0}
 """How long headlab's runs are."""
 PEER_SECONDS = {"shapiq ProxySHAP": 225.0, "shapiq RegressionMSR": 300.0}
 """How long those peers run that come as far as the bound; others run for `OTHER_SECONDS`."""
 OTHER_SECONDS = 60.0
+OTHER_SEEDS = 3
+"""How many runs the others have, which are hundreds of times slower."""
+LOWEST_SHARE = 0.1
+"""Of the bound: errors below it count as this, as the reference's own error hides them."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,15 @@ class Entrant:
         title: Its name.
         start: Gives its estimates, of a game and a seed.
         seconds: How long each of its runs is.
+        seeds: How many runs it has at most.
+        uses: What it learns of the model: "values" of coalitions, or "gradients" too.
     """
 
     title: str
     start: Start
     seconds: float
+    seeds: int
+    uses: str = "values"
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,9 @@ class Arrival:
     """When a run reached the bound.
 
     Attributes:
-        seconds: Since the run began.
+        seconds: Since the run began. Between two estimates, of which the second is the first one
+            below the bound, the squared error is taken to fall along a power of time: ProxySHAP and
+            RegressionMSR give few estimates, and would wait for the next one.
         is_measured: Whether the run came there; otherwise its error at the end is extrapolated, as
             falling with one over the square root of time.
     """
@@ -65,19 +76,23 @@ class Arrival:
     is_measured: bool
 
 
-def entrants(setting: Setting, share_of_time: float = 1.0) -> Iterator[Entrant]:
+def entrants(setting: Setting, most_seconds: float | None = None) -> Iterator[Entrant]:
     """Headlab's estimators, and the peers that play on single examples.
 
     Args:
-        setting: Says which interpreter has shapiq's newest approximators.
-        share_of_time: Of the usual length of each run.
+        setting: Says how many seeds there are and which interpreter has shapiq's newest methods.
+        most_seconds: That a run may take; None for as long as is usual.
     """
+    longest = math.inf if most_seconds is None else most_seconds
     for title, start in HEADLAB.items():
-        yield Entrant(title, start, share_of_time * SECONDS[title])
+        uses = "values" if title == SAMPLES else "gradients"
+        yield Entrant(title, start, min(SECONDS[title], longest), setting.seeds, uses)
     for peer in (*PEERS, *newer(setting.newer)):
         if peer.wrapping == ONE_EXAMPLE:
+            is_close = peer.name in PEER_SECONDS
             seconds = PEER_SECONDS.get(peer.name, OTHER_SECONDS)
-            yield Entrant(peer.title, peer.start, share_of_time * seconds)
+            seeds = setting.seeds if is_close else min(OTHER_SEEDS, setting.seeds)
+            yield Entrant(peer.title, peer.start, min(seconds, longest), seeds)
 
 
 def points_of_run(setting: Setting, entrant: Entrant, seed: int) -> list[Point]:
@@ -133,7 +148,14 @@ def arrival(points: Sequence[Point], reference: Reference, error: float) -> Arri
     first_of_rest = len(points) - 1
     while first_of_rest and squared_errors[first_of_rest - 1] <= error**2:
         first_of_rest -= 1
-    return Arrival(points[first_of_rest].seconds, True)
+    if first_of_rest == 0:
+        return Arrival(points[0].seconds, True)
+    above, below = points[first_of_rest - 1], points[first_of_rest]
+    error_above = squared_errors[first_of_rest - 1]
+    error_below = max(squared_errors[first_of_rest], (LOWEST_SHARE * error) ** 2)
+    share_of_way = math.log(error_above / error**2) / math.log(error_above / error_below)
+    seconds = above.seconds * (below.seconds / above.seconds) ** share_of_way
+    return Arrival(seconds, True)
 
 
 def speedups(arrivals_by_title: dict[str, list[Arrival]]) -> dict[str, dict[str, float | None]]:
