@@ -601,7 +601,7 @@ class TaskJob(Job, OnTask):
 
 
 MAX_PACES = 1000
-"""Paces that are remembered for the resident model."""
+"""Paces that are remembered for a model."""
 
 
 def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
@@ -618,14 +618,15 @@ def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> 
     from headlab.methods import seconds_per_forward
 
     model = lab.need(request.model)
+    paces = lab.paces  # of this model: between batches another may be needed
     key = (request.task, request.method, canonical_json(request.options))
-    if key not in lab.paces:
+    if key not in paces:
         evaluator = Evaluator(model, lab.task(request.task, request.label_map), request.language)
         evaluator.tick = tick
-        lab.paces[key] = seconds_per_forward(evaluator, request.method, request.options)
+        paces[key] = seconds_per_forward(evaluator, request.method, request.options)
     return Measured(
         heads=model.grid.size,
-        seconds=lab.paces[key],
+        seconds=paces[key],
         resumable=model.resumable,
         is_encoder=is_encoder(model.grid),
     )

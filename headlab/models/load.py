@@ -96,6 +96,7 @@ from headlab.tasks import Task, match_before_examples
 
 ADAPTER = "adapter_config.json"
 MAX_BYTES_A_NUMBER = 4  # of a number in a file of weights that headlab loads
+FLOAT_BYTES = 4  # of a weight in float32, in which models are loaded
 KERNELS = (None, "eager", "sdpa")  # attention that every installation of torch can compute
 DTYPES = {
     "float32": torch.float32,
@@ -299,6 +300,26 @@ def _stored_bytes(folder: Path) -> int:
     if is_delta(folder):
         paths += base_of(folder).glob(SAFETENSORS)
     return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def expected_bytes(name: str) -> int | None:
+    """Memory that a model's weights are going to take in float32, by the headers of its files.
+
+    Args:
+        name: An embedded name, a folder or a hub id whose files are on this machine.
+
+    Returns:
+        Bytes; None where the files cannot be read, which loading the model explains.
+    """
+    if name in EMBEDDED:
+        return FLOAT_BYTES * EMBEDDED[name].parameters
+    try:
+        folder, _ = _folder_of(name, None)
+        with errors_as_headlab_errors(partial(_unreadable, name)):
+            shapes = _shapes_of(folder, _config(folder, name))
+    except HeadlabError:
+        return None
+    return FLOAT_BYTES * sum(math.prod(shape) for shape in shapes.values())
 
 
 def _config(folder: Path, name: str) -> PretrainedConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -248,12 +248,16 @@ class RequestQueue:
         return False
 
     def take(
-        self, model: str | None = None, *, include_begun: bool = True, include_long: bool = True
+        self,
+        models: Collection[str | None] | None = None,
+        *,
+        include_begun: bool = True,
+        include_long: bool = True,
     ) -> LiveRequest | None:
         """Remove the next request; None if there is none.
 
         Args:
-            model: That the request needs; None for any.
+            models: Of which the request needs one; None for any.
             include_begun: Whether it may have begun already.
             include_long: Whether its only record may take many batches.
         """
@@ -262,7 +266,8 @@ class RequestQueue:
                 candidates = [
                     request
                     for request in queue
-                    if model in (None, request.model) and (include_long or not request.is_long)
+                    if (models is None or request.model in models)
+                    and (include_long or not request.is_long)
                 ]
                 if candidates:
                     live = min(candidates, key=self._last_turn)
@@ -271,10 +276,10 @@ class RequestQueue:
                     return live
         return None
 
-    def waits_for_other_model(self, model: str | None) -> bool:
-        """Whether a new request needs a model other than this one."""
+    def waits_for_other_model(self, models: Collection[str | None]) -> bool:
+        """Whether a new request needs a model other than these."""
         with self._lock:
-            return any(request.model != model for request in self._new)
+            return any(request.model not in models for request in self._new)
 
     def take_withdrawn(self) -> list[LiveRequest]:
         """Remove the begun requests that nobody reads any more."""
@@ -401,11 +406,15 @@ class Engine:
 
     @property
     def resident(self) -> str | None:
-        """Name of the model in memory, if any."""
+        """Name of the model in memory that was used last, if any."""
+        residents = self.residents
+        return residents[-1] if residents else None
+
+    @property
+    def residents(self) -> tuple[str, ...]:
+        """Names of the models in memory, the one used last at the end."""
         bench = self._bench
-        if bench is not None:
-            return bench.resident
-        return None
+        return () if bench is None else bench.residents
 
     @property
     def waiting(self) -> int:
@@ -438,7 +447,7 @@ class Engine:
     def fetch(self, model: str) -> Future[None]:
         """Fetch a model's files ahead, so that loading it holds nobody up. Raises Refusal (429)."""
         bench = self._bench
-        if bench is not None and bench.resident != model:
+        if bench is not None and model not in bench.residents:
             return bench.fetch(model)
         finished_download: Future[None] = Future()
         finished_download.set_result(None)
@@ -591,13 +600,17 @@ class Engine:
         if self._broken is not None:
             return self._broken
         busy = self._runner.model
-        if live.steps is None and busy is not None and live.model != busy:
-            sentence = (
-                f"the worker is computing with {busy}; wait for that job or cancel it, "
-                f"then ask for {live.model}"
-            )
-            return Refusal(sentence, 409, code="worker.other_model_in_use")
-        return None
+        has_begun = live.steps is not None
+        if has_begun or busy is None or live.model is None:
+            return None
+        if live.model == busy or self._ready_bench.may_join(live.model):
+            return None
+        return Refusal(
+            f"the worker is computing with {busy}; wait for that job or cancel it, "
+            f"then ask for {live.model}",
+            409,
+            code="worker.other_model_in_use",
+        )
 
     def _between_live_batches(self) -> None:
         """End a live request between its batches if nobody reads it, or serve new ones a record."""
@@ -608,19 +621,20 @@ class Engine:
         self._close_withdrawn()
         if len(self._under_way) > 1:
             return
-        # A request for another model would unload the one in use, so it waits until this one ends;
-        # so does a long one, which would hold this one up.
+        # A request for a model that is not in memory could free the one in use, so it waits until
+        # this one ends; so does a long one, which would hold this one up.
         current = self._under_way[-1]
+        models = {current.model, *self.residents}
         while True:
-            new = self._waiting.take(current.model, include_begun=False, include_long=False)
+            new = self._waiting.take(models, include_begun=False, include_long=False)
             if new is None:
                 break
             self._serve_one(new)
         # Served between the batches of a long request, streams would hold up whoever waits for its
         # end: a whole stream passes in the time that the long one needs.
-        if not current.is_long or self._waiting.waits_for_other_model(current.model):
+        if not current.is_long or self._waiting.waits_for_other_model(models):
             return
-        next_short = self._waiting.take(current.model, include_long=False)
+        next_short = self._waiting.take(models, include_long=False)
         if next_short is not None:
             self._serve_one(next_short)
 

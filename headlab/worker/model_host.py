@@ -1,22 +1,19 @@
-"""The resident model and its evaluators: the work of the device's thread. Imports torch."""
+"""The models in memory and their evaluators: the work of the device's thread. Imports torch."""
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import re
 import tempfile
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from cachetools import LRUCache
 
 from headlab.core import (
     THREADS_VARIABLE,
@@ -32,20 +29,17 @@ from headlab.core import (
 from headlab.evaluation import Evaluator, changes, label_order
 from headlab.hooks import Model, load, script_model_of
 from headlab.jobs import (
-    MAX_PACES,
     Measured,
     MeasureRequest,
     Refusal,
     RunningJob,
-    SplitName,
     WatchedStore,
     measured_by,
 )
 from headlab.jobs.table import job_class
 from headlab.methods import LIVE_METHOD, Helpers, score, scores_so_far
-from headlab.models import base_folder, cache_folder, pick_device
+from headlab.models import base_folder, cache_folder, expected_bytes, pick_device
 from headlab.results import Store, StoredRun
-from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import Task, equal_texts_record, task
 from headlab.worker.answers import (
@@ -55,6 +49,7 @@ from headlab.worker.answers import (
     figure_of_baseline,
     figures_of_mask,
 )
+from headlab.worker.resident import EvaluatorKey, ResidentModels
 from headlab.worker.runner import WorkerJob
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -242,10 +237,8 @@ def _exit_context(context: AbstractContextManager[Any], entered: Future[Any]) ->
 # Each evaluator caches up to 192 MiB of layer inputs, so that a toggle starts at the layer it
 # changed.
 EVALUATOR_BYTES = 384 << 20
-EVALUATORS = 64
 MAX_CHANGED_ANSWERS = 2000
 FETCH_SECONDS = 0.05  # between two checks whether a job's model has been fetched
-EvaluatorKey = tuple[str, str, SplitName, int, str]
 
 
 def embedded_base() -> Path:
@@ -254,7 +247,7 @@ def embedded_base() -> Path:
 
 
 class ModelHost:
-    """One model on one device, and the evaluators of its tasks."""
+    """The models of one device, and the evaluators of their tasks."""
 
     def __init__(
         self,
@@ -267,6 +260,7 @@ class ModelHost:
         state_bytes: int = EVALUATOR_BYTES,
         fetch: Callable[[str], None] = fetch_files,
         make_helpers: HelpersForModel | None = None,
+        expect_bytes: Callable[[str], int | None] = expected_bytes,
     ) -> None:
         """Hold the device; no model is loaded yet.
 
@@ -280,36 +274,48 @@ class ModelHost:
                 recently used one are dropped first.
             fetch: Brings a model's files to this machine, in its own thread.
             make_helpers: Gives the devices of Ray jobs, for one model; None without Ray.
+            expect_bytes: Gives the memory that a model is going to take; None if unknown.
         """
         if not os.environ.get(THREADS_VARIABLE):
             torch.set_num_threads(allowed_processors())
         self._device = pick_device(device)
         self._lock = hold_device(self._device)
-        self._load = loader or (lambda name: load(name, device=str(self._device)))
         self.device = str(self._device)
         self.store = Store(cache)
         self._tasks = tasks
         self._state_limit = state_bytes
-        self._model: Model | None = None
-        self.resident: str | None = None
+        load_model = loader or (lambda name: load(name, device=str(self._device)))
+        self._models = ResidentModels(load_model, self._device, expect_bytes)
         self.base = base
         self._fetches = Fetches(fetch)
         self._make_helpers = make_helpers
         self.helpers: Helpers | None = None
         self.languages_at_once = 1  # live requests come first, in the device's one thread
         self._background = Background()
-        # In order of use. An LRUCache of a library measures a value once and shows no such order;
-        # these grow, and those used longest ago lose their layer inputs before they are dropped.
-        self._evaluators: OrderedDict[EvaluatorKey, Evaluator] = OrderedDict()
-        self.paces: LRUCache[tuple[str | None, ...], float] = LRUCache(MAX_PACES)
-        self._costs: Costs | None = None
         self.tick: Callable[[], None] = lambda: None
 
+    @property
+    def residents(self) -> tuple[str, ...]:
+        """Names of the models in memory, the one used last at the end; from any thread."""
+        return self._models.names
+
+    def may_join(self, model: str) -> bool:
+        """Whether a model can be used without freeing the running job's one."""
+        return self._models.may_join(model)
+
+    @property
+    def paces(self) -> MutableMapping[tuple[str | None, ...], float]:
+        """Seconds a forward pass of the model that was needed last, as timed for forecasts."""
+        resident = self._models.get(self.residents[-1])
+        assert resident is not None
+        return resident.paces
+
     def load(self, model: str) -> LoadedModel:
-        """Load a model as the resident one, freeing the previous one."""
-        model_in_memory = self.need(model)
+        """Load a model unless it is in memory, and describe it."""
+        resident = self._models.need(model)
+        model_in_memory = resident.model
         place = script_model_of(model_in_memory)
-        self._costs = self._costs or costs_of(model_in_memory)
+        resident.costs = resident.costs or costs_of(model_in_memory)
         return LoadedModel(
             **model_in_memory.identity(),
             grid=model_in_memory.grid,
@@ -318,7 +324,7 @@ class ModelHost:
             architecture=dict(place.architecture),
             projections=list(place.projections),
             source=place.source,
-            costs=self._costs,
+            costs=resident.costs,
             former_fingerprints=list(former_fingerprints(model_in_memory.fingerprint)),
         )
 
@@ -331,53 +337,36 @@ class ModelHost:
         return self._fetches.start(model)
 
     def need(self, name: str) -> Model:
-        """A model, loaded as the resident one."""
-        if self._model is None or self.resident != name:
-            self._unload()
-            self._model = self._load(name)
-            self.resident = name
-        return self._model
-
-    def _unload(self) -> None:
-        if self._model is None:
-            return
-        self._model = self.resident = self._costs = None
-        self._evaluators.clear()
-        self.paces.clear()
-        gc.collect()  # a model is held in reference cycles
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        """A model, loaded unless it is in memory."""
+        return self._models.need(name).model
 
     def _evaluator_for(self, request: EvaluateRequest) -> Evaluator:
-        key: EvaluatorKey = (
-            request.task,
-            request.language,
-            request.split,
-            request.size,
-            canonical_json(request.label_map),
-        )
-        evaluator = self._evaluators.get(key)
-        if evaluator is None:
+        model = self.need(request.model)
+
+        def make() -> Evaluator:
             chosen_task = self.task(request.task, request.label_map)
             chosen_task.check(request.language, request.split)
-            evaluator = Evaluator(
-                self.need(request.model), chosen_task, request.language, request.split, request.size
-            )
+            evaluator = Evaluator(model, chosen_task, request.language, request.split, request.size)
             evaluator.tick = lambda: self.tick()
-            self._evaluators[key] = evaluator
-            if len(self._evaluators) > EVALUATORS:
-                self._evaluators.popitem(last=False)
-        self._evaluators.move_to_end(key)
-        return evaluator
+            return evaluator
+
+        key: EvaluatorKey = (
+            request.model,
+            f"{request.task} {canonical_json(request.label_map)}",
+            request.split,
+            request.size,
+            request.language,
+        )
+        return self._models.evaluator(key, make)
 
     @property
     def cached_bytes(self) -> tuple[int, ...]:
         """Bytes of layer inputs that each evaluator caches."""
-        return tuple(evaluator.bytes for evaluator in self._evaluators.values())
+        return tuple(evaluator.bytes for evaluator in self._models.evaluators())
 
     def _make_room(self) -> None:
         """Drop cached layer inputs, least recently used evaluators first, until the rest fits."""
-        for evaluator in self._evaluators.values():
+        for evaluator in self._models.evaluators():
             if sum(self.cached_bytes) <= self._state_limit:
                 return
             evaluator.forget_states()
@@ -461,16 +450,19 @@ class ModelHost:
     def run(self, running: WorkerJob) -> Mapping[str, Any]:
         """Run a job of any kind; its model's files are fetched first, while live requests go on."""
         model = running.job.params.get("model")
-        if model is not None and model != self.resident:
+        if model is not None and model not in self.residents:
             download = self.fetch(model)
             while not download.done():
                 running.tick()
                 wait([download], FETCH_SECONDS)
             download.result()
-        running.model = model
-        with self._ray_devices(running):
-            job = job_class(running.job.kind).model_validate(running.job.params)
-            return job.run(self, running)
+        running.model = self._models.model_of_job = model
+        try:
+            with self._ray_devices(running):
+                job = job_class(running.job.kind).model_validate(running.job.params)
+                return job.run(self, running)
+        finally:
+            self._models.model_of_job = None
 
     @contextmanager
     def _ray_devices(self, running: WorkerJob) -> Iterator[None]:
@@ -509,7 +501,8 @@ class ModelHost:
                 return
             running.record_folder(run.folder.name, language)
             running.log(f"{language}: {kind} started")
-            grid = None if self._model is None else self._model.grid
+            resident = self._models.get(self._models.model_of_job)
+            grid = None if resident is None else resident.model.grid
             running.scores_so_far = lambda: (
                 None if grid is None or "method" not in run.spec else scores_so_far(run, grid)
             )

@@ -157,14 +157,17 @@ class Bench(Protocol):
         """The device that the model is on."""
 
     @property
-    def resident(self) -> str | None:
-        """Name of the model in memory."""
+    def residents(self) -> tuple[str, ...]:
+        """Names of the models in memory, the one used last at the end; from any thread."""
+
+    def may_join(self, model: str) -> bool:
+        """Whether a model can be used without freeing the running job's one."""
 
     def fetch(self, model: str) -> Future[None]:
         """Fetch a model's files to this machine; may be called from any thread."""
 
     def load(self, model: str) -> LoadedModel:
-        """Load a model as the resident one, freeing the previous one."""
+        """Load a model unless it is in memory, and describe it."""
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         """Accuracy of a mask, figure by figure."""

@@ -44,7 +44,7 @@ from headlab.masks import Mask, mask_from_json
 from headlab.results import SCORE_ARRAYS, SCORE_VALUES, SIGNED_FIELD, HeadScores
 from headlab.studies.savings import Costs
 
-# The description of the resident model.
+# The description of a model in memory.
 
 
 def _grid_of(value: object, as_object: ValidatorFunctionWrapHandler) -> HeadGrid:
@@ -72,7 +72,7 @@ def _costs_of(value: object, as_object: ValidatorFunctionWrapHandler) -> Costs:
 
 
 class LoadedModel(Strict):
-    """The resident model; grid is {stack: heads per layer}.
+    """A model in memory; grid is {stack: heads per layer}.
 
     architecture: its class and model_type in transformers.  projections: for each layer, in the
     grid's order, the path of the module that takes the heads' outputs.  source: what

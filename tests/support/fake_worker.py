@@ -43,6 +43,7 @@ class FakeBench:
         stop_at: A job waits before this step, while live requests go on.
         figures: (language, n) of the figures given so far.
         log: What was begun and ended, in order.
+        joins: Whether models stay in memory, and may be used beside that of the running job.
 
     Args:
         folder: Holds the checkpoints, one file a job.
@@ -54,7 +55,8 @@ class FakeBench:
         self.pause = pause
         self.tick: Callable[[], None] = lambda: None
         self.device = "fake device"
-        self.resident = None
+        self.residents: tuple[str, ...] = ()
+        self.joins = False
         self.store = Store(folder)
         self.thread = threading.get_ident()
         self.batches = 0
@@ -70,11 +72,15 @@ class FakeBench:
         download.set_result(None)
         return download
 
+    def may_join(self, model: str) -> bool:
+        return self.joins or model == MODEL
+
     def load(self, model: str) -> LoadedModel:
         assert threading.get_ident() == self.thread
         if model.startswith("missing"):
             raise HeadlabError(f"no model {model}; there is {MODEL}", code="model.unknown")
-        self.resident = model
+        others = [name for name in self.residents if name != model] if self.joins else []
+        self.residents = (*others, model)
         return LoadedModel(
             name=model,
             revision="1",

@@ -659,6 +659,32 @@ def test_who_waits_for_another_model_does_not_wait_for_streams_that_have_begun(
     assert benches[0].log == ["begin gradient", "begin s 512", "end gradient", "end s 512"]
 
 
+def test_who_asks_for_another_model_in_memory_does_not_wait_for_a_long_request(
+    tmp_path: Path,
+) -> None:
+    """It gets its first figure between the batches, as a request for the same model does."""
+    benches: list[FakeBench] = []
+
+    def make() -> FakeBench:
+        benches.append(FakeBench(tmp_path, 0.0002))
+        benches[0].joins = True
+        benches[0].batches_may_end.clear()
+        return benches[0]
+
+    with started_worker(tmp_path, make) as worker, ThreadPoolExecutor(2) as pool:
+        worker.client.load_model("another")
+        long_answer = pool.submit(worker.client.gradient, "fake", "intents", "de")
+        wait_until(lambda: "begin gradient" in benches[0].log)
+        stream = evaluate_request("another", "intents", "de", session="s", size=512)
+        streamed = pool.submit(lambda: list(worker.client.evaluate(stream)))
+        wait_until(lambda: worker.engine.waiting == 1)
+        assert set(worker.engine.residents) == {"another", "fake"}
+        benches[0].batches_may_end.set()
+        long_answer.result(600)
+        assert len(streamed.result(600)) == 3
+    assert benches[0].log.index("begin s 512") < benches[0].log.index("end gradient")
+
+
 @pytest.mark.parametrize("session_count", SESSIONS)
 def test_sessions_with_every_language_at_once_all_get_their_figures(
     tmp_path: Path, session_count: int
