@@ -37,6 +37,17 @@ DIVERGING: Scale = (
 )
 # For values without a sign.
 UPWARDS: Scale = tuple((2 * position - 1, colour) for position, colour in DIVERGING[2:])
+# For heads that are on or off, and gates that are open or closed: purple, which says neither help nor
+# harm; what is off is pale, and not as white as what has no gate.
+SWITCHES: Scale = ((0.0, "#e7dff0"), (0.5, "#9e83c1"), (1.0, "#4b2a7b"))
+# For what sets two masks apart: pink and green, told apart with every common colour blindness too.
+APART: Scale = (
+    (0.0, "#c51b7d"),
+    (0.25, "#e9a3c9"),
+    (0.5, "#f7f7f7"),
+    (0.75, "#a1d76a"),
+    (1.0, "#4d9221"),
+)
 SEQUENTIAL: Scale = ((0.0, "#f7fbff"), (0.5, "#6baed6"), (1.0, "#08306b"))
 HELPS = "#2b7bba"
 HARMS = "#d9730d"
@@ -142,6 +153,7 @@ class HeadMap:
         tests: 0 without p-values.
         named: Where there are few values, what each means, NaN for no value; a legend then has
             these, and no scale.
+        own_scale: Colours of a map whose values neither help nor harm; None for the usual ones.
     """
 
     grid: HeadGrid
@@ -153,6 +165,7 @@ class HeadMap:
     tips: tuple[str, ...] = ()
     tests: int = 0
     named: tuple[tuple[float, str], ...] = ()
+    own_scale: Scale | None = None
 
     @property
     def meanings(self) -> dict[int, str]:
@@ -165,6 +178,8 @@ class HeadMap:
     @property
     def scale(self) -> Scale:
         """The scale's colours, from the lowest value at 0 to the highest at 1."""
+        if self.own_scale is not None:
+            return self.own_scale
         return DIVERGING if self.signed else UPWARDS
 
     @property
@@ -212,6 +227,7 @@ def head_map(
     marks: Ints | None = None,
     tips: Sequence[str] = (),
     named: Sequence[tuple[float, str]] = (),
+    own_scale: Scale | None = None,
 ) -> HeadMap:
     """A map of any values, float [head]; arguments as in `HeadMap`.
 
@@ -220,7 +236,17 @@ def head_map(
     """
     limit = limit or float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     marks = np.zeros(grid.size, np.int64) if marks is None else marks
-    return HeadMap(grid, values, unit, limit, signed, marks, tuple(tips), named=tuple(named))
+    return HeadMap(
+        grid,
+        values,
+        unit,
+        limit,
+        signed,
+        marks,
+        tuple(tips),
+        named=tuple(named),
+        own_scale=own_scale,
+    )
 
 
 def map_of_scores(scores: HeadScores, limit: float | None = None) -> HeadMap:

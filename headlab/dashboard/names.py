@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import streamlit as st
 
-from headlab.core import CHANGE_KINDS, Head, HeadlabError
+from headlab.core import CHANGE_KINDS, Head, HeadGrid, HeadlabError
 from headlab.tasks import language_title as language_title
 
 # How languages and heads are written on the pages and in links.
@@ -39,35 +39,50 @@ def count_words(count: float, noun: str) -> str:
 
 
 def head_key(head: Head) -> str:
-    """A head as links and tables write it: stack.layer.head, counted from 0."""
+    """A head as files and keys write it: stack.layer.head, counted from 0."""
     return f"{head.stack}.{head.layer}.{head.head}"
 
 
-def head_from(key: str) -> Head:
-    """The head of a key: the inverse of `head_key`.
+HEAD_NUMBER_HELP = "Layer and head, both counted from 0: 3.7 is head 7 of layer 3."
+
+
+def head_number(head: Head, grid: HeadGrid) -> str:
+    """A head as pages write it: '3.7' for layer 3, head 7; 'decoder.3.7' if there are several stacks."""
+    return head_key(head) if len(grid.stacks) > 1 else f"{head.layer}.{head.head}"
+
+
+def head_from(text: str, grid: HeadGrid | None = None) -> Head:
+    """The head of a key or of a number: the inverse of `head_key` and `head_number`.
+
+    Args:
+        text: The key; of a model with one stack, the number too.
+        grid: The model's heads; None where only keys can come.
 
     Raises:
         HeadlabError: The text is not a head.
     """
+    key = text
+    if grid is not None and len(grid.stacks) == 1 and text.count(".") == 1:
+        key = f"{grid.stacks[0].name}.{text}"
     stack, _, rest = key.partition(".")
     layer, _, number = rest.partition(".")
     are_numbers = all(text.isascii() and text.isdigit() for text in (layer, number))
     if not stack or not are_numbers:
         raise HeadlabError(
-            f"{key!r} is not a head; write stack.layer.head, for example encoder.3.7",
+            f"{text!r} is not a head; write stack.layer.head, for example encoder.3.7",
             code="head.malformed",
         )
     return Head(stack, int(layer), int(number))
 
 
-def head_words(head: Head, name_stack: bool = False) -> str:
-    """A head in words: 'Layer 3, head 7', or 'Encoder layer 3, head 7'.
+def head_words(head: Head, grid: HeadGrid) -> str:
+    """A head in a title: 'Head 3.7', or 'Head decoder.3.7'."""
+    return f"Head {head_number(head, grid)}"
 
-    Args:
-        head: The head.
-        name_stack: Whether its model has several stacks, so that the stack is named.
-    """
-    if name_stack:
+
+def head_in_full(head: Head, grid: HeadGrid) -> str:
+    """What a head's number stands for: 'Layer 3, head 7', or 'Encoder layer 3, head 7'."""
+    if len(grid.stacks) > 1:
         return f"{head.stack.capitalize()} layer {head.layer}, head {head.head}"
     return f"Layer {head.layer}, head {head.head}"
 

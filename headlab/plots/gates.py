@@ -12,7 +12,7 @@ from headlab.charts.chart import SYMBOLS
 from headlab.charts.dots import ROW_PIXELS
 from headlab.charts.gates import loss_chart, open_heads_chart
 from headlab.core import Bools, Floats, HeadGrid, by_layer
-from headlab.pictures import DIVERGING, HELPS, SEQUENTIAL, UNSURE
+from headlab.pictures import HELPS, SEQUENTIAL, SWITCHES, UNSURE
 from headlab.plots.drawing import plotly_rows
 from headlab.plots.style import LEGEND, cells, stroke, with_common_layout
 from headlab.results import LearnedGates
@@ -148,7 +148,7 @@ def open_probability_map(gates: LearnedGates) -> go.Figure:
     step = 1 if columns <= MAX_TICKS else None
     figure.update_xaxes(title="head", dtick=step, showgrid=False, zeroline=False)
     top = BAR + TITLES * (len(stacks) > 1)
-    axis = {"colorscale": DIVERGING, "cmin": 0, "cmax": 1, "colorbar": OPEN_SCALE}
+    axis = {"colorscale": SWITCHES, "cmin": 0, "cmax": 1, "colorbar": OPEN_SCALE}
     with_common_layout(figure, height=200 + top + ROW_PIXELS * max(rows, 4), coloraxis=axis)
     return figure.update_layout(margin={"t": top})
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from headlab.core import Bools, Floats, HeadGrid, Report, Stack
 from headlab.pictures import (
-    DIVERGING,
     HOLM_CORRECTED,
     SEQUENTIAL,
+    SWITCHES,
     HeadMap,
     colour_on_scale,
     head_in_words,
@@ -221,7 +221,7 @@ def brief(value: float, limit: float) -> str:
 def share_cells(
     grid: HeadGrid, shares: Floats, what: str, *, blank: Bools | None = None
 ) -> list[Cell]:
-    """Cells of shares from 0 to 1, on the scale of gates: orange at 0, blue at 1.
+    """Cells of shares from 0 to 1, on the scale of gates: pale at 0, dark at 1.
 
     Args:
         grid: The heads.
@@ -237,7 +237,7 @@ def share_cells(
         share = float(shares[index])
         cells.append(
             Cell(
-                colour_on_scale(DIVERGING, share),
+                colour_on_scale(SWITCHES, share),
                 f"{share:.0%}"[:-1],
                 f"{head_in_words(head)}: {what} {share:.1%}",
             )
@@ -246,10 +246,10 @@ def share_cells(
 
 
 def mask_cells(grid: HeadGrid, kept: Bools) -> list[Cell]:
-    """Cells of a mask: kept heads blue, removed heads pale with a cross."""
+    """Cells of a mask: kept heads dark, removed heads pale with a cross."""
     looks = {
-        True: (colour_on_scale(DIVERGING, 0.8), "", "kept"),
-        False: ("#f3e3d3", "×", "removed"),
+        True: (colour_on_scale(SWITCHES, 0.8), "", "kept"),
+        False: (colour_on_scale(SWITCHES, 0.0), "×", "removed"),
     }
     looks_by_head = [looks[bool(stays)] for stays in kept.tolist()]
     return [

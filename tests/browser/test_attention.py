@@ -36,7 +36,7 @@ def test_bertviz_draws_the_chosen_heads_of_every_language_and_a_square_hides_its
         lines = panel.locator("#attention line")
         expect(lines).to_have_count(2 * tokens * tokens)
         head_names = panel.locator(".heads li")
-        expect(head_names).to_have_text(["Layer 3, head 7", "Layer 5, head 1"])
+        expect(head_names).to_have_text(["Head 3.7", "Head 5.1"])
     panel = frame(page).locator("#bertviz-0")
     visible_lines = "#attention .headAttention:nth-child(1) line:not([stroke-opacity='0'])"
     expect(panel.locator(visible_lines).first).to_be_attached()
@@ -48,7 +48,7 @@ def test_the_strongest_head_comes_first_where_the_link_names_none(visit):
     page = visit("/attention?langs=de")
     # of the made-up scores
     head_names = frame(page).locator(".heads li")
-    expect(head_names).to_have_text(["Layer 9, head 0"])
+    expect(head_names).to_have_text(["Head 9.0"])
 
 
 def test_the_head_of_a_link_is_shown_and_a_wrong_one_named(visit):
@@ -56,7 +56,7 @@ def test_the_head_of_a_link_is_shown_and_a_wrong_one_named(visit):
     alert = page.get_by_role("alert").filter(has_text="99")
     expect(alert).to_be_visible()
     head_names = frame(page).locator(".heads li")
-    expect(head_names).to_have_text(["Layer 2, head 4"])
+    expect(head_names).to_have_text(["Head 2.4"])
 
 
 def test_text_of_the_user_cannot_run(visit, wait_until_drawn):
@@ -153,7 +153,7 @@ def test_a_click_on_a_small_map_chooses_its_head_here_and_elsewhere_and_tells_wh
     )
     cell.click()
     expect(page.get_by_text("Answers with this head on and off")).to_be_visible()
-    expect(page.get_by_role("heading", name="Layer 7, head 4")).to_be_visible()
+    expect(page.get_by_role("heading", name="Head 7.4", exact=True)).to_be_visible()
     expect(cell).to_have_attribute("aria-selected", "true")
     expect(page.get_by_test_id("stTable")).to_contain_text("get_state")
     page.set_viewport_size({"width": 390, "height": 844})
@@ -161,7 +161,7 @@ def test_a_click_on_a_small_map_chooses_its_head_here_and_elsewhere_and_tells_wh
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.set_viewport_size({"width": 1440, "height": 900})
     page.get_by_role("link", name="Heads", exact=True).click()
-    expect(page.get_by_role("heading", name="Layer 7, head 4")).to_be_visible()
+    expect(page.get_by_role("heading", name="Head 7.4", exact=True)).to_be_visible()
 
 
 def test_words_and_special_tokens_are_switches_that_the_link_holds(visit, page):
@@ -192,8 +192,8 @@ def test_the_bertviz_picture_is_saved(visit, kind, begins):
     if kind == "svg":
         text_nodes = ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
         texts = [node.text for node in text_nodes]
-        assert texts.count("Layer 3, head 7") == 2
-        assert texts.count("Layer 5, head 1") == 2
+        assert texts.count("Head 3.7") == 2
+        assert texts.count("Head 5.1") == 2
         assert texts.count("<s>") == 4
 
 

@@ -57,8 +57,8 @@ def test_a_report_is_read_downloaded_and_leads_to_what_its_heads_look_at(visit, 
     heads = rows_of_frame.first.locator(".heads li")
     expect(heads).to_have_text(
         [
-            "Layer 9, head 0 (language-agnostic)",
-            "Layer 5, head 1 (language-specific)",
+            "Head 9.0 (language-agnostic)",
+            "Head 5.1 (language-specific)",
         ]
     )
     expect(heads.first).to_be_visible()

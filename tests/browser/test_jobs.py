@@ -254,7 +254,7 @@ def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(
     line.wait_for()
     head_map = page.get_by_role("grid", name="German (de)")
     head_map.locator('[data-c="1.2"]').click()
-    expect(page.get_by_text("Layer 1, head 2, so far:")).to_be_visible()
+    expect(page.get_by_text("Head 1.2, so far:")).to_be_visible()
     text_before = line.inner_text()
     expect(line).not_to_have_text(text_before)
     expect(page.get_by_role("progressbar")).to_be_visible()

@@ -64,12 +64,12 @@ def wait_for_link(page, **parameters: list[str]):
 def test_a_link_to_a_page_works_right_after_a_server_restart(app, visit, page):
     app.restart()
     visit("/heads?langs=de&langs=th&focus=th&head=encoder.3.7")
-    expect(page.get_by_role("heading", name="Layer 3, head 7")).to_be_visible()
+    expect(page.get_by_role("heading", name="Head 3.7", exact=True)).to_be_visible()
     expect(page.get_by_test_id("stSidebar").get_by_text("Model", exact=True)).to_be_visible()
     expect(page.get_by_role("grid", name="Thai (th)").first).to_be_visible()
     expect(page.get_by_role("grid")).to_have_count(3)
     expect(page.get_by_role("link", name="Languages").first).to_be_visible()
-    assert link(page) == {"langs": ["de", "th"], "focus": ["th"], "head": ["encoder.3.7"]}
+    assert link(page) == {"langs": ["de", "th"], "focus": ["th"], "head": ["3.7"]}
 
 
 def test_choices_survive_a_page_switch(visit, page):
@@ -188,22 +188,22 @@ def test_a_page_link_carries_the_choice_and_the_head(visit, page):
 def test_one_head_and_language_hold_from_page_to_page_and_on_the_way_back(visit, page):
     visit("/heads?langs=de&langs=th")
     page.get_by_role("grid", name="Thai (th)").last.locator('[data-c="2.5"]').click()
-    wait_for_link(page, focus=["th"], head=["encoder.2.5"])
+    wait_for_link(page, focus=["th"], head=["2.5"])
     # The address changes before the card does; until then the card links to the head before.
-    expect(page.get_by_role("heading", name="Layer 2, head 5")).to_be_visible()
+    expect(page.get_by_role("heading", name="Head 2.5", exact=True)).to_be_visible()
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
     page.get_by_role("link", name="Switch it off").click()
     expect(page.locator("h1")).to_have_text("Prune")
     wait_for_link(page, **{"from": ["th"], "focus": []})
     page.go_back()
-    expect(page.get_by_role("heading", name="Layer 2, head 5")).to_be_visible()
+    expect(page.get_by_role("heading", name="Head 2.5", exact=True)).to_be_visible()
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
-    assert link(page) == {"langs": ["de", "th"], "focus": ["th"], "head": ["encoder.2.5"]}
+    assert link(page) == {"langs": ["de", "th"], "focus": ["th"], "head": ["2.5"]}
     page.get_by_role("link", name="Languages", exact=True).first.click()
     page.get_by_role("tab", name="Tree").click()
     wait_for_link(page, tab=["Tree"])
     page.get_by_role("link", name="Heads", exact=True).first.click()
-    expect(page.get_by_role("heading", name="Layer 2, head 5")).to_be_visible()
+    expect(page.get_by_role("heading", name="Head 2.5", exact=True)).to_be_visible()
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
     page.go_back()
     expect(page.get_by_role("tab", name="Tree")).to_have_attribute("aria-selected", "true")
@@ -218,7 +218,7 @@ def test_a_row_of_a_table_leads_to_its_head(visit, page):
     tick_first_row(table)
     expect(page.locator("h1")).to_have_text("Heads")
     # The most helpful head of all languages.
-    expect(page.get_by_role("heading", name="Layer 9, head 0")).to_be_visible()
+    expect(page.get_by_role("heading", name="Head 9.0", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_a_click_on_a_small_map_opens_that_head(visit, page):
     small_map = page.get_by_role("grid", name="Thai (th)")
     small_map.locator('[data-c="3.7"]').click()
     expect(page.locator("h1")).to_have_text("Heads")
-    expect(page.locator("h3").first).to_have_text("Layer 3, head 7")
+    expect(page.locator("h3").first).to_have_text("Head 3.7")
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
 
 
@@ -36,7 +36,7 @@ def test_a_map_is_compared_with_another_result_and_a_click_opens_that_head(visit
     difference_map = page.get_by_role("grid", name="Difference, first − second")
     difference_map.locator('[data-c="5.2"]').click()
     expect(page.locator("h1")).to_have_text("Heads")
-    expect(page.locator("h3").first).to_have_text("Layer 5, head 2")
+    expect(page.locator("h3").first).to_have_text("Head 5.2")
     expect(page.get_by_text("In German (de)")).to_be_visible()
 
 

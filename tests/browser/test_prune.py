@@ -288,9 +288,7 @@ def test_the_list_is_a_twin_of_the_grid(light, visit):
     page = visit(light)
     switch_off(page, "3.7")
     page.get_by_text("The same switches as a list").click()
-    expect(
-        page.get_by_test_id("stMultiSelectTagsContainer").filter(has_text="Layer 3, head 7")
-    ).to_be_visible()
+    expect(page.get_by_test_id("stMultiSelectTagsContainer").filter(has_text="3.7")).to_be_visible()
     page.get_by_role("button", name="Switch it off").click()
     expect_heads_off(page, 13)
     expect(page.get_by_text("Heads off: layer 0 12, layer 3 1.")).to_be_visible()
@@ -299,7 +297,7 @@ def test_the_list_is_a_twin_of_the_grid(light, visit):
     # This is drawn after the list, which is a new one.
     expect(page.get_by_text("Heads off: layer 3 1.")).to_be_visible()
     box = page.get_by_role("combobox", name="Heads that are off")
-    for head_label in ("Layer 8, head 5", "Layer 8, head 2"):
+    for head_label in ("8.5", "8.2"):
         choose_option(box, head_label, filter_text=head_label)
     page.keyboard.press("Escape")  # the open list lies over the button
     page.get_by_role("button", name="Switch exactly these off").click()
@@ -434,7 +432,7 @@ def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_t
     tick_first_row(table)
     page.wait_for_url(re.compile("/attention"))
     expect(page.get_by_label("one sentence a line")).to_have_value(first_row["text"])
-    expect(page.get_by_text("Layer 9, head 0").first).to_be_visible()
+    expect(page.get_by_text("Head 9.0").first).to_be_visible()
 
 
 def test_the_verdict_stays_in_view_and_speaks_of_the_language_of_the_colours(visit, page, light):

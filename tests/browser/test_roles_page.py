@@ -51,11 +51,11 @@ def test_heads_are_told_apart_by_colour_letter_and_name_and_reached_by_mouse_and
     page.locator('[data-c="0.6"]').hover()
     expect(page.locator(".roles .tip")).to_contain_text("2 roles")
     cell.click()
-    expect(page.get_by_role("heading", name="Layer 0, head 2", exact=True)).to_be_visible()
-    page.wait_for_function("location.search.includes('head=encoder.0.2')")
+    expect(page.get_by_role("heading", name="Head 0.2", exact=True)).to_be_visible()
+    page.wait_for_function("location.search.includes('head=0.2')")
     cell.press("ArrowRight")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Layer 0, head 3", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Head 0.3", exact=True)).to_be_visible()
     page.reload()
     expect(page.locator('[data-c="0.3"]')).to_have_attribute("aria-selected", "true")
     with page.expect_download() as download:
@@ -69,6 +69,17 @@ def test_heads_are_told_apart_by_colour_letter_and_name_and_reached_by_mouse_and
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_head_and_language_hold_on_the_way_from_the_heads_page(visit, page):
+    """The browser has drawn the page, so that nothing of its link is left to be read again."""
+    visit("/heads?langs=de&langs=th&focus=th&head=encoder.3.7")
+    for title, heading in (("Roles", "Head 3.7"), ("Heads", "Head 3.7"), ("Roles", "Head 3.7")):
+        page.locator(IDLE_APP).wait_for()
+        page.get_by_role("link", name=title, exact=True).first.click()
+        expect(page.locator("h1")).to_have_text(title)
+        expect(page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
+        expect(page.get_by_role("combobox", name="Language", exact=True)).to_have_value("th")
+
+
 def test_a_pick_that_the_browser_has_not_seen_survives_what_it_sends_meanwhile(connection):
     """Every request carries what the lists showed, which here is the head before."""
     page = connection.page
@@ -79,7 +90,7 @@ def test_a_pick_that_the_browser_has_not_seen_survives_what_it_sends_meanwhile(c
     connection.wait_for_runs(2)  # the press is sent again, since no answer confirms it
     connection.hear()
     page.wait_for_function("document.documentElement.dataset.presses === '0'")
-    expect(page.get_by_role("heading", name="Layer 0, head 2", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Head 0.2", exact=True)).to_be_visible()
 
 
 def test_roles_are_found_followed_and_shown_where_they_were_started(visit, page, tiny):

@@ -551,7 +551,7 @@ def test_the_box_of_labels_is_called_an_answer_where_the_task_has_no_labels(
 @pytest.mark.usefixtures("native_buttons")
 def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
     app = run_page("attention", langs="de", heads="encoder.2.2", view="All heads")
-    assert "Layer 2, head 2" in page_text(app)
+    assert "Head 2.2" in page_text(app)
     assert "without colour, as there are no scores yet" in page_text(app)
     assert [request.maps for request in attention_requests(worker)] == [False, True]
     app.toggle(key="hide").set_value(True).run()
@@ -687,7 +687,7 @@ def test_the_page_looks_through_the_sentences_only_when_it_is_asked(worker):
     press(app, "elsewhere")
     assert len(attention_requests(worker)) == 2
     assert app.dataframe[-1].value.to_numpy().tolist() == [[0.0, "an", "licht", "licht an (de)"]]
-    assert "Layer 4, head 4: the 1 of the first 1 sentences" in page_text(app)
+    assert "Head 4.4: the 1 of the first 1 sentences" in page_text(app)
     choose(app, "elsewhere-kind", LINKS[1])
     assert app.dataframe[-1].value["Weight"].tolist() == [1.0]
     assert len(attention_requests(worker)) == 2

@@ -490,8 +490,8 @@ def test_a_table_without_columns_of_heads_has_no_heads():
 def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
     keep_report(cache, made_heads_report())
     app = run(experiment="heads", langs=["de", "th"])
-    assert app.selectbox(key="look-agnostic").options == ["Layer 9, head 0", "Layer 3, head 7"]
-    assert app.selectbox(key="look-specific").options == ["Layer 5, head 1"]
+    assert app.selectbox(key="look-agnostic").options == ["9.0", "3.7"]
+    assert app.selectbox(key="look-specific").options == ["5.1"]
     link = next(link for link in app.get("page_link") if "side by side" in link.proto.label)
     assert parse_qs(link.proto.query_string)["agnostic"] == ["encoder.9.0"]
     assert parse_qs(link.proto.query_string)["specific"] == ["encoder.5.1"]

@@ -321,7 +321,7 @@ def test_a_wrong_link_brings_a_warning_and_falls_back_to_the_default(cache):
 @pytest.mark.parametrize(
     ("path", "param", "wrong_value", "valid_value"),
     [
-        ("heads", "head", "encoder.99.1", "encoder.2.3"),
+        ("heads", "head", "encoder.99.1", "2.3"),
         ("heads", "focus", "xx", "th"),
         ("experiments", "experiment", "magic", "transfer"),
     ],
@@ -710,6 +710,10 @@ def test_matching_narrows_by_model_task_and_method():
 def test_a_head_in_a_link_is_read_or_refused(text):
     assert names.head_from("cross.3.7") == Head("cross", 3, 7)
     assert names.head_key(names.head_from("encoder.11.0")) == "encoder.11.0"
+    one_stack = HeadGrid((Stack("encoder", (12,) * 12),))
+    for link_text in ("encoder.3.7", "3.7"):
+        assert names.head_from(link_text, one_stack) == Head("encoder", 3, 7)
+    assert names.head_number(Head("encoder", 3, 7), one_stack) == "3.7"
     with raises("head.malformed"):
         names.head_from(text)
 

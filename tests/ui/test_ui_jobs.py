@@ -335,7 +335,7 @@ def test_a_running_jobs_map_and_head_are_shown(worker):
     text = page_text(run(job="7"))
     assert "German (de), being computed" in text
     assert "sharpening: 160 samples a head so far, 12 of 144 heads done, about 3 min left" in text
-    assert "Layer 9, head 0, so far: **+8.00 points**" in text
+    assert "Head 9.0, so far: **+8.00 points**" in text
 
 
 def test_a_finished_job_leads_to_its_results(worker):

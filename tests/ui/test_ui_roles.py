@@ -302,7 +302,7 @@ def test_a_report_is_a_map_a_card_tables_examples_and_how_it_was_made(cache):
     app = run(langs=["de"], head="encoder.0.1")
     assert map_data(app)["selected"] == 1
     assert map_data(app)["clickable"]
-    assert "Layer 0, head 1" in page_text(app)
+    assert "Head 0.1" in page_text(app)
     assert "nsubj: dependent to governor: " in html(app)
     measures = dict(app.table[0].value.to_numpy().tolist())
     assert measures["Tokens"] == "4,321"
@@ -325,7 +325,7 @@ def test_a_head_with_two_roles_lists_both_and_one_with_none_says_so(cache):
     keep_report(cache, made_roles("de"))
     app = run(langs=["de"], head="encoder.1.1")
     assert all(f"{role}: " in html(app) for role in TWO_ROLES)
-    choose(app, "head", "encoder.2.2")
+    choose(app, "head", "2.2")
     assert "It has none of the roles." in page_text(app)
     assert map_data(app)["selected"] == GRID.size - 1
 
@@ -336,7 +336,7 @@ def test_examples_are_text_whatever_stands_in_them(cache):
     assert "Time &lt;b&gt;flies&lt;/b&gt; like an arrow ." in html(app)
     assert SENTENCE not in html(app)
     assert app.selectbox(key="roles-example-encoder.0.1").options == [
-        "Layer 0, head 1: nsubj: dependent to governor"
+        "Head 0.1: nsubj: dependent to governor"
     ]
     row = {
         "right": False,
@@ -416,7 +416,7 @@ def test_a_map_of_several_stacks_names_them(cache):
     keep_report(cache, made_roles("de", grid=grid))
     app = run(langs=["de"], head="cross.1.2")
     assert map_data(app)["stacks"][2] == {"name": "cross", "heads": [4, 4], "together": []}
-    assert "Cross layer 1, head 2" in page_text(app)
+    assert "Head cross.1.2" in page_text(app)
 
 
 # By language.

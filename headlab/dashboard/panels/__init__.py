@@ -34,6 +34,8 @@ from headlab.dashboard.panels.contrast import (
 from headlab.dashboard.panels.contrast import draw_comparison_section as draw_comparison_section
 from headlab.dashboard.panels.contrast import pick_compared_result as pick_compared_result
 from headlab.dashboard.panels.contrast import unitless_scores as unitless_scores
+from headlab.dashboard.panels.head_choice import HEAD_PARAM as HEAD_PARAM
+from headlab.dashboard.panels.head_choice import pick_head as pick_head
 from headlab.dashboard.panels.history import MaskHistory as MaskHistory
 from headlab.dashboard.panels.history import apply_mask_link as apply_mask_link
 from headlab.dashboard.panels.history import histories_by_fingerprint as histories_by_fingerprint

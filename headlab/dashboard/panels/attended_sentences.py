@@ -8,7 +8,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from headlab.dashboard.frame import Choice
-from headlab.dashboard.names import head_from, head_key, head_words, language_title, page_link
+from headlab.dashboard.names import head_from, head_key, language_title, page_link
 from headlab.studies import HeadKind, HeadLists, heads_by_kind, languages_that_differ
 from headlab.worker import Client, ExampleCard
 
@@ -223,7 +223,7 @@ def link_to_attention(lists: HeadLists) -> None:
     for (kind, heads), column in zip(kinds.items(), st.columns(len(kinds)), strict=True):
         head_keys = [head_key(head) for head in heads]
         head_key_by_kind[kind] = column.selectbox(
-            f"A language-{kind} head", head_keys, format_func=_head_words_of_key, key=f"look-{kind}"
+            f"A language-{kind} head", head_keys, format_func=_number_of_key, key=f"look-{kind}"
         )
     link_text = "Their attention, side by side" if len(head_key_by_kind) > 1 else "Its attention"
     languages_side_by_side: list[str] = []
@@ -242,5 +242,7 @@ def link_to_attention(lists: HeadLists) -> None:
     page_link("attention", link_text, params)
 
 
-def _head_words_of_key(key: str) -> str:
-    return head_words(head_from(key))
+def _number_of_key(key: str) -> str:
+    """A head as pages write it; without its model's grid, only an encoder's stack goes unsaid."""
+    head = head_from(key)
+    return f"{head.layer}.{head.head}" if head.stack == "encoder" else key

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
-from headlab.core import Head, display_unit, duration_text, p_equals_text
-from headlab.dashboard.names import head_words, language_title, plain
+from headlab.core import Head, HeadlabError, display_unit, duration_text, p_equals_text
+from headlab.dashboard.names import head_from, head_words, language_title, plain
 from headlab.dashboard.widgets import draw_map
 from headlab.methods import METHODS, caution, spec_of
 from headlab.pictures import (
@@ -89,7 +89,7 @@ def draw_sharpening_map(
     job: JobRow,
     scores: HeadScores,
     stored_scores: Mapping[str, HeadScores],
-    selected_head: Head | None,
+    selected_head: Head | str | None,
     on_click: Callable[[Head], None],
 ) -> None:
     """Draw the large map of a running job, and its progress.
@@ -98,7 +98,7 @@ def draw_sharpening_map(
         job: The job.
         scores: So far, of the language that it is computing.
         stored_scores: By language; they set the colour scale.
-        selected_head: That is marked in the map.
+        selected_head: That is marked in the map; as a link names it where the grid was not known.
         on_click: Called with a head that is clicked.
     """
     st.markdown(plain(sharpening_line(job, scores)))
@@ -122,11 +122,11 @@ def map_so_far(scores: HeadScores, stored_scores: Mapping[str, HeadScores]) -> H
 
 
 def draw_head_so_far(
-    scores: HeadScores, stored_scores: Mapping[str, HeadScores], selected_head: Head | None
+    scores: HeadScores, stored_scores: Mapping[str, HeadScores], selected_head: Head | str | None
 ) -> None:
     """The scores so far of the selected head, or of the highest one if none is selected."""
     head = known_head(scores, selected_head) or scores.grid.heads[int(scores.values.argmax())]
-    name = head_words(head, name_stack=len(scores.grid.stacks) > 1)
+    name = head_words(head, scores.grid)
     st.markdown(
         f"{plain(name)}, so far: {head_value_words(scores, head)}; {interval_verdict(scores, head)}."
     )
@@ -134,8 +134,13 @@ def draw_head_so_far(
         st.caption("The stored result is used until this one is done.")
 
 
-def known_head(scores: HeadScores, head: Head | None) -> Head | None:
+def known_head(scores: HeadScores, head: Head | str | None) -> Head | None:
     """The head if these scores have it, else None: it may be another model's."""
+    if isinstance(head, str):
+        try:
+            head = head_from(head, scores.grid)
+        except HeadlabError:
+            return None
     if head in scores.grid.heads:
         return head
     return None

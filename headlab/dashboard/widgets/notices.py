@@ -49,10 +49,16 @@ class Notices(PageState):
 
 @dataclass
 class LastChosen(PageState):
-    """What one session chose last under the names of `SHARED_PARAMS`, on whatever page."""
+    """What one session chose last under the names of `SHARED_PARAMS`, on whatever page.
+
+    Attributes:
+        by_param: What was chosen, by the name.
+        page: That was drawn to its end last.
+    """
 
     key = "_thread"
     by_param: dict[str, Any] = field(default_factory=dict)
+    page: str | None = None
 
 
 def unknown_in_link(param: str, noun: str, options: Sequence[str]) -> str | None:
@@ -149,12 +155,15 @@ def keep_known_choice(param: str, noun: str, options: Sequence[Any]) -> None:
     Called before a widget is drawn.
 
     Without either, a widget of SHARED shows what was last chosen under its name, on whatever page.
+    It is set again on a new page even where the session still has it: that value belongs to the
+    widget of the page before, and Streamlit would begin this one at its default.
     """
     notify_of_link(param, unknown_in_link(param, noun, options))
     state = st.session_state
     if state.get(param) not in options:
         state.pop(param, None)  # from a link, or from another page with other options
-    if param in state or st.query_params.get_all(param):
+    is_of_this_page = LastChosen.of_session().page == presses.log().page
+    if st.query_params.get_all(param) or (param in state and is_of_this_page):
         return
     last_chosen = remembered_choice(param)
     if last_chosen in options:
@@ -185,6 +194,7 @@ def remember_choice(param: str, value: Any) -> None:
 
 def settle() -> None:
     """The page is drawn: its widgets show what they made of the link."""
+    LastChosen.of_session().page = presses.log().page
     for param in SHARED_PARAMS:
         if param in st.session_state:
             remember_choice(param, st.session_state[param])

@@ -8,7 +8,7 @@ import numpy as np
 
 from headlab.charts.gates import MaskDots, accuracy_chart, loss_chart
 from headlab.core import Cell, Table
-from headlab.pictures import DIVERGING
+from headlab.pictures import SWITCHES
 from headlab.report.again import joined
 from headlab.report.commands import Known
 from headlab.report.figures import inline
@@ -31,7 +31,7 @@ def gates_section(items: Sequence[Item[LearnedGates]], known: Known) -> Section:
     items = sorted(items, key=lambda item: item.record.weight)
     runs = [item.record for item in items]
     first = runs[0]
-    colours = key(DIVERGING, ["closed", "undecided", "open"], "P(open)")
+    colours = key(SWITCHES, ["closed", "undecided", "open"], "P(open)")
     return Section(
         f"Gates learned on {first.spec['task']['name']}, {first.language}",
         "learned gates",

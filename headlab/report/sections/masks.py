@@ -79,7 +79,7 @@ def mask_section(item: Item[Mask], number: int, known: Known) -> Section:
     name = str(mask.model.get("name") or UNNAMED)
     removed = len(mask.removed)
     maps = stack_maps(mask.grid, mask_cells(mask.grid, mask.kept), "heads kept and removed")
-    caption = f"Blue is kept, a cross is removed: {removed} of {mask.grid.size} heads."
+    caption = f"Dark is kept, a cross is removed: {removed} of {mask.grid.size} heads."
     layers = _layer_table(mask)
     return Section(
         f"Mask {item.key}: {mask.grid.size - removed} of {mask.grid.size} heads kept",

@@ -9,14 +9,25 @@ import streamlit as st
 
 from headlab.core import Head, HeadGrid, HeadlabError
 from headlab.dashboard.frame import StoredScores
-from headlab.dashboard.names import head_from, head_key, head_words
+from headlab.dashboard.names import (
+    HEAD_NUMBER_HELP,
+    head_from,
+    head_key,
+    head_number,
+    head_words,
+)
 from headlab.dashboard.panels import (
     HEAD_KINDS,
     MAX_HEADS,
     MEAN_OF_LANGUAGES,
     pooled_scores,
 )
-from headlab.dashboard.widgets import notify_of_link, set_widget
+from headlab.dashboard.widgets import (
+    notify_of_link,
+    remember_choice,
+    remembered_choice,
+    set_widget,
+)
 
 
 def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str | None]:
@@ -30,7 +41,7 @@ def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str 
     errors = []
     for key in keys:
         try:
-            head = head_from(key)
+            head = head_from(key, grid)
             grid.index(head)
             heads.append(head)
         except HeadlabError as error:
@@ -44,7 +55,7 @@ def head_names(grid: HeadGrid, heads: Sequence[Head]) -> dict[str, str]:
     names = {}
     for head in heads:
         key = head_key(head)
-        name = head_words(head, len(grid.stacks) > 1)
+        name = head_words(head, grid)
         kinds = [f"language-{kind}" for kind, keys in keys_by_kind.items() if key in keys]
         names[key] = f"{name} ({', '.join(kinds)})" if kinds else name
     return names
@@ -56,6 +67,16 @@ def strongest_head(grid: HeadGrid, stored_scores: StoredScores) -> Head:
     if scores is None or scores.grid.to_json() != grid.to_json():
         return grid.heads[0]
     return grid.heads[int(np.argmax(scores.values))]
+
+
+def head_to_show(grid: HeadGrid, heads: Sequence[Head]) -> Head:
+    """The head chosen last if it is among these, or else the first of them, which is chosen then."""
+    remembered = remembered_choice("head")
+    for head in heads:
+        if remembered in (head_key(head), head_number(head, grid)):
+            return head
+    remember_choice("head", head_number(heads[0], grid))
+    return heads[0]
 
 
 def pick_heads(grid: HeadGrid, stored_scores: StoredScores) -> list[Head]:
@@ -74,13 +95,13 @@ def pick_heads(grid: HeadGrid, stored_scores: StoredScores) -> list[Head]:
     if fitting_keys != st.session_state["heads"]:  # another model has other heads
         set_widget("heads", fitting_keys)
     notify_of_link("heads", sentence)
-    has_several_stacks = len(grid.stacks) > 1
     selected_keys = st.multiselect(
         f"Heads (up to {MAX_HEADS})",
         head_keys,
         key="heads",
         max_selections=MAX_HEADS,
-        format_func=lambda key: head_words(head_from(key), has_several_stacks),
+        format_func=lambda key: head_number(head_from(key), grid),
+        help=HEAD_NUMBER_HELP,
     )
     # Writing the link replaces all of it by what it was when the request was sent, so it is
     # written only if it changes.

@@ -18,7 +18,7 @@ from headlab.dashboard.frame import (
 from headlab.dashboard.names import head_key
 from headlab.dashboard.pages.attention.answers import draw_answers
 from headlab.dashboard.pages.attention.elsewhere import draw_elsewhere
-from headlab.dashboard.pages.attention.heads import head_names, pick_heads
+from headlab.dashboard.pages.attention.heads import head_names, head_to_show, pick_heads
 from headlab.dashboard.pages.attention.views import (
     ALL_HEADS,
     VIEWS,
@@ -33,7 +33,7 @@ from headlab.dashboard.panels import (
     draw_missing_scores,
     pick_sentences,
 )
-from headlab.dashboard.widgets import group_sizes_of, remember_choice, remembered_choice
+from headlab.dashboard.widgets import group_sizes_of
 from headlab.plots.matrices import Panel
 from headlab.results import HeadScores
 from headlab.worker import AttentionRequest, Client, LoadedModel, Weights
@@ -207,8 +207,7 @@ def draw_page() -> None:
         settings = st.container()
         with settings:
             heads = pick_heads(model.grid, results)
-            if heads and remembered_choice("head") not in map(head_key, heads):
-                remember_choice("head", head_key(heads[0]))
+            shown_head = head_to_show(model.grid, heads) if heads else None
             sentences = pick_sentences(worker, choice)
             options = pick_view_options(len(heads))
         with picture:
@@ -220,8 +219,8 @@ def draw_page() -> None:
                 draw_attention(
                     worker, choice, model, heads, sentences, view, options, results.scores
                 )
-        if heads and choice.languages:
-            shown_key = remembered_choice("head")
+        if shown_head is not None and choice.languages:
+            shown_key = head_key(shown_head)
             shown_name = head_names(model.grid, heads)[shown_key]
             draw_elsewhere(worker, choice, model.fingerprint, shown_key, shown_name)
         draw_missing_scores(

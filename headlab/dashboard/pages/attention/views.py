@@ -141,7 +141,7 @@ def draw_every_head(
         grid: The model's heads.
         group_sizes: As `group_sizes` of `draw_map`.
     """
-    head = head_from(remembered_choice("head"))
+    head = head_from(remembered_choice("head"), grid)
     shown_panel = options.applied_to(panel)
     small_panel = options.applied_to(all_heads_panel)
     frame_scores, frame_words = framing(scores, language, grid)
@@ -174,7 +174,7 @@ def draw_every_head(
         )
     with enlarged_column:
         key = head_key(head)
-        name = head_words(head, len(grid.stacks) > 1)
+        name = head_words(head, grid)
         st.markdown(f"##### {plain(name)}")
         draw_figure(
             attention_map(shown_panel, key),

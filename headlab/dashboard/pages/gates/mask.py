@@ -22,7 +22,7 @@ from headlab.dashboard.panels import (
 )
 from headlab.dashboard.widgets import button, draw_map
 from headlab.masks import Mask
-from headlab.pictures import head_map
+from headlab.pictures import SWITCHES, head_map
 from headlab.results import HeadScores, LearnedGates, Result, trained_folder
 
 THESE_GATES = "These gates"
@@ -99,7 +99,7 @@ def _draw_gates_map(gates: LearnedGates, mask: Mask, step_index: int) -> None:
 def _draw_map(gates: LearnedGates, values: Floats, description: str, tips: list[str]) -> None:
     title = f"{language_title(gates.language)}, {description}"
     draw_map(
-        head_map(values, gates.grid, limit=1.0, signed=False, tips=tips),
+        head_map(values, gates.grid, limit=1.0, signed=False, tips=tips, own_scale=SWITCHES),
         key="gates-mask-map",
         title=title,
     )

@@ -11,7 +11,15 @@ import streamlit as st
 from headlab import plots
 from headlab.core import Head, HeadGrid, display_unit, fingerprint_of
 from headlab.dashboard.frame import samples_note
-from headlab.dashboard.names import head_key, head_words, language_title, page_link, plain
+from headlab.dashboard.names import (
+    head_in_full,
+    head_key,
+    head_number,
+    head_words,
+    language_title,
+    page_link,
+    plain,
+)
 from headlab.dashboard.pages.heads.tables import table_of_languages
 from headlab.dashboard.panels import (
     MAX_SIDE_BY_SIDE,
@@ -74,7 +82,8 @@ def draw_card(
     focus_scores = scores[clicked_language]
     unit = display_unit(focus_scores.unit)[1]
     table = table_of_languages(scores, head, confidence).set_index("language", drop=False)
-    st.subheader(plain(head_words(head, name_stack=len(focus_scores.grid.stacks) > 1)))
+    grid = focus_scores.grid
+    st.subheader(plain(head_words(head, grid)), help=head_in_full(head, grid))
     rank = f"rank {table['rank'].loc[clicked_language]} of {focus_scores.grid.size}"
     st.markdown(
         f"In {plain(language_title(clicked_language))} {head_value_words(focus_scores, head)}, {rank}; "
@@ -89,7 +98,7 @@ def draw_card(
         chart,
         f"head-{head_key(head)}",
         key="head-figure",
-        alt=f"Value of {head_key(head)} in every language",
+        alt=f"Value of head {head_number(head, grid)} in every language",
         subject_details=f"{focus_scores.method}, estimand {focus_scores.estimand}. {samples_note(scores)}",
     )
     with st.container(horizontal=True, gap="medium"):

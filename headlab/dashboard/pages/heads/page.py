@@ -15,7 +15,7 @@ from headlab.dashboard.frame import (
     page,
     scores_of,
 )
-from headlab.dashboard.names import head_from, head_key, language_title, plain
+from headlab.dashboard.names import head_key, head_number, head_words, language_title, plain
 from headlab.dashboard.pages.heads.card import draw_card, draw_details
 from headlab.dashboard.pages.heads.sharpening import (
     draw_sharpening,
@@ -24,9 +24,11 @@ from headlab.dashboard.pages.heads.sharpening import (
 )
 from headlab.dashboard.pages.heads.tables import confidence_scores, table_of_heads
 from headlab.dashboard.panels import (
+    HEAD_PARAM,
     draw_comparison_section,
     offer_missing_scores,
     offer_page_report,
+    pick_head,
 )
 from headlab.dashboard.widgets import (
     download_button,
@@ -53,7 +55,8 @@ ScoresByLanguage = Mapping[str, HeadScores]
 
 def select_head(scores: ScoresByLanguage, language: str, head: Head) -> None:
     """Show this head, in this language if it is among those shown: the action of a click."""
-    set_widget("head", head_key(head))
+    grids = [scores_of_language.grid for scores_of_language in scores.values()]
+    set_widget(HEAD_PARAM, head_number(head, grids[0]) if grids else head_key(head))
     if language in scores and language != st.session_state.get("focus"):
         set_widget("focus", language)
 
@@ -61,25 +64,23 @@ def select_head(scores: ScoresByLanguage, language: str, head: Head) -> None:
 def pick_language_and_head(scores: ScoresByLanguage) -> tuple[str, Head]:
     """The widgets that match a click: language and head by name."""
     first_scores = next(iter(scores.values()))
-    head_keys = [head_key(head) for head in first_scores.grid.heads]
+    grid = first_scores.grid
     keep_known_choice("focus", "language", list(scores))
-    keep_known_choice("head", "head", head_keys)
     language_place, head_place = st.columns(2)
     language = language_place.selectbox(
         "Language", list(scores), format_func=str, key="focus", bind="query-params"
     )
-    best_head = int(first_scores.values.argmax())
-    selected_key = head_place.selectbox(
-        "Head (stack.layer.head)", head_keys, index=best_head, key="head", bind="query-params"
-    )
-    return language, head_from(selected_key)
+    with head_place:
+        head = pick_head(grid, grid.heads[int(first_scores.values.argmax())])
+    return language, head
 
 
 def draw_tables(
     choice: Choice, scores: ScoresByLanguage, confidence: ScoresByLanguage, head: Head
 ) -> None:
     """The selected head in numbers, and every head in every language, also as a file."""
-    st.subheader(f"Head {plain(head_key(head))} in numbers")
+    grid = next(iter(scores.values())).grid
+    st.subheader(f"{plain(head_words(head, grid))} in numbers")
     draw_details(scores, confidence, head)
     st.subheader("Every head")
     table = table_of_heads(scores)
@@ -169,8 +170,7 @@ def draw_without_scores(choice: Choice, results: StoredScores) -> None:
             "languages."
         )
     )
-    linked_key = st.session_state.get("head")
-    linked_head = head_from(linked_key) if linked_key else None
+    linked_head = st.session_state.get(HEAD_PARAM)
     draw_sharpening(choice, {}, linked_head, partial(select_head, {}))
     draw_small_maps({}, key="small", missing=in_place_of_maps(choice, results))
     offer_missing_scores(choice, results.missing)

@@ -53,7 +53,7 @@ class SharpeningMap(PageState):
 def draw_sharpening(
     choice: Choice,
     stored_scores: Mapping[str, HeadScores],
-    selected_head: Head | None,
+    selected_head: Head | str | None,
     pick_head: Callable[[str, Head], None],
 ) -> None:
     """The map of the language that a job of this choice is computing, and the jobs that wait.
@@ -89,7 +89,7 @@ def draw_sharpening(
 def _draw_running_map(
     number: int,
     stored_scores: Mapping[str, HeadScores],
-    selected_head: Head | None,
+    selected_head: Head | str | None,
     pick_head: Callable[[str, Head], None],
 ) -> None:
     """The map that sharpens. Its clicks go through the log of presses, so redrawing loses none."""

@@ -9,7 +9,7 @@ import streamlit as st
 
 from headlab.core import Floats, Head, HeadlabError, as_sentence, content_key, is_same_model
 from headlab.dashboard.frame import Choice, open_page
-from headlab.dashboard.names import head_words, plain
+from headlab.dashboard.names import HEAD_NUMBER_HELP, head_number, plain
 from headlab.dashboard.pages.masks.sources import TargetModel
 from headlab.dashboard.panels import (
     choice_without_accuracies,
@@ -30,7 +30,7 @@ from headlab.masks import (
     removed_by_layer,
     removed_by_stack,
 )
-from headlab.pictures import head_map
+from headlab.pictures import APART, SWITCHES, head_map
 
 READING = "Rows are layers, columns are heads, both counted from 0."
 
@@ -71,7 +71,13 @@ def _draw_mask_map(letter: str, name: str, mask: Mask) -> None:
     tips = ["kept" if is_kept else "off" for is_kept in mask.kept]
     title = f"{letter}: {len(mask.removed)} of {mask.grid.size} off"
     head_values = head_map(
-        kept_heads, mask.grid, limit=1.0, signed=False, tips=tips, named=((1, "kept"), (0, "off"))
+        kept_heads,
+        mask.grid,
+        limit=1.0,
+        signed=False,
+        tips=tips,
+        named=((1, "kept"), (0, "off")),
+        own_scale=SWITCHES,
     )
     draw_map(head_values, key=f"masks-map-{letter}", title=title, compact=True)
     st.caption(plain(name))
@@ -90,7 +96,14 @@ def _draw_difference_map(difference: MaskDifference) -> None:
     values = difference_values(difference)
     tips = [_words_of_difference(value) for value in values]
     title = f"Different: {len(difference.only_a) + len(difference.only_b)}"
-    head_values = head_map(values, difference.grid, limit=1.0, tips=tips, named=DIFFERENCE_WORDS)
+    head_values = head_map(
+        values,
+        difference.grid,
+        limit=1.0,
+        tips=tips,
+        named=DIFFERENCE_WORDS,
+        own_scale=APART,
+    )
     draw_map(head_values, key="masks-map-apart", title=title, compact=True)
 
 
@@ -155,10 +168,9 @@ def draw_tables(mask_a: Mask, mask_b: Mask, difference: MaskDifference) -> None:
 
 
 def _draw_head_list(title: str, heads: tuple[Head, ...], difference: MaskDifference) -> None:
-    has_several_stacks = len(difference.grid.stacks) > 1
-    head_list = "; ".join(head_words(head, has_several_stacks) for head in heads) or "none"
+    head_list = ", ".join(head_number(head, difference.grid) for head in heads) or "none"
     with st.expander(f"{title}: {len(heads)}"):
-        st.markdown(plain(f"{head_list}."))
+        st.markdown(plain(f"{head_list}."), help=HEAD_NUMBER_HELP)
 
 
 # What to do with compared masks: open one on the Prune page, combine several, export the result.

@@ -10,8 +10,9 @@ import streamlit as st
 from headlab.core import HeadGrid, display_unit
 from headlab.dashboard.frame import StoredScores
 from headlab.dashboard.names import (
+    HEAD_NUMBER_HELP,
     count_words,
-    head_words,
+    head_number,
     language_title,
     languages_words,
     plain,
@@ -233,7 +234,7 @@ def draw_head_list(history: MaskHistory) -> None:
     several_stacks = len(grid.stacks) > 1
 
     def label_of(head_index: int) -> str:
-        return head_words(grid.heads[head_index], several_stacks)
+        return head_number(grid.heads[head_index], grid)
 
     # A new list for every state that did not come from it, applied only when the button is
     # pressed: on its own, a list also sends what it showed before, and would revert a click in
@@ -252,6 +253,7 @@ def draw_head_list(history: MaskHistory) -> None:
             default=np.flatnonzero(~history.mask.kept).tolist(),
             format_func=label_of,
             key=key,
+            help=HEAD_NUMBER_HELP,
         )
         button("Switch exactly these off", key="twin-listed", on_press=switch_listed)
         _draw_layer_switches(history, several_stacks)

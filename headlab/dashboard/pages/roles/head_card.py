@@ -24,7 +24,9 @@ from headlab.core import (
 )
 from headlab.dashboard.names import (
     count_words,
+    head_in_full,
     head_key,
+    head_number,
     head_words,
     language_title,
     page_link,
@@ -50,8 +52,7 @@ ROLE_COLUMNS = ("role", HAS, *(name for name in NUMBERS if name != "p"))
 
 def draw_card(roles: Roles, head: Head) -> None:
     """What the head does, and its attention measures."""
-    has_several_stacks = len(roles.grid.stacks) > 1
-    st.subheader(plain(head_words(head, name_stack=has_several_stacks)))
+    st.subheader(plain(head_words(head, roles.grid)), help=head_in_full(head, roles.grid))
     roles_of_head = roles.roles_of(head)
     if not roles_of_head:
         st.markdown("It has none of the roles." if head in roles.measures else "It was not tested.")
@@ -125,7 +126,7 @@ def roles_of_head_table(roles: Roles, head: Head) -> Table:
         row = table.rows[row_index]
         rows.append(tuple(row[column_index] for column_index in column_indices))
     formats = tuple(table.formats[column_index] for column_index in column_indices)
-    title = f"Every role of {head_words(head, name_stack=len(roles.grid.stacks) > 1).lower()}"
+    title = f"Every role of head {head_number(head, roles.grid)}"
     return Table(f"roles-{head_key(head)}", title, ROLE_COLUMNS, formats, tuple(rows), table.notes)
 
 
@@ -193,7 +194,7 @@ def examples_by_role_and_head(table: Table) -> dict[tuple[str, Head], list[Examp
 
 def _title(key: tuple[str, Head], roles: Roles) -> str:
     role, head = key
-    return f"{head_words(head, name_stack=len(roles.grid.stacks) > 1)}: {role_words(role)}"
+    return f"{head_words(head, roles.grid)}: {role_words(role)}"
 
 
 def _draw_list(rows: Sequence[ExampleRow]) -> None:

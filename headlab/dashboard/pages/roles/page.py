@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
-from headlab.core import Head
+from headlab.core import Head, HeadGrid
 from headlab.dashboard.frame import Choice, page
-from headlab.dashboard.names import head_from, head_key, language_title, plain
+from headlab.dashboard.names import head_number, language_title, plain
 from headlab.dashboard.pages.roles import head_card, other_reports
 from headlab.dashboard.pages.roles.form import draw_form
 from headlab.dashboard.pages.roles.remaining import draw_remaining
 from headlab.dashboard.panels import (
+    HEAD_PARAM,
     StoredByLanguage,
     StoredRoles,
     commands_again,
     draw_role_map,
+    pick_head,
     report_facts,
     roles_report_label,
     stored_roles_reports,
@@ -29,9 +33,9 @@ from headlab.dashboard.widgets import (
 )
 
 
-def select_head(head: Head) -> None:
+def select_head(grid: HeadGrid, head: Head) -> None:
     """Show this head: the action of a click."""
-    set_widget("head", head_key(head))
+    set_widget(HEAD_PARAM, head_number(head, grid))
 
 
 def pick_report_and_head(
@@ -46,17 +50,10 @@ def pick_report_and_head(
     )
     report = pick_report(stored_reports, language)
     heads = report.roles.grid.heads
-    head_keys = [head_key(head) for head in heads]
-    keep_known_choice("head", "head", head_keys)
     indices_with_roles = (index for index, head in enumerate(heads) if report.roles.roles_of(head))
-    selected_key = head_place.selectbox(
-        "Head (stack.layer.head)",
-        head_keys,
-        index=next(indices_with_roles, 0),
-        key="head",
-        bind="query-params",
-    )
-    return language, report, head_from(selected_key)
+    with head_place:
+        head = pick_head(report.roles.grid, heads[next(indices_with_roles, 0)])
+    return language, report, head
 
 
 def pick_report(stored_reports: StoredByLanguage[StoredRoles], language: str) -> StoredRoles:
@@ -105,12 +102,13 @@ def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) ->
     map_column, card_column = st.columns([10, 11], gap="large")
     with map_column:
         language, report, head = pick_report_and_head(stored_reports)
+        select = partial(select_head, report.roles.grid)
         draw_role_map(
             report.roles,
             key="roles-map",
             title=language_title(language),
             selected_head=head,
-            on_click=select_head,
+            on_click=select,
         )
     with card_column:
         head_card.draw_card(report.roles, head)
@@ -122,7 +120,7 @@ def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) ->
     draw_tables(report)
     st.subheader("Sentences")
     head_card.draw_examples(report.roles, head)
-    other_reports.compare_reports(stored_reports, report, head, select_head)
+    other_reports.compare_reports(stored_reports, report, head, select)
     st.subheader("Roles by language")
     roles_by_language = {
         name: reports[0].roles for name, reports in stored_reports.by_language.items()
