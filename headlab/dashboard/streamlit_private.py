@@ -220,6 +220,7 @@ PAGE_SELECTORS = {
     '[data-testid="stMain"]': "page.css: less room above the titles of Prune and Overview",
     '[data-testid="stHeader"]': "page.css: the navigation stands in its place",
     '[data-testid="stMainBlockContainer"]': "page.css: margins and width of every page",
+    '[data-testid="stHorizontalBlock"]': "page.css: map and card of Heads and Roles side by side",
     '[data-testid="stPageLink"]': "page.css: links below the Overview's findings in several lines",
     '[data-testid="stMetricValue"]': "page.css: size and paleness of the Prune page's figures",
     '[data-testid="stMetricDelta"]': "page.css: what stands below a figure, in several lines",

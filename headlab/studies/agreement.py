@@ -501,12 +501,13 @@ def outlier_sentences(rank_agreement: RankAgreement) -> str:
         measure = "mean ρ"
         if outlier.measure == ACROSS_HALVES:
             measure = "mean ρ corrected for noise (across halves)"
+        interval = f"[{outlier.low:.2f}, {outlier.high:.2f}]".replace("-", "\N{MINUS SIGN}")
         is_sure = outlier.low is not None and outlier.low > 0
         ending = "." if is_sure else ", so which language is the outlier is not settled."
         sentences.append(
             f"By {measure}, {outlier.language} agrees least with the others: it is the lowest in "
-            f"{outlier.share_percent:.0f} % of resamples of heads, {outlier.gap:.2f} "
-            f"[{outlier.low:.2f}, {outlier.high:.2f}] below {outlier.following}{ending}"
+            f"{outlier.share_percent:.0f} % of resamples of heads, {outlier.gap:.2f} {interval} "
+            f"below {outlier.following}{ending}"
         )
     if noise and not noise.outlier:
         reason = "the noise ceiling is too low, or unknown"

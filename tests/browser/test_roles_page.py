@@ -69,6 +69,19 @@ def test_heads_are_told_apart_by_colour_letter_and_name_and_reached_by_mouse_and
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.parametrize("path", ["heads", "roles"])
+@pytest.mark.parametrize("width", [1440, 1024, 820, 390])
+def test_every_column_of_the_map_is_in_sight_with_a_card_that_can_be_read(visit, page, path, width):
+    page.set_viewport_size({"width": width, "height": 768})
+    visit(f"/{path}?langs=de&langs=th&head=11.8")
+    scrolled = page.locator(".st-key-map-and-card .scroll").first
+    expect(page.get_by_role("heading", name="Head 11.8", exact=True)).to_be_visible()
+    page.locator(IDLE_APP).wait_for()
+    assert scrolled.evaluate("node => node.scrollWidth <= node.clientWidth")
+    card = page.locator(".st-key-map-and-card").get_by_test_id("stColumn").last
+    assert card.bounding_box()["width"] >= 240
+
+
 def test_head_and_language_hold_on_the_way_from_the_heads_page(visit, page):
     """The browser has drawn the page, so that nothing of its link is left to be read again."""
     visit("/heads?langs=de&langs=th&focus=th&head=encoder.3.7")

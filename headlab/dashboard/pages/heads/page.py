@@ -122,7 +122,8 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
     scores = results.scores
     select = partial(select_head, scores)
     sharpening_area = st.container()
-    map_column, card_column = st.columns([10, 11], gap="large")
+    with st.container(key="map-and-card"):
+        map_column, card_column = st.columns([10, 11], gap="large")
     maps_area = st.container()
     with maps_area:
         st.subheader("Language by language")

@@ -99,7 +99,8 @@ def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) ->
         choice: The sidebar's.
         stored_reports: Its stored reports.
     """
-    map_column, card_column = st.columns([10, 11], gap="large")
+    with st.container(key="map-and-card"):
+        map_column, card_column = st.columns([10, 11], gap="large")
     with map_column:
         language, report, head = pick_report_and_head(stored_reports)
         select = partial(select_head, report.roles.grid)
@@ -113,8 +114,10 @@ def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) ->
     with card_column:
         head_card.draw_card(report.roles, head)
     st.caption(plain(roles_report_label(report, stored_reports.weights)))
-    for note in report.result.record.notes:
-        st.markdown(f"- {plain(note)}")
+    if report.result.record.notes:
+        with st.expander("What the numbers rest on", icon=":material/info:"):
+            for note in report.result.record.notes:
+                st.markdown(f"- {plain(note)}")
     head_card.draw_details(report.roles, head, report.key)
     st.subheader("Which roles, and which relations")
     draw_tables(report)
