@@ -175,6 +175,25 @@ def plain_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[-60:]
 
 
+ADVICE_OF_COMMANDS = (
+    (
+        re.compile(r"say which class is which label with --label-map .*", re.DOTALL),
+        "say which class is which label under Label map in the sidebar",
+    ),
+    (re.compile(r" \(or give --data\)"), ""),
+    (re.compile(r" by --data or \$HEADLAB_DATA"), " by HEADLAB_DATA"),
+    (re.compile(r" or give --data, or name a CoNLL-U file of your own with --conllu"), ""),
+)
+"""Advice in error messages that only a command can follow, and what a page says in its place."""
+
+
+def error_words(message: str) -> str:
+    """An error's message as pages say it, without advice that only a command can follow."""
+    for advice, advice_of_page in ADVICE_OF_COMMANDS:
+        message = advice.sub(advice_of_page, message)
+    return message
+
+
 def plain(text: str) -> str:
     """A text as Markdown that has no effect: no images, formulas, emphasis or HTML.
 

@@ -19,6 +19,7 @@ from support.checked_jobs import checked_fields
 from support.fake_client import job_row
 from support.page_actions import choose, press
 from support.submitted_jobs import submitted_jobs
+from support.synthetic_roles import made_roles
 from typer.main import get_command
 
 from headlab.cli.main import build
@@ -318,6 +319,16 @@ def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
     assert app.selectbox(key="task").value == "xnli"
     assert app.selectbox(key="experiment").value == "heads"
     assert "21 Nov 2026" in page_text(app)
+
+
+def test_a_model_with_roles_and_a_report_on_the_chosen_task_is_offered_once(cache):
+    """This ended the page: two buttons of one key."""
+    keep_report(cache, made_report("heads", model="another"), 1)
+    keep_report(cache, made_roles("de", model="another"), 2)
+    app = run(experiment="heads")
+    keys = [str(button.key) for button in app.button]
+    assert keys.count("report-of-another on intents") == 1
+    assert not app.error
 
 
 def report_of_weights(digit: str, **fields: str) -> Report:

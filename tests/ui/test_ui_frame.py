@@ -44,7 +44,7 @@ from headlab.methods.table import METHODS
 from headlab.pictures import holm_adjusted_p_values
 from headlab.results import HeadScores, Listing, Result, Store
 from headlab.stats import holm
-from headlab.tasks import task, write_label_map
+from headlab.tasks import map_hint, task, treebank, write_label_map
 from headlab.tasks.intents.templates import LANGUAGES
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -716,6 +716,21 @@ def test_a_head_in_a_link_is_read_or_refused(text):
     assert names.head_number(Head("encoder", 3, 7), one_stack) == "3.7"
     with raises("head.malformed"):
         names.head_from(text)
+
+
+def test_pages_leave_out_advice_that_only_a_command_can_follow(tmp_path):
+    with pytest.raises(HeadlabError) as without_folder:
+        task("lm", data=tmp_path).examples("en")
+    with pytest.raises(HeadlabError) as without_treebank:
+        treebank(tmp_path, "de", "dev")
+    mismatch = f"choose another model, or say which class is which label with {map_hint(['a', 'b'], ['c', 'd', 'e'])}"
+    messages = [mismatch, *(str(caught.value) for caught in (without_folder, without_treebank))]
+    for message in messages:
+        assert " --" in message or "(or give --data)" in message
+        assert "--" not in names.error_words(message)
+        assert len(names.error_words(message)) > 40
+    assert names.error_words(mismatch).endswith("under Label map in the sidebar")
+    assert names.error_words("the job's disk is full") == "the job's disk is full"
 
 
 def test_holm_runs_over_all_heads_of_all_languages():

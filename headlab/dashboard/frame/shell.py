@@ -17,7 +17,7 @@ from headlab.dashboard.frame import guide
 from headlab.dashboard.frame.choice import Choice, current_choice, scores_of
 from headlab.dashboard.frame.shared_choice import draw_sidebar
 from headlab.dashboard.frame.sidebar import stop_if_refused
-from headlab.dashboard.names import PAGES, PAGES_BY_GROUP, page_link, plain
+from headlab.dashboard.names import PAGES, PAGES_BY_GROUP, error_words, page_link, plain
 from headlab.dashboard.streamlit_private import leave_pages_folder
 from headlab.dashboard.widgets import notices
 
@@ -78,15 +78,24 @@ def draw_navigation() -> None:
                         st.page_link(f"pages/{name}.py", label=title, width="content")
 
 
+NEXT_STEPS = {
+    "worker.other_model_in_use": ("jobs", "Jobs: how long that job takes, and Cancel"),
+    "model.labels_mismatch": ("own", "Bring a model that was fine-tuned on this task"),
+    "data.folder_missing": ("own", "Bring your own data"),
+    "hub.unreachable": ("own", "Bring your own model or data"),
+}
+"""By the code of an error: the page that helps, and its link's text."""
+
+
 @contextmanager
 def errors_as_sentences() -> Iterator[None]:
     """Show a problem as a sentence. Fragments need their own: they run again without their page."""
     try:
         yield
     except HeadlabError as error:
-        st.error(plain(str(error)))
-        if error.code == "worker.other_model_in_use":
-            page_link("jobs", "Jobs: how long that job takes, and Cancel")
+        st.error(plain(error_words(str(error))))
+        if error.code in NEXT_STEPS:
+            page_link(*NEXT_STEPS[error.code])
     except Exception as error:  # last resort before the user: the traceback goes to the log
         log.exception("page failed")
         problem = plain(f"{type(error).__name__}: {error}")

@@ -21,7 +21,7 @@ from headlab.dashboard.frame import (
     supervisor,
     worker_client,
 )
-from headlab.dashboard.names import page_link, plain
+from headlab.dashboard.names import error_words, page_link, plain
 from headlab.dashboard.panels.job_format import (
     LIVE_STATES,
     describe_job,
@@ -120,7 +120,7 @@ def ask_worker(call: Callable[[Client], object]) -> None:
 def show_last_failure() -> None:
     """Show why this session's last click or job failed, until the next click."""
     if message := job_requests().failure:
-        st.error(plain(message))
+        st.error(plain(error_words(message)))
 
 
 def start_job(job: Job, place: JobPlace = "here") -> None:
@@ -353,7 +353,8 @@ def forecast_words(coming: ComingForecast | None, otherwise: str) -> str:
         return forecast_line(coming.value)
     if otherwise or coming is None:
         return otherwise or "not known, as no worker could be asked."
-    return plain(f"not known: {coming.error or 'the worker has not answered yet'}.")
+    reason = error_words(str(coming.error or "")) or "the worker has not answered yet"
+    return plain(f"not known: {reason}.")
 
 
 def forecast_at_once(job: Job, otherwise: str) -> str:
@@ -529,7 +530,7 @@ def rerun_if_job_ended(jobs: Sequence[JobRow], *, tell_failures: bool = True) ->
 
 def failure_sentence(job_row: JobRow) -> str:
     """Why a job failed, as a sentence."""
-    return f"{describe_job(job_row)}: {job_row.state}. {job_row.error or ''}".rstrip()
+    return f"{describe_job(job_row)}: {job_row.state}. {error_words(job_row.error or '')}".rstrip()
 
 
 def draw_job_bar(job_row: JobRow) -> None:

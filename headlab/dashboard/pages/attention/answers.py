@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import CHANGE_KINDS, EMPTY_CELL
-from headlab.dashboard.names import CHANGE_WORDS, count_words, plain
+from headlab.dashboard.names import CHANGE_WORDS, count_words, error_words, plain
 from headlab.dashboard.panels import (
     ShownSentence,
 )
@@ -116,7 +116,9 @@ def draw_answers(
             unanswered_titles.append(sentence.title)
     rows = answer_rows(sentences, [weights.answers for weights in attention], heads)
     if rows.empty:
-        st.caption(f"The model's answers without these heads are not shown: {'; '.join(notes)}.")
+        st.caption(
+            f"The model's answers without these heads are not shown: {error_words('; '.join(notes))}."
+        )
         return
     st.markdown(
         f"##### Answers with {'this head' if heads == 1 else f'these {heads} heads'} on and off"

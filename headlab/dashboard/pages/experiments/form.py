@@ -117,14 +117,15 @@ class ExperimentForm:
 
 def link_other_reports(form: ExperimentForm, results: Sequence[Result[Report]]) -> None:
     """Links to this experiment's reports on other models and tasks, if the chosen have none."""
-    choices = []
+    # A model with reports of roles is listed twice: with the chosen task, and with its own.
+    choice_by_subject: dict[str, Choice] = {}
     for other_result in other_choices(form.choice):
-        if matching_reports(results, other_result.choice, form.experiment):
-            choices.append(other_result.choice)
-    if choices:
+        choice = other_result.choice
+        if matching_reports(results, choice, form.experiment):
+            choice_by_subject.setdefault(f"{choice.model} on {choice.task}", choice)
+    if choice_by_subject:
         st.markdown("The cache has some of other models and tasks:")
-    for choice in choices:
-        subject = f"{choice.model} on {choice.task}"
+    for subject, choice in choice_by_subject.items():
         button(
             subject, key=f"report-of-{subject}", on_press=open_page, args=("experiments", choice)
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from headlab.dashboard.frame import errors_as_sentences, supervisor
-from headlab.dashboard.names import plain
+from headlab.dashboard.names import error_words, plain
 from headlab.dashboard.panels import (
     LIVE_STATES,
     RESUMES_HELP,
@@ -160,7 +160,10 @@ def draw_open_button(job_row: JobRow) -> None:
 
 def failure_words(job_row: JobRow) -> str:
     """Why a job failed."""
-    return job_row.error or "It failed without an error message; its log may say more."
+    return (
+        error_words(job_row.error or "")
+        or "It failed without an error message; its log may say more."
+    )
 
 
 def draw_actions(job_row: JobRow) -> None:
