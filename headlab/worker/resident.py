@@ -125,7 +125,7 @@ class ResidentModels:
             resident = None
         if resident is None:
             self._make_room_for(name)
-            model = self._loaded(name)
+            model = self._load_with_room(name)
             resident = ResidentModel(name, model, weight_bytes(model.module), stamp)
             if resident.bytes >= SMALL_BYTES:
                 self.free_all()
@@ -147,14 +147,14 @@ class ResidentModels:
 
     def _make_room_for(self, name: str) -> None:
         """Free the models that may not stay beside a new one, those used longest ago first."""
-        for other, resident in list(self._models.items()):
+        for other_name, resident in list(self._models.items()):
             if not self._fits_beside(name, resident):
-                self._free(other)
+                self._free(other_name)
         while len(self._models) >= MOST_MODELS:
-            others = [other for other in self._models if other != self.model_of_job]
-            self._free(others[0])
+            names_by_use = [other for other in self._models if other != self.model_of_job]
+            self._free(names_by_use[0])
 
-    def _loaded(self, name: str) -> Model:
+    def _load_with_room(self, name: str) -> Model:
         """Load a model; alone, if there is no memory for it beside another."""
         try:
             return self._load(name)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,6 +199,18 @@ def task(_: str = "") -> Task:
     return Task("intents", LABELS, ("de", "fr"), False, read_tiny)
 
 
+def score_spec(samples: int) -> dict[str, Any]:
+    """A job that scores the heads of the first model."""
+    return {
+        "model": "first",
+        "task": "intents",
+        "languages": ["de"],
+        "method": "shapley",
+        "size": 48,
+        "options": {"samples": samples},
+    }
+
+
 def host(folder: Path, **expected: int | None) -> ModelHost:
     return ModelHost(
         folder,
@@ -232,17 +245,9 @@ def test_figures_of_two_models_are_those_of_each(tmp_path: Path) -> None:
 
 
 def test_a_second_small_model_is_used_while_a_job_computes_with_the_first(tmp_path: Path) -> None:
-    spec = {
-        "model": "first",
-        "task": "intents",
-        "languages": ["de"],
-        "method": "shapley",
-        "size": 48,
-        "options": {"samples": 4096},
-    }
     make = partial(host, tmp_path, third=SMALL_BYTES)
     with started_worker(tmp_path, make) as worker:
-        job = int(worker.client.submit(spec=spec).id)
+        job = int(worker.client.submit(spec=score_spec(samples=4096)).id)
         wait_for_state(worker.client, job, "running")
         evaluator = Evaluator(small_model("second"), task(), "de", "dev", 48)
         expected = evaluator.evaluate(None).accuracy
@@ -260,21 +265,12 @@ def test_a_second_small_model_is_used_while_a_job_computes_with_the_first(tmp_pa
 
 
 def test_a_job_beside_requests_for_another_model_gives_the_library_s_scores(tmp_path: Path) -> None:
-    options = {"samples": 256}
-    spec = {
-        "model": "first",
-        "task": "intents",
-        "languages": ["de"],
-        "method": "shapley",
-        "size": 48,
-        "options": options,
-    }
     with started_worker(tmp_path, partial(host, tmp_path)) as worker:
-        job = int(worker.client.submit(spec=spec).id)
+        job = int(worker.client.submit(spec=score_spec(samples=256)).id)
         while worker.client.job(job).state in ("queued", "running"):
             list(worker.client.evaluate(evaluate_request("second", "intents", "de", size=48)))
         wait_for_state(worker.client, job, "done")
     settings = {"language": "de", "method": "shapley", "size": 48}
-    expected = score(small_model("first"), task(), **settings, **options)
+    expected = score(small_model("first"), task(), **settings, samples=256)
     stored = Store(tmp_path).find(language="de", method="shapley")[0].record
     assert stored.values_sha256() == expected.values_sha256()
