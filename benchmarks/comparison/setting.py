@@ -22,6 +22,8 @@ from headlab.methods.sampling import SamplingPlan, Tally, even_support
 from headlab.methods.work import Arrays
 
 SAVE_EVERY = 10.0
+METHOD_VERSION = 3
+"""Of the samples of headlab's default method, which later versions join with slopes."""
 # Shares of the time; what is left is loading, warming up, and what the parts run over.
 SHARES = {
     "costs": 0.03,
@@ -88,7 +90,8 @@ class Setting:
 
     def reference_key(self, seed: int) -> str:
         """Name of a long run's values, of everything that they depend on: not of the machine."""
-        return content_key({**self._contents(), "seed": seed})
+        method = {"estimand": tmab.ALL_SIZES, "version": METHOD_VERSION}
+        return content_key({**self._contents(), **method, "seed": seed})
 
     def key(self, **run_settings: object) -> str:
         """Name of a run that is kept, of everything that its numbers and times depend on."""
@@ -144,7 +147,9 @@ def long_run(
         former: Whether version 1 samples.
     """
     options = {"target": plan.target, "stop": plan.stop, "samples": plan.samples}
-    key = setting.key(estimand=estimand, seed=seed, version=1 if former else 3, **options)
+    key = setting.key(
+        estimand=estimand, seed=seed, version=1 if former else METHOD_VERSION, **options
+    )
     path = setting.work / f"{key}.npz"
     stored_arrays = dict(np.load(path)) if path.exists() else {}
     start_run = _former if former else _ours

@@ -177,7 +177,7 @@ def plain_name(name: str) -> str:
 
 ADVICE_OF_COMMANDS = (
     (
-        re.compile(r"say which class is which label with --label-map .*", re.DOTALL),
+        re.compile(r"say which class is which label with --label-map .*?in the sidebar[^)]*\)"),
         "say which class is which label under Label map in the sidebar",
     ),
     (re.compile(r" \(or give --data\)"), ""),

@@ -247,6 +247,16 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
         ) from error
 
 
+def fetched_folder(name: str) -> Path | None:
+    """Folder of a hub model whose files are on this machine, without asking the hub; else None."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except Exception:  # no hub id, not fetched, or a cache that cannot be read
+        return None
+
+
 def hub_sizes(name: str) -> dict[str, int]:
     """Bytes of every file that the hub has of a model; nothing if it cannot be asked."""
     from huggingface_hub import HfApi

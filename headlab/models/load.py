@@ -51,6 +51,7 @@ from headlab.models.embedded import (
 from headlab.models.files import (
     LIGHT,
     SAFETENSORS,
+    fetched_folder,
     hub_folder,
     hub_shapes,
     hub_sizes,
@@ -309,15 +310,21 @@ def expected_bytes(name: str) -> int | None:
         name: An embedded name, a folder or a hub id whose files are on this machine.
 
     Returns:
-        Bytes; None where the files cannot be read, which loading the model explains.
+        Bytes; None where the files are not here or cannot be read, which loading the model explains,
+        and for packed weights, whose numbers the headers do not count.
     """
     if name in EMBEDDED:
         return FLOAT_BYTES * EMBEDDED[name].parameters
+    folder = Path(name) if is_folder(name) else fetched_folder(name)
+    if folder is None:
+        return None
     try:
-        folder, _ = _folder_of(name, None)
         with errors_as_headlab_errors(partial(_unreadable, name)):
-            shapes = _shapes_of(folder, _config(folder, name))
+            config = _config(folder, name)
+            shapes = _shapes_of(folder, config)
     except HeadlabError:
+        return None
+    if getattr(config, "quantization_config", None):
         return None
     return FLOAT_BYTES * sum(math.prod(shape) for shape in shapes.values())
 

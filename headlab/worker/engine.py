@@ -17,7 +17,7 @@ from headlab.core import HeadlabError
 from headlab.jobs import Job, JobPlace, Refusal
 from headlab.results import HeadScores, Store
 from headlab.worker.jobs import JobList
-from headlab.worker.runner import Bench, Runner, Stopping
+from headlab.worker.runner import Bench, Runner, Stopping, other_model_in_use
 from headlab.worker.schemas import (
     LOG_NAME,
     EvaluateRequest,
@@ -605,12 +605,7 @@ class Engine:
             return None
         if live.model == busy or self._ready_bench.may_join(live.model):
             return None
-        return Refusal(
-            f"the worker is computing with {busy}; wait for that job or cancel it, "
-            f"then ask for {live.model}",
-            409,
-            code="worker.other_model_in_use",
-        )
+        return other_model_in_use(busy, live.model)
 
     def _between_live_batches(self) -> None:
         """End a live request between its batches if nobody reads it, or serve new ones a record."""

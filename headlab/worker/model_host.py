@@ -456,13 +456,14 @@ class ModelHost:
                 running.tick()
                 wait([download], FETCH_SECONDS)
             download.result()
-        running.model = self._models.model_of_job = model
+        running.model = model
+        self._models.begin_job(model)
         try:
             with self._ray_devices(running):
                 job = job_class(running.job.kind).model_validate(running.job.params)
                 return job.run(self, running)
         finally:
-            self._models.model_of_job = None
+            self._models.end_job()
 
     @contextmanager
     def _ray_devices(self, running: WorkerJob) -> Iterator[None]:

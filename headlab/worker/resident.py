@@ -17,19 +17,22 @@ from headlab.hooks import Model
 from headlab.jobs import MAX_PACES, SplitName
 from headlab.models import expected_bytes
 from headlab.studies.savings import Costs
+from headlab.worker.runner import other_model_in_use
 
 SMALL_BYTES = 2 * 10**9
 """A model takes less than this if another may stay in memory beside it."""
 MOST_MODELS = 2
 EVALUATORS = 64
 """How many evaluators are kept, of all models together."""
+FILES_READ = (".safetensors", ".json", ".model", ".txt")
+"""How the names of weights, configurations, tokenizers and vocabularies end."""
 EvaluatorKey = tuple[str, str, SplitName, int, str]
 """Model, task with its label map, split, number of examples, language."""
 FolderStamp = tuple[tuple[str, int, int], ...]
 
 
 def folder_stamp(name: str) -> FolderStamp:
-    """Name, size and time of change of every file in a model's folder.
+    """Name, size and time of change of every file of a model's folder that loading it reads.
 
     Empty for other models, and for a folder that cannot be read (loading it says why).
     """
@@ -38,8 +41,9 @@ def folder_stamp(name: str) -> FolderStamp:
     stamps = []
     try:
         for path in Path(name).iterdir():
-            status = path.stat()
-            stamps.append((path.name, status.st_size, status.st_mtime_ns))
+            if path.suffix in FILES_READ:
+                status = path.stat()
+                stamps.append((path.name, status.st_size, status.st_mtime_ns))
     except OSError:
         return ()
     return tuple(sorted(stamps))
@@ -112,57 +116,79 @@ class ResidentModels:
         """A model if it is in memory."""
         return None if name is None else self._models.get(name)
 
+    def begin_job(self, name: str | None) -> None:
+        """Keep a model for a job; a folder that changes meanwhile is loaded again after it."""
+        if name is not None:
+            self._free_if_changed(name)
+        self.model_of_job = name
+
+    def end_job(self) -> None:
+        """No job computes any more."""
+        self.model_of_job = None
+
     def need(self, name: str) -> ResidentModel:
         """A model, loaded if it is not in memory, or no longer as its folder is now.
 
         Raises:
-            HeadlabError: It cannot be loaded.
+            HeadlabError: It cannot be loaded, or turns out too large to stay beside the model of
+                the running job.
         """
-        resident = self._models.get(name)
-        stamp = folder_stamp(name)
-        if resident is not None and stamp and resident.stamp != stamp:
-            self._free(name)
-            resident = None
-        if resident is None:
+        if name != self.model_of_job:
+            self._free_if_changed(name)
+        if name not in self._models:
             self._make_room_for(name)
-            model = self._load_with_room(name)
-            resident = ResidentModel(name, model, weight_bytes(model.module), stamp)
-            if resident.bytes >= SMALL_BYTES:
-                self.free_all()
-            self._models[name] = resident
+            self._models[name] = self._loaded(name)
         self._models.move_to_end(name)
         self.names = tuple(self._models)
-        return resident
+        return self._models[name]
+
+    def _free_if_changed(self, name: str) -> None:
+        """Free a model whose folder is not as it was; one whose folder has gone stays."""
+        if name in self._models:
+            stamp = folder_stamp(name)
+            if stamp and self._models[name].stamp != stamp:
+                self._free(name)
 
     def may_join(self, name: str) -> bool:
         """Whether a model can be used now without freeing the running job's one."""
         if self.model_of_job in (None, name) or name in self._models:
             return True
-        model_of_job = self.get(self.model_of_job)
-        return model_of_job is not None and self._fits_beside(name, model_of_job)
+        return self.model_of_job in self._models and self.model_of_job in self._may_stay(name)
 
-    def _fits_beside(self, name: str, resident: ResidentModel) -> bool:
-        expected = self._expect_bytes(name)
-        return expected is not None and max(expected, resident.bytes) < SMALL_BYTES
+    def _may_stay(self, name: str) -> list[str]:
+        """The models in memory that are small enough to stay beside a new one."""
+        expected = self._expect_bytes(name) if self._models else None
+        if expected is None or expected >= SMALL_BYTES:
+            return []
+        return [other for other in self._models if self._models[other].bytes < SMALL_BYTES]
 
     def _make_room_for(self, name: str) -> None:
         """Free the models that may not stay beside a new one, those used longest ago first."""
-        for other_name, resident in list(self._models.items()):
-            if not self._fits_beside(name, resident):
-                self._free(other_name)
+        may_stay = self._may_stay(name)
+        for other in [other for other in self._models if other not in may_stay]:
+            self._free(other)
         while len(self._models) >= MOST_MODELS:
             names_by_use = [other for other in self._models if other != self.model_of_job]
             self._free(names_by_use[0])
 
-    def _load_with_room(self, name: str) -> Model:
+    def _loaded(self, name: str) -> ResidentModel:
         """Load a model; alone, if there is no memory for it beside another."""
+        stamp = folder_stamp(name)
         try:
-            return self._load(name)
+            model = self._load(name)
         except HeadlabError as error:
             if error.code != "memory.model_too_large" or not self._models:
                 raise
+        else:
+            size = weight_bytes(model.module)
+            if size < SMALL_BYTES or not self._models:
+                return ResidentModel(name, model, size, stamp)
+            del model  # larger than its files said
+        if self.model_of_job in self._models:
+            raise other_model_in_use(str(self.model_of_job), name)
         self.free_all()
-        return self._load(name)
+        model = self._load(name)
+        return ResidentModel(name, model, weight_bytes(model.module), stamp)
 
     def free_all(self) -> None:
         """Free every model."""

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from headlab.core import HeadlabError, Progress, unwritable_error
-from headlab.jobs import JobPart, Measured, MeasureRequest, checked_outcome, report_part
+from headlab.jobs import (
+    JobPart,
+    Measured,
+    MeasureRequest,
+    Refusal,
+    checked_outcome,
+    report_part,
+)
 from headlab.jobs.table import JOBS
 from headlab.results import CHECKPOINT_NAMES, HeadScores
 from headlab.worker.jobs import JobList
@@ -142,6 +149,20 @@ class WorkerJob:
 
 
 # The work itself, as the engine sees it.
+
+
+def other_model_in_use(busy: str, asked: str) -> Refusal:
+    """Why a model cannot be used while a job computes with another.
+
+    Args:
+        busy: The job's model.
+        asked: The model that was asked for.
+    """
+    return Refusal(
+        f"the worker is computing with {busy}; wait for that job or cancel it, then ask for {asked}",
+        409,
+        code="worker.other_model_in_use",
+    )
 
 
 class Bench(Protocol):

@@ -93,6 +93,33 @@ def test_head_and_language_hold_on_the_way_from_the_heads_page(visit, page):
         expect(page.get_by_role("combobox", name="Language", exact=True)).to_have_value("th")
 
 
+def test_the_head_chosen_last_is_shown_by_whatever_way_one_comes(visit, page):
+    """Clicks on the Overview twice, and a choice on Attention that Heads has never shown."""
+    visit("/?langs=de&langs=th")
+    for number in ("3.7", "5.2"):
+        page.get_by_role("grid", name="German (de)").locator(f'[data-c="{number}"]').click()
+        expect(page.get_by_role("heading", name=f"Head {number}", exact=True)).to_be_visible()
+        page.locator(IDLE_APP).wait_for()
+        page.get_by_role("link", name="Overview", exact=True).first.click()
+        expect(page.locator("h1")).to_have_text("headlab")
+    page.get_by_role("link", name="Roles", exact=True).first.click()
+    expect(page.get_by_role("heading", name="Head 5.2", exact=True)).to_be_visible()
+
+
+def test_a_link_of_an_earlier_version_opens_its_head_also_on_the_way_back(visit, page):
+    visit("/heads?langs=de&langs=th&head=encoder.5.2")
+    expect(page.get_by_role("heading", name="Head 5.2", exact=True)).to_be_visible()
+    page.locator(IDLE_APP).wait_for()
+    page.get_by_role("link", name="Switch it off").click()
+    expect(page.locator("h1")).to_have_text("Prune")
+    page.locator(IDLE_APP).wait_for()
+    page.go_back()
+    expect(page.get_by_role("heading", name="Head 5.2", exact=True)).to_be_visible()
+    page.get_by_role("grid", name="German (de)").first.locator('[data-c="3.7"]').click()
+    expect(page.get_by_role("heading", name="Head 3.7", exact=True)).to_be_visible()
+    page.wait_for_function("location.search.includes('head=3.7')")
+
+
 def test_a_pick_that_the_browser_has_not_seen_survives_what_it_sends_meanwhile(connection):
     """Every request carries what the lists showed, which here is the head before."""
     page = connection.page

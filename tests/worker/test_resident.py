@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -78,6 +79,24 @@ def test_a_model_is_freed_before_one_is_loaded_that_is_large_or_of_unknown_size(
     assert models.names == ("second",)
 
 
+def test_a_model_is_gone_from_memory_when_the_next_one_is_loaded() -> None:
+    """As a device may have room for one alone."""
+    are_alive: list[bool] = []
+    first_module: list[weakref.ref[torch.nn.Module]] = []
+
+    def load_model(name: str) -> Model:
+        are_alive.extend(module() is not None for module in first_module)
+        model = small_model(name)
+        if not first_module:
+            first_module.append(weakref.ref(model.module))
+        return model
+
+    models = residents(load_model, second=SMALL_BYTES)
+    models.need("first")
+    models.need("second")
+    assert are_alive == [False]
+
+
 def test_a_large_model_is_freed_before_a_small_one_is_loaded() -> None:
     models = residents()
     models.need("first").bytes = SMALL_BYTES
@@ -93,19 +112,31 @@ def test_a_model_that_turns_out_to_be_large_stays_alone(monkeypatch: pytest.Monk
     assert models.names == ("second",)
 
 
+def test_a_model_larger_than_expected_is_refused_beside_the_running_job_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models = residents()
+    first = models.need("first")
+    models.begin_job("first")
+    monkeypatch.setattr("headlab.worker.resident.weight_bytes", lambda _: SMALL_BYTES)
+    with raises("worker.other_model_in_use", "first", "second"):
+        models.need("second")
+    assert models.need("first") is first
+
+
 def test_the_running_job_s_model_is_freed_for_no_other_request() -> None:
     models = residents(third=SMALL_BYTES)
     models.need("first")
-    models.model_of_job = "first"
+    models.begin_job("first")
     models.need("second")
     assert models.may_join("first")
     assert models.may_join("second")
     assert not models.may_join("third")
-    models.model_of_job = None
+    models.end_job()
     assert models.may_join("third")
     models = residents()
     models.need("first")
-    models.model_of_job = "first"
+    models.begin_job("first")
     models.need("second")  # so that the job's was used longest ago
     assert models.may_join("third")
     models.need("third")
@@ -114,7 +145,7 @@ def test_the_running_job_s_model_is_freed_for_no_other_request() -> None:
 
 def test_a_job_whose_model_is_not_loaded_yet_is_joined_by_no_other() -> None:
     models = residents()
-    models.model_of_job = "first"
+    models.begin_job("first")
     assert not models.may_join("second")
 
 
@@ -159,8 +190,16 @@ def test_a_folder_that_has_changed_is_loaded_again_and_one_that_has_gone_stays(
     os.utime(weights, ns=(former_stat.st_atime_ns, former_stat.st_mtime_ns + 1_000_000))
     changed = models.need(name)
     assert changed.model.fingerprint != former.model.fingerprint
-    shutil.rmtree(folder)
+    (folder / "README.md").write_text("read by nobody")
     assert models.need(name) is changed
+    models.begin_job(name)
+    os.utime(weights, ns=(former_stat.st_atime_ns, former_stat.st_mtime_ns + 2_000_000))
+    assert models.need(name) is changed  # a job is of one model
+    models.end_job()
+    loaded_again = models.need(name)
+    assert loaded_again is not changed
+    shutil.rmtree(folder)
+    assert models.need(name) is loaded_again
 
 
 def test_the_expected_size_is_that_of_the_loaded_weights(tmp_path: Path) -> None:

@@ -220,10 +220,17 @@ def link_to_attention(lists: HeadLists) -> None:
         return
     st.markdown("##### What do they look at?")
     head_key_by_kind: dict[str, str] = {}
+    stacks = {head.stack for heads in kinds.values() for head in heads}
+
+    def number_of_key(key: str) -> str:
+        """As `head_number`, by the stacks of these heads, as their model's grid is not at hand."""
+        head = head_from(key)
+        return key if len(stacks) > 1 else f"{head.layer}.{head.head}"
+
     for (kind, heads), column in zip(kinds.items(), st.columns(len(kinds)), strict=True):
         head_keys = [head_key(head) for head in heads]
         head_key_by_kind[kind] = column.selectbox(
-            f"A language-{kind} head", head_keys, format_func=_number_of_key, key=f"look-{kind}"
+            f"A language-{kind} head", head_keys, format_func=number_of_key, key=f"look-{kind}"
         )
     link_text = "Their attention, side by side" if len(head_key_by_kind) > 1 else "Its attention"
     languages_side_by_side: list[str] = []
@@ -240,9 +247,3 @@ def link_to_attention(lists: HeadLists) -> None:
     if languages_side_by_side:
         params["side"] = languages_side_by_side
     page_link("attention", link_text, params)
-
-
-def _number_of_key(key: str) -> str:
-    """A head as pages write it; without its model's grid, only an encoder's stack goes unsaid."""
-    head = head_from(key)
-    return f"{head.layer}.{head.head}" if head.stack == "encoder" else key

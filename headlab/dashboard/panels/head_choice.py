@@ -15,48 +15,46 @@ HEAD_PARAM = "head"
 def pick_head(grid: HeadGrid, first_head: Head) -> Head:
     """The widget for one head: the link's, the one chosen last on any page, or else the first one.
 
+    Its options are the heads' numbers. A head that a link names by its key (`encoder.3.7`, as older
+    links do) keeps that name while the link has it: a widget that is bound to the link takes nothing
+    from it but its own options.
+
     Args:
         grid: The model's heads.
         first_head: Shown where none was chosen.
     """
-    _write_as_numbers(grid)
-    numbers = [head_number(head, grid) for head in grid.heads]
-    keep_known_choice(HEAD_PARAM, "head", numbers)
-    number = st.selectbox(
+    options = [head_number(head, grid) for head in grid.heads]
+    linked = st.query_params.get(HEAD_PARAM)
+    linked_head = _head_named(linked, grid)
+    if linked is not None and linked_head is not None:
+        options[grid.index(linked_head)] = linked
+    chosen_head = _head_named(st.session_state.get(HEAD_PARAM), grid)
+    if chosen_head is not None:
+        option = options[grid.index(chosen_head)]
+        if st.session_state[HEAD_PARAM] != option:
+            st.session_state[HEAD_PARAM] = option
+    remembered_head = _head_named(remembered_choice(HEAD_PARAM), grid)
+    if remembered_head is not None:
+        remember_choice(HEAD_PARAM, options[grid.index(remembered_head)])
+    keep_known_choice(HEAD_PARAM, "head", options)
+    selected = st.selectbox(
         "Head",
-        numbers,
+        options,
         index=grid.index(first_head),
         key=HEAD_PARAM,
         bind="query-params",
         help=HEAD_NUMBER_HELP,
     )
-    return head_from(number, grid)
+    return head_from(selected, grid)
 
 
-def _write_as_numbers(grid: HeadGrid) -> None:
-    """Name the chosen head as the widget does: older links and other pages give its key.
-
-    A bound widget starts with what the browser asked for, whatever the link has been made since, and
-    drops it if it is no option; then the session's value counts.
-    """
-    state = st.session_state
-    linked = st.query_params.get(HEAD_PARAM)
-    if linked is not None and linked != _as_number(linked, grid):
-        st.query_params[HEAD_PARAM] = _as_number(linked, grid)
-        if HEAD_PARAM not in state:
-            state[HEAD_PARAM] = linked
-    if HEAD_PARAM in state and state[HEAD_PARAM] != _as_number(state[HEAD_PARAM], grid):
-        state[HEAD_PARAM] = _as_number(state[HEAD_PARAM], grid)
-    remembered = remembered_choice(HEAD_PARAM)
-    if remembered is not None:
-        remember_choice(HEAD_PARAM, _as_number(remembered, grid))
-
-
-def _as_number(text: str, grid: HeadGrid) -> str:
-    """The number of the head that a text names; the text itself if that is no head of the model."""
+def _head_named(text: str | None, grid: HeadGrid) -> Head | None:
+    """The model's head that a text names; None if it names none."""
+    if text is None:
+        return None
     try:
         head = head_from(text, grid)
         grid.index(head)
     except HeadlabError:
-        return text
-    return head_number(head, grid)
+        return None
+    return head

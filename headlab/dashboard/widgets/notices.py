@@ -53,12 +53,12 @@ class LastChosen(PageState):
 
     Attributes:
         by_param: What was chosen, by the name.
-        page: That was drawn to its end last.
+        page_by_param: The page whose widget of the name the session's value belongs to.
     """
 
     key = "_thread"
     by_param: dict[str, Any] = field(default_factory=dict)
-    page: str | None = None
+    page_by_param: dict[str, str] = field(default_factory=dict)
 
 
 def unknown_in_link(param: str, noun: str, options: Sequence[str]) -> str | None:
@@ -162,7 +162,9 @@ def keep_known_choice(param: str, noun: str, options: Sequence[Any]) -> None:
     state = st.session_state
     if state.get(param) not in options:
         state.pop(param, None)  # from a link, or from another page with other options
-    is_of_this_page = LastChosen.of_session().page == presses.log().page
+    page_by_param = LastChosen.of_session().page_by_param
+    is_of_this_page = page_by_param.get(param) == presses.log().page
+    page_by_param[param] = presses.log().page
     if st.query_params.get_all(param) or (param in state and is_of_this_page):
         return
     last_chosen = remembered_choice(param)
@@ -194,9 +196,11 @@ def remember_choice(param: str, value: Any) -> None:
 
 def settle() -> None:
     """The page is drawn: its widgets show what they made of the link."""
-    LastChosen.of_session().page = presses.log().page
+    page_by_param = LastChosen.of_session().page_by_param
     for param in SHARED_PARAMS:
-        if param in st.session_state:
+        if page_by_param.get(param) != presses.log().page:
+            page_by_param.pop(param, None)  # the session still has the value of another page
+        elif param in st.session_state:
             remember_choice(param, st.session_state[param])
     for param, notice in _notices_of_page().items():
         notice.value = notice.value or (st.session_state.get(param),)

@@ -109,16 +109,14 @@ def draw_answers(
         attention: Of each sentence, with the model's answers.
         heads: How many heads are off.
     """
-    notes = dict.fromkeys(plain(weights.note) for weights in attention if weights.note)
+    notes = dict.fromkeys(plain(error_words(weights.note)) for weights in attention if weights.note)
     unanswered_titles = []
     for sentence, weights in zip(sentences, attention, strict=True):
         if not weights.answers:
             unanswered_titles.append(sentence.title)
     rows = answer_rows(sentences, [weights.answers for weights in attention], heads)
     if rows.empty:
-        st.caption(
-            f"The model's answers without these heads are not shown: {error_words('; '.join(notes))}."
-        )
+        st.caption(f"The model's answers without these heads are not shown: {'; '.join(notes)}.")
         return
     st.markdown(
         f"##### Answers with {'this head' if heads == 1 else f'these {heads} heads'} on and off"

@@ -110,7 +110,9 @@ def draw_training(gates: LearnedGates, key: str) -> None:
             alt="P(open) of every gate over the training",
             subject_details=subject,
         )
-        st.caption("P(g ≠ 0). Dark: open; pale: closed; blank: a head without a gate, which stays.")
+        st.caption(
+            "P(g ≠ 0). Strong colour: open; pale: closed; blank: a head without a gate, which stays."
+        )
     with course_column:
         st.markdown("##### Loss, penalty and open heads")
         draw_figure(

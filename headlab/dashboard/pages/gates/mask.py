@@ -90,7 +90,7 @@ def _draw_gates_map(gates: LearnedGates, mask: Mask, step_index: int) -> None:
         1 - float(gates.concrete.probability_zero(np.array(gates.concrete.even_log_alpha)))
     )
     st.caption(
-        "Darker: more likely open. The mask keeps a head whose gate is more likely 1 than 0, "
+        "Stronger colour: more likely open. The mask keeps a head whose gate is more likely 1 than 0, "
         f"which takes a probability of being open of at least {least_percent:.0f} %. Hatched: no "
         "gate, so it stays."
     )

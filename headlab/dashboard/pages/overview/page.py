@@ -19,7 +19,7 @@ from headlab.dashboard.frame import (
     scores_of,
     stored_results,
 )
-from headlab.dashboard.names import PAGES, head_key, language_title, page_link, plain
+from headlab.dashboard.names import PAGES, head_number, language_title, page_link, plain
 from headlab.dashboard.pages.overview.findings import OverviewFinding, by_preference, findings
 from headlab.dashboard.pages.overview.first_steps import (
     draw_first_steps,
@@ -30,6 +30,7 @@ from headlab.dashboard.pages.overview.first_steps import (
     start_first_map,
 )
 from headlab.dashboard.panels import (
+    HEAD_PARAM,
     creation_seconds,
     draw_comparison_by_language,
     draw_live_jobs,
@@ -81,9 +82,10 @@ def open_view(page: str, link_params: Mapping[str, str]) -> None:
     view.link_params = dict(link_params)
 
 
-def open_head(language: str, head: Head) -> None:
-    """Open the Heads page at this head."""
-    open_view("heads", {"focus": language, "head": head_key(head)})
+def open_head(scores: Mapping[str, HeadScores], language: str, head: Head) -> None:
+    """Open the Heads page at a head of one of these results."""
+    number = head_number(head, scores[language].grid)
+    open_view("heads", {"focus": language, HEAD_PARAM: number})
 
 
 def open_finding(finding: OverviewFinding) -> None:
@@ -198,14 +200,15 @@ def draw_maps(choice: Choice, results: StoredScores, *, has_common_scale: bool) 
     maps = maps_of_scores(results.scores, common=has_common_scale)
     group_sizes = group_sizes_of(results.first_scores)
     if len(maps) > 1:
-        draw_small_maps(maps, key="overview", on_click=open_head, group_sizes=group_sizes)
+        open_clicked_head = partial(open_head, results.scores)
+        draw_small_maps(maps, key="overview", on_click=open_clicked_head, group_sizes=group_sizes)
         return
     for language, head_map in maps.items():
         draw_map(
             head_map,
             key=f"overview-{language}",
             title=language_title(language),
-            on_click=partial(open_head, language),
+            on_click=partial(open_head, results.scores, language),
             group_sizes=group_sizes,
         )
 
@@ -292,7 +295,7 @@ def draw_page() -> None:
                 draw_details(all_findings)
             with maps_area:
                 draw_maps(choice, results, has_common_scale=has_common_scale)
-            draw_comparison_by_language(results.scores, open_head)
+            draw_comparison_by_language(results.scores, partial(open_head, results.scores))
             link_pages()
             offer_page_report(choice, results.scores)
             offer_missing(choice, results, is_offered=has_steps)
