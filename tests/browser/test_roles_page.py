@@ -6,7 +6,7 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from support.browsing import IDLE_APP, choose_option
+from support.browsing import IDLE_APP, choose_option, tick_first_row
 from support.cached_reports import keep_report
 from support.cached_scores import GRID
 from support.saved_models import save_classifier
@@ -118,6 +118,18 @@ def test_a_link_of_an_earlier_version_opens_its_head_also_on_the_way_back(visit,
     page.get_by_role("grid", name="German (de)").first.locator('[data-c="3.7"]').click()
     expect(page.get_by_role("heading", name="Head 3.7", exact=True)).to_be_visible()
     page.wait_for_function("location.search.includes('head=3.7')")
+
+
+def test_a_row_of_a_table_leads_to_its_head_on_the_heads_page(visit, page):
+    """Head and language are bound to widgets of this page, which may not be written in a link."""
+    visit("/roles?langs=de&langs=th&focus=th&head=5.5")
+    page.locator(IDLE_APP).wait_for()
+    caption = page.get_by_text("Tick a row to open its head.").first
+    tick_first_row(caption.locator("xpath=preceding::*[@data-testid='stDataFrame'][1]"))
+    expect(page.locator("h1")).to_have_text("Heads")
+    heading = page.get_by_role("heading", name=re.compile(r"^Head \d+\.\d+$"))
+    expect(heading).to_be_visible()
+    expect(heading).not_to_have_text("Head 5.5")
 
 
 def test_a_pick_that_the_browser_has_not_seen_survives_what_it_sends_meanwhile(connection):

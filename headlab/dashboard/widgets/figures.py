@@ -17,6 +17,7 @@ from pandas.io.formats.style import Styler
 from headlab.charts.chart import Chart
 from headlab.core import EMPTY_CELL, Cell, Report, Table, is_p_column, p_value_text
 from headlab.dashboard.names import CHOICE_KEY, head_key, language_title, plain, plain_name
+from headlab.dashboard.widgets import notices
 from headlab.dashboard.widgets.presses import download_button, uninterrupted
 from headlab.plots import PRINT_WIDTH, figure_for_file
 from headlab.plots.drawing import plotly_figure
@@ -144,7 +145,7 @@ def show_table(table: Table, key: str) -> None:
             params = {"head": head_key(heads[row])}
             if LANGUAGE_COLUMN in table.columns:
                 params["focus"] = str(table.column(LANGUAGE_COLUMN)[row])
-            st.switch_page("pages/heads.py", query_params=params)
+            st.switch_page("pages/heads.py", query_params=notices.without_bound(params))
     for note in table.notes:
         st.caption(plain(note))
     key_suffix = f"-{key[:8]}" if RESULT_KEY.fullmatch(key) else ""  # of two reports

@@ -194,6 +194,24 @@ def remember_choice(param: str, value: Any) -> None:
     LastChosen.of_session().by_param[param] = value
 
 
+def without_bound(link_params: Mapping[str, str]) -> dict[str, str]:
+    """Parameters for a link that this page may turn to by itself.
+
+    Streamlit refuses those that a widget of this page is bound to: they are remembered instead, and
+    the page that is turned to takes them up.
+    """
+    last_chosen = LastChosen.of_session()
+    page = presses.log().page
+    unbound = {}
+    for param, value in link_params.items():
+        if last_chosen.page_by_param.get(param) == page:
+            remember_choice(param, value)
+            del last_chosen.page_by_param[param]
+        else:
+            unbound[param] = value
+    return unbound
+
+
 def settle() -> None:
     """The page is drawn: its widgets show what they made of the link."""
     page_by_param = LastChosen.of_session().page_by_param
