@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from support.browsing import IDLE_APP, choose_option
+from support.browsing import DEADLINE, IDLE_APP, choose_option
 from support.cached_scores import fill_cache, made_scores, while_cached
 from support.saved_models import save_classifier
 from support.waiting import wait_until
@@ -54,7 +54,6 @@ DOWNLOAD_GONE = "Client Error: Download Button source error - 404"
 TOKEN = "made-up-for-tests-0123"  # of the app's worker, so that tests can send requests to it
 
 WINDOW = {"width": 1440, "height": 900}
-DEADLINE = 120_000  # ms; it only ends a test that would hang
 
 
 def pytest_collection_modifyitems(items):

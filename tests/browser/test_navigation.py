@@ -6,9 +6,8 @@ from importlib import resources
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import DEADLINE
 from playwright.sync_api import expect
-from support.browsing import IDLE_APP, choose_option, tick_first_row
+from support.browsing import DEADLINE, IDLE_APP, choose_option, tick_first_row
 
 PAGES = (
     "Overview",

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from support.waiting import wait_until
 
+DEADLINE = 120_000  # ms; it only ends a test that would hang
 # The app once Streamlit has run its script to the end.
 IDLE_APP = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 # The line above a head grid whose scores are still being sampled.
