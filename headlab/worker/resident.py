@@ -153,7 +153,7 @@ class ResidentModels:
         """Whether a model can be used now without freeing the running job's one."""
         if self.model_of_job in (None, name) or name in self._models:
             return True
-        return self.model_of_job in self._models and self.model_of_job in self._may_stay(name)
+        return self.model_of_job in self._may_stay(name)
 
     def _may_stay(self, name: str) -> list[str]:
         """The models in memory that are small enough to stay beside a new one."""
