@@ -378,7 +378,7 @@ def test_a_package_s_study_offers_its_heads_to_look_at(
     run_experiment("depth", pieces)
     with app_on(cache):
         app = run_page("experiments", experiment="depth", model=str(folder), task="polarity")
-        assert app.selectbox(key="look-specific").options == ["Layer 1, head 0"]
+        assert app.selectbox(key="look-specific").options == ["1.0"]
 
 
 def test_the_page_draws_cached_scores(folder: Path, tmp_path: Path, monkeypatch):

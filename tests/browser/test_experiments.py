@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 from playwright.sync_api import expect
-from support.browsing import IDLE_APP, choose_option
+from support.browsing import IDLE_APP, choose_option, table_download
 from support.cached_reports import keep_report, made_heads_report
 from support.saved_models import save_classifier
 from support.waiting import wait_until
@@ -41,9 +41,8 @@ def test_a_report_is_read_downloaded_and_leads_to_what_its_heads_look_at(visit, 
     page.reload()
     report_date = page.get_by_test_id("stMain").get_by_text(re.compile("^1 Nov 2026"))
     expect(report_date.first).to_be_visible()
-    page.locator(IDLE_APP).wait_for()  # until then the first button may become another table's
     with page.expect_download() as download:
-        page.get_by_role("button", name="Download this table as CSV").first.click()
+        table_download(page, "heads-counts").click()
     rows = download.value.path().read_text().splitlines()
     assert rows[1] == "help in every language,2,1,"
     page.set_viewport_size({"width": 390, "height": 844})
@@ -75,7 +74,7 @@ def test_a_report_is_read_downloaded_and_leads_to_what_its_heads_look_at(visit, 
 def test_a_download_pressed_while_the_page_is_redrawn_is_saved(connection):
     page = connection.page
     page.goto("/experiments?langs=de&langs=th&experiment=heads")
-    download_button = page.get_by_role("button", name="Download this table as CSV").first
+    download_button = table_download(page, "heads-counts")
     expect(download_button).to_be_visible()
     page.locator(IDLE_APP).wait_for()
     connection.is_deaf = True

@@ -61,6 +61,20 @@ def choose_option(
     wait_until(option_took_the_click, f"an option {name!r}")
 
 
+def table_download(page: Any, table_name: str) -> Any:
+    """The button that saves a table.
+
+    The browser may draw the buttons of several tables one after another, in any order and after
+    the server is done, so "the first" may for a moment be another table's.
+
+    Args:
+        page: Of the browser.
+        table_name: As in the name of the saved file.
+    """
+    table = page.locator(f'[class*="st-key-csv-"][class*="-{table_name}"]')
+    return table.get_by_role("button", name="Download this table as CSV")
+
+
 def click_dot(dot: Any) -> None:
     """Click a dot of a figure once the figure shows that the pointer is over it."""
     page = dot.page
