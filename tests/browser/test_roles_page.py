@@ -59,7 +59,7 @@ def test_heads_are_told_apart_by_colour_letter_and_name_and_reached_by_mouse_and
     page.reload()
     expect(page.locator('[data-c="0.3"]')).to_have_attribute("aria-selected", "true")
     with page.expect_download() as download:
-        table_download(page, "role-counts").click()
+        table_download(page, "roles-encoder-0-3").click()
     assert download.value.path().read_text().startswith("role,has it,")
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size({"width": 390, "height": 844})

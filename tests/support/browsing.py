@@ -69,7 +69,7 @@ def table_download(page: Any, table_name: str) -> Any:
 
     Args:
         page: Of the browser.
-        table_name: As in the name of the saved file.
+        table_name: As in the name of the saved file, with "-" for every other sign.
     """
     table = page.locator(f'[class*="st-key-csv-"][class*="-{table_name}"]')
     return table.get_by_role("button", name="Download this table as CSV")
