@@ -80,7 +80,7 @@ def main() -> None:
         coalition_values = receive(from_parent)
         if coalition_values is None:
             raise SystemExit(0)
-        return coalition_values
+        return coalition_values.copy()  # PolySHAP changes what it is given
 
     approximator(name, players, seed, coalitions)  # imports what it needs
     send(to_parent, np.zeros(0))
