@@ -881,6 +881,28 @@ def parameters_of_attention(hidden: int, size: int, heads: int) -> int:
     return sum(map(sum, rows)) + sum(map(sum, output_rows))
 
 
+def silenced_projection(
+    weight: Any, bias: Any, means: Any, is_kept: Any
+) -> tuple[list[list[float]], list[float]]:
+    """Weight [output][input] and bias [output] of a projection with some heads silenced.
+
+    A removed head's inputs meet zeros, and what its mean output [head][number] would add to an
+    output is added to the bias, one product at a time.
+    """
+    head_width = len(weight[0]) // len(is_kept)
+    new_weight = [[float(number) for number in row] for row in weight]
+    new_bias = [float(number) for number in bias]
+    for output in range(len(weight)):
+        for head in range(len(is_kept)):
+            if is_kept[head]:
+                continue
+            for number in range(head_width):
+                column = head * head_width + number
+                new_bias[output] += float(weight[output][column]) * float(means[head][number])
+                new_weight[output][column] = 0.0
+    return new_weight, new_bias
+
+
 def perplexity_interval(nats: Any, words: Any) -> tuple[float, float]:
     """95 % interval of exp(Σ nats / Σ words) by the jackknife over passages.
 

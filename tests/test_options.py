@@ -104,6 +104,7 @@ REQUIRED_FIELDS: dict[str, dict[str, Any]] = {  # what a job of each kind has to
     "worth": {"model": "m", "task": "intents", "languages": ["de"], "mask": MASK},
     "finetune": {"task": "intents"},
     "shrink": {"mask": "mask.json", "out": "smaller"},
+    "export": {"mask": "mask.json", "out": "written"},
     "train lm": {"data": "text.txt"},
     "train lm-prune": {"model": "lm", "data": "text.txt"},
     "train translation": {"out": "model"},
@@ -329,6 +330,19 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "size": COUNTS,
             "repeats": st.integers(6, 99),
             "onnx": st.booleans(),
+            "seed": SEEDS,
+            "dtype": st.none() | st.sampled_from(["float64", "bfloat16"]),
+        }
+    ),
+    "export": st.fixed_dictionaries(
+        {
+            **INPUT_FIELDS,
+            "mask": PATHS,
+            "out": PATHS,
+            "form": st.sampled_from(["folder", "small", "onnx"]),
+            "task": st.none() | TASKS,
+            "size": COUNTS,
+            "repeats": st.integers(6, 99),
             "seed": SEEDS,
             "dtype": st.none() | st.sampled_from(["float64", "bfloat16"]),
         }

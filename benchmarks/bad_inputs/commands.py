@@ -174,6 +174,17 @@ COMMANDS = (
         computes=True,
     ),
     Command(
+        ("export",),
+        flags={
+            **FEW_EXAMPLES,
+            "--mask": MASK,
+            "--as": "folder",
+            "--model": "model",
+            "--out": "out/written",
+        },
+        computes=True,
+    ),
+    Command(
         ("worth",),
         flags={"--mask": MASK, "--model": "model", "--rounds": "6", "--batch-sizes": "1"},
         computes=True,

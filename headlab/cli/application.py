@@ -84,6 +84,7 @@ def build() -> typer.Typer:
     app.command("score")(command(score.score))
     app.command("evaluate")(command(evaluate.evaluate))
     app.command("prune")(command(prune.prune))
+    app.command("export")(command(shrink.export))
     app.command("shrink")(command(shrink.shrink))
     app.command("worth")(command(shrink.worth))
     app.command("front")(command(experiment.front))

@@ -1,4 +1,4 @@
-"""`headlab shrink` and `headlab worth`: a smaller, verified model, and what a mask saves."""
+"""`headlab export`, `shrink` and `worth`: verified models without heads, and what a mask saves."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from headlab.cli.output import (
 from headlab.core import Head, size_text
 from headlab.jobs import check_about_task, label_map_of, languages_of
 from headlab.jobs.local import LocalJob
-from headlab.jobs.table import ShrinkJob, WorthJob
+from headlab.jobs.table import ExportJob, ShrinkJob, WorthJob
 
 if TYPE_CHECKING:
+    from headlab.jobs.export import ExportOutcome
     from headlab.jobs.shrink import ShrinkOutcome
     from headlab.studies.savings import Savings
     from headlab.tasks import Task
@@ -47,6 +48,48 @@ def shrink(job: ShrinkJob, *, data: Path | None, device: str | None, json: AsJso
         print_json(outcome)
     else:
         typer.echo(_outcome_text(cast("ShrinkOutcome", outcome), job.size))
+
+
+def export(job: ExportJob, *, data: Path | None, device: str | None, json: AsJson = False) -> None:
+    """Write a model with a mask built in, in a form that other software reads.
+
+    Its answers are verified to be those of the masked model.
+    """
+    job.check_has_task(data)
+    lab = local_lab(device, "float64" if job.dtype == "float64" else "float32", data)
+    outcome = run_announced(job.resolve(), lab, progress_bar(job.key))
+    if json:
+        print_json(outcome)
+    elif job.form == "folder":
+        typer.echo(_export_text(cast("ExportOutcome", outcome), job.size))
+    else:
+        typer.echo(_outcome_text(cast("ShrinkOutcome", outcome), job.size))
+
+
+def _export_text(outcome: ExportOutcome, size: int) -> str:
+    """A plain folder as lines of text.
+
+    Args:
+        outcome: What was written.
+        size: Examples that were asked for.
+    """
+    examples = outcome["examples"]
+    size_remark = "" if examples == size else f" (of {size} asked for)"
+    lines = [
+        f"{outcome['folder']}: {outcome['heads_silenced']} of {outcome['heads_before']} heads "
+        "silenced; read by transformers without headlab",
+        f"weights       {size_text(outcome['bytes_after'])} of {outcome['dtype_after']}, the "
+        "original's shapes",
+        f"logits        differ from the masked model's by {outcome['max_logit_difference']:.2g} "
+        f"at most on {examples} different examples{size_remark} "
+        f"({outcome['tolerance']:.2g} is rounding), computed in {outcome['computed_in']}",
+        f"              and by {outcome['random_input']['max_logit_difference']:.2g} on random "
+        "input",
+        f"answers       {outcome['equal_answers']:.2%} equal",
+    ]
+    if outcome["means_of"] is not None:
+        lines.append(f"removed heads give their mean output on these {examples} examples")
+    return "\n".join(lines)
 
 
 def _outcome_text(outcome: ShrinkOutcome, size: int) -> str:

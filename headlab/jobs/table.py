@@ -14,6 +14,7 @@ from headlab.core import Registry, wrong_key_text, wrong_kind_text
 from headlab.jobs import Job, Refusal
 from headlab.jobs.experiment import ExperimentJob as ExperimentJob
 from headlab.jobs.experiment import FrontJob as FrontJob
+from headlab.jobs.export import ExportJob as ExportJob
 from headlab.jobs.finetune import FinetuneJob as FinetuneJob
 from headlab.jobs.gates import GatesJob as GatesJob
 from headlab.jobs.lm import LmJob as LmJob
@@ -40,6 +41,7 @@ BUILT_IN_KINDS: Mapping[str, type[Job]] = {
         FrontJob,
         WorthJob,
         ShrinkJob,
+        ExportJob,
         LmJob,
         LmPruneJob,
         TranslationJob,

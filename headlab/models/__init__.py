@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headlab.models.files import Writer as Writer
     from headlab.models.files import check_replaced as check_replaced
     from headlab.models.files import checkpoint_beside as checkpoint_beside
+    from headlab.models.files import fetched_folder as fetched_folder
     from headlab.models.files import file_hashes as file_hashes
     from headlab.models.files import hub_folder as hub_folder
     from headlab.models.files import replacing_folder as replacing_folder
@@ -90,6 +91,7 @@ else:
                 "replacing_folder",
                 "check_replaced",
                 "checkpoint_beside",
+                "fetched_folder",
                 "tried_families",
                 "file_hashes",
                 "hub_folder",

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import logging
+import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -26,6 +27,8 @@ from headlab.core import (
     JsonRecord,
     as_path,
     is_folder,
+    json_at,
+    read_json,
     set_mode,
     sync_file,
     unwritable_error,
@@ -41,6 +44,7 @@ from headlab.models import (
     Writer,
     building_alone,
     check_replaced,
+    fetched_folder,
     file_hashes,
     pick_device,
     read_folder,
@@ -69,6 +73,7 @@ from headlab.shrink.proof import (
     first_tensor,
     model_card,
     prove,
+    random_inputs,
     short_name,
 )
 
@@ -79,7 +84,7 @@ MASK = "mask.json"
 CARD = "README.md"
 CONFIG = "config.json"
 SHRINK = Writer(
-    "shrink",
+    "shrink or export",
     ((CONFIG, PROOF, MASK),),
     PROOF,
     "give the model a folder of its own, like --out smaller",
@@ -129,6 +134,22 @@ class WrittenModel:
     record: WrittenRecord
 
 
+@dataclass(frozen=True)
+class Proofs:
+    """Comparisons of the model that was read back with the original under the mask.
+
+    Attributes:
+        proof: On the examples, with the original as it is.
+        random_proof: The same on random input.
+        removal_proof: If rounding changed weights, with the original's weights rounded too, which
+            shows the removal of heads alone; else None.
+    """
+
+    proof: Proof
+    random_proof: Proof
+    removal_proof: Proof | None
+
+
 def write_shrunk(
     model: Model,
     shrunk: Shrunk,
@@ -139,6 +160,7 @@ def write_shrunk(
     speed: Speed | None = None,
     onnx: bool = False,
     dtype: str | None = None,
+    command: Sequence[str] | None = None,
 ) -> WrittenModel:
     """Write model, tokenizer, mask, model card and proof atomically.
 
@@ -147,11 +169,12 @@ def write_shrunk(
     rounding, or `target` holds something else.
 
     Args:
-        inputs: Batches of real examples.
+        inputs: Batches of real examples. The heads' means, if there are any, are theirs.
         compared_on: What they are (task, languages, ...), for the record.
         speed: What was measured, for the card.
         onnx: Also write model.onnx, compared with the masked model on the same inputs.
         dtype: Of the written weights; None: the checkpoint's own.
+        command: That writes the same, for the record.
     """
     check_target(target, model.name if model.checkpoint.revision == "folder" else None)
     check_dtype(dtype)
@@ -160,26 +183,25 @@ def write_shrunk(
         with replacing_folder(target) as build:
             _save(shrunk, model, build, written_dtype)
             read_back = read_folder(build, "folder", target.name)
-            proof, removal_proof = _prove_written(
-                model, shrunk, read_back, inputs, target, written_dtype
-            )
+            proofs = _prove_written(model, shrunk, read_back, inputs, target, written_dtype)
             sizes = _weight_sizes(model, shrunk, build, written_dtype)
             record = cast(
                 "WrittenRecord",
-                _record(model, shrunk, (proof, removal_proof), read_back, compared_on, sizes),
+                _record(model, shrunk, proofs, read_back, compared_on, sizes, command),
             )
             if onnx:
                 with rounded_weights(model.module, written_dtype):
                     record["onnx"] = write_onnx(
                         read_back.module, build, model, shrunk.mask, inputs
                     ).record()
+            _copy_modules_of_sentences(model, build)
             shrunk.mask.save(build / MASK)
             write_atomic(build / CARD, model_card(model, shrunk, record, speed).encode())
             write_json(build / PROOF, record | {"files": file_hashes(build, PROOF)})
             finish_folder(build)
     except SafetensorError as error:
         raise unwritable_error(target, OSError(0, str(error))) from error
-    return WrittenModel(target, proof, read_back.fingerprint, record)
+    return WrittenModel(target, proofs.proof, read_back.fingerprint, record)
 
 
 def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedModel:
@@ -216,47 +238,86 @@ def _save(shrunk: Shrunk, model: Model, build: Path, dtype: str) -> None:
 
 def _prove_written(
     model: Model, shrunk: Shrunk, read_back: Checkpoint, inputs: Inputs, target: Path, dtype: str
-) -> tuple[Proof, Proof | None]:
+) -> Proofs:
     """Compare the model that was read back with the original under the mask.
 
-    Returns:
-        The comparison with the original as it is; and, if rounding changed weights, that with the
-        original's weights rounded too, which shows head removal alone (None otherwise).
+    Raises:
+        HeadlabError: They differ by more than rounding.
     """
     torch.nn.Module.to(read_back.module, device=model.device, dtype=model.module.dtype)
     read_back.module.eval()
+    random_batches = random_inputs(model, inputs, seed=0)
+
+    def compared(batches: Inputs, dtype: str | None = None) -> Proof:
+        return prove(model, shrunk.mask, read_back.module, batches, means=shrunk.means, dtype=dtype)
+
     with rounded_weights(model.module, dtype) as is_changed:
-        removal_proof = prove(model, shrunk.mask, read_back.module, inputs)
+        removal_proof = compared(inputs)
         removal_proof.check(f"the model for {target}")
+        random_proof = compared(random_batches)
+        random_proof.check(f"the model for {target}, on random input,")
     if not is_changed:
-        return removal_proof, None
-    proof = prove(model, shrunk.mask, read_back.module, inputs, dtype=dtype)
-    if not proof.holds:
-        raise HeadlabError(
-            f"rounding the weights to {dtype} changes the logits by up to "
-            f"{proof.max_logit_difference:.3g}, more than the {proof.tolerance:.3g} allowed for "
-            "rounding, so nothing was written; leave --dtype out",
-            code="shrink.rounding_too_large",
-        )
-    return proof, removal_proof
+        return Proofs(removal_proof, random_proof, None)
+    proof = compared(inputs, dtype)
+    random_proof = compared(random_batches, dtype)
+    for rounded_proof in (proof, random_proof):
+        if not rounded_proof.holds:
+            raise HeadlabError(
+                f"rounding the weights to {dtype} changes the logits by up to "
+                f"{rounded_proof.max_logit_difference:.3g}, more than the "
+                f"{rounded_proof.tolerance:.3g} allowed for rounding, so nothing was written; "
+                "leave --dtype out",
+                code="shrink.rounding_too_large",
+            )
+    return Proofs(proof, random_proof, removal_proof)
+
+
+SENTENCE_MODULES = "modules.json"
+"""What the package sentence-transformers reads first: a model's modules and their folders."""
+SENTENCE_SETTINGS = ("config_sentence_transformers.json", "sentence_bert_config.json")
+
+
+def _copy_modules_of_sentences(model: Model, build: Path) -> None:
+    """Copy what sentence-transformers needs beside the weights, where the original has it.
+
+    Without it that package would pool tokens in its own way.
+    """
+    source = model.checkpoint.folder or fetched_folder(model.name)
+    if source is None or not (source / SENTENCE_MODULES).is_file():
+        return
+    for name in (SENTENCE_MODULES, *SENTENCE_SETTINGS):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, build / name)
+    modules = read_json(source / SENTENCE_MODULES)
+    for module in modules if isinstance(modules, list) else ():
+        folder = (source / str(json_at(module, "path") or "")).resolve()
+        # The model itself has no folder of its own.
+        if folder.is_dir() and source.resolve() in folder.parents:
+            place = folder.relative_to(source.resolve())
+            shutil.copytree(folder, build / place, dirs_exist_ok=True)
 
 
 def _record(
     model: Model,
     shrunk: Shrunk,
-    proofs: tuple[Proof, Proof | None],
+    proofs: Proofs,
     read_back: Checkpoint,
     compared_on: JsonRecord,
     sizes: WeightSizes,
+    command: Sequence[str] | None,
 ) -> ProofRecord:
     """proof.json without the ONNX file's part and the list of files."""
-    proof, removal_proof = proofs
+    removal_proof = proofs.removal_proof
     return {
         "format": "headlab-proof",
         "version": PROOF_VERSION,
-        **proof.record(),
+        "form": shrunk.form,
+        "command": None if command is None else list(command),
+        **proofs.proof.record(),
+        "random_input": proofs.random_proof.record(),
         "cut_alone": None if removal_proof is None else removal_proof.record(),
         "compared_on": dict(compared_on),
+        "means_of": None if shrunk.means is None else dict(compared_on),
         "computed_in": model.dtype,
         "device": model.device.type,
         "parameters_before": shrunk.parameters_before,

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -108,14 +108,21 @@ def _changes_in(weight: torch.Tensor, dtype: str) -> bool:
 WRITTEN_ANEW = ("model_type", "transformers_version", "architectures", HEADS_KEY, MASKED_KEY)
 
 
+Form = Literal["small", "folder"]
+"""How a model without a mask's heads is written: really smaller, or of the original's shapes."""
+
+
 @dataclass(frozen=True)
 class Shrunk:
     """A model without the heads of a mask, and what became of them.
 
     Attributes:
         module: Transformers module of its own, in evaluation mode; the original is unchanged.
-        masked_heads: Removed heads whose weights stay because others of their group need the same
-            key and value; their output is 0.
+        masked_heads: Removed heads whose weights stay. Their output is 0, or their mean if there
+            are `means`. In the form "small" others of their group need the same key and value.
+        form: "small" without the weights of the removed heads; "folder" with all of them.
+        means: Mean output of every head, [layer, head, head_dim], that a removed head gives; None
+            for zero.
     """
 
     module: PreTrainedModel
@@ -123,6 +130,8 @@ class Shrunk:
     masked_heads: tuple[Head, ...]
     parameters_before: int
     parameters_after: int
+    form: Form = "small"
+    means: torch.Tensor | None = None
 
     @property
     def removed_count(self) -> int:
@@ -170,7 +179,8 @@ def require_zero(mask: Mask) -> None:
     if mask.of_means:
         raise HeadlabError(
             "this mask, or one it was made of, was chosen under mean ablation: its heads give "
-            "their mean, but a removed head gives 0; choose a mask made with --ablation zero",
+            "their mean, but a removed head gives 0; choose a mask made with --ablation zero, or "
+            "write it with headlab export --as folder",
             code="shrink.mask_of_means",
         )
 

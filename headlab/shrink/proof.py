@@ -35,6 +35,7 @@ class ProofNumbers(TypedDict):
     max_logit: float
     mask_changes: float
     other_answers: int
+    equal_answers: float
     examples: int
     inputs: str
     holds: bool
@@ -65,6 +66,11 @@ class ProofRecord(ProofNumbers, WeightSizes):
     Attributes:
         format: "headlab-proof".
         version: of the format.
+        form: "small" or "folder".
+        command: that writes the same again, with file names in place of paths; None where it was
+            written by other code.
+        random_input: the comparison on the same examples with every word replaced by random tokens.
+        means_of: which examples the heads' means were taken on; None under zero ablation.
         cut_alone: the comparison before the weights were rounded; None if they were not.
         compared_on: what the examples are: task, languages, and so on.
         computed_in: dtype of the comparison.
@@ -82,6 +88,10 @@ class ProofRecord(ProofNumbers, WeightSizes):
 
     format: str
     version: int
+    form: str
+    command: list[str] | None
+    random_input: ProofNumbers
+    means_of: JsonRecord | None
     cut_alone: ProofNumbers | None
     compared_on: JsonRecord
     computed_in: str
@@ -119,6 +129,7 @@ class Proof:
         mask_changes: Largest difference between untouched and masked, which shows that the mask has
             an effect on these inputs.
         other_answers: Rows or tokens with a different largest logit.
+        equal_answers: Share of rows or tokens with the same one.
         examples: Distinct rows compared.
         inputs: SHA-256 of their token ids, shortened.
     """
@@ -128,6 +139,7 @@ class Proof:
     max_logit: float
     mask_changes: float
     other_answers: int
+    equal_answers: float
     examples: int
     inputs: str
 
@@ -164,7 +176,13 @@ class Proof:
 
 
 def prove(
-    model: Model, mask: Mask, module: nn.Module, inputs: Inputs, *, dtype: str | None = None
+    model: Model,
+    mask: Mask,
+    module: nn.Module,
+    inputs: Inputs,
+    *,
+    means: torch.Tensor | None = None,
+    dtype: str | None = None,
 ) -> Proof:
     """Compare a model under a mask with a module that should have the same outputs.
 
@@ -173,6 +191,7 @@ def prove(
     Raises HeadlabError if there is no batch.
 
     Args:
+        means: What removed heads give, [layer, head, head_dim]; None for zero.
         dtype: Dtype that the module's weights were rounded to; None: the model's.
     """
 
@@ -180,7 +199,7 @@ def prove(
         with torch.inference_mode():
             return logits_of(module, batch)
 
-    return compare(model, mask, logits_of_other, inputs, dtype=dtype)
+    return compare(model, mask, logits_of_other, inputs, means=means, dtype=dtype)
 
 
 def compare(
@@ -189,6 +208,7 @@ def compare(
     logits_of_other: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
     inputs: Inputs,
     *,
+    means: torch.Tensor | None = None,
     dtype: str | None = None,
 ) -> Proof:
     """The same as `prove`, with a function from a batch to logits."""
@@ -197,15 +217,16 @@ def compare(
             "there is no example to compare the models on; give one or more",
             code="shrink.no_examples",
         )
+    ablation = "zero" if means is None else "mean"
     max_logit = mask_changes = max_difference = 0.0
-    other_answers = 0
+    answers = other_answers = 0
     digest = hashlib.sha256()
     distinct_rows = set[bytes]()
     for batch in map(plain_inputs, inputs):
         with torch.inference_mode():
             with model.active(ActiveGates()):
                 baseline_logits = logits_of(model.module, batch)
-            with gated_in_this_thread(model, mask):
+            with gated_in_this_thread(model, mask, ablation=ablation, means=means):
                 masked_logits = logits_of(model.module, batch)
         is_real = real_tokens(batch, masked_logits)
         other_logits = logits_of_other(batch).to(masked_logits.device)[is_real].double()
@@ -213,7 +234,9 @@ def compare(
         max_difference = _larger(max_difference, other_logits - masked_logits)
         mask_changes = _larger(mask_changes, baseline_logits[is_real].double() - masked_logits)
         max_logit = _larger(max_logit, masked_logits)
-        other_answers += int((other_logits.argmax(-1) != masked_logits.argmax(-1)).sum())
+        is_other = other_logits.argmax(-1) != masked_logits.argmax(-1)
+        answers += is_other.numel()
+        other_answers += int(is_other.sum())
         digest.update(batch["input_ids"].cpu().numpy().tobytes())
         distinct_rows |= rows_without_padding(batch)
     tolerance = TOLERANCE[dtype or model.dtype] * (1 + max_logit)
@@ -223,9 +246,53 @@ def compare(
         max_logit,
         mask_changes,
         other_answers,
+        1 - other_answers / max(answers, 1),
         len(distinct_rows),
         digest.hexdigest()[:HASH_DIGITS],
     )
+
+
+def random_inputs(model: Model, inputs: Inputs, seed: int) -> list[dict[str, torch.Tensor]]:
+    """The same batches with every token drawn at random, but for special tokens and padding.
+
+    Args:
+        model: Has the vocabulary.
+        inputs: Batches of real examples.
+        seed: Of the draws.
+    """
+    special_ids = torch.tensor(_special_ids(model), dtype=torch.long)
+    vocabulary_size = int(getattr(model.module.config.get_text_config(), "vocab_size", 100))
+    is_ordinary = torch.ones(vocabulary_size, dtype=torch.bool)
+    is_ordinary[special_ids[special_ids < vocabulary_size]] = False
+    ordinary_ids = is_ordinary.nonzero()[:, 0]
+    generator = torch.Generator().manual_seed(seed)
+    batches: list[dict[str, torch.Tensor]] = []
+    for batch in map(plain_inputs, inputs):
+        random_batch = dict(batch)
+        for name in ("input_ids", "decoder_input_ids"):
+            if name not in batch:
+                continue
+            token_ids = batch[name].cpu()
+            drawn = torch.randint(len(ordinary_ids), token_ids.shape, generator=generator)
+            is_special = torch.isin(token_ids, special_ids)
+            random_ids = torch.where(is_special, token_ids, ordinary_ids[drawn])
+            random_batch[name] = random_ids.to(batch[name].device)
+        batches.append(random_batch)
+    return batches
+
+
+def _special_ids(model: Model) -> list[int]:
+    """Ids that stay where they are, as models read an answer at them or refuse a text without.
+
+    They are those of the tokenizer, and those that the configuration names.
+    """
+    config = model.module.config
+    named_ids = [
+        getattr(config, name, None)
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    ]
+    tokenizer_ids = [] if model.tokenizer is None else list(model.tokenizer.all_special_ids)
+    return sorted({*tokenizer_ids, *(id_ for id_ in named_ids if isinstance(id_, int))})
 
 
 def logits_of(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -286,6 +353,9 @@ model = headlab.load("FOLDER")  # the same with its heads known, for headlab eva
 `from headlab.shrink import make_known; make_known()` lets transformers' `AutoModel` classes read it. Without headlab
 they refuse it, by its model type; a class called by its name (`BertModel.from_pretrained` and the like) refuses it
 as well, whatever its family: `config.json` has strings where such a class expects numbers."""
+READ_BY_OTHERS = """It is an ordinary model of its family, of the original's class and shapes: `AutoModel…from_pretrained`,
+pipelines and whatever else reads the original read it, without headlab. It is as large and as slow as the original;
+`headlab export --as small` takes the heads out."""
 LOADS_WITHOUT_HEADLAB = """It is an ordinary model of its family: transformers loads it without headlab, and so does
 `headlab.load_shrunk("FOLDER")`."""
 
@@ -320,26 +390,56 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
         record: The contents of proof.json.
     """
     name = escape_markdown(short_name(model))
-    removed_count = shrunk.removed_count
+    title = f"{shrunk.removed_count} of {model.grid.size} attention heads removed"
+    command = "headlab shrink"
     masked_count = len(shrunk.masked_heads)
-    config = shrunk.module.config
-    needs_headlab = is_shrunk(config) or config.model_type == MODEL_TYPE
+    if shrunk.form == "folder":
+        title = f"{len(shrunk.mask.removed)} of {model.grid.size} attention heads silenced"
+        command = "headlab export --as folder"
+        masked_count = 0  # that weights stay is what this form is
     parts = [
         FRONT_MATTER,
-        f"# {name}, {removed_count} of {model.grid.size} attention heads removed\n",
-        f"Made with `headlab shrink` from {name} (fingerprint `{model.fingerprint[:16]}`), "
-        "without fine-tuning. Query, key and value rows and output columns of the removed heads "
-        f"are removed from the weights; {_rounding_clause(record)}. The licence of the original "
-        "model holds for this one.\n",
+        f"# {name}, {title}\n",
+        f"Made with `{command}` from {name} (fingerprint `{model.fingerprint[:16]}`), without "
+        f"fine-tuning. {_change_of_weights(shrunk, record)}; {_rounding_clause(record)}. The "
+        "licence of the original model holds for this one.\n",
         "\n".join(_before_after_table(model, shrunk, record, speed)) + "\n",
         _comparison(record, masked_count),
-        "\n".join(_accuracies(shrunk.mask)),
-        "## How to load it\n\n"
-        + (LOADS_WITH_HEADLAB if needs_headlab else LOADS_WITHOUT_HEADLAB)
-        + "\n",
+        "\n".join(_accuracies(shrunk)),
+        f"## How to load it\n\n{_how_to_load(shrunk)}\n",
         "`mask.json` is the mask, `proof.json` the comparison in full.\n",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _change_of_weights(shrunk: Shrunk, record: ProofRecord) -> str:
+    """What was done to the weights of the removed heads, without a full stop."""
+    if shrunk.form == "small":
+        return (
+            "Query, key and value rows and output columns of the removed heads are removed from "
+            "the weights"
+        )
+    silenced = "The columns of the output projection that belong to the removed heads are zero"
+    means_of = record["means_of"]
+    if means_of is None:
+        return silenced
+    languages = means_of["languages"]
+    assert isinstance(languages, list)
+    languages_text = ", ".join(map(escape_markdown, languages))
+    return (
+        f"{silenced}, and their mean output is in its bias, as taken on {record['examples']} dev "
+        f"examples of task {escape_markdown(means_of['task'])} ({languages_text})"
+    )
+
+
+def _how_to_load(shrunk: Shrunk) -> str:
+    """Who reads the folder."""
+    config = shrunk.module.config
+    if shrunk.form == "folder":
+        return READ_BY_OTHERS
+    if is_shrunk(config) or config.model_type == MODEL_TYPE:
+        return LOADS_WITH_HEADLAB
+    return LOADS_WITHOUT_HEADLAB
 
 
 def _rounding_clause(record: ProofRecord) -> str:
@@ -368,6 +468,9 @@ def _before_after_table(
     size_before = size_text(record["bytes_before"])
     size_after = size_text(record["bytes_after"])
     yield f"| weights | {size_before} | {size_after} |"
+    if shrunk.form == "folder":
+        yield f"| attention heads that act | {model.grid.size} | {int(shrunk.mask.kept.sum())} |"
+        return
     yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.removed_count} |"
     head_counts = [n for stack in model.grid.stacks for n in stack.heads]
     yield (
@@ -397,7 +500,8 @@ def _comparison(record: ProofRecord, masked_count: int) -> str:
         f"On {record['examples']} examples ({source}), computed in {record['computed_in']}, its "
         "logits differ from those of the original under the mask by at most "
         f"{record['max_logit_difference']:.2g} (tolerance {record['tolerance']:.2g}); switching "
-        f"the heads off changed them by up to {record['mask_changes']:.2g}.\n"
+        f"the heads off changed them by up to {record['mask_changes']:.2g}. On random input they "
+        f"differ by at most {record['random_input']['max_logit_difference']:.2g}.\n"
     )
     removal_proof = record["cut_alone"]
     if removal_proof is not None:
@@ -416,14 +520,19 @@ def _comparison(record: ProofRecord, masked_count: int) -> str:
     return text
 
 
-def _accuracies(mask: Mask) -> Iterator[str]:
+AS_RECORDED = """As recorded in the mask file: measured with the heads switched off; the proof shows that the outputs are the \
+same.
+"""
+RECORDED_UNDER_OTHER_MEANS = """As recorded in the mask file, where each language's heads gave their mean over its own dev examples; \
+`headlab evaluate --model FOLDER` measures this model, which has one mean for all.
+"""
+
+
+def _accuracies(shrunk: Shrunk) -> Iterator[str]:
     """The accuracies recorded in the mask file, split by split."""
-    for split, part in mask.evaluated.items():
+    for split, part in shrunk.mask.evaluated.items():
         yield f"## Accuracy on {split} of task {escape_markdown(part['task'])}\n"
-        yield (
-            "As recorded in the mask file: measured with the heads switched off; the proof shows "
-            "that the outputs are the same.\n"
-        )
+        yield AS_RECORDED if shrunk.means is None else RECORDED_UNDER_OTHER_MEANS
         yield "| language | before | after | difference, points | n |"
         yield "| --- | ---: | ---: | ---: | ---: |"
         for language, figure in part["languages"].items():

@@ -6,24 +6,29 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import TypeAdapter
 from support.expected_errors import raises
 
 import headlab
+from headlab.core import HeadGrid, Stack
 from headlab.dashboard.pages.jobs.form import offered_kinds
 from headlab.jobs import ForecastBasis, Job, Measured, Refusal
+from headlab.jobs.export import ExportJob
 from headlab.jobs.lm import LmJob, LmPruneJob
 from headlab.jobs.local import LocalLab, forecast_here
 from headlab.jobs.reading import read_command
 from headlab.jobs.shrink import ShrinkJob
 from headlab.jobs.table import BUILT_IN_KINDS, JOBS, check_queued, queued_kinds
 from headlab.jobs.translation import TranslationJob
+from headlab.masks import Mask, full_mask
 from headlab.results import Store
 from headlab.training import LmGateOptions, LmOptions, TranslationOptions
 from headlab.worker.catalogue import submission_type
 
-TERMINAL = ("shrink", "train lm", "train lm-prune", "train translation")
+TERMINAL = ("shrink", "export", "train lm", "train lm-prune", "train translation")
+MEAN = {"ablation": "mean"}
 # Commands of each kind with the titles of their jobs; their files do not exist.
 TITLES_BY_LINE = {
     "headlab shrink --mask no/mask.json --out no/small --model m": (
@@ -31,6 +36,11 @@ TITLES_BY_LINE = {
     ),
     "headlab shrink --mask mask.json --out small --model m --task intents --languages de,th "
     "--dtype bfloat16 --onnx": "Smaller model, m without the heads of mask.json",
+    "headlab export --mask no/mask.json --out no/plain --model m --as folder": (
+        "Exported model, m without the heads of mask.json"
+    ),
+    "headlab export --mask mask.json --out small --model m --task intents --languages de,th "
+    "--as small": "Exported model, m without the heads of mask.json",
     "headlab train lm --data no/text.txt --out lm --steps 30 -o clip=0.5 --seed 4": (
         "Language model, all-attention, trained on text.txt"
     ),
@@ -226,14 +236,44 @@ def test_a_smaller_model_costs_its_proof_and_its_timing(tmp_path: Path) -> None:
     timing = 6 * 2 * 2 * 32  # rounds, models, passes of each, examples of a pass
     estimate = job.forecast(forecast_basis(tmp_path))
     assert estimate.measure_request is not None
-    assert estimate.forecast.forwards == 3 * 20 + timing
+    comparison = 3 * 2 * 20  # models, examples and as much random input
+    assert estimate.forecast.forwards == comparison + timing
     assert estimate.forecast.seconds is None
     timed_forecast = job.forecast(forecast_basis(tmp_path, heads=4, seconds=0.01)).forecast
-    assert timed_forecast.seconds == pytest.approx((3 * 20 + timing) * 0.01)
+    assert timed_forecast.seconds == pytest.approx((comparison + timing) * 0.01)
     estimate_with_onnx = job.model_copy(update={"dtype": "bfloat16", "onnx": True}).forecast(
         forecast_basis(tmp_path)
     )
-    assert estimate_with_onnx.forecast.forwards == 3 * 3 * 20 + timing
+    # rounded weights are compared again, on both; the ONNX file on the examples
+    assert estimate_with_onnx.forecast.forwards == 3 * 5 * 20 + timing
+
+
+def test_an_exported_model_costs_what_its_form_does(tmp_path: Path) -> None:
+    mask_file = tmp_path / "mask.json"
+    full_mask(HeadGrid((Stack("encoder", (2, 2)),))).save(mask_file)
+    job = ExportJob(mask=mask_file, out=tmp_path / "plain", size=20, repeats=6)
+    assert job.forecast(forecast_basis(tmp_path)).forecast.forwards == 3 * 2 * 20
+    onnx_job = job.model_copy(update={"form": "onnx"})
+    same_job = ShrinkJob(mask=mask_file, out=job.out, size=20, repeats=6, onnx=True)
+    forecast = same_job.forecast(forecast_basis(tmp_path)).forecast
+    assert onnx_job.forecast(forecast_basis(tmp_path)).forecast == forecast
+    mean_mask = Mask(
+        HeadGrid((Stack("encoder", (2, 2)),)), np.array([True, False, True, True]), {}, MEAN
+    )
+    mean_mask.save(mask_file)
+    assert job.forecast(forecast_basis(tmp_path)).forecast.forwards == 3 * 2 * 20 + 20
+
+
+def test_an_unknown_form_and_means_of_nothing_are_refused(tmp_path: Path) -> None:
+    mask_file = tmp_path / "mask.json"
+    grid = HeadGrid((Stack("encoder", (2, 2)),))
+    Mask(grid, np.array([True, False, True, True]), {}, MEAN).save(mask_file)
+    job = ExportJob(mask=mask_file, out=tmp_path / "plain")
+    with raises("export.form_unknown", "folder, small, onnx"):
+        job.model_copy(update={"form": "gif"}).resolve()
+    with raises("export.means_need_task", "--task intents"):
+        job.resolve()
+    job.model_copy(update={"task": "intents"}).resolve()
 
 
 @pytest.mark.parametrize("kind", TERMINAL)

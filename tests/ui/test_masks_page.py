@@ -23,6 +23,7 @@ from headlab.dashboard.panels.accuracy import FinalFigures
 from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX, MaskHistory
 from headlab.dashboard.panels.mask_figures import AccuracyQuestion
 from headlab.dashboard.panels.mask_files import (
+    export_command,
     mask_file_name,
     place_of,
     shrink_command,
@@ -289,6 +290,16 @@ def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(how_chosen):
     assert not app.exception
     assert not any("headlab shrink" in block.value for block in app.code)
     assert any("chosen under mean ablation" in block.value for block in app.markdown)
+    (export,) = (block.value for block in app.code if "headlab export" in block.value)
+    assert export.endswith("--as folder --out FOLDER --task TASK")
+
+
+def test_the_command_for_heads_that_give_their_mean_names_the_examples():
+    chosen = {"ablation": "mean", "task": "intents", "languages": ["de", "th"]}
+    command = export_command(mask_without(0, chosen=chosen), "m", "m.json")
+    assert command == (
+        "headlab export --model m --mask m.json --as folder --out FOLDER --task intents --languages de,th"
+    )
 
 
 def test_a_mask_is_offered_as_a_script_a_command_and_in_other_forms():
@@ -307,15 +318,19 @@ def test_a_mask_is_offered_as_a_script_a_command_and_in_other_forms():
         body, args=(mask_without(0, 5), script_model), default_timeout=30
     ).run()
     assert not app.exception
-    script, command, form = (block.value for block in app.code)
+    script, export, command, form = (block.value for block in app.code)
     assert '("bert.layer.{}.out", 12, "0:0,5")' in script
+    file_name = "mask-owner-bert-2-off.json"
+    assert (
+        export == f"headlab export --model owner/bert --mask {file_name} --as folder --out FOLDER"
+    )
     assert (
         command
         == "headlab shrink --model owner/bert --mask mask-owner-bert-2-off.json --out FOLDER"
     )
     assert form == '{"0": [0, 5]}'
     choose(app, "mask-form", "text")
-    assert app.code[2].value == "0:0,5"
+    assert app.code[3].value == "0:0,5"
     shared_layers = ScriptModel(
         ["albert.layer.0.out"] * 12, {"class": "AlbertModel", "model_type": "albert"}
     )

@@ -1,4 +1,4 @@
-"""Masks as files: download, upload, the command that shrinks, and code that uses the mask."""
+"""Masks as files: download, upload, the commands that write models, and code that uses the mask."""
 
 from __future__ import annotations
 
@@ -67,21 +67,49 @@ def shrink_command(model: str, file: str) -> str:
     return shlex.join(["headlab", "shrink", "--model", model, "--mask", file, "--out", "FOLDER"])
 
 
+def export_command(mask: Mask, model: str, file: str) -> str:
+    """The command that writes a model which transformers reads without headlab.
+
+    Args:
+        mask: The mask.
+        model: What `headlab.load` takes.
+        file: Name of the mask's file.
+    """
+    words = ["headlab", "export", "--model", model, "--mask", file, "--as", "folder"]
+    words += ["--out", "FOLDER"]
+    if mask.of_means:  # the means are those of a task's examples
+        words += ["--task", str(mask.chosen.get("task") or "TASK")]
+        if mask.languages:
+            words += ["--languages", ",".join(mask.languages)]
+    return shlex.join(words)
+
+
 def draw_use_elsewhere(mask: Mask, model: str, place: ScriptModel) -> None:
     """How to use a mask outside headlab; a popover."""
     with st.popover("Use it elsewhere", icon=":material/output:", width="content"):
         if not mask.removed:
             st.markdown("All heads are on: there is nothing to switch off elsewhere.")
             return
-        script_tab, smaller_model_tab, other_tools_tab = st.tabs(
-            ["PyTorch script", "Smaller model", "Other tools"]
+        script_tab, plain_model_tab, smaller_model_tab, other_tools_tab = st.tabs(
+            ["PyTorch script", "Model for transformers", "Smaller model", "Other tools"]
         )
         with script_tab:
             _draw_script(mask, place)
+        with plain_model_tab:
+            _draw_plain_model(mask, model)
         with smaller_model_tab:
             _draw_smaller_model(mask, model)
         with other_tools_tab:
             _draw_other_tools(mask)
+
+
+def _draw_plain_model(mask: Mask, model: str) -> None:
+    st.markdown(
+        "This builds the mask into the weights; transformers reads the model without headlab. It stays "
+        "as large as before. Export the mask, and run it in its folder:"
+    )
+    command = export_command(mask, model, mask_file_name(mask, model))
+    st.code(command, language="bash", wrap_lines=True)
 
 
 def _draw_smaller_model(mask: Mask, model: str) -> None:

@@ -1,0 +1,222 @@
+"""A model without a mask's heads in a form that stock software reads, with a proof of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self, TypedDict, cast
+
+from headlab.core import HeadlabError
+from headlab.jobs import (
+    DEVICE,
+    NO_CONTEXT,
+    CommandContext,
+    Estimate,
+    Flag,
+    FlagValue,
+    ForecastBasis,
+    Lab,
+    RunningJob,
+    estimate,
+)
+from headlab.jobs.shrink import ShrinkJob, ShrinkOutcome
+from headlab.jobs.written_model import MASK_FLAG, ROWS, WrittenModelJob
+from headlab.masks import load_mask
+from headlab.methods import Part
+
+if TYPE_CHECKING:
+    import torch
+
+    from headlab.hooks import Model
+    from headlab.shrink import ProofNumbers
+    from headlab.shrink.folder import WrittenModel
+
+FORMS: Mapping[str, str] = {
+    "folder": "the original's class and shapes, heads silenced; transformers reads it",
+    "small": "heads removed; headlab reads it",
+    "onnx": "as small, with a file model.onnx",
+}
+"""What each form is, by its key."""
+FORM_FLAG = Flag(
+    "--as",
+    "; ".join(f"{key}: {about}" for key, about in FORMS.items()),
+    required=True,
+    parameter="form",
+)
+OUT_FLAG = Flag(
+    "--out",
+    "folder of the written model; one that headlab wrote is replaced",
+    Path,
+    required=True,
+)
+
+
+class ExportOutcome(TypedDict):
+    """What was written, as in proof.json.
+
+    Attributes:
+        form: How it was written.
+        bytes_after: Size of the file of weights.
+    """
+
+    form: str
+    folder: str
+    parameters_before: int
+    parameters_after: int
+    bytes_before: int
+    bytes_after: int
+    dtype_before: str
+    dtype_after: str
+    heads_before: int
+    heads_silenced: int
+    max_logit_difference: float
+    tolerance: float
+    equal_answers: float
+    examples: int
+    random_input: ProofNumbers
+    means_of: Mapping[str, object] | None
+    computed_in: str
+    fingerprint: str
+
+
+class ExportJob(WrittenModelJob):
+    """A model with the answers of a masked one, in a form that other software reads.
+
+    form: one of `FORMS`.
+    """
+
+    form: str = "folder"
+
+    key: ClassVar[str] = "export"
+    name: ClassVar[str] = "Exported model"
+    about: ClassVar[str] = "A model with a mask built in, for software that does not know headlab."
+    summary: ClassVar[str] = "A model with a mask built in; from the terminal alone."
+
+    def subject(self) -> str:
+        """What is exported, and with which mask."""
+        return f"{self.name}, {self.model} without the heads of {self.mask.name}"
+
+    def resolve(self) -> Self:
+        """The job, checked.
+
+        Raises:
+            HeadlabError: As in `WrittenModelJob`, the form is unknown, a package is missing, or
+                heads are to give their mean and no task says on which examples.
+        """
+        if self.form not in FORMS:
+            raise HeadlabError(
+                f"unknown form {self.form!r}; use --as with one of {', '.join(FORMS)}",
+                code="export.form_unknown",
+            )
+        if self.form != "folder":
+            self.shrink_job().resolve()
+            return self
+        job = super().resolve()
+        if load_mask(self.mask).of_means and self.task is None:
+            raise HeadlabError(
+                f"{self.mask} was chosen under mean ablation, so its heads give their mean output, "
+                "which depends on examples; name those of a task, like --task intents --languages "
+                "de --size 1000",
+                code="export.means_need_task",
+            )
+        return job
+
+    def shrink_job(self) -> ShrinkJob:
+        """The job that writes the forms without the removed heads' weights."""
+        fields = {name: getattr(self, name) for name in WrittenModelJob.model_fields}
+        return ShrinkJob.model_construct(**fields, onnx=self.form == "onnx")
+
+    def run(self, lab: Lab, running: RunningJob) -> ExportOutcome | ShrinkOutcome:
+        """Build the mask into the weights, compare, and write the folder."""
+        if self.form != "folder":
+            outcome = self.shrink_job().run(lab, running)
+            return cast("ShrinkOutcome", {"form": self.form, **outcome})
+        from headlab.shrink import silence_model  # these import torch
+        from headlab.shrink.folder import write_shrunk
+        from headlab.studies.savings_run import different_batches
+
+        mask = load_mask(self.mask)
+        task = self.chosen_task(lab)
+        model = self.exact_model(lab)
+        inputs = different_batches(model, task, rows=ROWS, size=self.size, seed=self.seed)
+        means = _head_means(model, inputs) if mask.of_means else None
+        written_folder = write_shrunk(
+            model,
+            silence_model(model, mask, means),
+            self.out,
+            inputs,
+            compared_on=self.compared_on(task),
+            dtype=self.dtype,
+            command=self.recorded_command(),
+        )
+        return outcome_of(written_folder)
+
+    def forecast(self, known: ForecastBasis) -> Estimate:
+        """Cost of the comparisons, at the pace of plain forward passes."""
+        if self.form != "folder":
+            return self.shrink_job().forecast(known)
+        parts = [self.comparison_part(known)]
+        if load_mask(self.mask).of_means:
+            pace, pace_basis = known.measured_pace()
+            parts.append(Part(self.size, pace, ("the heads' mean outputs", pace_basis)))
+        return estimate(parts, self.timing())
+
+    # Its command, and back.
+
+    @classmethod
+    def flags(cls) -> tuple[Flag, ...]:
+        """The mask, the form, the folder, the model, the examples, the settings."""
+        settings = {flag.key: flag for flag in cls.setting_flags()}
+        return (
+            MASK_FLAG,
+            FORM_FLAG,
+            OUT_FLAG,
+            *cls.example_flags(),
+            settings["size"],
+            settings["repeats"],
+            settings["seed"],
+            DEVICE,
+            settings["dtype"],
+        )
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
+        """The job of a command. Raises HeadlabError for what cannot be read of it; no file is."""
+        fields = cls.fields_of_flags(values) | {"form": str(values["form"])}
+        return cls.model_construct(**fields)
+
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
+        """The command."""
+        return [[*self.words_of_fields(context), FORM_FLAG.name, self.form]]
+
+
+def _head_means(model: Model, inputs: list[dict[str, torch.Tensor]]) -> torch.Tensor:
+    """Mean output of every head over the examples, [layer, head, head_dim]."""
+    from headlab.hooks import head_means  # imports torch
+
+    return head_means(model, inputs)
+
+
+def outcome_of(written_folder: WrittenModel) -> ExportOutcome:
+    """What was written, as people and programs read it."""
+    record = written_folder.record
+    return {
+        "form": record["form"],
+        "folder": str(written_folder.folder),
+        "parameters_before": record["parameters_before"],
+        "parameters_after": record["parameters_after"],
+        "bytes_before": record["bytes_before"],
+        "bytes_after": record["bytes_after"],
+        "dtype_before": record["dtype_before"],
+        "dtype_after": record["dtype_after"],
+        "heads_before": record["heads_before"],
+        "heads_silenced": len(record["heads_masked"]),
+        "max_logit_difference": record["max_logit_difference"],
+        "tolerance": record["tolerance"],
+        "equal_answers": record["equal_answers"],
+        "examples": record["examples"],
+        "random_input": record["random_input"],
+        "means_of": record["means_of"],
+        "computed_in": record["computed_in"],
+        "fingerprint": written_folder.fingerprint,
+    }

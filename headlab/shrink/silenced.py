@@ -1,0 +1,196 @@
+"""Heads silenced in the weights: a model of the same class and shapes that needs no hooks.
+
+A head acts on the rest of the model through its columns of the output projection alone. With these
+columns at zero it gives nothing; where it is to give its mean, that constant goes into the
+projection's bias. Any software that reads the original reads such a model.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from headlab.core import Bools, Head, HeadlabError
+from headlab.hooks import Model
+from headlab.masks import Mask
+from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.models.shrunk_classes import is_shrunk
+from headlab.shrink.model import Shrunk, parameters_of
+
+
+@dataclass(frozen=True)
+class SilencedLayer:
+    """An attention layer some of whose heads are silenced.
+
+    Attributes:
+        stack: Its stack.
+        layer: Its number in the stack.
+        path: Of its output projection in the model.
+        head_count: How many heads it has.
+        removed: bool [head], whether the mask removes a head.
+        mean_outputs: [head, head_dim], what a removed head gives instead; None for zero.
+    """
+
+    stack: str
+    layer: int
+    path: str
+    head_count: int
+    removed: Bools
+    mean_outputs: torch.Tensor | None
+
+
+def silence_model(model: Model, mask: Mask, means: torch.Tensor | None = None) -> Shrunk:
+    """A copy of the model in which a mask's heads are silenced in the weights.
+
+    Its outputs are those of the model under the mask. Class, configuration and shapes are the
+    original's.
+
+    Args:
+        model: The model; it stays as it is.
+        mask: Whose removed heads are silenced.
+        means: Mean output of every head, [layer, head, head_dim], from `headlab.hooks.head_means`;
+            for a mask that was chosen under mean ablation, and for such a mask alone.
+
+    Raises:
+        HeadlabError: The mask is another model's, its ablation does not go with `means`, or the
+            model's weights cannot hold what the mask does.
+    """
+    mask.check(model.grid, model.fingerprint)
+    model.require_whole("export")
+    _require_stock_class(model)
+    _require_means(mask, means)
+    silenced_layers = _silenced_layers(model, mask, means)
+    module = copy.deepcopy(model.module)
+    with torch.no_grad():
+        for layer in silenced_layers:
+            _silence(module.get_submodule(layer.path), layer, model.name)
+    parameter_count = parameters_of(module)
+    return Shrunk(
+        module.eval(), mask, mask.removed, parameter_count, parameter_count, "folder", means
+    )
+
+
+def _require_stock_class(model: Model) -> None:
+    """Raise HeadlabError for classes that only headlab knows."""
+    if is_shrunk(model.module.config) or isinstance(model.module, AllAttentionForCausalLM):
+        raise HeadlabError(
+            f"{model.name} is a {type(model.module).__name__}, a class of headlab that other "
+            "software cannot read, so it cannot be written as a plain folder; use --as small",
+            code="export.class_of_headlab",
+        )
+
+
+def _require_means(mask: Mask, means: torch.Tensor | None) -> None:
+    """Raise HeadlabError unless there are means just where the mask needs them."""
+    if mask.of_means and means is None:
+        raise HeadlabError(
+            "this mask, or one it was made of, was chosen under mean ablation, and a mask file "
+            "holds no means; give those of the heads, from headlab.hooks.head_means",
+            code="export.means_missing",
+        )
+    if means is not None and not mask.of_means:
+        raise HeadlabError(
+            "this mask was chosen under zero ablation, where a removed head gives 0 and not its "
+            "mean; leave the means out",
+            code="export.means_unused",
+        )
+
+
+def _silenced_layers(
+    model: Model, mask: Mask, means: torch.Tensor | None
+) -> tuple[SilencedLayer, ...]:
+    """The layers that lose heads, in the order of the grid.
+
+    Raises:
+        HeadlabError: Layers share an output projection but not what the mask does to them.
+    """
+    path_of_module = {module: path for path, module in model.module.named_modules()}
+    kept_gates = model.grid.gates(mask.kept)
+    head_counts = [count for stack in model.grid.stacks for count in stack.heads]
+    layer_numbers = [layer for stack in model.grid.stacks for layer in range(stack.layers)]
+    layers_by_path: dict[str, list[SilencedLayer]] = {}
+    for row, projection in enumerate(model.projections):
+        head_count = head_counts[row]
+        if not head_count:
+            continue
+        layer = SilencedLayer(
+            stack=model.grid.rows[row],
+            layer=layer_numbers[row],
+            path=path_of_module[projection],
+            head_count=head_count,
+            removed=~kept_gates[row, :head_count],
+            mean_outputs=None if means is None else means[row, :head_count],
+        )
+        layers_by_path.setdefault(layer.path, []).append(layer)
+    for layers in layers_by_path.values():
+        _require_same_heads(model, layers)
+    first_layers = [layers[0] for layers in layers_by_path.values()]
+    return tuple(layer for layer in first_layers if layer.removed.any())
+
+
+def _require_same_heads(model: Model, layers: Sequence[SilencedLayer]) -> None:
+    """Raise HeadlabError if layers that share a projection are to lose different heads."""
+    first_layer = layers[0]
+    for layer in layers[1:]:
+        is_alike = np.array_equal(layer.removed, first_layer.removed)
+        # As each layer has its own means, one bias cannot hold them.
+        has_own_means = layer.mean_outputs is not None and bool(layer.removed.any())
+        if is_alike and not has_own_means:
+            continue
+        heads = ", ".join(
+            str(Head(one.stack, one.layer, int(head)))
+            for one in layers
+            for head in np.flatnonzero(one.removed)
+        )
+        raise HeadlabError(
+            f"layers {first_layer.layer} and {layer.layer} of {model.name} are one layer used "
+            f"twice, so a head cannot be silenced in one of them alone ({heads:.200}); use a mask "
+            "with the same heads in both, chosen under zero ablation",
+            code="export.layers_shared",
+        )
+
+
+def _silence(projection: nn.Module, layer: SilencedLayer, model_name: str) -> None:
+    """Set the removed heads' columns of an output projection to zero, in place.
+
+    Their mean output, if they are to give it, is added to the bias.
+
+    Args:
+        projection: The output projection.
+        layer: Which heads, and their means.
+        model_name: For messages.
+
+    Raises:
+        HeadlabError: The weights are no plain numbers, or there is no bias to hold the means.
+    """
+    place = f"{layer.stack} layer {layer.layer} of {model_name}"
+    weight = getattr(projection, "weight", None)
+    is_plain = isinstance(projection, nn.Linear | Conv1D) and isinstance(weight, nn.Parameter)
+    if not is_plain or weight is None or not weight.is_floating_point():
+        raise HeadlabError(
+            f"the output projection in {place} is a {type(projection).__name__} without plain "
+            "weights, as quantised models have; load the model unquantised to export it",
+            code="export.weights_quantised",
+        )
+    bias = projection.bias
+    if layer.mean_outputs is not None and bias is None:
+        raise HeadlabError(
+            f"the output projection in {place} has no bias, so the heads' means have no place in "
+            "its weights; choose a mask made with --ablation zero",
+            code="export.bias_missing",
+        )
+    # [output, input]; the weight of GPT-2's Conv1D is the other way round
+    weight_by_output = weight if isinstance(projection, nn.Linear) else weight.T
+    columns_by_head = weight_by_output.view(len(weight_by_output), layer.head_count, -1)
+    for head in np.flatnonzero(layer.removed):
+        columns = columns_by_head[:, head]
+        if layer.mean_outputs is not None and isinstance(bias, torch.Tensor):
+            mean_output = layer.mean_outputs[head, : columns.shape[1]].to(columns.device)
+            bias += (columns.double() @ mean_output.double()).to(bias.dtype)
+        columns.zero_()

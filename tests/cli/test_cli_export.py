@@ -1,0 +1,126 @@
+"""`headlab export` on the command line: each form, what it promises, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers as hf
+from support.saved_models import save_classifier
+
+import headlab
+from headlab.cli.main import main
+from headlab.masks import Mask
+
+KEPT = np.array([1, 0, 1, 0, 0, 0], bool)
+ON_TASK = ("--task", "intents", "--languages", "de")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny classifier of intents and two masks that empty its second layer."""
+    folder = tmp_path_factory.mktemp("cli")
+    model = headlab.load(str(save_classifier(folder / "model")))
+    Mask(model.grid, KEPT, model.identity()).save(folder / "mask.json")
+    mean = {"ablation": "mean"}
+    Mask(model.grid, KEPT, model.identity(), mean).save(folder / "mean.json")
+    return folder
+
+
+def export(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    form: str,
+    *arguments: str,
+    out: str = "out",
+    mask: str = "mask.json",
+) -> tuple[int, str, str]:
+    """Run `headlab export`; gives its exit code, stdout and stderr."""
+    paths = ["--model", str(folder / "model"), "--mask", str(folder / mask)]
+    paths += ["--out", str(folder / out)]
+    code = main(["export", *paths, "--as", form, "--size", "5", "--repeats", "6", *arguments])
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+def test_a_plain_folder_is_what_scripts_were_promised(folder, capsys):
+    code, stdout, stderr = export(folder, capsys, "folder", *ON_TASK, "--json", out="plain")
+    result = json.loads(stdout)
+    assert code == 0
+    assert stderr.startswith("export: 30 forwards, about ")
+    assert result["form"] == "folder"
+    assert result["max_logit_difference"] <= 1e-5
+    assert result["random_input"]["max_logit_difference"] <= 1e-5
+    assert result["equal_answers"] == 1
+    assert (result["heads_before"], result["heads_silenced"]) == (6, 4)
+    assert result["parameters_before"] == result["parameters_after"]
+    module = hf.AutoModelForSequenceClassification.from_pretrained(folder / "plain")
+    assert type(module) is hf.BertForSequenceClassification
+    proof = json.loads((folder / "plain" / "proof.json").read_text())
+    assert proof["command"][:2] == ["headlab", "export"]
+    assert str(folder) not in json.dumps(proof)
+    assert headlab.load(str(folder / "plain")).fingerprint == result["fingerprint"]
+
+
+def test_heads_give_the_mean_of_the_examples_that_are_named(folder, capsys):
+    code, stdout, _ = export(folder, capsys, "folder", *ON_TASK, mask="mean.json", out="means")
+    assert code == 0
+    assert "removed heads give their mean output on these 5 examples" in stdout
+    proof = json.loads((folder / "means" / "proof.json").read_text())
+    assert proof["means_of"] == {
+        "task": "intents",
+        "languages": ["de"],
+        "split": "dev",
+        "seed": 0,
+        "size": 5,
+    }
+    code, _, stderr = export(folder, capsys, "folder", mask="mean.json", out="never")
+    assert code == 2
+    assert "name those of a task, like --task intents" in stderr
+    code, _, stderr = export(folder, capsys, "small", *ON_TASK, mask="mean.json", out="never")
+    assert code == 2
+    assert "headlab export --as folder" in stderr
+    assert not (folder / "never").exists()
+
+
+def test_the_small_form_is_what_shrink_writes(folder, capsys):
+    code, stdout, _ = export(folder, capsys, "small", *ON_TASK, "--json", out="small")
+    result = json.loads(stdout)
+    assert code == 0
+    assert result["form"] == "small"
+    assert result["parameters_before"] - result["parameters_after"] == 4 * (4 * 24 * 8 + 3 * 8)
+    paths = ["--model", str(folder / "model"), "--mask", str(folder / "mask.json")]
+    paths += ["--out", str(folder / "shrunk")]
+    code = main(["shrink", *paths, "--size", "5", "--repeats", "6", *ON_TASK, "--json"])
+    shrunk = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert shrunk["fingerprint"] == result["fingerprint"]
+    assert shrunk.keys() == result.keys() - {"form"}
+
+
+@pytest.mark.parametrize(
+    ("form", "arguments", "phrase"),
+    [
+        ("gif", (), "unknown form 'gif'; use --as with one of folder, small, onnx"),
+        ("folder", ("--languages", "de"), "--languages would be about a task"),
+        ("folder", ("--dtype", "int8"), "unknown dtype 'int8'"),
+        ("onnx", ("--task", "nope"), "nope"),
+    ],
+)
+def test_what_does_not_fit_ends_with_a_sentence(folder, capsys, form, arguments, phrase):
+    code, stdout, stderr = export(folder, capsys, form, *arguments, out="never")
+    assert (code, stdout) == (2, "")
+    assert stderr.startswith("headlab: ")
+    assert phrase in stderr
+    assert not (folder / "never").exists()
+
+
+def test_a_folder_that_headlab_did_not_write_is_left_alone(folder, capsys):
+    (folder / "mine").mkdir()
+    (folder / "mine" / "notes.txt").write_text("keep")
+    code, _, stderr = export(folder, capsys, "folder", out="mine")
+    assert code == 2
+    assert "holds nothing that shrink or export made" in stderr
+    assert (folder / "mine" / "notes.txt").read_text() == "keep"
