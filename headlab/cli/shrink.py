@@ -21,6 +21,7 @@ from headlab.cli.output import (
 )
 from headlab.core import Head, size_text
 from headlab.jobs import check_about_task, label_map_of, languages_of
+from headlab.jobs.export import SHRUNK_FORMS
 from headlab.jobs.local import LocalJob
 from headlab.jobs.table import ExportJob, ShrinkJob, WorthJob
 
@@ -60,10 +61,10 @@ def export(job: ExportJob, *, data: Path | None, device: str | None, json: AsJso
     outcome = run_announced(job.resolve(), lab, progress_bar(job.key))
     if json:
         print_json(outcome)
-    elif job.form == "folder":
-        typer.echo(_export_text(cast("ExportOutcome", outcome), job.size))
-    else:
+    elif job.form in SHRUNK_FORMS:
         typer.echo(_outcome_text(cast("ShrinkOutcome", outcome), job.size))
+    else:
+        typer.echo(_export_text(cast("ExportOutcome", outcome), job.size))
 
 
 def _export_text(outcome: ExportOutcome, size: int) -> str:
@@ -88,7 +89,9 @@ def _export_text(outcome: ExportOutcome, size: int) -> str:
         f"answers       {outcome['equal_answers']:.2%} equal",
     ]
     if outcome["means_of"] is not None:
-        lines.append(f"removed heads give their mean output on these {examples} examples")
+        examples_by_language = outcome["means_of"]["examples"]
+        counts = ", ".join(f"{code} {count}" for code, count in examples_by_language.items())
+        lines.append(f"removed heads give their mean output on dev examples: {counts}")
     return "\n".join(lines)
 
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     import torch
 
     from headlab.hooks import Model
-    from headlab.shrink import ProofNumbers
+    from headlab.shrink import MeansOf, ProofNumbers
     from headlab.shrink.folder import WrittenModel
+    from headlab.tasks import Task
 
 FORMS: Mapping[str, str] = {
     "folder": "the original's class and shapes, heads silenced; transformers reads it",
@@ -37,6 +38,8 @@ FORMS: Mapping[str, str] = {
     "onnx": "as small, with a file model.onnx",
 }
 """What each form is, by its key."""
+SHRUNK_FORMS = ("small", "onnx")
+"""Forms that `headlab shrink` writes."""
 FORM_FLAG = Flag(
     "--as",
     "; ".join(f"{key}: {about}" for key, about in FORMS.items()),
@@ -74,7 +77,7 @@ class ExportOutcome(TypedDict):
     equal_answers: float
     examples: int
     random_input: ProofNumbers
-    means_of: Mapping[str, object] | None
+    means_of: MeansOf | None
     computed_in: str
     fingerprint: str
 
@@ -108,7 +111,7 @@ class ExportJob(WrittenModelJob):
                 f"unknown form {self.form!r}; use --as with one of {', '.join(FORMS)}",
                 code="export.form_unknown",
             )
-        if self.form != "folder":
+        if self.form in SHRUNK_FORMS:
             self.shrink_job().resolve()
             return self
         job = super().resolve()
@@ -128,32 +131,52 @@ class ExportJob(WrittenModelJob):
 
     def run(self, lab: Lab, running: RunningJob) -> ExportOutcome | ShrinkOutcome:
         """Build the mask into the weights, compare, and write the folder."""
-        if self.form != "folder":
-            outcome = self.shrink_job().run(lab, running)
+        if self.form in SHRUNK_FORMS:
+            outcome = self.shrink_job().write(lab, self.recorded_command())
             return cast("ShrinkOutcome", {"form": self.form, **outcome})
+        task = self.chosen_task(lab)
+        model = self.exact_model(lab)
+        return self._write_folder(model, task)
+
+    def _write_folder(self, model: Model, task: Task | None) -> ExportOutcome:
+        """Silence the heads in the weights, and write a folder of the original's class."""
         from headlab.shrink import silence_model  # these import torch
         from headlab.shrink.folder import write_shrunk
+        from headlab.shrink.silenced import check_silenceable
         from headlab.studies.savings_run import different_batches
 
         mask = load_mask(self.mask)
-        task = self.chosen_task(lab)
-        model = self.exact_model(lab)
-        inputs = different_batches(model, task, rows=ROWS, size=self.size, seed=self.seed)
-        means = _head_means(model, inputs) if mask.of_means else None
+        check_silenceable(model, mask)
+        means, means_of = self._head_means(model, task) if mask.of_means else (None, None)
         written_folder = write_shrunk(
             model,
             silence_model(model, mask, means),
             self.out,
-            inputs,
+            different_batches(model, task, rows=ROWS, size=self.size, seed=self.seed),
             compared_on=self.compared_on(task),
+            means_of=means_of,
             dtype=self.dtype,
             command=self.recorded_command(),
         )
         return outcome_of(written_folder)
 
+    def _head_means(self, model: Model, task: Task | None) -> tuple[torch.Tensor, MeansOf]:
+        """Mean output of every head, and the examples it was taken on.
+
+        Equally many dev examples of every language, the first ones: all of one language are the
+        examples whose means `headlab evaluate` takes.
+        """
+        from headlab.hooks import head_means  # these import torch
+        from headlab.studies.savings_run import first_batches
+
+        assert task is not None  # `resolve` has seen it
+        batches, count_by_language = first_batches(model, task, rows=ROWS, size=self.size)
+        means_of: MeansOf = {"task": task.name, "split": "dev", "examples": count_by_language}
+        return head_means(model, batches), means_of
+
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the comparisons, at the pace of plain forward passes."""
-        if self.form != "folder":
+        if self.form in SHRUNK_FORMS:
             return self.shrink_job().forecast(known)
         parts = [self.comparison_part(known)]
         if load_mask(self.mask).of_means:
@@ -188,13 +211,6 @@ class ExportJob(WrittenModelJob):
     def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command."""
         return [[*self.words_of_fields(context), FORM_FLAG.name, self.form]]
-
-
-def _head_means(model: Model, inputs: list[dict[str, torch.Tensor]]) -> torch.Tensor:
-    """Mean output of every head over the examples, [layer, head, head_dim]."""
-    from headlab.hooks import head_means  # imports torch
-
-    return head_means(model, inputs)
 
 
 def outcome_of(written_folder: WrittenModel) -> ExportOutcome:

@@ -104,6 +104,15 @@ class ShrinkJob(WrittenModelJob):
 
     def run(self, lab: Lab, running: RunningJob) -> ShrinkOutcome:
         """Remove the heads, compare and time the smaller model, and write its folder."""
+        return self.write(lab, self.recorded_command())
+
+    def write(self, lab: Lab, command: list[str]) -> ShrinkOutcome:
+        """As `run`.
+
+        Args:
+            lab: What the job works with.
+            command: That writes the same, for the record.
+        """
         from headlab.shrink import (
             Speed,
             shrink_model,  # these import torch
@@ -130,7 +139,7 @@ class ShrinkJob(WrittenModelJob):
             speed=Speed(time_ratio.ratio, time_ratio.low, time_ratio.high, conditions),
             onnx=self.onnx,
             dtype=self.dtype,
-            command=self.recorded_command(),
+            command=command,
         )
         return outcome_of(written_folder, time_ratio)
 

@@ -87,14 +87,19 @@ class WrittenModelJob(Job):
             HeadlabError: The mask cannot be read, a folder would be lost, the dtype is unknown, or
                 something is said about a task without one.
         """
-        from headlab.shrink.folder import check_target  # these import torch
-        from headlab.shrink.model import check_dtype
+        from headlab.shrink.folder import check_target  # imports torch
 
         load_mask(self.mask)
         check_target(self.out, self.model)
-        check_dtype(self.dtype)
+        self.check_dtype()
         self.check_has_task()
         return self
+
+    def check_dtype(self) -> None:
+        """Raise HeadlabError unless weights can be written in the dtype."""
+        from headlab.shrink.model import check_dtype  # imports torch
+
+        check_dtype(self.dtype)
 
     def check_has_task(self, data: Path | None = None) -> None:
         """Refuse what is said about a task where there is none: it would have no effect.

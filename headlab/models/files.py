@@ -247,12 +247,17 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
         ) from error
 
 
-def fetched_folder(name: str) -> Path | None:
-    """Folder of a hub model whose files are on this machine, without asking the hub; else None."""
+def fetched_folder(name: str, revision: str | None = None) -> Path | None:
+    """Folder of a hub model whose files are on this machine, without asking the hub; else None.
+
+    Args:
+        name: Of the model.
+        revision: Branch or commit; None for the main branch.
+    """
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, local_files_only=True))
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
     except Exception:  # no hub id, not fetched, or a cache that cannot be read
         return None
 

@@ -9,5 +9,6 @@ from headlab.shrink.silenced import silence_model
 
 __all__ = ["Shrunk", "make_known", "shrink_model", "silence_model"]
 from headlab.shrink.proof import ExportRecord as ExportRecord
+from headlab.shrink.proof import MeansOf as MeansOf
 from headlab.shrink.proof import ProofNumbers as ProofNumbers
 from headlab.shrink.proof import Speed as Speed

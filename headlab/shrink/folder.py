@@ -56,6 +56,7 @@ from headlab.models import (
 from headlab.shrink.model import (
     Shrunk,
     bytes_in,
+    changes_weights,
     check_dtype,
     checkpoint_dtype,
     dtype_to_write,
@@ -64,6 +65,7 @@ from headlab.shrink.model import (
 from headlab.shrink.proof import (
     ExportRecord,
     Inputs,
+    MeansOf,
     Proof,
     ProofRecord,
     Speed,
@@ -157,6 +159,7 @@ def write_shrunk(
     inputs: Inputs,
     *,
     compared_on: JsonRecord,
+    means_of: MeansOf | None = None,
     speed: Speed | None = None,
     onnx: bool = False,
     dtype: str | None = None,
@@ -169,8 +172,9 @@ def write_shrunk(
     rounding, or `target` holds something else.
 
     Args:
-        inputs: Batches of real examples. The heads' means, if there are any, are theirs.
+        inputs: Batches of real examples.
         compared_on: What they are (task, languages, ...), for the record.
+        means_of: What examples `shrunk.means` were taken on, for the record.
         speed: What was measured, for the card.
         onnx: Also write model.onnx, compared with the masked model on the same inputs.
         dtype: Of the written weights; None: the checkpoint's own.
@@ -185,23 +189,38 @@ def write_shrunk(
             read_back = read_folder(build, "folder", target.name)
             proofs = _prove_written(model, shrunk, read_back, inputs, target, written_dtype)
             sizes = _weight_sizes(model, shrunk, build, written_dtype)
-            record = cast(
-                "WrittenRecord",
-                _record(model, shrunk, proofs, read_back, compared_on, sizes, command),
+            record = record_of(
+                model, shrunk, proofs, read_back.fingerprint, compared_on, sizes, command
             )
+            record["means_of"] = means_of
             if onnx:
                 with rounded_weights(model.module, written_dtype):
                     record["onnx"] = write_onnx(
                         read_back.module, build, model, shrunk.mask, inputs
                     ).record()
             _copy_modules_of_sentences(model, build)
-            shrunk.mask.save(build / MASK)
-            write_atomic(build / CARD, model_card(model, shrunk, record, speed).encode())
-            write_json(build / PROOF, record | {"files": file_hashes(build, PROOF)})
-            finish_folder(build)
+            write_papers(build, model, shrunk, record, speed)
     except SafetensorError as error:
         raise unwritable_error(target, OSError(0, str(error))) from error
     return WrittenModel(target, proofs.proof, read_back.fingerprint, record)
+
+
+def write_papers(
+    build: Path, model: Model, shrunk: Shrunk, record: WrittenRecord, speed: Speed | None
+) -> None:
+    """Write the mask, the model card and, last, the proof with the hashes of all files.
+
+    Args:
+        build: Folder with the weights.
+        model: The original.
+        shrunk: The model without the heads.
+        record: Contents of proof.json without the list of files.
+        speed: What was measured, for the card.
+    """
+    shrunk.mask.save(build / MASK)
+    write_atomic(build / CARD, model_card(model, shrunk, record, speed).encode())
+    write_json(build / PROOF, record | {"files": file_hashes(build, PROOF)})
+    finish_folder(build)
 
 
 def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedModel:
@@ -233,7 +252,12 @@ def _save(shrunk: Shrunk, model: Model, build: Path, dtype: str) -> None:
         torch.nn.Module.to(module, dtype=DTYPES[dtype])
     with building_alone():
         module.save_pretrained(build)
-        model.tokenizer.save_pretrained(str(build))
+        try:
+            model.tokenizer.save_pretrained(str(build))
+        except OSError:
+            raise
+        except Exception as error:  # the library tokenizers has no class for a full disk
+            raise unwritable_error(build.parent, OSError(0, str(error))) from error
 
 
 def _prove_written(
@@ -247,23 +271,29 @@ def _prove_written(
     torch.nn.Module.to(read_back.module, device=model.device, dtype=model.module.dtype)
     read_back.module.eval()
     random_batches = random_inputs(model, inputs, seed=0)
+    is_rounded = changes_weights(shrunk.module, dtype)
 
-    def compared(batches: Inputs, dtype: str | None = None) -> Proof:
-        return prove(model, shrunk.mask, read_back.module, batches, means=shrunk.means, dtype=dtype)
+    def compared(module: nn.Module, batches: Inputs, dtype: str | None = None) -> Proof:
+        return prove(model, shrunk.mask, module, batches, means=shrunk.means, dtype=dtype)
 
-    with rounded_weights(model.module, dtype) as is_changed:
-        removal_proof = compared(inputs)
-        removal_proof.check(f"the model for {target}")
-        random_proof = compared(random_batches)
-        random_proof.check(f"the model for {target}, on random input,")
-    if not is_changed:
+    if is_rounded and shrunk.means is not None:
+        # What the means add to a bias is rounded with it: heads alone are compared in memory.
+        removal_proof = compared(shrunk.module, inputs)
+        random_proof = compared(shrunk.module, random_batches)
+    else:
+        with rounded_weights(model.module, dtype):
+            removal_proof = compared(read_back.module, inputs)
+            random_proof = compared(read_back.module, random_batches)
+    removal_proof.check(f"the model for {target}")
+    random_proof.check(f"the model for {target}, on random input,")
+    if not is_rounded:
         return Proofs(removal_proof, random_proof, None)
-    proof = compared(inputs, dtype)
-    random_proof = compared(random_batches, dtype)
-    for rounded_proof in (proof, random_proof):
+    proof = compared(read_back.module, inputs, dtype)
+    random_proof = compared(read_back.module, random_batches, dtype)
+    for rounded_proof, where in ((proof, ""), (random_proof, " on random input")):
         if not rounded_proof.holds:
             raise HeadlabError(
-                f"rounding the weights to {dtype} changes the logits by up to "
+                f"rounding the weights to {dtype} changes the logits{where} by up to "
                 f"{rounded_proof.max_logit_difference:.3g}, more than the "
                 f"{rounded_proof.tolerance:.3g} allowed for rounding, so nothing was written; "
                 "leave --dtype out",
@@ -274,41 +304,82 @@ def _prove_written(
 
 SENTENCE_MODULES = "modules.json"
 """What the package sentence-transformers reads first: a model's modules and their folders."""
-SENTENCE_SETTINGS = ("config_sentence_transformers.json", "sentence_bert_config.json")
+SENTENCE_SETTINGS = ("config_sentence_transformers.json", "sentence_*_config.json")
+"""Patterns of its other files beside the weights."""
+WEIGHTED_MODULES = ("Dense", "LSTM", "CNN", "WeightedLayerPooling", "BoW", "WordEmbeddings")
+"""Its modules that have weights of their own."""
 
 
 def _copy_modules_of_sentences(model: Model, build: Path) -> None:
     """Copy what sentence-transformers needs beside the weights, where the original has it.
 
     Without it that package would pool tokens in its own way.
+
+    Raises:
+        HeadlabError: It would not read the pruned model, or lack weights of its own.
     """
-    source = model.checkpoint.folder or fetched_folder(model.name)
+    source = model.checkpoint.folder or fetched_folder(model.name, model.checkpoint.revision)
     if source is None or not (source / SENTENCE_MODULES).is_file():
         return
-    for name in (SENTENCE_MODULES, *SENTENCE_SETTINGS):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, build / name)
+    for pattern in (SENTENCE_MODULES, *SENTENCE_SETTINGS):
+        for path in source.glob(pattern):
+            shutil.copyfile(path, build / path.name)
     modules = read_json(source / SENTENCE_MODULES)
     for module in modules if isinstance(modules, list) else ():
         folder = (source / str(json_at(module, "path") or "")).resolve()
         # The model itself has no folder of its own.
         if folder.is_dir() and source.resolve() in folder.parents:
             place = folder.relative_to(source.resolve())
+            _require_sentence_module(model, folder, str(json_at(module, "type") or ""))
             shutil.copytree(folder, build / place, dirs_exist_ok=True)
 
 
-def _record(
+def _require_sentence_module(model: Model, folder: Path, kind: str) -> None:
+    """Raise HeadlabError for a module of sentence-transformers that a copy would not serve.
+
+    Args:
+        model: The original.
+        folder: Of the module.
+        kind: Its class.
+    """
+    config = folder / CONFIG
+    if config.is_file() and json_at(read_json(config), "model_type"):
+        raise HeadlabError(
+            f"sentence-transformers reads the weights of {model.name} from its folder "
+            f"{folder.name}, which headlab has not pruned; load that folder as the model",
+            code="export.sentence_model_elsewhere",
+        )
+    if kind.endswith(WEIGHTED_MODULES) and not any(folder.glob(SAFETENSORS)):
+        raise HeadlabError(
+            f"module {folder.name} of {model.name} has no weights as safetensors here, so "
+            "sentence-transformers could not read the copy; save the model with "
+            "sentence-transformers 3 or newer, and load its folder",
+            code="export.sentence_weights_missing",
+        )
+
+
+def record_of(
     model: Model,
     shrunk: Shrunk,
     proofs: Proofs,
-    read_back: Checkpoint,
+    fingerprint: str,
     compared_on: JsonRecord,
     sizes: WeightSizes,
     command: Sequence[str] | None,
-) -> ProofRecord:
-    """proof.json without the ONNX file's part and the list of files."""
+) -> WrittenRecord:
+    """proof.json without the ONNX file's part and the list of files.
+
+    Args:
+        model: The original.
+        shrunk: The model without the heads.
+        proofs: What was compared.
+        fingerprint: Of the written model.
+        compared_on: What the examples are.
+        sizes: Of the weights.
+        command: That writes the same.
+    """
     removal_proof = proofs.removal_proof
-    return {
+    record: ProofRecord = {
         "format": "headlab-proof",
         "version": PROOF_VERSION,
         "form": shrunk.form,
@@ -317,7 +388,7 @@ def _record(
         "random_input": proofs.random_proof.record(),
         "cut_alone": None if removal_proof is None else removal_proof.record(),
         "compared_on": dict(compared_on),
-        "means_of": None if shrunk.means is None else dict(compared_on),
+        "means_of": None,
         "computed_in": model.dtype,
         "device": model.device.type,
         "parameters_before": shrunk.parameters_before,
@@ -327,10 +398,11 @@ def _record(
         "heads_masked": [list(head) for head in shrunk.masked_heads],
         "model": model.identity() | {"name": short_name(model)},
         "mask": shrunk.mask.digest,
-        "fingerprint": read_back.fingerprint,
+        "fingerprint": fingerprint,
         "versions": software_versions(),
         **sizes,
     }
+    return cast("WrittenRecord", record)
 
 
 def _weight_sizes(model: Model, shrunk: Shrunk, build: Path, dtype_after: str) -> WeightSizes:

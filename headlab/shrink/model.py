@@ -67,7 +67,7 @@ def dtype_to_write(model: Model) -> str:
     own_dtype = checkpoint_dtype(model)
     if DTYPES[own_dtype].itemsize > DTYPES[model.dtype].itemsize:
         return model.dtype
-    if any(_changes_in(weight, own_dtype) for weight in _weights(model.module)):
+    if changes_weights(model.module, own_dtype):
         return model.dtype
     return own_dtype
 
@@ -87,6 +87,11 @@ def rounded_weights(module: PreTrainedModel, dtype: str) -> Iterator[bool]:
         with torch.no_grad():
             for weight, exact_weight in changed_weights:
                 weight.copy_(exact_weight)
+
+
+def changes_weights(module: PreTrainedModel, dtype: str) -> bool:
+    """Whether rounding to this dtype changes any weight."""
+    return any(_changes_in(weight, dtype) for weight in _weights(module))
 
 
 def bytes_in(parameters: int, dtype: str) -> int:

@@ -60,6 +60,20 @@ class ExportRecord(TypedDict):
     versions: Mapping[str, str]
 
 
+class MeansOf(TypedDict):
+    """Which examples heads' mean outputs were taken on.
+
+    Attributes:
+        task: Its name.
+        split: Of the examples.
+        examples: How many of each language.
+    """
+
+    task: str
+    split: str
+    examples: Mapping[str, int]
+
+
 class ProofRecord(ProofNumbers, WeightSizes):
     """The contents of proof.json without the ONNX file's part and the list of files.
 
@@ -91,7 +105,7 @@ class ProofRecord(ProofNumbers, WeightSizes):
     form: str
     command: list[str] | None
     random_input: ProofNumbers
-    means_of: JsonRecord | None
+    means_of: MeansOf | None
     cut_alone: ProofNumbers | None
     compared_on: JsonRecord
     computed_in: str
@@ -261,18 +275,20 @@ def random_inputs(model: Model, inputs: Inputs, seed: int) -> list[dict[str, tor
         seed: Of the draws.
     """
     special_ids = torch.tensor(_special_ids(model), dtype=torch.long)
-    vocabulary_size = int(getattr(model.module.config.get_text_config(), "vocab_size", 100))
-    is_ordinary = torch.ones(vocabulary_size, dtype=torch.bool)
-    is_ordinary[special_ids[special_ids < vocabulary_size]] = False
-    ordinary_ids = is_ordinary.nonzero()[:, 0]
+    config = model.module.config.get_text_config()
+    source_size = int(getattr(config, "vocab_size", 100))
+    target_size = int(getattr(config, "decoder_vocab_size", None) or source_size)
+    vocabulary_sizes = {"input_ids": source_size, "decoder_input_ids": target_size}
     generator = torch.Generator().manual_seed(seed)
     batches: list[dict[str, torch.Tensor]] = []
     for batch in map(plain_inputs, inputs):
         random_batch = dict(batch)
-        for name in ("input_ids", "decoder_input_ids"):
+        for name, vocabulary_size in vocabulary_sizes.items():
             if name not in batch:
                 continue
             token_ids = batch[name].cpu()
+            all_ids = torch.arange(vocabulary_size)
+            ordinary_ids = all_ids[~torch.isin(all_ids, special_ids)]
             drawn = torch.randint(len(ordinary_ids), token_ids.shape, generator=generator)
             is_special = torch.isin(token_ids, special_ids)
             random_ids = torch.where(is_special, token_ids, ordinary_ids[drawn])
@@ -391,11 +407,10 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
     """
     name = escape_markdown(short_name(model))
     title = f"{shrunk.removed_count} of {model.grid.size} attention heads removed"
-    command = "headlab shrink"
+    command = "headlab shrink" if shrunk.form == "small" else f"headlab export --as {shrunk.form}"
     masked_count = len(shrunk.masked_heads)
     if shrunk.form == "folder":
         title = f"{len(shrunk.mask.removed)} of {model.grid.size} attention heads silenced"
-        command = "headlab export --as folder"
         masked_count = 0  # that weights stay is what this form is
     parts = [
         FRONT_MATTER,
@@ -414,21 +429,21 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
 
 def _change_of_weights(shrunk: Shrunk, record: ProofRecord) -> str:
     """What was done to the weights of the removed heads, without a full stop."""
-    if shrunk.form == "small":
+    if shrunk.form != "folder":
         return (
             "Query, key and value rows and output columns of the removed heads are removed from "
             "the weights"
         )
     silenced = "The columns of the output projection that belong to the removed heads are zero"
+    if shrunk.means is None:
+        return silenced
     means_of = record["means_of"]
     if means_of is None:
-        return silenced
-    languages = means_of["languages"]
-    assert isinstance(languages, list)
-    languages_text = ", ".join(map(escape_markdown, languages))
+        return f"{silenced}, and their mean output is in its bias"
+    counts = [f"{code} {count}" for code, count in means_of["examples"].items()]
     return (
-        f"{silenced}, and their mean output is in its bias, as taken on {record['examples']} dev "
-        f"examples of task {escape_markdown(means_of['task'])} ({languages_text})"
+        f"{silenced}, and their mean output is in its bias, as taken on dev examples of task "
+        f"{escape_markdown(means_of['task'])} ({escape_markdown(', '.join(counts))})"
     )
 
 

@@ -21,6 +21,7 @@ from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.models.shrunk_classes import is_shrunk
+from headlab.models.shrunk_cut import projection_weight
 from headlab.shrink.model import Shrunk, parameters_of
 
 
@@ -61,19 +62,47 @@ def silence_model(model: Model, mask: Mask, means: torch.Tensor | None = None) -
         HeadlabError: The mask is another model's, its ablation does not go with `means`, or the
             model's weights cannot hold what the mask does.
     """
-    mask.check(model.grid, model.fingerprint)
-    model.require_whole("export")
-    _require_stock_class(model)
     _require_means(mask, means)
+    check_silenceable(model, mask)
     silenced_layers = _silenced_layers(model, mask, means)
     module = copy.deepcopy(model.module)
+    for part in module.modules():  # headlab's, which would obey the gates of the original
+        part._forward_hooks.clear()
+        part._forward_pre_hooks.clear()
     with torch.no_grad():
         for layer in silenced_layers:
-            _silence(module.get_submodule(layer.path), layer, model.name)
+            _silence(module.get_submodule(layer.path), layer)
     parameter_count = parameters_of(module)
     return Shrunk(
         module.eval(), mask, mask.removed, parameter_count, parameter_count, "folder", means
     )
+
+
+def check_silenceable(model: Model, mask: Mask) -> None:
+    """Raise HeadlabError unless a model's weights can hold what a mask does.
+
+    Nothing is computed for it.
+    """
+    mask.check(model.grid, model.fingerprint)
+    model.require_whole("export")
+    _require_stock_class(model)
+    for layer in _silenced_layers(model, mask, None):
+        projection = model.module.get_submodule(layer.path)
+        place = f"{layer.stack} layer {layer.layer} of {model.name}"
+        weight = getattr(projection, "weight", None)
+        is_plain = isinstance(projection, nn.Linear | Conv1D) and isinstance(weight, nn.Parameter)
+        if not is_plain or weight is None or not weight.is_floating_point():
+            raise HeadlabError(
+                f"the output projection in {place} is a {type(projection).__name__} without plain "
+                "weights, as quantised models have; load the model unquantised to export it",
+                code="export.weights_quantised",
+            )
+        if mask.of_means and projection.bias is None:
+            raise HeadlabError(
+                f"the output projection in {place} has no bias, so the heads' means have no place "
+                "in its weights; choose a mask made with --ablation zero",
+                code="export.bias_missing",
+            )
 
 
 def _require_stock_class(model: Model) -> None:
@@ -129,19 +158,19 @@ def _silenced_layers(
         )
         layers_by_path.setdefault(layer.path, []).append(layer)
     for layers in layers_by_path.values():
-        _require_same_heads(model, layers)
+        _require_same_heads(model, mask, layers)
     first_layers = [layers[0] for layers in layers_by_path.values()]
     return tuple(layer for layer in first_layers if layer.removed.any())
 
 
-def _require_same_heads(model: Model, layers: Sequence[SilencedLayer]) -> None:
-    """Raise HeadlabError if layers that share a projection are to lose different heads."""
+def _require_same_heads(model: Model, mask: Mask, layers: Sequence[SilencedLayer]) -> None:
+    """Raise HeadlabError if layers that share a projection need different weights in it."""
     first_layer = layers[0]
     for layer in layers[1:]:
         is_alike = np.array_equal(layer.removed, first_layer.removed)
         # As each layer has its own means, one bias cannot hold them.
-        has_own_means = layer.mean_outputs is not None and bool(layer.removed.any())
-        if is_alike and not has_own_means:
+        gives_own_means = mask.of_means and bool(layer.removed.any())
+        if is_alike and not gives_own_means:
             continue
         heads = ", ".join(
             str(Head(one.stack, one.layer, int(head)))
@@ -156,7 +185,7 @@ def _require_same_heads(model: Model, layers: Sequence[SilencedLayer]) -> None:
         )
 
 
-def _silence(projection: nn.Module, layer: SilencedLayer, model_name: str) -> None:
+def _silence(projection: nn.Module, layer: SilencedLayer) -> None:
     """Set the removed heads' columns of an output projection to zero, in place.
 
     Their mean output, if they are to give it, is added to the bias.
@@ -164,33 +193,16 @@ def _silence(projection: nn.Module, layer: SilencedLayer, model_name: str) -> No
     Args:
         projection: The output projection.
         layer: Which heads, and their means.
-        model_name: For messages.
-
-    Raises:
-        HeadlabError: The weights are no plain numbers, or there is no bias to hold the means.
     """
-    place = f"{layer.stack} layer {layer.layer} of {model_name}"
-    weight = getattr(projection, "weight", None)
-    is_plain = isinstance(projection, nn.Linear | Conv1D) and isinstance(weight, nn.Parameter)
-    if not is_plain or weight is None or not weight.is_floating_point():
-        raise HeadlabError(
-            f"the output projection in {place} is a {type(projection).__name__} without plain "
-            "weights, as quantised models have; load the model unquantised to export it",
-            code="export.weights_quantised",
-        )
-    bias = projection.bias
-    if layer.mean_outputs is not None and bias is None:
-        raise HeadlabError(
-            f"the output projection in {place} has no bias, so the heads' means have no place in "
-            "its weights; choose a mask made with --ablation zero",
-            code="export.bias_missing",
-        )
+    weight = projection_weight(projection)
     # [output, input]; the weight of GPT-2's Conv1D is the other way round
     weight_by_output = weight if isinstance(projection, nn.Linear) else weight.T
     columns_by_head = weight_by_output.view(len(weight_by_output), layer.head_count, -1)
     for head in np.flatnonzero(layer.removed):
         columns = columns_by_head[:, head]
-        if layer.mean_outputs is not None and isinstance(bias, torch.Tensor):
+        if layer.mean_outputs is not None:
+            bias = projection.bias
+            assert isinstance(bias, torch.Tensor)  # `check_silenceable` has seen it
             mean_output = layer.mean_outputs[head, : columns.shape[1]].to(columns.device)
             bias += (columns.double() @ mean_output.double()).to(bias.dtype)
         columns.zero_()

@@ -429,6 +429,34 @@ def different_batches(
     return batches
 
 
+def first_batches(
+    model: Model, task: Task, *, rows: int, size: int
+) -> tuple[Batches, dict[str, int]]:
+    """The first dev examples of every language, equally many of each as far as there are.
+
+    Args:
+        model: That they are for.
+        task: Of the examples.
+        rows: Examples of a batch, at most.
+        size: Examples in all; at least one of every language.
+
+    Returns:
+        The batches, and how many examples there are of each language.
+
+    Raises:
+        HeadlabError: The model does not fit the task.
+    """
+    size_of_language = max(1, size // len(task.languages))
+    batches: Batches = []
+    count_by_language: dict[str, int] = {}
+    for language in task.languages:
+        examples = list(task.examples(language, "dev", size_of_language))
+        count_by_language[language] = len(examples)
+        for start in range(0, len(examples), rows):
+            batches.append(_batch(model, task, examples[start : start + rows], language))
+    return batches, count_by_language
+
+
 def _pop_unmet(pool: list[Example], count: int, texts_met: set[Any]) -> list[Example]:
     """Up to `count` examples popped off the end of a pool, skipping texts met before.
 

@@ -67,15 +67,14 @@ def test_a_plain_folder_is_what_scripts_were_promised(folder, capsys):
 def test_heads_give_the_mean_of_the_examples_that_are_named(folder, capsys):
     code, stdout, _ = export(folder, capsys, "folder", *ON_TASK, mask="mean.json", out="means")
     assert code == 0
-    assert "removed heads give their mean output on these 5 examples" in stdout
+    assert "removed heads give their mean output on dev examples: de 5" in stdout
     proof = json.loads((folder / "means" / "proof.json").read_text())
-    assert proof["means_of"] == {
-        "task": "intents",
-        "languages": ["de"],
-        "split": "dev",
-        "seed": 0,
-        "size": 5,
-    }
+    assert proof["means_of"] == {"task": "intents", "split": "dev", "examples": {"de": 5}}
+    in_three = ("--task", "intents", "--languages", "de,th,fi", "--size", "7")
+    code, _, _ = export(folder, capsys, "folder", *in_three, mask="mean.json", out="means")
+    assert code == 0
+    proof = json.loads((folder / "means" / "proof.json").read_text())
+    assert proof["means_of"]["examples"] == {"de": 2, "th": 2, "fi": 2}
     code, _, stderr = export(folder, capsys, "folder", mask="mean.json", out="never")
     assert code == 2
     assert "name those of a task, like --task intents" in stderr
@@ -97,6 +96,12 @@ def test_the_small_form_is_what_shrink_writes(folder, capsys):
     shrunk = json.loads(capsys.readouterr().out)
     assert code == 0
     assert shrunk["fingerprint"] == result["fingerprint"]
+    proof = json.loads((folder / "small" / "proof.json").read_text())
+    assert proof["command"] == [
+        *("headlab", "export", "--mask", "mask.json", "--out", "small", "--model", "model"),
+        *("--task", "intents", "--languages", "de", "--size", "5", "--repeats", "6"),
+        *("--as", "small"),
+    ]
     assert shrunk.keys() == result.keys() - {"form"}
 
 

@@ -11,7 +11,14 @@ import torch
 from reference import parameters_of_attention
 from support.expected_errors import raises
 from support.saved_models import save_model
-from support.shrunk_families import SHRINKABLE, logits, mask_of, random_model, uneven_mask
+from support.shrunk_families import (
+    SHRINKABLE,
+    all_attention_model,
+    logits,
+    mask_of,
+    random_model,
+    uneven_mask,
+)
 from support.tiny_models import tiny_batch, tiny_model
 from support.tiny_task import tiny_tokenizer
 
@@ -248,23 +255,7 @@ def test_a_shrunk_model_has_the_device_and_numbers_of_its_model():
 
 
 def test_an_all_attention_model_shrinks_too():
-    from headlab.hooks import make_gateable
-    from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM
-    from headlab.models.checkpoint import Checkpoint
-
-    torch.manual_seed(0)
-    config = AllAttentionConfig(
-        97,
-        24,
-        6,
-        [4, 4, 4],
-        5,
-        dropout=0.0,
-        max_position_embeddings=16,
-        pad_token_id=0,
-    )
-    all_attention = AllAttentionForCausalLM(config).double().eval()
-    model = make_gateable(Checkpoint("all", "test", "all", all_attention, None))
+    model = all_attention_model()
     mask = uneven_mask(model)
     batch = tiny_batch(model.module)
     with gated(model, mask):

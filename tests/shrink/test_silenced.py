@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,14 @@ import transformers as hf
 from reference import silenced_projection
 from support.expected_errors import raises
 from support.saved_models import save_model
-from support.shrunk_families import SHRINKABLE, logits, mask_of, random_model, uneven_mask
+from support.shrunk_families import (
+    SHRINKABLE,
+    all_attention_model,
+    logits,
+    mask_of,
+    random_model,
+    uneven_mask,
+)
 from support.tiny_models import tiny_batch
 from support.tiny_task import tiny_tokenizer
 from torch import nn
@@ -140,6 +148,9 @@ def test_classes_that_only_headlab_knows_are_refused(tmp_path):
     shrunk = headlab.load(str(tmp_path / "small"))
     with raises("export.class_of_headlab", "--as small"):
         silence_model(shrunk, mask_of(shrunk, np.arange(shrunk.grid.size) > 0))
+    all_attention = all_attention_model()
+    with raises("export.class_of_headlab", "--as small"):
+        silence_model(all_attention, mask_of(all_attention, np.arange(all_attention.grid.size) > 0))
 
 
 def test_quantised_weights_are_refused():
@@ -148,6 +159,19 @@ def test_quantised_weights_are_refused():
     projection.weight = nn.Parameter(projection.weight.to(torch.int8), requires_grad=False)
     with raises("export.weights_quantised", "unquantised"):
         silence_model(model, uneven_mask(model))
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
+def test_the_copy_obeys_no_gates_of_the_original(family):
+    model = random_model(family)
+    mask = uneven_mask(model)
+    batch = tiny_batch(model.module)
+    silenced = silence_model(model, mask).module
+    silenced_logits = logits(silenced, batch)
+    with gated(model, np.zeros((model.grid.layers, model.grid.width))):
+        assert torch.equal(logits(silenced, batch), silenced_logits)
+    with gated(model, mask):  # and the original still obeys its own
+        torch.testing.assert_close(logits(model.module, batch), silenced_logits, **CLOSE)
 
 
 def test_another_models_mask_is_refused():
@@ -162,12 +186,14 @@ STOCK_READER = """
 import json, sys
 sys.modules["headlab"] = None  # an import of it fails
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 folder = sys.argv[1]
 module = AutoModelForSequenceClassification.from_pretrained(folder).eval()
 tokenizer = AutoTokenizer.from_pretrained(folder)
 with torch.inference_mode():
-    print(json.dumps(module(**tokenizer("ab ba", return_tensors="pt")).logits.tolist()))
+    logits = module(**tokenizer("ab ba", return_tensors="pt")).logits.tolist()
+classify = pipeline("text-classification", model=folder, device="cpu")
+print(json.dumps([logits, classify("ab ba")[0]["label"]]))
 """
 
 
@@ -176,15 +202,21 @@ def model() -> Model:
     return random_model("bert", tiny_tokenizer(), dtype=torch.float32)
 
 
-def write(model: Model, mask: Mask, folder: Any, means: torch.Tensor | None = None) -> Any:
-    compared_on = {"task": "intents", "languages": ["de", "th"], "split": "dev", "seed": 0}
+MEANS_OF = {"task": "intents", "split": "dev", "examples": {"de": 2, "th": 1}}
+
+
+def write(
+    model: Model, mask: Mask, folder: Any, means: torch.Tensor | None = None, **options: Any
+) -> Any:
     return write_shrunk(
         model,
         silence_model(model, mask, means),
         folder,
         [tiny_batch(model.module)],
-        compared_on=compared_on,
+        compared_on={"task": "intents", "languages": ["de", "th"], "split": "dev", "seed": 0},
+        means_of=None if means is None else MEANS_OF,
         command=["headlab", "export"],
+        **options,
     )
 
 
@@ -200,8 +232,9 @@ def test_a_process_without_headlab_reads_the_folder(model, tmp_path):
     inputs = model.tokenizer("ab ba", return_tensors="pt")
     with gated(model, mask), torch.inference_mode():
         masked_logits = model.module(**inputs).logits
-    stock_logits = torch.tensor(json.loads(output))
-    torch.testing.assert_close(stock_logits, masked_logits, atol=1e-5, rtol=0)
+    stock_logits, label = json.loads(output)
+    torch.testing.assert_close(torch.tensor(stock_logits), masked_logits, atol=1e-5, rtol=0)
+    assert label == model.module.config.id2label[int(masked_logits.argmax())]
     # headlab reads it too, with all heads of the original
     assert headlab.load(str(folder)).grid == model.grid
 
@@ -234,34 +267,85 @@ def test_means_are_recorded_with_what_they_were_taken_on(model, tmp_path):
     mask = mask_of(model, kept_heads, ablation="mean", evaluated=evaluated)
     means = head_means(model, [tiny_batch(model.module)])
     written = write(model, mask, tmp_path / "m", means)
-    assert written.record["means_of"] == written.record["compared_on"]
+    assert written.record["means_of"] == MEANS_OF
     card = (written.folder / "README.md").read_text()
-    assert (
-        "their mean output is in its bias, as taken on 3 dev examples of task intents (de, th)"
-        in card
-    )
+    assert "their mean output is in its bias, as taken on dev examples of task intents" in card
+    assert "(de 2, th 1)" in card
     assert "each language's heads gave their mean over its own dev examples" in card
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_means_are_written_in_half_the_bytes_too(dtype, tmp_path):
+    """What the means add to a bias is rounded, although all weights of the original are exact."""
+    model = random_model("bert", tiny_tokenizer(), dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.module.parameters():
+            parameter.copy_(parameter.to(getattr(torch, dtype)))
+    mask = mean_mask(model)
+    written = write(model, mask, tmp_path / "m", means_on(model), dtype=dtype)
+    assert written.record["dtype_after"] == dtype
+    assert written.record["cut_alone"]["max_logit_difference"] <= 1e-4
+    assert 0 < written.record["max_logit_difference"] <= written.record["tolerance"]
+    zeros = write(model, uneven_mask(model), tmp_path / "zeros", dtype=dtype)
+    assert zeros.record["cut_alone"] is None
+
+
+def test_a_full_disk_leaves_a_sentence_and_no_folder(model, tmp_path, monkeypatch):
+    def save(*_arguments: Any, **_options: Any) -> None:
+        raise Exception("No space left on device (os error 28)")  # as the library tokenizers does
+
+    monkeypatch.setattr(model.tokenizer, "save_pretrained", save)
+    with raises("file.unwritable", "No space left on device"):
+        write(model, uneven_mask(model), tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def sentence_model(source: Path, modules: list[dict[str, Any]]) -> Model:
+    """A model whose folder says how sentence-transformers reads it."""
+    bert = random_model("bert-model", tiny_tokenizer(), dtype=torch.float32)
+    save_model(source, bert.module, tiny_tokenizer())
+    (source / "modules.json").write_text(json.dumps(modules))
+    for module in modules:
+        (source / module["path"]).mkdir(exist_ok=True)
+    return headlab.load(str(source))
+
+
+def test_what_sentence_transformers_would_read_unpruned_is_refused(tmp_path):
+    inner = {"idx": 0, "name": "0", "path": "0_Transformer", "type": "models.Transformer"}
+    model = sentence_model(tmp_path / "source", [inner])
+    (tmp_path / "source" / "0_Transformer" / "config.json").write_text('{"model_type": "bert"}')
+    with raises("export.sentence_model_elsewhere", "0_Transformer"):
+        write(model, uneven_mask(model), tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_module_without_its_weights_is_refused(tmp_path):
+    dense = {"idx": 1, "name": "1", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    model = sentence_model(tmp_path / "source", [dense])
+    with raises("export.sentence_weights_missing", "2_Dense"):
+        write(model, uneven_mask(model), tmp_path / "m")
+    (tmp_path / "source" / "2_Dense" / "model.safetensors").write_bytes(b"weights")
+    folder = write(model, uneven_mask(model), tmp_path / "m").folder
+    assert (folder / "2_Dense" / "model.safetensors").read_bytes() == b"weights"
 
 
 def test_modules_of_sentence_transformers_come_along(tmp_path):
     source = tmp_path / "source"
-    random_bert = random_model("bert-model", tiny_tokenizer(), dtype=torch.float32)
-    save_model(source, random_bert.module, tiny_tokenizer())
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "Transformer"},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "Pooling"},
         {"idx": 2, "name": "2", "path": "../elsewhere", "type": "Normalize"},
     ]
-    (source / "modules.json").write_text(json.dumps(modules))
-    (source / "sentence_bert_config.json").write_text("{}")
+    model = sentence_model(source, modules)
+    for name in ("sentence_bert_config.json", "sentence_xlm-roberta_config.json"):
+        (source / name).write_text("{}")
     for folder in (source / "1_Pooling", tmp_path / "elsewhere"):
-        folder.mkdir()
         (folder / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    model = headlab.load(str(source))
     folder = write(model, uneven_mask(model), tmp_path / "m").folder
     assert json.loads((folder / "modules.json").read_text()) == modules
     assert (folder / "1_Pooling" / "config.json").is_file()
     assert (folder / "sentence_bert_config.json").is_file()
+    assert (folder / "sentence_xlm-roberta_config.json").is_file()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "m", "source"]
     files = json.loads((folder / "proof.json").read_text())["files"]
     assert "1_Pooling/config.json" in files
@@ -279,3 +363,12 @@ def test_random_input_keeps_special_tokens_and_padding(model):
     assert not torch.equal(random_batch["input_ids"], batch["input_ids"])
     (again,) = random_inputs(model, [batch], seed=0)
     assert torch.equal(again["input_ids"], random_batch["input_ids"])
+
+
+def test_random_tokens_of_a_target_are_of_its_own_vocabulary():
+    model = random_model("marian")
+    batch = tiny_batch(model.module) | {"decoder_input_ids": torch.full((3, 40), 7)}
+    model.module.config.decoder_vocab_size = 11
+    (random_batch,) = random_inputs(model, [batch], seed=0)
+    assert int(random_batch["decoder_input_ids"].max()) < 11
+    assert int(random_batch["input_ids"].max()) >= 11

@@ -13,6 +13,7 @@ from transformers.models.marian.modeling_marian import MarianSinusoidalPositiona
 
 from headlab.hooks import Model, make_gateable
 from headlab.masks import Mask
+from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM
 from headlab.models.checkpoint import Checkpoint, building_alone
 from support.tiny_models import (
     ENCODER,
@@ -102,6 +103,16 @@ def random_model(
             if isinstance(part, MarianSinusoidalPositionalEmbedding):  # computed, and not saved
                 part.weight.copy_(part.create_weight())
     return model
+
+
+def all_attention_model() -> Model:
+    """A tiny model of headlab's own All-attention class, without a tokenizer."""
+    torch.manual_seed(0)
+    config = AllAttentionConfig(
+        97, 24, 6, [4, 4, 4], 5, dropout=0.0, max_position_embeddings=16, pad_token_id=0
+    )
+    module = AllAttentionForCausalLM(config).double().eval()
+    return make_gateable(Checkpoint("all", "test", "all", module, None))
 
 
 def uneven_mask(model: Model, seed: int = 0) -> Mask:

@@ -291,14 +291,15 @@ def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(how_chosen):
     assert not any("headlab shrink" in block.value for block in app.code)
     assert any("chosen under mean ablation" in block.value for block in app.markdown)
     (export,) = (block.value for block in app.code if "headlab export" in block.value)
-    assert export.endswith("--as folder --out FOLDER --task TASK")
+    assert export.endswith("--as folder --out FOLDER --task TASK --size 512")
 
 
 def test_the_command_for_heads_that_give_their_mean_names_the_examples():
     chosen = {"ablation": "mean", "task": "intents", "languages": ["de", "th"]}
     command = export_command(mask_without(0, chosen=chosen), "m", "m.json")
     assert command == (
-        "headlab export --model m --mask m.json --as folder --out FOLDER --task intents --languages de,th"
+        "headlab export --model m --mask m.json --as folder --out FOLDER --task intents --languages de,th "
+        "--size 1024"
     )
 
 

@@ -31,6 +31,10 @@ MAX_NAMED_LANGUAGES = 3
 """Languages that a file name lists; of more it says how many."""
 
 
+MEAN_EXAMPLES = 512
+"""Examples of a language that heads' means are taken on, as `headlab evaluate` does."""
+
+
 def place_of(loaded_model: LoadedModel, model_name: str) -> ScriptModel:
     """Where a model has its output projections.
 
@@ -81,6 +85,7 @@ def export_command(mask: Mask, model: str, file: str) -> str:
         words += ["--task", str(mask.chosen.get("task") or "TASK")]
         if mask.languages:
             words += ["--languages", ",".join(mask.languages)]
+        words += ["--size", str(MEAN_EXAMPLES * max(1, len(mask.languages)))]
     return shlex.join(words)
 
 
@@ -96,14 +101,19 @@ def draw_use_elsewhere(mask: Mask, model: str, place: ScriptModel) -> None:
         with script_tab:
             _draw_script(mask, place)
         with plain_model_tab:
-            _draw_plain_model(mask, model)
+            _draw_plain_model(mask, model, place)
         with smaller_model_tab:
             _draw_smaller_model(mask, model)
         with other_tools_tab:
             _draw_other_tools(mask)
 
 
-def _draw_plain_model(mask: Mask, model: str) -> None:
+def _draw_plain_model(mask: Mask, model: str, place: ScriptModel) -> None:
+    if len(set(place.projections)) < len(place.projections):
+        st.markdown(
+            "This model uses one layer several times, so a head cannot be silenced in one of them alone."
+        )
+        return
     st.markdown(
         "This builds the mask into the weights; transformers reads the model without headlab. It stays "
         "as large as before. Export the mask, and run it in its folder:"
