@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from support.browsing import SHARPENING, choose_option, link_with_model
 from support.cached_scores import made_scores
 from support.saved_models import save_classifier
+from support.waiting import wait_until
 
 from headlab.pictures import maps_of_scores, rgb
 
@@ -202,12 +203,35 @@ def test_ten_clicks_one_after_the_other_end_at_the_last_one(visit, page):
     expect(card(page)).to_have_text("Head 9.9")
 
 
+# Under load Plotly lays a figure out again after the page's script has ended: as fonts arrive, and
+# as what stands beside it is drawn.
+LOOK_OF_FIGURE = """async () => {
+    const idle = () => new Promise(done => requestIdleCallback(done));
+    await document.fonts.ready;
+    await idle();
+    await new Promise(done => setTimeout(done, 250));
+    await idle();
+    const figure = document.querySelector('.js-plotly-plot .main-svg');
+    return figure ? figure.innerHTML : '';
+}"""
+
+
+def settled_figure(page):
+    """The page's first figure as SVG, once it is the same in three looks with the browser idle."""
+
+    def same_in_three_looks():
+        looks = {page.evaluate(LOOK_OF_FIGURE) for _ in range(3)}
+        return looks.pop() if len(looks) == 1 else ""
+
+    return wait_until(same_in_three_looks, "a figure that stays as it is")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_figure_saves_as_svg_and_png_alike_in_both_themes(visit, page, theme):
     """It is drawn on white, without a request, and the page's own figure stays as it was."""
     page.emulate_media(color_scheme=theme)
     visit("/heads?langs=de&langs=th&head=encoder.3.7")
-    figure_before = page.locator(".js-plotly-plot .main-svg").first.inner_html()
+    figure_before = settled_figure(page)
     files = {}
     for kind in ("SVG", "PNG"):
         with page.expect_download() as download:
