@@ -20,10 +20,11 @@ from headlab.cli.output import (
     progress_bar,
 )
 from headlab.core import Head, size_text
-from headlab.jobs import check_about_task, label_map_of, languages_of
+from headlab.jobs import Outcome, check_about_task, label_map_of, languages_of
 from headlab.jobs.export import SHRUNK_FORMS
 from headlab.jobs.local import LocalJob
 from headlab.jobs.table import ExportJob, ShrinkJob, WorthJob
+from headlab.jobs.written_model import WrittenModelJob
 
 if TYPE_CHECKING:
     from headlab.jobs.export import ExportOutcome
@@ -42,9 +43,7 @@ def shrink(job: ShrinkJob, *, data: Path | None, device: str | None, json: AsJso
 
     Its answers are verified to be those of the masked model.
     """
-    job.check_has_task(data)
-    lab = local_lab(device, "float64" if job.dtype == "float64" else "float32", data)
-    outcome = run_announced(job.resolve(), lab, progress_bar(job.key))
+    outcome = _written(job, data, device)
     if json:
         print_json(outcome)
     else:
@@ -56,15 +55,42 @@ def export(job: ExportJob, *, data: Path | None, device: str | None, json: AsJso
 
     Its answers are verified to be those of the masked model.
     """
-    job.check_has_task(data)
-    lab = local_lab(device, "float64" if job.dtype == "float64" else "float32", data)
-    outcome = run_announced(job.resolve(), lab, progress_bar(job.key))
+    outcome = _written(job, data, device)
     if json:
         print_json(outcome)
     elif job.form in SHRUNK_FORMS:
         typer.echo(_outcome_text(cast("ShrinkOutcome", outcome), job.size))
     else:
         typer.echo(_export_text(cast("ExportOutcome", outcome), job.size))
+
+
+def _written(job: WrittenModelJob, data: Path | None, device: str | None) -> Outcome:
+    """Run a job that writes a model, announced; gives its outcome.
+
+    Args:
+        job: As the command says it.
+        data: Folder of the task's files, if one is given.
+        device: To compute on.
+    """
+    job.check_has_task(data)
+    lab = local_lab(device, "float64" if job.dtype == "float64" else "float32", data)
+    return run_announced(job.resolve(), lab, progress_bar(job.key))
+
+
+def _logits_line(outcome: ExportOutcome | ShrinkOutcome, size: int) -> str:
+    """How far the written model's logits are from the masked model's.
+
+    Args:
+        outcome: What was written.
+        size: Examples that were asked for.
+    """
+    examples = outcome["examples"]
+    size_remark = "" if examples == size else f" (of {size} asked for)"
+    return (
+        f"logits        differ from the masked model's by {outcome['max_logit_difference']:.2g} "
+        f"at most on {examples} different examples{size_remark} "
+        f"({outcome['tolerance']:.2g} is rounding), computed in {outcome['computed_in']}"
+    )
 
 
 def _export_text(outcome: ExportOutcome, size: int) -> str:
@@ -74,16 +100,12 @@ def _export_text(outcome: ExportOutcome, size: int) -> str:
         outcome: What was written.
         size: Examples that were asked for.
     """
-    examples = outcome["examples"]
-    size_remark = "" if examples == size else f" (of {size} asked for)"
     lines = [
         f"{outcome['folder']}: {outcome['heads_silenced']} of {outcome['heads_before']} heads "
         "silenced; read by transformers without headlab",
         f"weights       {size_text(outcome['bytes_after'])} of {outcome['dtype_after']}, the "
         "original's shapes",
-        f"logits        differ from the masked model's by {outcome['max_logit_difference']:.2g} "
-        f"at most on {examples} different examples{size_remark} "
-        f"({outcome['tolerance']:.2g} is rounding), computed in {outcome['computed_in']}",
+        _logits_line(outcome, size),
         f"              and by {outcome['random_input']['max_logit_difference']:.2g} on random "
         "input",
         f"answers       {outcome['equal_answers']:.2%} equal",
@@ -105,8 +127,6 @@ def _outcome_text(outcome: ShrinkOutcome, size: int) -> str:
     parameters_before = outcome["parameters_before"]
     parameters_after = outcome["parameters_after"]
     relative_change = (parameters_after - parameters_before) / parameters_before
-    examples = outcome["examples"]
-    size_remark = "" if examples == size else f" (of {size} asked for)"
     low, high = outcome["latency_interval"]
     timing_remark = "" if not low <= 1 <= high else ": no difference that this timing can resolve"
     lines = [
@@ -115,9 +135,7 @@ def _outcome_text(outcome: ShrinkOutcome, size: int) -> str:
         f"parameters    {parameters_before:,} -> {parameters_after:,} ({relative_change:+.1%})",
         f"weights       {size_text(outcome['bytes_before'])} of {outcome['dtype_before']} -> "
         f"{size_text(outcome['bytes_after'])} of {outcome['dtype_after']}",
-        f"logits        differ from the masked model's by {outcome['max_logit_difference']:.2g} "
-        f"at most on {examples} different examples{size_remark} "
-        f"({outcome['tolerance']:.2g} is rounding), computed in {outcome['computed_in']}",
+        _logits_line(outcome, size),
         *_rounding_lines(outcome),
         f"forward pass  {outcome['latency_ratio']:.2f} of the untouched model's time "
         f"[{low:.2f}, {high:.2f}]{timing_remark}",

@@ -95,10 +95,6 @@ class ExportJob(WrittenModelJob):
     about: ClassVar[str] = "A model with a mask built in, for software that does not know headlab."
     summary: ClassVar[str] = "A model with a mask built in; from the terminal alone."
 
-    def subject(self) -> str:
-        """What is exported, and with which mask."""
-        return f"{self.name}, {self.model} without the heads of {self.mask.name}"
-
     def resolve(self) -> Self:
         """The job, checked.
 

@@ -85,10 +85,6 @@ class ShrinkJob(WrittenModelJob):
     about: ClassVar[str] = "A model without a mask's heads, verified to give the same answers."
     summary: ClassVar[str] = "Removal of heads from the weights; from the terminal alone."
 
-    def subject(self) -> str:
-        """What is made smaller, and by which mask."""
-        return f"{self.name}, {self.model} without the heads of {self.mask.name}"
-
     def resolve(self) -> Self:
         """The job, checked.
 

@@ -76,6 +76,10 @@ class WrittenModelJob(Job):
 
     places: ClassVar[tuple[JobPlace, ...]] = ()
 
+    def subject(self) -> str:
+        """What is written, and without which heads."""
+        return f"{self.name}, {self.model} without the heads of {self.mask.name}"
+
     def title(self) -> str:
         """The job as a heading; the languages are only of the examples that are compared."""
         return self.subject()

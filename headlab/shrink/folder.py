@@ -190,9 +190,15 @@ def write_shrunk(
             proofs = _prove_written(model, shrunk, read_back, inputs, target, written_dtype)
             sizes = _weight_sizes(model, shrunk, build, written_dtype)
             record = record_of(
-                model, shrunk, proofs, read_back.fingerprint, compared_on, sizes, command
+                model,
+                shrunk,
+                proofs,
+                read_back.fingerprint,
+                compared_on,
+                sizes,
+                means_of=means_of,
+                command=command,
             )
-            record["means_of"] = means_of
             if onnx:
                 with rounded_weights(model.module, written_dtype):
                     record["onnx"] = write_onnx(
@@ -365,6 +371,8 @@ def record_of(
     fingerprint: str,
     compared_on: JsonRecord,
     sizes: WeightSizes,
+    *,
+    means_of: MeansOf | None,
     command: Sequence[str] | None,
 ) -> WrittenRecord:
     """proof.json without the ONNX file's part and the list of files.
@@ -376,6 +384,7 @@ def record_of(
         fingerprint: Of the written model.
         compared_on: What the examples are.
         sizes: Of the weights.
+        means_of: What examples `shrunk.means` were taken on.
         command: That writes the same.
     """
     removal_proof = proofs.removal_proof
@@ -388,7 +397,7 @@ def record_of(
         "random_input": proofs.random_proof.record(),
         "cut_alone": None if removal_proof is None else removal_proof.record(),
         "compared_on": dict(compared_on),
-        "means_of": None,
+        "means_of": means_of,
         "computed_in": model.dtype,
         "device": model.device.type,
         "parameters_before": shrunk.parameters_before,

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from headlab.core import Bools, Head, HeadlabError
+from headlab.core import Bools, Head, HeadlabError, by_layer
 from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
@@ -33,7 +33,6 @@ class SilencedLayer:
         stack: Its stack.
         layer: Its number in the stack.
         path: Of its output projection in the model.
-        head_count: How many heads it has.
         removed: bool [head], whether the mask removes a head.
         mean_outputs: [head, head_dim], what a removed head gives instead; None for zero.
     """
@@ -41,7 +40,6 @@ class SilencedLayer:
     stack: str
     layer: int
     path: str
-    head_count: int
     removed: Bools
     mean_outputs: torch.Tensor | None
 
@@ -140,21 +138,16 @@ def _silenced_layers(
         HeadlabError: Layers share an output projection but not what the mask does to them.
     """
     path_of_module = {module: path for path, module in model.module.named_modules()}
-    kept_gates = model.grid.gates(mask.kept)
-    head_counts = [count for stack in model.grid.stacks for count in stack.heads]
-    layer_numbers = [layer for stack in model.grid.stacks for layer in range(stack.layers)]
     layers_by_path: dict[str, list[SilencedLayer]] = {}
-    for row, projection in enumerate(model.projections):
-        head_count = head_counts[row]
-        if not head_count:
+    for row, (stack, number, kept_heads) in enumerate(by_layer(model.grid, mask.kept)):
+        if not len(kept_heads):
             continue
         layer = SilencedLayer(
-            stack=model.grid.rows[row],
-            layer=layer_numbers[row],
-            path=path_of_module[projection],
-            head_count=head_count,
-            removed=~kept_gates[row, :head_count],
-            mean_outputs=None if means is None else means[row, :head_count],
+            stack=stack,
+            layer=number,
+            path=path_of_module[model.projections[row]],
+            removed=~kept_heads,
+            mean_outputs=None if means is None else means[row, : len(kept_heads)],
         )
         layers_by_path.setdefault(layer.path, []).append(layer)
     for layers in layers_by_path.values():
@@ -197,7 +190,7 @@ def _silence(projection: nn.Module, layer: SilencedLayer) -> None:
     weight = projection_weight(projection)
     # [output, input]; the weight of GPT-2's Conv1D is the other way round
     weight_by_output = weight if isinstance(projection, nn.Linear) else weight.T
-    columns_by_head = weight_by_output.view(len(weight_by_output), layer.head_count, -1)
+    columns_by_head = weight_by_output.view(len(weight_by_output), len(layer.removed), -1)
     for head in np.flatnonzero(layer.removed):
         columns = columns_by_head[:, head]
         if layer.mean_outputs is not None:

@@ -22,6 +22,7 @@ from headlab.dashboard.panels.mask_figures import (
 from headlab.dashboard.widgets import PageState, download_button, uninterrupted
 from headlab.masks import FORMS, Mask, ScriptModel, convert_out, mask_from_text, mask_script, noted
 from headlab.report.commands import NOT_SHRUNK
+from headlab.tasks import DEV_SIZE
 from headlab.worker import LoadedModel
 
 # A mask for code without headlab: a script, a smaller model, and the forms of other tools.
@@ -29,10 +30,6 @@ from headlab.worker import LoadedModel
 FOREIGN_FORMS = [form for form in FORMS if form != "headlab"]
 MAX_NAMED_LANGUAGES = 3
 """Languages that a file name lists; of more it says how many."""
-
-
-MEAN_EXAMPLES = 512
-"""Examples of a language that heads' means are taken on, as `headlab evaluate` does."""
 
 
 def place_of(loaded_model: LoadedModel, model_name: str) -> ScriptModel:
@@ -85,7 +82,8 @@ def export_command(mask: Mask, model: str, file: str) -> str:
         words += ["--task", str(mask.chosen.get("task") or "TASK")]
         if mask.languages:
             words += ["--languages", ",".join(mask.languages)]
-        words += ["--size", str(MEAN_EXAMPLES * max(1, len(mask.languages)))]
+        # as many of each as `headlab evaluate` takes
+        words += ["--size", str(DEV_SIZE * max(1, len(mask.languages)))]
     return shlex.join(words)
 
 
