@@ -1028,3 +1028,73 @@ def joined_means(
         conditional_means.append(guesses + of_truth @ np.linalg.inv(of_means) @ (means - guesses))
     shares = np.exp(np.array(weights) - max(weights))
     return shares / shares.sum() @ np.array(conditional_means)
+
+
+def rows_of_gguf(weight: Any, head_width: int) -> list[list[float]]:
+    """Rows of a projection of queries or keys in the order of GGUF, one row at a time.
+
+    Of a head, number i turns with number i + half of the width; in GGUF these are neighbours.
+    """
+    half = head_width // 2
+    rows: list[list[float]] = [[] for _ in weight]
+    for head in range(len(weight) // head_width):
+        first = head * head_width
+        for pair in range(half):
+            rows[first + 2 * pair] = [float(number) for number in weight[first + pair]]
+            rows[first + 2 * pair + 1] = [float(number) for number in weight[first + pair + half]]
+    return rows
+
+
+def q8_0(numbers: Any) -> list[float]:
+    """What is left of numbers that were stored in q8_0: 8 bits each, 32 of them share a factor.
+
+    The factor is the largest size over 127, in half precision; numbers are rounded half away from
+    zero before it is.
+    """
+    kept: list[float] = []
+    for start in range(0, len(numbers), 32):
+        block = [np.float32(number) for number in numbers[start : start + 32]]
+        factor = max(abs(number) for number in block) / np.float32(127)
+        steps_of_one = np.float32(0) if factor == 0 else np.float32(1) / factor
+        for number in block:
+            steps = float(np.floor(abs(number) * steps_of_one + np.float32(0.5)))
+            kept.append(float(np.float16(factor)) * (steps if number >= 0 else -steps))
+    return kept
+
+
+def llama3_slowing(
+    theta: float, head_width: int, factor: float, low: float, high: float, context: int
+) -> list[float]:
+    """By how much each rotary frequency is slowed down by the rule of Llama 3.1.
+
+    Waves that fit `high` times or more into the context that the model was first trained on stay;
+    those that fit fewer than `low` times are slowed down by the factor; in between frequencies are
+    mixed in proportion.
+    """
+    slowing = []
+    for number in range(head_width // 2):
+        frequency = theta ** (-2 * number / head_width)
+        waves = context * frequency / (2 * np.pi)
+        share_kept = min(1.0, max(0.0, (waves - low) / (high - low)))
+        slowed = (1 - share_kept) * frequency / factor + share_kept * frequency
+        slowing.append(float(frequency / slowed))
+    return slowing
+
+
+def sentencepiece_pieces(text: str, scores: dict[str, float]) -> list[str]:
+    """Pieces of a text: of all neighbours that make a piece, the best-scored are put together.
+
+    Of equal scores the first pair comes first.
+    """
+    pieces = list(text)
+    while True:
+        best_place = None
+        for place in range(len(pieces) - 1):
+            score = scores.get(pieces[place] + pieces[place + 1])
+            if score is None:
+                continue
+            if best_place is None or score > scores[pieces[best_place] + pieces[best_place + 1]]:
+                best_place = place
+        if best_place is None:
+            return pieces
+        pieces[best_place : best_place + 2] = [pieces[best_place] + pieces[best_place + 1]]

@@ -339,12 +339,12 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             **INPUT_FIELDS,
             "mask": PATHS,
             "out": PATHS,
-            "form": st.sampled_from(["folder", "small", "onnx"]),
+            "form": st.sampled_from(["folder", "small", "onnx", "gguf"]),
             "task": st.none() | TASKS,
             "size": COUNTS,
             "repeats": st.integers(6, 99),
             "seed": SEEDS,
-            "dtype": st.none() | st.sampled_from(["float64", "bfloat16"]),
+            "dtype": st.none() | st.sampled_from(["float64", "bfloat16", "q8_0"]),
         }
     ),
     "train lm": st.fixed_dictionaries(

@@ -64,11 +64,11 @@ their versions itself, and the CPU build would get them for nothing.
     ),
     Lock(
         file="requirements-dev.txt",
-        extras=("figures", "onnx", "ray"),
+        extras=("figures", "gguf", "onnx", "ray"),
         groups=("dev",),
         heading="""\
 Written by `make lock` from pyproject.toml: what `make test` and `make check` need on top of
-requirements.txt: the dependency group dev and the extras figures, onnx and ray.
+requirements.txt: the dependency group dev and the extras figures, gguf, onnx and ray.
 """,
     ),
     Lock(

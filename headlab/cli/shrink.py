@@ -101,10 +101,7 @@ def _export_text(outcome: ExportOutcome, size: int) -> str:
         size: Examples that were asked for.
     """
     lines = [
-        f"{outcome['folder']}: {outcome['heads_silenced']} of {outcome['heads_before']} heads "
-        "silenced; read by transformers without headlab",
-        f"weights       {size_text(outcome['bytes_after'])} of {outcome['dtype_after']}, the "
-        "original's shapes",
+        *_lines_of_form(outcome),
         _logits_line(outcome, size),
         f"              and by {outcome['random_input']['max_logit_difference']:.2g} on random "
         "input",
@@ -115,6 +112,23 @@ def _export_text(outcome: ExportOutcome, size: int) -> str:
         counts = ", ".join(f"{code} {count}" for code, count in examples_by_language.items())
         lines.append(f"removed heads give their mean output on dev examples: {counts}")
     return "\n".join(lines)
+
+
+def _lines_of_form(outcome: ExportOutcome) -> list[str]:
+    """What was written, who reads it, and its size."""
+    size_after = f"{size_text(outcome['bytes_after'])} of {outcome['dtype_after']}"
+    if "file" in outcome:
+        return [
+            f"{outcome['file']}: {outcome['heads_removed']} of {outcome['heads_before']} heads "
+            f"removed, in {outcome['groups_removed']} groups; read by llama.cpp",
+            f"weights       {size_text(outcome['bytes_before'])} of {outcome['dtype_before']} -> "
+            f"{size_after}",
+        ]
+    return [
+        f"{outcome['folder']}: {outcome['heads_silenced']} of {outcome['heads_before']} heads "
+        "silenced; read by transformers without headlab",
+        f"weights       {size_after}, the original's shapes",
+    ]
 
 
 def _outcome_text(outcome: ShrinkOutcome, size: int) -> str:

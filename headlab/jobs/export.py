@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, TypedDict, cast
+from typing import TYPE_CHECKING, ClassVar, NotRequired, Self, TypedDict, cast
 
-from headlab.core import HeadlabError
+from headlab.core import HeadlabError, Option
 from headlab.jobs import (
     DEVICE,
     NO_CONTEXT,
@@ -18,6 +18,7 @@ from headlab.jobs import (
     Lab,
     RunningJob,
     estimate,
+    setting,
 )
 from headlab.jobs.shrink import ShrinkJob, ShrinkOutcome
 from headlab.jobs.written_model import MASK_FLAG, ROWS, WrittenModelJob
@@ -36,10 +37,13 @@ FORMS: Mapping[str, str] = {
     "folder": "the original's class and shapes, heads silenced; transformers reads it",
     "small": "heads removed; headlab reads it",
     "onnx": "as small, with a file model.onnx",
+    "gguf": "heads removed, in whole groups of Llama and Mistral; llama.cpp reads it",
 }
 """What each form is, by its key."""
 SHRUNK_FORMS = ("small", "onnx")
 """Forms that `headlab shrink` writes."""
+DECODER_ROWS = 4
+"""Examples of a batch of a decoder, whose logits are large: one for every token and piece."""
 FORM_FLAG = Flag(
     "--as",
     "; ".join(f"{key}: {about}" for key, about in FORMS.items()),
@@ -60,6 +64,9 @@ class ExportOutcome(TypedDict):
     Attributes:
         form: How it was written.
         bytes_after: Size of the file of weights.
+        heads_silenced: Removed heads whose weights are still there.
+        file: Of the form "gguf", the file.
+        groups_removed: Of the form "gguf", groups of heads with a common key and value.
     """
 
     form: str
@@ -71,6 +78,7 @@ class ExportOutcome(TypedDict):
     dtype_before: str
     dtype_after: str
     heads_before: int
+    heads_removed: int
     heads_silenced: int
     max_logit_difference: float
     tolerance: float
@@ -80,6 +88,8 @@ class ExportOutcome(TypedDict):
     means_of: MeansOf | None
     computed_in: str
     fingerprint: str
+    file: NotRequired[str]
+    groups_removed: NotRequired[int]
 
 
 class ExportJob(WrittenModelJob):
@@ -89,6 +99,15 @@ class ExportJob(WrittenModelJob):
     """
 
     form: str = "folder"
+    dtype: str | None = setting(
+        Option(
+            None,
+            "dtype of the weights: float32, float64, bfloat16, float16, default the model's own; of "
+            "gguf float32 (default), float16 or q8_0",
+            ("float32", "float64", "bfloat16", "float16", "q8_0"),
+            optional=True,
+        )
+    )
 
     key: ClassVar[str] = "export"
     name: ClassVar[str] = "Exported model"
@@ -111,7 +130,8 @@ class ExportJob(WrittenModelJob):
             self.shrink_job().resolve()
             return self
         job = super().resolve()
-        if load_mask(self.mask).of_means and self.task is None:
+        gives_means = self.form == "folder" and load_mask(self.mask).of_means
+        if gives_means and self.task is None:
             raise HeadlabError(
                 f"{self.mask} was chosen under mean ablation, so its heads give their mean output, "
                 "which depends on examples; name those of a task, like --task intents --languages "
@@ -119,6 +139,15 @@ class ExportJob(WrittenModelJob):
                 code="export.means_need_task",
             )
         return job
+
+    def check_dtype(self) -> None:
+        """Raise HeadlabError unless weights of this form can be written in the dtype."""
+        from headlab.shrink.gguf_folder import check_number_type  # imports torch
+
+        if self.form == "gguf":
+            check_number_type(self.dtype)
+        else:
+            super().check_dtype()
 
     def shrink_job(self) -> ShrinkJob:
         """The job that writes the forms without the removed heads' weights."""
@@ -132,6 +161,8 @@ class ExportJob(WrittenModelJob):
             return cast("ShrinkOutcome", {"form": self.form, **outcome})
         task = self.chosen_task(lab)
         model = self.exact_model(lab)
+        if self.form == "gguf":
+            return self._write_gguf(model, task)
         return self._write_folder(model, task)
 
     def _write_folder(self, model: Model, task: Task | None) -> ExportOutcome:
@@ -170,12 +201,33 @@ class ExportJob(WrittenModelJob):
         means_of: MeansOf = {"task": task.name, "split": "dev", "examples": count_by_language}
         return head_means(model, batches), means_of
 
+    def _write_gguf(self, model: Model, task: Task | None) -> ExportOutcome:
+        """Remove the heads, and write a file for llama.cpp."""
+        from headlab.shrink.folder import GGUF_FILE  # these import torch
+        from headlab.shrink.gguf_file import groups_removed
+        from headlab.shrink.gguf_folder import write_gguf_folder
+        from headlab.studies.savings_run import different_batches
+
+        written_folder, shrunk = write_gguf_folder(
+            model,
+            load_mask(self.mask),
+            self.out,
+            different_batches(model, task, rows=DECODER_ROWS, size=self.size, seed=self.seed),
+            compared_on=self.compared_on(task),
+            number_type=self.dtype or "float32",
+            command=self.recorded_command(),
+        )
+        outcome = outcome_of(written_folder)
+        outcome["file"] = str(self.out / GGUF_FILE)
+        outcome["groups_removed"] = groups_removed(model, shrunk)
+        return outcome
+
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the comparisons, at the pace of plain forward passes."""
         if self.form in SHRUNK_FORMS:
             return self.shrink_job().forecast(known)
         parts = [self.comparison_part(known)]
-        if load_mask(self.mask).of_means:
+        if self.form == "folder" and load_mask(self.mask).of_means:
             pace, pace_basis = known.measured_pace()
             parts.append(Part(self.size, pace, ("the heads' mean outputs", pace_basis)))
         return estimate(parts, self.timing())
@@ -222,6 +274,7 @@ def outcome_of(written_folder: WrittenModel) -> ExportOutcome:
         "dtype_before": record["dtype_before"],
         "dtype_after": record["dtype_after"],
         "heads_before": record["heads_before"],
+        "heads_removed": record["heads_removed"],
         "heads_silenced": len(record["heads_masked"]),
         "max_logit_difference": record["max_logit_difference"],
         "tolerance": record["tolerance"],

@@ -71,6 +71,7 @@ from headlab.shrink.proof import (
     Speed,
     WeightSizes,
     WrittenRecord,
+    check_rounding,
     compare,
     first_tensor,
     model_card,
@@ -85,9 +86,10 @@ PROOF = "proof.json"
 MASK = "mask.json"
 CARD = "README.md"
 CONFIG = "config.json"
+GGUF_FILE = "model.gguf"
 SHRINK = Writer(
     "shrink or export",
-    ((CONFIG, PROOF, MASK),),
+    ((CONFIG, PROOF, MASK), (GGUF_FILE, PROOF, MASK)),
     PROOF,
     "give the model a folder of its own, like --out smaller",
 )
@@ -296,15 +298,7 @@ def _prove_written(
         return Proofs(removal_proof, random_proof, None)
     proof = compared(read_back.module, inputs, dtype)
     random_proof = compared(read_back.module, random_batches, dtype)
-    for rounded_proof, where in ((proof, ""), (random_proof, " on random input")):
-        if not rounded_proof.holds:
-            raise HeadlabError(
-                f"rounding the weights to {dtype} changes the logits{where} by up to "
-                f"{rounded_proof.max_logit_difference:.3g}, more than the "
-                f"{rounded_proof.tolerance:.3g} allowed for rounding, so nothing was written; "
-                "leave --dtype out",
-                code="shrink.rounding_too_large",
-            )
+    check_rounding(proof, random_proof, dtype, "leave --dtype out")
     return Proofs(proof, random_proof, removal_proof)
 
 

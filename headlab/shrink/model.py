@@ -113,8 +113,11 @@ def _changes_in(weight: torch.Tensor, dtype: str) -> bool:
 WRITTEN_ANEW = ("model_type", "transformers_version", "architectures", HEADS_KEY, MASKED_KEY)
 
 
-Form = Literal["small", "folder"]
-"""How a model without a mask's heads is written: really smaller, or of the original's shapes."""
+Form = Literal["small", "folder", "gguf"]
+"""How a model without a mask's heads is written.
+
+It is really smaller, of the original's shapes, or a file for llama.cpp, really smaller too.
+"""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class Shrunk:
         module: Transformers module of its own, in evaluation mode; the original is unchanged.
         masked_heads: Removed heads whose weights stay. Their output is 0, or their mean if there
             are `means`. In the form "small" others of their group need the same key and value.
-        form: "small" without the weights of the removed heads; "folder" with all of them.
+        form: "small" and "gguf" without the weights of the removed heads; "folder" with all.
         means: Mean output of every head, [layer, head, head_dim], that a removed head gives; None
             for zero.
     """

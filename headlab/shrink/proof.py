@@ -23,7 +23,13 @@ from headlab.shrink.model import Shrunk
 
 Inputs = Sequence[Mapping[str, torch.Tensor]]
 # Largest difference due to rounding (float sums in another order), relative to 1 + largest logit.
-TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}
+TOLERANCE = {
+    "float64": 1e-9,
+    "float32": 1e-4,
+    "bfloat16": 5e-2,
+    "float16": 1e-2,
+    "q8_0": 1e-1,
+}
 HASH_DIGITS = 16  # hex digits of the inputs' sha256
 
 
@@ -80,7 +86,7 @@ class ProofRecord(ProofNumbers, WeightSizes):
     Attributes:
         format: "headlab-proof".
         version: of the format.
-        form: "small" or "folder".
+        form: "small", "folder" or "gguf".
         command: that writes the same again, with file names in place of paths; None where it was
             written by other code.
         random_input: the comparison on the same examples with every word replaced by random tokens.
@@ -187,6 +193,30 @@ class Proof:
                 "report this",
                 code="shrink.model_differs",
             )
+
+
+def check_rounding(proof: Proof, random_proof: Proof, dtype: str, advice: str) -> None:
+    """Raise HeadlabError if rounding the weights changed too much.
+
+    On random input a model may magnify any rounding, so that there its logits only have to be
+    numbers.
+
+    Args:
+        proof: On examples, with the rounded weights.
+        random_proof: On random input.
+        dtype: They were rounded to.
+        advice: What to do.
+    """
+    is_finite = math.isfinite(random_proof.max_logit_difference)
+    if proof.holds and is_finite:
+        return
+    where = " on random input" if proof.holds else ""
+    difference = random_proof.max_logit_difference if proof.holds else proof.max_logit_difference
+    raise HeadlabError(
+        f"rounding the weights to {dtype} changes the logits{where} by up to {difference:.3g}, more "
+        f"than the {proof.tolerance:.3g} allowed for rounding, so nothing was written; {advice}",
+        code="shrink.rounding_too_large",
+    )
 
 
 def prove(
@@ -351,7 +381,7 @@ def _larger(so_far: float, values: torch.Tensor) -> float:
 # The model card of a shrunk model: before and after, side by side.
 
 FRONT_MATTER = """---
-library_name: transformers
+library_name: {library}
 tags:
 - headlab
 - attention-head-pruning
@@ -372,6 +402,8 @@ as well, whatever its family: `config.json` has strings where such a class expec
 READ_BY_OTHERS = """It is an ordinary model of its family, of the original's class and shapes: `AutoModel…from_pretrained`,
 pipelines and whatever else reads the original read it, without headlab. It is as large and as slow as the original;
 `headlab export --as small` takes the heads out."""
+READ_BY_LLAMA_CPP = """llama.cpp and what is built on it read `model.gguf`, tokenizer included, without headlab:
+`llama-server -m model.gguf`."""
 LOADS_WITHOUT_HEADLAB = """It is an ordinary model of its family: transformers loads it without headlab, and so does
 `headlab.load_shrunk("FOLDER")`."""
 
@@ -413,7 +445,7 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
         title = f"{len(shrunk.mask.removed)} of {model.grid.size} attention heads silenced"
         masked_count = 0  # that weights stay is what this form is
     parts = [
-        FRONT_MATTER,
+        FRONT_MATTER.format(library="gguf" if shrunk.form == "gguf" else "transformers"),
         f"# {name}, {title}\n",
         f"Made with `{command}` from {name} (fingerprint `{model.fingerprint[:16]}`), without "
         f"fine-tuning. {_change_of_weights(shrunk, record)}; {_rounding_clause(record)}. The "
@@ -452,6 +484,8 @@ def _how_to_load(shrunk: Shrunk) -> str:
     config = shrunk.module.config
     if shrunk.form == "folder":
         return READ_BY_OTHERS
+    if shrunk.form == "gguf":
+        return READ_BY_LLAMA_CPP
     if is_shrunk(config) or config.model_type == MODEL_TYPE:
         return LOADS_WITH_HEADLAB
     return LOADS_WITHOUT_HEADLAB
@@ -520,9 +554,14 @@ def _comparison(record: ProofRecord, masked_count: int) -> str:
     )
     removal_proof = record["cut_alone"]
     if removal_proof is not None:
+        is_before_rounding = record["form"] == "gguf"
+        compared = (
+            "Before it"
+            if is_before_rounding
+            else "From the original with its weights so rounded, under the mask,"
+        )
         text += (
-            f"\nThat is the rounding to {record['dtype_after']}. From the original with its "
-            "weights so rounded, under the mask, they differ by at most "
+            f"\nThat is the rounding to {record['dtype_after']}. {compared} they differ by at most "
             f"{removal_proof['max_logit_difference']:.2g} (tolerance "
             f"{removal_proof['tolerance']:.2g}).\n"
         )

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformers as hf
-from support.saved_models import save_classifier
+from support.saved_models import save_classifier, save_model
+from support.tiny_llama import UNEVEN, tiny_llama, without_groups
 
 import headlab
 from headlab.cli.main import main
@@ -105,12 +106,36 @@ def test_the_small_form_is_what_shrink_writes(folder, capsys):
     assert shrunk.keys() == result.keys() - {"form"}
 
 
+def test_a_file_for_llama_cpp_is_what_scripts_were_promised(tmp_path, capsys):
+    pytest.importorskip("gguf", reason="gguf is not installed; `make decoder` installs it")
+    tiny = tiny_llama()
+    save_model(tmp_path / "model", tiny.module, tiny.tokenizer)
+    model = headlab.load(str(tmp_path / "model"))
+    without_groups(model, UNEVEN).save(tmp_path / "mask.json")
+    arguments = ("--dtype", "q8_0")
+    code, stdout, _ = export(tmp_path, capsys, "gguf", *arguments, "--json", out="small")
+    result = json.loads(stdout)
+    assert code == 0
+    assert result["file"] == str(tmp_path / "small" / "model.gguf")
+    assert result["bytes_after"] == Path(result["file"]).stat().st_size
+    assert result["bytes_after"] < result["bytes_before"] / 2
+    assert (result["groups_removed"], result["heads_removed"]) == (3, 6)
+    assert result["parameters_after"] < result["parameters_before"]
+    assert result["max_logit_difference"] <= result["tolerance"]
+    code, stdout, _ = export(tmp_path, capsys, "gguf", *arguments, out="small")  # replaces it
+    assert code == 0
+    assert "6 of 12 heads removed, in 3 groups; read by llama.cpp" in stdout
+    assert "of float32 -> " in stdout
+    assert "of q8_0" in stdout
+
+
 @pytest.mark.parametrize(
     ("form", "arguments", "phrase"),
     [
         ("gif", (), "unknown form 'gif'; use --as with one of folder, small, onnx"),
         ("folder", ("--languages", "de"), "--languages would be about a task"),
         ("folder", ("--dtype", "int8"), "unknown dtype 'int8'"),
+        ("gguf", ("--dtype", "float64"), "not in float64"),
         ("onnx", ("--task", "nope"), "nope"),
     ],
 )
@@ -119,6 +144,14 @@ def test_what_does_not_fit_ends_with_a_sentence(folder, capsys, form, arguments,
     assert (code, stdout) == (2, "")
     assert stderr.startswith("headlab: ")
     assert phrase in stderr
+    assert not (folder / "never").exists()
+
+
+def test_a_model_that_llama_cpp_does_not_know_is_refused(folder, capsys):
+    code, stdout, stderr = export(folder, capsys, "gguf", out="never")
+    assert (code, stdout) == (2, "")
+    assert "BertForSequenceClassification" in stderr
+    assert "whose layers are those of llama.cpp's llama" in stderr
     assert not (folder / "never").exists()
 
 

@@ -269,11 +269,23 @@ def test_an_unknown_form_and_means_of_nothing_are_refused(tmp_path: Path) -> Non
     grid = HeadGrid((Stack("encoder", (2, 2)),))
     Mask(grid, np.array([True, False, True, True]), {}, MEAN).save(mask_file)
     job = ExportJob(mask=mask_file, out=tmp_path / "plain")
-    with raises("export.form_unknown", "folder, small, onnx"):
+    with raises("export.form_unknown", "folder, small, onnx, gguf"):
         job.model_copy(update={"form": "gif"}).resolve()
     with raises("export.means_need_task", "--task intents"):
         job.resolve()
     job.model_copy(update={"task": "intents"}).resolve()
+
+
+def test_dtypes_are_those_of_the_form(tmp_path: Path) -> None:
+    mask_file = tmp_path / "mask.json"
+    full_mask(HeadGrid((Stack("encoder", (2, 2)),))).save(mask_file)
+    job = ExportJob(mask=mask_file, out=tmp_path / "plain", dtype="q8_0")
+    job.model_copy(update={"form": "gguf"}).resolve()
+    for form in ("folder", "small", "onnx"):
+        with raises("dtype.unknown", "q8_0"):
+            job.model_copy(update={"form": form}).resolve()
+    with raises("gguf.dtype_unknown", "bfloat16", "float32, float16, q8_0"):
+        job.model_copy(update={"form": "gguf", "dtype": "bfloat16"}).resolve()
 
 
 @pytest.mark.parametrize("kind", TERMINAL)
