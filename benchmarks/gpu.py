@@ -142,6 +142,8 @@ def run_parts(arguments: argparse.Namespace) -> int:
 
 def run_part(part: str, limit: float, arguments: argparse.Namespace) -> dict[str, Any]:
     """The figures of one part; those it had when its time was up, if it did not finish."""
+    from gpu_parts.record import unfinished_file
+
     path = arguments.out / f"{part}.json"
     path.unlink(missing_ok=True)
     process = multiprocessing.get_context("fork").Process(
@@ -153,6 +155,7 @@ def run_part(part: str, limit: float, arguments: argparse.Namespace) -> dict[str
     if process.is_alive():
         process.kill()
         process.join()
+        unfinished_file(path).unlink(missing_ok=True)  # it may have been killed while it wrote
         ending = f"ended by its limit of {limit:.0f} s"
     elif process.exitcode:
         ending = f"ended with exit status {process.exitcode}"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import multiprocessing
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +24,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import gpu  # noqa: E402 - found there
 from gpu_parts.kit import file_bytes, require_same_pieces, used_pieces, with_pieces  # noqa: E402
-from gpu_parts.record import Record, is_failure  # noqa: E402
+from gpu_parts.record import Record, is_failure, unfinished_file  # noqa: E402
 
 PARTS = {"runs", "right", "fast", "helps"}
 # The limits of the parts grow with it, so that no test depends on the machine's load.
@@ -90,6 +94,29 @@ def test_reported_43_every_part_runs_small_on_the_processor(tmp_path: Path) -> N
 def test_a_part_that_runs_out_of_time_keeps_its_figures(tmp_path: Path) -> None:
     report = report_of_run(tmp_path / "out", "--tiny", "--parts", "runs", "--minutes", "0")
     assert report["runs"]["ended"] == "ended by its limit of 0 s"
+
+
+def test_a_part_that_is_killed_while_it_writes_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun = multiprocessing.get_context("fork").Event()
+
+    def begins_to_write(_part: str, path: Path, _arguments: argparse.Namespace) -> None:
+        unfinished_file(path).write_text("{", encoding="utf-8")
+        has_begun.set()
+        time.sleep(600)
+
+    class KilledLater(multiprocessing.get_context("fork").Process):  # type: ignore[name-defined, misc]
+        def join(self, timeout: float | None = None) -> None:
+            has_begun.wait(60)
+            super().join(timeout)
+
+    monkeypatch.setattr(gpu, "play_part", begins_to_write)
+    context = SimpleNamespace(Process=KilledLater)
+    monkeypatch.setattr(gpu.multiprocessing, "get_context", lambda _method: context)
+    part = gpu.run_part("runs", 0, argparse.Namespace(out=tmp_path))
+    assert part == {"ended": "ended by its limit of 0 s", "figures": {}}
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_error_is_a_figure_and_the_next_figure_is_measured(tmp_path: Path) -> None:

@@ -59,9 +59,14 @@ class Record:
             "seconds": round(self.seconds, 1),
             "figures": with_four_digits(self.figures),
         }
-        temporary = self._path.with_suffix(".tmp")
+        temporary = unfinished_file(self._path)
         temporary.write_text(json.dumps(content), encoding="utf-8")
         temporary.replace(self._path)
+
+
+def unfinished_file(path: Path) -> Path:
+    """Where a record is written before it gets its name."""
+    return path.with_suffix(".tmp")
 
 
 def failure(error: BaseException) -> dict[str, Any]:
