@@ -93,13 +93,19 @@ def greedy_continuation(
     if mask is not None:
         with gated(model, mask):
             return greedy_continuation(model, None, prompt, count)
-    ids = list(prompt)
-    for _ in range(count):
+    continuation: list[int] = []
+    unread_ids = list(prompt)
+    cache = None
+    while len(continuation) < count:
         with torch.inference_mode():
-            logits = model.module(input_ids=torch.tensor([ids])).logits[0, -1]
+            output = model.module(
+                input_ids=torch.tensor([unread_ids]), past_key_values=cache, use_cache=True
+            )
+        logits, cache = output.logits[0, -1], output.past_key_values
         best, second = logits.topk(2).values.tolist()
         likeliest = int(logits.argmax())
         if best - second < NEAR_TIE or likeliest == model.tokenizer.eos_token_id:
             break
-        ids.append(likeliest)
-    return ids[len(prompt) :]
+        continuation.append(likeliest)
+        unread_ids = [likeliest]
+    return continuation
