@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,11 +103,11 @@ def test_a_part_that_is_killed_while_it_writes_leaves_no_file(
     def begins_to_write(_part: str, path: Path, _arguments: argparse.Namespace) -> None:
         unfinished_file(path).write_text("{", encoding="utf-8")
         has_begun.set()
-        time.sleep(600)
+        multiprocessing.Event().wait()  # for ever
 
     class KilledLater(multiprocessing.get_context("fork").Process):  # type: ignore[name-defined, misc]
         def join(self, timeout: float | None = None) -> None:
-            has_begun.wait(60)
+            has_begun.wait()
             super().join(timeout)
 
     monkeypatch.setattr(gpu, "play_part", begins_to_write)
