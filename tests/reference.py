@@ -1098,3 +1098,17 @@ def sentencepiece_pieces(text: str, scores: dict[str, float]) -> list[str]:
         if best_place is None:
             return pieces
         pieces[best_place : best_place + 2] = [pieces[best_place] + pieces[best_place + 1]]
+
+
+def bpe_parts(piece: str, merges: list[tuple[str, ...]]) -> set[str]:
+    """All pieces on the way to a piece: merges are tried one after another, first to last."""
+    parts = list(piece)
+    met = set(parts)
+    for left, right in merges:
+        place = 0
+        while place < len(parts) - 1:
+            if (parts[place], parts[place + 1]) == (left, right):
+                parts[place : place + 2] = [left + right]
+                met.add(left + right)
+            place += 1
+    return met

@@ -337,8 +337,11 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "export": st.fixed_dictionaries(
         {
             **INPUT_FIELDS,
-            "mask": PATHS,
+            "mask": st.none() | PATHS,
             "out": PATHS,
+            "texts": st.none() | PATHS,
+            "vocabulary": st.sampled_from([None, "keep", "cut"]),
+            "test_size": st.none() | COUNTS,
             "form": st.sampled_from(["folder", "small", "onnx", "gguf"]),
             "task": st.none() | TASKS,
             "size": COUNTS,

@@ -50,7 +50,7 @@ class Lock:
 LOCKS = (
     Lock(
         file="requirements.txt",
-        extras=("app", "hub", "roles", "translation"),
+        extras=("app", "hub", "roles", "translation", "vocabulary"),
         groups=(),
         heading="""\
 Written by `make lock` from pyproject.toml (docs/contributing.md): what the app and the image need.

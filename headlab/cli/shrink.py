@@ -22,13 +22,14 @@ from headlab.cli.output import (
 from headlab.core import Head, size_text
 from headlab.jobs import Outcome, check_about_task, label_map_of, languages_of
 from headlab.jobs.export import SHRUNK_FORMS
-from headlab.jobs.local import LocalJob
+from headlab.jobs.local import LocalJob, task_files
 from headlab.jobs.table import ExportJob, ShrinkJob, WorthJob
 from headlab.jobs.written_model import WrittenModelJob
 
 if TYPE_CHECKING:
-    from headlab.jobs.export import ExportOutcome
+    from headlab.jobs.export import ExportOutcome, SmallOutcome
     from headlab.jobs.shrink import ShrinkOutcome
+    from headlab.jobs.vocabulary import VocabularyOutcome
     from headlab.studies.savings import Savings
     from headlab.tasks import Task
 
@@ -59,7 +60,7 @@ def export(job: ExportJob, *, data: Path | None, device: str | None, json: AsJso
     if json:
         print_json(outcome)
     elif job.form in SHRUNK_FORMS:
-        typer.echo(_outcome_text(cast("ShrinkOutcome", outcome), job.size))
+        typer.echo(_outcome_text(cast("SmallOutcome", outcome), job.size))
     else:
         typer.echo(_export_text(cast("ExportOutcome", outcome), job.size))
 
@@ -74,7 +75,8 @@ def _written(job: WrittenModelJob, data: Path | None, device: str | None) -> Out
     """
     job.check_has_task(data)
     lab = local_lab(device, "float64" if job.dtype == "float64" else "float32", data)
-    return run_announced(job.resolve(), lab, progress_bar(job.key))
+    with task_files(job, data):  # a forecast may look into the task's files
+        return run_announced(job.resolve(), lab, progress_bar(job.key))
 
 
 def _logits_line(outcome: ExportOutcome | ShrinkOutcome, size: int) -> str:
@@ -86,8 +88,10 @@ def _logits_line(outcome: ExportOutcome | ShrinkOutcome, size: int) -> str:
     """
     examples = outcome["examples"]
     size_remark = "" if examples == size else f" (of {size} asked for)"
+    has_removed = outcome["heads_removed"] or outcome.get("heads_silenced")
+    whose = "masked model" if has_removed or outcome.get("heads_masked") else "original"
     return (
-        f"logits        differ from the masked model's by {outcome['max_logit_difference']:.2g} "
+        f"logits        differ from the {whose}'s by {outcome['max_logit_difference']:.2g} "
         f"at most on {examples} different examples{size_remark} "
         f"({outcome['tolerance']:.2g} is rounding), computed in {outcome['computed_in']}"
     )
@@ -102,6 +106,7 @@ def _export_text(outcome: ExportOutcome, size: int) -> str:
     """
     lines = [
         *_lines_of_form(outcome),
+        *_vocabulary_lines(outcome),
         _logits_line(outcome, size),
         f"              and by {outcome['random_input']['max_logit_difference']:.2g} on random "
         "input",
@@ -114,6 +119,29 @@ def _export_text(outcome: ExportOutcome, size: int) -> str:
     return "\n".join(lines)
 
 
+def _vocabulary_lines(outcome: VocabularyOutcome) -> list[str]:
+    """What a smaller vocabulary loses; nothing where it was kept."""
+    if "pieces_after" not in outcome:
+        return []
+    lines = [
+        f"vocabulary    {outcome['pieces_before']:,} -> {outcome['pieces_after']:,} pieces; of texts "
+        "that were held out"
+    ]
+    for language, pieces_lost in outcome["pieces_lost"].items():
+        lines.append(
+            f"              {language}: {pieces_lost:.2%} of the pieces are gone, "
+            f"{outcome['texts_changed'][language]:.2%} of the texts are split otherwise"
+        )
+    for language, figure in outcome["accuracy"].items():
+        low, high = 100 * figure["low"], 100 * figure["high"]
+        lines.append(
+            f"accuracy      {language}: {figure['accuracy']:.1%} on {figure['n']:,} examples of "
+            f"test, untouched {figure['baseline']:.1%}: {100 * figure['difference']:+.1f} points "
+            f"[{low:+.1f}, {high:+.1f}]"
+        )
+    return lines
+
+
 def _lines_of_form(outcome: ExportOutcome) -> list[str]:
     """What was written, who reads it, and its size."""
     size_after = f"{size_text(outcome['bytes_after'])} of {outcome['dtype_after']}"
@@ -124,14 +152,17 @@ def _lines_of_form(outcome: ExportOutcome) -> list[str]:
             f"weights       {size_text(outcome['bytes_before'])} of {outcome['dtype_before']} -> "
             f"{size_after}",
         ]
+    shapes = "the original's shapes"
+    if "pieces_after" in outcome:
+        shapes = f"{size_text(outcome['bytes_before'])} before"
     return [
         f"{outcome['folder']}: {outcome['heads_silenced']} of {outcome['heads_before']} heads "
         "silenced; read by transformers without headlab",
-        f"weights       {size_after}, the original's shapes",
+        f"weights       {size_after}, {shapes}",
     ]
 
 
-def _outcome_text(outcome: ShrinkOutcome, size: int) -> str:
+def _outcome_text(outcome: ShrinkOutcome | SmallOutcome, size: int) -> str:
     """The output as lines of text.
 
     Args:
@@ -143,12 +174,15 @@ def _outcome_text(outcome: ShrinkOutcome, size: int) -> str:
     relative_change = (parameters_after - parameters_before) / parameters_before
     low, high = outcome["latency_interval"]
     timing_remark = "" if not low <= 1 <= high else ": no difference that this timing can resolve"
+    heads = f"{outcome['heads_removed']} of {outcome['heads_before']} heads removed"
+    if not outcome["heads_removed"] and not outcome["heads_masked"]:
+        heads = f"all {outcome['heads_before']} heads stay"
     lines = [
-        f"{outcome['folder']}: {outcome['heads_removed']} of {outcome['heads_before']} heads "
-        "removed",
+        f"{outcome['folder']}: {heads}",
         f"parameters    {parameters_before:,} -> {parameters_after:,} ({relative_change:+.1%})",
         f"weights       {size_text(outcome['bytes_before'])} of {outcome['dtype_before']} -> "
         f"{size_text(outcome['bytes_after'])} of {outcome['dtype_after']}",
+        *_vocabulary_lines(cast("VocabularyOutcome", outcome)),
         _logits_line(outcome, size),
         *_rounding_lines(outcome),
         f"forward pass  {outcome['latency_ratio']:.2f} of the untouched model's time "

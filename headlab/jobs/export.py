@@ -4,33 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NotRequired, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self, cast
 
 from headlab.core import HeadlabError, Option
 from headlab.jobs import (
     DEVICE,
     NO_CONTEXT,
+    SUBJECT_FLAGS,
     CommandContext,
     Estimate,
     Flag,
     FlagValue,
     ForecastBasis,
     Lab,
+    LocalPath,
     RunningJob,
+    check_about_task,
     estimate,
+    examples_of_test,
     setting,
 )
 from headlab.jobs.shrink import ShrinkJob, ShrinkOutcome
-from headlab.jobs.written_model import MASK_FLAG, ROWS, WrittenModelJob
+from headlab.jobs.vocabulary import (
+    VocabularyOutcome,
+    accuracy_by_language,
+    default_task,
+    outcome_of_vocabulary,
+    require_languages,
+    restricted_to,
+    smaller_vocabulary,
+)
+from headlab.jobs.written_model import ROWS, ComparedOn, WrittenModelJob
 from headlab.masks import load_mask
 from headlab.methods import Part
+from headlab.tasks.resolve import task as task_at
 
 if TYPE_CHECKING:
     import torch
 
     from headlab.hooks import Model
+    from headlab.masks import RecordedAccuracy
     from headlab.shrink import MeansOf, ProofNumbers
     from headlab.shrink.folder import WrittenModel
+    from headlab.shrink.vocabulary_cut import SmallerVocabulary
     from headlab.tasks import Task
 
 FORMS: Mapping[str, str] = {
@@ -40,8 +56,12 @@ FORMS: Mapping[str, str] = {
     "gguf": "heads removed, in whole groups of Llama and Mistral; llama.cpp reads it",
 }
 """What each form is, by its key."""
+SHAPES_KEPT = "folder"
+"""The form whose shapes are the original's: `--languages` alone does not cut its vocabulary."""
 SHRUNK_FORMS = ("small", "onnx")
 """Forms that `headlab shrink` writes."""
+MODELS_EVALUATED = 2
+"""The untouched and the written one, on test."""
 DECODER_ROWS = 4
 """Examples of a batch of a decoder, whose logits are large: one for every token and piece."""
 FORM_FLAG = Flag(
@@ -49,6 +69,17 @@ FORM_FLAG = Flag(
     "; ".join(f"{key}: {about}" for key, about in FORMS.items()),
     required=True,
     parameter="form",
+)
+VOCABULARY_CHOICES = ("keep", "cut")
+EXPORT_MASK_FLAG = Flag(
+    "--mask",
+    "mask file: what headlab prune, front or the Prune page wrote; without, all heads stay",
+    Path,
+)
+TEXTS_FLAG = Flag(
+    "--texts",
+    "folder with more texts whose pieces stay: de.txt, th.txt and so on, one text a line",
+    Path,
 )
 OUT_FLAG = Flag(
     "--out",
@@ -58,7 +89,17 @@ OUT_FLAG = Flag(
 )
 
 
-class ExportOutcome(TypedDict):
+class SmallOutcome(ShrinkOutcome, VocabularyOutcome):
+    """What was written without the weights of the removed heads.
+
+    Attributes:
+        form: How it was written.
+    """
+
+    form: str
+
+
+class ExportOutcome(VocabularyOutcome):
     """What was written, as in proof.json.
 
     Attributes:
@@ -95,10 +136,25 @@ class ExportOutcome(TypedDict):
 class ExportJob(WrittenModelJob):
     """A model with the answers of a masked one, in a form that other software reads.
 
-    form: one of `FORMS`.
+    form: one of `FORMS`.  texts: a folder, see `TEXTS_FLAG`.
     """
 
     form: str = "folder"
+    vocabulary: str | None = setting(
+        Option(
+            None,
+            "cut the vocabulary to --languages, or keep it; default: cut if languages are named, "
+            "but for --as folder",
+            VOCABULARY_CHOICES,
+            optional=True,
+        )
+    )
+    texts: LocalPath | None = None
+    test_size: int | None = setting(
+        examples_of_test(
+            "test examples of each language for the accuracy with a cut vocabulary; default: all"
+        )
+    )
     dtype: str | None = setting(
         Option(
             None,
@@ -118,27 +174,104 @@ class ExportJob(WrittenModelJob):
         """The job, checked.
 
         Raises:
-            HeadlabError: As in `WrittenModelJob`, the form is unknown, a package is missing, or
-                heads are to give their mean and no task says on which examples.
+            HeadlabError: As in `WrittenModelJob`, the form is unknown, a package is missing,
+                nothing would change, or heads are to give their mean and no task says on which
+                examples.
         """
+        from headlab.shrink.folder import require_onnx  # imports torch
+
         if self.form not in FORMS:
             raise HeadlabError(
                 f"unknown form {self.form!r}; use --as with one of {', '.join(FORMS)}",
                 code="export.form_unknown",
             )
-        if self.form in SHRUNK_FORMS:
-            self.shrink_job().resolve()
-            return self
+        self._check_changes()
         job = super().resolve()
-        gives_means = self.form == "folder" and load_mask(self.mask).of_means
-        if gives_means and self.task is None:
-            raise HeadlabError(
-                f"{self.mask} was chosen under mean ablation, so its heads give their mean output, "
-                "which depends on examples; name those of a task, like --task intents --languages "
-                "de --size 1000",
-                code="export.means_need_task",
-            )
+        if self.form == "onnx":
+            require_onnx("float32")
+        if self._gives_means and self.task is None:
+            raise self._means_need_task()
         return job
+
+    def _check_changes(self) -> None:
+        """Refuse an export that changes nothing, and settings that would have no effect.
+
+        Raises:
+            HeadlabError: There is such a thing.
+        """
+        if self.vocabulary not in (None, *VOCABULARY_CHOICES):
+            raise HeadlabError(
+                f"--vocabulary is {self.vocabulary!r:.40}; use {' or '.join(VOCABULARY_CHOICES)}",
+                code="export.vocabulary_unknown",
+            )
+        if self.vocabulary == "cut":
+            require_languages(self.languages)
+        if self.cuts_vocabulary:
+            return
+        if self.mask is None:
+            raise HeadlabError(
+                "nothing would change: name heads to remove with --mask mask.json, or the "
+                "languages that the vocabulary is cut to, with --languages de,th --as small",
+                code="export.nothing_changes",
+            )
+        settings = {"--texts": self.texts, "--test-size": self.test_size}
+        names = " and ".join(name for name, value in settings.items() if value is not None)
+        if names:
+            raise HeadlabError(
+                f"{names} would have no effect, as the vocabulary stays; name the languages that it "
+                "is cut to, with --languages de,th --vocabulary cut",
+                code="export.vocabulary_kept",
+            )
+
+    @property
+    def cuts_vocabulary(self) -> bool:
+        """Whether the vocabulary is cut to the languages that are named."""
+        if self.vocabulary is not None:
+            return self.vocabulary == "cut"
+        return self.languages != "all" and self.form != SHAPES_KEPT
+
+    @property
+    def _gives_means(self) -> bool:
+        """Whether removed heads are to give their mean output."""
+        if self.form != "folder" or self.mask is None:
+            return False
+        return load_mask(self.mask).of_means
+
+    def _means_need_task(self) -> HeadlabError:
+        """The error for means of no examples."""
+        return HeadlabError(
+            f"{self.mask} was chosen under mean ablation, so its heads give their mean output, "
+            "which depends on examples; name those of a task, like --task intents --languages "
+            "de --size 1000",
+            code="export.means_need_task",
+        )
+
+    def check_has_task(self, data: Path | None = None) -> None:
+        """As in `WrittenModelJob`; languages may also be those of the vocabulary."""
+        if not self.cuts_vocabulary:
+            super().check_has_task(data)
+        elif self._task_name is None:
+            check_about_task({"--data": data, "--label-map": self.label_map})
+
+    @property
+    def _task_name(self) -> str | None:
+        """The task that is named, or the embedded model's own if the vocabulary is cut."""
+        if self.task is None and self.cuts_vocabulary:
+            return default_task(self.model)
+        return self.task
+
+    def chosen_task(self, lab: Lab) -> Task | None:
+        """As in `WrittenModelJob`.
+
+        Where the vocabulary is cut, the task need not have all languages.
+        """
+        if not self.cuts_vocabulary:
+            return super().chosen_task(lab)
+        if self._task_name is None:
+            return None
+        return restricted_to(
+            lab.task(self._task_name, self.label_map), require_languages(self.languages)
+        )
 
     def check_dtype(self) -> None:
         """Raise HeadlabError unless weights of this form can be written in the dtype."""
@@ -149,38 +282,81 @@ class ExportJob(WrittenModelJob):
         else:
             super().check_dtype()
 
+    def names_in_place_of_paths(self) -> dict[str, Any]:
+        """As in `WrittenModelJob`, with the folder of texts."""
+        names = super().names_in_place_of_paths()
+        if self.texts is not None:
+            names["texts"] = Path(self.texts.name)
+        return names
+
     def shrink_job(self) -> ShrinkJob:
         """The job that writes the forms without the removed heads' weights."""
         fields = {name: getattr(self, name) for name in WrittenModelJob.model_fields}
         return ShrinkJob.model_construct(**fields, onnx=self.form == "onnx")
 
-    def run(self, lab: Lab, running: RunningJob) -> ExportOutcome | ShrinkOutcome:
+    def run(self, lab: Lab, running: RunningJob) -> ExportOutcome | SmallOutcome:
         """Build the mask into the weights, compare, and write the folder."""
-        if self.form in SHRUNK_FORMS:
-            outcome = self.shrink_job().write(lab, self.recorded_command())
-            return cast("ShrinkOutcome", {"form": self.form, **outcome})
         task = self.chosen_task(lab)
         model = self.exact_model(lab)
-        if self.form == "gguf":
-            return self._write_gguf(model, task)
-        return self._write_folder(model, task)
+        vocabulary, sentences = self._smaller_vocabulary(lab, model)
+        compared_on = ComparedOn(task, sentences)
+        accuracy: dict[str, RecordedAccuracy] = {}
+        if self.form in SHRUNK_FORMS:
+            command = self.recorded_command()
+            written = self.shrink_job().write(model, compared_on, command, vocabulary)
+            outcome: Any = {"form": self.form, **written}
+        elif self.form == "gguf":
+            outcome = self._write_gguf(model, compared_on, vocabulary)
+        else:
+            outcome = self._write_folder(model, compared_on, vocabulary)
+        # headlab reads no GGUF, so that nothing can be measured on the written file.
+        if vocabulary is not None and task is not None and self.form != "gguf":
+            accuracy = accuracy_by_language(model, self.out, task, self.test_size)
+        return cast(
+            "ExportOutcome | SmallOutcome",
+            {**outcome, **outcome_of_vocabulary(vocabulary, accuracy)},
+        )
 
-    def _write_folder(self, model: Model, task: Task | None) -> ExportOutcome:
-        """Silence the heads in the weights, and write a folder of the original's class."""
+    def _smaller_vocabulary(
+        self, lab: Lab, model: Model
+    ) -> tuple[SmallerVocabulary | None, Task | None]:
+        """The vocabulary that is written, and texts in its languages; neither if it is kept."""
+        if not self.cuts_vocabulary:
+            return None, None
+        name = self._task_name or str(SUBJECT_FLAGS["task"].default)
+        label_map = None if self._task_name is None else self.label_map
+        languages = require_languages(self.languages)
+        return smaller_vocabulary(model, lab.task(name, label_map), languages, self.texts)
+
+    def _write_folder(
+        self, model: Model, compared_on: ComparedOn, vocabulary: SmallerVocabulary | None
+    ) -> ExportOutcome:
+        """Silence the heads in the weights, and write a folder of the original's class.
+
+        Args:
+            model: The original.
+            compared_on: Whose examples are compared, and the heads' means taken on.
+            vocabulary: That it gets; None for the original's.
+        """
         from headlab.shrink import silence_model  # these import torch
         from headlab.shrink.folder import write_shrunk
         from headlab.shrink.silenced import check_silenceable
-        from headlab.studies.savings_run import different_batches
+        from headlab.shrink.smaller_vocabulary import with_vocabulary
 
-        mask = load_mask(self.mask)
+        mask = self.mask_of(model)
         check_silenceable(model, mask)
-        means, means_of = self._head_means(model, task) if mask.of_means else (None, None)
+        means = means_of = None
+        if mask.of_means:
+            means, means_of = self._head_means(model, compared_on.task)
+        silenced = silence_model(model, mask, means)
+        if vocabulary is not None:
+            silenced = with_vocabulary(silenced, vocabulary)
         written_folder = write_shrunk(
             model,
-            silence_model(model, mask, means),
+            silenced,
             self.out,
-            different_batches(model, task, rows=ROWS, size=self.size, seed=self.seed),
-            compared_on=self.compared_on(task),
+            self.examples_of(model, compared_on, rows=ROWS),
+            compared_on=self.record_of(compared_on),
             means_of=means_of,
             dtype=self.dtype,
             command=self.recorded_command(),
@@ -196,26 +372,35 @@ class ExportJob(WrittenModelJob):
         from headlab.hooks import head_means  # these import torch
         from headlab.studies.savings_run import first_batches
 
-        assert task is not None  # `resolve` has seen it
+        if task is None:
+            raise self._means_need_task()
         batches, count_by_language = first_batches(model, task, rows=ROWS, size=self.size)
         means_of: MeansOf = {"task": task.name, "split": "dev", "examples": count_by_language}
         return head_means(model, batches), means_of
 
-    def _write_gguf(self, model: Model, task: Task | None) -> ExportOutcome:
-        """Remove the heads, and write a file for llama.cpp."""
+    def _write_gguf(
+        self, model: Model, compared_on: ComparedOn, vocabulary: SmallerVocabulary | None
+    ) -> ExportOutcome:
+        """Remove the heads, and write a file for llama.cpp.
+
+        Args:
+            model: The original.
+            compared_on: Whose examples are compared.
+            vocabulary: That it gets; None for the original's.
+        """
         from headlab.shrink.folder import GGUF_FILE  # these import torch
-        from headlab.shrink.gguf_file import groups_removed
+        from headlab.shrink.gguf_file import EXACT_TYPE, groups_removed
         from headlab.shrink.gguf_folder import write_gguf_folder
-        from headlab.studies.savings_run import different_batches
 
         written_folder, shrunk = write_gguf_folder(
             model,
-            load_mask(self.mask),
+            self.mask_of(model),
             self.out,
-            different_batches(model, task, rows=DECODER_ROWS, size=self.size, seed=self.seed),
-            compared_on=self.compared_on(task),
-            number_type=self.dtype or "float32",
+            self.examples_of(model, compared_on, rows=DECODER_ROWS),
+            compared_on=self.record_of(compared_on),
+            number_type=self.dtype or EXACT_TYPE,
             command=self.recorded_command(),
+            vocabulary=vocabulary,
         )
         outcome = outcome_of(written_folder)
         outcome["file"] = str(self.out / GGUF_FILE)
@@ -224,13 +409,29 @@ class ExportJob(WrittenModelJob):
 
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the comparisons, at the pace of plain forward passes."""
+        parts = [self.comparison_part(known, onnx=self.form == "onnx")]
+        pace, pace_basis = known.measured_pace()
         if self.form in SHRUNK_FORMS:
-            return self.shrink_job().forecast(known)
-        parts = [self.comparison_part(known)]
-        if self.form == "folder" and load_mask(self.mask).of_means:
-            pace, pace_basis = known.measured_pace()
+            parts.append(self.shrink_job().timing_part(known))
+        if self._gives_means:
             parts.append(Part(self.size, pace, ("the heads' mean outputs", pace_basis)))
+        if self.cuts_vocabulary and self._task_name is not None and self.form != "gguf":
+            examples = self._test_examples(self._task_name)
+            reason = (f"both models on {examples} examples of test", pace_basis)
+            parts.append(Part(MODELS_EVALUATED * examples, pace, reason))
         return estimate(parts, self.timing())
+
+    def _test_examples(self, task_name: str) -> int:
+        """How many test examples the accuracy is measured on, in all languages."""
+        from headlab.shrink.vocabulary_texts import held_out_examples  # imports torch
+
+        evaluated_task = restricted_to(task_at(task_name), require_languages(self.languages))
+        if evaluated_task is None or not evaluated_task.has_named_answers:
+            return 0
+        return sum(
+            len(held_out_examples(evaluated_task, language, self.test_size))
+            for language in evaluated_task.languages
+        )
 
     # Its command, and back.
 
@@ -239,10 +440,13 @@ class ExportJob(WrittenModelJob):
         """The mask, the form, the folder, the model, the examples, the settings."""
         settings = {flag.key: flag for flag in cls.setting_flags()}
         return (
-            MASK_FLAG,
+            EXPORT_MASK_FLAG,
             FORM_FLAG,
             OUT_FLAG,
             *cls.example_flags(),
+            settings["vocabulary"],
+            TEXTS_FLAG,
+            settings["test_size"],
             settings["size"],
             settings["repeats"],
             settings["seed"],
@@ -253,12 +457,16 @@ class ExportJob(WrittenModelJob):
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
         """The job of a command. Raises HeadlabError for what cannot be read of it; no file is."""
-        fields = cls.fields_of_flags(values) | {"form": str(values["form"])}
+        fields = cls.fields_of_flags(values)
+        fields["form"] = str(values["form"])
+        texts = values.get("texts")
+        fields["texts"] = None if texts is None else Path(str(texts))
         return cls.model_construct(**fields)
 
     def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command."""
-        return [[*self.words_of_fields(context), FORM_FLAG.name, self.form]]
+        texts = () if self.texts is None else (TEXTS_FLAG.name, str(self.texts))
+        return [[*self.words_of_fields(context), *texts, FORM_FLAG.name, self.form]]
 
 
 def outcome_of(written_folder: WrittenModel) -> ExportOutcome:

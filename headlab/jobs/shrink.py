@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 
+from headlab.core import HeadlabError
 from headlab.jobs import (
     DEVICE,
     NO_CONTEXT,
@@ -19,16 +20,17 @@ from headlab.jobs import (
     estimate,
     flag_words,
 )
-from headlab.jobs.written_model import MASK_FLAG, ROWS, WrittenModelJob
-from headlab.masks import full_mask, load_mask
+from headlab.jobs.written_model import MASK_FLAG, ROWS, ComparedOn, WrittenModelJob
+from headlab.masks import full_mask
 from headlab.methods import Part
 
 if TYPE_CHECKING:
     from headlab.hooks import Model
     from headlab.shrink import ExportRecord, ProofNumbers, Shrunk
     from headlab.shrink.folder import WrittenModel
+    from headlab.shrink.proof import Inputs
+    from headlab.shrink.vocabulary_cut import SmallerVocabulary
     from headlab.studies.savings import Ratio
-    from headlab.tasks import Task
 
 TIMED_BATCHES = 2
 """Batches that are timed."""
@@ -89,10 +91,15 @@ class ShrinkJob(WrittenModelJob):
         """The job, checked.
 
         Raises:
-            HeadlabError: As in `WrittenModelJob`, or a package is missing.
+            HeadlabError: As in `WrittenModelJob`, there is no mask, or a package is missing.
         """
         from headlab.shrink.folder import require_onnx  # imports torch
 
+        if self.mask is None:
+            raise HeadlabError(
+                "there is no mask, so no head would go; name its file with --mask",
+                code="shrink.mask_missing",
+            )
         job = super().resolve()
         if self.onnx:
             require_onnx("float32")
@@ -100,28 +107,35 @@ class ShrinkJob(WrittenModelJob):
 
     def run(self, lab: Lab, running: RunningJob) -> ShrinkOutcome:
         """Remove the heads, compare and time the smaller model, and write its folder."""
-        return self.write(lab, self.recorded_command())
+        model = self.exact_model(lab)
+        return self.write(model, ComparedOn(self.chosen_task(lab)), self.recorded_command())
 
-    def write(self, lab: Lab, command: list[str]) -> ShrinkOutcome:
+    def write(
+        self,
+        model: Model,
+        compared_on: ComparedOn,
+        command: list[str],
+        vocabulary: SmallerVocabulary | None = None,
+    ) -> ShrinkOutcome:
         """As `run`.
 
         Args:
-            lab: What the job works with.
+            model: The original.
+            compared_on: Whose examples are compared and timed.
             command: That writes the same, for the record.
+            vocabulary: That the smaller model gets; None for the original's.
         """
         from headlab.shrink import (
             Speed,
             shrink_model,  # these import torch
         )
         from headlab.shrink.folder import write_shrunk
-        from headlab.studies.savings_run import different_batches
+        from headlab.shrink.smaller_vocabulary import with_vocabulary
 
-        mask = load_mask(self.mask)
-        task = self.chosen_task(lab)
-        model = self.exact_model(lab)
-        shrunk = shrink_model(model, mask)
-        inputs = different_batches(model, task, rows=ROWS, size=self.size, seed=self.seed)
-        time_ratio = self._time_ratio(model, shrunk, task)
+        shrunk = shrink_model(model, self.mask_of(model))
+        if vocabulary is not None:
+            shrunk = with_vocabulary(shrunk, vocabulary)
+        time_ratio = self._time_ratio(model, shrunk, compared_on)
         conditions = (
             f"{model.device.type}, {model.dtype}, {TIMED_BATCHES} batches of {ROWS} examples, "
             f"{self.repeats} rounds in turn"
@@ -130,8 +144,8 @@ class ShrinkJob(WrittenModelJob):
             model,
             shrunk,
             self.out,
-            inputs,
-            compared_on=self.compared_on(task),
+            self.examples_of(model, compared_on, rows=ROWS),
+            compared_on=self.record_of(compared_on),
             speed=Speed(time_ratio.ratio, time_ratio.low, time_ratio.high, conditions),
             onnx=self.onnx,
             dtype=self.dtype,
@@ -139,27 +153,47 @@ class ShrinkJob(WrittenModelJob):
         )
         return outcome_of(written_folder, time_ratio)
 
-    def _time_ratio(self, model: Model, shrunk: Shrunk, task: Task | None) -> Ratio:
+    def _time_ratio(self, model: Model, shrunk: Shrunk, compared_on: ComparedOn) -> Ratio:
         """Time of the smaller model divided by the baseline's, a copy without headlab's hooks."""
         from headlab.shrink import shrink_model  # these import torch
+        from headlab.shrink.smaller_vocabulary import covered_batches, renumbered_batch
         from headlab.studies.savings_run import batches_of, latency_ratio
 
         baseline_module = shrink_model(model, full_mask(model.grid)).module
-        inputs = batches_of(model, task, rows=ROWS, count=TIMED_BATCHES, seed=self.seed)
+        inputs: Inputs = batches_of(
+            model,
+            compared_on.task,
+            rows=ROWS,
+            count=TIMED_BATCHES,
+            seed=self.seed,
+            sentences=compared_on.sentences,
+        )
+        inputs_after = inputs
+        if shrunk.cut is not None:
+            inputs = covered_batches(inputs, shrunk.cut)
+            inputs_after = [renumbered_batch(batch, shrunk.cut) for batch in inputs]
         return latency_ratio(
-            baseline_module, shrunk.module, inputs, repeats=self.repeats, seed=self.seed
+            baseline_module,
+            shrunk.module,
+            inputs,
+            inputs_after=inputs_after,
+            repeats=self.repeats,
+            seed=self.seed,
         )
 
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the comparisons and of the timing, at the pace of plain forward passes."""
         comparison = self.comparison_part(known, onnx=self.onnx)
+        return estimate([comparison, self.timing_part(known)], self.timing())
+
+    def timing_part(self, known: ForecastBasis) -> Part:
+        """Cost of the timing, at the pace of plain forward passes."""
         pace, pace_basis = known.measured_pace()
-        timing = Part(
+        return Part(
             MODELS_TIMED * PASSES * self.repeats * TIMED_BATCHES * ROWS,
             pace,
             (f"{self.repeats} rounds of timing", pace_basis),
         )
-        return estimate([comparison, timing], self.timing())
 
     # Its command, and back.
 

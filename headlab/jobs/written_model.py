@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -30,11 +30,12 @@ from headlab.jobs import (
     setting,
     subject_flags,
 )
-from headlab.masks import load_mask
+from headlab.masks import Mask, full_mask, load_mask
 from headlab.methods import Part, is_encoder
 
 if TYPE_CHECKING:
     from headlab.hooks import Model
+    from headlab.studies.savings_run import Batches
     from headlab.tasks import Task
 
 ROWS = 16
@@ -47,14 +48,28 @@ MASK_FLAG = Flag(
 )
 
 
+@dataclass(frozen=True)
+class ComparedOn:
+    """Whose examples models are compared on.
+
+    Attributes:
+        task: The task; None for plain sentences.
+        sentences: Whose texts these are; None for the embedded task's.
+    """
+
+    task: Task | None
+    sentences: Task | None = None
+
+
 class WrittenModelJob(Job):
     """A model with the answers of a masked one, written to a folder of this machine.
 
-    mask: a file.  task: whose examples are compared, with `label_map` and `languages`; None for the
-    sentences of the embedded one.  dtype: of the weights; None for the model's own.
+    mask: a file; None to keep all heads.  task: whose examples are compared, with `label_map` and
+    `languages`; None for the sentences of the embedded one.  dtype: of the weights; None for the
+    model's own.
     """
 
-    mask: LocalPath
+    mask: LocalPath | None = None
     out: LocalPath
     model: Name = str(SUBJECT_FLAGS["model"].default)
     task: Name | None = None
@@ -78,6 +93,8 @@ class WrittenModelJob(Job):
 
     def subject(self) -> str:
         """What is written, and without which heads."""
+        if self.mask is None:
+            return f"{self.name}, {self.model}"
         return f"{self.name}, {self.model} without the heads of {self.mask.name}"
 
     def title(self) -> str:
@@ -93,7 +110,8 @@ class WrittenModelJob(Job):
         """
         from headlab.shrink.folder import check_target  # imports torch
 
-        load_mask(self.mask)
+        if self.mask is not None:
+            load_mask(self.mask)
         check_target(self.out, self.model)
         self.check_dtype()
         self.check_has_task()
@@ -133,6 +151,16 @@ class WrittenModelJob(Job):
             return task
         return task.with_languages(self.languages)
 
+    def mask_of(self, model: Model) -> Mask:
+        """The mask in the file; without one, all heads stay.
+
+        Raises:
+            HeadlabError: The file cannot be read.
+        """
+        if self.mask is None:
+            return full_mask(model.grid)
+        return load_mask(self.mask)
+
     def exact_model(self, lab: Lab) -> Model:
         """The model to compute with: in float64 if its weights are, or are to be written so."""
         import headlab
@@ -143,11 +171,35 @@ class WrittenModelJob(Job):
             return headlab.load(self.model, device=lab.device, dtype="float64")
         return model
 
-    def compared_on(self, task: Task | None) -> dict[str, Any]:
+    def examples_of(self, model: Model, compared_on: ComparedOn, *, rows: int) -> Batches:
+        """Batches of the examples that the models are compared on.
+
+        Args:
+            model: The original.
+            compared_on: Whose examples they are.
+            rows: Examples of a batch, at most.
+
+        Raises:
+            HeadlabError: The model does not fit the task.
+        """
+        from headlab.studies.savings_run import different_batches  # imports torch
+
+        return different_batches(
+            model,
+            compared_on.task,
+            rows=rows,
+            size=self.size,
+            seed=self.seed,
+            sentences=compared_on.sentences,
+        )
+
+    def record_of(self, compared_on: ComparedOn) -> dict[str, Any]:
         """What the examples are that the models are compared on, as proof.json records it."""
+        task = compared_on.task
+        source = task or compared_on.sentences
         return {
-            "task": self.task,
-            "languages": [] if task is None else list(task.languages),
+            "task": None if task is None else self.task or task.name,
+            "languages": [] if source is None else list(source.languages),
             "split": "dev",
             "seed": self.seed,
             "size": self.size,
@@ -155,9 +207,15 @@ class WrittenModelJob(Job):
 
     def recorded_command(self) -> list[str]:
         """The command as proof.json records it: with names of files in place of paths."""
+        return self.model_copy(update=self.names_in_place_of_paths()).commands()[0]
+
+    def names_in_place_of_paths(self) -> dict[str, Any]:
+        """The fields that hold paths, with the names alone."""
         model = Path(self.model).name if Path(self.model).is_dir() else self.model
-        names = {"mask": Path(self.mask.name), "out": Path(self.out.name), "model": model}
-        return self.model_copy(update=names).commands()[0]
+        names: dict[str, Any] = {"out": Path(self.out.name), "model": model}
+        if self.mask is not None:
+            names["mask"] = Path(self.mask.name)
+        return names
 
     def comparison_part(self, known: ForecastBasis, *, onnx: bool = False) -> Part:
         """Cost of the comparisons, at the pace of plain forward passes.
@@ -220,8 +278,9 @@ class WrittenModelJob(Job):
         Raises:
             HeadlabError: For what cannot be read of it; no file is.
         """
+        mask = values.get("mask")
         return {
-            "mask": Path(str(values["mask"])),
+            "mask": None if mask is None else Path(str(mask)),
             "out": Path(str(values["out"])),
             **cls._subject_fields({"task": None, **values}),
             **cls._setting_fields(values),
@@ -235,7 +294,8 @@ class WrittenModelJob(Job):
         with_languages = self.task is not None or self.languages != "all"
         return [
             *self.program_words(),
-            *("--mask", str(self.mask), "--out", str(self.out)),
+            *(() if self.mask is None else (MASK_FLAG.name, str(self.mask))),
+            *("--out", str(self.out)),
             *self.subject_words(context, languages=with_languages),
             *self.setting_words(context),
         ]

@@ -79,6 +79,8 @@ from headlab.shrink.proof import (
     random_inputs,
     short_name,
 )
+from headlab.shrink.smaller_vocabulary import covered_batches, renumbered_batch
+from headlab.shrink.vocabulary_cut import VocabularyCut
 
 # The folder of a shrunk model: what it may replace, and the state its files are left in.
 
@@ -185,6 +187,8 @@ def write_shrunk(
     check_target(target, model.name if model.checkpoint.revision == "folder" else None)
     check_dtype(dtype)
     written_dtype = dtype or dtype_to_write(model)
+    if shrunk.cut is not None:
+        inputs = covered_batches(inputs, shrunk.cut)
     try:
         with replacing_folder(target) as build:
             _save(shrunk, model, build, written_dtype)
@@ -204,7 +208,7 @@ def write_shrunk(
             if onnx:
                 with rounded_weights(model.module, written_dtype):
                     record["onnx"] = write_onnx(
-                        read_back.module, build, model, shrunk.mask, inputs
+                        read_back.module, build, model, shrunk.mask, inputs, shrunk.cut
                     ).record()
             _copy_modules_of_sentences(model, build)
             write_papers(build, model, shrunk, record, speed)
@@ -261,7 +265,10 @@ def _save(shrunk: Shrunk, model: Model, build: Path, dtype: str) -> None:
     with building_alone():
         module.save_pretrained(build)
         try:
-            model.tokenizer.save_pretrained(str(build))
+            tokenizer = model.tokenizer
+            if shrunk.vocabulary is not None:
+                tokenizer = shrunk.vocabulary.tokenizer
+            tokenizer.save_pretrained(str(build))
         except OSError:
             raise
         except Exception as error:  # the library tokenizers has no class for a full disk
@@ -278,11 +285,13 @@ def _prove_written(
     """
     torch.nn.Module.to(read_back.module, device=model.device, dtype=model.module.dtype)
     read_back.module.eval()
-    random_batches = random_inputs(model, inputs, seed=0)
+    random_batches = random_inputs(model, inputs, seed=0, cut=shrunk.cut)
     is_rounded = changes_weights(shrunk.module, dtype)
 
     def compared(module: nn.Module, batches: Inputs, dtype: str | None = None) -> Proof:
-        return prove(model, shrunk.mask, module, batches, means=shrunk.means, dtype=dtype)
+        return prove(
+            model, shrunk.mask, module, batches, means=shrunk.means, dtype=dtype, cut=shrunk.cut
+        )
 
     if is_rounded and shrunk.means is not None:
         # What the means add to a bias is rounded with it: heads alone are compared in memory.
@@ -405,7 +414,10 @@ def record_of(
         "versions": software_versions(),
         **sizes,
     }
-    return cast("WrittenRecord", record)
+    written_record = cast("WrittenRecord", record)
+    if shrunk.vocabulary is not None:
+        written_record["vocabulary"] = shrunk.vocabulary.record()
+    return written_record
 
 
 def _weight_sizes(model: Model, shrunk: Shrunk, build: Path, dtype_after: str) -> WeightSizes:
@@ -487,7 +499,12 @@ def require_onnx(dtype: str) -> None:
 
 
 def write_onnx(
-    module: PreTrainedModel, folder: Path, model: Model, mask: Mask, inputs: Inputs
+    module: PreTrainedModel,
+    folder: Path,
+    model: Model,
+    mask: Mask,
+    inputs: Inputs,
+    cut: VocabularyCut | None = None,
 ) -> Exported:
     """Write model.onnx into a folder and compare it with the model under the mask.
 
@@ -500,7 +517,10 @@ def write_onnx(
     import onnxruntime
 
     names = tuple(inputs[0]) if inputs else ()
-    _write_onnx_file(module, folder / ONNX_FILE, widest_batch(inputs))
+    batch_to_trace = widest_batch(inputs)
+    if cut is not None:
+        batch_to_trace = renumbered_batch(batch_to_trace, cut)
+    _write_onnx_file(module, folder / ONNX_FILE, batch_to_trace)
     session = onnxruntime.InferenceSession(str(folder / ONNX_FILE), providers=CPU_PROVIDERS)
     input_names = [session_input.name for session_input in session.get_inputs()]
 
@@ -510,7 +530,7 @@ def write_onnx(
         )
         return torch.as_tensor(session_logits)
 
-    proof = compare(model, mask, run_session, inputs)
+    proof = compare(model, mask, run_session, inputs, cut=cut)
     proof.check(f"{ONNX_FILE} for {folder.name}")
     return Exported(
         ONNX_FILE,

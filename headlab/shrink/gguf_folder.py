@@ -27,9 +27,11 @@ from headlab.shrink.gguf_file import (
     require_whole_groups,
     write_gguf,
 )
-from headlab.shrink.gguf_tokens import token_fields
+from headlab.shrink.gguf_tokens import TokenizedModel, token_fields
 from headlab.shrink.model import Shrunk, bytes_in, checkpoint_dtype, shrink_model
 from headlab.shrink.proof import Inputs, check_rounding, prove, random_inputs
+from headlab.shrink.smaller_vocabulary import covered_batches, with_vocabulary
+from headlab.shrink.vocabulary_cut import SmallerVocabulary
 
 ADVICE = "use --dtype float32"
 """What to do where rounding changes too much."""
@@ -54,6 +56,7 @@ def write_gguf_folder(
     compared_on: JsonRecord,
     number_type: str = EXACT_TYPE,
     command: Sequence[str] | None = None,
+    vocabulary: SmallerVocabulary | None = None,
 ) -> tuple[WrittenModel, Shrunk]:
     """Write a decoder without a mask's heads as model.gguf, with card, mask and proof, atomically.
 
@@ -65,6 +68,7 @@ def write_gguf_folder(
         compared_on: What they are, for the record.
         number_type: One of `NUMBER_TYPES`.
         command: That writes the same, for the record.
+        vocabulary: That the file gets; None for the original's.
 
     Returns:
         What was written, and the smaller model, with the weights that the file has.
@@ -79,11 +83,16 @@ def write_gguf_folder(
     tokens = token_fields(model)
     shrunk = replace(shrink_model(model, mask), form="gguf")
     require_whole_groups(model, shrunk)
-    inputs_of_proofs = (inputs, random_inputs(model, inputs, seed=0))
+    if vocabulary is not None:
+        shrunk = with_vocabulary(shrunk, vocabulary)
+        tokens = token_fields(TokenizedModel(model.name, vocabulary.tokenizer, shrunk.module))
+        inputs = covered_batches(inputs, vocabulary.cut)
+    cut = shrunk.cut
+    inputs_of_proofs = (inputs, random_inputs(model, inputs, seed=0, cut=cut))
     with replacing_folder(target) as build:
         removal_proof = None
         if number_type != model.dtype:
-            removal_proof = prove(model, mask, shrunk.module, inputs)
+            removal_proof = prove(model, mask, shrunk.module, inputs, cut=cut)
             removal_proof.check(f"the model for {target}")
         path = build / GGUF_FILE
         try:
@@ -94,7 +103,7 @@ def write_gguf_folder(
             raise unwritable_error(target, error_with_number) from error
         is_rounded = read_into(model, shrunk, path)
         proof, random_proof = [
-            prove(model, mask, shrunk.module, batches, dtype=number_type)
+            prove(model, mask, shrunk.module, batches, dtype=number_type, cut=cut)
             for batches in inputs_of_proofs
         ]
         if is_rounded and number_type != model.dtype:

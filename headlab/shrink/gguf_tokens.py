@@ -9,17 +9,17 @@ refused: llama.cpp would give other tokens without a word.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 from headlab.core import HeadlabError
-from headlab.hooks import Model
+from headlab.models.token_texts import SPACE
+from headlab.shrink.pieces import BYTE_TOKEN, pair_of
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 JsonObject = Mapping[str, Any]
 """A part of tokenizer.json."""
@@ -51,11 +51,8 @@ IGNORED_SETTINGS = ("trim_offsets",)
 
 # SentencePiece's BPE.
 
-SPACE = "▁"
-"""What stands for a space in its pieces."""
 REPLACE_SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 PREPEND_SPACE = {"type": "Prepend", "prepend": SPACE}
-BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 # Both.
 
@@ -63,6 +60,40 @@ STRIPPING = ("lstrip", "rstrip", "single_word")
 """Settings of an added token that llama.cpp does not know."""
 UNKNOWN_SETTINGS = ("continuing_subword_prefix", "end_of_word_suffix", "dropout")
 """Settings of byte-pair encoding that llama.cpp does not know."""
+
+
+class HasTokenizer(Protocol):
+    """A model with its tokenizer: a `headlab.hooks.Model`, or what was made of one."""
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        ...
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer."""
+        ...
+
+    @property
+    def module(self) -> PreTrainedModel:
+        """The transformers module, for the size of its embeddings and its end tokens."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenizedModel:
+    """A module with a tokenizer of its own.
+
+    Attributes:
+        name: As messages call it.
+        tokenizer: Of the module.
+        module: The transformers module.
+    """
+
+    name: str
+    tokenizer: PreTrainedTokenizerBase
+    module: PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -126,7 +157,7 @@ class TokenFields:
             writer.add_chat_template(self.chat_template)
 
 
-def token_fields(model: Model) -> TokenFields:
+def token_fields(model: HasTokenizer) -> TokenFields:
     """The tokenizer of a model as fields of a GGUF file.
 
     Raises:
@@ -160,7 +191,7 @@ def token_fields(model: Model) -> TokenFields:
     )
 
 
-def _require_plain_added_tokens(model: Model, description: JsonObject) -> None:
+def _require_plain_added_tokens(model: HasTokenizer, description: JsonObject) -> None:
     """Raise HeadlabError unless llama.cpp finds added tokens in a text as transformers does."""
     for added in description["added_tokens"]:
         if any(added[name] for name in STRIPPING):
@@ -172,7 +203,7 @@ def _require_plain_added_tokens(model: Model, description: JsonObject) -> None:
             _refuse(model, f"looks for its added token {added['content']} in changed texts")
 
 
-def _refuse(model: Model, what: str) -> NoReturn:
+def _refuse(model: HasTokenizer, what: str) -> NoReturn:
     raise HeadlabError(
         f"the tokenizer of {model.name} {what}; headlab writes GGUF for byte-level BPE that splits "
         f"texts as one of {', '.join(WORD_RULES)} does, and for SentencePiece's BPE. Use --as "
@@ -196,7 +227,7 @@ def _steps(part: JsonObject | None, name: str) -> list[JsonObject]:
     ]
 
 
-def _byte_level_splitting(model: Model, description: JsonObject) -> Splitting:
+def _byte_level_splitting(model: HasTokenizer, description: JsonObject) -> Splitting:
     """How byte-level BPE splits a text.
 
     Raises:
@@ -216,7 +247,7 @@ def _byte_level_splitting(model: Model, description: JsonObject) -> Splitting:
     return Splitting("gpt2", rules[0], adds_space=False, merges=merges)
 
 
-def _sentencepiece_splitting(model: Model, description: JsonObject) -> Splitting:
+def _sentencepiece_splitting(model: HasTokenizer, description: JsonObject) -> Splitting:
     """How SentencePiece's BPE splits a text.
 
     Raises:
@@ -248,8 +279,7 @@ def _is_one_word(step: JsonObject) -> bool:
 
 def _merges(description: JsonObject) -> list[tuple[str, str]]:
     """Pairs of pieces that are put together, the first applied first."""
-    merges = description["model"]["merges"]
-    return [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in merges]
+    return [pair_of(merge) for merge in description["model"]["merges"]]
 
 
 def scores_of_merges(
@@ -288,7 +318,7 @@ def _pairs_that_make_a_piece(vocabulary: Mapping[str, int]) -> Iterator[tuple[st
 
 
 def _tokens_and_types(
-    model: Model, description: JsonObject
+    model: HasTokenizer, description: JsonObject
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """All tokens and their types by id; ids that no token has are marked as unused.
 
@@ -323,7 +353,7 @@ def _tokens_and_types(
     return tuple(tokens), tuple(map(int, types))
 
 
-def _special_ids(model: Model) -> dict[str, int]:
+def _special_ids(model: HasTokenizer) -> dict[str, int]:
     """The id of each special token, by the name of the writer's method.
 
     Where the tokenizer names no end, the model's settings do; llama.cpp would take some ordinary
@@ -347,7 +377,7 @@ def _special_ids(model: Model) -> dict[str, int]:
     return {method: token_id for method, token_id in ids.items() if token_id is not None}
 
 
-def _end_ids(model: Model) -> list[int]:
+def _end_ids(model: HasTokenizer) -> list[int]:
     """Ids of tokens that end a text: the tokenizer's first, then those that the model names."""
     named_ids: list[int | None] = [model.tokenizer.eos_token_id]
     for settings in (getattr(model.module, "generation_config", None), model.module.config):

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ from headlab.models.shrunk_cut import (
     base_type,
     state_without_heads,
 )
+
+if TYPE_CHECKING:
+    from headlab.shrink.vocabulary_cut import SmallerVocabulary, VocabularyCut
 
 # The dtype that weights are written in: the checkpoint's own, unless another is given.
 
@@ -131,6 +134,7 @@ class Shrunk:
         form: "small" and "gguf" without the weights of the removed heads; "folder" with all.
         means: Mean output of every head, [layer, head, head_dim], that a removed head gives; None
             for zero.
+        vocabulary: The smaller vocabulary, if it was cut.
     """
 
     module: PreTrainedModel
@@ -140,6 +144,12 @@ class Shrunk:
     parameters_after: int
     form: Form = "small"
     means: torch.Tensor | None = None
+    vocabulary: SmallerVocabulary | None = None
+
+    @property
+    def cut(self) -> VocabularyCut | None:
+        """Which pieces of the vocabulary stay; None where all do."""
+        return None if self.vocabulary is None else self.vocabulary.cut
 
     @property
     def removed_count(self) -> int:

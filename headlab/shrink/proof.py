@@ -18,6 +18,8 @@ from headlab.masks import Mask, RecordedAccuracy
 from headlab.models.allattention.modelling import MODEL_TYPE
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.shrink.model import Shrunk
+from headlab.shrink.smaller_vocabulary import kept_columns, renumbered_batch
+from headlab.shrink.vocabulary_cut import VocabularyCut, VocabularyRecord
 
 # The proof that a smaller model has the masked model's outputs: both run on the same real inputs.
 
@@ -132,9 +134,11 @@ class WrittenRecord(ProofRecord, total=False):
 
     Attributes:
         onnx: The ONNX file, if one was written.
+        vocabulary: Which pieces stay, if the vocabulary was cut.
     """
 
     onnx: ExportRecord
+    vocabulary: VocabularyRecord
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,7 @@ def prove(
     *,
     means: torch.Tensor | None = None,
     dtype: str | None = None,
+    cut: VocabularyCut | None = None,
 ) -> Proof:
     """Compare a model under a mask with a module that should have the same outputs.
 
@@ -237,13 +242,15 @@ def prove(
     Args:
         means: What removed heads give, [layer, head, head_dim]; None for zero.
         dtype: Dtype that the module's weights were rounded to; None: the model's.
+        cut: Which pieces the module's vocabulary has; None where it has all. No batch may contain
+            other pieces.
     """
 
     def logits_of_other(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         with torch.inference_mode():
             return logits_of(module, batch)
 
-    return compare(model, mask, logits_of_other, inputs, means=means, dtype=dtype)
+    return compare(model, mask, logits_of_other, inputs, means=means, dtype=dtype, cut=cut)
 
 
 def compare(
@@ -254,6 +261,7 @@ def compare(
     *,
     means: torch.Tensor | None = None,
     dtype: str | None = None,
+    cut: VocabularyCut | None = None,
 ) -> Proof:
     """The same as `prove`, with a function from a batch to logits."""
     if not inputs:
@@ -272,8 +280,13 @@ def compare(
                 baseline_logits = logits_of(model.module, batch)
             with gated_in_this_thread(model, mask, ablation=ablation, means=means):
                 masked_logits = logits_of(model.module, batch)
+        other_batch = dict(batch)
+        if cut is not None:
+            baseline_logits = kept_columns(baseline_logits, cut)
+            masked_logits = kept_columns(masked_logits, cut)
+            other_batch = renumbered_batch(batch, cut)
         is_real = real_tokens(batch, masked_logits)
-        other_logits = logits_of_other(batch).to(masked_logits.device)[is_real].double()
+        other_logits = logits_of_other(other_batch).to(masked_logits.device)[is_real].double()
         masked_logits = masked_logits[is_real].double()
         max_difference = _larger(max_difference, other_logits - masked_logits)
         mask_changes = _larger(mask_changes, baseline_logits[is_real].double() - masked_logits)
@@ -296,13 +309,16 @@ def compare(
     )
 
 
-def random_inputs(model: Model, inputs: Inputs, seed: int) -> list[dict[str, torch.Tensor]]:
+def random_inputs(
+    model: Model, inputs: Inputs, seed: int, cut: VocabularyCut | None = None
+) -> list[dict[str, torch.Tensor]]:
     """The same batches with every token drawn at random, but for special tokens and padding.
 
     Args:
         model: Has the vocabulary.
         inputs: Batches of real examples.
         seed: Of the draws.
+        cut: Which pieces are drawn from; None for all.
     """
     special_ids = torch.tensor(_special_ids(model), dtype=torch.long)
     config = model.module.config.get_text_config()
@@ -317,7 +333,9 @@ def random_inputs(model: Model, inputs: Inputs, seed: int) -> list[dict[str, tor
             if name not in batch:
                 continue
             token_ids = batch[name].cpu()
-            all_ids = torch.arange(vocabulary_size)
+            all_ids = (
+                torch.arange(vocabulary_size) if cut is None else torch.from_numpy(cut.kept_ids)
+            )
             ordinary_ids = all_ids[~torch.isin(all_ids, special_ids)]
             drawn = torch.randint(len(ordinary_ids), token_ids.shape, generator=generator)
             is_special = torch.isin(token_ids, special_ids)
@@ -402,6 +420,8 @@ as well, whatever its family: `config.json` has strings where such a class expec
 READ_BY_OTHERS = """It is an ordinary model of its family, of the original's class and shapes: `AutoModel…from_pretrained`,
 pipelines and whatever else reads the original read it, without headlab. It is as large and as slow as the original;
 `headlab export --as small` takes the heads out."""
+READ_BY_OTHERS_CUT = """It is an ordinary model of its family, of the original's class: `AutoModel…from_pretrained`, pipelines and
+whatever else reads the original read it, without headlab."""
 READ_BY_LLAMA_CPP = """llama.cpp and what is built on it read `model.gguf`, tokenizer included, without headlab:
 `llama-server -m model.gguf`."""
 LOADS_WITHOUT_HEADLAB = """It is an ordinary model of its family: transformers loads it without headlab, and so does
@@ -444,6 +464,10 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
     if shrunk.form == "folder":
         title = f"{len(shrunk.mask.removed)} of {model.grid.size} attention heads silenced"
         masked_count = 0  # that weights stay is what this form is
+    if shrunk.cut is not None:
+        languages = escape_markdown(", ".join(shrunk.cut.languages))
+        title = f"vocabulary of {languages}" + (f", {title}" if shrunk.mask.removed else "")
+        command = f"headlab export --as {shrunk.form}"
     parts = [
         FRONT_MATTER.format(library="gguf" if shrunk.form == "gguf" else "transformers"),
         f"# {name}, {title}\n",
@@ -451,7 +475,8 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
         f"fine-tuning. {_change_of_weights(shrunk, record)}; {_rounding_clause(record)}. The "
         "licence of the original model holds for this one.\n",
         "\n".join(_before_after_table(model, shrunk, record, speed)) + "\n",
-        _comparison(record, masked_count),
+        _comparison(shrunk, record, masked_count),
+        _vocabulary_text(shrunk),
         "\n".join(_accuracies(shrunk)),
         f"## How to load it\n\n{_how_to_load(shrunk)}\n",
         "`mask.json` is the mask, `proof.json` the comparison in full.\n",
@@ -460,7 +485,17 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
 
 
 def _change_of_weights(shrunk: Shrunk, record: ProofRecord) -> str:
+    """What was done to the weights, without a full stop."""
+    change = _change_of_heads(shrunk, record)
+    if shrunk.cut is None:
+        return change
+    return f"{change}; the embeddings of the pieces that are gone are removed"
+
+
+def _change_of_heads(shrunk: Shrunk, record: ProofRecord) -> str:
     """What was done to the weights of the removed heads, without a full stop."""
+    if not shrunk.mask.removed:
+        return "All attention heads stay"
     if shrunk.form != "folder":
         return (
             "Query, key and value rows and output columns of the removed heads are removed from "
@@ -479,11 +514,32 @@ def _change_of_weights(shrunk: Shrunk, record: ProofRecord) -> str:
     )
 
 
+def _vocabulary_text(shrunk: Shrunk) -> str:
+    """What became of the vocabulary; empty where it is the original's."""
+    if shrunk.vocabulary is None:
+        return ""
+    record = shrunk.vocabulary.record()
+    lines = [
+        "## Vocabulary\n",
+        f"{record['pieces_after']:,} of {record['pieces_before']:,} pieces stay. A text whose pieces "
+        "all stay is split as before, and the comparison above is on such texts alone. Of texts "
+        "that were held out when this was counted:\n",
+        "| language | pieces that are gone | texts that are split otherwise | texts |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for language, losses in record["held_out"].items():
+        lines.append(
+            f"| {escape_markdown(language)} | {losses['pieces_lost']:.2%} | "
+            f"{losses['texts_changed']:.2%} | {losses['texts']:,} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def _how_to_load(shrunk: Shrunk) -> str:
     """Who reads the folder."""
     config = shrunk.module.config
     if shrunk.form == "folder":
-        return READ_BY_OTHERS
+        return READ_BY_OTHERS if shrunk.cut is None else READ_BY_OTHERS_CUT
     if shrunk.form == "gguf":
         return READ_BY_LLAMA_CPP
     if is_shrunk(config) or config.model_type == MODEL_TYPE:
@@ -540,17 +596,21 @@ def layers_with_heads(model: Model, shrunk: Shrunk) -> int:
     return len({(head.stack, head.layer) for head in remaining_heads})
 
 
-def _comparison(record: ProofRecord, masked_count: int) -> str:
+def _comparison(shrunk: Shrunk, record: ProofRecord, masked_count: int) -> str:
     compared_on = record["compared_on"]
     source = (
         f"task {escape_markdown(compared_on['task'])}" if compared_on.get("task") else "sentences"
     )
+    under_mask = mask_clause = effect = ""
+    if shrunk.mask.removed:
+        under_mask, mask_clause = " under the mask", ", under the mask"
+        effect = f"; switching the heads off changed them by up to {record['mask_changes']:.2g}"
     text = (
         f"On {record['examples']} examples ({source}), computed in {record['computed_in']}, its "
-        "logits differ from those of the original under the mask by at most "
-        f"{record['max_logit_difference']:.2g} (tolerance {record['tolerance']:.2g}); switching "
-        f"the heads off changed them by up to {record['mask_changes']:.2g}. On random input they "
-        f"differ by at most {record['random_input']['max_logit_difference']:.2g}.\n"
+        f"logits differ from those of the original{under_mask} by at most "
+        f"{record['max_logit_difference']:.2g} (tolerance {record['tolerance']:.2g}){effect}. On "
+        "random input they differ by at most "
+        f"{record['random_input']['max_logit_difference']:.2g}.\n"
     )
     removal_proof = record["cut_alone"]
     if removal_proof is not None:
@@ -558,7 +618,7 @@ def _comparison(record: ProofRecord, masked_count: int) -> str:
         compared = (
             "Before it"
             if is_before_rounding
-            else "From the original with its weights so rounded, under the mask,"
+            else f"From the original with its weights so rounded{mask_clause},"
         )
         text += (
             f"\nThat is the rounding to {record['dtype_after']}. {compared} they differ by at most "
@@ -577,6 +637,8 @@ def _comparison(record: ProofRecord, masked_count: int) -> str:
 AS_RECORDED = """As recorded in the mask file: measured with the heads switched off; the proof shows that the outputs are the \
 same.
 """
+RECORDED_BEFORE_CUT = """As recorded in the mask file: measured with the heads switched off and the whole vocabulary.
+"""
 RECORDED_UNDER_OTHER_MEANS = """As recorded in the mask file, where each language's heads gave their mean over its own dev examples; \
 `headlab evaluate --model FOLDER` measures this model, which has one mean for all.
 """
@@ -586,13 +648,20 @@ def _accuracies(shrunk: Shrunk) -> Iterator[str]:
     """The accuracies recorded in the mask file, split by split."""
     for split, part in shrunk.mask.evaluated.items():
         yield f"## Accuracy on {split} of task {escape_markdown(part['task'])}\n"
-        yield AS_RECORDED if shrunk.means is None else RECORDED_UNDER_OTHER_MEANS
+        yield _how_recorded(shrunk)
         yield "| language | before | after | difference, points | n |"
         yield "| --- | ---: | ---: | ---: | ---: |"
         for language, figure in part["languages"].items():
             cells = (escape_markdown(language), *_accuracy_cells(figure), str(figure["n"]))
             yield f"| {' | '.join(cells)} |"
         yield ""
+
+
+def _how_recorded(shrunk: Shrunk) -> str:
+    """How the accuracies in the mask file were measured."""
+    if shrunk.means is not None:
+        return RECORDED_UNDER_OTHER_MEANS
+    return AS_RECORDED if shrunk.cut is None else RECORDED_BEFORE_CUT
 
 
 def _accuracy_cells(figure: RecordedAccuracy) -> tuple[str, str, str]:

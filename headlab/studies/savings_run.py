@@ -280,6 +280,7 @@ def latency_ratio(
     after: nn.Module,
     inputs: Inputs,
     *,
+    inputs_after: Inputs | None = None,
     repeats: int = ROUNDS,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
@@ -292,6 +293,7 @@ def latency_ratio(
         before: A model.
         after: Another.
         inputs: Batches on the modules' device; a pass calls module(**batch) on each in turn.
+        inputs_after: The same for `after`, where its tokens have other numbers; None where not.
         repeats: Rounds, 6 or more; each times both models, in an order drawn with `seed` and
             reversed in every other round.
         seed: Of the orders.
@@ -303,7 +305,11 @@ def latency_ratio(
     if not inputs:
         raise HeadlabError("there is no batch to time; give one or more", code="latency.no_batch")
     device = next(iter(inputs[0].values())).device
-    passes = [lambda m=m: [m(**batch) for batch in inputs] for m in (before, after)]
+    inputs_of_passes = (inputs, inputs if inputs_after is None else inputs_after)
+    passes = [
+        lambda m=m, batches=batches: [m(**batch) for batch in batches]
+        for m, batches in zip((before, after), inputs_of_passes, strict=True)
+    ]
     (seconds,) = seconds_of_passes([passes], device, rounds=repeats, seed=seed, clock=clock)
     return ratio_of(seconds[:, 0], seconds[:, 1])
 
@@ -375,22 +381,30 @@ POOL_SIZE = 512  # examples of each language that batches are drawn from
 Batches = list[dict[str, torch.Tensor]]
 
 
-def batches_of(model: Model, task: Task | None, *, rows: int, count: int, seed: int) -> Batches:
+def batches_of(
+    model: Model,
+    task: Task | None,
+    *,
+    rows: int,
+    count: int,
+    seed: int,
+    sentences: Task | None = None,
+) -> Batches:
     """Batches of dev examples, each in a randomly drawn language and padded to its longest example.
 
     Args:
         model: That they are for.
-        task: Of the examples; None uses the embedded task's sentences as plain texts, whatever the
-            model was made for.
+        task: Of the examples; None uses sentences as plain texts, whatever the model was made for.
         rows: Examples of each batch.
         count: Number of batches.
         seed: Of the draws.
+        sentences: Whose texts the sentences are; None for the embedded task's.
 
     Raises:
         HeadlabError: The model does not fit the task.
     """
     rng = np.random.default_rng(seed)
-    source = _example_task(model, task)
+    source = _example_task(model, task or sentences)
     batches = []
     for _ in range(count):
         language = str(rng.choice(source.languages))
@@ -401,7 +415,13 @@ def batches_of(model: Model, task: Task | None, *, rows: int, count: int, seed: 
 
 
 def different_batches(
-    model: Model, task: Task | None, *, rows: int, size: int, seed: int
+    model: Model,
+    task: Task | None,
+    *,
+    rows: int,
+    size: int,
+    seed: int,
+    sentences: Task | None = None,
 ) -> Batches:
     """`size` distinct dev examples, or as many as there are, in batches of up to `rows`.
 
@@ -409,7 +429,7 @@ def different_batches(
     arguments and errors are as in `batches_of`.
     """
     rng = np.random.default_rng(seed)
-    source = _example_task(model, task)
+    source = _example_task(model, task or sentences)
     languages = list(source.languages)
     pools: dict[str, list[Example]] = {}
     texts_met: set[Any] = set()

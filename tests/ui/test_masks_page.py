@@ -303,6 +303,25 @@ def test_the_command_for_heads_that_give_their_mean_names_the_examples():
     )
 
 
+def test_a_mask_for_some_languages_comes_with_the_command_that_cuts_the_vocabulary():
+    def body(mask):
+        from headlab.dashboard.panels.mask_files import draw_use_elsewhere
+        from headlab.masks import ScriptModel
+
+        draw_use_elsewhere(mask, "m", ScriptModel([]))
+
+    chosen = {"task": "intents", "languages": ["de", "th"]}
+    app = AppTest.from_function(
+        body, args=(mask_without(0, chosen=chosen),), default_timeout=30
+    ).run()
+    assert not app.exception
+    (command,) = (block.value for block in app.code if "--as small" in block.value)
+    assert command == (
+        "headlab export --model m --mask mask-m-de-th-1-off.json --as small --out FOLDER --languages "
+        "de,th --task intents"
+    )
+
+
 def test_a_mask_is_offered_as_a_script_a_command_and_in_other_forms():
     def body(mask, script_model):
 

@@ -68,6 +68,22 @@ def shrink_command(model: str, file: str) -> str:
     return shlex.join(["headlab", "shrink", "--model", model, "--mask", file, "--out", "FOLDER"])
 
 
+def vocabulary_command(mask: Mask, model: str, file: str) -> str:
+    """The command that also takes the vocabulary of other languages out.
+
+    Args:
+        mask: Chosen for some languages.
+        model: What `headlab.load` takes.
+        file: Name of the mask's file.
+    """
+    words = ["headlab", "export", "--model", model, "--mask", file, "--as", "small"]
+    words += ["--out", "FOLDER", "--languages", ",".join(mask.languages)]
+    task = mask.chosen.get("task")
+    if task:
+        words += ["--task", str(task)]
+    return shlex.join(words)
+
+
 def export_command(mask: Mask, model: str, file: str) -> str:
     """The command that writes a model which transformers reads without headlab.
 
@@ -128,7 +144,16 @@ def _draw_smaller_model(mask: Mask, model: str) -> None:
     st.markdown(
         "This removes the heads from the weights permanently; export the mask, and run it in its folder:"
     )
-    st.code(shrink_command(model, mask_file_name(mask, model)), language="bash", wrap_lines=True)
+    file_name = mask_file_name(mask, model)
+    st.code(shrink_command(model, file_name), language="bash", wrap_lines=True)
+    if mask.languages:
+        languages = plain(", ".join(mask.languages))
+        st.markdown(
+            "If the model knows many languages, most of it is vocabulary. This also keeps only the "
+            f"vocabulary of {languages} (extra `headlab[vocabulary]`):"
+        )
+        command = vocabulary_command(mask, model, file_name)
+        st.code(command, language="bash", wrap_lines=True)
 
 
 def _draw_script(mask: Mask, place: ScriptModel) -> None:

@@ -1,0 +1,245 @@
+"""Texts that a vocabulary is cut by, and what texts that were held out lose by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headlab.core import HeadlabError, is_folder
+from headlab.hooks import Model
+from headlab.shrink.smaller_vocabulary import cut_tokenizer
+from headlab.shrink.vocabulary import pieces_of_languages, rows_of
+from headlab.shrink.vocabulary_cut import Losses, SmallerVocabulary, VocabularyCut
+from headlab.tasks import Example, Split, Task
+from headlab.tasks.base import in_random_order
+from headlab.tasks.text_files import is_blank, read_lines
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+KEPT_SPLITS: tuple[Split, ...] = ("train", "dev")
+"""Splits of a task whose pieces stay; test is held out."""
+HELD_OUT_SPLIT: Split = "test"
+HELD_OUT_INTERVAL = 10
+"""Of a file of texts in a language that the task has not, each tenth line is held out."""
+
+
+@dataclass(frozen=True)
+class CutTexts:
+    """Texts by language that a vocabulary is cut by; all languages have some.
+
+    Attributes:
+        kept: Whose pieces all stay.
+        held_out: On which is counted what is lost.
+        kept_once_counted: Held-out texts whose pieces are added once that is counted.
+        words: Words that models are given one by one, whose pieces stay too.
+    """
+
+    kept: Mapping[str, Sequence[str]]
+    held_out: Mapping[str, Sequence[str]]
+    kept_once_counted: Mapping[str, Sequence[str]]
+    words: Sequence[str]
+
+
+def collect_texts(task: Task, languages: Sequence[str], folder: Path | None) -> CutTexts:
+    """The texts of a task and of a folder in some languages.
+
+    Test examples of the task are held out. In a language that the task has no test examples of,
+    each tenth line of the folder's file is.
+
+    Args:
+        task: It need not have all languages.
+        languages: Codes.
+        folder: With a text file for each language, like de.txt, one text a line; None for none.
+
+    Raises:
+        HeadlabError: The folder is none, a file cannot be read, or there are no texts in a
+            language.
+    """
+    if folder is not None and not is_folder(folder):
+        raise HeadlabError(
+            f"--texts is {folder}, which is not a folder; name one with a text file for each "
+            f"language, like {languages[0]}.txt",
+            code="vocabulary.texts_not_a_folder",
+        )
+    kept: dict[str, list[str]] = {}
+    held_out: dict[str, list[str]] = {}
+    kept_once_counted: dict[str, list[str]] = {}
+    words: list[str] = []
+    for language in languages:
+        lines = [] if folder is None else _lines_in(folder / f"{language}.txt")
+        examples = [
+            example for split in KEPT_SPLITS for example in _examples(task, language, split)
+        ]
+        words += _words_of(examples)
+        kept[language] = texts_of(examples, task)
+        held_out[language] = texts_of(held_out_examples(task, language), task)
+        kept_once_counted[language] = []
+        if not held_out[language]:
+            kept_once_counted[language] = lines[::HELD_OUT_INTERVAL]
+            held_out[language] = kept_once_counted[language]
+            del lines[::HELD_OUT_INTERVAL]
+        kept[language] += lines
+        if not held_out[language]:
+            raise HeadlabError(
+                f"there are no texts in {language} on which to count what a smaller vocabulary loses: "
+                f"task {task.name} has none, {_none_in(folder, language)}; put some into "
+                f"{language}.txt, one a line, and name its folder with --texts",
+                code="vocabulary.texts_missing",
+            )
+    return CutTexts(kept, held_out, kept_once_counted, words)
+
+
+def _lines_in(path: Path) -> list[str]:
+    """The lines of a text file that are not blank; none if there is no such file."""
+    if not path.exists():
+        return []
+    return [line for line in read_lines(path) if not is_blank(line)]
+
+
+def _none_in(folder: Path | None, language: str) -> str:
+    """That the folder of texts has none in a language, as part of a sentence."""
+    if folder is None:
+        return "and --texts names no folder"
+    return f"and {folder} has no {language}.txt with texts"
+
+
+def _examples(task: Task, language: str, split: Split) -> Sequence[Example]:
+    """A task's examples; none of train where reading them would fetch something."""
+    if language not in task.languages:
+        return ()
+    if split == "train" and not task.present(language, split):
+        return ()
+    return task.read(language, split, task.seed)
+
+
+def held_out_examples(task: Task, language: str, size: int | None = None) -> Sequence[Example]:
+    """The first test examples of a task in a language; none where it has none.
+
+    Args:
+        task: It need not have the language.
+        language: A code.
+        size: How many, at most; None for all.
+    """
+    try:
+        return _examples(task, language, HELD_OUT_SPLIT)[:size]
+    except HeadlabError as error:
+        if error.code == "data.unreadable":  # a task of one's own need not have a file for test
+            return ()
+        raise
+
+
+def _words_of(examples: Sequence[Example]) -> list[str]:
+    """The words that a model is given one by one, each also behind a space."""
+    words = dict.fromkeys(word for example in examples for word in example.words)
+    return [form for word in words for form in (word, f" {word}")]
+
+
+def texts_of(examples: Sequence[Example], task: Task) -> list[str]:
+    """All texts of some examples, as a model is given them.
+
+    Args:
+        examples: Of the task.
+        task: Says whether targets continue the text, or are translations of it.
+    """
+    texts: list[str] = []
+    for example in examples:
+        target = example.target or ""
+        texts += [example.text + target] if task.likelihood else [example.text, target]
+        texts += [example.pair or "", " ".join(example.words)]
+        texts += [example.text + choice for choice in example.choices]
+        texts += example.choices  # an encoder-decoder is given them alone
+    return [text for text in texts if text]
+
+
+def sentences_of(texts: CutTexts, size: int) -> Task:
+    """The texts whose pieces stay as a task without labels, to compare models on.
+
+    Args:
+        texts: By language.
+        size: How many of each language, at most; they are drawn at random.
+    """
+    kept_texts = {
+        language: [*texts.kept[language], *texts.kept_once_counted[language]]
+        for language in texts.kept
+    }
+
+    def read(language: str, _split: Split, seed: int) -> tuple[Example, ...]:
+        examples = [
+            Example(f"{language}-{number}", text, group=str(number))
+            for number, text in enumerate(kept_texts[language])
+        ]
+        return in_random_order(examples, seed)[:size]
+
+    languages = tuple(language for language in kept_texts if kept_texts[language])
+    return Task("texts", (), languages, aligned=False, read=read)
+
+
+def cut_by_texts(model: Model, languages: Sequence[str], texts: CutTexts) -> SmallerVocabulary:
+    """A model's vocabulary cut to some languages, and what is lost by it.
+
+    Args:
+        model: The original.
+        languages: Codes.
+        texts: In these languages.
+
+    Raises:
+        HeadlabError: The tokenizer is of an unknown kind, a package is missing, nothing is known of
+            a language, or texts whose pieces all stay would be split otherwise.
+    """
+    language_pieces = pieces_of_languages(model, languages)
+    kept_rows = rows_of(model.tokenizer, [*chain(*texts.kept.values()), *texts.words])
+    cut = language_pieces.cut_with(kept_rows)
+    tokenizer = cut_tokenizer(model.tokenizer, cut)
+    held_out = {
+        language: losses(model, cut, tokenizer, texts.held_out[language]) for language in languages
+    }
+    if any(texts.kept_once_counted.values()):
+        kept_rows += rows_of(model.tokenizer, list(chain(*texts.kept_once_counted.values())))
+        cut = language_pieces.cut_with(kept_rows)
+        tokenizer = cut_tokenizer(model.tokenizer, cut)
+    for language in languages:  # raises if one is split otherwise
+        losses(model, cut, tokenizer, [*texts.kept[language], *texts.kept_once_counted[language]])
+    return SmallerVocabulary(cut, tokenizer, held_out)
+
+
+def losses(
+    model: Model, cut: VocabularyCut, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
+) -> Losses:
+    """What texts lose by a cut.
+
+    Args:
+        model: The original.
+        cut: Which pieces stay.
+        tokenizer: Of these.
+        texts: To split by the original tokenizer and by the smaller one.
+
+    Raises:
+        HeadlabError: A text whose pieces all stay is split otherwise.
+    """
+    old_rows = rows_of(model.tokenizer, texts)
+    new_rows = rows_of(tokenizer, texts)
+    piece_count = lost_pieces = changed_texts = 0
+    for text, old_row, new_row in zip(texts, old_rows, new_rows, strict=True):
+        expected_row = cut.new_ids[np.array(old_row, dtype=np.int64)].tolist()
+        lost_of_text = expected_row.count(-1)
+        is_changed = expected_row != new_row
+        if is_changed and not lost_of_text:
+            raise HeadlabError(
+                f"the smaller vocabulary of {model.name} splits the text {text!r:.80} otherwise, "
+                "although all its pieces stay, so nothing was written; please report this",
+                code="vocabulary.segmentation_differs",
+            )
+        piece_count += len(old_row)
+        lost_pieces += lost_of_text
+        changed_texts += is_changed
+    return {
+        "pieces_lost": lost_pieces / max(piece_count, 1),
+        "texts_changed": changed_texts / max(len(texts), 1),
+        "texts": len(texts),
+    }
