@@ -417,8 +417,9 @@ class ExportJob(WrittenModelJob):
             parts.append(Part(self.size, pace, ("the heads' mean outputs", pace_basis)))
         if self.cuts_vocabulary and self._task_name is not None and self.form != "gguf":
             examples = self._test_examples(self._task_name)
-            reason = (f"both models on {examples} examples of test", pace_basis)
-            parts.append(Part(MODELS_EVALUATED * examples, pace, reason))
+            if examples:
+                reason = (f"both models on {examples} examples of test", pace_basis)
+                parts.append(Part(MODELS_EVALUATED * examples, pace, reason))
         return estimate(parts, self.timing())
 
     def _test_examples(self, task_name: str) -> int:
