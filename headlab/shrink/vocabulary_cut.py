@@ -38,7 +38,7 @@ class VocabularyCut:
         new_ids[self.kept_ids] = np.arange(len(self.kept_ids))
         return new_ids
 
-    @property
+    @cached_property
     def is_kept(self) -> Bools:
         """By old id whether the piece stays, bool [old id]."""
         return np.asarray(self.new_ids >= 0)
