@@ -36,6 +36,7 @@ from headlab.evaluation.evaluator import accuracy_interval as accuracy_interval
 from headlab.evaluation.evaluator import compare as compare
 from headlab.evaluation.evaluator import compare_as as compare_as
 from headlab.evaluation.evaluator import length_sorted_batches as length_sorted_batches
+from headlab.evaluation.evaluator import recorded_accuracy as recorded_accuracy
 from headlab.evaluation.evaluator import token_budget as token_budget
 from headlab.evaluation.evaluator import width_of as width_of
 from headlab.evaluation.generation import Decoding as Decoding

@@ -44,7 +44,7 @@ from headlab.hooks import (
     head_means,
     not_finite_error,
 )
-from headlab.masks import Mask, full_mask
+from headlab.masks import Mask, RecordedAccuracy, full_mask
 from headlab.stats import paired_bootstrap, share_interval
 from headlab.tasks import (
     CHANCE_LEVEL,
@@ -760,6 +760,31 @@ def compare_as(
         flipped_wrong=int((right_before & ~right_after).sum()),
         omissions=after.omissions or before.omissions,
     )
+
+
+def recorded_accuracy(before: Evaluation, after: Evaluation, seed: int = 0) -> RecordedAccuracy:
+    """A comparison as mask files and outcomes of jobs have it, with the interval of the accuracy.
+
+    Args:
+        before: As in `compare`, like `after` and what is raised.
+        after: Of the masked model, or of one that was made of it.
+        seed: Of the bootstraps.
+    """
+    comparison = compare(before, after, seed)
+    accuracy_low, accuracy_high = accuracy_interval(after, seed)
+    return {
+        "accuracy": comparison.accuracy,
+        "n": comparison.n,
+        "accuracy_low": accuracy_low,
+        "accuracy_high": accuracy_high,
+        "baseline": comparison.baseline,
+        "difference": comparison.difference,
+        "low": comparison.low,
+        "high": comparison.high,
+        "p": comparison.p,
+        "flipped_right": comparison.flipped_right,
+        "flipped_wrong": comparison.flipped_wrong,
+    }
 
 
 def accuracy_interval(evaluation: Evaluation, seed: int = 0) -> tuple[float, float]:

@@ -103,7 +103,7 @@ def accuracy_by_language(
         By language; empty for a task whose answers are tokens, as these are numbered otherwise.
     """
     import headlab
-    from headlab.evaluation import Evaluator, accuracy_interval, compare  # imports torch
+    from headlab.evaluation import Evaluator, recorded_accuracy  # imports torch
 
     figures: dict[str, RecordedAccuracy] = {}
     if not task.has_named_answers:  # the answers would be other tokens
@@ -114,21 +114,7 @@ def accuracy_by_language(
         before = Evaluator(untouched, task, language, "test", size).evaluate()
         written.orders.update(untouched.orders)  # which class is which label stays
         after = Evaluator(written, task, language, "test", size).evaluate()
-        comparison = compare(before, after)
-        low, high = accuracy_interval(after)
-        figures[language] = {
-            "accuracy": comparison.accuracy,
-            "n": comparison.n,
-            "accuracy_low": low,
-            "accuracy_high": high,
-            "baseline": comparison.baseline,
-            "difference": comparison.difference,
-            "low": comparison.low,
-            "high": comparison.high,
-            "p": comparison.p,
-            "flipped_right": comparison.flipped_right,
-            "flipped_wrong": comparison.flipped_wrong,
-        }
+        figures[language] = recorded_accuracy(before, after)
     return figures
 
 

@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -38,10 +39,9 @@ from headlab.evaluation import (
     NO_TARGET,
     Evaluator,
     Inputs,
-    accuracy_interval,
     classes_for_spec,
-    compare,
     read_inputs,
+    recorded_accuracy,
 )
 from headlab.hooks import Model, gated_in_this_thread, make_gateable, token_needs_of, tokens_version
 from headlab.masks import Mask
@@ -520,21 +520,11 @@ class GatesDataset:
             evaluation = gated_evaluator.evaluate(mask)
             forwards += evaluator.forwards - forwards_before
             forwards += gated_evaluator.forwards if jointly_trained is not None else 0
-            comparison = compare(baseline, evaluation, self.options.seed)
-            accuracy_low, accuracy_high = accuracy_interval(evaluation, self.options.seed)
+            figures = recorded_accuracy(baseline, evaluation, self.options.seed)
             accuracies[split] = {
-                "n": comparison.n,
+                "n": figures["n"],
                 "examples": len(gated_evaluator.examples),
-                "accuracy": comparison.accuracy,
-                "accuracy_low": accuracy_low,
-                "accuracy_high": accuracy_high,
-                "baseline": comparison.baseline,
-                "difference": comparison.difference,
-                "low": comparison.low,
-                "high": comparison.high,
-                "p": comparison.p,
-                "flipped_right": comparison.flipped_right,
-                "flipped_wrong": comparison.flipped_wrong,
+                **cast("JsonRecord", figures),
                 "kept": int(mask.kept.sum()),
                 "undecided": gates.undecided_count(),
                 **omission_fields(gated_evaluator.omissions),
