@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformers as hf
+from support.exports import export
 from support.saved_models import save_classifier, save_model
 from support.tiny_llama import UNEVEN, tiny_llama, without_groups
 
@@ -28,22 +29,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mean = {"ablation": "mean"}
     Mask(model.grid, KEPT, model.identity(), mean).save(folder / "mean.json")
     return folder
-
-
-def export(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    form: str,
-    *arguments: str,
-    out: str = "out",
-    mask: str = "mask.json",
-) -> tuple[int, str, str]:
-    """Run `headlab export`; gives its exit code, stdout and stderr."""
-    paths = ["--model", str(folder / "model"), "--mask", str(folder / mask)]
-    paths += ["--out", str(folder / out)]
-    code = main(["export", *paths, "--as", form, "--size", "5", "--repeats", "6", *arguments])
-    output = capsys.readouterr()
-    return code, output.out, output.err
 
 
 def test_a_plain_folder_is_what_scripts_were_promised(folder, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,12 @@ import pytest
 import torch
 import transformers as hf
 from support.cut_vocabularies import unigram_tokenizer
+from support.exports import export
 from support.saved_models import save_classifier, save_model
 from support.tiny_llama import UNEVEN, tiny_llama, without_groups
 from support.tiny_models import SMALL_OPTIONS
 
 import headlab
-from headlab.cli.main import main
 from headlab.hooks import gated_in_this_thread
 from headlab.masks import Mask
 from headlab.tasks.intents.templates import LABELS
@@ -49,18 +50,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def export(
-    folder: Path, capsys: pytest.CaptureFixture[str], form: str, *arguments: str, out: str = "out"
-) -> tuple[int, str, str]:
-    """Run `headlab export`; gives its exit code, stdout and stderr."""
-    paths = ["--model", str(folder / "model"), "--out", str(folder / out)]
-    code = main(["export", *paths, "--as", form, "--size", "5", "--repeats", "6", *arguments])
-    output = capsys.readouterr()
-    return code, output.out, output.err
+export_without_mask = partial(export, mask=None)
 
 
 def test_a_vocabulary_is_cut_without_a_mask(folder, capsys):
-    code, stdout, _ = export(folder, capsys, "small", *THAI_INTENTS, "--json", out="thai")
+    code, stdout, _ = export_without_mask(
+        folder, capsys, "small", *THAI_INTENTS, "--json", out="thai"
+    )
     result = json.loads(stdout)
     assert code == 0
     rows_gone = result["pieces_before"] - result["pieces_after"]
@@ -84,7 +80,9 @@ def test_a_vocabulary_is_cut_without_a_mask(folder, capsys):
 
 
 def test_the_accuracy_is_that_of_the_folder(folder, capsys):
-    code, stdout, _ = export(folder, capsys, "small", *THAI_INTENTS, "--json", out="again")
+    code, stdout, _ = export_without_mask(
+        folder, capsys, "small", *THAI_INTENTS, "--json", out="again"
+    )
     assert code == 0
     task = headlab.task("intents").with_languages(["th"])
     written = headlab.load(str(folder / "again"))
@@ -94,7 +92,7 @@ def test_the_accuracy_is_that_of_the_folder(folder, capsys):
 
 def test_stock_transformers_reads_a_plain_folder_with_a_mask_and_fewer_pieces(folder, capsys):
     arguments = ("--mask", str(folder / "mask.json"), *THAI_INTENTS, "--vocabulary", "cut")
-    code, stdout, _ = export(folder, capsys, "folder", *arguments, out="plain")
+    code, stdout, _ = export_without_mask(folder, capsys, "folder", *arguments, out="plain")
     assert code == 0
     assert "4 of 6 heads silenced" in stdout
     assert " pieces; of texts that were held out" in stdout
@@ -115,7 +113,9 @@ def test_stock_transformers_reads_a_plain_folder_with_a_mask_and_fewer_pieces(fo
 
 def test_a_plain_folder_keeps_its_shapes_unless_told_otherwise(folder, capsys):
     arguments = ("--mask", str(folder / "mask.json"), "--task", "intents", "--languages", "th")
-    code, stdout, _ = export(folder, capsys, "folder", *arguments, "--json", out="shapes")
+    code, stdout, _ = export_without_mask(
+        folder, capsys, "folder", *arguments, "--json", out="shapes"
+    )
     result = json.loads(stdout)
     assert code == 0
     assert result["parameters_after"] == result["parameters_before"]
@@ -129,7 +129,7 @@ def test_a_decoder_for_llama_cpp_loses_pieces_too(tmp_path, capsys):
     model = headlab.load(str(tmp_path / "model"))
     without_groups(model, UNEVEN).save(tmp_path / "mask.json")
     arguments = ("--mask", str(tmp_path / "mask.json"), "--languages", "th", "--json")
-    code, stdout, _ = export(tmp_path, capsys, "gguf", *arguments, out="thai")
+    code, stdout, _ = export_without_mask(tmp_path, capsys, "gguf", *arguments, out="thai")
     result = json.loads(stdout)
     assert code == 0
     assert result["pieces_after"] < result["pieces_before"]
@@ -140,7 +140,7 @@ def test_a_decoder_for_llama_cpp_loses_pieces_too(tmp_path, capsys):
 def test_texts_of_a_folder_stand_for_a_language_that_the_task_lacks(folder, capsys, tmp_path):
     (tmp_path / "lo.txt").write_text("ສະບາຍດີ ຂອບໃຈ\n" * 30)
     arguments = ("--languages", "lo", "--texts", str(tmp_path), "--json")
-    code, stdout, _ = export(folder, capsys, "small", *arguments, out="lao")
+    code, stdout, _ = export_without_mask(folder, capsys, "small", *arguments, out="lao")
     result = json.loads(stdout)
     assert code == 0
     assert result["pieces_lost"] == {"lo": 0}
@@ -170,7 +170,7 @@ def test_texts_of_a_folder_stand_for_a_language_that_the_task_lacks(folder, caps
     ],
 )
 def test_what_does_not_fit_ends_with_a_sentence(folder, capsys, form, arguments, phrase):
-    code, stdout, stderr = export(folder, capsys, form, *arguments, out="never")
+    code, stdout, stderr = export_without_mask(folder, capsys, form, *arguments, out="never")
     assert (code, stdout) == (2, "")
     assert phrase in stderr
     assert not (folder / "never").exists()
@@ -178,14 +178,18 @@ def test_what_does_not_fit_ends_with_a_sentence(folder, capsys, form, arguments,
 
 def test_settings_of_a_vocabulary_that_stays_are_refused(folder, capsys):
     mask = ("--mask", str(folder / "mask.json"))
-    code, _, stderr = export(folder, capsys, "small", *mask, "--test-size", "5", out="never")
+    code, _, stderr = export_without_mask(
+        folder, capsys, "small", *mask, "--test-size", "5", out="never"
+    )
     assert code == 2
     assert "--test-size would have no effect, as the vocabulary stays" in stderr
 
 
 def test_an_unknown_tokenizer_is_refused(capsys, tmp_path):
     save_classifier(tmp_path / "model")
-    code, stdout, stderr = export(tmp_path, capsys, "small", "--languages", "th", out="never")
+    code, stdout, stderr = export_without_mask(
+        tmp_path, capsys, "small", "--languages", "th", out="never"
+    )
     assert (code, stdout) == (2, "")
     assert "is of the kind WordLevel" in stderr
     assert not (tmp_path / "never").exists()
