@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self, cast
 
@@ -19,6 +20,7 @@ from headlab.jobs import (
     Lab,
     LocalPath,
     RunningJob,
+    Tick,
     check_about_task,
     estimate,
     examples_of_test,
@@ -71,6 +73,20 @@ FORM_FLAG = Flag(
     parameter="form",
 )
 VOCABULARY_CHOICES = ("keep", "cut")
+VOCABULARY = Option(
+    None,
+    "cut the vocabulary to --languages, or keep it; default: cut if languages are named, but for "
+    "--as folder",
+    VOCABULARY_CHOICES,
+    optional=True,
+)
+EXPORT_DTYPE = Option(
+    None,
+    "dtype of the weights: float32, float64, bfloat16, float16, default the model's own; of gguf "
+    "float32 (default), float16 or q8_0",
+    ("float32", "float64", "bfloat16", "float16", "q8_0"),
+    optional=True,
+)
 EXPORT_MASK_FLAG = Flag(
     "--mask",
     "mask file: what headlab prune, front or the Prune page wrote; without, all heads stay",
@@ -140,30 +156,14 @@ class ExportJob(WrittenModelJob):
     """
 
     form: str = "folder"
-    vocabulary: str | None = setting(
-        Option(
-            None,
-            "cut the vocabulary to --languages, or keep it; default: cut if languages are named, "
-            "but for --as folder",
-            VOCABULARY_CHOICES,
-            optional=True,
-        )
-    )
+    vocabulary: str | None = setting(VOCABULARY)
     texts: LocalPath | None = None
     test_size: int | None = setting(
         examples_of_test(
             "test examples of each language for the accuracy with a cut vocabulary; default: all"
         )
     )
-    dtype: str | None = setting(
-        Option(
-            None,
-            "dtype of the weights: float32, float64, bfloat16, float16, default the model's own; of "
-            "gguf float32 (default), float16 or q8_0",
-            ("float32", "float64", "bfloat16", "float16", "q8_0"),
-            optional=True,
-        )
-    )
+    dtype: str | None = setting(EXPORT_DTYPE)
 
     key: ClassVar[str] = "export"
     name: ClassVar[str] = "Exported model"
@@ -297,45 +297,77 @@ class ExportJob(WrittenModelJob):
     def run(self, lab: Lab, running: RunningJob) -> ExportOutcome | SmallOutcome:
         """Build the mask into the weights, compare, and write the folder."""
         task = self.chosen_task(lab)
+        begin_step = self._steps_of(running, task)
+        begin_step("loading the model")
         model = self.exact_model(lab)
-        vocabulary, sentences = self._smaller_vocabulary(lab, model)
+        vocabulary = sentences = None
+        if self.cuts_vocabulary:
+            begin_step("cutting the vocabulary")
+            vocabulary, sentences = self._smaller_vocabulary(lab, model)
         compared_on = ComparedOn(task, sentences)
         accuracy: dict[str, RecordedAccuracy] = {}
+        begin_step("writing and comparing")
         if self.form in SHRUNK_FORMS:
             command = self.recorded_command()
-            written = self.shrink_job().write(model, compared_on, command, vocabulary)
+            written = self.shrink_job().write(model, compared_on, command, running.tick, vocabulary)
             outcome: Any = {"form": self.form, **written}
         elif self.form == "gguf":
-            outcome = self._write_gguf(model, compared_on, vocabulary)
+            outcome = self._write_gguf(model, compared_on, running.tick, vocabulary)
         else:
-            outcome = self._write_folder(model, compared_on, vocabulary)
-        # headlab reads no GGUF, so that nothing can be measured on the written file.
-        if vocabulary is not None and task is not None and self.form != "gguf":
-            accuracy = accuracy_by_language(model, self.out, task, self.test_size)
+            outcome = self._write_folder(model, compared_on, running.tick, vocabulary)
+        if task is not None and self._measures_accuracy:
+            begin_step("measuring the accuracy on test")
+            accuracy = accuracy_by_language(model, self.out, task, self.test_size, running.tick)
+        begin_step("done")
         return cast(
             "ExportOutcome | SmallOutcome",
             {**outcome, **outcome_of_vocabulary(vocabulary, accuracy)},
         )
 
-    def _smaller_vocabulary(
-        self, lab: Lab, model: Model
-    ) -> tuple[SmallerVocabulary | None, Task | None]:
-        """The vocabulary that is written, and texts in its languages; neither if it is kept."""
-        if not self.cuts_vocabulary:
-            return None, None
+    @property
+    def _measures_accuracy(self) -> bool:
+        """Whether the accuracy of the written model is measured, if there is a task.
+
+        headlab reads no GGUF, so that nothing can be measured on such a file.
+        """
+        return self.cuts_vocabulary and self.form != "gguf"
+
+    def _steps_of(self, running: RunningJob, task: Task | None) -> Callable[[str], None]:
+        """A function that says which step the job begins; the last one is its end.
+
+        Args:
+            running: The job.
+            task: Whose accuracy may be measured; None for none.
+        """
+        step_count = 2 + self.cuts_vocabulary + (task is not None and self._measures_accuracy)
+        steps_begun = count()
+
+        def begin_step(note: str) -> None:
+            # Steps take different times, so the pace of one says nothing about the next.
+            running.progress(next(steps_begun), step_count, note, fresh=True)
+
+        return begin_step
+
+    def _smaller_vocabulary(self, lab: Lab, model: Model) -> tuple[SmallerVocabulary, Task]:
+        """The vocabulary that is written, cut to the languages, and texts in them."""
         name = self._task_name or str(SUBJECT_FLAGS["task"].default)
         label_map = None if self._task_name is None else self.label_map
         languages = require_languages(self.languages)
         return smaller_vocabulary(model, lab.task(name, label_map), languages, self.texts)
 
     def _write_folder(
-        self, model: Model, compared_on: ComparedOn, vocabulary: SmallerVocabulary | None
+        self,
+        model: Model,
+        compared_on: ComparedOn,
+        tick: Tick,
+        vocabulary: SmallerVocabulary | None,
     ) -> ExportOutcome:
         """Silence the heads in the weights, and write a folder of the original's class.
 
         Args:
             model: The original.
             compared_on: Whose examples are compared, and the heads' means taken on.
+            tick: Called between batches.
             vocabulary: That it gets; None for the original's.
         """
         from headlab.shrink import silence_model  # these import torch
@@ -360,6 +392,7 @@ class ExportJob(WrittenModelJob):
             means_of=means_of,
             dtype=self.dtype,
             command=self.recorded_command(),
+            tick=tick,
         )
         return outcome_of(written_folder)
 
@@ -379,13 +412,18 @@ class ExportJob(WrittenModelJob):
         return head_means(model, batches), means_of
 
     def _write_gguf(
-        self, model: Model, compared_on: ComparedOn, vocabulary: SmallerVocabulary | None
+        self,
+        model: Model,
+        compared_on: ComparedOn,
+        tick: Tick,
+        vocabulary: SmallerVocabulary | None,
     ) -> ExportOutcome:
         """Remove the heads, and write a file for llama.cpp.
 
         Args:
             model: The original.
             compared_on: Whose examples are compared.
+            tick: Called between batches.
             vocabulary: That it gets; None for the original's.
         """
         from headlab.shrink.folder import GGUF_FILE  # these import torch
@@ -401,6 +439,7 @@ class ExportJob(WrittenModelJob):
             number_type=self.dtype or EXACT_TYPE,
             command=self.recorded_command(),
             vocabulary=vocabulary,
+            tick=tick,
         )
         outcome = outcome_of(written_folder)
         outcome["file"] = str(self.out / GGUF_FILE)
@@ -415,7 +454,7 @@ class ExportJob(WrittenModelJob):
             parts.append(self.shrink_job().timing_part(known))
         if self._gives_means:
             parts.append(Part(self.size, pace, ("the heads' mean outputs", pace_basis)))
-        if self.cuts_vocabulary and self._task_name is not None and self.form != "gguf":
+        if self._measures_accuracy and self._task_name is not None:
             examples = self._test_examples(self._task_name)
             if examples:
                 reason = (f"both models on {examples} examples of test", pace_basis)

@@ -81,6 +81,7 @@ class Job(Strict):
         refusal_status: HTTP status of a job that `resolve` refuses, if it is not that of a wrong
             request.
         assembled: Whether it is put together from pieces that other jobs may need too.
+        has_command: Whether its key is a command; if not, its `commands` are those of another kind.
         command_only: Settings of its command alone.
         help_order: Its settings in the order of its command's help, if it writes them in another
             one.
@@ -96,6 +97,7 @@ class Job(Strict):
     places: ClassVar[tuple[JobPlace, ...]] = ("here",)
     refusal_status: ClassVar[int | None] = None
     assembled: ClassVar[bool] = False
+    has_command: ClassVar[bool] = True
     command_only: ClassVar[JobSettings] = {}
     help_order: ClassVar[tuple[str, ...]] = ()
 

@@ -49,13 +49,14 @@ def _kind_and_words(line: str) -> tuple[type[Job], list[str]]:
         words = shlex.split(line)
     except ValueError:  # a quotation without its end
         words = []
-    for job_class in JOBS.values():
+    kinds = [job_class for job_class in JOBS.values() if job_class.has_command]
+    for job_class in kinds:
         beginning = job_class.program_words()
         if words[: len(beginning)] == beginning:
             return job_class, words[len(beginning) :]
     raise HeadlabError(
         f"{line!r:.300} is not the command of a job; it begins with {PROGRAM} and one of "
-        f"{', '.join(JOBS)}",
+        f"{', '.join(job_class.key for job_class in kinds)}",
         code="command.no_job",
     )
 

@@ -17,6 +17,7 @@ from headlab.jobs import (
     ForecastBasis,
     Lab,
     RunningJob,
+    Tick,
     estimate,
     flag_words,
 )
@@ -108,13 +109,15 @@ class ShrinkJob(WrittenModelJob):
     def run(self, lab: Lab, running: RunningJob) -> ShrinkOutcome:
         """Remove the heads, compare and time the smaller model, and write its folder."""
         model = self.exact_model(lab)
-        return self.write(model, ComparedOn(self.chosen_task(lab)), self.recorded_command())
+        compared_on = ComparedOn(self.chosen_task(lab))
+        return self.write(model, compared_on, self.recorded_command(), running.tick)
 
     def write(
         self,
         model: Model,
         compared_on: ComparedOn,
         command: list[str],
+        tick: Tick,
         vocabulary: SmallerVocabulary | None = None,
     ) -> ShrinkOutcome:
         """As `run`.
@@ -123,6 +126,7 @@ class ShrinkJob(WrittenModelJob):
             model: The original.
             compared_on: Whose examples are compared and timed.
             command: That writes the same, for the record.
+            tick: Called between batches.
             vocabulary: That the smaller model gets; None for the original's.
         """
         from headlab.shrink import (
@@ -135,7 +139,7 @@ class ShrinkJob(WrittenModelJob):
         shrunk = shrink_model(model, self.mask_of(model))
         if vocabulary is not None:
             shrunk = with_vocabulary(shrunk, vocabulary)
-        time_ratio = self._time_ratio(model, shrunk, compared_on)
+        time_ratio = self._time_ratio(model, shrunk, compared_on, tick)
         conditions = (
             f"{model.device.type}, {model.dtype}, {TIMED_BATCHES} batches of {ROWS} examples, "
             f"{self.repeats} rounds in turn"
@@ -150,10 +154,13 @@ class ShrinkJob(WrittenModelJob):
             onnx=self.onnx,
             dtype=self.dtype,
             command=command,
+            tick=tick,
         )
         return outcome_of(written_folder, time_ratio)
 
-    def _time_ratio(self, model: Model, shrunk: Shrunk, compared_on: ComparedOn) -> Ratio:
+    def _time_ratio(
+        self, model: Model, shrunk: Shrunk, compared_on: ComparedOn, tick: Tick
+    ) -> Ratio:
         """Time of the smaller model divided by the baseline's, a copy without headlab's hooks."""
         from headlab.shrink import shrink_model  # these import torch
         from headlab.shrink.smaller_vocabulary import covered_batches, renumbered_batch
@@ -179,6 +186,7 @@ class ShrinkJob(WrittenModelJob):
             inputs_after=inputs_after,
             repeats=self.repeats,
             seed=self.seed,
+            tick=tick,
         )
 
     def forecast(self, known: ForecastBasis) -> Estimate:

@@ -26,6 +26,7 @@ from headlab.jobs.shrink import ShrinkJob as ShrinkJob
 from headlab.jobs.translation import TranslationJob as TranslationJob
 from headlab.jobs.worth import MASK_PLACEHOLDER as MASK_PLACEHOLDER
 from headlab.jobs.worth import WorthJob as WorthJob
+from headlab.jobs.write import WriteJob as WriteJob
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ BUILT_IN_KINDS: Mapping[str, type[Job]] = {
         GatesJob,
         FrontJob,
         WorthJob,
+        WriteJob,
         ShrinkJob,
         ExportJob,
         LmJob,

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, TypedDict
 
 from headlab.core import HeadlabError
 from headlab.jobs.command import SUBJECT_FLAGS
+from headlab.jobs.lab import Tick
 
 if TYPE_CHECKING:
+    from headlab.core import Evaluation
     from headlab.hooks import Model
     from headlab.masks import RecordedAccuracy
     from headlab.shrink.vocabulary_cut import SmallerVocabulary
@@ -89,7 +91,7 @@ def languages_with_test(task: Task) -> list[str]:
 
 
 def accuracy_by_language(
-    untouched: Model, folder: Path, task: Task, size: int | None
+    untouched: Model, folder: Path, task: Task, size: int | None, tick: Tick
 ) -> dict[str, RecordedAccuracy]:
     """Accuracy on test of a written model, paired with that of the untouched one.
 
@@ -98,12 +100,13 @@ def accuracy_by_language(
         folder: Of the written model.
         task: Of both.
         size: Test examples of each language, at most; None for all.
+        tick: Called between batches.
 
     Returns:
         By language; empty for a task whose answers are tokens, as these are numbered otherwise.
     """
     import headlab
-    from headlab.evaluation import Evaluator, recorded_accuracy  # imports torch
+    from headlab.evaluation import recorded_accuracy  # imports torch
 
     figures: dict[str, RecordedAccuracy] = {}
     if not task.has_named_answers:  # the answers would be other tokens
@@ -111,11 +114,20 @@ def accuracy_by_language(
     device = str(untouched.device)
     written = headlab.load(str(folder), device=device, dtype=untouched.dtype)
     for language in languages_with_test(task):
-        before = Evaluator(untouched, task, language, "test", size).evaluate()
+        before = _accuracy(untouched, task, language, size, tick)
         written.orders.update(untouched.orders)  # which class is which label stays
-        after = Evaluator(written, task, language, "test", size).evaluate()
+        after = _accuracy(written, task, language, size, tick)
         figures[language] = recorded_accuracy(before, after)
     return figures
+
+
+def _accuracy(model: Model, task: Task, language: str, size: int | None, tick: Tick) -> Evaluation:
+    """Accuracy of a model on test in one language, as in `accuracy_by_language`."""
+    from headlab.evaluation import Evaluator  # imports torch
+
+    evaluator = Evaluator(model, task, language, "test", size)
+    evaluator.tick = tick
+    return evaluator.evaluate()
 
 
 def outcome_of_vocabulary(

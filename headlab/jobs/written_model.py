@@ -43,6 +43,9 @@ ROWS = 16
 MODELS_COMPARED = 3
 """Models that a comparison runs: the untouched, the masked, the written one."""
 
+EXAMPLES_COMPARED = Option(
+    128, "examples that are compared, drawn over the languages' dev", kind=int, low=1
+)
 MASK_FLAG = Flag(
     "--mask", "mask file: what headlab prune, front or the Prune page wrote", Path, required=True
 )
@@ -75,9 +78,7 @@ class WrittenModelJob(Job):
     task: Name | None = None
     label_map: LabelMap = None
     languages: Languages = "all"
-    size: int = setting(
-        Option(128, "examples that are compared, drawn over the languages' dev", kind=int, low=1)
-    )
+    size: int = setting(EXAMPLES_COMPARED)
     repeats: int = setting(Option(15, "rounds in which both models are timed", kind=int, low=6))
     seed: Seed = setting(SEED)
     dtype: str | None = setting(

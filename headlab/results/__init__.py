@@ -30,6 +30,7 @@ from headlab.results.store import ANSWERS_KIND as ANSWERS_KIND
 from headlab.results.store import CHECKPOINT_NAMES as CHECKPOINT_NAMES
 from headlab.results.store import GATES_KIND as GATES_KIND
 from headlab.results.store import MAX_ARRAY_BYTES as MAX_ARRAY_BYTES
+from headlab.results.store import MODELS_FOLDER as MODELS_FOLDER
 from headlab.results.store import REPORT_KIND as REPORT_KIND
 from headlab.results.store import RESULT_FORMAT as RESULT_FORMAT
 from headlab.results.store import FilePlaces as FilePlaces

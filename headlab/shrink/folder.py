@@ -9,7 +9,7 @@ import copy
 import logging
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -73,6 +73,7 @@ from headlab.shrink.proof import (
     WrittenRecord,
     check_rounding,
     compare,
+    do_nothing,
     first_tensor,
     model_card,
     prove,
@@ -168,6 +169,7 @@ def write_shrunk(
     onnx: bool = False,
     dtype: str | None = None,
     command: Sequence[str] | None = None,
+    tick: Callable[[], None] = do_nothing,
 ) -> WrittenModel:
     """Write model, tokenizer, mask, model card and proof atomically.
 
@@ -183,6 +185,8 @@ def write_shrunk(
         onnx: Also write model.onnx, compared with the masked model on the same inputs.
         dtype: Of the written weights; None: the checkpoint's own.
         command: That writes the same, for the record.
+        tick: Called between batches that are compared, where `model` has its own weights; it may
+            run the model, and may raise to stop: nothing is left at `target` then.
     """
     check_target(target, model.name if model.checkpoint.revision == "folder" else None)
     check_dtype(dtype)
@@ -193,7 +197,7 @@ def write_shrunk(
         with replacing_folder(target) as build:
             _save(shrunk, model, build, written_dtype)
             read_back = read_folder(build, "folder", target.name)
-            proofs = _prove_written(model, shrunk, read_back, inputs, target, written_dtype)
+            proofs = _prove_written(model, shrunk, read_back, inputs, target, written_dtype, tick)
             sizes = _weight_sizes(model, shrunk, build, written_dtype)
             record = record_of(
                 model,
@@ -276,9 +280,24 @@ def _save(shrunk: Shrunk, model: Model, build: Path, dtype: str) -> None:
 
 
 def _prove_written(
-    model: Model, shrunk: Shrunk, read_back: Checkpoint, inputs: Inputs, target: Path, dtype: str
+    model: Model,
+    shrunk: Shrunk,
+    read_back: Checkpoint,
+    inputs: Inputs,
+    target: Path,
+    dtype: str,
+    tick: Callable[[], None],
 ) -> Proofs:
     """Compare the model that was read back with the original under the mask.
+
+    Args:
+        model: The original.
+        shrunk: The model without the heads.
+        read_back: It, as the new folder has it.
+        inputs: Batches of real examples.
+        target: Folder that is written.
+        dtype: Of its weights.
+        tick: Called between batches, but while the original's weights are rounded.
 
     Raises:
         HeadlabError: They differ by more than rounding.
@@ -288,9 +307,21 @@ def _prove_written(
     random_batches = random_inputs(model, inputs, seed=0, cut=shrunk.cut)
     is_rounded = changes_weights(shrunk.module, dtype)
 
-    def compared(module: nn.Module, batches: Inputs, dtype: str | None = None) -> Proof:
+    def compared(
+        module: nn.Module,
+        batches: Inputs,
+        dtype: str | None = None,
+        tick: Callable[[], None] = tick,
+    ) -> Proof:
         return prove(
-            model, shrunk.mask, module, batches, means=shrunk.means, dtype=dtype, cut=shrunk.cut
+            model,
+            shrunk.mask,
+            module,
+            batches,
+            means=shrunk.means,
+            dtype=dtype,
+            cut=shrunk.cut,
+            tick=tick,
         )
 
     if is_rounded and shrunk.means is not None:
@@ -298,9 +329,11 @@ def _prove_written(
         removal_proof = compared(shrunk.module, inputs)
         random_proof = compared(shrunk.module, random_batches)
     else:
-        with rounded_weights(model.module, dtype):
-            removal_proof = compared(read_back.module, inputs)
-            random_proof = compared(read_back.module, random_batches)
+        with rounded_weights(model.module, dtype) as original_is_rounded:
+            # Whoever is served between batches must not be answered by rounded weights.
+            own_tick = do_nothing if original_is_rounded else tick
+            removal_proof = compared(read_back.module, inputs, tick=own_tick)
+            random_proof = compared(read_back.module, random_batches, tick=own_tick)
     removal_proof.check(f"the model for {target}")
     random_proof.check(f"the model for {target}, on random input,")
     if not is_rounded:

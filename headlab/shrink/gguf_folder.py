@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from headlab.shrink.gguf_file import (
 )
 from headlab.shrink.gguf_tokens import TokenizedModel, token_fields
 from headlab.shrink.model import Shrunk, bytes_in, checkpoint_dtype, shrink_model
-from headlab.shrink.proof import Inputs, check_rounding, prove, random_inputs
+from headlab.shrink.proof import Inputs, check_rounding, do_nothing, prove, random_inputs
 from headlab.shrink.smaller_vocabulary import covered_batches, with_vocabulary
 from headlab.shrink.vocabulary_cut import SmallerVocabulary
 
@@ -57,6 +57,7 @@ def write_gguf_folder(
     number_type: str = EXACT_TYPE,
     command: Sequence[str] | None = None,
     vocabulary: SmallerVocabulary | None = None,
+    tick: Callable[[], None] = do_nothing,
 ) -> tuple[WrittenModel, Shrunk]:
     """Write a decoder without a mask's heads as model.gguf, with card, mask and proof, atomically.
 
@@ -69,6 +70,8 @@ def write_gguf_folder(
         number_type: One of `NUMBER_TYPES`.
         command: That writes the same, for the record.
         vocabulary: That the file gets; None for the original's.
+        tick: Called between batches that are compared; may raise to stop: nothing is left at
+            `target` then.
 
     Returns:
         What was written, and the smaller model, with the weights that the file has.
@@ -92,7 +95,7 @@ def write_gguf_folder(
     with replacing_folder(target) as build:
         removal_proof = None
         if number_type != model.dtype:
-            removal_proof = prove(model, mask, shrunk.module, inputs, cut=cut)
+            removal_proof = prove(model, mask, shrunk.module, inputs, cut=cut, tick=tick)
             removal_proof.check(f"the model for {target}")
         path = build / GGUF_FILE
         try:
@@ -103,7 +106,7 @@ def write_gguf_folder(
             raise unwritable_error(target, error_with_number) from error
         is_rounded = read_into(model, shrunk, path)
         proof, random_proof = [
-            prove(model, mask, shrunk.module, batches, dtype=number_type, cut=cut)
+            prove(model, mask, shrunk.module, batches, dtype=number_type, cut=cut, tick=tick)
             for batches in inputs_of_proofs
         ]
         if is_rounded and number_type != model.dtype:

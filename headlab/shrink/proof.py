@@ -223,6 +223,10 @@ def check_rounding(proof: Proof, random_proof: Proof, dtype: str, advice: str) -
     )
 
 
+def do_nothing() -> None:
+    """What is called between batches where nobody waits for the device."""
+
+
 def prove(
     model: Model,
     mask: Mask,
@@ -232,6 +236,7 @@ def prove(
     means: torch.Tensor | None = None,
     dtype: str | None = None,
     cut: VocabularyCut | None = None,
+    tick: Callable[[], None] = do_nothing,
 ) -> Proof:
     """Compare a model under a mask with a module that should have the same outputs.
 
@@ -244,13 +249,16 @@ def prove(
         dtype: Dtype that the module's weights were rounded to; None: the model's.
         cut: Which pieces the module's vocabulary has; None where it has all. No batch may contain
             other pieces.
+        tick: Called between batches; may raise to stop.
     """
 
     def logits_of_other(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         with torch.inference_mode():
             return logits_of(module, batch)
 
-    return compare(model, mask, logits_of_other, inputs, means=means, dtype=dtype, cut=cut)
+    return compare(
+        model, mask, logits_of_other, inputs, means=means, dtype=dtype, cut=cut, tick=tick
+    )
 
 
 def compare(
@@ -262,6 +270,7 @@ def compare(
     means: torch.Tensor | None = None,
     dtype: str | None = None,
     cut: VocabularyCut | None = None,
+    tick: Callable[[], None] = do_nothing,
 ) -> Proof:
     """The same as `prove`, with a function from a batch to logits."""
     if not inputs:
@@ -275,6 +284,7 @@ def compare(
     digest = hashlib.sha256()
     distinct_rows = set[bytes]()
     for batch in map(plain_inputs, inputs):
+        tick()
         with torch.inference_mode():
             with model.active(ActiveGates()):
                 baseline_logits = logits_of(model.module, batch)

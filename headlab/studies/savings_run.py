@@ -284,6 +284,7 @@ def latency_ratio(
     repeats: int = ROUNDS,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
+    tick: Callable[[], None] = lambda: None,
 ) -> Ratio:
     """Time of `after` over that of `before` on the same batches.
 
@@ -298,6 +299,7 @@ def latency_ratio(
             reversed in every other round.
         seed: Of the orders.
         clock: The time in seconds.
+        tick: Called between passes; may raise to stop.
 
     Raises:
         HeadlabError: There are too few rounds, or no batch.
@@ -310,7 +312,9 @@ def latency_ratio(
         lambda m=m, batches=batches: [m(**batch) for batch in batches]
         for m, batches in zip((before, after), inputs_of_passes, strict=True)
     ]
-    (seconds,) = seconds_of_passes([passes], device, rounds=repeats, seed=seed, clock=clock)
+    (seconds,) = seconds_of_passes(
+        [passes], device, rounds=repeats, seed=seed, clock=clock, tick=tick
+    )
     return ratio_of(seconds[:, 0], seconds[:, 1])
 
 

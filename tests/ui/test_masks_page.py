@@ -23,10 +23,8 @@ from headlab.dashboard.panels.accuracy import FinalFigures
 from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX, MaskHistory
 from headlab.dashboard.panels.mask_figures import AccuracyQuestion
 from headlab.dashboard.panels.mask_files import (
-    export_command,
     mask_file_name,
     place_of,
-    shrink_command,
 )
 from headlab.masks import Mask, ScriptModel, compare_masks, mask_script, noted, parse_grid
 from headlab.worker.schemas import Figure
@@ -273,61 +271,12 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
     assert row.tolist() == ["A", "test", "Thai (th)", "-1.0 … +3.0"]
 
 
-@pytest.mark.parametrize(
-    "how_chosen", [{"ablation": "mean"}, {"ablation": "zero", "combined": [{"ablation": "mean"}]}]
-)
-def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(how_chosen):
-    def body(mask):
-
-        from headlab.dashboard.panels.mask_files import draw_use_elsewhere
-        from headlab.masks import ScriptModel
-
-        draw_use_elsewhere(mask, "owner/bert", ScriptModel([]))
-
-    app = AppTest.from_function(
-        body, args=(mask_without(0, 5, chosen=how_chosen),), default_timeout=30
-    ).run()
-    assert not app.exception
-    assert not any("headlab shrink" in block.value for block in app.code)
-    assert any("chosen under mean ablation" in block.value for block in app.markdown)
-    (export,) = (block.value for block in app.code if "headlab export" in block.value)
-    assert export.endswith("--as folder --out FOLDER --task TASK --size 512")
-
-
-def test_the_command_for_heads_that_give_their_mean_names_the_examples():
-    chosen = {"ablation": "mean", "task": "intents", "languages": ["de", "th"]}
-    command = export_command(mask_without(0, chosen=chosen), "m", "m.json")
-    assert command == (
-        "headlab export --model m --mask m.json --as folder --out FOLDER --task intents --languages de,th "
-        "--size 1024"
-    )
-
-
-def test_a_mask_for_some_languages_comes_with_the_command_that_cuts_the_vocabulary():
-    def body(mask):
-        from headlab.dashboard.panels.mask_files import draw_use_elsewhere
-        from headlab.masks import ScriptModel
-
-        draw_use_elsewhere(mask, "m", ScriptModel([]))
-
-    chosen = {"task": "intents", "languages": ["de", "th"]}
-    app = AppTest.from_function(
-        body, args=(mask_without(0, chosen=chosen),), default_timeout=30
-    ).run()
-    assert not app.exception
-    (command,) = (block.value for block in app.code if "--as small" in block.value)
-    assert command == (
-        "headlab export --model m --mask mask-m-de-th-1-off.json --as small --out FOLDER --languages "
-        "de,th --task intents"
-    )
-
-
-def test_a_mask_is_offered_as_a_script_a_command_and_in_other_forms():
+def test_a_mask_is_offered_as_a_script_and_in_other_forms():
     def body(mask, script_model):
 
         from headlab.dashboard.panels.mask_files import draw_use_elsewhere
 
-        draw_use_elsewhere(mask, "owner/bert", script_model)
+        draw_use_elsewhere(mask, script_model)
 
     script_model = ScriptModel(
         [f"bert.layer.{i}.out" for i in range(12)],
@@ -338,19 +287,11 @@ def test_a_mask_is_offered_as_a_script_a_command_and_in_other_forms():
         body, args=(mask_without(0, 5), script_model), default_timeout=30
     ).run()
     assert not app.exception
-    script, export, command, form = (block.value for block in app.code)
+    script, form = (block.value for block in app.code)
     assert '("bert.layer.{}.out", 12, "0:0,5")' in script
-    file_name = "mask-owner-bert-2-off.json"
-    assert (
-        export == f"headlab export --model owner/bert --mask {file_name} --as folder --out FOLDER"
-    )
-    assert (
-        command
-        == "headlab shrink --model owner/bert --mask mask-owner-bert-2-off.json --out FOLDER"
-    )
     assert form == '{"0": [0, 5]}'
     choose(app, "mask-form", "text")
-    assert app.code[3].value == "0:0,5"
+    assert app.code[1].value == "0:0,5"
     shared_layers = ScriptModel(
         ["albert.layer.0.out"] * 12, {"class": "AlbertModel", "model_type": "albert"}
     )
@@ -380,7 +321,7 @@ def test_the_script_of_a_page_is_for_the_workers_own_weights():
         assert expected_text in mask_script(mask_without(0), place_of(description, "mine"))
 
 
-def test_names_of_files_and_commands_hold_whatever_a_model_is_called():
+def test_names_of_files_hold_whatever_a_model_is_called():
     name = "../my model's/$(x)"
     assert mask_file_name(mask_without(1), name) == "mask-..-my-model-s---x--1-off.json"
     mask = mask_without(1)
@@ -390,6 +331,3 @@ def test_names_of_files_and_commands_hold_whatever_a_model_is_called():
         mask, chosen={"rule": "by hand", "languages": ["de", "th", "fi", "ru"]}
     )
     assert mask_file_name(mask_of_four_languages, "a") == "mask-a-by-hand-4-languages-1-off.json"
-    assert shrink_command(name, "m.json").startswith(
-        """headlab shrink --model '../my model'"'"'s/$(x)' --mask m.json"""
-    )

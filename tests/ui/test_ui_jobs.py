@@ -325,6 +325,71 @@ def test_reported_20_the_mask_that_a_jobs_command_names_can_be_saved(worker):
     assert "Download MASK.json" in [element.label for element in app.get("download_button")]
 
 
+def test_a_written_model_is_named_with_its_proof_and_its_command(worker):
+    mask = {"format": "headlab-mask", "version": 2}
+    params = {
+        "model": "e5-small-intents",
+        "task": "intents",
+        "languages": ["de"],
+        "mask": mask,
+        "form": "small",
+        "vocabulary": "cut",
+    }
+    result = {
+        "form": "small",
+        "folder": "models/e5-small-intents-small-0123456789ab",
+        "parameters_before": 100_000_000,
+        "parameters_after": 40_000_000,
+        "bytes_before": 400_000_000,
+        "bytes_after": 160_000_000,
+        "examples": 128,
+        "max_logit_difference": 8e-6,
+        "tolerance": 0.001,
+        "pieces_lost": {"de": 0.004},
+        "accuracy": {"de": {"difference": -0.002, "low": -0.006, "high": 0.002}},
+    }
+    worker.rows = [job_row(7, "done", kind="write", params=params, result=result)]
+    app = run(job="7")
+    text = page_text(app)
+    assert (
+        "models/e5-small-intents-small-0123456789ab, below the cache folder of the worker" in text
+    )
+    assert "Parameters: 100.0 M → 40.0 M (−60.0 %). Weights: 400.0 MB → 160.0 MB." in text
+    assert "compared on 128 examples: its logits differ from the masked model's by 8e-06" in text
+    assert "Pieces of held-out texts that are gone: German (de) 0.4 %." in text
+    assert "German (de) −0.2 [−0.6, +0.2]." in text
+    commands = [code.value for code in app.code if code.value.startswith("headlab export")]
+    assert commands == [
+        "headlab export --mask MASK.json --out FOLDER --model e5-small-intents --task intents "
+        "--languages de --vocabulary cut --as small"
+    ]
+    assert "Download MASK.json" in [element.label for element in app.get("download_button")]
+
+
+def test_a_written_model_of_this_cache_is_opened(worker, cache):
+    folder = cache / "models" / "mine-small-0123456789ab"
+    folder.mkdir(parents=True)
+    params = {"model": "mine", "task": "intents", "languages": ["de"], "form": "small"}
+    result = {
+        "form": "small",
+        "folder": "models/mine-small-0123456789ab",
+        "parameters_before": 100,
+        "parameters_after": 100,
+        "bytes_before": 400,
+        "bytes_after": 400,
+        "examples": 8,
+        "max_logit_difference": 0.0,
+        "tolerance": 0.001,
+    }
+    worker.rows = [job_row(7, "done", kind="write", params=params, result=result)]
+    app = run(job="7")
+    assert str(folder) in [code.value for code in app.code]
+    assert "Parameters: 0.0 M, as before." in page_text(app)
+    app = press(app, "open-written-7")
+    assert app.title[0].value == "headlab"
+    assert app.session_state["_choice"].model == str(folder)
+
+
 def test_a_running_jobs_map_and_head_are_shown(worker):
     worker.rows = [
         job_row(7, "running", note="de: samples; 12 of 144 heads done", seconds_left=180.0)

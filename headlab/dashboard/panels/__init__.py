@@ -161,3 +161,5 @@ from headlab.dashboard.panels.suggestion import pooled_scores as pooled_scores
 from headlab.dashboard.panels.suggestion import removal_warning as removal_warning
 from headlab.dashboard.panels.suggestion import suggested_heads as suggested_heads
 from headlab.dashboard.panels.suggestion import usable_rules as usable_rules
+from headlab.dashboard.panels.written_models import draw_written_model as draw_written_model
+from headlab.dashboard.panels.written_models import offer_written_model as offer_written_model

@@ -1,15 +1,15 @@
-"""Masks as files: download, upload, the commands that write models, and code that uses the mask."""
+"""Masks as files: download, upload, models that are written with them, and code that uses them."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from headlab.core import HeadlabError, JsonLike, as_sentence
+from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import plain, plain_name
 from headlab.dashboard.panels.history import MaskHistory
 from headlab.dashboard.panels.mask_figures import (
@@ -19,13 +19,12 @@ from headlab.dashboard.panels.mask_figures import (
     accuracies_for_mask_file,
     figures_known,
 )
+from headlab.dashboard.panels.written_models import offer_written_model
 from headlab.dashboard.widgets import PageState, download_button, uninterrupted
 from headlab.masks import FORMS, Mask, ScriptModel, convert_out, mask_from_text, mask_script, noted
-from headlab.report.commands import NOT_SHRUNK
-from headlab.tasks import DEV_SIZE
 from headlab.worker import LoadedModel
 
-# A mask for code without headlab: a script, a smaller model, and the forms of other tools.
+# A mask for code without headlab: a script, and the forms of other tools.
 
 FOREIGN_FORMS = [form for form in FORMS if form != "headlab"]
 MAX_NAMED_LANGUAGES = 3
@@ -63,97 +62,17 @@ def mask_file_name(mask: Mask, model: str) -> str:
     return "-".join(["mask", *parts, f"{len(mask.removed)}-off.json"])
 
 
-def shrink_command(model: str, file: str) -> str:
-    """The command that writes a smaller model from a mask file."""
-    return shlex.join(["headlab", "shrink", "--model", model, "--mask", file, "--out", "FOLDER"])
-
-
-def vocabulary_command(mask: Mask, model: str, file: str) -> str:
-    """The command that also takes the vocabulary of other languages out.
-
-    Args:
-        mask: Chosen for some languages.
-        model: What `headlab.load` takes.
-        file: Name of the mask's file.
-    """
-    words = ["headlab", "export", "--model", model, "--mask", file, "--as", "small"]
-    words += ["--out", "FOLDER", "--languages", ",".join(mask.languages)]
-    task = mask.chosen.get("task")
-    if task:
-        words += ["--task", str(task)]
-    return shlex.join(words)
-
-
-def export_command(mask: Mask, model: str, file: str) -> str:
-    """The command that writes a model which transformers reads without headlab.
-
-    Args:
-        mask: The mask.
-        model: What `headlab.load` takes.
-        file: Name of the mask's file.
-    """
-    words = ["headlab", "export", "--model", model, "--mask", file, "--as", "folder"]
-    words += ["--out", "FOLDER"]
-    if mask.of_means:  # the means are those of a task's examples
-        words += ["--task", str(mask.chosen.get("task") or "TASK")]
-        if mask.languages:
-            words += ["--languages", ",".join(mask.languages)]
-        # as many of each as `headlab evaluate` takes
-        words += ["--size", str(DEV_SIZE * max(1, len(mask.languages)))]
-    return shlex.join(words)
-
-
-def draw_use_elsewhere(mask: Mask, model: str, place: ScriptModel) -> None:
+def draw_use_elsewhere(mask: Mask, place: ScriptModel) -> None:
     """How to use a mask outside headlab; a popover."""
     with st.popover("Use it elsewhere", icon=":material/output:", width="content"):
         if not mask.removed:
             st.markdown("All heads are on: there is nothing to switch off elsewhere.")
             return
-        script_tab, plain_model_tab, smaller_model_tab, other_tools_tab = st.tabs(
-            ["PyTorch script", "Model for transformers", "Smaller model", "Other tools"]
-        )
+        script_tab, other_tools_tab = st.tabs(["PyTorch script", "Other tools"])
         with script_tab:
             _draw_script(mask, place)
-        with plain_model_tab:
-            _draw_plain_model(mask, model, place)
-        with smaller_model_tab:
-            _draw_smaller_model(mask, model)
         with other_tools_tab:
             _draw_other_tools(mask)
-
-
-def _draw_plain_model(mask: Mask, model: str, place: ScriptModel) -> None:
-    if len(set(place.projections)) < len(place.projections):
-        st.markdown(
-            "This model uses one layer several times, so a head cannot be silenced in one of them alone."
-        )
-        return
-    st.markdown(
-        "This builds the mask into the weights; transformers reads the model without headlab. It stays "
-        "as large as before. Export the mask, and run it in its folder:"
-    )
-    command = export_command(mask, model, mask_file_name(mask, model))
-    st.code(command, language="bash", wrap_lines=True)
-
-
-def _draw_smaller_model(mask: Mask, model: str) -> None:
-    st.markdown("A mask alone makes no model smaller.")
-    if mask.of_means:
-        st.markdown(NOT_SHRUNK)
-        return
-    st.markdown(
-        "This removes the heads from the weights permanently; export the mask, and run it in its folder:"
-    )
-    file_name = mask_file_name(mask, model)
-    st.code(shrink_command(model, file_name), language="bash", wrap_lines=True)
-    if mask.languages:
-        languages = plain(", ".join(mask.languages))
-        st.markdown(
-            "If the model knows many languages, most of it is vocabulary. This also keeps only the "
-            f"vocabulary of {languages} (extra `headlab[vocabulary]`):"
-        )
-        command = vocabulary_command(mask, model, file_name)
-        st.code(command, language="bash", wrap_lines=True)
 
 
 def _draw_script(mask: Mask, place: ScriptModel) -> None:
@@ -280,9 +199,9 @@ def draw_mask_files(
     loaded_model: LoadedModel,
     question: AccuracyQuestion,
     known_figures: KnownFigures,
-    languages: Sequence[str],
+    choice: Choice,
 ) -> None:
-    """Draw the exports, as a file and for other tools, and the import.
+    """Draw the exports, as a file, as a model and for other tools, and the import.
 
     Args:
         mask: That is exported.
@@ -290,7 +209,7 @@ def draw_mask_files(
         loaded_model: The worker's description of the model.
         question: Of the mask's accuracy.
         known_figures: Final figures of this session, of which the file has those of this mask.
-        languages: Codes of the languages whose accuracies the file has.
+        choice: The sidebar's; the file has the accuracies in its languages.
     """
     place = place_of(loaded_model, question.model)
     if place.architecture:
@@ -299,10 +218,11 @@ def draw_mask_files(
         # Once the last figure has arrived, the page reruns, so the file has it.
         offer_mask_file(
             "Export the mask (JSON)",
-            with_measured_accuracies(mask, question, known_figures, languages),
+            with_measured_accuracies(mask, question, known_figures, choice.languages),
             mask_file_name(mask, question.model),
         )
-        draw_use_elsewhere(mask, question.model, place)
+        offer_written_model("Write the model", choice, mask, "model")
+        draw_use_elsewhere(mask, place)
     st.file_uploader(
         "Import a mask",
         type="json",

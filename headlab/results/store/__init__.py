@@ -234,7 +234,10 @@ class StoredRun:
         append_line(self.folder / "log.txt", line, CHOOSE_CACHE)
 
 
-ADAPTERS_FOLDER = "adapters"  # the folder of trained adapters, beside the runs
+ADAPTERS_FOLDER = "adapters"
+"""The folder of trained adapters, beside the runs."""
+MODELS_FOLDER = "models"
+"""The folder of models that a worker has written, beside the runs."""
 
 
 class Store:
@@ -301,7 +304,11 @@ class Store:
         if self.root.is_dir():
             for folder in sorted(self.root.iterdir()):
                 is_hidden = folder.name.startswith(".")
-                if folder.is_dir() and not is_hidden and folder.name != ADAPTERS_FOLDER:
+                if (
+                    folder.is_dir()
+                    and not is_hidden
+                    and folder.name not in (ADAPTERS_FOLDER, MODELS_FOLDER)
+                ):
                     yield folder
 
     def remove(self, result: Result[HeadScores]) -> str:

@@ -37,7 +37,7 @@ from headlab.dashboard.widgets import (
     redraw_every,
     show_named_values,
 )
-from headlab.jobs.table import MASK_PLACEHOLDER, WorthJob
+from headlab.jobs.table import MASK_PLACEHOLDER, WorthJob, WriteJob
 from headlab.methods import METHODS
 from headlab.results import HeadScores
 from headlab.worker import Client, JobRow
@@ -152,7 +152,7 @@ def _draw_body(worker: Client, job_row: JobRow) -> None:
 def _offer_mask(job_row: JobRow) -> None:
     """The mask that a job's command names, as a file, if it names one."""
     job = job_of_row(job_row)
-    if isinstance(job, WorthJob):
+    if isinstance(job, WorthJob | WriteJob) and job.mask is not None:
         text = json.dumps(job.mask, ensure_ascii=False, indent=1)
         download_button(
             f"Download {MASK_PLACEHOLDER}",

@@ -19,9 +19,7 @@ from headlab.dashboard.pages.jobs.openers import (
     open_job_page,
     result_keys,
 )
-from headlab.dashboard.panels import (
-    job_of_row,
-)
+from headlab.dashboard.panels import draw_written_model, job_of_row
 from headlab.dashboard.widgets import (
     Button,
     button_row,
@@ -30,7 +28,7 @@ from headlab.dashboard.widgets import (
     show_table,
 )
 from headlab.jobs import Job, Outcome, value_text
-from headlab.jobs.table import CurveJob, ScoreJob
+from headlab.jobs.table import CurveJob, ScoreJob, WriteJob
 from headlab.report.build import document, find_results, html_of_document, known_in
 from headlab.results import Store, curve_summary, default_root
 from headlab.worker import JobRow
@@ -41,7 +39,9 @@ def draw_results(job_row: JobRow) -> None:
     job = job_of_row(job_row)
     page = "" if job is None else job.page
     scores = choice_of_scores(job_row)
-    if scores is not None and page == ScoreJob.page:
+    if isinstance(job, WriteJob):
+        draw_written_model(job, job_row)
+    elif scores is not None and page == ScoreJob.page:
         button_row(
             _page_button("heads", open_page, ("heads", scores)),
             _page_button("overview", open_page, ("overview", scores)),

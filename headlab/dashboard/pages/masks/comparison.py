@@ -16,6 +16,7 @@ from headlab.dashboard.panels import (
     history_of,
     mask_file_name,
     offer_mask_file,
+    offer_written_model,
     removal_warning,
 )
 from headlab.dashboard.widgets import button, draw_map, show_table
@@ -177,7 +178,7 @@ def _draw_head_list(title: str, heads: tuple[Head, ...], difference: MaskDiffere
 
 
 def draw_openers(choice: Choice, masks: Mapping[str, Mask], target: TargetModel) -> None:
-    """A button for each mask that opens it on the Prune page, or the reason why it cannot.
+    """Buttons for each mask: to open it on the Prune page, or why it cannot, and to write a model.
 
     Args:
         choice: The sidebar's.
@@ -191,6 +192,8 @@ def draw_openers(choice: Choice, masks: Mapping[str, Mask], target: TargetModel)
             _draw_opener(
                 choice, f"Open {letter} on the Prune page", f"masks-open-{letter}", mask, target
             )
+            if not why_not_openable(mask, target):
+                offer_written_model(f"Write {letter} as a model", choice, mask, f"masks-{letter}")
     for sentence in filter(None, troubles):
         st.caption(plain(sentence))
 

@@ -153,7 +153,7 @@ def draw_board(
             draw_switches(history, scores, group_sizes_of(model.fingerprint), len(results.scores))
             draw_toolbar(history)
         with below_area:
-            draw_mask_files(mask, history, model, question, known_figures, choice.languages)
+            draw_mask_files(mask, history, model, question, known_figures, choice)
             reported_masks: dict[str, Mask] = {}
             if mask.removed:
                 reported_masks["Mask of the Prune page"] = with_measured_accuracies(

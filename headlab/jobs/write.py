@@ -1,0 +1,151 @@
+"""Jobs that write a model with a mask built in to the worker's disk: `headlab export` from a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Self
+
+from headlab.core import content_key
+from headlab.jobs import (
+    NO_CONTEXT,
+    SEED,
+    CommandContext,
+    Estimate,
+    ForecastBasis,
+    Job,
+    Lab,
+    LabelMap,
+    Languages,
+    Measured,
+    MeasureRequest,
+    Name,
+    Outcome,
+    RunningJob,
+    Seed,
+    setting,
+)
+from headlab.jobs.export import EXPORT_DTYPE, VOCABULARY, ExportJob
+from headlab.jobs.worth import MASK_PLACEHOLDER
+from headlab.jobs.written_model import EXAMPLES_COMPARED
+from headlab.masks import mask_from_json
+from headlab.results import MODELS_FOLDER
+
+KEY_LENGTH = 12
+"""Hexadecimal digits of a folder's name, enough to tell jobs apart."""
+NAME_LENGTH = 60
+"""Characters of a model's name in that of a folder, at most."""
+NO_FILE_NAME = re.compile(r"[^A-Za-z0-9_.]+")
+"""What stands in no folder's name."""
+MASK_FILE = "mask.json"
+"""The mask's file, as the command in proof.json names it."""
+PATH_FIELDS = ("mask", "out")
+"""Fields that are files of `ExportJob`."""
+
+
+class WriteJob(Job):
+    """A model with a mask built in, written to the worker's disk.
+
+    mask: as in a mask file; None to keep all heads.  form: as `headlab export --as` takes it.
+    The other fields are its flags.
+    """
+
+    model: Name
+    mask: dict[str, Any] | None = None
+    form: Name
+    task: Name | None = None
+    label_map: LabelMap = None
+    languages: Languages = "all"
+    vocabulary: str | None = setting(VOCABULARY)
+    size: int = setting(EXAMPLES_COMPARED)
+    seed: Seed = setting(SEED)
+    dtype: str | None = setting(EXPORT_DTYPE)
+
+    key: ClassVar[str] = "write"
+    name: ClassVar[str] = "Written model"
+    about: ClassVar[str] = "A model with a mask built in, for software that does not know headlab."
+    summary: ClassVar[str] = "A model with a mask built in, on the worker's disk."
+    has_command: ClassVar[bool] = False
+
+    def folder(self) -> str:
+        """The folder that is written, relative to the cache.
+
+        Its name ends in a hash of the fields, so that equal jobs write the same folder and no two
+        others do.
+        """
+        key = content_key(self.model_dump())[:KEY_LENGTH]
+        name = NO_FILE_NAME.sub("-", Path(self.model).name)[:NAME_LENGTH].strip("-.")
+        return f"{MODELS_FOLDER}/{name or 'model'}-{self.form}-{key}"
+
+    def title(self) -> str:
+        """The job as a heading; the languages are only of the examples and of the vocabulary."""
+        return f"{self.name}, {self.model} as {self.form}"
+
+    @contextmanager
+    def _export(self, out: Path) -> Iterator[ExportJob]:
+        """The job that `headlab export` would run, while the block runs: its mask is a file.
+
+        Args:
+            out: Folder that it writes.
+
+        Raises:
+            HeadlabError: The mask is none.
+        """
+        with TemporaryDirectory(prefix="headlab-") as folder:
+            mask_file = None
+            if self.mask is not None:
+                mask_file = Path(folder) / MASK_FILE
+                mask_from_json(self.mask, "the mask").save(mask_file)
+            yield self._export_of(mask_file, out)
+
+    def _export_of(self, mask_file: Path | None, out: Path) -> ExportJob:
+        """The same job as `headlab export` has it.
+
+        Args:
+            mask_file: File of the mask; None to keep all heads.
+            out: Folder that it writes.
+        """
+        fields = {
+            name: getattr(self, name) for name in type(self).model_fields if name not in PATH_FIELDS
+        }
+        return ExportJob.model_construct(mask=mask_file, out=out, **fields)
+
+    def resolve(self) -> Self:
+        """The job, checked.
+
+        Raises:
+            HeadlabError: As in `ExportJob`.
+        """
+        with TemporaryDirectory(prefix="headlab-") as folder, self._export(Path(folder)) as export:
+            export.resolve()
+        return self
+
+    def forecast(self, known: ForecastBasis) -> Estimate:
+        """Cost of the comparisons, and of what else the form takes."""
+        with self._export(known.root / self.folder()) as export:
+            return export.forecast(known)
+
+    def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
+        """How long a plain forward pass takes on the examples that are compared."""
+        with self._export(lab.store.root / self.folder()) as export:
+            return export.measure(lab, request, tick)
+
+    def run(self, lab: Lab, running: RunningJob) -> Outcome:
+        """Write the folder; gives what `headlab export --json` prints, with the folder's name."""
+        out = lab.store.root / self.folder()
+        with self._export(out) as export:
+            written: Mapping[str, Any] = export.run(lab, running)
+        outcome = {**written, "folder": self.folder()}
+        if "file" in outcome:
+            outcome["file"] = f"{self.folder()}/{Path(outcome['file']).name}"
+        return outcome
+
+    # The command of the same work.
+
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
+        """The command that writes the same model, with a name that stands for the mask's file."""
+        mask_file = None if self.mask is None else Path(MASK_PLACEHOLDER)
+        return self._export_of(mask_file, Path("FOLDER")).commands(context)
