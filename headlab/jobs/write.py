@@ -73,10 +73,16 @@ class WriteJob(Job):
     def folder(self) -> str:
         """The folder that is written, relative to the cache.
 
-        Its name ends in a hash of the fields, so that equal jobs write the same folder and no two
-        others do.
+        Its name ends in a hash of the fields, of the mask only the heads that it removes: jobs that
+        write the same model write the same folder, and no two others do.
+
+        Raises:
+            HeadlabError: The mask is none.
         """
-        key = content_key(self.model_dump())[:KEY_LENGTH]
+        fields = self.model_dump()
+        if self.mask is not None:
+            fields["mask"] = mask_from_json(self.mask, "the mask").digest
+        key = content_key(fields)[:KEY_LENGTH]
         name = NO_FILE_NAME.sub("-", Path(self.model).name)[:NAME_LENGTH].strip("-.")
         return f"{MODELS_FOLDER}/{name or 'model'}-{self.form}-{key}"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from headlab.masks import Mask
 from headlab.models.embedded import fingerprint
 
 TWO_LANGUAGES = "/masks?langs=de&langs=th"
+SECONDS_TO_WRITE = 300
+"""In which a model is written, however busy the machine is."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,3 +92,30 @@ def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhe
     assert exported_mask["version"] == 2
     assert exported_mask["removed"] == 2
     assert exported_mask["chosen"]["rule"] == "by hand"
+
+
+def test_a_model_is_written_from_the_prune_page(visit, page):
+    visit("/prune?langs=de")
+    page.locator('[data-c="0.0"]').click()
+    expect(page.get_by_text("1 of 144 heads off")).to_be_visible()
+    expect(page.get_by_text("1 head off: final")).to_be_visible()  # or the figures move the rest
+    page.get_by_role("button", name="Write the model").click()
+    open_list(page.get_by_role("combobox", name="Form", exact=True))
+    page.get_by_role("option", name="Same size, for transformers").click()
+    expect(page.get_by_text("the untouched, the masked and the written model")).to_be_visible()
+    page.get_by_role("button", name="Write it", exact=True).click()
+    written_to = page.get_by_test_id("stCode").filter(has_text="e5-small-intents-folder-")
+    expect(written_to).to_be_visible(timeout=SECONDS_TO_WRITE * 1000)
+    expect(page.get_by_text("Read back and compared on 128 examples")).to_be_visible()
+    folder = Path(written_to.inner_text().strip())
+    proof = json.loads((folder / "proof.json").read_text(encoding="utf-8"))
+    assert proof["max_logit_difference"] <= 1e-5 * (1 + proof["max_logit"])
+    assert set(proof["files"]) == {path.name for path in folder.iterdir()} - {"proof.json"}
+    page.reload()  # what was written is not forgotten
+    expect(page.get_by_text("1 of 144 heads off")).to_be_visible()
+    page.get_by_role("button", name="Write the model").click()
+    open_list(page.get_by_role("combobox", name="Form", exact=True))
+    page.get_by_role("option", name="Same size, for transformers").click()
+    expect(page.get_by_role("button", name="Write it again")).to_be_visible()
+    expect(written_to).to_be_visible()
+    shutil.rmtree(folder)

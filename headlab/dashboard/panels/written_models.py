@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.core import size_text
+from headlab.core import HeadlabError, size_text
 from headlab.dashboard.frame import (
     Choice,
     errors_as_sentences,
@@ -157,17 +157,17 @@ def draw_write_form(choice: Choice, mask: Mask, model: LoadedModel, key: str) ->
         st.caption("All heads are on: switch some off, or cut the vocabulary.")
         return
     job = write_job(choice, mask, form, cuts_vocabulary=cuts_vocabulary)
+    rows = [row for row in written_rows() if writes_same_model(row, job)]
+    live_rows = [row for row in rows if row.state in LIVE_STATES]
+    done_rows = [row for row in rows if row.state == "done"]
     button(
-        "Write it",
-        kind="primary",
+        "Write it again" if done_rows else "Write it",
+        kind="secondary" if done_rows else "primary",
         icon="save_as",
         key=f"{key}-start",
         on_press=start_job,
         args=(job,),
     )
-    rows = [row for row in written_rows() if job_of_row(row) == job]
-    live_rows = [row for row in rows if row.state in LIVE_STATES]
-    done_rows = [row for row in rows if row.state == "done"]
     if live_rows:
         draw_job_progress(live_rows[0], f"Job {live_rows[0].id}")
         rerun_when_jobs_change(live_rows)
@@ -185,6 +185,15 @@ def written_rows() -> Sequence[JobRow]:
         return []
     rows = [row for row in worker_client().jobs() if row.kind == WriteJob.key]
     return sorted(rows, key=lambda row: -row.id)
+
+
+def writes_same_model(row: JobRow, job: WriteJob) -> bool:
+    """Whether a job in the list writes the same model as another, whatever its mask comes from."""
+    listed_job = job_of_row(row)
+    try:
+        return isinstance(listed_job, WriteJob) and listed_job.folder() == job.folder()
+    except HeadlabError:  # the mask is of another version of headlab
+        return False
 
 
 def draw_written_model(job: Job, job_row: JobRow) -> None:
