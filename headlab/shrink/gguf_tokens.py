@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 from headlab.core import HeadlabError
 from headlab.models.token_texts import SPACE
-from headlab.shrink.pieces import BYTE_TOKEN, pair_of
+from headlab.shrink.pieces import BYTE_TOKEN
+from headlab.shrink.tokenizers_pieces import pair_of
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter

@@ -1,144 +1,124 @@
-"""The pieces of a tokenizer's vocabulary: what each is, and which belong together."""
+"""The pieces of a tokenizer's vocabulary: what a vocabulary is asked when it is cut."""
 
 from __future__ import annotations
 
-import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import pairwise
-from typing import Any, NoReturn
-
-import torch
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headlab.core import HeadlabError
-from headlab.hooks import Model
-from headlab.models.token_texts import SPACE
+from headlab.models.tokenising import (
+    INPUT_NAMES,
+    SPACED_WORDS,
+    TokenizerOptions,
+    tokenizer_lock,
+    tokenizer_output,
+)
+from headlab.shrink.vocabulary_cut import VocabularyCut
 
-KINDS = ("Unigram", "BPE", "WordPiece")
-"""Kinds of tokenizers whose vocabulary can be cut, as the library tokenizers calls them."""
-AFFIXES = ("continuing_subword_prefix", "end_of_word_suffix")
-"""Settings of byte-pair encoding under which a merged piece is not both parts written together."""
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Side = Literal["source", "target"]
+"""What a model does with a text: it reads a source, and writes a target."""
+TEXTS_AT_ONCE = 1000
+"""Texts that are split in one call."""
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
+KEPT_SETTINGS = (
+    "model_max_length",
+    "padding_side",
+    "truncation_side",
+    "clean_up_tokenization_spaces",
+    "chat_template",
+    "extra_special_tokens",
+)
+"""Settings of a tokenizer that stay."""
+STATED_SETTINGS = (INPUT_NAMES, SPACED_WORDS)
+"""Settings that stay where a tokenizer's files state them."""
 
 
-def read_pieces(model: Model) -> Pieces:
-    """The pieces of a model's tokenizer.
+def rows_of(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], side: Side = "source"
+) -> list[list[int]]:
+    """Token ids of texts, without those of special tokens.
 
-    Raises:
-        HeadlabError: It is none that the library tokenizers runs, or of an unknown kind.
+    Args:
+        tokenizer: That splits them.
+        texts: Of one side.
+        side: Whether they are read or written; most tokenizers make no difference.
     """
-    backend = getattr(model.tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        _refuse(model, "is not one that the library tokenizers runs")
-    description = json.loads(backend.to_str())
-    kind = description["model"]["type"]
-    if kind not in KINDS:
-        _refuse(model, f"is of the kind {kind}")
-    if hasattr(model.tokenizer, "src_lang"):
-        _refuse(
-            model, f"is a {type(model.tokenizer).__name__}, which adds a code for each language"
-        )
-    for name in AFFIXES:
-        if kind == "BPE" and description["model"].get(name):
-            _refuse(model, f"has {name} set")
-    pieces = Pieces(description)
-    _require_rows(model, pieces)
-    return pieces
-
-
-def _refuse(model: Model, what: str) -> NoReturn:
-    raise HeadlabError(
-        f"the tokenizer of {model.name} {what}; headlab cuts plain vocabularies of "
-        f"{', '.join(KINDS)}. Keep the vocabulary with --vocabulary keep",
-        code="vocabulary.tokenizer_unknown",
-    )
-
-
-def _require_rows(model: Model, pieces: Pieces) -> None:
-    """Raise HeadlabError unless every token has a row of the embeddings."""
-    added_ids = [int(added["id"]) for added in pieces.description["added_tokens"]]
-    largest_id = max([*pieces.piece_by_id, *added_ids])
-    rows = embedding_rows(model)
-    if largest_id >= rows:
-        _refuse(model, f"has ids up to {largest_id}, but the model has {rows} embeddings")
-
-
-def embedding_rows(model: Model) -> int:
-    """How many tokens a model has an embedding of; the tokenizer may have fewer."""
-    weight = model.module.get_input_embeddings().weight
-    assert isinstance(weight, torch.Tensor)
-    return weight.shape[0]
+    rows: list[list[int]] = []
+    options: TokenizerOptions = {"add_special_tokens": False, "verbose": False}
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        texts_at_once = list(texts[start : start + TEXTS_AT_ONCE])
+        with tokenizer_lock(tokenizer):
+            if side == "target":
+                options["text_target"] = texts_at_once
+                rows += tokenizer_output(tokenizer, **options)["input_ids"]
+            else:
+                rows += tokenizer_output(tokenizer, texts_at_once, **options)["input_ids"]
+    return rows
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """A vocabulary as tokenizer.json describes it.
+class Pieces(ABC):
+    """A vocabulary, of a kind that can be cut.
 
     Attributes:
-        description: tokenizer.json.
+        tokenizer: That splits texts into its pieces.
     """
 
-    description: Mapping[str, Any]
+    tokenizer: PreTrainedTokenizerBase
+
+    sides: ClassVar[tuple[Side, ...]] = ("source",)
+    """Sides that texts are split for in different ways; one where it makes no difference."""
 
     @property
-    def kind(self) -> str:
-        """One of `KINDS`."""
-        return str(self.description["model"]["type"])
-
-    @cached_property
-    def piece_by_id(self) -> dict[int, str]:
+    @abstractmethod
+    def piece_by_id(self) -> Mapping[int, str]:
         """Every piece of the vocabulary, added tokens aside."""
-        vocabulary = self.description["model"]["vocab"]
-        if self.kind == "Unigram":
-            return {number: piece for number, (piece, _) in enumerate(vocabulary)}
-        return {number: piece for piece, number in vocabulary.items()}
 
-    @cached_property
-    def is_byte_level(self) -> bool:
-        """Whether pieces are bytes, each written as a character."""
-        return any(step["type"] == "ByteLevel" for step in self._splitting_steps())
+    @abstractmethod
+    def obstacle(self) -> str | None:
+        """Why it cannot be cut, as the end of a sentence on the tokenizer; None if it can."""
 
-    def _splitting_steps(self) -> Iterator[Mapping[str, Any]]:
-        part = self.description.get("pre_tokenizer")
-        if part is not None:
-            yield from part.get("pretokenizers", [part])
-
+    @abstractmethod
     def always_kept(self) -> Iterator[int]:
-        """Ids of special tokens, single characters and bytes, and the unlikeliest piece.
+        """Ids of pieces that stay whatever the languages: special tokens, single characters."""
 
-        From the score of that piece Unigram takes what an unknown character costs.
+    @abstractmethod
+    def text_by_id(self, side: Side) -> Mapping[int, str]:
+        """What the pieces of a side stand for in a text, spaces aside."""
+
+    @abstractmethod
+    def on_the_way_to(self, ids: Iterable[int]) -> set[int]:
+        """Ids of pieces that a byte-pair encoding makes before it makes those given.
+
+        Of other kinds, none: they find a piece at once.
         """
-        for added in self.description["added_tokens"]:
-            yield int(added["id"])
-        model = self.description["model"]
-        unknown_token = model.get("unk_token")
-        for number, piece in self.piece_by_id.items():
-            is_single = len(piece) == 1 or len(self.text_of(piece)) <= 1
-            if is_single or BYTE_TOKEN.fullmatch(piece) or piece == unknown_token:
-                yield number
-        if self.kind == "Unigram":
-            yield min(range(len(model["vocab"])), key=lambda number: model["vocab"][number][1])
-            if model.get("unk_id") is not None:
-                yield int(model["unk_id"])
 
-    def text_of(self, piece: str) -> str:
-        """What a piece stands for in a text, spaces aside; of part of a character nothing."""
-        # An added token may stand in the vocabulary as it is.
-        if self.is_byte_level and byte_by_character().keys() >= set(piece):
-            numbers = bytes(byte_by_character()[character] for character in piece)
-            return numbers.decode(errors="ignore").strip()
-        if self.kind == "WordPiece":
-            prefix = str(self.description["model"].get("continuing_subword_prefix", "##"))
-            return piece.removeprefix(prefix)
-        return piece.replace(SPACE, "")
+    @abstractmethod
+    def _without(self, cut: VocabularyCut) -> PreTrainedTokenizerBase:
+        """The tokenizer without the pieces that go."""
 
-    def of_scripts(self, scripts: Sequence[str]) -> Iterator[int]:
+    def ids_of(self, texts: Iterable[str], side: Side) -> set[int]:
+        """Ids of all pieces of some texts of a side; special tokens in them aside."""
+        return set(chain.from_iterable(rows_of(self.tokenizer, list(texts), side)))
+
+    @property
+    def largest_id(self) -> int:
+        """The largest id of a piece or an added token."""
+        return max([*self.piece_by_id, *self.tokenizer.added_tokens_decoder])
+
+    def of_scripts(self, scripts: Sequence[str], side: Side = "source") -> Iterator[int]:
         """Ids of pieces whose letters are all of some scripts of Unicode, and that have one.
 
         Args:
             scripts: By their codes in ISO 15924, like Thai or Latn.
+            side: Whose pieces.
         """
         import regex
 
@@ -146,30 +126,41 @@ class Pieces:
         has_one = regex.compile(rf"[{script}]")
         shared = r"\p{Script=Common}\p{Script=Inherited}"  # as the apostrophe of Hawaiian
         has_another = regex.compile(rf"[\p{{L}}--[{script}{shared}]]", flags=regex.VERSION1)
-        for number, piece in self.piece_by_id.items():
-            text = self.text_of(piece)
+        for number, text in self.text_by_id(side).items():
             if has_one.search(text) and not has_another.search(text):
                 yield number
 
-    def on_the_way_to(self, ids: Iterable[int]) -> set[int]:
-        """Ids of pieces that a byte-pair encoding makes before it makes those given.
+    def cut_tokenizer(self, cut: VocabularyCut) -> PreTrainedTokenizerBase:
+        """The tokenizer of the smaller vocabulary.
 
-        Of other kinds, none: they find a piece at once.
+        Args:
+            cut: Which pieces stay.
+
+        Raises:
+            HeadlabError: The new tokenizer gives its tokens other numbers than the cut.
         """
-        if self.kind != "BPE":
-            return set()
-        rank_by_merge = {
-            merge: rank
-            for rank, merge in enumerate(map(pair_of, self.description["model"]["merges"]))
+        smaller = self._without(cut)
+        expected_ids = {
+            token: int(cut.new_ids[token_id])
+            for token, token_id in self.tokenizer.get_vocab().items()
+            if cut.keeps(token_id)
         }
-        id_by_piece = {piece: number for number, piece in self.piece_by_id.items()}
-        ids_on_the_way: set[int] = set()
-        for number in ids:
-            piece = self.piece_by_id.get(number)  # None for an added token
-            if piece is not None and len(piece) > 1:
-                parts = parts_of(piece, rank_by_merge)
-                ids_on_the_way.update(id_by_piece[part] for part in parts if part in id_by_piece)
-        return ids_on_the_way
+        if smaller.get_vocab() != expected_ids:
+            raise HeadlabError(
+                f"the new {type(smaller).__name__} numbers the pieces that stay otherwise, so "
+                "nothing was written; please report this, and keep the vocabulary with "
+                "--vocabulary keep",
+                code="vocabulary.numbers_differ",
+            )
+        return smaller
+
+    def _kept_settings(self) -> dict[str, Any]:
+        """What a smaller tokenizer is told as the original was: its settings and special tokens."""
+        tokenizer = self.tokenizer
+        settings = {name: getattr(tokenizer, name, None) for name in KEPT_SETTINGS}
+        settings |= {name: tokenizer.init_kwargs.get(name) for name in STATED_SETTINGS}
+        known_settings = {name: value for name, value in settings.items() if value is not None}
+        return known_settings | tokenizer.special_tokens_map
 
 
 def is_script(code: str) -> bool:
@@ -183,7 +174,7 @@ def is_script(code: str) -> bool:
     return True
 
 
-def parts_of(piece: str, rank_by_merge: Mapping[tuple[str, str], int]) -> set[str]:
+def parts_of(piece: str, rank_by_merge: Mapping[tuple[str, str], float]) -> set[str]:
     """All pieces that merges make on the way to a piece, itself and its characters included.
 
     Args:
@@ -201,27 +192,3 @@ def parts_of(piece: str, rank_by_merge: Mapping[tuple[str, str], int]) -> set[st
         parts[place : place + 2] = [parts[place] + parts[place + 1]]
         met.add(parts[place])
     return met
-
-
-def pair_of(merge: str | Sequence[str]) -> tuple[str, str]:
-    """Both parts of a merge in tokenizer.json, which has had two ways to write it."""
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return left, right
-
-
-@cache
-def byte_by_character() -> dict[str, int]:
-    """The byte that each character stands for in byte-level BPE.
-
-    A printable byte of Latin-1 stands for itself; the others follow from U+0100 on.
-    """
-    bytes_by_character: dict[str, int] = {}
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = 0
-    for byte in range(0x100):
-        if byte in printable:
-            bytes_by_character[chr(byte)] = byte
-        else:
-            bytes_by_character[chr(0x100 + others)] = byte
-            others += 1
-    return bytes_by_character

@@ -1,40 +1,24 @@
-"""A model and its tokenizer with fewer pieces: embeddings cut, ids renumbered, the rest untouched."""
+"""A model with fewer pieces: embeddings cut, ids renumbered, the rest untouched."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 from torch import nn
 from transformers import (
     GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
 )
 
 from headlab.core import HeadlabError
-from headlab.models.tokenising import INPUT_NAMES, SPACED_WORDS
 from headlab.shrink.model import Shrunk, parameters_of
-from headlab.shrink.vocabulary import ID_ENDING, cut_description
+from headlab.shrink.vocabulary import ID_ENDING
 from headlab.shrink.vocabulary_cut import SmallerVocabulary, VocabularyCut
 
-KEPT_SETTINGS = (
-    "model_max_length",
-    "padding_side",
-    "truncation_side",
-    "clean_up_tokenization_spaces",
-    "chat_template",
-    "extra_special_tokens",
-)
-"""Settings of a tokenizer that stay."""
-STATED_SETTINGS = (INPUT_NAMES, SPACED_WORDS)
-"""Settings that stay where a tokenizer's files state them."""
 ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
 """Settings of a model that are lists of token ids."""
 ID_LISTS_OF_LISTS = ("bad_words_ids",)
@@ -54,42 +38,6 @@ def with_vocabulary(shrunk: Shrunk, vocabulary: SmallerVocabulary) -> Shrunk:
     cut_embeddings(shrunk.module, vocabulary.cut)
     parameters_after = parameters_of(shrunk.module)
     return replace(shrunk, parameters_after=parameters_after, vocabulary=vocabulary)
-
-
-def cut_tokenizer(
-    tokenizer: PreTrainedTokenizerBase, cut: VocabularyCut
-) -> PreTrainedTokenizerFast:
-    """The tokenizer of the smaller vocabulary.
-
-    Args:
-        tokenizer: Of the original.
-        cut: Which pieces stay.
-
-    Raises:
-        HeadlabError: The new tokenizer gives its tokens other numbers than the cut.
-    """
-    description = json.loads(tokenizer.backend_tokenizer.to_str())
-    smaller = Tokenizer.from_str(json.dumps(cut_description(description, cut)))
-    settings = {name: getattr(tokenizer, name, None) for name in KEPT_SETTINGS}
-    settings |= {name: tokenizer.init_kwargs.get(name) for name in STATED_SETTINGS}
-    if tokenizer.model_input_names != PreTrainedTokenizerFast.model_input_names:
-        settings[INPUT_NAMES] = tokenizer.model_input_names
-    known_settings = {name: value for name, value in settings.items() if value is not None}
-    smaller_tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=smaller, **known_settings, **tokenizer.special_tokens_map
-    )
-    expected_ids = {
-        token: int(cut.new_ids[token_id])
-        for token, token_id in tokenizer.get_vocab().items()
-        if is_kept(token_id, cut)
-    }
-    if smaller_tokenizer.get_vocab() != expected_ids:
-        raise HeadlabError(
-            "the library tokenizers numbers the pieces that stay otherwise, so nothing was written; "
-            "please report this, and keep the vocabulary with --vocabulary keep",
-            code="vocabulary.numbers_differ",
-        )
-    return smaller_tokenizer
 
 
 def cut_embeddings(module: PreTrainedModel, cut: VocabularyCut) -> None:
@@ -160,7 +108,7 @@ def _renumber(config: PretrainedConfig | GenerationConfig, cut: VocabularyCut) -
         if name.endswith(ID_ENDING) or name in ID_LISTS:
             setattr(config, name, renumbered(value, cut))
         elif name in ID_LISTS_OF_LISTS and value:
-            kept_words = [word for word in value if all(is_kept(number, cut) for number in word)]
+            kept_words = [word for word in value if all(map(cut.keeps, word))]
             setattr(config, name, [renumbered(word, cut) for word in kept_words] or None)
 
 
@@ -171,12 +119,7 @@ def renumbered(ids: int | Sequence[int] | None, cut: VocabularyCut) -> int | lis
     if isinstance(ids, int):
         is_known = 0 <= ids < cut.size_before
         return int(cut.new_ids[ids]) if is_known else ids
-    return [int(cut.new_ids[number]) for number in ids if is_kept(number, cut)]
-
-
-def is_kept(token_id: int, cut: VocabularyCut) -> bool:
-    """Whether a piece stays; the model need not have an embedding of it."""
-    return 0 <= token_id < cut.size_before and bool(cut.is_kept[token_id])
+    return [int(cut.new_ids[number]) for number in ids if cut.keeps(number)]
 
 
 ID_INPUTS = ("input_ids", "decoder_input_ids")

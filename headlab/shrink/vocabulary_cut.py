@@ -43,6 +43,10 @@ class VocabularyCut:
         """By old id whether the piece stays, bool [old id]."""
         return np.asarray(self.new_ids >= 0)
 
+    def keeps(self, token_id: int) -> bool:
+        """Whether a piece stays; the model need not have an embedding of it."""
+        return 0 <= token_id < self.size_before and bool(self.is_kept[token_id])
+
 
 class Losses(TypedDict):
     """What texts of a language lose by a cut.

@@ -24,22 +24,22 @@ from headlab.models.checkpoint import Checkpoint, building_alone
 from headlab.shrink import Shrunk, shrink_model, vocabulary
 from headlab.shrink.gguf_file import write_gguf
 from headlab.shrink.gguf_tokens import TokenizedModel, token_fields
-from headlab.shrink.pieces import parts_of, read_pieces
+from headlab.shrink.pieces import parts_of, rows_of
+from headlab.shrink.read_pieces import read_pieces
 from headlab.shrink.smaller_vocabulary import (
     covered_batches,
     cut_embeddings,
-    cut_tokenizer,
     renumbered_batch,
     with_vocabulary,
 )
 from headlab.shrink.vocabulary import (
     pieces_of_languages,
-    rows_of,
     scripts_of,
     words_of,
 )
 from headlab.shrink.vocabulary_cut import SmallerVocabulary, VocabularyCut
 from headlab.shrink.vocabulary_texts import (
+    TextsBySide,
     collect_texts,
     cut_by_texts,
     losses,
@@ -75,7 +75,7 @@ def test_covered_texts_are_split_as_before(kind):
     model = tiny_model_with(TOKENIZERS[kind]())
     german = TEXTS[1]
     cut = cut_to_text(model, german)
-    smaller = cut_tokenizer(model.tokenizer, cut)
+    smaller = read_pieces(model).cut_tokenizer(cut)
     assert 20 < len(cut.kept_ids) < len(model.tokenizer)
     words = german.split()
     rng = np.random.default_rng(0)
@@ -96,7 +96,7 @@ def test_covered_texts_are_split_as_before(kind):
 def test_stock_transformers_reads_the_tokenizer(kind, tmp_path):
     model = tiny_model_with(TOKENIZERS[kind]())
     cut = cut_to_text(model, TEXTS[1])
-    smaller = cut_tokenizer(model.tokenizer, cut)
+    smaller = read_pieces(model).cut_tokenizer(cut)
     smaller.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
     for text in TEXTS:
@@ -163,7 +163,7 @@ def test_words_stay_in_three_forms(kind, monkeypatch):
     monkeypatch.setattr(vocabulary, "words_of", lambda language: ["großen", "brown"])
     cut = pieces_of_languages(model, ["xx"]).cut_with([])
     assert cut.sources == {"xx": "wordfreq"}
-    smaller = cut_tokenizer(model.tokenizer, cut)
+    smaller = read_pieces(model).cut_tokenizer(cut)
     for word in ("großen", "Großen", "GROSSEN", "brown", "Brown", "BROWN", "x großen brown"):
         (row,) = rows_of(model.tokenizer, [word])
         assert cut.new_ids[row].tolist() == rows_of(smaller, [word])[0]
@@ -210,13 +210,13 @@ def test_a_pair_is_two_languages(monkeypatch):
 def test_losses_are_counted():
     model = tiny_model_with(TOKENIZERS["unigram"]())
     cut = cut_to_text(model, TEXTS[1])
-    smaller = cut_tokenizer(model.tokenizer, cut)
-    assert losses(model, cut, smaller, [TEXTS[1]]) == {
+    smaller = read_pieces(model).cut_tokenizer(cut)
+    assert losses(model, cut, smaller, TextsBySide([TEXTS[1]])) == {
         "pieces_lost": 0,
         "texts_changed": 0,
         "texts": 1,
     }
-    of_both = losses(model, cut, smaller, [TEXTS[1], TEXTS[2]])
+    of_both = losses(model, cut, smaller, TextsBySide([TEXTS[1], TEXTS[2]]))
     rows = rows_of(model.tokenizer, [TEXTS[1], TEXTS[2]])
     lost = sum(not cut.is_kept[number] for row in rows for number in row)
     assert of_both["pieces_lost"] == pytest.approx(lost / sum(map(len, rows)))
@@ -226,13 +226,13 @@ def test_losses_are_counted():
 def test_a_covered_text_that_is_split_otherwise_is_an_error():
     model = tiny_model_with(TOKENIZERS["unigram"]())
     cut = cut_to_text(model, TEXTS[1])
-    smaller = cut_tokenizer(model.tokenizer, cut)
+    smaller = read_pieces(model).cut_tokenizer(cut)
     kept_ids = cut.kept_ids.copy()
     kept_ids[[-1, -2]] = kept_ids[[-2, -1]]  # two pieces have each other's number
     swapped_cut = VocabularyCut(cut.languages, cut.sources, kept_ids, cut.size_before)
     piece = model.tokenizer.convert_ids_to_tokens(int(kept_ids[-2]))
     with raises("vocabulary.segmentation_differs"):
-        losses(model, swapped_cut, smaller, [piece.replace("▁", " "), TEXTS[1]])
+        losses(model, swapped_cut, smaller, TextsBySide([piece.replace("▁", " "), TEXTS[1]]))
 
 
 def of_language(texts_by_split: dict[str, dict[str, list[str]]]) -> Task:
@@ -249,19 +249,19 @@ def test_test_texts_are_held_out_and_the_folder_is_kept(tmp_path):
     task = of_language({"de": {"train": ["a"], "dev": ["b"], "test": ["c"]}})
     (tmp_path / "de.txt").write_text("d\n\n  \ne\n")
     texts = collect_texts(task, ["de"], tmp_path)
-    assert texts.kept == {"de": ["a", "b", "d", "e"]}
-    assert texts.held_out == {"de": ["c"]}
-    assert texts.kept_once_counted == {"de": []}
+    assert texts.kept == {"de": TextsBySide(["a", "b", "d", "e"])}
+    assert texts.held_out == {"de": TextsBySide(["c"])}
+    assert texts.kept_once_counted == {"de": TextsBySide()}
 
 
 def test_each_tenth_line_is_held_out_where_the_task_has_no_test(tmp_path):
     lines = [f"line {number}" for number in range(25)]
     (tmp_path / "sw.txt").write_text("\n".join(lines))
     texts = collect_texts(of_language({"de": {"test": ["c"]}}), ["de", "sw"], tmp_path)
-    assert texts.held_out["sw"] == ["line 0", "line 10", "line 20"]
-    assert texts.kept_once_counted == {"de": [], "sw": texts.held_out["sw"]}
-    assert sorted([*texts.kept["sw"], *texts.held_out["sw"]]) == sorted(lines)
-    assert texts.held_out["de"] == ["c"]
+    assert texts.held_out["sw"].sources == ["line 0", "line 10", "line 20"]
+    assert texts.kept_once_counted == {"de": TextsBySide(), "sw": texts.held_out["sw"]}
+    assert sorted((texts.kept["sw"] + texts.held_out["sw"]).sources) == sorted(lines)
+    assert texts.held_out["de"].sources == ["c"]
     sentences = sentences_of(texts, 5)
     assert sentences.languages == ("sw",)
     assert len(sentences.examples("sw")) == 5
@@ -272,7 +272,7 @@ def test_lines_that_were_held_out_stay_in_the_end(tmp_path):
     model = tiny_model_with(TOKENIZERS["unigram"]())
     (tmp_path / "th.txt").write_text(f"{TEXTS[2]}\n{TEXTS[5]}\n")
     texts = collect_texts(of_language({}), ["th"], tmp_path)
-    assert texts.held_out == {"th": [TEXTS[2]]}
+    assert texts.held_out == {"th": TextsBySide([TEXTS[2]])}
     smaller = cut_by_texts(model, ["th"], texts)
     assert smaller.held_out["th"]["texts"] == 1
     assert smaller.held_out["th"]["texts_changed"] == 1
@@ -301,7 +301,7 @@ def test_llama_cpp_reads_a_smaller_vocabulary(kind, tmp_path):
     pytest.importorskip("gguf", reason="gguf is not installed; `make decoder` installs it")
     model = tiny_llama(TOKENIZERS[kind]())
     cut = cut_to_text(model, TEXTS[1])
-    smaller = cut_tokenizer(model.tokenizer, cut)
+    smaller = read_pieces(model).cut_tokenizer(cut)
     shrunk = replace(shrink_model(model, full_mask(model.grid)), form="gguf")
     shrunk = with_vocabulary(shrunk, SmallerVocabulary(cut, smaller))
     fields = token_fields(TokenizedModel("tiny", smaller, shrunk.module))
@@ -332,7 +332,7 @@ def test_words_that_are_given_one_by_one_stay(tmp_path):
         return [example]
 
     texts = collect_texts(Task("words", (), ("de",), aligned=False, read=read), ["de"], None)
-    assert texts.kept["de"] == ["Boxkämpfer jagen"] * 2
+    assert texts.kept["de"].sources == ["Boxkämpfer jagen"] * 2
     assert texts.words == ["Boxkämpfer", " Boxkämpfer", "jagen", " jagen"]
 
 
@@ -343,8 +343,10 @@ def test_targets_are_translations_or_go_on():
         return [example]
 
     translation = Task("mt", (), ("de",), aligned=False, read=read)
-    assert texts_of([example], translation) == ["one", " two"]
-    assert texts_of([example], replace(translation, likelihood="tokens")) == ["one two"]
+    assert texts_of([example], translation) == TextsBySide(["one"], [" two"])
+    assert texts_of([example], replace(translation, likelihood="tokens")) == TextsBySide(
+        ["one two"]
+    )
 
 
 def test_ids_that_the_settings_name_stay_and_are_renumbered():
@@ -374,11 +376,11 @@ def test_a_tokenizer_whose_numbers_would_shift_is_an_error():
     kept_ids = np.array([0, 1, 2, 3, 10, last_id - 1, last_id + 1])  # a row without a token
     size = model.module.get_input_embeddings().weight.shape[0]
     kept = VocabularyCut(("de",), {}, np.sort(np.append(kept_ids, last_id)), size)
-    assert cut_tokenizer(model.tokenizer, kept).get_vocab()["<mask>"] == 6
+    assert read_pieces(model).cut_tokenizer(kept).get_vocab()["<mask>"] == 6
     shifted_ids = np.sort(np.append(kept_ids, last_id))
     shifted = VocabularyCut(("de",), {}, np.roll(shifted_ids, 1), size)
     with raises("vocabulary.numbers_differ"):
-        cut_tokenizer(model.tokenizer, shifted)
+        read_pieces(model).cut_tokenizer(shifted)
 
 
 def test_examples_without_a_covered_one_are_refused():

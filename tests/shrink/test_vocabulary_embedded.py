@@ -12,9 +12,10 @@ import torch
 from support.shared_data import data_with
 
 import headlab
-from headlab.shrink.smaller_vocabulary import cut_tokenizer
-from headlab.shrink.vocabulary import pieces_of_languages, rows_of
-from headlab.shrink.vocabulary_texts import collect_texts, cut_by_texts, losses
+from headlab.shrink.pieces import rows_of
+from headlab.shrink.read_pieces import read_pieces
+from headlab.shrink.vocabulary import pieces_of_languages
+from headlab.shrink.vocabulary_texts import TextsBySide, collect_texts, cut_by_texts, losses
 
 pytestmark = pytest.mark.soak
 
@@ -93,14 +94,14 @@ def test_texts_of_another_task_lose_little(languages):
     for language in languages:
         examples = headlab.task("xnli").examples(language, "test")
         held_out = [text for example in examples for text in (example.text, example.pair or "")]
-        lost = losses(model, vocabulary.cut, vocabulary.tokenizer, held_out)
+        lost = losses(model, vocabulary.cut, vocabulary.tokenizer, TextsBySide(held_out))
         assert lost["pieces_lost"] <= 0.02, language
 
 
 def test_rare_characters_are_read_as_before():
     model = headlab.load("e5-small-intents")
     cut = pieces_of_languages(model, ["th"]).cut_with([])
-    smaller = cut_tokenizer(model.tokenizer, cut)
+    smaller = read_pieces(model).cut_tokenizer(cut)
     for text in RARE_TEXTS:
         (old_row,) = rows_of(model.tokenizer, [text])
         (new_row,) = rows_of(smaller, [text])

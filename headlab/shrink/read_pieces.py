@@ -1,0 +1,45 @@
+"""Reading the vocabulary of a model: its kind, and whether it can be cut."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+
+from headlab.core import HeadlabError
+from headlab.hooks import Model
+from headlab.shrink.pieces import Pieces
+from headlab.shrink.tokenizers_pieces import KINDS, TokenizersPieces
+
+
+def read_pieces(model: Model) -> Pieces:
+    """The pieces of a model's tokenizer.
+
+    Raises:
+        HeadlabError: It is none that the library tokenizers runs, it cannot be cut, or has pieces that the model has no embedding of.
+    """
+    if getattr(model.tokenizer, "backend_tokenizer", None) is None:
+        _refuse(model, "is not one that the library tokenizers runs")
+    pieces: Pieces = TokenizersPieces(model.tokenizer)
+    obstacle = pieces.obstacle()
+    if obstacle is not None:
+        _refuse(model, obstacle)
+    rows = embedding_rows(model)
+    if pieces.largest_id >= rows:
+        _refuse(model, f"has ids up to {pieces.largest_id}, but the model has {rows} embeddings")
+    return pieces
+
+
+def _refuse(model: Model, what: str) -> NoReturn:
+    raise HeadlabError(
+        f"the tokenizer of {model.name} {what}; headlab cuts plain vocabularies of "
+        f"{', '.join(KINDS)}. Keep the vocabulary with --vocabulary keep",
+        code="vocabulary.tokenizer_unknown",
+    )
+
+
+def embedding_rows(model: Model) -> int:
+    """How many tokens a model has an embedding of; the tokenizer may have fewer."""
+    weight = model.module.get_input_embeddings().weight
+    assert isinstance(weight, torch.Tensor)
+    return weight.shape[0]
