@@ -42,7 +42,7 @@ HOMES = {  # module: the parts that may import it
     "peft": {"models", "training"},
     "jinja2": {"report"},
     "sacrebleu": {"evaluation"},
-    "sentencepiece": {"training"},
+    "sentencepiece": {"training", "shrink"},
     "fcntl": set(),  # filelock locks files
     "pickle": set(),
     "dill": set(),

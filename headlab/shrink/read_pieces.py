@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import NoReturn
 
 import torch
+from transformers import MarianTokenizer
 
 from headlab.core import HeadlabError
 from headlab.hooks import Model
+from headlab.shrink.marian_pieces import MarianPieces
 from headlab.shrink.pieces import Pieces
 from headlab.shrink.tokenizers_pieces import KINDS, TokenizersPieces
 
@@ -16,11 +18,16 @@ def read_pieces(model: Model) -> Pieces:
     """The pieces of a model's tokenizer.
 
     Raises:
-        HeadlabError: It is none that the library tokenizers runs, it cannot be cut, or has pieces that the model has no embedding of.
+        HeadlabError: It is neither Marian's nor one that the library tokenizers runs, it cannot be
+            cut, or has pieces that the model has no embedding of.
     """
-    if getattr(model.tokenizer, "backend_tokenizer", None) is None:
-        _refuse(model, "is not one that the library tokenizers runs")
-    pieces: Pieces = TokenizersPieces(model.tokenizer)
+    pieces: Pieces
+    if isinstance(model.tokenizer, MarianTokenizer):
+        pieces = MarianPieces(model.tokenizer)
+    elif getattr(model.tokenizer, "backend_tokenizer", None) is not None:
+        pieces = TokenizersPieces(model.tokenizer)
+    else:
+        _refuse(model, "is neither Marian's nor one that the library tokenizers runs")
     obstacle = pieces.obstacle()
     if obstacle is not None:
         _refuse(model, obstacle)
@@ -33,7 +40,7 @@ def read_pieces(model: Model) -> Pieces:
 def _refuse(model: Model, what: str) -> NoReturn:
     raise HeadlabError(
         f"the tokenizer of {model.name} {what}; headlab cuts plain vocabularies of "
-        f"{', '.join(KINDS)}. Keep the vocabulary with --vocabulary keep",
+        f"{', '.join(KINDS)}, and Marian's. Keep the vocabulary with --vocabulary keep",
         code="vocabulary.tokenizer_unknown",
     )
 
