@@ -104,8 +104,8 @@ GUIDES = {
 - Choose heads on dev, then look at test once: a mask that was chosen on test looks better there than it is.
 - In the grid a cross is a head that is off. A mask saves no computation until the heads are removed from the weights.
 """,
-        "Click heads to switch them off, or take the method's suggestion, and watch the accuracy. Export the mask when "
-        "you are done.",
+        "Click heads to switch them off, or take the method's suggestion, and watch the accuracy. Export the mask, or "
+        "write the model without these heads, when you are done.",
         below=True,
     ),
     "masks": Guide(
