@@ -1100,6 +1100,20 @@ def sentencepiece_pieces(text: str, scores: dict[str, float]) -> list[str]:
         pieces[best_place : best_place + 2] = [pieces[best_place] + pieces[best_place + 1]]
 
 
+def parameters_with_pieces(shapes, pieces, pieces_left):
+    """Parameters of a model with fewer pieces: in every shape, that number of pieces stands instead.
+
+    No other dimension may have as many entries.
+    """
+    parameters = 0
+    for shape in shapes:
+        entries = 1
+        for length in shape:
+            entries *= pieces_left if length == pieces else length
+        parameters += entries
+    return parameters
+
+
 def bpe_parts(piece: str, merges: list[tuple[str, ...]]) -> set[str]:
     """All pieces on the way to a piece: merges are tried one after another, first to last."""
     parts = list(piece)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -20,18 +22,19 @@ from headlab.cli.output import (
     progress_bar,
 )
 from headlab.core import Head, size_text
-from headlab.jobs import Outcome, check_about_task, label_map_of, languages_of
+from headlab.jobs import SUBJECT_FLAGS, Outcome, check_about_task, label_map_of, languages_of
 from headlab.jobs.export import SHRUNK_FORMS
 from headlab.jobs.local import LocalJob, task_files
 from headlab.jobs.table import ExportJob, ShrinkJob, WorthJob
-from headlab.jobs.written_model import WrittenModelJob
+from headlab.jobs.vocabulary import is_cut, require_languages
+from headlab.jobs.written_model import ComparedOn, WrittenModelJob
 
 if TYPE_CHECKING:
     from headlab.jobs.export import ExportOutcome, SmallOutcome
     from headlab.jobs.shrink import ShrinkOutcome
     from headlab.jobs.vocabulary import VocabularyOutcome
+    from headlab.shrink.vocabulary_cut import VocabularyCut
     from headlab.studies.savings import Savings
-    from headlab.tasks import Task
 
 
 # `headlab shrink`: from a mask to a smaller model in a folder, verified to give the same answers.
@@ -232,13 +235,24 @@ def worth(
 ) -> None:
     """Count and time a model untouched, masked, and with the mask's heads removed from the weights.
 
-    Without --device, the CPU is timed, and a GPU too if there is one.
+    With --vocabulary cut also with its vocabulary cut to --languages. Without --device, the CPU is
+    timed, and a GPU too if there is one.
     """
     # refused before the mask is read
-    loaded_task = _requested_task(task, languages, data, label_map)
+    compared_on = _compared_on(
+        task, languages, data, label_map, cuts_vocabulary=is_cut(str(flags["vocabulary"]))
+    )
     job = WorthJob.from_flags(flags)
     devices = _device_names() if device is None else [device]
-    savings = [_savings_on(device_name, job, loaded_task, dtype) for device_name in devices]
+    savings: list[Savings] = []
+    cut: VocabularyCut | None = None
+    for device_name in devices:
+        lab = local_lab(device_name, dtype)
+        with progress_bar(f"worth on {device_name}") as show:
+            running = LocalJob(partial(_show_on_device, show, device_name), print_line)
+            if cut is None:  # it is the same for all devices
+                cut = job.vocabulary_cut(lab, running, compared_on)
+            savings.append(job.savings(lab, running, compared_on, cut))
     speeds = tuple(speed for on_device in savings for speed in on_device.speeds)
     savings_on_all = replace(savings[0], speeds=speeds)
     if json:
@@ -247,41 +261,48 @@ def worth(
         typer.echo(report_markdown(savings_on_all.report()))
 
 
-def _requested_task(
-    task_name: str | None, languages: str, data: Path | None, label_map: str | None
-) -> Task | None:
-    """The task whose examples are run; None if none is named.
+def _compared_on(
+    task_name: str | None,
+    languages: str,
+    data: Path | None,
+    label_map: str | None,
+    *,
+    cuts_vocabulary: bool,
+) -> ComparedOn:
+    """Whose examples are run: a task's, or sentences where none is named.
 
-    Raises HeadlabError for options about a task without one, where they would have no effect.
-    """
-    if task_name is not None:
-        return chosen_task(task_name, languages_of(languages), data, label_map_of(label_map))
-    check_about_task(
-        {
-            "--data": data,
-            "--label-map": label_map,
-            "--languages": None if languages == "all" else languages,
-        }
-    )
-    return None
-
-
-def _savings_on(device: str, job: WorthJob, task: Task | None, dtype: str) -> Savings:
-    """What the mask saves on a device.
+    Where the vocabulary is cut, sentences are in the languages that it is cut to.
 
     Args:
-        device: Its name.
-        job: With the mask, and how it is timed.
-        task: Whose examples are run; None for the embedded task's sentences.
-        dtype: Of the weights.
+        task_name: The task.
+        languages: As the command has them.
+        data: Folder of the task's files.
+        label_map: As the command has it.
+        cuts_vocabulary: Whether the languages are also those of the vocabulary.
+
+    Raises:
+        HeadlabError: Something is said about a task without one, where it would have no effect, or
+            the vocabulary is to be cut and no languages are named.
     """
-    lab = local_lab(device, dtype)
-    with progress_bar(f"worth on {device}") as show:
+    names = languages_of(languages)
+    if cuts_vocabulary:
+        require_languages(names)
+    if task_name is not None:
+        return ComparedOn(chosen_task(task_name, names, data, label_map_of(label_map)))
+    about_task = {"--data": data, "--label-map": label_map}
+    if cuts_vocabulary:
+        check_about_task(about_task)
+        sentences = chosen_task(str(SUBJECT_FLAGS["task"].default), names, None, None)
+        return ComparedOn(None, sentences)
+    check_about_task({**about_task, "--languages": None if languages == "all" else languages})
+    return ComparedOn(None)
 
-        def show_on_device(note: str, done: int, total: int) -> None:
-            show(f"{device}, {note}", done, total)
 
-        return job.savings(lab, LocalJob(show_on_device, print_line), task)
+def _show_on_device(
+    show: Callable[[str, int, int], None], device: str, note: str, done: int, total: int
+) -> None:
+    """Show how far a measurement is, and on which device."""
+    show(f"{device}, {note}", done, total)
 
 
 def _device_names() -> list[str]:

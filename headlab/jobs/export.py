@@ -31,6 +31,7 @@ from headlab.jobs.vocabulary import (
     VocabularyOutcome,
     accuracy_by_language,
     default_task,
+    is_cut,
     outcome_of_vocabulary,
     require_languages,
     restricted_to,
@@ -39,6 +40,7 @@ from headlab.jobs.vocabulary import (
 from headlab.jobs.written_model import ROWS, ComparedOn, WrittenModelJob
 from headlab.masks import load_mask
 from headlab.methods import Part
+from headlab.studies import VOCABULARY_CHOICES
 from headlab.tasks.resolve import task as task_at
 
 if TYPE_CHECKING:
@@ -72,7 +74,6 @@ FORM_FLAG = Flag(
     required=True,
     parameter="form",
 )
-VOCABULARY_CHOICES = ("keep", "cut")
 VOCABULARY = Option(
     None,
     "cut the vocabulary to --languages, or keep it; default: cut if languages are named, but for "
@@ -199,12 +200,7 @@ class ExportJob(WrittenModelJob):
         Raises:
             HeadlabError: There is such a thing.
         """
-        if self.vocabulary not in (None, *VOCABULARY_CHOICES):
-            raise HeadlabError(
-                f"--vocabulary is {self.vocabulary!r:.40}; use {' or '.join(VOCABULARY_CHOICES)}",
-                code="export.vocabulary_unknown",
-            )
-        if self.vocabulary == "cut":
+        if self.vocabulary is not None and is_cut(self.vocabulary):
             require_languages(self.languages)
         if self.cuts_vocabulary:
             return
@@ -227,7 +223,7 @@ class ExportJob(WrittenModelJob):
     def cuts_vocabulary(self) -> bool:
         """Whether the vocabulary is cut to the languages that are named."""
         if self.vocabulary is not None:
-            return self.vocabulary == "cut"
+            return is_cut(self.vocabulary)
         return self.languages != "all" and self.form != SHAPES_KEPT
 
     @property

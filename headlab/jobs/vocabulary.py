@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from headlab.core import HeadlabError
 from headlab.jobs.command import SUBJECT_FLAGS
 from headlab.jobs.lab import Tick
+from headlab.studies import CUT, VOCABULARY_CHOICES
 
 if TYPE_CHECKING:
     from headlab.core import Evaluation
@@ -150,6 +151,23 @@ def outcome_of_vocabulary(
         "texts_changed": {language: held_out[language]["texts_changed"] for language in held_out},
         "accuracy": dict(accuracy),
     }
+
+
+def is_cut(vocabulary: str) -> bool:
+    """Whether `--vocabulary` says that the vocabulary is cut.
+
+    Args:
+        vocabulary: What it says.
+
+    Raises:
+        HeadlabError: It is none of `VOCABULARY_CHOICES`.
+    """
+    if vocabulary not in VOCABULARY_CHOICES:
+        raise HeadlabError(
+            f"--vocabulary is {vocabulary!r:.40}; use {' or '.join(VOCABULARY_CHOICES)}",
+            code="vocabulary.choice_unknown",
+        )
+    return vocabulary == CUT
 
 
 def require_languages(languages: Sequence[str] | str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Jobs that measure what a mask saves: how long the model takes untouched, masked and shrunk."""
+"""Jobs that measure what a mask saves, and a smaller vocabulary: parameters, bytes and time."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ from headlab.jobs import (
     setting_words,
     subject_flags,
 )
+from headlab.jobs.vocabulary import is_cut, require_languages
+from headlab.jobs.written_model import ComparedOn
 from headlab.masks import load_mask, mask_from_json
 from headlab.methods import Part
+from headlab.studies import KEEP, VOCABULARY_CHOICES
 
 if TYPE_CHECKING:
+    from headlab.shrink.vocabulary_cut import VocabularyCut
     from headlab.studies.savings import Savings
-    from headlab.tasks import Task
 
-MODELS = 3  # the untouched, the masked, the shrunk one
+MODELS = 3  # the untouched, the masked, the shrunk one; a fourth with its vocabulary cut
 PASSES = 2  # each timed pass follows an untimed one
 ROWS = 32  # examples per pass, as in headlab.studies.savings_run
 MASK_PLACEHOLDER = "MASK.json"  # stands for a mask that is no file of its own
@@ -49,7 +52,8 @@ BATCH_SIZES = Option("1,8,32", "examples in a batch, comma-separated")
 class WorthJob(TaskJob):
     """What a mask saves, on examples of some languages of a task ("all": every one).
 
-    mask: as in a mask file.  rounds: passes of all three models, 6 to 200.
+    mask: as in a mask file.  rounds: passes of all models, 6 to 200.  vocabulary: "cut" also
+    measures the model with the vocabulary of these languages alone.
     """
 
     mask: dict[str, Any]
@@ -59,6 +63,15 @@ class WorthJob(TaskJob):
     rounds: int = setting(
         Option(15, "rounds of timing; each runs every model once", kind=int, low=6, high=200)
     )
+    vocabulary: str = setting(
+        Option(
+            KEEP,
+            "keep the vocabulary, or measure the model with it cut to --languages too",
+            VOCABULARY_CHOICES,
+            label="Vocabulary",
+            tip="cut: also measures the model with only the vocabulary of these languages.",
+        )
+    )
     seed: Seed = setting(SEED)
 
     key: ClassVar[str] = "worth"
@@ -66,32 +79,64 @@ class WorthJob(TaskJob):
     about: ClassVar[str] = "What a mask saves: parameters, and time on this device."
     summary: ClassVar[str] = "What a mask saves, measured on the worker's own device."
     page: ClassVar[str] = "prune"
-    help_order: ClassVar[tuple[str, ...]] = ("batch_sizes", "rounds", "seed")
+    help_order: ClassVar[tuple[str, ...]] = ("vocabulary", "batch_sizes", "rounds", "seed")
 
     def resolve(self) -> Self:
         """The job with its languages filled in.
 
         Raises:
-            HeadlabError: For an unknown task or language, or a bad mask.
+            HeadlabError: For an unknown task or language, or a bad mask, or where the vocabulary is
+                to be cut and no languages are named.
         """
         mask_from_json(self.mask, "the mask")
+        if self.cuts_vocabulary:
+            require_languages(self.languages)
         return super().resolve()
+
+    @property
+    def cuts_vocabulary(self) -> bool:
+        """Whether the model is measured with its vocabulary cut, too."""
+        return is_cut(self.vocabulary)
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Measure now; times are not reused, so they are stored with the job only."""
-        chosen_task = lab.task(self.task, self.label_map).with_languages(
-            listed_languages(self.languages)
-        )
-        return {"worth": self.savings(lab, running, chosen_task).to_json()}
+        task = lab.task(self.task, self.label_map).with_languages(listed_languages(self.languages))
+        compared_on = ComparedOn(task)
+        cut = self.vocabulary_cut(lab, running, compared_on)
+        return {"worth": self.savings(lab, running, compared_on, cut).to_json()}
 
-    def savings(self, lab: Lab, running: RunningJob, task: Task | None) -> Savings:
+    def vocabulary_cut(
+        self, lab: Lab, running: RunningJob, compared_on: ComparedOn
+    ) -> VocabularyCut | None:
+        """The vocabulary cut to the languages of the examples, by their task; None if it is kept.
+
+        Args:
+            lab: What the job works with.
+            running: The job.
+            compared_on: Whose examples are run.
+
+        Raises:
+            HeadlabError: As in `cut_by_task`.
+        """
+        from headlab.shrink.vocabulary_texts import cut_by_task  # imports torch
+
+        task = compared_on.task or compared_on.sentences
+        if task is None or not self.cuts_vocabulary:
+            return None
+        running.progress(0, 0, f"vocabulary of {', '.join(task.languages)}", fresh=True)
+        running.tick()
+        return cut_by_task(lab.need(self.model), task, task.languages)
+
+    def savings(
+        self, lab: Lab, running: RunningJob, compared_on: ComparedOn, cut: VocabularyCut | None
+    ) -> Savings:
         """What the mask saves on the lab's device.
 
         Args:
             lab: What the job works with.
             running: The job.
-            task: Whose examples are run, in the job's languages; None for the embedded task's
-                sentences.
+            compared_on: Whose examples are run; those of a task in the job's languages.
+            cut: Which pieces of the vocabulary stay; None for all.
         """
         from headlab.studies.savings_run import measure  # imports torch
 
@@ -101,29 +146,37 @@ class WorthJob(TaskJob):
         return measure(
             lab.need(self.model),
             mask_from_json(self.mask, "the mask"),
-            task=task,
+            task=compared_on.task,
             batch_sizes=self.batch_sizes,
             rounds=self.rounds,
             seed=self.seed,
+            cut=cut,
+            sentences=compared_on.sentences,
             tick=running.tick,
             on_round=on_progress,
         )
 
     def forecast(self, known: ForecastBasis) -> Estimate:
-        """Cost of all three models' passes, timed and untimed, at the pace of plain passes."""
+        """Cost of all models' passes, timed and untimed, at the pace of plain passes."""
         rows = sum(max(ROWS, size) for size in set(self.batch_sizes))
         pace, pace_basis = known.measured_pace()
         words = (f"{self.rounds} rounds at each batch size", pace_basis)
-        part = Part(MODELS * PASSES * self.rounds * rows, pace, words)
+        models = MODELS + self.cuts_vocabulary
+        part = Part(models * PASSES * self.rounds * rows, pace, words)
         return estimate([part], self.plain_passes())
 
     # Its command, and back.
 
     @classmethod
     def command_settings(cls) -> JobSettings:
-        """The rounds, the batch sizes as its command takes them, and the seed."""
+        """The settings, the batch sizes as its command takes them among them."""
         settings = cls.settings()
-        return {"rounds": settings["rounds"], "batch_sizes": BATCH_SIZES, "seed": SEED}
+        return {
+            "rounds": settings["rounds"],
+            "batch_sizes": BATCH_SIZES,
+            "vocabulary": settings["vocabulary"],
+            "seed": SEED,
+        }
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 import torch
-from transformers import MarianTokenizer
+from transformers import MarianTokenizer, PreTrainedModel
 
 from headlab.core import HeadlabError
 from headlab.hooks import Model
@@ -31,7 +31,7 @@ def read_pieces(model: Model) -> Pieces:
     obstacle = pieces.obstacle()
     if obstacle is not None:
         _refuse(model, obstacle)
-    rows = embedding_rows(model)
+    rows = embedding_rows(model.module)
     if pieces.largest_id >= rows:
         _refuse(model, f"has ids up to {pieces.largest_id}, but the model has {rows} embeddings")
     return pieces
@@ -45,8 +45,8 @@ def _refuse(model: Model, what: str) -> NoReturn:
     )
 
 
-def embedding_rows(model: Model) -> int:
+def embedding_rows(module: PreTrainedModel) -> int:
     """How many tokens a model has an embedding of; the tokenizer may have fewer."""
-    weight = model.module.get_input_embeddings().weight
+    weight = module.get_input_embeddings().weight
     assert isinstance(weight, torch.Tensor)
     return weight.shape[0]

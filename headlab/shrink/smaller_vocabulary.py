@@ -17,7 +17,7 @@ from transformers import (
 from headlab.core import HeadlabError
 from headlab.shrink.model import Shrunk, parameters_of
 from headlab.shrink.vocabulary import ID_ENDING
-from headlab.shrink.vocabulary_cut import SmallerVocabulary, VocabularyCut
+from headlab.shrink.vocabulary_cut import SmallerVocabulary, VocabularyCut, require_fewer_pieces
 
 ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
 """Settings of a model that are lists of token ids."""
@@ -50,16 +50,11 @@ def cut_embeddings(module: PreTrainedModel, cut: VocabularyCut) -> None:
     Raises:
         HeadlabError: Weights by token are left over, or no piece goes.
     """
-    if len(cut.kept_ids) == cut.size_before:
-        raise HeadlabError(
-            f"all {cut.size_before:,} pieces of the vocabulary stay for {', '.join(cut.languages)}, "
-            "so there is nothing to cut; leave it with --vocabulary keep",
-            code="vocabulary.nothing_to_cut",
-        )
+    require_fewer_pieces(cut)
     kept_ids = torch.from_numpy(cut.kept_ids)
     size = cut.size_before
     with torch.no_grad():
-        for tensor in _tensors_by_token(module, size):
+        for tensor in tensors_by_token(module, size):
             # transformers keeps the first rows when it makes embeddings smaller.
             rows = tensor if tensor.shape[0] == size else tensor.T
             rows[: len(kept_ids)] = rows[kept_ids.to(rows.device)].clone()
@@ -91,8 +86,13 @@ def _is_of_layers(name: str) -> bool:
     return any(part.isdigit() for part in name.split("."))
 
 
-def _tensors_by_token(module: PreTrainedModel, size: int) -> Iterator[torch.Tensor]:
-    """Every tensor with a row or a column for each token, once."""
+def tensors_by_token(module: PreTrainedModel, size: int) -> Iterator[torch.Tensor]:
+    """Every tensor with a row or a column for each token, once.
+
+    Args:
+        module: The model.
+        size: How many tokens it has.
+    """
     addresses: set[int] = set()
     for name, tensor in _named_tensors(module):
         is_by_token = tensor.dim() > 0 and size in (tensor.shape[0], tensor.shape[-1])

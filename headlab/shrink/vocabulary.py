@@ -106,7 +106,7 @@ def pieces_of_languages(model: Model, languages: Sequence[str]) -> LanguagePiece
         else:
             kept_ids.update(pieces_of_words(pieces, words, side))
             sources[language] = "wordfreq"
-    size = embedding_rows(model)
+    size = embedding_rows(model.module)
     return LanguagePieces(tuple(languages), sources, frozenset(kept_ids), pieces, size)
 
 
@@ -142,7 +142,7 @@ def _named_ids(model: Model) -> set[int]:
     padding = padding_id(model.module, model.tokenizer)
     if padding is not None:
         ids.add(padding)
-    rows = embedding_rows(model)
+    rows = embedding_rows(model.module)
     return {token_id for token_id in ids if 0 <= token_id < rows}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from headlab.core import Bools, Ints
+from headlab.core import Bools, HeadlabError, Ints
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -46,6 +46,16 @@ class VocabularyCut:
     def keeps(self, token_id: int) -> bool:
         """Whether a piece stays; the model need not have an embedding of it."""
         return 0 <= token_id < self.size_before and bool(self.is_kept[token_id])
+
+
+def require_fewer_pieces(cut: VocabularyCut) -> None:
+    """Raise HeadlabError for a cut by which no piece goes."""
+    if len(cut.kept_ids) == cut.size_before:
+        raise HeadlabError(
+            f"all {cut.size_before:,} pieces of the vocabulary stay for {', '.join(cut.languages)}, "
+            "so there is nothing to cut; leave it with --vocabulary keep",
+            code="vocabulary.nothing_to_cut",
+        )
 
 
 class Losses(TypedDict):

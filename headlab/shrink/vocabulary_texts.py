@@ -13,7 +13,12 @@ from headlab.core import HeadlabError, is_folder
 from headlab.hooks import Model
 from headlab.shrink.pieces import rows_of
 from headlab.shrink.vocabulary import LanguagePieces, pieces_of_languages
-from headlab.shrink.vocabulary_cut import Losses, SmallerVocabulary, VocabularyCut
+from headlab.shrink.vocabulary_cut import (
+    Losses,
+    SmallerVocabulary,
+    VocabularyCut,
+    require_fewer_pieces,
+)
 from headlab.tasks import Example, Split, Task
 from headlab.tasks.base import in_random_order
 from headlab.tasks.text_files import is_blank, read_lines
@@ -100,9 +105,7 @@ def collect_texts(task: Task, languages: Sequence[str], folder: Path | None) -> 
     words: list[str] = []
     for language in languages:
         lines = _texts_in(folder, language)
-        examples = [
-            example for split in KEPT_SPLITS for example in _examples(task, language, split)
-        ]
+        examples = _kept_examples(task, language)
         words += _words_of(examples)
         kept[language] = texts_of(examples, task)
         held_out[language] = texts_of(held_out_examples(task, language), task)
@@ -181,6 +184,11 @@ def _examples(task: Task, language: str, split: Split) -> Sequence[Example]:
     if split == "train" and not task.present(language, split):
         return ()
     return task.read(language, split, task.seed)
+
+
+def _kept_examples(task: Task, language: str) -> list[Example]:
+    """A task's examples whose pieces stay; none in a language that it has not."""
+    return [example for split in KEPT_SPLITS for example in _examples(task, language, split)]
 
 
 def held_out_examples(task: Task, language: str, size: int | None = None) -> Sequence[Example]:
@@ -299,6 +307,28 @@ def _require_both_sides(model: Model, language_pieces: LanguagePieces, texts: Cu
                 "--languages en-de, and its task, like --task translation",
                 code="vocabulary.targets_missing",
             )
+
+
+def cut_by_task(model: Model, task: Task, languages: Sequence[str]) -> VocabularyCut:
+    """The cut that `cut_by_texts` makes of a task's texts alone, without what is lost by it.
+
+    Args:
+        model: The original.
+        task: It need not have all languages.
+        languages: Codes.
+
+    Raises:
+        HeadlabError: The tokenizer is of an unknown kind, a package is missing, nothing is known of
+            a language, or no piece goes.
+    """
+    kept_rows: list[list[int]] = []
+    for language in languages:
+        examples = _kept_examples(task, language)
+        kept_rows += texts_of(examples, task).rows(model.tokenizer)
+        kept_rows += rows_of(model.tokenizer, _words_of(examples))
+    cut = pieces_of_languages(model, languages).cut_with(kept_rows)
+    require_fewer_pieces(cut)
+    return cut
 
 
 def losses(

@@ -15,13 +15,17 @@ from headlab.studies.result import readable_rows as readable_rows
 from headlab.studies.result import result_of as result_of
 from headlab.studies.result import typed_result as typed_result
 from headlab.studies.table import BOUND as BOUND
+from headlab.studies.table import CUT as CUT
 from headlab.studies.table import DEFAULT_WITHIN as DEFAULT_WITHIN
 from headlab.studies.table import ESTIMATE as ESTIMATE
 from headlab.studies.table import EXPERIMENT as EXPERIMENT
+from headlab.studies.table import KEEP as KEEP
 from headlab.studies.table import METHOD as METHOD
 from headlab.studies.table import METHOD_OPTIONS as METHOD_OPTIONS
 from headlab.studies.table import ORDERS as ORDERS
 from headlab.studies.table import STUDIES as STUDIES
+from headlab.studies.table import VOCABULARY as VOCABULARY
+from headlab.studies.table import VOCABULARY_CHOICES as VOCABULARY_CHOICES
 from headlab.studies.table import Experiment as Experiment
 from headlab.studies.table import earlier_scores_sentence as earlier_scores_sentence
 from headlab.studies.table import offered_experiments as offered_experiments

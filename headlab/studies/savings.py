@@ -1,12 +1,12 @@
-"""What a mask saves: parameters, multiply-accumulates and measured time.
+"""What a mask saves, and a smaller vocabulary: parameters, multiply-accumulates and measured time.
 
 As a record and in words; without torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +70,26 @@ class LayerCost:
 
 
 @dataclass(frozen=True)
+class VocabularyCost:
+    """What the vocabulary of a model costs.
+
+    Attributes:
+        pieces: Rows of the embeddings.
+        parameters: Of one piece: its row, and what it has in an output layer of its own.
+        macs_token: Multiply-accumulates of one piece per token: those of an output layer.
+    """
+
+    pieces: int
+    parameters: int
+    macs_token: int = 0
+
+    @property
+    def all_parameters(self) -> int:
+        """Parameters of all pieces."""
+        return self.pieces * self.parameters
+
+
+@dataclass(frozen=True)
 class ModelCost:
     """What a model costs.
 
@@ -94,12 +114,39 @@ class Costs:
             n and n squared; for a sequence-to-sequence model the target is as long as the text.
         layers: By row of the gate array; empty where heads cannot be removed from the weights.
         note: Why they cannot; else empty.
+        vocabulary: What its vocabulary costs; None in what was written before this was counted.
     """
 
     parameters: int
     macs: tuple[int, int, int]
     layers: tuple[LayerCost, ...]
     note: str = ""
+    vocabulary: VocabularyCost | None = None
+
+    def cut_to(self, pieces: int) -> Costs:
+        """The costs of the model with so many pieces of its vocabulary.
+
+        Args:
+            pieces: How many stay.
+
+        Raises:
+            HeadlabError: What the vocabulary costs is not known.
+        """
+        vocabulary = self.vocabulary
+        if vocabulary is None:
+            raise HeadlabError(
+                "what the vocabulary of this model costs is not known: its costs were counted by an "
+                "older version; count them again",
+                code="costs.vocabulary_unknown",
+            )
+        removed_pieces = vocabulary.pieces - pieces
+        constant, linear, square = self.macs
+        return replace(
+            self,
+            parameters=self.parameters - removed_pieces * vocabulary.parameters,
+            macs=(constant, linear - removed_pieces * vocabulary.macs_token, square),
+            vocabulary=replace(vocabulary, pieces=pieces),
+        )
 
     def baseline(self, tokens: int = DEFAULT_TOKENS) -> ModelCost:
         """The cost of the untouched model on a text of `tokens` tokens."""
@@ -160,7 +207,13 @@ class Costs:
         try:
             a, b, c = (_checked_count(number) for number in value["macs"])
             layers = tuple(_layer_cost_from(row) for row in value["layers"])
-            return Costs(_checked_count(value["parameters"]), (a, b, c), layers, str(value["note"]))
+            return Costs(
+                _checked_count(value["parameters"]),
+                (a, b, c),
+                layers,
+                str(value["note"]),
+                _vocabulary_cost_from(value.get("vocabulary")),  # absent from older records
+            )
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise HeadlabError(
                 f"this is not the cost of a model ({type(error).__name__}: {error})",
@@ -173,6 +226,13 @@ def _layer_cost_from(row: Any) -> LayerCost:
     if layer.heads % layer.group_size:
         raise ValueError(f"{layer.heads} heads in groups of {layer.group_size}")
     return layer
+
+
+def _vocabulary_cost_from(value: Any) -> VocabularyCost | None:
+    if value is None:
+        return None
+    names = ("pieces", "parameters", "macs_token")
+    return VocabularyCost(*(_checked_count(value[name]) for name in names))
 
 
 def _checked_count(value: Any) -> int:
@@ -260,6 +320,7 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
 # What a mask saves, as a record: counted and timed, with explanatory sentences.
 
 NAME = "worth"
+LARGE_SHARE = 0.25  # of the parameters: a vocabulary from there on is worth a sentence
 NO_SPEED = (
     "A mask alone saves no computation: a head that is off is computed like any other and then "
     "multiplied by zero. Only heads removed from the weights save parameters, "
@@ -285,6 +346,7 @@ class MeasuredSpeed:
         shrunk_ratio: The same of the shrunk model; None where heads cannot be removed from the
             weights.
         milliseconds_interval: 95 % interval of `milliseconds`; None if not measured.
+        cut_ratio: The same of the model whose vocabulary is cut; None where it is not.
     """
 
     device: str
@@ -294,6 +356,7 @@ class MeasuredSpeed:
     masked_ratio: Ratio
     shrunk_ratio: Ratio | None
     milliseconds_interval: tuple[float, float] | None = None
+    cut_ratio: Ratio | None = None
 
     def throughput(self, ratio: float = 1.0) -> float:
         """Examples per second at `ratio` times the untouched model's time."""
@@ -301,8 +364,41 @@ class MeasuredSpeed:
 
 
 @dataclass(frozen=True)
+class VocabularyShare:
+    """How much of a model is its vocabulary.
+
+    Attributes:
+        pieces: Rows of the embeddings.
+        parameters: Of all pieces: in the embeddings, and in an output layer of their own.
+        can_be_cut: Whether its tokenizer is of a kind whose vocabulary can be cut, and there is
+            more than one language to choose from.
+    """
+
+    pieces: int
+    parameters: int
+    can_be_cut: bool
+
+
+@dataclass(frozen=True)
+class CutModel:
+    """The model with the heads removed, where they can be, and its vocabulary cut to languages.
+
+    Attributes:
+        languages: Their codes.
+        pieces: How many stay.
+        vocabulary_parameters: Of the pieces that stay.
+        cost: Of the model.
+    """
+
+    languages: tuple[str, ...]
+    pieces: int
+    vocabulary_parameters: int
+    cost: ModelCost
+
+
+@dataclass(frozen=True)
 class Savings:
-    """What a mask saves.
+    """What a mask saves, and a smaller vocabulary.
 
     Attributes:
         heads: Number of heads of the grid.
@@ -314,6 +410,9 @@ class Savings:
         still_masked: Heads that are off but remain in the shrunk model (part of a group of
             queries).
         spec: What was measured.
+        bytes_a_parameter: In the file of weights; None in older measurements.
+        vocabulary: How much of the model is its vocabulary; None in older measurements.
+        cut: The model with its vocabulary cut; None where it is kept.
     """
 
     heads: int
@@ -324,6 +423,9 @@ class Savings:
     refusal: str = ""
     still_masked: int = 0
     spec: Mapping[str, Json] = field(default_factory=dict)
+    bytes_a_parameter: int | None = None
+    vocabulary: VocabularyShare | None = None
+    cut: CutModel | None = None
 
     def sentences(self) -> tuple[str, ...]:
         """What the numbers say, in sentences, bad news first."""
@@ -337,6 +439,7 @@ class Savings:
                 f"{shares['parameters']:.1%} of the parameters and {shares['macs']:.1%} of the "
                 f"multiply-accumulates at {self.baseline.tokens} tokens."
             )
+        sentences += self._vocabulary_sentences()
         if self.still_masked:
             sentences.append(
                 "Heads that are off but share a key and a value with one that is on stay masked: "
@@ -345,6 +448,31 @@ class Savings:
         if self.speeds:
             sentences += [*_timed_on_sentences(self.spec), NOISE]
         return tuple(sentences)
+
+    def _vocabulary_sentences(self) -> Iterator[str]:
+        """What a cut vocabulary saves, or how much of the model is vocabulary, if that is much."""
+        vocabulary = self.vocabulary
+        if vocabulary is None:
+            return
+        if self.cut is not None:
+            saved_share = saved_shares(self.baseline, self.cut.cost)["parameters"]
+            heads = (
+                "Its heads stay, and with" if self.shrunk is None else "Without the heads and with"
+            )
+            yield (
+                f"{heads} a vocabulary of {', '.join(self.cut.languages)} "
+                f"({self.cut.pieces:,} of {vocabulary.pieces:,} pieces) it has "
+                f"{self.cut.cost.parameters:,} parameters, {saved_share:.1%} fewer."
+            )
+            return
+        share = vocabulary.parameters / self.baseline.parameters
+        if vocabulary.can_be_cut and share >= LARGE_SHARE:
+            form = "--vocabulary cut --as folder" if self.shrunk is None else "--as small"
+            yield (
+                f"The vocabulary is {share:.0%} of the model ({vocabulary.parameters:,} of "
+                f"{self.baseline.parameters:,} parameters): `headlab export --mask mask.json "
+                f"--languages de,th {form}` cuts it to the languages that you name."
+            )
 
     def report(self) -> Report:
         """The same as a report with tables."""
@@ -356,9 +484,14 @@ class Savings:
     def _sizes(self) -> Table:
         """The counted costs, a row a model."""
         rows: list[tuple[Cell, ...]] = []
-        for name, cost, heads in self._models():
-            shares = saved_shares(self.baseline, cost).values()
-            rows.append((name, heads, cost.parameters, cost.macs, *shares))
+        for model in self._models():
+            shares = saved_shares(self.baseline, model.cost).values()
+            vocabulary_share = None
+            if model.vocabulary_parameters is not None:
+                vocabulary_share = model.vocabulary_parameters / model.cost.parameters
+            counts = (model.cost.parameters, model.cost.macs)
+            size = (self._bytes_of(model.cost), vocabulary_share)
+            rows.append((model.name, model.heads, *counts, *shares, *size))
         return Table(
             "worth-size",
             "Parameters, and multiply-accumulates of a forward pass on one text of "
@@ -370,18 +503,43 @@ class Savings:
                 "multiply-accumulates",
                 "parameters saved",
                 "multiply-accumulates saved",
+                "bytes",
+                "vocabulary",
             ),
-            ("", "d", ",d", ",d", ".1%", ".1%"),
+            ("", "d", ",d", ",d", ".1%", ".1%", ",d", ".1%"),
             tuple(rows),
+            ("vocabulary: the share of the parameters that belong to single pieces of it.",),
         )
 
-    def _models(self) -> Sequence[tuple[str, ModelCost, int]]:
-        """Each model's name, its cost and its number of heads."""
+    def _models(self) -> Sequence[CountedModel]:
+        """The models that were counted."""
         kept_count = self.heads - self.removed_heads
-        models = [("untouched", self.baseline, self.heads), ("masked", self.baseline, kept_count)]
+        vocabulary = None if self.vocabulary is None else self.vocabulary.parameters
+        models = [
+            CountedModel("untouched", self.baseline, self.heads, vocabulary),
+            CountedModel("masked", self.baseline, kept_count, vocabulary),
+        ]
+        heads_in_weights = kept_count
         if self.shrunk is not None:
-            models.append(("shrunk", self.shrunk, kept_count + self.still_masked))
+            heads_in_weights += self.still_masked
+            models.append(CountedModel("shrunk", self.shrunk, heads_in_weights, vocabulary))
+        if self.cut is not None:
+            cut = self.cut
+            models.append(
+                CountedModel(self._cut_name, cut.cost, heads_in_weights, cut.vocabulary_parameters)
+            )
         return models
+
+    @property
+    def _cut_name(self) -> str:
+        """What the model with its vocabulary cut is called in tables."""
+        return f"{'masked' if self.shrunk is None else 'shrunk'}, vocabulary cut"
+
+    def _bytes_of(self, cost: ModelCost) -> int | None:
+        """Size of a model's weights; None if that of a parameter is not known."""
+        if self.bytes_a_parameter is None:
+            return None
+        return cost.parameters * self.bytes_a_parameter
 
     def _times(self) -> Table:
         """The measured times: a row for each device, batch size and model."""
@@ -405,7 +563,12 @@ class Savings:
             milliseconds: tuple[float | None, ...] = (speed.milliseconds, low, high)
             no_ratio = (None, None, None)
             rows.append((*setting, "untouched", *milliseconds, speed.throughput(), *no_ratio))
-            for name, ratio in (("masked", speed.masked_ratio), ("shrunk", speed.shrunk_ratio)):
+            ratios = {
+                "masked": speed.masked_ratio,
+                "shrunk": speed.shrunk_ratio,
+                self._cut_name: speed.cut_ratio,
+            }
+            for name, ratio in ratios.items():
                 if ratio is not None:
                     milliseconds = (speed.milliseconds * ratio.ratio, None, None)
                     times = (speed.throughput(ratio.ratio), ratio.ratio, ratio.low, ratio.high)
@@ -425,22 +588,47 @@ class Savings:
 
     def to_json(self) -> dict[str, Json]:
         """What `headlab worth --json` prints."""
-        shrunk = self.shrunk
         return {
             "heads": self.heads,
             "removed": self.removed_heads,
             "still_masked": self.still_masked,
             "tokens": self.baseline.tokens,
-            **_for_each_model(
-                "parameters",
-                self.baseline.parameters,
-                None if shrunk is None else shrunk.parameters,
-            ),
-            **_for_each_model("macs", self.baseline.macs, None if shrunk is None else shrunk.macs),
+            "parameters": self._for_each_model(lambda cost: cost.parameters),
+            "macs": self._for_each_model(lambda cost: cost.macs),
+            "bytes": self._for_each_model(self._bytes_of),
+            "bytes_a_parameter": self.bytes_a_parameter,
+            "vocabulary": self._vocabulary_to_json(),
             "refused": self.refusal or None,
             "speed": [_speed_to_json(speed) for speed in self.speeds],
             "notes": list(self.sentences()),
             "spec": dict(self.spec),
+        }
+
+    def _for_each_model(self, figure: Callable[[ModelCost], int | None]) -> dict[str, Json]:
+        """A figure of each model; a masked model costs as much as the baseline."""
+        return {
+            "untouched": figure(self.baseline),
+            "masked": figure(self.baseline),
+            "shrunk": None if self.shrunk is None else figure(self.shrunk),
+            "cut": None if self.cut is None else figure(self.cut.cost),
+        }
+
+    def _vocabulary_to_json(self) -> dict[str, Json] | None:
+        """How much of the model is its vocabulary, and to what it is cut."""
+        if self.vocabulary is None:
+            return None
+        cut = self.cut
+        return {
+            **asdict(self.vocabulary),
+            "share": self.vocabulary.parameters / self.baseline.parameters,
+            "cut": None
+            if cut is None
+            else {
+                "languages": list(cut.languages),
+                "pieces": cut.pieces,
+                "parameters": cut.vocabulary_parameters,
+                "share": cut.vocabulary_parameters / cut.cost.parameters,
+            },
         }
 
     @staticmethod
@@ -453,6 +641,9 @@ class Savings:
             shrunk = None
             if parameters["shrunk"] is not None:
                 shrunk = ModelCost(int(parameters["shrunk"]), int(macs["shrunk"]), tokens)
+            # What follows is absent from older measurements.
+            parameter_bytes = value.get("bytes_a_parameter")
+            vocabulary = value.get("vocabulary")
             return Savings(
                 heads=int(value["heads"]),
                 removed_heads=int(value["removed"]),
@@ -462,6 +653,9 @@ class Savings:
                 refusal=str(value["refused"] or ""),
                 still_masked=int(value["still_masked"]),
                 spec={**value["spec"]},
+                bytes_a_parameter=None if parameter_bytes is None else int(parameter_bytes),
+                vocabulary=None if vocabulary is None else _vocabulary_share_from(vocabulary),
+                cut=None if vocabulary is None else _cut_model_from(value),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise HeadlabError(
@@ -470,9 +664,37 @@ class Savings:
             ) from error
 
 
-def _for_each_model(name: str, baseline: int, shrunk: int | None) -> dict[str, Json]:
-    """{name: its figure for each model}; a masked model costs as much as the baseline."""
-    return {name: {"untouched": baseline, "masked": baseline, "shrunk": shrunk}}
+class CountedModel(NamedTuple):
+    """A row of the table of sizes.
+
+    Attributes:
+        name: What the model is called.
+        cost: What it costs.
+        heads: Its number of heads.
+        vocabulary_parameters: Of its vocabulary; None if not known.
+    """
+
+    name: str
+    cost: ModelCost
+    heads: int
+    vocabulary_parameters: int | None
+
+
+def _vocabulary_share_from(value: Mapping[str, Any]) -> VocabularyShare:
+    return VocabularyShare(
+        int(value["pieces"]), int(value["parameters"]), bool(value["can_be_cut"])
+    )
+
+
+def _cut_model_from(value: Mapping[str, Any]) -> CutModel | None:
+    """The model with its vocabulary cut, in what `Savings.to_json` gives; None where it is kept."""
+    cut = value["vocabulary"]["cut"]
+    if cut is None:
+        return None
+    tokens = int(value["tokens"])
+    cost = ModelCost(int(value["parameters"]["cut"]), int(value["macs"]["cut"]), tokens)
+    languages = tuple(map(str, cut["languages"]))
+    return CutModel(languages, int(cut["pieces"]), int(cut["parameters"]), cost)
 
 
 def _speed_to_json(speed: MeasuredSpeed) -> dict[str, Json]:
@@ -488,6 +710,7 @@ def _speed_to_json(speed: MeasuredSpeed) -> dict[str, Json]:
         "examples_a_second": speed.throughput(),
         "masked": speed.masked_ratio._asdict(),
         "shrunk": None if speed.shrunk_ratio is None else speed.shrunk_ratio._asdict(),
+        "cut": None if speed.cut_ratio is None else speed.cut_ratio._asdict(),
     }
 
 
@@ -499,9 +722,10 @@ def _speed_from_json(row: Mapping[str, Any]) -> MeasuredSpeed:
     masked, shrunk = (
         None if row[name] is None else Ratio(**row[name]) for name in ("masked", "shrunk")
     )
+    cut = row.get("cut")  # absent from older measurements, like the interval
     if masked is None:
         raise ValueError("no ratio of the masked model")
-    interval = row.get("milliseconds_interval")  # absent from older measurements
+    interval = row.get("milliseconds_interval")
     if interval is not None:
         low, high = map(float, interval)
         interval = (low, high)
@@ -513,6 +737,7 @@ def _speed_from_json(row: Mapping[str, Any]) -> MeasuredSpeed:
         masked_ratio=masked,
         shrunk_ratio=shrunk,
         milliseconds_interval=interval,
+        cut_ratio=None if cut is None else Ratio(**cut),
     )
 
 
@@ -527,7 +752,9 @@ def _timed_on_sentences(spec: Mapping[str, Json]) -> Iterator[str]:
         examples = f"examples of {spec.get('task')} in {', '.join(names)}"
     else:
         task = spec.get("sentences") or "the embedded task"
-        examples = f"sentences of {task} in all its languages, as plain texts"
+        examples = (
+            f"sentences of {task} in {', '.join(names) or 'all its languages'}, as plain texts"
+        )
     measurement = f"{spec['rounds']} rounds, seed {spec.get('seed')}"
     yield f"Timed: {model.get('name')} on {examples}; {measurement}."
 
@@ -538,6 +765,8 @@ def _speed_sentence(speed: MeasuredSpeed) -> str:
     clauses = [f"{place}: masked, a pass takes {_ratio_text(speed.masked_ratio)}"]
     if speed.shrunk_ratio is not None:
         clauses.append(f"with the heads removed {_ratio_text(speed.shrunk_ratio)}")
+    if speed.cut_ratio is not None:
+        clauses.append(f"with the vocabulary cut {_ratio_text(speed.cut_ratio)}")
     return ", ".join(clauses) + "."
 
 

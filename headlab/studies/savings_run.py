@@ -1,12 +1,14 @@
-"""Measuring what a mask saves: counts, then timed passes of three models.
+"""Measuring what a mask saves: counts, then timed passes of three models, or of four.
 
-They are the untouched, the masked and the shrunk one.
+They are the untouched, the masked and the shrunk one, and that with a smaller vocabulary.
 """
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,19 +23,30 @@ from headlab.core import Floats, HeadlabError, Ints, as_plain_object
 from headlab.core.parallel import timed_pass
 from headlab.evaluation import encode, pad, read_inputs
 from headlab.hooks import ActiveGates, Model, as_gate_tensor, plain_inputs
-from headlab.masks import Mask
+from headlab.masks import Mask, full_mask
 from headlab.models import input_device, software_versions
 from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
-from headlab.shrink import Shrunk, shrink_model
-from headlab.shrink.model import parameters_of, require_family
+from headlab.shrink import Shrunk, shrink_model, silence_model
+from headlab.shrink.model import bytes_in, dtype_to_write, parameters_of, require_family
+from headlab.shrink.read_pieces import embedding_rows, read_pieces
+from headlab.shrink.smaller_vocabulary import (
+    ID_INPUTS,
+    cut_embeddings,
+    renumbered_batch,
+    tensors_by_token,
+)
+from headlab.shrink.vocabulary_cut import VocabularyCut
 from headlab.studies.savings import (
     Costs,
+    CutModel,
     LayerCost,
     MeasuredSpeed,
     ModelCost,
     Ratio,
     Savings,
+    VocabularyCost,
+    VocabularyShare,
     median_interval,
     ratio_of,
 )
@@ -54,10 +67,28 @@ def costs_of(model: Model) -> Costs:
     """A model's costs. Runs three short made-up texts through it."""
     parameters = parameters_of(model.module)
     macs = macs_polynomial(model.module)
+    vocabulary = vocabulary_cost_of(model.module)
     try:
-        return Costs(parameters, macs, layers_of(model))
+        return Costs(parameters, macs, layers_of(model), vocabulary=vocabulary)
     except HeadlabError as error:
-        return Costs(parameters, macs, (), str(error))
+        return Costs(parameters, macs, (), str(error), vocabulary)
+
+
+def vocabulary_cost_of(module: PreTrainedModel) -> VocabularyCost:
+    """What each piece of a model's vocabulary costs.
+
+    It has a row of the embeddings and, where these do not serve as output layer too, a row of that
+    and an entry of its bias.
+    """
+    pieces = embedding_rows(module)
+    parameters = sum(
+        tensor.numel() // pieces
+        for tensor in tensors_by_token(module, pieces)
+        if isinstance(tensor, nn.Parameter)
+    )
+    output_layer = module.get_output_embeddings()
+    has_output = isinstance(output_layer, nn.Linear) and len(output_layer.weight) == pieces
+    return VocabularyCost(pieces, parameters, output_layer.in_features if has_output else 0)
 
 
 def macs_of(module: nn.Module, inputs: Tensors) -> int:
@@ -547,27 +578,31 @@ def measure(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     rounds: int = ROUNDS,
     seed: int = 0,
+    cut: VocabularyCut | None = None,
+    sentences: Task | None = None,
     tick: Callable[[], None] = lambda: None,
     on_round: OnRound = lambda done, total, note: None,
 ) -> Savings:
     """Parameters, multiply-accumulates and time of a model untouched, masked and shrunk.
 
     If the heads cannot be removed from the weights, the record says why, and there is no shrunk
-    model to time.
+    model to time. With a cut the shrunk model is measured with its vocabulary cut, too.
 
     Args:
         untouched: The model with all heads on.
         mask: Of this model.
         task: Provides the examples; None uses the embedded task's sentences.
         batch_sizes: Examples of a batch, 1 or more each.
-        rounds: Of passes of all three models, 6 or more.
+        rounds: Of passes of all models, 6 or more.
         seed: Of the examples and the orders of passes.
+        cut: Which pieces of the vocabulary stay; None for all.
+        sentences: Whose texts the sentences are; None for all of the embedded task's.
         tick: Called between passes; may raise to stop.
         on_round: Called with rounds done, rounds in all and a note.
 
     Raises:
-        HeadlabError: The mask is another model's, a batch size is below 1, or the task does not
-            fit.
+        HeadlabError: The mask is another model's, a batch size is below 1, the task does not fit,
+            or the model's vocabulary cannot be cut.
     """
     mask.check(untouched.grid, untouched.fingerprint)
     if not batch_sizes or min(batch_sizes) < 1:
@@ -577,15 +612,24 @@ def measure(
         )
     shrunk, refusal = _shrunk_or_refusal(untouched, mask)
     module = None if shrunk is None else shrunk.module
+    cut_module = None if cut is None else _cut_module(untouched, module, cut)
     batches_by_size: dict[int, Batches] = {}
     for batch_size in dict.fromkeys(batch_sizes):
         count = max(1, ROWS_A_PASS // batch_size)
         batches_by_size[batch_size] = batches_of(
-            untouched, task, rows=batch_size, count=count, seed=seed
+            untouched, task, rows=batch_size, count=count, seed=seed, sentences=sentences
         )
     tokens = tokens_of(batches_by_size[min(batches_by_size)])
+    groups = []
+    for batches in batches_by_size.values():
+        passes = [*_gated_passes(untouched, mask, batches)]
+        if module is not None:
+            passes.append(partial(_run, module, batches))
+        if cut_module is not None and cut is not None:
+            passes.append(partial(_run, cut_module, _readable_batches(batches, cut)))
+        groups.append(passes)
     seconds = seconds_of_passes(
-        [_passes(untouched, mask, module, batches) for batches in batches_by_size.values()],
+        groups,
         untouched.device,
         rounds=rounds,
         seed=seed,
@@ -595,17 +639,18 @@ def measure(
     on_round(rounds, rounds, "done")
     device = _device_name(untouched.device)
     speeds = [
-        _speed(device, batch_size, batches, seconds_at_size)
+        _speed(device, batch_size, batches, seconds_at_size, has_shrunk=module is not None)
         for (batch_size, batches), seconds_at_size in zip(
             batches_by_size.items(), seconds, strict=True
         )
     ]
+    timed_task = task or sentences
     spec = as_plain_object(
         {
             "model": untouched.spec_identity(),
             "mask": mask.digest,
             "task": None if task is None else task.name,
-            "languages": [] if task is None else list(task.languages),
+            "languages": [] if timed_task is None else list(timed_task.languages),
             "sentences": SENTENCES_TASK if task is None else None,
             "batch_sizes": list(batches_by_size),
             "rounds": rounds,
@@ -617,13 +662,67 @@ def measure(
     return Savings(
         heads=untouched.grid.size,
         removed_heads=len(mask.removed),
-        baseline=_counted_cost(untouched.module, untouched, tokens),
-        shrunk=None if module is None else _counted_cost(module, untouched, tokens),
+        baseline=_counted_cost(untouched.module, tokens),
+        shrunk=None if module is None else _counted_cost(module, tokens),
         speeds=tuple(speeds),
         refusal=refusal,
         still_masked=0 if shrunk is None else len(shrunk.masked_heads),
         spec=spec,
+        bytes_a_parameter=bytes_in(1, dtype_to_write(untouched)),
+        vocabulary=_vocabulary_share(untouched, _example_task(untouched, timed_task)),
+        cut=None
+        if cut is None or cut_module is None
+        else CutModel(
+            languages=cut.languages,
+            pieces=len(cut.kept_ids),
+            vocabulary_parameters=vocabulary_cost_of(cut_module).all_parameters,
+            cost=_counted_cost(cut_module, tokens),
+        ),
     )
+
+
+def _cut_module(
+    model: Model, shrunk: PreTrainedModel | None, cut: VocabularyCut
+) -> PreTrainedModel:
+    """A model of its own with fewer pieces.
+
+    Args:
+        model: The untouched one.
+        shrunk: Without the mask's heads; None where they cannot be removed from the weights, and
+            all stay.
+        cut: Which pieces stay.
+
+    Raises:
+        HeadlabError: The model keeps weights by token in places that headlab does not know, or
+            cannot be copied.
+    """
+    if shrunk is None:
+        module = silence_model(model, full_mask(model.grid)).module
+    else:
+        module = copy.deepcopy(shrunk)
+    cut_embeddings(module, cut)
+    return module
+
+
+def _vocabulary_share(model: Model, task: Task) -> VocabularyShare:
+    """How much of a model is its vocabulary, and whether it can be cut to some languages of a task.
+
+    Args:
+        model: The model.
+        task: With the languages that one can choose from.
+    """
+    cost = vocabulary_cost_of(model.module)
+    can_be_cut = len(task.with_all_languages().languages) > 1 and _has_known_pieces(model)
+    return VocabularyShare(cost.pieces, cost.all_parameters, can_be_cut)
+
+
+def _has_known_pieces(model: Model) -> bool:
+    """Whether a model's tokenizer is of a kind whose vocabulary can be cut."""
+    try:
+        read_pieces(model)
+    except HeadlabError:
+        return False
+    return True
 
 
 def _shrunk_or_refusal(model: Model, mask: Mask) -> tuple[Shrunk | None, str]:
@@ -634,23 +733,19 @@ def _shrunk_or_refusal(model: Model, mask: Mask) -> tuple[Shrunk | None, str]:
         return None, str(error).rstrip(".")
 
 
-def _counted_cost(module: nn.Module, model: Model, tokens: int) -> ModelCost:
+def _counted_cost(module: PreTrainedModel, tokens: int) -> ModelCost:
     """What a model costs on one text.
 
     Args:
         module: The model, maybe shrunk.
-        model: The untouched one.
         tokens: Length of the text.
     """
-    inputs = made_up_inputs(model.module, tokens)
+    inputs = made_up_inputs(module, tokens)
     return ModelCost(parameters_of(module), macs_of(module, inputs), tokens)
 
 
-def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches) -> Sequence[Pass]:
-    """Passes of the untouched, the masked and the shrunk model over the batches.
-
-    There may be no shrunk model.
-    """
+def _gated_passes(model: Model, mask: Mask, batches: Batches) -> tuple[Pass, Pass]:
+    """Passes of the untouched and the masked model over the batches."""
     gates = as_gate_tensor(model, mask)
 
     def run_under(active: ActiveGates) -> None:
@@ -664,37 +759,56 @@ def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches
     def run_masked() -> None:
         run_under(ActiveGates(gates=gates))
 
-    def run_shrunk() -> None:
-        assert shrunk is not None
-        for batch in batches:
-            shrunk(**batch)
-
-    if shrunk is None:
-        return [run_baseline, run_masked]
-    return [run_baseline, run_masked, run_shrunk]
+    return run_baseline, run_masked
 
 
-def _speed(device: str, rows: int, batches: Batches, seconds: Floats) -> MeasuredSpeed:
+def _run(module: nn.Module, batches: Batches) -> None:
+    """A pass of a model of its own over the batches."""
+    for batch in batches:
+        module(**batch)
+
+
+def _readable_batches(batches: Batches, cut: VocabularyCut) -> Batches:
+    """The batches for a model with fewer pieces.
+
+    The first piece stands for those that are gone: a pass takes as long whichever it reads.
+    """
+    renumbered_batches: Batches = []
+    for batch in batches:
+        new_batch = renumbered_batch(batch, cut)
+        for name in ID_INPUTS:
+            if name in new_batch:
+                new_batch[name] = new_batch[name].clamp(min=0)
+        renumbered_batches.append(new_batch)
+    return renumbered_batches
+
+
+def _speed(
+    device: str, rows: int, batches: Batches, seconds: Floats, *, has_shrunk: bool
+) -> MeasuredSpeed:
     """The timings at one batch size.
 
     Args:
         device: Its name.
         rows: Batch size.
         batches: That each pass went over.
-        seconds: float [round, pass]: of the baseline, the masked and, if there is one, the shrunk
-            model.
+        seconds: float [round, pass]: of the baseline, the masked and, where there are such, the
+            shrunk model and the one with fewer pieces.
+        has_shrunk: Whether there is a shrunk model.
     """
-    baseline, *others = seconds.T
+    baseline, masked, *others = seconds.T
     ratios = [ratio_of(baseline, other) for other in others]
+    shrunk_ratio = ratios.pop(0) if has_shrunk else None
     milliseconds = 1000 * baseline / len(batches)
     return MeasuredSpeed(
         device=device,
         rows=rows,
         tokens=tokens_of(batches),
         milliseconds=float(np.median(milliseconds)),
-        masked_ratio=ratios[0],
-        shrunk_ratio=ratios[1] if len(ratios) > 1 else None,
+        masked_ratio=ratio_of(baseline, masked),
+        shrunk_ratio=shrunk_ratio,
         milliseconds_interval=median_interval(milliseconds),
+        cut_ratio=ratios.pop(0) if ratios else None,
     )
 
 

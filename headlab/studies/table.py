@@ -194,6 +194,11 @@ ESTIMATE = "estimate"  # by which a front measures a loss
 DEFAULT_WITHIN = (
     1.0  # points that a front may lose, where it is asked neither that nor for a number of heads
 )
+KEEP = "keep"
+CUT = "cut"
+VOCABULARY_CHOICES = (KEEP, CUT)
+"""What becomes of a model's vocabulary: it stays, or pieces of other languages leave."""
+VOCABULARY = "vocabulary"  # the option of a front that says it
 ORDERS: Mapping[str, str] = {
     "mean": "by the mean score over the languages",
     "weakest": "by its best rank in any language, so that a head stays while one language needs it",

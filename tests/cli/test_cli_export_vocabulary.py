@@ -6,11 +6,10 @@ import json
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import transformers as hf
-from support.cut_vocabularies import unigram_tokenizer
+from support.cut_vocabularies import save_intents_classifier
 from support.exports import export
 from support.saved_models import save_classifier, save_model
 from support.tiny_llama import UNEVEN, tiny_llama, without_groups
@@ -18,36 +17,15 @@ from support.tiny_models import SMALL_OPTIONS
 
 import headlab
 from headlab.hooks import gated_in_this_thread
-from headlab.masks import Mask
 from headlab.tasks.intents.templates import LABELS
 
-KEPT = np.array([1, 0, 1, 0, 0, 0], bool)
 THAI_INTENTS = ("--task", "intents", "--languages", "th", "--test-size", "20")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny classifier of intents whose vocabulary can be cut, and a mask."""
-    folder = tmp_path_factory.mktemp("vocabulary")
-    tokenizer = unigram_tokenizer()
-    options = SMALL_OPTIONS | {
-        "vocab_size": len(tokenizer),
-        "num_hidden_layers": 2,
-        "num_attention_heads": 3,
-        "max_position_embeddings": 256,
-        "num_labels": len(LABELS),
-        "id2label": dict(enumerate(LABELS)),
-        "label2id": {label: number for number, label in enumerate(LABELS)},
-    }
-    torch.manual_seed(0)
-    module = hf.BertForSequenceClassification(hf.BertConfig(**options))
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0, 0.5)
-    model = headlab.load(str(save_model(folder / "model", module, tokenizer)))
-    Mask(model.grid, KEPT, model.identity()).save(folder / "mask.json")
-    return folder
+    return save_intents_classifier(tmp_path_factory.mktemp("vocabulary"))
 
 
 export_without_mask = partial(export, mask=None)

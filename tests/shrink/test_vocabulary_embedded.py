@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.shared_data import data_with
 
 import headlab
+from headlab.masks import Mask
 from headlab.shrink.pieces import rows_of
 from headlab.shrink.read_pieces import read_pieces
 from headlab.shrink.vocabulary import pieces_of_languages
@@ -42,18 +45,24 @@ RARE_TEXTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
-    """The folder and the outcome of the command that the docs show."""
-    folder = tmp_path_factory.mktemp("export") / "german-thai"
-    arguments = ["--model", "e5-small-intents", "--languages", "de,th", "--as", "small", "--json"]
+def outcome_of(*words: str) -> dict[str, Any]:
+    """What a command on the embedded model in German and Thai prints as JSON."""
+    subject = ["--model", "e5-small-intents", "--languages", "de,th", "--json"]
     output = subprocess.run(
-        [sys.executable, "-m", "headlab.cli", "export", *arguments, "--out", str(folder)],
+        [sys.executable, "-m", "headlab.cli", *words, *subject],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    return folder, json.loads(output)
+    outcome: dict[str, Any] = json.loads(output)
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    """The folder and the outcome of the command that the docs show."""
+    folder = tmp_path_factory.mktemp("export") / "german-thai"
+    return folder, outcome_of("export", "--as", "small", "--out", str(folder))
 
 
 def test_a_third_of_the_parameters_stays_and_the_accuracy_too(exported):
@@ -81,6 +90,23 @@ def test_a_process_without_headlab_reads_it(exported):
     stock_logits, label = json.loads(output)
     torch.testing.assert_close(torch.tensor(stock_logits), logits.cpu(), atol=1e-5, rtol=0)
     assert label == model.module.config.id2label[int(logits.argmax())]
+
+
+def test_worth_counts_the_parameters_that_export_writes(tmp_path):
+    model = headlab.load("e5-small-intents")
+    is_kept = np.arange(model.grid.size) % 3 > 0
+    is_kept[24:36] = False
+    mask_file = tmp_path / "mask.json"
+    Mask(model.grid, is_kept, model.identity()).save(mask_file)
+    timing = ("--batch-sizes", "1", "--rounds", "6", "--device", "cpu")
+    counted = outcome_of("worth", "--mask", str(mask_file), "--vocabulary", "cut", *timing)
+    form = ("--as", "small", "--out", str(tmp_path / "small"))
+    sizes = ("--size", "16", "--repeats", "6", "--test-size", "16")
+    written = outcome_of("export", "--mask", str(mask_file), *form, *sizes)
+    assert counted["parameters"]["untouched"] == written["parameters_before"]
+    assert counted["parameters"]["cut"] == written["parameters_after"]
+    assert counted["vocabulary"]["cut"]["pieces"] == written["pieces_after"]
+    assert 0.8 < counted["vocabulary"]["share"] < 0.84
 
 
 @pytest.mark.parametrize("languages", [["de", "th"], ["sw", "vi"]])

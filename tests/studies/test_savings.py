@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.expected_errors import raises
 from support.synthetic_text import tiny_lm
-from support.tiny_models import FAMILIES, tiny_batch, tiny_model, tiny_module
+from support.tiny_models import FAMILIES, SMALL_OPTIONS, tiny_batch, tiny_model, tiny_module
 from support.tiny_task import tiny_task, tiny_tokenizer
+from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 from headlab.cli.main import main
 from headlab.hooks import gated, make_gateable
@@ -25,14 +26,19 @@ from headlab.masks import Mask, full_mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.shrink import shrink_model
 from headlab.shrink.model import parameters_of
+from headlab.shrink.smaller_vocabulary import cut_embeddings
+from headlab.shrink.vocabulary_cut import VocabularyCut
 from headlab.studies.savings import (
     NO_SPEED,
     Costs,
+    CutModel,
     LayerCost,
     MeasuredSpeed,
     ModelCost,
     Ratio,
     Savings,
+    VocabularyCost,
+    VocabularyShare,
     median_interval,
     ratio_of,
     saved_shares,
@@ -58,6 +64,7 @@ SHRINKABLE_FAMILIES = [
     "gpt2",
     "llama",
 ]
+GPT2_OPTIONS = {"vocab_size": 97, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 32}
 OTHER_FAMILIES = ["albert", "deberta-v2", "modernbert", "bloom", "xlm"]
 
 
@@ -94,6 +101,45 @@ def test_predicted_costs_of_all_attention_models_count_persistent_vectors(shape)
     shrunk = shrink_model(model, mask).module
     assert shrunk_cost.parameters == parameters_of(shrunk)
     assert shrunk_cost.macs == macs_of(shrunk, made_up_inputs(model.module, 6))
+
+
+UNTIED = {"tie_word_embeddings": False}
+
+
+@pytest.mark.parametrize(
+    ("family", "module"),
+    [
+        *((family, None) for family in FAMILIES),
+        ("bert with words for tokens", BertForMaskedLM(BertConfig(**SMALL_OPTIONS))),
+        ("gpt2, untied", GPT2LMHeadModel(GPT2Config(**GPT2_OPTIONS, **UNTIED))),
+        ("gpt2, tied", GPT2LMHeadModel(GPT2Config(**GPT2_OPTIONS))),
+    ],
+)
+def test_predicted_costs_with_fewer_pieces_are_those_of_the_model_without_them(family, module):
+    checkpoint = Checkpoint(family, "test", family, module.eval(), None) if module else None
+    model = tiny_model(family) if checkpoint is None else make_gateable(checkpoint)
+    costs = costs_of(model)
+    pieces = costs.vocabulary.pieces
+    kept_ids = np.unique([*range(6), *range(6, pieces, 3), pieces - 1])  # with special tokens
+    cut_costs = costs.cut_to(len(kept_ids))
+    shapes = [tuple(parameter.shape) for parameter in model.module.parameters()]
+    assert cut_costs.parameters == reference.parameters_with_pieces(shapes, pieces, len(kept_ids))
+    cut_embeddings(model.module, VocabularyCut(("de",), {}, kept_ids, pieces))
+    assert cut_costs.parameters == parameters_of(model.module)
+    assert cut_costs.baseline(13).macs == macs_of(model.module, made_up_inputs(model.module, 13))
+    assert cut_costs == costs_of(model)
+
+
+def test_costs_without_those_of_a_vocabulary_are_read_and_cannot_be_cut():
+    costs = Costs(1000, (5, 10, 1), (), "", VocabularyCost(20, 30, 2))
+    assert Costs.from_json(json.loads(json.dumps(costs.to_json()))) == costs
+    assert costs.cut_to(15) == Costs(850, (5, 0, 1), (), "", VocabularyCost(15, 30, 2))
+    older_record = costs.to_json()
+    del older_record["vocabulary"]
+    older_costs = Costs.from_json(older_record)
+    assert older_costs.vocabulary is None
+    with raises("costs.vocabulary_unknown"):
+        older_costs.cut_to(15)
 
 
 @pytest.mark.parametrize("tokens", [1, 6, 17])
@@ -347,6 +393,56 @@ def test_what_was_measured_before_times_had_an_interval_is_read():
     savings_json["speed"][0]["milliseconds_interval"] = [1.0]
     with raises("worth.malformed"):
         Savings.from_json(savings_json)
+
+
+def test_what_was_measured_before_vocabularies_could_be_cut_is_read():
+    ratio = Ratio(0.9, 0.8, 1.0, 0.95, 6)
+    speed = MeasuredSpeed("cpu", 1, 4, 2.0, ratio, None, None, ratio)
+    cut = CutModel(("de", "th"), 5, 50, ModelCost(700, 9, 4))
+    vocabulary = VocabularyShare(20, 200, can_be_cut=True)
+    savings = Savings(12, 3, ModelCost(900, 9, 4), None, (speed,), "why", 0, {}, 4, vocabulary, cut)
+    record = savings.to_json()
+    assert Savings.from_json(json.loads(json.dumps(record))) == savings
+    for name in ("bytes", "bytes_a_parameter", "vocabulary"):
+        del record[name]
+    del record["speed"][0]["cut"], record["parameters"]["cut"], record["macs"]["cut"]
+    older_savings = Savings.from_json(record)
+    assert older_savings.vocabulary is older_savings.cut is None
+    assert older_savings.speeds[0].cut_ratio is None
+    size_table, _ = older_savings.report().tables
+    assert size_table.column("bytes") == size_table.column("vocabulary") == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("share", "can_be_cut", "is_named"), [(25, True, True), (24, True, False), (80, False, False)]
+)
+def test_a_sentence_names_a_large_vocabulary_that_can_be_cut(share, can_be_cut, is_named):
+    vocabulary = VocabularyShare(10, share, can_be_cut)
+    baseline, shrunk = ModelCost(100, 9, 4), ModelCost(90, 8, 4)
+    small, folder = (
+        " ".join(Savings(12, 3, baseline, cost, (), vocabulary=vocabulary).sentences())
+        for cost in (shrunk, None)
+    )
+    assert (f"The vocabulary is {share}% of the model ({share} of 100 parameters)" in small) == (
+        is_named
+    )
+    assert ("--languages de,th --as small` cuts it" in small) == is_named
+    assert ("--languages de,th --vocabulary cut --as folder` cuts it" in folder) == is_named
+
+
+@pytest.mark.parametrize("family", ["deberta-v2", "albert"])
+def test_where_heads_cannot_be_removed_the_vocabulary_is_cut_all_the_same(family):
+    model = attached_model(family)
+    pieces = costs_of(model).vocabulary.pieces
+    cut = VocabularyCut(("xx",), {}, np.arange(0, pieces, 2), pieces)
+    measured = {"task": tiny_task(), "batch_sizes": (16,), "rounds": 6}
+    savings = measure(model, uneven_mask(model.grid), cut=cut, **measured)
+    assert savings.shrunk is savings.speeds[0].shrunk_ratio is None
+    assert savings.speeds[0].cut_ratio.ratio > 0
+    assert savings.cut.cost.parameters == costs_of(model).cut_to(len(cut.kept_ids)).parameters
+    assert savings.report().tables[0].rows[-1][0] == "masked, vocabulary cut"
+    assert "Its heads stay, and with a vocabulary of xx" in " ".join(savings.sentences())
+    assert costs_of(model).vocabulary.pieces == pieces  # the model itself stays as it was
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,21 @@
-"""Tokenizers of the kinds whose vocabulary can be cut, trained on a few sentences."""
+"""Tokenizers of the kinds whose vocabulary can be cut, trained on a few sentences, and a model."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
+import headlab
+from headlab.masks import Mask
+from headlab.tasks.intents.templates import LABELS
+from support.saved_models import save_model
 from support.tiny_llama import TEXTS, byte_level_tokenizer, sentencepiece_tokenizer
+from support.tiny_models import SMALL_OPTIONS
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 
@@ -60,3 +68,36 @@ TOKENIZERS: dict[str, Any] = {
     "bytes": lambda: byte_level_tokenizer("gpt-2"),
     "sentencepiece": sentencepiece_tokenizer,
 }
+
+KEPT = np.array([1, 0, 1, 0, 0, 0], bool)
+"""Heads that the mask of `save_intents_classifier` keeps."""
+
+
+def save_intents_classifier(folder: Path) -> Path:
+    """Write a tiny classifier of intents whose vocabulary can be cut, and a mask.
+
+    Args:
+        folder: Gets the model in `model` and the mask in `mask.json`.
+
+    Returns:
+        The folder.
+    """
+    tokenizer = unigram_tokenizer()
+    options = SMALL_OPTIONS | {
+        "vocab_size": len(tokenizer),
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "max_position_embeddings": 256,
+        "num_labels": len(LABELS),
+        "id2label": dict(enumerate(LABELS)),
+        "label2id": {label: number for number, label in enumerate(LABELS)},
+    }
+    torch.manual_seed(0)
+    module = BertForSequenceClassification(BertConfig(**options))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.5)
+    model = headlab.load(str(save_model(folder / "model", module, tokenizer)))
+    Mask(model.grid, KEPT, model.identity()).save(folder / "mask.json")
+    return folder

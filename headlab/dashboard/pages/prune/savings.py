@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import HeadlabError
-from headlab.dashboard.frame import Choice, supervisor, worker_client
+from headlab.dashboard.frame import Choice, supervisor, task_languages, worker_client
 from headlab.dashboard.names import languages_words, plain
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
 from headlab.dashboard.panels import (
@@ -19,7 +19,15 @@ from headlab.dashboard.panels import (
 from headlab.dashboard.widgets import button, show_table
 from headlab.jobs.table import WorthJob
 from headlab.masks import Mask, mask_from_json
-from headlab.studies.savings import NO_SPEED, Costs, ModelCost, Ratio, Savings, saved_shares
+from headlab.studies.savings import (
+    LARGE_SHARE,
+    NO_SPEED,
+    Costs,
+    ModelCost,
+    Ratio,
+    Savings,
+    saved_shares,
+)
 from headlab.worker import JobRow
 
 MILLION = 1e6
@@ -43,6 +51,8 @@ def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence
     state.rerun_if_due()  # a job was started in this fragment
     st.markdown("##### What you save")
     draw_counts(costs, mask)
+    if costs is not None and len(task_languages(choice.task)) > 1:
+        _draw_vocabulary(costs)
     if not mask.removed:
         return
     measurement = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
@@ -86,6 +96,18 @@ def draw_counts(costs: Costs | None, mask: Mask) -> None:
     _draw_sizes(untouched, remaining)
     condition = "After removing the heads that are off from the weights. " if mask.removed else ""
     st.caption(f"{condition}{NO_SPEED}{_heads_that_stay(costs, mask)}")
+
+
+def _draw_vocabulary(costs: Costs) -> None:
+    """How much of a model is its vocabulary, if that is much, and how to cut it."""
+    if costs.vocabulary is None:  # the worker is from an older version
+        return
+    share = costs.vocabulary.all_parameters / costs.parameters
+    if share >= LARGE_SHARE:
+        st.caption(
+            f"{100 * share:.0f} % of the parameters are vocabulary; `headlab export --languages "
+            "de,th --as small` keeps that of the languages you name."
+        )
 
 
 def _draw_sizes(untouched: ModelCost, remaining: ModelCost) -> None:
@@ -213,6 +235,8 @@ def draw_times(measurement: MeasuredSavings) -> None:
             "Masked": _ratio_words(speed.masked_ratio),
             "Removed": _ratio_words(speed.shrunk_ratio),
         }
+        if speed.cut_ratio is not None:
+            row["Vocabulary cut"] = _ratio_words(speed.cut_ratio)
         rows.append(row)
     number = st.column_config.NumberColumn(format="%.1f")
     st.dataframe(pd.DataFrame(rows), hide_index=True, column_config={"Unpruned, ms": number})
