@@ -61,6 +61,7 @@ from headlab.studies import (
     METHOD,
     METHOD_OPTIONS,
     STUDIES,
+    VOCABULARY,
     Experiment,
     studies_of,
     study_run_by,
@@ -409,7 +410,8 @@ class FrontJob(ExperimentJob):
     """A front on some languages of a task ("all": every one).
 
     method, method_options: of the scores that order the heads.  options: orders, points, within,
-    heads and by, as in docs/front.md.  dev_size, test_size: examples of each split, None for all.
+    heads, by and vocabulary, as in docs/front.md.  dev_size, test_size: examples of each split,
+    None for all.
     """
 
     experiment: Literal["front"] = "front"
@@ -475,12 +477,13 @@ class FrontJob(ExperimentJob):
         if self.options["points"] is None:
             words.append("--every")
         given_options = {name: value for name, value in self.options.items() if value is not None}
-        flag_options = {name: FRONT.options[name] for name in ("by", "orders", "points")}
+        flag_names = ("by", "orders", "points", VOCABULARY)
+        flag_options = {name: FRONT.options[name] for name in flag_names}
         words += [*setting_words(given_options, flag_options), *self.method_words("method_options")]
         return [[*words, *self.setting_words(context), *context.dtype_words]]
 
 
-QUESTION = ("within", "heads", "by", "orders", "points")
+QUESTION = ("within", "heads", "by", "orders", "points", VOCABULARY)
 """The front's options that are flags of its command."""
 
 

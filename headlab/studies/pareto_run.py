@@ -23,6 +23,7 @@ from headlab.core import (
 )
 from headlab.evaluation import Evaluator
 from headlab.results import Curve, HeadScores, kept_heads_without
+from headlab.shrink.vocabulary_texts import cut_by_task
 from headlab.studies.curves import curve_spec, measured_curve
 from headlab.studies.differences import NO_DIFFERENCE, Gain, MeanDifference, over_languages
 from headlab.studies.pareto import (
@@ -51,7 +52,7 @@ from headlab.studies.pareto import (
 from headlab.studies.run import Ask, Pieces
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
-from headlab.studies.table import BOUND, ESTIMATE, SaySentence
+from headlab.studies.table import BOUND, CUT, ESTIMATE, VOCABULARY, SaySentence
 from headlab.tasks import Split
 
 # Accuracy on dev along an order, one language at a time: curves that are stored and resumed after
@@ -175,7 +176,6 @@ class FrontPlan:
         orders: In which heads are removed.
         notes: On orders that are left out.
         removed_counts: Counts of removed heads.
-        costs: Of the model.
     """
 
     options: Mapping[str, OptionValue]
@@ -183,11 +183,11 @@ class FrontPlan:
     orders: list[NestedOrder]
     notes: list[str]
     removed_counts: list[int]
-    costs: Costs
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> FrontResult:
     """The front, the choice that answers the question and the chosen mask's results on test."""
+    costs, vocabulary_notes = costs_of_models(pieces, options, report)
     scores = {language: pieces.study_scores(language, options) for language in pieces.languages}
     plan = plan_of(pieces, options, scores)
     points: list[Point] = []
@@ -201,7 +201,7 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence)
             for language, curve in curves.items()
         }
         test = PointTest(groups, len(plan.orders), pieces.seed, pieces.task.aligned)
-        points += points_of(order.key, curves, test, plan.costs)
+        points += points_of(order.key, curves, test, costs)
     rules = answers_of(points, options)
     chosen_point = next(iter(rules.values()))
     verdicts, mean = confirm(pieces, plan, chosen_point)
@@ -212,12 +212,14 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence)
         languages=language_records(points),
         orders=order_records(plan.orders, pieces.model.grid),
         loss=optional_number_in(options, "within"),
-        notes=(*plan.notes, *sentences(points, rules, verdicts, options)),
+        notes=(*plan.notes, *sentences(points, rules, verdicts, options), *vocabulary_notes),
     )
 
 
 def check_options(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
     """Raise HeadlabError for options that do not fit this model."""
+    if options.get(VOCABULARY) == CUT:
+        _require_known_parameters(_costs(pieces))
     head_count = pieces.model.grid.size
     heads_to_keep = optional_integer_in(options, "heads")
     if heads_to_keep is not None and heads_to_keep > head_count:
@@ -238,11 +240,10 @@ def check_options(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
 def plan_of(
     pieces: Pieces, options: Mapping[str, OptionValue], scores: dict[str, HeadScores]
 ) -> FrontPlan:
-    """The orders, counts of removed heads and costs that follow from these scores."""
-    costs = _costs(pieces)
-    orders, notes = candidate_orders(text_in(options, "orders").split(","), scores, costs)
-    counts = _counts_of(pieces, options)
-    return FrontPlan(options, scores, orders, notes, counts, costs)
+    """The orders and counts of removed heads that follow from these scores."""
+    names = text_in(options, "orders").split(",")
+    orders, notes = candidate_orders(names, scores, _costs(pieces))
+    return FrontPlan(options, scores, orders, notes, _counts_of(pieces, options))
 
 
 def _counts_of(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[int]:
@@ -258,6 +259,50 @@ def _costs(pieces: Pieces) -> Costs:
     if pieces.ablation == "zero":
         return costs
     return replace(costs, layers=(), note="heads that give their mean cannot be removed")
+
+
+def costs_of_models(
+    pieces: Pieces, options: Mapping[str, OptionValue], say: SaySentence
+) -> tuple[Costs, tuple[str, ...]]:
+    """What the models of the front cost, and notes on their vocabulary if that is cut.
+
+    Args:
+        pieces: Of the front.
+        options: Of the study.
+        say: Takes what is being done.
+
+    Raises:
+        HeadlabError: The vocabulary cannot be cut to the languages.
+    """
+    costs = _costs(pieces)
+    if options.get(VOCABULARY) != CUT:
+        return costs, ()
+    _require_known_parameters(costs)
+    say(f"vocabulary of {', '.join(pieces.languages)}")
+    cut = cut_by_task(pieces.model, pieces.task, pieces.languages)
+    say("")
+    piece_count = len(cut.kept_ids)
+    cut_costs = costs.cut_to(piece_count)
+    languages = ",".join(pieces.languages)
+    return cut_costs, (
+        f"Parameters are counted with the vocabulary cut to {languages.replace(',', ', ')}, too: "
+        f"{piece_count:,} of {cut.size_before:,} pieces stay, and with all heads "
+        f"{cut_costs.parameters:,} parameters; the untouched model has {costs.parameters:,}. "
+        f"`headlab export --mask mask.json --task {pieces.task.name} --languages {languages} "
+        "--as small` writes such a model. Accuracies are with the whole vocabulary: the export "
+        "counts what texts lose by the cut.",
+    )
+
+
+def _require_known_parameters(costs: Costs) -> None:
+    """Raise HeadlabError where models cost heads alone, so that a cut would change nothing."""
+    if not costs.layers:
+        reason = costs.note.rstrip(".") or "the cost of this model's heads is unknown"
+        raise HeadlabError(
+            "--vocabulary cut would have no effect, as models cost their number of heads here: "
+            f"{reason}; leave --vocabulary out",
+            code="front.vocabulary_no_cost",
+        )
 
 
 def answers_of(points: Sequence[Point], options: Mapping[str, OptionValue]) -> dict[str, Point]:

@@ -210,7 +210,8 @@ ORDERS: Mapping[str, str] = {
 def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     """The options of a front, with `within` at its default where needed.
 
-    It is needed if neither `within` nor `heads` is given.
+    It is needed if neither `within` nor `heads` is given. A vocabulary that stays is left out, so
+    that fronts keep the names they had before it could be cut.
 
     Raises:
         HeadlabError: Both are given.
@@ -224,6 +225,8 @@ def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
         )
     if options_with_default["within"] is None and options_with_default["heads"] is None:
         options_with_default["within"] = DEFAULT_WITHIN
+    if options_with_default[VOCABULARY] == KEEP:
+        del options_with_default[VOCABULARY]
     return options_with_default
 
 
@@ -408,6 +411,11 @@ BUILT_IN: dict[str, Experiment] = {
                     BOUND,
                     "whether a loss is measured by the lower bound or the estimate",
                     (BOUND, ESTIMATE),
+                ),
+                VOCABULARY: Option(
+                    KEEP,
+                    "keep the vocabulary, or count every model with it cut to the languages",
+                    VOCABULARY_CHOICES,
                 ),
             },
             "pareto_run",

@@ -21,7 +21,7 @@ from headlab.dashboard.panels import (
 from headlab.jobs.table import ExperimentJob, FrontJob
 from headlab.report.commands import QUESTION
 from headlab.results import Result
-from headlab.studies import BOUND, STUDIES, typed_result
+from headlab.studies import BOUND, CUT, STUDIES, VOCABULARY, typed_result
 from headlab.studies.pareto import FrontResult, Point, TestedLanguage, cost_of, pareto
 
 FRONT_STUDY = STUDIES["front"]
@@ -146,10 +146,15 @@ def languages_of_front(result: Result[Report]) -> list[str]:
 
 
 def front_label(result: Result[Report]) -> str:
-    """A front in one line: question, languages, method that ordered the heads, and date."""
+    """A front in one line: question, languages, method that ordered the heads, and date.
+
+    It says where parameters are counted with a cut vocabulary.
+    """
     options = result.record.spec["options"]
     languages = languages_of_front(result)
     language_list = ", ".join(languages) if len(languages) < 5 else f"{len(languages)} languages"
+    if options.get(VOCABULARY) == CUT:
+        language_list += ", vocabulary cut"
     method = options.get("method", "method not recorded")
     created_at = str(result.meta.get("created", ""))[:16].replace("T", " ")
     return f"{question_words(options)} · {language_list} · {method} · {created_at}"
