@@ -46,6 +46,7 @@ def ask_llama_cpp(
     count: int = 1,
     context: int = 128,
     keeps_cache: bool = False,
+    python: str = sys.executable,
 ) -> Answer:
     """Tokens of texts, and greedy continuations of prompts.
 
@@ -57,6 +58,7 @@ def ask_llama_cpp(
         count: Tokens of a continuation.
         context: Tokens that are held at most.
         keeps_cache: Whether a prompt goes on from what it has in common with the last one.
+        python: That runs it; it has xllamacpp.
     """
     request = {
         "texts": list(texts),
@@ -70,7 +72,7 @@ def ask_llama_cpp(
     answer_file.unlink(missing_ok=True)
     process = Path(__file__).with_name("llama_cpp_process.py")
     run = subprocess.run(
-        [sys.executable, process, file, request_file, answer_file],
+        [python, process, file, request_file, answer_file],
         capture_output=True,
         text=True,
         errors="replace",
