@@ -103,21 +103,20 @@ def test_predicted_costs_of_all_attention_models_count_persistent_vectors(shape)
     assert shrunk_cost.macs == macs_of(shrunk, made_up_inputs(model.module, 6))
 
 
-UNTIED = {"tie_word_embeddings": False}
+WITH_OUTPUT_LAYER = {
+    "bert for masked words": lambda: BertForMaskedLM(BertConfig(**SMALL_OPTIONS)),
+    "gpt2, tied": lambda: GPT2LMHeadModel(GPT2Config(**GPT2_OPTIONS)),
+    "gpt2, untied": lambda: GPT2LMHeadModel(GPT2Config(**GPT2_OPTIONS, tie_word_embeddings=False)),
+}
 
 
-@pytest.mark.parametrize(
-    ("family", "module"),
-    [
-        *((family, None) for family in FAMILIES),
-        ("bert with words for tokens", BertForMaskedLM(BertConfig(**SMALL_OPTIONS))),
-        ("gpt2, untied", GPT2LMHeadModel(GPT2Config(**GPT2_OPTIONS, **UNTIED))),
-        ("gpt2, tied", GPT2LMHeadModel(GPT2Config(**GPT2_OPTIONS))),
-    ],
-)
-def test_predicted_costs_with_fewer_pieces_are_those_of_the_model_without_them(family, module):
-    checkpoint = Checkpoint(family, "test", family, module.eval(), None) if module else None
-    model = tiny_model(family) if checkpoint is None else make_gateable(checkpoint)
+@pytest.mark.parametrize("name", [*FAMILIES, *WITH_OUTPUT_LAYER])
+def test_predicted_costs_with_fewer_pieces_are_those_of_the_model_without_them(name):
+    if name in FAMILIES:
+        model = tiny_model(name)
+    else:
+        module = WITH_OUTPUT_LAYER[name]().eval()
+        model = make_gateable(Checkpoint(name, "test", name, module, None))
     costs = costs_of(model)
     pieces = costs.vocabulary.pieces
     kept_ids = np.unique([*range(6), *range(6, pieces, 3), pieces - 1])  # with special tokens
