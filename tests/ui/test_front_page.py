@@ -60,7 +60,7 @@ from headlab.plots.drawing import plotly_figure
 from headlab.plots.report import report_figures
 from headlab.results import Result, Store
 from headlab.studies.pareto import LANGUAGES_TABLE, mask_at
-from headlab.studies.savings import MeasuredSpeed, ModelCost, Ratio, Savings
+from headlab.studies.savings import MeasuredSpeed, ModelCost, Ratio, Savings, VocabularyCost
 from headlab.studies.table import STUDIES
 from headlab.worker.schemas import Figure
 
@@ -147,6 +147,13 @@ def test_the_page_has_the_parameters_and_operations_of_the_present_mask_at_once(
     assert metrics(app)["Multiply-accumulates, 32 tokens"][0] == f"{shrunk_cost.macs / 1e6:,.1f} M"
     assert "A mask alone saves no computation" in page_text(app)
     assert not worker.calls
+
+
+@pytest.mark.parametrize(("pieces", "is_named"), [(60_000, True), (10_000, False)])
+def test_a_large_vocabulary_is_named_with_the_way_to_cut_it(worker, pieces, is_named):
+    worker.describe(costs=replace(COSTS, vocabulary=VocabularyCost(pieces, 20)))
+    text = page_text(run())
+    assert ("60 % of the parameters are vocabulary. *Write the model* can" in text) == is_named
 
 
 def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shrink(worker):

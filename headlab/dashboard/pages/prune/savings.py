@@ -105,8 +105,8 @@ def _draw_vocabulary(costs: Costs) -> None:
     share = costs.vocabulary.all_parameters / costs.parameters
     if share >= LARGE_SHARE:
         st.caption(
-            f"{100 * share:.0f} % of the parameters are vocabulary; `headlab export --languages "
-            "de,th --as small` keeps that of the languages you name."
+            f"{100 * share:.0f} % of the parameters are vocabulary. *Write the model* can keep that "
+            "of your languages alone."
         )
 
 
