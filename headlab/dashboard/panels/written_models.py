@@ -275,8 +275,7 @@ def vocabulary_sentences(outcome: Mapping[str, Any]) -> list[str]:
     ]
     if differences:
         sentences.append(
-            "Accuracy on test, points more than the untouched model with its whole vocabulary: "
-            f"{', '.join(differences)}."
+            f"Accuracy on test against the untouched model, in points: {', '.join(differences)}."
         )
     return sentences
 
