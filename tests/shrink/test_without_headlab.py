@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ print(json.dumps(SentenceTransformer(folder, device="cpu").encode(texts).tolist(
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The Python of the environment without headlab."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
@@ -85,7 +86,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # -I: what PYTHONPATH names is out of reach, and so is the current folder.
     install = [python, "-I", "-m", "pip", "install", "--quiet", *constraints, *packages]
     subprocess.run(install, check=True)
-    return python
+    yield python
+    shutil.rmtree(folder)  # it has more than a gigabyte
 
 
 def answer_of(python: Path, script: str, *arguments: str) -> Any:
