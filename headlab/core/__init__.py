@@ -112,6 +112,7 @@ from headlab.core.records import arrays_sha256 as arrays_sha256
 from headlab.core.records import by_layer as by_layer
 from headlab.core.records import canonical_json as canonical_json
 from headlab.core.records import content_key as content_key
+from headlab.core.records import do_nothing as do_nothing
 from headlab.core.records import omission_fields as omission_fields
 from headlab.core.records import part as part
 from headlab.core.run_spec import RESULT_FORMAT as RESULT_FORMAT

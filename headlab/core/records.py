@@ -547,3 +547,7 @@ class Progress:
     done: int
     total: int
     note: str = ""
+
+
+def do_nothing() -> None:
+    """What is called between batches where nobody waits for the device."""

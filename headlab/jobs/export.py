@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self, cast
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from headlab.shrink import MeansOf, ProofNumbers
     from headlab.shrink.folder import WrittenModel
     from headlab.shrink.vocabulary_cut import SmallerVocabulary
+    from headlab.studies.savings_run import Batches
     from headlab.tasks import Task
 
 FORMS: Mapping[str, str] = {
@@ -299,7 +300,7 @@ class ExportJob(WrittenModelJob):
         vocabulary = sentences = None
         if self.cuts_vocabulary:
             begin_step("cutting the vocabulary")
-            vocabulary, sentences = self._smaller_vocabulary(lab, model)
+            vocabulary, sentences = self._smaller_vocabulary(lab, model, running.tick)
         compared_on = ComparedOn(task, sentences)
         accuracy: dict[str, RecordedAccuracy] = {}
         begin_step("writing and comparing")
@@ -344,12 +345,14 @@ class ExportJob(WrittenModelJob):
 
         return begin_step
 
-    def _smaller_vocabulary(self, lab: Lab, model: Model) -> tuple[SmallerVocabulary, Task]:
+    def _smaller_vocabulary(
+        self, lab: Lab, model: Model, tick: Tick
+    ) -> tuple[SmallerVocabulary, Task]:
         """The vocabulary that is written, cut to the languages, and texts in them."""
         name = self._task_name or str(SUBJECT_FLAGS["task"].default)
         label_map = None if self._task_name is None else self.label_map
         languages = require_languages(self.languages)
-        return smaller_vocabulary(model, lab.task(name, label_map), languages, self.texts)
+        return smaller_vocabulary(model, lab.task(name, label_map), languages, self.texts, tick)
 
     def _write_folder(
         self,
@@ -375,7 +378,7 @@ class ExportJob(WrittenModelJob):
         check_silenceable(model, mask)
         means = means_of = None
         if mask.of_means:
-            means, means_of = self._head_means(model, compared_on.task)
+            means, means_of = self._head_means(model, compared_on.task, tick)
         silenced = silence_model(model, mask, means)
         if vocabulary is not None:
             silenced = with_vocabulary(silenced, vocabulary)
@@ -392,7 +395,9 @@ class ExportJob(WrittenModelJob):
         )
         return outcome_of(written_folder)
 
-    def _head_means(self, model: Model, task: Task | None) -> tuple[torch.Tensor, MeansOf]:
+    def _head_means(
+        self, model: Model, task: Task | None, tick: Tick
+    ) -> tuple[torch.Tensor, MeansOf]:
         """Mean output of every head, and the examples it was taken on.
 
         Equally many dev examples of every language, the first ones: all of one language are the
@@ -405,7 +410,7 @@ class ExportJob(WrittenModelJob):
             raise self._means_need_task()
         batches, count_by_language = first_batches(model, task, rows=ROWS, size=self.size)
         means_of: MeansOf = {"task": task.name, "split": "dev", "examples": count_by_language}
-        return head_means(model, batches), means_of
+        return head_means(model, with_ticks(batches, tick)), means_of
 
     def _write_gguf(
         self,
@@ -503,6 +508,13 @@ class ExportJob(WrittenModelJob):
         """The command."""
         texts = () if self.texts is None else (TEXTS_FLAG.name, str(self.texts))
         return [[*self.words_of_fields(context), *texts, FORM_FLAG.name, self.form]]
+
+
+def with_ticks(batches: Batches, tick: Tick) -> Iterator[Mapping[str, torch.Tensor]]:
+    """The batches, with a tick before each."""
+    for batch in batches:
+        tick()
+        yield batch
 
 
 def outcome_of(written_folder: WrittenModel) -> ExportOutcome:

@@ -58,7 +58,7 @@ def restricted_to(task: Task, languages: Sequence[str]) -> Task | None:
 
 
 def smaller_vocabulary(
-    model: Model, task: Task, languages: Sequence[str], folder: Path | None
+    model: Model, task: Task, languages: Sequence[str], folder: Path | None, tick: Tick
 ) -> tuple[SmallerVocabulary, Task]:
     """A model's vocabulary cut to some languages, and texts to compare models on.
 
@@ -67,6 +67,7 @@ def smaller_vocabulary(
         task: Whose texts it is cut by; it need not have all languages.
         languages: Codes.
         folder: With more texts; None for none.
+        tick: Called now and then; may raise to stop.
 
     Returns:
         The vocabulary, and a task without labels, of the texts that it covers.
@@ -81,7 +82,8 @@ def smaller_vocabulary(
     )
 
     texts = collect_texts(task, languages, folder)
-    return cut_by_texts(model, languages, texts), sentences_of(texts, SENTENCES)
+    vocabulary = cut_by_texts(model, languages, texts, tick)
+    return vocabulary, sentences_of(texts, SENTENCES)
 
 
 def languages_with_test(task: Task) -> list[str]:

@@ -125,7 +125,7 @@ class WorthJob(TaskJob):
             return None
         running.progress(0, 0, f"vocabulary of {', '.join(task.languages)}", fresh=True)
         running.tick()
-        return cut_by_task(lab.need(self.model), task, task.languages)
+        return cut_by_task(lab.need(self.model), task, task.languages, running.tick)
 
     def savings(
         self, lab: Lab, running: RunningJob, compared_on: ComparedOn, cut: VocabularyCut | None

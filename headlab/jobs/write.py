@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
-from headlab.core import content_key
+from headlab.core import HeadlabError, content_key
 from headlab.jobs import (
     NO_CONTEXT,
     SEED,
@@ -33,6 +34,7 @@ from headlab.jobs.worth import MASK_PLACEHOLDER
 from headlab.jobs.written_model import EXAMPLES_COMPARED
 from headlab.masks import mask_from_json
 from headlab.results import MODELS_FOLDER
+from headlab.tasks import check_label_map, task
 
 KEY_LENGTH = 12
 """Hexadecimal digits of a folder's name, enough to tell jobs apart."""
@@ -73,15 +75,19 @@ class WriteJob(Job):
     def folder(self) -> str:
         """The folder that is written, relative to the cache.
 
-        Its name ends in a hash of the fields, of the mask only the heads that it removes: jobs that
-        write the same model write the same folder, and no two others do.
+        Its name ends in a hash of all that the written model depends on: of the mask the heads that
+        it removes and what they give, of the examples nothing, unless heads give their mean on
+        them. Jobs that write the same model share a folder.
 
         Raises:
             HeadlabError: The mask is none.
         """
-        fields = self.model_dump()
+        fields = self.model_dump(exclude={"seed", "size"})
         if self.mask is not None:
-            fields["mask"] = mask_from_json(self.mask, "the mask").digest
+            mask = mask_from_json(self.mask, "the mask")
+            fields["mask"] = [mask.digest, mask.of_means]
+            if mask.of_means:
+                fields["size"] = self.size
         key = content_key(fields)[:KEY_LENGTH]
         name = NO_FILE_NAME.sub("-", Path(self.model).name)[:NAME_LENGTH].strip("-.")
         return f"{MODELS_FOLDER}/{name or 'model'}-{self.form}-{key}"
@@ -123,16 +129,39 @@ class WriteJob(Job):
         """The job, checked.
 
         Raises:
-            HeadlabError: As in `ExportJob`.
+            HeadlabError: As in `ExportJob`, or the task or a language is unknown.
         """
+        self._check_task()
         with TemporaryDirectory(prefix="headlab-") as folder, self._export(Path(folder)) as export:
             export.resolve()
         return self
 
+    def _check_task(self) -> None:
+        """Raise HeadlabError unless there is such a task, with these languages and labels.
+
+        Where the vocabulary is cut, the task need not have all languages.
+        """
+        if self.task is None:
+            if self.mask is not None and mask_from_json(self.mask, "the mask").of_means:
+                raise HeadlabError(
+                    "the mask was chosen under mean ablation, so its heads give their mean output, "
+                    "which depends on examples; name their task",
+                    code="export.means_need_task",
+                )
+            return
+        is_cut = self._export_of(None, Path()).cuts_vocabulary
+        chosen_task = task(self.task, "all" if is_cut else self.languages)
+        if self.label_map is not None:
+            check_label_map(chosen_task.name, chosen_task.labels, self.label_map)
+
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the comparisons, and of what else the form takes."""
         with self._export(known.root / self.folder()) as export:
-            return export.forecast(known)
+            export_estimate = export.forecast(known)
+        request = export_estimate.measure_request
+        if request is None:
+            return export_estimate
+        return replace(export_estimate, measure_request=replace(request, job=self))
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
         """How long a plain forward pass takes on the examples that are compared."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from headlab.core import HeadlabError, JsonRecord, unwritable_error
+from headlab.core import HeadlabError, JsonRecord, do_nothing, unwritable_error
 from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models import file_hashes, replacing_folder
@@ -29,7 +29,7 @@ from headlab.shrink.gguf_file import (
 )
 from headlab.shrink.gguf_tokens import TokenizedModel, token_fields
 from headlab.shrink.model import Shrunk, bytes_in, checkpoint_dtype, shrink_model
-from headlab.shrink.proof import Inputs, check_rounding, do_nothing, prove, random_inputs
+from headlab.shrink.proof import Inputs, check_rounding, prove, random_inputs
 from headlab.shrink.smaller_vocabulary import covered_batches, with_vocabulary
 from headlab.shrink.vocabulary_cut import SmallerVocabulary
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CUT_KINDS = ("UNIGRAM", "BPE")
 """Kinds of SentencePiece models that can be cut, as SentencePiece calls them."""
+NO_PLACE = -1
 PLACES = ("unk_id", "bos_id", "eos_id", "pad_id")
 """Settings of SentencePiece's training that are places of pieces in the model; −1 for none."""
 
@@ -147,5 +148,5 @@ class PieceModel:
             old_place = getattr(self._file.trainer_spec, name)
             if 0 <= old_place < len(self._file.pieces):
                 piece = self._file.pieces[old_place].piece
-                setattr(smaller.trainer_spec, name, place_by_piece[piece])
+                setattr(smaller.trainer_spec, name, place_by_piece.get(piece, NO_PLACE))
         return bytes(smaller.SerializeToString())

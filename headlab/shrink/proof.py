@@ -12,7 +12,7 @@ from typing import NamedTuple, TypedDict, cast
 import torch
 from torch import nn
 
-from headlab.core import HeadlabError, JsonRecord, size_text
+from headlab.core import HeadlabError, JsonRecord, do_nothing, size_text
 from headlab.hooks import ActiveGates, Model, gated_in_this_thread, plain_inputs
 from headlab.masks import Mask, RecordedAccuracy
 from headlab.models.allattention.modelling import MODEL_TYPE
@@ -221,10 +221,6 @@ def check_rounding(proof: Proof, random_proof: Proof, dtype: str, advice: str) -
         f"than the {proof.tolerance:.3g} allowed for rounding, so nothing was written; {advice}",
         code="shrink.rounding_too_large",
     )
-
-
-def do_nothing() -> None:
-    """What is called between batches where nobody waits for the device."""
 
 
 def prove(

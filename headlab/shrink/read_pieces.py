@@ -31,6 +31,8 @@ def read_pieces(model: Model) -> Pieces:
     obstacle = pieces.obstacle()
     if obstacle is not None:
         _refuse(model, obstacle)
+    if not has_embedding_rows(model.module):
+        _refuse(model, "has no embedding of its own for each token")
     rows = embedding_rows(model.module)
     if pieces.largest_id >= rows:
         _refuse(model, f"has ids up to {pieces.largest_id}, but the model has {rows} embeddings")
@@ -43,6 +45,15 @@ def _refuse(model: Model, what: str) -> NoReturn:
         f"{', '.join(KINDS)}, and Marian's. Keep the vocabulary with --vocabulary keep",
         code="vocabulary.tokenizer_unknown",
     )
+
+
+def has_embedding_rows(module: PreTrainedModel) -> bool:
+    """Whether a model has a row of embeddings for each token."""
+    try:
+        embeddings = module.get_input_embeddings()
+    except NotImplementedError:  # as of CANINE, which hashes characters
+        return False
+    return isinstance(getattr(embeddings, "weight", None), torch.Tensor)
 
 
 def embedding_rows(module: PreTrainedModel) -> int:

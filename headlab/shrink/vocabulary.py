@@ -8,14 +8,14 @@ encoding also keeps the pieces on the way to these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headlab.core import HeadlabError
+from headlab.core import HeadlabError, do_nothing
 from headlab.hooks import Model
 from headlab.models.special_ids import padding_id
 from headlab.shrink.pieces import Pieces, Side, is_script, rows_of
@@ -82,13 +82,16 @@ class LanguagePieces:
         )
 
 
-def pieces_of_languages(model: Model, languages: Sequence[str]) -> LanguagePieces:
+def pieces_of_languages(
+    model: Model, languages: Sequence[str], tick: Callable[[], None] = do_nothing
+) -> LanguagePieces:
     """The pieces of a model's vocabulary that stay for some languages.
 
     Args:
         model: The original.
         languages: Codes, or pairs like en-de, of which a tokenizer that splits sources and targets
             in different ways keeps the first language's words as sources, the second's as targets.
+        tick: Called now and then; may raise to stop.
 
     Raises:
         HeadlabError: The tokenizer is of an unknown kind, wordfreq is not installed, or nothing is
@@ -98,13 +101,14 @@ def pieces_of_languages(model: Model, languages: Sequence[str]) -> LanguagePiece
     kept_ids = set(pieces.always_kept()) | _first_ids(model) | _named_ids(model)
     sources: dict[str, str] = {}
     for language, side in _languages_with_sides(languages, pieces):
+        tick()
         words = words_of(language)
         if words is None:
             scripts = scripts_of(language)
             kept_ids.update(pieces.of_scripts(scripts, side))
             sources[language] = f"script {', '.join(scripts)}"
         else:
-            kept_ids.update(pieces_of_words(pieces, words, side))
+            kept_ids.update(pieces_of_words(pieces, words, side, tick))
             sources[language] = "wordfreq"
     size = embedding_rows(model.module)
     return LanguagePieces(tuple(languages), sources, frozenset(kept_ids), pieces, size)
@@ -146,19 +150,23 @@ def _named_ids(model: Model) -> set[int]:
     return {token_id for token_id in ids if 0 <= token_id < rows}
 
 
-def pieces_of_words(pieces: Pieces, words: Iterable[str], side: Side) -> set[int]:
+def pieces_of_words(
+    pieces: Pieces, words: Iterable[str], side: Side, tick: Callable[[], None]
+) -> set[int]:
     """Ids of all pieces of words, each as listed, capitalised and in capitals.
 
     Args:
         pieces: The vocabulary.
         words: Of a language.
         side: That they are split for.
+        tick: Called now and then.
     """
     ids: set[int] = set()
     once, twice = rows_of(pieces.tokenizer, ["a", "a a"], side)
     # Some tokenizers have pieces of their own for a word behind a space.
     forms = _forms(words, with_space=twice != [*once, *once])
     while forms_at_once := list(islice(forms, WORDS_AT_ONCE)):
+        tick()
         ids |= pieces.ids_of(forms_at_once, side)
     return ids
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headlab.core import HeadlabError, is_folder
+from headlab.core import HeadlabError, do_nothing, is_folder
 from headlab.hooks import Model
 from headlab.shrink.pieces import rows_of
 from headlab.shrink.vocabulary import LanguagePieces, pieces_of_languages
@@ -258,24 +258,32 @@ def sentences_of(texts: CutTexts, size: int) -> Task:
     return Task("texts", (), languages, aligned=False, read=read)
 
 
-def cut_by_texts(model: Model, languages: Sequence[str], texts: CutTexts) -> SmallerVocabulary:
+def cut_by_texts(
+    model: Model,
+    languages: Sequence[str],
+    texts: CutTexts,
+    tick: Callable[[], None] = do_nothing,
+) -> SmallerVocabulary:
     """A model's vocabulary cut to some languages, and what is lost by it.
 
     Args:
         model: The original.
         languages: Codes.
         texts: In these languages.
+        tick: Called now and then; may raise to stop.
 
     Raises:
         HeadlabError: The tokenizer is of an unknown kind, a package is missing, nothing is known of
             a language, texts are missing that the model would write, or texts whose pieces all
             stay would be split otherwise.
     """
-    language_pieces = pieces_of_languages(model, languages)
+    language_pieces = pieces_of_languages(model, languages, tick)
     _require_both_sides(model, language_pieces, texts)
     kept_rows = rows_of(model.tokenizer, texts.words)
     for kept in texts.kept.values():
+        tick()
         kept_rows += kept.rows(model.tokenizer)
+    tick()
     cut = language_pieces.cut_with(kept_rows)
     tokenizer = language_pieces.pieces.cut_tokenizer(cut)
     held_out = {
@@ -287,6 +295,7 @@ def cut_by_texts(model: Model, languages: Sequence[str], texts: CutTexts) -> Sma
         cut = language_pieces.cut_with(kept_rows)
         tokenizer = language_pieces.pieces.cut_tokenizer(cut)
     for language in languages:  # raises if one is split otherwise
+        tick()
         losses(model, cut, tokenizer, texts.kept[language] + texts.kept_once_counted[language])
     return SmallerVocabulary(cut, tokenizer, held_out)
 
@@ -309,13 +318,16 @@ def _require_both_sides(model: Model, language_pieces: LanguagePieces, texts: Cu
             )
 
 
-def cut_by_task(model: Model, task: Task, languages: Sequence[str]) -> VocabularyCut:
+def cut_by_task(
+    model: Model, task: Task, languages: Sequence[str], tick: Callable[[], None] = do_nothing
+) -> VocabularyCut:
     """The cut that `cut_by_texts` makes of a task's texts alone, without what is lost by it.
 
     Args:
         model: The original.
         task: It need not have all languages.
         languages: Codes.
+        tick: Called now and then; may raise to stop.
 
     Raises:
         HeadlabError: The tokenizer is of an unknown kind, a package is missing, nothing is known of
@@ -323,10 +335,11 @@ def cut_by_task(model: Model, task: Task, languages: Sequence[str]) -> Vocabular
     """
     kept_rows: list[list[int]] = []
     for language in languages:
+        tick()
         examples = _kept_examples(task, language)
         kept_rows += texts_of(examples, task).rows(model.tokenizer)
         kept_rows += rows_of(model.tokenizer, _words_of(examples))
-    cut = pieces_of_languages(model, languages).cut_with(kept_rows)
+    cut = pieces_of_languages(model, languages, tick).cut_with(kept_rows)
     require_fewer_pieces(cut)
     return cut
 

@@ -278,8 +278,8 @@ def costs_of_models(
     if options.get(VOCABULARY) != CUT:
         return costs, ()
     _require_known_parameters(costs)
-    say(f"vocabulary of {', '.join(pieces.languages)}")
-    cut = cut_by_task(pieces.model, pieces.task, pieces.languages)
+    sentence = f"vocabulary of {', '.join(pieces.languages)}"
+    cut = cut_by_task(pieces.model, pieces.task, pieces.languages, lambda: say(sentence))
     say("")
     piece_count = len(cut.kept_ids)
     cut_costs = costs.cut_to(piece_count)

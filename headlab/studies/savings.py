@@ -135,8 +135,8 @@ class Costs:
         vocabulary = self.vocabulary
         if vocabulary is None:
             raise HeadlabError(
-                "what the vocabulary of this model costs is not known: its costs were counted by an "
-                "older version; count them again",
+                "what the vocabulary of this model costs is not known: it has no embedding for each "
+                "token, or was counted by an older version of headlab; leave --vocabulary out",
                 code="costs.vocabulary_unknown",
             )
         removed_pieces = vocabulary.pieces - pieces

@@ -29,7 +29,7 @@ from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
 from headlab.shrink import Shrunk, shrink_model, silence_model
 from headlab.shrink.model import bytes_in, dtype_to_write, parameters_of, require_family
-from headlab.shrink.read_pieces import embedding_rows, read_pieces
+from headlab.shrink.read_pieces import embedding_rows, has_embedding_rows, read_pieces
 from headlab.shrink.smaller_vocabulary import (
     ID_INPUTS,
     cut_embeddings,
@@ -74,12 +74,14 @@ def costs_of(model: Model) -> Costs:
         return Costs(parameters, macs, (), str(error), vocabulary)
 
 
-def vocabulary_cost_of(module: PreTrainedModel) -> VocabularyCost:
-    """What each piece of a model's vocabulary costs.
+def vocabulary_cost_of(module: PreTrainedModel) -> VocabularyCost | None:
+    """What each piece of a model's vocabulary costs; None for a model without a row for each.
 
     It has a row of the embeddings and, where these do not serve as output layer too, a row of that
-    and an entry of its bias.
+    and an entry of its bias. CANINE has none: it hashes characters.
     """
+    if not has_embedding_rows(module):
+        return None
     pieces = embedding_rows(module)
     parameters = sum(
         tensor.numel() // pieces
@@ -384,13 +386,13 @@ def seconds_of_passes(
         )
     seconds = [np.zeros((rounds, len(passes))) for passes in groups]
     orders_within_groups = [pass_orders(rounds, len(passes), seed) for passes in groups]
-    with torch.inference_mode():
-        for round_number, group_order in enumerate(pass_orders(rounds, len(groups), seed)):
-            on_round(round_number)
-            for group in group_order.tolist():
-                for pass_index in orders_within_groups[group][round_number].tolist():
-                    tick()
-                    run_pass = groups[group][pass_index]
+    for round_number, group_order in enumerate(pass_orders(rounds, len(groups), seed)):
+        on_round(round_number)
+        for group in group_order.tolist():
+            for pass_index in orders_within_groups[group][round_number].tolist():
+                tick()  # outside of inference mode: a model that is loaded in it has no gradients
+                run_pass = groups[group][pass_index]
+                with torch.inference_mode():
                     seconds[group][round_number, pass_index] = timed_pass(run_pass, device, clock)
     return seconds
 
@@ -675,10 +677,16 @@ def measure(
         else CutModel(
             languages=cut.languages,
             pieces=len(cut.kept_ids),
-            vocabulary_parameters=vocabulary_cost_of(cut_module).all_parameters,
+            vocabulary_parameters=_vocabulary_parameters(cut_module),
             cost=_counted_cost(cut_module, tokens),
         ),
     )
+
+
+def _vocabulary_parameters(module: PreTrainedModel) -> int:
+    """Parameters of all pieces of a model's vocabulary."""
+    cost = vocabulary_cost_of(module)
+    return 0 if cost is None else cost.all_parameters
 
 
 def _cut_module(
@@ -704,14 +712,18 @@ def _cut_module(
     return module
 
 
-def _vocabulary_share(model: Model, task: Task) -> VocabularyShare:
+def _vocabulary_share(model: Model, task: Task) -> VocabularyShare | None:
     """How much of a model is its vocabulary, and whether it can be cut to some languages of a task.
+
+    None for a model without a row of embeddings for each token.
 
     Args:
         model: The model.
         task: With the languages that one can choose from.
     """
     cost = vocabulary_cost_of(model.module)
+    if cost is None:
+        return None
     can_be_cut = len(task.with_all_languages().languages) > 1 and _has_known_pieces(model)
     return VocabularyShare(cost.pieces, cost.all_parameters, can_be_cut)
 

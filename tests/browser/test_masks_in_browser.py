@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhe
     assert exported_mask["chosen"]["rule"] == "by hand"
 
 
-def test_a_model_is_written_from_the_prune_page(visit, page):
+def test_a_model_is_written_from_the_prune_page(visit, page, request):
     visit("/prune?langs=de")
     page.locator('[data-c="0.0"]').click()
     expect(page.get_by_text("1 of 144 heads off")).to_be_visible()
@@ -108,6 +109,7 @@ def test_a_model_is_written_from_the_prune_page(visit, page):
     expect(written_to).to_be_visible(timeout=SECONDS_TO_WRITE * 1000)
     expect(page.get_by_text("Read back and compared on 128 examples")).to_be_visible()
     folder = Path(written_to.inner_text().strip())
+    request.addfinalizer(partial(shutil.rmtree, folder))
     proof = json.loads((folder / "proof.json").read_text(encoding="utf-8"))
     assert proof["max_logit_difference"] <= 1e-5 * (1 + proof["max_logit"])
     assert set(proof["files"]) == {path.name for path in folder.iterdir()} - {"proof.json"}
@@ -118,4 +120,3 @@ def test_a_model_is_written_from_the_prune_page(visit, page):
     page.get_by_role("option", name="Same size, for transformers").click()
     expect(page.get_by_role("button", name="Write it again")).to_be_visible()
     expect(written_to).to_be_visible()
-    shutil.rmtree(folder)

@@ -121,6 +121,7 @@ def test_a_model_below_the_cache_is_no_result(model: Model, tmp_path: Path) -> N
 
 def test_equal_jobs_share_a_folder_and_others_do_not(model: Model) -> None:
     job = write_job(model, "small")
+    by_mean = mask_without_first(model, 2).to_json() | {"chosen": {"ablation": "mean"}}
     by_hand = mask_without_first(model, 2).to_json() | {"chosen": {"rule": "by hand"}}
     assert job.folder() == write_job(model, "small", mask=by_hand).folder()
     other_jobs = [
@@ -128,8 +129,14 @@ def test_equal_jobs_share_a_folder_and_others_do_not(model: Model) -> None:
         write_job(model, "small", dtype="float16"),
         write_job(model, "small", languages=["xx"]),
         write_job(model, "small", mask=None),
+        write_job(model, "small", mask=by_mean),
     ]
-    assert len({job.folder(), *(other_job.folder() for other_job in other_jobs)}) == 5
+    folders = {job.folder(), *(other_job.folder() for other_job in other_jobs)}
+    assert len(folders) == 1 + len(other_jobs)
+    # What the models are compared on changes nothing, but for means, which are taken there.
+    assert job.folder() == write_job(model, "small", seed=3, size=9).folder()
+    means_of_eight = write_job(model, "folder", mask=by_mean)
+    assert means_of_eight.folder() != write_job(model, "folder", mask=by_mean, size=9).folder()
 
 
 @pytest.mark.parametrize(
@@ -177,7 +184,7 @@ def test_others_are_never_answered_by_rounded_weights(model: Model, tmp_path: Pa
             assert torch.equal(weight, exact_weights[name])
 
     running = CountingJob(compare_weights)
-    run_job(write_job(model, "small", dtype="bfloat16"), model, tmp_path, running)
+    run_job(write_job(model, "folder", dtype="bfloat16"), model, tmp_path, running)
     assert running.ticks >= 2
 
 
@@ -189,6 +196,9 @@ def test_others_are_never_answered_by_rounded_weights(model: Model, tmp_path: Pa
         ({"mask": None}, "export.nothing_changes"),
         ({"vocabulary": "cut"}, "vocabulary.languages_missing"),
         ({"dtype": "q8_0"}, "dtype.unknown"),
+        ({"task": "nosuch"}, "task.unknown"),
+        ({"languages": ["tlh"], "vocabulary": "keep"}, "task.language_unknown"),
+        ({"label_map": {"no": "label"}}, "label_map.labels_mismatch"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_it_is_queued(
@@ -197,6 +207,22 @@ def test_what_does_not_fit_is_refused_before_it_is_queued(
     job = write_job(model, "small").model_copy(update=fields)
     with raises(code):
         job.resolve()
+
+
+def test_means_of_no_task_are_refused_in_words_of_a_page(model: Model) -> None:
+    by_mean = mask_without_first(model, 2).to_json() | {"chosen": {"ablation": "mean"}}
+    job = write_job(model, "folder", mask=by_mean, task=None)
+    with raises("export.means_need_task") as error:
+        job.resolve()
+    assert "mask.json" not in str(error.value)
+
+
+def test_a_tick_comes_before_each_batch_of_means(model: Model, tmp_path: Path) -> None:
+    by_mean = mask_without_first(model, 2).to_json() | {"chosen": {"ablation": "mean"}}
+    running = CountingJob()
+    run_job(write_job(model, "folder", mask=by_mean), model, tmp_path, running)
+    means_and_comparisons = 3
+    assert running.ticks >= means_and_comparisons
 
 
 def test_its_command_is_that_of_an_export(model: Model) -> None:
@@ -221,6 +247,7 @@ def test_it_costs_what_the_export_does(model: Model, tmp_path: Path) -> None:
     assert forecast_of(job, heads=4, seconds=0.01).forecast.seconds == pytest.approx(1.2)
     request = forecast_of(job).measure_request
     assert request is not None
+    assert request.job == job  # not one whose mask is a file that is gone
     lab = LocalLab(Store(tmp_path), lambda name: model, device="cpu")
     assert job.measure(lab, request, lambda: None).heads == model.grid.size
 

@@ -97,7 +97,9 @@ def test_a_press_queues_the_model_that_is_shown(worker):
     }
     assert "Job 1" in app.get("progress")[0].proto.text
     worker.change(1, state="failed", error="the disk is full")
-    assert app.run().button(key="model-start").label == "Write it"
+    app.run()
+    assert "the disk is full" in app.error[0].value
+    assert app.button(key="model-start").label == "Write it"
 
 
 def test_nothing_is_written_while_all_heads_and_the_whole_vocabulary_stay(worker):
@@ -117,6 +119,8 @@ def test_heads_that_give_their_mean_take_it_on_their_own_languages(worker):
     job = write_job(CHOICE, mask_without(5, **MEAN), "folder", cuts_vocabulary=False)
     assert job.languages == ["th"]
     assert job.size == 512
+    job = write_job(CHOICE, mask_without(5, **MEAN), "folder", cuts_vocabulary=True)
+    assert job.languages == ["de", "th"]  # the vocabulary is that of the chosen languages
     of_other_languages = mask_without(5, **{**MEAN, "languages": ["fi"]})
     job = write_job(CHOICE, of_other_languages, "folder", cuts_vocabulary=False)
     assert job.languages == ["de", "th"]

@@ -21,6 +21,7 @@ from headlab.dashboard.names import language_title, languages_words, plain
 from headlab.dashboard.panels.job_actions import (
     draw_forecast,
     draw_job_progress,
+    failure_sentence,
     rerun_when_jobs_change,
     show_last_failure,
     show_terminal_commands,
@@ -102,9 +103,10 @@ def write_job(choice: Choice, mask: Mask, form: str, *, cuts_vocabulary: bool) -
     fields: dict[str, Any] = {**choice.job_fields, "languages": list(choice.languages)}
     if cuts_vocabulary != (form != SHAPES_KEPT):  # otherwise it is the form's default
         fields["vocabulary"] = "cut" if cuts_vocabulary else "keep"
-    if mask.of_means:
+    if mask.of_means and mask.removed:
         languages = [code for code in mask.languages if code in choice.languages]
-        fields["languages"] = languages or list(choice.languages)
+        if languages and not cuts_vocabulary:  # a cut vocabulary is that of the chosen languages
+            fields["languages"] = languages
         # as many examples of each language as its mean was taken on when the mask was chosen
         fields["size"] = DEV_SIZE * len(fields["languages"])
     if mask.removed:
@@ -168,13 +170,16 @@ def draw_write_form(choice: Choice, mask: Mask, model: LoadedModel, key: str) ->
         on_press=start_job,
         args=(job,),
     )
+    if rows and rows[0].state == "failed":
+        st.error(plain(failure_sentence(rows[0])))
+    else:
+        show_last_failure()
     if live_rows:
         draw_job_progress(live_rows[0], f"Job {live_rows[0].id}")
         rerun_when_jobs_change(live_rows)
     elif done_rows:
         draw_written_model(job, done_rows[0])
     else:
-        show_last_failure()
         draw_forecast(job, "", "")
     show_terminal_commands(job)
 
@@ -206,12 +211,15 @@ def draw_written_model(job: Job, job_row: JobRow) -> None:
     outcome = job_row.result or {}
     folder = str(outcome.get("folder", ""))
     path = default_root().absolute() / folder
-    is_here = path.is_dir()
+    is_here = bool(folder) and path.is_dir()
     if is_here:
         st.markdown("**Written to:**")
         st.code(str(path), language=None, wrap_lines=True)
     else:
-        st.markdown(f"**Written to** {plain(folder)}, below the cache folder of the worker.")
+        st.markdown(
+            f"**Written to** {plain(folder)}, below the cache folder of the worker. This page does "
+            "not find it there: the folder is gone, or the worker has another cache."
+        )
     st.markdown(plain(savings_sentence(outcome)))
     st.caption(plain(proof_sentence(outcome)))
     for sentence in vocabulary_sentences(outcome):
