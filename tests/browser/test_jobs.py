@@ -148,7 +148,10 @@ def test_the_button_stays_where_it_is_while_the_forecast_changes(visit, page):
     visit(SHAPLEY_JOB)
     form(page).get_by_text("More options").click()
     forecast = form(page).get_by_text(re.compile("^What it will take"))
-    forecast.wait_for()
+    # The form has its full height before the button is watched.
+    expect(form(page).get_by_role("spinbutton", name="Samples")).to_be_visible()
+    expect(forecast).not_to_contain_text("Asking")
+    page.locator(IDLE_APP).wait_for()
     button = form(page).get_by_role("button", name="Start")
     button.hover()  # playwright waits until it stands still, since the drawer opens slowly
     button.evaluate(WATCH_PLACE)
