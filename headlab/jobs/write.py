@@ -44,8 +44,6 @@ NO_FILE_NAME = re.compile(r"[^A-Za-z0-9_.]+")
 """What stands in no folder's name."""
 MASK_FILE = "mask.json"
 """The mask's file, as the command in proof.json names it."""
-PATH_FIELDS = ("mask", "out")
-"""Fields that are files of `ExportJob`."""
 
 
 class WriteJob(Job):
@@ -120,9 +118,7 @@ class WriteJob(Job):
             mask_file: File of the mask; None to keep all heads.
             out: Folder that it writes.
         """
-        fields = {
-            name: getattr(self, name) for name in type(self).model_fields if name not in PATH_FIELDS
-        }
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "mask"}
         return ExportJob.model_construct(mask=mask_file, out=out, **fields)
 
     def resolve(self) -> Self:

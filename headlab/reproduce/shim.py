@@ -22,6 +22,7 @@ from headlab.core import (
     RunSpec,
     Table,
     content_key,
+    do_nothing,
     read_json,
 )
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, parameter_counts
@@ -44,7 +45,7 @@ from headlab.training import (
     train_lm,
 )
 from headlab.training.lm_text import Lines, data_hash, read_lines
-from headlab.training.steps import Watch, do_nothing
+from headlab.training.steps import Watch
 
 # What `headlab reproduce shim` trains and prunes, at which sizes, and what each model is called.
 

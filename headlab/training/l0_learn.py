@@ -32,6 +32,7 @@ from headlab.core import (
     RunSpec,
     TaskSpec,
     content_key,
+    do_nothing,
     is_same_model,
     omission_fields,
 )
@@ -79,7 +80,6 @@ from headlab.training.steps import (
     State,
     StateSaver,
     Watch,
-    do_nothing,
     own_randomness,
     trained_parameters,
 )

@@ -27,7 +27,15 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.core import Floats, HeadlabError, Ints, JsonLike, is_out_of_memory, write_atomic
+from headlab.core import (
+    Floats,
+    HeadlabError,
+    Ints,
+    JsonLike,
+    do_nothing,
+    is_out_of_memory,
+    write_atomic,
+)
 from headlab.core.parallel import EXAMPLE_TOO_LARGE
 from headlab.evaluation import (
     MAX_TOKENS,
@@ -347,10 +355,6 @@ class StateSaver:
         self.saved_at = time.perf_counter()
         self.seconds = self.saved_at - started_at
         self.step = state.step
-
-
-def do_nothing() -> None:
-    """Do nothing: the default `tick`."""
 
 
 @dataclass(frozen=True)

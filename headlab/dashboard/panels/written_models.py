@@ -159,7 +159,8 @@ def draw_write_form(choice: Choice, mask: Mask, model: LoadedModel, key: str) ->
         st.caption("All heads are on: switch some off, or cut the vocabulary.")
         return
     job = write_job(choice, mask, form, cuts_vocabulary=cuts_vocabulary)
-    rows = [row for row in written_rows() if writes_same_model(row, job)]
+    folder = job.folder()
+    rows = [row for row in written_rows() if writes_to(row, folder)]
     live_rows = [row for row in rows if row.state in LIVE_STATES]
     done_rows = [row for row in rows if row.state == "done"]
     button(
@@ -192,11 +193,11 @@ def written_rows() -> Sequence[JobRow]:
     return sorted(rows, key=lambda row: -row.id)
 
 
-def writes_same_model(row: JobRow, job: WriteJob) -> bool:
-    """Whether a job in the list writes the same model as another, whatever its mask comes from."""
+def writes_to(row: JobRow, folder: str) -> bool:
+    """Whether a job in the list writes a folder: the same model, whatever its mask comes from."""
     listed_job = job_of_row(row)
     try:
-        return isinstance(listed_job, WriteJob) and listed_job.folder() == job.folder()
+        return isinstance(listed_job, WriteJob) and listed_job.folder() == folder
     except HeadlabError:  # the mask is of another version of headlab
         return False
 
