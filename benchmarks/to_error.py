@@ -4,8 +4,9 @@
     .venv-bench/bin/python benchmarks/to_error.py --smoke      one seed, short runs; writes nothing
     .venv-bench/bin/python benchmarks/to_error.py --task tags --error 0.006 --seeds 3 --seconds 40
 
-Takes about two and a half hours on two cores, in parts: every finished run is kept in the work
-folder, and the next call of the command goes on. Another model, task or language is held against a
+Takes about two hours on two cores, in parts: every finished run is kept in the work folder, and the
+next call of the command goes on. On Linux a run waits until other programs leave the processor
+alone, and is done again if they did not meanwhile. Another model, task or language is held against a
 larger error with `--error`, since its reference has to be five times as exact. Figures are added to
 benchmarks/results/estimators.json, whose other figures are those of benchmarks/estimators.py. How
 the peers are called is said there.
@@ -132,7 +133,12 @@ def _longer_reference(setting: Setting, seconds: float) -> race.Reference:
 
 
 def arrivals_of(
-    setting: Setting, reference: race.Reference, error: float, all_entrants: Sequence[Entrant]
+    setting: Setting,
+    reference: race.Reference,
+    error: float,
+    all_entrants: Sequence[Entrant],
+    *,
+    only_when_quiet: bool,
 ) -> dict[str, list[Arrival]]:
     """When every run reached the error, by estimator; seeds in turn, so that all age alike."""
     arrivals: dict[str, list[Arrival]] = {entrant.title: [] for entrant in all_entrants}
@@ -140,7 +146,7 @@ def arrivals_of(
         for entrant in all_entrants:
             if seed > entrant.seeds:
                 continue
-            points = points_of_run(setting, entrant, seed)
+            points = points_of_run(setting, entrant, seed, only_when_quiet=only_when_quiet)
             reached = arrival(points, reference, error)
             arrivals[entrant.title].append(reached)
             how = "measured" if reached.is_measured else "extrapolated"
@@ -178,7 +184,13 @@ def main() -> int:
             return 0
         most_seconds = SMOKE_SECONDS if arguments.smoke else arguments.seconds
         all_entrants = list(entrants(setting, most_seconds))
-        arrivals = arrivals_of(setting, reference, arguments.error, all_entrants)
+        arrivals = arrivals_of(
+            setting,
+            reference,
+            arguments.error,
+            all_entrants,
+            only_when_quiet=not arguments.smoke,
+        )
     except HeadlabError as error:
         print(f"headlab: {error}", file=sys.stderr)
         return 2

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -32,6 +33,7 @@ from comparison import (  # noqa: E402 - found there
     guarantee,
     peers,
     previous,
+    quiet,
     race,
     recipe,
     report,
@@ -279,28 +281,73 @@ def test_a_run_arrives_where_its_error_stays_below_the_bound(
     assert arrival.is_measured == is_measured
 
 
-def test_a_finished_run_is_read_and_an_unfinished_one_is_run(tmp_path: Path) -> None:
-    runs_started = []
+@dataclass
+class StartedRuns:
+    """An entrant that counts how often it is started, and the setting that it runs in.
 
-    def start(game: Game, seed: int) -> Iterator[Estimate]:
-        runs_started.append(seed)
+    Attributes:
+        setting: With a small game and a folder of finished runs.
+        seeds: Of the runs started so far.
+    """
+
+    setting: Any
+    seeds: list[int] = field(default_factory=list)
+
+    @property
+    def entrant(self) -> to_error.Entrant:
+        return to_error.Entrant("counting", self._start, 0.01, 2)
+
+    def _start(self, game: Game, seed: int) -> Iterator[Estimate]:
+        self.seeds.append(seed)
         for number in count():
             yield Estimate(np.full(game.players, float(number)))
 
-    made_up_setting: Any = SimpleNamespace(
+
+@pytest.fixture
+def started_runs(tmp_path: Path) -> StartedRuns:
+    setting = SimpleNamespace(
         work=tmp_path,
         key=lambda **run: content_key(run),
         small_rounds=small_game,
         evaluator=SimpleNamespace(forwards=0),
     )
-    entrant = to_error.Entrant("counting", start, 0.01, 2)
-    first = to_error.points_of_run(made_up_setting, entrant, 1)
-    again = to_error.points_of_run(made_up_setting, entrant, 1)
-    to_error.points_of_run(made_up_setting, entrant, 2)
-    assert runs_started == [1, 2]
+    return StartedRuns(setting)
+
+
+def test_a_finished_run_is_read_and_an_unfinished_one_is_run(started_runs: StartedRuns) -> None:
+    setting, entrant = started_runs.setting, started_runs.entrant
+    first = to_error.points_of_run(setting, entrant, 1, only_when_quiet=False)
+    again = to_error.points_of_run(setting, entrant, 1, only_when_quiet=False)
+    to_error.points_of_run(setting, entrant, 2, only_when_quiet=False)
+    assert started_runs.seeds == [1, 2]
     for point, point_read in zip(first, again, strict=True):
         assert (point.seconds, point.forwards) == (point_read.seconds, point_read.forwards)
         assert_array_equal(point.values, point_read.values)
+
+
+def test_a_run_beside_other_programs_is_done_again(
+    started_runs: StartedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = [(0, 0, 0), (10, 0, 5), (10, 0, 5), (20, 1, 14)]  # half of the first by others
+    times = (quiet.ProcessorTime(*moment) for moment in moments)
+    monkeypatch.setattr(to_error, "wait_until_quiet", lambda: None)
+    monkeypatch.setattr(quiet.ProcessorTime, "now", lambda: next(times))
+    to_error.points_of_run(started_runs.setting, started_runs.entrant, 1, only_when_quiet=True)
+    assert started_runs.seeds == [1, 1]
+
+
+def test_others_use_what_is_neither_idle_nor_own() -> None:
+    before = quiet.ProcessorTime(total=100.0, idle=50.0, own=3.0)
+    after = quiet.ProcessorTime(total=110.0, idle=54.0, own=8.0)
+    assert after.share_of_others_since(before) == pytest.approx(0.1)
+    assert before.share_of_others_since(before) == 0.0  # no clock tick between them
+
+
+@pytest.mark.skipif(not quiet.STAT.exists(), reason="processor times are read on Linux")
+def test_processor_times_of_this_moment_are_read() -> None:
+    moment = quiet.ProcessorTime.now()
+    assert moment.total > moment.idle > 0
+    assert 0 < moment.own < moment.total
 
 
 def test_speedups_are_ratios_of_mean_seconds_to_those_of_joined_values() -> None:

@@ -18,6 +18,7 @@ from comparison.estimates import (
     watch,
 )
 from comparison.peers import ONE_EXAMPLE, PEERS, newer
+from comparison.quiet import MOST_SHARE, ProcessorTime, wait_until_quiet
 from comparison.race import Reference, Start, ratio_of_means
 from comparison.setting import Setting
 from headlab.methods.game import Game
@@ -30,13 +31,13 @@ HEADLAB: dict[str, Start] = {
     SAMPLES: headlab_shapley,
     SLOPES: headlab_slopes,
 }
-SECONDS = {JOINED: 45.0, SAMPLES: 60.0, SLOPES: 15.0}
+SECONDS = {JOINED: 30.0, SAMPLES: 60.0, SLOPES: 15.0}
 """How long headlab's runs are."""
 PEER_SECONDS = {"shapiq ProxySHAP": 225.0, "shapiq RegressionMSR": 300.0}
 """How long those peers run that come as far as the bound; others run for `OTHER_SECONDS`."""
 OTHER_SECONDS = 60.0
 OTHER_SEEDS = 3
-"""How many runs the others have, which are hundreds of times slower."""
+"""How many runs others have, which are hundreds of times slower, and headlab's samples alone."""
 LOWEST_SHARE = 0.1
 """Of the bound: errors below it count as this, as the reference's own error hides them."""
 
@@ -86,7 +87,8 @@ def entrants(setting: Setting, most_seconds: float | None = None) -> Iterator[En
     longest = math.inf if most_seconds is None else most_seconds
     for title, start in HEADLAB.items():
         uses = "values" if title == SAMPLES else "gradients"
-        yield Entrant(title, start, min(SECONDS[title], longest), setting.seeds, uses)
+        seeds = min(OTHER_SEEDS, setting.seeds) if title == SAMPLES else setting.seeds
+        yield Entrant(title, start, min(SECONDS[title], longest), seeds, uses)
     for peer in (*PEERS, *newer(setting.newer)):
         if peer.wrapping == ONE_EXAMPLE:
             is_close = peer.name in PEER_SECONDS
@@ -95,23 +97,45 @@ def entrants(setting: Setting, most_seconds: float | None = None) -> Iterator[En
             yield Entrant(peer.title, peer.start, min(seconds, longest), seeds)
 
 
-def points_of_run(setting: Setting, entrant: Entrant, seed: int) -> list[Point]:
+def points_of_run(
+    setting: Setting, entrant: Entrant, seed: int, *, only_when_quiet: bool
+) -> list[Point]:
     """The points of one run, which is read if an earlier call has finished it.
 
     Args:
         setting: The model, its examples and the folder of finished runs.
         entrant: The estimator.
         seed: Of the run.
+        only_when_quiet: Whether the run waits for an idle machine, and is done again if other
+            programs used the processor meanwhile.
     """
     key = setting.key(estimator=entrant.title, seed=seed, seconds=entrant.seconds, to_error=1)
     path = setting.work / f"{key}.npz"
     if path.exists():
         return _read_points(path)
-    game: Game = setting.small_rounds()
-    estimates: Iterator[Estimate] = entrant.start(game, seed)
-    points = watch(estimates, setting.evaluator, entrant.seconds)
+    points = None
+    while points is None:
+        if only_when_quiet:
+            wait_until_quiet()
+        time_before = ProcessorTime.now()
+        points = _new_points(setting, entrant, seed)
+        share_of_others = ProcessorTime.now().share_of_others_since(time_before)
+        if only_when_quiet and share_of_others > MOST_SHARE:
+            print(
+                f"  {entrant.title}, seed {seed}: other programs used {share_of_others:.0%} of the "
+                "processor, so it runs again",
+                flush=True,
+            )
+            points = None
     _write_points(path, points)
     return points
+
+
+def _new_points(setting: Setting, entrant: Entrant, seed: int) -> list[Point]:
+    """The points of a new run; a peer in a process of its own has ended when they are returned."""
+    game: Game = setting.small_rounds()
+    estimates: Iterator[Estimate] = entrant.start(game, seed)
+    return watch(estimates, setting.evaluator, entrant.seconds)
 
 
 def _write_points(path: Path, points: Sequence[Point]) -> None:
