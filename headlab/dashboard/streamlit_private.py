@@ -19,13 +19,17 @@ import streamlit as st
 import uvicorn
 from streamlit import runtime
 from streamlit.delta_generator import DeltaGenerator
+from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.runtime.pages_manager import PagesManager
-from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
 from streamlit.runtime.state.common import user_key_from_element_id
 from streamlit.web.server.starlette import starlette_websocket
 
 # The minor version of Streamlit whose private names are used here; pyproject.toml admits no other.
 TESTED_MINOR = "1.67"
+
+DELIVERY_SECONDS = 0.01
+"""How often an ended run is looked at that has not delivered all that it has drawn."""
 
 Placeholder: TypeAlias = DeltaGenerator
 """What `st.empty` and `st.container` give: a type for arguments.
@@ -102,6 +106,36 @@ def session_values() -> dict[str, object]:
     a press.
     """
     return st.session_state.to_dict()
+
+
+def deliver_ended_runs_first() -> None:
+    """Let a timer's request wait until all that an ended run has drawn is on its way to the browser.
+
+    Streamlit answers a fragment's request that comes just as a run ends with a new script runner,
+    and drops what the former one has drawn but the server's event loop has not sent yet. On a busy
+    server that was the end of a page: buttons were missing, and without its timers nothing was drawn
+    any more until a reload.
+    """
+    create_runner = AppSession._create_scriptrunner
+    if create_runner.__module__ == __name__:  # it is ours already
+        return
+
+    def create_once_delivered(self: AppSession, initial_rerun_data: RerunData) -> None:
+        if self._scriptrunner is None:  # its last event has arrived, or a full run replaces it
+            create_runner(self, initial_rerun_data)
+            return
+        self._event_loop.call_later(DELIVERY_SECONDS, ask_again, self, initial_rerun_data)
+
+    def ask_again(session: AppSession, rerun_data: RerunData) -> None:
+        fragment_id = rerun_data.fragment_id
+        is_over = session._state == AppSessionState.SHUTDOWN_REQUESTED
+        if is_over or (fragment_id and not session.has_fragment(fragment_id)):
+            return
+        runner = session._scriptrunner
+        if runner is None or not runner.request_rerun(rerun_data):
+            create_once_delivered(session, rerun_data)
+
+    AppSession._create_scriptrunner = create_once_delivered  # type: ignore[method-assign]
 
 
 # Files, pages, connections.

@@ -10,8 +10,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import re
 import signal
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +36,7 @@ from streamlit.runtime.state import SafeSessionState, SessionState
 from streamlit.runtime.state.common import user_key_from_element_id
 from streamlit.testing.v1 import AppTest
 from streamlit.web.server.starlette import starlette_routes, starlette_server, starlette_websocket
+from support import ended_run
 
 from headlab.dashboard import streamlit_private
 from headlab.dashboard.streamlit_private import (
@@ -318,6 +322,28 @@ def test_only_a_run_with_fragments_is_a_fragment_run(monkeypatch: pytest.MonkeyP
             streamlit_private, "get_script_run_ctx", lambda context=context: context
         )
         assert streamlit_private.is_fragment_run() is is_fragment_run
+
+
+def test_what_an_ended_run_has_drawn_is_sent_before_a_timer_s_request_is_served() -> None:
+    texts = texts_beside_a_timer("--mended")
+    assert texts == [*ended_run.TEXTS_OF_PAGE, "timer"]
+
+
+def test_streamlit_alone_loses_what_a_run_drew_last() -> None:
+    texts = texts_beside_a_timer()
+    assert texts == [*ended_run.TEXTS_OF_PAGE[:2], "timer"], (
+        f"`deliver_ended_runs_first` may no longer be needed. {ADVICE}"
+    )
+
+
+def texts_beside_a_timer(*options: str) -> list[str]:
+    """The texts that a browser is sent, of a server in a process of its own."""
+    command = [sys.executable, "-m", "support.ended_run", *options]
+    finished = subprocess.run(
+        command, cwd=ROOT / "tests", capture_output=True, text=True, timeout=300, check=True
+    )
+    texts: list[str] = json.loads(finished.stdout)
+    return texts
 
 
 def test_the_folder_of_pages_is_left_once(monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ from types import FrameType
 
 from streamlit.starlette import App
 
-from headlab.dashboard.streamlit_private import running_server
+from headlab.dashboard.streamlit_private import deliver_ended_runs_first, running_server
 
 # SIGQUIT is missing on Windows, SIGBREAK elsewhere.
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGBREAK")
@@ -22,6 +22,7 @@ SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGBREAK")
 @asynccontextmanager
 async def lifespan(_app: App) -> AsyncIterator[None]:
     """What the app's server enters as it starts and leaves as it ends."""
+    deliver_ended_runs_first()
     end_in_order()
     yield
 
