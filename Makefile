@@ -1,6 +1,7 @@
 # make app    install what is missing, then serve the dashboard (PORT=8501; HOSTS="app.example": names it answers to as well)
 # make decoder  add SmolLM2-135M, a small decoder of 90 MB, to the installed models
 # make test   all tests of the suite, those in a real browser included
+# make wheel  dist/headlab-…whl, which `pip install` takes: library, commands, dashboard, the demo's results
 # make check  formatting, lint, types and the fast tests
 # make soak   load, kills and streams at full size; what ran goes to benchmarks/results/soak.json
 # make bench  the comparison with other libraries, in an environment of its own (25 minutes)
@@ -16,11 +17,16 @@ BIN = $(VENV)/bin
 ALLOWED = $(if $(HOSTS),$(foreach host,localhost 127.0.0.1 ::1 $(HOSTS),--server.allowedHosts $(host)))
 TWO = -n 2 --dist loadfile --no-loadscope-reorder # a file's tests in one process; the order is that of tests/conftest.py
 
-.PHONY: app decoder test check soak bench lock clean install install-dev
+.PHONY: app wheel decoder test check soak bench lock clean install install-dev
 
 app: install
 	@$(BIN)/python tools/port.py "$(PORT)"
 	@exec $(BIN)/python -m streamlit run app.py --server.port "$(PORT)" --server.headless true $(ALLOWED)
+
+wheel: install-dev
+	@rm -rf build dist
+	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	@ls dist
 
 test: export PYTHONDONTWRITEBYTECODE = # the suite starts many processes, and each would compile anew
 test: install-dev

@@ -3,47 +3,11 @@
 The server imports this file, and every session runs it.
 """
 
-import streamlit as st
 from streamlit.starlette import App
 
-
-def run_session() -> None:
-    """Draw the page that the browser is on."""
-    # On a fresh server these imports take seconds, and a page switch may end this run meanwhile and
-    # lose the link.
-    st.session_state.setdefault(
-        "_link", {key: st.query_params.get_all(key) for key in st.query_params}
-    )
-
-    from headlab.dashboard.frame import (
-        draw_navigation,
-        draw_sidebar,
-        errors_as_sentences,
-        icon_path,
-        warm_up,
-    )
-    from headlab.dashboard.names import PAGES
-    from headlab.dashboard.widgets import presses
-
-    st.set_page_config(page_title="headlab", page_icon=icon_path(), layout="wide")
-    warm_up()
-
-    pages = st.navigation(
-        [
-            st.Page(f"pages/{name}.py", title=title, icon=icon, default=name == "overview")
-            for name, (title, icon) in PAGES.items()
-        ],
-        position="hidden",  # `draw_navigation` shows all pages at every width
-    )
-    with errors_as_sentences():
-        presses.draw_log_root(pages.url_path, list(PAGES))
-        draw_navigation()
-        draw_sidebar()
-        pages.run()
-        presses.mark_page_drawn()
-
-
 if __name__ == "__main__":
+    from headlab.dashboard.session import run_session
+
     run_session()
 else:
     from headlab.dashboard.server.door import middleware

@@ -59,7 +59,7 @@ def reference_halves(model: Model, task: Task, language: str, estimand: str) -> 
         task,
         language=language,
         method="shapley",
-        store=Store(ROOT / "cache"),
+        store=Store(ROOT / "headlab" / "embedded" / "results"),
         estimand=estimand,
         target=TARGET,
         stop="width",

@@ -132,7 +132,12 @@ def main() -> None:
     parser.add_argument("--languages", default="de,fi,ar,th")
     parser.add_argument("--estimands", default=",".join(ESTIMANDS))
     parser.add_argument("--samples", type=int, help="of a reference that is computed here")
-    parser.add_argument("--cache", type=Path, default=ROOT / "cache", help="where references are")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=ROOT / "headlab" / "embedded" / "results",
+        help="where references are",
+    )
     parser.add_argument("--seeds", type=int, default=4, help="first maps of each language")
     parser.add_argument(
         "--smoke", action="store_true", help="one language, one seed; writes nothing"

@@ -8,7 +8,7 @@
 Takes a GPU where there is one. Writes benchmarks/results/throughput-MODEL-DEVICE.json. The floor of
 a gain's time is the number of operations in its matrix products, divided by the measured rate of
 such products alone; attention, norms and Python come on top. Times to a guarantee assume the number
-of samples that the demo needed (cache/), as the JSON says.
+of samples that the demo needed (headlab/embedded/results/), as the JSON says.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def compiled_measurement(size: str, device: str, draws: int) -> Measurement:
 def demo_samples() -> float:
     """Samples of all heads together that a language of the demo needed on average; 0 if none did."""
     sums = []
-    for result in Store(ROOT / "cache").scan().results:
+    for result in Store(ROOT / "headlab" / "embedded" / "results").scan().results:
         scores = result.record
         if scores.method != "shapley" or scores.samples is None:
             continue

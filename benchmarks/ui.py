@@ -189,7 +189,11 @@ def cache_copy() -> Iterator[Path]:
     """The committed results in a folder of their own."""
     with tempfile.TemporaryDirectory(prefix="headlab-bench-") as folder:
         copy = Path(folder) / "cache"
-        shutil.copytree(ROOT / "cache", copy, ignore=shutil.ignore_patterns(".*", "checkpoint.npz"))
+        shutil.copytree(
+            ROOT / "headlab" / "embedded" / "results",
+            copy,
+            ignore=shutil.ignore_patterns(".*", "checkpoint.npz"),
+        )
         yield copy
 
 

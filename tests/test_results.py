@@ -65,7 +65,7 @@ def test_the_page_of_the_demo_has_the_figures_of_its_cache() -> None:
 
 def test_the_committed_reports_are_in_the_cache_as_they_are() -> None:
     """If reports or their specs were stored differently, pages would not find them in the cache."""
-    store = Store(ROOT / "cache")
+    store = Store(ROOT / "headlab" / "embedded" / "results")
     listing = store.reports()
     assert listing.problems == ()
     result_by_key = {result.key: result for result in listing.results}

@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--nli", type=Path, help=f"folder of {NLI}")
     parser.add_argument("--tagger", type=Path, help=f"folder of {TAGGER}")
     arguments = parser.parse_args()
-    store = Store(ROOT / "cache")
+    store = Store(ROOT / "headlab" / "embedded" / "results")
     store_baselines(store)
     score_heads(store, load("e5-small-slots", device="cpu"), task("slots"))
     models_of_folders = ((arguments.nli, NLI, "xnli"), (arguments.tagger, TAGGER, "udpos"))

@@ -317,7 +317,7 @@ def main() -> None:
     """Measure if asked to, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("what", nargs="?", choices=["measure", "scores", "page"], default="page")
-    parser.add_argument("--cache", type=Path, default=ROOT / "cache")
+    parser.add_argument("--cache", type=Path, default=ROOT / "headlab" / "embedded" / "results")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     arguments = parser.parse_args()
     if arguments.what == "measure":

@@ -1,6 +1,6 @@
 """Writes the tables of docs/demo.md: the cost of scores, and the effect of removing heads.
 
-The first is made from `cache/`, the second from docs/results/demo/shapley-top50.json, which is the
+The first is made from `headlab/embedded/results/`, the second from docs/results/demo/shapley-top50.json, which is the
 output of `headlab prune --method shapley --languages all --json`.
 """
 
@@ -46,7 +46,7 @@ PRUNING_COLUMNS = (
 def scores_of_estimand(estimand: str) -> list[HeadScores]:
     """The demo's Shapley values of an estimand, in the task's order of languages."""
     scores_by_language = {}
-    for stored_result in Store(ROOT / "cache").scan().results:
+    for stored_result in Store(ROOT / "headlab" / "embedded" / "results").scan().results:
         scores = stored_result.record
         is_of_demo = scores.spec["model"]["name"] == MODEL
         if is_of_demo and scores.method == "shapley" and scores.estimand == estimand:

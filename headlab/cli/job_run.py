@@ -10,7 +10,7 @@ import typer
 from headlab.cli.output import ShowProgress
 from headlab.jobs import Job, Outcome
 from headlab.jobs.local import LocalJob, LocalLab, forecast_here
-from headlab.results import Store
+from headlab.results import store_with_demo
 
 
 def local_lab(device: str | None, dtype: str = "float32", data: Path | None = None) -> LocalLab:
@@ -24,7 +24,7 @@ def local_lab(device: str | None, dtype: str = "float32", data: Path | None = No
     import headlab
 
     return LocalLab(
-        Store(),
+        store_with_demo(),
         lambda name: headlab.load(name, device=device, dtype=dtype),
         device=device,
         data=data,

@@ -7,26 +7,17 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
-from functools import cache
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from headlab.cli.application import build as build
+from headlab.cli.application import on_demand
 from headlab.core import MEMORY_FULL_WORDS, HeadlabError, is_out_of_memory, limit_threads, reason_of
-from headlab.jobs.table import JOBS
 
 OK = 0
 FAILED = 2
 INTERRUPTED = 130
-
-
-@cache
-def _command(added_kinds: Sequence[str]) -> Any:
-    """The application as a click command, built once for the kinds of jobs that packages add."""
-    return typer.main.get_command(build())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +31,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     """Run one command and write out what it printed; returns its exit code."""
     try:
         try:
-            _command(JOBS.added_keys).main(
+            on_demand().main(
                 args=None if arguments is None else list(arguments), prog_name="headlab"
             )
         finally:

@@ -35,7 +35,7 @@ from headlab.core import (
     write_json,
 )
 from headlab.jobs import ABLATION, DATA, DEVICE, SEED, SUBJECT_FLAGS, label_map_of, languages_of
-from headlab.results import Store
+from headlab.results import Store, store_with_demo
 
 if TYPE_CHECKING:
     from headlab.core import Progress
@@ -65,7 +65,10 @@ Dtype = Annotated[
 ]
 CacheRoot = Annotated[
     Path | None,
-    typer.Option("--cache", help="folder of results; default $HEADLAB_CACHE or ./cache"),
+    typer.Option(
+        "--cache",
+        help="folder of your results; default $HEADLAB_CACHE, ./cache if it exists, or the data folder of this platform",
+    ),
 ]
 NliModel = Annotated[
     Path | None,
@@ -150,7 +153,7 @@ def check_workers(ray: str | None, workers: int | None) -> None:
 
 def open_store(root: Path | None) -> Store:
     """The store of a command. Raises HeadlabError if its folder is a file."""
-    store = Store(root)
+    store = store_with_demo(root)
     if file_mode(store.root) is not None and not is_folder(store.root):
         raise HeadlabError(
             f"{store.root} is a file; choose a folder for results with --cache or HEADLAB_CACHE",

@@ -421,3 +421,15 @@ def _write_role_reports(
             folder / f"{name}-{language}.json",
             {"command": command, **with_roles_only(report).to_json()},
         )
+
+
+def group() -> typer.Typer:
+    """The commands of the group, one per paper."""
+    papers = typer.Typer(
+        help="Reproduce published papers.", no_args_is_help=True, rich_markup_mode=None
+    )
+    papers.command("held")(held)
+    papers.command("voita-roles")(voita_roles)
+    papers.command("voita-gates")(voita_gates)
+    papers.command("shim")(shim)
+    return papers

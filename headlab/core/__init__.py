@@ -19,11 +19,15 @@ from headlab.core.extensions import Registry as Registry
 from headlab.core.extensions import import_implementation as import_implementation
 from headlab.core.extensions import wrong_key_text as wrong_key_text
 from headlab.core.extensions import wrong_kind_text as wrong_kind_text
+from headlab.core.files import APP_DEVICE_VARIABLE as APP_DEVICE_VARIABLE
+from headlab.core.files import APP_MODEL_VARIABLE as APP_MODEL_VARIABLE
+from headlab.core.files import APP_TASK_VARIABLE as APP_TASK_VARIABLE
 from headlab.core.files import CACHE_VARIABLE as CACHE_VARIABLE
 from headlab.core.files import CHOOSE_CACHE as CHOOSE_CACHE
 from headlab.core.files import CHOOSE_HUB_CACHE as CHOOSE_HUB_CACHE
 from headlab.core.files import CHOOSE_MODEL_CACHE as CHOOSE_MODEL_CACHE
 from headlab.core.files import CHOOSE_WRITABLE_FOLDER as CHOOSE_WRITABLE_FOLDER
+from headlab.core.files import HUB_ID as HUB_ID
 from headlab.core.files import MAX_JSON_BYTES as MAX_JSON_BYTES
 from headlab.core.files import MAX_SENT_BYTES as MAX_SENT_BYTES
 from headlab.core.files import STALE_SECONDS as STALE_SECONDS
@@ -31,6 +35,7 @@ from headlab.core.files import TEMPORARY_NAME as TEMPORARY_NAME
 from headlab.core.files import append_line as append_line
 from headlab.core.files import as_path as as_path
 from headlab.core.files import default_root as default_root
+from headlab.core.files import demo_results as demo_results
 from headlab.core.files import file_mode as file_mode
 from headlab.core.files import is_abandoned as is_abandoned
 from headlab.core.files import is_disk_error as is_disk_error

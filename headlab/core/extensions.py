@@ -32,6 +32,15 @@ def _installed_entry_points() -> EntryPoints:
     return entry_points()  # type: ignore[return-value]  # before 3.12 a mapping that selects as well
 
 
+def has_entry_points(group: str) -> bool:
+    """Whether an installed package adds to a group of entry points; it is not imported for this.
+
+    Args:
+        group: Name of the entry points, like "headlab.methods".
+    """
+    return bool(_installed_entry_points().select(group=group))
+
+
 class Registry(Mapping[str, T]):
     """Entries by key: the built-in ones, then those added by the entry points of a group.
 

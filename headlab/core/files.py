@@ -27,12 +27,19 @@ NO_SYNC_ERRNOS = (
     errno.ENOTSUP,
     errno.ENOSYS,
 )
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
+"""A model's name on the hub, like owner/name; the path of a folder may look alike."""
 POSIX = os.name == "posix"
 # Age of a temporary file that counts as abandoned where a file system has no locks.
 STALE_SECONDS = 3600.0
 
 
 CACHE_VARIABLE = "HEADLAB_CACHE"
+DEMO_VARIABLE = "HEADLAB_DEMO"
+# What `headlab app` tells the dashboard: what it shows first, and where its worker computes.
+APP_MODEL_VARIABLE = "HEADLAB_APP_MODEL"
+APP_TASK_VARIABLE = "HEADLAB_APP_TASK"
+APP_DEVICE_VARIABLE = "HEADLAB_APP_DEVICE"
 # What to do if a folder that nobody named cannot be written, as in a container with any user.
 CHOOSE_WRITABLE_FOLDER = "choose a folder you may write to"
 CHOOSE_CACHE = f"{CHOOSE_WRITABLE_FOLDER} for results, with --cache or {CACHE_VARIABLE}"
@@ -43,8 +50,31 @@ CHOOSE_MODEL_CACHE = (
 
 
 def default_root() -> Path:
-    """Where results and saved tasks are stored: $HEADLAB_CACHE, or cache/ in the working folder."""
-    return Path(os.environ.get(CACHE_VARIABLE, "cache"))
+    """Where results and saved tasks are stored.
+
+    $HEADLAB_CACHE, or cache/ in the working folder if there is such a folder, or the folder in
+    which this platform keeps the data of programs.
+
+    Raises:
+        HeadlabError: This user has no home, in which that folder would be.
+    """
+    chosen_folder = os.environ.get(CACHE_VARIABLE)
+    if chosen_folder:
+        return Path(chosen_folder)
+    folder_here = Path("cache")
+    if folder_here.is_dir():
+        return folder_here
+    from platformdirs import user_data_path
+
+    data_folder = require_known_home(user_data_path("headlab", appauthor=False), CHOOSE_CACHE)
+    return data_folder / "results"
+
+
+def demo_results() -> Path | None:
+    """The folder of the demo's results, which come with headlab; None if $HEADLAB_DEMO is off."""
+    if os.environ.get(DEMO_VARIABLE, "").strip().lower() in ("off", "no", "false", "0"):
+        return None
+    return Path(__file__).parents[1] / "embedded" / "results"
 
 
 def require_known_home(folder: str | Path, remedy: str) -> Path:

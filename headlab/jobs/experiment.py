@@ -210,7 +210,7 @@ class ExperimentJob(TaskJob):
         store = lab.store
         if running is not None:
             log = PieceLog(running, lab.need(self.model).grid)
-            store = WatchedStore(lab.store.root, on_stored=log)
+            store = WatchedStore(lab.store.root, demo=lab.store.demo, on_stored=log)
         chosen_task = lab.task(self.task, self.label_map).with_languages(
             listed_languages(self.languages)
         )

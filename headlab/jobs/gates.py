@@ -39,7 +39,7 @@ from headlab.jobs import (
     within_limits,
 )
 from headlab.methods import Part
-from headlab.results import LearnedGates, Result, Store
+from headlab.results import LearnedGates, Result, store_with_demo
 from headlab.tasks import Split, Task, has_classes_of_map, task
 from headlab.training import ALL, GateOptions, GateStep, learned_on, options_of
 
@@ -164,7 +164,9 @@ class GatesJob(TaskJob):
 
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the missing runs: their steps, and two passes over the examples of evaluation."""
-        stored_runs = [run for run in Store(known.root).gates().results if self._is_about(run)]
+        stored_runs = [
+            run for run in store_with_demo(known.root).gates().results if self._is_about(run)
+        ]
         languages = listed_languages(self.languages)
         options = self.gate_options(self.weights[0])
         chosen_task = task(self.task)

@@ -132,6 +132,7 @@ class WatchedStore(Store):
         self,
         root: Path,
         *,
+        demo: Path | None = None,
         on_begin: Callable[[StoredRun], None] = lambda run: None,
         on_stored: Callable[[StoredRun, bool], None] = lambda run, finished: None,
     ) -> None:
@@ -139,10 +140,11 @@ class WatchedStore(Store):
 
         Args:
             root: Its folder.
+            demo: As of `Store`.
             on_begin: Called with each run asked for, about to be computed.
             on_stored: Called with a run of which a part has been stored, and whether that was all.
         """
-        super().__init__(root)
+        super().__init__(root, demo=demo)
         self._on_begin = on_begin
         self._on_stored = on_stored
 

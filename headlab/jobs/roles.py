@@ -46,7 +46,7 @@ from headlab.jobs import (
     within_limits,
 )
 from headlab.methods import Part
-from headlab.results import Result, Store
+from headlab.results import Result, store_with_demo
 from headlab.roles import (
     FILE,
     NAME,
@@ -254,7 +254,7 @@ class RolesJob(Job):
         """Cost of one pass over the sentences of the languages whose report the store lacks."""
         stored_reports = [
             report
-            for report in Store(known.root).reports().results
+            for report in store_with_demo(known.root).reports().results
             if report.record.name == NAME and _is_of_model(report, self.model)
         ]
         languages = listed_languages(self.languages)

@@ -92,6 +92,7 @@ def _why_without_command(kind: type[Job]) -> str:
 COMMAND_FLAGS = ("data", "device", "device_map", "dtype", "cache", "json", "help")
 """Flags that every command of a package's job has besides those of its fields."""
 COMMANDS = (
+    "app",
     "evaluate",
     "prune",
     "report",
@@ -99,6 +100,7 @@ COMMANDS = (
     "families",
     "tasks",
     "cache",
+    "info",
     "worker",
     "reproduce",
     "train",

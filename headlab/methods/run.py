@@ -117,7 +117,7 @@ def stored_result(run: StoredRun, grid: HeadGrid) -> Result[HeadScores] | None:
     oldest = method_of(method.name).renewed_in(method.options or {})
     for version in range(requested_version, oldest - 1, -1):
         spec = with_version(run.spec, version)
-        earlier_run = StoredRun(run.folder.parent / spec.key, spec)
+        earlier_run = run.of_spec(spec)
         result = earlier_run.result(HeadScores)
         if result is None:
             continue

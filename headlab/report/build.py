@@ -384,7 +384,7 @@ def ordered_on(store: Store) -> DevSize:
         if not KEY.fullmatch(key):
             return None
         try:
-            examples = part(read_json(store.root / key / "spec.json"), "task", "size")
+            examples = part(read_json(store.folder_of(key) / "spec.json"), "task", "size")
         except HeadlabError:  # the scores are not here
             return sizes_of_replaced().get(key)
         if isinstance(examples, int):

@@ -44,5 +44,6 @@ from headlab.results.store import is_of as is_of
 from headlab.results.store import pack_answers as pack_answers
 from headlab.results.store import read_arrays as read_arrays
 from headlab.results.store import reason_to_stay as reason_to_stay
+from headlab.results.store import store_with_demo as store_with_demo
 from headlab.results.store import trained_folder as trained_folder
 from headlab.results.store import unpack_answers as unpack_answers

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         "--cache",
         type=Path,
         default=None,
-        help="folder of results (default: HEADLAB_CACHE, or cache)",
+        help="folder of results (default: HEADLAB_CACHE, cache, or this platform's data folder)",
     )
     options.add_argument(
         "--device", default=None, help="cpu, cuda, cuda:1, ... (default: a GPU where there is one)"

@@ -39,7 +39,7 @@ from headlab.jobs import (
 from headlab.jobs.table import job_class
 from headlab.methods import LIVE_METHOD, Helpers, score, scores_so_far
 from headlab.models import base_folder, cache_folder, expected_bytes, pick_device
-from headlab.results import Store, StoredRun
+from headlab.results import Store, StoredRun, store_with_demo
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import Task, equal_texts_record, task
 from headlab.worker.answers import (
@@ -281,7 +281,7 @@ class ModelHost:
         self._device = pick_device(device)
         self._lock = hold_device(self._device)
         self.device = str(self._device)
-        self.store = Store(cache)
+        self.store = store_with_demo(cache)
         self._tasks = tasks
         self._state_limit = state_bytes
         load_model = loader or (lambda name: load(name, device=str(self._device)))
@@ -509,5 +509,8 @@ class ModelHost:
             )
 
         return WatchedStore(
-            self.store.root, on_begin=note_run, on_stored=lambda *_: running.note_stored()
+            self.store.root,
+            demo=self.store.demo,
+            on_begin=note_run,
+            on_stored=lambda *_: running.note_stored(),
         )

@@ -211,10 +211,16 @@ class LocalWorker:
     """
 
     def __init__(
-        self, cache: Path, warm: str | None = None, command: Sequence[str] = COMMAND
+        self,
+        cache: Path,
+        warm: str | None = None,
+        command: Sequence[str] = COMMAND,
+        *,
+        device: str | None = None,
     ) -> None:
         self._cache = cache.resolve()
         self._warm = warm
+        self._device = device
         self._command = tuple(command)
         self._lock = threading.Lock()
         self._starts: list[float] = []
@@ -281,12 +287,14 @@ class LocalWorker:
         ):
             address_file = Path(folder) / "told.json"
             warm = () if self._warm is None else ("--warm", self._warm)
+            device = () if self._device is None else ("--device", self._device)
             arguments = [
                 *("--port", "0"),
                 *("--cache", str(self._cache)),
                 *("--parent", str(os.getpid())),
                 *("--told", str(address_file)),
                 *warm,
+                *device,
             ]
             home = str(Path(__file__).parents[2])  # on the path, as headlab need not be installed
             paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
@@ -347,20 +355,26 @@ def _wait_for_url(process: subprocess.Popen[bytes], address_file: Path) -> str:
 Worker = LocalWorker | RemoteWorker
 
 
-def connect(cache: Path | None = None, warm: str | None = None) -> Worker:
+def connect(
+    cache: Path | None = None, warm: str | None = None, device: str | None = None
+) -> Worker:
     """The worker that $HEADLAB_WORKER names, or a new local one on this cache.
 
     Raises HeadlabError if it cannot be used.
 
     Args:
+        cache: Folder of results; None for the usual one.
         warm: A model that a local worker loads at once.
+        device: That a local worker computes on; None for a GPU where there is one.
     """
     address = os.environ.get(WORKER_VARIABLE)
     if address:
         return RemoteWorker(address)
-    return start_local(cache, warm)
+    return start_local(cache, warm, device)
 
 
-def start_local(cache: Path | None = None, warm: str | None = None) -> LocalWorker:
+def start_local(
+    cache: Path | None = None, warm: str | None = None, device: str | None = None
+) -> LocalWorker:
     """A local worker on this cache (default: the store's); its `stop` is called at exit."""
-    return LocalWorker(cache or default_root(), warm)
+    return LocalWorker(cache or default_root(), warm, device=device)

@@ -44,7 +44,7 @@ from headlab.core import (
 from headlab.jobs import Estimate, ForecastBasis, Measured, Refusal, reason_of
 from headlab.jobs.table import check_queued
 from headlab.methods import Forecast
-from headlab.results import Store
+from headlab.results import store_with_demo
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
 from headlab.worker.catalogue import IMPORTING, Submission, submission_type
@@ -582,7 +582,7 @@ def _run_server(
     ray = ""
     if settings.ray is not None:
         ray = "local" if settings.ray == "local" else "cluster"
-    engine = Engine(make_bench, jobs, Store(settings.cache), settings.warm, ray=ray)
+    engine = Engine(make_bench, jobs, store_with_demo(settings.cache), settings.warm, ray=ray)
     app = create_app(
         engine,
         token=entrance.token,

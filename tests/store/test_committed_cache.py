@@ -30,7 +30,7 @@ from headlab.results.store.codecs import CODECS, read_result
 from headlab.results.store.folder import SCORE_KIND, read_arrays
 from headlab.worker.schemas import Scores
 
-CACHE = Path(__file__).parents[2] / "cache"
+CACHE = Path(__file__).parents[2] / "headlab" / "embedded" / "results"
 RECORDS = {codec.kind: record for record, codec in CODECS.items()}
 
 

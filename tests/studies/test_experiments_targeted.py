@@ -646,7 +646,7 @@ def test_reported_09_other_reports_keep_their_spec_and_say_nothing() -> None:
 
 
 def test_reported_09_committed_reports_of_targeted_pruning_stay_and_say_so() -> None:
-    stored_reports = Store(ROOT / "cache").reports().results
+    stored_reports = Store(ROOT / "headlab" / "embedded" / "results").reports().results
     targeted_reports = []
     for stored_report in stored_reports:
         if stored_report.record.name == "targeted":

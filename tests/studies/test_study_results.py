@@ -31,7 +31,7 @@ from headlab.studies.result import (
 )
 from headlab.studies.table import STUDIES
 
-CACHE = Path(__file__).parents[2] / "cache"
+CACHE = Path(__file__).parents[2] / "headlab" / "embedded" / "results"
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from headlab.dashboard.frame.worker_supervisor import worker_client
 from headlab.dashboard.names import plain
 from headlab.dashboard.widgets import remember_head_groups
 from headlab.methods import spec_of
-from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root
+from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root, store_with_demo
 from headlab.worker import LoadedModel
 
 FolderStamp = str
@@ -145,7 +145,7 @@ def _specs(root: Path, stamp: FolderStamp) -> list[Mapping[str, Any]]:
 @st.cache_resource(max_entries=2, show_spinner=False)
 def store_of_folder(root: Path) -> Store:
     """The store of a folder, one for all sessions: it re-reads only the results that changed."""
-    return Store(root)
+    return store_with_demo(root)
 
 
 def _folder_stamp(root: Path) -> FolderStamp:

@@ -5,14 +5,16 @@ Also what is stored for such a choice.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
 
+from headlab.core import APP_MODEL_VARIABLE, APP_TASK_VARIABLE, HUB_ID
 from headlab.dashboard.frame.cache_folder import stored_results, stored_specs
-from headlab.dashboard.frame.sidebar import HUB_ID, NamedModels, known_task
+from headlab.dashboard.frame.sidebar import NamedModels, known_task
 from headlab.dashboard.frame.stored_scores import (
     StoredScores,
     best_method,
@@ -142,9 +144,10 @@ def other_choices(choice: Choice) -> list[OtherChoice]:
 
 
 def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Models that can be chosen.
+    """Models that can be chosen, the one that is shown first before the others.
 
-    They are the embedded ones, those with results, and those named in this session.
+    They are the one that `headlab app` was told, the embedded ones, those with results, and those
+    named in this session.
 
     Args:
         specs: Of all stored results.
@@ -152,6 +155,7 @@ def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     models_with_results = sorted({model for model, _ in stored_subjects(specs)})
     linked_models = filter(HUB_ID.fullmatch, st.query_params.get_all("model"))
     models = [
+        *told_by_command(APP_MODEL_VARIABLE),
         *embedded_models(),
         *models_with_results,
         *NamedModels.of_session().names,
@@ -161,13 +165,27 @@ def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def known_tasks(specs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Tasks that can be chosen: those that are known here, and others with results.
+    """Tasks that can be chosen, the one that is shown first before the others.
+
+    They are the one that `headlab app` was told, those that are known here, and others with
+    results.
 
     Args:
         specs: Of all stored results.
     """
     tasks_with_results = {task_name for _, task_name in stored_subjects(specs)} - {TREEBANK}
-    return list(dict.fromkeys([*task_names(), *sorted(tasks_with_results)]))
+    told_tasks = told_by_command(APP_TASK_VARIABLE)
+    return list(dict.fromkeys([*told_tasks, *task_names(), *sorted(tasks_with_results)]))
+
+
+def told_by_command(variable: str) -> list[str]:
+    """What `headlab app` was told to show first, if it was told.
+
+    Args:
+        variable: The environment variable that says so.
+    """
+    name = os.environ.get(variable, "")
+    return [name] if name else []
 
 
 def cached_variants(

@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.core import HeadlabError
+from headlab.core import HUB_ID, HeadlabError
 from headlab.dashboard.names import CHOICE_KEY, plain
 from headlab.dashboard.widgets import (
     Button,
@@ -41,7 +41,6 @@ LABEL_MAP_HELP = (
 )
 
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 """A link may name any model on the hub, but no folder on this machine."""
 
 

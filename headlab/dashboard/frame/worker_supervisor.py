@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from headlab.core import HeadlabError
+from headlab.core import APP_DEVICE_VARIABLE, APP_MODEL_VARIABLE, HeadlabError
 from headlab.dashboard.frame.background import wait_for_result
 from headlab.dashboard.names import count_words, plain
 from headlab.dashboard.widgets import redraw_every
@@ -60,9 +61,14 @@ def embedded_models() -> list[str]:
 def connect() -> process.Worker:
     """The worker that $HEADLAB_WORKER names, or a local one.
 
-    A local one loads the embedded model at once.
+    A local one loads at once the model that pages show first, unless that would be fetched.
     """
-    return process.connect(warm=next(iter(embedded_models()), None))
+    embedded = embedded_models()
+    model = os.environ.get(APP_MODEL_VARIABLE, "")
+    if not model or not (model in embedded or Path(model).is_dir()):
+        model = next(iter(embedded), "")
+    device = os.environ.get(APP_DEVICE_VARIABLE) or None
+    return process.connect(warm=model or None, device=device)
 
 
 class WorkerSupervisor:

@@ -12,7 +12,7 @@ from headlab.dashboard.widgets import download_button, file_stem_of
 from headlab.masks import Mask
 from headlab.report.build import document, find_results, html_of_document, known_in
 from headlab.report.parts import Item
-from headlab.results import HeadScores, Store
+from headlab.results import HeadScores, Store, store_with_demo
 from headlab.studies import STUDIES, offered_experiments
 
 MAX_NAMED_LANGUAGES = 4
@@ -62,7 +62,7 @@ def page_report(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str
     languages = ", ".join(choice.languages) or "no language chosen"
     title = f"{choice.model} on {choice.task}: {languages}"
     try:
-        store = Store()
+        store = store_with_demo()
         score_keys = [content_key(dict(language_scores.spec)) for language_scores in scores]
         keys = [*score_keys, *_reports_on(choice, store, scores)]
         items = list(find_results(keys, store)) if keys else []

@@ -16,7 +16,7 @@ from headlab.report.again import Again
 from headlab.report.build import known_in
 from headlab.report.commands import job_that_makes
 from headlab.report.parts import as_text
-from headlab.results import LearnedGates, Result, Store
+from headlab.results import LearnedGates, Result, store_with_demo
 from headlab.studies import METHOD, METHOD_OPTIONS
 from headlab.tasks import language_titles
 
@@ -258,4 +258,4 @@ def commands_again(kind: str, result: Result[Report] | Result[LearnedGates]) -> 
         kind: Of the result, as its spec names it.
         result: A report, or learned gates.
     """
-    return known_in(Store()).again(kind, result.record.spec)
+    return known_in(store_with_demo()).again(kind, result.record.spec)

@@ -6,10 +6,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from headlab.core import (
     RunSpec,
     append_line,
     as_path,
+    demo_results,
     former_specs,
     read_json,
     sync_folder,
@@ -87,13 +88,18 @@ class StoredRun:
     """The folder of one spec: result, checkpoint, log.
 
     Attributes:
+        folder: Where it is written.
+        spec: What it computes.
         on_stored: Called with the run whenever part of it has been stored, and with whether that
             was all.
+        demo: The folder of the demo's results, in which a file is read that `folder` lacks; None
+            to do without.
     """
 
     folder: Path
     spec: RunSpec
     on_stored: Callable[[StoredRun, bool], None] = lambda run, finished: None
+    demo: Path | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", RunSpec.of(self.spec))
@@ -106,7 +112,34 @@ class StoredRun:
     @property
     def is_finished(self) -> bool:
         """Whether a result exists, readable or not."""
-        return (self.folder / "result.npz").exists()
+        return self._path_of("result.npz").exists()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of it has been stored."""
+        is_in_demo = self.demo is not None and (self.demo / self.key).is_dir()
+        return is_in_demo or self.folder.exists()
+
+    def of_spec(self, spec: Mapping[str, Json]) -> StoredRun:
+        """The run of another spec in the same store.
+
+        Args:
+            spec: The other spec.
+        """
+        run_spec = RunSpec.of(spec)
+        return replace(self, folder=self.folder.parent / run_spec.key, spec=run_spec)
+
+    def _path_of(self, name: str) -> Path:
+        """Where a file is read: in the run's own folder, unless only the demo's results have it.
+
+        Args:
+            name: Of the file.
+        """
+        own_path = self.folder / name
+        if self.demo is None or os.path.lexists(own_path):
+            return own_path
+        demo_path = self.demo / self.key / name
+        return demo_path if demo_path.exists() else own_path
 
     def make_folder(self) -> None:
         """Make the folder and write its spec if they are missing.
@@ -137,7 +170,7 @@ class StoredRun:
         """
         if not self.is_finished:
             return None
-        result = read_result(self.folder, kind)
+        result = read_result(self._path_of("result.npz").parent, kind)
         # A process may have been killed between writing the result and this.
         self._sweep()
         return result
@@ -186,7 +219,7 @@ class StoredRun:
         Also None if the file is damaged or foreign, with the reason in the log, so that the answers
         are made again.
         """
-        path = self.folder / f"{digest}.npz"
+        path = self._path_of(f"{digest}.npz")
         if not os.path.lexists(path):
             return None
         return self._sound(
@@ -241,14 +274,23 @@ MODELS_FOLDER = "models"
 
 
 class Store:
-    """A folder of runs.
+    """A folder of runs, and perhaps the demo's results below it, which are only read.
 
     Attributes:
-        root: None means $HEADLAB_CACHE or the usual folder.
+        root: The folder, in which everything is written.
+        demo: The folder of the demo's results; None for a store without them.
     """
 
-    def __init__(self, root: str | Path | None = None) -> None:
+    def __init__(self, root: str | Path | None = None, *, demo: Path | None = None) -> None:
+        """Open a store.
+
+        Args:
+            root: Its folder; None for $HEADLAB_CACHE or the usual one.
+            demo: The folder of the demo's results, as `demo_results` gives it. A run of one's own
+                takes precedence over one of the demo's.
+        """
         self.root = default_root() if root is None else as_path("root", root)
+        self.demo = demo
         self._seen: dict[tuple[Callable[[Path], object], Path], tuple[Stamp, object]] = {}
 
     def run(self, spec: Mapping[str, Json]) -> StoredRun:
@@ -258,15 +300,27 @@ class Store:
         fingerprint, is taken where there is none of today's.
         """
         run_spec = RunSpec.of(spec)
-        found_run = StoredRun(self.root / run_spec.key, run_spec)
-        if found_run.folder.exists():
+        found_run = StoredRun(self.root / run_spec.key, run_spec, demo=self.demo)
+        if found_run.has_begun:
             return found_run
         for former_spec in former_specs(run_spec):
-            former_run = StoredRun(self.root / former_spec.key, former_spec)
-            holds_answers = former_spec.kind == ANSWERS_KIND and former_run.folder.is_dir()
+            former_run = found_run.of_spec(former_spec)
+            holds_answers = former_spec.kind == ANSWERS_KIND and former_run.has_begun
             if former_run.is_finished or holds_answers:
                 return former_run
         return found_run
+
+    def folder_of(self, key: str) -> Path:
+        """The folder in which the result with this key is, or would be.
+
+        Args:
+            key: Of a result.
+        """
+        own_folder = self.root / key
+        if self.demo is None or (own_folder / "result.npz").exists():
+            return own_folder
+        demo_folder = self.demo / key
+        return demo_folder if demo_folder.is_dir() else own_folder
 
     def note_places(
         self,
@@ -300,15 +354,11 @@ class Store:
         return noted_places(self.root, spec)
 
     def folders(self) -> Iterator[Path]:
-        """Run folders, in name order."""
-        if self.root.is_dir():
-            for folder in sorted(self.root.iterdir()):
-                is_hidden = folder.name.startswith(".")
-                if (
-                    folder.is_dir()
-                    and not is_hidden
-                    and folder.name not in (ADAPTERS_FOLDER, MODELS_FOLDER)
-                ):
+        """Run folders: one's own in name order, then those of the demo that one's own lack."""
+        yield from _run_folders(self.root)
+        if self.demo is not None:
+            for folder in _run_folders(self.demo):
+                if not (self.root / folder.name / "result.npz").exists():
                     yield folder
 
     def remove(self, result: Result[HeadScores]) -> str:
@@ -325,7 +375,13 @@ class Store:
         Raises:
             HeadlabError: The cache cannot be written.
         """
+        if self.is_of_demo(result):
+            return "it comes with headlab"
         return remove_folder(self.root / result.key)
+
+    def is_of_demo(self, result: Result[Any]) -> bool:
+        """Whether a result is one of the demo's, which are only read."""
+        return self.demo is not None and result.folder.parent == self.demo
 
     def sweep(self) -> None:
         """Delete what removals have left that were killed before they were done."""
@@ -388,6 +444,25 @@ class Store:
         """Results whose model name, task name, method and language are as given (None: any)."""
         results = self.scan().results
         return [result for result in results if is_of(result, model, task, method, language)]
+
+
+def store_with_demo(root: Path | None = None) -> Store:
+    """The store that commands, worker and pages use: one's own folder, and the demo's results.
+
+    Args:
+        root: One's own folder; None for $HEADLAB_CACHE or the usual one.
+    """
+    return Store(root, demo=demo_results())
+
+
+def _run_folders(root: Path) -> Iterator[Path]:
+    """The folders of runs in a folder, in name order."""
+    if not root.is_dir():
+        return
+    for folder in sorted(root.iterdir()):
+        is_other = folder.name.startswith(".") or folder.name in (ADAPTERS_FOLDER, MODELS_FOLDER)
+        if folder.is_dir() and not is_other:
+            yield folder
 
 
 def _stamp(folder: Path) -> Stamp:

@@ -30,7 +30,7 @@ from headlab.dashboard.widgets import (
 from headlab.jobs import Job, Outcome, value_text
 from headlab.jobs.table import CurveJob, ScoreJob, WriteJob
 from headlab.report.build import document, find_results, html_of_document, known_in
-from headlab.results import Store, curve_summary, default_root
+from headlab.results import curve_summary, store_with_demo
 from headlab.worker import JobRow
 
 
@@ -61,8 +61,8 @@ def _page_button(page: str, open_page: Callable[..., None], arguments: tuple[Any
 
 def offer_report(job_row: JobRow, keys: Sequence[str]) -> None:
     """The download of what `headlab report` writes, if the results are in this server's cache."""
-    store = Store(default_root())
-    stored_keys = [key for key in keys if (store.root / key / "result.npz").exists()]
+    store = store_with_demo()
+    stored_keys = [key for key in keys if (store.folder_of(key) / "result.npz").exists()]
     if stored_keys:
         # The file is built when it is downloaded.
         download_button(
@@ -161,7 +161,7 @@ def _draw_table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> No
 @st.cache_data(max_entries=16, show_spinner=False)
 def _curve_table(root: Path, keys: tuple[str, ...]) -> Table | None:
     """The summary of a job's curves; None if none of its results is a curve of this cache."""
-    curves = {result.key: result.record for result in Store(root).curves().results}
+    curves = {result.key: result.record for result in store_with_demo(root).curves().results}
     of_job = [curves[key] for key in keys if key in curves]
     if of_job:
         return curve_summary(of_job)
@@ -175,9 +175,9 @@ def _draw_results(keys: Sequence[str], results_noun: str) -> None:
         keys: Of the results.
         results_noun: What they are, in the plural.
     """
-    root = default_root()
-    stored_keys = [key for key in keys if (root / key / "result.npz").exists()]
-    table = _curve_table(root, tuple(keys))
+    store = store_with_demo()
+    stored_keys = [key for key in keys if (store.folder_of(key) / "result.npz").exists()]
+    table = _curve_table(store.root, tuple(keys))
     if table is not None:
         show_table(table, str(keys[0]))
     elif stored_keys:
