@@ -26,7 +26,7 @@ WORKDIR /app
 COPY requirements.txt requirements-nodeps.txt ./
 RUN PIP_EXTRA_INDEX_URL="${TORCH_INDEX}" pip install -r requirements.txt \
     && pip install --no-deps -r requirements-nodeps.txt
-COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY pyproject.toml setup.py README.md LICENSE NOTICE ./
 COPY headlab headlab
 RUN pip install --no-deps -e .
 
@@ -39,13 +39,10 @@ USER headlab
 CMD ["python", "-m", "pytest"]
 
 FROM base AS app
-COPY app.py ./
-COPY pages pages
-COPY .streamlit .streamlit
-# Results are written here too, so the folder belongs to the user who runs.
-COPY --chown=headlab:headlab cache cache
+# Results are written here, so the folder belongs to the user who runs; the demo's come with the package.
+RUN install -d -o headlab -g headlab /app/cache
 USER headlab
 EXPOSE 8501
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8501/_stcore/health', timeout=4)"]
-CMD ["streamlit", "run", "app.py", "--server.address=0.0.0.0", "--server.port=8501", "--server.headless=true"]
+CMD ["headlab", "app", "--address=0.0.0.0"]

@@ -30,6 +30,8 @@ from headlab.core import (
 ENTRY = Path(__file__).parents[1] / "dashboard" / "entry" / "app.py"
 """What Streamlit runs; its settings stand in `.streamlit` beside it."""
 PORT = 8501
+HAS_WORKER = os.name == "posix"
+"""Whether the worker runs on this system."""
 PACKAGES = ("streamlit", "uvicorn", "starlette", "httpx", "pandas", "plotly", "fastapi")
 """Those of the extra `app` without which the server or its pages cannot start."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -146,10 +148,10 @@ def require_packages() -> None:
 
 def require_worker_system() -> None:
     """Raise HeadlabError where the worker does not run."""
-    if os.name != "posix":
+    if not HAS_WORKER:
         raise HeadlabError(
             "the dashboard's worker runs on Linux and macOS; on Windows run headlab app in WSL, or "
-            "in Docker (docs/app.md)",
+            "in Docker (see the Dockerfile)",
             code="app.no_worker_here",
         )
 

@@ -222,7 +222,11 @@ def _remove_superseded(store: Store, yes: bool, json: bool) -> None:
         HeadlabError: A result may not be removed.
     """
     listing = store.scan()
-    candidates = [_candidate(superseded) for superseded in superseded_results(listing.results)]
+    candidates = [
+        _candidate(superseded)
+        for superseded in superseded_results(listing.results)
+        if not store.is_of_demo(superseded.result)
+    ]
     removable = [candidate for candidate in candidates if not candidate.reason_to_stay]
     reasons = {
         candidate.key: candidate.reason_to_stay

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
 from support.browsing import DEADLINE
-from support.built_wheel import build_wheel, environment_of
-from support.waiting import wait_until
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from support.built_wheel import build_wheel, environment_of, served_app
 
 
 @pytest.fixture(scope="module")
@@ -27,30 +16,9 @@ def address_of_wheel(tmp_path_factory) -> Iterator[str]:
     """Where `headlab app` of the wheel serves."""
     folder = tmp_path_factory.mktemp("elsewhere")
     unpacked = build_wheel(tmp_path_factory.mktemp("built")).unpack(folder / "site-packages")
-    port = free_port()
-    log_path = folder / "app.log"
-    with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "headlab.cli", "app", "--port", str(port)],
-            cwd=folder,
-            env=environment_of(unpacked, folder / "cache"),
-            stdout=log,
-            stderr=log,
-        )
-        address = f"http://127.0.0.1:{port}"
-
-        def answers() -> bool:
-            assert process.poll() is None, log_path.read_text()[-2000:]
-            try:
-                with urllib.request.urlopen(f"{address}/_stcore/health", timeout=10) as answer:
-                    return bool(answer.status == 200)
-            except (urllib.error.URLError, OSError):
-                return False
-
-        wait_until(answers, "an answer of the app")
+    program = (sys.executable, "-m", "headlab.cli")
+    with served_app(program, folder, environment_of(unpacked, folder / "cache")) as address:
         yield address
-        process.terminate()
-        process.wait(60)
 
 
 @pytest.fixture

@@ -145,6 +145,7 @@ def printed_report(tmp_path_factory) -> Iterator[PrintedReport]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("HEADLAB_CACHE", raising=False)
+        Path("cache").mkdir()  # a folder of this name is where results go
         for command in commands:
             assert main(command) == 0, command
         (folder / "elsewhere").mkdir()
@@ -163,6 +164,7 @@ def test_reported_20_every_command_of_a_report_runs_as_printed(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HEADLAB_CACHE", raising=False)
+    Path("cache").mkdir()
     names = [bash_words(line)[0] for line in printed_report.commands]
     assert {*names} == {
         "score",
@@ -353,6 +355,7 @@ TREES = "1\tIt\t_\t_\t_\t_\t2\tnsubj\t_\t_\n2\trains\t_\t_\t_\t_\t0\troot\t_\t_\
 
 def test_reported_20_roles_name_the_files_they_are_of(printed_report, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("cache").mkdir()
     Path("my trees.conllu").write_text(TREES * 3, encoding="utf-8")
     Path("my words.txt").write_text("it rains it pours\n", encoding="utf-8")
     model = str(printed_report.folder / "my models" / "tiny")
@@ -361,7 +364,7 @@ def test_reported_20_roles_name_the_files_they_are_of(printed_report, tmp_path, 
     (report,) = Store(tmp_path / "cache").reports().results
     assert main(["report", report.key]) == 0
     (line,) = commands_in(Path("report.html"))
-    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "cache").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert main(bash_words(line)) == 0
     assert [new_report.key for new_report in Store(Path("cache")).reports().results] == [report.key]
@@ -407,6 +410,7 @@ def test_reported_21_the_label_map_of_an_error_is_typed_and_taken(
 ):
     """The error's flag is typed with a class in place of each placeholder."""
     monkeypatch.chdir(tmp_path)
+    Path("cache").mkdir()
     score = [
         "score",
         "--model",

@@ -1,14 +1,24 @@
-"""A wheel of this checkout's files, built as `make wheel` does it, but not in the checkout."""
+"""A wheel of this checkout's files, built as `make wheel` does it, and the app that it serves.
+
+Nothing is built or written in the checkout.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PROJECT_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE")
@@ -76,3 +86,49 @@ def environment_of(unpacked: Path, cache: Path) -> dict[str, str]:
     for name in ("HEADLAB_DEMO", "HEADLAB_WORKER"):
         environment.pop(name, None)
     return environment
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def served_app(
+    program: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> Iterator[str]:
+    """The address of `headlab app`, which serves until the block ends.
+
+    Args:
+        program: The words before `app`.
+        folder: In which it runs; its log is written there.
+        environment: Of its process.
+    """
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    log_path = folder / "app.log"
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            [*program, "app", "--port", str(port)],
+            cwd=folder,
+            env=dict(environment),
+            stdout=log,
+            stderr=log,
+        )
+
+        def answers() -> bool:
+            assert process.poll() is None, log_path.read_text()[-2000:]
+            try:
+                with urllib.request.urlopen(f"{address}/_stcore/health", timeout=10) as answer:
+                    return bool(answer.status == 200)
+            except (urllib.error.URLError, OSError):
+                return False
+
+        try:
+            wait_until(answers, "an answer of the app")
+            yield address
+        finally:
+            process.terminate()
+            process.wait()

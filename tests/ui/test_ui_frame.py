@@ -97,6 +97,17 @@ def test_an_empty_or_missing_cache_is_a_sentence(cache, path, state):
         assert "headlab score --model e5-small-intents" in app.code[0].value
 
 
+def test_what_headlab_app_was_told_is_shown_first_unless_the_link_says_otherwise(
+    cache, monkeypatch
+):
+    monkeypatch.setenv("HEADLAB_APP_MODEL", "e5-small-slots")
+    monkeypatch.setenv("HEADLAB_APP_TASK", "slots")
+    told_choice = sidebar_choice(run())
+    assert (told_choice.model, told_choice.task) == ("e5-small-slots", "slots")
+    linked_choice = sidebar_choice(run(model="e5-small-intents", task="intents"))
+    assert (linked_choice.model, linked_choice.task) == ("e5-small-intents", "intents")
+
+
 def test_torn_and_foreign_results_are_listed_and_the_rest_is_shown(cache):
     torn_folder, foreign_folder, *_ = sorted(cache.iterdir())
     (torn_folder / "result.npz").write_bytes((torn_folder / "result.npz").read_bytes()[:100])
