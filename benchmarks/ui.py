@@ -392,7 +392,7 @@ def peak_megabytes(pid: int) -> float:
 
 def speed(tests: Any, chromium: Any, app: Any, smoke: bool) -> dict[str, Any]:
     """Every wait, from one server after several starts."""
-    from headlab.tasks.intents.templates import LANGUAGES
+    from headlab.tasks.intents.classes import LANGUAGES
 
     starts = 1 if smoke else 3
     times = 1 if smoke else 10

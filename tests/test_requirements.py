@@ -62,12 +62,23 @@ def needs_of(*locks: lock.Lock) -> list[Requirement]:
     texts = list(tables["project"]["dependencies"])
     for lock_file in locks:
         for extra in lock_file.extras:
-            texts += extras[extra]
+            texts += texts_of_extra(extra, extras)
         for group in lock_file.groups:
             texts += tables["dependency-groups"][group]
     without_needs = {canonicalize_name(pin.name) for pin in requirements(lock.WITHOUT_NEEDS)}
     needs = [Requirement(text) for text in texts]
     return [need for need in needs if canonicalize_name(need.name) not in without_needs]
+
+
+def texts_of_extra(extra: str, extras: Mapping[str, list[str]]) -> Iterator[str]:
+    """What an extra asks for, and the extras of headlab's that it takes in."""
+    for text in extras[extra]:
+        requirement = Requirement(text)
+        if requirement.name == "headlab":
+            for inner_extra in requirement.extras:
+                yield from texts_of_extra(inner_extra, extras)
+        else:
+            yield text
 
 
 def applies(requirement: Requirement, environment: Mapping[str, str]) -> bool:
@@ -201,8 +212,18 @@ def test_every_extra_and_group_is_in_a_lock():
     extras = {extra for lock_file in lock.LOCKS for extra in lock_file.extras}
     groups = {group for lock_file in lock.LOCKS for group in lock_file.groups}
     # requirements-decoder.txt has what the decoder needs; the group lock is what makes the locks.
-    assert extras | {"decoder"} == set(tables["project"]["optional-dependencies"])
+    # `app` takes in `cli` and `demo`, which has what `train` needs; `all` takes in others.
+    optional = tables["project"]["optional-dependencies"]
+    assert extras | {"decoder", "cli", "demo", "train", "all"} == set(optional)
+    assert set(optional["train"]) <= set(optional["demo"])
     assert groups | {"lock"} == set(tables["dependency-groups"])
+
+
+def test_all_takes_in_every_extra_but_the_largest_two():
+    optional = lock.read_pyproject()["project"]["optional-dependencies"]
+    needs_of_all = set(texts_of_extra("all", optional))
+    for extra in set(optional) - {"all", "lm-eval", "ray"}:
+        assert set(texts_of_extra(extra, optional)) <= needs_of_all, extra
 
 
 def test_streamlit_is_kept_to_the_minor_version_that_was_tested():

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from support.built_wheel import BuiltWheel, build_wheel, served_app
+from support.saved_models import save_classifier
 
 pytestmark = pytest.mark.soak
 
@@ -105,3 +106,54 @@ def test_the_app_serves_and_answers(
         urllib.request.urlopen(f"{address}/", timeout=60) as answer,
     ):
         assert b"<title>" in answer.read()
+
+
+def test_the_core_alone_scores_a_model_of_one_s_own(
+    built: BuiltWheel, tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
+) -> None:
+    """Without any extra: the library works, and what needs an extra says which."""
+    folder = tmp_path_factory.mktemp("core")
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    subprocess.run(
+        [python, "-I", "-m", "pip", "install", "--quiet", "-c", LOCK, built.path], check=True
+    )
+    save_classifier(folder / "tiny", layers=1)
+    (folder / "en.dev.csv").write_text("text,label\n" + "stop,turn_off\ngo,turn_on\n" * 20)
+    (folder / "mine.toml").write_text(
+        'name = "mine"\nformat = "csv"\nfiles = "{language}.{split}.csv"\n'
+        'columns = { text = "text", label = "label" }\n'
+    )
+    run = subprocess.run(
+        [python, "-I", "-c", SCORE_WITHOUT_EXTRAS],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "pip install 'headlab[demo]'" in run.stdout
+    refused = subprocess.run(
+        [folder / "bin" / "headlab", "--help"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 2
+    assert "pip install 'headlab[cli]'" in refused.stderr
+    shutil.rmtree(folder)
+
+
+SCORE_WITHOUT_EXTRAS = """
+import headlab
+model = headlab.load("tiny")
+task = headlab.task("mine.toml")
+scores = headlab.score(model, task, language="en", method="gradient", size=16)
+assert len(scores.values) == model.grid.size
+try:
+    headlab.load("e5-small-intents")
+except headlab.HeadlabError as error:
+    print(error)
+"""

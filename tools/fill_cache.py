@@ -28,7 +28,7 @@ from headlab.reproduce.held import TAGGER
 from headlab.reproduce.models import NLI, open_model
 from headlab.results import Store
 from headlab.tasks import Task
-from headlab.tasks.intents.templates import LANGUAGES
+from headlab.tasks.intents.classes import LANGUAGES
 from headlab.worker.answers import evaluations_of_baseline
 
 ROOT = Path(__file__).parents[1]

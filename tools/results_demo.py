@@ -13,7 +13,7 @@ from typing import Any
 from headlab.core import read_json
 from headlab.methods import cost_of
 from headlab.results import HeadScores, Store
-from headlab.tasks.intents.templates import LANGUAGES
+from headlab.tasks.intents.classes import LANGUAGES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "demo.md"

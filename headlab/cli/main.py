@@ -43,6 +43,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         # Whoever read the output has left, as in `headlab cache | head`.
         forget_output()
         return FAILED
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "headlab"):
+            raise
+        print_error(
+            f"this needs the package {package}, which is not installed; run: "
+            "pip install 'headlab[all]'"
+        )
+        return FAILED
     except (MemoryError, RuntimeError, OSError, ImportError) as error:
         if is_out_of_memory(error):
             first_line = str(error).strip().partition("\n")[0] or type(error).__name__

@@ -10,7 +10,14 @@ from typing import ClassVar, Protocol, Self, cast
 
 import numpy as np
 
-from headlab.core import HeadlabError, Option, OptionValue, content_key, read_json
+from headlab.core import (
+    HeadlabError,
+    Option,
+    OptionValue,
+    content_key,
+    needs_extra,
+    read_json,
+)
 from headlab.jobs import (
     DATA,
     DEVICE,
@@ -337,7 +344,9 @@ class Finetuning:
                 cannot be trained.
         """
         from headlab.training import check_out, embedded_base, find_base
-        from headlab.training.finetune import finetune, on_dev  # these import torch
+
+        with needs_extra("train"):
+            from headlab.training.finetune import finetune, on_dev  # these import torch
 
         check_out(self.out)
         device = lab.device

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import platformdirs
 import torch
-from peft import PeftModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import (
@@ -26,6 +25,7 @@ from headlab.core import (
     HeadlabError,
     first_line,
     is_file,
+    needs_extra,
     read_json,
     require_known_home,
 )
@@ -62,6 +62,9 @@ def merge(
     Raises HeadlabError if a file is missing or corrupt, or the adapter belongs to a base of another
     shape.
     """
+    with needs_extra("demo"):
+        from peft import PeftModel
+
     adapter_labels = read_labels(adapter_folder)
     check_adapter(adapter_folder)
     module, tokenizer = load_classifier(

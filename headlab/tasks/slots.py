@@ -12,10 +12,14 @@ from difflib import SequenceMatcher
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.intents import read as read_intents
-from headlab.tasks.intents.templates import LANGUAGES, DrawnSentence
+from headlab.tasks.intents.classes import LANGUAGES
+
+if TYPE_CHECKING:  # it needs the extra `demo`
+    from headlab.tasks.intents.templates import DrawnSentence
 
 OUTSIDE_LABEL = "O"
 # The slots of English train, most frequent first; a slot found only in other languages (`domain`)

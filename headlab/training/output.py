@@ -6,14 +6,14 @@ import json
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from peft import PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import nn
@@ -35,6 +35,7 @@ from headlab.core import (
     JsonRecord,
     first_line,
     is_folder,
+    needs_extra,
     read_json,
     write_atomic,
     write_json,
@@ -82,6 +83,9 @@ from headlab.models.special_ids import config_padding_id
 from headlab.stats import share_interval
 from headlab.training.options import FinetuneOptions
 from headlab.training.steps import State
+
+if TYPE_CHECKING:  # it comes with the extra `train`
+    from peft import PeftModel
 
 # The base of a training: the embedded one, or any encoder from the hub or a folder.
 
@@ -367,6 +371,9 @@ def adapter_output(
     model: PeftModel, labels: Sequence[str], words: bool, base_name: str
 ) -> TrainingOutput:
     """An adapter: the LoRA weights and the classification head."""
+    with needs_extra("train"):
+        from peft import get_peft_model_state_dict
+
     weights = get_peft_model_state_dict(model, save_embedding_layers=False)
     labels_file = {"labels": list(labels), "prefix": ""} | (
         {"answers": ANSWERS_WORDS} if words else {}
@@ -485,8 +492,12 @@ def how_it_went(state: State, device: str) -> JsonObject:
 
 
 def versions_of(libraries: Sequence[str]) -> dict[str, str]:
-    """Versions of Python and of the given libraries."""
-    return {"python": platform.python_version()} | {name: version(name) for name in libraries}
+    """Versions of Python and of those of the given libraries that are installed."""
+    versions = {"python": platform.python_version()}
+    for name in libraries:
+        with suppress(PackageNotFoundError):  # peft is only there with the extra `train`
+            versions[name] = version(name)
+    return versions
 
 
 def measured_record(evaluations: Mapping[str, Evaluation]) -> dict[str, JsonLike]:

@@ -29,7 +29,7 @@ from headlab.methods.smoothed import DRAWS_AT_ONCE
 from headlab.methods.table import BUILT_IN
 from headlab.results import Store
 from headlab.tasks import TASKS
-from headlab.tasks.intents.templates import LABELS, LANGUAGES
+from headlab.tasks.intents.classes import LABELS, LANGUAGES
 from headlab.training import LmOptions
 
 COMMANDS = (

@@ -17,7 +17,7 @@ from support.tiny_models import SMALL_OPTIONS
 
 import headlab
 from headlab.hooks import gated_in_this_thread
-from headlab.tasks.intents.templates import LABELS
+from headlab.tasks.intents.classes import LABELS
 
 THAI_INTENTS = ("--task", "intents", "--languages", "th", "--test-size", "20")
 

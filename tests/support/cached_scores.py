@@ -12,7 +12,7 @@ import numpy as np
 from headlab.core import HeadGrid, Stack
 from headlab.methods import METHODS
 from headlab.results import HeadScores, Store
-from headlab.tasks.intents.templates import LANGUAGES
+from headlab.tasks.intents.classes import LANGUAGES
 
 MODEL = "e5-small-intents"
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))

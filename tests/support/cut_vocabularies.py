@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 
 import headlab
 from headlab.masks import Mask
-from headlab.tasks.intents.templates import LABELS
+from headlab.tasks.intents.classes import LABELS
 from support.saved_models import save_model
 from support.tiny_llama import TEXTS, byte_level_tokenizer, sentencepiece_tokenizer
 from support.tiny_models import SMALL_OPTIONS

@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headlab.models.checkpoint import building_alone
-from headlab.tasks.intents.templates import LABELS
+from headlab.tasks.intents.classes import LABELS
 from support.tiny_models import SMALL_OPTIONS, VOCAB, tiny_module
 from support.tiny_task import tiny_tokenizer
 

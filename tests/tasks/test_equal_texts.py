@@ -33,7 +33,7 @@ from headlab.tasks import (
     task,
 )
 from headlab.tasks.equal_texts import DividedRow, comparable, dev_rows, text_of
-from headlab.tasks.intents.templates import LABELS
+from headlab.tasks.intents.classes import LABELS
 from headlab.tasks.own import DraftCheck, check_draft
 
 COLUMNS = {"text": "text", "label": "label"}

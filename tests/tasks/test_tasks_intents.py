@@ -17,19 +17,9 @@ import headlab.tasks.intents
 from headlab.tasks import task
 from headlab.tasks.intents import data_versions, intents_task, read
 from headlab.tasks.intents.card import TemplateJudge, ambiguous_templates, card, data_hash
+from headlab.tasks.intents.classes import CLASSES, LABELS, LANGUAGES, PINNED_VERSIONS, SIZES
 from headlab.tasks.intents.splits import Splits, build
-from headlab.tasks.intents.templates import (
-    CLASSES,
-    KINDS,
-    LABELS,
-    LANGUAGES,
-    PINNED_VERSIONS,
-    SIZES,
-    SLOTS,
-    ambiguous_groups,
-    load_words,
-    read_book,
-)
+from headlab.tasks.intents.templates import KINDS, SLOTS, ambiguous_groups, load_words, read_book
 
 GOLDEN: dict[str, str] = {
     "en": "f623a0393e49d23887e3e7de788cf62293b358cd28159b63b8337a86a03dd998",

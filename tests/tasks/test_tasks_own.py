@@ -350,7 +350,7 @@ def test_a_declaration_says_what_it_was_given(columns: Mapping[str, str], label:
 
 def test_the_command_line_answers_on_just_the_rows_of_the_page(cache: Path, tmp_path: Path) -> None:
     """The written declaration, unchanged, by its path and by its name."""
-    from headlab.tasks.intents.templates import LABELS
+    from headlab.tasks.intents.classes import LABELS
 
     lines = ["text,label", *(f"turn it {i},{LABELS[i % 3]}" for i in range(30))]
     draft_check = save_task(draft(("\n".join(lines) + "\n").encode()), cache)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlab.tasks import task
+from headlab.tasks.intents.classes import LANGUAGES, SIZES
 from headlab.tasks.intents.splits import build
-from headlab.tasks.intents.templates import LANGUAGES, SIZES, DrawnSentence, Piece, tidy
+from headlab.tasks.intents.templates import DrawnSentence, Piece, tidy
 from headlab.tasks.slots import (
     LABELS,
     LANGUAGES_WITHOUT_SPACES,

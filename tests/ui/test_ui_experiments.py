@@ -37,7 +37,7 @@ from headlab.plots.report import heads_by_row
 from headlab.results import FilePlaces, Result, Store
 from headlab.results.store.places import note_places
 from headlab.studies.table import STUDIES, offered_experiments
-from headlab.tasks.intents.templates import LANGUAGES
+from headlab.tasks.intents.classes import LANGUAGES
 from headlab.worker.schemas import JobRow, ModelCard
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")

@@ -45,7 +45,7 @@ from headlab.pictures import holm_adjusted_p_values
 from headlab.results import HeadScores, Listing, Result, Store
 from headlab.stats import holm
 from headlab.tasks import map_hint, task, treebank, write_label_map
-from headlab.tasks.intents.templates import LANGUAGES
+from headlab.tasks.intents.classes import LANGUAGES
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 

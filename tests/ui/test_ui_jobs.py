@@ -28,7 +28,7 @@ from headlab.dashboard.panels import job_actions, job_format, job_offer
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.table import JOBS
 from headlab.methods import METHODS, Forecast
-from headlab.tasks.intents.templates import LANGUAGES
+from headlab.tasks.intents.classes import LANGUAGES
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 

@@ -23,7 +23,7 @@ from headlab.dashboard.pages.own.data_part import (
     SAME_IN_ALL_ROWS,
 )
 from headlab.tasks import task, task_names
-from headlab.tasks.intents.templates import LABELS
+from headlab.tasks.intents.classes import LABELS
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headlab.core import HeadlabError
 from headlab.tasks.base import Example, Split, Task
-from headlab.tasks.intents.templates import LABELS, LANGUAGES, PINNED_VERSIONS
+from headlab.tasks.intents.classes import LABELS, LANGUAGES, PINNED_VERSIONS
 
 INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINNED_VERSIONS.items())
 

@@ -16,14 +16,16 @@ from home_assistant_intents import get_intents
 from headlab.core import content_key
 from headlab.tasks.base import SPLITS, Split
 from headlab.tasks.intents import data_versions
-from headlab.tasks.intents.splits import Splits, build, dice_for
-from headlab.tasks.intents.templates import (
+from headlab.tasks.intents.classes import (
     CLASSES,
     LABELS,
     LANGUAGES,
     PINNED_VERSIONS,
     SIZES,
     TRAIN_LANGUAGE,
+)
+from headlab.tasks.intents.splits import Splits, build, dice_for
+from headlab.tasks.intents.templates import (
     WILDCARDS,
     Fillers,
     Template,

@@ -13,10 +13,8 @@ from functools import lru_cache
 import numpy as np
 
 from headlab.tasks.base import Example
+from headlab.tasks.intents.classes import LABELS, SIZES, TRAIN_LANGUAGE
 from headlab.tasks.intents.templates import (
-    LABELS,
-    SIZES,
-    TRAIN_LANGUAGE,
     Dice,
     DrawnSentence,
     Template,
