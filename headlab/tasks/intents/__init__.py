@@ -13,8 +13,6 @@ from headlab.core import HeadlabError
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.intents.classes import LABELS, LANGUAGES, PINNED_VERSIONS
 
-INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINNED_VERSIONS.items())
-
 
 def intents_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: 17 classes, 15 languages, train in English only.
@@ -54,6 +52,7 @@ def data_versions() -> dict[str, str]:
         return {name: version(name) for name in PINNED_VERSIONS}
     except PackageNotFoundError as error:
         raise HeadlabError(
-            f"task intents needs the package {error.name}, which is not installed: {INSTALL}",
+            f"task intents needs the package {error.name}, which is not installed; run: "
+            "pip install 'headlab[demo]'",
             code="package.intents_missing",
         ) from None
