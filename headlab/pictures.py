@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.core import Floats, Head, HeadGrid, Ints, display_unit
+from headlab.core import Floats, Head, HeadGrid, Ints, display_unit, percent_text
 from headlab.methods import RANDOM_METHOD
 from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, why_holm_rejects_none
 from headlab.roles import POSITIONAL, RoleResult, Roles
@@ -358,7 +358,7 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
             high = value_words(scores.high[index], unit).lstrip(hidden_sign)
             half_width_text = value_words(half_width[index], unit).lstrip("+")
             lines.append(
-                f"{scores.level:.0%} interval {low} to {high}, half-width {half_width_text}"
+                f"{percent_text(scores.level)} interval {low} to {high}, half-width {half_width_text}"
             )
         has_samples = scores.samples is None or scores.samples[index] > 0
         if scores.sample_means is not None and has_samples:
@@ -376,7 +376,7 @@ def sampling_error_words(scores: HeadScores, index: int) -> str:
     """The sampling error of a head, in the unit shown, and what it leaves out."""
     assert scores.sampling_error is not None
     error = value_words(scores.sampling_error[index], scores.unit).lstrip("+")
-    return f"{error} from sampling at {scores.level:.0%}, which {SAMPLING_ERROR_LIMIT}"
+    return f"{error} from sampling at {percent_text(scores.level)}, which {SAMPLING_ERROR_LIMIT}"
 
 
 def value_format(unit: str) -> str:

@@ -138,6 +138,7 @@ from headlab.core.tables import is_number as is_number
 from headlab.core.tables import is_p_column as is_p_column
 from headlab.core.tables import p_equals_text as p_equals_text
 from headlab.core.tables import p_value_text as p_value_text
+from headlab.core.tables import percent_text as percent_text
 from headlab.core.tables import size_text as size_text
 from headlab.core.value_functions import CLIP as CLIP
 from headlab.core.value_functions import FINE_STEPS as FINE_STEPS

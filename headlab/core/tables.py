@@ -268,6 +268,16 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 86400:.0f} days"
 
 
+def percent_text(share: float, decimals: int = 0) -> str:
+    """A share as text, like 95 %, with a space that no line breaks at.
+
+    Args:
+        share: From 0 to 1.
+        decimals: Digits after the point.
+    """
+    return f"{100 * share:.{decimals}f}\N{NO-BREAK SPACE}%"
+
+
 def size_text(count: int) -> str:
     """A number of bytes in MB or kB."""
     if count >= 1e6:

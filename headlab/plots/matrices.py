@@ -15,7 +15,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from headlab.charts.matrices import correlations_chart
-from headlab.core import Floats, HeadlabError
+from headlab.core import Floats, HeadlabError, percent_text
 from headlab.pictures import LETTER_PART, SEQUENTIAL, png_of_shares
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.style import bar, with_common_layout
@@ -335,10 +335,10 @@ def special_token_texts(panels: Sequence[Panel], names: Mapping[str, str]) -> li
 def _on_special(panel: Panel, name: str) -> str:
     shares = panel.on_special(name)
     (alone, tied) = panel.largest_on_special(name)
-    shares_by_token = ", ".join(f"{token} {share:.0%}" for token, share in shares.items())
+    shares_by_token = ", ".join(f"{token} {percent_text(share)}" for token, share in shares.items())
     ties = f", {tied} in a tie" if tied else ""
     largest_text = f"{alone} of {len(panel.tokens)} tokens give one their largest weight{ties}"
-    return f"{panel.title} {sum(shares.values()):.0%} ({shares_by_token}), {largest_text}"
+    return f"{panel.title} {percent_text(sum(shares.values()))} ({shares_by_token}), {largest_text}"
 
 
 PREVIOUS, NEXT, SAME, SEPARATOR, GIVEN = LINKS = (

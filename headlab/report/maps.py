@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.core import Bools, Floats, HeadGrid, Report, Stack
+from headlab.core import Bools, Floats, HeadGrid, Report, Stack, percent_text
 from headlab.pictures import (
     HOLM_CORRECTED,
     SEQUENTIAL,
@@ -239,7 +239,7 @@ def share_cells(
             Cell(
                 colour_on_scale(SWITCHES, share),
                 f"{share:.0%}"[:-1],
-                f"{head_in_words(head)}: {what} {share:.1%}",
+                f"{head_in_words(head)}: {what} {percent_text(share, 1)}",
             )
         )
     return cells

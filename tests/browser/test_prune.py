@@ -329,7 +329,7 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
     expect(page.get_by_text("German (de) on test: ")).to_be_visible()  # below the suggestion
     page.get_by_text("Holm: any false one is unlikely").click()
     expect(
-        page.get_by_text("The probability that any of them is false is at most 5%.")
+        page.get_by_text("The probability that any of them is false is at most 5 %.")
     ).to_be_visible()
 
 

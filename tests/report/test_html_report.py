@@ -280,7 +280,7 @@ def test_scores_without_intervals_say_so_and_have_no_columns_for_them():
 
 def test_sizes_have_intervals_and_no_signs():
     page = read(scores(method="gradient"))
-    assert "Intervals, each at 95%, cover the sampling of the examples." in page.text
+    assert "Intervals, each at 95\u00a0%, cover the sampling of the examples." in page.text
     assert "excludes 0" not in page.text
     assert not any("p (Holm)" in row or "helpful" in row for row in page.rows)
 

@@ -202,8 +202,8 @@ def test_the_weight_on_special_tokens_is_given_by_token_with_largest_weights_and
     assert thai.on_special("h") == pytest.approx({"</s>": 2.2 / 3})
     texts = special_token_texts([german, thai], {"h": "Layer 1"})
     assert texts[0] == (
-        "Layer 1: German 73% (<s> 27%, </s> 47%), 2 of 3 tokens give one their largest weight; "
-        "Thai 73% (</s> 73%), 2 of 3 tokens give one their largest weight"
+        "Layer 1: German 73\u00a0% (<s> 27\u00a0%, </s> 47\u00a0%), 2 of 3 tokens give one their largest weight; "
+        "Thai 73\u00a0% (</s> 73\u00a0%), 2 of 3 tokens give one their largest weight"
     )
     assert "2 of 3 tokens give one their largest weight, 1 in a tie" in texts[1]
     assert special_token_texts([dataclasses.replace(german, special=())], {}) == []
@@ -443,24 +443,24 @@ def on_off_answer(answer_on, p_on, answer_off, p_off, word=None):
         (
             ("on",),
             on_off_answer("on", 0.931, "on", 0.5),
-            ["on", "on 93.1%", "on 50.0%", "same label, −43.1 points"],
+            ["on", "on 93.1\u00a0%", "on 50.0\u00a0%", "same label, −43.1 points"],
         ),
         (
             ("on",),
             on_off_answer("on", 0.9, "off", 0.5),
-            ["on", "on 90.0%", "off 50.0%", "now wrong"],
+            ["on", "on 90.0\u00a0%", "off 50.0\u00a0%", "now wrong"],
         ),
         (
             ("off",),
             on_off_answer("on", 0.9, "off", 0.5),
-            ["off", "on 90.0%", "off 50.0%", "now right"],
+            ["off", "on 90.0\u00a0%", "off 50.0\u00a0%", "now right"],
         ),
         (
             ("get",),
             on_off_answer("on", 0.9, "off", 0.5),
-            ["get", "on 90.0%", "off 50.0%", "still wrong, differently"],
+            ["get", "on 90.0\u00a0%", "off 50.0\u00a0%", "still wrong, differently"],
         ),
-        ((), on_off_answer("on", 0.9, "off", 0.5), ["–", "on 90.0%", "off 50.0%", "another label"]),
+        ((), on_off_answer("on", 0.9, "off", 0.5), ["–", "on 90.0\u00a0%", "off 50.0\u00a0%", "another label"]),
     ],
 )
 def test_the_answer_to_a_text_is_shown_with_the_heads_on_and_off(right_labels, answer, cells):
@@ -480,11 +480,11 @@ def test_words_are_counted_and_those_that_change_are_named():
     assert row[2:] == [
         "2 of 2 words right",
         "1 of 2 words right",
-        "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)",
+        "Licht: NOUN 90.0\u00a0% → VERB 60.0\u00a0% (right: NOUN)",
     ]
     sentence_without_labels = ShownSentence("Mine", "Licht an")
     row = answer_rows([sentence_without_labels], [answers], 2).iloc[0].tolist()
-    assert row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
+    assert row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0\u00a0% → VERB 60.0\u00a0%"]
     assert answer_rows([sentence_without_labels], [[]], 2).empty
 
 
@@ -506,7 +506,7 @@ def test_the_page_shows_the_models_answers_with_the_heads_on_and_off(worker):
     app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"])
     assert "Answers with these 2 heads on and off" in page_text(app)
     assert answer_cells(app) == [
-        ["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]
+        ["German (de)", "turn_on", "turn_on 93.1\u00a0%", "turn_off 50.0\u00a0%", "now wrong"]
     ]
     (request,) = attention_requests(worker)
     assert request.heads == [("encoder", 3, 7), ("encoder", 5, 1)]
@@ -521,7 +521,7 @@ def test_a_task_that_labels_words_sends_them_and_counts_its_answers(worker):
     )
     assert attention_requests(worker)[-1].words == ["licht", "an"]
     assert answer_cells(app)[0][2:4] == ["2 of 2 words right", "1 of 2 words right"]
-    assert "licht: device 90.0% → other 60.0% (right: device)" in answer_cells(app)[0][4]
+    assert "licht: device 90.0\u00a0% → other 60.0\u00a0% (right: device)" in answer_cells(app)[0][4]
 
 
 @pytest.mark.usefixtures("native_buttons")

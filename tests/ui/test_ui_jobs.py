@@ -744,7 +744,7 @@ def test_times_and_states_in_words():
     row = job_row(1, "done", started=current_time - 200, ended=current_time - 20, done=2000)
     assert job_format.ended_line(row, current_time) == "done · 14:29 UTC · 3 min after its start"
     row = row.model_copy(update={"state": "failed", "attempts": 3, "done": 500})
-    assert job_format.ended_line(row, current_time).endswith("25% done · attempt 3")
+    assert job_format.ended_line(row, current_time).endswith("25\u00a0% done · attempt 3")
     row = row.model_copy(update={"started": None, "state": "cancelled", "total": 0, "attempts": 0})
     assert job_format.ended_line(row, current_time) == "cancelled · 14:29 UTC, before it began"
     assert job_format.clock_time(current_time - 86400, current_time) == "20 Nov 2026, 14:30 UTC"

@@ -457,7 +457,7 @@ def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expe
     assert removed_indices(suggested_heads(tested_scores, by_holm)) == [0]
     assert removed_indices(suggested_heads(tested_scores, by_bh)) == [0, 1]
     assert "at most about 0.15" in false_heads_words(tested_scores, raw, 2)
-    assert "at most 5%" in false_heads_words(tested_scores, by_holm, 2)
+    assert "at most 5\u00a0%" in false_heads_words(tested_scores, by_holm, 2)
     assert "0.1 of 2" in false_heads_words(tested_scores, by_bh, 2)
     assert false_heads_words(tested_scores, by_holm, 0) == ""
     assert false_heads_words(tested_scores, by_bh, 0) == ""

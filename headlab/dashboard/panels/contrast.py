@@ -24,6 +24,7 @@ from headlab.core import (
     content_key,
     display_unit,
     fingerprint_of,
+    percent_text,
 )
 from headlab.dashboard.frame import stored_results
 from headlab.dashboard.frame.stored_scores import describe_variant, variant_name
@@ -388,7 +389,7 @@ def _difference_tip(comparison: Contrast, index: int, unit: str) -> str:
     if comparison.low is not None and comparison.high is not None:
         low = value_words(comparison.low[index], unit)
         high = value_words(comparison.high[index], unit)
-        text += f"\n{comparison.level:.0%} interval {low} to {high}"
+        text += f"\n{percent_text(comparison.level)} interval {low} to {high}"
     return text
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import NamedTuple
 
-from headlab.core import duration_text
+from headlab.core import duration_text, percent_text
 from headlab.dashboard.names import plain
 from headlab.jobs import Details, Job, value_text
 from headlab.jobs.table import BUILT_IN_KINDS, job_from_params
@@ -186,7 +186,7 @@ def ended_line(row: JobRow, current_time: float) -> str:
         seconds = max(0.0, row.ended - row.started)
         parts += [clock_time(row.ended, current_time), f"{duration_text(seconds)} after its start"]
     if row.state != "done" and row.total:
-        parts.append(f"{share_done(row):.0%} done")
+        parts.append(f"{percent_text(share_done(row))} done")
     if row.attempts > 1:
         parts.append(f"attempt {row.attempts}")
     return " · ".join(parts)

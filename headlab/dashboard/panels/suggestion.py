@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headlab.core import Bools, Floats
+from headlab.core import Bools, Floats, percent_text
 from headlab.masks import RISKY_SHARE, Mask
 from headlab.results import UNCORRECTED, HeadScores, why_holm_rejects_none
 
@@ -86,12 +86,12 @@ def false_heads_words(scores: HeadScores, suggestion: Suggestion, removed_count:
         if scores.language == MEAN_OF_LANGUAGES:
             return (
                 "Bounds of the mean are conservative, so fewer heads are named falsely than intervals of "
-                f"{scores.level:.0%} allow."
+                f"{percent_text(scores.level)} allow."
             )
         count_by_chance = head_count * error_rate / 2
         return (
             f"If none of the {head_count} heads had any effect, at most about {count_by_chance:.2g} would "
-            f"still be named, by chance: each is judged by its own {scores.level:.0%} interval."
+            f"still be named, by chance: each is judged by its own {percent_text(scores.level)} interval."
         )
     if not removed_count:
         if suggestion.correction == "holm":
@@ -99,10 +99,8 @@ def false_heads_words(scores: HeadScores, suggestion: Suggestion, removed_count:
         return ""
     if suggestion.correction == "bh":
         false_count_words = f"{removed_count * error_rate:.2g} of {removed_count}"
-        return (
-            f"Of those named, at most {error_rate:.0%} are false on average: {false_count_words}."
-        )
-    return f"The probability that any of them is false is at most {error_rate:.0%}."
+        return f"Of those named, at most {percent_text(error_rate)} are false on average: {false_count_words}."
+    return f"The probability that any of them is false is at most {percent_text(error_rate)}."
 
 
 def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headlab.core import HEAD_COLUMNS, HEAD_FORMATS, Cell, Floats, Table, display_unit
+from headlab.core import HEAD_COLUMNS, HEAD_FORMATS, Cell, Floats, Table, display_unit, percent_text
 from headlab.methods import METHODS, cost_of, remarks
 from headlab.pictures import HeadMap, holm_adjusted_p_values, maps_of_scores
 from headlab.report.again import joined
@@ -71,7 +71,9 @@ def _legend(first: HeadScores, maps: Sequence[HeadMap]) -> str:
             "it harms."
         )
     if first.signed and first.low is not None:
-        ring = f"A ring in the corner: the head's own {first.level:.0%} interval excludes 0"
+        ring = (
+            f"A ring in the corner: the head's own {percent_text(first.level)} interval excludes 0"
+        )
         tests = max(head_map.tests for head_map in maps)
         if tests:
             ring += f"; a filled one: also after Holm's correction for {tests:,} tests"
@@ -186,10 +188,10 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
     yield from (f"{remark[:1].upper()}{remark[1:]}." for remark in remarks(results))
     heads = sum(scores.grid.size for scores in results)
     if first.low is not None and not first.signed:
-        yield f"Intervals, each at {first.level:.0%}, cover the sampling of the examples."
+        yield f"Intervals, each at {percent_text(first.level)}, cover the sampling of the examples."
     elif first.low is not None:
         yield (
-            f"{heads:,} intervals are shown, each at {first.level:.0%}: some exclude 0 by chance. "
+            f"{heads:,} intervals are shown, each at {percent_text(first.level)}: some exclude 0 by chance. "
             "p (Holm) is adjusted over all heads and languages of this section."
         )
     why_none_survives = why_holm_rejects_none(results)
@@ -197,7 +199,7 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
         yield why_none_survives
     if first.sampling_error is not None:
         yield (
-            f"The sampling error, at {first.level:.0%}, {SAMPLING_ERROR_LIMIT}: no head is marked as helping or "
+            f"The sampling error, at {percent_text(first.level)}, {SAMPLING_ERROR_LIMIT}: no head is marked as helping or "
             "harming."
         )
     elif first.low is None:

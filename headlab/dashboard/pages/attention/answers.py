@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from headlab.core import CHANGE_KINDS, EMPTY_CELL
+from headlab.core import CHANGE_KINDS, EMPTY_CELL, percent_text
 from headlab.dashboard.names import CHANGE_WORDS, count_words, error_words, plain
 from headlab.dashboard.panels import (
     ShownSentence,
@@ -52,11 +52,11 @@ def _text_cells(sentence: ShownSentence, answers: Sequence[Answer]) -> list[str]
 
 
 def _with_heads_on(answer: Answer) -> str:
-    return f"{answer.on} {answer.p_on:.1%}"
+    return f"{answer.on} {percent_text(answer.p_on, 1)}"
 
 
 def _with_heads_off(answer: Answer) -> str:
-    return f"{answer.off} {answer.p_off:.1%}"
+    return f"{answer.off} {percent_text(answer.p_off, 1)}"
 
 
 def _change_words(answer: Answer, right_label: str) -> str:
