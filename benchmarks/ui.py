@@ -7,8 +7,8 @@
     python benchmarks/ui.py decoder        clicks on a head of SmolLM2 (`make decoder`); not part of "all"
     python benchmarks/ui.py --smoke        one repetition of each, one page; writes nothing
 
-Needs Linux (memory is read from /proc), Chromium and requirements-soak.txt. Works on a copy of
-cache/, so the committed results stay as they are.
+Needs Linux (memory is read from /proc), Chromium and requirements-soak.txt. What pages compute goes
+to a folder of its own; the results are those of the demo, which come with headlab.
 """
 
 from __future__ import annotations
@@ -185,16 +185,10 @@ def browser(tests: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def cache_copy() -> Iterator[Path]:
-    """The committed results in a folder of their own."""
+def own_cache() -> Iterator[Path]:
+    """A folder for what the pages compute; the demo's results come with headlab."""
     with tempfile.TemporaryDirectory(prefix="headlab-bench-") as folder:
-        copy = Path(folder) / "cache"
-        shutil.copytree(
-            ROOT / "headlab" / "embedded" / "results",
-            copy,
-            ignore=shutil.ignore_patterns(".*", "checkpoint.npz"),
-        )
-        yield copy
+        yield Path(folder)
 
 
 def new_tab(
@@ -561,7 +555,7 @@ def measure(parts: Sequence[str], smoke: bool) -> dict[str, Any]:
         "own": own_first_map,
         DECODER: decoder,
     }
-    with cache_copy() as cache, browser(tests) as chromium:
+    with own_cache() as cache, browser(tests) as chromium:
         app = tests.App(cache)
         try:
             app.start()

@@ -171,8 +171,13 @@ def test_tips_say_value_half_width_and_samples_in_points():
     samples = np.full(GRID.size, 1024)
     head_scores = made_up_scores(low=values - 0.005, high=values + 0.005, samples=samples)
     tips = score_tips(head_scores)
-    assert tips[0] == "−4.00 points\n95\u00a0% interval −4.50 to −3.50, half-width 0.50\n1,024 samples"
-    assert tips[-1] == "+4.00 points\n95\u00a0% interval +3.50 to +4.50, half-width 0.50\n1,024 samples"
+    assert (
+        tips[0] == "−4.00 points\n95\u00a0% interval −4.50 to −3.50, half-width 0.50\n1,024 samples"
+    )
+    assert (
+        tips[-1]
+        == "+4.00 points\n95\u00a0% interval +3.50 to +4.50, half-width 0.50\n1,024 samples"
+    )
 
 
 def test_tips_of_a_method_without_intervals_name_its_unit():

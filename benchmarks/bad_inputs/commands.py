@@ -272,6 +272,12 @@ COMMANDS = (
     Command(("tasks",), flags={"--task": "mine.toml"}),
     Command(("cache",), flags={"--cache": "cache"}),
     Command(
+        ("app",),
+        flags={"--port": "18599", "--address": "127.0.0.1", "--cache": "cache"},
+        computes=True,
+    ),
+    Command(("info",), flags={"--cache": "cache"}),
+    Command(
         ("worker",), flags={"--port": "0", "--host": "127.0.0.1", "--cache": "cache"}, computes=True
     ),
     Command(
@@ -354,6 +360,7 @@ def write_files(folder: Path) -> None:
         save_classifier(folder / "model")
     for name, removed_heads in (("mask.json", "0:1 1:2"), ("other.json", "0:0 1:2")):
         _run("mask", "convert", removed_heads, "--model", "model", "--out", name)
+    (folder / "cache").mkdir()  # a folder of this name is where results go
     (folder / "array.json").write_text("[[1, 0, 1], [0, 0, 1]]", encoding="utf-8")
     (folder / "mine.toml").write_text(DECLARATION, encoding="utf-8")
     for split in ("dev", "test"):

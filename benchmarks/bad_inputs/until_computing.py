@@ -4,7 +4,7 @@
 
 A number may be legal and still mean hours of work. So a command is ended once `MODULES_RUN` modules
 of a model have been run, one is given a batch of `NUMBERS_AT_ONCE`, or a training has made
-`TRAINING_STEPS`, and a worker once it is ready to listen. That counts as accepted, since all
+`TRAINING_STEPS`, and a worker or the app once it is ready to listen. That counts as accepted, since all
 arguments have been checked by then.
 """
 
@@ -56,9 +56,15 @@ def ended_when_computing() -> Iterator[None]:
             listening.close()
         raise Computing
 
+    def serve_app(_: Sequence[str]) -> None:
+        raise Computing
+
     hooks = (register_module_forward_pre_hook(count), register_optimizer_step_pre_hook(count_step))
     try:
-        with mock.patch.object(uvicorn.Server, "run", listen):
+        with (
+            mock.patch.object(uvicorn.Server, "run", listen),
+            mock.patch("headlab.cli.app.start_server", serve_app),
+        ):
             yield
     finally:
         for hook in hooks:

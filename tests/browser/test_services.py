@@ -42,7 +42,7 @@ def local_command(command: list[str], ports: dict[str, str]) -> list[str]:
         command: The command of the service.
         ports: The port to use in the place of each of the service's own.
     """
-    programs = {"python": [sys.executable], "streamlit": [sys.executable, "-m", "streamlit"]}
+    programs = {"python": [sys.executable], "headlab": [sys.executable, "-m", "headlab.cli"]}
     local_arguments = []
     for argument in command[1:]:
         local_argument = re.sub("|".join(ports), lambda match: ports[match.group()], argument)
@@ -54,7 +54,7 @@ def local_command(command: list[str], ports: dict[str, str]) -> list[str]:
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
     (app_command,) = re.findall(
-        r"^CMD (\[\"streamlit.*\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE
+        r"^CMD (\[\"headlab.*\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE
     )
     ports = {"8600": str(free_port()), "8501": str(free_port())}
     cache = tmp_path_factory.mktemp("services")
@@ -85,7 +85,9 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
 
         start(compose["worker"]["command"])
         wait_until(lambda: answers(f"{urls['worker']}/health"))
-        start(json.loads(app_command), HEADLAB_WORKER=urls["worker"])
+        # It serves on port 8501 unless it is told another one.
+        own_port = ["--port", ports["8501"]]
+        start([*json.loads(app_command), *own_port], HEADLAB_WORKER=urls["worker"])
         wait_until(lambda: answers(f"{urls['app']}/_stcore/health"))
         yield {"check": local_command(compose["worker"]["healthcheck"]["test"][1:], ports), **urls}
 

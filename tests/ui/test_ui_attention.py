@@ -460,7 +460,11 @@ def on_off_answer(answer_on, p_on, answer_off, p_off, word=None):
             on_off_answer("on", 0.9, "off", 0.5),
             ["get", "on 90.0\u00a0%", "off 50.0\u00a0%", "still wrong, differently"],
         ),
-        ((), on_off_answer("on", 0.9, "off", 0.5), ["–", "on 90.0\u00a0%", "off 50.0\u00a0%", "another label"]),
+        (
+            (),
+            on_off_answer("on", 0.9, "off", 0.5),
+            ["–", "on 90.0\u00a0%", "off 50.0\u00a0%", "another label"],
+        ),
     ],
 )
 def test_the_answer_to_a_text_is_shown_with_the_heads_on_and_off(right_labels, answer, cells):
@@ -521,7 +525,9 @@ def test_a_task_that_labels_words_sends_them_and_counts_its_answers(worker):
     )
     assert attention_requests(worker)[-1].words == ["licht", "an"]
     assert answer_cells(app)[0][2:4] == ["2 of 2 words right", "1 of 2 words right"]
-    assert "licht: device 90.0\u00a0% → other 60.0\u00a0% (right: device)" in answer_cells(app)[0][4]
+    assert (
+        "licht: device 90.0\u00a0% → other 60.0\u00a0% (right: device)" in answer_cells(app)[0][4]
+    )
 
 
 @pytest.mark.usefixtures("native_buttons")

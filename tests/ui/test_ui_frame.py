@@ -108,6 +108,32 @@ def test_what_headlab_app_was_told_is_shown_first_unless_the_link_says_otherwise
     assert (linked_choice.model, linked_choice.task) == ("e5-small-intents", "intents")
 
 
+def test_a_choice_holds_where_the_page_between_was_left_before_it_was_drawn():
+    """Its run is interrupted, so that the browser still sends what the page before had shown."""
+
+    def draw() -> None:
+        import streamlit as st
+
+        from headlab.dashboard.widgets import notices, presses
+
+        page = st.session_state["turned_to"]
+        presses.draw_log_root(page, ["heads", "languages"])
+        if page == "languages":
+            st.stop()
+        notices.keep_known_choice("head", "head", ["2.5", "9.0"])
+        st.selectbox("Head", ["2.5", "9.0"], key="head")
+        notices.settle()
+
+    app = AppTest.from_function(draw)
+    app.session_state["turned_to"] = "heads"
+    app.run().selectbox(key="head").set_value("9.0").run()
+    app.session_state["turned_to"] = "languages"
+    app.run()
+    app.session_state["head"] = "2.5"
+    app.session_state["turned_to"] = "heads"
+    assert app.run().selectbox(key="head").value == "9.0"
+
+
 def test_torn_and_foreign_results_are_listed_and_the_rest_is_shown(cache):
     torn_folder, foreign_folder, *_ = sorted(cache.iterdir())
     (torn_folder / "result.npz").write_bytes((torn_folder / "result.npz").read_bytes()[:100])

@@ -1157,6 +1157,10 @@ FORBIDDEN_CALLS = re.compile(
 )
 
 
+# `headlab app` becomes Streamlit's server: this interpreter, with arguments that it has checked.
+ALLOWED_CALLS = {("headlab/cli/app.py", "os.execv")}
+
+
 def test_nothing_that_runs_what_it_reads_is_called() -> None:
     """No module of headlab imports pickle and its kind, or calls what runs data as code.
 
@@ -1171,7 +1175,8 @@ def test_nothing_that_runs_what_it_reads_is_called() -> None:
                     violations.append(f"{path.name}: imports {module}")
             if isinstance(node, ast.Call) and FORBIDDEN_CALLS.fullmatch(ast.unparse(node.func)):
                 call = ast.unparse(node.func)
-                violations.append(f"{path.name}:{node.lineno} {call}")
+                if (path.relative_to(ROOT).as_posix(), call) not in ALLOWED_CALLS:
+                    violations.append(f"{path.name}:{node.lineno} {call}")
             if isinstance(node, ast.ImportFrom) and node.module == "torch":
                 for alias in node.names:
                     if alias.name in ("load", "save"):

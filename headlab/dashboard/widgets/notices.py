@@ -53,12 +53,13 @@ class LastChosen(PageState):
 
     Attributes:
         by_param: What was chosen, by the name.
-        page_by_param: The page whose widget of the name the session's value belongs to.
+        visit_by_param: The visit to a page, by its number, to whose widget of the name the
+            session's value belongs.
     """
 
     key = "_thread"
     by_param: dict[str, Any] = field(default_factory=dict)
-    page_by_param: dict[str, str] = field(default_factory=dict)
+    visit_by_param: dict[str, int] = field(default_factory=dict)
 
 
 def unknown_in_link(param: str, noun: str, options: Sequence[str]) -> str | None:
@@ -155,21 +156,22 @@ def keep_known_choice(param: str, noun: str, options: Sequence[Any]) -> None:
     Called before a widget is drawn.
 
     Without either, a widget of SHARED shows what was last chosen under its name, on whatever page.
-    It is set again on a new page even where the session still has it: that value belongs to the
-    widget of the page before, and Streamlit would begin this one at its default.
+    It is set again after a page turn even where the session still has it: that value belongs to the
+    widget of a page before, perhaps of this one, and Streamlit would begin the new one at its
+    default.
     """
     notify_of_link(param, unknown_in_link(param, noun, options))
     state = st.session_state
     if state.get(param) not in options:
         state.pop(param, None)  # from a link, or from another page with other options
-    page_by_param = LastChosen.of_session().page_by_param
-    is_of_this_page = page_by_param.get(param) == presses.log().page
-    page_by_param[param] = presses.log().page
-    if st.query_params.get_all(param) or (param in state and is_of_this_page):
-        return
+    visit_by_param = LastChosen.of_session().visit_by_param
+    is_of_this_visit = visit_by_param.get(param) == presses.log().visit
+    is_chosen = st.query_params.get_all(param) or (param in state and is_of_this_visit)
     last_chosen = remembered_choice(param)
-    if last_chosen in options:
+    if not is_chosen and last_chosen in options:
         state[param] = last_chosen
+    # Last: a run that is interrupted before this leaves it to the next.
+    visit_by_param[param] = presses.log().visit
 
 
 def pick_result(label: str, by_key: Mapping[str, T], words: Callable[[str], str], key: str) -> T:
@@ -201,12 +203,12 @@ def without_bound(link_params: Mapping[str, str]) -> dict[str, str]:
     the page that is turned to takes them up.
     """
     last_chosen = LastChosen.of_session()
-    page = presses.log().page
+    visit = presses.log().visit
     unbound = {}
     for param, value in link_params.items():
-        if last_chosen.page_by_param.get(param) == page:
+        if last_chosen.visit_by_param.get(param) == visit:
             remember_choice(param, value)
-            del last_chosen.page_by_param[param]
+            del last_chosen.visit_by_param[param]
         else:
             unbound[param] = value
     return unbound
@@ -214,10 +216,10 @@ def without_bound(link_params: Mapping[str, str]) -> dict[str, str]:
 
 def settle() -> None:
     """The page is drawn: its widgets show what they made of the link."""
-    page_by_param = LastChosen.of_session().page_by_param
+    visit_by_param = LastChosen.of_session().visit_by_param
     for param in SHARED_PARAMS:
-        if page_by_param.get(param) != presses.log().page:
-            page_by_param.pop(param, None)  # the session still has the value of another page
+        if visit_by_param.get(param) != presses.log().visit:
+            visit_by_param.pop(param, None)  # the session still has the value of another page
         elif param in st.session_state:
             remember_choice(param, st.session_state[param])
     for param, notice in _notices_of_page().items():

@@ -75,6 +75,7 @@ class PressLog:
         given_values: By key of a widget, the value that an action set.
         press: (tab, number) of the press that is being handled; None if none is.
         page: That is being drawn.
+        visit: Number of page turns so far: a page that is left and turned to again is another one.
         name: Of the session, by which a browser detects that a new one began.
         lock: Held while a press is handled: the next request's run starts in its own thread while
             this one may still be executing an action.
@@ -85,6 +86,7 @@ class PressLog:
     given_values: dict[str, GivenValue] = field(default_factory=dict)
     press: tuple[str, int] | None = None
     page: str = ""
+    visit: int = 0
     name: str = field(default_factory=partial(token_hex, 8))
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -164,6 +166,8 @@ def draw_log_root(page_path: str, page_paths: Sequence[str]) -> None:
     """
     press_log = log()
     with press_log.lock:  # wait for a press in progress, so that the page shows its effect
+        if press_log.page != page_path:
+            press_log.visit += 1
         press_log.page = page_path
         _restore_given_values(is_timer=False)
         draw("root", ROOT_KEY, {"page": page_path, "pages": list(page_paths)}, {})
