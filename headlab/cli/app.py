@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import os
+import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ from headlab.core import (
 ENTRY = Path(__file__).parents[1] / "dashboard" / "entry" / "app.py"
 """What Streamlit runs; its settings stand in `.streamlit` beside it."""
 PORT = 8501
+HOST_NAME = re.compile(r"\*?[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
+WORKER_ADDRESS = re.compile(r"https?://[A-Za-z0-9._\[\]:-]{1,253}/?")
+DEVICE_NAME = re.compile(r"cpu|mps|(cuda|xpu)(:[0-9]{1,3})?")
 HAS_WORKER = os.name == "posix"
 """Whether the worker runs on this system."""
 PACKAGES = ("streamlit", "uvicorn", "starlette", "httpx", "pandas", "plotly", "fastapi")
@@ -82,6 +86,12 @@ def app(
             "has its device already; leave one of them out",
             code="app.worker_has_device",
         )
+    for name in allow_host or ():
+        require_form("--allow-host", name, HOST_NAME, "a name or number without scheme and port")
+    if worker is not None:
+        require_form("--worker", worker, WORKER_ADDRESS, "an address like http://host:8700")
+    if device is not None:
+        require_form("--device", device, DEVICE_NAME, "cpu, cuda, cuda:1 or mps")
     require_free_port(address, port)
     settings = {}
     if model is not None:
@@ -135,6 +145,21 @@ def streamlit_arguments(
     return arguments
 
 
+def require_form(flag: str, value: str, form: re.Pattern[str], fitting: str) -> None:
+    """Raise HeadlabError for the value of a flag that does not have its form.
+
+    Args:
+        flag: The flag.
+        value: What was given.
+        form: Of the values that fit.
+        fitting: These in words.
+    """
+    if form.fullmatch(value) is None:
+        raise HeadlabError(
+            f"{flag} takes {fitting}, and was given {value!r:.200}", code="app.option_malformed"
+        )
+
+
 def require_packages() -> None:
     """Raise HeadlabError if packages of the dashboard are not installed."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
@@ -165,7 +190,7 @@ def require_free_port(address: str, port: int) -> None:
     """
     try:
         ((family, _, _, _, place), *_) = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter for a name that cannot be one
         raise _unknown_address(address) from error
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -260,6 +285,12 @@ def settings_of_task(name: str, data: Path | None) -> dict[str, str]:
         return {APP_TASK_VARIABLE: name}
     declared_name = task(name, data=data).name  # raises, naming the tasks that there are
     declaration = str(Path(name).absolute())
+    if os.pathsep in declaration:
+        raise HeadlabError(
+            f"{declaration!r:.300} holds a {os.pathsep!r}, which separates declarations in "
+            f"{registry.TASKS_VARIABLE}; give the file another path",
+            code="app.declaration_path",
+        )
     declarations = os.environ.get(registry.TASKS_VARIABLE, "")
     return {
         APP_TASK_VARIABLE: declared_name,

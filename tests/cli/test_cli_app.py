@@ -135,6 +135,13 @@ def test_a_taken_port_is_refused_before_anything_is_made(
         (["--task", "no-such-task"], "unknown task 'no-such-task'"),
         (["--data", "no-such-folder"], "there is no folder no-such-folder"),
         (["--worker", "http://host:8700", "--device", "cpu"], "leave one of them out"),
+        (["--worker", "host"], "--worker takes an address like http://host:8700"),
+        (["--worker", "http://\0"], "--worker takes an address"),
+        (["--device", "gpu"], "--device takes cpu, cuda, cuda:1 or mps"),
+        (["--allow-host", "http://x"], "--allow-host takes a name or number"),
+        (["--address", "a" * 300], "is no address of this computer"),
+        (["--model", "\ud800"], "there is no model"),
+        (["--model", "a\0b"], "there is no model"),
         (["--cache", "/proc/here"], "cannot write /proc/here"),
     ],
 )
