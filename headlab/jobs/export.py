@@ -67,8 +67,10 @@ SHRUNK_FORMS = ("small", "onnx")
 """Forms that `headlab shrink` writes."""
 MODELS_EVALUATED = 2
 """The untouched and the written one, on test."""
-DECODER_ROWS = 4
+DECODER_ROWS = 1
 """Examples of a batch of a decoder, whose logits are large: one for every token and piece."""
+DECODER_EXAMPLES = 32
+"""How many of a decoder's are compared unless a person says otherwise: each has many answers."""
 FORM_FLAG = Flag(
     "--as",
     "; ".join(f"{key}: {about}" for key, about in FORMS.items()),
@@ -171,6 +173,13 @@ class ExportJob(WrittenModelJob):
     name: ClassVar[str] = "Exported model"
     about: ClassVar[str] = "A model with a mask built in, for software that does not know headlab."
     summary: ClassVar[str] = "A model with a mask built in; from the terminal alone."
+
+    @property
+    def compared_count(self) -> int:
+        """How many examples are compared."""
+        if self.size is None and self.form == "gguf":
+            return DECODER_EXAMPLES
+        return super().compared_count
 
     def resolve(self) -> Self:
         """The job, checked.
@@ -408,7 +417,7 @@ class ExportJob(WrittenModelJob):
 
         if task is None:
             raise self._means_need_task()
-        batches, count_by_language = first_batches(model, task, rows=ROWS, size=self.size)
+        batches, count_by_language = first_batches(model, task, rows=ROWS, size=self.compared_count)
         means_of: MeansOf = {"task": task.name, "split": "dev", "examples": count_by_language}
         return head_means(model, with_ticks(batches, tick)), means_of
 
@@ -454,7 +463,7 @@ class ExportJob(WrittenModelJob):
         if self.form in SHRUNK_FORMS:
             parts.append(self.shrink_job().timing_part(known))
         if self._gives_means:
-            parts.append(Part(self.size, pace, ("the heads' mean outputs", pace_basis)))
+            parts.append(Part(self.compared_count, pace, ("the heads' mean outputs", pace_basis)))
         if self._measures_accuracy and self._task_name is not None:
             examples = self._test_examples(self._task_name)
             if examples:

@@ -60,7 +60,7 @@ class WriteJob(Job):
     label_map: LabelMap = None
     languages: Languages = "all"
     vocabulary: str | None = setting(VOCABULARY)
-    size: int = setting(EXAMPLES_COMPARED)
+    size: int | None = setting(EXAMPLES_COMPARED)
     seed: Seed = setting(SEED)
     dtype: str | None = setting(EXPORT_DTYPE)
 

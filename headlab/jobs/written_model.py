@@ -43,8 +43,15 @@ ROWS = 16
 MODELS_COMPARED = 3
 """Models that a comparison runs: the untouched, the masked, the written one."""
 
+USUAL_COMPARED = 128
+"""How many examples are compared unless the form or a person says otherwise."""
 EXAMPLES_COMPARED = Option(
-    128, "examples that are compared, drawn over the languages' dev", kind=int, low=1
+    None,
+    f"examples that are compared, drawn over the languages' dev; default: {USUAL_COMPARED}, of "
+    "gguf 32",
+    kind=int,
+    low=1,
+    optional=True,
 )
 MASK_FLAG = Flag(
     "--mask", "mask file: what headlab prune, front or the Prune page wrote", Path, required=True
@@ -78,7 +85,7 @@ class WrittenModelJob(Job):
     task: Name | None = None
     label_map: LabelMap = None
     languages: Languages = "all"
-    size: int = setting(EXAMPLES_COMPARED)
+    size: int | None = setting(EXAMPLES_COMPARED)
     repeats: int = setting(Option(15, "rounds in which both models are timed", kind=int, low=6))
     seed: Seed = setting(SEED)
     dtype: str | None = setting(
@@ -172,6 +179,11 @@ class WrittenModelJob(Job):
             return headlab.load(self.model, device=lab.device, dtype="float64")
         return model
 
+    @property
+    def compared_count(self) -> int:
+        """How many examples are compared."""
+        return USUAL_COMPARED if self.size is None else self.size
+
     def examples_of(self, model: Model, compared_on: ComparedOn, *, rows: int) -> Batches:
         """Batches of the examples that the models are compared on.
 
@@ -189,7 +201,7 @@ class WrittenModelJob(Job):
             model,
             compared_on.task,
             rows=rows,
-            size=self.size,
+            size=self.compared_count,
             seed=self.seed,
             sentences=compared_on.sentences,
         )
@@ -203,7 +215,7 @@ class WrittenModelJob(Job):
             "languages": [] if source is None else list(source.languages),
             "split": "dev",
             "seed": self.seed,
-            "size": self.size,
+            "size": self.compared_count,
         }
 
     def recorded_command(self) -> list[str]:
@@ -228,10 +240,10 @@ class WrittenModelJob(Job):
         pace, pace_basis = known.measured_pace()
         comparisons = 2 + (self.dtype is not None) * 2 + onnx  # on examples and on random input
         return Part(
-            MODELS_COMPARED * comparisons * self.size,
+            MODELS_COMPARED * comparisons * self.compared_count,
             pace,
             (
-                f"the untouched, the masked and the written model on {self.size} examples and on "
+                f"the untouched, the masked and the written model on {self.compared_count} examples and on "
                 "as much random input",
                 pace_basis,
             ),

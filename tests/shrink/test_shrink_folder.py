@@ -217,6 +217,51 @@ def test_an_original_that_answers_with_nan_or_inf_proves_nothing(value, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def made_up_proof(*, is_rounded: bool, usual: float, largest: float) -> proofs.Proof:
+    return proofs.Proof(
+        max_logit_difference=largest,
+        usual_difference=usual,
+        tolerance=0.1,
+        max_logit=9.0,
+        mask_changes=1.0,
+        other_answers=1,
+        equal_answers=0.99,
+        examples=100,
+        inputs="0",
+        is_rounded=is_rounded,
+    )
+
+
+def test_of_rounded_weights_the_usual_difference_counts_and_of_others_the_largest():
+    assert made_up_proof(is_rounded=True, usual=0.05, largest=38.0).holds
+    assert not made_up_proof(is_rounded=False, usual=0.05, largest=38.0).holds
+    assert not made_up_proof(is_rounded=True, usual=0.2, largest=38.0).holds
+    assert not made_up_proof(is_rounded=True, usual=0.05, largest=np.inf).holds
+
+
+def test_the_usual_difference_is_exceeded_by_at_most_one_answer_in_a_hundred(model):
+    shrunk = shrink_model(model, uneven_mask(model))
+    batches = [tiny_batch(model.module, seed=seed) for seed in range(60)]
+    answers = 0
+    differences = []
+
+    def other_logits(batch):
+        nonlocal answers
+        with torch.no_grad():
+            logits = shrunk.module(**batch).logits.clone()
+        for row in logits:
+            differences.append(float(answers))
+            row[0] += answers  # each answer differs by its number
+            answers += 1
+        return logits
+
+    proof = proofs.compare(model, uneven_mask(model), other_logits, batches, dtype="bfloat16")
+    assert proof.is_rounded
+    share_above = np.mean(np.array(differences) > proof.usual_difference + 1e-3)
+    assert 0 < share_above <= 1 - proofs.USUAL_SHARE
+    assert proof.max_logit_difference == pytest.approx(max(differences), rel=1e-4)
+
+
 def test_an_example_that_is_compared_twice_counts_once(model):
     mask = uneven_mask(model)
     batch = tiny_batch(model.module)
