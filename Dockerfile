@@ -31,7 +31,7 @@ COPY headlab headlab
 RUN pip install --no-deps -e .
 
 FROM base AS test
-RUN apt-get update && apt-get install -y --no-install-recommends chromium make && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends chromium git make && rm -rf /var/lib/apt/lists/*
 COPY requirements-dev.txt ./
 RUN pip install -r requirements-dev.txt
 COPY --chown=headlab:headlab . .

@@ -18,7 +18,10 @@ def write_commit(folder: str) -> None:
     if not (ROOT / ".git").exists():
         return  # a source archive, which holds the file
     command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
-    described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    try:
+        described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return  # no git, or one that does not trust this folder: the commit is not known
     (Path(folder) / COMMIT_FILE).write_text(described.stdout, "utf-8")
 
 

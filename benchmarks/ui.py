@@ -252,7 +252,7 @@ def _language_query(languages: Sequence[str]) -> str:
 
 
 def _card_wait(tab: Any, language: str, layer: int, head: int) -> float:
-    heading = f"Layer {layer}, head {head}"
+    heading = f"Head {layer}.{head}"
     grid = tab.get_by_role("grid", name=f"({language})").first
     grid.locator(f'[data-c="{layer}.{head}"]').click()
     tab.locator("h3").first.filter(has_text=heading).wait_for()

@@ -41,6 +41,8 @@ def output_of(unpacked: Path, folder: Path, *words: str) -> str:
 def test_the_wheel_installs_headlab_alone_and_is_small(wheel: BuiltWheel) -> None:
     with zipfile.ZipFile(wheel.path) as archive:
         top_names = {name.split("/")[0] for name in archive.namelist()}
+        hidden = [name for name in archive.namelist() if "/." in name]
+    assert hidden == ["headlab/dashboard/entry/.streamlit/config.toml"]
     assert top_names == {"headlab", "headlab-0.1.0.dist-info"}
     assert wheel.path.stat().st_size < MAX_WHEEL_BYTES
 
@@ -58,6 +60,7 @@ def test_info_says_where_a_wheel_is_and_what_its_extras_miss(
     assert Path(facts["demo_results"]) == unpacked / "headlab" / "embedded" / "results"
     assert Path(facts["cache"]["folder"]) == tmp_path / "cache"
     assert facts["extras"]["app"] == []
+    assert ("lm-eval" in facts["packages"]) == (facts["extras"]["lm-eval"] == [])
     assert "torch" in facts["packages"]
     assert "HEADLAB_TOKEN" not in facts["variables"]
 

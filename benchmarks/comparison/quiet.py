@@ -51,9 +51,13 @@ class ProcessorTime:
 
 
 def wait_until_quiet() -> None:
-    """Wait until others leave the processor alone."""
+    """Wait until others leave the processor alone; says so once if they do not."""
+    is_said = False
     while True:
         before = ProcessorTime.now()
         time.sleep(GLANCE_SECONDS)
         if ProcessorTime.now().share_of_others_since(before) <= MOST_SHARE:
             return
+        if not is_said:
+            print("  waiting until other programs leave the processor alone", flush=True)
+            is_said = True

@@ -31,6 +31,7 @@ from headlab.core import (
 ENTRY = Path(__file__).parents[1] / "dashboard" / "entry" / "app.py"
 """What Streamlit runs; its settings stand in `.streamlit` beside it."""
 PORT = 8501
+HOSTS_VARIABLE = "STREAMLIT_SERVER_ALLOWED_HOSTS"
 HOST_NAME = re.compile(r"\*?[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
 WORKER_ADDRESS = re.compile(r"https?://[A-Za-z0-9._\[\]:-]{1,253}/?")
 DEVICE_NAME = re.compile(r"cpu|mps|(cuda|xpu)(:[0-9]{1,3})?")
@@ -79,11 +80,13 @@ def app(
     model. Ctrl-C ends both.
     """
     require_packages()
-    require_worker_system()
-    if worker and device:
+    worker_elsewhere = worker or os.environ.get("HEADLAB_WORKER")
+    if not worker_elsewhere:
+        require_worker_system()
+    if worker_elsewhere and device:
         raise HeadlabError(
-            "--device names the device of the app's own worker, and --worker another worker, which "
-            "has its device already; leave one of them out",
+            "--device names the device of the app's own worker, and --worker or $HEADLAB_WORKER "
+            "another worker, which has its device already; leave one of them out",
             code="app.worker_has_device",
         )
     for name in allow_host or ():
@@ -93,7 +96,9 @@ def app(
     if device is not None:
         require_form("--device", device, DEVICE_NAME, "cpu, cuda, cuda:1 or mps")
     require_free_port(address, port)
-    settings = {}
+    cache_root = open_store(cache).root.absolute()
+    os.environ[CACHE_VARIABLE] = str(cache_root)  # tasks are looked up where they are saved
+    settings: dict[str, str] = {}
     if model is not None:
         settings[APP_MODEL_VARIABLE] = known_model(model)
     if data is not None:
@@ -104,7 +109,8 @@ def app(
         settings["HEADLAB_WORKER"] = worker
     if device is not None:
         settings[APP_DEVICE_VARIABLE] = device
-    settings[CACHE_VARIABLE] = str(writable_cache(cache))
+    if not worker_elsewhere:
+        require_writable(cache_root)
     for sentence in exposure_sentences(address, port, allow_host or ()):
         print(f"headlab: note: {sentence}", file=sys.stderr)
     os.environ.update(settings)
@@ -133,15 +139,17 @@ def streamlit_arguments(
         allowed_hosts: Names under which it may be opened, besides this computer's own.
         open_browser: Whether Streamlit opens a browser.
     """
-    arguments = ["-m", "streamlit", "run", str(ENTRY)]
+    # -P: what lies in the working folder is no module, as for the command `headlab` itself.
+    arguments = ["-P", "-m", "streamlit", "run", str(ENTRY)]
     arguments += [f"--server.address={address}", f"--server.port={port}"]
     if open_browser:
         arguments += ["--server.headless=false", "--server.showEmailPrompt=false"]
     hosts = [*LOCAL_NAMES, *allowed_hosts]
-    if not _is_any_or_loopback(address):
+    if not _is_unspecified(address):
         hosts.append(address)
+    hosts = list(dict.fromkeys(hosts))
     if len(hosts) > len(LOCAL_NAMES):
-        arguments += [f"--server.allowedHosts={host}" for host in dict.fromkeys(hosts)]
+        arguments += [f"--server.allowedHosts={host}" for host in hosts]
     return arguments
 
 
@@ -221,13 +229,15 @@ def _unknown_address(address: str) -> HeadlabError:
     )
 
 
-def writable_cache(cache: Path | None) -> Path:
-    """The folder of one's own results, which exists afterwards and can be written.
+def require_writable(root: Path) -> None:
+    """Make the folder of one's own results if it is missing; the worker keeps its jobs there.
+
+    Args:
+        root: The folder.
 
     Raises:
         HeadlabError: It cannot be made or written.
     """
-    root = open_store(cache).root.absolute()
     probe = root / f".writable-{os.getpid()}"
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -235,7 +245,6 @@ def writable_cache(cache: Path | None) -> Path:
         probe.unlink()
     except OSError as error:
         raise unwritable_error(root, error, CHOOSE_CACHE) from error
-    return root
 
 
 def known_folder(folder: Path) -> Path:
@@ -291,10 +300,14 @@ def settings_of_task(name: str, data: Path | None) -> dict[str, str]:
             f"{registry.TASKS_VARIABLE}; give the file another path",
             code="app.declaration_path",
         )
-    declarations = os.environ.get(registry.TASKS_VARIABLE, "")
+    others = [
+        path
+        for path in os.environ.get(registry.TASKS_VARIABLE, "").split(os.pathsep)
+        if path.strip() and Path(path.strip()).absolute() != Path(declaration)
+    ]
     return {
         APP_TASK_VARIABLE: declared_name,
-        registry.TASKS_VARIABLE: os.pathsep.join(filter(None, (declarations, declaration))),
+        registry.TASKS_VARIABLE: os.pathsep.join((declaration, *others)),  # the first one counts
     }
 
 
@@ -310,9 +323,10 @@ def exposure_sentences(address: str, port: int, allowed_hosts: Sequence[str]) ->
         return []
     sentences = [
         f"whoever reaches port {port} of this computer can see all results, start and delete jobs, "
-        "and load models; there is no log-in. docs/security.md says how to put one in front."
+        "and have any folder of this computer and any model of the hub loaded; there is no log-in. "
+        "docs/security.md says how to put one in front."
     ]
-    if _is_any_or_loopback(address) and not allowed_hosts:
+    if _is_unspecified(address) and not allowed_hosts and not os.environ.get(HOSTS_VARIABLE):
         sentences.append(
             "the app answers to the name localhost only; --allow-host NAME adds the name or number "
             "by which other computers reach this one."
@@ -330,10 +344,8 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _is_any_or_loopback(address: str) -> bool:
-    """Whether an address stands for all of this computer's, or for none that others reach."""
-    if _is_loopback(address):
-        return True
+def _is_unspecified(address: str) -> bool:
+    """Whether an address stands for all of this computer's."""
     try:
         return ip_address(address).is_unspecified
     except ValueError:

@@ -75,7 +75,11 @@ def _list_results(store: Store, json: bool) -> None:
     problems: list[str] = []
     for name, listing in listings.items():
         entries_by_kind[name] = [
-            {**result_record(result), "bytes": bytes_in(result.folder)}
+            {
+                **result_record(result),
+                "bytes": bytes_in(result.folder),
+                "demo": store.is_of_demo(result),
+            }
             for result in listing.results
         ]
         problems += listing.problems
@@ -89,10 +93,12 @@ def _list_results(store: Store, json: bool) -> None:
             typer.echo(LINE_FORMATS[name].format(**entry))
     for problem in problems:
         typer.echo(f"! {problem}")
-    results_count = sum(map(len, entries_by_kind.values()))
+    all_entries = [entry for entries in entries_by_kind.values() for entry in entries]
+    demo_count = sum(entry["demo"] for entry in all_entries)
+    demo_words = f"; {demo_count} more come with headlab" if demo_count else ""
     typer.echo(
-        f"{results_count} results, {len(problems)} skipped, in {store.root} "
-        f"({size_text(total_bytes)})"
+        f"{len(all_entries) - demo_count} results, {len(problems)} skipped, in {store.root} "
+        f"({size_text(total_bytes)}){demo_words}"
     )
 
 

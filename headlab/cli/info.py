@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import sys
@@ -101,20 +100,23 @@ def required_packages() -> dict[str, list[str]]:
         return {}
     extras = ["", *(metadata.get_all("Provides-Extra") or [])]
     requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist") or []]
-    packages_by_extra: dict[str, list[str]] = {}
-    for extra in extras:
-        environment = {**default_environment(), "extra": extra}
-        packages_by_extra[extra] = sorted(
-            {
-                requirement.name
-                for requirement in requirements
-                if _is_of_extra(requirement, extra, environment)
-            }
-        )
-    return packages_by_extra
+
+    def packages_of(extra: str) -> set[str]:
+        environment: dict[str, Any] = {**default_environment(), "extra": extra}
+        names: set[str] = set()
+        for requirement in requirements:
+            if not _is_of_extra(requirement, extra, environment):
+                continue
+            if requirement.name == "headlab":  # an extra that takes in others
+                names |= set().union(*map(packages_of, requirement.extras))
+            else:
+                names.add(requirement.name)
+        return names
+
+    return {extra: sorted(packages_of(extra)) for extra in extras}
 
 
-def _is_of_extra(requirement: Any, extra: str, environment: dict[str, str]) -> bool:
+def _is_of_extra(requirement: Any, extra: str, environment: dict[str, Any]) -> bool:
     """Whether a requirement is one of an extra, or of the core where `extra` is empty."""
     marker = requirement.marker
     names_an_extra = marker is not None and "extra" in str(marker)

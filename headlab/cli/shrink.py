@@ -27,7 +27,7 @@ from headlab.jobs.export import SHRUNK_FORMS
 from headlab.jobs.local import LocalJob, task_files
 from headlab.jobs.table import ExportJob, ShrinkJob, WorthJob
 from headlab.jobs.vocabulary import is_cut, require_languages
-from headlab.jobs.written_model import ComparedOn, WrittenModelJob
+from headlab.jobs.written_model import ComparedOn, WrittenModelJob, difference_text
 
 if TYPE_CHECKING:
     from headlab.jobs.export import ExportOutcome, SmallOutcome
@@ -51,7 +51,7 @@ def shrink(job: ShrinkJob, *, data: Path | None, device: str | None, json: AsJso
     if json:
         print_json(outcome)
     else:
-        typer.echo(_outcome_text(cast("ShrinkOutcome", outcome), job.size))
+        typer.echo(_outcome_text(cast("ShrinkOutcome", outcome), job.compared_count))
 
 
 def export(job: ExportJob, *, data: Path | None, device: str | None, json: AsJson = False) -> None:
@@ -63,9 +63,9 @@ def export(job: ExportJob, *, data: Path | None, device: str | None, json: AsJso
     if json:
         print_json(outcome)
     elif job.form in SHRUNK_FORMS:
-        typer.echo(_outcome_text(cast("SmallOutcome", outcome), job.size))
+        typer.echo(_outcome_text(cast("SmallOutcome", outcome), job.compared_count))
     else:
-        typer.echo(_export_text(cast("ExportOutcome", outcome), job.size))
+        typer.echo(_export_text(cast("ExportOutcome", outcome), job.compared_count))
 
 
 def _written(job: WrittenModelJob, data: Path | None, device: str | None) -> Outcome:
@@ -94,8 +94,7 @@ def _logits_line(outcome: ExportOutcome | ShrinkOutcome, size: int) -> str:
     has_removed = outcome["heads_removed"] or outcome.get("heads_silenced")
     whose = "masked model" if has_removed or outcome.get("heads_masked") else "original"
     return (
-        f"logits        differ from the {whose}'s by {outcome['max_logit_difference']:.2g} "
-        f"at most on {examples} different examples{size_remark} "
+        f"logits        differ from the {whose}'s by {difference_text(outcome)} on {examples} different examples{size_remark} "
         f"({outcome['tolerance']:.2g} is rounding), computed in {outcome['computed_in']}"
     )
 

@@ -28,7 +28,10 @@ NO_SYNC_ERRNOS = (
     errno.ENOSYS,
 )
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
-"""A model's name on the hub, like owner/name; the path of a folder may look alike."""
+"""A model's name on the hub, like owner/name; the path of a folder may look alike.
+
+A link may name any model on the hub, but no folder on this machine.
+"""
 POSIX = os.name == "posix"
 # Age of a temporary file that counts as abandoned where a file system has no locks.
 STALE_SECONDS = 3600.0

@@ -13,6 +13,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeAlias
 
 import streamlit as st
@@ -21,7 +22,7 @@ from streamlit import runtime
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.runtime.pages_manager import PagesManager
-from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
+from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
 from streamlit.runtime.state.common import user_key_from_element_id
 from streamlit.web.server.starlette import starlette_websocket
 
@@ -124,14 +125,21 @@ def deliver_ended_runs_first() -> None:
         if self._scriptrunner is None:  # its last event has arrived, or a full run replaces it
             create_runner(self, initial_rerun_data)
             return
-        self._event_loop.call_later(DELIVERY_SECONDS, ask_again, self, initial_rerun_data)
+        self._event_loop.call_later(
+            DELIVERY_SECONDS, ask_again, self, initial_rerun_data, self._scriptrunner
+        )
 
-    def ask_again(session: AppSession, rerun_data: RerunData) -> None:
+    def ask_again(
+        session: AppSession, rerun_data: RerunData, ended_runner: ScriptRunner | None
+    ) -> None:
         fragment_id = rerun_data.fragment_id
         is_over = session._state == AppSessionState.SHUTDOWN_REQUESTED
         if is_over or (fragment_id and not session.has_fragment(fragment_id)):
             return
         runner = session._scriptrunner
+        if runner not in (None, ended_runner):
+            # A newer request came meanwhile: what the browser's widgets showed before is outdated.
+            rerun_data = replace(rerun_data, widget_states=None)
         if runner is None or not runner.request_rerun(rerun_data):
             create_once_delivered(session, rerun_data)
 

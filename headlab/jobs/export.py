@@ -142,6 +142,8 @@ class ExportOutcome(VocabularyOutcome):
     heads_removed: int
     heads_silenced: int
     max_logit_difference: float
+    usual_difference: float
+    is_rounded: bool
     tolerance: float
     equal_answers: float
     examples: int
@@ -542,6 +544,8 @@ def outcome_of(written_folder: WrittenModel) -> ExportOutcome:
         "heads_removed": record["heads_removed"],
         "heads_silenced": len(record["heads_masked"]),
         "max_logit_difference": record["max_logit_difference"],
+        "usual_difference": record["usual_difference"],
+        "is_rounded": record["is_rounded"],
         "tolerance": record["tolerance"],
         "equal_answers": record["equal_answers"],
         "examples": record["examples"],

@@ -61,6 +61,8 @@ class ShrinkOutcome(TypedDict):
     heads_removed: int
     heads_masked: list[list[str | int]]
     max_logit_difference: float
+    usual_difference: float
+    is_rounded: bool
     tolerance: float
     cut_alone: ProofNumbers | None
     examples: int
@@ -248,6 +250,8 @@ def outcome_of(written_folder: WrittenModel, time_ratio: Ratio) -> ShrinkOutcome
         "heads_removed": record["heads_removed"],
         "heads_masked": record["heads_masked"],
         "max_logit_difference": record["max_logit_difference"],
+        "usual_difference": record["usual_difference"],
+        "is_rounded": record["is_rounded"],
         "tolerance": record["tolerance"],
         "cut_alone": record["cut_alone"],
         "examples": record["examples"],

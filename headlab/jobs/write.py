@@ -31,7 +31,7 @@ from headlab.jobs import (
 )
 from headlab.jobs.export import EXPORT_DTYPE, VOCABULARY, ExportJob
 from headlab.jobs.worth import MASK_PLACEHOLDER
-from headlab.jobs.written_model import EXAMPLES_COMPARED
+from headlab.jobs.written_model import EXAMPLES_COMPARED, USUAL_COMPARED
 from headlab.masks import mask_from_json
 from headlab.results import MODELS_FOLDER
 from headlab.tasks import check_label_map, task
@@ -85,7 +85,7 @@ class WriteJob(Job):
             mask = mask_from_json(self.mask, "the mask")
             fields["mask"] = [mask.digest, mask.of_means]
             if mask.of_means:
-                fields["size"] = self.size
+                fields["size"] = USUAL_COMPARED if self.size is None else self.size
         key = content_key(fields)[:KEY_LENGTH]
         name = NO_FILE_NAME.sub("-", Path(self.model).name)[:NAME_LENGTH].strip("-.")
         return f"{MODELS_FOLDER}/{name or 'model'}-{self.form}-{key}"

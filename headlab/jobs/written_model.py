@@ -58,6 +58,18 @@ MASK_FLAG = Flag(
 )
 
 
+def difference_text(outcome: Mapping[str, Any]) -> str:
+    """How far a written model's logits are from the masked model's, after "differ by".
+
+    Args:
+        outcome: Of the job that wrote it; an earlier version's lacks what is said of rounding.
+    """
+    largest = f"{outcome['max_logit_difference']:.2g} at most"
+    if not outcome.get("is_rounded"):
+        return largest
+    return f"{outcome['usual_difference']:.2g} for 99 % of the answers, and by {largest}"
+
+
 @dataclass(frozen=True)
 class ComparedOn:
     """Whose examples models are compared on.

@@ -320,6 +320,7 @@ def _prove_written(
             batches,
             means=shrunk.means,
             dtype=dtype,
+            is_rounded=dtype is not None,
             cut=shrunk.cut,
             tick=tick,
         )

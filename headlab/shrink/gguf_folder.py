@@ -104,12 +104,21 @@ def write_gguf_folder(
             # numpy's of a full disk has no number
             error_with_number = error if error.errno is not None else OSError(0, str(error))
             raise unwritable_error(target, error_with_number) from error
-        is_rounded = read_into(model, shrunk, path)
+        is_rounded = read_into(model, shrunk, path) and number_type != model.dtype
         proof, random_proof = [
-            prove(model, mask, shrunk.module, batches, dtype=number_type, cut=cut, tick=tick)
+            prove(
+                model,
+                mask,
+                shrunk.module,
+                batches,
+                dtype=number_type,
+                is_rounded=is_rounded,
+                cut=cut,
+                tick=tick,
+            )
             for batches in inputs_of_proofs
         ]
-        if is_rounded and number_type != model.dtype:
+        if is_rounded:
             check_rounding(proof, random_proof, number_type, ADVICE)
         else:
             proof.check(f"{GGUF_FILE} for {target}")

@@ -236,8 +236,8 @@ def check_rounding(proof: Proof, random_proof: Proof, dtype: str, advice: str) -
         is_number = math.isfinite(proof.max_logit_difference)
         difference = proof.usual_difference if is_number else proof.max_logit_difference
     raise HeadlabError(
-        f"rounding the weights to {dtype} changes the logits{where} by up to {difference:.3g}, more "
-        f"than the {proof.tolerance:.3g} allowed for rounding, so nothing was written; {advice}",
+        f"rounding the weights to {dtype} changes the logits{where} by {difference:.3g}, more than "
+        f"the {proof.tolerance:.3g} allowed for rounding, so nothing was written; {advice}",
         code="shrink.rounding_too_large",
     )
 
@@ -250,6 +250,7 @@ def prove(
     *,
     means: torch.Tensor | None = None,
     dtype: str | None = None,
+    is_rounded: bool = False,
     cut: VocabularyCut | None = None,
     tick: Callable[[], None] = do_nothing,
 ) -> Proof:
@@ -261,7 +262,8 @@ def prove(
 
     Args:
         means: What removed heads give, [layer, head, head_dim]; None for zero.
-        dtype: Dtype that the module's weights were rounded to; None: the model's.
+        dtype: Dtype of the module's weights; None: the model's.
+        is_rounded: Whether that dtype changed them.
         cut: Which pieces the module's vocabulary has; None where it has all. No batch may contain
             other pieces.
         tick: Called between batches; may raise to stop.
@@ -272,7 +274,15 @@ def prove(
             return logits_of(module, batch)
 
     return compare(
-        model, mask, logits_of_other, inputs, means=means, dtype=dtype, cut=cut, tick=tick
+        model,
+        mask,
+        logits_of_other,
+        inputs,
+        means=means,
+        dtype=dtype,
+        is_rounded=is_rounded,
+        cut=cut,
+        tick=tick,
     )
 
 
@@ -284,6 +294,7 @@ def compare(
     *,
     means: torch.Tensor | None = None,
     dtype: str | None = None,
+    is_rounded: bool = False,
     cut: VocabularyCut | None = None,
     tick: Callable[[], None] = do_nothing,
 ) -> Proof:
@@ -337,7 +348,7 @@ def compare(
         equal_answers=1 - other_answers / max(answers, 1),
         examples=len(distinct_rows),
         inputs=digest.hexdigest()[:HASH_DIGITS],
-        is_rounded=dtype not in (None, model.dtype),
+        is_rounded=is_rounded,
     )
 
 

@@ -163,7 +163,8 @@ def _holder_is_orphaned(folder: Path) -> bool:
 WORKER_VARIABLE = "HEADLAB_WORKER"
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
-COMMAND = (sys.executable, "-m", "headlab.worker")
+COMMAND = (sys.executable, "-P", "-m", "headlab.worker")
+"""-P: what lies in the working folder is no module."""
 SEE_LOGS = f"worker.log and start.log in {FOLDER_NAME}, below the cache"
 # A worker that dies this often within so many seconds will die again: raise instead of restarting
 # it for ever.
@@ -296,8 +297,10 @@ class LocalWorker:
                 *warm,
                 *device,
             ]
-            home = str(Path(__file__).parents[2])  # on the path, as headlab need not be installed
-            paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
+            home = Path(__file__).parents[2]
+            is_installed = home.name in ("site-packages", "dist-packages")
+            own_path = "" if is_installed else str(home)  # headlab may run from a folder
+            paths = os.pathsep.join(filter(None, (own_path, os.environ.get("PYTHONPATH"))))
             environment = {**os.environ, "PYTHONPATH": paths, "HEADLAB_TOKEN": self._token}
             self._process = subprocess.Popen(
                 (*self._command, *arguments),

@@ -255,7 +255,7 @@ def test_the_usual_difference_is_exceeded_by_at_most_one_answer_in_a_hundred(mod
             answers += 1
         return logits
 
-    proof = proofs.compare(model, uneven_mask(model), other_logits, batches, dtype="bfloat16")
+    proof = proofs.compare(model, uneven_mask(model), other_logits, batches, is_rounded=True)
     assert proof.is_rounded
     share_above = np.mean(np.array(differences) > proof.usual_difference + 1e-3)
     assert 0 < share_above <= 1 - proofs.USUAL_SHARE

@@ -13,7 +13,8 @@ from support.cached_scores import made_scores
 from support.expected_errors import raises
 
 from headlab.cli.main import main
-from headlab.core import Evaluation, default_root, demo_results
+from headlab.core import Evaluation, RunSpec, default_root, demo_results
+from headlab.methods import superseded_results
 from headlab.methods.run import stored_result
 from headlab.results import ANSWERS_KIND, HeadScores, Store, StoredRun, store_with_demo
 from headlab.tasks import Example
@@ -117,6 +118,7 @@ def test_answers_under_new_masks_are_kept_beside_those_of_the_demo(
     assert stored_run.answers("a" * 64, EXAMPLES) is not None
     assert stored_run.answers("b" * 64, EXAMPLES) is None
     stored_run.keep_answers("b" * 64, answers(), UNITS)
+    assert len(list(store.folders())) == 2  # the demo's scores, and the answers once
     assert store.run(spec).answers("b" * 64, EXAMPLES) is not None
     assert store.run(spec).answers("a" * 64, EXAMPLES) is not None
     assert files_in(demo) == before
@@ -138,8 +140,15 @@ def test_the_demo_is_hidden_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> 
 def test_superseded_results_of_the_demo_are_not_offered_for_removal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("HEADLAB_DEMO", "on")
-    words = ("cache", "--remove-superseded", "--yes", "--json", "--cache", str(tmp_path))
+    folder = tmp_path / "demo"
+    for version in (1, 2):
+        spec = copy.deepcopy(SCORES.spec.to_json())
+        spec["method"]["version"] = version
+        versioned_scores = replace(SCORES, spec=RunSpec.of(spec))
+        Store(folder).run(spec).finish(versioned_scores, {})
+    assert len(superseded_results(Store(folder).scan().results)) == 1
+    monkeypatch.setattr("headlab.results.store.demo_results", lambda: folder)
+    words = ("cache", "--remove-superseded", "--yes", "--json", "--cache", str(tmp_path / "own"))
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert '"removed": []' in printed

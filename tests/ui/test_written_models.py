@@ -139,6 +139,18 @@ def test_the_same_heads_are_the_same_model_wherever_the_mask_comes_from(worker):
     assert not writes_to(of_another_version, same_job.folder())
 
 
+def test_of_rounded_weights_the_usual_difference_is_said_first():
+    outcome = {
+        "examples": 32,
+        "max_logit_difference": 38.0,
+        "usual_difference": 1.01,
+        "is_rounded": True,
+        "tolerance": 4.2,
+    }
+    sentence = proof_sentence(outcome)
+    assert "by 1 for 99 % of the answers, and by 38 at most (rounding explains 4)" in sentence
+
+
 def test_sizes_and_proof_are_said_in_figures():
     outcome = {
         "parameters_before": 100_000_000,
@@ -153,4 +165,4 @@ def test_sizes_and_proof_are_said_in_figures():
         "Parameters: 100.0 M → 100.0 M (−0.04 %). Weights: 400.0 MB → 200.0 MB."
     )
     assert "96 examples" in proof_sentence(outcome)
-    assert "0.0004 at most (rounding explains 0.001)" in proof_sentence(outcome)
+    assert "0.00042 at most (rounding explains 0.001)" in proof_sentence(outcome)

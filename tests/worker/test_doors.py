@@ -996,7 +996,7 @@ def test_reported_23_the_app_says_which_option_allows_another_host(app: App) -> 
     page = app.get("/prune", host=f"app.example:{app.port}", accept="text/html,*/*;q=0.8")
     assert page.status_code == 403
     for text in (refusal, html.unescape(page.text)):
-        assert "--server.allowedHosts localhost --server.allowedHosts app.example" in text
+        assert "headlab app --allow-host app.example" in text
         assert "HOSTS=app.example" in text
         assert 'STREAMLIT_SERVER_ALLOWED_HOSTS to "localhost app.example"' in text
     app.socket_answer(host=f"app.example:{app.port}")
@@ -1009,7 +1009,7 @@ def test_reported_23_the_app_says_what_a_proxy_that_changes_the_host_needs(app: 
     # streamlit's page shows the text of this answer, and none of a 403
     assert health.status_code == 421
     for text in (refusal, health.text, app.log()):
-        assert "--server.corsAllowedOrigins https://proxy.example" in text
+        assert "STREAMLIT_SERVER_CORS_ALLOWED_ORIGINS to https://proxy.example" in text
         assert "proxy_set_header Host" in text
     assert app.get("/_stcore/health", referer="https://another.example/").status_code == 200
     assert app.get("/_stcore/health").status_code == 200

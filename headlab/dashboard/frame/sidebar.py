@@ -41,9 +41,6 @@ LABEL_MAP_HELP = (
 )
 
 
-"""A link may name any model on the hub, but no folder on this machine."""
-
-
 @dataclass
 class NamedModels(PageState):
     """Models that a person has named in one session.
@@ -74,7 +71,7 @@ class TypedLabelMaps(PageState):
 
 
 def first_link() -> Mapping[str, list[str]]:
-    """Parameters of the link that the session was opened with; app.py keeps them."""
+    """Parameters of the link that the session was opened with; `run_session` keeps them."""
     link: Mapping[str, list[str]] = st.session_state.get("_link", {})
     return link
 

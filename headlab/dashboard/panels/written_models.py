@@ -33,6 +33,7 @@ from headlab.dashboard.widgets import button
 from headlab.jobs import Job
 from headlab.jobs.export import SHAPES_KEPT
 from headlab.jobs.table import WriteJob
+from headlab.jobs.written_model import difference_text
 from headlab.masks import Mask
 from headlab.methods import FIRST_MAP_METHOD, is_encoder
 from headlab.results import default_root
@@ -260,7 +261,7 @@ def proof_sentence(outcome: Mapping[str, Any]) -> str:
     """
     return (
         f"Read back and compared on {outcome['examples']} examples: its logits differ from the "
-        f"masked model's by {outcome['max_logit_difference']:.1g} at most (rounding explains "
+        f"masked model's by {difference_text(outcome)} (rounding explains "
         f"{outcome['tolerance']:.1g}). proof.json has the details."
     )
 

@@ -43,8 +43,8 @@ def host_advice(host: str) -> str:
     name = match["name"].strip("[]").lower()
     return (
         f"This app was opened as {name}, a name it was not told to answer to, so it refuses the connection. "
-        f"If the name is yours, start the app with it: make app HOSTS={name}, or streamlit run app.py "
-        f"--server.allowedHosts localhost --server.allowedHosts {name}, or set the variable "
+        f"If the name is yours, start the app with it: headlab app --allow-host {name}, or in a checkout "
+        f"make app HOSTS={name}, or set the variable "
         f'STREAMLIT_SERVER_ALLOWED_HOSTS to "localhost {name}". {HELP_SENTENCE}'
     )
 
@@ -63,7 +63,8 @@ def origin_advice(origin: str, host: str) -> str:
         f"A page at {origin} asked for a connection, but the request came to this app as {host}, so it is refused. "
         "If a reverse proxy of yours stands between, let it pass the browser's Host header on (nginx: "
         "proxy_set_header Host $http_host) and start the app with "
-        f"make app HOSTS={match['name'].strip('[]')}; or start it with --server.corsAllowedOrigins {origin}. {HELP_SENTENCE}"
+        f"headlab app --allow-host {match['name'].strip('[]')}; or set STREAMLIT_SERVER_CORS_ALLOWED_ORIGINS to {origin}. "
+        f"{HELP_SENTENCE}"
     )
 
 

@@ -158,7 +158,7 @@ def log() -> PressLog:
 
 
 def draw_log_root(page_path: str, page_paths: Sequence[str]) -> None:
-    """Draw the part of the log that is on every page. Called by app.py before a page is drawn.
+    """Draw the part of the log that is on every page. Called by `run_session` before a page is drawn.
 
     Args:
         page_path: Of the page being drawn, empty for the default one.
@@ -174,7 +174,7 @@ def draw_log_root(page_path: str, page_paths: Sequence[str]) -> None:
 
 
 def mark_page_drawn() -> None:
-    """The page has been drawn to its end. Called by app.py."""
+    """The page has been drawn to its end. Called by `run_session`."""
     for given_value in log().given_values.values():
         given_value.is_drawn = True
 

@@ -354,12 +354,13 @@ class Store:
         return noted_places(self.root, spec)
 
     def folders(self) -> Iterator[Path]:
-        """Run folders: one's own in name order, then those of the demo that one's own lack."""
-        yield from _run_folders(self.root)
-        if self.demo is not None:
-            for folder in _run_folders(self.demo):
-                if not (self.root / folder.name / "result.npz").exists():
-                    yield folder
+        """Run folders in name order, each once: where its result is, one's own first."""
+        if self.demo is None:
+            yield from _run_folders(self.root)
+            return
+        names = {folder.name for root in (self.root, self.demo) for folder in _run_folders(root)}
+        for name in sorted(names):
+            yield self.folder_of(name)
 
     def remove(self, result: Result[HeadScores]) -> str:
         """Remove finished scores, unless another process uses their folder.

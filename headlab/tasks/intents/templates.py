@@ -33,7 +33,10 @@ from hassil import (
 from home_assistant_intents import get_intents
 
 from headlab.core import HeadlabError
-from headlab.tasks.intents.classes import CLASSES
+from headlab.tasks.intents.classes import CLASSES as CLASSES
+from headlab.tasks.intents.classes import LABELS as LABELS
+from headlab.tasks.intents.classes import LANGUAGES as LANGUAGES
+from headlab.tasks.intents.classes import SIZES as SIZES
 
 # Fillers of one language: device names by kind, places, list items, timer names, commands.
 
