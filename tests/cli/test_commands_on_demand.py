@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -53,6 +54,36 @@ def test_the_version_is_printed_with_the_commit(
     monkeypatch.setattr(versions, "commit", lambda: "abc123")
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"headlab {__version__} (commit abc123)\n"
+
+
+def test_without_the_packages_of_the_command_line_its_extra_is_named() -> None:
+    program = (
+        "import sys; sys.modules['typer'] = None;"
+        "from headlab.cli import main; sys.exit(main(['--help']))"
+    )
+    refused = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 2
+    assert "needs the package typer" in refused.stderr
+    assert "pip install 'headlab[cli]'" in refused.stderr
+
+
+def test_a_command_that_misses_a_package_names_it() -> None:
+    program = (
+        "import sys; sys.modules['matplotlib'] = None;"
+        "from headlab.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ("report", "0121f33c", "--out", "report.html")
+    refused = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "HEADLAB_DEMO": "on"},
+    )
+    assert refused.returncode == 2
+    assert "needs the package matplotlib" in refused.stderr
 
 
 def test_completion_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
