@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from headlab.core import allowed_processors
+from headlab.core.versions import commit as commit
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -31,14 +31,6 @@ def machine_facts() -> dict[str, Any]:
         "load_before": [round(load, 2) for load in os.getloadavg()],
         "system": platform.platform(),
     }
-
-
-def commit() -> str:
-    """The commit that is measured, with a + if files differ from it."""
-    command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
 
 
 def installed_version(package: str) -> str:

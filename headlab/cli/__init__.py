@@ -14,14 +14,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The words after `headlab`; None for those of this process.
     """
+    from headlab.core import HeadlabError, needs_extra
+
     try:
-        from headlab.cli.main import main as run_command
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "headlab":
-            raise
-        sys.stderr.write(
-            f"headlab: the command line needs the package {error.name}, which is not installed; "
-            "run: pip install 'headlab[cli]'\n"
-        )
+        with needs_extra("cli"):
+            from headlab.cli.main import main as run_command
+    except HeadlabError as error:
+        sys.stderr.write(f"headlab: {error}\n")
         return 2
     return run_command(arguments)

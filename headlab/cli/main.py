@@ -13,7 +13,14 @@ from typing import Any
 
 from headlab.cli.application import build as build
 from headlab.cli.application import on_demand
-from headlab.core import MEMORY_FULL_WORDS, HeadlabError, is_out_of_memory, limit_threads, reason_of
+from headlab.core import (
+    MEMORY_FULL_WORDS,
+    HeadlabError,
+    is_out_of_memory,
+    limit_threads,
+    missing_package,
+    reason_of,
+)
 
 OK = 0
 FAILED = 2
@@ -44,8 +51,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         forget_output()
         return FAILED
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package in ("", "headlab"):
+        package = missing_package(error)
+        if not package:
             raise
         print_error(
             f"this needs the package {package}, which is not installed; run: "

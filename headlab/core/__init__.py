@@ -19,6 +19,7 @@ from headlab.core.extensions import Registry as Registry
 from headlab.core.extensions import import_implementation as import_implementation
 from headlab.core.extensions import wrong_key_text as wrong_key_text
 from headlab.core.extensions import wrong_kind_text as wrong_kind_text
+from headlab.core.extras import missing_package as missing_package
 from headlab.core.extras import needs_extra as needs_extra
 from headlab.core.files import APP_DEVICE_VARIABLE as APP_DEVICE_VARIABLE
 from headlab.core.files import APP_MODEL_VARIABLE as APP_MODEL_VARIABLE

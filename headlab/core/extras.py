@@ -8,6 +8,12 @@ from contextlib import contextmanager
 from headlab.core.errors import HeadlabError
 
 
+def missing_package(error: ModuleNotFoundError) -> str:
+    """The package that an import lacks; empty for a module of headlab's own, which is a fault."""
+    package = (error.name or "").partition(".")[0]
+    return "" if package == "headlab" else package
+
+
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
     """Import packages of an extra in the block, or say how to install it.
@@ -21,10 +27,11 @@ def needs_extra(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "headlab":
+        package = missing_package(error)
+        if not package:
             raise
         raise HeadlabError(
-            f"this needs the package {error.name.partition('.')[0]}, which is not installed; run: "
+            f"this needs the package {package}, which is not installed; run: "
             f"pip install 'headlab[{extra}]'",
             code="package.extra_missing",
         ) from error

@@ -132,7 +132,10 @@ def _widget_values(choice: Choice) -> dict[str, Any]:
 
 
 def draw_sidebar() -> Choice:
-    """Draw the shared widgets, bound to the link, and return the choice. Called by `run_session` only."""
+    """Draw the shared widgets, bound to the link, and return the choice.
+
+    Called by `run_session` only.
+    """
     _restore_choice()
     _switch_page_or_apply_choice()
     specs = stored_specs()

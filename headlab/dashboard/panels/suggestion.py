@@ -91,7 +91,8 @@ def false_heads_words(scores: HeadScores, suggestion: Suggestion, removed_count:
         count_by_chance = head_count * error_rate / 2
         return (
             f"If none of the {head_count} heads had any effect, at most about {count_by_chance:.2g} would "
-            f"still be named, by chance: each is judged by its own {percent_text(scores.level)} interval."
+            f"still be named, by chance: each is judged by its own "
+            f"{percent_text(scores.level)} interval."
         )
     if not removed_count:
         if suggestion.correction == "holm":
@@ -99,7 +100,10 @@ def false_heads_words(scores: HeadScores, suggestion: Suggestion, removed_count:
         return ""
     if suggestion.correction == "bh":
         false_count_words = f"{removed_count * error_rate:.2g} of {removed_count}"
-        return f"Of those named, at most {percent_text(error_rate)} are false on average: {false_count_words}."
+        return (
+            f"Of those named, at most {percent_text(error_rate)} are false on average: "
+            f"{false_count_words}."
+        )
     return f"The probability that any of them is false is at most {percent_text(error_rate)}."
 
 

@@ -381,7 +381,7 @@ def _interval_words(scores: Mapping[str, HeadScores]) -> str:
         )
     if first_scores.low is None:
         return "These scores have no intervals, so it is not known which differences are noise."
-    level_text = f"{percent_text(first_scores.level)}"
+    level_text = percent_text(first_scores.level)
     if not first_scores.signed:
         return f"Intervals at {level_text} cover the sampling of the examples."
     hollow_mark_words = f"A hollow + or − marks a head whose own {level_text} interval excludes 0"
