@@ -41,7 +41,7 @@ NUMBER_TYPES = ("float32", "float16", "q8_0")
 # its highest resident memory in KiB.
 RUN = """
 import resource, sys
-from headlab.cli.main import main
+from headlab.cli.run import main
 code = main(sys.argv[1:])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 sys.exit(code)

@@ -228,6 +228,33 @@ def test_no_module_looks_a_name_up_in_the_package():
     assert wrong == []
 
 
+def test_no_module_takes_the_place_of_a_name_of_its_package():
+    """Python sets a module that is imported first as an attribute of its package.
+
+    It would hide a function of that name which the package defines, or gives on demand.
+    """
+    offered_names = 0
+    hidden = []
+    for path in ROOT.glob("headlab/**/__init__.py"):
+        package = ".".join(path.relative_to(ROOT).parent.parts)
+        statements = ast.parse(path.read_text()).body
+        defined_names = {
+            node.name for node in statements if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        }
+        for statement in statements:
+            for node in ast.walk(statement):  # also below `if TYPE_CHECKING:`
+                if isinstance(node, ast.ImportFrom) and node.module != package:
+                    defined_names.update(alias.asname or alias.name for alias in node.names)
+        offered_names += len(defined_names)
+        for name in sorted(defined_names):
+            if f"{package}.{name}" in house.modules() and not (path.parent / name).is_dir():
+                submodule = import_module(f"{package}.{name}")
+                if getattr(import_module(package), name) is submodule:
+                    hidden.append(f"{package}.{name}")
+    assert offered_names > 100
+    assert hidden == []
+
+
 def test_no_modules_import_each_other_in_a_circle():
     assert len(house.longest_chain()) > 1  # it raises CycleError for a circle
     assert house.circles() == 0

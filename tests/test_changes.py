@@ -14,7 +14,7 @@ from support.several_answers import PAIRS, WORDS
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import CHANGE_KINDS
 from headlab.evaluation import COLUMNS, NO_TARGET, Evaluator, changes, table
 from headlab.hooks import gated

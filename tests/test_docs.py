@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from headlab.cli.application import on_demand
-from headlab.cli.main import FAILED, INTERRUPTED, OK, build
+from headlab.cli.run import FAILED, INTERRUPTED, OK, build
 from headlab.masks import load_mask, mask_from_json
 from headlab.methods import METHODS
 from headlab.methods.table import BUILT_IN

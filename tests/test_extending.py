@@ -33,7 +33,7 @@ from support.waiting import wait_until
 
 import headlab
 from headlab.cli.figures import write_figures
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import Option, Registry
 from headlab.evaluation import Evaluator
 from headlab.jobs import setting

@@ -20,7 +20,7 @@ from support.saved_models import save_family
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.cluster.distributed_game import Setting
 from headlab.evaluation import Evaluator, label_order
 from headlab.hooks import Model, gated

@@ -23,7 +23,7 @@ from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.cli.main import OK, main
+from headlab.cli.run import OK, main
 from headlab.evaluation import Evaluator, Likelihood, gain, likelihood, right_by_bytes
 from headlab.evaluation import generation as module
 from headlab.hooks import gated

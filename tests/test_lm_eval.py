@@ -26,7 +26,7 @@ from support.tiny_models import tiny_model
 from support.tiny_task import tiny_tokenizer
 from typer.testing import CliRunner
 
-from headlab.cli.main import build
+from headlab.cli.run import build
 from headlab.core import HeadGrid, Stack
 from headlab.evaluation import Evaluator, right_by_bytes, tokens_of_texts
 from headlab.hooks import gated

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from support.expected_errors import raises
 
-from headlab.cli.main import build
+from headlab.cli.run import build
 from headlab.core import (
     HeadGrid,
     Option,

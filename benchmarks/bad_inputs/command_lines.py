@@ -40,7 +40,7 @@ from bad_inputs.commands import (
     remove_outputs,
     write_files,
 )
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.methods import METHODS
 from headlab.studies.table import STUDIES
 from headlab.training import GateOptions, LmOptions, TranslationOptions

@@ -17,7 +17,7 @@ from support.fuzzing import TREES
 from support.saved_models import save_classifier
 from support.synthetic_text import write_splits
 
-from headlab.cli.main import build, main
+from headlab.cli.run import build, main
 
 WORDS = ("anna", "bert", "sees", "hears", "likes", "the", "small", "green", "bird", "tree")
 DECLARATION = """name = "mine"

@@ -73,7 +73,7 @@ def ended_when_computing() -> Iterator[None]:
 
 def main() -> int:
     """Run the command of this process's arguments; 0 if it began to compute."""
-    from headlab.cli.main import main as headlab_main
+    from headlab.cli.run import main as headlab_main
 
     try:
         with ended_when_computing():

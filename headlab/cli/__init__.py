@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         with needs_extra("cli"):
-            from headlab.cli.main import main as run_command
+            from headlab.cli.run import main as run_command
     except HeadlabError as error:
         sys.stderr.write(f"headlab: {error}\n")
         return 2

@@ -2,7 +2,7 @@
 
 import sys
 
-from headlab.cli.main import main
+from headlab.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,7 +20,7 @@ from support.expected_errors import raises
 from support.saved_models import HEADS, LAYERS, save_classifier
 
 import headlab
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import HeadGrid, HeadlabError, parse_options, write_atomic
 from headlab.masks import Mask, load_mask
 from headlab.methods import METHODS, select

@@ -13,7 +13,7 @@ import pytest
 from support.saved_models import save_classifier
 
 from headlab.cli import app as app_command
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import APP_DEVICE_VARIABLE, APP_MODEL_VARIABLE, APP_TASK_VARIABLE
 
 TOLD = (APP_MODEL_VARIABLE, APP_TASK_VARIABLE, APP_DEVICE_VARIABLE)

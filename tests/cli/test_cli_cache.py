@@ -20,7 +20,7 @@ from support.synthetic_curves import made_curve
 from support.synthetic_gates import keep_gates, made_gates
 from support.versioned_scores import keep_scores, keys_in, tear, versioned_scores
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import Table
 from headlab.report.build import ordered_on
 from headlab.results import HeadScores, Store

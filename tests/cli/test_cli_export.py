@@ -13,7 +13,7 @@ from support.saved_models import save_classifier, save_model
 from support.tiny_llama import UNEVEN, tiny_llama, without_groups
 
 import headlab
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.masks import Mask
 
 KEPT = np.array([1, 0, 1, 0, 0, 0], bool)

@@ -9,7 +9,7 @@ import pytest
 from support.saved_models import save_classifier
 
 import headlab
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.masks import Mask, load_mask, noted, parse_grid
 
 GRID = parse_grid("3x4")

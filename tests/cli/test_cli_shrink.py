@@ -11,7 +11,7 @@ import transformers as hf
 from support.saved_models import letter_tokenizer, save_classifier, save_model
 
 import headlab
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.masks import Mask
 
 

@@ -10,7 +10,7 @@ import pytest
 from support.cut_vocabularies import save_intents_classifier
 from support.exports import export
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.studies import savings
 
 THAI = ("--task", "intents", "--languages", "th")

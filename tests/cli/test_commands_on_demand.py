@@ -11,7 +11,7 @@ import typer
 
 from headlab import __version__
 from headlab.cli.application import COMMANDS, build, on_demand
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import versions
 
 EAGER = typer.main.get_command(build())

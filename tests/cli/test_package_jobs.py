@@ -12,7 +12,7 @@ import pytest
 from support.expected_errors import raises
 from support.saved_models import save_classifier
 
-from headlab.cli.main import build, main
+from headlab.cli.run import build, main
 from headlab.jobs.reading import read_command
 from headlab.jobs.table import BUILT_IN_KINDS, COMMANDS, JOBS
 

@@ -20,7 +20,7 @@ from support.waiting import wait_until
 from support.worker_jobs import wait_for_end
 
 from headlab import load
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.cluster import rays
 from headlab.cluster.rays import RayDevice, team
 from headlab.hooks import Model

@@ -12,7 +12,7 @@ from support.synthetic_e5 import e5_bytes
 from support.tiny_task import tiny_task
 
 from headlab import load
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.jobs import Job, Outcome
 from headlab.jobs.finetune import FinetuneJob
 from headlab.jobs.local import LocalJob, LocalLab

@@ -17,7 +17,7 @@ from support.fake_client import job_row
 from support.html_pages import HtmlPage
 from support.synthetic_curves import made_curve
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, Omissions, Report, Stack, Table
 from headlab.dashboard.pages.jobs import results
 from headlab.dashboard.pages.jobs.results import offer_report

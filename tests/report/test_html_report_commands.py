@@ -13,7 +13,7 @@ from support.saved_models import save_classifier
 from support.synthetic_curves import made_curve
 from support.synthetic_fronts import spec_of
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import parse_options
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.gates import GatesJob

@@ -16,7 +16,7 @@ from support.saved_models import save_classifier
 from support.synthetic_curves import made_curve
 from support.synthetic_fronts import GRID, IDENTITY, made_front, spec_of
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.masks import Mask, load_mask, noted
 from headlab.report.again import Again
 from headlab.report.build import document, find_results

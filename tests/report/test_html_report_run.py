@@ -19,7 +19,7 @@ from support.printed_commands import command_arguments, commands_in
 from support.saved_models import letter_tokenizer, save_model
 from support.tiny_models import SMALL_OPTIONS
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import Table
 from headlab.jobs.finetune import FinetuneJob
 from headlab.jobs.score import ScoreJob

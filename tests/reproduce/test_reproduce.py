@@ -15,7 +15,7 @@ from support.saved_models import save_model
 from support.tiny_models import SMALL_OPTIONS, VOCAB
 from support.tiny_task import tiny_tokenizer
 
-from headlab.cli.main import FAILED, OK, main
+from headlab.cli.run import FAILED, OK, main
 from headlab.core import Report
 from headlab.reproduce import held
 from headlab.reproduce.models import fast_dtype

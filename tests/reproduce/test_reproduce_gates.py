@@ -19,8 +19,8 @@ from support.toy_language import toy_examples, toy_folder, toy_task
 pytest.importorskip("sentencepiece")
 pytest.importorskip("sacrebleu")
 
-from headlab.cli.main import FAILED, OK, main
 from headlab.cli.reproduce import TimeLeft
+from headlab.cli.run import FAILED, OK, main
 from headlab.core import HeadGrid, Progress, Report, Table
 from headlab.reproduce import gates, gates_classifiers, gates_translation
 from headlab.reproduce.gates import BEFORE_GATES, WITHOUT_GATES, first_half_gone, half_gone_steps

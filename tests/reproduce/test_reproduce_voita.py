@@ -13,7 +13,7 @@ from support.expected_errors import raises
 from support.tiny_models import VOCAB, tiny_model
 from support.tiny_task import tiny_tokenizer
 
-from headlab.cli.main import FAILED, OK, main
+from headlab.cli.run import FAILED, OK, main
 from headlab.core import Report
 from headlab.hooks import Model
 from headlab.reproduce import voita

@@ -12,7 +12,7 @@ from support.saved_models import save_classifier
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import Progress, Report
 from headlab.results import Store
 from headlab.roles import (

@@ -27,7 +27,7 @@ from support.tiny_llama import UNEVEN, tiny_llama, without_groups
 from support.tiny_task import tiny_tokenizer
 
 import headlab
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.hooks import Model, gated
 from headlab.masks import Mask, load_mask
 

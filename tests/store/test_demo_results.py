@@ -12,7 +12,7 @@ import pytest
 from support.cached_scores import made_scores
 from support.expected_errors import raises
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import Evaluation, RunSpec, default_root, demo_results
 from headlab.methods import superseded_results
 from headlab.methods.run import stored_result

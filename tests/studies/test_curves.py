@@ -22,7 +22,7 @@ from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.cli.evaluate import chosen_ablation
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import HeadGrid, Progress, Stack
 from headlab.evaluation import Evaluator, compare, evaluator
 from headlab.hooks import Model

@@ -20,7 +20,7 @@ from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import Bools, Progress, Report, duration_text
 from headlab.evaluation import Evaluator, compare
 from headlab.hooks import Model

@@ -27,7 +27,7 @@ from transformers import (
     GPT2LMHeadModel,
 )
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.hooks import gated, make_gateable
 from headlab.masks import Mask, full_mask
 from headlab.models.checkpoint import Checkpoint

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headlab.cli.main import main
+from headlab.cli.run import main
 
 
 def export(

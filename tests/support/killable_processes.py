@@ -207,7 +207,7 @@ def _fork(message: dict[str, Any]) -> int:
             )
         if message["die_at"] is not None:
             sys.addaudithook(_killer(*message["die_at"]))
-        from headlab.cli.main import main
+        from headlab.cli.run import main
 
         code = main(message["start"])
         sys.stdout.flush()
@@ -235,7 +235,7 @@ def main() -> None:
     """Load what commands need, then fork a command for each line of input that asks for one."""
     import headlab.worker.model_host
     import headlab.worker.server  # noqa: F401 - loaded for the children
-    from headlab.cli.main import main as command
+    from headlab.cli.run import main as command
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

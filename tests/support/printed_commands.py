@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from headlab.cli.main import build
+from headlab.cli.run import build
 
 
 def commands_in(path: Path) -> list[str]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.saved_models import save_classifier
 from typer.testing import CliRunner
 
-from headlab.cli.main import build
+from headlab.cli.run import build
 from headlab.report.build import document, find_results, html_of_document
 from headlab.results import Store
 from headlab.tasks import (

@@ -16,7 +16,7 @@ from support.saved_models import save_classifier
 from typer.testing import CliRunner
 
 import headlab
-from headlab.cli.main import build
+from headlab.cli.run import build
 from headlab.core import MAX_SENT_BYTES
 from headlab.tasks import (
     SAVED_FOLDER,

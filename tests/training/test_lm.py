@@ -19,7 +19,7 @@ from support.training_runs import Stop, assert_same_weights, model_weights, stop
 
 import headlab
 from headlab.cli import output
-from headlab.cli.main import FAILED, OK, main
+from headlab.cli.run import FAILED, OK, main
 from headlab.core import HeadlabError, read_json, write_json
 from headlab.models.allattention.modelling import parameter_counts
 from headlab.training import LmGateOptions, LmOptions

@@ -25,7 +25,7 @@ from support.synthetic_text import (
 from support.training_runs import Stop, assert_same_weights, stop_after
 
 import headlab
-from headlab.cli.main import FAILED, OK, main
+from headlab.cli.run import FAILED, OK, main
 from headlab.core import Report, read_json, write_json
 from headlab.hooks import gated
 from headlab.reproduce import shim

@@ -18,7 +18,7 @@ from support.training_runs import assert_same_weights, model_weights
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import headlab
-from headlab.cli.main import main
+from headlab.cli.run import main
 from headlab.core import HeadGrid
 from headlab.evaluation import Evaluator, translated_bleu, translations
 from headlab.hooks import Model

@@ -33,7 +33,7 @@ from support.synthetic_fronts import (
 from typer.main import get_command
 
 from headlab.charts.front import front_chart
-from headlab.cli.main import build
+from headlab.cli.run import build
 from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, front_params

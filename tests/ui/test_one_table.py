@@ -14,8 +14,8 @@ from support.fake_client import job_row
 from support.synthetic_curves import GRID, made_curve
 from support.synthetic_gates import THREE_STACKS, keep_gates, made_gates
 
-from headlab.cli.main import main
 from headlab.cli.output import ComputeSettings
+from headlab.cli.run import main
 from headlab.core import Table
 from headlab.dashboard.widgets.figures import data_frame
 from headlab.jobs.score import ScoreJob

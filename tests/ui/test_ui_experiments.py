@@ -22,7 +22,7 @@ from support.submitted_jobs import submitted_jobs
 from support.synthetic_roles import made_roles
 from typer.main import get_command
 
-from headlab.cli.main import build
+from headlab.cli.run import build
 from headlab.core import HeadlabError, Report, Table, is_p_column, p_equals_text
 from headlab.dashboard.frame import Choice, choice, stored_results
 from headlab.dashboard.pages.experiments.form import ExperimentForm

@@ -27,7 +27,7 @@ from support.synthetic_roles import made_roles
 from typer.main import get_command
 
 from headlab.charts.gates import MaskDots, accuracy_chart, expected_open_heads
-from headlab.cli.main import build
+from headlab.cli.run import build
 from headlab.core import Report, Table
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.gates import figures

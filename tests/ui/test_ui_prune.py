@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from support.expected_errors import expect_error, raises
 from support.waiting import wait_until
 
-from headlab.cli.main import build
+from headlab.cli.run import build
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Omissions, Stack
 from headlab.dashboard.frame import LatestValue
 from headlab.dashboard.names import plain

@@ -32,7 +32,7 @@ from support.synthetic_roles import (
 )
 from typer.main import get_command
 
-from headlab.cli.main import build
+from headlab.cli.run import build
 from headlab.core import Head, HeadGrid, HeadlabError, Report, Stack, Table, parse_options
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.jobs.details import command_lines
