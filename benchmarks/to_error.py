@@ -171,6 +171,24 @@ def estimator_figures(
     }
 
 
+def options_without_work(options: Sequence[str]) -> list[str]:
+    """The options of the command line without the work folder, a place on one machine.
+
+    Args:
+        options: All of them, as typed.
+    """
+    remaining = []
+    is_value_of_work = False
+    for option in options:
+        if is_value_of_work:
+            is_value_of_work = False
+        elif option == "--work":
+            is_value_of_work = True
+        elif not option.startswith("--work="):
+            remaining.append(option)
+    return remaining
+
+
 def main() -> int:
     """Run what is missing, print, and add the figures; 2 for what a user can put right."""
     arguments = parsed_arguments()
@@ -199,7 +217,7 @@ def main() -> int:
         print(f"{title}: {ratio}")
     if arguments.smoke:
         return 0
-    command = " ".join(["python", "benchmarks/to_error.py", *sys.argv[1:]])
+    command = " ".join(["python", "benchmarks/to_error.py", *options_without_work(sys.argv[1:])])
     figures: dict[str, Any] = {
         "error": arguments.error,
         "speedups": rows,

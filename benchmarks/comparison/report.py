@@ -19,10 +19,11 @@ import torch
 
 from comparison.peers import ONE_EXAMPLE, WHOLE_SET
 from comparison.race import FORMER, HEADLAB, Ratio, Reference, Run, equal_error, summarise
+from headlab import __version__
 from headlab.core import allowed_processors
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("headlab", "torch", "transformers", "numpy", "captum", "shap", "shapiq")
+PACKAGES = ("torch", "transformers", "numpy", "captum", "shap", "shapiq")
 GUARANTEE_GOAL = 500.0
 ERROR_GOAL = 8.0
 PREVIOUS_GOALS = {"equal_error": 6.0, "guarantee": 1.6}
@@ -73,6 +74,7 @@ def provenance(command: str) -> dict[str, Any]:
         "machine": machine(),
         "versions": {
             "python": platform.python_version(),
+            "headlab": __version__,  # a clone that is not installed has one too
             **{name: importlib.metadata.version(name) for name in PACKAGES},
         },
     }

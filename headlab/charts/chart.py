@@ -282,6 +282,7 @@ class Chart:
         height: Of the whole on a page, in pixels.
         has_legend: Whether a legend names the series; None: where there are several.
         is_clickable: Whether a click on a point chooses it, on a page.
+        is_selectable: Whether an area that is drawn around points chooses them, on a page.
     """
 
     title: str
@@ -293,6 +294,7 @@ class Chart:
     height: float = USUAL_HEIGHT
     has_legend: bool | None = None
     is_clickable: bool = False
+    is_selectable: bool = False
 
     @property
     def cells(self) -> Cells | None:

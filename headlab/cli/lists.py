@@ -168,7 +168,16 @@ def report(
             metavar="RUN...",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="HTML file to write")] = Path("report.html"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="HTML file to write; report.html if neither it nor --site is given"
+        ),
+    ] = None,
+    site: Annotated[
+        Path | None,
+        typer.Option("--site", help="folder of pages to write: maps, scatter, a page a head"),
+    ] = None,
     title: Annotated[
         str, typer.Option("--title", help="title of the report; default: the models' names")
     ] = "",
@@ -193,16 +202,34 @@ def report(
 
     The commands reproduce the results.
 
-    The file needs no network and no scripts, and can be printed.
+    The file needs no network and no scripts, and can be printed. With --site, a folder of pages is
+    written that any server can host; they work when opened from the disk too.
     """
     from headlab.report.build import summary, write_report
+    from headlab.report.site.build import write_site
 
-    html_report, size = write_report(
-        runs, out, open_store(cache), title=title, declarations=task or (), paths=paths
-    )
+    store = open_store(cache)
+    written: dict[str, Any] = {}
+    if site is not None:
+        document, bytes_by_page = write_site(
+            runs, site, store, title=title, declarations=task or (), paths=paths, out=out
+        )
+        written |= {"site": str(site), "pages": bytes_by_page}
+        if out is not None:
+            written |= {"out": str(out), "bytes": out.stat().st_size}
+    else:
+        out = out or Path("report.html")
+        document, size = write_report(
+            runs, out, store, title=title, declarations=task or (), paths=paths
+        )
+        written |= {"out": str(out), "bytes": size}
     if json:
-        print_json({"out": str(out), "bytes": size, "sections": summary(html_report)})
+        print_json({**written, "sections": summary(document)})
         return
-    for section in html_report.sections:
+    for section in document.sections:
         typer.echo(f"{section.title} ({section.kind})")
-    typer.echo(f"{out}: {size / 1e6:.2f} MB")
+    if "site" in written:
+        megabytes = sum(written["pages"].values()) / 1e6
+        typer.echo(f"{site}: {len(written['pages'])} pages, {megabytes:.2f} MB; open index.html")
+    if "out" in written:
+        typer.echo(f"{written['out']}: {written['bytes'] / 1e6:.2f} MB")

@@ -98,6 +98,7 @@ CHANGE_WORDS = dict(
 PAGES = {
     "overview": ("Overview", ":material/space_dashboard:"),
     "heads": ("Heads", ":material/grid_on:"),
+    "scatter": ("Scatter", ":material/scatter_plot:"),
     "languages": ("Languages", ":material/translate:"),
     "roles": ("Roles", ":material/category:"),
     "gates": ("Gates", ":material/door_open:"),
@@ -109,7 +110,7 @@ PAGES = {
     "own": ("Bring your own", ":material/upload_file:"),
 }
 PAGES_BY_GROUP = {
-    "Look": ("overview", "heads", "languages", "attention", "roles"),
+    "Look": ("overview", "heads", "scatter", "languages", "attention", "roles"),
     "Prune": ("prune", "gates"),
     "Compare": ("masks",),
     "Work": ("jobs", "experiments"),

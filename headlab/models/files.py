@@ -524,12 +524,14 @@ class Writer:
         identifying_files: Sets of files; a folder with all files of one set is of this kind.
         record: The one of these files that lists the others, under `files`, with their sha256.
         advice: Advice if `out` cannot be used.
+        option: That names the folder.
     """
 
     name: str
     identifying_files: tuple[tuple[str, ...], ...]
     record: str
     advice: str
+    option: str = "--out"
 
 
 def check_replaced(target: Path, writer: Writer) -> None:
@@ -541,7 +543,7 @@ def check_replaced(target: Path, writer: Writer) -> None:
     resolved_target = resolve_folder(target)  # replacing it follows links and .. too
     if file_mode(resolved_target) is None:
         parent = next(folder for folder in resolved_target.parents if folder.exists())
-        return _require_writable(target, parent)
+        return _require_writable(target, parent, writer.option)
     if resolved_target.is_dir() and not any(resolved_target.iterdir()):
         return None
     is_of_writer = any(
@@ -551,7 +553,7 @@ def check_replaced(target: Path, writer: Writer) -> None:
     if not resolved_target.is_dir() or not is_of_writer:
         raise HeadlabError(
             f"{target} exists and holds nothing that {writer.name} made, so it is not replaced; "
-            "name another folder with --out",
+            f"name another folder with {writer.option}",
             code="output.not_replaceable",
         )
     changed_files = _changed_files(target, resolved_target, writer)
@@ -566,7 +568,7 @@ def check_replaced(target: Path, writer: Writer) -> None:
         raise HeadlabError(
             f"{target} holds {_list_files(changed_files)}, which {be} not as {writer.name} wrote "
             f"{it}, so the folder is not replaced; move {files} away, or name another folder with "
-            "--out",
+            f"{writer.option}",
             code="output.files_changed",
         )
     return None
@@ -593,7 +595,7 @@ def _changed_files(target: Path, resolved_target: Path, writer: Writer) -> list[
         raise HeadlabError(
             f"{target} does not say which of its files {writer.name} wrote ({writer.record} of an "
             "older version, or changed), so it is not replaced; delete it if nothing in it is "
-            "yours, or name another folder with --out",
+            f"yours, or name another folder with {writer.option}",
             code="output.record_unreadable",
         )
     return [
@@ -611,10 +613,10 @@ def _list_files(files: list[str]) -> str:
     return listed_files
 
 
-def _require_writable(target: Path, parent: Path) -> None:
+def _require_writable(target: Path, parent: Path, option: str) -> None:
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise HeadlabError(
             f"cannot write {target}: {parent} is not a folder you may write to; name another with "
-            "--out",
+            f"{option}",
             code="output.unwritable",
         )

@@ -53,6 +53,8 @@ def plotly_figure(chart: Chart) -> go.Figure:
         layout["showlegend"] = chart.has_legend
     if chart.is_clickable:
         layout["clickmode"] = "event+select"
+    if chart.is_selectable:
+        layout["dragmode"] = "lasso"
     return with_common_layout(figure, **layout)
 
 
@@ -95,7 +97,8 @@ def _add_chart(figure: go.Figure, chart: Chart, position: Position) -> None:
     for series in chart.series:
         match series:
             case Points():
-                _add_points(figure, series, position, is_clickable=chart.is_clickable)
+                can_be_chosen = chart.is_clickable or chart.is_selectable
+                _add_points(figure, series, position, is_clickable=can_be_chosen)
             case Line():
                 _add_line(figure, series, position)
             case Band():

@@ -10,7 +10,7 @@ from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
@@ -300,7 +300,7 @@ def _sections(items: Sequence[Item[Any]], known: Known) -> Iterator[Section]:
     mask_number = 0
     groups: dict[object, list[Item[Any]]] = {}
     for index, item in enumerate(items):
-        groups.setdefault(_group_of(item.record) or index, []).append(item)
+        groups.setdefault(group_of(item.record) or index, []).append(item)
     for group in groups.values():
         match group[0].record:
             case HeadScores():
@@ -316,7 +316,7 @@ def _sections(items: Sequence[Item[Any]], known: Known) -> Iterator[Section]:
                 yield mask_section(group[0], mask_number, known)
 
 
-def _group_of(record: object) -> tuple[object, ...] | None:
+def group_of(record: object) -> tuple[object, ...] | None:
     """What the results of one section share, so that they can be compared.
 
     Args:
@@ -396,6 +396,21 @@ def ordered_on(store: Store) -> DevSize:
 
 # A document as one HTML file that needs no network and no scripts.
 
+
+class PageLink(NamedTuple):
+    """A link of the navigation of pages that belong together.
+
+    Attributes:
+        file: Name of the page's file.
+        title: Text of the link.
+        is_current: Whether it is the page that the link stands on.
+    """
+
+    file: str
+    title: str
+    is_current: bool
+
+
 LIMIT = 5_000_000  # bytes of a file
 BYTES_LOOKED_AT = 200  # bytes of a file that are looked at
 HTML = (b"<!doctype html", b"<html")  # what an HTML file begins with
@@ -444,18 +459,47 @@ def write_report(
             a report that would be too large, a file that cannot be written, or an existing file
             that is not HTML.
     """
+    report, _, _ = document_of_words(
+        words, store, title=title, declarations=declarations, paths=paths
+    )
+    check_replaceable(out)
+    data = html_of_document(report)
+    write_atomic(out, data)
+    return report, len(data)
+
+
+def document_of_words(
+    words: Sequence[str],
+    store: Store,
+    *,
+    title: str = "",
+    declarations: Sequence[Path] = (),
+    paths: bool = True,
+) -> tuple[Document, tuple[Item[Any], ...], Known]:
+    """The document about what the words name.
+
+    Args:
+        words: As in `headlab.report.build.find_results`.
+        store: Of the results.
+        title: Of the document; names the models by default.
+        declarations: Files that declare tasks, for results that do not say where theirs are.
+        paths: Whether its commands name files of this machine; otherwise readers put in their own.
+
+    Returns:
+        The document, the results, and what their store knows of them besides.
+
+    Raises:
+        HeadlabError: For a word that names nothing, or a result or a declaration that cannot be
+            read.
+    """
     by_name = {read_declaration(path).name: path for path in declarations}
     items = find_results(words, store)
-    check_replaceable(out)
     if paths:
         known = known_in(store, by_name)
     else:
         items = tuple(replace(item, path="") for item in items)
         known = Known(ordered_on(store), paths=False)
-    report = document(items, title=title, known=known)
-    data = html_of_document(report)
-    write_atomic(out, data)
-    return report, len(data)
+    return document(items, title=title, known=known), items, known
 
 
 def check_replaceable(out: Path) -> None:
@@ -482,14 +526,19 @@ def check_replaceable(out: Path) -> None:
         )
 
 
-def html_of_document(report: Document) -> bytes:
+def html_of_document(report: Document, links: Sequence[PageLink] = ()) -> bytes:
     """The document as an HTML file in UTF-8, at most 5 MB: long tables are cut further to fit.
 
-    Raises HeadlabError if it is still too large.
+    Args:
+        report: The document.
+        links: The navigation above it; empty for a file that stands alone.
+
+    Raises:
+        HeadlabError: It is still too large.
     """
     data = b""
     for max_rows in ROW_LIMITS:
-        data = rendered_html(report, max_rows)
+        data = rendered_html(report, max_rows, links)
         if len(data) <= LIMIT:
             return data
     raise HeadlabError(
@@ -499,10 +548,13 @@ def html_of_document(report: Document) -> bytes:
     )
 
 
-def rendered_html(report: Document, max_rows: int) -> bytes:
-    """The HTML file, with at most `max_rows` rows per table.
+def rendered_html(report: Document, max_rows: int, links: Sequence[PageLink] = ()) -> bytes:
+    """The HTML file; characters that HTML cannot hold are replaced.
 
-    Characters that HTML cannot hold are replaced.
+    Args:
+        report: The document.
+        max_rows: Of a table, at most.
+        links: As in `html_of_document`.
     """
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -513,8 +565,14 @@ def rendered_html(report: Document, max_rows: int) -> bytes:
         table=partial(_table, max_rows=max_rows),
         origin=origin,
         several=len(report.models) > 1,
+        links=links,
     )
-    return text.translate(REPLACED_CHARACTERS).encode("utf-8")
+    return replaced_characters(text).encode("utf-8")
+
+
+def replaced_characters(text: str) -> str:
+    """The text with a replacement character for each character that HTML cannot hold."""
+    return text.translate(REPLACED_CHARACTERS)
 
 
 def _table(table: Table | Folded, max_rows: int) -> Printed:

@@ -484,9 +484,7 @@ def _mask_of_another_rule(file: MaskFile) -> Again:
     if sources_again:
         return joined([*sources_again, Again((), (UNTOLD,))])
     if rule == "by hand":
-        return Again(
-            (), ("Its heads were switched by hand on the Prune page: no command does that.",)
-        )
+        return Again((), ("Its heads were chosen by hand on a page: no command does that.",))
     if rule.startswith("combined: "):
         how = rule.removeprefix("combined: ")
         return Again(

@@ -57,28 +57,35 @@ class Cell(NamedTuple):
     image: str = ""
 
 
-def stack_maps(grid: HeadGrid, cells: Sequence[Cell], label: str) -> tuple[str, ...]:
+def stack_maps(
+    grid: HeadGrid, cells: Sequence[Cell], label: str, links: Sequence[str] = ()
+) -> tuple[str, ...]:
     """One drawing per stack.
 
     Args:
         grid: The heads.
         cells: How each is drawn, in the grid's order.
         label: What they show, for screen readers.
+        links: Where a click on each head leads, in the grid's order; empty for nowhere.
     """
     drawings = []
     first_cell = 0
     has_stacks = len(grid.stacks) > 1
     for stack in grid.stacks:
-        stack_cells = cells[first_cell : first_cell + stack.size]
+        stack_heads = slice(first_cell, first_cell + stack.size)
         first_cell += stack.size
+        stack_label = label
+        stack_title = ""
         if has_stacks:
-            drawings.append(_map(stack, stack_cells, f"{label}, {stack.name}", stack.name))
-        else:
-            drawings.append(_map(stack, stack_cells, label, ""))
+            stack_label = f"{label}, {stack.name}"
+            stack_title = stack.name
+        drawings.append(
+            _map(stack, cells[stack_heads], stack_label, stack_title, links[stack_heads])
+        )
     return tuple(drawings)
 
 
-def _map(stack: Stack, cells: Sequence[Cell], label: str, title: str) -> str:
+def _map(stack: Stack, cells: Sequence[Cell], label: str, title: str, links: Sequence[str]) -> str:
     most_heads = max(stack.heads, default=0)
     size = CELL if most_heads <= FEW else SMALL
     width = LEFT + size * max(most_heads, 1) + 2
@@ -92,17 +99,21 @@ def _map(stack: Stack, cells: Sequence[Cell], label: str, title: str) -> str:
             )
         )
     parts.append(words(2, TOP - 5, "layer", class_="axis"))
-    remaining_cells = iter(cells)
+    drawn_cells = iter(zip(cells, links or [""] * len(cells), strict=True))
     for layer, heads in enumerate(stack.heads):
         y = TOP + size * layer
         if layer % step == 0:
             parts.append(
                 words(LEFT - 6, y + size / 2 + 4, str(layer), class_="tick", text_anchor="end")
             )
-        parts += [
-            _cell(next(remaining_cells), LEFT + size * head, y, size) for head in range(heads)
-        ]
-    return picture(width, height, label, *parts)
+        for head in range(heads):
+            cell, link = next(drawn_cells)
+            drawing = _cell(cell, LEFT + size * head, y, size)
+            if link:
+                drawing = element("a", drawing, href=link, aria_label=cell.told, tabindex="-1")
+            parts.append(drawing)
+    role = "group" if links else "img"
+    return picture(width, height, label, *parts, role=role)
 
 
 def _cell(cell: Cell, x: float, y: float, size: int) -> str:

@@ -54,11 +54,15 @@ def hint(text: str) -> str:
     return ""
 
 
-def picture(width: float, height: float, label: str, *children: str) -> str:
+def picture(width: float, height: float, label: str, *children: str, role: str = "img") -> str:
     """A whole drawing.
 
     Args:
+        width: In pixels.
+        height: In pixels.
         label: What it shows, for screen readers.
+        children: SVG already.
+        role: What it is for them: "img", or "group" where it holds links.
     """
     return element(
         "svg",
@@ -67,7 +71,7 @@ def picture(width: float, height: float, label: str, *children: str) -> str:
         viewBox=f"0 0 {number(width)} {number(height)}",
         width=width,
         height=height,
-        role="img",
+        role=role,
         aria_label=label,
     )
 

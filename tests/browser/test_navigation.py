@@ -12,6 +12,7 @@ from support.browsing import DEADLINE, IDLE_APP, choose_option, tick_first_row
 PAGES = (
     "Overview",
     "Heads",
+    "Scatter",
     "Languages",
     "Roles",
     "Gates",
@@ -24,6 +25,7 @@ PAGES = (
 PAGES_IN_ORDER = [
     "Overview",
     "Heads",
+    "Scatter",
     "Languages",
     "Attention",
     "Roles",

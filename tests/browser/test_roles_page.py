@@ -170,3 +170,38 @@ def test_roles_are_found_followed_and_shown_where_they_were_started(visit, page,
     page.get_by_role("button", name="Open on the Roles page").click()
     expect(page.locator("h1")).to_have_text("Roles")
     expect(page.locator('[data-c="0.0"]')).to_be_visible()
+
+
+def test_the_heads_of_a_role_stand_out_and_are_switched_off(visit, page):
+    """A press in the legend, then the button beside the map, and the accuracy without the heads."""
+    visit("/roles?langs=de&langs=th")
+    legend_key = page.locator('.roles .legend button[data-kind="1"]')
+    expect(legend_key).to_have_accessible_name("nsubj 1")
+    legend_key.click()
+    expect(legend_key).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("heading", name="1 head: nsubj", exact=True)).to_be_visible()
+    page.wait_for_function("location.search.includes('role=nsubj')")
+    expect(page.locator('[data-c="0.2"]')).not_to_have_class(re.compile("beside"))
+    expect(page.locator('[data-c="0.3"]')).to_have_class(re.compile("beside"))
+    page.reload()
+    expect(legend_key).to_have_attribute("aria-pressed", "true")
+    page.locator(IDLE_APP).wait_for()
+    page.get_by_role("button", name="Switch this head off").click()
+    expect(page.locator("h1")).to_have_text("Prune")
+    expect(page.get_by_text("1 of 144 heads off")).to_be_visible()
+    expect(page.locator('[data-c="0.2"]')).to_have_attribute("aria-checked", "false")
+    page.get_by_text("1 head off: final, 512 dev examples").wait_for()
+
+
+def test_a_role_is_chosen_and_left_by_keyboard(visit, page):
+    visit("/roles?langs=de&langs=th")
+    legend_key = page.locator('.roles .legend button[data-kind="2"]')
+    legend_key.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="1 head: obj", exact=True)).to_be_visible()
+    expect(legend_key).to_be_focused()
+    page.locator(IDLE_APP).wait_for()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("heading", name="1 head: obj", exact=True)).to_have_count(0)
+    expect(legend_key).to_have_attribute("aria-pressed", "false")
+    page.wait_for_function("!location.search.includes('role=')")

@@ -174,7 +174,7 @@ def test_another_model_of_a_front_is_the_best_of_its_size_on_its_order():
     [
         ({}, "does not record how its heads were chosen"),
         ({"rule": "converted"}, "does not record how its heads were chosen"),
-        ({"rule": "by hand", "started_from": {"rule": "harmful"}}, "switched by hand"),
+        ({"rule": "by hand", "started_from": {"rule": "harmful"}}, "chosen by hand"),
         ({"rule": "combined: or", "combined": []}, "--how or --out mask.json"),
         (
             {

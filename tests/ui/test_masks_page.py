@@ -14,11 +14,8 @@ from support.fake_client import loaded_model
 from support.page_actions import choose
 
 from headlab.dashboard.frame import Choice
-from headlab.dashboard.pages.masks.comparison import (
-    difference_values,
-    why_not_openable,
-)
-from headlab.dashboard.pages.masks.sources import CURRENT_MASK, TargetModel, read_mask_files
+from headlab.dashboard.pages.masks.comparison import difference_values
+from headlab.dashboard.pages.masks.sources import CURRENT_MASK, read_mask_files
 from headlab.dashboard.panels.accuracy import FinalFigures
 from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX, MaskHistory
 from headlab.dashboard.panels.mask_figures import AccuracyQuestion
@@ -26,6 +23,7 @@ from headlab.dashboard.panels.mask_files import (
     mask_file_name,
     place_of,
 )
+from headlab.dashboard.panels.target_model import TargetModel, why_not_openable
 from headlab.masks import Mask, ScriptModel, compare_masks, mask_script, noted, parse_grid
 from headlab.worker.schemas import Figure
 

@@ -23,6 +23,8 @@ from headlab.core import Head, HeadGrid, Stack
 from headlab.dashboard.pages.gates.other_runs import shared_heads_sentence
 from headlab.dashboard.pages.roles.other_reports import roles_that_differ
 from headlab.dashboard.panels.contrast import (
+    NO_COMPARISON,
+    OTHER_LANGUAGES,
     comparable_scores_by_key,
     comparison_label,
     comparison_maps,
@@ -252,7 +254,6 @@ def chosen_label(app) -> str:
 
 def test_a_result_is_chosen_on_the_heads_page_and_by_a_link(filled_cache) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de")
-    assert chosen_label(app) == "nothing"
     key = thai_key(app)
     compare_box(app).set_value(key).run()
     assert not app.exception
@@ -276,8 +277,10 @@ def key_of_label(app, language: str, label_start: str) -> str:
         language: That language.
         label_start: How the label begins.
     """
-    keys = ["", *keys_of_comparable_results(language)]
     labels = compare_box(app).options
+    keys = [NO_COMPARISON, *keys_of_comparable_results(language)]
+    if len(labels) > len(keys):
+        keys.insert(1, OTHER_LANGUAGES)
     return next(
         key for key, label in zip(keys, labels, strict=True) if label.startswith(label_start)
     )
@@ -310,6 +313,38 @@ def test_the_choice_holds_over_a_visit_to_another_page(filled_cache) -> None:
     app.query_params.clear()
     app.switch_page("pages/heads.py").run()
     assert chosen_label(app).startswith("Thai (th): shapley")
+
+
+def test_a_language_is_compared_with_the_mean_of_the_others_at_first(filled_cache) -> None:
+    app = run_page("heads", langs=["de", "th", "fi"], focus="de")
+    assert chosen_label(app) == "the mean of the other 2 languages"
+    assert "Other: the mean of Thai (th), Finnish (fi), by the same method" in page_text(app)
+    (table,) = [
+        frame.value
+        for frame in app.dataframe
+        if "rank" in frame.value and "other rank" in frame.value
+    ]
+    row = table[(table["layer"] == 3) & (table["head"] == 7)].iloc[0]
+    german, thai, finnish = (made_scores(name, "shapley").values for name in ("de", "th", "fi"))
+    expected = 100 * (german - (thai + finnish) / 2)[3 * 12 + 7]
+    assert row["difference, points"] == pytest.approx(expected)
+    linked_app = run_page("heads", langs=["de", "th"], focus="de")
+    assert chosen_label(linked_app) == "the other language, Thai (th)"
+
+
+def test_comparing_with_nothing_is_a_choice_that_the_link_holds(filled_cache) -> None:
+    app = run_page("heads", langs=["de", "th"], focus="de")
+    compare_box(app).set_value(NO_COMPARISON).run()
+    assert app.query_params["against"] in ("none", ["none"])
+    assert "Their rankings of the heads" not in page_text(app)
+    linked_app = run_page("heads", langs=["de", "th"], focus="de", against="none")
+    assert chosen_label(linked_app) == "nothing"
+
+
+def test_one_language_is_compared_with_nothing_at_first(filled_cache) -> None:
+    app = run_page("heads", langs=["de"])
+    assert chosen_label(app) == "nothing"
+    assert "against" not in app.query_params
 
 
 def test_a_link_to_a_result_that_is_not_here_says_so(filled_cache) -> None:

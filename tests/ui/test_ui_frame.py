@@ -82,7 +82,7 @@ def test_pages_show_cached_results_without_a_worker(cache, path):
     assert "estimand `shapley-top50`" in page_text(app) or path == "languages"
 
 
-@pytest.mark.parametrize("path", ["", "heads", "languages", "jobs"])
+@pytest.mark.parametrize("path", ["", "heads", "scatter", "languages", "jobs"])
 @pytest.mark.parametrize("state", ["empty", "missing", "a file"])
 def test_an_empty_or_missing_cache_is_a_sentence(cache, path, state):
     shutil.rmtree(cache)

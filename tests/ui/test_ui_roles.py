@@ -46,6 +46,8 @@ from headlab.dashboard.pages.roles.head_card import (
 )
 from headlab.dashboard.pages.roles.remaining import shown_sizes
 from headlab.dashboard.panels import job_format, stored_roles
+from headlab.dashboard.panels.head_actions import mask_without
+from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX
 from headlab.dashboard.panels.stored_roles import (
     TASK_SOURCE,
     TREEBANK_SOURCE,
@@ -383,12 +385,77 @@ def test_reports_with_trees_of_the_model_s_own_weights_come_first_and_another_ca
     assert "no relation of syntax could be looked for" in page_text(app)
 
 
-def test_reports_of_another_model_or_task_are_left_out(cache):
+def test_reports_of_another_model_are_left_out(cache):
     keep_report(cache, made_roles("de", model="another"))
-    keep_report(cache, made_roles("de", name="xnli"))
     assert "There is no report yet on what the heads of e5-small-intents do" in page_text(
         run(langs=["de"])
     )
+
+
+def test_roles_are_the_models_whatever_task_their_sentences_are_of(cache):
+    keep_report(cache, made_roles("de", name="xnli"), 2)
+    assert "(task xnli, without syntax)" in page_text(run(langs=["de"]))
+    keep_report(cache, made_roles("de", name="intents"), 1)
+    assert "(task intents, without syntax)" in page_text(run(langs=["de"]))
+
+
+def test_a_role_lets_its_heads_stand_out_and_be_switched_off(cache):
+    keep_report(cache, made_roles("de", grid=LARGE))
+    scores = made_scores("de", "shapley")
+    Store(cache).run(scores.spec).finish(scores, {"versions": {}})
+    assert map_data(run(langs=["de"]))["chosen"] == -1
+    app = run(langs=["de"], role="nsubj")
+    kinds = [kind["name"] for kind in map_data(app)["kinds"]]
+    assert kinds[map_data(app)["chosen"]] == "nsubj"
+    assert "1 head: nsubj" in page_text(app)
+    press(app, "role-actions-off")
+    history = app.session_state[f"{HISTORY_KEY_PREFIX}{'0' * 64}"]
+    (removed_head,) = history.mask.removed
+    roles = read_roles(made_roles("de", grid=LARGE))
+    assert roles.groups(removed_head) == ["nsubj"]
+    assert history.mask.chosen == {"rule": "by hand", "role": "nsubj", "languages": ["de"]}
+
+
+def test_a_role_of_a_link_that_no_head_has_says_so(cache):
+    keep_report(cache, made_roles("de"))
+    app = run(langs=["de"], role="induction")
+    assert "No head of this report has the role 'induction'" in page_text(app)
+    assert map_data(app)["chosen"] == -1
+
+
+def test_heads_of_a_report_are_switched_off_only_where_the_models_heads_are_known(cache):
+    keep_report(cache, made_roles("de", grid=LARGE))
+    app = run(langs=["de"], role="nsubj")
+    assert "All heads of this model are not known here yet" in page_text(app)
+    assert not [button for button in app.button if button.key == "role-actions-off"]
+
+
+def test_a_mask_of_a_reports_heads_is_one_of_the_whole_model():
+    """A report on the encoder of a translation model knows nothing of the decoder's heads."""
+    spec = made_roles("de").spec
+    whole_grid = HeadGrid((*GRID.stacks, Stack("decoder", (4, 4))))
+    mask = mask_without([GRID.heads[2]], whole_grid, spec, {"role": "nsubj"})
+    assert mask.grid == whole_grid
+    assert mask.removed == (GRID.heads[2],)
+    assert mask.model["fingerprint"] == "0" * 64
+    assert mask_without([GRID.heads[2]], None, spec, {}) is None
+    assert mask_without([Head("decoder", 9, 9)], whole_grid, spec, {}) is None
+
+
+def test_a_report_of_other_weights_switches_nothing_off(cache):
+    keep_report(cache, made_roles("de", grid=LARGE, fingerprint="1" * 64))
+    scores = made_scores("de", "shapley")
+    Store(cache).run(scores.spec).finish(scores, {"versions": {}})
+    app = run(langs=["de"], role="nsubj")
+    assert "opens once that model is chosen" in page_text(app)
+    assert app.button(key="role-actions-off").disabled
+
+
+def test_a_press_on_the_legend_chooses_a_role_or_none():
+    chosen: list[str] = []
+    for number in (1, -1, 99, "x", None):
+        stored_roles.press_group(["positional", "nsubj"], chosen.append, number)
+    assert chosen == ["nsubj", ""]
 
 
 def test_a_language_that_the_task_does_not_have_is_shown_where_it_has_a_report(cache):

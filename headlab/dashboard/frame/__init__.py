@@ -4,6 +4,7 @@ from headlab.dashboard.frame.background import LatestValue as LatestValue
 from headlab.dashboard.frame.background import await_values as await_values
 from headlab.dashboard.frame.background import wait_for_result as wait_for_result
 from headlab.dashboard.frame.cache_folder import cached_grid as cached_grid
+from headlab.dashboard.frame.cache_folder import known_grid as known_grid
 from headlab.dashboard.frame.cache_folder import loaded_model as loaded_model
 from headlab.dashboard.frame.cache_folder import loading_words as loading_words
 from headlab.dashboard.frame.cache_folder import stored_results as stored_results
@@ -32,9 +33,11 @@ from headlab.dashboard.frame.sidebar import use_model as use_model
 from headlab.dashboard.frame.sidebar import use_task as use_task
 from headlab.dashboard.frame.stored_scores import StoredScores as StoredScores
 from headlab.dashboard.frame.stored_scores import comparable_scores as comparable_scores
+from headlab.dashboard.frame.stored_scores import describe_variant as describe_variant
 from headlab.dashboard.frame.stored_scores import matching_scores as matching_scores
 from headlab.dashboard.frame.stored_scores import samples_note as samples_note
 from headlab.dashboard.frame.stored_scores import variant_of as variant_of
+from headlab.dashboard.frame.stored_scores import variants as variants
 from headlab.dashboard.frame.worker_supervisor import embedded_models as embedded_models
 from headlab.dashboard.frame.worker_supervisor import supervisor as supervisor
 from headlab.dashboard.frame.worker_supervisor import worker_client as worker_client

@@ -15,6 +15,7 @@ from headlab.core import (
     HeadlabError,
     Report,
     duration_text,
+    fingerprint_of,
     remember_former_fingerprints,
 )
 from headlab.dashboard.frame.background import wait_for_result
@@ -101,6 +102,21 @@ def cached_grid(model: str) -> HeadGrid | None:
     """The heads of a model, from its cached results; None if it has none."""
     for result in stored_results(HeadScores).results:
         if spec_of(result.record, "model", "name") == model:
+            return result.record.grid
+    return None
+
+
+def known_grid(fingerprint: str) -> HeadGrid | None:
+    """All heads of a model that was loaded for a page or has scores; None if neither is so.
+
+    Args:
+        fingerprint: Of its weights.
+    """
+    grid = _grids_by_fingerprint().get(fingerprint)
+    if grid is not None:
+        return grid
+    for result in stored_results(HeadScores).results:
+        if fingerprint_of(result.record.spec) == fingerprint:
             return result.record.grid
     return None
 

@@ -61,10 +61,22 @@ GUIDES = {
 - Values are measured on sampled dev examples. Prune shows what switching the head off does on other examples: choose
   test there.
 - One colour scale for all maps compares languages; each map's own scale shows the order within a language.
-- **Beside another result** compares the chosen language's map with that of another method, estimand, language, task or
-  checkpoint. The interval of a difference holds whenever both results' intervals do.
+- **Beside another result** compares the chosen language's map with the mean of the other languages (what is specific to
+  it), or with that of another method, estimand, language, task or checkpoint. The interval of a difference holds
+  whenever both results' intervals do.
 """,
         "Click any head. Its card shows what it contributes in each language, and links to what it attends to.",
+    ),
+    "scatter": Guide(
+        "All heads by any two of what is known of them: values, ranks, attention, roles.",
+        """
+- A point is a head. Draw around some with the mouse: they stand out, and stay chosen while you look at other measures.
+  A second area replaces them, adds to them, or takes heads away. *Choose by two ranges* does the same by keyboard.
+- A value is what a head contributes; its interval is shown beside the pointer. The first measures are of the method and
+  task of the sidebar; below them are other methods, tasks and models with the same heads.
+- ρ is Spearman's rank correlation. Both measures are noisy, so it understates how alike they are.
+- Heads chosen because they stand out here look more extreme than they are. Test them: switch them off, and look at test.
+""",
     ),
     "languages": Guide(
         "Which languages rank the heads alike, which heads they share, and where they differ.",
@@ -82,7 +94,8 @@ GUIDES = {
         """
 - A head has a role if it does what the role says on a large share of the tokens, and more often than chance or the best
   fixed offset would. It may have several roles, or none.
-- A role says where a head looks. Whether the model needs the head is another question, which the scores answer.
+- A role says where a head looks. Whether the model needs the head is another question: click a role in the legend, and
+  switch its heads off.
 - **Beside another result** compares two reports: which roles a head has in one of them only, and how heads attend.
 """,
     ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
@@ -46,11 +47,13 @@ class PageSwitch(PageState):
     Attributes:
         page: Name of the page; empty once it is open.
         choice: What is shown there; None once it is, or if that stays as it is.
+        link_params: Parameters of the link to the page, besides the choice.
     """
 
     key = "_go"
     page: str = ""
     choice: Choice | None = None
+    link_params: dict[str, str | list[str]] = field(default_factory=dict)
 
 
 def _restore_choice() -> None:
@@ -93,15 +96,25 @@ def show_choice(choice: Choice) -> None:
     PageSwitch.of_session().choice = choice
 
 
-def open_page(name: str, choice: Choice) -> None:
-    """Open a page with another choice, in a callback.
+def open_page(
+    name: str,
+    choice: Choice | None = None,
+    link_params: Mapping[str, str | list[str]] | None = None,
+) -> None:
+    """Open a page in the next run of this one: the action of a click.
 
     The choice is applied after the switch, because the browser sends what it showed before along
     with it.
+
+    Args:
+        name: A key of `headlab.dashboard.names.PAGES`.
+        choice: What is shown there; None for what is shown here.
+        link_params: Parameters of the link to the page, besides the choice.
     """
     switch = PageSwitch.of_session()
     switch.page = name
     switch.choice = choice
+    switch.link_params = dict(link_params or {})
 
 
 def _switch_page_or_apply_choice() -> None:
@@ -110,7 +123,7 @@ def _switch_page_or_apply_choice() -> None:
     page = switch.page
     if page:
         switch.page = ""
-        st.switch_page(f"pages/{page}.py", query_params={})
+        st.switch_page(f"pages/{page}.py", query_params=switch.link_params)
     choice = switch.choice
     if choice is not None:
         switch.choice = None

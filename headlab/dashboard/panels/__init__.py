@@ -33,13 +33,16 @@ from headlab.dashboard.panels.contrast import (
 )
 from headlab.dashboard.panels.contrast import draw_comparison_section as draw_comparison_section
 from headlab.dashboard.panels.contrast import pick_compared_result as pick_compared_result
+from headlab.dashboard.panels.contrast import ranking_sentence as ranking_sentence
 from headlab.dashboard.panels.contrast import unitless_scores as unitless_scores
+from headlab.dashboard.panels.head_actions import draw_head_actions as draw_head_actions
 from headlab.dashboard.panels.head_choice import HEAD_PARAM as HEAD_PARAM
 from headlab.dashboard.panels.head_choice import pick_head as pick_head
 from headlab.dashboard.panels.history import MaskHistory as MaskHistory
 from headlab.dashboard.panels.history import apply_mask_link as apply_mask_link
 from headlab.dashboard.panels.history import histories_by_fingerprint as histories_by_fingerprint
 from headlab.dashboard.panels.history import history_of as history_of
+from headlab.dashboard.panels.history import kept_heads_of_link_text as kept_heads_of_link_text
 from headlab.dashboard.panels.history import mask_link_text as mask_link_text
 from headlab.dashboard.panels.history import write_mask_link as write_mask_link
 from headlab.dashboard.panels.job_actions import RESUMES_HELP as RESUMES_HELP
@@ -161,5 +164,8 @@ from headlab.dashboard.panels.suggestion import pooled_scores as pooled_scores
 from headlab.dashboard.panels.suggestion import removal_warning as removal_warning
 from headlab.dashboard.panels.suggestion import suggested_heads as suggested_heads
 from headlab.dashboard.panels.suggestion import usable_rules as usable_rules
+from headlab.dashboard.panels.target_model import TargetModel as TargetModel
+from headlab.dashboard.panels.target_model import target_of as target_of
+from headlab.dashboard.panels.target_model import why_not_openable as why_not_openable
 from headlab.dashboard.panels.written_models import draw_written_model as draw_written_model
 from headlab.dashboard.panels.written_models import offer_written_model as offer_written_model

@@ -26,9 +26,10 @@ from headlab.core import (
     fingerprint_of,
     percent_text,
 )
-from headlab.dashboard.frame import stored_results
-from headlab.dashboard.frame.stored_scores import describe_variant, variant_name
-from headlab.dashboard.names import language_title, plain
+from headlab.dashboard.frame import describe_variant, stored_results
+from headlab.dashboard.frame.stored_scores import variant_name
+from headlab.dashboard.names import count_words, language_title, plain
+from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES, pooled_scores
 from headlab.dashboard.widgets import (
     draw_map,
     keep_known_choice,
@@ -53,6 +54,10 @@ COMPARED_PARAM = "against"
 """Parameter of a link: the result to compare with."""
 NO_COMPARISON = ""
 """In place of a key: compare with no result."""
+NO_COMPARISON_IN_LINK = "none"
+"""How a link says so, on pages that compare with something by themselves."""
+OTHER_LANGUAGES = "others"
+"""In place of a key: compare with the mean of the other languages shown."""
 COMPARED_KEY_LENGTH = 12
 """Characters of a result's key, enough to tell results apart in a link."""
 LANGUAGE_WIDGET = "beside"
@@ -84,12 +89,19 @@ class ComparedResult:
     """The result of one kind that one session compares with.
 
     Attributes:
-        chosen_key: Short key of the result; NOTHING if none is chosen.
+        chosen_key: Short key of the result, `NO_COMPARISON` or `OTHER_LANGUAGES`; None before
+            anything was chosen.
         written_key: What the page itself put in its link last; None if it has not yet.
     """
 
-    chosen_key: str = NO_COMPARISON
+    chosen_key: str | None = None
     written_key: str | None = None
+
+    def start_key(self, default_key: str) -> str:
+        """What is compared with at first: what was chosen last, or else the page's own choice."""
+        if self.chosen_key is None:
+            return default_key
+        return self.chosen_key
 
     @classmethod
     def of_session(cls, kind: str) -> ComparedResult:
@@ -203,11 +215,28 @@ def _has_comparable(results: Sequence[Result[HeadScores]], shown_scores: HeadSco
 
 
 def draw_comparison_of_scores(
-    shown_scores: HeadScores, head: Head | None, on_click: HeadAction | None
+    shown_scores: HeadScores,
+    head: Head | None,
+    on_click: HeadAction | None,
+    other_languages: Mapping[str, HeadScores] | None = None,
 ) -> None:
-    """The list of scores to compare with and, when one is chosen, the comparison."""
+    """The list of scores to compare with and, when one is chosen, the comparison.
+
+    Args:
+        shown_scores: The first result.
+        head: That is marked in the maps.
+        on_click: Called with a head that is clicked in a map.
+        other_languages: Scores of the other languages shown, whose mean is compared with at first;
+            None or empty where there is no such mean.
+    """
     results = stored_results(HeadScores).results
     comparable = comparable_scores_by_key(results, shown_scores)
+    default_key = NO_COMPARISON
+    mean_of_others = pooled_scores(other_languages or {}, MEAN_OF_LANGUAGES)
+    if mean_of_others is not None and mean_of_others.grid == shown_scores.grid:
+        default_key = OTHER_LANGUAGES
+        label_of_mean = mean_of_others_words(list(other_languages or {}))
+        comparable = {OTHER_LANGUAGES: (label_of_mean, mean_of_others), **comparable}
     labels = {key: other_label for key, (other_label, _) in comparable.items()}
     if not comparable:
         st.caption("There is no other result on these heads.")
@@ -216,29 +245,55 @@ def draw_comparison_of_scores(
         SCORES_KIND,
         f"{shown_scores.language}-{shown_scores.values_sha256()[:COMPARED_KEY_LENGTH]}",
         [result.key for result in results],
+        default_key,
     )
     if key == NO_COMPARISON:
         return
     other_label, other_scores = comparable[key]
+    notes = comparison_notes(shown_scores, other_scores)
+    if key == OTHER_LANGUAGES:
+        languages = ", ".join(map(language_title, other_languages or {}))
+        notes = (notes[0], f"Other: the mean of {languages}, by the same method and settings.")
     draw_comparison(
         shown_scores,
         other_scores,
         (f"{comparison_label(shown_scores, other_scores)} (shown)", other_label),
-        comparison_notes(shown_scores, other_scores),
-        content_key([shown_scores.spec, other_scores.spec]),
+        notes,
+        content_key([shown_scores.spec, other_scores.spec, key]),
         head,
         on_click,
     )
 
 
-def draw_comparison_section(shown_scores: HeadScores, head: Head, on_click: HeadAction) -> None:
+def mean_of_others_words(languages: Sequence[str]) -> str:
+    """What the mean of the other languages is called.
+
+    Args:
+        languages: Their codes, at least one.
+    """
+    if len(languages) == 1:
+        return f"the other language, {language_title(languages[0])}"
+    return f"the mean of the other {count_words(len(languages), 'language')}"
+
+
+def draw_comparison_section(
+    scores: Mapping[str, HeadScores], language: str, head: Head, on_click: HeadAction
+) -> None:
     """The comparison of one language's scores under its own heading.
 
-    Nothing where there is nothing to compare.
+    At first it is with the mean of the other languages: what is specific to this one. Nothing is
+    drawn where there is nothing to compare.
+
+    Args:
+        scores: By language.
+        language: Code of the one that is compared.
+        head: That is marked in the maps.
+        on_click: Called with a head that is clicked in a map.
     """
-    if _has_comparable(stored_results(HeadScores).results, shown_scores):
+    other_languages = {name: others for name, others in scores.items() if name != language}
+    if other_languages or _has_comparable(stored_results(HeadScores).results, scores[language]):
         st.subheader(COMPARISON_HEADING)
-        draw_comparison_of_scores(shown_scores, head, on_click)
+        draw_comparison_of_scores(scores[language], head, on_click, other_languages)
 
 
 def draw_comparison(
@@ -283,7 +338,11 @@ def draw_comparison(
 
 
 def pick_compared_result(
-    labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Sequence[str]
+    labels: Mapping[str, str],
+    kind: str,
+    shown_key: str,
+    known_keys: Sequence[str],
+    default_key: str = NO_COMPARISON,
 ) -> str:
     """Key of the result to compare with, chosen here or by the link.
 
@@ -297,22 +356,23 @@ def pick_compared_result(
         kind: Of result; each kind has a choice of its own.
         shown_key: What the widget belongs to.
         known_keys: Keys of all results of the kind, whether or not they can be compared.
+        default_key: What is compared with before anything was chosen.
 
     Returns:
-        A key of `labels`, or NOTHING.
+        A key of `labels`, or `NO_COMPARISON`.
     """
     options = [NO_COMPARISON, *labels]
     widget_key = f"against-{shown_key}"
     compared_result = ComparedResult.of_session(kind)
-    linked_key = st.query_params.get(COMPARED_PARAM, NO_COMPARISON)
-    if linked_key not in (
-        NO_COMPARISON,
-        compared_result.written_key,
-    ):  # a new link; another page's has none
-        compared_result.chosen_key = linked_key
+    linked_key = st.query_params.get(COMPARED_PARAM)
+    if linked_key and linked_key != compared_result.written_key:  # a new link
+        is_nothing = linked_key == NO_COMPARISON_IN_LINK
+        compared_result.chosen_key = NO_COMPARISON if is_nothing else linked_key
         set_widget(widget_key, linked_key if linked_key in options else NO_COMPARISON)
-    start_key = compared_result.chosen_key
-    if start_key not in options and not any(key.startswith(start_key) for key in known_keys):
+    start_key = compared_result.start_key(default_key)
+    is_other_pages = start_key == OTHER_LANGUAGES and default_key != OTHER_LANGUAGES
+    is_known = any(key.startswith(start_key) for key in known_keys)
+    if start_key not in options and not is_other_pages and not is_known:
         problem = (
             f"The link asks to compare with result {start_key[:80]!r}, which is not in the cache."
         )
@@ -332,10 +392,14 @@ def pick_compared_result(
     if chosen_key != options[start_index]:
         compared_result.chosen_key = chosen_key
     compared_result.written_key = compared_result.chosen_key
-    if compared_result.written_key == NO_COMPARISON:
-        st.query_params.pop(COMPARED_PARAM, None)
-    else:
+    if compared_result.chosen_key == NO_COMPARISON and default_key != NO_COMPARISON:
+        compared_result.written_key = NO_COMPARISON_IN_LINK
+    if is_other_pages:
+        compared_result.written_key = None
+    if compared_result.written_key:
         st.query_params[COMPARED_PARAM] = compared_result.written_key
+    else:
+        st.query_params.pop(COMPARED_PARAM, None)
     return chosen_key
 
 
@@ -411,7 +475,9 @@ def comparison_sentence(
     A difference is clear if its interval excludes 0.
     """
     size = shown_scores.grid.size
-    sentences = [_ranking_sentence(shown_scores, other_scores)]
+    both_values = np.stack([shown_scores.tested_values, other_scores.tested_values])
+    has_both_values = has_both_values_of(shown_scores, other_scores)
+    sentences = [ranking_sentence(both_values[:, has_both_values])]
     if shown_scores.signed and other_scores.signed:
         surely_words = f"{comparison.surely.sum()} of them with both intervals excluding 0"
         sentences.append(
@@ -440,10 +506,13 @@ def comparison_sentence(
     return " ".join(sentences)
 
 
-def _ranking_sentence(shown_scores: HeadScores, other_scores: HeadScores) -> str:
-    """How alike two rankings of the heads are."""
-    both_values = np.stack([shown_scores.tested_values, other_scores.tested_values])
-    rho, low, high = _spearman_rho(both_values[:, has_both_values_of(shown_scores, other_scores)])
+def ranking_sentence(both_values: Floats) -> str:
+    """How alike two rankings of the heads are.
+
+    Args:
+        both_values: By which they are ranked, float [2, head], all of them finite.
+    """
+    rho, low, high = _spearman_rho(both_values)
     if np.isnan(rho):
         return "One of the two gives all heads the same value, so there is no order to compare."
     rho_text, low_text, high_text = (f"{n:.2f}".replace("-", MINUS) for n in (rho, low, high))

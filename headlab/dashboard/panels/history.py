@@ -112,13 +112,17 @@ class MaskHistory:
         """
         origin: dict[str, JsonLike] = {"rule": BY_HAND}
         earlier_origin = self.mask.chosen
-        if earlier_origin.get("rule") == BY_HAND:
+        started_from: JsonLike = dict(earlier_origin)
+        if set(earlier_origin) <= {"rule", "started_from"} and self._is_by_hand:
             started_from = earlier_origin.get("started_from")
-        else:
-            started_from = dict(earlier_origin)
         if started_from:
             origin["started_from"] = started_from
         self._append(kept_heads, origin)
+
+    @property
+    def _is_by_hand(self) -> bool:
+        """Whether a person chose the current mask, head by head or several at once."""
+        return self.mask.chosen.get("rule") == BY_HAND
 
     def _go_to(self, position: int) -> None:
         if 0 <= position < len(self.masks):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import streamlit as st
@@ -44,18 +45,62 @@ def draw_role_map(
     title: str,
     selected_head: Head | None,
     on_click: Callable[[Head], None] | None,
+    chosen_group: str = "",
+    on_group: Callable[[str], None] | None = None,
 ) -> None:
     """Draw every head's roles.
 
-    A click, or Enter on it, calls `on_click(head)` before the page runs.
+    Args:
+        roles: The report.
+        key: Widget key.
+        title: Above the map.
+        selected_head: The head that is marked.
+        on_click: Called with a head that is clicked, or on which Enter is pressed, before the page
+            runs.
+        chosen_group: The group of roles whose heads stand out; empty for none.
+        on_group: Called with a group that is pressed in the legend, or with an empty text where the
+            chosen one is pressed; None where the legend cannot be pressed.
     """
-    draw_grid("rolegrid", role_map_data(roles), roles.grid, key, title, selected_head, on_click)
+    groups = list(role_map_of(roles).counts)
+    data = role_map_data(roles, chosen_group)
+    other_actions: dict[str, Callable[[Any], None]] = {}
+    if on_group is not None:
+        data["legendKey"] = f"{key}-legend"
+        other_actions[data["legendKey"]] = partial(press_group, groups, on_group)
+    draw_grid(
+        "rolegrid",
+        data,
+        roles.grid,
+        key,
+        title,
+        selected_head,
+        on_click,
+        other_actions=other_actions,
+    )
 
 
-def role_map_data(roles: Roles) -> dict[str, Any]:
+def press_group(groups: Sequence[str], on_group: Callable[[str], None], number: Any) -> None:
+    """The action of a press on the legend.
+
+    Args:
+        groups: Of roles, in the legend's order.
+        on_group: As in `draw_role_map`.
+        number: Of the pressed group, -1 for none, as the browser sends it.
+    """
+    if number == -1:
+        on_group("")
+    elif isinstance(number, int) and 0 <= number < len(groups):
+        on_group(groups[number])
+
+
+def role_map_data(roles: Roles, chosen_group: str = "") -> dict[str, Any]:
     """Data for the browser: groups of roles, and each head's groups, mark and tooltip.
 
     Groups have colours and counts.
+
+    Args:
+        roles: The report.
+        chosen_group: The group of roles whose heads stand out; empty for none.
     """
     shown_map = role_map_of(roles)
     group_numbers = {group: number for number, group in enumerate(shown_map.counts)}
@@ -73,6 +118,8 @@ def role_map_data(roles: Roles) -> dict[str, Any]:
         "roles": roles_by_head,
         "shown": list(shown_map.marks),
         "tips": list(shown_map.tips),
+        "chosen": group_numbers.get(chosen_group, -1),
+        "legendKey": "",
     }
 
 
@@ -191,14 +238,17 @@ class StoredRoles:
 
 
 def stored_roles_reports(choice: Choice) -> StoredByLanguage[StoredRoles]:
-    """Every roles report of the chosen model, on a treebank or on the chosen task."""
+    """Every roles report of the chosen model, whatever its sentences are of.
+
+    Roles are the model's. Of equally good reports those on the chosen task come first.
+    """
     listing = stored_results(Report)
     weights_fingerprint = current_weights(choice.model)
     offered_languages = set(task_languages(choice.task))
     reports_by_language: dict[str, list[StoredRoles]] = {}
     problems = [*listing.problems]
     for result in listing.results:
-        if not _is_roles_report_of(result.record, choice):
+        if not _is_roles_report_of(result.record, choice.model):
             continue
         language = str(part(result.record.spec, "task", "language"))
         if language in offered_languages and language not in choice.languages:
@@ -208,15 +258,14 @@ def stored_roles_reports(choice: Choice) -> StoredByLanguage[StoredRoles]:
             problems.append(roles)
         else:
             reports_by_language.setdefault(language, []).append(StoredRoles(result, roles))
+    rank = partial(_rank, task=choice.task, weights=weights_fingerprint)
     for language_reports in reports_by_language.values():
-        language_reports.sort(key=lambda report: _rank(report, weights_fingerprint), reverse=True)
+        language_reports.sort(key=rank, reverse=True)
     return stored_by_language(choice, reports_by_language, problems, weights_fingerprint)
 
 
-def _is_roles_report_of(report: Report, choice: Choice) -> bool:
-    if report.name != NAME or part(report.spec, "model", "name") != choice.model:
-        return False
-    return part(report.spec, "task", "name") in (TREEBANK, choice.task)
+def _is_roles_report_of(report: Report, model: str) -> bool:
+    return report.name == NAME and part(report.spec, "model", "name") == model
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -236,11 +285,14 @@ def _read_roles(key: str, creation_date: str, _result: Result[Report]) -> Roles 
         )
 
 
-def _rank(stored_roles: StoredRoles, weights: str | None) -> tuple[bool, bool, bool, float, str]:
+def _rank(
+    stored_roles: StoredRoles, task: str, weights: str | None
+) -> tuple[bool, bool, bool, bool, float, str]:
     """What stored reports are ordered by, the best last.
 
     Args:
         stored_roles: A report.
+        task: Name of the chosen task.
         weights: Fingerprint of the chosen model's weights, None if unknown.
     """
     report = stored_roles.result.record
@@ -250,6 +302,7 @@ def _rank(stored_roles: StoredRoles, weights: str | None) -> tuple[bool, bool, b
     return (
         has_current_weights,
         stored_roles.roles.has_syntax,
+        stored_roles.source in (TREEBANK, task),
         not part(report.spec, "model", "dtype"),
         creation_seconds(stored_roles.result),
         stored_roles.key,

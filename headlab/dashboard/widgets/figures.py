@@ -28,6 +28,8 @@ SAVE_BUTTONS_HTML = """<div class="save"><span class="told" role="status"></span
 <button type="button" data-kind="svg">SVG</button><button type="button" data-kind="png">PNG</button></div>"""
 # The save buttons click plotly's camera button, which by itself saves what is on the screen.
 PLOTLY_CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
+AREA_BUTTONS = [["toImage"], ["lasso2d", "select2d"]]
+"""Buttons of a figure on which an area can be drawn."""
 
 
 def draw_figure(
@@ -39,6 +41,7 @@ def draw_figure(
     subject_details: str = "",
     subject: tuple[str, ...] | None = None,
     on_point: Callable[[], None] | None = None,
+    on_area: Callable[[], None] | None = None,
 ) -> None:
     """Draw a figure, and below it buttons that save it as SVG or PNG.
 
@@ -55,6 +58,8 @@ def draw_figure(
         subject_details: What else it is of.
         subject: Model and task that it is of, by default the sidebar's.
         on_point: Called when a point is clicked; session state then holds the point under the key.
+        on_area: Called when an area is drawn; session state then holds the points in it under the
+            key.
     """
     if isinstance(fig, Chart):
         fig = plotly_figure(fig)
@@ -62,16 +67,20 @@ def draw_figure(
     if subject is None:
         subject = chosen_model_and_task()
     file_stem = file_stem_of(name, subject)
-    config = {**PLOTLY_CONFIG, "toImageButtonOptions": {"filename": file_stem}}
-    select_options: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
-    st.plotly_chart(
-        fig,
-        key=chart_key,
-        config=config,
-        alt=alt or None,
-        selection_mode="points",
-        **select_options,
-    )
+    config: dict[str, Any] = {
+        **PLOTLY_CONFIG,
+        "toImageButtonOptions": {"filename": file_stem},
+    }
+    select_options: dict[str, Any] = {}
+    if on_point:
+        select_options = {"on_select": uninterrupted(on_point), "selection_mode": "points"}
+    if on_area:
+        config["modeBarButtons"] = AREA_BUTTONS
+        select_options = {
+            "on_select": uninterrupted(on_area),
+            "selection_mode": ("box", "lasso"),  # streamlit gives no clicks while these are on
+        }
+    st.plotly_chart(fig, key=chart_key, config=config, alt=alt or None, **select_options)
     title, _, _ = alt.partition(";")
     subtitle = ", ".join(part for part in (*subject, subject_details) if part)
     printed_figure = figure_for_file(fig, name, title, subtitle)

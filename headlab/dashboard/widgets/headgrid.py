@@ -83,6 +83,7 @@ def draw_grid(
     selected_head: Head | None,
     on_click: Callable[[Head], None] | None,
     group_sizes: Sequence[int] = (),
+    other_actions: Mapping[str, Callable[[Any], None]] | None = None,
 ) -> None:
     """Draw a map by a component.
 
@@ -95,6 +96,7 @@ def draw_grid(
         selected_head: The head that is marked.
         on_click: Called with a head that is clicked.
         group_sizes: As in `draw_map`.
+        other_actions: By key, the action of a press on another part of it than a head.
     """
     selected_index = -1 if selected_head is None else grid.index(selected_head)
     grid_data = {
@@ -104,7 +106,8 @@ def draw_grid(
         "selected": selected_index,
         "key": key,
     }
-    presses.draw(kind, key, BLANK | data | grid_data, {key: head_press_action(grid, on_click)})
+    actions = {key: head_press_action(grid, on_click), **(other_actions or {})}
+    presses.draw(kind, key, BLANK | data | grid_data, actions)
 
 
 def head_press_action(

@@ -160,12 +160,15 @@ def keep_known_choice(param: str, noun: str, options: Sequence[Any]) -> None:
     widget of a page before, perhaps of this one, and Streamlit would begin the new one at its
     default.
     """
-    notify_of_link(param, unknown_in_link(param, noun, options))
     state = st.session_state
-    if state.get(param) not in options:
-        state.pop(param, None)  # from a link, or from another page with other options
     visit_by_param = LastChosen.of_session().visit_by_param
     is_of_this_visit = visit_by_param.get(param) == presses.log().visit
+    # What the widget itself put into the link is no option any more after another choice, such as
+    # that of a language: nobody asked for it by a link.
+    is_own_value = is_of_this_visit and st.query_params.get(param) == str(state.get(param))
+    notify_of_link(param, None if is_own_value else unknown_in_link(param, noun, options))
+    if state.get(param) not in options:
+        state.pop(param, None)  # from a link, or from another page with other options
     is_chosen = st.query_params.get_all(param) or (param in state and is_of_this_visit)
     last_chosen = remembered_choice(param)
     if not is_chosen and last_chosen in options:

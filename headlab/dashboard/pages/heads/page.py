@@ -158,7 +158,7 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
         offer_missing_scores(choice, results.missing, results.template)
     for note in results.notes:
         st.caption(f"{plain(note)}.")
-    draw_comparison_section(scores[language], head, partial(select, language))
+    draw_comparison_section(scores, language, head, partial(select, language))
     draw_tables(choice, scores, confidence, head)
     offer_page_report(choice, scores)
 

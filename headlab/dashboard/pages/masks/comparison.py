@@ -7,17 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 import streamlit as st
 
-from headlab.core import Floats, Head, HeadlabError, as_sentence, content_key, is_same_model
+from headlab.core import Floats, Head, HeadlabError, as_sentence, content_key
 from headlab.dashboard.frame import Choice, open_page
 from headlab.dashboard.names import HEAD_NUMBER_HELP, head_number, plain
-from headlab.dashboard.pages.masks.sources import TargetModel
 from headlab.dashboard.panels import (
+    TargetModel,
     choice_without_accuracies,
     history_of,
     mask_file_name,
     offer_mask_file,
     offer_written_model,
     removal_warning,
+    why_not_openable,
 )
 from headlab.dashboard.widgets import button, draw_map, show_table
 from headlab.masks import (
@@ -207,25 +208,6 @@ def _draw_opener(choice: Choice, label: str, key: str, mask: Mask, target: Targe
         on_press=_open_mask,
         args=(choice, mask, target.fingerprint),
     )
-
-
-def why_not_openable(mask: Mask, target: TargetModel) -> str:
-    """Why a mask cannot be opened on the Prune page of the chosen model; empty where it can."""
-    made_for = mask.model.get("fingerprint")
-    if target.fingerprint is None or (target.grid is None and not made_for):
-        return (
-            "The chosen model is not known here yet: open the Prune page once, or wait for the "
-            "worker."
-        )
-    if made_for and not is_same_model(made_for, target.fingerprint):
-        name = str(mask.model.get("name") or "another model")
-        return (
-            f"A mask made for {name} ({str(made_for)[:12]}) opens once that model is chosen in "
-            "the sidebar."
-        )
-    if target.grid is not None and mask.grid != target.grid:
-        return f"A mask of {mask.grid} does not fit the chosen model, which has {target.grid}."
-    return ""
 
 
 def _open_mask(choice: Choice, mask: Mask, fingerprint: str) -> None:

@@ -14,15 +14,11 @@ from headlab.dashboard.pages.masks.comparison import (
 )
 from headlab.dashboard.pages.masks.pair import pick_two
 from headlab.dashboard.pages.masks.sources import (
-    TargetModel,
     gather_masks,
     pick_rule,
-    target_of,
     uploaded_masks,
 )
-from headlab.dashboard.panels import (
-    offer_page_report,
-)
+from headlab.dashboard.panels import TargetModel, offer_page_report, target_of
 from headlab.masks import Mask
 
 

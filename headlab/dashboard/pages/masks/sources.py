@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import streamlit as st
 from streamlit.typing import UploadedFile
 
-from headlab.core import HeadGrid, HeadlabError, as_sentence, fingerprint_of, is_same_model
+from headlab.core import HeadlabError, as_sentence, is_same_model
 from headlab.dashboard.frame import Choice, StoredScores
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.masks.pair import choose_uploaded
@@ -18,7 +17,7 @@ from headlab.dashboard.panels import (
     SUGGESTION_RULES,
     AccuracyQuestion,
     Suggestion,
-    current_weights,
+    TargetModel,
     histories_by_fingerprint,
     origin_of_mask,
     pooled_scores,
@@ -34,32 +33,6 @@ CURRENT_MASK = "Prune page, now"
 
 HEADS_PER_REMOVED = 12
 """A suggestion removes one head in this many, to begin with."""
-
-
-class TargetModel(NamedTuple):
-    """What is known of the chosen model.
-
-    Attributes:
-        fingerprint: Of its weights; None if it is not known.
-        grid: Its heads; None if they are not known.
-    """
-
-    fingerprint: str | None
-    grid: HeadGrid | None
-
-
-def target_of(choice: Choice, results: StoredScores) -> TargetModel:
-    """The chosen model, as known from the worker, the cached results and this session's pruning."""
-    scores_fingerprint = (
-        None if results.first_scores is None else fingerprint_of(results.first_scores.spec)
-    )
-    fingerprint = current_weights(choice.model)
-    if not fingerprint:
-        fingerprint = scores_fingerprint if isinstance(scores_fingerprint, str) else None
-    history = histories_by_fingerprint().get(str(fingerprint))
-    if history is not None:
-        return TargetModel(fingerprint, history.grid)
-    return TargetModel(fingerprint, results.grid if scores_fingerprint == fingerprint else None)
 
 
 def gather_masks(

@@ -28,6 +28,7 @@ from headlab.masks import Mask
 from headlab.methods import cautions, spec_of
 from headlab.pictures import MINUS, holm_adjusted_p_values
 from headlab.results import HeadScores, Result, why_holm_rejects_none
+from headlab.roles import Roles
 from headlab.studies import BOUND, METHOD, METHOD_OPTIONS, readable_rows
 from headlab.studies.agreement import CLEAR, PairAgreement, RhoInterval
 from headlab.studies.differences import ALPHA, PointInterval
@@ -100,6 +101,38 @@ def findings(
                 all_findings += findings_of_report
                 break
     return [*all_findings, *_findings_of_scores(scores, selected_languages)]
+
+
+INDUCTION = "induction"
+"""The role that is told first, as it is the best known one of decoders."""
+
+
+def findings_of_roles(roles: Roles, language: str, basis: str) -> list[OverviewFinding]:
+    """How many induction heads a report on roles finds; none where there are none.
+
+    Args:
+        roles: The report.
+        language: Code of the language of its sentences.
+        basis: What it is on, in words.
+    """
+    head_count = roles.counts.get(INDUCTION, 0)
+    if not head_count:
+        return []
+    verb, pronoun, others = ("do", "they look", "them")
+    if head_count == 1:
+        verb, pronoun, others = ("does", "it looks", "it")
+    heads = count_words(head_count, "head")
+    return [
+        OverviewFinding(
+            f"{heads} {verb} induction: {pronoun} at what followed an earlier copy of the token",
+            f"{heads} of {roles.grid.size} {verb} induction: in the second copy of repeated sentences {pronoun} at the "
+            f"token after the earlier copy, as often as the role asks ({basis}). Roles lists {others} and switches "
+            f"{others} off.",
+            "roles",
+            "Roles: the induction heads",
+            {"role": INDUCTION, "focus": language},
+        )
+    ]
 
 
 def by_preference(

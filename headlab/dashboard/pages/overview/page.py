@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import streamlit as st
 
-from headlab.core import Head, Report, part
+from headlab.core import Head, Report, current_fingerprint, part
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
@@ -23,7 +22,12 @@ from headlab.dashboard.frame import (
     stored_results,
 )
 from headlab.dashboard.names import PAGES, head_number, language_title, page_link, plain
-from headlab.dashboard.pages.overview.findings import OverviewFinding, by_preference, findings
+from headlab.dashboard.pages.overview.findings import (
+    OverviewFinding,
+    by_preference,
+    findings,
+    findings_of_roles,
+)
 from headlab.dashboard.pages.overview.first_steps import (
     draw_first_steps,
     is_being_computed,
@@ -41,11 +45,12 @@ from headlab.dashboard.panels import (
     matching_reports,
     offer_missing_scores,
     offer_page_report,
+    roles_report_label,
     scores_refusal,
+    stored_roles_reports,
 )
 from headlab.dashboard.widgets import (
     Button,
-    PageState,
     button,
     button_row,
     draw_map,
@@ -66,51 +71,21 @@ MAX_HEADLINES = 3
 """Findings that have a button; *Details* has all."""
 
 
-@dataclass
-class ViewToOpen(PageState):
-    """The page that the Overview page of one session is about to open.
-
-    Attributes:
-        page: Its key; empty if nothing was clicked.
-        link_params: Parameters of the link to it.
-    """
-
-    key = "_open"
-    page: str = ""
-    link_params: dict[str, str] = field(default_factory=dict)
-
-
-def open_view(page: str, link_params: Mapping[str, str]) -> None:
-    """Open a page in the next run of this one: the action of a click."""
-    view = ViewToOpen.of_session()
-    view.page = page
-    view.link_params = dict(link_params)
-
-
 def open_head(scores: Mapping[str, HeadScores], language: str, head: Head) -> None:
     """Open the Heads page at a head of one of these results."""
     number = head_number(head, scores[language].grid)
-    open_view("heads", {"focus": language, HEAD_PARAM: number})
+    open_page("heads", link_params={"focus": language, HEAD_PARAM: number})
 
 
 def open_finding(finding: OverviewFinding) -> None:
     """Open what a finding speaks of: its mask on the Prune page, or else the page that shows it."""
     if finding.mask_to_open is None or "fingerprint" not in finding.mask_to_open.mask.model:
-        open_view(finding.page, finding.link_params)
+        open_page(finding.page, link_params=finding.link_params)
         return
     mask = finding.mask_to_open.mask
-    history = history_of(str(mask.model["fingerprint"]), mask.grid)
+    history = history_of(str(current_fingerprint(mask.model["fingerprint"])), mask.grid)
     history.set_mask(mask.kept, mask.chosen)
-    open_view("prune", finding.mask_to_open.link_params)
-
-
-def _switch_page_if_clicked() -> None:
-    """Make the switch that a click on this page asked for."""
-    view = ViewToOpen.of_session()
-    if view.page:
-        page_to_open = view.page
-        view.page = ""
-        st.switch_page(f"pages/{page_to_open}.py", query_params=view.link_params)
+    open_page("prune", link_params=finding.mask_to_open.link_params)
 
 
 def findings_of(choice: Choice, results: StoredScores) -> list[OverviewFinding]:
@@ -127,7 +102,17 @@ def findings_of(choice: Choice, results: StoredScores) -> list[OverviewFinding]:
     for study in STUDIES:
         matching = matching_reports(same_model_reports, choice, study)
         reports_by_study[study] = by_preference(matching, choice.languages, choice.method, ablation)
-    return findings(results.scores, reports_by_study, choice.languages)
+    study_findings = findings(results.scores, reports_by_study, choice.languages)
+    return [*_role_findings(choice), *study_findings]
+
+
+def _role_findings(choice: Choice) -> list[OverviewFinding]:
+    """What the best report on roles in the first language says, where it has induction heads."""
+    stored_reports = stored_roles_reports(choice)
+    for language, reports in stored_reports.by_language.items():
+        basis = roles_report_label(reports[0], stored_reports.weights)
+        return findings_of_roles(reports[0].roles, language, basis)
+    return []
 
 
 def draw_headlines(all_findings: Sequence[OverviewFinding]) -> None:
@@ -293,7 +278,6 @@ def note_missing_base(choice: Choice) -> None:
 def draw_page() -> None:
     """Draw the page."""
     with page("overview") as choice:
-        _switch_page_if_clicked()
         if not choice.languages:
             draw_no_language(choice)
         else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import streamlit as st
 
 from headlab.core import Head, HeadGrid
-from headlab.dashboard.frame import Choice, page
-from headlab.dashboard.names import head_number, language_title, plain
+from headlab.dashboard.frame import Choice, page, scores_of
+from headlab.dashboard.names import count_words, head_number, language_title, plain
 from headlab.dashboard.pages.roles import head_card, other_reports
 from headlab.dashboard.pages.roles.form import draw_form
 from headlab.dashboard.pages.roles.remaining import draw_remaining
@@ -17,6 +18,7 @@ from headlab.dashboard.panels import (
     StoredByLanguage,
     StoredRoles,
     commands_again,
+    draw_head_actions,
     draw_role_map,
     pick_head,
     report_facts,
@@ -24,6 +26,8 @@ from headlab.dashboard.panels import (
     stored_roles_reports,
 )
 from headlab.dashboard.widgets import (
+    PageState,
+    button,
     keep_known_choice,
     pick_result,
     set_widget,
@@ -31,6 +35,26 @@ from headlab.dashboard.widgets import (
     show_skipped,
     show_table,
 )
+from headlab.roles import Roles
+
+ROLE_PARAM = "role"
+"""Parameter of the link: the group of roles whose heads stand out."""
+
+
+@dataclass
+class ChosenRole(PageState):
+    """The group of roles whose heads stand out in one session.
+
+    Attributes:
+        group: Its name; empty for none.
+        written_group: What the page itself put into its link last.
+        unknown_group: The group of a link that no head of the report has; empty for none.
+    """
+
+    key = "_roles"
+    group: str = ""
+    written_group: str = ""
+    unknown_group: str = ""
 
 
 def select_head(grid: HeadGrid, head: Head) -> None:
@@ -38,10 +62,50 @@ def select_head(grid: HeadGrid, head: Head) -> None:
     set_widget(HEAD_PARAM, head_number(head, grid))
 
 
+def select_role(group: str) -> None:
+    """Let the heads of a group of roles stand out, or of none: the action of a click."""
+    chosen_role = ChosenRole.of_session()
+    chosen_role.group = group
+    chosen_role.unknown_group = ""
+
+
+def chosen_group_of(roles: Roles) -> str:
+    """The group of roles whose heads stand out; empty for none, or where no head has it.
+
+    The link is read and written. A group that this report lacks stays chosen for the next one.
+
+    Args:
+        roles: The report that is shown.
+    """
+    chosen_role = ChosenRole.of_session()
+    linked_group = st.query_params.get(ROLE_PARAM, "")
+    if linked_group and linked_group != chosen_role.written_group:  # a new link
+        select_role(linked_group)
+        if not roles.counts.get(linked_group):
+            chosen_role.unknown_group = linked_group
+    group = chosen_role.group if roles.counts.get(chosen_role.group) else ""
+    if chosen_role.unknown_group:
+        st.warning(
+            plain(f"No head of this report has the role {chosen_role.unknown_group[:80]!r}.")
+        )
+    chosen_role.written_group = group
+    # Writing the link replaces all of it by what it was when the request was sent, so it is
+    # written only if it changes.
+    if not group:
+        st.query_params.pop(ROLE_PARAM, None)
+    elif group != linked_group:
+        st.query_params[ROLE_PARAM] = group
+    return group
+
+
 def pick_report_and_head(
     stored_reports: StoredByLanguage[StoredRoles],
-) -> tuple[str, StoredRoles, Head]:
-    """Draw the widgets for language, report and head, which match a click."""
+) -> tuple[str, StoredRoles, str, Head]:
+    """Draw the widgets for language, report and head, which match a click.
+
+    Returns:
+        Language, report, the group of roles whose heads stand out (empty for none), and the head.
+    """
     languages = list(stored_reports.by_language)
     keep_known_choice("focus", "language", languages)
     language_place, head_place = st.columns(2)
@@ -53,7 +117,43 @@ def pick_report_and_head(
     indices_with_roles = (index for index, head in enumerate(heads) if report.roles.roles_of(head))
     with head_place:
         head = pick_head(report.roles.grid, heads[next(indices_with_roles, 0)])
-    return language, report, head
+    return language, report, chosen_group_of(report.roles), head
+
+
+def heads_with(roles: Roles, group: str) -> list[Head]:
+    """The heads that have a role of a group, in the model's order."""
+    return [head for head in roles.grid.heads if group in roles.groups(head)]
+
+
+def draw_chosen_role(choice: Choice, report: StoredRoles, group: str) -> None:
+    """The heads of one group of roles, and what can be done with them.
+
+    Args:
+        choice: The sidebar's.
+        report: The report.
+        group: Of roles, which some heads have.
+    """
+    heads = heads_with(report.roles, group)
+    grid = report.roles.grid
+    st.subheader(plain(f"{count_words(len(heads), 'head')}: {group}"))
+    st.markdown(plain(", ".join(head_number(head, grid) for head in heads)))
+    draw_head_actions(
+        choice,
+        scores_of(choice),
+        heads,
+        report.result.record.spec,
+        {"role": group, "languages": [report.language]},
+        key="role-actions",
+        colour_language=report.language if report.language in choice.languages else "",
+    )
+    button(
+        "All roles",
+        key="role-none",
+        on_press=select_role,
+        args=("",),
+        kind="tertiary",
+        icon="close",
+    )
 
 
 def pick_report(stored_reports: StoredByLanguage[StoredRoles], language: str) -> StoredRoles:
@@ -102,7 +202,7 @@ def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) ->
     with st.container(key="map-and-card"):
         map_column, card_column = st.columns([10, 11], gap="large")
     with map_column:
-        language, report, head = pick_report_and_head(stored_reports)
+        language, report, group, head = pick_report_and_head(stored_reports)
         select = partial(select_head, report.roles.grid)
         draw_role_map(
             report.roles,
@@ -110,8 +210,12 @@ def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) ->
             title=language_title(language),
             selected_head=head,
             on_click=select,
+            chosen_group=group,
+            on_group=select_role,
         )
     with card_column:
+        if group:
+            draw_chosen_role(choice, report, group)
         head_card.draw_card(report.roles, head)
     st.caption(plain(roles_report_label(report, stored_reports.weights)))
     if report.result.record.notes:
