@@ -20,7 +20,7 @@ from headlab.pictures import maps_of_scores, rgb
 
 def head(page, language, head_name, grid_number=0):
     """A head's cell in the map of a language."""
-    grid = page.get_by_role("grid", name=language).nth(grid_number)
+    grid = page.get_by_role("grid", name=language, exact=True).nth(grid_number)
     return grid.locator(f'[data-c="{head_name}"]')
 
 
@@ -58,7 +58,7 @@ def test_two_results_stand_side_by_side_and_their_difference_opens_a_head(visit,
     difference.locator('[data-c="5.2"]').click()
     expect(card(page)).to_have_text("Head 5.2")
     expect(difference.locator('[data-c="5.2"]')).to_have_attribute("aria-selected", "true")
-    assert "against=" in page.evaluate("location.href")
+    page.wait_for_function("location.search.includes('against=')")
 
 
 @pytest.mark.parametrize("method", ["shapley", "gradient"])
@@ -68,7 +68,7 @@ def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_th
     """tests/test_pictures.py compares the figure and the report with what is decided once."""
     visit(f"/heads?langs=de&langs=th&method={method}")
     scores = {code: made_scores(code, method) for code in ("de", "th")}
-    cells = page.get_by_role("grid", name="Thai (th)").last.locator("[data-c]")
+    cells = page.get_by_role("grid", name="Thai (th)", exact=True).last.locator("[data-c]")
     expect(cells).to_have_count(144)
     drawn_cells = cells.evaluate_all(
         """cells => cells.map(cell => {
@@ -97,7 +97,7 @@ def test_a_click_in_a_small_map_also_turns_to_its_language(visit, page):
     head(page, "Thai (th)", "2.5").click()
     expect(card(page)).to_have_text("Head 2.5")
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
-    expect(page.get_by_role("grid", name="Thai (th)")).to_have_count(2)
+    expect(page.get_by_role("grid", name="Thai (th)", exact=True)).to_have_count(2)
 
 
 def test_the_selectbox_does_what_the_click_does(visit, page):

@@ -68,7 +68,7 @@ def test_a_link_to_a_page_works_right_after_a_server_restart(app, visit, page):
     expect(page.get_by_role("heading", name="Head 3.7", exact=True)).to_be_visible()
     expect(page.get_by_test_id("stSidebar").get_by_text("Model", exact=True)).to_be_visible()
     expect(page.get_by_role("grid", name="Thai (th)").first).to_be_visible()
-    expect(page.get_by_role("grid")).to_have_count(3)
+    expect(page.get_by_role("grid")).to_have_count(6)  # three of them of the comparison
     expect(page.get_by_role("link", name="Languages").first).to_be_visible()
     assert link(page) == {"langs": ["de", "th"], "focus": ["th"], "head": ["encoder.3.7"]}
 
@@ -154,7 +154,7 @@ def test_choices_survive_a_switch_before_the_page_is_drawn(page, attempt):
     page.goto("/?langs=de&langs=fr&method=gradient")
     page.get_by_role("link", name="Heads", exact=True).first.click()
     expect(page.locator("h1")).to_have_text("Heads")
-    expect(page.get_by_role("grid")).to_have_count(3)
+    expect(page.get_by_role("grid")).to_have_count(6)
     expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
 
 
@@ -162,7 +162,7 @@ def test_choices_survive_a_switch_while_a_fresh_server_still_imports(app, page):
     app.restart()
     page.goto("/?langs=de&langs=fr&method=gradient")
     page.get_by_role("link", name="Heads", exact=True).first.click()
-    expect(page.get_by_role("grid")).to_have_count(3)
+    expect(page.get_by_role("grid")).to_have_count(6)
     expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
 
 
@@ -188,7 +188,7 @@ def test_a_page_link_carries_the_choice_and_the_head(visit, page):
 
 def test_one_head_and_language_hold_from_page_to_page_and_on_the_way_back(visit, page):
     visit("/heads?langs=de&langs=th")
-    page.get_by_role("grid", name="Thai (th)").last.locator('[data-c="2.5"]').click()
+    page.get_by_role("grid", name="Thai (th)", exact=True).last.locator('[data-c="2.5"]').click()
     wait_for_link(page, focus=["th"], head=["2.5"])
     # The address changes before the card does; until then the card links to the head before.
     expect(page.get_by_role("heading", name="Head 2.5", exact=True)).to_be_visible()

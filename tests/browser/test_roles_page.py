@@ -12,6 +12,8 @@ from support.cached_scores import GRID
 from support.saved_models import save_classifier
 from support.synthetic_roles import made_roles
 
+from headlab.models import fingerprint
+
 LEGEND = (
     "Rrare word 1",
     "Iinduction 0",
@@ -24,9 +26,11 @@ LEGEND = (
 
 @pytest.fixture(scope="module", autouse=True)
 def stored_reports(warm_up, cache_folder):
-    """Reports of two languages are in the cache."""
+    """Reports of two languages, on the very model that the worker loads, are in the cache."""
+    weights = fingerprint("e5-small-intents")
     for day, language in enumerate(("de", "th"), start=1):
-        keep_report(cache_folder, made_roles(language, seed=day, shift=day, grid=GRID), day)
+        report = made_roles(language, seed=day, shift=day, grid=GRID, fingerprint=weights)
+        keep_report(cache_folder, report, day)
     warm_up("/roles?langs=de&langs=th", '[data-c="0.1"]')
 
 
