@@ -118,11 +118,11 @@ def test_more_areas_add_heads_and_take_them_away(scatter):
     page = scatter()
     draw_around(page, 0.7, 0.01, 0.99, 0.3)  # head 9.0, which helps by far the most
     expect(page.get_by_text("1 head chosen")).to_be_visible()
-    page.get_by_role("radiogroup", name="The next heads are").get_by_text("added").click()
+    page.get_by_role("radiogroup", name="The next area").get_by_text("adds to them").click()
     page.locator(IDLE_APP).wait_for()
     draw_around(page, 0.01, 0.75, 0.3, 0.99)
     expect(page.get_by_text("2 heads chosen")).to_be_visible()
-    page.get_by_role("radiogroup", name="The next heads are").get_by_text("taken away").click()
+    page.get_by_role("radiogroup", name="The next area").get_by_text("takes from them").click()
     page.locator(IDLE_APP).wait_for()
     draw_around(page, 0.7, 0.01, 0.99, 0.3)
     expect(page.get_by_text("1 head chosen")).to_be_visible()

@@ -23,9 +23,9 @@ SLIDER_STEPS = 200
 """Steps of a slider from the lowest to the highest value of a measure."""
 
 
-REPLACE = "chosen"
-ADD = "added"
-REMOVE = "taken away"
+REPLACE = "replaces them"
+ADD = "adds to them"
+REMOVE = "takes from them"
 WAYS = (REPLACE, ADD, REMOVE)
 """What happens to the heads of an area, or of two ranges."""
 WAY = "scatter-way"

@@ -157,7 +157,7 @@ def draw_chosen(
             "saved as a mask."
         )
         return
-    st.radio("The next heads are", WAYS, horizontal=True, key=WAY)
+    st.radio("The next area", WAYS, horizontal=True, key=WAY)
     origin: JsonRecord = {"chosen_in_scatter": chosen.how}
     draw_head_actions(
         choice,
