@@ -36,6 +36,8 @@ class HeadMeasure:
         high: Their upper ends.
         number_format: How a value is written, as in `format`.
         basis: What it rests on, in words: settings, examples, cautions; empty if that is not said.
+        sampled_values: Float [head] in `unit`: the values by samples alone, where `values` lean on
+            slopes too; None where they do not.
     """
 
     name: str
@@ -46,6 +48,12 @@ class HeadMeasure:
     high: Floats | None = None
     number_format: str = PLAIN_FORMAT
     basis: str = ""
+    sampled_values: Floats | None = None
+
+    @property
+    def ranked_values(self) -> Floats:
+        """By what heads are ranked beside another measure: values of which no two share slopes."""
+        return self.values if self.sampled_values is None else self.sampled_values
 
     @property
     def title(self) -> str:
@@ -107,17 +115,23 @@ def value_measure(scores: HeadScores, name: str) -> HeadMeasure:
         None if scores.low is None else factor * scores.low,
         None if scores.high is None else factor * scores.high,
         number_format,
+        sampled_values=None if scores.sample_means is None else factor * scores.sample_means,
     )
 
 
 def rank_measure(scores: HeadScores, name: str) -> HeadMeasure:
-    """The ranks of the heads by some scores, 1 for the highest value.
+    """The ranks of the heads by some scores, 1 for the highest value; none without a value.
 
     Args:
         scores: Of all heads, in one language.
         name: Of the measure.
     """
-    return HeadMeasure(name, scores.language, "", scores.ranks.astype(np.float64))
+    has_value = np.isfinite(scores.values)
+    ranks = np.where(has_value, scores.ranks, np.nan)
+    sampled_ranks = None
+    if scores.sample_means is not None:
+        sampled_ranks = np.where(has_value, scores.tested_ranks, np.nan)
+    return HeadMeasure(name, scores.language, "", ranks, sampled_values=sampled_ranks)
 
 
 def layer_measure(grid: HeadGrid) -> HeadMeasure:

@@ -31,6 +31,7 @@ from headlab.shrink.proof import short_name
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf.gguf_reader import ReaderTensor
 
 CLASSES = ("LlamaForCausalLM", "MistralForCausalLM")
 """Classes of transformers whose layers are those of llama.cpp's `llama`."""
@@ -477,8 +478,7 @@ def read_into(model: Model, shrunk: Shrunk, path: Path) -> bool:
                 "this",
                 code="gguf.tensor_missing",
             )
-        # A copy: torch wants one that may be written to.
-        weight = np.array(dequantize(tensor.data, tensor.tensor_type), np.float32)
+        weight = np.asarray(dequantize(_read(path, tensor), tensor.tensor_type), np.float32)
         if place.head_width is not None:
             weight = in_halves(weight, place.head_width)
         stored_weight = torch.from_numpy(weight).reshape(target.shape).to(target)
@@ -499,6 +499,22 @@ def read_into(model: Model, shrunk: Shrunk, path: Path) -> bool:
             code="gguf.tensor_unread",
         )
     return is_changed
+
+
+def _read(path: Path, tensor: ReaderTensor) -> Array:
+    """The stored numbers of one tensor, in an array of their own.
+
+    The reader maps the file, and all of its pages that were looked at would stay in memory: a third
+    copy of the model.
+
+    Args:
+        path: Of the file.
+        tensor: As the reader describes it.
+    """
+    stored_bytes = np.fromfile(
+        path, np.uint8, count=int(tensor.n_bytes), offset=int(tensor.data_offset)
+    )
+    return stored_bytes.view(tensor.data.dtype).reshape(tensor.data.shape)
 
 
 def _forget_weights_beside(module: PreTrainedModel, places: Sequence[Place]) -> None:

@@ -51,6 +51,7 @@ def drag(page, places: Sequence[tuple[float, float]]) -> None:
         page: Of the browser.
         places: Its corners, as shares of the plot's width and height from the top left.
     """
+    page.locator(IDLE_APP).wait_for()
     plot = page.locator(".st-key-scatter .nsewdrag").first
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
@@ -100,6 +101,7 @@ def test_the_chosen_heads_leave_as_a_mask_and_stay_over_other_axes_and_a_reload(
     expect(page.get_by_text("1 head chosen")).to_be_visible()
     page.reload()
     expect(page.get_by_text("1 head chosen")).to_be_visible()
+    page.locator(IDLE_APP).wait_for()
     page.get_by_role("button", name="Choose none").click()
     expect(page.get_by_text("Draw around heads to choose them")).to_be_visible()
 

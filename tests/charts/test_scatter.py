@@ -158,6 +158,20 @@ def test_the_figure_takes_an_area_and_files_show_it_too(scores):
     assert "value by shapley, de, points" in texts_of(chart)
 
 
+def test_heads_without_a_value_have_no_rank_and_ranks_go_by_samples_where_there_are_slopes(scores):
+    values = scores.values.copy()
+    values[3] = np.nan
+    rank = rank_measure(dataclasses.replace(scores, values=values), "rank")
+    assert np.isnan(rank.values[3])
+    assert np.isfinite(rank.values).sum() == GRID.size - 1
+    assert rank.ranked_values is rank.values
+    means = -scores.values
+    joined = dataclasses.replace(scores, sample_means=means)
+    np.testing.assert_allclose(value_measure(joined, "value").ranked_values, 100 * means)
+    assert rank_measure(joined, "rank").ranked_values[HARMFUL] == 1
+    assert rank_measure(joined, "rank").values[HARMFUL] == GRID.size
+
+
 def test_a_value_that_is_not_known_says_so():
     measure = HeadMeasure("entropy", "", "nats", np.array([np.nan, 1.25]))
     assert measure.text_of(0) == "not known"

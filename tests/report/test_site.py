@@ -135,6 +135,26 @@ def test_no_text_leaves_the_script_that_holds_the_data(store, tmp_path):
     assert json.loads(inline_json({"a": name})) == {"a": name}
 
 
+def test_a_name_that_no_page_can_hold_is_the_same_in_links_and_data(store, tmp_path):
+    keep(store, made_scores("fr", "shapley", "1" * 64, "odd\x85name"))
+    write_site(keys_of(store), tmp_path / "site", store)
+    models = data_of(tmp_path / "site" / "head.html")["models"]
+    (name,) = [model["name"] for model in models if model["name"].startswith("odd")]
+    assert name == "odd\N{REPLACEMENT CHARACTER}name"
+    link = head_link(name, GRID.heads[0], GRID).replace("&", "&amp;")
+    assert f'href="{link}"' in (tmp_path / "site" / "index.html").read_text("utf-8")
+
+
+def test_two_results_of_one_language_have_names_of_their_own(store, tmp_path):
+    scores = made_scores("de", "shapley")
+    keep(store, dataclasses.replace(scores, spec={**scores.spec, "seed": 1}))
+    write_site(keys_of(store), tmp_path / "site", store)
+    (model,) = data_of(tmp_path / "site" / "head.html")["models"]
+    names = [measure["name"] for measure in model["measures"]]
+    assert "value by shapley, result 2" in names
+    assert "<bdi>de, result 2</bdi>" in (tmp_path / "site" / "index.html").read_text("utf-8")
+
+
 def test_heads_of_several_stacks_are_named_with_their_stack():
     grid = HeadGrid((Stack("encoder", (2,)), Stack("decoder", (2,))))
     assert [head_name(head, grid) for head in grid.heads] == [

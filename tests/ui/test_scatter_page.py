@@ -9,11 +9,13 @@ import pytest
 import streamlit as st
 from support.app_pages import app_on, page_text, run_page
 from support.cached_reports import keep_report
-from support.cached_scores import GRID, HARMFUL, HELPFUL, fill_cache
+from support.cached_scores import GRID, HARMFUL, HELPFUL, fill_cache, made_scores, while_cached
 from support.page_actions import choose, press
 from support.synthetic_roles import made_roles
 
 from headlab.charts.head_measures import layer_measure
+from headlab.core import fingerprint_of
+from headlab.dashboard.frame import scores_of
 from headlab.dashboard.pages.scatter.chosen import (
     ADD,
     CHART,
@@ -24,6 +26,7 @@ from headlab.dashboard.pages.scatter.chosen import (
     choose_by_chart,
     indices_of_points,
 )
+from headlab.dashboard.pages.scatter.measures import head_data_of
 from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX, mask_link_text
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -173,6 +176,28 @@ def test_another_language_of_an_axis_blames_no_link(cache):
     assert "The link asks for" not in page_text(app)
 
 
+def test_heads_chosen_of_a_model_are_not_those_of_another_with_as_many(cache):
+    other = made_scores("de", "shapley", "7" * 64, "owner/other")
+    with while_cached(cache, other):
+        app = scatter()
+        app.session_state["_scatter"].choose([HARMFUL], "by an area")
+        app.run()
+        assert "chosen" in app.query_params
+        choose(app, "model", "owner/other")
+        assert app.session_state["_scatter"].indices == ()
+        assert "The link chooses heads" not in page_text(app)
+
+
+def test_the_results_are_those_of_the_other_pages(cache):
+    """Other weights have results in two languages, and are the newer ones there."""
+    german, thai = (made_scores(language, "shapley", "8" * 64) for language in ("de", "th"))
+    with while_cached(cache, german), while_cached(cache, thai):
+        app = scatter()
+        shown = app.session_state["_choice"]
+        expected = fingerprint_of(scores_of(shown).first_scores.spec)
+        assert head_data_of(shown).fingerprint == expected
+
+
 def test_an_empty_cache_offers_the_first_scores(tmp_path):
     with app_on(tmp_path):
         app = scatter(model="owner/unknown")
@@ -221,7 +246,7 @@ def test_an_area_adds_heads_or_takes_them_away(state):
     state[WAY] = REMOVE
     assert send(state, 4, 50, lasso=area).indices == (2, 9)
     assert send(state, 2, 9, lasso=area).indices == ()
-    assert send(state, 2, lasso=area).indices == ()
+    assert send(state, 2, lasso=area).indices == (2,)  # of none, none can be taken away
     state[WAY] = "something else"
     assert send(state, 6, lasso=area).indices == (6,)
 
@@ -243,6 +268,12 @@ def test_how_heads_were_chosen_is_told_as_a_whole(state):
     assert chosen.how == f"{area}, and {area}, without those {area}"
     state[WAY] = REPLACE
     assert send(state, 1, box=[{"x": [0], "y": [0]}]).how == area
+    state[WAY] = ADD
+    for index in range(2, 40):
+        chosen = send(state, index, lasso=[{"x": [0], "y": [0]}])
+    assert len(chosen.indices) == 39
+    assert len(chosen.how) < 450
+    assert chosen.how.endswith(", then by further areas")
 
 
 def test_what_is_no_head_is_no_choice():

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import streamlit as st
 
-from headlab.core import Head, HeadGrid, JsonLike, JsonRecord, fingerprint_of, part
-from headlab.dashboard.frame import Choice, StoredScores, open_page
+from headlab.core import (
+    Head,
+    HeadGrid,
+    Json,
+    JsonLike,
+    JsonRecord,
+    fingerprint_of,
+    is_same_model,
+    part,
+)
+from headlab.dashboard.frame import Choice, StoredScores, known_grid, open_page
 from headlab.dashboard.names import count_words, head_key, page_link, plain
 from headlab.dashboard.panels.attended_sentences import MAX_HEADS
 from headlab.dashboard.panels.history import BY_HAND, histories_by_fingerprint, history_of
@@ -23,7 +32,7 @@ def draw_head_actions(
     choice: Choice,
     results: StoredScores,
     heads: Sequence[Head],
-    spec: object,
+    spec: Mapping[str, Json],
     origin: JsonRecord,
     *,
     key: str,
@@ -42,11 +51,15 @@ def draw_head_actions(
             usual one.
     """
     target = target_of(choice, results)
-    mask = mask_without(heads, target.grid, spec, origin)
+    fingerprint = str(fingerprint_of(spec))
+    grid = known_grid(fingerprint)
+    if grid is None and is_same_model(fingerprint, target.fingerprint):
+        grid = target.grid
+    mask = mask_without(heads, grid, spec, origin)
     if mask is None:
         st.caption(
-            "All heads of this model are not known here yet: open the Prune page once, and these "
-            "can be switched off."
+            "This report may not have all heads of the model. Open the Prune page once, which "
+            "loads it, and these heads can be switched off."
         )
         page_link("prune", "Open the Prune page")
     else:
@@ -64,7 +77,7 @@ def draw_head_actions(
 
 
 def mask_without(
-    heads: Sequence[Head], grid: HeadGrid | None, spec: object, origin: JsonRecord
+    heads: Sequence[Head], grid: HeadGrid | None, spec: Mapping[str, Json], origin: JsonRecord
 ) -> Mask | None:
     """The mask that removes some heads and no others; None where the grid is unknown or lacks one.
 
@@ -82,7 +95,7 @@ def mask_without(
     return Mask(grid, kept_heads, model, {"rule": BY_HAND, **origin})
 
 
-def model_record(spec: object) -> dict[str, JsonLike]:
+def model_record(spec: Mapping[str, Json]) -> dict[str, JsonLike]:
     """What a mask file says of the model that a result is of.
 
     Args:

@@ -30,6 +30,7 @@ from headlab.core import (
     Json,
     JsonLike,
     Report,
+    fingerprint_of,
     part,
     write_atomic,
     write_json,
@@ -248,9 +249,9 @@ def _models(items: Sequence[Item[object]], known: Known) -> Iterator[SiteModel]:
     for item in items:
         record = item.record
         if isinstance(record, HeadScores):
-            scores_by_model.setdefault(model_of(record.spec), []).append(item)  # type: ignore[arg-type] # it holds scores
+            scores_by_model.setdefault(_model_of(record.spec), []).append(item)  # type: ignore[arg-type] # it holds scores
         elif isinstance(record, Report) and record.name == ROLES:
-            roles_by_model.setdefault(model_of(record.spec), []).append(record)
+            roles_by_model.setdefault(_model_of(record.spec), []).append(record)
     names: Counter[str] = Counter()
     for model, score_items in scores_by_model.items():
         name, fingerprint = model
@@ -264,6 +265,12 @@ def _models(items: Sequence[Item[object]], known: Known) -> Iterator[SiteModel]:
             list(_map_groups(name, score_items, known)),
             _data_of(model[0], score_items, reports),
         )
+
+
+def _model_of(spec: Mapping[str, Json]) -> tuple[str, str]:
+    """Name and today's fingerprint of a spec's model, in characters that a page can hold."""
+    name, _ = model_of(spec)
+    return replaced_characters(name), str(fingerprint_of(spec) or "")
 
 
 def _map_groups(
@@ -285,13 +292,18 @@ def _map_groups(
         results = {str(number): item.record for number, item in enumerate(group)}
         head_maps = maps_of_scores(results)
         maps = []
+        counts: Counter[str] = Counter()
         for scores, head_map in zip(results.values(), head_maps.values(), strict=True):
             links: list[str] = []
             if scores.grid == first_grid:  # the other pages have these heads alone
                 links = [head_link(model_name, head, scores.grid) for head in scores.grid.heads]
             label = f"{scores.method} of every head in {scores.language}, {head_map.unit}"
             drawings = stack_maps(scores.grid, scores_cells(head_map), label, links)
-            maps.append(SiteMap(scores.language, drawings))
+            counts[scores.language] += 1
+            title = scores.language
+            if counts[title] > 1:
+                title = f"{scores.language}, result {counts[scores.language]}"
+            maps.append(SiteMap(title, drawings))
         legend = section.figures[-1].caption
         yield MapGroup(
             section.title, maps, scale_key(list(head_maps.values())), [legend, *section.notes]
@@ -302,7 +314,7 @@ def head_name(head: Head, grid: HeadGrid) -> str:
     """A head as the pages name it: 11.8, or decoder.11.8 where there are several stacks."""
     number = f"{head.layer}.{head.head}"
     if len(grid.stacks) > 1:
-        return f"{head.stack}.{number}"
+        return f"{replaced_characters(head.stack)}.{number}"
     return number
 
 

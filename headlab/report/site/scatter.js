@@ -74,7 +74,7 @@ function plotOf(modelNumber, model, x, y, groups) {
   picture.append(draw('text', { class: 'axis', x: LEFT + width / 2, y: HEIGHT - 10, 'text-anchor': 'middle' }, titleOf(x)));
   picture.append(draw('text', { class: 'axis', transform: `translate(14 ${TOP + height / 2}) rotate(-90)`, 'text-anchor': 'middle' }, titleOf(y)));
   const tip = make('div', { class: 'tip', hidden: '' });
-  const frame = make('div', { class: 'plot' }, picture, tip);
+  const frame = make('div', { class: 'plot' }, make('div', { class: 'wide' }, picture), tip);
   for (const group of groups) {
     for (const head of group.heads.filter(drawn)) {
       const lines = [`Head ${model.heads[head]}`, ...[x, y].map((measure) => `${[measure.name, measure.language].filter(Boolean).join(', ')}: ${measure.texts[head]}`), group.name];

@@ -37,6 +37,8 @@ from headlab.dashboard.widgets import (
 )
 from headlab.roles import Roles
 
+ROLES_MAP = "roles-map"
+"""Widget key of the map of heads."""
 ROLE_PARAM = "role"
 """Parameter of the link: the group of roles whose heads stand out."""
 
@@ -47,13 +49,11 @@ class ChosenRole(PageState):
 
     Attributes:
         group: Its name; empty for none.
-        written_group: What the page itself put into its link last.
         unknown_group: The group of a link that no head of the report has; empty for none.
     """
 
     key = "_roles"
     group: str = ""
-    written_group: str = ""
     unknown_group: str = ""
 
 
@@ -79,16 +79,17 @@ def chosen_group_of(roles: Roles) -> str:
     """
     chosen_role = ChosenRole.of_session()
     linked_group = st.query_params.get(ROLE_PARAM, "")
-    if linked_group and linked_group != chosen_role.written_group:  # a new link
-        select_role(linked_group)
-        if not roles.counts.get(linked_group):
+    # Only on arrival, as a widget's state is dropped with its page: later the browser may still
+    # send the link of an earlier press.
+    if ROLES_MAP not in st.session_state:
+        select_role(linked_group or chosen_role.group)
+        if linked_group and not roles.counts.get(linked_group):
             chosen_role.unknown_group = linked_group
     group = chosen_role.group if roles.counts.get(chosen_role.group) else ""
-    if chosen_role.unknown_group:
+    if chosen_role.unknown_group and not group:
         st.warning(
             plain(f"No head of this report has the role {chosen_role.unknown_group[:80]!r}.")
         )
-    chosen_role.written_group = group
     # Writing the link replaces all of it by what it was when the request was sent, so it is
     # written only if it changes.
     if not group:
@@ -206,7 +207,7 @@ def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) ->
         select = partial(select_head, report.roles.grid)
         draw_role_map(
             report.roles,
-            key="roles-map",
+            key=ROLES_MAP,
             title=language_title(language),
             selected_head=head,
             on_click=select,

@@ -28,14 +28,11 @@ ADD = "adds to them"
 REMOVE = "takes from them"
 WAYS = (REPLACE, ADD, REMOVE)
 """What happens to the heads of an area, or of two ranges."""
+MAX_HOW_LENGTH = 400
+"""Characters of how heads were chosen, which masks of them tell."""
+AND_SO_ON = ", then by further areas"
 WAY = "scatter-way"
 """Key of the widget that chooses among them."""
-
-
-def chosen_way() -> str:
-    """What happens to the heads of the next area: one of `WAYS`."""
-    way = st.session_state.get(WAY)
-    return way if way in WAYS else REPLACE
 
 
 @dataclass
@@ -74,24 +71,36 @@ class ChosenHeads(PageState):
             way: One of `WAYS`.
         """
         self.problem = ""
-        if way == REPLACE or not self.indices:
-            self.indices = tuple(sorted(indices)) if way != REMOVE else ()
-            self.how = how if self.indices else ""
+        if way == REPLACE:
+            self.indices = tuple(sorted(indices))
+            self.how = how if indices else ""
             return
         chosen = set(self.indices)
         if way == ADD:
             chosen |= set(indices)
-            self.how = f"{self.how}, and {how}"
+            more = f", and {how}"
         else:
             chosen -= set(indices)
-            self.how = f"{self.how}, without those {how}"
+            more = f", without those {how}"
+        if len(self.how) + len(more) > MAX_HOW_LENGTH:
+            more = "" if self.how.endswith(AND_SO_ON) else AND_SO_ON
         self.indices = tuple(sorted(chosen))
-        if not self.indices:
-            self.how = ""
+        self.how = f"{self.how}{more}" if chosen else ""
 
     def clear(self) -> None:
         """Choose no head."""
         self.choose((), "")
+
+
+def chosen_way() -> str:
+    """What happens to the heads of the next area: one of `WAYS`.
+
+    The first area replaces nothing, and its widget is not drawn yet.
+    """
+    way = str(st.session_state.get(WAY))
+    if way not in WAYS or not ChosenHeads.of_session().indices:
+        return REPLACE
+    return way
 
 
 def chosen_heads_of(fingerprint: str, grid: HeadGrid) -> ChosenHeads:
@@ -102,11 +111,14 @@ def chosen_heads_of(fingerprint: str, grid: HeadGrid) -> ChosenHeads:
         grid: Its heads.
     """
     chosen = ChosenHeads.of_session()
+    link_text = st.query_params.get(LINK_PARAM)
     if chosen.fingerprint != fingerprint:
+        if link_text in chosen.written_link_texts:  # of the model that was shown before
+            st.query_params.pop(LINK_PARAM)
+            link_text = None
         chosen.clear()
         chosen.written_link_texts.clear()
         chosen.fingerprint = fingerprint
-    link_text = st.query_params.get(LINK_PARAM)
     if link_text and link_text not in chosen.written_link_texts:
         chosen.written_link_texts.add(link_text)
         try:

@@ -29,6 +29,7 @@ from headlab.dashboard.frame import (
     scores_of,
     stored_results,
     task_languages,
+    variant_of,
     variants,
 )
 from headlab.dashboard.panels import StoredRoles, current_weights, stored_roles_reports
@@ -80,6 +81,7 @@ def head_data_of(choice: Choice) -> HeadData | None:
     Args:
         choice: The sidebar's.
     """
+    choice = _with_shown_variant(choice)
     all_languages = replace(choice, languages=tuple(task_languages(choice.task)))
     scores = scores_of(all_languages)
     reports = stored_roles_reports(all_languages).by_language
@@ -102,6 +104,28 @@ def head_data_of(choice: Choice) -> HeadData | None:
         )
     }
     return HeadData(grid, spec, scores, roles, measures)
+
+
+def _with_shown_variant(choice: Choice) -> Choice:
+    """The choice with the name of the results that pages show of its own languages.
+
+    Of all languages another variant, or other weights, might be the better choice.
+
+    Args:
+        choice: The sidebar's.
+    """
+    shown_scores = scores_of(choice).first_scores
+    if shown_scores is None:
+        return choice
+    results = matching_scores(
+        stored_results(HeadScores).results,
+        choice.model,
+        choice.task,
+        choice.method,
+        choice.label_map,
+    )
+    shown_keys = [result.key for result in results if result.record is shown_scores]
+    return replace(choice, variant=variant_of(results, shown_keys))
 
 
 def _subject_of(
