@@ -3,6 +3,7 @@
     .venv-bench/bin/python benchmarks/to_error.py --newer .venv-shapiq/bin/python
     .venv-bench/bin/python benchmarks/to_error.py --smoke      one seed, short runs; writes nothing
     .venv-bench/bin/python benchmarks/to_error.py --task tags --error 0.006 --seeds 3 --seconds 40
+    .venv-bench/bin/python benchmarks/to_error.py --seconds-to     headlab alone, about six minutes
 
 Takes about two hours on two cores, in parts: every finished run is kept in the work folder, and the
 next call of the command goes on. On Linux a run waits until other programs leave the processor
@@ -18,7 +19,9 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
-from comparison import peers, race, report  # noqa: E402 - after the path to them
+from comparison import guarantee, peers, race, report  # noqa: E402 - after the path to them
 from comparison.setting import Setting, long_run  # noqa: E402
 from comparison.to_error import Arrival, Entrant, arrival, entrants, points_of_run, speedups  # noqa: E402
 
+import headlab  # noqa: E402
 from headlab.core import HeadlabError  # noqa: E402
-from headlab.methods.tmab import ALL_SIZES  # noqa: E402
+from headlab.methods.tmab import ALL_SIZES, TOP50  # noqa: E402
 
 RESULT_FILE = ROOT / "benchmarks" / "results" / "estimators.json"
 REFERENCE_FILE = RESULT_FILE.with_name("references.json")
@@ -43,6 +47,8 @@ REFERENCE_SHARE = 0.2
 ERROR = 0.003
 HEADLINE_RACE = f"e5-small-intents, intents, de, {ERROR:g}"
 """The race whose speedups stand at the top of the figures."""
+SECONDS_OF_SAMPLES_ALONE = 900.0
+"""That they may take to intervals of ±0.01."""
 SMOKE_SECONDS = 3.0
 """How long each run takes with --smoke."""
 
@@ -61,6 +67,11 @@ def parsed_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="that a run may take at most")
     parser.add_argument(
         "--reference", action="store_true", help="sample the reference only, which times nothing"
+    )
+    parser.add_argument(
+        "--seconds-to",
+        action="store_true",
+        help="measure headlab alone instead: seconds to the first map, and to intervals of ±0.01",
     )
     parser.add_argument(
         "--newer", type=Path, metavar="PYTHON", help="a Python with requirements-bench-shapiq.txt"
@@ -171,6 +182,49 @@ def estimator_figures(
     }
 
 
+def seconds_to(setting: Setting, seconds: float) -> dict[str, float]:
+    """How long headlab takes to its first map, and until all intervals are narrow enough.
+
+    The model is loaded, and has computed before; nothing is stored. The estimand is the default
+    one. What `shapley` takes is held against its samples alone, without slopes, in the same run.
+
+    Args:
+        setting: The model and its examples.
+        seconds: That the samples alone may take at most.
+
+    Raises:
+        HeadlabError: They have not come to their end in this time.
+    """
+    setting.game.values(np.ones((1, setting.game.players), bool), np.zeros(1, np.int64))
+    seconds_by_goal = {}
+    runs = {
+        "first_map": ("smoothed", {}),
+        f"anytime_{setting.target:g}": ("shapley", {"target": setting.target, "stop": "width"}),
+    }
+    for goal, (method, options) in runs.items():
+        started_at = time.perf_counter()
+        headlab.score(
+            setting.model,
+            setting.task,
+            language=setting.language,
+            method=method,
+            size=setting.size,
+            **options,
+        )
+        seconds_by_goal[goal] = time.perf_counter() - started_at
+        print(f"{goal}: {seconds_by_goal[goal]:.1f} s", flush=True)
+    with tempfile.TemporaryDirectory() as empty_folder:
+        fresh_setting = replace(setting, work=Path(empty_folder))
+        samples_alone = long_run(fresh_setting, guarantee.plan(setting.target), 0, TOP50, seconds)
+    if not samples_alone.tally.is_finished:
+        raise HeadlabError(
+            f"the samples alone have not come to ±{setting.target:g} within {seconds:g} s; measure on an idle machine",
+            code="benchmark.unfinished",
+        )
+    seconds_by_goal[f"anytime_{setting.target:g}_by_samples_alone"] = samples_alone.seconds
+    return seconds_by_goal
+
+
 def options_without_work(options: Sequence[str]) -> list[str]:
     """The options of the command line without the work folder, a place on one machine.
 
@@ -195,6 +249,13 @@ def main() -> int:
     try:
         peers.require()
         setting = setting_of(arguments)
+        if arguments.seconds_to:
+            stored = json.loads(RESULT_FILE.read_text("utf-8"))
+            command = " ".join(["python", "benchmarks/to_error.py", "--seconds-to"])
+            stored["seconds_to"] = seconds_to(setting, SECONDS_OF_SAMPLES_ALONE)
+            stored["seconds_to_made"] = report.provenance(command)
+            report.write(RESULT_FILE, stored)
+            return 0
         standard_error = REFERENCE_SHARE * arguments.error
         reference = reference_of(setting, standard_error, arguments.smoke)
         print(f"reference: {reference.samples} samples a head, noise {reference.noise:.5f}")

@@ -510,11 +510,19 @@ def _read(path: Path, tensor: ReaderTensor) -> Array:
     Args:
         path: Of the file.
         tensor: As the reader describes it.
+
+    Raises:
+        HeadlabError: The file ends before the tensor does.
     """
-    stored_bytes = np.fromfile(
-        path, np.uint8, count=int(tensor.n_bytes), offset=int(tensor.data_offset)
-    )
-    return stored_bytes.view(tensor.data.dtype).reshape(tensor.data.shape)
+    stored_bytes = bytearray(int(tensor.n_bytes))
+    with path.open("rb") as file:
+        file.seek(int(tensor.data_offset))
+        read_count = file.readinto(stored_bytes)
+    if read_count != len(stored_bytes):
+        raise HeadlabError(
+            f"{path.name} ends within {tensor.name}; please report this", code="gguf.tensor_cut"
+        )
+    return np.frombuffer(stored_bytes, tensor.data.dtype).reshape(tensor.data.shape)
 
 
 def _forget_weights_beside(module: PreTrainedModel, places: Sequence[Place]) -> None:

@@ -150,6 +150,33 @@ def test_a_choice_holds_where_the_page_between_was_left_before_it_was_drawn():
     assert app.run().selectbox(key="head").value == "9.0"
 
 
+def test_a_choice_holds_where_its_own_page_was_left_before_it_was_drawn_to_its_end():
+    def draw() -> None:
+        import streamlit as st
+
+        from headlab.dashboard.widgets import notices, presses
+
+        page = st.session_state["turned_to"]
+        presses.draw_log_root(page, ["heads", "languages"])
+        if page == "heads":
+            notices.keep_known_choice("head", "head", ["2.5", "9.0"])
+            st.selectbox("Head", ["2.5", "9.0"], key="head")
+            if st.session_state["is_left"]:
+                st.stop()
+        notices.settle()
+
+    app = AppTest.from_function(draw)
+    app.session_state["turned_to"] = "heads"
+    app.session_state["is_left"] = False
+    app.run()
+    app.session_state["is_left"] = True
+    app.selectbox(key="head").set_value("9.0").run()
+    app.session_state["turned_to"] = "languages"
+    app.run()
+    app.session_state["turned_to"] = "heads"
+    assert app.run().selectbox(key="head").value == "9.0"
+
+
 def test_torn_and_foreign_results_are_listed_and_the_rest_is_shown(cache):
     torn_folder, foreign_folder, *_ = sorted(cache.iterdir())
     (torn_folder / "result.npz").write_bytes((torn_folder / "result.npz").read_bytes()[:100])

@@ -173,6 +173,10 @@ def keep_known_choice(param: str, noun: str, options: Sequence[Any]) -> None:
     last_chosen = remembered_choice(param)
     if not is_chosen and last_chosen in options:
         state[param] = last_chosen
+    # At once: who turns to another page before this one is drawn to its end has chosen it too.
+    chosen = state.get(param, st.query_params.get(param))
+    if param in SHARED_PARAMS and chosen in options:
+        remember_choice(param, chosen)
     # Last: a run that is interrupted before this leaves it to the next.
     visit_by_param[param] = presses.log().visit
 
