@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from headlab import __version__
 from headlab.core import (
@@ -556,10 +556,7 @@ def rendered_html(report: Document, max_rows: int, links: Sequence[PageLink] = (
         max_rows: Of a table, at most.
         links: As in `html_of_document`.
     """
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    text = environment.from_string(template_text("report.html")).render(
+    text = page_template(template_text("report.html")).render(
         document=report,
         css=template_text("report.css"),
         table=partial(_table, max_rows=max_rows),
@@ -568,6 +565,14 @@ def rendered_html(report: Document, max_rows: int, links: Sequence[PageLink] = (
         links=links,
     )
     return replaced_characters(text).encode("utf-8")
+
+
+def page_template(text: str) -> Template:
+    """A template of a page: what is filled in is escaped, and nothing may be missing."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(text)
 
 
 def replaced_characters(text: str) -> str:

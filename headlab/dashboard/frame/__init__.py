@@ -16,6 +16,7 @@ from headlab.dashboard.frame.choice import current_choice as current_choice
 from headlab.dashboard.frame.choice import draw_no_language as draw_no_language
 from headlab.dashboard.frame.choice import known_models as known_models
 from headlab.dashboard.frame.choice import other_choices as other_choices
+from headlab.dashboard.frame.choice import results_of as results_of
 from headlab.dashboard.frame.choice import scores_of as scores_of
 from headlab.dashboard.frame.choice import task_languages as task_languages
 from headlab.dashboard.frame.shared_choice import draw_sidebar as draw_sidebar

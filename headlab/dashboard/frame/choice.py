@@ -28,7 +28,7 @@ from headlab.dashboard.frame.worker_supervisor import embedded_models
 from headlab.dashboard.names import CHOICE_KEY, count_words
 from headlab.dashboard.widgets import button, set_widget
 from headlab.methods import METHODS, options_of
-from headlab.results import HeadScores
+from headlab.results import HeadScores, Result
 from headlab.tasks import TREEBANK, has_classes_of_map, task_names
 
 
@@ -72,6 +72,22 @@ def current_choice() -> Choice | None:
     return None
 
 
+def results_of(choice: Choice, method: str | None = None) -> list[Result[HeadScores]]:
+    """The cached results of a choice, of all languages and variants.
+
+    Args:
+        choice: The choice.
+        method: Key of another method than the choice's.
+    """
+    return matching_scores(
+        stored_results(HeadScores).results,
+        choice.model,
+        choice.task,
+        method or choice.method,
+        choice.label_map,
+    )
+
+
 def scores_of(choice: Choice, method: str | None = None) -> StoredScores:
     """The cached scores of a choice.
 
@@ -80,9 +96,7 @@ def scores_of(choice: Choice, method: str | None = None) -> StoredScores:
         method: Key of another method than the choice's.
     """
     method_key = method or choice.method
-    results = matching_scores(
-        stored_results(HeadScores).results, choice.model, choice.task, method_key, choice.label_map
-    )
+    results = results_of(choice, method_key)
     variant = choice.variant if method_key == choice.method else ""
     return comparable_scores(results, choice.languages, variant)
 

@@ -26,6 +26,7 @@ from headlab.dashboard.panels.mask_files import mask_file_name, offer_mask_file
 from headlab.dashboard.panels.target_model import TargetModel, target_of, why_not_openable
 from headlab.dashboard.widgets import Button, button_row
 from headlab.masks import Mask
+from headlab.results import kept_heads_without
 
 
 def draw_head_actions(
@@ -89,10 +90,9 @@ def mask_without(
     """
     if grid is None or not set(heads) <= set(grid.heads):
         return None
-    kept_heads = np.ones(grid.size, bool)
-    kept_heads[[grid.index(head) for head in heads]] = False
-    model = model_record(spec)
-    return Mask(grid, kept_heads, model, {"rule": BY_HAND, **origin})
+    removed_indices = np.array([grid.index(head) for head in heads])
+    kept_heads = kept_heads_without(removed_indices, grid.size)
+    return Mask(grid, kept_heads, model_record(spec), {"rule": BY_HAND, **origin})
 
 
 def model_record(spec: Mapping[str, Json]) -> dict[str, JsonLike]:

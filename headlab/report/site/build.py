@@ -14,7 +14,6 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
 
 from headlab.charts.head_measures import (
     HeadMeasure,
@@ -45,6 +44,7 @@ from headlab.report.build import (
     document_of_words,
     group_of,
     html_of_document,
+    page_template,
     replaced_characters,
     template_text,
 )
@@ -472,10 +472,7 @@ def _html_of_page(site: Site, page: SitePage) -> bytes:
     scripts = ""
     if page.script:
         scripts = "\n".join(map(site_text, ("common.js", page.script)))
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    text = environment.from_string(site_text("site.html")).render(
+    text = page_template(site_text("site.html")).render(
         site=site,
         page=page,
         links=_links(page),

@@ -30,7 +30,7 @@ from headlab.dashboard.panels import (
     sign_flag,
 )
 from headlab.dashboard.widgets import draw_figure, table_height, with_p_values
-from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores
+from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, kept_heads_without
 
 
 def _column_config(sign: str) -> dict[str, Any]:
@@ -60,9 +60,7 @@ def _column_config(sign: str) -> dict[str, Any]:
 
 
 def _link_without(grid: HeadGrid, head: Head) -> str:
-    kept_heads = np.ones(grid.size, bool)
-    kept_heads[grid.index(head)] = False
-    return mask_link_text(kept_heads)
+    return mask_link_text(kept_heads_without(np.array([grid.index(head)]), grid.size))
 
 
 def draw_card(

@@ -8,9 +8,8 @@ from dataclasses import replace
 from headlab.dashboard.frame import (
     Choice,
     current_choice,
-    matching_scores,
     open_page,
-    stored_results,
+    results_of,
     task_languages,
     variant_of,
 )
@@ -27,7 +26,6 @@ from headlab.jobs import Job
 from headlab.jobs.table import ExperimentJob, FrontJob, ScoreJob, WorthJob
 from headlab.masks import mask_from_json
 from headlab.methods import METHODS
-from headlab.results import HeadScores
 from headlab.worker import JobRow
 
 
@@ -45,13 +43,7 @@ def choice_of_scores(job_row: JobRow) -> Choice | None:
     if not isinstance(job, ScoreJob) or job.method not in METHODS:
         return None
     choice = choice_of_job(job)
-    results = matching_scores(
-        stored_results(HeadScores).results,
-        choice.model,
-        choice.task,
-        choice.method,
-        choice.label_map,
-    )
+    results = results_of(choice)
     return replace(choice, variant=variant_of(results, result_keys(job_row)))
 
 

@@ -14,6 +14,7 @@ from headlab.charts.scatter import known_in_both
 from headlab.core import HeadGrid, HeadlabError
 from headlab.dashboard.panels import kept_heads_of_link_text, mask_link_text
 from headlab.dashboard.widgets import PageState
+from headlab.results import kept_heads_without
 
 CHART = "scatter"
 """Widget key of the chart."""
@@ -21,8 +22,6 @@ LINK_PARAM = "chosen"
 """Parameter of the link that holds the chosen heads, as a mask without them."""
 SLIDER_STEPS = 200
 """Steps of a slider from the lowest to the highest value of a measure."""
-
-
 REPLACE = "replaces them"
 ADD = "adds to them"
 REMOVE = "takes from them"
@@ -139,8 +138,7 @@ def write_link(chosen: ChosenHeads, grid: HeadGrid) -> None:
     if not chosen.indices:
         st.query_params.pop(LINK_PARAM, None)
         return
-    kept_heads = np.ones(grid.size, bool)
-    kept_heads[list(chosen.indices)] = False
+    kept_heads = kept_heads_without(np.array(chosen.indices), grid.size)
     link_text = mask_link_text(kept_heads)
     chosen.written_link_texts.add(link_text)
     if st.query_params.get(LINK_PARAM) != link_text:

@@ -26,6 +26,7 @@ from headlab.dashboard.frame import (
     describe_variant,
     known_grid,
     matching_scores,
+    results_of,
     scores_of,
     stored_results,
     task_languages,
@@ -117,13 +118,7 @@ def _with_shown_variant(choice: Choice) -> Choice:
     shown_scores = scores_of(choice).first_scores
     if shown_scores is None:
         return choice
-    results = matching_scores(
-        stored_results(HeadScores).results,
-        choice.model,
-        choice.task,
-        choice.method,
-        choice.label_map,
-    )
+    results = results_of(choice)
     shown_keys = [result.key for result in results if result.record is shown_scores]
     return replace(choice, variant=variant_of(results, shown_keys))
 

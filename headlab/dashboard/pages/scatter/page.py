@@ -210,15 +210,16 @@ def draw_scatter(choice: Choice, data: HeadData) -> None:
     chosen = chosen_heads_of(data.fingerprint, grid)
     with st.container(key="scatter-and-chosen"):
         chart_place, chosen_place = st.columns([3, 2], gap="large")
+    has_points = bool(known_in_both(x, y).any())
     with chart_place:
-        if known_in_both(x, y).any():
+        if has_points:
             draw_chart(data, chosen, x, y, groups)
             st.caption(plain(" ".join(filter(None, (colour_words, *words_on_pair(x, y))))))
         else:
             st.info("No head has both measures. Choose another one, or another language.")
     with chosen_place:
         draw_chosen(choice, data, chosen, x, y, groups)
-        if known_in_both(x, y).any():
+        if has_points:
             draw_range_choice(x, y)
         for measure in (x, y):
             if measure.basis:
@@ -233,7 +234,7 @@ def draw_chart(
     y: HeadMeasure,
     groups: Sequence[HeadGroup],
 ) -> None:
-    """The scatter itself, in which areas can be drawn and points clicked.
+    """The scatter itself, in which areas can be drawn.
 
     Args:
         data: What is stored of the heads.
