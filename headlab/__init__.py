@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headlab.masks import Mask as Mask
     from headlab.masks import load_mask as load_mask
     from headlab.methods.run import score as score
-    from headlab.shrink.folder import load_shrunk as load_shrunk
+    from headlab.shrink import load_shrunk as load_shrunk
     from headlab.studies.curves import prune_curve as prune_curve
     from headlab.tasks.resolve import task as task
 

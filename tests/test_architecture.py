@@ -177,20 +177,41 @@ def test_pages_take_widgets_frame_and_panels_by_their_front_doors():
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
-        for room in ("widgets", "frame", "panels")
+        for room in ("widgets", "frame", *(f"panels/{room}" for room in PANEL_ROOMS))
     }
+    assert all(doors.values())
     wrong = []
     for path in library():
         for node in house.imports(path):
-            _, _, room, *rest = [*str(getattr(node, "module", "")).split("."), "", "", ""][:4]
-            is_past_a_door = isinstance(node, ast.ImportFrom) and room in doors and any(rest)
-            if not is_past_a_door or path.startswith(f"headlab/dashboard/{room}/"):
+            if not isinstance(node, ast.ImportFrom):
                 continue
-            wrong += [
-                f"{path} imports {node.module}.{alias.name}"
-                for alias in node.names
-                if alias.name in doors[room]
-            ]
+            module_path = str(node.module).replace(".", "/")
+            for room, names in doors.items():
+                folder = f"headlab/dashboard/{room}/"
+                if module_path.startswith(folder) and not path.startswith(folder):
+                    wrong += [
+                        f"{path} imports {node.module}.{alias.name}"
+                        for alias in node.names
+                        if alias.name in names
+                    ]
+    assert wrong == []
+
+
+PANEL_ROOMS = ("stored", "jobs", "masks", "heads")
+"""The folders of `panels/`, each of which imports from those before it only."""
+
+
+def test_the_rooms_of_panels_import_downwards_only():
+    """Every panel is in one of the rooms."""
+    panels = ROOT / "headlab" / "dashboard" / "panels"
+    assert {path.name for path in panels.glob("*.py")} == {"__init__.py"}
+    folders = {path.name for path in panels.iterdir() if path.is_dir()}
+    assert folders - {"__pycache__"} == set(PANEL_ROOMS)
+    wrong = []
+    for path, (floor, *rooms), (other_floor, *other_rooms) in imports_within_the_dashboard():
+        is_between_panels = floor == other_floor == "panels" and rooms and other_rooms
+        if is_between_panels and PANEL_ROOMS.index(other_rooms[0]) > PANEL_ROOMS.index(rooms[0]):
+            wrong.append(f"{path} imports panels.{'.'.join(other_rooms)}")
     assert wrong == []
 
 
@@ -212,7 +233,7 @@ def test_the_table_of_pages_names_files_that_exist():
         modules = {path.stem for path in (dashboard / "pages" / page_name).glob("*.py")}
         assert files <= modules, page_name
         assert modules - files <= {"__init__", "page", "state"}, page_name
-    assert named_panels <= {path.stem for path in (dashboard / "panels").glob("*.py")}
+    assert named_panels <= {path.stem for path in (dashboard / "panels").glob("*/*.py")}
 
 
 def test_no_module_looks_a_name_up_in_the_package():

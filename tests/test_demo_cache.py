@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import headlab
-from headlab.dashboard.panels.mask_figures import EXAMPLES_BY_SPLIT
+from headlab.dashboard.panels.masks.mask_figures import EXAMPLES_BY_SPLIT
 from headlab.evaluation import Evaluator
 from headlab.masks import full_mask
 from headlab.methods import METHODS, spec_of

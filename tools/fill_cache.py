@@ -20,7 +20,7 @@ from pathlib import Path
 
 from headlab import load, task
 from headlab.core import Report, read_json
-from headlab.dashboard.panels.mask_figures import EXAMPLES_BY_SPLIT
+from headlab.dashboard.panels.masks.mask_figures import EXAMPLES_BY_SPLIT
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model
 from headlab.methods.run import score

@@ -33,7 +33,7 @@ from bad_inputs.case import Answer, BadInput, answer_to, process_answer
 from bad_inputs.json_values import json_bytes, value_paths, value_text
 from headlab.core import HeadlabError
 from headlab.models.load import examine_model
-from headlab.shrink.model import shrink_model
+from headlab.shrink import shrink_model
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"

@@ -41,8 +41,8 @@ from headlab.dashboard.frame import stored_scores
 from headlab.dashboard.names import head_from
 from headlab.dashboard.pages.overview.findings import findings
 from headlab.dashboard.pages.prune.stored_fronts import front_label, read_front
-from headlab.dashboard.panels import stored_gates
-from headlab.dashboard.panels.history import kept_heads_of_link_text, mask_link_text
+from headlab.dashboard.panels.masks.history import kept_heads_of_link_text, mask_link_text
+from headlab.dashboard.panels.stored import stored_gates
 from headlab.masks import (
     FORMS,
     Mask,

@@ -394,23 +394,23 @@ def translation_figures(
 
     With a mask, also the untouched model's value and the paired difference.
     """
-    from headlab.evaluation import bleu, generation, translated_bleu
+    from headlab.evaluation import bleu_gain, gain, likelihood, text_rates, translated_bleu
 
     evaluator = request.evaluator
     mask = request.mask
     seed = request.seed
     ablation = request.ablation
-    baseline_likelihood = likelihood = generation.likelihood(evaluator, seed=seed)
+    baseline_likelihood = masked_likelihood = likelihood(evaluator, seed=seed)
     difference: dict[str, float] = {}
     if mask is not None:
-        likelihood = generation.likelihood(evaluator, mask, ablation=ablation, seed=seed)
+        masked_likelihood = likelihood(evaluator, mask, ablation=ablation, seed=seed)
         difference = paired_figures(
-            baseline_likelihood.mean, generation.gain(baseline_likelihood, likelihood, seed=seed)
+            baseline_likelihood.mean, gain(baseline_likelihood, masked_likelihood, seed=seed)
         )
     figures: dict[str, JsonLike] = {
-        "log_probability": likelihood.record()
+        "log_probability": masked_likelihood.record()
         | difference
-        | generation.text_rates(evaluator, likelihood, seed=seed)
+        | text_rates(evaluator, masked_likelihood, seed=seed)
     }
     if decoding is None:
         return figures
@@ -420,7 +420,7 @@ def translation_figures(
     masked_bleu = translated_bleu(evaluator, mask, ablation=ablation, decoding=decoding, seed=seed)
     bleu_figures = (
         masked_bleu.record()
-        | paired_figures(baseline_bleu.score, bleu.gain(baseline_bleu, masked_bleu, seed=seed))
+        | paired_figures(baseline_bleu.score, bleu_gain(baseline_bleu, masked_bleu, seed=seed))
         | decoding.record()
     )
     return figures | {"bleu": bleu_figures}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headlab.jobs.export import ExportOutcome, SmallOutcome
     from headlab.jobs.shrink import ShrinkOutcome
     from headlab.jobs.vocabulary import VocabularyOutcome
-    from headlab.shrink.vocabulary_cut import VocabularyCut
+    from headlab.shrink import VocabularyCut
     from headlab.studies.savings import Savings
 
 

@@ -1,7 +1,9 @@
 """What every other room stands on: errors, records, tables, options, files and keys.
 
-No torch here.
+No torch here, but for what shares a device's work out, which is imported when it is first used.
 """
+
+from typing import TYPE_CHECKING
 
 from headlab.core.errors import MEMORY_FULL_WORDS as MEMORY_FULL_WORDS
 from headlab.core.errors import HeadlabError as HeadlabError
@@ -152,3 +154,29 @@ from headlab.core.value_functions import smoothed_value as smoothed_value
 from headlab.core.value_functions import surrogate as surrogate
 from headlab.core.value_functions import value_function_of as value_function_of
 from headlab.core.value_functions import value_of_answers as value_of_answers
+
+if TYPE_CHECKING:
+    from headlab.core.parallel import EXAMPLE_TOO_LARGE as EXAMPLE_TOO_LARGE
+    from headlab.core.parallel import Rows as Rows
+    from headlab.core.parallel import Tick as Tick
+    from headlab.core.parallel import memory_errors_explained as memory_errors_explained
+    from headlab.core.parallel import one_thread as one_thread
+    from headlab.core.parallel import run_halving as run_halving
+    from headlab.core.parallel import run_in_parallel as run_in_parallel
+    from headlab.core.parallel import timed_pass as timed_pass
+else:
+    __getattr__ = names_on_demand(
+        __name__,
+        {
+            "parallel": (
+                "EXAMPLE_TOO_LARGE",
+                "Rows",
+                "Tick",
+                "memory_errors_explained",
+                "one_thread",
+                "run_halving",
+                "run_in_parallel",
+                "timed_pass",
+            )
+        },
+    )

@@ -1,6 +1,7 @@
 """Answers of a model under a mask: texts to tokens, tokens to answers, and how many are right."""
 
 from headlab.evaluation.bleu import Bleu as Bleu
+from headlab.evaluation.bleu import bleu_gain as bleu_gain
 from headlab.evaluation.changes import COLUMNS as COLUMNS
 from headlab.evaluation.changes import answers_to as answers_to
 from headlab.evaluation.changes import changes as changes

@@ -107,7 +107,7 @@ def bleu(
     )
 
 
-def gain(
+def bleu_gain(
     before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level: float = 0.95
 ) -> PairedDifference:
     """Difference in BLEU between two systems on the same sentences.

@@ -26,12 +26,15 @@ from headlab.core import (
     HeadlabError,
     Ints,
     Omissions,
+    Rows,
     ValueFunction,
+    one_thread,
     require_type,
+    run_halving,
+    run_in_parallel,
     value_function_of,
     value_of_answers,
 )
-from headlab.core.parallel import Rows, one_thread, run_halving, run_in_parallel
 from headlab.evaluation.encoding import NO_TARGET, Sized
 from headlab.evaluation.inputs import label_order, read_inputs
 from headlab.hooks import (

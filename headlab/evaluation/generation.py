@@ -12,8 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
-from headlab.core import Bools, Floats, HeadlabError, Ints
-from headlab.core.parallel import Tick, one_thread, run_in_parallel
+from headlab.core import Bools, Floats, HeadlabError, Ints, Tick, one_thread, run_in_parallel
 from headlab.evaluation.bleu import Bleu, bleu, sacrebleu_metric
 from headlab.evaluation.context import max_text_tokens
 from headlab.evaluation.encoding import NO_TARGET, ChoiceAnswers, NextTokens, lengths, pad

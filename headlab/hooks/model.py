@@ -15,9 +15,17 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.core import Head, HeadGrid, HeadlabError, require_flag, require_type
+from headlab.core import (
+    Head,
+    HeadGrid,
+    HeadlabError,
+    Rows,
+    memory_errors_explained,
+    require_flag,
+    require_type,
+    run_halving,
+)
 from headlab.core.devices import on_device
-from headlab.core.parallel import Rows, memory_errors_explained, run_halving
 from headlab.hooks.find import (
     MODEL_ERRORS,
     PROBE_TOKENS,

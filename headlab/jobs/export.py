@@ -48,9 +48,7 @@ if TYPE_CHECKING:
 
     from headlab.hooks import Model
     from headlab.masks import RecordedAccuracy
-    from headlab.shrink import MeansOf, ProofNumbers
-    from headlab.shrink.folder import WrittenModel
-    from headlab.shrink.vocabulary_cut import SmallerVocabulary
+    from headlab.shrink import MeansOf, ProofNumbers, SmallerVocabulary, WrittenModel
     from headlab.studies.savings_run import Batches
     from headlab.tasks import Task
 
@@ -191,7 +189,7 @@ class ExportJob(WrittenModelJob):
                 nothing would change, or heads are to give their mean and no task says on which
                 examples.
         """
-        from headlab.shrink.folder import require_onnx  # imports torch
+        from headlab.shrink import require_onnx  # imports torch
 
         if self.form not in FORMS:
             raise HeadlabError(
@@ -283,7 +281,7 @@ class ExportJob(WrittenModelJob):
 
     def check_dtype(self) -> None:
         """Raise HeadlabError unless weights of this form can be written in the dtype."""
-        from headlab.shrink.gguf_folder import check_number_type  # imports torch
+        from headlab.shrink import check_number_type  # imports torch
 
         if self.form == "gguf":
             check_number_type(self.dtype)
@@ -380,10 +378,12 @@ class ExportJob(WrittenModelJob):
             tick: Called between batches.
             vocabulary: That it gets; None for the original's.
         """
-        from headlab.shrink import silence_model  # these import torch
-        from headlab.shrink.folder import write_shrunk
-        from headlab.shrink.silenced import check_silenceable
-        from headlab.shrink.smaller_vocabulary import with_vocabulary
+        from headlab.shrink import (  # these import torch
+            check_silenceable,
+            silence_model,
+            with_vocabulary,
+            write_shrunk,
+        )
 
         mask = self.mask_of(model)
         check_silenceable(model, mask)
@@ -438,9 +438,12 @@ class ExportJob(WrittenModelJob):
             tick: Called between batches.
             vocabulary: That it gets; None for the original's.
         """
-        from headlab.shrink.folder import GGUF_FILE  # these import torch
-        from headlab.shrink.gguf_file import EXACT_TYPE, groups_removed
-        from headlab.shrink.gguf_folder import write_gguf_folder
+        from headlab.shrink import (  # these import torch
+            EXACT_TYPE,
+            GGUF_FILE,
+            groups_removed,
+            write_gguf_folder,
+        )
 
         written_folder, shrunk = write_gguf_folder(
             model,
@@ -475,7 +478,7 @@ class ExportJob(WrittenModelJob):
 
     def _test_examples(self, task_name: str) -> int:
         """How many test examples the accuracy is measured on, in all languages."""
-        from headlab.shrink.vocabulary_texts import held_out_examples  # imports torch
+        from headlab.shrink import held_out_examples  # imports torch
 
         evaluated_task = restricted_to(task_at(task_name), require_languages(self.languages))
         if evaluated_task is None or not evaluated_task.has_named_answers:

@@ -46,7 +46,7 @@ from headlab.methods import Part
 from headlab.training import LmGateOptions, LmOptions, LmStep, Windows
 
 if TYPE_CHECKING:
-    from headlab.models.allattention.modelling import AllAttentionConfig
+    from headlab.models.allattention import AllAttentionConfig
     from headlab.training import Watch
 
 DATA_FLAG = Flag(

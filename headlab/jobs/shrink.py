@@ -27,10 +27,14 @@ from headlab.methods import Part
 
 if TYPE_CHECKING:
     from headlab.hooks import Model
-    from headlab.shrink import ExportRecord, ProofNumbers, Shrunk
-    from headlab.shrink.folder import WrittenModel
-    from headlab.shrink.proof import Inputs
-    from headlab.shrink.vocabulary_cut import SmallerVocabulary
+    from headlab.shrink import (
+        ExportRecord,
+        Inputs,
+        ProofNumbers,
+        Shrunk,
+        SmallerVocabulary,
+        WrittenModel,
+    )
     from headlab.studies.savings import Ratio
 
 TIMED_BATCHES = 2
@@ -96,7 +100,7 @@ class ShrinkJob(WrittenModelJob):
         Raises:
             HeadlabError: As in `WrittenModelJob`, there is no mask, or a package is missing.
         """
-        from headlab.shrink.folder import require_onnx  # imports torch
+        from headlab.shrink import require_onnx  # imports torch
 
         if self.mask is None:
             raise HeadlabError(
@@ -131,12 +135,12 @@ class ShrinkJob(WrittenModelJob):
             tick: Called between batches.
             vocabulary: That the smaller model gets; None for the original's.
         """
-        from headlab.shrink import (
+        from headlab.shrink import (  # these import torch
             Speed,
-            shrink_model,  # these import torch
+            shrink_model,
+            with_vocabulary,
+            write_shrunk,
         )
-        from headlab.shrink.folder import write_shrunk
-        from headlab.shrink.smaller_vocabulary import with_vocabulary
 
         shrunk = shrink_model(model, self.mask_of(model))
         if vocabulary is not None:
@@ -164,8 +168,11 @@ class ShrinkJob(WrittenModelJob):
         self, model: Model, shrunk: Shrunk, compared_on: ComparedOn, tick: Tick
     ) -> Ratio:
         """Time of the smaller model divided by the baseline's, a copy without headlab's hooks."""
-        from headlab.shrink import shrink_model  # these import torch
-        from headlab.shrink.smaller_vocabulary import covered_batches, renumbered_batch
+        from headlab.shrink import (  # these import torch
+            covered_batches,
+            renumbered_batch,
+            shrink_model,
+        )
         from headlab.studies.savings_run import batches_of, latency_ratio
 
         baseline_module = shrink_model(model, full_mask(model.grid)).module

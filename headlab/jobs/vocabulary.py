@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headlab.core import Evaluation
     from headlab.hooks import Model
     from headlab.masks import RecordedAccuracy
-    from headlab.shrink.vocabulary_cut import SmallerVocabulary
+    from headlab.shrink import SmallerVocabulary
     from headlab.tasks import Task
 
 SENTENCES = 1000
@@ -75,7 +75,7 @@ def smaller_vocabulary(
     Raises:
         HeadlabError: As in `collect_texts` and `cut_by_texts`.
     """
-    from headlab.shrink.vocabulary_texts import (  # imports torch
+    from headlab.shrink import (  # imports torch
         collect_texts,
         cut_by_texts,
         sentences_of,
@@ -88,7 +88,7 @@ def smaller_vocabulary(
 
 def languages_with_test(task: Task) -> list[str]:
     """Those of a task's languages in which it has test examples."""
-    from headlab.shrink.vocabulary_texts import held_out_examples  # imports torch
+    from headlab.shrink import held_out_examples  # imports torch
 
     return [language for language in task.languages if held_out_examples(task, language, 1)]
 

@@ -39,7 +39,7 @@ from headlab.methods import Part
 from headlab.studies import KEEP, VOCABULARY_CHOICES
 
 if TYPE_CHECKING:
-    from headlab.shrink.vocabulary_cut import VocabularyCut
+    from headlab.shrink import VocabularyCut
     from headlab.studies.savings import Savings
 
 MODELS = 3  # the untouched, the masked, the shrunk one; a fourth with its vocabulary cut
@@ -118,7 +118,7 @@ class WorthJob(TaskJob):
         Raises:
             HeadlabError: As in `cut_by_task`.
         """
-        from headlab.shrink.vocabulary_texts import cut_by_task  # imports torch
+        from headlab.shrink import cut_by_task  # imports torch
 
         task = compared_on.task or compared_on.sentences
         if task is None or not self.cuts_vocabulary:

@@ -128,7 +128,7 @@ class WrittenModelJob(Job):
             HeadlabError: The mask cannot be read, a folder would be lost, the dtype is unknown, or
                 something is said about a task without one.
         """
-        from headlab.shrink.folder import check_target  # imports torch
+        from headlab.shrink import check_target  # imports torch
 
         if self.mask is not None:
             load_mask(self.mask)
@@ -139,7 +139,7 @@ class WrittenModelJob(Job):
 
     def check_dtype(self) -> None:
         """Raise HeadlabError unless weights can be written in the dtype."""
-        from headlab.shrink.model import check_dtype  # imports torch
+        from headlab.shrink import check_dtype  # imports torch
 
         check_dtype(self.dtype)
 
@@ -184,7 +184,7 @@ class WrittenModelJob(Job):
     def exact_model(self, lab: Lab) -> Model:
         """The model to compute with: in float64 if its weights are, or are to be written so."""
         import headlab
-        from headlab.shrink.model import checkpoint_dtype  # imports torch
+        from headlab.shrink import checkpoint_dtype  # imports torch
 
         model = lab.need(self.model)
         if "float64" in (self.dtype, checkpoint_dtype(model)) and model.dtype != "float64":
@@ -269,7 +269,7 @@ class WrittenModelJob(Job):
         """How long a plain forward pass takes on a batch of the examples that are compared."""
         import torch
 
-        from headlab.core.parallel import timed_pass  # these import torch
+        from headlab.core import timed_pass  # these import torch
         from headlab.studies.savings_run import batches_of
 
         task = self.chosen_task(lab)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from headlab.core import Floats
-from headlab.core.parallel import Tick
+from headlab.core import Floats, Tick
 from headlab.evaluation import Batch, Evaluator
 from headlab.hooks import excluded_ids, query_and_key_tokens, sum_weights
 from headlab.methods.work import Outcome, Work, mean_outcome

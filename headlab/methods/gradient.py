@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, pad
 
-from headlab.core import Floats, HeadGrid, by_layer, integer_in
-from headlab.core.parallel import Tick, run_halving
+from headlab.core import Floats, HeadGrid, Tick, by_layer, integer_in, run_halving
 from headlab.evaluation import NO_TARGET, Batch, Evaluator, Texts
 from headlab.hooks import ActiveGates, gradient_by_gates
 from headlab.methods.work import Outcome, Work, mean_outcome

@@ -16,14 +16,16 @@ from headlab.core import (
     Floats,
     HeadlabError,
     Ints,
+    Tick,
     ValueFunction,
     answer_margins,
+    one_thread,
+    run_in_parallel,
     smoothed_value,
     surrogate,
     value_function_of,
 )
 from headlab.core.devices import on_device
-from headlab.core.parallel import Tick, one_thread, run_in_parallel
 from headlab.evaluation import Evaluator, token_budget, width_of
 from headlab.hooks import (
     ActiveGates,

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from headlab.core import Bools, Floats, HeadlabError
-from headlab.core.parallel import Tick
+from headlab.core import Bools, Floats, HeadlabError, Tick
 from headlab.evaluation import NO_TARGET, Batch, Evaluator
 from headlab.hooks.relevance import relevance
 from headlab.methods.work import Outcome, Work, mean_outcome

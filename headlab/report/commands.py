@@ -17,8 +17,7 @@ from headlab.jobs.table import JOBS, ExperimentJob
 from headlab.masks import FOLDER_REVISION, Mask
 from headlab.methods import METHODS
 from headlab.report.again import Again, joined
-from headlab.results.store.folder import kind_of
-from headlab.results.store.places import NO_PLACES, FilePlaces
+from headlab.results import NO_PLACES, FilePlaces, kind_of
 from headlab.roles import NAME as ROLES
 from headlab.studies import METHOD, STUDIES
 from headlab.tasks import BUILT_IN, DEV_SIZE, SOURCES, TASKS, TREEBANK, declaration_of

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from headlab.core import Cell, HeadlabError, Report, RunSpec, Table
-from headlab.evaluation import Decoding, bleu, check_bleu, check_model, generation
+from headlab.evaluation import Decoding, bleu_gain, check_bleu, check_model, generation
 from headlab.hooks import Model, load
 from headlab.reproduce import gates_classifiers as heads
 from headlab.reproduce.gates_classifiers import (
@@ -149,7 +149,7 @@ def bleu_table(results: TranslationResults, seed: int) -> Table:
     models = _leading_cells_of_models(results)
     gains = _gain_cells(
         [
-            bleu.gain(results.without_gates.bleu, evaluated.bleu, seed=seed)
+            bleu_gain(results.without_gates.bleu, evaluated.bleu, seed=seed)
             for _, evaluated in models[1:]
         ]
     )
@@ -295,7 +295,7 @@ def scratch_table(results: TranslationResults, seed: int) -> Table:
         if run.series == ENCODER and run.weight in results.scratch
     ]
     gains = _gain_cells(
-        [bleu.gain(run.evaluated.bleu, from_scratch.bleu, seed=seed) for run, from_scratch in pairs]
+        [bleu_gain(run.evaluated.bleu, from_scratch.bleu, seed=seed) for run, from_scratch in pairs]
     )
     rows: list[Row] = []
     for (run, from_scratch), gain in zip(pairs, gains, strict=True):

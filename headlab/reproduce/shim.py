@@ -25,7 +25,7 @@ from headlab.core import (
     do_nothing,
     read_json,
 )
-from headlab.models.allattention.modelling import AllAttentionForCausalLM, parameter_counts
+from headlab.models.allattention import AllAttentionForCausalLM, parameter_counts
 from headlab.models.embedded import TRAINING_FILE
 from headlab.models.load import read_model
 from headlab.reproduce.models import VERSION, as_written

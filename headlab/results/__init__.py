@@ -31,6 +31,7 @@ from headlab.results.store import CHECKPOINT_NAMES as CHECKPOINT_NAMES
 from headlab.results.store import GATES_KIND as GATES_KIND
 from headlab.results.store import MAX_ARRAY_BYTES as MAX_ARRAY_BYTES
 from headlab.results.store import MODELS_FOLDER as MODELS_FOLDER
+from headlab.results.store import NO_PLACES as NO_PLACES
 from headlab.results.store import REPORT_KIND as REPORT_KIND
 from headlab.results.store import RESULT_FORMAT as RESULT_FORMAT
 from headlab.results.store import FilePlaces as FilePlaces
@@ -41,6 +42,7 @@ from headlab.results.store import StoredRun as StoredRun
 from headlab.results.store import bytes_in as bytes_in
 from headlab.results.store import default_root as default_root
 from headlab.results.store import is_of as is_of
+from headlab.results.store import kind_of as kind_of
 from headlab.results.store import pack_answers as pack_answers
 from headlab.results.store import read_arrays as read_arrays
 from headlab.results.store import reason_to_stay as reason_to_stay

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from headlab.core import Floats
-from headlab.core.parallel import Tick, run_in_parallel
+from headlab.core import Floats, Tick, run_in_parallel
 from headlab.evaluation import Batch, length_sorted_batches, token_budget
 from headlab.hooks import Model, sum_weights
 from headlab.roles.tokenised import Question, StackView, TokenisedSentences, stack_view

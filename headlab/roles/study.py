@@ -28,10 +28,11 @@ from headlab.core import (
     Report,
     RunSpec,
     Table,
+    Tick,
     integer_in,
     number_in,
+    run_in_parallel,
 )
-from headlab.core.parallel import Tick, run_in_parallel
 from headlab.evaluation import Batch
 from headlab.hooks import Model, not_finite_error, query_and_key_tokens, sum_weights
 from headlab.models import origin_now, readable_tokens

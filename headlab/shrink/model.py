@@ -17,7 +17,7 @@ from headlab.core import Bools, Head, HeadlabError
 from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models import DTYPES, building_alone
-from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
+from headlab.models.allattention import AllAttentionForCausalLM, remove_heads
 from headlab.models.shrunk_classes import (
     is_shrunk,
     make_known,

@@ -16,7 +16,7 @@ from torch import nn
 from headlab.core import HeadlabError, JsonRecord, do_nothing, percent_text, size_text
 from headlab.hooks import ActiveGates, Model, gated_in_this_thread, plain_inputs
 from headlab.masks import Mask, RecordedAccuracy
-from headlab.models.allattention.modelling import MODEL_TYPE
+from headlab.models.allattention import MODEL_TYPE
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.shrink.model import Shrunk
 from headlab.shrink.smaller_vocabulary import kept_columns, renumbered_batch

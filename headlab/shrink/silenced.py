@@ -19,7 +19,7 @@ from transformers.pytorch_utils import Conv1D
 from headlab.core import Bools, Head, HeadlabError, by_layer
 from headlab.hooks import Model
 from headlab.masks import Mask
-from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.models.allattention import AllAttentionForCausalLM
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.models.shrunk_cut import projection_weight
 from headlab.shrink.model import Shrunk, parameters_of

@@ -10,6 +10,7 @@ from headlab.studies.head_kinds import HeadLists as HeadLists
 from headlab.studies.head_kinds import heads_by_kind as heads_by_kind
 from headlab.studies.head_kinds import heads_listed_by_kind as heads_listed_by_kind
 from headlab.studies.head_kinds import languages_that_differ as languages_that_differ
+from headlab.studies.published import with_paper as with_paper
 from headlab.studies.result import Records as Records
 from headlab.studies.result import readable_rows as readable_rows
 from headlab.studies.result import result_of as result_of

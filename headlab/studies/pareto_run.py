@@ -23,7 +23,7 @@ from headlab.core import (
 )
 from headlab.evaluation import Evaluator
 from headlab.results import Curve, HeadScores, kept_heads_without
-from headlab.shrink.vocabulary_texts import cut_by_task
+from headlab.shrink import cut_by_task
 from headlab.studies.curves import curve_spec, measured_curve
 from headlab.studies.differences import NO_DIFFERENCE, Gain, MeanDifference, over_languages
 from headlab.studies.pareto import (

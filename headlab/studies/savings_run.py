@@ -19,24 +19,29 @@ from torch.utils.flop_counter import flop_registry
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headlab.core import Floats, HeadlabError, Ints, as_plain_object
-from headlab.core.parallel import timed_pass
+from headlab.core import Floats, HeadlabError, Ints, as_plain_object, timed_pass
 from headlab.evaluation import encode, pad, read_inputs
 from headlab.hooks import ActiveGates, Model, as_gate_tensor, plain_inputs
 from headlab.masks import Mask, full_mask
 from headlab.models import input_device, software_versions
-from headlab.models.allattention import RELATIVE
-from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
-from headlab.shrink import Shrunk, shrink_model, silence_model
-from headlab.shrink.model import bytes_in, dtype_to_write, parameters_of, require_family
-from headlab.shrink.read_pieces import embedding_rows, has_embedding_rows, read_pieces
-from headlab.shrink.smaller_vocabulary import (
+from headlab.models.allattention import RELATIVE, AllAttention, AllAttentionForCausalLM
+from headlab.shrink import (
     ID_INPUTS,
+    Shrunk,
+    VocabularyCut,
+    bytes_in,
     cut_embeddings,
+    dtype_to_write,
+    embedding_rows,
+    has_embedding_rows,
+    parameters_of,
+    read_pieces,
     renumbered_batch,
+    require_family,
+    shrink_model,
+    silence_model,
     tensors_by_token,
 )
-from headlab.shrink.vocabulary_cut import VocabularyCut
 from headlab.studies.savings import (
     Costs,
     CutModel,

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from headlab.core import Bools, Floats, HeadGrid, OptionValue, Progress, integer_in, text_in
-from headlab.core.parallel import Tick, run_in_parallel
+from headlab.core import (
+    Bools,
+    Floats,
+    HeadGrid,
+    OptionValue,
+    Progress,
+    Tick,
+    integer_in,
+    run_in_parallel,
+    text_in,
+)
 from headlab.evaluation import Batch, Evaluator
 from headlab.hooks import Model, excluded_ids, query_and_key_tokens, sum_weights
 from headlab.stats import group_bootstrap, stratified_bootstrap

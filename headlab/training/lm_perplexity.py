@@ -16,9 +16,8 @@ from scipy.stats import t
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from headlab.core import Floats, HeadlabError, Ints
-from headlab.core.parallel import Rows, run_halving, timed_pass
-from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.core import Floats, HeadlabError, Ints, Rows, run_halving, timed_pass
+from headlab.models.allattention import AllAttentionForCausalLM
 from headlab.training.lm_text import Corpus
 
 # How well a language model predicts a text: perplexity with an interval, and the ratio of two on

@@ -17,13 +17,12 @@ from transformers import PreTrainedTokenizerBase
 
 from headlab.core import HeadlabError, Json, JsonLike, RunSpec, content_key
 from headlab.hooks import Model, gated_in_this_thread, make_gateable
-from headlab.models import Checkpoint
-from headlab.models.allattention.modelling import (
+from headlab.models import Checkpoint, read_config, read_model
+from headlab.models.allattention import (
     AllAttentionConfig,
     AllAttentionForCausalLM,
     remove_heads,
 )
-from headlab.models.load import read_config, read_model
 from headlab.results import LearnedGates
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode
 from headlab.training.lm_train import (

@@ -27,10 +27,10 @@ from headlab.core import (
     JsonRecord,
     content_key,
     read_json,
+    timed_pass,
 )
-from headlab.core.parallel import timed_pass
 from headlab.models import building_alone, checkpoint_beside
-from headlab.models.allattention.modelling import (
+from headlab.models.allattention import (
     AllAttentionConfig,
     AllAttentionForCausalLM,
     parameter_counts,

@@ -28,6 +28,7 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.core import (
+    EXAMPLE_TOO_LARGE,
     Floats,
     HeadlabError,
     Ints,
@@ -36,7 +37,6 @@ from headlab.core import (
     is_out_of_memory,
     write_atomic,
 )
-from headlab.core.parallel import EXAMPLE_TOO_LARGE
 from headlab.evaluation import (
     MAX_TOKENS,
     NO_TARGET,

@@ -21,8 +21,15 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
-from headlab.core import HeadlabError, Ints, JsonObject, JsonRecord, content_key, first_line
-from headlab.core.parallel import timed_pass
+from headlab.core import (
+    HeadlabError,
+    Ints,
+    JsonObject,
+    JsonRecord,
+    content_key,
+    first_line,
+    timed_pass,
+)
 from headlab.evaluation import NO_TARGET, decoder_inputs_of
 from headlab.hooks import Model, gated_in_this_thread, make_gateable
 from headlab.masks import Mask

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from transformers import BatchEncoding
 
-from headlab.core import Evaluation, Head, HeadlabError
-from headlab.core.parallel import one_thread
+from headlab.core import Evaluation, Head, HeadlabError, one_thread
 from headlab.evaluation import (
     Evaluator,
     accuracy_interval,

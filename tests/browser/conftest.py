@@ -26,7 +26,7 @@ from support.waiting import wait_until
 
 from headlab import load
 from headlab.core import HeadlabError
-from headlab.dashboard.panels.job_format import LIVE_STATES
+from headlab.dashboard.panels.jobs.job_format import LIVE_STATES
 from headlab.worker.client import Client
 
 ROOT = Path(__file__).parents[2]

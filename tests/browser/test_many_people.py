@@ -12,7 +12,7 @@ from support.browsing import link_with_model
 
 from headlab import load
 from headlab.core import Head
-from headlab.dashboard.panels.history import mask_link_text
+from headlab.dashboard.panels.masks.history import mask_link_text
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model
 from headlab.masks import Mask

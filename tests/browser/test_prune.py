@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import expect
 from support.browsing import choose_option, link_with_model, tick_first_row
 
-from headlab.dashboard.panels.accuracy import COLUMN
-from headlab.dashboard.panels.history import mask_link_text
+from headlab.dashboard.panels.masks.accuracy import COLUMN
+from headlab.dashboard.panels.masks.history import mask_link_text
 
 GERMAN = "/prune?langs=de"
 CELL_OFF = '[data-c][aria-checked="false"]'

@@ -17,8 +17,8 @@ from support.browsing import link_with_model, open_list
 
 from benchmarks.suite import busy
 from headlab.core import HeadGrid, Stack
-from headlab.dashboard.panels.history import MaskHistory
-from headlab.dashboard.panels.job_format import LIVE_STATES
+from headlab.dashboard.panels.jobs.job_format import LIVE_STATES
+from headlab.dashboard.panels.masks.history import MaskHistory
 from headlab.worker.client import Client
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))

@@ -287,7 +287,7 @@ def test_a_png_says_which_font_its_letters_need(monkeypatch):
 def test_matplotlib_is_not_loaded_for_pages_and_the_worker():
     code = (
         "import sys, headlab, headlab.plots, headlab.report.build, headlab.cli.experiment, "
-        "headlab.worker.server, headlab.dashboard.panels.page_report; "
+        "headlab.worker.server, headlab.dashboard.panels.stored.page_report; "
         "headlab.plots.agreement(headlab.plots.matrices.np.eye(2), ['a', 'b']); "
         "print([name for name in sys.modules if name.startswith('matplotlib')])"
     )

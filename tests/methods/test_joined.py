@@ -19,7 +19,7 @@ from support.tiny_task import tiny_task, tiny_tokenizer
 from support.without_gradient import forbid_gradients
 
 from headlab.core import Bools, Floats, HeadlabError, Ints, SlopeUse
-from headlab.dashboard.panels.suggestion import pooled_scores
+from headlab.dashboard.panels.masks.suggestion import pooled_scores
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model
 from headlab.methods import METHODS, joined, make_spec, tmab

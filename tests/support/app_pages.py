@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadlabError
 from headlab.dashboard.frame import supervisor, worker_supervisor
-from headlab.dashboard.panels import job_actions
+from headlab.dashboard.panels.jobs import job_actions
 
 ROOT = Path(__file__).parents[2]
 NO_WORKER = "no worker in this test; start one"

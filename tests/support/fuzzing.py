@@ -24,7 +24,7 @@ import numpy as np
 import headlab
 from headlab.core import HeadGrid, HeadlabError, Stack, parse_options
 from headlab.dashboard.names import head_from
-from headlab.dashboard.panels.history import kept_heads_of_link_text, mask_link_text
+from headlab.dashboard.panels.masks.history import kept_heads_of_link_text, mask_link_text
 from headlab.masks import FORMS, Mask, convert_in, convert_out, load_mask, parse_grid
 from headlab.methods import METHODS
 from headlab.models.load import examine_model

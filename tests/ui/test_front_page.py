@@ -51,8 +51,8 @@ from headlab.dashboard.pages.prune.stored_fronts import (
     matching_fronts,
     read_front,
 )
-from headlab.dashboard.panels import job_format
-from headlab.dashboard.panels.history import MaskHistory, mask_link_text
+from headlab.dashboard.panels.jobs import job_format
+from headlab.dashboard.panels.masks.history import MaskHistory, mask_link_text
 from headlab.jobs.experiment import FrontJob
 from headlab.masks import Mask
 from headlab.methods import Forecast

@@ -16,14 +16,14 @@ from support.page_actions import choose
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.masks.comparison import difference_values
 from headlab.dashboard.pages.masks.sources import CURRENT_MASK, read_mask_files
-from headlab.dashboard.panels.accuracy import FinalFigures
-from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX, MaskHistory
-from headlab.dashboard.panels.mask_figures import AccuracyQuestion
-from headlab.dashboard.panels.mask_files import (
+from headlab.dashboard.panels.masks.accuracy import FinalFigures
+from headlab.dashboard.panels.masks.history import HISTORY_KEY_PREFIX, MaskHistory
+from headlab.dashboard.panels.masks.mask_figures import AccuracyQuestion
+from headlab.dashboard.panels.masks.mask_files import (
     mask_file_name,
     place_of,
 )
-from headlab.dashboard.panels.target_model import TargetModel, why_not_openable
+from headlab.dashboard.panels.masks.target_model import TargetModel, why_not_openable
 from headlab.masks import Mask, ScriptModel, compare_masks, mask_script, noted, parse_grid
 from headlab.worker.schemas import Figure
 
@@ -272,7 +272,7 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
 def test_a_mask_is_offered_as_a_script_and_in_other_forms():
     def body(mask, script_model):
 
-        from headlab.dashboard.panels.mask_files import draw_use_elsewhere
+        from headlab.dashboard.panels.masks.mask_files import draw_use_elsewhere
 
         draw_use_elsewhere(mask, script_model)
 

@@ -344,7 +344,7 @@ def undo_page():
     import streamlit as st
 
     from headlab.core import HeadGrid, Stack
-    from headlab.dashboard.panels.history import MaskHistory
+    from headlab.dashboard.panels.masks.history import MaskHistory
     from headlab.dashboard.widgets import button, draw_head_switches
 
     grid = HeadGrid((Stack("encoder", (2, 2)),))

@@ -27,7 +27,7 @@ from headlab.dashboard.pages.scatter.chosen import (
     indices_of_points,
 )
 from headlab.dashboard.pages.scatter.measures import head_data_of
-from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX, mask_link_text
+from headlab.dashboard.panels.masks.history import HISTORY_KEY_PREFIX, mask_link_text
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 

@@ -35,14 +35,14 @@ from headlab.dashboard.pages.attention.pictures import (
 )
 from headlab.dashboard.pages.attention.views import ViewOptions, caveats, framing
 from headlab.dashboard.pages.prune.changed_answers import attention_params
-from headlab.dashboard.panels.attended_sentences import (
+from headlab.dashboard.panels.heads.attended_sentences import (
     MAX_HEADS,
     MAX_TEXT_CHARACTERS,
     ShownSentence,
     label_examples_by_title,
     typed_sentence,
 )
-from headlab.dashboard.panels.mask_figures import AccuracyQuestion
+from headlab.dashboard.panels.masks.mask_figures import AccuracyQuestion
 from headlab.masks import Mask
 from headlab.pictures import colour_on_scale, map_of_scores, maps_of_scores
 from headlab.plots.matrices import (

@@ -22,7 +22,7 @@ from support.synthetic_roles import HEAD_ROLES, TWO_ROLES, made_roles
 from headlab.core import Head, HeadGrid, Stack
 from headlab.dashboard.pages.gates.other_runs import shared_heads_sentence
 from headlab.dashboard.pages.roles.other_reports import roles_that_differ
-from headlab.dashboard.panels.contrast import (
+from headlab.dashboard.panels.heads.contrast import (
     NO_COMPARISON,
     OTHER_LANGUAGES,
     comparable_scores_by_key,

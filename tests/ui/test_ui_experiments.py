@@ -27,8 +27,12 @@ from headlab.core import HeadlabError, Report, Table, is_p_column, p_equals_text
 from headlab.dashboard.frame import Choice, choice, stored_results
 from headlab.dashboard.pages.experiments.form import ExperimentForm
 from headlab.dashboard.pages.jobs.details import command_lines
-from headlab.dashboard.panels import job_format
-from headlab.dashboard.panels.stored_reports import StoredJob, report_differences, report_label
+from headlab.dashboard.panels.jobs import job_format
+from headlab.dashboard.panels.stored.stored_reports import (
+    StoredJob,
+    report_differences,
+    report_label,
+)
 from headlab.dashboard.widgets import figures, with_p_values
 from headlab.jobs.command import CommandContext
 from headlab.jobs.experiment import ExperimentJob

@@ -38,8 +38,8 @@ from headlab.dashboard.pages.heads.tables import table_of_heads, table_of_langua
 from headlab.dashboard.pages.jobs import form as job_form
 from headlab.dashboard.pages.jobs.form import JobForm
 from headlab.dashboard.pages.prune import page as prune_page
-from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.sharpening_map import interval_verdict, sharpening_line
+from headlab.dashboard.panels.jobs import job_offer
+from headlab.dashboard.panels.jobs.sharpening_map import interval_verdict, sharpening_line
 from headlab.dashboard.widgets import maps_title
 from headlab.methods.table import METHODS
 from headlab.pictures import holm_adjusted_p_values
@@ -267,7 +267,7 @@ def test_computing_without_a_worker_is_a_sentence(cache):
             StoredScores,
             errors_as_sentences,
         )
-        from headlab.dashboard.panels import job_offer
+        from headlab.dashboard.panels.jobs import job_offer
 
         with errors_as_sentences():
             choice = Choice("e5-small-intents", "intents", ("fi",), "shapley")
@@ -283,7 +283,7 @@ def test_a_first_map_is_offered_where_there_are_no_scores_and_chooses_its_method
         import streamlit as st
 
         from headlab.dashboard.frame import Choice, StoredScores, errors_as_sentences, scores_of
-        from headlab.dashboard.panels import job_offer
+        from headlab.dashboard.panels.jobs import job_offer
 
         with errors_as_sentences():
             method = st.selectbox("Method", ["shapley", "smoothed"], key="method")
@@ -1061,7 +1061,7 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
             errors_as_sentences,
         )
         from headlab.dashboard.pages.heads.sharpening import in_place_of_maps
-        from headlab.dashboard.panels.job_actions import show_last_failure
+        from headlab.dashboard.panels.jobs.job_actions import show_last_failure
 
         with errors_as_sentences():
             choice = Choice("e5-small-intents", "intents", ("fi",), "shapley")

@@ -39,8 +39,8 @@ from headlab.dashboard.pages.gates.figures import (
 )
 from headlab.dashboard.pages.gates.kept_roles import first_run_of_each_size, kept_roles_table
 from headlab.dashboard.pages.jobs.details import command_lines
-from headlab.dashboard.panels import job_format
-from headlab.dashboard.panels.stored_gates import (
+from headlab.dashboard.panels.jobs import job_format
+from headlab.dashboard.panels.stored.stored_gates import (
     GATES_FORM,
     GatesForm,
     Sweep,

@@ -11,7 +11,7 @@ from support.app_pages import shown_text
 from support.expected_errors import raises
 
 from headlab.core import HeadGrid, Stack
-from headlab.dashboard.panels.history import (
+from headlab.dashboard.panels.masks.history import (
     MAX_STATES,
     MaskHistory,
     kept_heads_of_link_text,
@@ -195,7 +195,7 @@ def page():
     import streamlit as st
 
     from headlab.core import HeadGrid, Stack
-    from headlab.dashboard.panels.history import apply_mask_link, history_of, write_mask_link
+    from headlab.dashboard.panels.masks.history import apply_mask_link, history_of, write_mask_link
 
     grid = HeadGrid((Stack("encoder", (12,) * 12),))
     history = history_of("f" * 64, grid)

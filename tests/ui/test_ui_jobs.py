@@ -24,7 +24,7 @@ from headlab.dashboard import frame
 from headlab.dashboard.frame import draw_sidebar, supervisor, worker_supervisor
 from headlab.dashboard.pages.jobs import form
 from headlab.dashboard.pages.jobs.details import command_lines
-from headlab.dashboard.panels import job_actions, job_format, job_offer
+from headlab.dashboard.panels.jobs import job_actions, job_format, job_offer
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.table import JOBS
 from headlab.methods import METHODS, Forecast

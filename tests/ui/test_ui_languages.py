@@ -17,7 +17,7 @@ from headlab.core import HeadGrid, Stack, content_key
 from headlab.dashboard.frame import Choice, choice
 from headlab.dashboard.pages.languages import agreement
 from headlab.dashboard.pages.languages.agreement import compared_languages, noise_note
-from headlab.dashboard.panels.page_report import page_report, page_report_name
+from headlab.dashboard.panels.stored.page_report import page_report, page_report_name
 from headlab.results import Store
 
 pytestmark = pytest.mark.usefixtures("native_buttons")

@@ -20,8 +20,8 @@ from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Om
 from headlab.dashboard.frame import LatestValue
 from headlab.dashboard.names import plain
 from headlab.dashboard.pages.prune.changed_answers import all_changes_command
-from headlab.dashboard.panels.history import MaskHistory
-from headlab.dashboard.panels.mask_figures import (
+from headlab.dashboard.panels.masks.history import MaskHistory
+from headlab.dashboard.panels.masks.mask_figures import (
     AccuracyQuestion,
     accuracies_for_mask_file,
     accuracy_caption,
@@ -32,13 +32,13 @@ from headlab.dashboard.panels.mask_figures import (
     progress_caption,
     stream_figures,
 )
-from headlab.dashboard.panels.mask_files import (
+from headlab.dashboard.panels.masks.mask_files import (
     mask_file_name,
     mask_text,
     take_uploaded_mask,
     with_measured_accuracies,
 )
-from headlab.dashboard.panels.suggestion import (
+from headlab.dashboard.panels.masks.suggestion import (
     CORRECTION_WORDS,
     MEAN_OF_LANGUAGES,
     Suggestion,
@@ -530,8 +530,8 @@ def test_reported_06_the_page_says_how_many_words_are_left_out():
         from test_ui_prune import Omitting, mask, question
 
         from headlab.dashboard.frame import LatestValue
-        from headlab.dashboard.panels.accuracy import FigurePlaces, draw_arriving_figures
-        from headlab.dashboard.panels.mask_figures import stream_figures
+        from headlab.dashboard.panels.masks.accuracy import FigurePlaces, draw_arriving_figures
+        from headlab.dashboard.panels.masks.mask_figures import stream_figures
 
         page_question = question(mask(1))
         live = LatestValue(lambda: stream_figures(Omitting(), page_question, ["de"], {}))

@@ -45,10 +45,11 @@ from headlab.dashboard.pages.roles.head_card import (
     reading_caption,
 )
 from headlab.dashboard.pages.roles.remaining import shown_sizes
-from headlab.dashboard.panels import job_format, stored_roles
-from headlab.dashboard.panels.head_actions import mask_without
-from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX
-from headlab.dashboard.panels.stored_roles import (
+from headlab.dashboard.panels.heads.head_actions import mask_without
+from headlab.dashboard.panels.jobs import job_format
+from headlab.dashboard.panels.masks.history import HISTORY_KEY_PREFIX
+from headlab.dashboard.panels.stored import stored_roles
+from headlab.dashboard.panels.stored.stored_roles import (
     TASK_SOURCE,
     TREEBANK_SOURCE,
     role_counts_by_size,

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from headlab.core import HeadGrid, Stack
-from headlab.dashboard.panels.mask_figures import (
+from headlab.dashboard.panels.masks.mask_figures import (
     SHOWN_SHARE,
     AccuracyQuestion,
     share_measured,
     stream_figures,
     time_left_words,
 )
-from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES
-from headlab.dashboard.panels.verdict import (
+from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES
+from headlab.dashboard.panels.masks.verdict import (
     MAX_NAMED_LANGUAGES,
     direction_words,
     mask_verdict,

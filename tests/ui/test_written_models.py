@@ -12,7 +12,7 @@ from support.submitted_jobs import submitted_jobs
 
 from headlab.core import HeadGrid, Stack
 from headlab.dashboard.frame import Choice
-from headlab.dashboard.panels.written_models import (
+from headlab.dashboard.panels.masks.written_models import (
     NO_FORM,
     forms_for,
     proof_sentence,
@@ -41,7 +41,7 @@ def write_form(mask, model=None) -> AppTest:
     """The form for a mask, drawn."""
 
     def body(choice, mask, model):
-        from headlab.dashboard.panels.written_models import draw_write_form
+        from headlab.dashboard.panels.masks.written_models import draw_write_form
 
         draw_write_form(choice, mask, model, "model")
 

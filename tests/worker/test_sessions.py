@@ -30,7 +30,7 @@ from support.tiny_task import tiny_tokenizer
 from support.worker_jobs import wait_for_state
 
 from headlab.core import Head, HeadlabError, canonical_json
-from headlab.dashboard.panels.mask_figures import AccuracyQuestion, stream_figures
+from headlab.dashboard.panels.masks.mask_figures import AccuracyQuestion, stream_figures
 from headlab.evaluation import Evaluator, accuracy_interval, changes, compare
 from headlab.hooks import Model, attention_of_heads, gated
 from headlab.hooks.state import active_for

@@ -22,7 +22,7 @@ from support.running_worker import RunningWorker, evaluate_request, started_work
 from support.waiting import wait_until
 from support.worker_jobs import wait_for_progress, wait_for_state
 
-from headlab.dashboard.panels import job_format
+from headlab.dashboard.panels.jobs import job_format
 from headlab.results import StoredRun
 from headlab.worker.jobs import CREATE_VERSION_1, MAX_LOG_LINES, VERSION, JobList
 from headlab.worker.runner import clear_checkpoint

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from headlab.core import HeadlabError
-from headlab.core.parallel import one_thread, run_in_parallel
+from headlab.core import HeadlabError, one_thread, run_in_parallel
 from headlab.evaluation.context import context_length
 from headlab.evaluation.encoding import (
     NO_TARGET,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headlab.core import Floats
-from headlab.evaluation import bleu
+from headlab.evaluation import bleu, bleu_gain
 from headlab.stats import (
     MIN_GROUPS,
     PairedDifference,
@@ -239,7 +239,7 @@ def _bleu_interval(
         return "headlab resamples BLEU with one reference to a document only"
     bleu_before = bleu.bleu(texts_before, references, groups=documents, seed=seed)
     bleu_after = bleu.bleu(texts_after, references, groups=documents, seed=seed)
-    gain = bleu.gain(bleu_before, bleu_after, seed=seed)
+    gain = bleu_gain(bleu_before, bleu_after, seed=seed)
     if gain.low == gain.high:
         return "it is the same in all resamples of the documents"
     return gain

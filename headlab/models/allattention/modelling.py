@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headlab.core import Bools, HeadlabError
 from headlab.masks import Mask
-from headlab.models.allattention import LEARNED, POSITIONS, RELATIVE
+from headlab.models.allattention.positions import LEARNED, POSITIONS, RELATIVE
 from headlab.models.checkpoint import building_alone
 
 # The configuration of a model, or of an ordinary Transformer built from the same parts.

@@ -22,8 +22,7 @@ from headlab.report.parts import (
 )
 from headlab.roles import EXAMPLE_TOKENS, EXAMPLES
 from headlab.roles import NAME as ROLES
-from headlab.studies import STUDIES, earlier_scores_sentence, offered_experiments
-from headlab.studies.published import with_paper
+from headlab.studies import STUDIES, earlier_scores_sentence, offered_experiments, with_paper
 
 TITLES = {ROLES: "Roles of heads"}
 PLACEHOLDERS = ("DIR", "FOLDER")  # in a command that a file names

@@ -52,8 +52,10 @@ from headlab.results.store.codecs import trained_folder as trained_folder
 from headlab.results.store.codecs import unpack_answers as unpack_answers
 from headlab.results.store.folder import MAX_ARRAY_BYTES as MAX_ARRAY_BYTES
 from headlab.results.store.folder import RESULT_FORMAT as RESULT_FORMAT
-from headlab.results.store.folder import Array, Arrays, kind_of, npz
+from headlab.results.store.folder import Array, Arrays, npz
+from headlab.results.store.folder import kind_of as kind_of
 from headlab.results.store.folder import read_arrays as read_arrays
+from headlab.results.store.places import NO_PLACES as NO_PLACES
 from headlab.results.store.places import FilePlaces as FilePlaces
 from headlab.results.store.places import note_places, noted_places
 from headlab.results.store.removal import bytes_in as bytes_in

@@ -9,9 +9,7 @@ import streamlit as st
 
 from headlab.core import CHANGE_KINDS, EMPTY_CELL, percent_text
 from headlab.dashboard.names import CHANGE_WORDS, count_words, error_words, plain
-from headlab.dashboard.panels import (
-    ShownSentence,
-)
+from headlab.dashboard.panels.heads import ShownSentence
 from headlab.pictures import MINUS
 from headlab.plots.matrices import with_visible_characters
 from headlab.worker import Answer, Weights

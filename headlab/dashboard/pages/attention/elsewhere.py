@@ -11,11 +11,7 @@ import streamlit as st
 
 from headlab.dashboard.frame import Choice, wait_for_result
 from headlab.dashboard.names import count_words, head_from, language_title, plain
-from headlab.dashboard.panels import (
-    TASK_SENTENCES,
-    label_examples_by_title,
-    offered_examples,
-)
+from headlab.dashboard.panels.heads import TASK_SENTENCES, label_examples_by_title, offered_examples
 from headlab.dashboard.widgets import PageState, button, set_widget, uninterrupted
 from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link
 from headlab.worker import AttentionRequest, Client

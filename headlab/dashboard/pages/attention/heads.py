@@ -16,12 +16,8 @@ from headlab.dashboard.names import (
     head_number,
     head_words,
 )
-from headlab.dashboard.panels import (
-    HEAD_KINDS,
-    MAX_HEADS,
-    MEAN_OF_LANGUAGES,
-    pooled_scores,
-)
+from headlab.dashboard.panels.heads import HEAD_KINDS, MAX_HEADS
+from headlab.dashboard.panels.masks import MEAN_OF_LANGUAGES, pooled_scores
 from headlab.dashboard.widgets import (
     notify_of_link,
     remember_choice,

@@ -28,11 +28,8 @@ from headlab.dashboard.pages.attention.views import (
     draw_view,
     pick_view_options,
 )
-from headlab.dashboard.panels import (
-    ShownSentence,
-    draw_missing_scores,
-    pick_sentences,
-)
+from headlab.dashboard.panels.heads import ShownSentence, pick_sentences
+from headlab.dashboard.panels.jobs import draw_missing_scores
 from headlab.dashboard.widgets import group_sizes_of
 from headlab.plots.matrices import Panel
 from headlab.results import HeadScores

@@ -19,9 +19,7 @@ import numpy as np
 import pandas as pd
 
 from headlab.core import HeadlabError
-from headlab.dashboard.panels import (
-    HEAD_COLOURS,
-)
+from headlab.dashboard.panels.heads import HEAD_COLOURS
 from headlab.plots.matrices import Panel
 from headlab.report.svg import shaded_words
 

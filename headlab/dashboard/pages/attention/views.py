@@ -19,10 +19,7 @@ from headlab.dashboard.pages.attention.pictures import (
     strongest_links,
     weights_table,
 )
-from headlab.dashboard.panels import (
-    MEAN_OF_LANGUAGES,
-    pooled_scores,
-)
+from headlab.dashboard.panels.masks import MEAN_OF_LANGUAGES, pooled_scores
 from headlab.dashboard.widgets import (
     download_button,
     draw_figure,

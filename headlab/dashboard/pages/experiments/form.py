@@ -9,17 +9,15 @@ import streamlit as st
 
 from headlab.core import Report
 from headlab.dashboard.frame import Choice, cached_options, open_page, other_choices, task_languages
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.jobs import (
     draw_live_jobs,
     end_job_form,
-    matching_reports,
-    resolved_options,
     scores_refusal,
-    show_report_next,
     show_started_job,
     show_terminal_commands,
     start_job_of_form,
 )
+from headlab.dashboard.panels.stored import matching_reports, resolved_options, show_report_next
 from headlab.dashboard.widgets import Form, FormValues, button, reason_refused
 from headlab.jobs import JobSettings
 from headlab.jobs.table import ExperimentJob

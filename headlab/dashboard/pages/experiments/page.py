@@ -9,7 +9,7 @@ from headlab.dashboard.frame import page, stored_results
 from headlab.dashboard.names import plain
 from headlab.dashboard.pages.experiments.form import ExperimentForm, draw_form, link_other_reports
 from headlab.dashboard.pages.experiments.report import draw_report, pick_report
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.stored import (
     choose_experiment,
     current_weights,
     matching_reports,

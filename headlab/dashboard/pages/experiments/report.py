@@ -8,11 +8,11 @@ import streamlit as st
 
 from headlab.core import HeadlabError, Report
 from headlab.dashboard.names import plain
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.heads import link_to_attention
+from headlab.dashboard.panels.stored import (
     StoredJob,
     commands_again,
     creation_seconds,
-    link_to_attention,
     report_differences,
     report_facts,
     report_label,
@@ -22,8 +22,13 @@ from headlab.dashboard.widgets import draw_figure, set_first_value, show_how_mad
 from headlab.jobs.table import ExperimentJob
 from headlab.plots import report_figures
 from headlab.results import Result
-from headlab.studies import STUDIES, earlier_scores_sentence, heads_listed_by_kind, result_of
-from headlab.studies.published import with_paper
+from headlab.studies import (
+    STUDIES,
+    earlier_scores_sentence,
+    heads_listed_by_kind,
+    result_of,
+    with_paper,
+)
 from headlab.tasks import language_titles
 
 MAX_STACKED_FIGURES = 3

@@ -26,17 +26,14 @@ from headlab.dashboard.frame import (
     stored_results,
     worker_client,
 )
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.masks import (
     AccuracyQuestion,
     KnownFigures,
-    Sweep,
     interval_of_difference,
-    measured_splits,
-    run_hover_text,
-    run_words,
     session_figures,
     stream_figures,
 )
+from headlab.dashboard.panels.stored import Sweep, measured_splits, run_hover_text, run_words
 from headlab.dashboard.widgets import (
     PageState,
     button,

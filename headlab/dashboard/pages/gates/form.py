@@ -10,7 +10,14 @@ import streamlit as st
 from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, task_languages
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.jobs import (
+    draw_live_jobs,
+    end_job_form,
+    show_started_job,
+    show_terminal_commands,
+    start_job_of_form,
+)
+from headlab.dashboard.panels.stored import (
     DEFAULT_WEIGHTS,
     GATES_FORM,
     MAIN_GATE_OPTIONS,
@@ -18,12 +25,7 @@ from headlab.dashboard.panels import (
     StoredByLanguage,
     Sweep,
     draw_form_for_missing,
-    draw_live_jobs,
-    end_job_form,
     gates_job_refusal,
-    show_started_job,
-    show_terminal_commands,
-    start_job_of_form,
     training_options,
 )
 from headlab.jobs.table import GatesJob

@@ -9,7 +9,7 @@ import streamlit as st
 from headlab.core import HeadlabError, Report, Table, fingerprint_of
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import language_title, page_link, plain
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.stored import (
     StoredRoles,
     Sweep,
     role_counts_by_size,

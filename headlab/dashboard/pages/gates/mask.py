@@ -15,11 +15,7 @@ from headlab.core import Floats, current_fingerprint, fingerprint_of, is_same_mo
 from headlab.dashboard.frame import Choice, open_page
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.gates.figures import accuracy_is_known, mask_of_scores
-from headlab.dashboard.panels import (
-    history_of,
-    offer_mask_file,
-    removal_warning,
-)
+from headlab.dashboard.panels.masks import history_of, offer_mask_file, removal_warning
 from headlab.dashboard.widgets import button, draw_map
 from headlab.masks import Mask
 from headlab.pictures import SWITCHES, head_map

@@ -7,18 +7,15 @@ import streamlit as st
 
 from headlab.core import content_key
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.heads import (
     COMPARED_KEY_LENGTH,
     COMPARISON_HEADING,
     NO_COMPARISON,
-    StoredByLanguage,
-    Sweep,
     draw_comparison,
     pick_compared_result,
-    run_words,
-    sweep_labels,
     unitless_scores,
 )
+from headlab.dashboard.panels.stored import StoredByLanguage, Sweep, run_words, sweep_labels
 from headlab.results import HeadScores, LearnedGates, Result
 
 

@@ -13,7 +13,7 @@ from headlab.dashboard.pages.gates import figures, other_runs
 from headlab.dashboard.pages.gates.form import draw_form
 from headlab.dashboard.pages.gates.kept_roles import draw_roles
 from headlab.dashboard.pages.gates.mask import draw_mask
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.stored import (
     StoredByLanguage,
     Sweep,
     commands_again,

@@ -21,14 +21,9 @@ from headlab.dashboard.names import (
     plain,
 )
 from headlab.dashboard.pages.heads.tables import table_of_languages
-from headlab.dashboard.panels import (
-    MAX_SIDE_BY_SIDE,
-    head_value_words,
-    history_of,
-    interval_verdict,
-    mask_link_text,
-    sign_flag,
-)
+from headlab.dashboard.panels.heads import MAX_SIDE_BY_SIDE
+from headlab.dashboard.panels.jobs import head_value_words, interval_verdict, sign_flag
+from headlab.dashboard.panels.masks import history_of, mask_link_text
 from headlab.dashboard.widgets import draw_figure, table_height, with_p_values
 from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, kept_heads_without
 

@@ -23,13 +23,9 @@ from headlab.dashboard.pages.heads.sharpening import (
     offer_sharper,
 )
 from headlab.dashboard.pages.heads.tables import confidence_scores, table_of_heads
-from headlab.dashboard.panels import (
-    HEAD_PARAM,
-    draw_comparison_section,
-    offer_missing_scores,
-    offer_page_report,
-    pick_head,
-)
+from headlab.dashboard.panels.heads import HEAD_PARAM, draw_comparison_section, pick_head
+from headlab.dashboard.panels.jobs import offer_missing_scores
+from headlab.dashboard.panels.stored import offer_page_report
 from headlab.dashboard.widgets import (
     download_button,
     draw_map,

@@ -11,7 +11,7 @@ import streamlit as st
 from headlab.core import Head
 from headlab.dashboard.frame import Choice, StoredScores, errors_as_sentences, worker_client
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.jobs import (
     draw_head_so_far,
     draw_job_bar,
     draw_sharpening_map,

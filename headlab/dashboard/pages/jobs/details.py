@@ -14,7 +14,7 @@ from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.jobs.openers import choice_of_scores
 from headlab.dashboard.pages.jobs.queue import draw_actions, failure_words, reached_worker
 from headlab.dashboard.pages.jobs.results import draw_results
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.jobs import (
     LIVE_STATES,
     draw_head_so_far,
     draw_sharpening_map,

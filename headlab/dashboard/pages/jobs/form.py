@@ -21,7 +21,7 @@ from headlab.dashboard.frame import (
 )
 from headlab.dashboard.frame import scores_of as stored_scores_of
 from headlab.dashboard.names import language_title, page_link, plain
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.jobs import (
     end_job_form,
     job_requests,
     missing_weights_reason,

@@ -14,13 +14,9 @@ from headlab.dashboard.frame import (
     variant_of,
 )
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS
-from headlab.dashboard.panels import (
-    history_of,
-    job_of_row,
-    open_run_next,
-    show_front_next,
-    show_report_next,
-)
+from headlab.dashboard.panels.jobs import job_of_row
+from headlab.dashboard.panels.masks import history_of
+from headlab.dashboard.panels.stored import open_run_next, show_front_next, show_report_next
 from headlab.dashboard.widgets import set_widget
 from headlab.jobs import Job
 from headlab.jobs.table import ExperimentJob, FrontJob, ScoreJob, WorthJob

@@ -9,9 +9,7 @@ from headlab.dashboard.names import plain
 from headlab.dashboard.pages.jobs import form
 from headlab.dashboard.pages.jobs.details import draw_details
 from headlab.dashboard.pages.jobs.queue import draw_queue
-from headlab.dashboard.panels import (
-    opened_job,
-)
+from headlab.dashboard.panels.jobs import opened_job
 
 
 def linked_job() -> int | None:

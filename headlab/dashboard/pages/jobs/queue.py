@@ -9,7 +9,7 @@ import streamlit as st
 
 from headlab.dashboard.frame import errors_as_sentences, supervisor
 from headlab.dashboard.names import error_words, plain
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.jobs import (
     LIVE_STATES,
     RESUMES_HELP,
     cancel_button,

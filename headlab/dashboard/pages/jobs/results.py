@@ -19,7 +19,8 @@ from headlab.dashboard.pages.jobs.openers import (
     open_job_page,
     result_keys,
 )
-from headlab.dashboard.panels import draw_written_model, job_of_row
+from headlab.dashboard.panels.jobs import job_of_row
+from headlab.dashboard.panels.masks import draw_written_model
 from headlab.dashboard.widgets import (
     Button,
     button_row,

@@ -11,11 +11,9 @@ from headlab.core import Table, display_unit
 from headlab.dashboard.frame import Choice, page, samples_note, scores_of, task_languages
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.pages.languages.agreement import compared_languages, noise_note
-from headlab.dashboard.panels import (
-    draw_missing_scores,
-    link_to_attention,
-    offer_page_report,
-)
+from headlab.dashboard.panels.heads import link_to_attention
+from headlab.dashboard.panels.jobs import draw_missing_scores
+from headlab.dashboard.panels.stored import offer_page_report
 from headlab.dashboard.widgets import draw_figure, set_widget, show_table
 from headlab.methods import remarks
 from headlab.results import HeadScores

@@ -10,7 +10,7 @@ import streamlit as st
 from headlab.core import Floats, Head, HeadlabError, as_sentence, content_key
 from headlab.dashboard.frame import Choice, open_page
 from headlab.dashboard.names import HEAD_NUMBER_HELP, head_number, plain
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.masks import (
     TargetModel,
     choice_without_accuracies,
     history_of,

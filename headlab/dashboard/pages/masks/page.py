@@ -18,7 +18,8 @@ from headlab.dashboard.pages.masks.sources import (
     pick_rule,
     uploaded_masks,
 )
-from headlab.dashboard.panels import TargetModel, offer_page_report, target_of
+from headlab.dashboard.panels.masks import TargetModel, target_of
+from headlab.dashboard.panels.stored import offer_page_report
 from headlab.masks import Mask
 
 

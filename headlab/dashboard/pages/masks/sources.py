@@ -12,7 +12,7 @@ from headlab.core import HeadlabError, as_sentence, is_same_model
 from headlab.dashboard.frame import Choice, StoredScores
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.masks.pair import choose_uploaded
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.masks import (
     MEAN_OF_LANGUAGES,
     SUGGESTION_RULES,
     AccuracyQuestion,
@@ -22,11 +22,11 @@ from headlab.dashboard.panels import (
     origin_of_mask,
     pooled_scores,
     session_figures,
-    stored_sweeps,
     suggested_heads,
     usable_rules,
     with_measured_accuracies,
 )
+from headlab.dashboard.panels.stored import stored_sweeps
 from headlab.masks import Mask, mask_from_text
 
 CURRENT_MASK = "Prune page, now"

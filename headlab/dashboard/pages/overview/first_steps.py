@@ -18,7 +18,7 @@ from headlab.dashboard.frame import (
     supervisor,
 )
 from headlab.dashboard.names import count_words, language_title, page_link, plain
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.jobs import (
     draw_forecast,
     draw_live_jobs,
     job_requests,

@@ -36,17 +36,14 @@ from headlab.dashboard.pages.overview.first_steps import (
     rerun_when_stored,
     start_first_map,
 )
-from headlab.dashboard.panels import (
-    HEAD_PARAM,
+from headlab.dashboard.panels.heads import HEAD_PARAM, draw_comparison_by_language
+from headlab.dashboard.panels.jobs import draw_live_jobs, offer_missing_scores, scores_refusal
+from headlab.dashboard.panels.masks import history_of
+from headlab.dashboard.panels.stored import (
     creation_seconds,
-    draw_comparison_by_language,
-    draw_live_jobs,
-    history_of,
     matching_reports,
-    offer_missing_scores,
     offer_page_report,
     roles_report_label,
-    scores_refusal,
     stored_roles_reports,
 )
 from headlab.dashboard.widgets import (

@@ -20,9 +20,7 @@ from headlab.dashboard.frame import (
     worker_client,
 )
 from headlab.dashboard.names import count_words, language_title, page_link, plain
-from headlab.dashboard.panels import (
-    forecast_line,
-)
+from headlab.dashboard.panels.jobs import forecast_line
 from headlab.dashboard.widgets import Button, PageState, button_row, set_first_value
 from headlab.jobs.table import ScoreJob
 from headlab.tasks import read_label_map

@@ -17,7 +17,7 @@ from headlab.dashboard.names import (
     languages_words,
     plain,
 )
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.masks import (
     CORRECTION_WORDS,
     MEAN_OF_LANGUAGES,
     SUGGESTION_RULES,

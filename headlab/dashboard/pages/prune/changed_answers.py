@@ -13,15 +13,13 @@ import streamlit as st
 from headlab.core import CHANGE_KINDS
 from headlab.dashboard.frame import known_task, wait_for_result, worker_client
 from headlab.dashboard.names import CHANGE_WORDS, head_key, language_title
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.heads import (
     MAX_HEADS,
     MAX_TEXT_CHARACTERS,
     OWN_SENTENCES,
     PAIR_SEPARATOR,
-    AccuracyQuestion,
-    KnownFigures,
-    mask_file_name,
 )
+from headlab.dashboard.panels.masks import AccuracyQuestion, KnownFigures, mask_file_name
 from headlab.dashboard.widgets import (
     PageState,
     button,

@@ -36,11 +36,8 @@ from headlab.dashboard.pages.prune.stored_fronts import (
     point_label,
     read_front,
 )
-from headlab.dashboard.panels import (
-    MaskHistory,
-    ShownFront,
-    commands_again,
-)
+from headlab.dashboard.panels.masks import MaskHistory
+from headlab.dashboard.panels.stored import ShownFront, commands_again
 from headlab.dashboard.widgets import (
     PLOTLY_CONFIG,
     button,

@@ -12,7 +12,7 @@ from headlab.dashboard.frame import Choice, cached_options
 from headlab.dashboard.names import FRONT_PARAM, count_words
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
 from headlab.dashboard.pages.prune.stored_fronts import FRONT_STUDY, full_sizes
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.jobs import (
     end_job_form,
     forecast_pace,
     scores_refusal,

@@ -17,14 +17,9 @@ from headlab.dashboard.pages.prune.board import GRID
 from headlab.dashboard.pages.prune.front import draw_fronts
 from headlab.dashboard.pages.prune.savings import measuring_jobs
 from headlab.dashboard.pages.prune.switch_tab import draw_board
-from headlab.dashboard.panels import (
-    MaskHistory,
-    apply_mask_link,
-    draw_comparison_by_language,
-    draw_live_jobs,
-    draw_missing_scores,
-    history_of,
-)
+from headlab.dashboard.panels.heads import draw_comparison_by_language
+from headlab.dashboard.panels.jobs import draw_live_jobs, draw_missing_scores
+from headlab.dashboard.panels.masks import MaskHistory, apply_mask_link, history_of
 
 
 @st.fragment

@@ -12,10 +12,7 @@ from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, supervisor, task_languages, worker_client
 from headlab.dashboard.names import languages_words, plain
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
-from headlab.dashboard.panels import (
-    languages_in,
-    show_started_job,
-)
+from headlab.dashboard.panels.jobs import languages_in, show_started_job
 from headlab.dashboard.widgets import button, show_table
 from headlab.jobs.table import WorthJob
 from headlab.masks import Mask, mask_from_json

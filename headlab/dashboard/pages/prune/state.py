@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 import streamlit as st
 
-from headlab.dashboard.panels import (
-    start_job,
-)
+from headlab.dashboard.panels.jobs import start_job
 from headlab.dashboard.widgets import PageState
 from headlab.jobs import Job
 

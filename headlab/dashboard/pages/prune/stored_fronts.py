@@ -14,10 +14,7 @@ import pandas as pd
 from headlab.charts.front import FrontDot
 from headlab.core import HeadGrid, Report, integer_in, is_number, is_same_model
 from headlab.dashboard.names import count_words
-from headlab.dashboard.panels import (
-    StoredJob,
-    report_differences,
-)
+from headlab.dashboard.panels.stored import StoredJob, report_differences
 from headlab.jobs.table import ExperimentJob, FrontJob
 from headlab.report.commands import QUESTION
 from headlab.results import Result

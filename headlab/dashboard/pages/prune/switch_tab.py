@@ -22,7 +22,7 @@ from headlab.dashboard.pages.prune.board import (
 from headlab.dashboard.pages.prune.changed_answers import draw_changed_answers
 from headlab.dashboard.pages.prune.savings import draw_savings
 from headlab.dashboard.pages.prune.state import PruneState
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.masks import (
     EXAMPLES_BY_SPLIT,
     MAX_UNFOLDED_LANGUAGES,
     MEAN_OF_LANGUAGES,
@@ -33,11 +33,11 @@ from headlab.dashboard.panels import (
     draw_arriving_figures,
     draw_mask_files,
     draw_test_verdict,
-    offer_page_report,
     session_figures,
     with_measured_accuracies,
     write_mask_link,
 )
+from headlab.dashboard.panels.stored import offer_page_report
 from headlab.dashboard.streamlit_private import Placeholder
 from headlab.dashboard.widgets import group_sizes_of, keep_known_choice, remember_choice
 from headlab.masks import Mask

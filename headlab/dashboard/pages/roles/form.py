@@ -10,7 +10,14 @@ import streamlit as st
 from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, task_languages
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.jobs import (
+    draw_live_jobs,
+    end_job_form,
+    show_started_job,
+    show_terminal_commands,
+    start_job_of_form,
+)
+from headlab.dashboard.panels.stored import (
     ROLES_FORM,
     SENTENCE_SOURCES,
     TASK_SOURCE,
@@ -19,13 +26,8 @@ from headlab.dashboard.panels import (
     StoredByLanguage,
     StoredRoles,
     draw_form_for_missing,
-    draw_live_jobs,
-    end_job_form,
     roles_job_refusal,
     roles_requests,
-    show_started_job,
-    show_terminal_commands,
-    start_job_of_form,
 )
 from headlab.jobs.table import RolesJob
 from headlab.roles import OPTIONS

@@ -9,18 +9,20 @@ import streamlit as st
 
 from headlab.core import HEAD_COLUMNS, HEAD_FORMATS, Cell, Head, Table, content_key
 from headlab.dashboard.names import language_title
-from headlab.dashboard.panels import (
+from headlab.dashboard.panels.heads import (
     COMPARED_KEY_LENGTH,
     COMPARISON_HEADING,
     NO_COMPARISON,
     HeadAction,
+    draw_comparison,
+    pick_compared_result,
+    unitless_scores,
+)
+from headlab.dashboard.panels.stored import (
     StoredByLanguage,
     StoredRoles,
-    draw_comparison,
     draw_role_map,
-    pick_compared_result,
     roles_report_label,
-    unitless_scores,
 )
 from headlab.dashboard.widgets import show_table
 from headlab.results import HeadScores

@@ -13,14 +13,12 @@ from headlab.dashboard.names import count_words, head_number, language_title, pl
 from headlab.dashboard.pages.roles import head_card, other_reports
 from headlab.dashboard.pages.roles.form import draw_form
 from headlab.dashboard.pages.roles.remaining import draw_remaining
-from headlab.dashboard.panels import (
-    HEAD_PARAM,
+from headlab.dashboard.panels.heads import HEAD_PARAM, draw_head_actions, pick_head
+from headlab.dashboard.panels.stored import (
     StoredByLanguage,
     StoredRoles,
     commands_again,
-    draw_head_actions,
     draw_role_map,
-    pick_head,
     report_facts,
     roles_report_label,
     stored_roles_reports,

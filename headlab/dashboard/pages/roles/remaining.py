@@ -7,11 +7,8 @@ import streamlit as st
 from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, scores_of
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import (
-    StoredRoles,
-    offer_missing_scores,
-    role_counts_by_size,
-)
+from headlab.dashboard.panels.jobs import offer_missing_scores
+from headlab.dashboard.panels.stored import StoredRoles, role_counts_by_size
 from headlab.dashboard.widgets import draw_figure, show_table
 from headlab.plots.heads import roles_by_size_figure
 from headlab.studies.remaining import remaining

@@ -12,7 +12,7 @@ import streamlit as st
 from headlab.charts.head_measures import HeadMeasure
 from headlab.charts.scatter import known_in_both
 from headlab.core import HeadGrid, HeadlabError
-from headlab.dashboard.panels import kept_heads_of_link_text, mask_link_text
+from headlab.dashboard.panels.masks import kept_heads_of_link_text, mask_link_text
 from headlab.dashboard.widgets import PageState
 from headlab.results import kept_heads_without
 

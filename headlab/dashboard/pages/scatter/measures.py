@@ -33,7 +33,7 @@ from headlab.dashboard.frame import (
     variant_of,
     variants,
 )
-from headlab.dashboard.panels import StoredRoles, current_weights, stored_roles_reports
+from headlab.dashboard.panels.stored import StoredRoles, current_weights, stored_roles_reports
 from headlab.dashboard.widgets import keep_known_choice
 from headlab.methods import ATTENTION_METHOD, remarks, spec_of
 from headlab.results import HeadScores, Result

@@ -43,7 +43,8 @@ from headlab.dashboard.pages.scatter.measures import (
     report_of_colours,
     scores_of_colours,
 )
-from headlab.dashboard.panels import draw_head_actions, offer_missing_scores, ranking_sentence
+from headlab.dashboard.panels.heads import draw_head_actions, ranking_sentence
+from headlab.dashboard.panels.jobs import offer_missing_scores
 from headlab.dashboard.widgets import button, draw_figure, keep_known_choice, show_table
 from headlab.plots.drawing import plotly_figure
 

@@ -17,7 +17,7 @@ from headlab.dashboard.frame import (
     stored_results,
 )
 from headlab.dashboard.names import count_words, plain
-from headlab.dashboard.panels.job_actions import (
+from headlab.dashboard.panels.jobs.job_actions import (
     ask_worker,
     draw_forecast,
     draw_live_jobs,
@@ -27,7 +27,7 @@ from headlab.dashboard.panels.job_actions import (
     scores_refusal,
     start_job,
 )
-from headlab.dashboard.panels.job_format import languages_in
+from headlab.dashboard.panels.jobs.job_format import languages_in
 from headlab.dashboard.widgets import PageState, button, redraw_every, set_widget
 from headlab.jobs import SimpleValue
 from headlab.jobs.table import ScoreJob

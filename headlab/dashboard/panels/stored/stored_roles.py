@@ -20,13 +20,13 @@ from headlab.core import (
 )
 from headlab.dashboard.frame import Choice, stored_results, task_languages
 from headlab.dashboard.names import language_title
-from headlab.dashboard.panels.shelf import (
+from headlab.dashboard.panels.stored.shelf import (
     StoredByLanguage,
     current_weights,
     model_differences,
     stored_by_language,
 )
-from headlab.dashboard.panels.stored_reports import creation_date_words, creation_seconds
+from headlab.dashboard.panels.stored.stored_reports import creation_date_words, creation_seconds
 from headlab.dashboard.widgets import Form, FormValues, draw_grid, reason_refused
 from headlab.jobs.table import RolesJob
 from headlab.pictures import look_of, role_map_of

@@ -25,7 +25,7 @@ from headlab.core import (
     part,
 )
 from headlab.dashboard.frame import Choice, stored_results, task_languages
-from headlab.dashboard.panels.shelf import (
+from headlab.dashboard.panels.stored.shelf import (
     StoredByLanguage,
     current_weights,
     facts_table,

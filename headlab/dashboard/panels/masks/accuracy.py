@@ -13,7 +13,7 @@ import streamlit as st
 
 from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
 from headlab.dashboard.names import plain
-from headlab.dashboard.panels.mask_figures import (
+from headlab.dashboard.panels.masks.mask_figures import (
     AccuracyQuestion,
     KnownFigures,
     accuracy_caption,
@@ -28,8 +28,8 @@ from headlab.dashboard.panels.mask_figures import (
     stream_figures,
     time_left_words,
 )
-from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES
-from headlab.dashboard.panels.verdict import headline_title, mask_verdict
+from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES
+from headlab.dashboard.panels.masks.verdict import headline_title, mask_verdict
 from headlab.dashboard.streamlit_private import Placeholder
 from headlab.dashboard.widgets import PageState, button, redraw_every, set_widget, with_p_values
 from headlab.worker import Client, Figure

@@ -22,7 +22,7 @@ from headlab.dashboard.frame import (
     worker_client,
 )
 from headlab.dashboard.names import error_words, page_link, plain
-from headlab.dashboard.panels.job_format import (
+from headlab.dashboard.panels.jobs.job_format import (
     LIVE_STATES,
     describe_job,
     forecast_line,
@@ -31,7 +31,7 @@ from headlab.dashboard.panels.job_format import (
     sorted_queue,
     words_of_job,
 )
-from headlab.dashboard.panels.job_format import share_done as share_of
+from headlab.dashboard.panels.jobs.job_format import share_done as share_of
 from headlab.dashboard.widgets import (
     Button,
     Form,

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from headlab.core import HeadGrid, fingerprint_of, is_same_model
 from headlab.dashboard.frame import Choice, StoredScores, known_grid
-from headlab.dashboard.panels.history import histories_by_fingerprint
-from headlab.dashboard.panels.shelf import current_weights
+from headlab.dashboard.panels.masks.history import histories_by_fingerprint
+from headlab.dashboard.panels.stored import current_weights
 from headlab.masks import Mask
 
 

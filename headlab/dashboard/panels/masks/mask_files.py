@@ -11,15 +11,15 @@ import streamlit as st
 from headlab.core import HeadlabError, JsonLike, as_sentence
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import plain, plain_name
-from headlab.dashboard.panels.history import MaskHistory
-from headlab.dashboard.panels.mask_figures import (
+from headlab.dashboard.panels.masks.history import MaskHistory
+from headlab.dashboard.panels.masks.mask_figures import (
     EXAMPLES_BY_SPLIT,
     AccuracyQuestion,
     KnownFigures,
     accuracies_for_mask_file,
     figures_known,
 )
-from headlab.dashboard.panels.written_models import offer_written_model
+from headlab.dashboard.panels.masks.written_models import offer_written_model
 from headlab.dashboard.widgets import PageState, download_button, uninterrupted
 from headlab.masks import FORMS, Mask, ScriptModel, convert_out, mask_from_text, mask_script, noted
 from headlab.worker import LoadedModel

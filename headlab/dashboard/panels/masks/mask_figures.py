@@ -16,7 +16,7 @@ from pydantic import Field
 
 from headlab.core import HeadlabError, canonical_json, duration_text, omission_fields
 from headlab.dashboard.names import count_words, language_title
-from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES
+from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES
 from headlab.masks import Mask
 from headlab.stats import holm
 from headlab.tasks import notes_of_record

@@ -7,7 +7,7 @@ from functools import partial
 
 from headlab.core import HeadlabError, content_key, part
 from headlab.dashboard.frame import Choice
-from headlab.dashboard.panels.stored_reports import matching_reports
+from headlab.dashboard.panels.stored.stored_reports import matching_reports
 from headlab.dashboard.widgets import download_button, file_stem_of
 from headlab.masks import Mask
 from headlab.report.build import document, find_results, html_of_document, known_in

@@ -18,17 +18,18 @@ from headlab.dashboard.frame import (
     worker_client,
 )
 from headlab.dashboard.names import language_title, languages_words, plain
-from headlab.dashboard.panels.job_actions import (
+from headlab.dashboard.panels.jobs import (
+    LIVE_STATES,
     draw_forecast,
     draw_job_progress,
-    failure_sentence,
+    job_of_row,
     rerun_when_jobs_change,
     show_last_failure,
     show_terminal_commands,
     start_job,
 )
-from headlab.dashboard.panels.job_format import LIVE_STATES, job_of_row
-from headlab.dashboard.panels.mask_figures import signed_points
+from headlab.dashboard.panels.jobs.job_actions import failure_sentence
+from headlab.dashboard.panels.masks.mask_figures import signed_points
 from headlab.dashboard.widgets import button
 from headlab.jobs import Job
 from headlab.jobs.export import SHAPES_KEPT

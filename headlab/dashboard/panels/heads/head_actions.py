@@ -20,10 +20,17 @@ from headlab.core import (
 )
 from headlab.dashboard.frame import Choice, StoredScores, known_grid, open_page
 from headlab.dashboard.names import count_words, head_key, page_link, plain
-from headlab.dashboard.panels.attended_sentences import MAX_HEADS
-from headlab.dashboard.panels.history import BY_HAND, histories_by_fingerprint, history_of
-from headlab.dashboard.panels.mask_files import mask_file_name, offer_mask_file
-from headlab.dashboard.panels.target_model import TargetModel, target_of, why_not_openable
+from headlab.dashboard.panels.heads.attended_sentences import MAX_HEADS
+from headlab.dashboard.panels.masks import (
+    TargetModel,
+    histories_by_fingerprint,
+    history_of,
+    mask_file_name,
+    offer_mask_file,
+    target_of,
+    why_not_openable,
+)
+from headlab.dashboard.panels.masks.history import BY_HAND
 from headlab.dashboard.widgets import Button, button_row
 from headlab.masks import Mask
 from headlab.results import kept_heads_without

@@ -9,7 +9,7 @@ from typing import Any
 
 from headlab.core import HeadlabError, Report, part
 from headlab.dashboard.frame import Choice
-from headlab.dashboard.panels.shelf import facts_table, model_differences, short_fingerprint
+from headlab.dashboard.panels.stored.shelf import facts_table, model_differences, short_fingerprint
 from headlab.jobs.table import ExperimentJob
 from headlab.methods import DEFAULT_METHOD
 from headlab.report.again import Again

@@ -29,7 +29,7 @@ from headlab.core import (
 from headlab.dashboard.frame import describe_variant, stored_results
 from headlab.dashboard.frame.stored_scores import variant_name
 from headlab.dashboard.names import count_words, language_title, plain
-from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES, pooled_scores
+from headlab.dashboard.panels.masks import MEAN_OF_LANGUAGES, pooled_scores
 from headlab.dashboard.widgets import (
     draw_map,
     keep_known_choice,

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from headlab.dashboard.names import count_words, language_title
-from headlab.dashboard.panels.mask_figures import (
+from headlab.dashboard.panels.masks.mask_figures import (
     AccuracyQuestion,
     figure_to_show,
     has_enough_examples,
     signed_points,
 )
-from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES
+from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES
 from headlab.stats import holm
 from headlab.studies.differences import ALPHA
 from headlab.worker import Figure

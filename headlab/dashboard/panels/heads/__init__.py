@@ -1,0 +1,38 @@
+"""Heads on pages: the chosen one, what it attends to, and how two rankings differ."""
+
+from __future__ import annotations
+
+from headlab.dashboard.panels.heads.attended_sentences import HEAD_COLOURS as HEAD_COLOURS
+from headlab.dashboard.panels.heads.attended_sentences import HEAD_KINDS as HEAD_KINDS
+from headlab.dashboard.panels.heads.attended_sentences import MAX_HEADS as MAX_HEADS
+from headlab.dashboard.panels.heads.attended_sentences import MAX_SIDE_BY_SIDE as MAX_SIDE_BY_SIDE
+from headlab.dashboard.panels.heads.attended_sentences import (
+    MAX_TEXT_CHARACTERS as MAX_TEXT_CHARACTERS,
+)
+from headlab.dashboard.panels.heads.attended_sentences import OWN_SENTENCES as OWN_SENTENCES
+from headlab.dashboard.panels.heads.attended_sentences import PAIR_SEPARATOR as PAIR_SEPARATOR
+from headlab.dashboard.panels.heads.attended_sentences import TASK_SENTENCES as TASK_SENTENCES
+from headlab.dashboard.panels.heads.attended_sentences import ShownSentence as ShownSentence
+from headlab.dashboard.panels.heads.attended_sentences import (
+    label_examples_by_title as label_examples_by_title,
+)
+from headlab.dashboard.panels.heads.attended_sentences import link_to_attention as link_to_attention
+from headlab.dashboard.panels.heads.attended_sentences import offered_examples as offered_examples
+from headlab.dashboard.panels.heads.attended_sentences import pick_sentences as pick_sentences
+from headlab.dashboard.panels.heads.contrast import COMPARED_KEY_LENGTH as COMPARED_KEY_LENGTH
+from headlab.dashboard.panels.heads.contrast import COMPARISON_HEADING as COMPARISON_HEADING
+from headlab.dashboard.panels.heads.contrast import NO_COMPARISON as NO_COMPARISON
+from headlab.dashboard.panels.heads.contrast import HeadAction as HeadAction
+from headlab.dashboard.panels.heads.contrast import draw_comparison as draw_comparison
+from headlab.dashboard.panels.heads.contrast import (
+    draw_comparison_by_language as draw_comparison_by_language,
+)
+from headlab.dashboard.panels.heads.contrast import (
+    draw_comparison_section as draw_comparison_section,
+)
+from headlab.dashboard.panels.heads.contrast import pick_compared_result as pick_compared_result
+from headlab.dashboard.panels.heads.contrast import ranking_sentence as ranking_sentence
+from headlab.dashboard.panels.heads.contrast import unitless_scores as unitless_scores
+from headlab.dashboard.panels.heads.head_actions import draw_head_actions as draw_head_actions
+from headlab.dashboard.panels.heads.head_choice import HEAD_PARAM as HEAD_PARAM
+from headlab.dashboard.panels.heads.head_choice import pick_head as pick_head

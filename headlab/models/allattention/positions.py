@@ -1,0 +1,7 @@
+"""How an All-attention Transformer knows the order of its tokens."""
+
+from __future__ import annotations
+
+RELATIVE = "relative"
+LEARNED = "learned"
+POSITIONS = (RELATIVE, LEARNED)
