@@ -111,10 +111,13 @@ PARAMETERS = (
     "chosen",
     "role",
     "against",
+    "specific",
+    "most",
 )
 PAGES = (
     "overview",
     "heads",
+    "head",
     "scatter",
     "languages",
     "roles",

@@ -68,6 +68,8 @@ KEY_WIDTH = 240.0
 KEY_STRIP = 10.0
 KEY_HEIGHT = 46.0
 KEY_SHADES = 24
+CAPTION_FONT_SIZE = 10.5
+CAPTION_LINE = 15.0
 CELL_FONT_SIZE = 11.0
 MIN_CELL_FONT_SIZE = 6.0
 BASELINE = 0.36  # from the middle of a line of text down to its baseline, in sizes of its font
@@ -177,6 +179,73 @@ def png(chart: Chart) -> bytes:
             pil_kwargs={"dpi": (PRINTED_PER_INCH, PRINTED_PER_INCH)},
         )
     return buffer.getvalue()
+
+
+def captioned_png(chart: Chart, caption: str) -> bytes:
+    """The chart as a PNG file as by `png`, with lines of text below it.
+
+    Args:
+        chart: What to draw.
+        caption: What is to be known of it, which is broken into lines as wide as the chart.
+
+    Returns:
+        The file's bytes.
+
+    Raises:
+        HeadlabError: No font on this machine has one of the letters.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    drawn_chart = Image.open(io.BytesIO(png(chart)))
+    lines = wrapped(caption, CAPTION_FONT_SIZE, WIDTH - 2 * RIGHT_MARGIN)
+    height = CAPTION_LINE * len(lines) + RIGHT_MARGIN
+    resolution = PRINTED_PER_INCH * POINTS_PER_INCH / PIXELS_PER_INCH
+    with _settings(families_for(lines)):
+        figure = Figure((WIDTH / POINTS_PER_INCH, height / POINTS_PER_INCH), dpi=resolution)
+        FigureCanvasAgg(figure)
+        for number, line in enumerate(lines):
+            figure.text(
+                RIGHT_MARGIN / WIDTH,
+                1 - (number + 0.5) * CAPTION_LINE / height,
+                line,
+                fontsize=CAPTION_FONT_SIZE,
+                color=INK,
+                verticalalignment="center",
+            )
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=resolution, facecolor="white")
+    drawn_caption = Image.open(io.BytesIO(buffer.getvalue()))
+    both_sizes = (drawn_chart.width, drawn_chart.height + drawn_caption.height)
+    picture = Image.new("RGB", both_sizes, "white")
+    picture.paste(drawn_chart, (0, 0))
+    picture.paste(drawn_caption, (0, drawn_chart.height))
+    facts = PngInfo()
+    facts.add_itxt("Title", chart.title)
+    facts.add_itxt("Description", caption)
+    buffer = io.BytesIO()
+    picture.save(buffer, "png", pnginfo=facts, dpi=(PRINTED_PER_INCH, PRINTED_PER_INCH))
+    return buffer.getvalue()
+
+
+def wrapped(text: str, size: float, room: float) -> list[str]:
+    """A text in lines that are no wider than the room, but for single long words.
+
+    Args:
+        text: Words with spaces between them.
+        size: Of its font, in the unit of the room.
+        room: Width of a line.
+    """
+    lines: list[str] = []
+    for word in text.split():
+        longer_line = f"{lines[-1]} {word}" if lines else word
+        if lines and width_of(longer_line, size) <= room:
+            lines[-1] = longer_line
+        else:
+            lines.append(word)
+    return lines
 
 
 def texts_of(chart: Chart) -> list[str]:

@@ -98,6 +98,7 @@ CHANGE_WORDS = dict(
 PAGES = {
     "overview": ("Overview", ":material/space_dashboard:"),
     "heads": ("Heads", ":material/grid_on:"),
+    "head": ("One head", ":material/center_focus_strong:"),
     "scatter": ("Scatter", ":material/scatter_plot:"),
     "languages": ("Languages", ":material/translate:"),
     "roles": ("Roles", ":material/category:"),
@@ -110,7 +111,7 @@ PAGES = {
     "own": ("Bring your own", ":material/upload_file:"),
 }
 PAGES_BY_GROUP = {
-    "Look": ("overview", "heads", "scatter", "languages", "attention", "roles"),
+    "Look": ("overview", "heads", "head", "scatter", "languages", "attention", "roles"),
     "Prune": ("prune", "gates"),
     "Compare": ("masks",),
     "Work": ("jobs", "experiments"),

@@ -18,9 +18,12 @@ def run_session() -> None:
         draw_sidebar,
         errors_as_sentences,
         icon_path,
+        scores_of,
         warm_up,
     )
     from headlab.dashboard.names import PAGES
+    from headlab.dashboard.panels.masks import draw_share, place_share
+    from headlab.dashboard.panels.stored import draw_label_line
     from headlab.dashboard.widgets import presses
 
     st.set_page_config(page_title="headlab", page_icon=icon_path(), layout="wide")
@@ -35,7 +38,10 @@ def run_session() -> None:
     )
     with errors_as_sentences():
         presses.draw_log_root(pages.url_path, list(PAGES))
-        draw_navigation()
-        draw_sidebar()
+        with draw_navigation():
+            share_place = place_share()
+        choice = draw_sidebar()
+        draw_label_line(scores_of(choice).scores)
         pages.run()
+        draw_share(share_place)
         presses.mark_page_drawn()

@@ -357,7 +357,7 @@ def known_in(store: Store, declarations: Mapping[str, Path] = NONE_NAMED) -> Kno
             return places_in_store
         return replace(places_in_store, declaration=declaration.absolute())
 
-    return Known(ordered_on(store), places)
+    return Known(ordered_on(store), places, label=store.label)
 
 
 def ordered_on(store: Store) -> DevSize:

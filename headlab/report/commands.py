@@ -17,7 +17,7 @@ from headlab.jobs.table import JOBS, ExperimentJob
 from headlab.masks import FOLDER_REVISION, Mask
 from headlab.methods import METHODS
 from headlab.report.again import Again, joined
-from headlab.results import NO_PLACES, FilePlaces, kind_of
+from headlab.results import NO_LABEL, NO_PLACES, FilePlaces, ResultLabel, kind_of
 from headlab.roles import NAME as ROLES
 from headlab.studies import METHOD, STUDIES
 from headlab.tasks import BUILT_IN, DEV_SIZE, SOURCES, TASKS, TREEBANK, declaration_of
@@ -98,11 +98,13 @@ class Known:
             scores that replaced them are in the store.
         places: From the spec of a result to where its files are.
         paths: Whether commands may name files by their paths.
+        label: From the key of a result to the name and note that a person gave it.
     """
 
     dev_size: Callable[[str], int | None] = lambda _: None
     places: Callable[[Spec], FilePlaces] = lambda _: NO_PLACES
     paths: bool = True
+    label: Callable[[str], ResultLabel] = lambda _: NO_LABEL
 
     def again(self, kind: str, spec: Spec) -> Again:
         """How a run of this kind and spec is made again."""

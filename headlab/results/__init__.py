@@ -30,13 +30,17 @@ from headlab.results.store import ANSWERS_KIND as ANSWERS_KIND
 from headlab.results.store import CHECKPOINT_NAMES as CHECKPOINT_NAMES
 from headlab.results.store import GATES_KIND as GATES_KIND
 from headlab.results.store import MAX_ARRAY_BYTES as MAX_ARRAY_BYTES
+from headlab.results.store import MAX_NAME_LENGTH as MAX_NAME_LENGTH
+from headlab.results.store import MAX_NOTE_LENGTH as MAX_NOTE_LENGTH
 from headlab.results.store import MODELS_FOLDER as MODELS_FOLDER
+from headlab.results.store import NO_LABEL as NO_LABEL
 from headlab.results.store import NO_PLACES as NO_PLACES
 from headlab.results.store import REPORT_KIND as REPORT_KIND
 from headlab.results.store import RESULT_FORMAT as RESULT_FORMAT
 from headlab.results.store import FilePlaces as FilePlaces
 from headlab.results.store import Listing as Listing
 from headlab.results.store import Result as Result
+from headlab.results.store import ResultLabel as ResultLabel
 from headlab.results.store import Store as Store
 from headlab.results.store import StoredRun as StoredRun
 from headlab.results.store import bytes_in as bytes_in

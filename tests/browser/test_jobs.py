@@ -376,7 +376,7 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
         page.goto("/languages?langs=de&langs=th&method=gradient")
         page.get_by_role("heading", name="Do languages rank the heads alike?").wait_for()
         page.locator(IDLE_APP).wait_for()
-        return "computing scores" in sidebar.inner_text()
+        return "running a job" in sidebar.inner_text()
 
     # While a job runs, a timer asks for the worker's state every two seconds.
     wait_until(page_shows_progress, "a page with a timer")

@@ -12,6 +12,7 @@ from support.browsing import DEADLINE, IDLE_APP, choose_option, tick_first_row
 PAGES = (
     "Overview",
     "Heads",
+    "One head",
     "Scatter",
     "Languages",
     "Roles",
@@ -25,6 +26,7 @@ PAGES = (
 PAGES_IN_ORDER = [
     "Overview",
     "Heads",
+    "One head",
     "Scatter",
     "Languages",
     "Attention",

@@ -214,8 +214,12 @@ def test_the_view_is_saved_as_one_file_of_these_languages_whose_name_says_so(
         expect(page.locator('[data-state="live"]')).to_have_count(0)
         expect(page.get_by_text("Worker: ready")).to_be_visible()
         wait_until_drawn()
+        page.get_by_role("button", name="Share").click()
+        report_button = page.get_by_role("button", name="Report of this view (HTML)")
+        report_button.wait_for()
+        wait_until_drawn()
         with page.expect_download() as download:
-            page.get_by_role("button", name="Report of this view (HTML)").click()
+            report_button.click()
         file_name = download.value.suggested_filename
         assert file_name.startswith("report-e5-small-intents-intents-shapley-")
         assert file_name.endswith("-de-th.html")

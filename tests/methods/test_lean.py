@@ -12,7 +12,7 @@ import pytest
 from support.cached_scores import made_scores
 
 from headlab.cli.score import print_scores, scores_record
-from headlab.dashboard.pages.heads.tables import table_of_heads
+from headlab.dashboard.panels.heads.head_tables import table_of_heads
 from headlab.dashboard.widgets import maps_title
 from headlab.methods import costs, monte_carlo, paper
 from headlab.methods.costs import remarks, remarks_on_choice, stopped_at_sign

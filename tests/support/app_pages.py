@@ -62,6 +62,14 @@ def run_page(path: str, **query) -> AppTest:
     return app
 
 
+def open_share(app: AppTest) -> AppTest:
+    """Unfold Share on a page; the page must not end in an exception."""
+    app.session_state["share"] = True
+    app.run()
+    assert not app.exception
+    return app
+
+
 def page_text(app: AppTest) -> str:
     """All messages, captions and Markdown of a page, as a browser shows them."""
     element_lists = (

@@ -15,9 +15,10 @@ from support.page_actions import choose
 
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.masks.comparison import difference_values
-from headlab.dashboard.pages.masks.sources import CURRENT_MASK, read_mask_files
+from headlab.dashboard.pages.masks.sources import read_mask_files
 from headlab.dashboard.panels.masks.accuracy import FinalFigures
 from headlab.dashboard.panels.masks.history import HISTORY_KEY_PREFIX, MaskHistory
+from headlab.dashboard.panels.masks.known_masks import CURRENT_MASK
 from headlab.dashboard.panels.masks.mask_figures import AccuracyQuestion
 from headlab.dashboard.panels.masks.mask_files import (
     mask_file_name,

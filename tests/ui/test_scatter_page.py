@@ -26,7 +26,7 @@ from headlab.dashboard.pages.scatter.chosen import (
     choose_by_chart,
     indices_of_points,
 )
-from headlab.dashboard.pages.scatter.measures import head_data_of
+from headlab.dashboard.panels.heads import head_data_of
 from headlab.dashboard.panels.masks.history import HISTORY_KEY_PREFIX, mask_link_text
 
 pytestmark = pytest.mark.usefixtures("native_buttons")

@@ -34,7 +34,6 @@ from headlab.dashboard.pages.attention.pictures import (
     weights_table,
 )
 from headlab.dashboard.pages.attention.views import ViewOptions, caveats, framing
-from headlab.dashboard.pages.prune.changed_answers import attention_params
 from headlab.dashboard.panels.heads.attended_sentences import (
     MAX_HEADS,
     MAX_TEXT_CHARACTERS,
@@ -42,6 +41,7 @@ from headlab.dashboard.panels.heads.attended_sentences import (
     label_examples_by_title,
     typed_sentence,
 )
+from headlab.dashboard.panels.heads.changed_answers import attention_params
 from headlab.dashboard.panels.masks.mask_figures import AccuracyQuestion
 from headlab.masks import Mask
 from headlab.pictures import colour_on_scale, map_of_scores, maps_of_scores

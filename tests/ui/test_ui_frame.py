@@ -34,10 +34,10 @@ from headlab.dashboard.frame import (
     worker_supervisor,
 )
 from headlab.dashboard.frame.stored_scores import comparable_scores, of_own_heads, variants
-from headlab.dashboard.pages.heads.tables import table_of_heads, table_of_languages
 from headlab.dashboard.pages.jobs import form as job_form
 from headlab.dashboard.pages.jobs.form import JobForm
 from headlab.dashboard.pages.prune import page as prune_page
+from headlab.dashboard.panels.heads.head_tables import table_of_heads, table_of_languages
 from headlab.dashboard.panels.jobs import job_offer
 from headlab.dashboard.panels.jobs.sharpening_map import interval_verdict, sharpening_line
 from headlab.dashboard.widgets import maps_title
@@ -82,7 +82,7 @@ def test_pages_show_cached_results_without_a_worker(cache, path):
     assert "estimand `shapley-top50`" in page_text(app) or path == "languages"
 
 
-@pytest.mark.parametrize("path", ["", "heads", "scatter", "languages", "jobs"])
+@pytest.mark.parametrize("path", ["", "heads", "head", "scatter", "languages", "jobs"])
 @pytest.mark.parametrize("state", ["empty", "missing", "a file"])
 def test_an_empty_or_missing_cache_is_a_sentence(cache, path, state):
     shutil.rmtree(cache)
@@ -339,12 +339,12 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
         (
             {"device": "cpu", "jobs_running": 1},
             "busy",
-            "Worker: computing scores on cpu; live requests for its model go first",
+            "Worker: running a job on cpu; live requests for its model go first",
         ),
         (
             {"device": "cpu", "jobs_running": 1, "jobs_waiting": 2},
             "busy",
-            "Worker: computing scores on cpu, 2 more jobs in line; "
+            "Worker: running a job on cpu, 2 more jobs in line; "
             "live requests for its model go first",
         ),
     ],

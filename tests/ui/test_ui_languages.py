@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
-from support.app_pages import app_on, page_text, run_page
+from support.app_pages import app_on, open_share, page_text, run_page
 from support.cached_scores import GRID, fill_cache, made_scores
 from support.page_actions import choose
 
@@ -191,9 +191,9 @@ def download_labels(app):
 @pytest.mark.parametrize("page", ["overview", "heads", "languages", "masks"])
 def test_what_a_page_shows_is_saved_as_one_report(cache, page):
     choice = {"model": MODEL_WITH_HALVES, "langs": list(HALVES)}
-    app = run_page(page, **choice)
+    app = open_share(run_page(page, **choice))
     assert "Report of this view (HTML)" in download_labels(app)
-    app = run_page(page, **choice, method="leave-one-out")
+    app = open_share(run_page(page, **choice, method="leave-one-out"))
     assert "Report of this view (HTML)" not in download_labels(app)
 
 
@@ -225,3 +225,38 @@ def test_a_result_that_was_deleted_meanwhile_is_a_sentence_in_the_file(cache):
     choice = Choice(MODEL_WITH_HALVES, "intents", ("de",), "shapley")
     report_html = page_report(choice, (deleted_scores,), {}).decode()
     assert "There is no report: no run in" in report_html
+
+
+def test_heads_are_asked_for_that_are_specific_to_some_languages(cache):
+    app = run(langs=["de", "th", "fi"], specific=["th", "fi"], most="5")
+    assert not app.error
+    assert app.multiselect(key="specific").value == ["th", "fi"]
+    assert "Thai (th) and Finnish (fi) against German (de)" in page_text(app)
+    table = table_with(app, "elsewhere, points")
+    scores = {name: made_scores(name, "shapley") for name in ("de", "th", "fi")}
+    here = (scores["th"].values + scores["fi"].values) / 2
+    differences = 100 * (here - scores["de"].values)
+    row = table[(table["layer"] == 9) & (table["head"] == 0)].iloc[0]
+    assert row["difference, points"] == pytest.approx(differences[108], abs=1e-9)
+    half_widths = 100 * 2 * 0.006
+    assert row["high, points"] - row["low, points"] == pytest.approx(2 * half_widths, abs=1e-9)
+    clear = (table["low, points"] > 0) | (table["high, points"] < 0)
+    assert clear.tolist() == sorted(clear, reverse=True)  # the clear ones first
+    app.multiselect(key="specific").set_value(["de", "th", "fi"]).run()
+    assert "leave at least one for the comparison" in page_text(app)
+    app.multiselect(key="specific").set_value([]).run()
+    assert "Choose at least one of the languages" in page_text(app)
+
+
+def test_a_link_that_asks_for_an_unknown_language_says_so(cache):
+    app = run(langs=["de", "th"], specific=["xx"])
+    assert "'xx', which is unknown here" in page_text(app)
+    assert not app.error
+
+
+def test_languages_that_are_no_longer_chosen_leave_the_question(cache):
+    app = run(langs=["de", "th", "fi"], specific=["th"])
+    app.pills(key="langs").set_value(["de", "fi"]).run()
+    assert not app.exception
+    assert not app.error
+    assert app.multiselect(key="specific").value == []

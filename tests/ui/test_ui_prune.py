@@ -19,7 +19,7 @@ from headlab.cli.run import build
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Omissions, Stack
 from headlab.dashboard.frame import LatestValue
 from headlab.dashboard.names import plain
-from headlab.dashboard.pages.prune.changed_answers import all_changes_command
+from headlab.dashboard.panels.heads.changed_answers import all_changes_command
 from headlab.dashboard.panels.masks.history import MaskHistory
 from headlab.dashboard.panels.masks.mask_figures import (
     AccuracyQuestion,

@@ -36,16 +36,15 @@ from headlab.cli.run import build
 from headlab.core import Head, HeadGrid, HeadlabError, Report, Stack, Table, parse_options
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.jobs.details import command_lines
-from headlab.dashboard.pages.roles.head_card import (
+from headlab.dashboard.pages.roles.across_languages import (
     RolesAcrossLanguages,
     across_table,
     compare_languages,
-    example_html,
-    examples_by_role_and_head,
     reading_caption,
 )
 from headlab.dashboard.pages.roles.remaining import shown_sizes
 from headlab.dashboard.panels.heads.head_actions import mask_without
+from headlab.dashboard.panels.heads.role_card import example_html, examples_by_role_and_head
 from headlab.dashboard.panels.jobs import job_format
 from headlab.dashboard.panels.masks.history import HISTORY_KEY_PREFIX
 from headlab.dashboard.panels.stored import stored_roles

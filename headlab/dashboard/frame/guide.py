@@ -67,6 +67,16 @@ GUIDES = {
 """,
         "Click any head. Its card shows what it contributes in each language, and links to what it attends to.",
     ),
+    "head": Guide(
+        "All that is known of one head, what the model says without it, and which masks are without it.",
+        """
+- The head stays chosen on every page and in the link. Click another one in the map, or pick it by its number.
+- Values come from every stored result of this model: each method measures something else, so compare their signs and
+  ranks, not their sizes.
+- A role says where a head looks; *without it* says whether the model needs that. Both are of the chosen languages.
+- A head that stands out here was often looked for. What it does on new examples is shown on Prune: choose test there.
+""",
+    ),
     "scatter": Guide(
         "All heads by any two of what is known of them: values, ranks, attention, roles.",
         """

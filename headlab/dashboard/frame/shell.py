@@ -18,7 +18,7 @@ from headlab.dashboard.frame.choice import Choice, current_choice, scores_of
 from headlab.dashboard.frame.shared_choice import draw_sidebar
 from headlab.dashboard.frame.sidebar import stop_if_refused
 from headlab.dashboard.names import PAGES, PAGES_BY_GROUP, error_words, page_link, plain
-from headlab.dashboard.streamlit_private import leave_pages_folder
+from headlab.dashboard.streamlit_private import Placeholder, leave_pages_folder
 from headlab.dashboard.widgets import notices
 
 # The frame of every page; static/page.css has its style.
@@ -62,13 +62,17 @@ def icon_path() -> str:
     return str(_static("icon.svg"))
 
 
-def draw_navigation() -> None:
+def draw_navigation() -> Placeholder:
     """Links to all pages, in groups: none is hidden, however narrow the window is.
 
     They are the first that every page shows, so the style comes with them.
+
+    Returns:
+        The row that they stand in, for what else is on every page.
     """
     st.html(_static("page.css"))
-    with st.container(horizontal=True, key="navigation"):
+    row = st.container(horizontal=True, key="navigation", vertical_alignment="bottom")
+    with row:
         for group, names in PAGES_BY_GROUP.items():
             with st.container(key=f"navigation-{group.lower()}", width="content", gap=None):
                 st.caption(group)
@@ -76,6 +80,7 @@ def draw_navigation() -> None:
                     for name in names:
                         title, _ = PAGES[name]
                         st.page_link(f"pages/{name}.py", label=title, width="content")
+    return row
 
 
 NEXT_STEPS = {

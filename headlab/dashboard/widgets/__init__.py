@@ -36,6 +36,7 @@ from headlab.dashboard.widgets.notices import notify_of_link as notify_of_link
 from headlab.dashboard.widgets.notices import pick_result as pick_result
 from headlab.dashboard.widgets.notices import remember_choice as remember_choice
 from headlab.dashboard.widgets.notices import remembered_choice as remembered_choice
+from headlab.dashboard.widgets.notices import unknown_in_link as unknown_in_link
 from headlab.dashboard.widgets.page_state import PageState as PageState
 from headlab.dashboard.widgets.presses import Button as Button
 from headlab.dashboard.widgets.presses import button as button

@@ -229,5 +229,31 @@ def settle() -> None:
             visit_by_param.pop(param, None)  # the session still has the value of another page
         elif param in st.session_state:
             remember_choice(param, st.session_state[param])
+    if CARRIED_PARAM not in visit_by_param:
+        _carry_in_link(CARRIED_PARAM)
     for param, notice in _notices_of_page().items():
         notice.value = notice.value or (st.session_state.get(param),)
+
+
+CARRIED_PARAM = "head"
+"""The name whose choice stays in the links of pages without a widget of this name."""
+MAX_CARRIED_LENGTH = 40
+"""Characters of a value that a link brings: a head's key has fewer."""
+
+
+def _carry_in_link(param: str) -> None:
+    """Take up what the link says under a name, or write there what was last chosen under it.
+
+    So that a choice lives through pages that have no widget for it, and through a reload there.
+
+    Args:
+        param: One of `SHARED_PARAMS` that no widget of this page is bound to.
+    """
+    if st.query_params.get_all(f"{param}s"):
+        return  # the page has a widget for several
+    linked = st.query_params.get(param, "")[:MAX_CARRIED_LENGTH]
+    last_chosen = remembered_choice(param)
+    if linked:
+        remember_choice(param, linked)
+    elif last_chosen:
+        st.query_params[param] = str(last_chosen)

@@ -46,10 +46,25 @@ def scores_section(items: Sequence[Item[HeadScores]], known: Known) -> Section:
         model_of(first.spec),
         figures,
         [_summary(results), *map(Folded, _head_tables(results))],
-        [*_notes(results), *equal_texts_notes(items)],
+        [*_label_notes(items, known), *_notes(results), *equal_texts_notes(items)],
         [origin_of(item, f"{item.record.language}, {item.record.method}") for item in items],
         joined([known.again("score", scores.spec) for scores in results]),
     )
+
+
+def _label_notes(items: Sequence[Item[HeadScores]], known: Known) -> list[str]:
+    """The names and notes that people gave to the results, each text once.
+
+    Args:
+        items: The results.
+        known: What the store of the report knows.
+    """
+    languages_by_words: dict[str, list[str]] = {}
+    for item in items:
+        words = known.label(item.key).words
+        if words:
+            languages_by_words.setdefault(words, []).append(item.record.language)
+    return [f"{', '.join(languages)}: {words}" for words, languages in languages_by_words.items()]
 
 
 def _by_number(results: Sequence[HeadScores]) -> dict[str, HeadScores]:

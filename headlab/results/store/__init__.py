@@ -55,6 +55,11 @@ from headlab.results.store.folder import RESULT_FORMAT as RESULT_FORMAT
 from headlab.results.store.folder import Array, Arrays, npz
 from headlab.results.store.folder import kind_of as kind_of
 from headlab.results.store.folder import read_arrays as read_arrays
+from headlab.results.store.labels import MAX_NAME_LENGTH as MAX_NAME_LENGTH
+from headlab.results.store.labels import MAX_NOTE_LENGTH as MAX_NOTE_LENGTH
+from headlab.results.store.labels import NO_LABEL as NO_LABEL
+from headlab.results.store.labels import ResultLabel as ResultLabel
+from headlab.results.store.labels import read_label, write_label
 from headlab.results.store.places import NO_PLACES as NO_PLACES
 from headlab.results.store.places import FilePlaces as FilePlaces
 from headlab.results.store.places import note_places, noted_places
@@ -354,6 +359,32 @@ class Store:
             spec: Spec of the result.
         """
         return noted_places(self.root, spec)
+
+    def label(self, key: str) -> ResultLabel:
+        """The name and note that a person gave to a result; empty ones if none were given.
+
+        Args:
+            key: Of the result.
+        """
+        return read_label(self.root, key)
+
+    def set_label(self, key: str, label: ResultLabel) -> None:
+        """Keep a name and a note of a result, which may be one of the demo's.
+
+        Args:
+            key: Of the result.
+            label: Both; empty ones remove what was given before.
+
+        Raises:
+            HeadlabError: The result is gone, a text is too long, or the cache cannot be written.
+        """
+        if not (self.folder_of(key) / "result.npz").exists():
+            raise HeadlabError(
+                f"result {key[:12]} is not in the cache any more, so it cannot be named; compute it "
+                "again first",
+                code="label.result_gone",
+            )
+        write_label(self.root, key, label)
 
     def folders(self) -> Iterator[Path]:
         """Run folders in name order, each once: where its result is, one's own first."""

@@ -40,7 +40,7 @@ def draw_answer(form: ExperimentForm, job: ExperimentJob) -> None:
     """The stored report that answers the question, or what there is instead.
 
     Args:
-        form: The form above.
+        form: The form below.
         job: Its job, as its widgets are now.
     """
     st.subheader("What does it say?")
@@ -58,7 +58,7 @@ def draw_answer(form: ExperimentForm, job: ExperimentJob) -> None:
         message = f"There is no report yet on {subject}."
         if not form.obstacle(job):
             message += (
-                " **Start** makes one: figures, tables to download, and notes on what limits them."
+                " **Start** below makes one: figures, tables to download, and notes on what limits them."
             )
         st.info(message)
         link_other_reports(form, stored_reports.results)
@@ -70,6 +70,10 @@ def draw_page() -> None:
     """Draw the page."""
     with page("experiments") as choice:
         form = ExperimentForm(pick_experiment(choice.task), choice)
-        st.subheader("What will it cost?")
-        job = draw_form(form)
-        draw_answer(form, job)
+        answer_area = st.container()
+        form_area = st.container()
+        with form_area:
+            st.subheader("What will it cost?")
+            job = draw_form(form)
+        with answer_area:
+            draw_answer(form, job)

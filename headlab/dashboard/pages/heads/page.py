@@ -15,17 +15,29 @@ from headlab.dashboard.frame import (
     page,
     scores_of,
 )
-from headlab.dashboard.names import head_key, head_number, head_words, language_title, plain
-from headlab.dashboard.pages.heads.card import draw_card, draw_details
+from headlab.dashboard.names import (
+    head_key,
+    head_number,
+    head_words,
+    language_title,
+    page_link,
+    plain,
+)
 from headlab.dashboard.pages.heads.sharpening import (
     draw_sharpening,
     in_place_of_maps,
     offer_sharper,
 )
-from headlab.dashboard.pages.heads.tables import confidence_scores, table_of_heads
-from headlab.dashboard.panels.heads import HEAD_PARAM, draw_comparison_section, pick_head
+from headlab.dashboard.panels.heads import (
+    HEAD_PARAM,
+    confidence_scores,
+    draw_card,
+    draw_comparison_section,
+    draw_details,
+    pick_head,
+    table_of_heads,
+)
 from headlab.dashboard.panels.jobs import offer_missing_scores
-from headlab.dashboard.panels.stored import offer_page_report
 from headlab.dashboard.widgets import (
     download_button,
     draw_map,
@@ -137,6 +149,7 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
         offer_sharper(choice, scores[language])
     with card_column:
         draw_card(scores, confidence, head, language)
+        page_link("head", "All that is known of it")
     with sharpening_area:
         draw_sharpening(choice, scores, head, select)
     draw_small_maps(
@@ -156,7 +169,6 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
         st.caption(f"{plain(note)}.")
     draw_comparison_section(scores, language, head, partial(select, language))
     draw_tables(choice, scores, confidence, head)
-    offer_page_report(choice, scores)
 
 
 def draw_without_scores(choice: Choice, results: StoredScores) -> None:

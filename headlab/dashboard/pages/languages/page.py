@@ -11,9 +11,9 @@ from headlab.core import Table, display_unit
 from headlab.dashboard.frame import Choice, page, samples_note, scores_of, task_languages
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.pages.languages.agreement import compared_languages, noise_note
+from headlab.dashboard.pages.languages.specific import draw_specific_to
 from headlab.dashboard.panels.heads import link_to_attention
 from headlab.dashboard.panels.jobs import draw_missing_scores
-from headlab.dashboard.panels.stored import offer_page_report
 from headlab.dashboard.widgets import draw_figure, set_widget, show_table
 from headlab.methods import remarks
 from headlab.results import HeadScores
@@ -151,6 +151,7 @@ def draw_comparison(scores: ScoresByLanguage) -> None:
     for remark in remarks(scores.values()):
         st.caption(f"Caution: {plain(remark)}.")
     draw_agreement(scores)
+    draw_specific_to(scores)
     top, shared_heads = draw_shared_heads(scores)
     if first_scores.signed:
         max_languages, specific_lists = draw_specific_heads(scores)
@@ -195,7 +196,6 @@ def draw_page() -> None:
             say_too_few(choice, languages_with_scores)
         else:
             draw_comparison(results.scores)
-            offer_page_report(choice, results.scores)
         if len(task_languages(choice.task)) != 1:
             draw_missing_scores(
                 choice, results, "With them, these languages can be compared as well."

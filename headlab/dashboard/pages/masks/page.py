@@ -18,8 +18,7 @@ from headlab.dashboard.pages.masks.sources import (
     pick_rule,
     uploaded_masks,
 )
-from headlab.dashboard.panels.masks import TargetModel, target_of
-from headlab.dashboard.panels.stored import offer_page_report
+from headlab.dashboard.panels.masks import TargetModel, show_masks_in_report, target_of
 from headlab.masks import Mask
 
 
@@ -65,7 +64,7 @@ def draw_page() -> None:
             if difference is not None:
                 draw_tables(masks[first_name], masks[second_name], difference)
             pair = {name: masks[name] for name in (first_name, second_name)}
-            offer_page_report(choice, results.scores, pair)
+            show_masks_in_report(pair)
         if len(masks) > 1:
             default_names = (
                 [first_name, second_name] if first_name != second_name else list(masks)[:2]

@@ -42,7 +42,6 @@ from headlab.dashboard.panels.masks import history_of
 from headlab.dashboard.panels.stored import (
     creation_seconds,
     matching_reports,
-    offer_page_report,
     roles_report_label,
     stored_roles_reports,
 )
@@ -302,7 +301,6 @@ def draw_page() -> None:
                 draw_maps(choice, results, has_common_scale=has_common_scale)
             draw_comparison_by_language(results.scores, partial(open_head, results.scores))
             link_pages()
-            offer_page_report(choice, results.scores)
             offer_missing(choice, results, is_offered=has_steps)
             if is_being_computed(choice):
                 rerun_when_stored(choice, results)

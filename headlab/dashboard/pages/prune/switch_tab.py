@@ -19,9 +19,9 @@ from headlab.dashboard.pages.prune.board import (
     draw_toolbar,
     pick_scores,
 )
-from headlab.dashboard.pages.prune.changed_answers import draw_changed_answers
 from headlab.dashboard.pages.prune.savings import draw_savings
 from headlab.dashboard.pages.prune.state import PruneState
+from headlab.dashboard.panels.heads import draw_changed_answers
 from headlab.dashboard.panels.masks import (
     EXAMPLES_BY_SPLIT,
     MAX_UNFOLDED_LANGUAGES,
@@ -34,10 +34,10 @@ from headlab.dashboard.panels.masks import (
     draw_mask_files,
     draw_test_verdict,
     session_figures,
+    show_masks_in_report,
     with_measured_accuracies,
     write_mask_link,
 )
-from headlab.dashboard.panels.stored import offer_page_report
 from headlab.dashboard.streamlit_private import Placeholder
 from headlab.dashboard.widgets import group_sizes_of, keep_known_choice, remember_choice
 from headlab.masks import Mask
@@ -159,7 +159,7 @@ def draw_board(
                 reported_masks["Mask of the Prune page"] = with_measured_accuracies(
                     mask, question, known_figures, choice.languages
                 )
-            offer_page_report(choice, results.scores, reported_masks)
+            show_masks_in_report(reported_masks)
         write_mask_link(history)
         running_figures = arriving_figures(
             worker_client(), question, languages, known_figures, headline

@@ -9,11 +9,19 @@ import streamlit as st
 
 from headlab.core import Head, HeadGrid
 from headlab.dashboard.frame import Choice, page, scores_of
-from headlab.dashboard.names import count_words, head_number, language_title, plain
-from headlab.dashboard.pages.roles import head_card, other_reports
+from headlab.dashboard.names import count_words, head_number, language_title, page_link, plain
+from headlab.dashboard.pages.roles import other_reports
+from headlab.dashboard.pages.roles.across_languages import draw_languages
 from headlab.dashboard.pages.roles.form import draw_form
 from headlab.dashboard.pages.roles.remaining import draw_remaining
-from headlab.dashboard.panels.heads import HEAD_PARAM, draw_head_actions, pick_head
+from headlab.dashboard.panels.heads import (
+    HEAD_PARAM,
+    draw_head_actions,
+    draw_role_card,
+    draw_role_details,
+    draw_role_examples,
+    pick_head,
+)
 from headlab.dashboard.panels.stored import (
     StoredByLanguage,
     StoredRoles,
@@ -215,23 +223,24 @@ def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) ->
     with card_column:
         if group:
             draw_chosen_role(choice, report, group)
-        head_card.draw_card(report.roles, head)
+        draw_role_card(report.roles, head)
+        page_link("head", "All that is known of it")
     st.caption(plain(roles_report_label(report, stored_reports.weights)))
     if report.result.record.notes:
         with st.expander("What the numbers rest on", icon=":material/info:"):
             for note in report.result.record.notes:
                 st.markdown(f"- {plain(note)}")
-    head_card.draw_details(report.roles, head, report.key)
+    draw_role_details(report.roles, head, report.key)
     st.subheader("Which roles, and which relations")
     draw_tables(report)
     st.subheader("Sentences")
-    head_card.draw_examples(report.roles, head)
+    draw_role_examples(report.roles, head)
     other_reports.compare_reports(stored_reports, report, head, select)
     st.subheader("Roles by language")
     roles_by_language = {
         name: reports[0].roles for name, reports in stored_reports.by_language.items()
     }
-    head_card.draw_languages(roles_by_language | {language: report.roles}, language)
+    draw_languages(roles_by_language | {language: report.roles}, language)
     st.subheader("Roles of the heads that remain after pruning")
     draw_remaining(choice, report)
     draw_how_made(report)

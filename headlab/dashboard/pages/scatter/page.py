@@ -36,14 +36,17 @@ from headlab.dashboard.pages.scatter.chosen import (
     write_link,
 )
 from headlab.dashboard.pages.scatter.measures import (
-    HeadData,
     first_axes,
-    head_data_of,
     pick_measure,
     report_of_colours,
     scores_of_colours,
 )
-from headlab.dashboard.panels.heads import draw_head_actions, ranking_sentence
+from headlab.dashboard.panels.heads import (
+    HeadData,
+    draw_head_actions,
+    head_data_of,
+    ranking_sentence,
+)
 from headlab.dashboard.panels.jobs import offer_missing_scores
 from headlab.dashboard.widgets import button, draw_figure, keep_known_choice, show_table
 from headlab.plots.drawing import plotly_figure

@@ -19,6 +19,9 @@ from headlab.dashboard.panels.heads.attended_sentences import (
 from headlab.dashboard.panels.heads.attended_sentences import link_to_attention as link_to_attention
 from headlab.dashboard.panels.heads.attended_sentences import offered_examples as offered_examples
 from headlab.dashboard.panels.heads.attended_sentences import pick_sentences as pick_sentences
+from headlab.dashboard.panels.heads.changed_answers import (
+    draw_changed_answers as draw_changed_answers,
+)
 from headlab.dashboard.panels.heads.contrast import COMPARED_KEY_LENGTH as COMPARED_KEY_LENGTH
 from headlab.dashboard.panels.heads.contrast import COMPARISON_HEADING as COMPARISON_HEADING
 from headlab.dashboard.panels.heads.contrast import NO_COMPARISON as NO_COMPARISON
@@ -34,5 +37,16 @@ from headlab.dashboard.panels.heads.contrast import pick_compared_result as pick
 from headlab.dashboard.panels.heads.contrast import ranking_sentence as ranking_sentence
 from headlab.dashboard.panels.heads.contrast import unitless_scores as unitless_scores
 from headlab.dashboard.panels.heads.head_actions import draw_head_actions as draw_head_actions
+from headlab.dashboard.panels.heads.head_actions import mask_without as mask_without
+from headlab.dashboard.panels.heads.head_actions import switch_off as switch_off
+from headlab.dashboard.panels.heads.head_card import draw_card as draw_card
+from headlab.dashboard.panels.heads.head_card import draw_details as draw_details
 from headlab.dashboard.panels.heads.head_choice import HEAD_PARAM as HEAD_PARAM
 from headlab.dashboard.panels.heads.head_choice import pick_head as pick_head
+from headlab.dashboard.panels.heads.head_data import HeadData as HeadData
+from headlab.dashboard.panels.heads.head_data import head_data_of as head_data_of
+from headlab.dashboard.panels.heads.head_tables import confidence_scores as confidence_scores
+from headlab.dashboard.panels.heads.head_tables import table_of_heads as table_of_heads
+from headlab.dashboard.panels.heads.role_card import draw_role_card as draw_role_card
+from headlab.dashboard.panels.heads.role_card import draw_role_details as draw_role_details
+from headlab.dashboard.panels.heads.role_card import draw_role_examples as draw_role_examples

@@ -19,6 +19,9 @@ from headlab.dashboard.panels.masks.history import (
 )
 from headlab.dashboard.panels.masks.history import mask_link_text as mask_link_text
 from headlab.dashboard.panels.masks.history import write_mask_link as write_mask_link
+from headlab.dashboard.panels.masks.known_masks import masks_of_gates as masks_of_gates
+from headlab.dashboard.panels.masks.known_masks import masks_of_prune_page as masks_of_prune_page
+from headlab.dashboard.panels.masks.known_masks import suggested_masks as suggested_masks
 from headlab.dashboard.panels.masks.mask_figures import EXAMPLES_BY_SPLIT as EXAMPLES_BY_SPLIT
 from headlab.dashboard.panels.masks.mask_figures import AccuracyQuestion as AccuracyQuestion
 from headlab.dashboard.panels.masks.mask_figures import KnownFigures as KnownFigures
@@ -35,6 +38,9 @@ from headlab.dashboard.panels.masks.mask_files import offer_mask_file as offer_m
 from headlab.dashboard.panels.masks.mask_files import (
     with_measured_accuracies as with_measured_accuracies,
 )
+from headlab.dashboard.panels.masks.share import draw_share as draw_share
+from headlab.dashboard.panels.masks.share import place_share as place_share
+from headlab.dashboard.panels.masks.share import show_masks_in_report as show_masks_in_report
 from headlab.dashboard.panels.masks.suggestion import CORRECTION_WORDS as CORRECTION_WORDS
 from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES as MEAN_OF_LANGUAGES
 from headlab.dashboard.panels.masks.suggestion import SUGGESTION_RULES as SUGGESTION_RULES

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from headlab.dashboard.panels.stored.page_report import offer_page_report as offer_page_report
+from headlab.dashboard.panels.stored.page_report import page_report as page_report
+from headlab.dashboard.panels.stored.page_report import page_report_name as page_report_name
+from headlab.dashboard.panels.stored.result_labels import draw_label_form as draw_label_form
+from headlab.dashboard.panels.stored.result_labels import draw_label_line as draw_label_line
 from headlab.dashboard.panels.stored.shelf import StoredByLanguage as StoredByLanguage
 from headlab.dashboard.panels.stored.shelf import current_weights as current_weights
 from headlab.dashboard.panels.stored.shelf import draw_form_for_missing as draw_form_for_missing

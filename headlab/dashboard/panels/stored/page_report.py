@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 from headlab.core import HeadlabError, content_key, part
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.panels.stored.stored_reports import matching_reports
-from headlab.dashboard.widgets import download_button, file_stem_of
+from headlab.dashboard.widgets import file_stem_of
 from headlab.masks import Mask
 from headlab.report.build import document, find_results, html_of_document, known_in
 from headlab.report.parts import Item
@@ -17,31 +16,6 @@ from headlab.studies import STUDIES, offered_experiments
 
 MAX_NAMED_LANGUAGES = 4
 """Languages that a file's name lists; of more it says how many."""
-
-
-def offer_page_report(
-    choice: Choice, scores: Mapping[str, HeadScores], masks: Mapping[str, Mask] | None = None
-) -> None:
-    """The button that saves the report of what a page shows.
-
-    None if that is neither scores nor masks.
-
-    Reports on exactly the chosen languages come with the scores and masks.
-
-    Args:
-        choice: What the page shows.
-        scores: By language.
-        masks: By name.
-    """
-    if scores or masks:
-        download_button(
-            "Report of this view (HTML)",
-            partial(page_report, choice, tuple(scores.values()), masks or {}),
-            page_report_name(choice, scores),
-            "text/html",
-            key="view-report",
-            help="One file with maps, tables and the commands that reproduce them; it needs no network.",
-        )
 
 
 def page_report_name(choice: Choice, scores: Mapping[str, HeadScores]) -> str:

@@ -20,8 +20,8 @@ from headlab.dashboard.names import (
     page_link,
     plain,
 )
-from headlab.dashboard.pages.heads.tables import table_of_languages
-from headlab.dashboard.panels.heads import MAX_SIDE_BY_SIDE
+from headlab.dashboard.panels.heads.attended_sentences import MAX_SIDE_BY_SIDE
+from headlab.dashboard.panels.heads.head_tables import table_of_languages
 from headlab.dashboard.panels.jobs import head_value_words, interval_verdict, sign_flag
 from headlab.dashboard.panels.masks import history_of, mask_link_text
 from headlab.dashboard.widgets import draw_figure, table_height, with_p_values

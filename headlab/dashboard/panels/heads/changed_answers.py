@@ -13,7 +13,7 @@ import streamlit as st
 from headlab.core import CHANGE_KINDS
 from headlab.dashboard.frame import known_task, wait_for_result, worker_client
 from headlab.dashboard.names import CHANGE_WORDS, head_key, language_title
-from headlab.dashboard.panels.heads import (
+from headlab.dashboard.panels.heads.attended_sentences import (
     MAX_HEADS,
     MAX_TEXT_CHARACTERS,
     OWN_SENTENCES,

@@ -1,0 +1,115 @@
+"""Names and notes of the results on view: shown below the navigation, given under Share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from headlab.core import HeadlabError, as_sentence, content_key
+from headlab.dashboard.names import count_words, plain
+from headlab.dashboard.widgets import PageState, button, set_widget
+from headlab.results import (
+    MAX_NAME_LENGTH,
+    MAX_NOTE_LENGTH,
+    HeadScores,
+    ResultLabel,
+    store_with_demo,
+)
+
+NAME_WIDGET = "label-name"
+NOTE_WIDGET = "label-note"
+
+
+@dataclass
+class LabelOutcome(PageState):
+    """What came of the last name and note that one session saved.
+
+    Attributes:
+        problem: Why they were not saved, in a sentence; empty where they were.
+        keys: Of the results that they are of.
+    """
+
+    key = "_label"
+    problem: str = ""
+    keys: tuple[str, ...] = ()
+
+
+def keys_of(scores: Mapping[str, HeadScores]) -> list[str]:
+    """The keys of the results on view.
+
+    Args:
+        scores: By language.
+    """
+    return [content_key(dict(of_language.spec)) for of_language in scores.values()]
+
+
+def labels_of(keys: Sequence[str]) -> list[ResultLabel]:
+    """The names and notes of some results, each once.
+
+    Args:
+        keys: Of the results.
+    """
+    store = store_with_demo()
+    return list(dict.fromkeys(store.label(key) for key in keys))
+
+
+def draw_label_line(scores: Mapping[str, HeadScores]) -> None:
+    """Draw the names and notes of the results on view; nothing where they have none.
+
+    Args:
+        scores: By language.
+    """
+    words = [label.words for label in labels_of(keys_of(scores)) if label.words]
+    if words:
+        st.caption(plain("; ".join(words)))
+
+
+def draw_label_form(scores: Mapping[str, HeadScores]) -> None:
+    """Draw the fields for the name and note of the results on view, and their button.
+
+    Args:
+        scores: By language; at least one.
+    """
+    keys = keys_of(scores)
+    labels = labels_of(keys)
+    first_label = labels[0] if len(labels) == 1 else ResultLabel()
+    outcome = LabelOutcome.of_session()
+    if outcome.keys != tuple(keys):  # other results are on view than before
+        outcome.keys = tuple(keys)
+        outcome.problem = ""
+        set_widget(NAME_WIDGET, first_label.name)
+        set_widget(NOTE_WIDGET, first_label.note)
+    st.text_input("Name of these results", key=NAME_WIDGET, max_chars=MAX_NAME_LENGTH)
+    st.text_area("Note", key=NOTE_WIDGET, max_chars=MAX_NOTE_LENGTH, height=80)
+    button(
+        "Save name and note",
+        key="label-save",
+        on_press=_save_label,
+        args=(keys,),
+        help="Kept in this cache, shown with these results and in their report",
+    )
+    if outcome.problem:
+        st.error(plain(outcome.problem))
+    if len(labels) > 1:
+        subject = count_words(len(keys), "result")
+        st.caption(f"These {subject} have different names or notes; saving gives all of them one.")
+    elif len(keys) > 1:
+        st.caption(f"One for all {len(keys)} languages on view.")
+
+
+def _save_label(keys: Sequence[str]) -> None:
+    """Keep what the fields hold as the name and note of results: the action of a press."""
+    label = ResultLabel(
+        str(st.session_state.get(NAME_WIDGET) or "").strip(),
+        str(st.session_state.get(NOTE_WIDGET) or "").strip(),
+    )
+    outcome = LabelOutcome.of_session()
+    outcome.problem = ""
+    store = store_with_demo()
+    try:
+        for key in keys:
+            store.set_label(key, label)
+    except HeadlabError as error:
+        outcome.problem = as_sentence(error)

@@ -1,0 +1,64 @@
+"""The map of one language as a picture file that says itself what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from headlab import __version__
+from headlab.core import HeadlabError, display_unit, fingerprint_of, part
+from headlab.pictures import maps_of_scores
+from headlab.results import HeadScores
+from headlab.tasks import language_title
+
+FINGERPRINT_LENGTH = 12
+"""Characters of the weights' fingerprint that a caption gives."""
+
+
+def map_picture(scores: Mapping[str, HeadScores], language: str) -> bytes:
+    """The map of one language as a PNG file with its caption.
+
+    Its marks are corrected for the heads of all the scores, as on a page that shows them.
+
+    Args:
+        scores: By language.
+        language: Code of the one that is drawn.
+
+    Returns:
+        The file's bytes. Letters that no font on this machine has are question marks.
+    """
+    from headlab.charts import static  # imports matplotlib
+    from headlab.charts.head_map import head_map_chart, marks_in_words
+
+    head_map = maps_of_scores(scores)[language]
+    caption = map_caption(scores[language], marks_in_words(head_map))
+    chart = head_map_chart(f"Attention heads, {language}", head_map)
+    try:
+        return static.captioned_png(chart, caption)
+    except HeadlabError:
+        return static.captioned_png(chart, caption.encode("ascii", "replace").decode("ascii"))
+
+
+def map_caption(scores: HeadScores, marks: str) -> str:
+    """What a picture of a map shows and rests on.
+
+    Args:
+        scores: That are drawn.
+        marks: What the map's signs mean; empty where it has none.
+    """
+    model = part(scores.spec, "model", "name")
+    task = part(scores.spec, "task", "name")
+    size = part(scores.spec, "task", "size")
+    bases = [f"{size:,} examples"] if isinstance(size, int) else []
+    if scores.samples is not None:
+        bases.append(f"{int(np.median(scores.samples)):,} samples a head")
+    weights = str(fingerprint_of(scores.spec))[:FINGERPRINT_LENGTH]
+    sentences = [
+        f"Attention heads of {model} on {task}, {language_title(scores.language)}: values by "
+        f"{scores.method} (estimand {scores.estimand}) in {display_unit(scores.unit)[1]}.",
+        f"From {', '.join(bases)}." if bases else "",
+        f"{marks}." if marks else "",
+        f"Weights {weights}; headlab {__version__}.",
+    ]
+    return " ".join(filter(None, sentences))

@@ -1,0 +1,157 @@
+"""The page of one head with made-up results: its values, its roles, and the masks without it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import streamlit as st
+from support.app_pages import app_on, page_text, run_page
+from support.cached_reports import keep_report
+from support.cached_scores import GRID, HARMFUL, HELPFUL, fill_cache
+from support.page_actions import choose, press
+from support.synthetic_roles import made_roles
+
+from headlab.dashboard.frame import scores_of
+from headlab.dashboard.names import head_number
+from headlab.dashboard.pages.head.known_values import table_of_values
+from headlab.dashboard.panels.heads import head_data_of
+from headlab.dashboard.panels.masks.history import HISTORY_KEY_PREFIX
+
+pytestmark = pytest.mark.usefixtures("native_buttons")
+
+HARMFUL_HEAD = GRID.heads[HARMFUL]
+HELPFUL_HEAD = GRID.heads[HELPFUL]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """An app without a worker, with made-up scores of one model and a report of its roles."""
+    root = fill_cache(tmp_path_factory.mktemp("cache"))
+    keep_report(root, made_roles("de", grid=GRID))
+    with app_on(root):
+        yield root
+
+
+def head_page(**query):
+    return run_page("head", **{"langs": ["de", "th"], **query})
+
+
+def shown_head(app):
+    return app.selectbox(key="head").value
+
+
+def frames_with(app, *columns):
+    return [frame.value for frame in app.dataframe if {*columns} <= {*frame.value.columns}]
+
+
+def test_a_link_opens_its_head_with_its_values_by_every_method(cache):
+    app = head_page(head=head_number(HARMFUL_HEAD, GRID))
+    assert not app.error
+    assert shown_head(app) == head_number(HARMFUL_HEAD, GRID)
+    text = page_text(app)
+    assert "harms" in text
+    assert "Each language is judged by its own interval" in text
+    (values,) = frames_with(app, "method", "language", "value")
+    assert {"shapley", "gradient", "leave-one-out"} <= {*values["method"]}
+    first_rows = values[values["method"] == "shapley"].head(2)
+    assert sorted(first_rows["language"]) == ["de", "th"]
+
+
+def test_the_table_has_the_scores_own_numbers(cache):
+    def read(choice):
+        data = head_data_of(choice)
+        return table_of_values(data, HARMFUL_HEAD, choice), scores_of(choice).scores
+
+    table, scores = in_session(read)
+    rows = [row for row in table.rows if row[:2] == ("shapley", "th")]
+    (row,) = rows
+    factor = 100 if row[5] == "points" else 1
+    assert row[2] == pytest.approx(factor * scores["th"].values[HARMFUL])
+    assert row[3] == pytest.approx(factor * scores["th"].low[HARMFUL])
+    assert row[6] == int(scores["th"].ranks[HARMFUL])
+
+
+def in_session(read):
+    """What a function of the choice gives on the page."""
+    given = []
+
+    from unittest.mock import patch
+
+    from headlab.dashboard.pages.head import page as head_page_module
+
+    def keep(choice, data):
+        given.append(read(choice))
+
+    with patch.object(head_page_module, "draw_head", keep):
+        app = head_page()
+    assert not app.error
+    return given[-1]
+
+
+def test_the_signs_are_counted_over_all_languages_of_the_task(cache):
+    app = head_page(head=head_number(HELPFUL_HEAD, GRID))
+    assert "helps in " in page_text(app)
+
+
+def test_without_a_link_the_most_useful_head_is_shown(cache):
+    assert shown_head(head_page()) == head_number(HELPFUL_HEAD, GRID)
+
+
+@pytest.mark.parametrize("text", ["99.9", "nonsense", "encoder.-1.0", "3." + "9" * 300])
+def test_a_link_to_a_head_that_the_model_does_not_have_says_so(cache, text):
+    app = head_page(head=text)
+    assert not app.error
+    assert not app.exception
+    assert "unknown here" in page_text(app)
+    assert shown_head(app) == head_number(HELPFUL_HEAD, GRID)
+
+
+def test_the_head_of_a_link_lives_through_pages_without_a_widget_for_it(cache):
+    number = head_number(HARMFUL_HEAD, GRID)
+    app = head_page(head=number)
+    app.switch_page("pages/languages.py").run()
+    assert app.query_params["head"] in (number, [number])
+    app.switch_page("pages/head.py").run()
+    assert shown_head(app) == number
+
+
+def test_a_link_to_another_page_brings_its_head_along(cache):
+    number = head_number(HARMFUL_HEAD, GRID)
+    app = run_page("languages", langs=["de", "th"], head=number)
+    app.switch_page("pages/head.py").run()
+    assert shown_head(app) == number
+
+
+def test_roles_are_those_of_the_language_or_of_another_one_with_a_word(cache):
+    app = head_page(focus="th")
+    assert "There is no report on Thai (th): this is German (de)." in page_text(app)
+    choose(app, "focus", "de")
+    assert "There is no report" not in page_text(app)
+
+
+def test_masks_that_switch_the_head_off_are_listed(cache):
+    app = head_page(head=head_number(HARMFUL_HEAD, GRID))
+    (masks,) = frames_with(app, "Mask", "Heads off")
+    assert any("harmful" in name for name in masks["Mask"])
+    app = head_page(head=head_number(HELPFUL_HEAD, GRID))
+    assert not frames_with(app, "Mask", "Heads off")
+    assert "None of " in page_text(app)
+
+
+def test_the_head_is_switched_off_on_prune(cache):
+    app = head_page(head=head_number(HARMFUL_HEAD, GRID))
+    press(app, "one-head-off")
+    (name,) = [
+        name for name in app.session_state.filtered_state if name.startswith(HISTORY_KEY_PREFIX)
+    ]
+    assert np.flatnonzero(~app.session_state[name].mask.kept).tolist() == [HARMFUL]
+
+
+def test_without_languages_and_without_results_the_page_says_what_to_do(cache, tmp_path):
+    app = head_page(langs=[])
+    assert "language" in page_text(app)
+    st.cache_data.clear()
+    with app_on(tmp_path):
+        app = head_page()
+        assert not app.error
+        assert "Nothing is cached of the heads" in page_text(app)
