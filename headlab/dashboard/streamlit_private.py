@@ -20,6 +20,7 @@ import streamlit as st
 import uvicorn
 from streamlit import runtime
 from streamlit.delta_generator import DeltaGenerator
+from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
@@ -37,6 +38,9 @@ Placeholder: TypeAlias = DeltaGenerator
 
 `streamlit.typing` does not have it.
 """
+
+Popover: TypeAlias = PopoverContainer
+"""What `st.popover` gives: a type for arguments that are looked at for being unfolded."""
 
 
 # The request that a run answers.

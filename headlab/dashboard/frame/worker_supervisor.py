@@ -175,7 +175,9 @@ def state_of(health: Health) -> WorkerState:
         return WorkerState("ready", f"Worker: ready{device_words}{note}", health.ray)
     waiting = health.jobs_waiting
     waiting_words = f", {count_words(waiting, 'more job')} in line" if waiting else ""
-    line = f"Worker: running a job{device_words}{waiting_words}; live requests for its model go first"
+    line = (
+        f"Worker: running a job{device_words}{waiting_words}; live requests for its model go first"
+    )
     return WorkerState("busy", line, health.ray)
 
 

@@ -57,9 +57,7 @@ def draw_answer(form: ExperimentForm, job: ExperimentJob) -> None:
         subject = plain(f"{form.choice.model} and task {form.choice.task}")
         message = f"There is no report yet on {subject}."
         if not form.obstacle(job):
-            message += (
-                " **Start** below makes one: figures, tables to download, and notes on what limits them."
-            )
+            message += " **Start** below makes one: figures, tables to download, and notes on what limits them."
         st.info(message)
         link_other_reports(form, stored_reports.results)
     show_skipped(stored_reports.problems, "report")

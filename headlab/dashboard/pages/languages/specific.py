@@ -178,7 +178,7 @@ def table_of_differences(
     for index in order:
         numbers = [factor * float(column[index]) for _, column in known_columns]
         rows.append((*subject_scores.grid.heads[index], *numbers))
-    notes = ()
+    notes: tuple[str, ...] = ()
     if comparison.low is not None:
         notes = (
             "The interval of a difference holds whenever both languages' intervals do; those of a "

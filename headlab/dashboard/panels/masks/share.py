@@ -17,7 +17,7 @@ from headlab.dashboard.panels.masks.known_masks import CURRENT_MASK, masks_of_pr
 from headlab.dashboard.panels.masks.mask_files import mask_file_name, mask_text
 from headlab.dashboard.panels.masks.target_model import target_of
 from headlab.dashboard.panels.stored import draw_label_form, page_report, page_report_name
-from headlab.dashboard.streamlit_private import Placeholder
+from headlab.dashboard.streamlit_private import Popover
 from headlab.dashboard.widgets import PageState, download_button, file_stem_of, remembered_choice
 from headlab.masks import Mask
 from headlab.report.map_picture import map_picture
@@ -50,7 +50,7 @@ def show_masks_in_report(masks: Mapping[str, Mask]) -> None:
     PageView.of_session().masks = dict(masks)
 
 
-def place_share() -> Placeholder:
+def place_share() -> Popover:
     """Draw the button that unfolds what can be shared, and return its place.
 
     It is filled by `draw_share` after the page.
@@ -61,7 +61,7 @@ def place_share() -> Placeholder:
     )
 
 
-def draw_share(place: Placeholder) -> None:
+def draw_share(place: Popover) -> None:
     """Fill the place of `place_share`, if it is unfolded.
 
     Args:
@@ -74,8 +74,7 @@ def draw_share(place: Placeholder) -> None:
         _copy_button()(key="share-link")
         st.caption(reach_of(st.context.url or ""))
         results = scores_of(choice)
-        if results.scores:
-            draw_label_form(results.scores)
+        draw_label_form(results.scores)
         _offer_report(choice, results)
         _offer_map(choice, results)
         _offer_mask(choice, results)

@@ -70,12 +70,16 @@ def draw_label_form(scores: Mapping[str, HeadScores]) -> None:
     """Draw the fields for the name and note of the results on view, and their button.
 
     Args:
-        scores: By language; at least one.
+        scores: By language; without any, it is only said why the last name was not saved.
     """
+    outcome = LabelOutcome.of_session()
+    if not scores:
+        if outcome.problem:
+            st.error(plain(outcome.problem))
+        return
     keys = keys_of(scores)
     labels = labels_of(keys)
     first_label = labels[0] if len(labels) == 1 else ResultLabel()
-    outcome = LabelOutcome.of_session()
     if outcome.keys != tuple(keys):  # other results are on view than before
         outcome.keys = tuple(keys)
         outcome.problem = ""
