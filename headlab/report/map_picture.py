@@ -8,7 +8,7 @@ import numpy as np
 
 from headlab import __version__
 from headlab.core import HeadlabError, display_unit, fingerprint_of, part
-from headlab.pictures import maps_of_scores
+from headlab.pictures import HeadMap, maps_of_scores
 from headlab.results import HeadScores
 from headlab.tasks import language_title
 
@@ -32,7 +32,8 @@ def map_picture(scores: Mapping[str, HeadScores], language: str) -> bytes:
     from headlab.charts.head_map import head_map_chart, marks_in_words
 
     head_map = maps_of_scores(scores)[language]
-    caption = map_caption(scores[language], marks_in_words(head_map))
+    words_on_map = filter(None, (scale_in_words(head_map), marks_in_words(head_map)))
+    caption = map_caption(scores[language], "; ".join(words_on_map))
     chart = head_map_chart(f"Attention heads, {language}", head_map)
     try:
         return static.captioned_png(chart, caption)
@@ -40,12 +41,25 @@ def map_picture(scores: Mapping[str, HeadScores], language: str) -> bytes:
         return static.captioned_png(chart, caption.encode("ascii", "replace").decode("ascii"))
 
 
-def map_caption(scores: HeadScores, marks: str) -> str:
+def scale_in_words(head_map: HeadMap) -> str:
+    """Where the colours end, if values lie beyond; else nothing.
+
+    Args:
+        head_map: The map.
+    """
+    finite_values = head_map.values[np.isfinite(head_map.values)]
+    if not (np.abs(finite_values) > head_map.limit).any():
+        return ""
+    end = f"±{head_map.limit:.3g}" if head_map.signed else f"{head_map.limit:.3g}"
+    return f"Values beyond {end} have the colour of the scale's end"
+
+
+def map_caption(scores: HeadScores, words_on_map: str) -> str:
     """What a picture of a map shows and rests on.
 
     Args:
         scores: That are drawn.
-        marks: What the map's signs mean; empty where it has none.
+        words_on_map: What the map's scale and signs mean; empty for nothing.
     """
     model = part(scores.spec, "model", "name")
     task = part(scores.spec, "task", "name")
@@ -58,7 +72,7 @@ def map_caption(scores: HeadScores, marks: str) -> str:
         f"Attention heads of {model} on {task}, {language_title(scores.language)}: values by "
         f"{scores.method} (estimand {scores.estimand}) in {display_unit(scores.unit)[1]}.",
         f"From {', '.join(bases)}." if bases else "",
-        f"{marks}." if marks else "",
+        f"{words_on_map}." if words_on_map else "",
         f"Weights {weights}; headlab {__version__}.",
     ]
     return " ".join(filter(None, sentences))

@@ -28,7 +28,7 @@ def test_the_link_of_the_view_is_copied(visit, page):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     visit("/heads?langs=de&langs=th&head=3.7&focus=th")
     open_share(page)
-    expect(page.get_by_text("This address works on this machine only.")).to_be_visible()
+    expect(page.get_by_text("The link opens this view, on this machine only.")).to_be_visible()
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_text("Copied.")).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()")

@@ -102,10 +102,10 @@ def test_a_note_of_a_result_that_was_deleted_meanwhile_is_a_sentence(cache):
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("http://localhost:8501/heads", "this machine only"),
-        ("http://127.0.0.1/", "this machine only"),
-        ("https://heads.example.org/heads?x=1", "Whoever reaches heads.example.org"),
-        ("", "opens this page with the same choice"),
+        ("http://localhost:8501/heads", "on this machine only"),
+        ("http://127.0.0.1/", "on this machine only"),
+        ("https://heads.example.org/heads?x=1", "for whoever can reach heads.example.org"),
+        ("", "for whoever can reach this server"),
     ],
 )
 def test_it_says_whom_the_link_reaches(address, words):

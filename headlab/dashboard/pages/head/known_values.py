@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import streamlit as st
 
@@ -54,21 +56,28 @@ def signs_in_words(data: HeadData, head: Head) -> str:
             helped.append(language)
         elif scores.harmful[index]:
             harmed.append(language)
-    if not tested:
+    if tested < 2:
         return ""
-    if tested == 1:
-        return ""
+    parts = [
+        f"{verb} in {_share_words(languages, tested)}"
+        for verb, languages in (("helps", helped), ("harms", harmed))
+        if languages
+    ]
     number = head_number(head, data.grid)
-    open_count = tested - len(helped) - len(harmed)
-    parts = []
-    for verb, languages in (("helps", helped), ("harms", harmed)):
-        listed = f" ({', '.join(languages)})" if languages else ""
-        parts.append(f"{verb} in {len(languages)}{listed}")
+    languages_with_scores = count_words(tested, "language")
+    if not parts:
+        return f"In none of {languages_with_scores} with scores does head {number} help or harm for sure."
     return (
-        f"Of {count_words(tested, 'language')} with scores, head {number} {' and '.join(parts)}; in "
-        f"{open_count} it is undecided. Each language is judged by its own interval, so some may be "
-        "chance."
+        f"Of {languages_with_scores} with scores, head {number} {' and '.join(parts)}, each by its "
+        "own interval: among so many, one may be chance."
     )
+
+
+def _share_words(languages: Sequence[str], tested: int) -> str:
+    """Which of the tested languages these are: 'all 15', or '2 (bg, vi)'."""
+    if len(languages) == tested:
+        return f"all {tested}"
+    return f"{len(languages)} ({', '.join(languages)})"
 
 
 def table_of_values(data: HeadData, head: Head, choice: Choice) -> Table:

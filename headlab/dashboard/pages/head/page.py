@@ -18,8 +18,8 @@ from headlab.dashboard.panels.heads import (
     confidence_scores,
     draw_card,
     draw_details,
-    draw_role_card,
     draw_role_examples,
+    draw_roles_of_head,
     head_data_of,
     pick_head,
 )
@@ -96,7 +96,7 @@ def draw_values(choice: Choice, data: HeadData, language: str, head: Head) -> No
                 group_sizes=group_sizes_of(scores[language]),
             )
         with card_column:
-            draw_card(scores, confidence, head, language)
+            draw_card(scores, confidence, head, language, has_links=False)
         with st.expander("The same in numbers", icon=":material/table:"):
             draw_details(scores, confidence, head)
     else:
@@ -129,7 +129,7 @@ def draw_roles(data: HeadData, language: str, head: Head) -> None:
         st.caption(
             f"There is no report on {plain(language_title(language))}: this is {other_title}."
         )
-    draw_role_card(report.roles, head)
+    draw_roles_of_head(report.roles, head)
     if report.roles.roles_of(head):
         with st.expander("Sentences in which it does, and does not", icon=":material/notes:"):
             draw_role_examples(report.roles, head)

@@ -50,3 +50,4 @@ from headlab.dashboard.panels.heads.head_tables import table_of_heads as table_o
 from headlab.dashboard.panels.heads.role_card import draw_role_card as draw_role_card
 from headlab.dashboard.panels.heads.role_card import draw_role_details as draw_role_details
 from headlab.dashboard.panels.heads.role_card import draw_role_examples as draw_role_examples
+from headlab.dashboard.panels.heads.role_card import draw_roles_of_head as draw_roles_of_head

@@ -63,6 +63,8 @@ def draw_card(
     confidence: Mapping[str, HeadScores],
     head: Head,
     clicked_language: str,
+    *,
+    has_links: bool = True,
 ) -> None:
     """The card of a head.
 
@@ -71,6 +73,7 @@ def draw_card(
         confidence: Mean of each head's largest attention weight, by language, where it is stored.
         head: The head.
         clicked_language: Code of the language in which it was clicked.
+        has_links: Whether links below it lead to what it attends to, and to Prune without it.
     """
     focus_scores = scores[clicked_language]
     unit = display_unit(focus_scores.unit)[1]
@@ -94,6 +97,13 @@ def draw_card(
         alt=f"Value of head {head_number(head, grid)} in every language",
         subject_details=f"{focus_scores.method}, estimand {focus_scores.estimand}. {samples_note(scores)}",
     )
+    if has_links:
+        _draw_links(scores, head, clicked_language)
+
+
+def _draw_links(scores: Mapping[str, HeadScores], head: Head, clicked_language: str) -> None:
+    """Links to what a head attends to, and to Prune without it; arguments as of `draw_card`."""
+    focus_scores = scores[clicked_language]
     with st.container(horizontal=True, gap="medium"):
         other_languages = [name for name in scores if name != clicked_language]
         languages_side_by_side = [clicked_language, *other_languages][:MAX_SIDE_BY_SIDE]

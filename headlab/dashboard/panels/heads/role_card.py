@@ -39,8 +39,14 @@ ROLE_COLUMNS = ("role", HAS, *(name for name in NUMBERS if name != "p"))
 
 
 def draw_role_card(roles: Roles, head: Head) -> None:
-    """What the head does, and its attention measures."""
+    """The head's name, what it does, its attention measures, and a link to what it attends to."""
     st.subheader(plain(head_words(head, roles.grid)), help=head_in_full(head, roles.grid))
+    draw_roles_of_head(roles, head)
+    page_link("attention", "What it attends to", {"heads": [head_key(head)]})
+
+
+def draw_roles_of_head(roles: Roles, head: Head) -> None:
+    """What the head does, and its attention measures."""
     roles_of_head = roles.roles_of(head)
     if not roles_of_head:
         st.markdown("It has none of the roles." if head in roles.measures else "It was not tested.")
@@ -57,7 +63,6 @@ def draw_role_card(roles: Roles, head: Head) -> None:
     )
     if measures:
         st.caption(HOW_MEASURED)
-    page_link("attention", "What it attends to", {"heads": [head_key(head)]})
 
 
 def role_line(row: RoleResult) -> str:

@@ -74,10 +74,10 @@ def draw_share(place: Popover) -> None:
         _copy_button()(key="share-link")
         st.caption(reach_of(st.context.url or ""))
         results = scores_of(choice)
-        draw_label_form(results.scores)
         _offer_report(choice, results)
         _offer_map(choice, results)
         _offer_mask(choice, results)
+        draw_label_form(results.scores)
 
 
 def reach_of(address: str) -> str:
@@ -86,11 +86,10 @@ def reach_of(address: str) -> str:
     Args:
         address: Of the page, as the browser has it; empty where it is not known.
     """
-    host = urlsplit(address).hostname or ""
-    what = "It opens this page with the same choice, wherever this server's cache is."
+    host = urlsplit(address).hostname or "this server"
     if host in LOCAL_HOSTS:
-        return f"{what} This address works on this machine only."
-    return f"{what} Whoever reaches {host} can open it." if host else what
+        return "The link opens this view, on this machine only."
+    return f"The link opens this view for whoever can reach {host}."
 
 
 @cache
