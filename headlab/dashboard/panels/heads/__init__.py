@@ -51,3 +51,11 @@ from headlab.dashboard.panels.heads.role_card import draw_role_card as draw_role
 from headlab.dashboard.panels.heads.role_card import draw_role_details as draw_role_details
 from headlab.dashboard.panels.heads.role_card import draw_role_examples as draw_role_examples
 from headlab.dashboard.panels.heads.role_card import draw_roles_of_head as draw_roles_of_head
+from headlab.dashboard.panels.heads.strongest_links import ReadSentences as ReadSentences
+from headlab.dashboard.panels.heads.strongest_links import SentenceSource as SentenceSource
+from headlab.dashboard.panels.heads.strongest_links import draw_reading as draw_reading
+from headlab.dashboard.panels.heads.strongest_links import rank_sentences as rank_sentences
+from headlab.dashboard.panels.heads.strongest_links import ranks_by_mean as ranks_by_mean
+from headlab.dashboard.panels.heads.strongest_links import sentences_read as sentences_read
+from headlab.dashboard.panels.heads.strongest_links import start_reading as start_reading
+from headlab.dashboard.panels.heads.strongest_links import stop_reading as stop_reading
