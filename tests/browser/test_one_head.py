@@ -57,6 +57,19 @@ def test_its_accuracy_without_it_is_measured_and_the_changed_answers_are_listed(
     ).to_be_visible()
 
 
+def test_the_sentences_in_which_it_looks_hardest_are_read_to_the_end(visit, page):
+    visit("/head?langs=de&head=3.7")
+    page.locator(IDLE_APP).wait_for()
+    page.get_by_role("button", name="Look through all").click()
+    expect(page.locator("mark").first).to_be_visible()
+    page.get_by_text("in which one word (underlined) gives most of its attention").wait_for()
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    expect(page.locator("mark")).to_have_count(10)
+    page.locator(IDLE_APP).wait_for()
+    page.reload()
+    expect(page.locator("mark")).to_have_count(10)  # what is read belongs to the server
+
+
 def test_it_is_switched_off_on_prune(visit, page):
     visit(PATH)
     page.locator(IDLE_APP).wait_for()

@@ -14,8 +14,15 @@ from support.synthetic_roles import made_roles
 from headlab.dashboard.frame import scores_of
 from headlab.dashboard.names import head_number
 from headlab.dashboard.pages.head.known_values import table_of_values
+from headlab.dashboard.pages.head.sentences import (
+    LISTED_SENTENCES,
+    MarkedSentence,
+    strongest_in,
+    strongest_sentences,
+)
 from headlab.dashboard.panels.heads import head_data_of
 from headlab.dashboard.panels.masks.history import HISTORY_KEY_PREFIX
+from headlab.plots.matrices import Panel
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -153,3 +160,51 @@ def test_without_languages_and_without_results_the_page_says_what_to_do(cache, t
         app = head_page()
         assert not app.error
         assert "Nothing is cached of the heads" in page_text(app)
+
+
+def plain_strongest_link(panel, head):
+    """The strongest link between two different plain words, by a loop: (weight, from, to)."""
+    best = None
+    for query in range(len(panel.tokens)):
+        for key in range(len(panel.tokens)):
+            if query == key or {query, key} & {*panel.special}:
+                continue
+            weight = panel.weights[head][query][key]
+            if best is None or weight > best[0]:
+                best = (weight, panel.tokens[query], panel.tokens[key])
+    return best
+
+
+def made_panel(rng, tokens, special):
+    weights = rng.dirichlet(np.ones(len(tokens)), len(tokens))
+    return Panel("a title", tuple(tokens), {"encoder.0.0": weights}, special=special)
+
+
+def test_the_strongest_link_of_a_sentence_is_that_of_a_loop():
+    rng = np.random.default_rng(3)
+    for size in range(2, 9):
+        tokens = ["<s>", *(f"w{number}" for number in range(size)), "</s>"]
+        panel = made_panel(rng, tokens, (0, size + 1))
+        sentence = strongest_in(panel, "encoder.0.0")
+        expected = plain_strongest_link(panel, "encoder.0.0")
+        found = (sentence.weight, sentence.words[sentence.query], sentence.words[sentence.key])
+        assert found == expected
+
+
+def test_sentences_are_listed_by_their_strongest_link_and_short_ones_left_out():
+    rng = np.random.default_rng(4)
+    panels = [made_panel(rng, ["<s>", "a", "b", "c", "</s>"], (0, 4)) for _ in range(30)]
+    panels += [None, made_panel(rng, ["<s>", "alone", "</s>"], (0, 2))]
+    marked = strongest_sentences(panels, "encoder.0.0")
+    assert len(marked) == LISTED_SENTENCES
+    weights = [sentence.weight for sentence in marked]
+    assert weights == sorted(weights, reverse=True)
+    all_weights = [plain_strongest_link(panel, "encoder.0.0")[0] for panel in panels[:30]]
+    assert weights == sorted(all_weights, reverse=True)[:LISTED_SENTENCES]
+
+
+def test_words_of_a_sentence_are_no_html():
+    sentence = MarkedSentence(0.5, ["<script>", "&", "x"], 0, 1)
+    assert "<script>" not in sentence.html
+    assert "&lt;script&gt;" in sentence.html
+    assert "<mark" in sentence.html

@@ -11,6 +11,7 @@ from headlab.dashboard.frame import Choice, draw_no_language, page, scores_of
 from headlab.dashboard.names import head_number, language_title, plain
 from headlab.dashboard.pages.head.known_values import draw_known_values
 from headlab.dashboard.pages.head.masks import draw_masks_without
+from headlab.dashboard.pages.head.sentences import draw_sentences
 from headlab.dashboard.pages.head.without import draw_without
 from headlab.dashboard.panels.heads import (
     HEAD_PARAM,
@@ -145,6 +146,7 @@ def draw_head(choice: Choice, data: HeadData) -> None:
     language, head = pick_language_and_head(choice, data)
     draw_values(choice, data, language, head)
     draw_roles(data, language, head)
+    draw_sentences(choice, data, head, language)
     draw_without(choice, data, head, language)
     draw_masks_without(choice, data, head)
 
