@@ -242,3 +242,7 @@ def _pool(counts: Ints, groups: Sequence[str], *, right_first: bool) -> Floats:
 def _resampled_counts(rows: Floats, seed: int, draws: int) -> Floats:
     """Sums over resamples of the rows, each of as many rows as there are, float [draw, column]."""
     return resampled_sums(rows, [seed, STREAM], draws).T
+
+
+gain = bleu_gain
+"""The name of `bleu_gain` by which other packages may import it, from `headlab.bleu`."""
