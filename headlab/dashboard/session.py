@@ -14,6 +14,7 @@ def run_session() -> None:
     )
 
     from headlab.dashboard.frame import (
+        current_choice,
         draw_navigation,
         draw_sidebar,
         errors_as_sentences,
@@ -40,8 +41,10 @@ def run_session() -> None:
         presses.draw_log_root(pages.url_path, list(PAGES))
         with draw_navigation():
             share_place = place_share()
-        choice = draw_sidebar()
-        draw_label_line(scores_of(choice).scores)
+        draw_sidebar()
+        choice = current_choice()
+        if choice is not None:
+            draw_label_line(scores_of(choice).scores)
         pages.run()
         draw_share(share_place)
         presses.mark_page_drawn()

@@ -82,7 +82,7 @@ def test_an_experiment_uses_the_cached_scores_however_precise_they_are(worker, c
     precise_scores = dataclasses.replace(scores, spec=spec)
     Store(cache).run(spec).finish(precise_scores, {"versions": {}})
     app = run(experiment="targeted", langs=["de", "th"])
-    assert "-o target=0.02 -o stop=width" in app.code[-1].value
+    assert "-o target=0.02 -o stop=width" in app.code[0].value
     press(app, "plan-start")
     assert submitted_jobs(worker)[0].params["method_options"] == options
 
@@ -266,7 +266,7 @@ def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
     assert run_details["Language"] == "de,th"
     assert run_details["Versions"] == "headlab 0.5"
     assert run_details["Time"] == "12 s"
-    assert app.code[-1].value.startswith(
+    assert app.code[0].value.startswith(
         "headlab experiment heads --model e5-small-intents --task intents"
     )
     assert "other settings" not in page_text(app)
@@ -280,7 +280,7 @@ def test_reported_20_how_it_was_made_names_files_by_their_paths(cache, tmp_path)
     data.mkdir()
     note_places(cache, report.spec, FilePlaces(data=data))
     app = run(experiment="heads", langs=["de", "th"])
-    command_words = shlex.split(app.code[-1].value)
+    command_words = shlex.split(app.code[0].value)
     assert command_words[command_words.index("--data") + 1] == str(data)
 
 
@@ -288,7 +288,7 @@ def test_a_report_of_other_settings_says_which(cache):
     keep_report(cache, made_report("heads"))
     app = run(experiment="heads", langs=["de", "th", "fi"], method="leave-one-out")
     message = (
-        "This report was made with other settings than those chosen above: "
+        "This report was made with other settings than those chosen below: "
         "languages de, th; method shapley."
     )
     assert message in page_text(app)
@@ -346,9 +346,9 @@ def test_a_report_of_other_weights_or_another_dtype_says_so(cache):
     keep_report(cache, report_of_weights("1", dtype="bfloat16"))
     app = run(experiment="heads", langs=["de", "th"])
     differences = "made with other weights (111111111111…)", "in bfloat16"
-    assert f"than those chosen above: {'; '.join(differences)}." in page_text(app)
+    assert f"than those chosen below: {'; '.join(differences)}." in page_text(app)
     assert " · ".join(differences) in page_text(app)
-    assert app.code[-1].value.endswith("--dtype bfloat16")
+    assert app.code[0].value.endswith("--dtype bfloat16")
     run_details = dict(app.table[-1].value.to_numpy().tolist())
     assert run_details["Precision"] == "bfloat16"
 

@@ -160,7 +160,7 @@ def test_a_choice_holds_where_its_own_page_was_left_before_it_was_drawn_to_its_e
         presses.draw_log_root(page, ["heads", "languages"])
         if page == "heads":
             notices.keep_known_choice("head", "head", ["2.5", "9.0"])
-            st.selectbox("Head", ["2.5", "9.0"], key="head")
+            st.selectbox("Head", ["2.5", "9.0"], key="head", bind="query-params")
             if st.session_state["is_left"]:
                 st.stop()
         notices.settle()

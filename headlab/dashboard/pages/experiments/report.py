@@ -75,7 +75,7 @@ def draw_report(result: Result[Report], form_job: ExperimentJob, weights: str | 
 
     Args:
         result: The report.
-        form_job: The job chosen above; differences from it are stated.
+        form_job: The job chosen below; differences from it are stated.
         weights: Fingerprint of the chosen model's weights, None if unknown.
     """
     report = result.record
@@ -83,7 +83,7 @@ def draw_report(result: Result[Report], form_job: ExperimentJob, weights: str | 
     settings = report_differences(StoredJob.of(report), form_job, weights)
     if settings:
         st.info(
-            "This report was made with other settings than those chosen above: "
+            "This report was made with other settings than those chosen below: "
             f"{plain('; '.join(settings))}."
         )
     for note in filter(None, (*report.notes, earlier_scores_sentence(report.spec))):
