@@ -26,7 +26,10 @@ FILES_BETWEEN_UPDATES = 50
 
 def doctor(
     path: Annotated[
-        Path, typer.Argument(help="Python file, notebook, config.json, or a folder of them")
+        Path,
+        typer.Argument(
+            metavar="PATH", help="Python file, notebook, config.json, or a folder of them"
+        ),
     ],
     max_files: Annotated[
         int, typer.Option("--max-files", min=1, help="files to read at most")
@@ -72,7 +75,7 @@ def progress_of_files() -> Iterator[Callable[[int, Path], None]]:
         nonlocal printed_at
         if time.monotonic() - printed_at >= SECONDS_BETWEEN_LINES:
             printed_at = time.monotonic()
-            print(f"{count:,} files read, now in {path.parent}", file=sys.stderr)
+            print(f"files read: {count:,}, now in {one_line(str(path.parent))}", file=sys.stderr)
 
     yield print_line
 
@@ -138,9 +141,9 @@ def summary(examination: Examination) -> str:
     read = examination.file_count
     text = f"{found} in {read:,} file{'s' * (read != 1)} read"
     if examination.unread:
-        text += f"; {len(examination.unread):,} not read"
+        text += f"; {len(examination.unread):,} could not be read"
     if examination.skipped:
-        parts = [f"{number:,} {reason}" for reason, number in sorted(examination.skipped.items())]
+        parts = [f"{reason} ({number:,})" for reason, number in sorted(examination.skipped.items())]
         text += f"; left out: {', '.join(parts)}"
     return f"{text}."
 

@@ -35,7 +35,7 @@ REMOVED = (
 ADVICE = {
     "mask-keyword": Advice(
         "a head mask passed by name",
-        "models take it into **kwargs and drop it without a word: all heads stay on, and the "
+        "its models take it into **kwargs and drop it without a word: all heads stay on, and the "
         "numbers are those of the whole model (a forward without **kwargs, as of Bark and Encodec, "
         "raises TypeError)",
         GATED,

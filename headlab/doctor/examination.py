@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -221,7 +222,7 @@ def examine(
     for folder in walk.unread:
         examination.unread.append(UnreadFile(folder.path, None, None, folder.reason))
     if not examination.files and not examination.unread:
-        skipped = ", ".join(f"{count} {reason}" for reason, count in walk.skipped.items())
+        skipped = ", ".join(f"{reason} ({count:,})" for reason, count in walk.skipped.items())
         raise HeadlabError(
             f"{path} holds no Python file, notebook or config.json to examine"
             + (f" (left out: {skipped})" if skipped else "")
@@ -269,8 +270,9 @@ def place_words(path: Path, cell: int | None, line: int | None) -> str:
 
 
 def syntax_words(error: SyntaxError) -> str:
-    """What Python's parser says, on one line."""
-    return one_line(f"not Python 3: {error.msg or 'invalid syntax'}")
+    """What Python's parser says, on one line; a newer Python may say otherwise."""
+    version = ".".join(map(str, sys.version_info[:2]))
+    return one_line(f"Python {version} cannot parse it: {error.msg or 'invalid syntax'}")
 
 
 def one_line(text: str) -> str:

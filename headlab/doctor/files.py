@@ -16,7 +16,8 @@ PYTHON_SUFFIXES = (".py", ".pyw")
 NOTEBOOK_SUFFIX = ".ipynb"
 MAX_BYTES = {"Python": 2 << 20, "notebook": 64 << 20, "config": 4 << 20}
 """By kind, the largest file that is read: a syntax tree takes a hundred times as much."""
-PACKAGE_FOLDERS = ("site-packages", "dist-packages", "node_modules", "__pycache__")
+PACKAGE_FOLDERS = ("site-packages", "dist-packages", "node_modules")
+COMPILED_FOLDER = "__pycache__"
 ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
 """What a folder holds that is a virtual environment, or one of conda."""
 
@@ -103,6 +104,8 @@ class Walk:
                 if entry.name in ENVIRONMENT_MARKS and folder != self.root:
                     self.skipped[ENVIRONMENT] += 1
                     return [], []
+                if entry.name == COMPILED_FOLDER:
+                    continue
                 if entry.is_dir(follow_symlinks=False):
                     reason = reason_to_pass(entry.name)
                     if reason:

@@ -36,6 +36,8 @@ PARTS_OF_MODELS = (
 """Of what is called so, an argument by position may be a mask: `self.bert(ids, None, head_mask)`."""
 MASK_POSITION = 2
 """The first position at which a model of transformers 4 took a mask, from 0."""
+ANYTHING = ""
+"""The maker of what a variable holds, where it is not known."""
 NAME_PARTS = 6
 ParseError = (SyntaxError, ValueError, RecursionError, MemoryError)
 """What Python's parser raises for text that it cannot read."""
@@ -62,9 +64,10 @@ class OwnNames:
 
     Attributes:
         mask_functions: Functions that take a mask.
-        mask_methods: For each class, the methods that take a mask.
+        mask_methods: For each class, the methods that take a mask; a model's is `forward`.
         classes: Classes.
         methods: The `METHODS` that a class of the source defines.
+        instances: Variables and attributes that hold a model of such a class.
         pipelines: Variables that hold a pipeline.
         modules: Full names of what is imported, by the names that it has here.
     """
@@ -73,6 +76,7 @@ class OwnNames:
     mask_methods: dict[str, set[str]] = field(default_factory=dict)
     classes: set[str] = field(default_factory=set)
     methods: set[str] = field(default_factory=set)
+    instances: set[str] = field(default_factory=set)
     pipelines: set[str] = field(default_factory=set)
     modules: dict[str, str] = field(default_factory=dict)
 
@@ -99,12 +103,15 @@ def source_findings(source: str | bytes) -> list[SourceFinding]:
 def own_names(tree: ast.Module) -> OwnNames:
     """What a source defines and imports."""
     names = OwnNames()
+    made_by: dict[str, set[str]] = {}  # what is called to make the values of a variable
     for node in ast.walk(tree):
         match node:
             case ast.ClassDef():
                 _note_class(node, names)
             case ast.FunctionDef() | ast.AsyncFunctionDef() if _takes_mask(node):
                 names.mask_functions.add(node.name)
+            case ast.arg(arg=name):
+                made_by.setdefault(name, set()).add(ANYTHING)
             case ast.Import():
                 for alias in node.names:
                     top_name = alias.name.partition(".")[0]
@@ -114,9 +121,14 @@ def own_names(tree: ast.Module) -> OwnNames:
             case ast.ImportFrom(module=str(module), level=0):
                 for alias in node.names:
                     names.modules[alias.asname or alias.name] = f"{module}.{alias.name}"
-            case ast.Assign(targets=targets, value=ast.Call() as call):
-                if _last_name(call.func) == "pipeline":
-                    names.pipelines.update(filter(None, map(_last_name, targets)))
+            case ast.Assign(targets=targets, value=value):
+                maker = _last_name(value.func) if isinstance(value, ast.Call) else ANYTHING
+                for target in filter(None, map(_last_name, targets)):
+                    made_by.setdefault(target, set()).add(maker)
+    models = {name for name, methods in names.mask_methods.items() if "forward" in methods}
+    # One name may stand for several things; it is taken for the source's own only if all are.
+    names.instances = {name for name, makers in made_by.items() if makers <= models}
+    names.pipelines = {name for name, makers in made_by.items() if "pipeline" in makers}
     return names
 
 
@@ -277,9 +289,10 @@ def _is_own(function: ast.expr, class_name: str, names: OwnNames) -> bool:
     """Whether a call is of what the source itself defines with such an argument."""
     match function:
         case ast.Name(id=name):
-            return name in names.mask_functions | names.classes
+            return name in names.mask_functions | names.classes | names.instances
         case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
-            return name in names.mask_methods.get(class_name, ())
+            own_methods = names.mask_methods.get(class_name, set())
+            return name in own_methods | names.instances
     return False
 
 
