@@ -90,11 +90,13 @@ class LanguageCheck:
         return f"a loss of more than {allowed} is neither ruled out nor certain"
 
     def record(self) -> dict[str, JsonLike]:
-        """The answer as JSON: the fields of `headlab evaluate`, with this interval's ends."""
+        """The answer as JSON: the fields of `headlab evaluate` but p, with this interval's ends."""
+        figures = evaluation_record(self.comparison)
+        del figures["p"]  # of no difference at all, which is another question
         return {
             "verdict": self.verdict.value,
             "reason": self.sentence,
-            **evaluation_record(self.comparison),
+            **figures,
             "low": self.interval.low,
             "high": self.interval.high,
             "groups": self.interval.groups,
