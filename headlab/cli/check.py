@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 1, Verdict.UNDECIDED: 3}
 """2 is a problem with what was given, as of every command."""
-JUNIT_OUTCOMES = {Verdict.HOLDS: None, Verdict.FAILS: "failure", Verdict.UNDECIDED: "error"}
+JUNIT_OUTCOMES: Mapping[Verdict, Literal["failure", "error"] | None] = {
+    Verdict.HOLDS: None,
+    Verdict.FAILS: "failure",
+    Verdict.UNDECIDED: "error",
+}
 CANNOT_TELL = "there are too few examples to tell"
 
 

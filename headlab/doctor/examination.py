@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headlab.core import HeadlabError, file_mode, reason_of, size_text
+from headlab.core import HeadlabError, JsonLike, file_mode, reason_of, size_text
 from headlab.doctor.advice import ADVICE
 from headlab.doctor.checkpoints import pruned_layers
 from headlab.doctor.files import MAX_BYTES, CandidateFile, Walk, kind_of
@@ -123,7 +123,7 @@ class Examination:
         """Number of files of which something could not be read, and of folders."""
         return len({unread.path for unread in self.unread})
 
-    def record(self) -> dict[str, object]:
+    def record(self) -> dict[str, JsonLike]:
         """All of it as JSON."""
         return {
             "path": str(self.path),

@@ -6,7 +6,6 @@ import ast
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeGuard
 
 MASK_NAMES = frozenset({"head_mask", "decoder_head_mask", "cross_attn_head_mask"})
 """The arguments by which models of transformers 4 were given masks."""
@@ -21,6 +20,14 @@ MOVED_FUNCTIONS = frozenset({"prune_linear_layer", "apply_chunking_to_forward"})
 """Functions that are in `transformers.pytorch_utils` still, and in no other module any more."""
 HOME_OF_MOVED = "transformers.pytorch_utils"
 PRUNED_HEADS = "pruned_heads"
+WORDS = (
+    b"head_mask",
+    b"prune",
+    b"invert_attention_mask",
+    b"get_extended_attention_mask",
+    b"apply_chunking_to_forward",
+)
+"""Of which every name that is looked for holds one."""
 PARTS_OF_MODELS = (
     "model",
     "bert",
@@ -95,9 +102,17 @@ def source_findings(source: str | bytes) -> list[SourceFinding]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes such as "\d"
         tree = ast.parse(source)
+    if not may_hold_findings(source):
+        return []
     names = own_names(tree)
     findings = set(_findings_below(tree, names))
     return sorted(findings, key=lambda finding: (finding.line, finding.kind, finding.found))
+
+
+def may_hold_findings(source: str | bytes) -> bool:
+    """Whether any of the words stands in a source, which saves the walk over most trees."""
+    content = source.encode("utf-8", "replace") if isinstance(source, str) else source
+    return any(word in content for word in WORDS)
 
 
 def own_names(tree: ast.Module) -> OwnNames:
@@ -213,8 +228,8 @@ def _names_passed(call: ast.Call) -> Iterator[str]:
                 yield keyword.arg
         elif isinstance(keyword.value, ast.Dict):
             for key, value in zip(keyword.value.keys, keyword.value.values, strict=True):
-                if _is_text(key) and not _is_none(value):
-                    yield key.value
+                if key is not None and _text_of(key) and not _is_none(value):
+                    yield _text_of(key)
 
 
 def _of_attribute_by_name(call: ast.Call, callee: str, names: OwnNames) -> Iterator[SourceFinding]:
@@ -316,13 +331,11 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _is_text(node: ast.expr | None) -> TypeGuard[ast.Constant]:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
 def _text_of(node: ast.expr) -> str:
     """The text of a literal; empty for anything else."""
-    return str(node.value) if _is_text(node) else ""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return ""
 
 
 def _is_mask_key(node: ast.expr) -> bool:

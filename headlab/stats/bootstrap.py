@@ -108,8 +108,8 @@ def resampled_means(
     _, group_indices = np.unique(np.array(groups), return_inverse=True)
     group_sizes = np.bincount(group_indices, answers)
     sizes = np.append(group_sizes, [pseudo_answers, pseudo_answers]).astype(np.float64)
-    pseudo_sums = pseudo_answers * np.array(pseudo_values)
-    sums = []
+    pseudo_sums = pseudo_answers * np.array(pseudo_values, dtype=np.float64)
+    sums: list[Floats] = []
     for row in values:
         group_sums = np.bincount(group_indices, row, minlength=len(group_sizes))
         sums.append(np.append(group_sums, pseudo_sums))

@@ -11,7 +11,15 @@ import pytest
 from headlab.doctor import ADVICE
 from headlab.doctor.checkpoints import pruned_layers
 from headlab.doctor.notebooks import NotPython, as_python, code_cells
-from headlab.doctor.python_source import source_findings
+from headlab.doctor.python_source import (
+    MASK_NAMES,
+    METHODS,
+    MOVED_FUNCTIONS,
+    PRUNED_HEADS,
+    REMOVED_FUNCTIONS,
+    may_hold_findings,
+    source_findings,
+)
 
 SCRIPTS = Path(__file__).parents[1] / "data" / "v4_scripts"
 
@@ -100,6 +108,12 @@ def test_a_call_form_is_found_once(source: str, kind: str) -> None:
 )
 def test_what_is_no_call_of_transformers_is_left_alone(source: str) -> None:
     assert kinds(source) == []
+
+
+def test_every_name_that_is_looked_for_is_seen_before_a_tree_is_walked() -> None:
+    for name in (*MASK_NAMES, *METHODS, *MOVED_FUNCTIONS, *REMOVED_FUNCTIONS, PRUNED_HEADS):
+        assert may_hold_findings(name)
+    assert not may_hold_findings("attention_mask = pipeline('x')")
 
 
 def test_a_name_that_is_the_source_s_own_only_sometimes_is_found() -> None:
