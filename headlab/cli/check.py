@@ -183,7 +183,7 @@ def check(
     chosen.check(chosen.languages[0], split)
     if split != "test":
         typer.echo(
-            f"note: {split} is not held out; a mask looks better on the examples that chose it",
+            f"headlab: note: {split} is not held out; a mask looks better on the examples that chose it",
             err=True,
         )
     model_name = model or mask.name
