@@ -326,6 +326,32 @@ def resampled_means(
     )
 
 
+def margin_ends(
+    gains: np.ndarray, groups: tuple[str, ...], claims: int, level: float
+) -> tuple[float, float]:
+    """The ends of an interval for a margin, from every possible resample.
+
+    The lower end is the smallest mean that is exceeded by all but a tail of the resamples of the
+    groups and two that lose everything; the upper end mirrors it, with the tail shared out among
+    the claims. Made-up groups are as large as the mean group.
+    """
+    members = [
+        [gain for gain, g in zip(gains, groups, strict=True) if g == name] for name in set(groups)
+    ]
+    mean_size = len(gains) / len(members)
+    ends = []
+    for sign, share_out in ((-1, 1), (1, claims)):
+        pool = [(sum(member), len(member)) for member in members]
+        pool += 2 * [(sign * mean_size, mean_size)]
+        outcomes = [
+            sign * sum(total for total, _ in resample) / sum(size for _, size in resample)
+            for resample in product(pool, repeat=len(pool))
+        ]
+        tail = (1 - level) / 2 / share_out
+        ends.append(sign * float(np.quantile(outcomes, 1 - tail)))
+    return ends[0], ends[1]
+
+
 def left_out_interval(
     sums: np.ndarray, weights: list[float], groups: list[str], statistic: Any, level: float = 0.95
 ) -> list[tuple[float, float]]:

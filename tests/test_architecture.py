@@ -722,6 +722,8 @@ def test_tests_use_public_names_and_change_no_defaults():
     wrong = []
     for file in sorted((ROOT / "tests").rglob("*.py")):
         path = file.relative_to(ROOT)
+        if path.is_relative_to("tests/data"):  # scripts of others, some of which are no Python 3
+            continue
         tree = ast.parse(file.read_text(encoding="utf-8"))
         wrong += [f"{path}:{line} {name}" for line, name in foreign_private_names(tree)]
         for node in ast.walk(tree):

@@ -16,10 +16,13 @@ import pytest
 import typer
 
 from headlab.cli.application import on_demand
+from headlab.cli.check import EXIT_CODES
+from headlab.cli.doctor import FOUND
 from headlab.cli.run import FAILED, INTERRUPTED, OK, build
 from headlab.masks import load_mask, mask_from_json
 from headlab.methods import METHODS
 from headlab.methods.table import BUILT_IN
+from headlab.stats import Verdict
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -202,7 +205,9 @@ def test_exit_codes_are_the_documented_ones():
     for cells in rows(text("docs/cli.md")):
         if cells[0].isdigit():
             codes.append(int(cells[0]))
-    assert codes == [OK, FAILED, INTERRUPTED]
+    assert codes == [OK, FOUND, FAILED, EXIT_CODES[Verdict.UNDECIDED], INTERRUPTED]
+    assert EXIT_CODES[Verdict.HOLDS] == OK
+    assert EXIT_CODES[Verdict.FAILS] == FOUND
 
 
 def test_the_example_in_the_mask_format_is_a_mask():

@@ -41,7 +41,7 @@ LEVELS = {
         "plots",
     ),
     "kinds of jobs": ("jobs",),
-    "whole pieces of work": ("worker", "reproduce", "report"),
+    "whole pieces of work": ("worker", "reproduce", "report", "doctor"),
     "what a person uses": ("former_names", "cli", "dashboard", "app", "pages"),
 }
 ORDER = [part for parts in LEVELS.values() for part in parts]
@@ -49,7 +49,7 @@ STRANGERS = (
     {"stats", "masks", "tasks"},
     {"methods", "roles", "training"},
     {"cluster", "studies", "api"},
-    {"worker", "reproduce", "report"},
+    {"worker", "reproduce", "report", "doctor"},
     {"cli", "dashboard"},
 )
 

@@ -74,7 +74,7 @@ PATHS = (
     "trees.conllu", "cache", "lm",
 )  # fmt: skip
 FLAGS_OF_NAME_OR_PATH = ("--model", "--task", "--base", "--translation-model", "--warm", "--allow")
-OUTPUT_FLAGS = ("--out", "--changes", "--cache")
+OUTPUT_FLAGS = ("--out", "--changes", "--cache", "--junit")
 # Files of the working directory, which no command may write over.
 PATHS_IN_USE = (
     "model",
@@ -85,6 +85,7 @@ PATHS_IN_USE = (
     "de.dev.tsv",
     "trees.conllu",
     "lm",
+    "scripts",
     "model/config.json",
 )
 SURPLUS = (

@@ -140,6 +140,19 @@ COMMANDS = (
         computes=True,
     ),
     Command(
+        ("check",),
+        (MASK,),
+        {
+            **ON_TASK,
+            "--task": "intents",
+            "--size": "24",
+            "--within": "99",
+            "--junit": "out/junit.xml",
+        },
+        computes=True,
+    ),
+    Command(("doctor",), ("scripts",), {"--max-files": "20", "--json": None}),
+    Command(
         ("prune",),
         flags={
             **ON_TASK,
@@ -380,6 +393,8 @@ def write_files(folder: Path) -> None:
         file.write_text("source\ttarget\n" + rows, encoding="utf-8")
     (folder / "trees.conllu").write_text(TREES, encoding="utf-8")
     (folder / "words.txt").write_text(" ".join(WORDS) + "\n", encoding="utf-8")
+    (folder / "scripts").mkdir()
+    (folder / "scripts" / "clean.py").write_text("answers = model(**batch)\n", encoding="utf-8")
     _run("score", "--model", "model", "--languages", "de", "--method", "random", "--size", "6")
     tiny_lm = list(chain.from_iterable(TINY_LM.items()))
     _run("train", "lm", "--data", "data/wikitext2", "--out", "lm", *tiny_lm)

@@ -3,9 +3,9 @@
     python benchmarks/bad_inputs/until_computing.py score --model model -o samples=10000000
 
 A number may be legal and still mean hours of work. So a command is ended once `MODULES_RUN` modules
-of a model have been run, one is given a batch of `NUMBERS_AT_ONCE`, or a training has made
-`TRAINING_STEPS`, and a worker or the app once it is ready to listen. That counts as accepted, since all
-arguments have been checked by then.
+of a model have been run, one is given a batch of `NUMBERS_AT_ONCE`, a training has made
+`TRAINING_STEPS`, or `headlab doctor` has listed `FOLDERS_LISTED` folders, and a worker or the app once
+it is ready to listen. That counts as accepted, since all arguments have been checked by then.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from unittest import mock
 MODULES_RUN = 2000
 NUMBERS_AT_ONCE = 500_000
 TRAINING_STEPS = 4
+FOLDERS_LISTED = 20
 
 
 class Computing(BaseException):
@@ -35,8 +36,12 @@ def ended_when_computing() -> Iterator[None]:
     from torch.nn.modules.module import register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+    from headlab.doctor.files import Walk
+
     modules_run = 0
     training_steps = 0
+    folders_listed = 0
+    list_folder = Walk.list_folder
 
     def count(_: Any, arguments: tuple[Any, ...]) -> None:
         nonlocal modules_run
@@ -51,6 +56,13 @@ def ended_when_computing() -> Iterator[None]:
         if training_steps > TRAINING_STEPS:
             raise Computing
 
+    def count_folder(walk: Walk, folder: Path) -> tuple[list[str], list[str]]:
+        nonlocal folders_listed
+        folders_listed += 1
+        if folders_listed > FOLDERS_LISTED:
+            raise Computing
+        return list_folder(walk, folder)
+
     def listen(_: uvicorn.Server, sockets: Sequence[socket]) -> None:
         for listening in sockets:
             listening.close()
@@ -64,6 +76,7 @@ def ended_when_computing() -> Iterator[None]:
         with (
             mock.patch.object(uvicorn.Server, "run", listen),
             mock.patch("headlab.cli.app.start_server", serve_app),
+            mock.patch.object(Walk, "list_folder", count_folder),
         ):
             yield
     finally:

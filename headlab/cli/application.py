@@ -63,6 +63,12 @@ COMMANDS = {
     "app": CommandPlace("app", "app", "Serve the dashboard in a browser.", "plain"),
     "score": CommandPlace("score", "score", "Score every head on dev."),
     "evaluate": CommandPlace("evaluate", "evaluate", "Measure accuracy in each language."),
+    "check": CommandPlace(
+        "check",
+        "check",
+        "Check that a mask loses no more than some points of accuracy, for continuous integration.",
+        "plain",
+    ),
     "prune": CommandPlace(
         "prune", "prune", "Make each language's mask from its cached dev scores and evaluate it."
     ),
@@ -140,6 +146,12 @@ COMMANDS = {
     "info": CommandPlace(
         "info", "info", "Say what is installed and what this machine has, for bug reports.", "plain"
     ),
+    "doctor": CommandPlace(
+        "doctor",
+        "doctor",
+        "Find head masks and pruned heads of transformers 4 in code, notebooks and checkpoints.",
+        "plain",
+    ),
     "worker": CommandPlace(
         "worker", "worker", "Serve live requests and jobs until stopped.", "plain"
     ),
@@ -154,7 +166,8 @@ COMMANDS = {
 
 HELP = """Which attention heads help, do nothing or do harm, in each language.
 
-Exit codes: 0 done, 2 a problem you can solve (one sentence on stderr), 130 interrupted."""
+Exit codes: 0 done, 2 a problem you can solve (one sentence on stderr), 130 interrupted; 1 and 3 are
+answers of `check` and `doctor`."""
 # Without rich markup, argument errors are plain text and help may contain [layer][head].
 PLAIN = {"pretty_exceptions_enable": False, "rich_markup_mode": None, "no_args_is_help": True}
 

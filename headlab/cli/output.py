@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import time
@@ -25,9 +24,10 @@ from rich.progress import (
     Progress as Bar,
 )
 
+from headlab.cli.json_output import AsJson as AsJson
+from headlab.cli.json_output import print_json as print_json
 from headlab.core import (
     HeadlabError,
-    JsonRecord,
     Report,
     file_mode,
     is_folder,
@@ -51,7 +51,6 @@ Languages = Annotated[str, typer.Option("--languages", help=SUBJECT_FLAGS["langu
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help=SEED.help)]
 Device = Annotated[str | None, typer.Option("--device", help=DEVICE.help)]
 DeviceMap = Annotated[
@@ -160,17 +159,6 @@ def open_store(root: Path | None) -> Store:
             code="store.is_file",
         )
     return store
-
-
-def print_json(value: JsonRecord) -> None:
-    """Print one indented JSON object on stdout."""
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        # A reader of ASCII, or half a letter: JSON has escapes for what the stream cannot write.
-        text = json.dumps(value, indent=1, allow_nan=False)
-    sys.stdout.write(text + "\n")
 
 
 @contextmanager

@@ -48,3 +48,7 @@ from headlab.stats.bootstrap import share_interval as share_interval
 from headlab.stats.bootstrap import stratified_bootstrap as stratified_bootstrap
 from headlab.stats.joined import JoinedMeans as JoinedMeans
 from headlab.stats.joined import join_means as join_means
+from headlab.stats.margin import MarginInterval as MarginInterval
+from headlab.stats.margin import Verdict as Verdict
+from headlab.stats.margin import margin_interval as margin_interval
+from headlab.stats.margin import verdict_of_all as verdict_of_all

@@ -90,18 +90,29 @@ def resampled_means(
     pseudo_values: tuple[float, float],
     draws: int,
     answers: Ints | None = None,
+    pseudo_answers: float = 1.0,
 ) -> Floats:
-    """Means of resamples of whole groups, float [row, draw]; arguments as in `group_bootstrap`.
+    """Means of resamples of whole groups, float [row, draw].
 
     Groups without answers are left out where a resample would otherwise be of such groups alone.
+
+    Args:
+        values: As in `group_bootstrap`, like `groups`, `rng` and `answers`.
+        groups: Label of each example.
+        rng: Of the draws.
+        pseudo_values: The mean of the answers of each pseudo-example, a group of its own.
+        draws: Number of resamples.
+        answers: Number of answers of each example.
+        pseudo_answers: Number of answers of each pseudo-example.
     """
     _, group_indices = np.unique(np.array(groups), return_inverse=True)
     group_sizes = np.bincount(group_indices, answers)
-    sizes = np.append(group_sizes, [1, 1]).astype(np.float64)
-    sums = []
+    sizes = np.append(group_sizes, [pseudo_answers, pseudo_answers]).astype(np.float64)
+    pseudo_sums = pseudo_answers * np.array(pseudo_values, dtype=np.float64)
+    sums: list[Floats] = []
     for row in values:
         group_sums = np.bincount(group_indices, row, minlength=len(group_sizes))
-        sums.append(np.append(group_sums, pseudo_values))
+        sums.append(np.append(group_sums, pseudo_sums))
     seed = int(rng.integers(2**63))
     with np.errstate(invalid="ignore"):
         means = np.array(_means_of_resamples(sums, sizes, seed, draws))

@@ -35,6 +35,8 @@ from headlab.training import LmOptions
 COMMANDS = (
     "score",
     "evaluate",
+    "check",
+    "doctor",
     "prune",
     "curve",
     "experiment",
