@@ -53,12 +53,15 @@ class LastChosen(PageState):
 
     Attributes:
         by_param: What was chosen, by the name.
+        is_carried: Whether `CARRIED_PARAM` was chosen, so that every page's link has it; not where a
+            page only shows its default.
         visit_by_param: The visit to a page, by its number, to whose widget of the name the
             session's value belongs.
     """
 
     key = "_thread"
     by_param: dict[str, Any] = field(default_factory=dict)
+    is_carried: bool = False
     visit_by_param: dict[str, int] = field(default_factory=dict)
 
 
@@ -229,8 +232,7 @@ def settle() -> None:
             visit_by_param.pop(param, None)  # the session still has the value of another page
         elif param in st.session_state:
             remember_choice(param, st.session_state[param])
-    if CARRIED_PARAM not in visit_by_param:
-        _carry_in_link(CARRIED_PARAM)
+    _carry_in_link(CARRIED_PARAM)
     for param, notice in _notices_of_page().items():
         notice.value = notice.value or (st.session_state.get(param),)
 
@@ -247,13 +249,17 @@ def _carry_in_link(param: str) -> None:
     So that a choice lives through pages that have no widget for it, and through a reload there.
 
     Args:
-        param: One of `SHARED_PARAMS` that no widget of this page is bound to.
+        param: One of `SHARED_PARAMS`.
     """
     if st.query_params.get_all(f"{param}s"):
         return  # the page has a widget for several
+    last_chosen = LastChosen.of_session()
     linked = st.query_params.get(param, "")[:MAX_CARRIED_LENGTH]
-    last_chosen = remembered_choice(param)
-    if linked:
+    page_has_widget = param in last_chosen.visit_by_param
+    if page_has_widget:  # which writes its value into the link, unless it is the default
+        last_chosen.is_carried = bool(linked)
+    elif linked:
+        last_chosen.is_carried = True
         remember_choice(param, linked)
-    elif last_chosen:
-        st.query_params[param] = str(last_chosen)
+    elif last_chosen.is_carried and remembered_choice(param):
+        st.query_params[param] = str(remembered_choice(param))
