@@ -15,7 +15,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from headlab.charts.matrices import correlations_chart
-from headlab.core import Floats, HeadlabError, percent_text
+from headlab.core import Bools, Floats, HeadlabError, percent_text
 from headlab.pictures import LETTER_PART, SEQUENTIAL, png_of_shares
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.style import bar, with_common_layout
@@ -341,13 +341,16 @@ def _on_special(panel: Panel, name: str) -> str:
     return f"{panel.title} {percent_text(sum(shares.values()))} ({shares_by_token}), {largest_text}"
 
 
-PREVIOUS, NEXT, SAME, SEPARATOR, GIVEN = LINKS = (
+PREVIOUS, NEXT, INDUCTION, SAME, SEPARATOR, GIVEN = LINKS = (
     "to the previous token",
     "to the next token",
+    "to what followed the same token before (induction)",
     "to the same token elsewhere",
     "to a separator",
     "to a given token",
 )
+PATTERNS = (PREVIOUS, NEXT, INDUCTION, SEPARATOR)
+"""Kinds of link that a head makes from one token after the other, rather than once in a sentence."""
 
 
 class Link(NamedTuple):
@@ -358,8 +361,22 @@ class Link(NamedTuple):
     key: int
 
 
-def strongest_link(panel: Panel, name: str, kind: str, token: str = "") -> Link | None:
-    """A head's largest weight among links of one kind; None where a sentence has no such link.
+class LinksOfKind(NamedTuple):
+    """A head's links of one kind in one sentence.
+
+    Attributes:
+        strongest: The largest weight among them.
+        mean: Of the tokens that have such a link, the mean of what each gives to them.
+        looking_tokens: How many tokens have such a link.
+    """
+
+    strongest: Link
+    mean: float
+    looking_tokens: int
+
+
+def links_of_kind(panel: Panel, name: str, kind: str, token: str = "") -> LinksOfKind | None:
+    """A head's links of one kind in a sentence; None where a sentence has no such link.
 
     Special tokens do not count as looking, nor as neighbours, since many heads rest on them.
 
@@ -370,28 +387,59 @@ def strongest_link(panel: Panel, name: str, kind: str, token: str = "") -> Link 
         token: For GIVEN, in any case and without the tokenizer's marks of words; a letter also
             stands for its parts.
     """
+    fits = _pairs_of_kind(panel, kind, token)
+    looks = fits.any(axis=1)
+    if not looks.any():
+        return None
+    weights = panel.weights[name]
+    flat_index = int(np.where(fits, weights, -1.0).argmax())
+    query, key = divmod(flat_index, len(panel.tokens))
+    weight_by_token = np.where(fits, weights, 0.0).sum(axis=1)[looks]
+    return LinksOfKind(
+        strongest=Link(float(weights[query, key]), query, key),
+        mean=float(weight_by_token.mean()),
+        looking_tokens=int(looks.sum()),
+    )
+
+
+def strongest_link(panel: Panel, name: str, kind: str, token: str = "") -> Link | None:
+    """A head's largest weight among links of one kind; None where a sentence has no such link.
+
+    Arguments as of `links_of_kind`.
+    """
+    links = links_of_kind(panel, name, kind, token)
+    if links is None:
+        return None
+    return links.strongest
+
+
+def _pairs_of_kind(panel: Panel, kind: str, token: str) -> Bools:
+    """Which pairs of tokens are a link of a kind, bool [query, key]; arguments as of `links_of_kind`."""
     query, key = np.indices((len(panel.tokens),) * 2)
+    is_plain = ~np.isin(key, panel.special)
+    is_looking = ~np.isin(query, panel.special)
+    if kind == PREVIOUS:
+        return (key == query - 1) & is_plain & is_looking
+    if kind == NEXT:
+        return (key == query + 1) & is_plain & is_looking
+    if kind == SEPARATOR:
+        return np.isin(key, panel.separators) & is_looking
     texts = np.array([bare(text) for text in panel.tokens])
-    plain = ~np.isin(key, panel.special)
+    if kind == GIVEN:
+        bare_token = bare(token)
+        is_given = np.array(
+            [bare_token in (text, LETTER_PART.sub("", text)) for text in texts.tolist()], dtype=bool
+        )
+        return is_given[key] & is_looking
     is_same_token = texts[key] == texts[query]
     if panel.ids:  # the same part of two letters is one token
         ids = np.array(panel.ids)
         is_same_token |= ids[key] == ids[query]
-    bare_token = bare(token)
-    is_given = np.array(
-        [bare_token in (text, LETTER_PART.sub("", text)) for text in texts.tolist()], dtype=bool
-    )
-    fits = {
-        PREVIOUS: (key == query - 1) & plain,
-        NEXT: (key == query + 1) & plain,
-        SAME: is_same_token & (key != query),
-        SEPARATOR: np.isin(key, panel.separators),
-        GIVEN: is_given[key],
-    }[kind] & ~np.isin(query, panel.special)
-    if not fits.any():
-        return None
-    flat_index = int(np.where(fits, panel.weights[name], -1.0).argmax())
-    return Link(float(panel.weights[name].flat[flat_index]), *divmod(flat_index, len(panel.tokens)))
+    if kind == SAME:
+        return is_same_token & (key != query) & is_looking
+    follows_same_token = np.zeros_like(is_same_token)
+    follows_same_token[:, 1:] = is_same_token[:, :-1]
+    return follows_same_token & (key < query) & is_plain & is_looking
 
 
 def bare(token: str) -> str:

@@ -36,3 +36,11 @@ from headlab.dashboard.panels.heads.contrast import unitless_scores as unitless_
 from headlab.dashboard.panels.heads.head_actions import draw_head_actions as draw_head_actions
 from headlab.dashboard.panels.heads.head_choice import HEAD_PARAM as HEAD_PARAM
 from headlab.dashboard.panels.heads.head_choice import pick_head as pick_head
+from headlab.dashboard.panels.heads.strongest_links import ReadSentences as ReadSentences
+from headlab.dashboard.panels.heads.strongest_links import SentenceSource as SentenceSource
+from headlab.dashboard.panels.heads.strongest_links import draw_reading as draw_reading
+from headlab.dashboard.panels.heads.strongest_links import rank_sentences as rank_sentences
+from headlab.dashboard.panels.heads.strongest_links import ranks_by_mean as ranks_by_mean
+from headlab.dashboard.panels.heads.strongest_links import sentences_read as sentences_read
+from headlab.dashboard.panels.heads.strongest_links import start_reading as start_reading
+from headlab.dashboard.panels.heads.strongest_links import stop_reading as stop_reading
