@@ -25,6 +25,9 @@ from headlab.dashboard.widgets import (
     set_widget,
 )
 
+HEADS_WIDTH = 180
+"""Of the list of heads, in pixels."""
+
 
 def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str | None]:
     """The heads that a link names.
@@ -98,6 +101,7 @@ def pick_heads(grid: HeadGrid, stored_scores: StoredScores) -> list[Head]:
         max_selections=MAX_HEADS,
         format_func=lambda key: head_number(head_from(key), grid),
         help=HEAD_NUMBER_HELP,
+        width=HEADS_WIDTH,
     )
     # Writing the link replaces all of it by what it was when the request was sent, so it is
     # written only if it changes.

@@ -21,7 +21,7 @@ from headlab.dashboard.names import (
     plain,
 )
 from headlab.dashboard.pages.heads.tables import table_of_languages
-from headlab.dashboard.panels.heads import MAX_SIDE_BY_SIDE
+from headlab.dashboard.panels.heads import MAX_SIDE_BY_SIDE, side_by_side_params
 from headlab.dashboard.panels.jobs import head_value_words, interval_verdict, sign_flag
 from headlab.dashboard.panels.masks import history_of, mask_link_text
 from headlab.dashboard.widgets import draw_figure, table_height, with_p_values
@@ -100,7 +100,7 @@ def draw_card(
         page_link(
             "attention",
             "What it attends to",
-            {"heads": [head_key(head)], "side": languages_side_by_side},
+            side_by_side_params([head_key(head)], languages_side_by_side),
         )
         encoded_mask = _link_without(focus_scores.grid, head)
         history = history_of(str(fingerprint_of(focus_scores.spec)), focus_scores.grid)

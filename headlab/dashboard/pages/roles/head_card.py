@@ -32,6 +32,7 @@ from headlab.dashboard.names import (
     page_link,
     plain,
 )
+from headlab.dashboard.panels.heads import side_by_side_params
 from headlab.dashboard.widgets import draw_figure, show_named_values, show_table
 from headlab.pictures import comparison_word, in_legend_order, look_of, parts_note, role_words
 from headlab.plots.heads import roles_across_languages
@@ -69,7 +70,7 @@ def draw_card(roles: Roles, head: Head) -> None:
     )
     if measures:
         st.caption(HOW_MEASURED)
-    page_link("attention", "What it attends to", {"heads": [head_key(head)]})
+    page_link("attention", "What it attends to", side_by_side_params([head_key(head)]))
 
 
 def role_line(row: RoleResult) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headlab.dashboard.panels.heads.attended_sentences import BERTVIZ as BERTVIZ
 from headlab.dashboard.panels.heads.attended_sentences import HEAD_COLOURS as HEAD_COLOURS
 from headlab.dashboard.panels.heads.attended_sentences import HEAD_KINDS as HEAD_KINDS
 from headlab.dashboard.panels.heads.attended_sentences import MAX_HEADS as MAX_HEADS
@@ -19,6 +20,9 @@ from headlab.dashboard.panels.heads.attended_sentences import (
 from headlab.dashboard.panels.heads.attended_sentences import link_to_attention as link_to_attention
 from headlab.dashboard.panels.heads.attended_sentences import offered_examples as offered_examples
 from headlab.dashboard.panels.heads.attended_sentences import pick_sentences as pick_sentences
+from headlab.dashboard.panels.heads.attended_sentences import (
+    side_by_side_params as side_by_side_params,
+)
 from headlab.dashboard.panels.heads.contrast import COMPARED_KEY_LENGTH as COMPARED_KEY_LENGTH
 from headlab.dashboard.panels.heads.contrast import COMPARISON_HEADING as COMPARISON_HEADING
 from headlab.dashboard.panels.heads.contrast import NO_COMPARISON as NO_COMPARISON
@@ -36,6 +40,8 @@ from headlab.dashboard.panels.heads.contrast import unitless_scores as unitless_
 from headlab.dashboard.panels.heads.head_actions import draw_head_actions as draw_head_actions
 from headlab.dashboard.panels.heads.head_choice import HEAD_PARAM as HEAD_PARAM
 from headlab.dashboard.panels.heads.head_choice import pick_head as pick_head
+from headlab.dashboard.panels.heads.strongest_links import MAX_TEXT_LENGTH as MAX_TEXT_LENGTH
+from headlab.dashboard.panels.heads.strongest_links import RankedSentence as RankedSentence
 from headlab.dashboard.panels.heads.strongest_links import ReadSentences as ReadSentences
 from headlab.dashboard.panels.heads.strongest_links import SentenceSource as SentenceSource
 from headlab.dashboard.panels.heads.strongest_links import draw_reading as draw_reading

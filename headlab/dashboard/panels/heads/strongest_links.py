@@ -21,20 +21,25 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from headlab.dashboard.frame import LatestValue, errors_as_sentences
-from headlab.dashboard.names import count_words, head_from
-from headlab.dashboard.panels.heads.attended_sentences import offered_examples
+from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
+from headlab.dashboard.names import head_from
+from headlab.dashboard.panels.heads.attended_sentences import (
+    MAX_OFFERED_SENTENCES,
+    offered_examples,
+)
 from headlab.dashboard.widgets import button, redraw_every
 from headlab.plots.matrices import PATTERNS, LinksOfKind, Panel, links_of_kind
 from headlab.worker import AttentionRequest, Client, ExampleCard
 
 MAX_TEXT_LENGTH = 2000
 """Characters of a text that the worker takes."""
-MAX_SOURCES = 16
-"""Heads, in one language each, whose sentences the server keeps: up to 16 MB each."""
+MAX_SOURCES = 8
+"""Heads, in one language each, whose sentences the server keeps: up to 32 MB each."""
 UNWATCHED_SECONDS = 180.0
 """After this long without a page that shows it, reading stops. A hidden tab still asks each minute."""
 REDRAW_SECONDS = 1.0
+FIRST_SECONDS = 0.5
+"""So soon after its start, what is read is drawn by the run that started it."""
 
 
 class SentenceSource(NamedTuple):
@@ -62,7 +67,8 @@ class ReadSentences:
     Attributes:
         panels: The sentences read so far, in the task's order, each with the attention of the head
             and its text as title; None for a text that the worker does not take.
-        total: How many sentences the task offers in this language.
+        total: How many sentences the task offers in this language: all of dev, up to
+            `MAX_OFFERED_SENTENCES`.
         is_reading: Whether more are on their way.
         error: What ended the reading; None if nothing did.
     """
@@ -81,6 +87,19 @@ class ReadSentences:
     def too_long(self) -> int:
         """How many of those read were left out, as their text is too long for the worker."""
         return self.panels.count(None)
+
+    @property
+    def total_words(self) -> str:
+        """All of the sentences: 'all 512 sentences', or 'the first 1,000 sentences' of more."""
+        words = f"{self.total:,} sentence{'s' * (self.total != 1)}"
+        if self.total == MAX_OFFERED_SENTENCES:
+            return f"the first {words}"
+        return f"all {words}"
+
+    @property
+    def progress_words(self) -> str:
+        """How many are read: '64 of 512 sentences read'."""
+        return f"{len(self.panels):,} of {self.total:,} sentences read"
 
 
 class _Reading:
@@ -109,6 +128,11 @@ class _Reading:
         self._look_time = time.monotonic()
         if self._live is None or self._live.done:
             self._live = LatestValue(lambda: self._read_on(client, examples))
+
+    def await_first_sentences(self) -> None:
+        """Wait a moment after the start, in which a short list is read to its end."""
+        if self._live is not None:
+            await_values(self._live, MAX_OFFERED_SENTENCES + 1, FIRST_SECONDS)
 
     def stop(self) -> None:
         """Read no sentence after the present one."""
@@ -243,22 +267,23 @@ def draw_reading(
             under the pointer.
         key: Of the buttons.
     """
-    sentences = sentences_read(client, source)
-    if sentences.is_reading:
-        button("Stop", key=f"{key}-stop", on_press=stop_reading, args=(source,), icon="stop")
-        redraw_every(_draw_progress, REDRAW_SECONDS)(client, source, draw_sentences)
-        return
     with errors_as_sentences():
+        _reading_of(source).await_first_sentences()
+        sentences = sentences_read(client, source)
+        if sentences.is_reading:
+            button("Stop", key=f"{key}-stop", on_press=stop_reading, args=(source,), icon="stop")
+            redraw_every(_draw_progress, REDRAW_SECONDS)(client, source, draw_sentences)
+            return
+        if not sentences.is_complete:
+            begin_words = f"Look through {sentences.total_words}"
+            if sentences.panels:
+                st.caption(f"{sentences.progress_words}.")
+                begin_words = "Go on"
+            button(begin_words, key=key, on_press=start_reading, args=(client, source))
+        if sentences.panels or sentences.is_complete:
+            draw_sentences(sentences)
         if sentences.error is not None:
             raise sentences.error
-    if not sentences.is_complete:
-        begin_words = f"Look through all {count_words(sentences.total, 'sentence')}"
-        if sentences.panels:
-            st.caption(f"{_progress_words(sentences)}.")
-            begin_words = "Go on"
-        button(begin_words, key=key, on_press=start_reading, args=(client, source))
-    if sentences.panels:
-        draw_sentences(sentences)
 
 
 def _draw_progress(
@@ -269,10 +294,7 @@ def _draw_progress(
         if not sentences.is_reading:
             st.rerun()  # the whole page, which ends the timer
         share = len(sentences.panels) / max(1, sentences.total)
-        st.progress(share, text=_progress_words(sentences))
+        st.progress(share, text=sentences.progress_words)
         if sentences.panels:
             draw_sentences(sentences)
 
-
-def _progress_words(sentences: ReadSentences) -> str:
-    return f"{len(sentences.panels)} of {count_words(sentences.total, 'sentence')} read"
