@@ -13,6 +13,12 @@ LEGEND_PIXELS = 40
 AXIS_PIXELS = 60
 MAX_LABEL_LENGTH = 20
 """Characters of a token beside its row."""
+MARGIN = 0.03
+"""Of the axis beside its smallest and its largest value."""
+FEW_PERCENT = 0.05
+"""The largest probability up to which the axis has decimals."""
+SMALLEST_RANGE = 0.001
+"""Of the axis, where all probabilities are nearly 0."""
 
 
 def next_tokens_chart(
@@ -44,6 +50,7 @@ def next_tokens_chart(
             tip="{text}\n{name}",
         )
 
+    largest = max(*p_on, *p_off, SMALLEST_RANGE)
     ticks = tuple((row, token[:MAX_LABEL_LENGTH]) for row, token in zip(rows, tokens, strict=True))
     return Chart(
         f"probability of each next token, {off_name}",
@@ -51,7 +58,11 @@ def next_tokens_chart(
             points("all heads on", p_on, HELPS, "circle"),
             points(off_name, p_off, HARMS, "diamond"),
         ),
-        x=Axis("probability of the token that follows", limits=(-0.02, 1.02), number_format=".0%"),
+        x=Axis(
+            "probability of the token that follows",
+            limits=(-MARGIN * largest, (1 + MARGIN) * largest),
+            number_format=".0%" if largest > FEW_PERCENT else ".1%",
+        ),
         y=Axis(ticks=ticks, limits=(len(rows) - 0.5, -0.5)),
         height=LEGEND_PIXELS + AXIS_PIXELS + ROW_PIXELS * max(3, len(rows)),
     )

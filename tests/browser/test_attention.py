@@ -174,7 +174,7 @@ def test_words_and_special_tokens_are_switches_that_the_link_holds(visit, page):
     visit(f"{TWO_HEADS}&source=my+own&text=Badezimmert%C3%BCr+zu")
     left_tokens = frame(page).locator("#bertviz-0 #left text")
     expect(left_tokens.first).to_have_text("<s>")
-    page.get_by_text("Words instead of pieces").click()
+    page.get_by_text("Words, not pieces").click()
     page.get_by_text("Hide special tokens").click()
     expect(left_tokens).to_have_text(["Badezimmertür", "zu"])
     page.wait_for_function(
@@ -216,7 +216,7 @@ def test_the_controls_stand_above_all_heads_in_one_row_where_there_is_room(visit
         page.locator(IDLE_APP).wait_for()
         labels = page.locator(CONTROLS)
         expect(labels.first).to_be_visible()
-        tops = {round(box["y"]) for box in map(lambda label: label.bounding_box(), labels.all())}
+        tops = {round(label.bounding_box()["y"]) for label in labels.all()}
         assert max(tops) < maps.bounding_box()["y"]
         if rows is not None:
             assert len(rows_of(tops)) <= rows
@@ -254,9 +254,7 @@ def where_else(page):
 def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list_of_all(
     visit, light_model, choose, wait_until_drawn
 ):
-    page = visit(
-        link_with_model("/attention?langs=de&heads=encoder.1.7&view=BertViz", light_model)
-    )
+    page = visit(link_with_model("/attention?langs=de&heads=encoder.1.7&view=BertViz", light_model))
     page.get_by_text("Where else does this head do that").click()
     page.get_by_role("button", name="Look through").click()
     expect(where_else(page).get_by_text("Tick a row to open its sentence")).to_be_visible()

@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import streamlit as st
 from PIL import Image
 from reference import largest_link, mean_of_links, word_weights
 from support.app_pages import page_text, run_page
@@ -509,6 +510,12 @@ def test_words_are_counted_and_those_that_change_are_named():
 # The page.
 
 
+@pytest.fixture(autouse=True)
+def no_attention_known():
+    """What one test's worker said is forgotten in the next."""
+    st.cache_data.clear()
+
+
 def attention_requests(worker):
     return [call[1] for call in worker.calls if call[0] == "attention"]
 
@@ -521,9 +528,7 @@ def answer_cells(app):
 
 @pytest.mark.usefixtures("native_buttons")
 def test_the_page_shows_the_models_answers_with_the_heads_on_and_off(worker):
-    app = run_page(
-        "attention", langs="de", heads=["encoder.3.7", "encoder.5.1"], view="BertViz"
-    )
+    app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"], view="BertViz")
     assert "Answers with these 2 heads on and off" in page_text(app)
     assert answer_cells(app) == [
         ["German (de)", "turn_on", "turn_on 93.1\u00a0%", "turn_off 50.0\u00a0%", "now wrong"]

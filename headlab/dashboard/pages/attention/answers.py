@@ -129,9 +129,12 @@ def draw_answers(
     unanswered_note = (
         f" No answers: {plain(', '.join(unanswered_titles))}." if unanswered_titles else ""
     )
+    cut_note = ""
+    if any(weights.truncated for weights in attention):
+        cut_note = " Answers are to whole sentences, also where the picture is cut."
     st.caption(
         "; ".join(
             ["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]
         )
-        + f".{unanswered_note}"
+        + f".{cut_note}{unanswered_note}"
     )

@@ -12,7 +12,7 @@ from headlab.dashboard.names import plain
 from headlab.dashboard.panels.heads import ShownSentence
 from headlab.dashboard.widgets import draw_figure, show_table
 from headlab.pictures import MINUS
-from headlab.plots.matrices import with_visible_characters
+from headlab.plots.matrices import MAX_SHOWN_TOKENS, with_visible_characters
 from headlab.worker import Weights
 
 NO_NEXT_TOKEN = "(end)"
@@ -116,9 +116,12 @@ def draw_next_tokens(
             _draw_chart(sentence, weights, heads, f"{head_words} off", name)
         with table_column:
             show_table(next_token_table(weights, name), name)
+    cut_note = ""
+    if any(weights.truncated for weights in attention):
+        cut_note = f" Sentences are cut after {MAX_SHOWN_TOKENS} tokens."
     st.caption(
         "On: all heads. Off: the output of the chosen ones is 0. Each token is predicted from those "
-        "before it."
+        f"before it.{cut_note}"
     )
 
 

@@ -18,7 +18,12 @@ from headlab.dashboard.frame import (
 from headlab.dashboard.names import head_key
 from headlab.dashboard.pages.attention.answers import draw_answers
 from headlab.dashboard.pages.attention.elsewhere import draw_elsewhere
-from headlab.dashboard.pages.attention.heads import head_names, head_to_show, pick_heads
+from headlab.dashboard.pages.attention.heads import (
+    head_names,
+    head_to_show,
+    pick_heads,
+    settle_heads,
+)
 from headlab.dashboard.pages.attention.views import (
     ALL_HEADS,
     ViewOptions,
@@ -199,11 +204,12 @@ def draw_page() -> None:
         worker = worker_client()
         model = loaded_model(choice.model)
         results = scores_of(choice)
+        settle_heads(model.grid, results)
         controls = st.container(horizontal=True, gap="xsmall", key="attention-controls")
         sentence_boxes = st.container()
         with controls:
             view = pick_view()
-            heads = pick_heads(model.grid, results)
+            heads = pick_heads(model.grid)
             shown_head = head_to_show(model.grid, heads) if heads else None
             sentences = pick_sentences(worker, choice, sentence_boxes)
             options = pick_view_options(len(heads))

@@ -57,7 +57,7 @@ MEAN_HEAD = "mean"
 
 # Widths of controls in pixels: on a screen of 1440, all that a task needs stand in one row.
 VIEW_WIDTH = 150
-SWITCHES_WIDTH = 190
+SWITCHES_WIDTH = 172
 
 
 class ViewOptions(NamedTuple):
@@ -92,8 +92,8 @@ def pick_view_options(heads: int) -> ViewOptions:
     with st.container(width=SWITCHES_WIDTH, gap=None):
         return ViewOptions(
             st.toggle("Hide special tokens", key="hide", bind="query-params"),
-            st.toggle("Words instead of pieces", key="whole", bind="query-params", help=WORDS_HELP),
-            heads > 1 and st.toggle("Mean of the chosen heads", key="mean", bind="query-params"),
+            st.toggle("Words, not pieces", key="whole", bind="query-params", help=WORDS_HELP),
+            heads > 1 and st.toggle("Mean of the heads", key="mean", bind="query-params"),
         )
 
 
@@ -276,10 +276,7 @@ def caveats(
     if note:
         sentences.append(note)
     if any(panel.is_cut for panel in shown_panels):
-        sentences.append(
-            f"Sentences are cut after {MAX_SHOWN_TOKENS} tokens; what the model says is of the whole "
-            "sentence."
-        )
+        sentences.append(f"Sentences are cut after {MAX_SHOWN_TOKENS} tokens.")
     return sentences
 
 

@@ -43,10 +43,10 @@ BERTVIZ = "BertViz"
 """The view of the Attention page that draws several heads and sentences side by side."""
 
 # Widths of widgets in pixels, in a row of controls that is to fit into a screen of 1440.
-SOURCE_WIDTH = 110
-LANGUAGES_WIDTH = 210
-SENTENCE_WIDTH = 190
-TEXT_WIDTH = 400
+SOURCE_WIDTH = 105
+LANGUAGES_WIDTH = 265
+LABEL_WIDTH = 155
+TEXT_WIDTH = 428
 TEXT_HEIGHT = 80
 
 
@@ -84,7 +84,7 @@ def pick_sentences(
     Args:
         client: Of the worker.
         choice: The sidebar's.
-        sentence_boxes: Below the row, where each language has a box of its own.
+        sentence_boxes: Below the row, where sentences of the task are chosen.
     """
     source = st.radio(
         "Sentence",
@@ -146,23 +146,24 @@ def _sentences_of_task(
         return []
     card = next((card for card in client.tasks() if card.name == choice.task), None)
     if card is not None and card.aligned:
-        return _pick_aligned(examples)
+        return _pick_aligned(examples, sentence_boxes)
     has_labels = card is not None and card.labels
     label_box_title = "What is meant (label)" if has_labels else "Answer"
     return _pick_by_label(examples, label_box_title, sentence_boxes)
 
 
-def _pick_aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[ShownSentence]:
+def _pick_aligned(
+    examples: Mapping[str, Sequence[ExampleCard]], sentence_boxes: Placeholder
+) -> list[ShownSentence]:
     """Row i means the same in every language: one choice for all."""
     examples_to_name = next(iter(examples.values()))
     row_count = min(map(len, examples.values()))
-    row = st.selectbox(
-        "Sentence",
+    row = sentence_boxes.selectbox(
+        "The sentence, in each of these languages" if len(examples) > 1 else "The sentence",
         range(row_count),
         format_func=lambda i: examples_to_name[i].text,
         key="row",
         bind="query-params",
-        width=SENTENCE_WIDTH,
     )
     return [_sentence_of_example(language, cards[row]) for language, cards in examples.items()]
 
@@ -179,8 +180,7 @@ def _pick_by_label(
     Args:
         examples: By language.
         label_box_title: Of the box with the labels.
-        sentence_boxes: Where the boxes with the sentences stand; where there is one language and no
-            label, its box stands in the row of controls.
+        sentence_boxes: Where the boxes with the sentences stand.
     """
     labels: set[str] = set()
     for cards in examples.values():
@@ -188,13 +188,10 @@ def _pick_by_label(
     label = None
     if labels:
         label = st.selectbox(
-            label_box_title, sorted(labels), key="label", bind="query-params", width=SENTENCE_WIDTH
+            label_box_title, sorted(labels), key="label", bind="query-params", width=LABEL_WIDTH
         )
-    if labels or len(examples) > 1:
-        columns = sentence_boxes.columns(len(examples))
-    else:
-        columns = [st.container(width=SENTENCE_WIDTH)]
     sentences = []
+    columns = sentence_boxes.columns(len(examples))
     for language, column in zip(examples, columns, strict=True):
         fitting = label_examples_by_title(examples[language], label)
         if not fitting:

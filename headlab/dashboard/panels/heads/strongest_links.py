@@ -297,4 +297,3 @@ def _draw_progress(
         st.progress(share, text=sentences.progress_words)
         if sentences.panels:
             draw_sentences(sentences)
-
