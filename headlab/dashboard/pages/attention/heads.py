@@ -25,7 +25,7 @@ from headlab.dashboard.widgets import (
     set_widget,
 )
 
-HEADS_WIDTH = 168
+HEADS_WIDTH = 176
 """Of the list of heads, in pixels."""
 
 

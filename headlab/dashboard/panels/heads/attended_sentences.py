@@ -45,8 +45,8 @@ BERTVIZ = "BertViz"
 # Widths of widgets in pixels, in a row of controls that is to fit into a screen of 1440.
 SOURCE_WIDTH = 105
 LANGUAGES_WIDTH = 265
-LABEL_WIDTH = 155
-TEXT_WIDTH = 428
+LABEL_WIDTH = 147
+TEXT_WIDTH = 420
 TEXT_HEIGHT = 80
 
 
@@ -101,12 +101,11 @@ def pick_sentences(
 def _typed_sentences() -> list[ShownSentence]:
     """Draw the field for a person's own text, and return its sentences, one a line."""
     text = st.text_area(
-        f"Text: one sentence a line, up to {MAX_SIDE_BY_SIDE}",
+        f"Text: one sentence a line, up to {MAX_SIDE_BY_SIDE}; a pair as A{PAIR_SEPARATOR}B",
         max_chars=MAX_TEXT_CHARACTERS,
         key="text",
         bind="query-params",
         placeholder="Turn on the lights in the kitchen",
-        help=f"Several stand side by side. A pair has {PAIR_SEPARATOR.strip()} between its texts.",
         height=TEXT_HEIGHT,
         width=TEXT_WIDTH,
     )
