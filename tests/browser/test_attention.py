@@ -247,6 +247,13 @@ def test_which_of_several_chosen_heads_is_enlarged_can_be_chosen(visit, page):
     expect(page.get_by_text("Answers with these 2 heads on and off")).to_be_visible()
 
 
+def test_the_link_of_a_head_shows_its_lines_in_several_languages(visit):
+    page = visit("/heads?langs=de&langs=en&head=5.1")
+    page.get_by_role("link", name="What it attends to").click()
+    expect(page.locator("h1")).to_have_text("Attention")
+    expect(frame(page).locator(".heads li")).to_have_text(["Head 5.1", "Head 5.1"])
+
+
 def where_else(page):
     return page.get_by_test_id("stExpander").filter(has_text="Where else")
 
@@ -294,13 +301,15 @@ def test_the_search_shows_what_it_has_found_can_be_stopped_and_goes_on(visit, ch
     count = int(stopped.text_content().partition(" ")[0])
     page.reload()
     page.get_by_text("Where else does this head do that").click()
-    expect(stopped).to_contain_text(f"{count} of")
+    expect(stopped).to_be_visible()
+    known_count = int(stopped.text_content().partition(" ")[0])
+    assert known_count - count in (0, 1)  # the sentence that was under way is read, too
     page.get_by_role("button", name="Go on", exact=True).click()
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_role("button", name="Go on", exact=True)).to_be_visible()
     more_count = int(stopped.text_content().partition(" ")[0])
-    assert more_count > count
+    assert more_count > known_count
 
 
 @pytest.fixture
