@@ -576,6 +576,16 @@ def test_the_box_of_labels_is_called_an_answer_where_the_task_has_no_labels(
 
 
 @pytest.mark.usefixtures("native_buttons")
+def test_a_row_of_an_aligned_task_is_chosen_once_for_all_languages(worker, monkeypatch):
+    card = TaskCard(name="intents", labels=["turn_on"], languages=["de", "th"], aligned=True)
+    monkeypatch.setattr(worker, "tasks", lambda: [card])
+    app = run_page("attention", langs=["de", "th"], heads="encoder.3.7", view="BertViz")
+    assert app.selectbox(key="row").label == "The sentence, in each of these languages"
+    texts = [request.text for request in attention_requests(worker)]
+    assert texts == ["licht an (de)", "licht an (th)"]
+
+
+@pytest.mark.usefixtures("native_buttons")
 def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
     app = run_page("attention", langs="de", heads="encoder.2.2")
     assert "Head 2.2" in page_text(app)
