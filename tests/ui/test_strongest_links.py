@@ -160,3 +160,19 @@ def test_reading_ends_when_no_page_shows_it(monkeypatch):
     start_reading(client, SOURCE)
     wait_for_end(client)
     assert read_texts(client) == ["a", "b", "c"]
+
+
+def test_how_long_it_will_take_is_told_by_the_pace_so_far():
+    client = GatedClient([str(number) for number in range(20)])
+    start_reading(client, SOURCE)
+    client.allow(7)
+    wait_for_count(client, 7)
+    assert sentences_read(client, SOURCE).seconds_left is None
+    client.allow(3)
+    wait_for_count(client, 10)
+    sentences = sentences_read(client, SOURCE)
+    assert sentences.seconds_left > 0
+    assert sentences.progress_words.startswith("10 of 20 sentences read, ")
+    client.allow(10)
+    wait_for_end(client)
+    assert sentences_read(client, SOURCE).progress_words == "20 of 20 sentences read"

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
+from headlab.core import duration_text
 from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
 from headlab.dashboard.names import head_from
 from headlab.dashboard.panels.heads.attended_sentences import (
@@ -38,6 +39,8 @@ MAX_SOURCES = 8
 UNWATCHED_SECONDS = 180.0
 """After this long without a page that shows it, reading stops. A hidden tab still asks each minute."""
 REDRAW_SECONDS = 1.0
+FEW_SENTENCES = 8
+"""Sentences by whose pace the time that is left is known."""
 FIRST_SECONDS = 0.5
 """So soon after its start, what is read is drawn by the run that started it."""
 
@@ -70,12 +73,14 @@ class ReadSentences:
         total: How many sentences the task offers in this language: all of dev, up to
             `MAX_OFFERED_SENTENCES`.
         is_reading: Whether more are on their way.
+        seconds_left: How long the rest will take, by the pace so far; None where that is not known.
         error: What ended the reading; None if nothing did.
     """
 
     panels: tuple[Panel | None, ...]
     total: int
     is_reading: bool = False
+    seconds_left: float | None = None
     error: Exception | None = None
 
     @property
@@ -98,8 +103,11 @@ class ReadSentences:
 
     @property
     def progress_words(self) -> str:
-        """How many are read: '64 of 512 sentences read'."""
-        return f"{len(self.panels):,} of {self.total:,} sentences read"
+        """How many are read: '64 of 512 sentences read, 2 min left'."""
+        words = f"{len(self.panels):,} of {self.total:,} sentences read"
+        if self.seconds_left is None:
+            return words
+        return f"{words}, {duration_text(self.seconds_left)} left"
 
 
 class _Reading:
@@ -109,6 +117,7 @@ class _Reading:
         self._source = source
         self._panels: list[Panel | None] = []
         self._live: LatestValue[int] | None = None
+        self._count_at_start = 0
         self._lock = threading.Lock()
         self._look_time = time.monotonic()
 
@@ -116,17 +125,22 @@ class _Reading:
         """How far it is; whoever asks keeps the reading going."""
         self._look_time = time.monotonic()
         live = self._live
+        panels = tuple(self._panels)
+        if live is None:
+            return ReadSentences(panels, total)
+        seconds_left = None
+        newly_read = len(panels) - self._count_at_start
+        if not live.done and newly_read >= FEW_SENTENCES:
+            seconds_left = (total - len(panels)) * live.age / newly_read
         return ReadSentences(
-            panels=tuple(self._panels),
-            total=total,
-            is_reading=live is not None and not live.done,
-            error=None if live is None else live.error,
+            panels, total, is_reading=not live.done, seconds_left=seconds_left, error=live.error
         )
 
     def start(self, client: Client, examples: Sequence[ExampleCard]) -> None:
         """Read on from where it is, unless that is being done."""
         self._look_time = time.monotonic()
         if self._live is None or self._live.done:
+            self._count_at_start = len(self._panels)
             self._live = LatestValue(lambda: self._read_on(client, examples))
 
     def await_first_sentences(self) -> None:
