@@ -631,6 +631,21 @@ def largest_link(weights: np.ndarray, fits: Any) -> tuple[float, int, int] | Non
     return largest
 
 
+def mean_of_links(weights: np.ndarray, fits: Any) -> tuple[float, int] | None:
+    """What the tokens that have a link give to all their links, on average, and how many they are.
+
+    None without any.
+    """
+    sums = []
+    for query, row in enumerate(weights):
+        link_weights = [float(weight) for key, weight in enumerate(row) if fits(query, key)]
+        if link_weights:
+            sums.append(sum(link_weights))
+    if not sums:
+        return None
+    return sum(sums) / len(sums), len(sums)
+
+
 def token_looks(weights: np.ndarray, may_look: Any) -> dict[int, tuple[int, list[int]]]:
     """{query: (the allowed key of the largest weight, all allowed keys)}.
 

@@ -27,6 +27,7 @@ from headlab.evaluation.encoding import lengths as lengths
 from headlab.evaluation.encoding import omitted_from_texts as omitted_from_texts
 from headlab.evaluation.encoding import pad as pad
 from headlab.evaluation.encoding import pad_rows as pad_rows
+from headlab.evaluation.encoding import predicts_next as predicts_next
 from headlab.evaluation.encoding import tokens_of_texts as tokens_of_texts
 from headlab.evaluation.encoding import word_ids as word_ids
 from headlab.evaluation.evaluator import STATE_BYTES as STATE_BYTES

@@ -414,32 +414,41 @@ def strongest_link(panel: Panel, name: str, kind: str, token: str = "") -> Link 
 
 
 def _pairs_of_kind(panel: Panel, kind: str, token: str) -> Bools:
-    """Which pairs of tokens are a link of a kind, bool [query, key]; arguments as of `links_of_kind`."""
+    """Which pairs of tokens are a link of a kind, bool [query, key].
+
+    Arguments as of `links_of_kind`.
+    """
     query, key = np.indices((len(panel.tokens),) * 2)
-    is_plain = ~np.isin(key, panel.special)
-    is_looking = ~np.isin(query, panel.special)
+    fits: Bools
     if kind == PREVIOUS:
-        return (key == query - 1) & is_plain & is_looking
-    if kind == NEXT:
-        return (key == query + 1) & is_plain & is_looking
-    if kind == SEPARATOR:
-        return np.isin(key, panel.separators) & is_looking
-    texts = np.array([bare(text) for text in panel.tokens])
-    if kind == GIVEN:
+        fits = (key == query - 1) & ~np.isin(key, panel.special)
+    elif kind == NEXT:
+        fits = (key == query + 1) & ~np.isin(key, panel.special)
+    elif kind == SEPARATOR:
+        fits = np.isin(key, panel.separators)
+    elif kind == GIVEN:
         bare_token = bare(token)
-        is_given = np.array(
-            [bare_token in (text, LETTER_PART.sub("", text)) for text in texts.tolist()], dtype=bool
-        )
-        return is_given[key] & is_looking
-    is_same_token = texts[key] == texts[query]
+        texts = [bare(text) for text in panel.tokens]
+        is_given = [bare_token in (text, LETTER_PART.sub("", text)) for text in texts]
+        fits = np.array(is_given, dtype=bool)[key]
+    elif kind == SAME:
+        fits = _is_same_token(panel) & (key != query)
+    else:
+        follows_same_token = np.zeros(query.shape, dtype=bool)
+        follows_same_token[:, 1:] = _is_same_token(panel)[:, :-1]
+        fits = follows_same_token & (key < query) & ~np.isin(key, panel.special)
+    fits &= ~np.isin(query, panel.special)
+    return fits
+
+
+def _is_same_token(panel: Panel) -> Bools:
+    """Whether two tokens are the same, in any case and without marks of words, bool [token, token]."""
+    texts = np.array([bare(text) for text in panel.tokens])
+    is_same: Bools = texts[:, None] == texts[None, :]
     if panel.ids:  # the same part of two letters is one token
         ids = np.array(panel.ids)
-        is_same_token |= ids[key] == ids[query]
-    if kind == SAME:
-        return is_same_token & (key != query) & is_looking
-    follows_same_token = np.zeros_like(is_same_token)
-    follows_same_token[:, 1:] = is_same_token[:, :-1]
-    return follows_same_token & (key < query) & is_plain & is_looking
+        is_same |= ids[:, None] == ids[None, :]
+    return is_same
 
 
 def bare(token: str) -> str:

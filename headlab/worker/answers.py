@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from transformers import BatchEncoding
 
-from headlab.core import Evaluation, Head, HeadlabError, one_thread
+from headlab.core import Evaluation, Head, HeadlabError, memory_errors_explained, one_thread
 from headlab.evaluation import (
     Evaluator,
     accuracy_interval,
@@ -22,7 +22,14 @@ from headlab.evaluation import (
     max_text_tokens,
     word_ids,
 )
-from headlab.hooks import Model, attention_of_heads, excluded_ids, minimal_decoder_inputs
+from headlab.hooks import (
+    Model,
+    attention_of_heads,
+    excluded_ids,
+    gated_in_this_thread,
+    minimal_decoder_inputs,
+    not_finite_error,
+)
 from headlab.masks import Mask, full_mask
 from headlab.methods import answers_spec
 from headlab.models import Tokenised, readable_tokens, spaced, tokenise, without_unknown_segments
@@ -34,6 +41,7 @@ from headlab.worker.schemas import (
     Answer,
     AttentionRequest,
     Figure,
+    NextToken,
     Weights,
 )
 
@@ -116,10 +124,8 @@ def attention_weights(model: Model, request: AttentionRequest) -> Weights:
     words = _given_words(model, request)
     tokens = _tokens(model, request, words, limit)
     all_token_ids = _tokens(model, request, words, None).columns["input_ids"][0]
-    columns = without_unknown_segments(tokens.columns, model.module.config)
-    token_ids = columns["input_ids"][0]
-    check_tokens(model, [token_ids])
-    inputs = {name: torch.tensor(rows, device=model.device) for name, rows in columns.items()}
+    token_ids = tokens.columns["input_ids"][0]
+    inputs = _inputs_of(model, tokens)
     map_heads = _heads_of_maps(model) if request.maps else []
     # Threads that wait for each other take longer, by far on a busy CPU.
     with one_thread(model.device):
@@ -212,6 +218,17 @@ def _tokens(
     )
 
 
+def _inputs_of(model: Model, tokens: Tokenised) -> dict[str, torch.Tensor]:
+    """Inputs of a model for one sentence, each int [1, token].
+
+    Raises:
+        HeadlabError: The model has no embedding of a token.
+    """
+    columns = without_unknown_segments(tokens.columns, model.module.config)
+    check_tokens(model, [columns["input_ids"][0]])
+    return {name: torch.tensor(rows, device=model.device) for name, rows in columns.items()}
+
+
 def _words_and_indices(
     model: Model, tokens: Tokenised, request: AttentionRequest, words: Sequence[str], limit: int
 ) -> tuple[list[str], list[int]]:
@@ -268,11 +285,16 @@ def _word_text(batch: BatchEncoding, text: str, text_index: int, word: int) -> s
     return text[span.start : span.end].strip()
 
 
-def answers_of(model: Model, task: Task, request: AttentionRequest) -> list[Answer]:
-    """What the model says of a request's whole sentence, with its heads on and with them off."""
+def _mask_without(model: Model, request: AttentionRequest) -> Mask:
+    """The mask that removes the heads of a request and no others."""
     kept_heads = np.ones(model.grid.size, dtype=bool)
     kept_heads[[model.grid.index(Head(*head)) for head in request.heads]] = False
-    masks = (full_mask(model.grid), Mask(model.grid, kept_heads, model.identity()))
+    return Mask(model.grid, kept_heads, model.identity())
+
+
+def answers_of(model: Model, task: Task, request: AttentionRequest) -> list[Answer]:
+    """What the model says of a request's whole sentence, with its heads on and with them off."""
+    masks = (full_mask(model.grid), _mask_without(model, request))
     words = tuple(_given_words(model, request))
     example = Example("", request.text, 0, request.pair, words=words, labels=(0,) * len(words))
     answered_words, (baseline_probabilities, masked_probabilities) = answers_to(
@@ -294,6 +316,85 @@ def answers_of(model: Model, task: Task, request: AttentionRequest) -> list[Answ
             )
         )
     return answers
+
+
+def next_tokens_of(model: Model, request: AttentionRequest) -> list[NextToken]:
+    """What a decoder expects behind each token of a request's sentence, its heads on and off.
+
+    The sentence is cut as in `attention_weights`. Two forward passes.
+
+    Raises:
+        HeadlabError: The sentence does not fit in memory, or probabilities are not finite.
+    """
+    limit = min(MAX_TOKENS, max_text_tokens(model))
+    words = _given_words(model, request)
+    tokens = _tokens(model, request, words, limit)
+    token_count = len(tokens.columns["input_ids"][0])
+    is_cut = len(_tokens(model, request, words, None).columns["input_ids"][0]) > token_count
+    inputs = _inputs_of(model, tokens)
+    with one_thread(model.device), memory_errors_explained():
+        on = _expected_tokens(model, inputs, full_mask(model.grid))
+        off = _expected_tokens(model, inputs, _mask_without(model, request))
+    # Of a cut sentence, the token that follows the last one is known but not shown.
+    last_position = token_count - 1 if is_cut else token_count
+    next_tokens = []
+    for position in range(1, last_position + 1):
+        index = position - 1
+        is_known = position < token_count
+        next_tokens.append(
+            NextToken(
+                position=position,
+                p_on=on.probabilities[index] if is_known else None,
+                p_off=off.probabilities[index] if is_known else None,
+                top_on=on.top_texts[index],
+                p_top_on=on.top_probabilities[index],
+                top_off=off.top_texts[index],
+                p_top_off=off.top_probabilities[index],
+            )
+        )
+    return next_tokens
+
+
+class ExpectedTokens(NamedTuple):
+    """What a language model expects behind each token of a sentence.
+
+    Attributes:
+        probabilities: Of the token that follows; one less than there are tokens.
+        top_texts: The most probable token.
+        top_probabilities: Its probability.
+    """
+
+    probabilities: list[float]
+    top_texts: list[str]
+    top_probabilities: list[float]
+
+
+def _expected_tokens(
+    model: Model, inputs: Mapping[str, torch.Tensor], mask: Mask
+) -> ExpectedTokens:
+    """What a decoder expects in one sentence under a mask, in one forward pass.
+
+    Args:
+        model: The decoder.
+        inputs: Of the sentence.
+        mask: Which of its heads are on.
+    """
+    with torch.inference_mode(), gated_in_this_thread(model, mask):
+        logits = model.module(**inputs).logits[0]
+    if not bool(logits.isfinite().all()):
+        raise not_finite_error(
+            model,
+            "probabilities that are not finite for this sentence",
+            code="model.answers_not_finite",
+        )
+    shares = logits.float().softmax(-1)
+    following_ids = inputs["input_ids"][0, 1:]
+    top_shares, top_ids = shares.max(-1)
+    return ExpectedTokens(
+        probabilities=shares[:-1].gather(1, following_ids[:, None])[:, 0].tolist(),
+        top_texts=[readable_tokens(model.tokenizer, [token])[0] for token in top_ids.tolist()],
+        top_probabilities=top_shares.tolist(),
+    )
 
 
 def _target_inputs(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:

@@ -26,7 +26,7 @@ from headlab.core import (
     lock_file,
     unwritable_error,
 )
-from headlab.evaluation import Evaluator, changes, label_order
+from headlab.evaluation import Evaluator, changes, label_order, predicts_next
 from headlab.hooks import Model, load, script_model_of
 from headlab.jobs import (
     Measured,
@@ -48,6 +48,7 @@ from headlab.worker.answers import (
     evaluations_of_baseline,
     figure_of_baseline,
     figures_of_mask,
+    next_tokens_of,
 )
 from headlab.worker.resident import EvaluatorKey, ResidentModels
 from headlab.worker.runner import WorkerJob
@@ -410,13 +411,15 @@ class ModelHost:
     def attention(self, request: AttentionRequest) -> Weights:
         """Attention of the chosen heads for one sentence, and the model's answers without them.
 
-        The sentence is cut to 64 tokens.
+        Of a decoder these are the next tokens. The sentence is cut to 64 tokens.
         """
         model = self.need(request.model)
         weights = attention_weights(model, request)
         if request.task is None:
             return weights
         try:
+            if predicts_next(model):
+                return weights.model_copy(update={"next_tokens": next_tokens_of(model, request)})
             task = self.task(request.task, request.label_map)
             return weights.model_copy(
                 update={

@@ -174,8 +174,8 @@ class AttentionRequest(Strict):
 
     words: the sentence as a task that labels words has it; a token classifier otherwise gets the
     text split at spaces.
-    task: to be told the model's answers with these heads on and off too; label_map as for any work
-    on a task.
+    task: to be told the model's answers with these heads on and off too, or of a decoder the next
+    tokens; label_map as for any work on a task.
     maps: whether to send small maps of all heads that attend from this sentence, too.
     """
 
@@ -397,6 +397,27 @@ class Answer(Strict):
     p_off: float
 
 
+class NextToken(Strict):
+    """What a language model expects behind one token of a sentence.
+
+    With the heads in question on, and with them off.
+
+    position: of the token that does follow, in `tokens` of `Weights`; after the last token of a
+    sentence the number of tokens, as none follows.  p_on, p_off: the probability of the token that
+    follows, none where none does.  top_on, top_off: the most probable token, written as `tokens`
+    are;
+    p_top_on, p_top_off: its probability.
+    """
+
+    position: int
+    p_on: float | None
+    p_off: float | None
+    top_on: str
+    p_top_on: float
+    top_off: str
+    p_top_off: float
+
+
 class Weights(Strict):
     """Attention by "stack.layer.head": [query][key], to three decimals.
 
@@ -408,8 +429,9 @@ class Weights(Strict):
     far as the tokenizer knows them;
     places: for every token, the index of its word, -1 for none.  answers: of the whole sentence, if
     a task was named;
-    note: why there are none, or which class was taken for which label.  maps: as weights, of every
-    head, but in base64: one byte a weight, which is a 255th, row by row.
+    note: why there are none, or which class was taken for which label.  next_tokens: of a decoder
+    in place of answers, in the order of the sentence.  maps: as weights, of every head, but in
+    base64: one byte a weight, which is a 255th, row by row.
     """
 
     tokens: list[str]
@@ -422,6 +444,7 @@ class Weights(Strict):
     places: list[int] = Field(default_factory=list)
     answers: list[Answer] = Field(default_factory=list)
     note: str = ""
+    next_tokens: list[NextToken] = Field(default_factory=list)
     maps: dict[str, str] = Field(default_factory=dict)
 
 

@@ -19,6 +19,9 @@ LAST_PARTS_BY_ADDRESS = {
         ".st-key-overview-details [data-testid='stPageLink'] p",
     ],
     "/heads?langs=de&langs=th": ["[class*='st-key-maps-'] > *"],
+    "/attention?langs=de&langs=th&heads=encoder.3.7&heads=encoder.5.1": [
+        ".st-key-enlarged-head [data-testid='stRadio']",
+    ],
     "/prune?langs=de": [f"{FIGURE} [data-testid='stMetricValue']"],
     "/jobs": [".st-key-new-job [class*='st-key-forecast-']"],
 }

@@ -151,7 +151,7 @@ def short_groups(payloads):
 @with_payloads
 def test_sentences_stay_text(visit, page, wait_until_drawn, payloads):
     for group in short_groups(payloads if payloads is ALL_PAYLOADS else payloads[::2]):
-        visit("/attention?langs=de&heads=encoder.3.7&source=my+own")
+        visit("/attention?langs=de&heads=encoder.3.7&source=my+own&view=BertViz")
         page.get_by_label("one sentence a line").fill("\n".join(group))
         page.get_by_label("one sentence a line").press("Control+Enter")
         expect(

@@ -19,6 +19,7 @@ from headlab.worker.schemas import (
     JobRow,
     LoadedModel,
     ModelCard,
+    NextToken,
     Submitted,
     TaskCard,
     Weights,
@@ -106,7 +107,8 @@ class FakeClient:
         foretold: The forecast of every job.
         scores: Partial scores of a running job.
         trouble: Message of the error that every request raises; empty for none.
-        unanswered: Why the model gives no answer; empty if it gives one.
+        no_answer_note: Why the model gives no answer; empty if it gives one.
+        next_tokens: What the model expects, in place of answers; empty for a model with labels.
     """
 
     rows: list[JobRow] = field(default_factory=list)
@@ -123,6 +125,7 @@ class FakeClient:
     scores: Any = None
     connection_error: str = ""
     no_answer_note: str = ""
+    next_tokens: list[NextToken] = field(default_factory=list)
 
     def _refuse_if_unreachable(self) -> None:
         if self.connection_error:
@@ -214,7 +217,7 @@ class FakeClient:
                 Answer(word="licht", on="device", p_on=0.9, off="other", p_off=0.6),
                 Answer(word="an", on="other", p_on=0.8, off="other", p_off=0.7),
             ]
-        elif self.no_answer_note:
+        elif self.no_answer_note or self.next_tokens:
             answers = []
         weights_by_head = {
             f"encoder.{layer}.{head}": encoded_weights for layer in range(12) for head in range(12)
@@ -228,6 +231,7 @@ class FakeClient:
             truncated=False,
             answers=answers,
             note=self.no_answer_note,
+            next_tokens=self.next_tokens if request.task else [],
             maps=weights_by_head if request.maps else {},
         )
 

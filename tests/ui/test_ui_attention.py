@@ -13,8 +13,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import streamlit as st
 from PIL import Image
-from reference import largest_link, word_weights
+from reference import largest_link, mean_of_links, word_weights
 from support.app_pages import page_text, run_page
 from support.cached_scores import GRID, made_scores
 from support.expected_errors import raises
@@ -22,8 +23,9 @@ from support.page_actions import choose, press
 
 from headlab.core import Head, HeadGrid, Stack
 from headlab.dashboard.pages.attention.answers import answer_rows
-from headlab.dashboard.pages.attention.elsewhere import MAX_TEXT_LENGTH, ranked_sentences
+from headlab.dashboard.pages.attention.elsewhere import links_caption, links_table
 from headlab.dashboard.pages.attention.heads import heads_of_link
+from headlab.dashboard.pages.attention.next_tokens import next_token_table, summary_sentence
 from headlab.dashboard.pages.attention.pictures import (
     SHADE,
     head_view,
@@ -36,26 +38,38 @@ from headlab.dashboard.pages.attention.pictures import (
 from headlab.dashboard.pages.attention.views import ViewOptions, caveats, framing
 from headlab.dashboard.panels.heads.attended_sentences import (
     MAX_HEADS,
+    MAX_OFFERED_SENTENCES,
     MAX_TEXT_CHARACTERS,
     ShownSentence,
     label_examples_by_title,
     typed_sentence,
 )
 from headlab.dashboard.panels.heads.changed_answers import attention_params
+from headlab.dashboard.panels.heads.strongest_links import (
+    MAX_TEXT_LENGTH,
+    ReadSentences,
+    rank_sentences,
+)
 from headlab.dashboard.panels.masks.mask_figures import AccuracyQuestion
 from headlab.masks import Mask
 from headlab.pictures import colour_on_scale, map_of_scores, maps_of_scores
 from headlab.plots.matrices import (
+    GIVEN,
+    INDUCTION,
     LINKS,
     MAX_SHOWN_TOKENS,
+    NEXT,
+    PREVIOUS,
+    SAME,
     Panel,
     attention_map,
+    links_of_kind,
     special_token_texts,
     strongest_link,
 )
 from headlab.report.maps import map_of_pictures
 from headlab.worker import schemas
-from headlab.worker.schemas import Answer, ExampleCard, TaskCard, Weights
+from headlab.worker.schemas import Answer, ExampleCard, NextToken, TaskCard, Weights
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</script><script>parent.document.title='PWNED'</script>"
@@ -306,6 +320,7 @@ def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair
     link = attention_params({"text": "it  rains", "pair": pair}, question)
     removed_heads = [f"encoder.{index // 4}.{index % 4}" for index in range(9)]
     assert link["heads"] == removed_heads[:MAX_HEADS]
+    assert link["view"] == "BertViz"  # which draws them all
     second_text = "so it is wet" if isinstance(pair, str) else None
     assert typed_sentence("", link["text"])[1:3] == ("it rains", second_text)
     link_of_long_text = attention_params({"text": "x" * 5000, "pair": None}, question)
@@ -495,6 +510,12 @@ def test_words_are_counted_and_those_that_change_are_named():
 # The page.
 
 
+@pytest.fixture(autouse=True)
+def no_attention_known():
+    """What one test's worker said is forgotten in the next."""
+    st.cache_data.clear()
+
+
 def attention_requests(worker):
     return [call[1] for call in worker.calls if call[0] == "attention"]
 
@@ -507,7 +528,7 @@ def answer_cells(app):
 
 @pytest.mark.usefixtures("native_buttons")
 def test_the_page_shows_the_models_answers_with_the_heads_on_and_off(worker):
-    app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"])
+    app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"], view="BertViz")
     assert "Answers with these 2 heads on and off" in page_text(app)
     assert answer_cells(app) == [
         ["German (de)", "turn_on", "turn_on 93.1\u00a0%", "turn_off 50.0\u00a0%", "now wrong"]
@@ -555,8 +576,18 @@ def test_the_box_of_labels_is_called_an_answer_where_the_task_has_no_labels(
 
 
 @pytest.mark.usefixtures("native_buttons")
+def test_a_row_of_an_aligned_task_is_chosen_once_for_all_languages(worker, monkeypatch):
+    card = TaskCard(name="intents", labels=["turn_on"], languages=["de", "th"], aligned=True)
+    monkeypatch.setattr(worker, "tasks", lambda: [card])
+    app = run_page("attention", langs=["de", "th"], heads="encoder.3.7", view="BertViz")
+    assert app.selectbox(key="row").label == "The sentence, in each of these languages"
+    texts = [request.text for request in attention_requests(worker)]
+    assert texts == ["licht an (de)", "licht an (th)"]
+
+
+@pytest.mark.usefixtures("native_buttons")
 def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
-    app = run_page("attention", langs="de", heads="encoder.2.2", view="All heads")
+    app = run_page("attention", langs="de", heads="encoder.2.2")
     assert "Head 2.2" in page_text(app)
     assert "without colour, as there are no scores yet" in page_text(app)
     assert [request.maps for request in attention_requests(worker)] == [False, True]
@@ -605,14 +636,36 @@ def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
     fits = (
         lambda q, k: k == q - 1 and k != 0,
         lambda q, k: k == q + 1 and k != 5,
+        lambda q, k: 1 <= k < q and k != 5 and bare_tokens[k - 1] == bare_tokens[q],
         lambda q, k: bare_tokens[q] == bare_tokens[k] and q != k,
         lambda q, k: k == 5,
         lambda q, k: bare_tokens[k] == "an",
     )
     for kind, fit in zip(LINKS, fits, strict=True):
-        largest = largest_link(weights, lambda q, k, fit=fit: q not in (0, 5) and fit(q, k))
-        assert strongest_link(panel, "h", kind, "An") == largest
-    assert strongest_link(panel, "h", LINKS[-1], "aus") is None
+
+        def is_link(query, key, fit=fit):
+            return query not in (0, 5) and fit(query, key)
+
+        links = links_of_kind(panel, "h", kind, "An")
+        assert links.strongest == largest_link(weights, is_link)
+        assert links[1:] == pytest.approx(mean_of_links(weights, is_link))
+    assert strongest_link(panel, "h", GIVEN, "aus") is None
+
+
+def test_induction_is_from_a_token_to_what_followed_it_before():
+    tokens = ("a", "b", "c", "a", "a")
+    weights = np.arange(25).reshape(5, 5) / 100
+    panel = Panel("", tokens, {"h": weights})
+    links = links_of_kind(panel, "h", INDUCTION)
+    # from 3 to 1; from 4 to 1, not to itself, which follows 3
+    assert links.strongest == (pytest.approx(0.21), 4, 1)
+    assert links.looking_tokens == 2
+    assert links.mean == pytest.approx((0.16 + 0.21) / 2)
+    twice = Panel("", ("a", "b", "a", "c", "a"), {"h": weights})
+    links = links_of_kind(twice, "h", INDUCTION)
+    # from 2 to 1, from 4 to 1 and 3 together
+    assert links.mean == pytest.approx((0.11 + 0.21 + 0.23) / 2)
+    assert links_of_kind(Panel("", ("a", "b"), {"h": weights[:2, :2]}), "h", INDUCTION) is None
 
 
 def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_by_their_letter():
@@ -624,13 +677,11 @@ def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_b
         tokens=tokens, ids=ids, weights={"h": weights.tolist()}, truncated=False
     )
     panel = Panel.from_attention("", worker_weights)
-    to_same_token = LINKS[2]
-    to_token = LINKS[-1]
-    assert strongest_link(panel, "h", to_same_token)[1:] == (0, 2)
-    assert strongest_link(panel, "h", to_token, "我")[2] == 3
-    assert strongest_link(panel, "h", to_token, "我[1/2]")[2] == 2
+    assert strongest_link(panel, "h", SAME)[1:] == (0, 2)
+    assert strongest_link(panel, "h", GIVEN, "我")[2] == 3
+    assert strongest_link(panel, "h", GIVEN, "我[1/2]")[2] == 2
     of_earlier_worker = Panel.from_attention("", worker_weights.model_copy(update={"ids": []}))
-    assert strongest_link(of_earlier_worker, "h", to_same_token) is None
+    assert strongest_link(of_earlier_worker, "h", SAME) is None
     with_special_token = dataclasses.replace(panel, special=(1,))
     assert ViewOptions(hide=True).applied_to(with_special_token).ids == (7, 7, 9)
 
@@ -665,39 +716,106 @@ def test_reported_24_signs_without_a_letter_and_spaces_can_be_seen(token, visibl
 
 def test_sentences_that_the_worker_would_refuse_are_left_out():
     assert MAX_TEXT_LENGTH == schemas.MAX_CHARACTERS
+    assert MAX_OFFERED_SENTENCES <= schemas.MAX_SENTENCES
 
 
-def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left_out():
-    def uniform_panel(title, weight, *tokens):
-        weights = np.full((len(tokens), len(tokens)), weight)
-        return Panel(title, tokens, {"h": weights})
+def panel_of(title, rows, *tokens):
+    return Panel(title, tokens, {"h": np.array(rows)})
 
+
+def test_sentences_are_listed_by_their_strongest_link_or_by_the_mean_over_their_tokens():
     panels = [
-        uniform_panel("low", 0.2, "a", "b"),
+        panel_of("once", [[0.0, 0.9, 0.1], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], "a", "b", "a"),
         None,
-        uniform_panel("none", 0.9, "a"),
-        uniform_panel("high", 0.4, "c", "d"),
+        panel_of("none", [[1.0]], "a"),
+        panel_of("always", [[0.2, 0.8, 0.0], [0.0, 0.3, 0.7], [0.3, 0.0, 0.7]], "a", "b", "a"),
     ]
-    rows = ranked_sentences(panels, "h", LINKS[1])
-    assert rows.to_numpy().tolist() == [
-        [0.4, "c", "d", "high"],
-        [0.2, "a", "b", "low"],
+    by_mean = links_table(rank_sentences(panels, "h", NEXT), has_means=True)
+    assert by_mean.to_numpy().tolist() == [
+        [0.75, 2, 0.8, "a", "b", "always"],
+        [0.45, 2, 0.9, "a", "b", "once"],
     ]
-    assert list(rows.index) == [3, 0]
+    assert list(by_mean.index) == [3, 0]
+    by_strongest = links_table(rank_sentences(panels, "h", SAME), has_means=False)
+    assert by_strongest.to_numpy().tolist() == [
+        [0.3, "a", "a", "always"],
+        [0.1, "a", "a", "once"],
+    ]
+    assert list(by_strongest.columns) == ["Strongest link", "From", "To", "Sentence"]
+
+
+def test_the_caption_says_how_many_sentences_were_searched_and_how_they_are_ranked():
+    panel = panel_of("x", [[1.0]], "a")
+    complete = ReadSentences((panel, None), 2)
+    assert links_caption(complete, 1, PREVIOUS, "Head 1.2") == (
+        "Head 1.2: searched all 2 sentences; 1 of the 1 with such a link, by the mean over the tokens "
+        "that have one. 1 sentence of over 2,000 characters left out. Tick a row to open its sentence."
+    )
+    assert links_caption(complete, 0, SAME, "").startswith("Searched all 2 sentences: none has")
+    running = ReadSentences((panel,) * 40, MAX_OFFERED_SENTENCES, is_reading=True)
+    assert links_caption(running, 30, GIVEN, "Head 1.2") == (
+        "Head 1.2: searched 40 of 1,000 sentences; 20 of the 30 with such a link, by its strongest link."
+    )
+    assert running.total_words == "the first 1,000 sentences"
 
 
 @pytest.mark.usefixtures("native_buttons")
 def test_the_page_looks_through_the_sentences_only_when_it_is_asked(worker):
-    app = run_page("attention", langs="de", heads="encoder.4.4")
+    app = run_page("attention", langs="de", heads="encoder.4.4", view="BertViz")
     assert len(attention_requests(worker)) == 1
     press(app, "elsewhere")
     assert len(attention_requests(worker)) == 2
-    assert app.dataframe[-1].value.to_numpy().tolist() == [[0.0, "an", "licht", "licht an (de)"]]
-    assert "Head 4.4: the 1 of the first 1 sentences" in page_text(app)
-    choose(app, "elsewhere-kind", LINKS[1])
-    assert app.dataframe[-1].value["Weight"].tolist() == [1.0]
-    assert len(attention_requests(worker)) == 2
-    choose(app, "elsewhere-kind", LINKS[-1])
+    row = app.dataframe[-1].value.to_numpy().tolist()
+    assert row == [[0.0, 1, 0.0, "an", "licht", "licht an (de)"]]
+    assert "Head 4.4: searched all 1 sentence; 1 of the 1 with such a link" in page_text(app)
+    choose(app, "elsewhere-kind", NEXT)
+    assert app.dataframe[-1].value["Mean weight"].tolist() == [1.0]
+    choose(app, "elsewhere-kind", GIVEN)
     assert "Type the token" in page_text(app)
     app.text_input(key="elsewhere-token").set_value("LICHT").run()
     assert app.dataframe[-1].value["To"].tolist() == ["licht"]
+    assert len(attention_requests(worker)) == 2
+    reloaded_app = run_page("attention", langs="de", heads="encoder.4.4", view="BertViz")
+    assert "searched all 1 sentence" in page_text(reloaded_app)
+    elsewhere_requests = [r for r in attention_requests(worker) if r.task is None]
+    assert len(elsewhere_requests) == 1
+
+
+# The next tokens of a language model.
+
+
+def next_token(position, p_on, p_off, **fields):
+    tops = {"top_on": "▁an", "p_top_on": 0.6, "top_off": "▁aus", "p_top_off": 0.5}
+    return NextToken(position=position, p_on=p_on, p_off=p_off, **(tops | fields))
+
+
+NEXT_TOKENS = [
+    next_token(1, 0.6, 0.2),
+    next_token(2, 0.1, 0.5, top_on="\n"),
+    next_token(3, None, None),
+]
+
+
+def test_each_next_token_is_a_row_with_its_probabilities_and_the_most_probable_tokens():
+    weights = random_weights(["das", "▁an", "▁aus"], next_tokens=NEXT_TOKENS)
+    table = next_token_table(weights, "next-tokens-1")
+    assert [row[:4] for row in table.rows] == [
+        ("▁an", 60.0, 20.0, pytest.approx(-40)),
+        ("▁aus", 10.0, 50.0, pytest.approx(40)),
+        ("(end)", None, None, None),
+    ]
+    assert table.rows[1][4:] == ("↵ 60.0\u00a0%", "▁aus 50.0\u00a0%")
+    assert summary_sentence(weights, 1) == (
+        "The token that follows is the most probable one at 1 of 2 tokens, without this head at 1; "
+        "its probability changes by +0.0 points on average."
+    )
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_a_language_model_is_shown_token_by_token_in_place_of_answers(worker):
+    worker.next_tokens = NEXT_TOKENS[:2]
+    app = run_page("attention", langs="de", heads="encoder.4.4")
+    text = page_text(app)
+    assert "Next token with this head on and off" in text
+    assert "are not shown" not in text
+    assert app.dataframe[0].value["token that follows"].tolist() == ["licht", "an"]

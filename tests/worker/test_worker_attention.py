@@ -13,7 +13,7 @@ import torch
 from support.expected_errors import raises
 from support.saved_models import save_family
 from support.several_answers import WORDS
-from support.tiny_models import tiny_model
+from support.tiny_models import tiny_model, tiny_module
 from support.tiny_task import read_tiny, tiny_task, tiny_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -25,7 +25,8 @@ from headlab.evaluation import NO_TARGET, Evaluator
 from headlab.hooks import Model, gated
 from headlab.masks import Mask, full_mask
 from headlab.tasks import Example, Split, Task
-from headlab.worker.answers import answers_of, attention_weights
+from headlab.worker.answers import answers_of, attention_weights, next_tokens_of
+from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import AttentionRequest
 
 
@@ -247,14 +248,14 @@ def test_small_maps_are_of_every_head_that_attends_from_the_sentence(
     assert attention_weights(model, request_without_maps).maps == {}
 
 
-def byte_model() -> Model:
+def byte_model(family: str = "gpt2") -> Model:
     """A tiny decoder whose tokens are single bytes, as symbols."""
     symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!")
-    model = tiny_model("gpt2", tokenizer=tokenizer)
+    model = tiny_model(family, tokenizer=tokenizer)
     model.module.resize_token_embeddings(len(model.tokenizer))
     return model
 
@@ -278,3 +279,85 @@ def test_reported_24_a_letter_that_the_length_limit_cuts_is_still_that_letter() 
     assert len(attention.tokens) == 64
     assert attention.truncated is True
     assert attention.tokens[-1] == "戏[1/3]"
+
+
+# Next tokens of a decoder.
+
+
+def module_without(family: str, heads: list[Head]) -> Any:
+    """The plain transformers model, with zeros where its output projections read these heads."""
+    module = tiny_module(family)
+    head_dim = 24 // 4
+    with torch.no_grad():
+        for head in heads:
+            rows = slice(head.head * head_dim, (head.head + 1) * head_dim)
+            if family == "gpt2-lm":
+                module.transformer.h[head.layer].attn.c_proj.weight[rows] = 0
+            else:
+                module.model.layers[head.layer].self_attn.o_proj.weight[:, rows] = 0
+    return module
+
+
+@pytest.mark.parametrize("family", ["gpt2-lm", "llama-lm"])
+def test_next_tokens_are_those_of_the_plain_model_given_one_prefix_after_the_other(
+    family: str,
+) -> None:
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    heads = [Head("decoder", 0, 1), Head("decoder", 2, 3)]
+    request = request_of("w5 w6 w7 w5 w6", [tuple(head) for head in heads])
+    attention = attention_weights(model, request)
+    assert attention.tokens == ["<s>", "w5", "w6", "w7", "w5", "w6", "</s>"]
+    answers = next_tokens_of(model, request)
+    assert [answer.position for answer in answers] == [1, 2, 3, 4, 5, 6, 7]
+    for state, module in (
+        ("on", module_without(family, [])),
+        ("off", module_without(family, heads)),
+    ):
+        for answer in answers:
+            prefix = torch.tensor([attention.ids[: answer.position]])
+            with torch.no_grad():
+                shares = module(input_ids=prefix).logits[0, -1].softmax(-1)
+            share, token = shares.max(-1)
+            assert getattr(answer, f"top_{state}") == model.tokenizer.convert_ids_to_tokens(
+                int(token)
+            )
+            assert getattr(answer, f"p_top_{state}") == pytest.approx(float(share), rel=1e-4)
+            if answer.position == len(attention.ids):
+                assert getattr(answer, f"p_{state}") is None
+            else:
+                following_share = float(shares[attention.ids[answer.position]])
+                assert getattr(answer, f"p_{state}") == pytest.approx(following_share, rel=1e-4)
+    assert any(answer.p_on != answer.p_off for answer in answers)
+
+
+def test_next_tokens_of_a_long_sentence_end_at_the_last_token_that_is_shown() -> None:
+    model = tiny_model("llama-lm", tokenizer=tiny_tokenizer())
+    answers = next_tokens_of(model, request_of(LONG_TEXT, [("decoder", 0, 0)]))
+    positions = [answer.position for answer in answers]
+    assert positions == list(range(1, 64))
+    assert all(answer.p_on is not None for answer in answers)
+
+
+def test_a_sentence_of_one_token_has_only_what_the_model_would_say_next() -> None:
+    model = byte_model("gpt2-lm")
+    (answer,) = next_tokens_of(model, request_of("a", [("decoder", 0, 0)]))
+    assert answer.position == 1
+    assert answer.p_on is None
+    assert answer.p_off is None
+
+
+@pytest.mark.parametrize(
+    ("family", "is_told"), [("gpt2-lm", True), ("gpt2", False), ("bert-lm", False)]
+)
+def test_the_worker_tells_next_tokens_of_decoders_that_have_them_where_a_task_is_named(
+    family: str, is_told: bool, tmp_path: Path
+) -> None:
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    stack = model.grid.stacks[0].name
+    host = ModelHost(tmp_path, "cpu", loader=lambda name: model, tasks=lambda name: tiny_task())
+    request = request_of("w5 w6", [(stack, 0, 0)])
+    assert host.attention(request).next_tokens == []
+    request_with_task = request.model_copy(update={"task": "tiny"})
+    weights = host.attention(request_with_task)
+    assert len(weights.next_tokens) == (4 if is_told else 0)
+    assert bool(weights.answers or weights.note) is not is_told

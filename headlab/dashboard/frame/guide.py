@@ -156,7 +156,8 @@ GUIDES = {
 - A large weight is no proof of importance: many heads attend to the special tokens when they have nothing to do. The
   caption below the picture says what share of the weight they get.
 - Below the picture are the model's answers for each sentence with the chosen heads on and with their output set to 0.
-  One sentence is not evidence: the Prune page counts over all examples.
+  One sentence is not evidence: the Prune page counts over all examples. Of a language model these are its
+  probabilities of each next token.
 - "All heads" shows every head's map of one sentence in small; its frame has the colour and sign of the head's score.
 """,
         "This is what a head looks at. Try a sentence of your own.",

@@ -9,6 +9,7 @@ import streamlit as st
 
 from headlab.core import CHANGE_KINDS, EMPTY_CELL, percent_text
 from headlab.dashboard.names import CHANGE_WORDS, count_words, error_words, plain
+from headlab.dashboard.pages.attention.next_tokens import draw_next_tokens
 from headlab.dashboard.panels.heads import ShownSentence
 from headlab.pictures import MINUS
 from headlab.plots.matrices import with_visible_characters
@@ -102,11 +103,16 @@ def draw_answers(
 ) -> None:
     """Draw the answers with the heads on and off, or a sentence on why there are none.
 
+    A decoder's answers are its next tokens.
+
     Args:
         sentences: What is shown.
         attention: Of each sentence, with the model's answers.
         heads: How many heads are off.
     """
+    if any(weights.next_tokens for weights in attention):
+        draw_next_tokens(sentences, attention, heads)
+        return
     notes = dict.fromkeys(plain(error_words(weights.note)) for weights in attention if weights.note)
     unanswered_titles = []
     for sentence, weights in zip(sentences, attention, strict=True):
@@ -123,9 +129,12 @@ def draw_answers(
     unanswered_note = (
         f" No answers: {plain(', '.join(unanswered_titles))}." if unanswered_titles else ""
     )
+    cut_note = ""
+    if any(weights.truncated for weights in attention):
+        cut_note = " Answers are to whole sentences, also where the picture is cut."
     st.caption(
         "; ".join(
             ["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]
         )
-        + f".{unanswered_note}"
+        + f".{cut_note}{unanswered_note}"
     )

@@ -2,75 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from headlab.dashboard.frame import Choice, wait_for_result
-from headlab.dashboard.names import count_words, head_from, language_title, plain
-from headlab.dashboard.panels.heads import TASK_SENTENCES, label_examples_by_title, offered_examples
-from headlab.dashboard.widgets import PageState, button, set_widget, uninterrupted
-from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link
-from headlab.worker import AttentionRequest, Client
+from headlab.dashboard.frame import Choice
+from headlab.dashboard.names import count_words, language_title, plain
+from headlab.dashboard.panels.heads import (
+    MAX_TEXT_LENGTH,
+    TASK_SENTENCES,
+    RankedSentence,
+    ReadSentences,
+    SentenceSource,
+    draw_reading,
+    label_examples_by_title,
+    offered_examples,
+    rank_sentences,
+    ranks_by_mean,
+)
+from headlab.dashboard.widgets import set_widget, uninterrupted
+from headlab.plots.matrices import GIVEN, LINKS
+from headlab.worker import Client
 
-MAX_SENTENCES = 64
-"""How many sentences of a language are looked through."""
 MAX_LISTED = 20
-"""How many of them are listed."""
+"""How many sentences are listed."""
 LINKS_TABLE = "elsewhere-rows"
 """Widget key of the table of sentences."""
-MAX_TEXT_LENGTH = 2000
-"""Characters of a text that the worker takes."""
-
-
-@dataclass
-class SentenceSearch(PageState):
-    """The search for sentences on the Attention page of one session.
-
-    Attributes:
-        query: Arguments of `read_sentences` that were asked for last; empty if none were.
-    """
-
-    key = "_elsewhere"
-    query: tuple[str, ...] = ()
-
-
-@st.cache_data(max_entries=32, show_spinner=False)
-def read_sentences(
-    _client: Client, fingerprint: str, model: str, task: str, language: str, head: str
-) -> list[Panel | None]:
-    """Attention of a head in the first sentences of a language.
-
-    Args:
-        _client: Of the worker.
-        fingerprint: Of the model's weights; it only tells apart what is kept.
-        model: Name of the model.
-        task: Name of the task whose sentences they are.
-        language: Code of the language.
-        head: Key of the head.
-
-    Returns:
-        A panel for each sentence, with its text as title; None for a text that is too long.
-    """
-    panels = list[Panel | None]()
-    for example in offered_examples(_client, task, language)[:MAX_SENTENCES]:
-        if max(len(example.text), len(example.pair or "")) > MAX_TEXT_LENGTH:
-            panels.append(None)
-            continue
-        request = AttentionRequest.model_construct(
-            model=model,
-            text=example.text,
-            heads=[head_from(head)],
-            pair=example.pair,
-            words=example.words,
-        )
-        panels.append(
-            Panel.from_attention(example.text, wait_for_result(partial(_client.attention, request)))
-        )
-    return panels
+MEAN = "Mean weight"
+STRONGEST = "Strongest link"
+"""Columns of that table."""
 
 
 def draw_elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, name: str) -> None:
@@ -81,83 +43,98 @@ def draw_elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, 
             "In", choice.languages, format_func=language_title, key="elsewhere-language"
         )
         kind = kind_place.selectbox("Looks", LINKS, key="elsewhere-kind")
-        token = (
-            kind_place.text_input("Token looked at", key="elsewhere-token") if kind == GIVEN else ""
-        )
-        query = fingerprint, choice.model, choice.task, language, head
-        if SentenceSearch.of_session().query != query:
-            button(
-                f"Look through the first {MAX_SENTENCES} sentences",
-                key="elsewhere",
-                on_press=_begin_search,
-                args=(query,),
-            )
-            return
-        if kind == GIVEN and not token.strip():
-            st.caption("Type the token, as it is written in the sentences.")
-            return
-        with st.spinner("Asking the worker …"):
-            panels = read_sentences(worker, *query)
-        links = ranked_sentences(panels, head, kind, token)
-        too_long = panels.count(None)
-        too_long_note = ""
-        if too_long:
-            sentences = count_words(too_long, "sentence")
-            too_long_note = f" {sentences} of over {MAX_TEXT_LENGTH:,} characters left out."
-        if links.empty:
-            st.caption(f"None of the first {len(panels)} sentences has such a link.{too_long_note}")
-            return
+        token = ""
+        if kind == GIVEN:
+            token = kind_place.text_input("Token looked at", key="elsewhere-token")
+        source = SentenceSource(choice.model, fingerprint, choice.task, language, head)
 
-        def open_ticked_row() -> None:
+        def open_ticked_row(links: pd.DataFrame) -> None:
             for row_index in st.session_state[LINKS_TABLE]["selection"]["rows"]:
                 open_sentence(worker, choice, language, int(links.index[row_index]))
 
-        st.dataframe(
-            links,
-            hide_index=True,
-            key=LINKS_TABLE,
-            on_select=uninterrupted(open_ticked_row),
-            selection_mode="single-row",
-            column_config={"Weight": st.column_config.NumberColumn(format="%.3f")},
-        )
-        listed_words = (
-            f"the {len(links)} of the first {len(panels)} sentences with its strongest link of "
-            "this kind"
-        )
-        st.caption(
-            f"{plain(name)}: {listed_words}.{too_long_note} Tick a row to open its sentence."
-        )
+        def draw_sentences(sentences: ReadSentences) -> None:
+            if kind == GIVEN and not token.strip():
+                st.caption("Type the token, as it is written in the sentences.")
+                return
+            ranked = rank_sentences(sentences.panels, head, kind, token)
+            links = links_table(ranked[:MAX_LISTED], ranks_by_mean(kind))
+            if not links.empty:
+                _draw_table(links, None if sentences.is_reading else open_ticked_row)
+            st.caption(links_caption(sentences, len(ranked), kind, name))
+
+        draw_reading(worker, source, draw_sentences, key="elsewhere")
 
 
-def ranked_sentences(
-    panels: Sequence[Panel | None], head: str, kind: str, token: str = ""
-) -> pd.DataFrame:
-    """The sentences with a head's strongest links of a kind, the strongest first.
+def _draw_table(
+    links: pd.DataFrame, open_ticked_row: Callable[[pd.DataFrame], None] | None
+) -> None:
+    """Draw the list of sentences.
 
     Args:
-        panels: The sentences; None for one that was left out.
-        head: Key of the head.
-        kind: Of link, one of `LINKS`.
-        token: The token looked at, for links to a given one.
+        links: The list.
+        open_ticked_row: The action of a tick; None where rows cannot be ticked yet.
+    """
+    column_config = dict.fromkeys((MEAN, STRONGEST), st.column_config.NumberColumn(format="%.3f"))
+    if open_ticked_row is None:
+        st.dataframe(links, hide_index=True, column_config=column_config)
+        return
+    st.dataframe(
+        links,
+        hide_index=True,
+        key=LINKS_TABLE,
+        on_select=uninterrupted(partial(open_ticked_row, links)),
+        selection_mode="single-row",
+        column_config=column_config,
+    )
 
-    Returns:
-        A row for each sentence; the index is its number.
+
+def links_table(ranked: Sequence[RankedSentence], has_means: bool) -> pd.DataFrame:
+    """A row for each sentence with its strongest link; the index is the sentence's number.
+
+    Args:
+        ranked: The sentences.
+        has_means: Whether to give the mean over the tokens that look, and their number, too.
     """
     rows = []
-    sentence_numbers = []
-    for sentence_number, panel in enumerate(panels):
-        link = strongest_link(panel, head, kind, token) if panel else None
-        if panel is None or link is None:
-            continue
-        rows.append((link.weight, panel.tokens[link.query], panel.tokens[link.key], panel.title))
-        sentence_numbers.append(sentence_number)
-    columns = ["Weight", "From", "To", "Sentence"]
-    links = pd.DataFrame(rows, columns=columns, index=sentence_numbers)
-    return links.sort_values("Weight", ascending=False, kind="stable").head(MAX_LISTED)
+    for _, panel, links in ranked:
+        strongest = links.strongest
+        row: dict[str, object] = {}
+        if has_means:
+            row |= {MEAN: links.mean, "Tokens": links.looking_tokens}
+        row |= {
+            STRONGEST: strongest.weight,
+            "From": panel.tokens[strongest.query],
+            "To": panel.tokens[strongest.key],
+            "Sentence": panel.title,
+        }
+        rows.append(row)
+    return pd.DataFrame(rows, index=[sentence.number for sentence in ranked])
 
 
-def _begin_search(query: tuple[str, ...]) -> None:
-    SentenceSearch.of_session().query = query
+def links_caption(sentences: ReadSentences, ranked_count: int, kind: str, head_name: str) -> str:
+    """What the list shows, and of how many sentences.
+
+    Args:
+        sentences: Those read.
+        ranked_count: How many of them have such a link.
+        kind: Of link.
+        head_name: Of the head.
+    """
+    searched = sentences.total_words
+    if not sentences.is_complete:
+        searched = f"{len(sentences.panels):,} of {sentences.total:,} sentences"
+    note = ""
+    if sentences.too_long:
+        left_out = count_words(sentences.too_long, "sentence")
+        note = f" {left_out} of over {MAX_TEXT_LENGTH:,} characters left out."
+    if not ranked_count:
+        return f"Searched {searched}: none has such a link.{note}"
+    order = "by its strongest link"
+    if ranks_by_mean(kind):
+        order = "by the mean over the tokens that have one"
+    listed = f"{min(MAX_LISTED, ranked_count)} of the {ranked_count:,} with such a link"
+    tick = "" if sentences.is_reading else " Tick a row to open its sentence."
+    return f"{plain(head_name)}: searched {searched}; {listed}, {order}.{note}{tick}"
 
 
 def open_sentence(worker: Client, choice: Choice, language: str, sentence_number: int) -> None:

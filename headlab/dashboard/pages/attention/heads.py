@@ -25,6 +25,9 @@ from headlab.dashboard.widgets import (
     set_widget,
 )
 
+HEADS_WIDTH = 176
+"""Of the list of heads, in pixels."""
+
 
 def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str | None]:
     """The heads that a link names.
@@ -75,8 +78,11 @@ def head_to_show(grid: HeadGrid, heads: Sequence[Head]) -> Head:
     return heads[0]
 
 
-def pick_heads(grid: HeadGrid, stored_scores: StoredScores) -> list[Head]:
-    """The widget for heads; it starts with the link's heads, or else the strongest one."""
+def settle_heads(grid: HeadGrid, stored_scores: StoredScores) -> None:
+    """Set which heads the widget holds: at first the link's, or else the strongest one.
+
+    A message says which of the link's heads cannot be shown.
+    """
     head_keys = [head_key(head) for head in grid.heads]
     sentence = None
     if "heads" not in st.session_state:
@@ -91,13 +97,18 @@ def pick_heads(grid: HeadGrid, stored_scores: StoredScores) -> list[Head]:
     if fitting_keys != st.session_state["heads"]:  # another model has other heads
         set_widget("heads", fitting_keys)
     notify_of_link("heads", sentence)
+
+
+def pick_heads(grid: HeadGrid) -> list[Head]:
+    """The widget for heads, which `settle_heads` has set."""
     selected_keys = st.multiselect(
         f"Heads (up to {MAX_HEADS})",
-        head_keys,
+        [head_key(head) for head in grid.heads],
         key="heads",
         max_selections=MAX_HEADS,
         format_func=lambda key: head_number(head_from(key), grid),
         help=HEAD_NUMBER_HELP,
+        width=HEADS_WIDTH,
     )
     # Writing the link replaces all of it by what it was when the request was sent, so it is
     # written only if it changes.

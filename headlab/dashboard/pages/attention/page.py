@@ -18,14 +18,19 @@ from headlab.dashboard.frame import (
 from headlab.dashboard.names import head_key
 from headlab.dashboard.pages.attention.answers import draw_answers
 from headlab.dashboard.pages.attention.elsewhere import draw_elsewhere
-from headlab.dashboard.pages.attention.heads import head_names, head_to_show, pick_heads
+from headlab.dashboard.pages.attention.heads import (
+    head_names,
+    head_to_show,
+    pick_heads,
+    settle_heads,
+)
 from headlab.dashboard.pages.attention.views import (
     ALL_HEADS,
-    VIEWS,
     ViewOptions,
     draw_every_head,
     draw_special_tokens,
     draw_view,
+    pick_view,
     pick_view_options,
 )
 from headlab.dashboard.panels.heads import ShownSentence, pick_sentences
@@ -199,23 +204,21 @@ def draw_page() -> None:
         worker = worker_client()
         model = loaded_model(choice.model)
         results = scores_of(choice)
-        view = st.radio("View", VIEWS, horizontal=True, key="view", bind="query-params")
-        picture = st.container()
-        settings = st.container()
-        with settings:
-            heads = pick_heads(model.grid, results)
+        settle_heads(model.grid, results)
+        controls = st.container(horizontal=True, gap="xsmall", key="attention-controls")
+        sentence_boxes = st.container()
+        with controls:
+            view = pick_view()
+            heads = pick_heads(model.grid)
             shown_head = head_to_show(model.grid, heads) if heads else None
-            sentences = pick_sentences(worker, choice)
+            sentences = pick_sentences(worker, choice, sentence_boxes)
             options = pick_view_options(len(heads))
-        with picture:
-            if not heads:
-                st.info("No head is chosen. Pick one or more below.")
-            elif not sentences:
-                st.info("No sentence is chosen. Pick a language below, or write a sentence.")
-            else:
-                draw_attention(
-                    worker, choice, model, heads, sentences, view, options, results.scores
-                )
+        if not heads:
+            st.info("No head is chosen. Pick one or more above.")
+        elif not sentences:
+            st.info("No sentence is chosen. Pick a language above, or write a sentence.")
+        else:
+            draw_attention(worker, choice, model, heads, sentences, view, options, results.scores)
         if shown_head is not None and choice.languages:
             shown_key = head_key(shown_head)
             shown_name = head_names(model.grid, heads)[shown_key]

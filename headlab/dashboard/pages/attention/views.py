@@ -10,7 +10,14 @@ import numpy as np
 import streamlit as st
 
 from headlab.core import Head, HeadGrid
-from headlab.dashboard.names import head_from, head_key, head_words, language_title, plain
+from headlab.dashboard.names import (
+    head_from,
+    head_key,
+    head_number,
+    head_words,
+    language_title,
+    plain,
+)
 from headlab.dashboard.pages.attention.pictures import (
     MEAN_QUERY,
     head_view,
@@ -19,6 +26,7 @@ from headlab.dashboard.pages.attention.pictures import (
     strongest_links,
     weights_table,
 )
+from headlab.dashboard.panels.heads import BERTVIZ
 from headlab.dashboard.panels.masks import MEAN_OF_LANGUAGES, pooled_scores
 from headlab.dashboard.widgets import (
     download_button,
@@ -29,6 +37,7 @@ from headlab.dashboard.widgets import (
     remember_choice,
     remembered_choice,
     set_widget,
+    uninterrupted,
 )
 from headlab.pictures import HeadMap, head_map, map_of_scores, maps_of_scores, parts_note
 from headlab.plots.matrices import MAX_SHOWN_TOKENS, Panel, attention_map, special_token_texts
@@ -36,14 +45,19 @@ from headlab.report.maps import map_of_pictures
 from headlab.results import HeadScores
 
 FRAME_HEIGHT = 420
+ENLARGED_KEY = "enlarged-head"
+"""Widget key of the choice among several heads of the one that is enlarged."""
 
-BERTVIZ = "BertViz"
 SHADED_TOKENS = "Shaded tokens"
 WEIGHTS_TABLE = "Table of weights"
 ALL_HEADS = "All heads"
-VIEWS = (BERTVIZ, SHADED_TOKENS, WEIGHTS_TABLE, ALL_HEADS)
+VIEWS = (ALL_HEADS, BERTVIZ, SHADED_TOKENS, WEIGHTS_TABLE)
 
 MEAN_HEAD = "mean"
+
+# Widths of controls in pixels: on a screen of 1440, all that a task needs stand in one row.
+VIEW_WIDTH = 150
+SWITCHES_WIDTH = 172
 
 
 class ViewOptions(NamedTuple):
@@ -68,13 +82,18 @@ class ViewOptions(NamedTuple):
         return panel
 
 
+def pick_view() -> str:
+    """The list of views."""
+    return st.selectbox("View", VIEWS, key="view", bind="query-params", width=VIEW_WIDTH)
+
+
 def pick_view_options(heads: int) -> ViewOptions:
     """The switches for special tokens, words and the mean of the heads, which needs two."""
-    with st.container(horizontal=True, gap="medium"):
+    with st.container(width=SWITCHES_WIDTH, gap=None):
         return ViewOptions(
             st.toggle("Hide special tokens", key="hide", bind="query-params"),
-            st.toggle("Words instead of pieces", key="whole", bind="query-params", help=WORDS_HELP),
-            heads > 1 and st.toggle("Mean of the chosen heads", key="mean", bind="query-params"),
+            st.toggle("Words, not pieces", key="whole", bind="query-params", help=WORDS_HELP),
+            heads > 1 and st.toggle("Mean of the heads", key="mean", bind="query-params"),
         )
 
 
@@ -172,6 +191,8 @@ def draw_every_head(
     with enlarged_column:
         key = head_key(head)
         name = head_words(head, grid)
+        if len(panel.weights) > 1:
+            _pick_enlarged_head(list(panel.weights), key, grid)
         st.markdown(f"##### {plain(name)}")
         draw_figure(
             attention_map(shown_panel, key),
@@ -184,6 +205,30 @@ def draw_every_head(
         st.caption(f"A row per token that looks, a column per token looked at{direction_note}.")
     for words in caveats([panel], [shown_panel], options):
         st.caption(plain(words))
+
+
+def _pick_enlarged_head(head_keys: Sequence[str], enlarged_key: str, grid: HeadGrid) -> None:
+    """Which of several chosen heads is enlarged.
+
+    Args:
+        head_keys: Of the chosen heads.
+        enlarged_key: The one that is shown.
+        grid: The model's heads.
+    """
+    if st.session_state.get(ENLARGED_KEY) != enlarged_key:
+        set_widget(ENLARGED_KEY, enlarged_key)
+    st.radio(
+        "Chosen heads",
+        head_keys,
+        horizontal=True,
+        key=ENLARGED_KEY,
+        format_func=lambda key: head_number(head_from(key), grid),
+        on_change=uninterrupted(_enlarge_head),
+    )
+
+
+def _enlarge_head() -> None:
+    remember_choice("head", st.session_state[ENLARGED_KEY])
 
 
 def choose_head(head: Head) -> None:
@@ -231,10 +276,7 @@ def caveats(
     if note:
         sentences.append(note)
     if any(panel.is_cut for panel in shown_panels):
-        sentences.append(
-            f"Sentences are cut after {MAX_SHOWN_TOKENS} tokens; what the model says is of the whole "
-            "sentence."
-        )
+        sentences.append(f"Sentences are cut after {MAX_SHOWN_TOKENS} tokens.")
     return sentences
 
 

@@ -17,6 +17,7 @@ from headlab.dashboard.panels.heads import (
     ReadSentences,
     SentenceSource,
     draw_reading,
+    side_by_side_params,
 )
 from headlab.plots.matrices import Panel, with_visible_characters
 
@@ -74,7 +75,9 @@ def draw_sentences(choice: Choice, data: HeadData, head: Head, language: str) ->
         draw_marked(strongest_sentences(sentences.panels, key), sentences, language)
 
     draw_reading(worker_client(), source, draw_strongest, key="one-head-sentences")
-    page_link("attention", "What it attends to, in any sentence", {"heads": [key]})
+    page_link(
+        "attention", "What it attends to, in any sentence", side_by_side_params([key], [language])
+    )
 
 
 def strongest_sentences(panels: Sequence[Panel | None], head: str) -> list[MarkedSentence]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headlab.dashboard.panels.heads.attended_sentences import BERTVIZ as BERTVIZ
 from headlab.dashboard.panels.heads.attended_sentences import HEAD_COLOURS as HEAD_COLOURS
 from headlab.dashboard.panels.heads.attended_sentences import HEAD_KINDS as HEAD_KINDS
 from headlab.dashboard.panels.heads.attended_sentences import MAX_HEADS as MAX_HEADS
@@ -19,6 +20,9 @@ from headlab.dashboard.panels.heads.attended_sentences import (
 from headlab.dashboard.panels.heads.attended_sentences import link_to_attention as link_to_attention
 from headlab.dashboard.panels.heads.attended_sentences import offered_examples as offered_examples
 from headlab.dashboard.panels.heads.attended_sentences import pick_sentences as pick_sentences
+from headlab.dashboard.panels.heads.attended_sentences import (
+    side_by_side_params as side_by_side_params,
+)
 from headlab.dashboard.panels.heads.changed_answers import (
     draw_changed_answers as draw_changed_answers,
 )
@@ -51,6 +55,8 @@ from headlab.dashboard.panels.heads.role_card import draw_role_card as draw_role
 from headlab.dashboard.panels.heads.role_card import draw_role_details as draw_role_details
 from headlab.dashboard.panels.heads.role_card import draw_role_examples as draw_role_examples
 from headlab.dashboard.panels.heads.role_card import draw_roles_of_head as draw_roles_of_head
+from headlab.dashboard.panels.heads.strongest_links import MAX_TEXT_LENGTH as MAX_TEXT_LENGTH
+from headlab.dashboard.panels.heads.strongest_links import RankedSentence as RankedSentence
 from headlab.dashboard.panels.heads.strongest_links import ReadSentences as ReadSentences
 from headlab.dashboard.panels.heads.strongest_links import SentenceSource as SentenceSource
 from headlab.dashboard.panels.heads.strongest_links import draw_reading as draw_reading

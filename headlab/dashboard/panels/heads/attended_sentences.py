@@ -9,6 +9,7 @@ import streamlit as st
 
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import head_from, head_key, language_title, page_link
+from headlab.dashboard.streamlit_private import Placeholder
 from headlab.studies import HeadKind, HeadLists, heads_by_kind, languages_that_differ
 from headlab.worker import Client, ExampleCard
 
@@ -31,13 +32,22 @@ MAX_SIDE_BY_SIDE = 4
 """Sentences that are shown side by side at most."""
 MAX_TEXT_CHARACTERS = 1200
 """Of the text that a person types."""
-MAX_OFFERED_SENTENCES = 500
-"""Sentences of a task that are offered, in each language."""
+MAX_OFFERED_SENTENCES = 1000
+"""Sentences of a task that are offered, in each language: as many as the worker gives."""
 TASK_SENTENCES = "of the task"
 OWN_SENTENCES = "my own"
 PAIR_SEPARATOR = " ||| "
 """Between the two texts of a pair."""
 HEAD_KINDS = tuple(HeadKind)
+BERTVIZ = "BertViz"
+"""The view of the Attention page that draws several heads and sentences side by side."""
+
+# Widths of widgets in pixels, in a row of controls that is to fit into a screen of 1440.
+SOURCE_WIDTH = 105
+LANGUAGES_WIDTH = 265
+LABEL_WIDTH = 147
+TEXT_WIDTH = 420
+TEXT_HEIGHT = 80
 
 
 class ShownSentence(NamedTuple):
@@ -66,29 +76,38 @@ def offered_examples(_client: Client, task: str, language: str) -> Sequence[Exam
     return _client.sentences(task, language, n=MAX_OFFERED_SENTENCES)
 
 
-def pick_sentences(client: Client, choice: Choice) -> list[ShownSentence]:
-    """Draw the widgets for sentences and return the sentences chosen."""
+def pick_sentences(
+    client: Client, choice: Choice, sentence_boxes: Placeholder
+) -> list[ShownSentence]:
+    """Draw the widgets for sentences, in a row of controls, and return the sentences chosen.
+
+    Args:
+        client: Of the worker.
+        choice: The sidebar's.
+        sentence_boxes: Below the row, where sentences of the task are chosen.
+    """
     source = st.radio(
         "Sentence",
         [TASK_SENTENCES, OWN_SENTENCES],
-        horizontal=True,
         key="source",
         bind="query-params",
+        width=SOURCE_WIDTH,
     )
     if source == OWN_SENTENCES:
         return _typed_sentences()
-    return _sentences_of_task(client, choice)
+    return _sentences_of_task(client, choice, sentence_boxes)
 
 
 def _typed_sentences() -> list[ShownSentence]:
     """Draw the field for a person's own text, and return its sentences, one a line."""
     text = st.text_area(
-        f"Text: one sentence a line, up to {MAX_SIDE_BY_SIDE} side by side; a pair with {PAIR_SEPARATOR.strip()} "
-        "between its texts",
+        f"Text: one sentence a line, up to {MAX_SIDE_BY_SIDE}; a pair as A{PAIR_SEPARATOR}B",
         max_chars=MAX_TEXT_CHARACTERS,
         key="text",
         bind="query-params",
         placeholder="Turn on the lights in the kitchen",
+        height=TEXT_HEIGHT,
+        width=TEXT_WIDTH,
     )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > MAX_SIDE_BY_SIDE:
@@ -109,31 +128,37 @@ def typed_sentence(title: str, line: str) -> ShownSentence:
     return ShownSentence(title, line)
 
 
-def _sentences_of_task(client: Client, choice: Choice) -> list[ShownSentence]:
+def _sentences_of_task(
+    client: Client, choice: Choice, sentence_boxes: Placeholder
+) -> list[ShownSentence]:
     languages = st.multiselect(
-        f"Languages side by side (up to {MAX_SIDE_BY_SIDE})",
+        f"Languages (up to {MAX_SIDE_BY_SIDE})",
         choice.languages,
         default=choice.languages[:MAX_SIDE_BY_SIDE],
         max_selections=MAX_SIDE_BY_SIDE,
         key="side",
         bind="query-params",
+        width=LANGUAGES_WIDTH,
     )
     examples = {language: offered_examples(client, choice.task, language) for language in languages}
     if not examples:
         return []
     card = next((card for card in client.tasks() if card.name == choice.task), None)
     if card is not None and card.aligned:
-        return _pick_aligned(examples)
+        return _pick_aligned(examples, sentence_boxes)
     has_labels = card is not None and card.labels
-    return _pick_by_label(examples, "What is meant (label)" if has_labels else "Answer")
+    label_box_title = "What is meant (label)" if has_labels else "Answer"
+    return _pick_by_label(examples, label_box_title, sentence_boxes)
 
 
-def _pick_aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[ShownSentence]:
+def _pick_aligned(
+    examples: Mapping[str, Sequence[ExampleCard]], sentence_boxes: Placeholder
+) -> list[ShownSentence]:
     """Row i means the same in every language: one choice for all."""
     examples_to_name = next(iter(examples.values()))
     row_count = min(map(len, examples.values()))
-    row = st.selectbox(
-        "Sentence",
+    row = sentence_boxes.selectbox(
+        "The sentence, in each of these languages" if len(examples) > 1 else "The sentence",
         range(row_count),
         format_func=lambda i: examples_to_name[i].text,
         key="row",
@@ -143,7 +168,9 @@ def _pick_aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[ShownSe
 
 
 def _pick_by_label(
-    examples: Mapping[str, Sequence[ExampleCard]], label_box_title: str
+    examples: Mapping[str, Sequence[ExampleCard]],
+    label_box_title: str,
+    sentence_boxes: Placeholder,
 ) -> list[ShownSentence]:
     """Rows differ between languages: a label is chosen, then a sentence with it in each language.
 
@@ -152,20 +179,24 @@ def _pick_by_label(
     Args:
         examples: By language.
         label_box_title: Of the box with the labels.
+        sentence_boxes: Where the boxes with the sentences stand.
     """
     labels: set[str] = set()
     for cards in examples.values():
         labels.update(card.label for card in cards if card.label is not None)
     label = None
     if labels:
-        label = st.selectbox(label_box_title, sorted(labels), key="label", bind="query-params")
+        label = st.selectbox(
+            label_box_title, sorted(labels), key="label", bind="query-params", width=LABEL_WIDTH
+        )
     sentences = []
-    for language, column in zip(examples, st.columns(len(examples)), strict=True):
+    columns = sentence_boxes.columns(len(examples))
+    for language, column in zip(examples, columns, strict=True):
         fitting = label_examples_by_title(examples[language], label)
         if not fitting:
             title = language_title(language)
             column.caption(
-                f"{title} has no sentence with this label among its first {MAX_OFFERED_SENTENCES}."
+                f"{title} has no sentence with this label among its first {MAX_OFFERED_SENTENCES:,}."
             )
             continue
         chosen_title = column.selectbox(
@@ -210,6 +241,21 @@ def _sentence_of_example(language: str, example: ExampleCard) -> ShownSentence:
     )
 
 
+def side_by_side_params(
+    head_keys: Sequence[str], languages: Sequence[str] = ()
+) -> dict[str, str | list[str]]:
+    """Parameters of a link to the Attention page that shows these heads' lines side by side.
+
+    Args:
+        head_keys: Of the heads, at most `MAX_HEADS`.
+        languages: Codes of the languages to show; empty for those chosen in the sidebar.
+    """
+    params: dict[str, str | list[str]] = {"heads": list(head_keys), "view": BERTVIZ}
+    if languages:
+        params["side"] = list(languages)
+    return params
+
+
 def link_to_attention(lists: HeadLists) -> None:
     """Draw widgets to choose a head of each kind, and a link to their attention.
 
@@ -239,11 +285,6 @@ def link_to_attention(lists: HeadLists) -> None:
         languages = languages_that_differ(lists[HeadKind.SPECIFIC], specific_head)
         chosen_languages = st.session_state.get("langs", ())
         languages_side_by_side = [name for name in languages if name in chosen_languages]
-    params: dict[str, str | list[str]] = {
-        "heads": list(head_key_by_kind.values()),
-        "apart": "true",
-        **head_key_by_kind,
-    }
-    if languages_side_by_side:
-        params["side"] = languages_side_by_side
+    params = side_by_side_params(list(head_key_by_kind.values()), languages_side_by_side)
+    params |= {"apart": "true", **head_key_by_kind}
     page_link("attention", link_text, params)

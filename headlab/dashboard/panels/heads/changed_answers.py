@@ -18,6 +18,7 @@ from headlab.dashboard.panels.heads.attended_sentences import (
     MAX_TEXT_CHARACTERS,
     OWN_SENTENCES,
     PAIR_SEPARATOR,
+    side_by_side_params,
 )
 from headlab.dashboard.panels.masks import AccuracyQuestion, KnownFigures, mask_file_name
 from headlab.dashboard.widgets import (
@@ -248,5 +249,5 @@ def attention_params(row: Mapping[str, Any], question: AccuracyQuestion) -> dict
     return {
         "source": OWN_SENTENCES,
         "text": PAIR_SEPARATOR.join(texts)[:MAX_TEXT_CHARACTERS],
-        "heads": heads,
+        **side_by_side_params(heads),
     }

@@ -20,7 +20,7 @@ from headlab.core import (
 )
 from headlab.dashboard.frame import Choice, StoredScores, known_grid, open_page
 from headlab.dashboard.names import count_words, head_key, page_link, plain
-from headlab.dashboard.panels.heads.attended_sentences import MAX_HEADS
+from headlab.dashboard.panels.heads.attended_sentences import MAX_HEADS, side_by_side_params
 from headlab.dashboard.panels.masks import (
     TargetModel,
     histories_by_fingerprint,
@@ -79,9 +79,8 @@ def draw_head_actions(
         look_words = "What they attend to" if len(heads) > 1 else "What it attends to"
         if len(heads) > MAX_HEADS:
             look_words = f"What the first {count_words(MAX_HEADS, 'head')} attend to"
-        page_link(
-            "attention", look_words, {"heads": [head_key(head) for head in heads[:MAX_HEADS]]}
-        )
+        shown_keys = [head_key(head) for head in heads[:MAX_HEADS]]
+        page_link("attention", look_words, side_by_side_params(shown_keys))
 
 
 def mask_without(

@@ -20,7 +20,7 @@ from headlab.dashboard.names import (
     page_link,
     plain,
 )
-from headlab.dashboard.panels.heads.attended_sentences import MAX_SIDE_BY_SIDE
+from headlab.dashboard.panels.heads.attended_sentences import MAX_SIDE_BY_SIDE, side_by_side_params
 from headlab.dashboard.panels.heads.head_tables import table_of_languages
 from headlab.dashboard.panels.jobs import head_value_words, interval_verdict, sign_flag
 from headlab.dashboard.panels.masks import history_of, mask_link_text
@@ -110,7 +110,7 @@ def _draw_links(scores: Mapping[str, HeadScores], head: Head, clicked_language: 
         page_link(
             "attention",
             "What it attends to",
-            {"heads": [head_key(head)], "side": languages_side_by_side},
+            side_by_side_params([head_key(head)], languages_side_by_side),
         )
         encoded_mask = _link_without(focus_scores.grid, head)
         history = history_of(str(fingerprint_of(focus_scores.spec)), focus_scores.grid)

@@ -22,6 +22,7 @@ from headlab.dashboard.names import (
     page_link,
     plain,
 )
+from headlab.dashboard.panels.heads.attended_sentences import side_by_side_params
 from headlab.dashboard.widgets import show_named_values, show_table
 from headlab.pictures import comparison_word, look_of, parts_note, role_words
 from headlab.plots.matrices import with_visible_characters
@@ -42,7 +43,7 @@ def draw_role_card(roles: Roles, head: Head) -> None:
     """The head's name, what it does, its attention measures, and a link to what it attends to."""
     st.subheader(plain(head_words(head, roles.grid)), help=head_in_full(head, roles.grid))
     draw_roles_of_head(roles, head)
-    page_link("attention", "What it attends to", {"heads": [head_key(head)]})
+    page_link("attention", "What it attends to", side_by_side_params([head_key(head)]))
 
 
 def draw_roles_of_head(roles: Roles, head: Head) -> None:

@@ -21,20 +21,28 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from headlab.dashboard.frame import LatestValue, errors_as_sentences
-from headlab.dashboard.names import count_words, head_from
-from headlab.dashboard.panels.heads.attended_sentences import offered_examples
+from headlab.core import duration_text
+from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
+from headlab.dashboard.names import head_from
+from headlab.dashboard.panels.heads.attended_sentences import (
+    MAX_OFFERED_SENTENCES,
+    offered_examples,
+)
 from headlab.dashboard.widgets import button, redraw_every
 from headlab.plots.matrices import PATTERNS, LinksOfKind, Panel, links_of_kind
 from headlab.worker import AttentionRequest, Client, ExampleCard
 
 MAX_TEXT_LENGTH = 2000
 """Characters of a text that the worker takes."""
-MAX_SOURCES = 16
-"""Heads, in one language each, whose sentences the server keeps: up to 16 MB each."""
+MAX_SOURCES = 8
+"""Heads, in one language each, whose sentences the server keeps: up to 32 MB each."""
 UNWATCHED_SECONDS = 180.0
 """After this long without a page that shows it, reading stops. A hidden tab still asks each minute."""
 REDRAW_SECONDS = 1.0
+FEW_SENTENCES = 8
+"""Sentences by whose pace the time that is left is known."""
+FIRST_SECONDS = 0.5
+"""So soon after its start, what is read is drawn by the run that started it."""
 
 
 class SentenceSource(NamedTuple):
@@ -62,14 +70,17 @@ class ReadSentences:
     Attributes:
         panels: The sentences read so far, in the task's order, each with the attention of the head
             and its text as title; None for a text that the worker does not take.
-        total: How many sentences the task offers in this language.
+        total: How many sentences the task offers in this language: all of dev, up to
+            `MAX_OFFERED_SENTENCES`.
         is_reading: Whether more are on their way.
+        seconds_left: How long the rest will take, by the pace so far; None where that is not known.
         error: What ended the reading; None if nothing did.
     """
 
     panels: tuple[Panel | None, ...]
     total: int
     is_reading: bool = False
+    seconds_left: float | None = None
     error: Exception | None = None
 
     @property
@@ -82,6 +93,22 @@ class ReadSentences:
         """How many of those read were left out, as their text is too long for the worker."""
         return self.panels.count(None)
 
+    @property
+    def total_words(self) -> str:
+        """All of the sentences: 'all 512 sentences', or 'the first 1,000 sentences' of more."""
+        words = f"{self.total:,} sentence{'s' * (self.total != 1)}"
+        if self.total == MAX_OFFERED_SENTENCES:
+            return f"the first {words}"
+        return f"all {words}"
+
+    @property
+    def progress_words(self) -> str:
+        """How many are read: '64 of 512 sentences read, 2 min left'."""
+        words = f"{len(self.panels):,} of {self.total:,} sentences read"
+        if self.seconds_left is None:
+            return words
+        return f"{words}, {duration_text(self.seconds_left)} left"
+
 
 class _Reading:
     """The sentences of one source as they are read, for all sessions of the server."""
@@ -90,6 +117,7 @@ class _Reading:
         self._source = source
         self._panels: list[Panel | None] = []
         self._live: LatestValue[int] | None = None
+        self._count_at_start = 0
         self._lock = threading.Lock()
         self._look_time = time.monotonic()
 
@@ -97,18 +125,28 @@ class _Reading:
         """How far it is; whoever asks keeps the reading going."""
         self._look_time = time.monotonic()
         live = self._live
+        panels = tuple(self._panels)
+        if live is None:
+            return ReadSentences(panels, total)
+        seconds_left = None
+        newly_read = len(panels) - self._count_at_start
+        if not live.done and newly_read >= FEW_SENTENCES:
+            seconds_left = (total - len(panels)) * live.age / newly_read
         return ReadSentences(
-            panels=tuple(self._panels),
-            total=total,
-            is_reading=live is not None and not live.done,
-            error=None if live is None else live.error,
+            panels, total, is_reading=not live.done, seconds_left=seconds_left, error=live.error
         )
 
     def start(self, client: Client, examples: Sequence[ExampleCard]) -> None:
         """Read on from where it is, unless that is being done."""
         self._look_time = time.monotonic()
         if self._live is None or self._live.done:
+            self._count_at_start = len(self._panels)
             self._live = LatestValue(lambda: self._read_on(client, examples))
+
+    def await_first_sentences(self) -> None:
+        """Wait a moment after the start, in which a short list is read to its end."""
+        if self._live is not None:
+            await_values(self._live, MAX_OFFERED_SENTENCES + 1, FIRST_SECONDS)
 
     def stop(self) -> None:
         """Read no sentence after the present one."""
@@ -243,22 +281,23 @@ def draw_reading(
             under the pointer.
         key: Of the buttons.
     """
-    sentences = sentences_read(client, source)
-    if sentences.is_reading:
-        button("Stop", key=f"{key}-stop", on_press=stop_reading, args=(source,), icon="stop")
-        redraw_every(_draw_progress, REDRAW_SECONDS)(client, source, draw_sentences)
-        return
     with errors_as_sentences():
+        _reading_of(source).await_first_sentences()
+        sentences = sentences_read(client, source)
+        if sentences.is_reading:
+            button("Stop", key=f"{key}-stop", on_press=stop_reading, args=(source,), icon="stop")
+            redraw_every(_draw_progress, REDRAW_SECONDS)(client, source, draw_sentences)
+            return
+        if not sentences.is_complete:
+            begin_words = f"Look through {sentences.total_words}"
+            if sentences.panels:
+                st.caption(f"{sentences.progress_words}.")
+                begin_words = "Go on"
+            button(begin_words, key=key, on_press=start_reading, args=(client, source))
+        if sentences.panels or sentences.is_complete:
+            draw_sentences(sentences)
         if sentences.error is not None:
             raise sentences.error
-    if not sentences.is_complete:
-        begin_words = f"Look through all {count_words(sentences.total, 'sentence')}"
-        if sentences.panels:
-            st.caption(f"{_progress_words(sentences)}.")
-            begin_words = "Go on"
-        button(begin_words, key=key, on_press=start_reading, args=(client, source))
-    if sentences.panels:
-        draw_sentences(sentences)
 
 
 def _draw_progress(
@@ -269,10 +308,6 @@ def _draw_progress(
         if not sentences.is_reading:
             st.rerun()  # the whole page, which ends the timer
         share = len(sentences.panels) / max(1, sentences.total)
-        st.progress(share, text=_progress_words(sentences))
+        st.progress(share, text=sentences.progress_words)
         if sentences.panels:
             draw_sentences(sentences)
-
-
-def _progress_words(sentences: ReadSentences) -> str:
-    return f"{len(sentences.panels)} of {count_words(sentences.total, 'sentence')} read"
