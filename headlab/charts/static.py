@@ -205,7 +205,7 @@ def captioned_png(chart: Chart, caption: str) -> bytes:
         np.concatenate([chart_pixels, caption_pixels]),
         format="png",
         dpi=PRINTED_PER_INCH,
-        metadata={"Software": None, "Title": chart.title, "Description": caption},
+        metadata={"Software": "headlab", "Title": chart.title, "Description": caption},
     )
     return buffer.getvalue()
 
