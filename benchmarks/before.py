@@ -31,6 +31,7 @@ RESULT_FILE = ROOT / "benchmarks" / "results" / "before.json"
 ORDER = ("earlier", "head", "head", "earlier")
 PACKAGES = ("torch", "transformers", "streamlit", "numpy")
 RESAMPLES = 10_000
+FEWEST = 5
 SESSION_FIGURES = ("first_p50", "final_p50")
 
 
@@ -45,7 +46,9 @@ def clone(folder: Path, revision: str) -> str:
 
 
 def run_benchmark(folder: Path, name: str, *options: str) -> dict[str, Any]:
-    """Run a benchmark of a clone with this Python; the JSON that it wrote, or {} where it did not.
+    """Run a benchmark of a clone with this Python; the JSON that it wrote.
+
+    The clone's committed figures are removed before, so that they cannot be taken for measured ones.
 
     Args:
         folder: The clone, whose modules come before the installed ones.
@@ -54,9 +57,14 @@ def run_benchmark(folder: Path, name: str, *options: str) -> dict[str, Any]:
     """
     command = [sys.executable, f"benchmarks/{name}.py", *options]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    # sessions.py exits with 1 where a wait is above its limit; its figures are written all the same.
-    subprocess.run(command, cwd=folder, env=environment, check=name != "sessions")
     result_file = folder / "benchmarks" / "results" / f"{name}.json"
+    result_file.unlink(missing_ok=True)
+    # sessions.py exits with 1 where a wait is above its limit; its figures are written all the same.
+    process = subprocess.run(command, cwd=folder, env=environment, check=False)
+    if "--smoke" in options:
+        return {}
+    if not result_file.exists():
+        raise SystemExit(f"{name}.py in {folder.name} ended with {process.returncode}, no figures")
     return dict(json.loads(result_file.read_text(encoding="utf-8")))
 
 
@@ -79,7 +87,13 @@ def waits_of(folder: Path, smoke: bool) -> dict[str, list[float]]:
 
 
 def ratio(earlier: Sequence[float], head: Sequence[float], seed: int = 0) -> dict[str, Any]:
-    """How many times as large the median of HEAD's values is, with a 95 % bootstrap interval."""
+    """How many times as large the median of HEAD's values is, with a 95 % bootstrap interval.
+
+    Waits are resampled as if each were independent; fewer than `FEWEST` have no interval.
+    """
+    if min(len(earlier), len(head)) < FEWEST:
+        times = float(np.median(head) / np.median(earlier))
+        return {"times": times, "earlier": list(earlier), "head": list(head)}
     generator = np.random.default_rng(seed)
     medians = []
     for values in (earlier, head):
@@ -122,7 +136,8 @@ def main() -> None:
         if figure in waits["earlier"]
     }
     for figure, row in ratios.items():
-        print(f"{figure:50} {row['times']:.2f} [{row['low']:.2f}, {row['high']:.2f}]")
+        interval = f"[{row['low']:.2f}, {row['high']:.2f}]" if "low" in row else ""
+        print(f"{figure:50} {row['times']:.2f} {interval}")
     report = {
         "command": f"python benchmarks/before.py {arguments.revision}",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

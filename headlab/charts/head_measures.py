@@ -90,10 +90,14 @@ class KnownMeasure:
         name: As of `HeadMeasure`.
         by_language: By code of the language, what makes the measure; one under the empty code for a
             measure of the model alone.
+        method: For values by a method, its name with what distinguishes its settings; else empty.
+        is_of_other_model: Whether it is of another model with the same heads.
     """
 
     name: str
     by_language: Mapping[str, Callable[[], HeadMeasure]]
+    method: str = ""
+    is_of_other_model: bool = False
 
 
 def value_measure(scores: HeadScores, name: str) -> HeadMeasure:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
+LABELLED_PAGES = ("", "heads", "head", "scatter", "languages", "prune")
+"""The pages, by the last part of their address, that show the scores of the choice."""
+
 
 def run_session() -> None:
     """Draw the page that the browser is on."""
@@ -42,9 +45,11 @@ def run_session() -> None:
         with draw_navigation():
             share_place = place_share()
         draw_sidebar()
-        choice = current_choice()
-        if choice is not None:
-            draw_label_line(scores_of(choice).scores)
+        if pages.url_path in LABELLED_PAGES:
+            with errors_as_sentences():  # its own, so that the page comes whatever happens here
+                choice = current_choice()
+                if choice is not None:
+                    draw_label_line(scores_of(choice).scores)
         pages.run()
         draw_share(share_place)
         presses.mark_page_drawn()

@@ -31,6 +31,9 @@ from headlab.roles import group_of
 
 # Scores of heads: maps, one head in every language, distributions over all heads.
 
+CLEAR = "#8e5ea2"
+"""Of what is clear of 0 and neither helps nor harms."""
+
 
 def head_map(scores: HeadScores, limit: float | None = None) -> go.Figure:
     """One map per stack of a method's values, in the unit shown.
@@ -126,7 +129,13 @@ def _rows(
 
 
 def across_languages(
-    names: Sequence[str], values: Floats, low: Floats, high: Floats, unit: str
+    names: Sequence[str],
+    values: Floats,
+    low: Floats,
+    high: Floats,
+    unit: str,
+    *,
+    says_help: bool = True,
 ) -> go.Figure:
     """One head's value in every language, one row each: a dot with its interval.
 
@@ -136,14 +145,16 @@ def across_languages(
         low: Lower ends of the intervals, float [language], NaN without one.
         high: Their upper ends.
         unit: Of the values.
+        says_help: Whether values above 0 help and those below harm, which colours say; else what
+            is clear of 0 has one colour.
     """
     figure = go.Figure()
     for name, value, start, end in zip(names, values, low, high, strict=True):
         colour = UNSURE
         if start > 0:
-            colour = HELPS
+            colour = HELPS if says_help else CLEAR
         elif end < 0:
-            colour = HARMS
+            colour = HARMS if says_help else CLEAR
         figure.add_scatter(
             x=[start, end],
             y=[name, name],

@@ -8,10 +8,12 @@ import numpy as np
 
 from headlab import __version__
 from headlab.core import HeadlabError, display_unit, fingerprint_of, part
+from headlab.methods import remarks
 from headlab.pictures import HeadMap, maps_of_scores
 from headlab.results import HeadScores
 from headlab.tasks import language_title
 
+LEANS_NOTE = "Signs rest on samples alone; colours lean on slopes too."
 FINGERPRINT_LENGTH = 12
 """Characters of the weights' fingerprint that a caption gives."""
 
@@ -19,7 +21,8 @@ FINGERPRINT_LENGTH = 12
 def map_picture(scores: Mapping[str, HeadScores], language: str) -> bytes:
     """The map of one language as a PNG file with its caption.
 
-    Its marks are corrected for the heads of all the scores, as on a page that shows them.
+    Its marks are corrected for the heads of all the scores, and its colours are on their common
+    scale.
 
     Args:
         scores: By language.
@@ -38,7 +41,25 @@ def map_picture(scores: Mapping[str, HeadScores], language: str) -> bytes:
     try:
         return static.captioned_png(chart, caption)
     except HeadlabError:
-        return static.captioned_png(chart, caption.encode("ascii", "replace").decode("ascii"))
+        return static.captioned_png(chart, with_known_letters(caption))
+
+
+def with_known_letters(text: str) -> str:
+    """The text with question marks for the letters that no font on this machine has.
+
+    Args:
+        text: That is to be drawn.
+    """
+    from headlab.charts.fonts import families_for  # imports matplotlib
+
+    known_letters = []
+    for letter in text:
+        try:
+            families_for([letter])
+        except HeadlabError:
+            letter = "?"
+        known_letters.append(letter)
+    return "".join(known_letters)
 
 
 def scale_in_words(head_map: HeadMap) -> str:
@@ -64,15 +85,20 @@ def map_caption(scores: HeadScores, words_on_map: str) -> str:
     model = part(scores.spec, "model", "name")
     task = part(scores.spec, "task", "name")
     size = part(scores.spec, "task", "size")
-    bases = [f"{size:,} examples"] if isinstance(size, int) else []
+    split = part(scores.spec, "task", "split")
+    bases = [f"{size:,} {split} examples"] if isinstance(size, int) else []
     if scores.samples is not None:
         bases.append(f"{int(np.median(scores.samples)):,} samples a head")
+    ablation = scores.spec.get("ablation", "zero")
     weights = str(fingerprint_of(scores.spec))[:FINGERPRINT_LENGTH]
     sentences = [
         f"Attention heads of {model} on {task}, {language_title(scores.language)}: values by "
         f"{scores.method} (estimand {scores.estimand}) in {display_unit(scores.unit)[1]}.",
         f"From {', '.join(bases)}." if bases else "",
+        f"A removed head gives {'its mean output' if ablation == 'mean' else 'zeros'}.",
         f"{words_on_map}." if words_on_map else "",
+        LEANS_NOTE if scores.sample_means is not None else "",
+        *(f"Caution: {remark}." for remark in remarks([scores])),
         f"Weights {weights}; headlab {__version__}.",
     ]
     return " ".join(filter(None, sentences))

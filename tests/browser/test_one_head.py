@@ -62,7 +62,7 @@ def test_the_sentences_in_which_it_looks_hardest_are_read_to_the_end(visit, page
     page.locator(IDLE_APP).wait_for()
     page.get_by_role("button", name="Look through all").click()
     expect(page.locator("mark").first).to_be_visible()
-    page.get_by_text("in which one word (underlined) gives most of its attention").wait_for()
+    page.get_by_text("gives another one (marked) the largest share").wait_for()
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     expect(page.locator("mark")).to_have_count(10)
     page.locator(IDLE_APP).wait_for()

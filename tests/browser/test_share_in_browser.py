@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from PIL import Image
@@ -32,9 +33,14 @@ def test_the_link_of_the_view_is_copied(visit, page):
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_text("Copied.")).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied == page.evaluate("location.href")
-    assert "head=3.7" in copied
-    assert "focus=th" in copied
+    link = parse_qs(urlsplit(copied).query)
+    assert urlsplit(copied).path == "/heads"
+    assert link["langs"] == ["de", "th"]
+    # Also what the browser's address leaves out because it is the default now.
+    assert (link["model"], link["task"]) == (["e5-small-intents"], ["intents"])
+    assert (link["method"], link["head"], link["focus"]) == (["shapley"], ["3.7"], ["th"])
+    visit(copied)
+    expect(page.locator("h3").first).to_have_text("Head 3.7")
 
 
 def test_the_map_is_saved_as_a_picture_with_its_caption(visit, page):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import streamlit as st
 from support.app_pages import app_on, page_text, run_page
 from support.cached_reports import keep_report
-from support.cached_scores import GRID, HARMFUL, HELPFUL, fill_cache
+from support.cached_scores import GRID, HARMFUL, HELPFUL, fill_cache, made_scores, while_cached
 from support.page_actions import choose, press
 from support.synthetic_roles import made_roles
 
@@ -142,7 +144,7 @@ def test_masks_that_switch_the_head_off_are_listed(cache):
     assert any("harmful" in name for name in masks["Mask"])
     app = head_page(head=head_number(HELPFUL_HEAD, GRID))
     assert not frames_with(app, "Mask", "Heads off")
-    assert "None of " in page_text(app)
+    assert "None of the " in page_text(app)
 
 
 def test_the_head_is_switched_off_on_prune(cache):
@@ -208,3 +210,31 @@ def test_words_of_a_sentence_are_no_html():
     assert "<script>" not in sentence.html
     assert "&lt;script&gt;" in sentence.html
     assert "<mark" in sentence.html
+
+
+def test_values_of_another_model_with_the_same_heads_are_left_out(cache):
+    other_scores = made_scores("de", "shapley", "1" * 64, "owner/other")
+    with while_cached(cache, other_scores):
+        app = head_page(head=head_number(HARMFUL_HEAD, GRID))
+        (values,) = frames_with(app, "method", "language", "value")
+        assert not any("owner/other" in str(method) for method in values["method"])
+        app = run_page("scatter", langs=["de"])
+        assert any("owner/other" in name for name in app.selectbox(key="across").options)
+
+
+def test_values_that_lean_on_slopes_show_what_their_interval_is_of(cache):
+    scores = made_scores("de", "shapley")
+    joined_scores = replace(scores, sample_means=scores.values + 0.001)
+    with while_cached(cache, joined_scores):
+        app = head_page(langs=["de"], head=head_number(HARMFUL_HEAD, GRID))
+        (values,) = frames_with(app, "method", "language", "mean of samples")
+        row = values[(values["method"] == "shapley") & (values["language"] == "German (de)")]
+        assert row["mean of samples"].iloc[0] == pytest.approx(-4.9)
+        assert row["value"].iloc[0] == pytest.approx(-5.0)
+        assert "Intervals are of the mean of samples" in page_text(app)
+
+
+def test_every_value_says_what_it_rests_on(cache):
+    app = head_page(head=head_number(HARMFUL_HEAD, GRID))
+    (values,) = frames_with(app, "method", "language", "basis")
+    assert values["basis"].str.contains("512 examples").all()

@@ -110,3 +110,39 @@ def test_a_note_of_a_result_that_was_deleted_meanwhile_is_a_sentence(cache):
 )
 def test_it_says_whom_the_link_reaches(address, words):
     assert words in reach_of(address)
+
+
+def test_a_folded_and_unfolded_form_keeps_the_name(cache):
+    store = Store(cache)
+    for language in ("de", "th"):
+        key = content_key(made_scores(language, "shapley").spec)
+        store.set_label(key, ResultLabel("baseline", "Seed 0."))
+    app = share_of("heads")
+    app.session_state["share"] = False
+    app.run()
+    app.session_state["share"] = True
+    app.run()
+    assert app.text_input(key="label-name").value == "baseline"
+    assert app.text_area(key="label-note").value == "Seed 0."
+    press(app, "label-save")
+    assert store.label(key) == ResultLabel("baseline", "Seed 0.")
+
+
+def test_empty_fields_do_not_remove_different_names(cache):
+    store = Store(cache)
+    key = content_key(made_scores("de", "shapley").spec)
+    store.set_label(key, ResultLabel("old"))
+    app = share_of("heads")
+    press(app, "label-save")
+    assert store.label(key) == ResultLabel("old")
+    assert "Nothing was saved" in page_text(app)
+    assert "de: “old”" in page_text(app)
+
+
+def test_a_name_stands_only_on_pages_that_show_its_scores(cache):
+    key = content_key(made_scores("de", "shapley").spec)
+    Store(cache).set_label(key, ResultLabel("old"))
+    for path in ("overview", "heads", "head", "scatter", "languages"):
+        assert "de: “old”" in page_text(run_page(path, langs=["de", "th"]))
+    for path in ("jobs", "roles", "gates", "own"):
+        assert "“old”" not in page_text(run_page(path, langs=["de", "th"]))

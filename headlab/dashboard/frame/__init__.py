@@ -20,6 +20,7 @@ from headlab.dashboard.frame.choice import results_of as results_of
 from headlab.dashboard.frame.choice import scores_of as scores_of
 from headlab.dashboard.frame.choice import task_languages as task_languages
 from headlab.dashboard.frame.shared_choice import draw_sidebar as draw_sidebar
+from headlab.dashboard.frame.shared_choice import link_params_of as link_params_of
 from headlab.dashboard.frame.shared_choice import open_page as open_page
 from headlab.dashboard.frame.shared_choice import show_choice as show_choice
 from headlab.dashboard.frame.shell import draw_navigation as draw_navigation

@@ -73,8 +73,8 @@ GUIDES = {
 - The head stays chosen on every page and in the link. Click another one in the map, or pick it by its number.
 - Values come from every stored result of this model: each method measures something else, so compare their signs and
   ranks, not their sizes.
-- A role says where a head looks; *without it* says whether the model needs that. Both are of the chosen languages.
-- A head that stands out here was often looked for. What it does on new examples is shown on Prune: choose test there.
+- A role says where a head looks; *What the model says without it* says whether the model needs that.
+- A head picked because its value is extreme looks more extreme than it is. Prune shows it on new examples: choose test there.
 """,
     ),
     "scatter": Guide(

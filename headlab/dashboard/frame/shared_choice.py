@@ -144,6 +144,19 @@ def _widget_values(choice: Choice) -> dict[str, Any]:
     }
 
 
+def link_params_of(choice: Choice) -> dict[str, list[str]]:
+    """The parameters of a link that asks for a choice, defaults included.
+
+    Args:
+        choice: The choice.
+    """
+    params = {}
+    for key, value in _widget_values(choice).items():
+        values = value if isinstance(value, list) else [value]
+        params[key] = [str(text) for text in values if text]
+    return params
+
+
 def draw_sidebar() -> Choice:
     """Draw the shared widgets, bound to the link, and return the choice.
 

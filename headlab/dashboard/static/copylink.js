@@ -17,11 +17,21 @@ async function copied(text) {
   return done;
 }
 
-export default function ({ parentElement }) {
+/* The address with what it leaves out because it is the default now: tomorrow's default may be another one. */
+function fullAddress(params) {
+  const url = new URL(window.location.href);
+  for (const [name, values] of Object.entries(params)) {
+    if (url.searchParams.has(name)) continue;
+    for (const value of values) url.searchParams.append(name, value);
+  }
+  return url.href;
+}
+
+export default function ({ parentElement, data }) {
   const root = parentElement.querySelector('.copy');
   const told = root.querySelector('.told');
   root.querySelector('button').onclick = async () => {
-    const address = window.location.href;
+    const address = fullAddress(data.params);
     let done = false;
     try {
       done = await copied(address);

@@ -85,6 +85,8 @@ def write_label(root: Path, key: str, label: ResultLabel) -> None:
                 f"the {kind} has {len(text):,} characters; at most {limit:,} are kept",
                 code="label.too_long",
             )
+    if not RUN_KEY.fullmatch(key):
+        raise HeadlabError(f"{key[:80]!r} is not the key of a result", code="label.not_a_key")
     file = root / FOLDER / f"{key}.json"
     if label != NO_LABEL:
         fields = {name: _readable(text) for name, text in asdict(label).items()}

@@ -10,14 +10,11 @@ import streamlit as st
 from headlab.core import Cell, Head, Table
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import count_words, head_key, head_number, plain
-from headlab.dashboard.panels.heads import HeadData
+from headlab.dashboard.panels.heads import HeadData, rank_name
 from headlab.dashboard.widgets import show_table
 
-VALUE_PREFIX = "value by "
-"""How the names of measures begin that are values of scores."""
-RANK_PREFIX = "rank by "
-COLUMNS = ("method", "language", "value", "low", "high", "unit", "rank")
-FORMATS = ("", "", ".4g", ".4g", ".4g", "", "d")
+COLUMNS = ("method", "language", "value", "low", "high", "unit", "rank", "mean of samples", "basis")
+FORMATS = ("", "", ".4g", ".4g", ".4g", "", "d", ".4g", "")
 
 
 def draw_known_values(choice: Choice, data: HeadData, head: Head) -> None:
@@ -90,34 +87,40 @@ def table_of_values(data: HeadData, head: Head, choice: Choice) -> Table:
     """
     index = data.grid.index(head)
     rows: list[tuple[Cell, ...]] = []
-    for name, known in data.measures.items():
-        if not name.startswith(VALUE_PREFIX):
+    leans_on_slopes = False
+    for known in data.measures.values():
+        if not known.method or known.is_of_other_model:
             continue
-        method = name.removeprefix(VALUE_PREFIX)
-        ranks = data.measures[RANK_PREFIX + method].by_language
+        ranks = data.measures[rank_name(known.method)].by_language
         languages = sorted(known.by_language, key=lambda code: code not in choice.languages)
         for language in languages:
             measure = known.by_language[language]()
             rank = ranks[language]().values[index]
+            sampled_values = measure.sampled_values
+            leans_on_slopes |= sampled_values is not None
             rows.append(
                 (
-                    method,
+                    known.method,
                     language,
                     _cell(measure.values[index]),
                     None if measure.low is None else _cell(measure.low[index]),
                     None if measure.high is None else _cell(measure.high[index]),
                     measure.unit,
                     None if np.isnan(rank) else int(rank),
+                    None if sampled_values is None else _cell(sampled_values[index]),
+                    measure.basis,
                 )
             )
-    title = f"Values of head {head_number(head, data.grid)}"
+    notes = [f"Rank 1 is the highest value of {count_words(data.grid.size, 'head')}."]
+    if leans_on_slopes:
+        notes.append("Intervals are of the mean of samples; such a value leans on slopes too.")
     return Table(
         f"values-{head_key(head)}",
-        title,
+        f"Values of head {head_number(head, data.grid)}",
         COLUMNS,
         FORMATS,
         tuple(rows),
-        (f"Rank 1 is the highest value of {count_words(data.grid.size, 'head')}.",),
+        tuple(notes),
     )
 
 

@@ -64,12 +64,13 @@ def draw_masks_without(choice: Choice, data: HeadData, head: Head) -> None:
     """
     st.subheader("Masks that switch it off")
     masks, looked_through = masks_without(choice, data, head)
+    lowest_count = max(1, data.grid.size // HEADS_PER_REMOVED)
     sources = (
-        "those of the Prune page and of learned gates, and those that the chosen languages' scores "
-        "suggest"
+        "the mask of the Prune page, those of learned gates, and for each chosen language the heads "
+        f"that surely harm and the {lowest_count} lowest"
     )
     if not masks:
-        st.caption(f"None of {count_words(looked_through, 'known mask')}: {sources}.")
+        st.caption(f"None of the {looked_through} known masks does. Looked at: {sources}.")
         return
     names = list(masks)
     target = target_of(choice, data.scores)
@@ -93,7 +94,7 @@ def draw_masks_without(choice: Choice, data: HeadData, head: Head) -> None:
     )
     st.caption(
         plain(
-            f"{len(names)} of {count_words(looked_through, 'known mask')}: {sources}. "
+            f"{len(names)} of {count_words(looked_through, 'known mask')}. Looked at: {sources}. "
             f"{reason or 'Tick one to open it on the Prune page.'}"
         )
     )

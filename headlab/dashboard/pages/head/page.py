@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from headlab.core import Head
-from headlab.dashboard.frame import Choice, draw_no_language, page, scores_of
+from headlab.dashboard.frame import Choice, draw_no_language, errors_as_sentences, page, scores_of
 from headlab.dashboard.names import head_number, language_title, plain
 from headlab.dashboard.pages.head.known_values import draw_known_values
 from headlab.dashboard.pages.head.masks import draw_masks_without
@@ -133,7 +133,7 @@ def draw_roles(data: HeadData, language: str, head: Head) -> None:
     draw_roles_of_head(report.roles, head)
     if report.roles.roles_of(head):
         with st.expander("Sentences in which it does, and does not", icon=":material/notes:"):
-            draw_role_examples(report.roles, head)
+            draw_role_examples(report.roles, head, of_head_alone=True)
 
 
 def draw_head(choice: Choice, data: HeadData) -> None:
@@ -146,9 +146,12 @@ def draw_head(choice: Choice, data: HeadData) -> None:
     language, head = pick_language_and_head(choice, data)
     draw_values(choice, data, language, head)
     draw_roles(data, language, head)
-    draw_sentences(choice, data, head, language)
-    draw_without(choice, data, head, language)
-    draw_masks_without(choice, data, head)
+    with errors_as_sentences():  # each its own, so that one that fails leaves the others
+        draw_sentences(choice, data, head, language)
+    with errors_as_sentences():
+        draw_without(choice, data, head, language)
+    with errors_as_sentences():
+        draw_masks_without(choice, data, head)
 
 
 def draw_page() -> None:

@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 import streamlit as st
 
-from headlab.core import Head
+from headlab.core import Head, is_same_model
 from headlab.dashboard.frame import Choice, supervisor, worker_client
-from headlab.dashboard.names import count_words, head_key, language_title, page_link, plain
+from headlab.dashboard.names import count_words, head_key, language_title, plain
 from headlab.dashboard.panels.heads import (
     HeadData,
     ReadSentences,
     SentenceSource,
     draw_reading,
-    side_by_side_params,
 )
-from headlab.plots.matrices import Panel, with_visible_characters
+from headlab.dashboard.panels.stored import current_weights
+from headlab.plots.matrices import MAX_SHOWN_TOKENS, Panel, with_visible_characters
 
 LISTED_SENTENCES = 10
 LOOKS = '<b style="border-bottom:2px solid currentColor">{}</b>'
@@ -68,16 +68,22 @@ def draw_sentences(choice: Choice, data: HeadData, head: Head, language: str) ->
     if not supervisor().is_connected:
         st.caption("The task's sentences can be looked through once the worker runs.")
         return
+    weights = current_weights(choice.model) or data.fingerprint
+    if not is_same_model(weights, data.fingerprint):
+        st.caption(
+            plain(
+                f"The stored results are of other weights than {choice.model} has now, so its "
+                "sentences are not looked through here."
+            )
+        )
+        return
     key = head_key(head)
-    source = SentenceSource(choice.model, data.fingerprint, choice.task, language, key)
+    source = SentenceSource(choice.model, weights, choice.task, language, key)
 
     def draw_strongest(sentences: ReadSentences) -> None:
         draw_marked(strongest_sentences(sentences.panels, key), sentences, language)
 
     draw_reading(worker_client(), source, draw_strongest, key="one-head-sentences")
-    page_link(
-        "attention", "What it attends to, in any sentence", side_by_side_params([key], [language])
-    )
 
 
 def strongest_sentences(panels: Sequence[Panel | None], head: str) -> list[MarkedSentence]:
@@ -105,14 +111,14 @@ def strongest_in(panel: Panel, head: str) -> MarkedSentence | None:
         panel: The sentence, in words where they are known.
         head: Key of the head.
     """
-    plain_positions = [at for at in range(len(panel.tokens)) if at not in set(panel.special)]
-    if len(plain_positions) < 2:
+    plain_panel = panel.without_special()
+    word_count = len(plain_panel.tokens)
+    if word_count < 2:
         return None
-    weights = np.array(panel.weights[head], np.float64)[np.ix_(plain_positions, plain_positions)]
+    weights = np.array(plain_panel.weights[head], np.float64)
     np.fill_diagonal(weights, -1.0)
-    query, key = divmod(int(weights.argmax()), len(plain_positions))
-    words = [panel.tokens[at] for at in plain_positions]
-    return MarkedSentence(float(weights[query, key]), words, query, key)
+    query, key = divmod(int(weights.argmax()), word_count)
+    return MarkedSentence(float(weights[query, key]), plain_panel.tokens, query, key)
 
 
 def draw_marked(marked: Sequence[MarkedSentence], sentences: ReadSentences, language: str) -> None:
@@ -124,7 +130,7 @@ def draw_marked(marked: Sequence[MarkedSentence], sentences: ReadSentences, lang
         language: Code of their language.
     """
     if not marked:
-        st.caption("None of the sentences has two words.")
+        st.caption("None of the sentences read has two words.")
         return
     rows = [
         f'<tr><td style="padding:.15rem .8rem .15rem 0;vertical-align:top">'
@@ -133,10 +139,13 @@ def draw_marked(marked: Sequence[MarkedSentence], sentences: ReadSentences, lang
         for sentence in marked
     ]
     st.html(f"<table>{''.join(rows)}</table>")
-    st.caption(
-        plain(
-            f"The {count_words(len(marked), 'sentence')} of {len(sentences.panels):,} in "
-            f"{language_title(language)} in which one word (underlined) gives most of its attention "
-            "to another one (marked)."
-        )
+    read_count = len(sentences.panels) - sentences.too_long
+    words = (
+        f"The {count_words(len(marked), 'sentence')} of {read_count:,} in {language_title(language)} in "
+        "which one word (underlined) gives another one (marked) the largest share of its attention."
     )
+    if sentences.too_long:
+        words += f" {count_words(sentences.too_long, 'text')} too long for the worker left out."
+    if any(panel is not None and panel.is_cut for panel in sentences.panels):
+        words += f" Of longer sentences only the first {MAX_SHOWN_TOKENS} tokens count."
+    st.caption(plain(words))

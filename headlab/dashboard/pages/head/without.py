@@ -34,7 +34,7 @@ class MeasuredHead(PageState):
     """The head without which the page of one session measures the model.
 
     Attributes:
-        head: Its key and the model's fingerprint; empty if none is measured.
+        head: Its key, the model's fingerprint and the task; empty if none is measured.
         asker: Tells the worker which of its questions about masks are this page's: a new one
             replaces the last.
     """
@@ -58,7 +58,7 @@ def draw_without(choice: Choice, data: HeadData, head: Head, language: str) -> N
         choice, data.scores, [head], data.spec, {}, key="one-head", colour_language=language
     )
     state = MeasuredHead.of_session()
-    measured = (head_key(head), data.fingerprint)
+    measured = (head_key(head), data.fingerprint, choice.task)
     if state.head != measured:
         button(
             "Measure its accuracy without this head",
@@ -113,6 +113,6 @@ def draw_accuracy_without(choice: Choice, data: HeadData, head: Head, language: 
     running_figures = arriving_figures(
         worker_client(), question, languages, known_figures, language
     )
-    draw_changed_answers(question, choice.languages, known_figures)
+    draw_changed_answers(question, languages, known_figures)
     places = FigurePlaces(verdict_area, headline_area, table_area, notes_area)
     draw_arriving_figures(places, running_figures, languages, question, language)

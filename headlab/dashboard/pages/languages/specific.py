@@ -121,11 +121,14 @@ def sentence_on(comparison: Contrast, subject: Sequence[str], others: Sequence[s
         )
     clear_count = int(comparison.clear.sum())
     verb = "differs" if clear_count == 1 else "differ"
-    return (
+    sentence = (
         f"{subject_words} against {other_words}: {count_words(clear_count, 'head')} of "
-        f"{len(comparison.clear)} {verb} by more than both intervals allow, each at a confidence of "
-        f"at least {100 * comparison.level:g} %. Among so many, some may be by chance."
+        f"{len(comparison.clear)} {verb} by more than both intervals allow"
     )
+    if len(subject) == len(others) == 1:
+        sentence += f", each at a confidence of at least {100 * comparison.level:g} %"
+    by_chance = " Among so many, some may be by chance." if clear_count else ""
+    return f"{sentence}.{by_chance}"
 
 
 def _draw_chart(
@@ -143,6 +146,7 @@ def _draw_chart(
         no_bounds if comparison.low is None else factor * comparison.low[chosen],
         no_bounds if comparison.high is None else factor * comparison.high[chosen],
         f"more there than elsewhere ({unit})",
+        says_help=False,
     )
     draw_figure(
         figure,
@@ -181,9 +185,11 @@ def table_of_differences(
     notes: tuple[str, ...] = ()
     if comparison.low is not None:
         notes = (
-            "The interval of a difference holds whenever both languages' intervals do; those of a "
-            "mean are the means of the languages' intervals.",
+            "The interval of a difference holds whenever both sides' intervals do. That of a mean is "
+            "the mean of its languages' intervals: it holds whenever all of these do.",
         )
+    if subject_scores.sample_means is not None:
+        notes += ("Values here are means of samples; maps of values lean on slopes too.",)
     return Table(
         "specific-heads-of-languages",
         "Every head, the surest and largest difference first",

@@ -49,6 +49,7 @@ from headlab.dashboard.panels.heads.head_choice import HEAD_PARAM as HEAD_PARAM
 from headlab.dashboard.panels.heads.head_choice import pick_head as pick_head
 from headlab.dashboard.panels.heads.head_data import HeadData as HeadData
 from headlab.dashboard.panels.heads.head_data import head_data_of as head_data_of
+from headlab.dashboard.panels.heads.head_data import rank_name as rank_name
 from headlab.dashboard.panels.heads.head_tables import confidence_scores as confidence_scores
 from headlab.dashboard.panels.heads.head_tables import table_of_heads as table_of_heads
 from headlab.dashboard.panels.heads.role_card import draw_role_card as draw_role_card

@@ -54,7 +54,7 @@ PROBABILITY_HELP = "The probability that the model gives its own answer, among t
 
 @dataclass
 class ListedAnswers(PageState):
-    """Whose changed answers the Prune page of one session lists.
+    """Whose changed answers the pages of one session list.
 
     Attributes:
         question_key: Of the question and language whose list was asked for; empty if none was.

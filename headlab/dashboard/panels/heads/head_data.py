@@ -182,11 +182,25 @@ def _measures_of_scores(choice: Choice, grid: HeadGrid, fingerprint: str) -> lis
                     _with_basis, value_measure, scores, f"value by {name}"
                 )
                 makers_of_ranks[language] = partial(
-                    _with_basis, rank_measure, scores, f"rank by {name}"
+                    _with_basis, rank_measure, scores, rank_name(name)
                 )
-            values.append(KnownMeasure(f"value by {name}", makers_of_values))
-            ranks.append(KnownMeasure(f"rank by {name}", makers_of_ranks))
+            is_of_other_model = subject.model != choice.model
+            values.append(
+                KnownMeasure(f"value by {name}", makers_of_values, name, is_of_other_model)
+            )
+            ranks.append(
+                KnownMeasure(rank_name(name), makers_of_ranks, is_of_other_model=is_of_other_model)
+            )
     return [*values, *ranks]
+
+
+def rank_name(method: str) -> str:
+    """The name of the measure of ranks by the values of a method.
+
+    Args:
+        method: As of `KnownMeasure`.
+    """
+    return f"rank by {method}"
 
 
 def _with_basis(

@@ -131,12 +131,18 @@ EXAMPLE_SIDES = {True: "It does it", False: "It does not"}
 ExampleRow = Mapping[str, Any]
 
 
-def draw_role_examples(roles: Roles, head: Head) -> None:
-    """Draw the choice of a head's role, the selected head's first, and its sentences."""
+def draw_role_examples(roles: Roles, head: Head, *, of_head_alone: bool = False) -> None:
+    """Draw the choice of a head's role, the selected head's first, and its sentences.
+
+    Args:
+        roles: The report.
+        head: The selected head.
+        of_head_alone: Whether only its own roles can be chosen.
+    """
     table = roles.table(EXAMPLES)
     if table is None:
         st.caption(
-            "This report was made without examples of sentences. The form at the end of this page "
+            "This report was made without examples of sentences. The form at the end of the Roles page "
             "makes one with them."
         )
         return
@@ -147,7 +153,11 @@ def draw_role_examples(roles: Roles, head: Head) -> None:
         return
     key_by_name = {}
     for role, role_head in sorted(examples_by_role, key=lambda key: key[1] != head):
-        key_by_name[f"{head_key(role_head)} · {role}"] = (role, role_head)
+        if role_head == head or not of_head_alone:
+            key_by_name[f"{head_key(role_head)} · {role}"] = (role, role_head)
+    if not key_by_name:
+        st.caption("No sentences were kept.")
+        return
     selected_name = st.selectbox(
         "Role and head",
         list(key_by_name),

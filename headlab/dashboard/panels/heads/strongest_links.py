@@ -119,6 +119,7 @@ class _Reading:
         self._live: LatestValue[int] | None = None
         self._count_at_start = 0
         self._lock = threading.Lock()
+        self._start_lock = threading.Lock()
         self._look_time = time.monotonic()
 
     def state(self, total: int) -> ReadSentences:
@@ -139,9 +140,10 @@ class _Reading:
     def start(self, client: Client, examples: Sequence[ExampleCard]) -> None:
         """Read on from where it is, unless that is being done."""
         self._look_time = time.monotonic()
-        if self._live is None or self._live.done:
-            self._count_at_start = len(self._panels)
-            self._live = LatestValue(lambda: self._read_on(client, examples))
+        with self._start_lock:  # two people may press at once
+            if self._live is None or self._live.done:
+                self._count_at_start = len(self._panels)
+                self._live = LatestValue(lambda: self._read_on(client, examples))
 
     def await_first_sentences(self) -> None:
         """Wait a moment after the start, in which a short list is read to its end."""

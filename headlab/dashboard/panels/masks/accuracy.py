@@ -1,4 +1,4 @@
-"""Accuracy of a mask on the Prune page: drawn from known figures, redrawn as the worker sends more."""
+"""Accuracy of a mask on a page: drawn from known figures, redrawn as the worker sends more."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class LiveQuestion(PageState):
 
 @dataclass(frozen=True)
 class FigurePlaces:
-    """Where on the Prune page the figures of a mask are drawn.
+    """Where on a page the figures of a mask are drawn.
 
     Attributes:
         verdict: What the mask does, in a sentence.

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from headlab.dashboard.frame import Choice, StoredScores, current_choice, scores_of
+from headlab.dashboard.frame import Choice, StoredScores, current_choice, link_params_of, scores_of
 from headlab.dashboard.names import count_words, language_title, plain
 from headlab.dashboard.panels.masks.known_masks import CURRENT_MASK, masks_of_prune_page
 from headlab.dashboard.panels.masks.mask_files import mask_file_name, mask_text
@@ -34,11 +34,14 @@ class PageView(PageState):
     """What the page of one session shows besides the sidebar's choice.
 
     Attributes:
-        masks: By name; for the report of the view.
+        masks: By name; for the report of the view. Those of an earlier run stay until this one ends,
+            as a click may come meanwhile.
+        has_masks_of_run: Whether the run that is under way has said which they are.
     """
 
     key = "_view"
     masks: Mapping[str, Mask] = field(default_factory=dict)
+    has_masks_of_run: bool = False
 
 
 def show_masks_in_report(masks: Mapping[str, Mask]) -> None:
@@ -47,7 +50,9 @@ def show_masks_in_report(masks: Mapping[str, Mask]) -> None:
     Args:
         masks: By name.
     """
-    PageView.of_session().masks = dict(masks)
+    view = PageView.of_session()
+    view.masks = dict(masks)
+    view.has_masks_of_run = True
 
 
 def place_share() -> Popover:
@@ -55,7 +60,7 @@ def place_share() -> Popover:
 
     It is filled by `draw_share` after the page.
     """
-    PageView.of_session().masks = {}
+    PageView.of_session().has_masks_of_run = False
     return st.popover(
         "Share", icon=":material/share:", width="content", key="share", on_change="rerun"
     )
@@ -67,17 +72,34 @@ def draw_share(place: Popover) -> None:
     Args:
         place: What `place_share` gave.
     """
+    view = PageView.of_session()
+    if not view.has_masks_of_run:  # a page without any
+        view.masks = {}
     choice = current_choice()
     if choice is None or not place.open:
         return
     with place:
-        _copy_button()(key="share-link")
+        _copy_button()(key="share-link", data={"params": full_link_params(choice)})
         st.caption(reach_of(st.context.url or ""))
         results = scores_of(choice)
         _offer_report(choice, results)
         _offer_map(choice, results)
         _offer_mask(choice, results)
         draw_label_form(results.scores)
+
+
+def full_link_params(choice: Choice) -> dict[str, list[str]]:
+    """All parameters of a link to this view; the browser's address leaves out what is the default.
+
+    Args:
+        choice: The sidebar's.
+    """
+    params = link_params_of(choice)
+    for name in ("focus", "head"):
+        chosen = remembered_choice(name)
+        if chosen:
+            params[name] = [str(chosen)]
+    return params
 
 
 def reach_of(address: str) -> str:

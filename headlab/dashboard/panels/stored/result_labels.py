@@ -13,6 +13,7 @@ from headlab.dashboard.widgets import PageState, button, set_widget
 from headlab.results import (
     MAX_NAME_LENGTH,
     MAX_NOTE_LENGTH,
+    NO_LABEL,
     HeadScores,
     ResultLabel,
     store_with_demo,
@@ -61,9 +62,15 @@ def draw_label_line(scores: Mapping[str, HeadScores]) -> None:
     Args:
         scores: By language.
     """
-    words = [label.words for label in labels_of(keys_of(scores)) if label.words]
-    if words:
-        st.caption(plain("; ".join(words)))
+    store = store_with_demo()
+    languages_by_words: dict[str, list[str]] = {}
+    for language, key in zip(scores, keys_of(scores), strict=True):
+        words = store.label(key).words
+        if words:
+            languages_by_words.setdefault(words, []).append(language)
+    for words, languages in languages_by_words.items():
+        subject = "" if len(languages) == len(scores) else f"{', '.join(languages)}: "
+        st.caption(plain(f"{subject}{words}"))
 
 
 def draw_label_form(scores: Mapping[str, HeadScores]) -> None:
@@ -80,7 +87,8 @@ def draw_label_form(scores: Mapping[str, HeadScores]) -> None:
     keys = keys_of(scores)
     labels = labels_of(keys)
     first_label = labels[0] if len(labels) == 1 else ResultLabel()
-    if outcome.keys != tuple(keys):  # other results are on view than before
+    # Other results are on view than before, or Share was folded, which drops its fields.
+    if outcome.keys != tuple(keys) or NAME_WIDGET not in st.session_state:
         outcome.keys = tuple(keys)
         outcome.problem = ""
         set_widget(NAME_WIDGET, first_label.name)
@@ -111,9 +119,19 @@ def _save_label(keys: Sequence[str]) -> None:
     )
     outcome = LabelOutcome.of_session()
     outcome.problem = ""
+    if label == NO_LABEL and len(labels_of(keys)) > 1:
+        outcome.problem = (
+            "Nothing was saved: these results have different names or notes, and empty fields would "
+            "remove them all. Show one language to remove its own."
+        )
+        return
     store = store_with_demo()
-    try:
-        for key in keys:
+    problems = []
+    for key in keys:
+        try:
             store.set_label(key, label)
-    except HeadlabError as error:
-        outcome.problem = as_sentence(error)
+        except HeadlabError as error:
+            problems.append(as_sentence(error))
+    if problems:
+        saved_count = len(keys) - len(problems)
+        outcome.problem = " ".join([f"Saved for {saved_count} of {len(keys)} results.", *problems])
