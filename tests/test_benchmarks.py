@@ -26,6 +26,7 @@ from support.expected_errors import raises
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
+import before  # noqa: E402 - found there
 import sessions  # noqa: E402 - found there
 import suite  # noqa: E402 - found there
 from comparison import (  # noqa: E402 - found there
@@ -749,3 +750,25 @@ def test_reported_16_a_mask_that_was_asked_for_before_is_one_figure_first_and_fi
         assert 0 <= first_seconds <= final_seconds
         is_final_at_once = first_seconds == final_seconds
         assert is_final_at_once == (len(figures) == 1)
+
+
+def test_the_ratio_of_waits_is_that_of_medians_and_few_waits_have_no_interval():
+    earlier = [100.0, 110.0, 90.0, 105.0, 95.0]
+    head = [2 * wait for wait in earlier]
+    row = before.ratio(earlier, head)
+    assert row["times"] == 2.0
+    assert row["low"] < 2.0 < row["high"]
+    assert before.ratio(earlier, head) == row
+    few = before.ratio([100.0, 110.0], [105.0, 105.0])
+    assert few["times"] == 1.0
+    assert "low" not in few
+
+
+def test_figures_that_a_clone_came_with_are_not_taken_for_measured_ones(tmp_path):
+    folder = tmp_path / "clone"
+    results = folder / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    (results / "sessions.json").write_text('{"settings": []}')
+    (folder / "benchmarks" / "sessions.py").write_text("raise SystemExit('a session failed')")
+    with pytest.raises(SystemExit, match="no figures"):
+        before.run_benchmark(folder, "sessions")

@@ -287,6 +287,8 @@ def draw_page() -> None:
             has_common_scale = True
             if results.scores:
                 has_common_scale = draw_reading_of_maps(results.scores)
+            with maps_area:  # first, as reading the reports that findings are made of takes longer
+                draw_maps(choice, results, has_common_scale=has_common_scale)
             all_findings = findings_of(choice, results)
             has_steps = needs_first_steps(choice, results)
             with findings_area:
@@ -297,8 +299,6 @@ def draw_page() -> None:
                 draw_headlines(all_findings)
             with details_area:
                 draw_details(all_findings)
-            with maps_area:
-                draw_maps(choice, results, has_common_scale=has_common_scale)
             draw_comparison_by_language(results.scores, partial(open_head, results.scores))
             link_pages()
             offer_missing(choice, results, is_offered=has_steps)
