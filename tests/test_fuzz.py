@@ -111,6 +111,9 @@ PARAMETERS = (
     "chosen",
     "role",
     "against",
+    "front",
+    "point",
+    "ask",
 )
 PAGES = (
     "overview",
@@ -133,6 +136,8 @@ GOOD_VALUES = (
     b"de",
     b"encoder.3.7",
     b"a=b",
+    b"within 2 points 9",
+    b"mean-24",
     b"AAAA",
     b"1",
 )

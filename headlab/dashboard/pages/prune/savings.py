@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from headlab.core import HeadlabError
+from headlab.core import HeadlabError, duration_text, percent_text
 from headlab.dashboard.frame import Choice, supervisor, task_languages, worker_client
 from headlab.dashboard.names import languages_words, plain
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
-from headlab.dashboard.panels.jobs import languages_in, show_started_job
-from headlab.dashboard.widgets import button, show_table
+from headlab.dashboard.panels.jobs import forecast_seconds, languages_in, show_started_job
+from headlab.dashboard.widgets import Button, button_row, show_table
 from headlab.jobs.table import WorthJob
-from headlab.masks import Mask, mask_from_json
+from headlab.masks import Mask, full_mask, mask_from_json
 from headlab.studies.savings import (
     LARGE_SHARE,
     NO_SPEED,
@@ -29,6 +29,14 @@ from headlab.worker import JobRow
 
 MILLION = 1e6
 
+USUAL_ROUNDS = int(WorthJob.model_fields["rounds"].default)
+ESTIMATE_ROUNDS = 6
+"""Rounds of an estimate: as few as a 95 % interval of the median needs."""
+ESTIMATE_BATCHES = (1, 32)
+ESTIMATE_HELP = (
+    f"{ESTIMATE_ROUNDS} rounds at batch sizes {ESTIMATE_BATCHES[0]} and {ESTIMATE_BATCHES[1]}: "
+    "the same measurement in short, so with wider intervals."
+)
 MEASURE_HELP = (
     "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on "
     "the worker's device."
@@ -50,22 +58,60 @@ def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence
     draw_counts(costs, mask)
     if costs is not None and len(task_languages(choice.task)) > 1:
         _draw_vocabulary(costs)
-    if not mask.removed:
-        return
+    if mask.removed:
+        draw_speed(choice, mask, jobs, "worth")
+
+
+def draw_speed(choice: Choice, mask: Mask, jobs: Sequence[JobRow], key: str) -> None:
+    """Buttons that estimate or measure the speed of a mask, and what was measured of it.
+
+    Args:
+        choice: Whose model the mask is of, and on whose examples it is measured.
+        mask: The mask.
+        jobs: From `measuring_jobs`.
+        key: What the keys of the buttons start with; names this part of the page.
+    """
     measurement = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
-    label = "Measure the speed" if measurement is None else "Measure the speed again"
-    button(
-        label,
-        icon="speed",
-        key="worth-measure",
-        help=MEASURE_HELP,
-        on_press=start_on_page,
-        args=(worth_job(choice, mask),),
+    no_removal = full_mask(mask.grid)
+    buttons = []
+    if measurement is None:
+        buttons.append(
+            Button(
+                f"Estimate the speed{_cost_words(estimate_job(choice, no_removal))}",
+                f"{key}-estimate",
+                start_on_page,
+                (estimate_job(choice, mask), key),
+                icon="timer",
+                help=ESTIMATE_HELP,
+            )
+        )
+    again = " again" if measurement is not None and not measurement.is_estimate else ""
+    buttons.append(
+        Button(
+            f"Measure the speed{again}{_cost_words(worth_job(choice, no_removal))}",
+            f"{key}-measure",
+            start_on_page,
+            (worth_job(choice, mask), key),
+            icon="speed",
+            help=MEASURE_HELP,
+        )
     )
-    if state.last_job == WorthJob.key:
+    button_row(*buttons)
+    if PruneState.of_session().last_job == key:
         show_started_job("What it measures appears here when it is done.")
     if measurement is not None:
-        draw_times(measurement)
+        draw_times(measurement, key)
+
+
+def _cost_words(job: WorthJob) -> str:
+    """How long a measurement takes, for its button; empty while that is not known.
+
+    Args:
+        job: Of a mask that removes nothing: what is removed makes no difference to the forecast,
+            so that it is asked for once and not for every mask.
+    """
+    seconds = forecast_seconds(job)
+    return "" if seconds is None else f" (about {duration_text(max(1.0, seconds))})"
 
 
 def draw_counts(costs: Costs | None, mask: Mask) -> None:
@@ -143,6 +189,12 @@ def _heads_that_stay(costs: Costs, mask: Mask) -> str:
     return f" Heads that share a key and a value with one that is on stay: {staying_heads}."
 
 
+def estimate_job(choice: Choice, mask: Mask) -> WorthJob:
+    """The job that measures a mask in as few rounds as an interval of the median needs."""
+    few_rounds = {"rounds": ESTIMATE_ROUNDS, "batch_sizes": list(ESTIMATE_BATCHES)}
+    return worth_job(choice, mask).model_copy(update=few_rounds)
+
+
 def worth_job(choice: Choice, mask: Mask) -> WorthJob:
     """The job that measures a mask: only its effect, so that equal masks make the same job."""
     effect = Mask(mask.grid, mask.kept, mask.model, {}, {}, "2000-01-01T00:00:00+00:00")
@@ -172,6 +224,27 @@ class MeasuredSavings:
     task: str
     languages: tuple[str, ...]
 
+    @property
+    def is_estimate(self) -> bool:
+        """Whether it was measured in fewer rounds than a measurement takes."""
+        rounds = self.savings.spec.get("rounds")
+        return isinstance(rounds, int) and rounds < USUAL_ROUNDS
+
+    def time_words(self) -> str:
+        """The time of the smaller model at the smallest batch; empty where it was not timed."""
+        speeds = [speed for speed in self.savings.speeds if speed.shrunk_ratio is not None]
+        if not speeds:
+            return ""
+        speed = min(speeds, key=lambda speed: speed.rows)
+        ratio = speed.shrunk_ratio
+        assert ratio is not None, "only such speeds are left"
+        words = (
+            f"{speed.milliseconds * ratio.ratio:.1f} ms a batch of {speed.rows}, "
+            f"{percent_text(ratio.ratio)} of the whole model's time "
+            f"[{100 * ratio.low:.0f}, {100 * ratio.high:.0f}]"
+        )
+        return f"{words}, an estimate" if self.is_estimate else words
+
 
 def newest_measured(
     jobs: Sequence[JobRow], model: str, mask: Mask, task: str = "", languages: Sequence[str] = ()
@@ -187,26 +260,44 @@ def newest_measured(
         task: Whose examples were to be used; empty for any.
         languages: Codes; of several results those on exactly these languages go first.
     """
+    return measurements_by_mask(jobs, model, task, languages).get(mask.digest)
 
-    def rank(job: JobRow) -> tuple[bool, int]:
-        return set(languages_in(job)) != set(languages), -job.id
 
-    for job in sorted(jobs, key=rank):
+def measurements_by_mask(
+    jobs: Sequence[JobRow], model: str, task: str = "", languages: Sequence[str] = ()
+) -> dict[str, MeasuredSavings]:
+    """For each mask, by its digest, the result that stands for its speed on this model.
+
+    An estimate stands back behind a measurement, and what is older behind what is newer.
+
+    Args:
+        jobs: All that are known.
+        model: Name of the model.
+        task: Whose examples were to be used; empty for any.
+        languages: Codes; of several results those on exactly these languages go first.
+    """
+    ranked: list[tuple[tuple[bool, bool, int], str, MeasuredSavings]] = []
+    for job in jobs:
         params = job.params
         stored_savings = (job.result or {}).get("worth")
         fits = params.get("model") == model and task in ("", params.get("task"))
         if job.state != "done" or stored_savings is None or not fits:
             continue
         try:
-            if mask_from_json(params.get("mask")).digest == mask.digest:
-                return MeasuredSavings(
-                    Savings.from_json(stored_savings),
-                    str(params.get("task")),
-                    tuple(params.get("languages") or ()),
-                )
+            digest = mask_from_json(params.get("mask")).digest
+            measurement = MeasuredSavings(
+                Savings.from_json(stored_savings),
+                str(params.get("task")),
+                tuple(params.get("languages") or ()),
+            )
         except HeadlabError:  # from an older version: treated as not measured
             continue
-    return None
+        is_on_others = set(languages_in(job)) != set(languages)
+        ranked.append(((is_on_others, measurement.is_estimate, -job.id), digest, measurement))
+    by_mask: dict[str, MeasuredSavings] = {}
+    for _, digest, measurement in sorted(ranked, key=lambda entry: entry[0]):
+        by_mask.setdefault(digest, measurement)
+    return by_mask
 
 
 def _ratio_words(ratio: Ratio | None) -> str:
@@ -219,8 +310,13 @@ def _ratio_words(ratio: Ratio | None) -> str:
     return f"{words}, may be the same"
 
 
-def draw_times(measurement: MeasuredSavings) -> None:
-    """The measured times: a row per device and batch size, and the examples that they are of."""
+def draw_times(measurement: MeasuredSavings, key: str = "worth") -> None:
+    """The measured times: a row per device and batch size, and the examples that they are of.
+
+    Args:
+        measurement: What was measured.
+        key: What the keys of its tables start with.
+    """
     savings = measurement.savings
     rows = []
     for speed in savings.speeds:
@@ -237,6 +333,11 @@ def draw_times(measurement: MeasuredSavings) -> None:
         rows.append(row)
     number = st.column_config.NumberColumn(format="%.1f")
     st.dataframe(pd.DataFrame(rows), hide_index=True, column_config={"Unpruned, ms": number})
+    if measurement.is_estimate:
+        st.caption(
+            f"**An estimate**, from {savings.spec.get('rounds')} rounds: its intervals are wide. "
+            "*Measure the speed* takes more."
+        )
     examples = f"On examples of {measurement.task} in {languages_words(measurement.languages)}."
     st.caption(
         f"{savings.sentences()[-1]} × of the unpruned model's time, below 1 is faster. "
@@ -244,4 +345,4 @@ def draw_times(measurement: MeasuredSavings) -> None:
     )
     with st.expander("All measurements"):
         for table in savings.report().tables:
-            show_table(table, f"worth-{table.name}")
+            show_table(table, f"{key}-{table.name}")
