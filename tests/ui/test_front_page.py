@@ -196,13 +196,13 @@ def test_the_speed_is_estimated_in_few_rounds_with_the_cost_on_the_button(worker
     assert app.button(key="worth-estimate").label == "Estimate the speed (about 11 s)"
     press(app, "worth-estimate")
     job = submitted_jobs(worker)[0]
-    assert (job.kind, job.params["rounds"]) == ("worth", 6)
+    assert (job.kind, job.params["rounds"], job.params["examples"]) == ("worth", 9, 4)
     assert job.params["batch_sizes"] == [1, 32]
     assert job.params["mask"]["kept"] == {"encoder": [[0, 1, 1], [0, 1, 1]]}
-    savings = replace(measured_savings(), spec={"rounds": 6})
+    savings = replace(measured_savings(), spec={"rounds": 9})
     worker.change(1, state="done", result={"worth": savings.to_json()})
     app = run(m=TWO_OFF)
-    assert "**An estimate**, from 6 rounds" in page_text(app)
+    assert "**An estimate**, from 9 rounds" in page_text(app)
     labels = [button.label for button in app.button]
     assert not any(label.startswith("Estimate the speed") for label in labels)
     assert "Measure the speed (about 11 s)" in labels

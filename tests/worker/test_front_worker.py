@@ -16,9 +16,10 @@ from support.running_worker import RunningWorker, started_worker
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
 from support.waiting import wait_until
-from support.worker_jobs import wait_for_end
+from support.worker_jobs import wait_for_end, wait_for_state
 
 from headlab import load
+from headlab.core import HeadlabError
 from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.results import Store
@@ -113,17 +114,21 @@ class Gate:
         open: Set to let all models pass.
         looks: How many times the front was looked at.
         first_closed: Number of the look that waits first.
+        cuts_off: Whether the job ends in an error once the gate opens.
     """
 
     def __init__(self, first_closed: int) -> None:
         self.open = threading.Event()
         self.looks = 0
         self.first_closed = first_closed
+        self.cuts_off = False
 
     def __call__(self) -> None:
         self.looks += 1
         if self.looks >= self.first_closed:
             assert self.open.wait(60)
+        if self.cuts_off:
+            raise HeadlabError("the power is gone; wait for it", code="test.cut_off")
 
 
 @pytest.fixture
@@ -153,12 +158,12 @@ def test_a_running_front_can_be_looked_at_and_goes_on_where_it_was_cut_off(
     assert (front.planned, front.measured, front.measured_in("xx")) == (3, 0, 2)
     assert [part.all_answers for part in front.models[1].languages] == [12]
     assert front.models[1].parameters is not None
-    worker.client.cancel(job)
+    gate.cuts_off = True
     gate.open.set()
-    wait_for_end(worker.client, job, "cancelled")
+    wait_for_state(worker.client, job, "failed")
     assert worker.client.front_so_far(job)[1] is None
     gate.open.clear()
-    gate.looks, gate.first_closed = 0, 1
+    gate.looks, gate.first_closed, gate.cuts_off = 0, 1, False
     worker.client.resume(job)
     wait_until(lambda: gate.looks == 1, "the front that goes on")
     resumed_front = worker.client.front_so_far(job)[1]
@@ -189,6 +194,9 @@ def test_a_worth_job_measures_a_mask_and_its_result_is_in_the_job(
     assert savings.removed_heads == 3
     assert savings.spec["mask"] == mask_of(model).digest
     assert [speed.rows for speed in savings.speeds] == [16]
+    short_passes = {**spec, "examples": 4}
+    assert worker.client.forecast("worth", short_passes).forwards == 3 * 2 * 6 * 16
+    assert worker.client.forecast("worth", {**short_passes, "batch_sizes": [1]}).forwards == 144
 
 
 def test_equal_work_has_equal_params() -> None:

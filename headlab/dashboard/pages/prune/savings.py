@@ -30,12 +30,14 @@ from headlab.worker import JobRow
 MILLION = 1e6
 
 USUAL_ROUNDS = int(WorthJob.model_fields["rounds"].default)
-ESTIMATE_ROUNDS = 6
-"""Rounds of an estimate: as few as a 95 % interval of the median needs."""
+ESTIMATE_ROUNDS = 9
+"""Rounds of an estimate: as few as leave an outlier out of the interval of the median."""
 ESTIMATE_BATCHES = (1, 32)
+ESTIMATE_EXAMPLES = 4
+"""Examples of a pass of an estimate at the smaller batch size."""
 ESTIMATE_HELP = (
-    f"{ESTIMATE_ROUNDS} rounds at batch sizes {ESTIMATE_BATCHES[0]} and {ESTIMATE_BATCHES[1]}: "
-    "the same measurement in short, so with wider intervals."
+    f"{ESTIMATE_ROUNDS} rounds of short passes at batch sizes {ESTIMATE_BATCHES[0]} and "
+    f"{ESTIMATE_BATCHES[1]}: the same measurement in short, so with wider intervals."
 )
 MEASURE_HELP = (
     "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on "
@@ -190,9 +192,13 @@ def _heads_that_stay(costs: Costs, mask: Mask) -> str:
 
 
 def estimate_job(choice: Choice, mask: Mask) -> WorthJob:
-    """The job that measures a mask in as few rounds as an interval of the median needs."""
-    few_rounds = {"rounds": ESTIMATE_ROUNDS, "batch_sizes": list(ESTIMATE_BATCHES)}
-    return worth_job(choice, mask).model_copy(update=few_rounds)
+    """The job that measures a mask in few rounds of short passes."""
+    short_passes = {
+        "rounds": ESTIMATE_ROUNDS,
+        "batch_sizes": list(ESTIMATE_BATCHES),
+        "examples": ESTIMATE_EXAMPLES,
+    }
+    return worth_job(choice, mask).model_copy(update=short_passes)
 
 
 def worth_job(choice: Choice, mask: Mask) -> WorthJob:
