@@ -43,11 +43,11 @@ def test_a_click_on_a_dot_pins_a_model_which_becomes_the_mask_and_undo_takes_it_
     figure = page.locator(".js-plotly-plot").last
     figure.scroll_into_view_if_needed()
     click_dot(figure.locator(".scatterlayer .trace .points path.point").nth(2))
-    pinned_words = card.get_by_text(f"{size - 2 * size // 3} of {size} heads kept")
+    pinned_words = card.get_by_text(f"{size - size // 2} of {size} heads kept")
     expect(pinned_words).to_be_visible()
     expect(card.get_by_text(re.compile(r"MB, \d\d\.\d\s% of the whole model"))).to_be_visible()
     expect(card.get_by_text("Time: not measured yet.")).to_be_visible()
-    expect(page).to_have_url(re.compile(rf"point=mean-{2 * size // 3}\b"))
+    expect(page).to_have_url(re.compile(rf"point=mean-{size // 2}\b"))
     # A link that is copied opens the same model, in whatever browser.
     link = page.url
     page.goto("about:blank")
@@ -55,7 +55,7 @@ def test_a_click_on_a_dot_pins_a_model_which_becomes_the_mask_and_undo_takes_it_
     expect(pinned_words).to_be_visible()
     card.get_by_role("button", name="Make it the current mask").click()
     # The tab with the board opens.
-    expect(page.get_by_text(f"{2 * size // 3} of {size} heads off")).to_be_visible()
+    expect(page.get_by_text(f"{size // 2} of {size} heads off")).to_be_visible()
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text(f"0 of {size} heads off")).to_be_visible()
 
