@@ -221,9 +221,25 @@ def test_an_estimate_of_the_speed_never_takes_the_place_of_a_measurement(worker)
         worker.rows.append(row)
     measurement = newest_measured(worker.rows, "e5-small-intents", mask(0, 3))
     assert not measurement.is_estimate
-    assert measurement.time_words() == (
-        "8.0 ms a batch of 8, 80\N{NO-BREAK SPACE}% of the whole model's time [70, 90]"
+    assert measurement.time_words() == [
+        "batch of 8: 8.0 ms, 80\N{NO-BREAK SPACE}% of the whole model's time [70, 90]"
+    ]
+
+
+def test_the_pinned_model_says_its_time_once_it_is_estimated(worker, tmp_path):
+    key = keep_front(tmp_path / "cache")
+    assert "Time: not measured yet." in page_text(run(**front_params(key)))
+    # Heads 3 and 0 of order weakest, as in the answer.
+    params = estimate_job(CHOICE, mask(0, 3)).params()
+    savings = replace(measured_savings(), spec={"rounds": 9})
+    worker.rows.append(
+        job_row(4, "done", kind="worth", params=params, result={"worth": savings.to_json()})
     )
+    app = run(**front_params(key))
+    assert "Time, batch of 8: 8.0 ms, 80\N{NO-BREAK SPACE}% of the whole" in page_text(app)
+    assert "[70, 90] (estimate)." in page_text(app)
+    press(app, "front-speed-measure")
+    assert "rounds" not in submitted_jobs(worker)[-1].params  # as many as usual
 
 
 def test_the_speed_measured_for_this_mask_is_shown_and_not_that_of_another(worker):

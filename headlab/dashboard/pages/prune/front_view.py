@@ -105,7 +105,7 @@ def _times_of_points(
     for point in front.points:
         measurement = measurements.get(mask_of_point(front, point, history).digest)
         if measurement is not None:
-            times[point] = measurement.time_words()
+            times[point] = "\n".join(measurement.time_words())
     return times
 
 

@@ -95,8 +95,8 @@ def draw_pinned(
         lines = pinned_lines(point, whole)
         if point.heads_removed and point.parameters is not None:
             measurement = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
-            time_words = "" if measurement is None else measurement.time_words()
-            lines.append(f"Time: {time_words or 'not measured yet'}.")
+            times = [] if measurement is None else measurement.time_words()
+            lines.append(f"Time, {'; '.join(times)}." if times else "Time: not measured yet.")
         st.markdown("  \n".join(map(plain, lines)))
         with st.container(horizontal=True):
             button(
@@ -110,7 +110,7 @@ def draw_pinned(
             if point.heads_removed:
                 offer_written_model("Write the smaller model", choice, mask, "front-model")
         if point.heads_removed:
-            draw_speed(choice, mask, jobs, "front-speed")
+            draw_speed(choice, mask, jobs, "front-speed", is_folded=True)
 
 
 def pinned_lines(point: Point, whole: WholeModel) -> list[str]:

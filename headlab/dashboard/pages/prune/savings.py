@@ -64,7 +64,9 @@ def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence
         draw_speed(choice, mask, jobs, "worth")
 
 
-def draw_speed(choice: Choice, mask: Mask, jobs: Sequence[JobRow], key: str) -> None:
+def draw_speed(
+    choice: Choice, mask: Mask, jobs: Sequence[JobRow], key: str, *, is_folded: bool = False
+) -> None:
     """Buttons that estimate or measure the speed of a mask, and what was measured of it.
 
     Args:
@@ -72,6 +74,7 @@ def draw_speed(choice: Choice, mask: Mask, jobs: Sequence[JobRow], key: str) -> 
         mask: The mask.
         jobs: From `measuring_jobs`.
         key: What the keys of the buttons start with; names this part of the page.
+        is_folded: Whether the tables are folded, where the page has said the times in words.
     """
     measurement = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
     no_removal = full_mask(mask.grid)
@@ -102,7 +105,7 @@ def draw_speed(choice: Choice, mask: Mask, jobs: Sequence[JobRow], key: str) -> 
     if PruneState.of_session().last_job == key:
         show_started_job("What it measures appears here when it is done.")
     if measurement is not None:
-        draw_times(measurement, key)
+        draw_times(measurement, key, is_folded=is_folded)
 
 
 def _cost_words(job: WorthJob) -> str:
@@ -236,20 +239,22 @@ class MeasuredSavings:
         rounds = self.savings.spec.get("rounds")
         return isinstance(rounds, int) and rounds < USUAL_ROUNDS
 
-    def time_words(self) -> str:
-        """The time of the smaller model at the smallest batch; empty where it was not timed."""
-        speeds = [speed for speed in self.savings.speeds if speed.shrunk_ratio is not None]
-        if not speeds:
-            return ""
-        speed = min(speeds, key=lambda speed: speed.rows)
-        ratio = speed.shrunk_ratio
-        assert ratio is not None, "only such speeds are left"
-        words = (
-            f"{speed.milliseconds * ratio.ratio:.1f} ms a batch of {speed.rows}, "
-            f"{percent_text(ratio.ratio)} of the whole model's time "
-            f"[{100 * ratio.low:.0f}, {100 * ratio.high:.0f}]"
-        )
-        return f"{words}, an estimate" if self.is_estimate else words
+    def time_words(self) -> list[str]:
+        """The times of the smaller model, one a batch size; none where it was not timed."""
+        lines = []
+        for speed in self.savings.speeds:
+            ratio = speed.shrunk_ratio
+            if ratio is None:
+                continue
+            words = (
+                f"batch of {speed.rows}: {speed.milliseconds * ratio.ratio:,.1f} ms, "
+                f"{percent_text(ratio.ratio)} of the whole model's time "
+                f"[{100 * ratio.low:.0f}, {100 * ratio.high:.0f}]"
+            )
+            if not ratio.is_clear:
+                words += ", may be the same"
+            lines.append(f"{words} (estimate)" if self.is_estimate else words)
+        return lines
 
 
 def newest_measured(
@@ -316,13 +321,29 @@ def _ratio_words(ratio: Ratio | None) -> str:
     return f"{words}, may be the same"
 
 
-def draw_times(measurement: MeasuredSavings, key: str = "worth") -> None:
+def draw_times(measurement: MeasuredSavings, key: str, *, is_folded: bool) -> None:
     """The measured times: a row per device and batch size, and the examples that they are of.
 
     Args:
         measurement: What was measured.
         key: What the keys of its tables start with.
+        is_folded: Whether all of it is folded, where the page has said the times in words.
     """
+    if measurement.is_estimate:
+        st.caption(
+            f"**An estimate**, from {measurement.savings.spec.get('rounds')} rounds: its intervals "
+            "are wide. *Measure the speed* takes more rounds."
+        )
+    if not is_folded:
+        _draw_table_of_times(measurement)
+    with st.expander("All measurements"):
+        if is_folded:
+            _draw_table_of_times(measurement)
+        for table in measurement.savings.report().tables:
+            show_table(table, f"{key}-{table.name}")
+
+
+def _draw_table_of_times(measurement: MeasuredSavings) -> None:
     savings = measurement.savings
     rows = []
     for speed in savings.speeds:
@@ -339,16 +360,8 @@ def draw_times(measurement: MeasuredSavings, key: str = "worth") -> None:
         rows.append(row)
     number = st.column_config.NumberColumn(format="%.1f")
     st.dataframe(pd.DataFrame(rows), hide_index=True, column_config={"Unpruned, ms": number})
-    if measurement.is_estimate:
-        st.caption(
-            f"**An estimate**, from {savings.spec.get('rounds')} rounds: its intervals are wide. "
-            "*Measure the speed* takes more."
-        )
     examples = f"On examples of {measurement.task} in {languages_words(measurement.languages)}."
     st.caption(
         f"{savings.sentences()[-1]} × of the unpruned model's time, below 1 is faster. "
         f"{plain(examples)}"
     )
-    with st.expander("All measurements"):
-        for table in savings.report().tables:
-            show_table(table, f"{key}-{table.name}")
