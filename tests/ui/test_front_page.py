@@ -833,6 +833,29 @@ def test_reported_12_a_link_opens_the_tab_and_the_front_that_it_names(worker, tm
     assert app.query_params["front"] == app.selectbox(key="front-shown").value[:12]
 
 
+def test_a_front_that_was_asked_for_is_shown_once_it_is_there(worker, tmp_path):
+    old_key = keep_front(tmp_path / "cache", within=2.0)
+    app = run(**front_params(old_key))
+    press(app, "front-start")
+    assert "front" not in app.query_params
+    assert "Its front grows below." in page_text(app)
+    new_key = keep_front(tmp_path / "cache", 6, within=1.0)
+    app.run()
+    assert app.selectbox(key="front-shown").value == new_key
+    assert app.query_params["front"] == new_key[:12]
+
+
+def test_a_link_fills_the_form_in_again_after_the_page_was_left(worker):
+    app = run(tool=PRUNE_TABS[1], ask="within 2")
+    app.number_input(key="front-within").set_value(3.0).run()
+    assert app.query_params["ask"] == "within 3"
+    app.switch_page("pages/jobs.py").run()
+    app.switch_page("pages/prune.py")
+    app.query_params["ask"] = "within 2"
+    app.run()
+    assert app.number_input(key="front-within").value == 2.0
+
+
 def test_reported_12_a_link_to_a_front_that_does_not_exist_says_so(worker, tmp_path):
     for criterion in ("bound", "estimate"):
         keep_front(tmp_path / "cache", within=1.0, by=criterion)

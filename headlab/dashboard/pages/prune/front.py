@@ -93,7 +93,8 @@ def _requested_front(results_by_key: Mapping[str, Result[Report]]) -> str | None
     """
     shown_front = ShownFront.of_session()
     linked_start = st.query_params.get(FRONT_PARAM, "")
-    is_new = SHOWN_FRONT not in st.session_state or linked_start not in shown_front.linked
+    is_shown_yet = SHOWN_FRONT in st.session_state or shown_front.awaits_new
+    is_new = not is_shown_yet or linked_start not in shown_front.linked
     key_start = shown_front.requested or (linked_start if is_new else "")
     shown_front.requested = ""
     if key_start:

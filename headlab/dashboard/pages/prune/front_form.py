@@ -158,7 +158,8 @@ def _take_link(form: FrontForm) -> None:
     """Fill in the form as a link asks for, once; a link that cannot be read is named."""
     state = PruneState.of_session()
     text = st.query_params.get(ASK_PARAM, "")
-    if not text or text in state.link_texts:
+    is_drawn = f"{PREFIX}question" in st.session_state  # it is not after the page was left
+    if not text or (is_drawn and text in state.link_texts):
         notify_of_link(ASK_PARAM, None)
         return
     state.link_texts.add(text)
