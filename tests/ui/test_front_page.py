@@ -55,7 +55,13 @@ from headlab.dashboard.pages.prune.point_words import (
     WholeModel,
     hover_text,
 )
-from headlab.dashboard.pages.prune.savings import estimate_job, newest_measured, worth_job
+from headlab.dashboard.pages.prune.savings import (
+    estimate_help,
+    estimate_job,
+    fitting_estimate,
+    newest_measured,
+    worth_job,
+)
 from headlab.dashboard.pages.prune.stored_fronts import (
     MEAN_OF_LANGUAGES,
     WEAKEST_LANGUAGE,
@@ -206,6 +212,31 @@ def test_the_speed_is_estimated_in_few_rounds_with_the_cost_on_the_button(worker
     labels = [button.label for button in app.button]
     assert not any(label.startswith("Estimate the speed") for label in labels)
     assert "Measure the speed (about 11 s)" in labels
+
+
+@pytest.mark.parametrize(
+    ("longest_seconds", "rounds", "sizes", "seconds"),
+    [
+        (None, 9, (1, 32), None),
+        (12.0, 9, (1, 32), 12.0),
+        (45.0, 6, (1, 8), 10.0),
+        (270, 6, (1,), 20),
+    ],
+)
+def test_a_slow_machine_estimates_the_speed_in_less(longest_seconds, rounds, sizes, seconds):
+    estimate, estimate_seconds = fitting_estimate(longest_seconds)
+    assert estimate == (rounds, sizes)
+    assert estimate_seconds == (seconds if seconds is None else pytest.approx(seconds))
+    assert f"{rounds} rounds" in estimate_help(estimate)
+
+
+def test_a_slow_machine_s_estimate_is_what_its_button_says(worker):
+    worker.forecast_of_all_jobs = Forecast(forwards=1944, seconds=45.0, basis="as just timed")
+    app = run(m=TWO_OFF)
+    assert app.button(key="worth-estimate").label == "Estimate the speed (about 10 s)"
+    press(app, "worth-estimate")
+    params = submitted_jobs(worker)[0].params
+    assert (params["rounds"], params["batch_sizes"]) == (6, [1, 8])
 
 
 def test_an_estimate_of_the_speed_never_takes_the_place_of_a_measurement(worker):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 import streamlit as st
@@ -30,15 +31,31 @@ from headlab.worker import JobRow
 MILLION = 1e6
 
 USUAL_ROUNDS = int(WorthJob.model_fields["rounds"].default)
-ESTIMATE_ROUNDS = 9
-"""Rounds of an estimate: as few as leave an outlier out of the interval of the median."""
-ESTIMATE_BATCHES = (1, 32)
 ESTIMATE_EXAMPLES = 4
-"""Examples of a pass of an estimate at the smaller batch size."""
-ESTIMATE_HELP = (
-    f"{ESTIMATE_ROUNDS} rounds of short passes at batch sizes {ESTIMATE_BATCHES[0]} and "
-    f"{ESTIMATE_BATCHES[1]}: the same measurement in short, so with wider intervals."
-)
+"""Examples of a pass of an estimate, at small batch sizes."""
+ESTIMATE_SECONDS = 20.0
+"""What an estimate may take; a machine that is too slow for it gets a shorter one."""
+
+
+class ShortMeasurement(NamedTuple):
+    """What an estimate of the speed measures.
+
+    Attributes:
+        rounds: Of all models; 6 or more, as an interval of the median needs.
+        batch_sizes: Examples of a batch.
+    """
+
+    rounds: int
+    batch_sizes: tuple[int, ...]
+
+    @property
+    def examples(self) -> int:
+        """Examples that each model answers in all rounds, which its cost is proportional to."""
+        return self.rounds * sum(max(ESTIMATE_EXAMPLES, size) for size in self.batch_sizes)
+
+
+ESTIMATES = (ShortMeasurement(9, (1, 32)), ShortMeasurement(6, (1, 8)), ShortMeasurement(6, (1,)))
+"""The longest one first."""
 MEASURE_HELP = (
     "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on "
     "the worker's device."
@@ -77,23 +94,25 @@ def draw_speed(
         is_folded: Whether the tables are folded, where the page has said the times in words.
     """
     measurement = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
+    # What is removed makes no difference to a forecast: it is asked for once, not for every mask.
     no_removal = full_mask(mask.grid)
     buttons = []
     if measurement is None:
+        estimate, seconds = fitting_estimate(forecast_seconds(estimate_job(choice, no_removal)))
         buttons.append(
             Button(
-                f"Estimate the speed{_cost_words(estimate_job(choice, no_removal))}",
+                f"Estimate the speed{_cost_words(seconds)}",
                 f"{key}-estimate",
                 start_on_page,
-                (estimate_job(choice, mask), key),
+                (estimate_job(choice, mask, estimate), key),
                 icon="timer",
-                help=ESTIMATE_HELP,
+                help=estimate_help(estimate),
             )
         )
     again = " again" if measurement is not None and not measurement.is_estimate else ""
     buttons.append(
         Button(
-            f"Measure the speed{again}{_cost_words(worth_job(choice, no_removal))}",
+            f"Measure the speed{again}{_cost_words(forecast_seconds(worth_job(choice, no_removal)))}",
             f"{key}-measure",
             start_on_page,
             (worth_job(choice, mask), key),
@@ -108,14 +127,41 @@ def draw_speed(
         draw_times(measurement, key, is_folded=is_folded)
 
 
-def _cost_words(job: WorthJob) -> str:
-    """How long a measurement takes, for its button; empty while that is not known.
+def fitting_estimate(longest_seconds: float | None) -> tuple[ShortMeasurement, float | None]:
+    """The longest estimate that this machine does in time, and how long it takes.
 
     Args:
-        job: Of a mask that removes nothing: what is removed makes no difference to the forecast,
-            so that it is asked for once and not for every mask.
+        longest_seconds: How long the longest one takes; None if it is not known.
+
+    Returns:
+        The shortest one if none is done in time; the longest one while nothing is known.
     """
-    seconds = forecast_seconds(job)
+    longest = ESTIMATES[0]
+    if longest_seconds is None:
+        return longest, None
+    for estimate in ESTIMATES:
+        seconds = longest_seconds * estimate.examples / longest.examples
+        if seconds <= ESTIMATE_SECONDS:
+            break
+    return estimate, seconds
+
+
+def estimate_help(estimate: ShortMeasurement) -> str:
+    """What is measured, for its button.
+
+    Args:
+        estimate: What is measured.
+    """
+    sizes = " and ".join(map(str, estimate.batch_sizes))
+    noun = "batch size" if len(estimate.batch_sizes) == 1 else "batch sizes"
+    return (
+        f"{estimate.rounds} rounds of short passes at {noun} {sizes}: the same measurement in "
+        "short, so with wider intervals."
+    )
+
+
+def _cost_words(seconds: float | None) -> str:
+    """How long a measurement takes, for its button; empty while that is not known."""
     return "" if seconds is None else f" (about {duration_text(max(1.0, seconds))})"
 
 
@@ -194,11 +240,17 @@ def _heads_that_stay(costs: Costs, mask: Mask) -> str:
     return f" Heads that share a key and a value with one that is on stay: {staying_heads}."
 
 
-def estimate_job(choice: Choice, mask: Mask) -> WorthJob:
-    """The job that measures a mask in few rounds of short passes."""
+def estimate_job(choice: Choice, mask: Mask, estimate: ShortMeasurement = ESTIMATES[0]) -> WorthJob:
+    """The job that measures a mask in few rounds of short passes.
+
+    Args:
+        choice: Whose model the mask is of, and on whose examples it is measured.
+        mask: The mask.
+        estimate: What is measured.
+    """
     short_passes = {
-        "rounds": ESTIMATE_ROUNDS,
-        "batch_sizes": list(ESTIMATE_BATCHES),
+        "rounds": estimate.rounds,
+        "batch_sizes": list(estimate.batch_sizes),
         "examples": ESTIMATE_EXAMPLES,
     }
     return worth_job(choice, mask).model_copy(update=short_passes)
