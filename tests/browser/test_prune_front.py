@@ -117,7 +117,7 @@ def test_a_front_grows_on_the_page_while_it_is_measured(
     page.reload()
     measured = page.get_by_text(re.compile(r"\d+ of \d+ models measured so far"))
     expect(measured).to_be_visible()
-    expect(page.get_by_text("Not final: no intervals")).to_be_visible()
+    expect(page.get_by_text("Not final: no intervals").first).to_be_visible()
 
     def dot_count() -> int:
         dots = page.locator(".st-key-front-growing .scatterlayer .trace .points path.point")

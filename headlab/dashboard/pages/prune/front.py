@@ -57,7 +57,11 @@ def draw_fronts(
         model.bytes_a_parameter,
     )
     growing_fronts = fronts_under_way(choice)
-    draw_growing_fronts(growing_fronts, whole)
+    # Places of their own: what begins to grow, or ends, moves nothing below it.
+    with st.container():
+        draw_growing_fronts(growing_fronts, whole)
+    choice_place = st.container()
+    front_place = st.container()
     stored_reports = stored_results(Report)
     fitting = [
         result for result in stored_reports.results if choice.has_classes_of(result.record.spec)
@@ -68,9 +72,25 @@ def draw_fronts(
             st.caption("No front of this model and task is in the cache yet.")
         return
     results_by_key = {result.key: result for result in fronts}
-    _choose_nearest_front(
-        results_by_key, form_job, choice.languages, _requested_front(results_by_key)
-    )
+    with choice_place:
+        shown_result = _pick_front(results_by_key, form_job, choice.languages)
+    front = _front_or_warning(shown_result, history)
+    if front is not None:
+        with front_place:
+            draw_front(front, whole, history, choice, jobs)
+
+
+def _pick_front(
+    results_by_key: Mapping[str, Result[Report]], form_job: FrontJob, languages: Sequence[str]
+) -> Result[Report]:
+    """Draw the choice of a front, and what sets it apart from the form; return it.
+
+    Args:
+        results_by_key: The fronts by their keys; of equal ones the newest first.
+        form_job: The form's job.
+        languages: Codes of the chosen languages.
+    """
+    _choose_nearest_front(results_by_key, form_job, languages, _requested_front(results_by_key))
     shown_result = pick_result(
         "Front", results_by_key, lambda key: front_label(results_by_key[key]), SHOWN_FRONT
     )
@@ -81,9 +101,7 @@ def draw_fronts(
             "This front was made with other settings than those in the form above: "
             f"{plain('; '.join(settings))}."
         )
-    front = _front_or_warning(shown_result, history)
-    if front is not None:
-        draw_front(front, whole, history, choice, jobs)
+    return shown_result
 
 
 def _requested_front(results_by_key: Mapping[str, Result[Report]]) -> str | None:
