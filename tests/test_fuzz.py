@@ -113,6 +113,9 @@ PARAMETERS = (
     "against",
     "specific",
     "most",
+    "front",
+    "point",
+    "ask",
 )
 PAGES = (
     "overview",
@@ -136,6 +139,8 @@ GOOD_VALUES = (
     b"de",
     b"encoder.3.7",
     b"a=b",
+    b"within 2 points 9",
+    b"mean-24",
     b"AAAA",
     b"1",
 )

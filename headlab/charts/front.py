@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from headlab.charts.chart import RING, SYMBOLS, Axis, Chart, Line, Points, Rule, Series
+from headlab.charts.chart import OPEN, RING, SYMBOLS, Axis, Chart, Line, Points, Rule, Series
 from headlab.pictures import LINE_COLOURS, UNSURE
 
 HEIGHT = 440
@@ -14,7 +14,9 @@ DEEPEST = 10.0  # points below 0 shown at first: larger losses would squeeze the
 MILLION = 1e6
 BEATEN = 7
 BEST = 10
-CHOSEN = 18  # sizes of dots
+CHOSEN = 18
+PINNED = 22  # sizes of dots
+FRAME = f"square{OPEN}"
 
 
 class FrontDot(NamedTuple):
@@ -26,7 +28,8 @@ class FrontDot(NamedTuple):
         cost: To be minimised.
         value: To be maximised, in points.
         low: Lower bound of the value; None without one.
-        best: Whether no other model here dominates it.
+        best: Whether no other model here dominates it; of a front that is not final, whether it is
+            measured to its end.
         words: Tooltip.
     """
 
@@ -46,6 +49,8 @@ def front_chart(
     *,
     loss: float | None = None,
     chosen: tuple[str, int] | None = None,
+    pinned: tuple[str, int] | None = None,
+    is_final: bool = True,
 ) -> Chart:
     """The front: a colour and a symbol per order.
 
@@ -57,13 +62,17 @@ def front_chart(
         value: Title of the axis of values.
         loss: Points that may be lost, drawn as a line; None for no line.
         chosen: Order and heads removed of the answer, which is ringed; None for no answer.
+        pinned: The same of the model that is looked at, which is framed; None for none.
+        is_final: Whether all models are there. If not, none is called the best for its size, and
+            dots cannot be clicked.
 
     Returns:
         The chart; a click on a dot gives (order, heads removed).
     """
-    best_dots = sorted((dot for dot in dots if dot.best), key=lambda dot: dot.cost)
-    series: list[Series] = [
-        Line(
+    series: list[Series] = []
+    if is_final:
+        best_dots = sorted((dot for dot in dots if dot.best), key=lambda dot: dot.cost)
+        line = Line(
             "best for its size",
             [dot.cost for dot in best_dots],
             [dot.value for dot in best_dots],
@@ -71,23 +80,27 @@ def front_chart(
             width=1.5,
             is_step=True,
         )
-    ]
+        series.append(line)
     for number, order in enumerate(dict.fromkeys(dot.order for dot in dots)):
-        series.append(_order([dot for dot in dots if dot.order == order], order, number))
-    answer = next((dot for dot in dots if (dot.order, dot.removed) == chosen), None)
-    if answer is not None:
-        ring = Points(
-            "the answer",
-            [answer.cost],
-            [answer.value],
+        dots_of_order = [dot for dot in dots if dot.order == order]
+        series.append(_order(dots_of_order, order, number, fades=is_final))
+    marks = [("the answer", chosen, RING, CHOSEN), ("pinned", pinned, FRAME, PINNED)]
+    for name, model, symbol, size in marks:
+        marked_dot = next((dot for dot in dots if (dot.order, dot.removed) == model), None)
+        if marked_dot is None:
+            continue
+        mark = Points(
+            name,
+            [marked_dot.cost],
+            [marked_dot.value],
             UNSURE,
-            RING,
+            symbol,
             is_filled=[True],
-            sizes=CHOSEN,
+            sizes=size,
             outline=2,
             tip="",
         )
-        series.append(ring)
+        series.append(mark)
     rules = [Rule("y", 0.0, dashes="solid")]
     if loss is not None:
         rules.append(Rule("y", -loss))
@@ -99,7 +112,7 @@ def front_chart(
         y=replace(y, title=value),
         rules=rules,
         height=HEIGHT,
-        is_clickable=True,
+        is_clickable=is_final,
     )
 
 
@@ -114,8 +127,15 @@ def _axes(dots: Sequence[FrontDot], loss: float) -> tuple[Axis, Axis]:
     return Axis(limits=(min(costs) - room, max(costs) + room)), Axis(limits=(-deepest, highest))
 
 
-def _order(dots: Sequence[FrontDot], order: str, number: int) -> Points:
-    """The dots of one order; those that are not dominated show their lower bound."""
+def _order(dots: Sequence[FrontDot], order: str, number: int, *, fades: bool) -> Points:
+    """The dots of one order; those that are not dominated show their lower bound.
+
+    Args:
+        dots: Of the order.
+        order: Its key.
+        number: Among the orders, from 0.
+        fades: Whether those that are dominated are small and faint.
+    """
     lows = [
         dot.value if dot.low is None or not dot.best else min(dot.value, dot.low) for dot in dots
     ]
@@ -127,8 +147,8 @@ def _order(dots: Sequence[FrontDot], order: str, number: int) -> Points:
         LINE_COLOURS[number % len(LINE_COLOURS)],
         SYMBOLS[number % len(SYMBOLS)],
         is_filled=[dot.best for dot in dots],
-        sizes=[BEST if dot.best else BEATEN for dot in dots],
-        is_faint=[not dot.best for dot in dots],
+        sizes=[BEATEN if fades and not dot.best else BEST for dot in dots],
+        is_faint=[not dot.best for dot in dots] if fades else (),
         low=lows,
         high=values,
         along="y",

@@ -146,6 +146,8 @@ SHORT_KEY = 12  # characters of a report's key, enough to tell reports apart in 
 PRUNE_TAB = "tool"
 PRUNE_TABS = ("Switch heads", "Find a smaller model")  # of the Prune page
 FRONT_PARAM = "front"  # of a link to the Prune page: the front that it opens
+POINT_PARAM = "point"  # the model of the front that is pinned
+ASK_PARAM = "ask"  # what the form for a front says
 
 
 def report_params(experiment: str, key: str) -> dict[str, str]:

@@ -214,7 +214,10 @@ class ExperimentJob(TaskJob):
         chosen_task = lab.task(self.task, self.label_map).with_languages(
             listed_languages(self.languages)
         )
-        return self.pieces_on(chosen_task, lab, store, tick)
+        pieces = self.pieces_on(chosen_task, lab, store, tick)
+        if running is not None:
+            pieces.show_front = running.show_front
+        return pieces
 
     def pieces_on(self, task: Task, lab: Lab, store: Store, tick: Callable[[], None]) -> Pieces:
         """The pieces that the experiment is assembled from, on a task that is loaded already.

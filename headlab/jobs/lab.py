@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headlab.core import Progress
     from headlab.hooks import Model
     from headlab.methods import Helpers
+    from headlab.studies.front_so_far import FrontSoFar
     from headlab.tasks import Task
     from headlab.training import StepMade
 
@@ -69,6 +70,9 @@ class RunningJob(Protocol):
 
     def note_stored(self) -> None:
         """Note that something new is stored, from which a later attempt goes on."""
+
+    def show_front(self, front: FrontSoFar) -> None:
+        """Show what is measured of a front to those who look at the running job."""
 
     def log(self, line: str) -> None:
         """Add a line to the job's log, never with a user's sentence or a token."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headlab.core import Progress
     from headlab.hooks import Model
     from headlab.methods import Helpers
+    from headlab.studies.front_so_far import FrontSoFar
 
 AnyJob = TypeVar("AnyJob", bound=Job)
 
@@ -143,6 +144,9 @@ class LocalJob:
 
     def note_stored(self) -> None:
         """Called when something new is stored."""
+
+    def show_front(self, front: FrontSoFar) -> None:
+        """Called with what is measured of a front; nobody looks at it while it is computed."""
 
     def log(self, line: str) -> None:
         """Show a line of the job's log."""

@@ -52,7 +52,8 @@ BATCH_SIZES = Option("1,8,32", "examples in a batch, comma-separated")
 class WorthJob(TaskJob):
     """What a mask saves, on examples of some languages of a task ("all": every one).
 
-    mask: as in a mask file.  rounds: passes of all models, 6 to 200.  vocabulary: "cut" also
+    mask: as in a mask file.  rounds: passes of all models, 6 to 200.  examples: of a timed pass, as
+    whole batches, one batch at least.  vocabulary: "cut" also
     measures the model with the vocabulary of these languages alone.
     """
 
@@ -62,6 +63,15 @@ class WorthJob(TaskJob):
     )
     rounds: int = setting(
         Option(15, "rounds of timing; each runs every model once", kind=int, low=6, high=200)
+    )
+    examples: int = setting(
+        Option(
+            ROWS,
+            "examples that a timed pass covers, as whole batches; one batch at least",
+            kind=int,
+            low=1,
+            high=4096,
+        )
     )
     vocabulary: str = setting(
         Option(
@@ -79,7 +89,13 @@ class WorthJob(TaskJob):
     about: ClassVar[str] = "What a mask saves: parameters, and time on this device."
     summary: ClassVar[str] = "What a mask saves, measured on the worker's own device."
     page: ClassVar[str] = "prune"
-    help_order: ClassVar[tuple[str, ...]] = ("vocabulary", "batch_sizes", "rounds", "seed")
+    help_order: ClassVar[tuple[str, ...]] = (
+        "vocabulary",
+        "batch_sizes",
+        "rounds",
+        "examples",
+        "seed",
+    )
 
     def resolve(self) -> Self:
         """The job with its languages filled in.
@@ -149,6 +165,7 @@ class WorthJob(TaskJob):
             task=compared_on.task,
             batch_sizes=self.batch_sizes,
             rounds=self.rounds,
+            examples=self.examples,
             seed=self.seed,
             cut=cut,
             sentences=compared_on.sentences,
@@ -158,7 +175,7 @@ class WorthJob(TaskJob):
 
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of all models' passes, timed and untimed, at the pace of plain passes."""
-        rows = sum(max(ROWS, size) for size in set(self.batch_sizes))
+        rows = sum(max(self.examples, size) for size in set(self.batch_sizes))
         pace, pace_basis = known.measured_pace()
         words = (f"{self.rounds} rounds at each batch size", pace_basis)
         models = MODELS + self.cuts_vocabulary
@@ -174,6 +191,7 @@ class WorthJob(TaskJob):
         return {
             "rounds": settings["rounds"],
             "batch_sizes": BATCH_SIZES,
+            "examples": settings["examples"],
             "vocabulary": settings["vocabulary"],
             "seed": SEED,
         }

@@ -68,6 +68,8 @@ def dtype_to_write(model: Model) -> str:
     It is its checkpoint's, if that holds its weights exactly and is no wider.
     """
     own_dtype = checkpoint_dtype(model)
+    if own_dtype == model.dtype:
+        return own_dtype
     if DTYPES[own_dtype].itemsize > DTYPES[model.dtype].itemsize:
         return model.dtype
     if changes_weights(model.module, own_dtype):

@@ -195,10 +195,18 @@ class Walk:
             for start, stop in zip(starts, [*starts[1:], len(evaluator.examples)], strict=True)
         ]
 
-    def go(self, report: Report, tick: Tick) -> Curve:
-        """Run the remaining steps and return the curve."""
+    def go(self, report: Report, tick: Tick, look: Callable[[Walk], None] | None = None) -> Curve:
+        """Run the remaining steps and return the curve.
+
+        Args:
+            report: Called with the progress, between batches too.
+            tick: Called between batches.
+            look: Called with the walk before the first step and after each one.
+        """
+        look = look or (lambda _walk: None)
         seconds_before = self.seconds
         start = time.perf_counter()
+        look(self)
         report(self._progress(self._forwards))
         with saves_of(self.save) as saver:
             for number in range(self.done // len(self.removed), len(self.blocks)):
@@ -209,7 +217,18 @@ class Walk:
                     self.seconds = seconds_before + time.perf_counter() - start
                     saver.offer(partial(self._arrays, self.done, self.seconds))
                     report(self._progress(self._forwards))
+                    look(self)
         return self._curve()
+
+    @property
+    def answered(self) -> Ints:
+        """How many answers each point has so far, from the first on, int [point]."""
+        block, points_in_block = divmod(self.done, len(self.removed))
+        ends = [0, *(int(self.ends[block.stop - 1]) for block in self.blocks)]
+        answered = np.full(len(self.removed), ends[block], dtype=np.int64)
+        if points_in_block:
+            answered[:points_in_block] = ends[block + 1]
+        return answered
 
     @property
     def _forwards(self) -> int:
@@ -399,10 +418,12 @@ def measured_curve(
     store: Store | None,
     report: Report,
     tick: Tick,
+    look: Callable[[Walk], None] | None = None,
 ) -> Curve:
     """The curve of a spec along an order of removal.
 
-    It is read from the store, or measured and stored.
+    It is read from the store, or measured and stored; `report`, `tick` and `look` are those of
+    `Walk.go`.
     """
     curve_run = None if store is None else store.run(spec)
     if store is not None:
@@ -411,7 +432,7 @@ def measured_curve(
     if stored_curve is not None:
         # older results do not hold their omissions
         return replace(stored_curve.record, omissions=evaluator.omissions)
-    curve = Walk(evaluator, spec, order, curve_run).go(report, tick)
+    curve = Walk(evaluator, spec, order, curve_run).go(report, tick, look)
     if curve_run is not None:
         curve_run.finish(
             curve,

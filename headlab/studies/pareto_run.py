@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headlab.core import (
+    Bools,
     HeadlabError,
+    Ints,
     Json,
     MethodSpec,
     ModelSpec,
@@ -24,8 +26,9 @@ from headlab.core import (
 from headlab.evaluation import Evaluator
 from headlab.results import Curve, HeadScores, kept_heads_without
 from headlab.shrink import cut_by_task
-from headlab.studies.curves import curve_spec, measured_curve
+from headlab.studies.curves import Walk, curve_spec, measured_curve
 from headlab.studies.differences import NO_DIFFERENCE, Gain, MeanDifference, over_languages
+from headlab.studies.front_so_far import AnswersAlongOrder, GrowingFront
 from headlab.studies.pareto import (
     ALPHA,
     FrontResult,
@@ -135,6 +138,7 @@ def walk_curve(
     order: NestedOrder,
     scores: dict[str, HeadScores],
     removed_counts: Sequence[int],
+    growing_front: GrowingFront | None = None,
 ) -> Curve:
     """Answers on dev along an order, from the store, or measured and stored.
 
@@ -144,10 +148,21 @@ def walk_curve(
         order: That heads are removed in.
         scores: In every language, that the order was made from.
         removed_counts: Counts of removed heads.
+        growing_front: Takes the answers as they come; None if nobody looks at them.
     """
     spec = walk_spec(pieces, language, order_scores(pieces, order, scores), removed_counts)
+
+    def show(correct: Bools, answered: Ints) -> None:
+        if growing_front is not None:
+            growing_front.take(order, language, AnswersAlongOrder(correct, answered))
+
+    def show_walk(walk: Walk) -> None:
+        show(walk.correct, walk.answered)
+
     stored_curve = stored_walk(pieces, spec)
     if stored_curve is not None:
+        point_count, answer_count = stored_curve.correct.shape
+        show(stored_curve.correct, np.full(point_count, answer_count, dtype=np.int64))
         return stored_curve
     task = replace(pieces.task, read=lambda *_: pieces.examples(language, SPLIT))
     evaluator = Evaluator(pieces.model, task, language, SPLIT, None)
@@ -158,7 +173,9 @@ def walk_curve(
         note = f"order {order.key} in {language}: {step.note}"
         pieces.report(Progress(forwards_done, forwards_done, note))
 
-    curve = measured_curve(evaluator, spec, order.order, pieces.store, report, pieces.tick)
+    curve = measured_curve(
+        evaluator, spec, order.order, pieces.store, report, pieces.tick, show_walk
+    )
     pieces.forwards = forwards_before + curve.example_forwards
     return curve
 
@@ -190,10 +207,20 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence)
     costs, vocabulary_notes = costs_of_models(pieces, options, report)
     scores = {language: pieces.study_scores(language, options) for language in pieces.languages}
     plan = plan_of(pieces, options, scores)
+    growing_front = GrowingFront(
+        orders=plan.orders,
+        languages=pieces.languages,
+        removed_counts=plan.removed_counts,
+        head_count=pieces.model.grid.size,
+        costs=costs,
+        show=pieces.show_front,
+    )
     points: list[Point] = []
     for order in plan.orders:
         curves = {
-            language: walk_curve(pieces, language, order, plan.scores, plan.removed_counts)
+            language: walk_curve(
+                pieces, language, order, plan.scores, plan.removed_counts, growing_front
+            )
             for language in pieces.languages
         }
         groups = {

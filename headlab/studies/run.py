@@ -66,6 +66,7 @@ from headlab.results import (
     removed_counts,
 )
 from headlab.studies.curves import curve_spec, prune_curve
+from headlab.studies.front_so_far import ShowFront
 from headlab.studies.result import shown_parts
 from headlab.studies.table import HOME, Experiment, SaySentence, method_with_options, study
 from headlab.tasks import DEV_SIZE, Example, Split, Task, notes_by_language
@@ -126,6 +127,7 @@ class Pieces:
         ablation: What stands in a switched-off head's place.
         tick: Called between batches; may raise to stop, and finished pieces stay stored.
         report: Called during computation, with the forward passes done in this object's life.
+        show_front: Called with what is known of a front while it is measured.
         paces: Seconds of a plain forward pass by task, language and split, timed once for all
             forecasts.
         forwards: Passes (one example each) on missing pieces.
@@ -140,6 +142,7 @@ class Pieces:
     ablation: str = "zero"
     tick: Callable[[], None] = lambda: None
     report: Callable[[Progress], None] = lambda _: None
+    show_front: ShowFront = lambda _: None
     paces: MutableMapping[tuple[str | None, ...], float] = field(default_factory=dict)
     forwards: int = field(init=False, default=0)
 

@@ -584,6 +584,7 @@ def measure(
     task: Task | None = None,
     batch_sizes: Sequence[int] = BATCH_SIZES,
     rounds: int = ROUNDS,
+    examples: int = ROWS_A_PASS,
     seed: int = 0,
     cut: VocabularyCut | None = None,
     sentences: Task | None = None,
@@ -601,6 +602,7 @@ def measure(
         task: Provides the examples; None uses the embedded task's sentences.
         batch_sizes: Examples of a batch, 1 or more each.
         rounds: Of passes of all models, 6 or more.
+        examples: That a timed pass covers, as whole batches; one batch at least.
         seed: Of the examples and the orders of passes.
         cut: Which pieces of the vocabulary stay; None for all.
         sentences: Whose texts the sentences are; None for all of the embedded task's.
@@ -622,7 +624,7 @@ def measure(
     cut_module = None if cut is None else _cut_module(untouched, module, cut)
     batches_by_size: dict[int, Batches] = {}
     for batch_size in dict.fromkeys(batch_sizes):
-        count = max(1, ROWS_A_PASS // batch_size)
+        count = max(1, examples // batch_size)
         batches_by_size[batch_size] = batches_of(
             untouched, task, rows=batch_size, count=count, seed=seed, sentences=sentences
         )
@@ -661,6 +663,7 @@ def measure(
             "sentences": SENTENCES_TASK if task is None else None,
             "batch_sizes": list(batches_by_size),
             "rounds": rounds,
+            "examples_a_pass": examples,
             "seed": seed,
             "threads": torch.get_num_threads(),
             "versions": software_versions(),

@@ -17,6 +17,7 @@ from headlab.jobs import JobPlace
 from headlab.masks import Mask
 from headlab.methods import Forecast
 from headlab.results import HeadScores
+from headlab.studies.front_so_far import FrontSoFar
 from headlab.worker.schemas import (
     AttentionRequest,
     Changed,
@@ -255,6 +256,18 @@ class Client:
             return row, None
         return row, scores_of(scores)
 
+    def front_so_far(self, job: int) -> tuple[JobRow, FrontSoFar | None]:
+        """A job and, while it runs, what is measured of its front, None without any.
+
+        Args:
+            job: Its id.
+        """
+        path = f"/jobs/{int(job)}/snapshot"
+        with self._readable_errors(path):
+            answer = self._answer(JSON_OBJECT, "GET", path, seconds=QUICK_SECONDS)
+            row = JOB_ROW.validate_python(answer.get("job"), extra="ignore")
+            return row, FRONT_SO_FAR.validate_python(answer.get("front"), extra="ignore")
+
     def cancel(self, job: int) -> JobRow:
         """Cancel a job; a running one ends at its next batch."""
         return self._answer(JOB_ROW, "POST", f"/jobs/{int(job)}/cancel")
@@ -405,6 +418,7 @@ JOB_LOG = TypeAdapter(JobLog)
 SUBMITTED_JOB = TypeAdapter(Submitted)
 DELETED_JOB = TypeAdapter(Deleted)
 FORECAST = TypeAdapter(Forecast)
+FRONT_SO_FAR = TypeAdapter(FrontSoFar | None)
 JSON_OBJECT = TypeAdapter(Json)
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from headlab.core import HeadlabError
 from headlab.jobs import Job, JobPlace, Refusal
 from headlab.results import HeadScores, Store
+from headlab.studies.front_so_far import FrontSoFar
 from headlab.worker.jobs import JobList
 from headlab.worker.runner import Bench, Runner, Stopping, other_model_in_use
 from headlab.worker.schemas import (
@@ -505,6 +506,10 @@ class Engine:
     def scores_so_far(self, job: int) -> HeadScores | None:
         """The scores so far of a running job; None if it is not running or has none."""
         return self._runner.scores_so_far(job)
+
+    def front_so_far(self, job: int) -> FrontSoFar | None:
+        """What a running job has measured of a front; None if it is not running or has none."""
+        return self._runner.front_so_far(job)
 
     def delete(self, job: int) -> None:
         """Delete a job, with the checkpoints that only it could continue from; results stay."""

@@ -40,6 +40,7 @@ from headlab.jobs.table import job_class
 from headlab.methods import LIVE_METHOD, Helpers, score, scores_so_far
 from headlab.models import base_folder, cache_folder, expected_bytes, pick_device
 from headlab.results import Store, StoredRun, store_with_demo
+from headlab.shrink import bytes_in, dtype_to_write
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import Task, equal_texts_record, task
 from headlab.worker.answers import (
@@ -317,6 +318,8 @@ class ModelHost:
         model_in_memory = resident.model
         place = script_model_of(model_in_memory)
         resident.costs = resident.costs or costs_of(model_in_memory)
+        if resident.bytes_a_parameter is None:
+            resident.bytes_a_parameter = bytes_in(1, dtype_to_write(model_in_memory))
         return LoadedModel(
             **model_in_memory.identity(),
             grid=model_in_memory.grid,
@@ -327,6 +330,7 @@ class ModelHost:
             source=place.source,
             costs=resident.costs,
             former_fingerprints=list(former_fingerprints(model_in_memory.fingerprint)),
+            bytes_a_parameter=resident.bytes_a_parameter,
         )
 
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:

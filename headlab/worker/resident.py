@@ -66,6 +66,7 @@ class ResidentModel:
         stamp: Of its folder when it was loaded.
         paces: Seconds a forward pass, as timed for forecasts.
         costs: Parameters and operations of its heads; None until they are asked for.
+        bytes_a_parameter: In a file of its weights as headlab writes it; None until asked for.
     """
 
     name: str
@@ -76,6 +77,7 @@ class ResidentModel:
         default_factory=lambda: LRUCache(MAX_PACES)
     )
     costs: Costs | None = None
+    bytes_a_parameter: int | None = None
 
 
 class ResidentModels:

@@ -25,6 +25,7 @@ from headlab.jobs import (
 )
 from headlab.jobs.table import JOBS
 from headlab.results import CHECKPOINT_NAMES, HeadScores
+from headlab.studies.front_so_far import FrontSoFar
 from headlab.worker.jobs import JobList
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -62,6 +63,7 @@ class WorkerJob:
         model: The one that the job holds in memory; set by the job.
         scores_so_far: Returns the current language's scores so far, or None; set by the job, called
             from any thread, so it must not wait for the device.
+        front_so_far: What is measured of a front, or None; read from any thread.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class WorkerJob:
         self._clock = clock
         self.model: str | None = None
         self.scores_so_far: Callable[[], HeadScores | None] = lambda: None
+        self.front_so_far: FrontSoFar | None = None
         self._last_check = -1.0
         self._last_write = -1.0
         self._pace_start: tuple[float, int] | None = None
@@ -125,6 +128,10 @@ class WorkerJob:
         if self._attempts > 1:
             self._attempts = 1
             self._try(lambda: self._jobs.reset_attempts(self.job.id))
+
+    def show_front(self, front: FrontSoFar) -> None:
+        """Let those who look at the job see what is measured of a front."""
+        self.front_so_far = front
 
     def log(self, line: str) -> None:
         """Add a line to the job's log, never with a user's sentence or a token."""
@@ -329,6 +336,13 @@ class Runner:
         if running is None or running.job.id != job:
             return None
         return running.scores_so_far()
+
+    def front_so_far(self, job: int) -> FrontSoFar | None:
+        """What a running job has measured of a front; None if it is not running or has none."""
+        running = self._running
+        if running is None or running.job.id != job:
+            return None
+        return running.front_so_far
 
     def delete(self, job: int, root: Path) -> None:
         """Delete a job, with the checkpoints that no other job could continue from.

@@ -42,6 +42,7 @@ from headlab.jobs import (
 )
 from headlab.masks import Mask, mask_from_json
 from headlab.results import SCORE_ARRAYS, SCORE_VALUES, SIGNED_FIELD, HeadScores
+from headlab.studies.front_so_far import FrontSoFar
 from headlab.studies.savings import Costs
 
 # The description of a model in memory.
@@ -79,6 +80,7 @@ class LoadedModel(Strict):
     `from_pretrained` takes to load it without headlab, None where that is impossible.  costs: of
     its heads, with the fields of `headlab.studies.savings.Costs`.
     former_fingerprints: under which earlier versions of headlab recorded the same model.
+    bytes_a_parameter: in a file of its weights as headlab writes it; None from an older worker.
     """
 
     name: str
@@ -106,6 +108,7 @@ class LoadedModel(Strict):
         | None
     ) = None
     former_fingerprints: list[str] = Field(default_factory=list)
+    bytes_a_parameter: int | None = None
 
     @property
     def identity(self) -> dict[str, str]:
@@ -504,10 +507,14 @@ class Scores(ScoreFields):  # type: ignore[misc, valid-type] # mypy knows no cla
 
 
 class Snapshot(Strict):
-    """A job and, while it runs, the current language's scores so far; None where there are none."""
+    """A job and, while it runs, what is computed so far; None where there is nothing.
+
+    scores: of the current language.  front: the models of a front that are measured.
+    """
 
     job: JobRow
     scores: Scores | None = None
+    front: FrontSoFar | None = None
 
 
 class Submitted(Strict):

@@ -279,7 +279,11 @@ def _add_job(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
     def snapshot(job: JobId) -> Snapshot:
         row = engine.jobs.get(job)
         scores = engine.scores_so_far(job)
-        return Snapshot(job=row, scores=None if scores is None else Scores.from_scores(scores))
+        return Snapshot(
+            job=row,
+            scores=None if scores is None else Scores.from_scores(scores),
+            front=engine.front_so_far(job),
+        )
 
     @app.get("/jobs/{job}/log")
     def lines(job: JobId) -> JobLog:

@@ -161,6 +161,22 @@ def test_the_same_job_again_replaces_its_folder(model: Model, tmp_path: Path) ->
     assert len(list((tmp_path / MODELS_FOLDER).iterdir())) == 1
 
 
+def test_a_full_disk_is_a_sentence_and_the_model_written_before_stays(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    job = write_job(model, "small")
+    folder = tmp_path / run_job(job, model, tmp_path)["folder"]
+    contents = {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setattr(type(model.module), "save_pretrained", fail)
+    with raises("file.no_space"):
+        run_job(job, model, tmp_path)
+    assert list((tmp_path / MODELS_FOLDER).iterdir()) == [folder]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+
+
 def test_a_job_that_is_stopped_leaves_nothing(model: Model, tmp_path: Path) -> None:
     class Stopped(Exception):
         pass

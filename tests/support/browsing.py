@@ -75,8 +75,8 @@ def table_download(page: Any, table_name: str) -> Any:
     return table.get_by_role("button", name="Download this table as CSV")
 
 
-def click_dot(dot: Any) -> None:
-    """Click a dot of a figure once the figure shows that the pointer is over it."""
+def hover_dot(dot: Any) -> None:
+    """Move the pointer over a dot of a figure, until the figure shows that it is there."""
     page = dot.page
 
     def pointer_is_noticed() -> bool:
@@ -88,8 +88,13 @@ def click_dot(dot: Any) -> None:
 
     dot.scroll_into_view_if_needed()
     wait_until(pointer_is_noticed, "a figure that notices the pointer")
-    page.mouse.down()
-    page.mouse.up()
+
+
+def click_dot(dot: Any) -> None:
+    """Click a dot of a figure once the figure shows that the pointer is over it."""
+    hover_dot(dot)
+    dot.page.mouse.down()
+    dot.page.mouse.up()
 
 
 def tick_first_row(table: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from headlab.core import HeadlabError
 from headlab.jobs import Job
 from headlab.methods import Forecast
+from headlab.studies.front_so_far import FrontSoFar
 from headlab.worker.schemas import (
     Answer,
     AttentionRequest,
@@ -106,6 +107,7 @@ class FakeClient:
         lines: The log of every job.
         foretold: The forecast of every job.
         scores: Partial scores of a running job.
+        front: What a running job has measured of a front.
         trouble: Message of the error that every request raises; empty for none.
         no_answer_note: Why the model gives no answer; empty if it gives one.
         next_tokens: What the model expects, in place of answers; empty for a model with labels.
@@ -123,6 +125,7 @@ class FakeClient:
         )
     )
     scores: Any = None
+    front: FrontSoFar | None = None
     connection_error: str = ""
     no_answer_note: str = ""
     next_tokens: list[NextToken] = field(default_factory=list)
@@ -160,6 +163,9 @@ class FakeClient:
 
     def snapshot(self, number: int) -> tuple[JobRow, Any]:
         return self.job(number), self.scores
+
+    def front_so_far(self, number: int) -> tuple[JobRow, FrontSoFar | None]:
+        return self.job(number), self.front
 
     def log(self, number: int) -> list[str]:
         self.job(number)

@@ -169,13 +169,14 @@ def embedded_grid() -> HeadGrid:
 
 
 def made_embedded_front(fingerprint: str) -> Report:
-    """A front of the embedded model, with none, a third and two thirds of its heads removed."""
+    """A front of the embedded model: no head removed, a third, a half, two thirds."""
     grid = embedded_grid()
     order = NestedOrder("mean", np.arange(grid.size) / grid.size, np.arange(grid.size))
     points = []
     for removed_count, lost_accuracy in (
         (0, 0.0),
         (grid.size // 3, 0.01),
+        (grid.size // 2, 0.04),
         (2 * grid.size // 3, 0.2),
     ):
         differences = (-lost_accuracy, -lost_accuracy / 2)

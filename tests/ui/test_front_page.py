@@ -38,13 +38,32 @@ from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, front_params
 from headlab.dashboard.pages.jobs.details import command_lines
-from headlab.dashboard.pages.prune.front import st, take_clicked_point, take_point
 from headlab.dashboard.pages.prune.front_form import QUICK_SECONDS, QUICK_SIZES, largest_quick_front
-from headlab.dashboard.pages.prune.savings import newest_measured, worth_job
-from headlab.dashboard.pages.prune.stored_fronts import (
+from headlab.dashboard.pages.prune.front_growth import growing_chart
+from headlab.dashboard.pages.prune.front_question import (
+    default_values,
+    link_text,
+    point_text,
+    values_of_link,
+)
+from headlab.dashboard.pages.prune.front_view import pin_clicked_point, st
+from headlab.dashboard.pages.prune.pinned import point_list_key, take_point
+from headlab.dashboard.pages.prune.point_words import (
     HEADS_KEPT,
-    MEAN_OF_LANGUAGES,
     PARAMETERS_KEPT,
+    SIZE_IN_MB,
+    WholeModel,
+    hover_text,
+)
+from headlab.dashboard.pages.prune.savings import (
+    estimate_help,
+    estimate_job,
+    fitting_estimate,
+    newest_measured,
+    worth_job,
+)
+from headlab.dashboard.pages.prune.stored_fronts import (
+    MEAN_OF_LANGUAGES,
     WEAKEST_LANGUAGE,
     front_dots,
     front_label,
@@ -59,6 +78,7 @@ from headlab.methods import Forecast
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.report import report_figures
 from headlab.results import Result, Store
+from headlab.studies.front_so_far import FrontSoFar, LanguageSoFar, ModelSoFar
 from headlab.studies.pareto import LANGUAGES_TABLE, mask_at
 from headlab.studies.savings import MeasuredSpeed, ModelCost, Ratio, Savings, VocabularyCost
 from headlab.studies.table import STUDIES
@@ -176,6 +196,83 @@ def test_measuring_the_speed_is_a_job_of_just_this_mask(worker):
     assert "What it measures appears here" in page_text(app)
 
 
+def test_the_speed_is_estimated_in_few_rounds_with_the_cost_on_the_button(worker):
+    worker.forecast_of_all_jobs = Forecast(forwards=2304, seconds=11.0, basis="as just timed")
+    app = run(m=TWO_OFF)
+    assert app.button(key="worth-estimate").label == "Estimate the speed (about 11 s)"
+    press(app, "worth-estimate")
+    job = submitted_jobs(worker)[0]
+    assert (job.kind, job.params["rounds"], job.params["examples"]) == ("worth", 9, 4)
+    assert job.params["batch_sizes"] == [1, 32]
+    assert job.params["mask"]["kept"] == {"encoder": [[0, 1, 1], [0, 1, 1]]}
+    savings = replace(measured_savings(), spec={"rounds": 9})
+    worker.change(1, state="done", result={"worth": savings.to_json()})
+    app = run(m=TWO_OFF)
+    assert "**An estimate**, from 9 rounds" in page_text(app)
+    labels = [button.label for button in app.button]
+    assert not any(label.startswith("Estimate the speed") for label in labels)
+    assert "Measure the speed (about 11 s)" in labels
+
+
+@pytest.mark.parametrize(
+    ("longest_seconds", "rounds", "sizes", "seconds"),
+    [
+        (None, 9, (1, 32), None),
+        (12.0, 9, (1, 32), 12.0),
+        (45.0, 6, (1, 8), 10.0),
+        (270, 6, (1,), 20),
+    ],
+)
+def test_a_slow_machine_estimates_the_speed_in_less(longest_seconds, rounds, sizes, seconds):
+    estimate, estimate_seconds = fitting_estimate(longest_seconds)
+    assert estimate == (rounds, sizes)
+    assert estimate_seconds == (seconds if seconds is None else pytest.approx(seconds))
+    assert f"{rounds} rounds" in estimate_help(estimate)
+
+
+def test_a_slow_machine_s_estimate_is_what_its_button_says(worker):
+    worker.forecast_of_all_jobs = Forecast(forwards=1944, seconds=45.0, basis="as just timed")
+    app = run(m=TWO_OFF)
+    assert app.button(key="worth-estimate").label == "Estimate the speed (about 10 s)"
+    press(app, "worth-estimate")
+    params = submitted_jobs(worker)[0].params
+    assert (params["rounds"], params["batch_sizes"]) == (6, [1, 8])
+
+
+def test_an_estimate_of_the_speed_never_takes_the_place_of_a_measurement(worker):
+    for number, job in enumerate((worth_job(CHOICE, mask(0, 3)), estimate_job(CHOICE, mask(0, 3)))):
+        savings = replace(measured_savings(), spec={"rounds": job.rounds})
+        row = job_row(
+            number,
+            "done",
+            kind="worth",
+            params=job.params(),
+            result={"worth": savings.to_json()},
+        )
+        worker.rows.append(row)
+    measurement = newest_measured(worker.rows, "e5-small-intents", mask(0, 3))
+    assert not measurement.is_estimate
+    assert measurement.time_words() == [
+        "batch of 8: 8.0 ms, 80\N{NO-BREAK SPACE}% of the whole model's time [70, 90]"
+    ]
+
+
+def test_the_pinned_model_says_its_time_once_it_is_estimated(worker, tmp_path):
+    key = keep_front(tmp_path / "cache")
+    assert "Time: not measured yet." in page_text(run(**front_params(key)))
+    # Heads 3 and 0 of order weakest, as in the answer.
+    params = estimate_job(CHOICE, mask(0, 3)).params()
+    savings = replace(measured_savings(), spec={"rounds": 9})
+    worker.rows.append(
+        job_row(4, "done", kind="worth", params=params, result={"worth": savings.to_json()})
+    )
+    app = run(**front_params(key))
+    assert "Time, batch of 8: 8.0 ms, 80\N{NO-BREAK SPACE}% of the whole" in page_text(app)
+    assert "[70, 90] (estimate)." in page_text(app)
+    press(app, "front-speed-measure")
+    assert "rounds" not in submitted_jobs(worker)[-1].params  # as many as usual
+
+
 def test_the_speed_measured_for_this_mask_is_shown_and_not_that_of_another(worker):
     params = worth_job(CHOICE, mask(0, 3)).params()
     params_of_other_mask = worth_job(CHOICE, mask(1)).params()
@@ -206,7 +303,7 @@ def test_the_speed_measured_for_this_mask_is_shown_and_not_that_of_another(worke
         result={"worth": {}},
     )
     assert newest_measured([broken], "e5-small-intents", mask(2)) is None
-    assert "Measure the speed again" in [button.label for button in app.button]
+    assert "Measure the speed again (about 2 min)" in [button.label for button in app.button]
 
 
 def test_a_table_wider_than_its_place_says_that_it_scrolls(worker):
@@ -293,6 +390,20 @@ def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
         "2 languages × 3 orders × 7 sizes × 512 dev examples = 21,504 forwards at most"
         in page_text(app)
     )
+
+
+def test_quick_says_its_pace_or_that_it_is_not_known(worker):
+    worker.forecast_of_all_jobs = Forecast(forwards=10_000, seconds=100.0, basis="as just timed")
+    points, test = largest_quick_front(2, 512, 0.01)
+    known = f"Quick: 1 order, {points} sizes, {test} test examples a language, which fits"
+    assert f"{known} into two minutes at 10 ms an example here." in page_text(run())
+    worker.forecast_of_all_jobs = Forecast(forwards=None, seconds=None, basis="not known yet")
+    text = page_text(run())
+    assert "This machine's pace is not known yet: Quick assumes 4 ms an example." in text
+    worker.forecast_of_all_jobs = Forecast(forwards=10, seconds=90.0, basis="as just timed")
+    assert "the least there is; at 9,000 ms an example here, more than two" in page_text(run())
+    worker.forecast_of_all_jobs = Forecast(forwards=0, seconds=0.0, basis="all is there")
+    assert "This machine's pace is not known: the front above needs no" in page_text(run())
 
 
 def test_a_quick_front_shrinks_with_the_languages_and_the_pace():
@@ -382,6 +493,64 @@ def test_the_front_that_fits_the_form_is_shown_and_one_of_other_settings_says_so
     assert "other settings than those in the form above: within 1 point by the" in page_text(app)
 
 
+def growing_job(worker, state="running"):
+    params = {**CHOICE_SPEC, "experiment": "front", "dev_size": 512}
+    worker.rows.append(job_row(3, state, kind="front", params=params, note="order mean in th"))
+
+
+FRONT_SO_FAR = FrontSoFar(
+    ("de", "th"),
+    5,
+    (
+        ModelSoFar(
+            "mean",
+            0,
+            6,
+            2_000_000,
+            (
+                LanguageSoFar("de", 512, 512, 0.9, 0.0),
+                LanguageSoFar("th", 512, 512, 0.8, 0.0),
+            ),
+        ),
+        ModelSoFar("mean", 2, 4, 1_600_000, (LanguageSoFar("de", 512, 512, 0.875, -0.025),)),
+    ),
+)
+
+
+def test_a_front_is_shown_while_it_is_measured_and_claims_nothing(worker):
+    growing_job(worker)
+    worker.front = FRONT_SO_FAR
+    worker.describe(bytes_a_parameter=4)
+    text = page_text(run())
+    assert "Front within 1 point by the lower bound, German (de) and Thai (th): being com" in text
+    assert "2 of 5 models measured so far, 1 of them in all 2 languages" in text
+    assert "Not final: no intervals, and nothing is chosen yet." in text
+    assert "No front of this model and task is in the cache yet." not in text
+    assert "The answer on test" not in text
+    figure = plotly_figure(growing_chart(FRONT_SO_FAR, WHOLE))
+    assert [trace.name for trace in figure.data] == ["mean"]  # no line of the best, no answer
+    assert list(figure.data[0].x) == [8.0, 6.4]
+    assert list(figure.data[0].y) == [0.0, -2.5]
+    assert list(figure.data[0].marker.symbol) == ["circle", "circle-open"]
+    assert "answered in 1 of 2 languages" in figure.data[0].text[1]
+    assert figure.data[0].customdata is not None
+    assert figure.layout.clickmode is None
+
+
+def test_a_front_without_a_measured_model_says_where_its_job_is(worker):
+    growing_job(worker)
+    assert "No model to show yet" in page_text(run())
+    worker.change(3, state="queued")
+    assert "German (de) and Thai (th): waits for the worker." in page_text(run())
+
+
+def test_a_front_of_another_task_does_not_grow_here(worker):
+    growing_job(worker)
+    worker.change(3, params={**worker.rows[0].params, "task": "slots"})
+    worker.front = FRONT_SO_FAR
+    assert "models measured" not in page_text(run())
+
+
 def test_the_page_says_that_the_interval_of_a_loss_is_two_sided(worker, tmp_path):
     keep_front(tmp_path / "cache")
     assert "The interval is two-sided." in page_text(run())
@@ -402,25 +571,145 @@ def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_p
     assert not {"within", "evaluated"} & set(history.mask.chosen)
 
 
-def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_does_nothing(
-    monkeypatch, tmp_path
-):
+def test_a_dot_that_is_clicked_is_pinned_and_an_empty_selection_does_nothing(monkeypatch, tmp_path):
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
-    history = MaskHistory(GRID)
     state = {}
     monkeypatch.setattr(st, "session_state", state)
-    take_clicked_point("figure", front, history)
+    pin_clicked_point("figure", front)
     state["figure"] = {"selection": {"points": []}}
-    take_clicked_point("figure", front, history)
-    assert history.mask.kept.all()
+    pin_clicked_point("figure", front)
+    assert point_list_key(front) not in state
     state["figure"] = {"selection": {"points": [{"customdata": ["weakest", 2]}]}}
-    take_clicked_point("figure", front, history)
-    assert history.mask.kept.tolist() == [False, True, True, False, True, True]
-    assert history.mask.chosen["rule"] == "front"
+    pin_clicked_point("figure", front)
+    assert state[point_list_key(front)] == front.point("weakest", 2)
     state["figure"] = {"selection": {"points": [{"customdata": {"0": "mean", "1": 4}}]}}
-    take_clicked_point("figure", front, history)
-    assert history.mask.kept.tolist() == [False, False, False, False, True, True]
+    pin_clicked_point("figure", front)
+    assert state[point_list_key(front)] == front.point("mean", 4)
+
+
+WHOLE = WholeModel(6, 2_000_000, 4)
+
+
+def test_a_model_is_told_in_megabytes_heads_and_percent_of_the_whole(tmp_path):
+    text = hover_text(POINTS[4], WHOLE)
+    assert text.splitlines() == [
+        "4 of 6 heads kept (67\N{NO-BREAK SPACE}%), 2 removed (order weakest)",
+        "6.8 MB, 85.0\N{NO-BREAK SPACE}% of the whole model",
+        "weakest language German (de): 79.9\N{NO-BREAK SPACE}% right, −0.1 [−1.1, +0.9] points, "
+        "lower bound −0.9",
+        "mean of the languages +0.0 [−0.8, +0.8] points",
+        "time not measured yet",
+    ]
+    assert hover_text(POINTS[4], WHOLE, "9 ms").endswith("9 ms")
+    unknown_whole = hover_text(POINTS[4], WholeModel(6))
+    assert "1.70 million parameters\n" in unknown_whole
+    untouched = hover_text(POINTS[0], WHOLE)
+    assert "difference 0 by definition" in untouched
+    assert "[" not in untouched
+
+
+def test_the_chart_can_be_drawn_against_megabytes(worker, tmp_path):
+    keep_front(tmp_path / "cache")
+    assert app_costs(run()) == [PARAMETERS_KEPT, HEADS_KEPT]
+    worker.describe(bytes_a_parameter=4)
+    assert app_costs(run()) == [SIZE_IN_MB, PARAMETERS_KEPT, HEADS_KEPT]
+    front = read_front(Store(tmp_path / "cache").reports().results[0], GRID)
+    costs = [dot.cost for dot in front_dots(front, SIZE_IN_MB, WEAKEST_LANGUAGE, WHOLE)]
+    assert costs == [pytest.approx(point.parameters * 4e-6) for point in POINTS]
+
+
+def app_costs(app):
+    return app.radio(key="front-cost").options
+
+
+def test_the_pinned_model_is_described_and_stands_in_the_link(worker, tmp_path):
+    worker.describe(bytes_a_parameter=4)
+    key = keep_front(tmp_path / "cache")
+    app = run(**front_params(key))
+    assert "4 of 6 heads kept" in page_text(app)
+    assert "Weights: 6.8 MB, 85.0\N{NO-BREAK SPACE}% of the whole model." in page_text(app)
+    assert "point" not in app.query_params  # the answer needs none
+    point_box = front_point_box(app)
+    point_box.set_value(POINTS[5]).run()
+    assert app.query_params["point"] == "weakest-4"
+    assert "2 of 6 heads kept" in page_text(app)
+    again = run(**front_params(key), point="weakest-4")
+    assert point_text(front_point_box(again).value) == "weakest-4"
+    # One that others beat is in no list, but can be linked to like any other.
+    beaten = run(**front_params(key), point="mean-4")
+    assert point_text(front_point_box(beaten).value) == "mean-4"
+    press(beaten, "front-put")
+    assert "4 heads off: final" in page_text(beaten)
+
+
+def test_a_link_to_a_model_that_the_front_lacks_says_so(worker, tmp_path):
+    app = run(**front_params(keep_front(tmp_path / "cache")), point="mean-77")
+    assert "The link asks for model 'mean-77', which this front lacks." in page_text(app)
+    assert front_point_box(app).value.order == "weakest"
+    assert "point" not in app.query_params
+
+
+LINKED_FORM = "within 2 by estimate orders mean-own points 9 dev 64 test 128"
+
+
+def test_the_form_is_in_the_link_and_a_link_fills_it_in(worker):
+    app = run(tool=PRUNE_TABS[1])
+    assert "ask" not in app.query_params  # at its defaults
+    app.number_input(key="front-within").set_value(2.0).run()
+    assert app.query_params["ask"] == "within 2"
+    linked = run(tool=PRUNE_TABS[1], ask=LINKED_FORM)
+    assert linked.query_params["ask"] == LINKED_FORM
+    press(linked, "front-start")
+    params = submitted_jobs(worker)[-1].params
+    assert params["options"] == {
+        "orders": "mean,own",
+        "points": 7,
+        "within": 2.0,
+        "heads": None,
+        "by": "estimate",
+    }
+    assert (params["dev_size"], params["test_size"]) == (64, 128)
+    by_heads = run(tool=PRUNE_TABS[1], ask="heads 3")
+    assert by_heads.number_input(key="front-heads").value == 3
+    by_heads.radio(key="front-question").set_value(
+        "Smallest model within d points in every language"
+    ).run()
+    assert "ask" not in by_heads.query_params
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "within",
+        "within 101",
+        "within nan",
+        "heads 7",
+        "heads -1",
+        "by chance",
+        "orders best",
+        "points 1",
+        "points 99999",
+        "dev all",
+        "test 0",
+        "speed 2",
+        "within 2 " * 50,
+    ],
+)
+def test_a_link_whose_form_cannot_be_read_says_so_and_changes_nothing(worker, text):
+    with raises("front.link_unreadable"):
+        values_of_link(text, 6)
+    app = run(tool=PRUNE_TABS[1], ask=text)
+    assert "which cannot be read" in page_text(app)
+    assert app.number_input(key="front-within").value == 1.0
+    assert "ask" not in app.query_params
+
+
+def test_what_a_link_says_of_the_form_is_read_back_as_it_was():
+    values = default_values(6)
+    assert link_text(values, 6) == ""
+    for text in (LINKED_FORM, "heads 0", "by estimate", "within 0.25 points 2"):
+        assert link_text(values_of_link(text, 6), 6) == text
 
 
 @pytest.mark.parametrize(
@@ -450,7 +739,7 @@ def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path
         (d.cost, d.value) for d in dots if (d.order, d.removed) == ("weakest", 2)
     )
     for trace in orders:
-        assert all("heads kept" in text for text in trace.text)
+        assert all("heads kept" in text and "<b>" not in text for text in trace.text)
 
 
 def test_a_stored_front_is_drawn_from_its_tables_alone():
@@ -573,6 +862,29 @@ def test_reported_12_a_link_opens_the_tab_and_the_front_that_it_names(worker, tm
     assert app.query_params["front"] == keys["bound"][:12]  # so that a copied link stays true
     app.number_input(key="front-within").set_value(2.5).run()
     assert app.query_params["front"] == app.selectbox(key="front-shown").value[:12]
+
+
+def test_a_front_that_was_asked_for_is_shown_once_it_is_there(worker, tmp_path):
+    old_key = keep_front(tmp_path / "cache", within=2.0)
+    app = run(**front_params(old_key))
+    press(app, "front-start")
+    assert "front" not in app.query_params
+    assert "Its front grows below." in page_text(app)
+    new_key = keep_front(tmp_path / "cache", 6, within=1.0)
+    app.run()
+    assert app.selectbox(key="front-shown").value == new_key
+    assert app.query_params["front"] == new_key[:12]
+
+
+def test_a_link_fills_the_form_in_again_after_the_page_was_left(worker):
+    app = run(tool=PRUNE_TABS[1], ask="within 2")
+    app.number_input(key="front-within").set_value(3.0).run()
+    assert app.query_params["ask"] == "within 3"
+    app.switch_page("pages/jobs.py").run()
+    app.switch_page("pages/prune.py")
+    app.query_params["ask"] = "within 2"
+    app.run()
+    assert app.number_input(key="front-within").value == 2.0
 
 
 def test_reported_12_a_link_to_a_front_that_does_not_exist_says_so(worker, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,14 +15,18 @@ from support.expected_errors import raises
 from support.running_worker import RunningWorker, started_worker
 from support.saved_models import save_family
 from support.tiny_task import tiny_task
-from support.worker_jobs import wait_for_end
+from support.waiting import wait_until
+from support.worker_jobs import wait_for_end, wait_for_state
 
 from headlab import load
+from headlab.core import HeadlabError
 from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.results import Store
+from headlab.studies.front_so_far import FrontSoFar, GrowingFront
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.savings import Savings
+from headlab.worker.client import FRONT_SO_FAR
 from headlab.worker.model_host import ModelHost
 
 OPTIONS: dict[str, Any] = {
@@ -102,6 +107,83 @@ def test_a_front_job_makes_the_librarys_front_and_forecasts_its_cost(
     assert second_forecast.basis == "the report is in the cache already"
 
 
+class Gate:
+    """Stops the device's thread behind a model of a front until it is opened.
+
+    Attributes:
+        open: Set to let all models pass.
+        looks: How many times the front was looked at.
+        first_closed: Number of the look that waits first.
+        cuts_off: Whether the job ends in an error once the gate opens.
+    """
+
+    def __init__(self, first_closed: int) -> None:
+        self.open = threading.Event()
+        self.looks = 0
+        self.first_closed = first_closed
+        self.cuts_off = False
+
+    def __call__(self) -> None:
+        self.looks += 1
+        if self.looks >= self.first_closed:
+            assert self.open.wait(60)
+        if self.cuts_off:
+            raise HeadlabError("the power is gone; wait for it", code="test.cut_off")
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """A gate behind the second model of the first language."""
+    gate = Gate(first_closed=3)
+    real_take = GrowingFront.take
+
+    def take_at_gate(front: GrowingFront, *arguments: Any) -> None:
+        real_take(front, *arguments)
+        gate()
+
+    monkeypatch.setattr(GrowingFront, "take", take_at_gate)
+    yield gate
+    gate.open.set()
+
+
+def test_a_running_front_can_be_looked_at_and_goes_on_where_it_was_cut_off(
+    worker: RunningWorker, model: Model, gate: Gate
+) -> None:
+    job = worker.client.submit("front", front_spec(model)).id
+    wait_until(lambda: gate.looks == 3, "two models of the first language")
+    row, front = worker.client.front_so_far(job)
+    assert row.state == "running"
+    assert front is not None
+    assert front.languages == ("xx", "yy")
+    assert (front.planned, front.measured, front.measured_in("xx")) == (3, 0, 2)
+    assert [part.all_answers for part in front.models[1].languages] == [12]
+    assert front.models[1].parameters is not None
+    gate.cuts_off = True
+    gate.open.set()
+    wait_for_state(worker.client, job, "failed")
+    assert worker.client.front_so_far(job)[1] is None
+    gate.open.clear()
+    gate.looks, gate.first_closed, gate.cuts_off = 0, 1, False
+    worker.client.resume(job)
+    wait_until(lambda: gate.looks == 1, "the front that goes on")
+    resumed_front = worker.client.front_so_far(job)[1]
+    assert resumed_front is not None
+    assert resumed_front.models[:2] == front.models[:2]
+    gate.open.set()
+    wait_for_end(worker.client, job)
+
+
+def test_a_front_so_far_of_a_newer_worker_is_read() -> None:
+    record = {
+        "languages": ["xx"],
+        "planned": 3,
+        "models": [],
+        "news": 1,
+    }
+    assert FRONT_SO_FAR.validate_python(record, extra="ignore") == FrontSoFar(("xx",), 3, ())
+    assert FRONT_SO_FAR.validate_python(None) is None
+
+
 def test_a_worth_job_measures_a_mask_and_its_result_is_in_the_job(
     worker: RunningWorker, model: Model
 ) -> None:
@@ -112,6 +194,9 @@ def test_a_worth_job_measures_a_mask_and_its_result_is_in_the_job(
     assert savings.removed_heads == 3
     assert savings.spec["mask"] == mask_of(model).digest
     assert [speed.rows for speed in savings.speeds] == [16]
+    short_passes = {**spec, "examples": 4}
+    assert worker.client.forecast("worth", short_passes).forwards == 3 * 2 * 6 * 16
+    assert worker.client.forecast("worth", {**short_passes, "batch_sizes": [1]}).forwards == 144
 
 
 def test_equal_work_has_equal_params() -> None:

@@ -8,22 +8,38 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, cached_options
-from headlab.dashboard.names import FRONT_PARAM, count_words
+from headlab.dashboard.names import ASK_PARAM, FRONT_PARAM, POINT_PARAM, count_words
+from headlab.dashboard.pages.prune.front_question import (
+    BEST_WITH_HEADS,
+    FEWEST_SIZES,
+    FULL_ORDERS,
+    LARGEST_LOSS,
+    MOST_SIZES,
+    SIZE_FIELDS,
+    SMALLEST_WITHIN,
+    default_values,
+    link_text,
+    values_of_link,
+)
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
-from headlab.dashboard.pages.prune.stored_fronts import FRONT_STUDY, full_sizes
+from headlab.dashboard.pages.prune.stored_fronts import full_sizes
 from headlab.dashboard.panels.jobs import (
+    arrived_forecast,
     end_job_form,
     forecast_pace,
     scores_refusal,
     show_started_job,
     show_terminal_commands,
 )
+from headlab.dashboard.panels.stored import ShownFront
 from headlab.dashboard.widgets import (
     Button,
     FormValues,
     button_row,
     draw_option,
+    notify_of_link,
     set_widget,
     values_at_press,
     widget_values,
@@ -33,19 +49,13 @@ from headlab.jobs.table import FrontJob
 from headlab.studies import BOUND, DEFAULT_WITHIN, ESTIMATE, ORDERS
 from headlab.tasks import DEV_SIZE
 
-SMALLEST_WITHIN = "Smallest model within d points in every language"
-BEST_WITH_HEADS = "Best model with k heads"
-
 LOSS_BASES = {BOUND: "by its lower bound (conservative)", ESTIMATE: "by the estimate"}
 
 PREFIX = "front-"
 """What the keys of the form's widgets start with."""
 
-SIZE_KEYS = {"dev_size": "front-dev", "test_size": "front-test"}
+SIZE_KEYS = {field: f"{PREFIX}{name}" for name, field in SIZE_FIELDS.items()}
 """Keys of the widgets of these settings."""
-
-KEPT_HEADS = 0.75
-"""The share of heads that the second question keeps, to begin with."""
 
 SHOWN_FRONT = "front-shown"
 """Widget key of the list of fronts below the form."""
@@ -102,11 +112,12 @@ class FrontForm:
     @property
     def default_heads(self) -> int:
         """How many heads the second question keeps, to begin with."""
-        return round(KEPT_HEADS * self.heads)
+        return int(default_values(self.heads)["heads"])
 
 
 def draw_form(form: FrontForm) -> FrontJob:
-    """Draw the form and return its job."""
+    """Draw the form and return its job. A link fills it in, and is kept true to it."""
+    _take_link(form)
     with st.container(border=True, key="front-ask"):
         question = st.radio(
             "Question", [SMALLEST_WITHIN, BEST_WITH_HEADS], horizontal=True, key="front-question"
@@ -117,7 +128,7 @@ def draw_form(form: FrontForm) -> FrontJob:
                 st.number_input(
                     "d, points that may be lost",
                     0.0,
-                    100.0,
+                    LARGEST_LOSS,
                     DEFAULT_WITHIN,
                     step=0.5,
                     key="front-within",
@@ -133,10 +144,46 @@ def draw_form(form: FrontForm) -> FrontJob:
                 format_func=lambda basis: LOSS_BASES[basis],
                 key="front-by",
             )
-        draw_presets(form)
+        presets_place = st.container()
         with st.expander("More options"):
             _draw_more_options()
-        return _draw_end(form)
+        job = _draw_end(form)
+        with presets_place:  # drawn last, as the forecast may have arrived meanwhile
+            draw_presets(job)
+    _write_link(form)
+    return job
+
+
+def _take_link(form: FrontForm) -> None:
+    """Fill in the form as a link asks for, once; a link that cannot be read is named."""
+    state = PruneState.of_session()
+    text = st.query_params.get(ASK_PARAM, "")
+    is_drawn = f"{PREFIX}question" in st.session_state  # it is not after the page was left
+    if not text or (is_drawn and text in state.link_texts):
+        notify_of_link(ASK_PARAM, None)
+        return
+    state.link_texts.add(text)
+    try:
+        values = values_of_link(text, form.heads)
+    except HeadlabError as error:
+        notify_of_link(ASK_PARAM, f"{str(error)[:1].upper()}{str(error)[1:]}.")
+        return
+    notify_of_link(ASK_PARAM, None)
+    for name, value in values.items():
+        set_widget(f"{PREFIX}{name}", value)
+
+
+def _write_link(form: FrontForm) -> None:
+    """Keep the link true to the form; it says nothing of a form at its defaults."""
+    form_values = {key.removeprefix(PREFIX): value for key, value in widget_values(PREFIX).items()}
+    text = link_text(form_values, form.heads)
+    PruneState.of_session().link_texts.add(text)
+    if text == st.query_params.get(ASK_PARAM, ""):
+        return
+    if text:
+        st.query_params[ASK_PARAM] = text
+    else:
+        st.query_params.pop(ASK_PARAM, None)
 
 
 # What a front costs: candidate masks, each on the dev examples of each language, and two masks on
@@ -144,8 +191,8 @@ def draw_form(form: FrontForm) -> FrontJob:
 
 QUICK_SECONDS = 120
 """What a quick front may take."""
-USUAL_PACE = 0.004
-"""Seconds a forward, where no pace is known yet."""
+ASSUMED_PACE = 0.004
+"""Seconds a forward, where no pace is known yet; the page says so then."""
 QUICK_SIZES = (
     (25, 1000),
     (17, 512),
@@ -157,27 +204,69 @@ QUICK_SIZES = (
     (3, 64),
 )
 """Quick fronts, the largest first: the number of sizes, and of test examples a language."""
-FULL_ORDERS = str(FRONT_STUDY.options["orders"].default).split(",")
-"""The orders of removal that the full front tries."""
 
 
-def draw_presets(form: FrontForm) -> None:
+def draw_presets(job: FrontJob) -> None:
     """The buttons that fill in the form: a front of about two minutes here, or the full one.
 
     Neither changes the number of dev examples: the scores that order the heads are of as many, and
     would be lacking.
+
+    Args:
+        job: The form's.
     """
-    job = form.job(widget_values(PREFIX))
     button_row(
         Button("Quick", "front-quick", _fill_in_quick, (job,), icon="bolt"),
         Button("Full", "front-full", _fill_in, (FULL_ORDERS, full_sizes(), None), icon="done_all"),
     )
     st.caption(
-        "Quick tries one order of removal, and as many sizes as this machine measures in about "
-        "two minutes, three at least; the estimate of its time is below. Full tries "
-        f"{len(FULL_ORDERS)} orders at {full_sizes()} sizes. Scores that are not in the cache "
-        "take longer than either."
+        f"{quick_sentence(job, known_pace(job))} Full: {count_words(len(FULL_ORDERS), 'order')}, "
+        f"{count_words(full_sizes(), 'size')}. Scores that are not in the cache take longer than "
+        "either."
     )
+
+
+def known_pace(job: FrontJob) -> float | None:
+    """Seconds a forward pass on this machine, by the newest forecast for this model and task.
+
+    None while there is none.
+
+    Args:
+        job: The form's.
+    """
+    paces = PruneState.of_session().seconds_a_forward
+    subject = (str(job.model), str(job.task))
+    pace = forecast_pace(job)
+    if pace is not None:
+        paces[subject] = pace
+    return paces.get(subject)
+
+
+def quick_sentence(job: FrontJob, seconds_a_forward: float | None) -> str:
+    """What Quick fills in, and which pace it goes by.
+
+    Args:
+        job: The form's.
+        seconds_a_forward: Of this machine; None if it is not known.
+    """
+    sizes, test_size = _quick_front(job, seconds_a_forward)
+    words = f"Quick: 1 order, {count_words(sizes, 'size')}, {test_size} test examples a language"
+    if seconds_a_forward is not None:
+        pace = f"{_milliseconds_text(1000 * seconds_a_forward)} ms an example"
+        if _seconds_of(job, sizes, test_size, seconds_a_forward) > QUICK_SECONDS:
+            return f"{words}, the least there is; at {pace} here, more than two minutes."
+        return f"{words}, which fits into two minutes at {pace} here."
+    forecast = arrived_forecast(job)
+    if forecast is not None and forecast.forwards == 0:
+        return f"{words}. This machine's pace is not known: the front above needs no more passes."
+    return (
+        f"{words}. This machine's pace is not known yet: Quick assumes "
+        f"{1000 * ASSUMED_PACE:g} ms an example."
+    )
+
+
+def _milliseconds_text(milliseconds: float) -> str:
+    return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"
 
 
 def _fill_in_quick(job: FrontJob) -> None:
@@ -186,11 +275,35 @@ def _fill_in_quick(job: FrontJob) -> None:
     Args:
         job: Of the form as it was drawn.
     """
-    seconds_per_forward = forecast_pace(job) or USUAL_PACE
-    points, test_size = largest_quick_front(
-        len(job.language_codes), int(job.dev_size or DEV_SIZE), seconds_per_forward
+    sizes, test_size = _quick_front(job, known_pace(job))
+    _fill_in(FULL_ORDERS[:1], sizes, test_size)
+
+
+def _quick_front(job: FrontJob, seconds_a_forward: float | None) -> tuple[int, int]:
+    """The number of sizes of the largest quick front, and of test examples a language.
+
+    Args:
+        job: The form's.
+        seconds_a_forward: Of this machine; None if it is not known.
+    """
+    return largest_quick_front(
+        len(job.language_codes),
+        int(job.dev_size or DEV_SIZE),
+        seconds_a_forward or ASSUMED_PACE,
     )
-    _fill_in(FULL_ORDERS[:1], points, test_size)
+
+
+def _seconds_of(job: FrontJob, sizes: int, test_size: int, seconds_a_forward: float) -> float:
+    """How long a front of one order takes.
+
+    Args:
+        job: The form's.
+        sizes: How many are measured.
+        test_size: Test examples a language.
+        seconds_a_forward: Of this machine.
+    """
+    forwards_a_language = sizes * int(job.dev_size or DEV_SIZE) + 2 * test_size
+    return seconds_a_forward * len(job.language_codes) * forwards_a_language
 
 
 def largest_quick_front(
@@ -248,8 +361,8 @@ def _draw_more_options() -> None:
     points_place, *size_places = st.columns(3)
     points_place.number_input(
         "Sizes to try",
-        2,
-        4096,
+        FEWEST_SIZES,
+        MOST_SIZES,
         full_sizes(),
         key="front-points",
         help="Evenly spaced counts of heads off.",
@@ -268,7 +381,7 @@ def _draw_end(form: FrontForm) -> FrontJob:
     end_job_form(job, reason, _start, form, values, key="front-start", form_prefix=PREFIX)
     st.caption(cost_sentence(job))
     if PruneState.of_session().last_job == FrontJob.key:
-        show_started_job("Its front appears below when it is done.")
+        show_started_job("Its front grows below.")
     show_terminal_commands(job)
     return job
 
@@ -284,5 +397,7 @@ def _start(
         typed_values: As in `values_at_press`.
     """
     st.session_state.pop(SHOWN_FRONT, None)  # show the one that is being made, once it is there
-    st.query_params.pop(FRONT_PARAM, None)
+    for param in (FRONT_PARAM, POINT_PARAM):
+        st.query_params.pop(param, None)
+    ShownFront.of_session().awaits_new = True
     start_on_page(form.job(values_at_press(PREFIX, drawn_values, typed_values)))

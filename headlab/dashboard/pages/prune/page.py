@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from headlab.dashboard.frame import (
@@ -20,19 +22,23 @@ from headlab.dashboard.pages.prune.switch_tab import draw_board
 from headlab.dashboard.panels.heads import draw_comparison_by_language
 from headlab.dashboard.panels.jobs import draw_live_jobs, draw_missing_scores
 from headlab.dashboard.panels.masks import MaskHistory, apply_mask_link, history_of
+from headlab.worker import JobRow, LoadedModel
 
 
 @st.fragment
-def draw_smaller_models(choice: Choice, history: MaskHistory, fingerprint: str) -> None:
+def draw_smaller_models(
+    choice: Choice, history: MaskHistory, model: LoadedModel, jobs: Sequence[JobRow]
+) -> None:
     """Pareto fronts: requesting one, and the points of the stored one that is shown.
 
     Args:
         choice: The sidebar's.
         history: Of the mask of its model, which a point becomes.
-        fingerprint: Of the model.
+        model: The worker's description of the model.
+        jobs: Jobs that measure the speed of a mask.
     """
     with errors_as_sentences():
-        draw_fronts(choice, history, fingerprint)
+        draw_fronts(choice, history, model, jobs)
 
 
 def draw_page() -> None:
@@ -48,12 +54,13 @@ def draw_page() -> None:
             st.caption(plain(model.note))
         if choice.languages:
             results = scores_of(choice)
+            speed_jobs = measuring_jobs()
             switch_tab, smaller_tab = st.tabs(PRUNE_TABS, key=PRUNE_TAB, bind="query-params")
             with switch_tab:
-                draw_board(choice, model, history, results, measuring_jobs())
+                draw_board(choice, model, history, results, speed_jobs)
                 draw_comparison_by_language(results.scores)
             with smaller_tab:
-                draw_smaller_models(choice, history, model.fingerprint)
+                draw_smaller_models(choice, history, model, speed_jobs)
             draw_missing_scores(
                 choice, results, "They colour the heads and say which ones to switch off."
             )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 import streamlit as st
 
-from headlab.core import HeadlabError
+from headlab.core import HeadlabError, duration_text, percent_text
 from headlab.dashboard.frame import Choice, supervisor, task_languages, worker_client
 from headlab.dashboard.names import languages_words, plain
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
-from headlab.dashboard.panels.jobs import languages_in, show_started_job
-from headlab.dashboard.widgets import button, show_table
+from headlab.dashboard.panels.jobs import forecast_seconds, languages_in, show_started_job
+from headlab.dashboard.widgets import Button, button_row, show_table
 from headlab.jobs.table import WorthJob
-from headlab.masks import Mask, mask_from_json
+from headlab.masks import Mask, full_mask, mask_from_json
 from headlab.studies.savings import (
     LARGE_SHARE,
     NO_SPEED,
@@ -29,6 +30,32 @@ from headlab.worker import JobRow
 
 MILLION = 1e6
 
+USUAL_ROUNDS = int(WorthJob.model_fields["rounds"].default)
+ESTIMATE_EXAMPLES = 4
+"""Examples of a pass of an estimate, at small batch sizes."""
+ESTIMATE_SECONDS = 20.0
+"""What an estimate may take; a machine that is too slow for it gets a shorter one."""
+
+
+class ShortMeasurement(NamedTuple):
+    """What an estimate of the speed measures.
+
+    Attributes:
+        rounds: Of all models; 6 or more, as an interval of the median needs.
+        batch_sizes: Examples of a batch.
+    """
+
+    rounds: int
+    batch_sizes: tuple[int, ...]
+
+    @property
+    def examples(self) -> int:
+        """Examples that each model answers in all rounds, which its cost is proportional to."""
+        return self.rounds * sum(max(ESTIMATE_EXAMPLES, size) for size in self.batch_sizes)
+
+
+ESTIMATES = (ShortMeasurement(9, (1, 32)), ShortMeasurement(6, (1, 8)), ShortMeasurement(6, (1,)))
+"""The longest one first."""
 MEASURE_HELP = (
     "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on "
     "the worker's device."
@@ -50,22 +77,92 @@ def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence
     draw_counts(costs, mask)
     if costs is not None and len(task_languages(choice.task)) > 1:
         _draw_vocabulary(costs)
-    if not mask.removed:
-        return
+    if mask.removed:
+        draw_speed(choice, mask, jobs, "worth")
+
+
+def draw_speed(
+    choice: Choice, mask: Mask, jobs: Sequence[JobRow], key: str, *, is_folded: bool = False
+) -> None:
+    """Buttons that estimate or measure the speed of a mask, and what was measured of it.
+
+    Args:
+        choice: Whose model the mask is of, and on whose examples it is measured.
+        mask: The mask.
+        jobs: From `measuring_jobs`.
+        key: What the keys of the buttons start with; names this part of the page.
+        is_folded: Whether the tables are folded, where the page has said the times in words.
+    """
     measurement = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
-    label = "Measure the speed" if measurement is None else "Measure the speed again"
-    button(
-        label,
-        icon="speed",
-        key="worth-measure",
-        help=MEASURE_HELP,
-        on_press=start_on_page,
-        args=(worth_job(choice, mask),),
+    # What is removed makes no difference to a forecast: it is asked for once, not for every mask.
+    no_removal = full_mask(mask.grid)
+    buttons = []
+    if measurement is None:
+        estimate, seconds = fitting_estimate(forecast_seconds(estimate_job(choice, no_removal)))
+        buttons.append(
+            Button(
+                f"Estimate the speed{_cost_words(seconds)}",
+                f"{key}-estimate",
+                start_on_page,
+                (estimate_job(choice, mask, estimate), key),
+                icon="timer",
+                help=estimate_help(estimate),
+            )
+        )
+    again = " again" if measurement is not None and not measurement.is_estimate else ""
+    buttons.append(
+        Button(
+            f"Measure the speed{again}{_cost_words(forecast_seconds(worth_job(choice, no_removal)))}",
+            f"{key}-measure",
+            start_on_page,
+            (worth_job(choice, mask), key),
+            icon="speed",
+            help=MEASURE_HELP,
+        )
     )
-    if state.last_job == WorthJob.key:
+    button_row(*buttons)
+    if PruneState.of_session().last_job == key:
         show_started_job("What it measures appears here when it is done.")
     if measurement is not None:
-        draw_times(measurement)
+        draw_times(measurement, key, is_folded=is_folded)
+
+
+def fitting_estimate(longest_seconds: float | None) -> tuple[ShortMeasurement, float | None]:
+    """The longest estimate that this machine does in time, and how long it takes.
+
+    Args:
+        longest_seconds: How long the longest one takes; None if it is not known.
+
+    Returns:
+        The shortest one if none is done in time; the longest one while nothing is known.
+    """
+    longest = ESTIMATES[0]
+    if longest_seconds is None:
+        return longest, None
+    for estimate in ESTIMATES:
+        seconds = longest_seconds * estimate.examples / longest.examples
+        if seconds <= ESTIMATE_SECONDS:
+            break
+    return estimate, seconds
+
+
+def estimate_help(estimate: ShortMeasurement) -> str:
+    """What is measured, for its button.
+
+    Args:
+        estimate: What is measured.
+    """
+    sizes = " and ".join(map(str, estimate.batch_sizes))
+    noun = "batch size" if len(estimate.batch_sizes) == 1 else "batch sizes"
+    return (
+        f"{estimate.rounds} rounds of short passes at {noun} {sizes}: the same measurement in "
+        "short, so with wider intervals."
+    )
+
+
+def _cost_words(seconds: float | None) -> str:
+    """How long a measurement takes, for its button; empty while that is not known."""
+    return "" if seconds is None else f" (about {duration_text(max(1.0, seconds))})"
 
 
 def draw_counts(costs: Costs | None, mask: Mask) -> None:
@@ -143,6 +240,22 @@ def _heads_that_stay(costs: Costs, mask: Mask) -> str:
     return f" Heads that share a key and a value with one that is on stay: {staying_heads}."
 
 
+def estimate_job(choice: Choice, mask: Mask, estimate: ShortMeasurement = ESTIMATES[0]) -> WorthJob:
+    """The job that measures a mask in few rounds of short passes.
+
+    Args:
+        choice: Whose model the mask is of, and on whose examples it is measured.
+        mask: The mask.
+        estimate: What is measured.
+    """
+    short_passes = {
+        "rounds": estimate.rounds,
+        "batch_sizes": list(estimate.batch_sizes),
+        "examples": ESTIMATE_EXAMPLES,
+    }
+    return worth_job(choice, mask).model_copy(update=short_passes)
+
+
 def worth_job(choice: Choice, mask: Mask) -> WorthJob:
     """The job that measures a mask: only its effect, so that equal masks make the same job."""
     effect = Mask(mask.grid, mask.kept, mask.model, {}, {}, "2000-01-01T00:00:00+00:00")
@@ -172,6 +285,29 @@ class MeasuredSavings:
     task: str
     languages: tuple[str, ...]
 
+    @property
+    def is_estimate(self) -> bool:
+        """Whether it was measured in fewer rounds than a measurement takes."""
+        rounds = self.savings.spec.get("rounds")
+        return isinstance(rounds, int) and rounds < USUAL_ROUNDS
+
+    def time_words(self) -> list[str]:
+        """The times of the smaller model, one a batch size; none where it was not timed."""
+        lines = []
+        for speed in self.savings.speeds:
+            ratio = speed.shrunk_ratio
+            if ratio is None:
+                continue
+            words = (
+                f"batch of {speed.rows}: {speed.milliseconds * ratio.ratio:,.1f} ms, "
+                f"{percent_text(ratio.ratio)} of the whole model's time "
+                f"[{100 * ratio.low:.0f}, {100 * ratio.high:.0f}]"
+            )
+            if not ratio.is_clear:
+                words += ", may be the same"
+            lines.append(f"{words} (estimate)" if self.is_estimate else words)
+        return lines
+
 
 def newest_measured(
     jobs: Sequence[JobRow], model: str, mask: Mask, task: str = "", languages: Sequence[str] = ()
@@ -187,26 +323,44 @@ def newest_measured(
         task: Whose examples were to be used; empty for any.
         languages: Codes; of several results those on exactly these languages go first.
     """
+    return measurements_by_mask(jobs, model, task, languages).get(mask.digest)
 
-    def rank(job: JobRow) -> tuple[bool, int]:
-        return set(languages_in(job)) != set(languages), -job.id
 
-    for job in sorted(jobs, key=rank):
+def measurements_by_mask(
+    jobs: Sequence[JobRow], model: str, task: str = "", languages: Sequence[str] = ()
+) -> dict[str, MeasuredSavings]:
+    """For each mask, by its digest, the result that stands for its speed on this model.
+
+    An estimate stands back behind a measurement, and what is older behind what is newer.
+
+    Args:
+        jobs: All that are known.
+        model: Name of the model.
+        task: Whose examples were to be used; empty for any.
+        languages: Codes; of several results those on exactly these languages go first.
+    """
+    ranked: list[tuple[tuple[bool, bool, int], str, MeasuredSavings]] = []
+    for job in jobs:
         params = job.params
         stored_savings = (job.result or {}).get("worth")
         fits = params.get("model") == model and task in ("", params.get("task"))
         if job.state != "done" or stored_savings is None or not fits:
             continue
         try:
-            if mask_from_json(params.get("mask")).digest == mask.digest:
-                return MeasuredSavings(
-                    Savings.from_json(stored_savings),
-                    str(params.get("task")),
-                    tuple(params.get("languages") or ()),
-                )
+            digest = mask_from_json(params.get("mask")).digest
+            measurement = MeasuredSavings(
+                Savings.from_json(stored_savings),
+                str(params.get("task")),
+                tuple(params.get("languages") or ()),
+            )
         except HeadlabError:  # from an older version: treated as not measured
             continue
-    return None
+        is_on_others = set(languages_in(job)) != set(languages)
+        ranked.append(((is_on_others, measurement.is_estimate, -job.id), digest, measurement))
+    by_mask: dict[str, MeasuredSavings] = {}
+    for _, digest, measurement in sorted(ranked, key=lambda entry: entry[0]):
+        by_mask.setdefault(digest, measurement)
+    return by_mask
 
 
 def _ratio_words(ratio: Ratio | None) -> str:
@@ -219,8 +373,29 @@ def _ratio_words(ratio: Ratio | None) -> str:
     return f"{words}, may be the same"
 
 
-def draw_times(measurement: MeasuredSavings) -> None:
-    """The measured times: a row per device and batch size, and the examples that they are of."""
+def draw_times(measurement: MeasuredSavings, key: str, *, is_folded: bool) -> None:
+    """The measured times: a row per device and batch size, and the examples that they are of.
+
+    Args:
+        measurement: What was measured.
+        key: What the keys of its tables start with.
+        is_folded: Whether all of it is folded, where the page has said the times in words.
+    """
+    if measurement.is_estimate:
+        st.caption(
+            f"**An estimate**, from {measurement.savings.spec.get('rounds')} rounds: its intervals "
+            "are wide. *Measure the speed* takes more rounds."
+        )
+    if not is_folded:
+        _draw_table_of_times(measurement)
+    with st.expander("All measurements"):
+        if is_folded:
+            _draw_table_of_times(measurement)
+        for table in measurement.savings.report().tables:
+            show_table(table, f"{key}-{table.name}")
+
+
+def _draw_table_of_times(measurement: MeasuredSavings) -> None:
     savings = measurement.savings
     rows = []
     for speed in savings.speeds:
@@ -242,6 +417,3 @@ def draw_times(measurement: MeasuredSavings) -> None:
         f"{savings.sentences()[-1]} × of the unpruned model's time, below 1 is faster. "
         f"{plain(examples)}"
     )
-    with st.expander("All measurements"):
-        for table in savings.report().tables:
-            show_table(table, f"worth-{table.name}")

@@ -14,12 +14,19 @@ import pandas as pd
 from headlab.charts.front import FrontDot
 from headlab.core import HeadGrid, Report, integer_in, is_number, is_same_model
 from headlab.dashboard.names import count_words
+from headlab.dashboard.pages.prune.point_words import (
+    HEADS_KEPT,
+    PARAMETERS_KEPT,
+    WholeModel,
+    drawn_cost,
+    hover_text,
+)
 from headlab.dashboard.panels.stored import StoredJob, report_differences
 from headlab.jobs.table import ExperimentJob, FrontJob
 from headlab.report.commands import QUESTION
 from headlab.results import Result
 from headlab.studies import BOUND, CUT, STUDIES, VOCABULARY, typed_result
-from headlab.studies.pareto import FrontResult, Point, TestedLanguage, cost_of, pareto
+from headlab.studies.pareto import FrontResult, Point, TestedLanguage, pareto
 
 FRONT_STUDY = STUDIES["front"]
 
@@ -31,10 +38,6 @@ def full_sizes() -> int:
 
 WEAKEST_LANGUAGE = "weakest language"
 MEAN_OF_LANGUAGES = "mean of the languages"
-HEADS_KEPT = "heads kept"
-PARAMETERS_KEPT = "parameters kept"
-
-MILLION = 1e6
 
 
 @dataclass(frozen=True)
@@ -186,20 +189,30 @@ def _without_question(job: ExperimentJob) -> ExperimentJob:
     return job.model_copy(update={"options": options})
 
 
-def front_dots(front: StoredFront, cost: str, loss_measure: str) -> list[FrontDot]:
+def front_dots(
+    front: StoredFront,
+    cost: str,
+    loss_measure: str,
+    whole: WholeModel | None = None,
+    times: Mapping[Point, str] | None = None,
+) -> list[FrontDot]:
     """The points as they are drawn.
 
     Args:
         front: The front.
-        cost: HEADS_KEPT, or PARAMETERS_KEPT in millions.
+        cost: HEADS_KEPT, PARAMETERS_KEPT in millions, or SIZE_IN_MB.
         loss_measure: WEAKEST_LANGUAGE or MEAN_OF_LANGUAGES.
+        whole: The untouched model; None where nothing is known of it.
+        times: What is known of a point's speed, in words, for some points.
 
     Returns:
         A dot for each point, in their order; differences are in points.
     """
-    costs = np.array([point.heads_kept for point in front.points], float)
-    if cost == PARAMETERS_KEPT:
-        costs = cost_of(front.points) / MILLION
+    whole = whole or WholeModel(front.grid.size)
+    times = times or {}
+    costs = np.array(
+        [drawn_cost(point.heads_kept, point.parameters, cost, whole) for point in front.points]
+    )
     differences_in_points = []
     lower_bounds = []
     for point in front.points:
@@ -220,7 +233,7 @@ def front_dots(front: StoredFront, cost: str, loss_measure: str) -> list[FrontDo
                 differences_in_points[index],
                 lower_bounds[index],
                 bool(is_best[index]),
-                hover_text(point),
+                hover_text(point, whole, times.get(point, "")),
             )
         )
     return dots
@@ -235,23 +248,6 @@ def offered_points(front: StoredFront) -> list[Point]:
             offered_keys.add((dot.order, dot.removed))
     points = sorted(dict.fromkeys(front.points), key=lambda point: (point.heads_kept, -point.worst))
     return [point for point in points if (point.order, point.heads_removed) in offered_keys]
-
-
-def hover_text(point: Point) -> str:
-    """Hover text of a point."""
-    lines = [
-        f"<b>{point.heads_kept} heads kept</b>, {point.heads_removed} off (order {point.order})"
-    ]
-    if point.parameters is not None:
-        lines.append(f"{point.parameters / MILLION:.2f} million parameters after shrinking")
-    lines.append(
-        f"weakest: {point.weakest} {100 * point.worst:+.1f} points, bound "
-        f"{100 * point.worst_bound:+.1f}"
-    )
-    lines.append(
-        f"mean {100 * point.mean:+.1f} [{100 * point.mean_low:+.1f}, {100 * point.mean_high:+.1f}]"
-    )
-    return "<br>".join(lines).replace("-", "−")
 
 
 def confirmed_table(front: StoredFront) -> pd.DataFrame:
@@ -273,12 +269,3 @@ def interval_words(row: TestedLanguage) -> str | None:
     if row.low is None or row.high is None:
         return None
     return f"{row.low:+.1f} … {row.high:+.1f}"
-
-
-def point_label(point: Point, *, is_answer: bool = False) -> str:
-    """A point as a list entry."""
-    label = (
-        f"{point.heads_kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean "
-        f"{100 * point.mean:+.1f} · order {point.order}"
-    )
-    return f"{label}{' · the answer' if is_answer else ''}".replace("-", "−")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headlab.dashboard.panels.jobs.job_actions import RESUMES_HELP as RESUMES_HELP
+from headlab.dashboard.panels.jobs.job_actions import arrived_forecast as arrived_forecast
 from headlab.dashboard.panels.jobs.job_actions import cancel_button as cancel_button
 from headlab.dashboard.panels.jobs.job_actions import confirm_job_deletion as confirm_job_deletion
 from headlab.dashboard.panels.jobs.job_actions import delete_job as delete_job
@@ -12,6 +13,7 @@ from headlab.dashboard.panels.jobs.job_actions import draw_job_progress as draw_
 from headlab.dashboard.panels.jobs.job_actions import draw_live_jobs as draw_live_jobs
 from headlab.dashboard.panels.jobs.job_actions import end_job_form as end_job_form
 from headlab.dashboard.panels.jobs.job_actions import forecast_pace as forecast_pace
+from headlab.dashboard.panels.jobs.job_actions import forecast_seconds as forecast_seconds
 from headlab.dashboard.panels.jobs.job_actions import (
     is_deletion_to_confirm as is_deletion_to_confirm,
 )

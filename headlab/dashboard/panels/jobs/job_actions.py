@@ -390,16 +390,45 @@ def _requested_forecast(job: Job) -> ComingForecast | None:
     return coming
 
 
+def arrived_forecast(job: Job) -> Forecast | None:
+    """The forecast of a job, if this session has it already."""
+    forecast_request = Forecasts.of_session().by_job.get(_job_content_key(job))
+    if forecast_request is None:
+        return None
+    return forecast_request.coming.value
+
+
 def forecast_pace(job: Job) -> float | None:
     """Seconds a forward pass by the forecast of a job.
 
     None if this session has none, or nothing is to be run.
     """
-    forecast_request = Forecasts.of_session().by_job.get(_job_content_key(job))
-    forecast = None if forecast_request is None else forecast_request.coming.value
+    forecast = arrived_forecast(job)
     if forecast is None or not forecast.seconds or not forecast.forwards:
         return None
     return forecast.seconds / forecast.forwards
+
+
+def forecast_seconds(job: Job) -> float | None:
+    """How long a job will take, by a forecast that is asked for here.
+
+    None while it is not known; the page is drawn anew once it is.
+    """
+    coming = _requested_forecast(job)
+    if coming is None:
+        return None
+    coming.wait(1, FIRST_SECONDS)
+    if coming.value is not None:
+        return coming.value.seconds
+    if coming.error is None:
+        redraw_every(_rerun_if_forecast_is_there, POLL_SECONDS)(job)
+    return None
+
+
+def _rerun_if_forecast_is_there(job: Job) -> None:
+    coming = _requested_forecast(job)
+    if coming is not None and coming.value is not None:
+        st.rerun()
 
 
 def _job_content_key(job: Job) -> str:

@@ -132,12 +132,15 @@ class ShownFront(PageState):
         requested: Start of the key of the front that another page opens; empty once it is shown.
         linked: Starts of the keys that the page itself has put in its link.
         nearest: Full key of the front that fitted the form best when the page was last drawn.
+        awaits_new: Whether a front was asked for that is not there yet: until then the link names
+            none.
     """
 
     key = "_front"
     requested: str = ""
     linked: set[str] = field(default_factory=set)
     nearest: str = ""
+    awaits_new: bool = False
 
 
 def show_front_next(key: str) -> None:

@@ -1,0 +1,225 @@
+"""What pages say of the models of a front: heads, size, accuracy, and share of the whole model.
+
+No streamlit here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headlab.core import percent_text
+from headlab.dashboard.names import language_title
+from headlab.pictures import MINUS
+from headlab.studies.front_so_far import FrontSoFar, ModelSoFar
+from headlab.studies.pareto import Point
+
+HEADS_KEPT = "heads kept"
+PARAMETERS_KEPT = "parameters kept"
+SIZE_IN_MB = "size in MB"
+COST_TITLES = {
+    HEADS_KEPT: "heads kept",
+    PARAMETERS_KEPT: "parameters kept, millions",
+    SIZE_IN_MB: "size of the weights, MB",
+}
+"""Titles of the axis of costs."""
+
+MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """The untouched model, of which those of a front are a part.
+
+    Attributes:
+        heads: Its number of heads.
+        parameters: Its number of parameters; None where it is not known.
+        bytes_a_parameter: In a file of its weights; None where it is not known.
+    """
+
+    heads: int
+    parameters: int | None = None
+    bytes_a_parameter: int | None = None
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether sizes can be told in MB."""
+        return self.bytes_a_parameter is not None
+
+    def megabytes(self, parameters: int) -> float:
+        """How much the weights take.
+
+        Args:
+            parameters: Number of parameters.
+        """
+        return parameters * (self.bytes_a_parameter or 0) / MILLION
+
+    def size_words(self, parameters: int) -> str:
+        """The size of a smaller model: '443.1 MB, 94.3 % of the whole model'.
+
+        Args:
+            parameters: Of the smaller model.
+        """
+        words = f"{parameters / MILLION:,.2f} million parameters"
+        if self.has_bytes:
+            words = f"{self.megabytes(parameters):,.1f} MB"
+        if self.parameters:
+            words += f", {percent_text(parameters / self.parameters, 1)} of the whole model"
+        return words
+
+
+def offered_costs(whole: WholeModel, *, has_parameters: bool) -> list[str]:
+    """What the models can be drawn against, the best first.
+
+    Args:
+        whole: The untouched model.
+        has_parameters: Whether parameters are known for every model.
+    """
+    if not has_parameters:
+        return [HEADS_KEPT]
+    if whole.has_bytes:
+        return [SIZE_IN_MB, PARAMETERS_KEPT, HEADS_KEPT]
+    return [PARAMETERS_KEPT, HEADS_KEPT]
+
+
+def cost_title(cost: str, whole: WholeModel) -> str:
+    """Title of the axis of costs, with what the whole model has.
+
+    Args:
+        cost: One of COST_TITLES.
+        whole: The untouched model.
+    """
+    title = COST_TITLES[cost]
+    if cost == HEADS_KEPT:
+        return f"{title}, of {whole.heads}"
+    if not whole.parameters:
+        return title
+    if cost == SIZE_IN_MB:
+        return f"{title} (whole model: {whole.megabytes(whole.parameters):,.1f})"
+    return f"{title} (whole model: {whole.parameters / MILLION:,.1f})"
+
+
+def drawn_cost(heads_kept: int, parameters: int | None, cost: str, whole: WholeModel) -> float:
+    """Where a model stands on the axis of costs.
+
+    Args:
+        heads_kept: Of the model.
+        parameters: Of the model.
+        cost: One of COST_TITLES.
+        whole: The untouched model.
+    """
+    if cost == HEADS_KEPT or parameters is None:
+        return float(heads_kept)
+    if cost == SIZE_IN_MB:
+        return whole.megabytes(parameters)
+    return parameters / MILLION
+
+
+def hover_text(point: Point, whole: WholeModel, time_words: str = "") -> str:
+    """Hover text of a point.
+
+    Args:
+        point: The point.
+        whole: The untouched model.
+        time_words: What is known of its speed; empty for nothing.
+    """
+    lines = [heads_words(point, whole)]
+    if point.parameters is not None:
+        lines.append(whole.size_words(point.parameters))
+    lines.append(weakest_words(point))
+    lines.append(mean_words(point))
+    if point.heads_removed and point.parameters is not None:
+        lines.append(time_words or "time not measured yet")
+    return "\n".join(lines)
+
+
+def heads_words(point: Point, whole: WholeModel) -> str:
+    """How many heads a model keeps, and in which order the others left.
+
+    Args:
+        point: The model.
+        whole: The untouched one.
+    """
+    share = percent_text(point.heads_kept / whole.heads)
+    return (
+        f"{point.heads_kept} of {whole.heads} heads kept ({share}), {point.heads_removed} removed "
+        f"(order {point.order})"
+    )
+
+
+def weakest_words(point: Point) -> str:
+    """The language that loses most, its accuracy, and its difference with interval and bound."""
+    index = point.languages.index(point.weakest)
+    words = (
+        f"weakest language {language_title(point.weakest)}: "
+        f"{percent_text(point.accuracy[index], 1)} right"
+    )
+    if point.heads_removed:
+        words += f", {_difference_words(point.worst, point.low[index], point.high[index])} points"
+        words += f", lower bound {_signed(point.worst_bound)}"
+    return words
+
+
+def mean_words(point: Point) -> str:
+    """The mean difference over the languages, with its interval."""
+    if not point.heads_removed:
+        return "the untouched model: difference 0 by definition"
+    mean = _difference_words(point.mean, point.mean_low, point.mean_high)
+    return f"mean of the languages {mean} points"
+
+
+def _difference_words(difference: float, low: float, high: float) -> str:
+    """A difference with its interval; shares, told in points."""
+    return f"{_signed(difference)} [{_signed(low)}, {_signed(high)}]"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f}".replace("-", MINUS)
+
+
+def point_label(point: Point, *, is_answer: bool = False) -> str:
+    """A point as a list entry."""
+    label = (
+        f"{point.heads_kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean "
+        f"{100 * point.mean:+.1f} · order {point.order}"
+    )
+    return f"{label}{' · the answer' if is_answer else ''}".replace("-", "−")
+
+
+# A front that is being measured.
+
+
+def progress_words(front: FrontSoFar) -> str:
+    """How many models are measured, of how many."""
+    if len(front.languages) == 1:
+        return f"{front.measured} of {front.planned} models measured"
+    return (
+        f"{len(front.models)} of {front.planned} models measured so far, {front.measured} of them "
+        f"in all {len(front.languages)} languages"
+    )
+
+
+def hover_text_so_far(model: ModelSoFar, whole: WholeModel, languages: Sequence[str]) -> str:
+    """Hover text of a model that is being measured.
+
+    Args:
+        model: The model.
+        whole: The untouched one.
+        languages: Codes of all languages of the front.
+    """
+    share = percent_text(model.heads_kept / whole.heads)
+    lines = [
+        f"{model.heads_kept} of {whole.heads} heads kept ({share}), {model.heads_removed} removed "
+        f"(order {model.order})"
+    ]
+    if model.parameters is not None:
+        lines.append(whole.size_words(model.parameters))
+    weakest = model.weakest
+    lines.append(
+        f"so far weakest {language_title(weakest.language)}: "
+        f"{percent_text(weakest.accuracy, 1)} right, {_signed(weakest.difference)} points, on "
+        f"{weakest.answers:,} of {weakest.all_answers:,} answers"
+    )
+    if len(languages) > 1:
+        lines.append(f"answered in {len(model.languages)} of {len(languages)} languages")
+    return "\n".join(lines)
