@@ -153,10 +153,16 @@ COMMANDS = {
         "plain",
     ),
     "push": CommandPlace(
-        "sharing", "push", "Send masks and scores to a folder or the hub, with a card.", "plain"
+        "sharing",
+        "push",
+        "Send masks and stored scores to a folder or the hub, with a card.",
+        "plain",
     ),
     "pull": CommandPlace(
-        "sharing", "pull", "Take a mask or scores from a folder or the hub.", "plain"
+        "sharing",
+        "pull",
+        "Take a mask or scores from a folder or the hub, after checking them.",
+        "plain",
     ),
     "worker": CommandPlace(
         "worker", "worker", "Serve live requests and jobs until stopped.", "plain"

@@ -46,9 +46,10 @@ def push(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Send masks and stored scores to a folder or the hub, with a card on where they are from.
+    """Send masks and stored scores to a folder or the hub, with a card.
 
-    What is there already stays, unless it has the same name.
+    The card says what they are and where they are from. What is there already stays, unless it has
+    the same name.
     """
     from headlab.sharing import push as push_files
     from headlab.sharing.hub import HubRepository

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headlab.core import HeadlabError, file_mode, reason_of, write_atomic
+from headlab.models import resolve_folder
 from headlab.sharing.layout import (
     CARD,
     MASKS_FOLDER,
@@ -20,13 +21,6 @@ from headlab.sharing.layout import (
 )
 
 CHOOSE_FOLDER = "name a folder that you may write to"
-# A pipe would be waited for, and a link may lead out of the folder; Windows has neither flag.
-READ_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_BINARY", 0)
-)
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,12 @@ class SharedFolder:
         return mode is not None
 
     def check_may_write(self) -> None:
-        """Nothing is known beforehand: a file that cannot be written says so."""
+        """Raise HeadlabError for the root of a disk, which is nobody's folder of masks."""
+        if not resolve_folder(self.root).name:
+            raise HeadlabError(
+                f"{self.word} is the root of a disk; name a folder in it",
+                code="share.folder_is_root",
+            )
 
     def names(self) -> Iterator[str]:
         """Paths of the files that are shared, as far as their names tell; none is opened."""
@@ -104,7 +103,7 @@ class SharedFolder:
         self._refuse_links(name)
         path = self.root / name
         try:
-            with open(os.open(path, READ_FLAGS), "rb") as file:  # noqa: PTH123 - of a descriptor
+            with open(os.open(path, _read_flags()), "rb") as file:  # noqa: PTH123 - of a descriptor
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise HeadlabError(
@@ -161,3 +160,11 @@ class SharedFolder:
                     "lead anywhere; put the file itself there",
                     code="share.link",
                 )
+
+
+def _read_flags() -> int:
+    """Flags that neither follow a link nor wait for a pipe; Windows has neither of them."""
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
+        flags |= getattr(os, name, 0)
+    return flags

@@ -5,6 +5,7 @@ The form of the word alone decides, so that a command means the same wherever it
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from headlab.sharing.hub import HubRepository
 from headlab.sharing.layout import SharedPlace
 
 HUB_PREFIX = "hf://"
-# ./x, ../x, /x, ~/x, C:\x, x/ and the folders . and .. themselves
-FOLDER_WORD = re.compile(r"\.{1,2}|(\.{1,2}|~)?[/\\].*|[A-Za-z]:[/\\].*|.*[/\\]", re.DOTALL)
+# ./x, ../x, /x, ~/x, x/ and the folders . and .. themselves; on Windows .\x and C:\x, too
+FOLDER_WORD = re.compile(r"\.{1,2}|(\.{1,2}|~)?/.*|.*/", re.DOTALL)
+WINDOWS_FOLDER_WORD = re.compile(r"\.{1,2}|(\.{1,2}|~)?[/\\].*|[A-Za-z]:[/\\].*|.*[/\\]", re.DOTALL)
 FORMS = "a folder, like ./masks or /data/masks, or a repository of the hub, like owner/name"
 
 
@@ -32,7 +34,8 @@ def place_of(word: str, *, revision: str | None = None) -> SharedPlace:
         HeadlabError: It is neither; it is `owner/name` and something here has that name; or a
             folder is given a revision.
     """
-    if "\0" not in word and FOLDER_WORD.fullmatch(word):
+    form = WINDOWS_FOLDER_WORD if os.name == "nt" else FOLDER_WORD
+    if "\0" not in word and form.fullmatch(word):
         if revision is not None:
             raise HeadlabError(
                 f"--revision is of a repository of the hub, and {as_safe_line(word)} is a folder; "

@@ -128,6 +128,11 @@ def chosen_keys(files: SharedFiles, words: Sequence[str], place: SharedPlace) ->
     Raises:
         HeadlabError: A word is the beginning of no key, or of several, or too short.
     """
+    if words and not files.scores:
+        raise HeadlabError(
+            f"{place.word} holds no scores; leave out --scores and --cache",
+            code="share.scores_unknown",
+        )
     keys: dict[str, None] = {}
     for word in words:
         if word == ALL:
@@ -135,18 +140,13 @@ def chosen_keys(files: SharedFiles, words: Sequence[str], place: SharedPlace) ->
             continue
         found = [key for key in files.scores if key.startswith(word)]
         if len(word) < SHORTEST_KEY or len(found) != 1:
-            there = comma_list((key[:12] for key in files.scores), 10) or "none"
+            there = comma_list((key[:12] for key in files.scores), 10)
             raise HeadlabError(
-                f"{as_safe_line(word)!r} names {len(found)} of the scores in {place.word}; give "
-                f"{SHORTEST_KEY} characters of one or more, or {ALL}; its scores are: {there}",
+                f"{as_safe_line(word)!r} is the beginning of {len(found)} keys of scores in "
+                f"{place.word} ({there}); give {SHORTEST_KEY} characters or more of one, or {ALL}",
                 code="share.scores_unknown",
             )
         keys[found[0]] = None
-    if not keys and words:
-        raise HeadlabError(
-            f"{place.word} holds no scores; leave out --scores and --cache",
-            code="share.scores_unknown",
-        )
     return list(keys)
 
 

@@ -431,7 +431,7 @@ def test_a_damaged_folder_gives_a_sentence_or_what_is_whole(
 
 
 @pytest.mark.parametrize(
-    "word", ["./x", "../x", "/x", "~/x", ".", "..", "x/", "x/y/", "./owner/name", "C:\\x", ".\\x"]
+    "word", ["./x", "../x", "/x", "~/x", ".", "..", "x/", "x/y/", "./owner/name"]
 )
 def test_a_word_with_the_form_of_a_path_is_a_folder(word: str) -> None:
     assert place_of(word).kind == "folder"
@@ -444,7 +444,18 @@ def test_owner_and_name_are_a_repository(word: str) -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["", "x", "a/b/c", "hf://x", "hf://./x", "https://host/x", "a b/c", "~nobody/x", "./a\0b"],
+    [
+        "",
+        "x",
+        "a/b/c",
+        "hf://x",
+        "hf://./x",
+        "https://host/x",
+        "a b/c",
+        "~nobody/x",
+        "./a\0b",
+        "C:\\x",
+    ],
 )
 def test_other_words_are_asked_about(word: str) -> None:
     with raises("share.place_unclear", "./masks", "owner/name"):
@@ -459,6 +470,12 @@ def test_a_repository_with_the_name_of_a_folder_here_is_asked_about(
     with raises("share.place_unclear", "./owner/name", "hf://owner/name"):
         place_of("owner/name")
     assert place_of("hf://owner/name").kind == "repository"
+
+
+def test_the_root_of_a_disk_is_no_place(tmp_path: Path, store: Store) -> None:
+    for word in ("/", "/.."):
+        with raises("share.folder_is_root"):
+            push([str(mask_file(tmp_path))], place_of(word), store)
 
 
 def test_a_folder_has_no_revision_and_is_no_file(tmp_path: Path) -> None:
