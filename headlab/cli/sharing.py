@@ -111,8 +111,8 @@ def pull(
 ) -> None:
     """Take a mask or scores from a folder or the hub, after checking them.
 
-    Lists what is there unless --mask, --out, --scores or --cache says what to take; --cache alone
-    takes all scores. Nothing of what is taken is run.
+    Lists what is there unless --mask, --out, --scores or --cache says what to take; --cache without
+    --scores takes all scores. Nothing of what is taken is run.
     """
     from headlab.sharing import pull as pull_files
     from headlab.sharing.pull import ALL, chosen_keys, chosen_mask, files_of
@@ -120,8 +120,14 @@ def pull(
     place = place_of(source, revision=revision)
     files = files_of(place)
     takes_mask = mask is not None or out is not None
-    words = scores or ([ALL] if cache is not None and not takes_mask else [])
+    words = scores or ([ALL] if cache is not None else [])
     if not takes_mask and not words:
+        if model is not None:
+            raise HeadlabError(
+                "--model checks what is taken; say what with --mask, --out or --scores, or leave "
+                "it out for a list",
+                code="share.nothing_to_check",
+            )
         print_listing(place, files, as_json=json)
         return
     name = chosen_mask(files, mask, place) if takes_mask else None

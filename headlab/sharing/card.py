@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from headlab.core import HUB_ID, HeadlabError, JsonRecord, as_object, comma_list, part
+from headlab.core import HUB_ID, HeadlabError, JsonRecord, comma_list, part
 from headlab.masks import Mask, RecordedAccuracy, accuracy_notes, as_safe_line, seen
 from headlab.report.again import Again, joined
 from headlab.report.commands import COMMIT, Known
@@ -29,6 +29,15 @@ TAGS = ("headlab", "attention-heads", "pruning")
 MAX_DESCRIBED = 100  # masks, and scores; more are named only
 MAX_COMMAND_LENGTH = 4000
 MARKUP = re.compile(r"([\\`*_{}\[\]<>()#|!~&])")
+FIGURE_COLUMNS = (
+    "split",
+    "task",
+    "language",
+    "answers",
+    "accuracy, %",
+    "untouched, %",
+    "difference, points",
+)
 KNOWN = Known(paths=False)
 WARNING = (
     "> **A mask fits only the weights that it was made for.** It names them by their fingerprint, "
@@ -62,7 +71,7 @@ class CardContent:
     def models(self) -> list[JsonRecord]:
         """The models of all of it, each once, by name and fingerprint."""
         models_by_identity: dict[tuple[object, object], JsonRecord] = {}
-        scored = [as_object(spec.get("model")) for spec in self.scores.values()]
+        scored = [_model_of(spec) for spec in self.scores.values()]
         for model in [*(mask.model for mask in self.masks.values()), *scored]:
             models_by_identity.setdefault((model.get("name"), model.get("fingerprint")), model)
         return list(models_by_identity.values())
@@ -186,13 +195,16 @@ def _mask_section(name: str, mask: Mask, place: str) -> Iterator[str]:
     yield ""
     figures = seen(mask)
     if figures:
-        yield "| split | task | language | answers | accuracy, % | untouched, % | difference, points |"
+        yield f"| {' | '.join(FIGURE_COLUMNS)} |"
         yield "| --- | --- | --- | ---: | --- | --- | --- |"
         for split, task, language, figure in figures:
             cells = [split, _cell(task), _cell(language), f"{int(figure['n']):,}"]
             yield f"| {' | '.join([*cells, *_figure_cells(figure)])} |"
         yield ""
-        yield "In brackets: 95 % intervals, where the file records them. The difference is masked − untouched."
+        yield (
+            "In brackets: 95 % intervals, where the file records them. The difference is masked − "
+            "untouched."
+        )
     else:
         yield "The file records no accuracies."
     for note in accuracy_notes([mask]):
@@ -217,14 +229,7 @@ def _scores_section(content: CardContent) -> Iterator[str]:
     yield "## Scores"
     yield ""
     for key, spec in content.scores.items():
-        size = part(spec, "task", "size")
-        examples = f", {size:,} examples" if isinstance(size, int) else ""
-        yield (
-            f"- {code(key[:12])}: method {code(part(spec, 'method', 'name'))}{_options(spec)}, task "
-            f"{code(part(spec, 'task', 'name'))}, language {code(part(spec, 'task', 'language'))}, split "
-            f"{code(part(spec, 'task', 'split'))}{examples}, ablation {code(spec.get('ablation'))}, seed "
-            f"{code(spec.get('seed'))}; model {_model_words(as_object(spec.get('model')))}"
-        )
+        yield f"- {code(key[:12])}: {_score_words(spec)}"
     if content.further_scores:
         further = (code(key[:12]) for key in content.further_scores)
         yield f"- and, not described here: {comma_list(further, 1000)}"
@@ -237,6 +242,18 @@ def _scores_section(content: CardContent) -> Iterator[str]:
         yield "Make them again:"
         yield ""
     yield from _commands(again)
+
+
+def _score_words(spec: JsonRecord) -> str:
+    """What scores were made by, on what, and of which model."""
+    words = [f"method {code(part(spec, 'method', 'name'))}{_options(spec)}"]
+    for label, name in (("task", "name"), ("language", "language"), ("split", "split")):
+        words.append(f"{label} {code(part(spec, 'task', name))}")
+    size = part(spec, "task", "size")
+    if isinstance(size, int):
+        words.append(f"{size:,} examples")
+    words += [f"{name} {code(spec.get(name))}" for name in ("ablation", "seed")]
+    return f"{', '.join(words)}; model {_model_words(_model_of(spec))}"
 
 
 def _choice_words(mask: Mask) -> str:
@@ -254,6 +271,12 @@ def _choice_words(mask: Mask) -> str:
         words += [f"seed {code(spec['seed'])}"] if "seed" in spec else []
         words += [f"with{options}"] if (options := _options(spec)) else []
     return ", ".join(words)
+
+
+def _model_of(spec: JsonRecord) -> JsonRecord:
+    """The model of a spec; empty if it names none."""
+    model = spec.get("model")
+    return model if isinstance(model, Mapping) else {}
 
 
 def _options(spec: JsonRecord) -> str:

@@ -230,12 +230,14 @@ def require_fit(mask: Mask, name: str, model: FittingModel, place: SharedPlace) 
     made_for = mask.fingerprint
     if made_for and model.fingerprint and not is_same_model(made_for, model.fingerprint):
         owner = as_safe_line(mask.name or "an unnamed model")
+        or_other_commit = ""
+        if place.state is not None:
+            or_other_commit = ", or name a commit with a mask of this model by --revision"
         raise HeadlabError(
             f"mask {name} of {place.word} was made for {owner} (fingerprint "
             f"{as_safe_line(made_for[:12])}), not for {model.name} ({model.fingerprint[:12]}), and "
             "heads of one model say nothing about another's; nothing was written. Leave --model "
-            f"out and use it by headlab evaluate --model {owner}, or name a commit with a mask of "
-            "this model by --revision",
+            f"out and use it by headlab evaluate --model {owner}{or_other_commit}",
             code="share.other_model",
         )
     mask.check(model.grid, model.fingerprint)

@@ -221,7 +221,8 @@ def spec_of(data: bytes, key: str, source: str) -> JsonRecord:
         isinstance(spec.get(name), dict) for name in ("model", "task", "method")
     ):
         raise HeadlabError(
-            f"{source} is not the spec of these scores; push them again from the cache that has them",
+            f"{source} is not the spec of these scores; push them again from the cache that has "
+            "them",
             code="share.spec_mismatch",
         )
     return dict(spec)

@@ -110,6 +110,8 @@ def test_the_model_is_checked(folder: Path, capsys: pytest.CaptureFixture[str]) 
         (["pull", "./shared", "--mask", "c", "--out", "x.json"], "a, b"),
         (["pull", "./shared", "--scores", "abcdef"], "--scores"),
         (["pull", "./shared", "--revision", "main"], "--revision"),
+        (["pull", "./shared", "--model", "e5-small-intents"], "--model"),
+        (["pull", "./shared", "--mask", "a", "--out", "x.json", "--cache", "c"], "--cache"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(

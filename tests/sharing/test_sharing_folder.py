@@ -269,7 +269,6 @@ def test_a_mask_of_another_model_is_refused_with_both_names(
         "other-model",
         "2" * 12,
         "headlab evaluate",
-        "--revision",
     )
     with raises("share.other_model", *values):
         pull(place, mask_name="m", out=out, model=other)

@@ -20,12 +20,12 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from support.expected_errors import raises
-from support.shared_masks import COMMIT, kept_scores, mask_file
+from support.shared_masks import COMMIT, SHARED_GRID, kept_scores, mask_file
 
 from headlab.results import Store
 from headlab.sharing import place_of, pull, push
 from headlab.sharing.hub import HubRepository
-from headlab.sharing.pull import files_of
+from headlab.sharing.pull import FittingModel, files_of
 
 
 def response(status: int) -> httpx.Response:
@@ -152,6 +152,16 @@ def test_a_second_push_stands_on_the_commit_that_was_read(
     assert "## Mask a" in card
     assert 'license: "mit"' in card
     assert (hub.files or {})["model.safetensors"] == b"weights"
+
+
+def test_a_mask_of_another_model_may_be_in_another_commit(
+    tmp_path: Path, hub: FakeHub, store: Store
+) -> None:
+    push([str(mask_file(tmp_path))], repository(), store)
+    model = FittingModel("other-model", SHARED_GRID, "2" * 64)
+    with raises("share.other_model", "owner/tiny-bert", "other-model", "--revision"):
+        pull(repository(), mask_name="m", out=tmp_path / "out.json", model=model)
+    assert not (tmp_path / "out.json").exists()
 
 
 def test_a_listing_fetches_nothing(tmp_path: Path, hub: FakeHub) -> None:
