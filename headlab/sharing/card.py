@@ -70,10 +70,11 @@ class CardContent:
     @property
     def models(self) -> list[JsonRecord]:
         """The models of all of it, each once, by name and fingerprint."""
-        models_by_identity: dict[tuple[object, object], JsonRecord] = {}
+        models_by_identity: dict[tuple[str, str], JsonRecord] = {}
         scored = [_model_of(spec) for spec in self.scores.values()]
         for model in [*(mask.model for mask in self.masks.values()), *scored]:
-            models_by_identity.setdefault((model.get("name"), model.get("fingerprint")), model)
+            identity = str(model.get("name")), str(model.get("fingerprint"))
+            models_by_identity.setdefault(identity, model)
         return list(models_by_identity.values())
 
     @property

@@ -16,6 +16,7 @@ from support.shared_masks import HUB_MODEL, SHARED_GRID, kept_scores, mask_file,
 
 from headlab.core import HeadlabError
 from headlab.masks import load_mask
+from headlab.report.build import write_report
 from headlab.results import HeadScores, Store
 from headlab.sharing import place_of, pull, push
 from headlab.sharing.card import MARK, EarlierCard
@@ -183,6 +184,28 @@ def test_words_of_others_are_no_markup_and_no_metadata(
     without_code = re.sub(r"`[^`\n]*`", "", without_code).replace(MARK, "")
     assert re.findall(r"(?<!\\)<\w", without_code) == []
     assert "\\<b\\>\\*x\\*" in text
+
+
+@pytest.mark.parametrize("rule", ["bottom", "gates", "front"])
+@pytest.mark.parametrize("odd", [True, None, [], [[1]], {"a": 1}, 1.5, "", "`x`\n# y"])
+def test_a_spec_of_odd_values_is_described_and_reported_on(
+    tmp_path: Path, store: Store, place: SharedFolder, rule: str, odd: object
+) -> None:
+    spec = shared_mask().chosen["score"]
+    words = []
+    for name, values in (
+        ("a", {"model": {"name": odd, "fingerprint": odd}}),
+        ("b", {"task": {"name": odd, "language": odd, "split": odd, "size": odd}}),
+        ("c", {"method": {"name": odd, "options": odd}, "options": odd, "seed": odd}),
+    ):
+        key = "score" if rule == "bottom" else rule
+        words.append(str(mask_file(tmp_path, name, rule=rule, **{key: {**spec, **values}})))
+    assert push(words, place, store).notes == ()
+    text = (place.root / "README.md").read_text(encoding="utf-8")
+    assert [line for line in text.splitlines() if line.startswith("# ")] == [
+        "# Attention heads of owner/tiny-bert"
+    ]
+    write_report(words, tmp_path / "report.html", store)
 
 
 @pytest.mark.parametrize(

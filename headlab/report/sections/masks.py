@@ -225,6 +225,8 @@ def _evaluate_flags(mask: Mask, spec: Mapping[str, object], known: Known) -> lis
     test = part(mask.chosen, EVALUATED, "test") or {}
     surroundings_of_spec = surroundings(spec, known.places(spec), paths=False)
     task = part(spec, "task", "name")
+    if not isinstance(task, str):  # a file of anybody's may hold anything there
+        task = None
     flags = ["--split", "test"]
     if task or surroundings_of_spec.data:
         label_map = test.get("label_map")
