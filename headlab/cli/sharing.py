@@ -200,7 +200,7 @@ def mask_words(pulled: Pulled, model: str | None) -> str:
     made_for = f"{owner} (fingerprint {as_safe_line(mask.fingerprint[:12])})"
     if model is None:
         return f"{heads}; it fits only {made_for}"
-    return f"{heads}; it is of {model}: {made_for}"
+    return f"{heads}; checked: it is of {made_for}"
 
 
 def print_listing(place: SharedPlace, files: SharedFiles, *, as_json: bool) -> None:

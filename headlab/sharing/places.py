@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from headlab.core import HUB_ID, HeadlabError, file_mode
+from headlab.core import HUB_ID, HeadlabError, is_folder
 from headlab.masks import as_safe_line
 from headlab.sharing.folder import SharedFolder
 from headlab.sharing.hub import HubRepository
@@ -31,7 +31,7 @@ def place_of(word: str, *, revision: str | None = None) -> SharedPlace:
         revision: Branch, tag or commit of a repository; None for its main branch.
 
     Raises:
-        HeadlabError: It is neither; it is `owner/name` and something here has that name; or a
+        HeadlabError: It is neither; it is `owner/name` and there is a folder `owner` here; or a
             folder is given a revision.
     """
     form = WINDOWS_FOLDER_WORD if os.name == "nt" else FOLDER_WORD
@@ -49,9 +49,10 @@ def place_of(word: str, *, revision: str | None = None) -> SharedPlace:
             f"{as_safe_line(word)!r} is no place for masks: give {FORMS}",
             code="share.place_unclear",
         )
-    if repository == word and file_mode(word) is not None:
+    owner = repository.split("/")[0]
+    if repository == word and is_folder(owner):
         raise HeadlabError(
-            f"{word} has the form of a repository of the hub, and something here has that name, "
+            f"{word} has the form of a repository of the hub, and there is a folder {owner} here, "
             f"too; write ./{word} for a folder, or {HUB_PREFIX}{word} for the hub",
             code="share.place_unclear",
         )

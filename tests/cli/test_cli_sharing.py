@@ -90,7 +90,7 @@ def test_the_model_is_checked(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert "222222222222" in capsys.readouterr().err
     assert not (folder / "out.json").exists()
     assert main([*command, "own"]) == 0
-    assert "it is of tiny" in capsys.readouterr().out
+    assert "checked: it is of tiny" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -488,7 +488,7 @@ def test_a_repository_with_the_name_of_a_folder_here_is_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "owner" / "name").mkdir(parents=True)
+    (tmp_path / "owner").mkdir()
     with raises("share.place_unclear", "./owner/name", "hf://owner/name"):
         place_of("owner/name")
     assert place_of("hf://owner/name").kind == "repository"
