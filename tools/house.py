@@ -41,7 +41,7 @@ LEVELS = {
         "plots",
     ),
     "kinds of jobs": ("jobs",),
-    "whole pieces of work": ("worker", "reproduce", "report", "doctor"),
+    "whole pieces of work": ("worker", "reproduce", "report", "doctor", "sharing"),
     "what a person uses": ("former_names", "cli", "dashboard", "app", "pages"),
 }
 ORDER = [part for parts in LEVELS.values() for part in parts]

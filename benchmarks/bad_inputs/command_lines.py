@@ -74,7 +74,7 @@ PATHS = (
     "trees.conllu", "cache", "lm",
 )  # fmt: skip
 FLAGS_OF_NAME_OR_PATH = ("--model", "--task", "--base", "--translation-model", "--warm", "--allow")
-OUTPUT_FLAGS = ("--out", "--changes", "--cache", "--junit")
+OUTPUT_FLAGS = ("--out", "--changes", "--cache", "--junit", "--to")
 # Files of the working directory, which no command may write over.
 PATHS_IN_USE = (
     "model",
@@ -86,6 +86,7 @@ PATHS_IN_USE = (
     "trees.conllu",
     "lm",
     "scripts",
+    "shared",
     "model/config.json",
 )
 SURPLUS = (

@@ -152,6 +152,10 @@ COMMANDS = (
         computes=True,
     ),
     Command(("doctor",), ("scripts",), {"--max-files": "20", "--json": None}),
+    Command(("push",), (MASK, "other.json"), {"--to": "./out/shared", "--license": "mit"}),
+    Command(("pull",), ("./shared",), {"--mask": "mask", "--out": "out/pulled.json"}),
+    Command(("pull",), ("./shared",), {"--scores": "all", "--cache": "out/cache"}),
+    Command(("pull",), ("./shared",), {"--out": "out/pulled.json", "--model": "model"}, True),
     Command(
         ("prune",),
         flags={
@@ -396,6 +400,8 @@ def write_files(folder: Path) -> None:
     (folder / "scripts").mkdir()
     (folder / "scripts" / "clean.py").write_text("answers = model(**batch)\n", encoding="utf-8")
     _run("score", "--model", "model", "--languages", "de", "--method", "random", "--size", "6")
+    scored_run = next(path.parent for path in folder.rglob("result.npz"))
+    _run("push", MASK, str(scored_run), "--to", "./shared")
     tiny_lm = list(chain.from_iterable(TINY_LM.items()))
     _run("train", "lm", "--data", "data/wikitext2", "--out", "lm", *tiny_lm)
     _write_odd(folder / "odd")

@@ -152,6 +152,18 @@ COMMANDS = {
         "Find head masks and pruned heads of transformers 4 in code, notebooks and checkpoints.",
         "plain",
     ),
+    "push": CommandPlace(
+        "sharing",
+        "push",
+        "Send masks and stored scores to a folder or the hub, with a card.",
+        "plain",
+    ),
+    "pull": CommandPlace(
+        "sharing",
+        "pull",
+        "Take a mask or scores from a folder or the hub, after checking them.",
+        "plain",
+    ),
     "worker": CommandPlace(
         "worker", "worker", "Serve live requests and jobs until stopped.", "plain"
     ),

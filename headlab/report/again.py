@@ -21,6 +21,12 @@ class Again:
     commands: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for words in self.commands:
+            for word in words:
+                if not isinstance(word, str):  # a file of anybody's may hold anything
+                    raise TypeError(f"{word!r:.40} is no word of a command")
+
     @property
     def lines(self) -> tuple[str, ...]:
         """The commands, quoted for a shell."""

@@ -84,9 +84,9 @@ def again(
         surroundings_of_spec = surroundings(spec, places, paths=paths)
         commands = job.commands(replace(surroundings_of_spec, dev_size=dev_size))
         notes = (*_job_notes(job.key, spec, dev_size, places), *_common_notes(spec, places, paths))
+        return Again(tuple(map(tuple, commands)), notes)
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return Again((), ("Its spec does not say all that a command needs.",))
-    return Again(tuple(map(tuple, commands)), notes)
 
 
 @dataclass(frozen=True)

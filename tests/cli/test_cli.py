@@ -37,6 +37,8 @@ COMMANDS = (
     "evaluate",
     "check",
     "doctor",
+    "push",
+    "pull",
     "prune",
     "curve",
     "experiment",

@@ -89,7 +89,7 @@ def mask_section(item: Item[Mask], number: int, known: Known) -> Section:
         [layers if len(layers.rows) <= MAX_OPEN_ROWS else Folded(layers), *_accuracy_tables(mask)],
         list(_notes(mask)),
         [Made(item.key, "mask", _facts(mask))],
-        _again(item, number, known),
+        mask_commands(item, number, known),
     )
 
 
@@ -167,7 +167,7 @@ def _facts(mask: Mask) -> Facts:
     )
 
 
-def _again(item: Item[Mask], number: int, known: Known) -> Again:
+def mask_commands(item: Item[Mask], number: int, known: Known) -> Again:
     """How a mask is made again, evaluated and applied.
 
     Args:
@@ -225,6 +225,8 @@ def _evaluate_flags(mask: Mask, spec: Mapping[str, object], known: Known) -> lis
     test = part(mask.chosen, EVALUATED, "test") or {}
     surroundings_of_spec = surroundings(spec, known.places(spec), paths=False)
     task = part(spec, "task", "name")
+    if not isinstance(task, str):  # a file of anybody's may hold anything there
+        task = None
     flags = ["--split", "test"]
     if task or surroundings_of_spec.data:
         label_map = test.get("label_map")
