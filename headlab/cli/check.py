@@ -25,8 +25,7 @@ from headlab.cli.output import (
     print_json,
     progress_bar,
 )
-from headlab.core import Comparison, HeadlabError, JsonLike, write_atomic
-from headlab.core.files import require_replaceable
+from headlab.core import Comparison, HeadlabError, JsonLike, require_replaceable, write_atomic
 from headlab.jobs import label_map_of, languages_of
 from headlab.masks import Mask, load_mask
 from headlab.stats import MarginInterval, Verdict, margin_interval, verdict_of_all

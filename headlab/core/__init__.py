@@ -52,6 +52,7 @@ from headlab.core.files import parse_json as parse_json
 from headlab.core.files import read_json as read_json
 from headlab.core.files import reason_of as reason_of
 from headlab.core.files import require_known_home as require_known_home
+from headlab.core.files import require_replaceable as require_replaceable
 from headlab.core.files import set_mode as set_mode
 from headlab.core.files import sync_file as sync_file
 from headlab.core.files import sync_folder as sync_folder

@@ -4,6 +4,7 @@ Each has its log of presses.
 """
 
 from headlab.dashboard.widgets.figures import PLOTLY_CONFIG as PLOTLY_CONFIG
+from headlab.dashboard.widgets.figures import chosen_model_and_task as chosen_model_and_task
 from headlab.dashboard.widgets.figures import draw_figure as draw_figure
 from headlab.dashboard.widgets.figures import file_stem_of as file_stem_of
 from headlab.dashboard.widgets.figures import no_row_action as no_row_action

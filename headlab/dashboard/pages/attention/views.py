@@ -29,10 +29,10 @@ from headlab.dashboard.pages.attention.pictures import (
 from headlab.dashboard.panels.heads import BERTVIZ
 from headlab.dashboard.panels.masks import MEAN_OF_LANGUAGES, pooled_scores
 from headlab.dashboard.widgets import (
+    chosen_model_and_task,
     download_button,
     draw_figure,
     draw_map,
-    figures,
     file_stem_of,
     remember_choice,
     remembered_choice,
@@ -299,7 +299,7 @@ def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
             shown_panels,
             names,
             len(names) if one_head_each else None,
-            file_stem_of("attention", figures.chosen_model_and_task()),
+            file_stem_of("attention", chosen_model_and_task()),
         ),
         height=FRAME_HEIGHT,
         alt=f"Attention of {', '.join(names.values())}: {titles}",
@@ -322,7 +322,7 @@ def _draw_shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
 
 
 def _offer_svg(data: Callable[[], str], name: str) -> None:
-    file_name = f"{file_stem_of(name, figures.chosen_model_and_task())}.svg"
+    file_name = f"{file_stem_of(name, chosen_model_and_task())}.svg"
     download_button("Save as SVG", data, file_name, "image/svg+xml", key=f"svg-{name}")
 
 
