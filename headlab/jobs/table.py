@@ -94,6 +94,10 @@ COMMAND_FLAGS = ("data", "device", "device_map", "dtype", "cache", "json", "help
 COMMANDS = (
     "app",
     "evaluate",
+    "check",
+    "doctor",
+    "push",
+    "pull",
     "prune",
     "report",
     "models",

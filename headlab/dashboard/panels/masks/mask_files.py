@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import streamlit as st
 
@@ -159,9 +160,26 @@ def with_measured_accuracies(
     return replace(mask, chosen=origin)
 
 
-def offer_mask_file(label: str, mask: Mask, name: str, key: str | None = None) -> None:
-    """The button that saves a mask as a file."""
-    download_button(label, mask_text(mask), name, "application/json", key=key)
+def offer_mask_file(
+    label: str, mask: Mask | Callable[[], Mask], name: str, key: str | None = None
+) -> None:
+    """The button that saves a mask as a file.
+
+    Args:
+        label: Of the button.
+        mask: The mask, or what makes it when the button is pressed.
+        name: Of the file.
+        key: Widget key.
+    """
+    if isinstance(mask, Mask):
+        download_button(label, mask_text(mask), name, "application/json", key=key)
+        return
+    make_mask = mask
+
+    def make_text() -> str:
+        return mask_text(make_mask())
+
+    download_button(label, make_text, name, "application/json", key=key)
 
 
 def mask_text(mask: Mask) -> str:
@@ -215,12 +233,11 @@ def draw_mask_files(
     if place.architecture:
         mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
     with st.container(horizontal=True, gap="small"):
-        # Once the last figure has arrived, the page reruns, so the file has it.
-        offer_mask_file(
-            "Export the mask (JSON)",
-            with_measured_accuracies(mask, question, known_figures, choice.languages),
-            mask_file_name(mask, question.model),
+        # Made at the press: the last figure may have arrived since this was drawn.
+        make_mask = partial(
+            with_measured_accuracies, mask, question, known_figures, choice.languages
         )
+        offer_mask_file("Export the mask (JSON)", make_mask, mask_file_name(mask, question.model))
         offer_written_model("Write the model", choice, mask, "model")
         draw_use_elsewhere(mask, place)
     st.file_uploader(
