@@ -19,7 +19,7 @@ def chosen_head(page):
     return page.get_by_role("combobox", name="Head", exact=True)
 
 
-def test_a_click_in_the_map_opens_another_head_which_lives_through_pages_and_a_reload(visit, page):
+def test_a_click_in_the_map_opens_another_head_which_stays_chosen_on_other_pages(visit, page):
     visit("/head?langs=de&langs=th")
     page.get_by_role("grid").first.locator('[data-c="3.7"]').click()
     expect(page.get_by_text("harms: its interval lies below 0")).to_be_visible()
@@ -27,10 +27,17 @@ def test_a_click_in_the_map_opens_another_head_which_lives_through_pages_and_a_r
     page.locator(IDLE_APP).wait_for()
     page.get_by_role("link", name="Languages", exact=True).first.click()
     expect(page.locator("h1")).to_have_text("Languages")
+    page.locator(IDLE_APP).wait_for()
+    page.get_by_role("link", name="One head", exact=True).first.click()
+    expect(chosen_head(page)).to_have_value("3.7")
     page.wait_for_function("location.search.includes('head=3.7')")
     page.locator(IDLE_APP).wait_for()
     page.reload()
-    expect(page.locator("h1")).to_have_text("Languages")
+    expect(chosen_head(page)).to_have_value("3.7")
+
+
+def test_any_page_takes_the_head_of_a_link_along(visit, page):
+    visit("/languages?langs=de&langs=th&head=3.7")
     page.locator(IDLE_APP).wait_for()
     page.get_by_role("link", name="One head", exact=True).first.click()
     expect(chosen_head(page)).to_have_value("3.7")

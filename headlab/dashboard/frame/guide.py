@@ -70,7 +70,7 @@ GUIDES = {
     "head": Guide(
         "All that is known of one head, what the model says without it, and which masks are without it.",
         """
-- The head stays chosen on every page and in the link. Click another one in the map, or pick it by its number.
+- The head stays chosen on every page. Click another one in the map, or pick it by its number.
 - Values come from every stored result of this model: each method measures something else, so compare their signs and
   ranks, not their sizes.
 - A role says where a head looks; *What the model says without it* says whether the model needs that.

@@ -53,15 +53,12 @@ class LastChosen(PageState):
 
     Attributes:
         by_param: What was chosen, by the name.
-        is_carried: Whether `CARRIED_PARAM` was chosen, so that every page's link has it; not where a
-            page only shows its default.
         visit_by_param: The visit to a page, by its number, to whose widget of the name the
             session's value belongs.
     """
 
     key = "_thread"
     by_param: dict[str, Any] = field(default_factory=dict)
-    is_carried: bool = False
     visit_by_param: dict[str, int] = field(default_factory=dict)
 
 
@@ -232,34 +229,27 @@ def settle() -> None:
             visit_by_param.pop(param, None)  # the session still has the value of another page
         elif param in st.session_state:
             remember_choice(param, st.session_state[param])
-    _carry_in_link(CARRIED_PARAM)
+    _take_from_link(CARRIED_PARAM)
     for param, notice in _notices_of_page().items():
         notice.value = notice.value or (st.session_state.get(param),)
 
 
 CARRIED_PARAM = "head"
-"""The name whose choice stays in the links of pages without a widget of this name."""
+"""The name whose choice a link brings to any page, also to one without a widget for it."""
 MAX_CARRIED_LENGTH = 40
 """Characters of a value that a link brings: a head's key has fewer."""
 
 
-def _carry_in_link(param: str) -> None:
-    """Take up what the link says under a name, or write there what was last chosen under it.
+def _take_from_link(param: str) -> None:
+    """Take up what the link says under a name, for the pages that have a widget for it.
 
-    So that a choice lives through pages that have no widget for it, and through a reload there.
+    It is not written into the link of other pages: writing replaces all of a link by what it was
+    when the request was sent, which may lose what the page's own widgets have put there.
 
     Args:
         param: One of `SHARED_PARAMS`.
     """
-    if st.query_params.get_all(f"{param}s"):
-        return  # the page has a widget for several
-    last_chosen = LastChosen.of_session()
+    page_has_widget = param in LastChosen.of_session().visit_by_param
     linked = st.query_params.get(param, "")[:MAX_CARRIED_LENGTH]
-    page_has_widget = param in last_chosen.visit_by_param
-    if page_has_widget:  # which writes its value into the link, unless it is the default
-        last_chosen.is_carried = bool(linked)
-    elif linked:
-        last_chosen.is_carried = True
+    if linked and not page_has_widget:
         remember_choice(param, linked)
-    elif last_chosen.is_carried and remembered_choice(param):
-        st.query_params[param] = str(remembered_choice(param))
