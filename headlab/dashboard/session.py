@@ -22,7 +22,6 @@ def run_session() -> None:
         draw_sidebar,
         errors_as_sentences,
         icon_path,
-        scores_of,
         warm_up,
     )
     from headlab.dashboard.names import PAGES
@@ -49,7 +48,7 @@ def run_session() -> None:
             with errors_as_sentences():  # its own, so that the page comes whatever happens here
                 choice = current_choice()
                 if choice is not None:
-                    draw_label_line(scores_of(choice).scores)
+                    draw_label_line(choice)
         pages.run()
         draw_share(share_place)
         presses.mark_page_drawn()

@@ -32,7 +32,9 @@ def label_file(store, key):
 def test_a_label_is_read_as_it_was_given_and_the_result_stays_the_same(store, key):
     before = {path: path.read_bytes() for path in (store.root / key).iterdir()}
     assert store.label(key) == NO_LABEL
+    assert not store.has_labels
     store.set_label(key, LABEL)
+    assert store.has_labels
     assert Store(store.root).label(key) == LABEL
     assert LABEL.words == "“before the cut”: Seed 3, all of dev. ทดสอบ 中文"
     assert {path: path.read_bytes() for path in (store.root / key).iterdir()} == before

@@ -59,7 +59,7 @@ from headlab.results.store.labels import MAX_NAME_LENGTH as MAX_NAME_LENGTH
 from headlab.results.store.labels import MAX_NOTE_LENGTH as MAX_NOTE_LENGTH
 from headlab.results.store.labels import NO_LABEL as NO_LABEL
 from headlab.results.store.labels import ResultLabel as ResultLabel
-from headlab.results.store.labels import read_label, write_label
+from headlab.results.store.labels import has_labels, read_label, write_label
 from headlab.results.store.places import NO_PLACES as NO_PLACES
 from headlab.results.store.places import FilePlaces as FilePlaces
 from headlab.results.store.places import note_places, noted_places
@@ -359,6 +359,11 @@ class Store:
             spec: Spec of the result.
         """
         return noted_places(self.root, spec)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether any result has a name or a note."""
+        return has_labels(self.root)
 
     def label(self, key: str) -> ResultLabel:
         """The name and note that a person gave to a result; empty ones if none were given.

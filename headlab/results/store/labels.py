@@ -39,6 +39,15 @@ class ResultLabel:
 NO_LABEL = ResultLabel()
 
 
+def has_labels(root: Path) -> bool:
+    """Whether any result was ever given a name or a note that is still there.
+
+    Args:
+        root: Folder of the store.
+    """
+    return next((root / FOLDER).glob("*.json"), None) is not None
+
+
 def read_label(root: Path, key: str) -> ResultLabel:
     """The name and note of a result; empty ones where none were given or the file is damaged.
 

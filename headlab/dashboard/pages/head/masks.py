@@ -17,13 +17,12 @@ from headlab.dashboard.panels.masks import (
     masks_of_prune_page,
     suggested_masks,
     target_of,
+    usual_removed_count,
     why_not_openable,
 )
 from headlab.dashboard.widgets import table_height, uninterrupted
 from headlab.masks import Mask
 
-HEADS_PER_REMOVED = 12
-"""A mask of the lowest heads removes one head in this many."""
 TABLE = "masks-without"
 """Widget key of the table."""
 
@@ -37,7 +36,7 @@ def masks_without(choice: Choice, data: HeadData, head: Head) -> tuple[dict[str,
         head: The head.
     """
     results = scores_of(choice)
-    lowest_count = max(1, data.grid.size // HEADS_PER_REMOVED)
+    lowest_count = usual_removed_count(data.grid.size)
     masks: Mapping[str, Mask] = {
         **masks_of_prune_page(choice, data.fingerprint),
         **suggested_masks(results, Suggestion("harmful")),
@@ -64,7 +63,7 @@ def draw_masks_without(choice: Choice, data: HeadData, head: Head) -> None:
     """
     st.subheader("Masks that switch it off")
     masks, looked_through = masks_without(choice, data, head)
-    lowest_count = max(1, data.grid.size // HEADS_PER_REMOVED)
+    lowest_count = usual_removed_count(data.grid.size)
     sources = (
         "the mask of the Prune page, those of learned gates, and for each chosen language the heads "
         f"that surely harm and the {lowest_count} lowest"

@@ -19,11 +19,9 @@ from headlab.dashboard.panels.masks import (
     masks_of_prune_page,
     suggested_masks,
     usable_rules,
+    usual_removed_count,
 )
 from headlab.masks import Mask, mask_from_text
-
-HEADS_PER_REMOVED = 12
-"""A suggestion removes one head in this many, to begin with."""
 
 
 def gather_masks(
@@ -67,7 +65,7 @@ def pick_rule(results: StoredScores) -> Suggestion | None:
     if rule != "bottom":
         return Suggestion(rule)
     k = count_place.number_input(
-        "k, heads to switch off", 0, size, max(1, size // HEADS_PER_REMOVED), key="masks-k"
+        "k, heads to switch off", 0, size, usual_removed_count(size), key="masks-k"
     )
     return Suggestion(rule, k=int(k))
 

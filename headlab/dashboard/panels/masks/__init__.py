@@ -22,6 +22,7 @@ from headlab.dashboard.panels.masks.history import write_mask_link as write_mask
 from headlab.dashboard.panels.masks.known_masks import masks_of_gates as masks_of_gates
 from headlab.dashboard.panels.masks.known_masks import masks_of_prune_page as masks_of_prune_page
 from headlab.dashboard.panels.masks.known_masks import suggested_masks as suggested_masks
+from headlab.dashboard.panels.masks.known_masks import usual_removed_count as usual_removed_count
 from headlab.dashboard.panels.masks.mask_figures import EXAMPLES_BY_SPLIT as EXAMPLES_BY_SPLIT
 from headlab.dashboard.panels.masks.mask_figures import AccuracyQuestion as AccuracyQuestion
 from headlab.dashboard.panels.masks.mask_figures import KnownFigures as KnownFigures

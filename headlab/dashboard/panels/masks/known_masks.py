@@ -25,6 +25,17 @@ from headlab.masks import Mask
 
 CURRENT_MASK = "Prune page, now"
 """Name of the mask that the Prune page shows."""
+HEADS_PER_REMOVED = 12
+"""A suggestion of the lowest heads removes one head in this many, to begin with."""
+
+
+def usual_removed_count(head_count: int) -> int:
+    """How many heads a suggestion of the lowest ones removes, to begin with.
+
+    Args:
+        head_count: Of the model.
+    """
+    return max(1, head_count // HEADS_PER_REMOVED)
 
 
 def suggested_masks(results: StoredScores, suggestion: Suggestion) -> dict[str, Mask]:

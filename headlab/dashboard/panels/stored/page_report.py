@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from headlab.core import HeadlabError, content_key, part
+from headlab.core import HeadlabError, part
 from headlab.dashboard.frame import Choice
+from headlab.dashboard.panels.stored.result_labels import keys_of
 from headlab.dashboard.panels.stored.stored_reports import matching_reports
 from headlab.dashboard.widgets import file_stem_of
 from headlab.masks import Mask
@@ -37,8 +38,7 @@ def page_report(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str
     title = f"{choice.model} on {choice.task}: {languages}"
     try:
         store = store_with_demo()
-        score_keys = [content_key(dict(language_scores.spec)) for language_scores in scores]
-        keys = [*score_keys, *_reports_on(choice, store, scores)]
+        keys = [*keys_of(scores), *_reports_on(choice, store, scores)]
         items = list(find_results(keys, store)) if keys else []
         items += [Item(mask, name) for name, mask in masks.items()]
         return html_of_document(document(items, title=title, known=known_in(store)))

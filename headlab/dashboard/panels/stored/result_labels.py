@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
 from headlab.core import HeadlabError, as_sentence, content_key
+from headlab.dashboard.frame import Choice, scores_of
 from headlab.dashboard.names import count_words, plain
 from headlab.dashboard.widgets import PageState, button, set_widget
 from headlab.results import (
@@ -37,13 +38,13 @@ class LabelOutcome(PageState):
     keys: tuple[str, ...] = ()
 
 
-def keys_of(scores: Mapping[str, HeadScores]) -> list[str]:
-    """The keys of the results on view.
+def keys_of(scores: Iterable[HeadScores]) -> list[str]:
+    """The keys of stored scores.
 
     Args:
-        scores: By language.
+        scores: Of any languages.
     """
-    return [content_key(dict(of_language.spec)) for of_language in scores.values()]
+    return [content_key(dict(of_language.spec)) for of_language in scores]
 
 
 def labels_of(keys: Sequence[str]) -> list[ResultLabel]:
@@ -56,15 +57,18 @@ def labels_of(keys: Sequence[str]) -> list[ResultLabel]:
     return list(dict.fromkeys(store.label(key) for key in keys))
 
 
-def draw_label_line(scores: Mapping[str, HeadScores]) -> None:
+def draw_label_line(choice: Choice) -> None:
     """Draw the names and notes of the results on view; nothing where they have none.
 
     Args:
-        scores: By language.
+        choice: The sidebar's, whose scores are on view.
     """
     store = store_with_demo()
+    if not store.has_labels:  # mostly, and every page turn comes here
+        return
+    scores = scores_of(choice).scores
     languages_by_words: dict[str, list[str]] = {}
-    for language, key in zip(scores, keys_of(scores), strict=True):
+    for language, key in zip(scores, keys_of(scores.values()), strict=True):
         words = store.label(key).words
         if words:
             languages_by_words.setdefault(words, []).append(language)
@@ -84,7 +88,7 @@ def draw_label_form(scores: Mapping[str, HeadScores]) -> None:
         if outcome.problem:
             st.error(plain(outcome.problem))
         return
-    keys = keys_of(scores)
+    keys = keys_of(scores.values())
     labels = labels_of(keys)
     first_label = labels[0] if len(labels) == 1 else ResultLabel()
     # Other results are on view than before, or Share was folded, which drops its fields.
