@@ -21,10 +21,14 @@ import uvicorn
 from streamlit import runtime
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.mutable_popover_container import PopoverContainer
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.run_descriptor import RunDescriptor
 from streamlit.runtime.state.common import user_key_from_element_id
+from streamlit.source_util import PageInfo
 from streamlit.web.server.starlette import starlette_websocket
 
 # The minor version of Streamlit whose private names are used here; pyproject.toml admits no other.
@@ -140,6 +144,8 @@ def deliver_ended_runs_first() -> None:
         is_over = session._state == AppSessionState.SHUTDOWN_REQUESTED
         if is_over or (fragment_id and not session.has_fragment(fragment_id)):
             return
+        if fragment_id and _is_of_left_page(session, rerun_data.page_script_hash):
+            return
         runner = session._scriptrunner
         if runner not in (None, ended_runner):
             # A newer request came meanwhile: what the browser's widgets showed before is outdated.
@@ -148,6 +154,65 @@ def deliver_ended_runs_first() -> None:
             create_once_delivered(session, rerun_data)
 
     AppSession._create_scriptrunner = create_once_delivered  # type: ignore[method-assign]
+
+
+PAGE_TURNED_TO = "_headlab_page_turned_to"
+"""Where a session keeps the hash of the page that it was last asked for or began to run."""
+
+
+def leave_out_requests_of_left_pages() -> None:
+    """Leave out the request of a fragment that the browser made on a page which it has left.
+
+    A part of every page, such as the sidebar's state of the worker, has the same fragment on each.
+    Its timer's request from the page before may be answered after the page that was turned to.
+    Streamlit answers in the name of the page before, so the browser takes away the page that it
+    shows, and nothing draws it again. The new page has a timer of its own.
+    """
+    take_request = AppSession.request_rerun
+    make_new_session = AppSession._create_new_session_message
+    if take_request.__module__ == __name__:  # it is ours already
+        return
+
+    def take_request_of_page(self: AppSession, client_state: ClientState | None) -> None:
+        if client_state is not None:
+            page_hash = client_state.page_script_hash
+            if not client_state.fragment_id:
+                _note_turn(self, page_hash)
+            elif _is_of_left_page(self, page_hash):
+                return
+        take_request(self, client_state)
+
+    def make_new_session_of_page(
+        self: AppSession,
+        page_script_hash: str,
+        run_descriptor: RunDescriptor,
+        pages: dict[str, PageInfo] | None = None,
+    ) -> ForwardMsg:
+        if not run_descriptor.fragment_ids:  # the server may have turned to a page by itself
+            _note_turn(self, page_script_hash)
+        return make_new_session(self, page_script_hash, run_descriptor, pages)
+
+    AppSession.request_rerun = take_request_of_page  # type: ignore[method-assign]
+    AppSession._create_new_session_message = make_new_session_of_page  # type: ignore[method-assign]
+
+
+def _note_turn(session: AppSession, page_hash: str) -> None:
+    """Note the page that a session turns to; empty while the hash is not yet that of a page.
+
+    So it is for a session's first request: its run finds the page by its name.
+    """
+    manager = session._pages_manager
+    is_known = page_hash in manager.get_pages() and page_hash != manager.main_script_hash
+    vars(session)[PAGE_TURNED_TO] = page_hash if is_known else ""
+
+
+def _is_of_left_page(session: AppSession, page_hash: str) -> bool:
+    """Whether a fragment's request was made on another page than the session has turned to.
+
+    Its answer would empty the page that the browser shows by now.
+    """
+    page_turned_to = vars(session).get(PAGE_TURNED_TO, "")
+    return bool(page_turned_to) and page_hash != page_turned_to
 
 
 # Files, pages, connections.

@@ -338,12 +338,29 @@ def test_streamlit_alone_loses_what_a_run_drew_last() -> None:
 
 def texts_beside_a_timer(*options: str) -> list[str]:
     """The texts that a browser is sent, of a server in a process of its own."""
-    command = [sys.executable, "-m", "support.ended_run", *options]
+    texts: list[str] = printed_by_server("support.ended_run", *options)
+    return texts
+
+
+def test_the_timer_of_a_page_that_was_left_is_not_answered_in_its_name() -> None:
+    answers = printed_by_server("support.left_page", "--mended")
+    assert answers == [["second", ["timer", "second page"]], ["second", ["timer"]]]
+
+
+def test_streamlit_alone_answers_in_the_name_of_a_page_that_was_left() -> None:
+    pages = [page for page, _ in printed_by_server("support.left_page")]
+    assert pages == ["second", "first", "second"], (
+        f"`leave_out_requests_of_left_pages` may no longer be needed. {ADVICE}"
+    )
+
+
+def printed_by_server(module: str, *options: str) -> Any:
+    """What a program with a server, in a process of its own, prints as JSON."""
+    command = [sys.executable, "-m", module, *options]
     finished = subprocess.run(
         command, cwd=ROOT / "tests", capture_output=True, text=True, timeout=300, check=True
     )
-    texts: list[str] = json.loads(finished.stdout)
-    return texts
+    return json.loads(finished.stdout)
 
 
 def test_the_folder_of_pages_is_left_once(monkeypatch: pytest.MonkeyPatch):

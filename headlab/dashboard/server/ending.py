@@ -13,7 +13,11 @@ from types import FrameType
 
 from streamlit.starlette import App
 
-from headlab.dashboard.streamlit_private import deliver_ended_runs_first, running_server
+from headlab.dashboard.streamlit_private import (
+    deliver_ended_runs_first,
+    leave_out_requests_of_left_pages,
+    running_server,
+)
 
 # SIGQUIT is missing on Windows, SIGBREAK elsewhere.
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGBREAK")
@@ -23,6 +27,7 @@ SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGBREAK")
 async def lifespan(_app: App) -> AsyncIterator[None]:
     """What the app's server enters as it starts and leaves as it ends."""
     deliver_ended_runs_first()
+    leave_out_requests_of_left_pages()
     end_in_order()
     yield
 

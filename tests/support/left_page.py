@@ -1,0 +1,140 @@
+"""A timer's request of a page that the browser has left, at Streamlit's server, as a program.
+
+    python -m support.left_page             Streamlit as it is
+    python -m support.left_page --mended    with headlab's `leave_out_requests_of_left_pages`
+
+The timer is part of every page. Its request, made on the first page, arrives after that for the
+second page. Printed are, as JSON, the pages in whose name the server answers from then on, in
+order, each with the texts drawn on it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from starlette.testclient import TestClient, WebSocketTestSession
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.runtime.app_session import AppSession
+from streamlit.starlette import App
+
+from headlab.dashboard.streamlit_private import leave_out_requests_of_left_pages
+
+APP = """
+import streamlit as st
+from support.left_page import wait_for_timer
+
+def first() -> None:
+    st.write("first page")
+
+def second() -> None:
+    wait_for_timer()
+    st.write("second page")
+
+page = st.navigation([st.Page(first, default=True), st.Page(second)])
+st.fragment(lambda: st.write("timer"), run_every=3600)()
+page.run()
+"""
+
+PATIENCE_SECONDS = 60.0
+"""How long the second page waits for the timer's request, which comes at once."""
+
+timer_has_asked = threading.Event()
+take_message = AppSession.handle_backmsg
+
+
+def wait_for_timer() -> None:
+    """Let the second page's run wait until the server has taken the timer's request."""
+    timer_has_asked.wait(PATIENCE_SECONDS)
+
+
+def take_and_notice(session: AppSession, message: BackMsg) -> None:
+    """Stand in for `AppSession.handle_backmsg`, and notice the request of the timer."""
+    take_message(session, message)
+    if message.rerun_script.fragment_id:
+        timer_has_asked.set()
+
+
+def ask_to_run(socket: WebSocketTestSession, page_hash: str, fragment_id: str = "") -> None:
+    """Ask for a run of a page, or of a fragment as its timer on that page would."""
+    message = BackMsg()
+    message.rerun_script.page_script_hash = page_hash
+    message.rerun_script.fragment_id = fragment_id
+    message.rerun_script.is_auto_rerun = bool(fragment_id)
+    socket.send_bytes(message.SerializeToString())
+
+
+def messages(socket: WebSocketTestSession) -> Iterator[ForwardMsg]:
+    """What the server sends to the browser."""
+    while True:
+        message = ForwardMsg()
+        message.ParseFromString(socket.receive_bytes())
+        yield message
+
+
+def read_run(received: Iterator[ForwardMsg]) -> tuple[str, list[str], list[ForwardMsg]]:
+    """The hash of the page of the next run, the texts that it draws, and all of its messages."""
+    page_hash = ""
+    texts: list[str] = []
+    messages_of_run: list[ForwardMsg] = []
+    for message in received:
+        messages_of_run.append(message)
+        kind = message.WhichOneof("type")
+        if kind == "new_session":
+            page_hash = message.new_session.page_script_hash
+        elif kind == "delta" and (text := message.delta.new_element.markdown.body):
+            texts.append(text)
+        elif kind == "script_finished":
+            break
+    return page_hash, texts, messages_of_run
+
+
+def main() -> None:
+    """Turn to the second page, ask for the first page's timer, and say what is answered."""
+    if "--mended" in sys.argv[1:]:
+        leave_out_requests_of_left_pages()
+    AppSession.handle_backmsg = take_and_notice  # type: ignore[method-assign]
+    entry = Path(tempfile.mkdtemp()) / "entry.py"
+    entry.write_text(APP, "utf-8")
+    with (
+        TestClient(App(str(entry)), base_url="http://localhost") as client,
+        client.websocket_connect("/_stcore/stream", subprotocols=["streamlit"]) as socket,
+    ):
+        received = messages(socket)
+        ask_to_run(socket, page_hash="")
+        _, _, messages_of_first_run = read_run(received)
+        fragment_id = ""
+        hash_by_title: dict[str, str] = {}
+        for message in messages_of_first_run:
+            kind = message.WhichOneof("type")
+            if kind == "auto_rerun":
+                fragment_id = message.auto_rerun.fragment_id
+            elif kind == "navigation":
+                for page in message.navigation.app_pages:
+                    hash_by_title[page.page_name] = page.page_script_hash
+        title_by_hash = {page_hash: title for title, page_hash in hash_by_title.items()}
+        ask_to_run(socket, hash_by_title["second"])
+        ask_to_run(socket, hash_by_title["first"], fragment_id)  # too late
+        answers: list[tuple[str, list[str]]] = []
+        while True:
+            page_hash, texts, _ = read_run(received)
+            answers.append((title_by_hash[page_hash], texts))
+            if len(answers) == 1:  # what the timer of the page turned to asks for is answered
+                ask_to_run(socket, hash_by_title["second"], fragment_id)
+            elif answers[-1] == ("second", ["timer"]):
+                break
+        sys.stdout.write(json.dumps(answers))
+        sys.stdout.flush()
+        os._exit(0)  # a server whose messages are lost may not end
+
+
+if __name__ == "__main__":
+    from support import left_page  # the module that the app imports, which is another one
+
+    left_page.main()
