@@ -366,6 +366,9 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
             lines.append(f"{mean} by samples alone")
         if scores.sampling_error is not None:
             lines.append(f"± {sampling_error_words(scores, index)}")
+        if scores.average_error is not None:
+            error = value_words(scores.average_error[index], unit).lstrip("+")
+            lines.append(f"± {error} on average over the heads")
         if scores.samples is not None:
             lines.append(f"{int(scores.samples[index]):,} samples")
         tips.append("\n".join(lines))

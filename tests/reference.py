@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import optimize, stats
 
 
 def full_shapley(value: Any, players: int) -> np.ndarray:
@@ -1167,3 +1167,48 @@ def bpe_parts(piece: str, merges: list[tuple[str, ...]]) -> set[str]:
                 met.add(left + right)
             place += 1
     return met
+
+
+# Planned and average intervals.
+
+
+def planned_interval_of(
+    samples: list[float], share: float, level: float, gain: float
+) -> tuple[float, float, float]:
+    """Interval of one head's mean at a planned look, and its p-value, sample by sample.
+
+    Args:
+        samples: Of the head.
+        share: Share of the chance of error that the look may spend.
+        level: Of all looks together.
+        gain: Size of a made-up gain; two are counted in each direction.
+    """
+    mean = sum(samples) / len(samples)
+    counted = [*samples, gain, gain, -gain, -gain]
+    variance = sum(sample**2 for sample in counted) / len(counted) - mean**2
+    error = (variance / len(samples)) ** 0.5
+    reach = -NormalDist().inv_cdf(share * (1 - level) / 2)
+    p_of_look = 2 * (1 - NormalDist().cdf(abs(mean) / error))
+    return mean - reach * error, mean + reach * error, min(1.0, p_of_look / share)
+
+
+def largest_chance_to_miss(reach: float, mean_square: float) -> float:
+    """How often an interval misses at most, over all biases of a mean square: a linear program.
+
+    Its unknowns are the probabilities of biases on a fine grid.
+
+    Args:
+        reach: Half-width of the interval, in standard deviations of the noise.
+        mean_square: Of the biases, in variances of the noise.
+    """
+    biases = np.linspace(0, 12 * (1 + mean_square**0.5), 4001)
+    misses = [
+        1 - NormalDist().cdf(reach - bias) + NormalDist().cdf(-reach - bias) for bias in biases
+    ]
+    program = optimize.linprog(
+        -np.array(misses),
+        A_eq=np.stack([np.ones_like(biases), biases**2]),
+        b_eq=[1.0, mean_square],
+        bounds=(0, 1),
+    )
+    return float(-program.fun)

@@ -25,7 +25,7 @@ from headlab.cli.output import (
     progress_bar,
     progress_callback,
 )
-from headlab.core import Json, omission_fields
+from headlab.core import HeadlabError, Json, omission_fields
 from headlab.jobs import JobPart
 from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.table import CurveJob, ScoreJob
@@ -39,7 +39,7 @@ from headlab.results import (
     curve_names,
     curve_points,
     curve_summary,
-    slope_notes,
+    value_notes,
 )
 from headlab.tasks import EqualTexts, Task, equal_texts, equal_texts_notes, equal_texts_record
 
@@ -66,12 +66,19 @@ def score(
         ),
     ] = None,
     workers: Workers = None,
+    interval: Annotated[
+        str | None,
+        typer.Option(
+            help="which intervals decide when a head is done, as -o interval=…: anytime, planned or "
+            "average"
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Score every head on dev. It can be interrupted; run the same command again to resume."""
     check_ablation(job.ablation)
     task = chosen_task(job.task, job.languages, data, job.label_map)
-    job = job.resolved_on(task)
+    job = _with_interval(job, interval).resolved_on(task)
     lab = LocalLab(compute.store(), compute.load, device=compute.device)
     model = lab.need(job.model)
     job.check_model(model)
@@ -91,6 +98,23 @@ def score(
         print_json({"languages": rows})
     else:
         print_scores(scores_by_language)
+
+
+def _with_interval(job: ScoreJob, interval: str | None) -> ScoreJob:
+    """The job with its method's option `interval` set, unless it is None.
+
+    Raises:
+        HeadlabError: -o sets the option to another value.
+    """
+    if interval is None:
+        return job
+    set_by_option = job.options.get("interval", interval)
+    if set_by_option != interval:
+        raise HeadlabError(
+            f"--interval {interval} and -o interval={set_by_option} differ; give one of them",
+            code="option.given_twice",
+        )
+    return job.model_copy(update={"options": {**job.options, "interval": interval}})
 
 
 def equal_texts_of(
@@ -191,7 +215,7 @@ def scores_record(scores: HeadScores) -> dict[str, Json]:
     """One language's scores as JSON; arrays are `[layer][head]`."""
     arrays = {"values": scores.values, "half_width": scores.half_width, **scores.arrays()}
     del arrays["halves"]
-    for name in ("sampling_error", "sample_means"):  # that few methods have
+    for name in ("sampling_error", "sample_means", "average_error"):  # that few methods have
         if arrays[name] is None:
             del arrays[name]
     row: dict[str, Json] = {
@@ -235,12 +259,14 @@ def _summary_parts(scores: HeadScores) -> Iterator[str]:
             signs = f"helpful {cost.helpful}, harmful {cost.harmful}"
             yield f"{signs}, narrow {cost.narrow} of {scores.grid.size}"
         yield f"half-width median {cost.median_half_width:.4f}, largest {cost.largest_half_width:.4f}"
+    if scores.average_error is not None:
+        yield f"average error {scores.average_error.mean():.4f}"
     if cost.samples is not None:
         min_samples, median_samples, max_samples = cost.samples
         yield f"samples a head {min_samples} / {median_samples:g} / {max_samples}"
     yield f"{cost.forwards} forwards, {cost.seconds:.0f} s"
     yield from remarks([scores])
-    for note in slope_notes([scores]):
+    for note in value_notes([scores]):
         yield note.removesuffix(".")
     if scores.omissions is not None and scores.omissions.sentence:
         yield scores.omissions.sentence

@@ -42,6 +42,8 @@ class Option:
         label: Its label in a form; by default made of its name.
         tip: Its tip in a form; by default made of its help.
         empty: What an empty field of the form says.
+        recorded_default: Whether specs of results record its default value. They do not if the
+            option came later than results that are stored without it.
     """
 
     default: OptionValue
@@ -56,6 +58,7 @@ class Option:
     label: str = ""
     tip: str = ""
     empty: str = "none"
+    recorded_default: bool = True
 
     def fits(self, value: object) -> bool:
         """Whether a value has the right type and is in range; infinity never is."""

@@ -331,8 +331,8 @@ class ExperimentJob(TaskJob):
         if method_pairs:
             _check_takes_method_options(study, options)
             chosen_method = method(str(options.get(METHOD, DEFAULT_METHOD)))
-            options[METHOD_OPTIONS] = chosen_method.resolve(
-                parse_options(method_pairs, chosen_method.options)
+            options[METHOD_OPTIONS] = chosen_method.recorded(
+                chosen_method.resolve(parse_options(method_pairs, chosen_method.options))
             )
         study.resolve(options)  # raises for what does not fit
         method_key = options.pop(METHOD, DEFAULT_METHOD)

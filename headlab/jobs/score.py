@@ -95,7 +95,7 @@ class MethodJob(TaskJob):
             update={
                 "method": chosen_method.key,
                 "languages": list(task.languages),
-                "options": chosen_method.resolve(self.options),
+                "options": chosen_method.recorded(chosen_method.resolve(self.options)),
             }
         )
 

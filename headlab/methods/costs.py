@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
+from scipy.stats import norm
 
 from headlab.core import (
     Bools,
@@ -22,7 +23,7 @@ from headlab.core import (
 )
 from headlab.methods.method import Method, Options, walk_length
 from headlab.methods.table import DEFAULT_METHOD, METHODS
-from headlab.results import Curve, HeadScores, Result
+from headlab.results import AVERAGE, PLANNED, Curve, HeadScores, Result
 
 # Which stored result represents a language: the rule shared by the pages and the command line.
 
@@ -30,7 +31,7 @@ from headlab.results import Curve, HeadScores, Result
 DIFFERS_BY_LANGUAGE = ("language", "data_hash", "size")
 # Options that set the precision, not the estimand: they may differ between results shown side by
 # side. `round` occurs in results stored before `target` existed.
-PRECISION = ("samples", "target", "stop", "round")
+PRECISION = ("samples", "target", "stop", "round", "interval")
 EARLIER_VERSION = (
     "earlier version"  # in the names of variants from before their settings were renewed
 )
@@ -218,6 +219,8 @@ def _merit(
 FEW_HEADS = 12
 # Typical mean square of a gain, observed; `headlab.methods.sampling` starts from it too.
 USUAL_SQUARE = 0.02
+# Samples that average intervals need, over those that an interval of a mean of samples needs.
+AVERAGE_SAVING = 0.5
 
 
 def require_few_heads(method: Method, heads: int) -> None:
@@ -286,6 +289,8 @@ def _sign_target(scores: HeadScores) -> float | None:
     stored_options = spec_of(scores, "method", "options") or {}
     target = stored_options.get("target")
     if stored_options.get("stop") != BY_SIGN or not is_number(target):
+        return None
+    if stored_options.get("interval") == AVERAGE:  # such a run ends for all heads together
         return None
     return float(target)
 
@@ -530,6 +535,11 @@ def typical_samples(options: Options, largest_weight: int = 1) -> float:
     width = number_in(options, "target") / value_function_of(str(options["value"])).span
     if width < NARROWEST:
         return math.inf
+    interval = options.get("interval")
+    if interval in (PLANNED, AVERAGE):
+        reach = float(norm.isf((1 - number_in(options, "level")) / 2)) / width
+        samples = USUAL_SQUARE * reach**2
+        return samples if interval == PLANNED else samples * AVERAGE_SAVING
     price = math.log(2 / (1 - number_in(options, "level"))) + 1
     return price * (2 * USUAL_SQUARE / width**2 + largest_weight / width)
 
@@ -541,9 +551,11 @@ def is_alike(scores: HeadScores, method: Method, options: Options) -> bool:
     """
     if not is_current(scores, method):
         return False
-    stored_options = spec_of(scores, "method", "options") or {}
-    names = [name for name in method.options if name != "samples"]
-    return all(stored_options.get(name) == options.get(name) for name in names)
+    stored_options = options_of(scores)
+    for name, option in method.options.items():
+        if name != "samples" and stored_options[name] != options.get(name, option.default):
+            return False
+    return True
 
 
 def is_current(scores: HeadScores, method: Method) -> bool:

@@ -41,7 +41,8 @@ from headlab.methods.table import (
 )
 from headlab.methods.tmab import ScreenedTally
 from headlab.methods.work import Arrays, Outcome, Work, final_outcome
-from headlab.stats import JoinedMeans, join_means
+from headlab.results import AVERAGE
+from headlab.stats import JoinedMeans, average_half_widths, join_means
 
 CYCLES_BEFORE_SLOPES = 1 << 32
 """Cycles of examples between the draws of samples and those of slopes: no run has so many."""
@@ -82,8 +83,8 @@ class JoinedTally:
 
     def outcome(self) -> Outcome:
         """Joined values; their intervals, p-values and halves by the samples alone."""
-        by_samples = self.samples.outcome()
         joined = self.joined_means()
+        by_samples = replace(self.samples.outcome(), average_error=self._average_errors_of(joined))
         if joined is None:
             why_none = self.why_none
             if self.slopes.draws:
@@ -96,6 +97,44 @@ class JoinedTally:
             sample_means=by_samples.values,
             slopes=SlopeUse(self.slopes.draws, float(joined.guess_shares.mean()), ""),
         )
+
+    def average_errors(self) -> Floats | None:
+        """Half-widths around the values that hold for a share of the heads on average, [head].
+
+        In the value's unit. None while a head has no sample.
+        """
+        return self._average_errors_of(self.joined_means())
+
+    def _average_errors_of(self, joined: JoinedMeans | None) -> Floats | None:
+        """`average_errors`, of values that were joined already, or of means of samples alone."""
+        samples = self.samples
+        means = samples.mean(samples.counts)
+        variances = variances_of_means(samples)
+        if not np.isfinite(variances).all():
+            return None
+        no_guess = np.zeros(len(means))
+        guess_variances = no_guess
+        if joined is not None:
+            guess_variances = self.slopes.scale**2 * self.slopes.variance_of_means()
+        half_widths = average_half_widths(
+            values=means if joined is None else joined.values,
+            means=means,
+            variances=variances,
+            guess_shares=no_guess if joined is None else joined.guess_shares,
+            guess_variances=guess_variances,
+            squares=expected_squares(samples),
+            level=samples.plan.level,
+        )
+        return np.asarray(np.rint(half_widths / RESOLUTION) * RESOLUTION * samples.plan.span)
+
+    def ended_if_narrow(self) -> JoinedTally:
+        """The tally, ended if its average intervals have the target width, on average too."""
+        target = self.samples.plan.target
+        errors = self.average_errors()
+        if target is None or errors is None or errors.mean() > target:
+            return self
+        no_heads = np.zeros_like(self.samples.active)
+        return replace(self, samples=replace(self.samples, active=no_heads))
 
     def joined_means(self) -> JoinedMeans | None:
         """Values as shares of the span, before they are cut into their intervals.
@@ -191,11 +230,31 @@ def estimate(
         for longer_tally in _with_slopes_due(game, tally, seed):
             tally = longer_tally
             yield tally
+        if _looks_at_average(tally, game.examples):
+            tally = tally.ended_if_narrow()
+            yield tally
+            if tally.samples.is_finished:
+                break
         for samples in tmab.estimate_until_update(
             game, tally.samples, seed=seed, estimand=slope_plan.estimand
         ):
             tally = replace(tally, samples=samples)
             yield tally
+
+
+def _looks_at_average(tally: JoinedTally, examples: int) -> bool:
+    """Whether average intervals decide now whether the run ends: after whole cycles of examples.
+
+    The intervals that mark heads hold at every look there (docs/statistics.md). All slopes due by
+    then are taken before, so that a run that is taken up decides alike.
+
+    Args:
+        tally: The tally so far.
+        examples: Number of examples of the game.
+    """
+    draws = tally.samples.draws
+    is_average = tally.samples.plan.interval == AVERAGE
+    return is_average and draws > 0 and draws % examples == 0
 
 
 def _with_slopes_due(game: Game, tally: JoinedTally, seed: int) -> Iterator[JoinedTally]:

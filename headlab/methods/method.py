@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Literal
+from typing import Literal, TypeVar
 
 from headlab.core import (
     HeadlabError,
@@ -17,6 +17,7 @@ from headlab.core import (
 )
 
 Options = Mapping[str, OptionValue]
+RecordedValue = TypeVar("RecordedValue")
 # When a run looks at its intervals to see whether a head is done.
 IntervalCheck = Literal["every sample", "every cycle", "all heads together"]
 
@@ -220,6 +221,19 @@ class Method:
         if "value" in options:
             return value_function_of(str(options["value"])).unit
         return self.unit
+
+    def recorded(self, options: Mapping[str, RecordedValue]) -> dict[str, RecordedValue]:
+        """The options that specs of results record.
+
+        Args:
+            options: Resolved options.
+        """
+        recorded_options: dict[str, RecordedValue] = {}
+        for name, value in options.items():
+            option = self.options[name]
+            if option.recorded_default or value != option.default:
+                recorded_options[name] = value
+        return recorded_options
 
     def resolve(self, given_options: Mapping[str, object]) -> dict[str, OptionValue]:
         """All options: the given ones checked, the others at their default.

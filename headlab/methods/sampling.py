@@ -14,6 +14,7 @@ from headlab.core import Bools, Floats, Ints, Progress, integer_in, number_in, v
 from headlab.methods.game import Game
 from headlab.methods.method import Options
 from headlab.methods.work import Arrays, Outcome
+from headlab.results import ANYTIME
 from headlab.stats import Interval, LearnedStakes, betting_interval, betting_p, sample_mean
 
 # The randomness of a run: every draw is a function of (seed, number), so that a run can be resumed
@@ -163,6 +164,7 @@ class SamplingPlan:
             the target width.
         level: Confidence level of the intervals.
         span: Of the value function.
+        interval: Which intervals decide when a head is done, one of `headlab.results.INTERVALS`.
     """
 
     samples: int
@@ -170,6 +172,7 @@ class SamplingPlan:
     stop: str
     level: float
     span: float
+    interval: str = ANYTIME
 
 
 def plan_of(options: Options) -> SamplingPlan:
@@ -181,6 +184,7 @@ def plan_of(options: Options) -> SamplingPlan:
         stop=str(options["stop"]),
         level=float(number_in(options, "level")),
         span=value_function_of(str(options["value"])).span,
+        interval=str(options.get("interval", ANYTIME)),
     )
 
 
@@ -353,8 +357,12 @@ class Tally:
         low, high = betting_interval(shares_of_reach, counts, self.plan.level, self.stakes())
         return Interval(np.maximum(low * self.reach, -1.0), np.minimum(high * self.reach, 1.0))
 
+    def p_values(self) -> Floats:
+        """Anytime-valid two-sided p-value of each head's "the mean is 0", [head]."""
+        return betting_p(self.support / self.reach, self.counts, self.stakes())
+
     def outcome(self) -> Outcome:
-        """Values, anytime-valid intervals and p-values, in the value's unit."""
+        """Values, intervals and p-values, in the value's unit."""
         span = self.plan.span
         low, high = self.interval()
         return Outcome(
@@ -362,7 +370,7 @@ class Tally:
             low=low * span,
             high=high * span,
             samples=self.counts.sum(axis=0),
-            p_values=betting_p(self.support / self.reach, self.counts, self.stakes()),
+            p_values=self.p_values(),
             level=self.plan.level,
             halves=self._halves(),
         )

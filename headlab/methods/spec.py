@@ -33,7 +33,7 @@ def make_spec(
         ablation: What stands in the place of a removed head.
     """
     version = recorded_version(method_row.version_of(options))
-    method = MethodSpec(method_row.key, as_plain_object(options), version)
+    method = MethodSpec(method_row.key, as_plain_object(method_row.recorded(options)), version)
     return replace(_evaluation_spec(dataset, ablation), method=method, seed=seed)
 
 

@@ -25,6 +25,7 @@ from headlab.methods.method import (
     one_forward_an_example,
     walk_length,
 )
+from headlab.results import ANYTIME, INTERVALS
 
 __all__ = [
     "ATTENTION_METHOD",
@@ -79,6 +80,14 @@ STOP = Option(
     "sign",
     "a head is done when its sign is decided or it is narrow enough, or only then",
     ("sign", "width"),
+)
+INTERVAL = Option(
+    ANYTIME,
+    "anytime holds at every look; planned holds approximately at five planned looks, with about a third of the "
+    "samples; average holds for the given share of a run's heads, not for each: it decides when the run ends, and "
+    "no head is marked by it",
+    INTERVALS,
+    recorded_default=False,
 )
 VALUE = Option("accuracy", "how an answer is valued", tuple(VALUE_FUNCTIONS))
 COALITIONS = "coalitions with fewer than half the heads removed, or of all sizes"
@@ -193,6 +202,7 @@ BUILT_IN: dict[str, Method] = {
                 "target": BY_CYCLES,
                 "stop": STOP,
                 "level": LEVEL,
+                "interval": INTERVAL,
             },
             version=4,
             interval_check="every cycle",

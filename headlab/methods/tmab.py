@@ -14,6 +14,7 @@ import numpy as np
 from headlab.core import FINE_STEPS, Bools, Floats, HeadlabError, Ints
 from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
+from headlab.methods.planned_looks import PlannedLooks
 from headlab.methods.sampling import (
     Draws,
     SamplingPlan,
@@ -26,7 +27,17 @@ from headlab.methods.sampling import (
 )
 from headlab.methods.screen import Scale, Screen, weighted_samples
 from headlab.methods.work import Arrays
-from headlab.stats import LearnedStakes, learn_stakes
+from headlab.results import ANYTIME, AVERAGE, PLANNED
+from headlab.stats import (
+    Interval,
+    LearnedStakes,
+    guarded_variances,
+    learn_stakes,
+    planned_interval,
+    planned_p,
+    samples_for_width,
+    usual_gain,
+)
 
 TOP50 = "shapley-top50"
 ALL_SIZES = "shapley"
@@ -41,7 +52,10 @@ FIRST_UPDATE = 64
 # The smallest probability of computing a gain, in halvings. It is larger with a target width, as
 # the interval's width grows with the largest possible weight; without one, only the error counts.
 MAX_HALVINGS = 6
-MAX_HALVINGS_WITH_TARGET = 2
+MAX_HALVINGS_WITH_TARGET = {ANYTIME: 2, PLANNED: 3, AVERAGE: 3}
+"""By the kind of interval: one that holds at every look pays more for large weights."""
+PLANNED_SURPLUS = 1.03
+"""Samples planned, over those foreseen: the variance at the last look may be larger by then."""
 # Minimum number of draws from which stakes are learned.
 MIN_LEARNING_DRAWS = 256
 
@@ -75,7 +89,7 @@ def max_halvings(plan: SamplingPlan) -> int:
     """Halvings of the smallest probability of computing a gain, 2 ** -halvings."""
     if plan.target is None:
         return MAX_HALVINGS
-    return MAX_HALVINGS_WITH_TARGET
+    return MAX_HALVINGS_WITH_TARGET[plan.interval]
 
 
 def support_of(plan: SamplingPlan, steps: int, screened: bool) -> Floats:
@@ -98,18 +112,100 @@ class ScreenedTally(Tally):
         screen: Chooses which gains are computed.
         early: Counts of the first cycles, from which stakes are learned, int [level, head]; all 0
             before that.
+        looks: The planned looks so far, if the run's intervals are planned.
     """
 
     screen: Screen
     early: Ints
+    looks: PlannedLooks
 
     def arrays(self) -> Arrays:
         """What `restore` needs."""
-        return {**super().arrays(), "early": self.early, **self.screen.arrays()}
+        arrays = {**super().arrays(), "early": self.early, **self.screen.arrays()}
+        if self.is_planned:
+            arrays |= self.looks.arrays()
+        return arrays
 
     def of_heads(self, heads: Bools) -> ScreenedTally:
         """The tally restricted to some heads; the screen is unchanged."""
-        return replace(super().of_heads(heads), early=self.early[:, heads])
+        return replace(
+            super().of_heads(heads), early=self.early[:, heads], looks=self.looks.of_heads(heads)
+        )
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether intervals hold at planned looks only."""
+        return self.plan.interval == PLANNED
+
+    def interval(self, counts: Ints | None = None) -> Interval:
+        """Interval of each head's mean gain, as a share of the span.
+
+        A planned one is that of the head's latest look once it is no longer sampled; before, it is
+        provisional: what a look would give now.
+
+        Args:
+            counts: Counts that stand for the tally's own, int [level, head].
+        """
+        if not self.is_planned:
+            return super().interval(counts)
+        if counts is None:
+            counts = self.counts
+        return planned_interval(
+            self.support, counts, self._shares_of_looks(), self.plan.level, self._usual_gain
+        )
+
+    def p_values(self) -> Floats:
+        """Two-sided p-value of each head's "the mean is 0", [head]; as provisional as intervals."""
+        if not self.is_planned:
+            return super().p_values()
+        return planned_p(self.support, self.counts, self._shares_of_looks(), self._usual_gain)
+
+    def samples_needed(self) -> Floats:
+        """Approximate number of samples after which a head's interval reaches the target, [head].
+
+        For planned intervals, the number of samples that is planned.
+        """
+        if not self.is_planned:
+            return super().samples_needed()
+        most = float(self.plan.samples)
+        if self.plan.target is None:
+            return np.full(self.counts.shape[1], most)
+        variances = guarded_variances(self.support, self.counts, self._usual_gain)
+        share_of_last_look = np.where(self.looks.is_last, self.looks.share, 1 - self.looks.spent)
+        width = self.plan.target / self.plan.span
+        samples = samples_for_width(variances, width, share_of_last_look, self.plan.level)
+        return np.asarray(np.minimum(PLANNED_SURPLUS * samples, most))
+
+    def with_looks_due(self) -> ScreenedTally:
+        """The tally once heads whose look is due have been looked at.
+
+        Those that have had their last look, and those whose sign it has decided if the plan allows
+        it, are no longer sampled. The end of the run is the last look at all others.
+        """
+        samples = self.counts.sum(axis=0)
+        samples_planned = self.samples_needed()
+        if self.draws >= self.plan.samples:
+            samples_planned = np.minimum(samples_planned, samples)
+        is_due = self.active & self.looks.due(samples, samples_planned)
+        looked = replace(self, looks=self.looks.with_looks(samples, samples_planned, is_due))
+        is_done = looked.looks.is_last
+        if self.plan.stop == "sign" and self.plan.target is not None:
+            shares = looked.looks.share
+            low, high = planned_interval(
+                self.support, self.counts, shares, self.plan.level, self._usual_gain
+            )
+            is_done = is_done | (is_due & ((low > 0) | (high < 0)))
+        return replace(looked, active=self.active & ~is_done)
+
+    def _shares_of_looks(self) -> Floats:
+        """Share of the chance of error that each head's interval may spend, float [head]."""
+        share_now = self.looks.share_now(self.counts.sum(axis=0), self.samples_needed())
+        return np.where(self.active & ~self.looks.is_last, share_now, self.looks.share)
+
+    @property
+    def _usual_gain(self) -> float:
+        """Size of a made-up gain."""
+        return usual_gain(self.support, self.counts)
 
     def learned(self) -> ScreenedTally:
         """The snapshot with stakes learned for later samples; done once, at the end of a cycle."""
@@ -142,7 +238,12 @@ def empty_tally(players: int, support: Floats, plan: SamplingPlan, bins: int) ->
     """
     empty = Tally.start(players, support, plan)
     screen = Screen.start(bins, players)
-    return ScreenedTally(**vars(empty), screen=screen, early=np.zeros_like(empty.counts))
+    return ScreenedTally(
+        **vars(empty),
+        screen=screen,
+        early=np.zeros_like(empty.counts),
+        looks=PlannedLooks.start(players),
+    )
 
 
 def estimate(
@@ -209,8 +310,13 @@ def estimate_until_update(
         tally = replace(tally, screen=_updated_screen(tally, scale, game.costs))
     for numbers, draws, answers in _draws_until_update(game, tally, seed, max_removed):
         tally = _with_answers(tally, game, numbers, draws, answers, seed)
-        if tally.draws % game.examples == 0:
+        is_whole_cycle = tally.draws % game.examples == 0
+        if tally.is_planned and (is_whole_cycle or tally.draws >= tally.plan.samples):
+            tally = tally.with_looks_due()
+        elif is_whole_cycle and tally.plan.interval == ANYTIME:
             tally = tally.without_satisfied_heads().learned()
+        elif is_whole_cycle:
+            tally = tally.learned()
         yield tally
 
 
@@ -256,7 +362,7 @@ def _updated_screen(tally: ScreenedTally, scale: Scale, costs: Floats) -> Screen
     """The tally's screen with the best probabilities by its gains so far."""
     plan = tally.plan
     slack = 0.0
-    if plan.target is not None:
+    if plan.target is not None and plan.interval == ANYTIME:
         slack = tally.reach * plan.target / plan.span / 2
     return tally.screen.with_best_probabilities(
         scale, costs, tally.active, max_halvings(plan), slack
@@ -357,7 +463,14 @@ def tally_from(
     support = fitting_supports[0] if fitting_supports else supports[0]
     tally = Tally.restore(saved, players, support, plan)
     screen = Screen.restore(saved, len(saved["screen_halvings"]), players)
+    looks: PlannedLooks | None = empty.looks
+    if plan.interval == PLANNED:
+        looks = PlannedLooks.restore(saved, players)
     early_counts = saved["early"]
-    if screen is None or not tally.draws or early_counts.shape != tally.counts.shape:
+    if screen is None or looks is None:
         return empty
-    return ScreenedTally(**vars(tally), screen=screen, early=early_counts.astype(np.int64))
+    if not tally.draws or early_counts.shape != tally.counts.shape:
+        return empty
+    return ScreenedTally(
+        **vars(tally), screen=screen, early=early_counts.astype(np.int64), looks=looks
+    )

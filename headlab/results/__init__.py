@@ -2,7 +2,12 @@
 
 from headlab.results.l0_gates import HardConcrete as HardConcrete
 from headlab.results.l0_gates import LearnedGates as LearnedGates
+from headlab.results.scores import ANYTIME as ANYTIME
+from headlab.results.scores import AVERAGE as AVERAGE
+from headlab.results.scores import AVERAGE_LIMIT as AVERAGE_LIMIT
+from headlab.results.scores import INTERVALS as INTERVALS
 from headlab.results.scores import ONE_POINT as ONE_POINT
+from headlab.results.scores import PLANNED as PLANNED
 from headlab.results.scores import SAMPLING_ERROR_LIMIT as SAMPLING_ERROR_LIMIT
 from headlab.results.scores import SCORE_ARRAYS as SCORE_ARRAYS
 from headlab.results.scores import SCORE_VALUES as SCORE_VALUES
@@ -24,6 +29,7 @@ from headlab.results.scores import kept_heads_without as kept_heads_without
 from headlab.results.scores import omission_notes as omission_notes
 from headlab.results.scores import removed_counts as removed_counts
 from headlab.results.scores import slope_notes as slope_notes
+from headlab.results.scores import value_notes as value_notes
 from headlab.results.scores import why_holm_rejects_none as why_holm_rejects_none
 from headlab.results.store import ADAPTERS_FOLDER as ADAPTERS_FOLDER
 from headlab.results.store import ANSWERS_KIND as ANSWERS_KIND

@@ -80,6 +80,7 @@ SCORE_ARRAYS: Mapping[str, ArrayField] = {
     "halves": ArrayField(axes=("half", "head"), in_files_only=True),
     "sampling_error": ArrayField(added_later=True),
     "sample_means": ArrayField(added_later=True),
+    "average_error": ArrayField(added_later=True),
 }
 Plain = bool | int | float | str
 PlainType = type[bool] | type[int] | type[float] | type[str]
@@ -97,8 +98,20 @@ OMISSIONS = "omissions"  # of the examples, which older results lack
 SLOPES = "slopes"  # how far values lean on slopes, which most results lack
 
 
+ANYTIME = "anytime"
+"""Intervals that hold at every look, whenever the run ends."""
+PLANNED = "planned"
+"""Approximate intervals, at a few planned looks."""
+AVERAGE = "average"
+"""Intervals that hold for a share of the heads of a run, not for each."""
+INTERVALS = (ANYTIME, PLANNED, AVERAGE)
+"""What a method's option `interval` can be: which intervals decide when a head is done."""
+
 SAMPLING_ERROR_LIMIT = "does not cover its bias"
 """What a sampling error leaves out, to be said wherever one is shown."""
+
+AVERAGE_LIMIT = "holds for most heads of a run, not for each"
+"""What an average error leaves out, to be said wherever one is shown."""
 
 # Corrections for testing many heads: of p-values [test], or None where each head's own interval
 # decides.
@@ -135,6 +148,9 @@ class HeadScores:
         sample_means: Means of the samples alone, where `values` join them with slopes. Intervals,
             p-values and halves are of these.
         slopes: How far `values` lean on slopes; None for methods that join nothing.
+        average_error: Half-width of an interval around `values` within which the true value lies
+            for `level` of the heads, on average over them and not for each: no head is marked by
+            it. None where the method gives none.
     """
 
     grid: HeadGrid
@@ -157,6 +173,7 @@ class HeadScores:
     sampling_error: Floats | None = None
     sample_means: Floats | None = None
     slopes: SlopeUse | None = None
+    average_error: Floats | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", RunSpec.of(self.spec))
@@ -429,6 +446,48 @@ def slope_notes(results: Iterable[HeadScores]) -> tuple[str, ...]:
             f"{', '.join(languages)}: values are means of samples alone, because {reason}."
         )
     return tuple(sentences)
+
+
+def value_notes(results: Iterable[HeadScores]) -> tuple[str, ...]:
+    """What values rest on besides samples, and what their intervals promise, in a few sentences."""
+    all_scores = list(results)
+    return (*slope_notes(all_scores), *interval_notes(all_scores))
+
+
+def interval_notes(results: Iterable[HeadScores]) -> tuple[str, ...]:
+    """What intervals promise that do not hold at every look or not for every head, in sentences.
+
+    None where all intervals of these results do.
+    """
+    all_scores = list(results)
+    sentences = []
+    planned_languages = [
+        scores.language for scores in all_scores if interval_kind_of(scores) == PLANNED
+    ]
+    if planned_languages:
+        whose = ""
+        if len(planned_languages) < len(all_scores):
+            whose = f"{', '.join(planned_languages)}: "
+        sentences.append(
+            f"{whose}intervals and p-values are approximate: they hold at five planned looks, not "
+            "at every look."
+        )
+    levels = [scores.level for scores in all_scores if scores.average_error is not None]
+    if levels:
+        sentences.append(
+            f"An average error is a half-width within which the true value lies for {levels[0]:.0%} "
+            "of the heads, so it marks no head; marks rest on the intervals."
+        )
+    return tuple(sentence[:1].upper() + sentence[1:] for sentence in sentences)
+
+
+def interval_kind_of(scores: HeadScores) -> str:
+    """Which intervals scores have, by the option of their run; empty where it is not said.
+
+    It is not said by methods that have one kind, nor for intervals that hold at every look.
+    """
+    options = scores.spec.method.options or {}
+    return str(options.get("interval", ""))
 
 
 def _share_sentence(joined_scores: Sequence[HeadScores], all_count: int) -> str:

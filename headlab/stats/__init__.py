@@ -19,6 +19,8 @@ from headlab.stats.agreement import resample_counts as resample_counts
 from headlab.stats.agreement import spearman as spearman
 from headlab.stats.agreement import spearman_interval as spearman_interval
 from headlab.stats.agreement import spearman_of_counts as spearman_of_counts
+from headlab.stats.average import average_half_widths as average_half_widths
+from headlab.stats.average import reach_of as reach_of
 from headlab.stats.betting import FRACTIONS as FRACTIONS
 from headlab.stats.betting import SHARES as SHARES
 from headlab.stats.betting import Interval as Interval
@@ -52,3 +54,11 @@ from headlab.stats.margin import MarginInterval as MarginInterval
 from headlab.stats.margin import Verdict as Verdict
 from headlab.stats.margin import margin_interval as margin_interval
 from headlab.stats.margin import verdict_of_all as verdict_of_all
+from headlab.stats.planned import PLANNED_LOOKS as PLANNED_LOOKS
+from headlab.stats.planned import critical_values as critical_values
+from headlab.stats.planned import guarded_variances as guarded_variances
+from headlab.stats.planned import planned_interval as planned_interval
+from headlab.stats.planned import planned_p as planned_p
+from headlab.stats.planned import samples_for_width as samples_for_width
+from headlab.stats.planned import share_by as share_by
+from headlab.stats.planned import usual_gain as usual_gain

@@ -140,9 +140,10 @@ class Experiment:
             scoring_method = method_of(text_in(options, METHOD))
             given_options = options_in(options, METHOD_OPTIONS) if METHOD_OPTIONS in options else {}
             options[METHOD] = scoring_method.key
-            options[METHOD_OPTIONS] = scoring_method.resolve(given_options)
+            options[METHOD_OPTIONS] = scoring_method.recorded(scoring_method.resolve(given_options))
         for name, key in self.options_of.items():
-            options[name] = METHODS[key].resolve(options_in(options, name))
+            resolved_options = METHODS[key].resolve(options_in(options, name))
+            options[name] = METHODS[key].recorded(resolved_options)
         for name in self.lists:
             options[name] = self._list(name, text_in(options, name))
         return self.complete(options)

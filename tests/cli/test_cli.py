@@ -131,9 +131,22 @@ def test_score_prints_the_fields_of_the_contract_by_layer_and_head(folder, tmp_p
     )
     assert list(output["languages"]) == ["de", "en"]
     for row in output["languages"].values():
-        assert set(row) == SCORE_FIELDS | MORE_SCORE_FIELDS | {"sample_means", "slopes"}
+        assert set(row) == SCORE_FIELDS | MORE_SCORE_FIELDS | {
+            "sample_means",
+            "average_error",
+            "slopes",
+        }
         assert row["slopes"].keys() == {"draws", "share", "why_none"}
-        arrays = ("values", "half_width", "samples", "low", "high", "p_values", "sample_means")
+        arrays = (
+            "values",
+            "half_width",
+            "samples",
+            "low",
+            "high",
+            "p_values",
+            "sample_means",
+            "average_error",
+        )
         for name in arrays:
             assert [len(layer) for layer in row[name]] == [HEADS] * LAYERS
         assert row["estimand"] == "shapley-top50"

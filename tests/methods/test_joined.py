@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,29 @@ import pytest
 import reference
 from numpy.testing import assert_allclose, assert_array_equal
 from support.expected_errors import raises
-from support.table_game import TableGame, last_snapshot, right, same_arrays
+from support.sloped_game import (
+    EXAMPLES,
+    PLAYERS,
+    bert,
+    shapley_scores,
+    slope_plan_of,
+    sloped_game,
+    tallies_of,
+)
+from support.table_game import last_snapshot, same_arrays
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 from support.without_gradient import forbid_gradients
 
-from headlab.core import Bools, Floats, HeadlabError, Ints, SlopeUse
+from headlab.core import Floats, HeadlabError, SlopeUse
 from headlab.dashboard.panels.masks.suggestion import pooled_scores
 from headlab.evaluation import Evaluator
-from headlab.hooks import Model
 from headlab.methods import METHODS, joined, make_spec, tmab
 from headlab.methods.game import Query
-from headlab.methods.joined import DISAGREE, IS_DECODER, JoinedTally
+from headlab.methods.joined import DISAGREE, IS_DECODER
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score, scores_so_far, seconds_per_forward
 from headlab.methods.sampling import SamplingPlan
-from headlab.methods.smoothed import SlopePlan
 from headlab.methods.table import MOST_SLOPE_DRAWS
 from headlab.pictures import score_tips
 from headlab.results import HeadScores, Store, contrast, slope_notes
@@ -36,58 +43,11 @@ from headlab.studies.agreement import rank_agreement_of
 from headlab.studies.heads import claimed_signs, in_every_top
 from headlab.studies.methods import mean_rho, overlap_records
 
-PLAYERS = 5
-EXAMPLES = 16
 ESTIMANDS = ("shapley", "shapley-top50")
-
-
-@dataclass
-class SlopedGame(TableGame):
-    """A game that knows its gains and gives them as slopes.
-
-    Attributes:
-        slope_factor: What the slopes are multiplied by: 1 for true ones.
-        slope_order: Whose gain stands at each player's place: its own unless given.
-        margin_spread: Standard deviation of the margins; 0 for equal ones.
-    """
-
-    slope_factor: float = 1.0
-    slope_order: tuple[int, ...] = tuple(range(PLAYERS))
-    margin_spread: float = 1.0
-
-    def slopes(self, kept: Bools, examples: Ints, bandwidth: Floats) -> Floats:
-        gains = self.marginals(kept, np.ones_like(kept), examples)
-        return self.slope_factor * gains[:, list(self.slope_order)]
-
-    def margins(self, kept: Bools, examples: Ints) -> Floats:
-        margins = self.margin_spread * np.where(np.arange(len(kept)) % 2, 1.0, -1.0)
-        return np.stack([np.ones(len(kept)), margins, margins**2], axis=1)
-
-
-def worth(example: int, present: frozenset[int]) -> float:
-    """A vote: right where enough of the weights are present, more of them in later examples."""
-    weights = (0.4, 0.25, 0.2, 0.1, 0.05)
-    votes = sum(weights[player] for player in present)
-    return float(votes > 0.1 + 0.7 * example / EXAMPLES)
-
-
-def sloped_game(**fields: Any) -> SlopedGame:
-    return SlopedGame(PLAYERS, EXAMPLES, worth, foresight=right, **fields)
 
 
 def plan_of(samples: int = 128, target: float | None = None, span: float = 1.0) -> SamplingPlan:
     return SamplingPlan(samples, target, "width", 0.95, span)
-
-
-def slope_plan_of(estimand: str = "shapley") -> SlopePlan:
-    return SlopePlan(MOST_SLOPE_DRAWS, 1.0, estimand, 0.95)
-
-
-def tallies_of(
-    game: SlopedGame, plan: SamplingPlan, estimand: str = "shapley", **settings: Any
-) -> list[JoinedTally]:
-    settings = {"seed": 0, **settings}
-    return list(joined.estimate(game, plan, slope_plan_of(estimand), **settings))
 
 
 # What is taken, and in which order.
@@ -274,15 +234,6 @@ def test_another_error_is_not_taken_for_missing_slopes(monkeypatch: pytest.Monke
 def any_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slopes may add up to anything: those of an untrained model do."""
     monkeypatch.setattr("headlab.methods.smoothed.LIMITS_OF_SCALE", (-np.inf, np.inf))
-
-
-def shapley_scores(model: Model, **settings: object) -> HeadScores:
-    settings = {"language": "xx", "method": "shapley", "size": 16, "samples": 32, **settings}
-    return score(model, tiny_task(), **settings)
-
-
-def bert() -> Model:
-    return tiny_model("bert", tokenizer=tiny_tokenizer())
 
 
 @pytest.mark.parametrize("family", ["gpt2", "marian"])

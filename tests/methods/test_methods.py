@@ -370,6 +370,7 @@ def test_options_take_their_defaults_and_their_type() -> None:
         "target": 1.0,
         "stop": "sign",
         "level": 0.95,
+        "interval": "anytime",
     }
     assert type(options["target"]) is float
     assert METHODS["shapley"].resolve({})["target"] == 0.01

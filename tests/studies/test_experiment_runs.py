@@ -398,7 +398,7 @@ def test_options_left_out_and_defaults_spelled_out_give_one_report(
 
     iterative = STUDIES["iterative"]
     spelled_out_defaults = {
-        "method_options": METHODS["shapley"].resolve({}),
+        "method_options": METHODS["shapley"].recorded(METHODS["shapley"].resolve({})),
         "monte_carlo_options": METHODS["monte-carlo"].resolve({}),
     }
     spaced_orderings = {"orderings": " random, monte-carlo,shapley,gradient,leave-one-out,random,"}

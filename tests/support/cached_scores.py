@@ -52,7 +52,7 @@ def made_scores(
         "seed": 0,
         "data_hash": language,
     }
-    options = {"name": method, "options": METHODS[method].resolve({})}
+    options = {"name": method, "options": METHODS[method].recorded(METHODS[method].resolve({}))}
     spec = {
         "format": 1,
         "model": model,

@@ -4,8 +4,9 @@
     python -m support.left_page --mended    with headlab's `leave_out_requests_of_left_pages`
 
 The timer is part of every page. Its request, made on the first page, arrives after that for the
-second page. Printed are, as JSON, the pages in whose name the server answers from then on, in
-order, each with the texts drawn on it.
+second page. Printed are, as JSON, the pages in whose name the server answers the two, in order,
+each with the texts drawn on it. Where the late request is left out, the timer of the second page
+asks in its place.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def read_run(received: Iterator[ForwardMsg]) -> tuple[str, list[str], list[Forwa
 
 def main() -> None:
     """Turn to the second page, ask for the first page's timer, and say what is answered."""
-    if "--mended" in sys.argv[1:]:
+    is_mended = "--mended" in sys.argv[1:]
+    if is_mended:
         leave_out_requests_of_left_pages()
     AppSession.handle_backmsg = take_and_notice  # type: ignore[method-assign]
     entry = Path(tempfile.mkdtemp()) / "entry.py"
@@ -122,13 +124,11 @@ def main() -> None:
         ask_to_run(socket, hash_by_title["second"])
         ask_to_run(socket, hash_by_title["first"], fragment_id)  # too late
         answers: list[tuple[str, list[str]]] = []
-        while True:
+        for _ in range(2):
             page_hash, texts, _ = read_run(received)
             answers.append((title_by_hash[page_hash], texts))
-            if len(answers) == 1:  # what the timer of the page turned to asks for is answered
+            if is_mended and len(answers) == 1:  # the timer of the page turned to is answered
                 ask_to_run(socket, hash_by_title["second"], fragment_id)
-            elif answers[-1] == ("second", ["timer"]):
-                break
         sys.stdout.write(json.dumps(answers))
         sys.stdout.flush()
         os._exit(0)  # a server whose messages are lost may not end

@@ -42,7 +42,7 @@ def versioned_scores(
     """
     method_spec: dict[str, Any] = {
         "name": method,
-        "options": {**METHODS[method].resolve({}), **(options or {})},
+        "options": {**METHODS[method].recorded(METHODS[method].resolve({})), **(options or {})},
     }
     if version is not None:
         method_spec["version"] = version

@@ -349,7 +349,7 @@ def test_the_timer_of_a_page_that_was_left_is_not_answered_in_its_name() -> None
 
 def test_streamlit_alone_answers_in_the_name_of_a_page_that_was_left() -> None:
     pages = [page for page, _ in printed_by_server("support.left_page")]
-    assert pages == ["second", "first", "second"], (
+    assert pages == ["second", "first"], (
         f"`leave_out_requests_of_left_pages` may no longer be needed. {ADVICE}"
     )
 

@@ -187,7 +187,7 @@ def test_the_form_starts_from_the_sidebars_choice_and_says_what_it_will_take(wor
     assert score_job.place == "here"
     assert spec["method"] == "shapley"
     assert len(spec["languages"]) == 15
-    assert spec["options"] == METHODS["shapley"].resolve({})
+    assert spec["options"] == METHODS["shapley"].recorded(METHODS["shapley"].resolve({}))
     assert "Job 1 is in the queue." in page_text(app)
 
 

@@ -112,8 +112,11 @@ def cached_options(choice: Choice) -> dict[str, Any]:
     template = scores_of(choice).template
     if template is None:
         return {}
-    known_options = METHODS[choice.method].options
-    return {name: value for name, value in options_of(template).items() if name in known_options}
+    method = METHODS[choice.method]
+    options = {
+        name: value for name, value in options_of(template).items() if name in method.options
+    }
+    return method.recorded(options)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from headlab.results import (
     SAMPLING_ERROR_LIMIT,
     HeadScores,
     omission_notes,
-    slope_notes,
+    value_notes,
     why_holm_rejects_none,
 )
 from headlab.studies.savings import Costs
@@ -366,7 +366,7 @@ def maps_details(scores: Mapping[str, HeadScores]) -> str:
     elif first_scores.signed:
         sentences.append("Blue heads help, orange heads harm.")
     sentences.append(_interval_words(scores))
-    sentences += map(plain, slope_notes(scores.values()))
+    sentences += map(plain, value_notes(scores.values()))
     sentences += map(plain, omission_notes(scores.values()))
     return " ".join(sentences)
 

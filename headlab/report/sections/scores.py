@@ -16,7 +16,7 @@ from headlab.results import (
     SAMPLING_ERROR_LIMIT,
     HeadScores,
     omission_notes,
-    slope_notes,
+    value_notes,
     why_holm_rejects_none,
 )
 
@@ -179,6 +179,9 @@ def _head_table(scores: HeadScores, adjusted_p: Floats | None) -> Table:
         (f"sampling error, {unit}", value_format.lstrip("+")): (
             None if scores.sampling_error is None else factor * scores.sampling_error
         ),
+        (f"average error, {unit}", value_format.lstrip("+")): (
+            None if scores.average_error is None else factor * scores.average_error
+        ),
         ("samples", ",.0f"): None if scores.samples is None else scores.samples.astype(float),
         ("p", ".4f"): scores.p_values,
         ("p (Holm)", ".4f"): adjusted_p,
@@ -219,7 +222,7 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
         )
     elif first.low is None:
         yield "These scores have no intervals: what lies close together may be equal."
-    yield from slope_notes(results)
+    yield from value_notes(results)
     yield from omission_notes(results)
     ablation = first.spec["ablation"]
     replacement = "zeros" if ablation == "zero" else f"its {ablation}"

@@ -86,7 +86,7 @@ class ExperimentForm:
             fields[METHOD] = self.choice.method
         method_options = FORM.read(self.method_options(), values, "method", self.choice.method)
         if METHOD_OPTIONS in self.study.options and method_options:
-            fields[METHOD_OPTIONS] = method_options
+            fields[METHOD_OPTIONS] = METHODS[self.choice.method].recorded(method_options)
         return fields
 
     def trouble(self, job: ExperimentJob) -> str:

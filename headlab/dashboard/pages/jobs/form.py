@@ -140,7 +140,7 @@ class JobForm:
             "task": task,
             "languages": list(values.get(self.key("languages", task), self.languages)),
             "method": method,
-            "options": self.method_options(method, values),
+            "options": METHODS[method].recorded(self.method_options(method, values)),
         }
         if self.label_map is not None and (model, task) == (self.model, self.task):
             fields["label_map"] = dict(self.label_map)

@@ -25,7 +25,7 @@ from headlab.dashboard.panels.heads.head_tables import table_of_languages
 from headlab.dashboard.panels.jobs import head_value_words, interval_verdict, sign_flag
 from headlab.dashboard.panels.masks import history_of, mask_link_text
 from headlab.dashboard.widgets import draw_figure, table_height, with_p_values
-from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, kept_heads_without
+from headlab.results import AVERAGE_LIMIT, SAMPLING_ERROR_LIMIT, HeadScores, kept_heads_without
 
 
 def _column_config(sign: str) -> dict[str, Any]:
@@ -43,6 +43,11 @@ def _column_config(sign: str) -> dict[str, Any]:
         ),
         "sampling_error": number(
             "Sampling error", format="%.3f", help=f"Half-width; it {SAMPLING_ERROR_LIMIT}"
+        ),
+        "average_error": number(
+            "Average error",
+            format="%.3f",
+            help=f"Half-width around the value; it {AVERAGE_LIMIT}",
         ),
         "rank": number("Rank", help="1 = the most useful head of this language"),
         "samples": number("Samples", format="localized"),

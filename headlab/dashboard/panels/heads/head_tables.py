@@ -13,7 +13,15 @@ from headlab.methods import ATTENTION_METHOD, remarks
 from headlab.pictures import holm_adjusted_p_values
 from headlab.results import HeadScores
 
-IN_SHOWN_UNIT = ["value", "low", "high", "half_width", "sample_mean", "sampling_error"]
+IN_SHOWN_UNIT = [
+    "value",
+    "low",
+    "high",
+    "half_width",
+    "sample_mean",
+    "sampling_error",
+    "average_error",
+]
 """Columns that `table_of_languages` multiplies from the scores' own unit into the one shown."""
 
 
@@ -69,6 +77,7 @@ def _rows_of_language(
             "half_width": _floats_or_nan(head_scores.half_width, head_count),
             "sample_mean": _floats_or_nan(head_scores.sample_means, head_count),
             "sampling_error": _floats_or_nan(head_scores.sampling_error, head_count),
+            "average_error": _floats_or_nan(head_scores.average_error, head_count),
             "samples": _floats_or_nan(None, head_count) if samples is None else samples,
             "rank": head_scores.ranks,
             "p": _floats_or_nan(head_scores.p_values, head_count),
@@ -86,8 +95,8 @@ def table_of_languages(
 ) -> pd.DataFrame:
     """One row per language for a head, in the unit shown (accuracies in points).
 
-    Columns: language, value, low, high, half_width, sample_mean, sampling_error, rank, samples, p,
-    p_holm, confidence; NaN where a method or language lacks it.
+    Columns: language, value, low, high, half_width, sample_mean, sampling_error, average_error,
+    rank, samples, p, p_holm, confidence; NaN where a method or language lacks it.
     """
     holm_by_language = holm_adjusted_p_values(scores)
     confidence_by_language = confidence or {}

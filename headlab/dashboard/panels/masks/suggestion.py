@@ -128,6 +128,7 @@ def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores |
         high=_mean_bound([one_language.high for one_language in all_scores]),
         sampling_error=_mean_bound([one_language.sampling_error for one_language in all_scores]),
         sample_means=_mean_of_samples(all_scores),
+        average_error=None,
         slopes=None,
         samples=None,
         p_values=None,

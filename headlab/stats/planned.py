@@ -1,0 +1,123 @@
+"""Wald intervals at a few planned looks, in place of intervals that hold at every look.
+
+The chance of error is divided among the looks beforehand: a look after a fraction t of the samples
+may have spent the share t^8 of it. Like O'Brien and Fleming's rule this keeps nearly all of it for
+the last look, which costs 4 % of width for having looked before. Shares are added up (Bonferroni),
+so that nothing is assumed of how the looks depend on each other.
+
+The intervals are approximate: they take a mean of samples to be normal. Where gains are rare, the
+variance of the samples that happened to come is too small, so gains that did not come are counted
+with them (docs/statistics.md; benchmarks/intervals.py has the coverage).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import norm
+
+from headlab.core import Floats, Ints
+from headlab.stats.betting import Interval, sample_mean
+
+PLANNED_LOOKS = 5
+"""Planned looks of a head at most."""
+SPENDING_POWER = 8
+"""Of the fraction of the samples, in the share of the chance of error that may be spent by then."""
+MADE_UP_GAINS = 2
+"""Gains that are counted in each direction though none came."""
+SMALLEST_SHARE = 1e-12
+"""Share of the chance of error below which a look decides nothing."""
+
+
+def share_by(fraction: Floats) -> Floats:
+    """The share of the chance of error that may be spent after a fraction of the samples."""
+    return np.asarray(np.clip(fraction, 0.0, 1.0) ** SPENDING_POWER)
+
+
+def critical_values(shares: Floats, level: float) -> Floats:
+    """How many standard errors an interval reaches to each side of the mean.
+
+    Args:
+        shares: Share of the chance of error that its look may spend, from 0 to 1.
+        level: Confidence level of all looks together.
+    """
+    return np.asarray(norm.isf(np.maximum(shares, SMALLEST_SHARE) * (1 - level) / 2))
+
+
+def usual_gain(support: Floats, counts: Ints) -> float:
+    """Size of the gains that came, the larger ones counting more; 1 at most, and where none came.
+
+    Args:
+        support: Values of samples, float [value].
+        counts: How often each head had each value, int [value, head].
+    """
+    squares = float((support**2 @ counts).sum())
+    sizes = float((np.abs(support) @ counts).sum())
+    if not sizes:
+        return 1.0
+    return min(1.0, squares / sizes)
+
+
+def guarded_variances(support: Floats, counts: Ints, gain: float) -> Floats:
+    """Variance of a sample of each head, with made-up gains counted among those that came, [head].
+
+    Args:
+        support: Values of samples, float [value].
+        counts: How often each head had each value, int [value, head].
+        gain: Size of a made-up gain.
+    """
+    made_up = 2 * MADE_UP_GAINS
+    squares = support**2 @ counts + made_up * gain**2
+    mean_squares = squares / (counts.sum(axis=0) + made_up)
+    return np.asarray(np.maximum(mean_squares - sample_mean(support, counts) ** 2, 0.0))
+
+
+def planned_interval(
+    support: Floats, counts: Ints, shares: Floats, level: float, gain: float
+) -> Interval:
+    """Interval of each head's mean at a planned look, [head]; [-1, 1] without samples.
+
+    Args:
+        support: Values of samples, float [value].
+        counts: How often each head had each value until the look, int [value, head].
+        shares: Share of the chance of error that each head's look may spend, float [head].
+        level: Confidence level of all looks together.
+        gain: Size of a made-up gain.
+    """
+    samples = counts.sum(axis=0)
+    standard_errors = np.sqrt(guarded_variances(support, counts, gain) / np.maximum(samples, 1))
+    half_widths = critical_values(shares, level) * standard_errors
+    means = np.clip(sample_mean(support, counts), -1.0, 1.0)
+    low = np.where(samples > 0, np.maximum(means - half_widths, -1.0), -1.0)
+    high = np.where(samples > 0, np.minimum(means + half_widths, 1.0), 1.0)
+    return Interval(low, high)
+
+
+def planned_p(support: Floats, counts: Ints, shares: Floats, gain: float) -> Floats:
+    """Two-sided p-value of "the mean is 0" at a planned look, [head]; 1 without samples.
+
+    It is at most 1 - level where the interval of `planned_interval` leaves out 0, for every level.
+
+    Args:
+        support: Values of samples, float [value].
+        counts: How often each head had each value until the look, int [value, head].
+        shares: Share of the chance of error that each head's look may spend, float [head].
+        gain: Size of a made-up gain.
+    """
+    samples = counts.sum(axis=0)
+    standard_errors = np.sqrt(guarded_variances(support, counts, gain) / np.maximum(samples, 1))
+    distances = np.abs(sample_mean(support, counts)) / np.maximum(standard_errors, 1e-300)
+    p_of_look = 2 * norm.sf(distances)
+    p_values = np.minimum(p_of_look / np.maximum(shares, SMALLEST_SHARE), 1.0)
+    return np.asarray(np.where(samples > 0, p_values, 1.0))
+
+
+def samples_for_width(variances: Floats, width: float, share: Floats, level: float) -> Floats:
+    """Samples after which an interval reaches a half-width, [head].
+
+    Args:
+        variances: Of a sample of each head, float [head].
+        width: The half-width.
+        share: Share of the chance of error that the look may then spend, float [head].
+        level: Confidence level of all looks together.
+    """
+    return np.asarray(variances * (critical_values(share, level) / width) ** 2)

@@ -1,0 +1,218 @@
+"""Runs of `shapley` whose intervals are planned, or hold on average over the heads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+from numpy.testing import assert_array_equal
+from scipy.stats import binom
+from support.expected_errors import raises
+from support.sloped_game import (
+    EXAMPLES,
+    PLAYERS,
+    bert,
+    shapley_scores,
+    slope_plan_of,
+    sloped_game,
+    tallies_of,
+)
+from support.table_game import last_snapshot, same_arrays
+from support.tiny_task import tiny_task
+
+from headlab.cli import main
+from headlab.evaluation import Evaluator
+from headlab.methods import METHODS, joined, make_spec, settings
+from headlab.methods.costs import is_alike, stopped_at_sign, typical_samples
+from headlab.methods.sampling import SamplingPlan
+from headlab.results import AVERAGE, INTERVALS, PLANNED, HeadScores, Store, value_notes
+from headlab.stats import PLANNED_LOOKS
+from headlab.studies.table import STUDIES
+
+ESTIMANDS = ("shapley", "shapley-top50")
+
+
+def plan_with(interval: str, **settings: Any) -> SamplingPlan:
+    fields = {"samples": 2048, "target": 0.1, "stop": "width", "level": 0.95, "span": 1.0}
+    return SamplingPlan(**{**fields, **settings}, interval=interval)
+
+
+def options_with(interval: str, plan: SamplingPlan, estimand: str) -> dict[str, Any]:
+    return METHODS["shapley"].resolve(
+        {
+            "estimand": estimand,
+            "samples": plan.samples,
+            "target": plan.target,
+            "stop": plan.stop,
+            "interval": interval,
+        }
+    )
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+@pytest.mark.parametrize("interval", [PLANNED, AVERAGE])
+def test_a_run_that_goes_on_from_any_snapshot_gives_the_same_bits(
+    interval: str, estimand: str
+) -> None:
+    plan = plan_with(interval, stop="sign", target=0.12)
+    tallies = tallies_of(sloped_game(), plan, estimand)
+    options = options_with(interval, plan, estimand)
+    for tally in tallies[:: max(1, len(tallies) // 8)]:
+        restored = joined.restore(tally.arrays(), options, PLAYERS, 1)
+        later = joined.estimate(
+            sloped_game(), plan, slope_plan_of(estimand), seed=0, saved=restored
+        )
+        last = last_snapshot([restored, *later])
+        assert same_arrays(last.arrays(), tallies[-1].arrays())
+        for name in ("values", "low", "high", "p_values", "average_error"):
+            assert_array_equal(getattr(last.outcome(), name), getattr(tallies[-1].outcome(), name))
+
+
+@pytest.mark.parametrize("stop", ["width", "sign"])
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_planned_intervals_hold_the_true_values(estimand: str, stop: str) -> None:
+    enumerate_orders = {
+        "shapley": reference.full_shapley,
+        "shapley-top50": reference.top_half_shapley,
+    }[estimand]
+    truth = enumerate_orders(sloped_game().mean, PLAYERS)
+    misses = 0
+    tries = 0
+    for seed in range(60):
+        plan = plan_with(PLANNED, stop=stop, target=0.06)
+        tally = tallies_of(sloped_game(), plan, estimand, seed=seed)[-1]
+        outcome = tally.outcome()
+        assert tally.samples.looks.taken.max() <= PLANNED_LOOKS
+        misses += int(((outcome.low > truth) | (outcome.high < truth)).sum())
+        tries += PLAYERS
+        widths = (outcome.high - outcome.low) / 2
+        is_decided = (outcome.low > 0) | (outcome.high < 0)
+        assert (widths <= 1.05 * 0.06).all() or (stop == "sign" and is_decided.any())
+    assert misses <= binom.ppf(1 - 1e-4, tries, 0.05)
+
+
+def test_planned_intervals_take_fewer_samples_to_a_width() -> None:
+    samples = {}
+    for interval in INTERVALS:
+        tally = tallies_of(sloped_game(), plan_with(interval, samples=1 << 14, target=0.04))[-1]
+        samples[interval] = tally.samples.counts.sum()
+    assert samples[PLANNED] < 0.6 * samples["anytime"]
+    assert samples[AVERAGE] < samples[PLANNED]
+
+
+def test_a_planned_run_without_a_target_has_its_last_look_at_its_end() -> None:
+    plan = plan_with(PLANNED, samples=200, target=None)  # not a multiple of the examples
+    tallies = tallies_of(sloped_game(), plan)
+    assert tallies[-1].samples.looks.is_last.all()
+    assert not any(tally.samples.looks.is_last.any() for tally in tallies[:-1])
+    assert tallies[-1].samples.draws == 200
+
+
+def test_a_planned_run_that_cannot_reach_its_width_ends_with_a_wider_interval() -> None:
+    outcome = tallies_of(sloped_game(), plan_with(PLANNED, samples=128, target=0.001))[-1].outcome()
+    assert outcome.samples.max() == 128
+    assert ((outcome.high - outcome.low) / 2 > 0.001).all()
+
+
+def test_an_average_run_ends_when_its_average_error_is_small_and_marks_by_other_intervals() -> None:
+    plan = plan_with(AVERAGE, stop="sign", target=0.08)
+    tallies = tallies_of(sloped_game(), plan)
+    last = tallies[-1]
+    assert last.samples.draws % EXAMPLES == 0
+    assert last.samples.draws < plan.samples
+    assert last.outcome().average_error.mean() <= plan.target
+    earlier = [tally for tally in tallies if 0 < tally.samples.draws < last.samples.draws]
+    whole_cycles = [tally for tally in earlier if tally.samples.draws % EXAMPLES == 0]
+    assert all(tally.outcome().average_error.mean() > plan.target for tally in whole_cycles[::2])
+    outcome = last.outcome()
+    anytime = tallies_of(
+        sloped_game(), plan_with("anytime", samples=last.samples.draws, target=None)
+    )
+    assert ((outcome.high - outcome.low) / 2 > outcome.average_error).all()
+    assert len(anytime) > 0
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_true_values_lie_within_the_average_error_for_most_heads(estimand: str) -> None:
+    enumerate_orders = {
+        "shapley": reference.full_shapley,
+        "shapley-top50": reference.top_half_shapley,
+    }[estimand]
+    truth = enumerate_orders(sloped_game().mean, PLAYERS)
+    within = []
+    for factor in (1.0, 0.6):
+        for seed in range(40):
+            game = sloped_game(slope_factor=factor)
+            outcome = tallies_of(game, plan_with(AVERAGE), estimand, seed=seed)[-1].outcome()
+            within.append(np.abs(outcome.values - truth) <= outcome.average_error)
+    assert np.mean(within) >= 0.93
+
+
+# In results, by option, on the command line.
+
+
+def test_results_of_today_keep_their_keys() -> None:
+    evaluator = Evaluator(bert(), tiny_task(), "xx", "dev", 16)
+    method = METHODS["shapley"]
+    spec = make_spec(evaluator.dataset, method, method.resolve({}), 0, "zero")
+    assert "interval" not in (spec.method.options or {})
+    planned = make_spec(evaluator.dataset, method, method.resolve({"interval": PLANNED}), 0, "zero")
+    assert (planned.method.options or {})["interval"] == PLANNED
+    assert planned.key != spec.key
+    for study in STUDIES.values():
+        options = study.resolve({})
+        assert "interval" not in str(options.get("method_options", ""))
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_a_result_says_which_intervals_it_has_and_is_read_back(
+    interval: str, tmp_path: Path
+) -> None:
+    store = Store(tmp_path)
+    given = {"store": store, "target": 0.3, "samples": 64, "interval": interval}
+    scores = shapley_scores(bert(), **given)
+    assert scores.average_error is not None
+    again = shapley_scores(bert(), **given)
+    assert_array_equal(again.average_error, scores.average_error)
+    from_json = HeadScores.from_json(scores.to_json())
+    assert_array_equal(from_json.average_error, scores.average_error)
+    notes = " ".join(value_notes([scores]))
+    assert ("five planned looks" in notes) == (interval == PLANNED)
+    assert "95% of the heads" in notes
+    assert settings(scores) == settings(shapley_scores(bert(), target=0.3, samples=64))
+    options = METHODS["shapley"].resolve({"target": 0.3, "samples": 64, "interval": interval})
+    assert is_alike(scores, METHODS["shapley"], options)
+
+
+def test_an_average_run_lets_no_head_go_by_its_sign() -> None:
+    scores = shapley_scores(bert(), target=0.3, samples=64, interval=AVERAGE)
+    assert not stopped_at_sign(scores).any()
+
+
+def test_scores_without_average_errors_are_read_as_before() -> None:
+    scores = shapley_scores(bert())
+    record = scores.to_json()
+    del record["average_error"]
+    assert HeadScores.from_json(record).average_error is None
+
+
+def test_a_narrow_target_is_foreseen_to_take_fewer_samples() -> None:
+    samples = {}
+    for interval in INTERVALS:
+        options = METHODS["shapley"].resolve({"target": 0.01, "interval": interval})
+        samples[interval] = typical_samples(options, 4)
+    assert samples[AVERAGE] < samples[PLANNED] < samples["anytime"] / 2
+
+
+def test_an_unknown_kind_of_interval_is_refused() -> None:
+    with raises("method.option_invalid", "anytime or planned or average"):
+        METHODS["shapley"].resolve({"interval": "bayes"})
+
+
+def test_a_command_takes_the_kind_of_interval_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["score", "--languages", "de", "--interval", PLANNED, "-o", "interval=average"]
+    assert main(words) == 2
+    assert "--interval planned and -o interval=average differ" in capsys.readouterr().err
