@@ -154,10 +154,10 @@ def write_animation(frames: Sequence[Frame]) -> None:
     samples.paste(frames[1].image, (0, 0))
     samples.paste(frames[-1].image, (0, size[1]))
     palette = samples.quantize(COLOURS, kmeans=COLOURS, dither=Image.Dither.NONE)
+    # White is averaged with what is nearly white: it is put back, as it is the page's.
+    white_index = Image.new("RGB", (1, 1), "white").quantize(palette=palette).getpixel((0, 0))
     colours = palette.getpalette() or []
-    near_white = [index for index in range(0, len(colours), 3) if min(colours[index:][:3]) >= 251]
-    for index in near_white:
-        colours[index : index + 3] = [255, 255, 255]
+    colours[3 * white_index : 3 * white_index + 3] = [255, 255, 255]
     palette.putpalette(colours)
     images = []
     for frame in frames:
