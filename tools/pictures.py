@@ -38,6 +38,7 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
 WINDOW = {"width": 1440, "height": 900}
 ANIMATED_WIDTH = 960
 COLOURS = 256
+NEARLY_WHITE = 248
 MAX_ANIMATED_BYTES = 1_500_000
 FIRST_MS, POINTED_MS, SWITCHED_MS, LAST_MS = 1500, 350, 800, 4000
 """How long the frames stay: all heads on, the pointer over a head, that head off, all of them off."""
@@ -154,10 +155,11 @@ def write_animation(frames: Sequence[Frame]) -> None:
     samples.paste(frames[1].image, (0, 0))
     samples.paste(frames[-1].image, (0, size[1]))
     palette = samples.quantize(COLOURS, kmeans=COLOURS, dither=Image.Dither.NONE)
-    # White is averaged with what is nearly white: it is put back, as it is the page's.
-    white_index = Image.new("RGB", (1, 1), "white").quantize(palette=palette).getpixel((0, 0))
+    # White is averaged with what is nearly white, and found by its leading bits alone.
     colours = palette.getpalette() or []
-    colours[3 * white_index : 3 * white_index + 3] = [255, 255, 255]
+    for index in range(0, len(colours), 3):
+        if min(colours[index : index + 3]) >= NEARLY_WHITE:
+            colours[index : index + 3] = [255, 255, 255]
     palette.putpalette(colours)
     images = []
     for frame in frames:
