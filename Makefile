@@ -2,6 +2,7 @@
 # make decoder  add SmolLM2-135M, a small decoder of 90 MB, to the installed models
 # make test   all tests of the suite, those in a real browser included
 # make wheel  dist/headlab-…whl, which `pip install` takes: library, commands, dashboard, the demo's results
+# make release  wheel, source archive and checksums in dist/, built from what is committed and tested (ANYWAY=1: also from what is not)
 # make check  formatting, lint, types and the fast tests
 # make soak   load, kills and streams at full size; what ran goes to benchmarks/results/soak.json
 # make bench  the comparison with other libraries, in an environment of its own (25 minutes)
@@ -17,7 +18,7 @@ BIN = $(VENV)/bin
 ALLOWED = $(if $(HOSTS),$(foreach host,localhost 127.0.0.1 ::1 $(HOSTS),--server.allowedHosts $(host)))
 TWO = -n 2 --dist loadfile --no-loadscope-reorder # a file's tests in one process; the order is that of tests/conftest.py
 
-.PHONY: app wheel decoder test check soak bench lock clean install install-dev
+.PHONY: app wheel release decoder test check soak bench lock clean install install-dev
 
 app: install
 	@$(BIN)/python tools/port.py "$(PORT)"
@@ -27,6 +28,9 @@ wheel: install-dev
 	@rm -rf build dist
 	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
 	@ls dist
+
+release: install-dev
+	@$(BIN)/python tools/release.py $(if $(ANYWAY),--anyway)
 
 test: export PYTHONDONTWRITEBYTECODE = # the suite starts many processes, and each would compile anew
 test: install-dev

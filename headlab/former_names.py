@@ -3,12 +3,14 @@
 `headlab.records` is `headlab.core.records`, for example.
 
 Programs and notebooks of the version before import by these names, which README and `docs/` showed.
-They get the same module, so that a class is one class by either name.
+They get the same module, so that a class is one class by either name, and a `DeprecationWarning`
+that says the present one (docs/stability.md).
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -85,9 +87,14 @@ class FormerNames(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module itself, imported by its present name."""
+        """The module itself, imported by its present name; a warning says that name."""
         name = present_name(spec.name)
         assert name is not None
+        warnings.warn(
+            f"{spec.name} is now {name}; its former name works until headlab 1.0",
+            DeprecationWarning,
+            stacklevel=2,  # the line of the import: Python leaves its own import system out
+        )
         module = import_module(name)
         spec.loader_state = module.__spec__
         return module

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import typer
+from PIL import Image
 
 from headlab.cli.application import on_demand
 from headlab.cli.check import EXIT_CODES
@@ -28,10 +29,10 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = sorted(
     [
-        README,
-        ROOT / "CHANGELOG.md",
-        ROOT / "CONTRIBUTING.md",
+        *ROOT.glob("*.md"),
         *ROOT.glob("docs/*.md"),
+        *ROOT.glob("recipes/**/*.md"),
+        *ROOT.glob("templates/**/*.md"),
     ]
 )
 
@@ -95,12 +96,31 @@ def command_section(name: str) -> str:
     return section
 
 
-def test_the_readme_is_short_enough_to_be_a_map():
-    assert len(text(README).splitlines()) < 200
+def test_the_readme_takes_two_screens_and_says_the_purpose_before_results():
+    readme = text(README)
+    assert len(readme.splitlines()) < 90
+    assert readme.index("which attention heads") < readme.index("](docs/images/") < 1500
+    assert [len(block.splitlines()) for block in blocks(README, "sh")] == [2]
+    tables = re.findall(r"^\|[ -]+\|", readme, re.MULTILINE)
+    assert len(tables) == 1
 
 
-def test_the_readme_lists_the_methods_as_the_table_does():
-    section = sections(README)["Methods"]
+def test_the_readme_leads_to_every_document():
+    named = set(re.findall(r"\]\(docs/([\w-]+\.md)", text(README)))
+    of_the_code = {"contributing.md"}  # by way of CONTRIBUTING.md
+    assert named == {path.name for path in ROOT.glob("docs/*.md")} - of_the_code
+
+
+def test_the_animation_moves_and_is_small():
+    path = ROOT / "docs" / "images" / "prune.gif"
+    assert path.stat().st_size < 1_500_000
+    with Image.open(path) as animation:
+        assert animation.n_frames >= 10
+        assert animation.width <= 1000
+
+
+def test_the_methods_are_listed_as_the_table_does():
+    section = sections("docs/methods.md")["All methods"]
     table = {cells[0]: cells[1:] for cells in rows(section)}
     yes_or_no = {True: "yes", False: "no"}
     for method in METHODS.values():
@@ -114,8 +134,9 @@ def test_the_readme_lists_the_methods_as_the_table_does():
     assert set(table) == {"method", "---"}
 
 
-def test_the_readme_names_files_that_exist():
-    names = re.findall(r"`((?:headlab|pages)/[\w./]*|\w+\.(?:py|yaml))`", text(README))
+def test_the_list_of_places_names_files_that_exist():
+    section = sections("docs/architecture.md")["Where things are"]
+    names = re.findall(r"`((?:headlab|pages)/[\w./]*|\w+\.(?:py|yaml))`", section)
     assert len(names) > 10
     missing_names = []
     for name in names:
@@ -162,7 +183,7 @@ def test_a_command_is_documented_with_every_option(name):
     command = COMMANDS[name]
     section = command_section(name)
     assert command.help
-    assert "headlab " + name in text(README)
+    assert "headlab " + name in sections("docs/cli.md")["All commands at a glance"]
     for parameter in command.params:
         option = parameter.opts[0]
         if option == "--help":
@@ -183,7 +204,7 @@ def test_no_option_is_documented_that_no_command_has():
 
 def test_commands_in_shell_blocks_can_be_parsed():
     """Every `headlab ...` line in a shell block names a command and options of that command."""
-    shell_blocks = blocks(README, "sh") + blocks("docs/cli.md", "sh")
+    shell_blocks = blocks("docs/cli.md", "sh")
     calls = []
     for line in "\n".join(shell_blocks).splitlines():
         without_comment = line.split("#")[0]
@@ -222,7 +243,7 @@ def test_the_example_in_the_mask_format_is_a_mask():
     assert first_cells - {"field", "---"} == set(example)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)\s]+)\)", text(page))
     for link in links:
@@ -234,7 +255,7 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(path), f"{page.name} links to {link}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_names_no_machine(page):
     """No absolute path of somebody's computer, and no address of a registry."""
     assert ABSOLUTE_PATH.findall(text(page)) == []

@@ -10,6 +10,7 @@ import pytest
 
 from headlab.former_names import ROOMS, present_name
 
+pytestmark = pytest.mark.filterwarnings("ignore:headlab.* is now:DeprecationWarning")
 NEEDS_A_PACKAGE = {"lm_eval"}  # the module imports lm-evaluation-harness when it is imported
 
 
@@ -43,6 +44,19 @@ def test_a_class_is_one_class_by_either_name():
         "assert Store is headlab.results.Store and Head is headlab.core.Head\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_former_name_warns_at_the_line_of_the_import_and_says_the_present_one(tmp_path):
+    """In a process of its own, where nothing has been imported."""
+    program = tmp_path / "old.py"
+    program.write_text("import headlab\nfrom headlab.records import Head\n")
+    command = [sys.executable, "-W", "always::DeprecationWarning", str(program)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    (line,) = [line for line in printed.splitlines() if "DeprecationWarning: headlab" in line]
+    assert line == (
+        f"{program}:2: DeprecationWarning: headlab.records is now headlab.core.records; "
+        "its former name works until headlab 1.0"
+    )
 
 
 # What README and docs/ showed before the modules moved.

@@ -531,6 +531,7 @@ def test_a_worker_busy_with_another_model_leads_to_its_job(cache, monkeypatch):
     )
 
 
+@pytest.mark.filterwarnings("ignore:headlab.* is now:DeprecationWarning")
 def test_pages_of_other_packages_import_by_the_names_of_the_version_before():
     from headlab.ui.shell import found, page  # as docs/extending.md showed them
 
