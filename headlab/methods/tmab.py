@@ -53,7 +53,10 @@ FIRST_UPDATE = 64
 # the interval's width grows with the largest possible weight; without one, only the error counts.
 MAX_HALVINGS = 6
 MAX_HALVINGS_WITH_TARGET = {ANYTIME: 2, PLANNED: 3, AVERAGE: 3}
-"""By the kind of interval: one that holds at every look pays more for large weights."""
+"""By the kind of interval: one that holds at every look pays more for large weights.
+
+A planned one has these without a target too, as it takes means of samples to be normal.
+"""
 PLANNED_SURPLUS = 1.03
 """Samples planned, over those foreseen: the variance at the last look may be larger by then."""
 # Minimum number of draws from which stakes are learned.
@@ -87,7 +90,7 @@ def removal_sizes(estimand: str, players: int) -> int:
 
 def max_halvings(plan: SamplingPlan) -> int:
     """Halvings of the smallest probability of computing a gain, 2 ** -halvings."""
-    if plan.target is None:
+    if plan.target is None and plan.interval != PLANNED:
         return MAX_HALVINGS
     return MAX_HALVINGS_WITH_TARGET[plan.interval]
 

@@ -104,8 +104,8 @@ class Outcome:
     halves: Floats | None = None
     sampling_error: Floats | None = None
     sample_means: Floats | None = None
-    average_error: Floats | None = None
     slopes: SlopeUse | None = None
+    average_error: Floats | None = None
 
     def scores(self, grid: HeadGrid, spec: RunSpec, forwards: int, seconds: float) -> HeadScores:
         """The record of this outcome; method and language are taken from the spec."""

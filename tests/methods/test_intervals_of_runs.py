@@ -25,7 +25,7 @@ from support.tiny_task import tiny_task
 
 from headlab.cli import main
 from headlab.evaluation import Evaluator
-from headlab.methods import METHODS, joined, make_spec, settings
+from headlab.methods import METHODS, joined, make_spec, settings, tmab
 from headlab.methods.costs import is_alike, stopped_at_sign, typical_samples
 from headlab.methods.sampling import SamplingPlan
 from headlab.results import AVERAGE, INTERVALS, PLANNED, HeadScores, Store, value_notes
@@ -109,6 +109,22 @@ def test_a_planned_run_without_a_target_has_its_last_look_at_its_end() -> None:
     assert tallies[-1].samples.looks.is_last.all()
     assert not any(tally.samples.looks.is_last.any() for tally in tallies[:-1])
     assert tallies[-1].samples.draws == 200
+
+
+def test_the_largest_weight_is_one_with_which_the_intervals_hold() -> None:
+    largest_weights = {}
+    for interval in INTERVALS:
+        for target in (None, 0.1):
+            plan = plan_with(interval, target=target)
+            largest_weights[interval, target] = 1 << tmab.max_halvings(plan)
+    assert largest_weights == {
+        ("anytime", None): 64,
+        ("anytime", 0.1): 4,
+        (PLANNED, None): 8,
+        (PLANNED, 0.1): 8,
+        (AVERAGE, None): 64,
+        (AVERAGE, 0.1): 8,
+    }
 
 
 def test_a_planned_run_that_cannot_reach_its_width_ends_with_a_wider_interval() -> None:
