@@ -98,7 +98,7 @@ def test_the_first_map_and_the_findings_are_seen_without_scrolling(visit, page, 
     assert headlines.evaluate_all(cut) == 0
     scales = page.locator(".st-key-overview-maps .legend .scale")
     expect(scales).to_have_count(1)  # one legend for all maps
-    expect(scales).to_contain_text("points helps")
+    expect(scales).to_contain_text("helps, points")
 
 
 def test_each_map_has_its_own_ends_where_each_has_its_own_scale(visit, page):

@@ -109,6 +109,10 @@ class FigurePlaces:
     notes: Placeholder
 
 
+DIFFERENCE_FORMATS = {"Difference": "+.1f", "Low": "+.1f", "High": "+.1f"}
+"""Of the table's columns that may be below 0."""
+
+
 def _column_config() -> dict[str, Any]:
     """Columns of one width, so that none is cut.
 
@@ -119,9 +123,9 @@ def _column_config() -> dict[str, Any]:
     return {
         "Language": text(width=COLUMN, pinned=True),
         "Accuracy %": number("Accuracy", format="%.1f %%"),
-        "Difference": number(format="%+.1f", help="Points, on the same examples"),
-        "Low": number("95 % low", format="%+.1f", help=f"Lower {ENDS_HELP}"),
-        "High": number("95 % high", format="%+.1f", help=f"Upper {ENDS_HELP}"),
+        "Difference": number(help="Points, on the same examples"),
+        "Low": number("95 % low", help=f"Lower {ENDS_HELP}"),
+        "High": number("95 % high", help=f"Upper {ENDS_HELP}"),
         "p": number(help="Two-sided, for this language alone"),
         "p (Holm)": number(help="Adjusted for testing all these languages"),
         "Now right": number(format="%d", help="Predictions that became right"),
@@ -234,7 +238,7 @@ def _draw_table(
         headline: The language of the row to shade.
     """
     accuracies = accuracy_table(figures_by_language, languages)
-    rows = with_p_values(accuracies)
+    rows = with_p_values(accuracies, DIFFERENCE_FORMATS, "…")
     if headline in languages and len(languages) > 1:
         shaded_row = pd.IndexSlice[[list(languages).index(headline)], :]
         styled_rows = accuracies.style if isinstance(rows, pd.DataFrame) else rows
