@@ -68,7 +68,7 @@ from headlab.results.store.places import note_places, noted_places
 from headlab.results.store.removal import bytes_in as bytes_in
 from headlab.results.store.removal import reason_to_stay as reason_to_stay
 from headlab.results.store.removal import remove_folder, sweep_removed
-from headlab.tasks import Example, Task
+from headlab.tasks import SAVED_FOLDER, Example, Task
 
 if TYPE_CHECKING:  # importing torch takes seconds, and lists of results do not need it
     from headlab.hooks import Model
@@ -292,6 +292,8 @@ ADAPTERS_FOLDER = "adapters"
 """The folder of trained adapters, beside the runs."""
 MODELS_FOLDER = "models"
 """The folder of models that a worker has written, beside the runs."""
+OTHER_FOLDERS = (ADAPTERS_FOLDER, MODELS_FOLDER, SAVED_FOLDER)
+"""Folders beside the runs that hold no results; the last one has the tasks saved on pages."""
 
 
 class Store:
@@ -529,8 +531,7 @@ def _run_folders(root: Path) -> Iterator[Path]:
     if not root.is_dir():
         return
     for folder in sorted(root.iterdir()):
-        is_other = folder.name.startswith(".") or folder.name in (ADAPTERS_FOLDER, MODELS_FOLDER)
-        if folder.is_dir() and not is_other:
+        if folder.is_dir() and not folder.name.startswith(".") and folder.name not in OTHER_FOLDERS:
             yield folder
 
 

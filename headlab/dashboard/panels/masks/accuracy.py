@@ -109,8 +109,14 @@ class FigurePlaces:
     notes: Placeholder
 
 
-DIFFERENCE_FORMATS = {"Difference": "+.1f", "Low": "+.1f", "High": "+.1f"}
-"""Of the table's columns that may be below 0."""
+NUMBER_FORMATS = {
+    "Difference": "+.1f",
+    "Low": "+.1f",
+    "High": "+.1f",
+    "Now right": "d",
+    "Now wrong": "d",
+}
+"""Of the table's columns of numbers that may be below 0, or thousands."""
 
 
 def _column_config() -> dict[str, Any]:
@@ -128,8 +134,8 @@ def _column_config() -> dict[str, Any]:
         "High": number("95 % high", help=f"Upper {ENDS_HELP}"),
         "p": number(help="Two-sided, for this language alone"),
         "p (Holm)": number(help="Adjusted for testing all these languages"),
-        "Now right": number(format="%d", help="Predictions that became right"),
-        "Now wrong": number(format="%d", help="Predictions that became wrong"),
+        "Now right": number(help="Predictions that became right"),
+        "Now wrong": number(help="Predictions that became wrong"),
         "Unpruned %": number("Unpruned", format="%.1f %%"),
         "Examples": text(width=2 * COLUMN),
     }
@@ -238,7 +244,7 @@ def _draw_table(
         headline: The language of the row to shade.
     """
     accuracies = accuracy_table(figures_by_language, languages)
-    rows = with_p_values(accuracies, DIFFERENCE_FORMATS, "…")
+    rows = with_p_values(accuracies, NUMBER_FORMATS, "…")
     if headline in languages and len(languages) > 1:
         shaded_row = pd.IndexSlice[[list(languages).index(headline)], :]
         styled_rows = accuracies.style if isinstance(rows, pd.DataFrame) else rows
