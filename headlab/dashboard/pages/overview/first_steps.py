@@ -20,7 +20,13 @@ from headlab.dashboard.frame import (
     stored_results,
     supervisor,
 )
-from headlab.dashboard.names import count_words, language_title, page_link, plain
+from headlab.dashboard.names import (
+    count_words,
+    error_words,
+    language_title,
+    page_link,
+    plain,
+)
 from headlab.dashboard.panels.jobs import (
     draw_forecast,
     draw_live_jobs,
@@ -56,11 +62,13 @@ class FirstMaps(PageState):
             written to the link.
         started_keys: Those whose map was started. Each is started once: a person who then cancels
             it, or chooses another method, is left alone.
+        load_problems: Why a model does not load, by its name, as that was found out here.
     """
 
     key = "_first_maps"
     drawn_keys: set[str] = field(default_factory=set)
     started_keys: set[str] = field(default_factory=set)
+    load_problems: dict[str, str] = field(default_factory=dict)
 
 
 def needs_first_steps(choice: Choice, results: StoredScores) -> bool:
@@ -121,16 +129,19 @@ def is_of_link(choice: Choice) -> bool:
 
 
 def _can_be_queued(first_choice: Choice) -> bool:
-    """Whether a first map may be queued, as loading the model tells; if it does not load, says why.
+    """Whether a first map may be queued, as loading the model tells.
 
-    The job needs the model in memory too, so this takes no time that it does not save.
+    The job needs the model in memory too, so this takes no time that it does not save. If the model
+    does not load, the reason is kept for the card.
     """
     try:
         loaded_model(first_choice.model)
     except HeadlabError as error:
         if error.code == OTHER_MODEL_CODE:
             return True  # the job waits for its turn
-        raise
+        load_problems = FirstMaps.of_session().load_problems
+        load_problems[first_choice.model] = error_words(as_sentence(error))
+        return False
     return not scores_refusal(first_choice)
 
 
@@ -195,8 +206,10 @@ def _map_words(choice: Choice, results: StoredScores) -> str:
         return f"by `{choice.method}`, shown here."
     if is_being_computed(choice):
         return f"being computed by `{choice.method}`."
-    if reason := scores_refusal(choice) or _first_map_refusal(choice):
-        return plain(as_sentence(reason))
+    load_problem = FirstMaps.of_session().load_problems.get(choice.model, "")
+    reason = load_problem or scores_refusal(choice) or _first_map_refusal(choice)
+    if reason:
+        return plain(f"{reason.rstrip('.')}.")
     return f"`{choice.method}` is not computed yet."
 
 
