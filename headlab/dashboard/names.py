@@ -34,8 +34,27 @@ def languages_words(languages: Sequence[str], chosen_languages: Collection[str] 
 
 
 def count_words(count: float, noun: str) -> str:
-    """'1 head', '2 heads'."""
-    return f"{count:g} {noun}{'s' * (count != 1)}"
+    """'1 head', '2 heads', '1,000 heads'."""
+    count_text = f"{count:,.0f}" if float(count).is_integer() else f"{count:g}"
+    return f"{count_text} {noun}{'s' * (count != 1)}"
+
+
+def stored_count_text(count: object, unknown_text: str = "?") -> str:
+    """A count out of a stored result, with commas between thousands.
+
+    Args:
+        count: What is stored.
+        unknown_text: What is said where that is no number.
+    """
+    return f"{count:,}" if isinstance(count, int) and count else unknown_text
+
+
+HYPHEN_BEFORE_NUMBER = re.compile(r"(?<![\w.\-])-(?=\d)")
+
+
+def with_minus_signs(text: str) -> str:
+    """A text in which numbers below 0 have a minus sign, not a hyphen."""
+    return HYPHEN_BEFORE_NUMBER.sub("\N{MINUS SIGN}", text)
 
 
 def head_key(head: Head) -> str:

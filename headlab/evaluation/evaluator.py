@@ -496,9 +496,26 @@ class Evaluator:
 
         It may be of an earlier process.
         """
-        baseline = replace(evaluation, omissions=self.omissions)
-        self._evaluations[_evaluation_key(full_mask(self.model.grid))] = baseline
+        baseline = self.set_evaluation(full_mask(self.model.grid), evaluation)
         self._note_chance(baseline)
+
+    def has_evaluation(self, mask: Mask, ablation: str = "zero") -> bool:
+        """Whether the evaluation of a mask is cached, so that `stream` gives it at once."""
+        return _evaluation_key(mask, ablation) in self._evaluations
+
+    def set_evaluation(
+        self, mask: Mask, evaluation: Evaluation, ablation: str = "zero"
+    ) -> Evaluation:
+        """Cache the evaluation of a mask on these examples that was computed elsewhere.
+
+        It may be of an earlier process.
+
+        Returns:
+            What is cached, with these examples' omissions.
+        """
+        known_evaluation = replace(evaluation, omissions=self.omissions)
+        self._evaluations[_evaluation_key(mask, ablation)] = known_evaluation
+        return known_evaluation
 
     def _note_chance(self, baseline: Evaluation) -> None:
         """Warn if the untouched model is significantly worse than guessing."""

@@ -108,6 +108,29 @@ def evaluations_of_baseline(evaluator: Evaluator, store: Store) -> Iterator[Eval
         yield evaluation
 
 
+def evaluations_of_mask(
+    evaluator: Evaluator, mask: Mask, ablation: str, store: Store
+) -> Iterator[Evaluation]:
+    """Evaluations under a mask; a known or stored one comes at once.
+
+    Nothing is stored: people try many masks.
+
+    Args:
+        evaluator: Of the examples.
+        mask: Of the model's heads.
+        ablation: What stands in the place of a removed head.
+        store: Where answers under some masks are, such as those of the demo's results.
+    """
+    if not evaluator.has_evaluation(mask, ablation):
+        stored_evaluation = None
+        with suppress(HeadlabError):  # damaged, in a cache that is read-only and takes no log
+            stored_run = store.run(answers_spec(evaluator.dataset, ablation))
+            stored_evaluation = stored_run.answers(mask.digest, evaluator.examples)
+        if stored_evaluation is not None:
+            evaluator.set_evaluation(mask, stored_evaluation, ablation)
+    yield from evaluator.stream(mask, ablation=ablation)
+
+
 # Attention of chosen heads for one sentence, as the worker sends it.
 
 

@@ -47,6 +47,7 @@ from headlab.worker.answers import (
     answers_of,
     attention_weights,
     evaluations_of_baseline,
+    evaluations_of_mask,
     figure_of_baseline,
     figures_of_mask,
     next_tokens_of,
@@ -386,7 +387,7 @@ class ModelHost:
         baselines = evaluations_of_baseline(evaluator, self.store)
         figures: Iterator[Figure] = map(figure_of_baseline, baselines)
         if mask is not None:
-            evaluations = evaluator.stream(mask, ablation=request.ablation)
+            evaluations = evaluations_of_mask(evaluator, mask, request.ablation, self.store)
             figures = figures_of_mask(baselines, evaluations)
         for figure in figures:
             self._make_room()  # many languages may be under way at once

@@ -214,12 +214,12 @@ def test_one_head_and_language_hold_from_page_to_page_and_on_the_way_back(visit,
 
 def test_a_row_of_a_table_leads_to_its_head(visit, page):
     visit("/languages?langs=de&langs=th")
-    heads = page.get_by_text("Tick a row to open its head.")
+    heads = page.get_by_text("Tick a row to see all that is known of its head.")
     expect(heads.first).to_be_visible()
     title = page.get_by_text("Heads among the 20 highest")
     table = title.locator("xpath=following::*[@data-testid='stDataFrame'][1]")
     tick_first_row(table)
-    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.locator("h1")).to_have_text("One head")
     # The most helpful head of all languages.
     expect(page.get_by_role("heading", name="Head 9.0", exact=True)).to_be_visible()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from support.browsing import choose_option
+from support.browsing import IDLE_APP, choose_option
 from support.cached_scores import made_scores, while_cached
 from support.synthetic_fronts import made_embedded_front
 
@@ -98,7 +98,22 @@ def test_the_first_map_and_the_findings_are_seen_without_scrolling(visit, page, 
     assert headlines.evaluate_all(cut) == 0
     scales = page.locator(".st-key-overview-maps .legend .scale")
     expect(scales).to_have_count(1)  # one legend for all maps
-    expect(scales).to_contain_text("points helps")
+    expect(scales).to_contain_text("helps, points")
+
+
+def test_findings_and_maps_are_reached_by_tab(visit, page):
+    """Chromium leaves out buttons in shadow trees where the style sheet sets a reading-flow."""
+    visit("/?langs=de&langs=th")
+    expect(page.locator(".st-key-overview-findings button.card").first).to_be_visible()
+    page.locator("h1").click()
+    in_order = []
+    place = (
+        "['maps', 'findings'].find(p => document.activeElement.closest('.st-key-overview-' + p))"
+    )
+    for _ in range(24):
+        page.keyboard.press("Tab")
+        in_order.append(page.evaluate(f"() => {place}"))
+    assert {"maps", "findings"} <= set(in_order)
 
 
 def test_each_map_has_its_own_ends_where_each_has_its_own_scale(visit, page):
@@ -172,10 +187,12 @@ def test_a_job_that_cannot_be_done_says_why(visit, page):
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill("no/such-model")
     box.press("Enter")
-    # A model that was just brought gets its first map by itself.
+    # A model that was just brought gets its first map by itself; this one does not load.
+    card = page.locator(".st-key-first-steps")
+    expect(card.get_by_text("no/such-model is not in the local cache")).to_be_visible()
+    expect(page.get_by_text("no shapley results of no/such-model")).to_be_visible()
     alert = page.get_by_test_id("stAlert").filter(has_text="no/such-model")
-    expect(alert.filter(has_text="failed")).to_be_visible()
-    expect(page.get_by_text("no smoothed results of no/such-model")).to_be_visible()
+    expect(alert.filter(has_text="failed")).to_have_count(0)  # nothing was queued
     page.get_by_role("button", name="Compute the missing language (de)").click()
     expect(alert.filter(has_text="failed")).to_be_visible()
 
@@ -253,8 +270,11 @@ def test_heads_that_share_a_key_and_a_value_stand_together(visit, page, app):
         expect(page.locator("td.last [data-c^='decoder 2.']")).to_have_count(2)
 
 
-def test_a_first_map_comes_by_itself_and_marks_no_head(visit, page):
+def test_a_link_starts_nothing_and_a_press_gives_a_first_map_that_marks_no_head(visit, page):
     visit("/?model=e5-small-slots&task=slots&langs=de")
+    page.locator(IDLE_APP).wait_for()
+    expect(page.get_by_text("shapley is not computed yet")).to_be_visible()
+    page.get_by_role("button", name="A first map, in seconds").click()
     expect(page.get_by_role("grid", name="German (de)").first).to_be_visible(timeout=240_000)
     expect(page.get_by_role("combobox", name="Method").first).to_have_value("smoothed")
     page.wait_for_function("location.search.includes('method=smoothed')")

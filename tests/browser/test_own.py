@@ -35,9 +35,11 @@ def test_a_dropped_file_becomes_a_task_that_pages_show(
     choose("Language", "tongue")
     expect(page.get_by_text("German (de) 5 dev, 5 test; French (fr) 5 dev, 5 test")).to_be_visible()
     page.get_by_role("button", name="Save the task").click()
+    page.locator("summary").filter(has_text="The same from a terminal").click()
     expect(page.get_by_test_id("stCode").filter(has_text='text = "comment"')).to_be_visible()
     assert (cache_folder / "tasks" / "mine" / "mine.toml").is_file()
     page.get_by_role("button", name="Use this task").click()
+    expect(page.get_by_role("link", name="Overview: its first map").last).to_be_visible()
     expect(page.get_by_role("link", name="Prune: its accuracy")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -124,13 +124,13 @@ def test_a_link_of_an_earlier_version_opens_its_head_also_on_the_way_back(visit,
     page.wait_for_function("location.search.includes('head=3.7')")
 
 
-def test_a_row_of_a_table_leads_to_its_head_on_the_heads_page(visit, page):
+def test_a_row_of_a_table_leads_to_the_page_of_its_head(visit, page):
     """Head and language are bound to widgets of this page, which may not be written in a link."""
     visit("/roles?langs=de&langs=th&focus=th&head=5.5")
     page.locator(IDLE_APP).wait_for()
-    caption = page.get_by_text("Tick a row to open its head.").first
+    caption = page.get_by_text("Tick a row to see all that is known of its head.").first
     tick_first_row(caption.locator("xpath=preceding::*[@data-testid='stDataFrame'][1]"))
-    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.locator("h1")).to_have_text("One head")
     heading = page.get_by_role("heading", name=re.compile(r"^Head \d+\.\d+$"))
     expect(heading).to_be_visible()
     expect(heading).not_to_have_text("Head 5.5")

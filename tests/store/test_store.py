@@ -90,6 +90,13 @@ def test_scores_come_back_as_they_were(tmp_path: Path) -> None:
     assert Store(tmp_path).find(language="th") == []
 
 
+def test_tasks_models_and_adapters_beside_the_runs_are_no_damaged_results(tmp_path: Path) -> None:
+    """Pages advised to delete the folder of the tasks that they had saved."""
+    for name in ("tasks", "models", "adapters"):
+        (tmp_path / name / "mine").mkdir(parents=True)
+    assert Store(tmp_path).scan().problems == ()
+
+
 def test_a_store_reads_again_only_what_has_changed(tmp_path: Path) -> None:
     changed_folder = write_scores(tmp_path, spec_of(seed=0))
     unchanged_folder = write_scores(tmp_path, spec_of(seed=1))

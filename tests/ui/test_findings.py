@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,14 @@ from support.cached_scores import fill_cache, made_scores
 from support.synthetic_fronts import POINTS, made_embedded_front, made_front
 
 from headlab.core import Report, Table
-from headlab.dashboard.pages.overview.findings import OverviewFinding, by_preference, findings
+from headlab.dashboard.pages.overview.findings import (
+    OverviewFinding,
+    by_preference,
+    findings,
+    findings_of_roles,
+)
+from headlab.dashboard.panels.heads import RoleEffect
+from headlab.masks import Mask
 from headlab.results import HeadScores, Result
 from headlab.studies.differences import COLUMNS
 
@@ -422,7 +430,9 @@ def test_headlines_are_short_and_say_what_is_proven() -> None:
     (finding,) = findings_of("targeted", unproven)
     assert finding.headline == "Thai without 1 head: 71.5 → 73.7\u00a0% on test, not proven better"
     (finding,) = findings_of("front", made_front())
-    assert finding.headline == ("2 of 6 heads can go: dev loses at most 1 point in 2 languages")
+    assert finding.headline == (
+        "2 of 6 heads can go: 2 languages lose ≤\u00a01 point; unconfirmed on test"
+    )
     (finding,) = findings_of("front", made_front(answer=POINTS[0]))
     assert finding.headline == "No head of 6 can go if dev loses at most 1 point in 2 languages"
     pairs = (("de", "th", 0.4, 0.3, 0.5, 0.9, ""), ("de", "fi", 0.6, 0.5, 0.7, 0.9, ""))
@@ -445,6 +455,24 @@ def test_headlines_are_short_and_say_what_is_proven() -> None:
     ]
     for finding in all_findings:
         assert len(finding.headline.split()) <= MAX_WORDS, finding.headline
+
+
+def test_what_a_task_loses_without_induction_heads_is_the_headline_and_opens_their_mask() -> None:
+    grid = made_scores("de", "shapley").grid
+    mask = Mask(grid, np.arange(grid.size) >= 14)
+    right_before = np.arange(1000) < 867
+    effect = RoleEffect(mask, "repeats", "test", 1000, right_before, np.arange(1000) < 3)
+    roles = SimpleNamespace(counts={"induction": 14}, grid=grid)
+    (finding,) = findings_of_roles(roles, "en", "64 sentences", effect)
+    accuracies = "repeats 86.7 → 0.3\u00a0% on test"
+    assert finding.headline == f"14 induction heads: without them {accuracies}"
+    assert len(finding.headline.split()) <= MAX_WORDS
+    assert f"Without them, {accuracies}, 1,000 examples." in finding.sentence
+    assert finding.mask_to_open.mask is mask
+    assert finding.mask_to_open.link_params == {"split": "test"}
+    (finding,) = findings_of_roles(roles, "en", "64 sentences")
+    assert finding.headline.startswith("14 heads do induction")
+    assert finding.mask_to_open is None
 
 
 def test_a_finding_opens_the_mask_that_it_speaks_of_and_no_other() -> None:

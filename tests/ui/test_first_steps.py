@@ -7,9 +7,11 @@ import dataclasses
 import pytest
 from support.app_pages import page_text, run_page
 from support.cached_scores import fill_cache, made_scores
+from support.fake_client import loaded_model
 from support.page_actions import press
 from support.submitted_jobs import submitted_jobs
 
+from headlab.core import HeadlabError
 from headlab.methods import DEFAULT_METHOD, FIRST_MAP_METHOD
 from headlab.results import Store
 
@@ -86,6 +88,54 @@ def test_shapley_values_that_are_there_are_one_press_away(worker, cache):
     press(app, "show-shapley")
     assert app.selectbox(key="method").value == DEFAULT_METHOD
     assert not submitted_jobs(worker)
+
+
+@pytest.mark.parametrize(
+    "linked", [{"method": DEFAULT_METHOD}, {"model": "e5-small-intents"}, {"task": "intents"}]
+)
+def test_a_link_to_something_starts_nothing_without_a_click(worker, linked):
+    app = overview(langs=["de"], **linked)
+    assert app.selectbox(key="method").value == DEFAULT_METHOD
+    assert not submitted_jobs(worker)
+    press(app, "first-map")
+    (job,) = submitted_jobs(worker)
+    assert job.params["method"] == FIRST_MAP_METHOD
+    assert app.selectbox(key="method").value == FIRST_MAP_METHOD
+
+
+def test_a_first_map_that_would_be_refused_is_not_queued_but_said(worker, monkeypatch):
+    """On an empty cache nothing tells that the model is a decoder; loading it does."""
+    monkeypatch.setattr(
+        worker, "load_model", lambda name: loaded_model(name, grid={"decoder": [12] * 12})
+    )
+    app = overview(langs=["de"]).run()
+    assert not submitted_jobs(worker)
+    assert app.selectbox(key="method").value == DEFAULT_METHOD
+    words = page_text(app)
+    assert "smoothed is for encoders" in words
+    assert "use shapley" in words
+    press(app, "compute")
+    (job,) = submitted_jobs(worker)
+    assert job.params["method"] == DEFAULT_METHOD
+
+
+def test_a_model_that_does_not_load_is_said_and_nothing_is_queued(worker, monkeypatch):
+    def refuse(name):
+        raise HeadlabError(f"{name} has no heads", code="model.no_heads")
+
+    monkeypatch.setattr(worker, "load_model", refuse)
+    app = overview(langs=["de"])
+    assert not submitted_jobs(worker)
+    assert "has no heads" in page_text(app)
+
+
+def test_while_another_model_is_busy_the_first_map_waits_in_the_queue(worker, monkeypatch):
+    def refuse(name):
+        raise HeadlabError("another model is in use", code="worker.other_model_in_use")
+
+    monkeypatch.setattr(worker, "load_model", refuse)
+    overview(langs=["de"])
+    assert len(first_map_jobs(worker)) == 1
 
 
 @pytest.mark.parametrize("method", ["gradient", "leave-one-out"])

@@ -395,7 +395,7 @@ def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
 def test_quick_says_its_pace_or_that_it_is_not_known(worker):
     worker.forecast_of_all_jobs = Forecast(forwards=10_000, seconds=100.0, basis="as just timed")
     points, test = largest_quick_front(2, 512, 0.01)
-    known = f"Quick: 1 order, {points} sizes, {test} test examples a language, which fits"
+    known = f"Quick: 1 order, {points} sizes, {test:,} test examples a language, which fits"
     assert f"{known} into two minutes at 10 ms an example here." in page_text(run())
     worker.forecast_of_all_jobs = Forecast(forwards=None, seconds=None, basis="not known yet")
     text = page_text(run())

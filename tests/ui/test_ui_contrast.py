@@ -32,7 +32,7 @@ from headlab.dashboard.panels.heads.contrast import (
     comparison_sentence,
     head_changes_table,
 )
-from headlab.results import HeadScores, Result, Store, contrast
+from headlab.results import HeadScores, Result, ResultLabel, Store, contrast
 from headlab.roles import read_roles
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -196,6 +196,21 @@ def test_a_constant_result_has_no_order() -> None:
     assert "no order to compare" in sentence
 
 
+def test_a_result_with_a_name_has_it_in_the_list_of_results_to_compare_with(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path))
+    store = Store(tmp_path)
+    other_scores = made_scores("ar", "gradient")
+    store.run(other_scores.spec).finish(other_scores, {"versions": {}})
+    (other_result,) = store.scan().results
+    store.set_label(other_result.key, ResultLabel("before the cut"))
+    comparable_scores = comparable_scores_by_key([other_result], made_scores("de", "shapley"))
+    assert [label for label, _ in comparable_scores.values()] == [
+        "“before the cut”: Arabic (ar): gradient"
+    ]
+
+
 def test_labels_of_comparable_results_say_what_differs() -> None:
     shown_scores = made_scores("de", "shapley")
     other_weights = made_scores("de", "shapley", "1" * 64)
@@ -223,6 +238,7 @@ def test_labels_of_comparable_results_say_what_differs() -> None:
         f"{estimand}, model another",
         "Arabic (ar): gradient",
     ]
+
     method = {"name": "shapley", "options": ["a", "b"]}
     spec = {**another_model.spec, "method": method}
     odd_options = dataclasses.replace(another_model, spec=spec)

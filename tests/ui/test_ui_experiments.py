@@ -25,6 +25,7 @@ from typer.main import get_command
 from headlab.cli.run import build
 from headlab.core import HeadlabError, Report, Table, is_p_column, p_equals_text
 from headlab.dashboard.frame import Choice, choice, stored_results
+from headlab.dashboard.names import count_words, with_minus_signs
 from headlab.dashboard.pages.experiments.form import ExperimentForm
 from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.panels.jobs import job_format
@@ -492,6 +493,27 @@ def test_small_p_values_look_alike_in_tables_and_on_pages_unless_the_table_is_la
     assert "&lt; 0.001" in styled_table.to_html(escape=True) or "< 0.001" in styled_table.to_html()
     large_frame = pd.DataFrame({"p": np.zeros(figures.MAX_STYLED_CELLS + 1)})
     assert with_p_values(large_frame) is large_frame
+
+
+def test_tables_write_numbers_as_text_does_and_sort_them_as_numbers():
+    table = Table(
+        "x", "X.", ("head", "value", "samples"), ("d", "+.1f", "d"), ((1, -0.25, 2048), (2, 3.5, 7))
+    )
+    frame = figures.data_frame(table)
+    styled = with_p_values(frame, {"value": "+.1f", "samples": "d"})
+    assert styled.data["value"].tolist() == [-0.25, 3.5]
+    html = styled.to_html()
+    for text in ("−0.2", "+3.5", "2,048"):
+        assert text in html
+    assert figures.number_text(-1234.5, ".1f") == "−1,234.5"
+    assert with_minus_signs("0.03 [-0.11, 0.14], 2026-11-21, position -1, top-5") == (
+        "0.03 [−0.11, 0.14], 2026-11-21, position −1, top-5"
+    )
+    assert [count_words(number, "head") for number in (1, 2.5, 1000)] == [
+        "1 head",
+        "2.5 heads",
+        "1,000 heads",
+    ]
 
 
 # Heads of both kinds.

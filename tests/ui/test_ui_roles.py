@@ -33,7 +33,16 @@ from support.synthetic_roles import (
 from typer.main import get_command
 
 from headlab.cli.run import build
-from headlab.core import Head, HeadGrid, HeadlabError, Report, Stack, Table, parse_options
+from headlab.core import (
+    Evaluation,
+    Head,
+    HeadGrid,
+    HeadlabError,
+    Report,
+    Stack,
+    Table,
+    parse_options,
+)
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.pages.roles.across_languages import (
@@ -56,6 +65,7 @@ from headlab.dashboard.panels.stored.stored_roles import (
 )
 from headlab.dashboard.widgets import head_press_action
 from headlab.jobs.roles import RolesJob
+from headlab.masks import Mask, full_mask
 from headlab.pictures import LOOKS, in_legend_order, role_map_of
 from headlab.plots.heads import roles_across_languages, roles_by_size_figure
 from headlab.report.commands import job_that_makes
@@ -414,6 +424,46 @@ def test_a_role_lets_its_heads_stand_out_and_be_switched_off(cache):
     roles = read_roles(made_roles("de", grid=LARGE))
     assert roles.groups(removed_head) == ["nsubj"]
     assert history.mask.chosen == {"rule": "by hand", "role": "nsubj", "languages": ["de"]}
+
+
+def keep_answers(cache, mask, right_count, split="test"):
+    """Store made-up answers of the model to ten examples, of which the first ones are right."""
+    scores = made_scores("de", "shapley")
+    spec = {
+        "format": scores.spec["format"],
+        "kind": "answers",
+        "model": scores.spec["model"],
+        "task": {"name": "intents", "language": "de", "split": split, "size": 10, "seed": 0},
+        "ablation": "zero",
+    }
+    names = tuple(map(str, range(10)))
+    correct = np.arange(10) < right_count
+    evaluation = Evaluation("de", correct, np.zeros(10, int), names, names, 10)
+    run_folder = Store(cache).run(spec)
+    run_folder.keep_answers(mask.digest, evaluation, np.ones(10, int))
+    return run_folder
+
+
+def test_a_role_says_what_is_lost_without_its_heads_where_that_is_stored(cache):
+    keep_report(cache, made_roles("de", grid=LARGE))
+    scores = made_scores("de", "shapley")
+    Store(cache).run(scores.spec).finish(scores, {"versions": {}})
+    roles = read_roles(made_roles("de", grid=LARGE))
+    is_kept = np.array(["nsubj" not in roles.groups(head) for head in roles.grid.heads])
+    mask = Mask(roles.grid, is_kept)
+    assert "Without it" not in page_text(run(langs=["de"], role="nsubj"))
+    keep_answers(cache, mask, 2, "dev")
+    keep_answers(cache, full_mask(roles.grid), 8, "dev")
+    assert "Without it, intents 80.0 → 20.0\u00a0% on dev** (10 examples)" in page_text(
+        run(langs=["de"], role="nsubj")
+    )
+    keep_answers(cache, full_mask(roles.grid), 9)
+    run_folder = keep_answers(cache, mask, 1)  # scores are made on dev, so test is told
+    assert "Without it, intents 90.0 → 10.0\u00a0% on test" in page_text(
+        run(langs=["de"], role="nsubj")
+    )
+    (run_folder.folder / f"{mask.digest}.npz").write_bytes(b"torn")
+    assert "on dev" in page_text(run(langs=["de"], role="nsubj"))
 
 
 def test_a_role_of_a_link_that_no_head_has_says_so(cache):

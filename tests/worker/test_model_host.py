@@ -267,6 +267,19 @@ def test_a_second_worker_takes_the_baseline_from_the_store(tmp_path: Path) -> No
     assert figure_of_new_worker(tmp_path / "b") == (baseline_figure, 0)
 
 
+def test_a_worker_takes_answers_under_a_mask_from_the_store_and_stores_none(tmp_path: Path) -> None:
+    mask = masks(load(NAME), 1)[0]
+    mask_figure, batches = figure_of_new_worker(tmp_path, mask)
+    assert not list(tmp_path.glob(f"*/{mask.digest}.npz"))  # people try many masks
+    evaluator = Evaluator(counting_model([]), toy_task("intents"), "de", "dev", 512)
+    run = Store(tmp_path).run(answers_spec(evaluator.dataset))
+    run.keep_answers(mask.digest, evaluator.evaluate(mask), evaluator.inputs.units)
+    assert batches
+    assert figure_of_new_worker(tmp_path, mask) == (mask_figure, 0)
+    (run.folder / f"{mask.digest}.npz").write_bytes(b"torn")
+    assert figure_of_new_worker(tmp_path, mask)[0] == mask_figure
+
+
 def test_a_damaged_or_foreign_baseline_is_computed_anew(tmp_path: Path) -> None:
     baseline_figure, batches = figure_of_new_worker(tmp_path)
     foreign_figure, _ = figure_of_new_worker(tmp_path, seed=1)  # other weights

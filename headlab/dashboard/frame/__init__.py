@@ -7,6 +7,7 @@ from headlab.dashboard.frame.cache_folder import cached_grid as cached_grid
 from headlab.dashboard.frame.cache_folder import known_grid as known_grid
 from headlab.dashboard.frame.cache_folder import loaded_model as loaded_model
 from headlab.dashboard.frame.cache_folder import loading_words as loading_words
+from headlab.dashboard.frame.cache_folder import store_of_folder as store_of_folder
 from headlab.dashboard.frame.cache_folder import stored_results as stored_results
 from headlab.dashboard.frame.cache_folder import stored_specs as stored_specs
 from headlab.dashboard.frame.choice import Choice as Choice
@@ -28,6 +29,7 @@ from headlab.dashboard.frame.shell import errors_as_sentences as errors_as_sente
 from headlab.dashboard.frame.shell import icon_path as icon_path
 from headlab.dashboard.frame.shell import page as page
 from headlab.dashboard.frame.shell import warm_up as warm_up
+from headlab.dashboard.frame.sidebar import first_link as first_link
 from headlab.dashboard.frame.sidebar import is_model_absent as is_model_absent
 from headlab.dashboard.frame.sidebar import known_task as known_task
 from headlab.dashboard.frame.sidebar import typed_label_map as typed_label_map

@@ -62,6 +62,12 @@ def _grids_by_fingerprint() -> dict[str, HeadGrid]:
 
 
 @st.cache_resource(show_spinner=False)
+def _fingerprints_by_name() -> dict[str, str]:
+    """Of every model that the worker has loaded for a page."""
+    return {}
+
+
+@st.cache_resource(show_spinner=False)
 def _load_seconds() -> dict[str, float]:
     """How long each model took to load when it was last loaded for a page, by name."""
     return {}
@@ -93,17 +99,18 @@ def loaded_model(name: str) -> LoadedModel:
         _load_seconds()[name] = seconds
     remember_former_fingerprints(model.fingerprint, model.former_fingerprints)
     _grids_by_fingerprint()[model.fingerprint] = model.grid
+    _fingerprints_by_name()[name] = model.fingerprint
     if model.costs is not None:
         remember_head_groups(model.fingerprint, model.costs)
     return model
 
 
 def cached_grid(model: str) -> HeadGrid | None:
-    """The heads of a model, from its cached results; None if it has none."""
+    """The heads of a model that has cached results or was loaded for a page; None for others."""
     for result in stored_results(HeadScores).results:
         if spec_of(result.record, "model", "name") == model:
             return result.record.grid
-    return None
+    return _grids_by_fingerprint().get(_fingerprints_by_name().get(model, ""))
 
 
 def known_grid(fingerprint: str) -> HeadGrid | None:

@@ -211,7 +211,7 @@ class HeadGrid {
     const [low, high] = [data.ends[0], data.ends[data.ends.length - 1]];
     const unit = data.unit ? ` ${data.unit}` : '';
     let words = data.compact ? [low, high] : [low, `${high}${unit}`];
-    if (data.signed && !data.compact) words = [`${low} harms`, `${high}${unit} helps`];
+    if (data.signed && !data.compact) words = [`harms ${low}`, `${high} helps${data.unit ? `, ${data.unit}` : ''}`];
     if (data.endless) words = data.signed ? ['harms', 'helps'] : ['0', 'most'];
     const scale = make('span', { class: 'scale' }, make('span', { text: words[0] }), bar, make('span', { text: words[1] }));
     if (data.compact && data.shared) return this.legend.replaceChildren();

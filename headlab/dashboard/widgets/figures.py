@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -16,7 +17,14 @@ from pandas.io.formats.style import Styler
 
 from headlab.charts.chart import Chart
 from headlab.core import EMPTY_CELL, Cell, Report, Table, is_p_column, p_value_text
-from headlab.dashboard.names import CHOICE_KEY, head_key, language_title, plain, plain_name
+from headlab.dashboard.names import (
+    CHOICE_KEY,
+    head_key,
+    language_title,
+    plain,
+    plain_name,
+    with_minus_signs,
+)
 from headlab.dashboard.widgets import notices
 from headlab.dashboard.widgets.presses import download_button, uninterrupted
 from headlab.plots import PRINT_WIDTH, figure_for_file
@@ -127,6 +135,7 @@ MAX_STYLED_CELLS = 20_000
 RESULT_KEY = re.compile(r"[0-9a-f]{64}")
 """Key of a stored result."""
 NUMBER_FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
+THOUSAND = 1000
 
 
 def show_table(table: Table, key: str) -> None:
@@ -140,23 +149,25 @@ def show_table(table: Table, key: str) -> None:
             "selection_mode": "single-row",
             "key": f"table-{key[:12]}-{table.name}",
         }
+    frame = data_frame(table)
+    styled_formats = _formats_for_text(table, frame)
     selection = st.dataframe(
-        with_p_values(data_frame(table)),
+        with_p_values(frame, styled_formats),
         hide_index=True,
-        column_config=_number_columns(table),
+        column_config=_number_columns(table, styled_formats),
         placeholder=EMPTY_CELL,
         height=table_height(len(table.rows)),
         **selection_options,
     )
     if heads:
-        st.caption("Tick a row to open its head.")
+        st.caption("Tick a row to see all that is known of its head.")
         for row in selection["selection"]["rows"]:
             params = {"head": head_key(heads[row])}
             if LANGUAGE_COLUMN in table.columns:
                 params["focus"] = str(table.column(LANGUAGE_COLUMN)[row])
-            st.switch_page("pages/heads.py", query_params=notices.without_bound(params))
+            st.switch_page("pages/head.py", query_params=notices.without_bound(params))
     for note in table.notes:
-        st.caption(plain(note))
+        st.caption(plain(with_minus_signs(note)))
     key_suffix = f"-{key[:8]}" if RESULT_KEY.fullmatch(key) else ""  # of two reports
     name = f"{file_stem_of(table.name, chosen_model_and_task())}{key_suffix}.csv"
     download_button(
@@ -168,16 +179,60 @@ def show_table(table: Table, key: str) -> None:
     )
 
 
-def _number_columns(table: Table) -> dict[str, Any]:
+def number_text(value: float, number_format: str) -> str:
+    """A number as text says it: with a minus sign, and commas between thousands.
+
+    Args:
+        value: The number.
+        number_format: As `format` takes it, like ".1f" or "+.2f"; whole numbers may have "d".
+    """
+    if number_format.endswith("d"):
+        value = int(value)
+    if abs(value) >= THOUSAND and number_format[-1] in "df":
+        number_format = (
+            number_format.replace("+", "+,") if "+" in number_format else f",{number_format}"
+        )
+    return with_minus_signs(f"{value:{number_format}}")
+
+
+def _formats_for_text(table: Table, frame: pd.DataFrame) -> dict[str, str]:
+    """The formats of columns that Streamlit writes otherwise than text does.
+
+    It writes a hyphen before numbers below 0, and no commas between thousands. Empty for tables that
+    are too large to be styled.
+
+    Args:
+        table: The table.
+        frame: The same as displayed.
+    """
+    formats: dict[str, str] = {}
+    if frame.size > MAX_STYLED_CELLS:
+        return formats
+    for name, number_format in zip(table.columns, table.formats, strict=True):
+        is_written = NUMBER_FORMAT.fullmatch(number_format) and not is_p_column(name)
+        if not is_written or not pd.api.types.is_numeric_dtype(frame[name]):
+            continue
+        if frame[name].min() < 0 or frame[name].max() >= THOUSAND:
+            formats[name] = number_format
+    return formats
+
+
+def _number_columns(table: Table, styled_formats: Collection[str]) -> dict[str, Any]:
     """How a table's columns of numbers are written, by their names.
 
     p-values are written by `with_p_values`, but for tables that are too large for it.
+
+    Args:
+        table: The table.
+        styled_formats: Names of the columns that `with_p_values` writes too.
     """
     is_large = len(table.rows) * len(table.columns) > MAX_STYLED_CELLS
     column_config: dict[str, Any] = {}
     for name, number_format in zip(table.columns, table.formats, strict=True):
         if is_p_column(name) and is_large:
             column_config[name] = st.column_config.NumberColumn(format="%.2g")
+        elif name in styled_formats:
+            continue
         elif NUMBER_FORMAT.fullmatch(number_format) and not is_p_column(name):
             column_config[name] = st.column_config.NumberColumn(format=f"%{number_format}")
     return column_config
@@ -214,23 +269,34 @@ def _are_numbers(cells: Sequence[Cell]) -> bool:
     )
 
 
-def with_p_values(rows: pd.DataFrame) -> pd.DataFrame | Styler:
-    """The rows with p-values as text says them, like < 0.001.
+def with_p_values(
+    rows: pd.DataFrame,
+    formats: Mapping[str, str] = MappingProxyType({}),
+    empty_text: str = EMPTY_CELL,
+) -> pd.DataFrame | Styler:
+    """The rows with p-values, and other numbers, as text says them, like < 0.001 and −1.5.
 
     They stay numbers, so that columns can be sorted.
 
     Large tables are as they were: streamlit draws no style of more cells than pandas' limit, and
     takes long before.
+
+    Args:
+        rows: The rows.
+        formats: Of columns of numbers that are written by `number_text`, by their names.
+        empty_text: What stands in cells of these columns that have no number.
     """
     if rows.size > MAX_STYLED_CELLS:
         return rows
-    p_columns = []
+    writers: dict[Any, Callable[[float], str]] = {}
     for name in rows:
         if is_p_column(str(name)) and pd.api.types.is_numeric_dtype(rows[name]):
-            p_columns.append(name)
-    if not p_columns:
+            writers[name] = p_value_text
+        elif str(name) in formats and pd.api.types.is_numeric_dtype(rows[name]):
+            writers[name] = partial(number_text, number_format=formats[str(name)])
+    if not writers:
         return rows
-    return rows.style.format(dict.fromkeys(p_columns, p_value_text), na_rep=EMPTY_CELL)
+    return rows.style.format(writers, na_rep=empty_text)
 
 
 # How a result was made, and which ones could not be read.

@@ -15,6 +15,7 @@ import numpy as np
 
 from headlab.core import (
     CHOOSE_CACHE,
+    Bools,
     Evaluation,
     HeadlabError,
     Ints,
@@ -43,6 +44,7 @@ from headlab.results.store.codecs import (
     pack_evaluation,
     read_evaluation,
     read_result,
+    read_right_answers,
 )
 from headlab.results.store.codecs import GATES_KIND as GATES_KIND
 from headlab.results.store.codecs import REPORT_KIND as REPORT_KIND
@@ -66,7 +68,7 @@ from headlab.results.store.places import note_places, noted_places
 from headlab.results.store.removal import bytes_in as bytes_in
 from headlab.results.store.removal import reason_to_stay as reason_to_stay
 from headlab.results.store.removal import remove_folder, sweep_removed
-from headlab.tasks import Example, Task
+from headlab.tasks import SAVED_FOLDER, Example, Task
 
 if TYPE_CHECKING:  # importing torch takes seconds, and lists of results do not need it
     from headlab.hooks import Model
@@ -234,6 +236,18 @@ class StoredRun:
             lambda: read_evaluation(path, digest, self.spec, examples),
         )
 
+    def right_answers(self, digest: str) -> Bools | None:
+        """Which answers under the mask with this digest are right, bool [answer], or None.
+
+        Also None if the file is damaged or foreign, with the reason in the log.
+        """
+        path = self._path_of(f"{digest}.npz")
+        if not os.path.lexists(path):
+            return None
+        return self._sound(
+            f"answers under {digest[:12]}", lambda: read_right_answers(path, digest, self.spec)
+        )
+
     def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
         """Store a complete evaluation.
 
@@ -278,6 +292,8 @@ ADAPTERS_FOLDER = "adapters"
 """The folder of trained adapters, beside the runs."""
 MODELS_FOLDER = "models"
 """The folder of models that a worker has written, beside the runs."""
+OTHER_FOLDERS = (ADAPTERS_FOLDER, MODELS_FOLDER, SAVED_FOLDER)
+"""Folders beside the runs that hold no results; the last one has the tasks saved on pages."""
 
 
 class Store:
@@ -316,6 +332,22 @@ class Store:
             if former_run.is_finished or holds_answers:
                 return former_run
         return found_run
+
+    def runs_with_answers(self, digest: str) -> list[StoredRun]:
+        """Every run that holds answers under the mask with this digest.
+
+        A folder whose spec cannot be read is left out.
+        """
+        runs = []
+        keys: set[str] = set()
+        for root in (self.root, self.demo):
+            for path in sorted(root.glob(f"*/{digest}.npz")) if root is not None else ():
+                with suppress(HeadlabError):
+                    run_spec = RunSpec.of(read_json(path.parent / "spec.json"))
+                    if run_spec.key not in keys:
+                        keys.add(run_spec.key)
+                        runs.append(StoredRun(self.root / run_spec.key, run_spec, demo=self.demo))
+        return runs
 
     def folder_of(self, key: str) -> Path:
         """The folder in which the result with this key is, or would be.
@@ -499,8 +531,7 @@ def _run_folders(root: Path) -> Iterator[Path]:
     if not root.is_dir():
         return
     for folder in sorted(root.iterdir()):
-        is_other = folder.name.startswith(".") or folder.name in (ADAPTERS_FOLDER, MODELS_FOLDER)
-        if folder.is_dir() and not is_other:
+        if folder.is_dir() and not folder.name.startswith(".") and folder.name not in OTHER_FOLDERS:
             yield folder
 
 

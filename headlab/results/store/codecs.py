@@ -114,6 +114,58 @@ def read_evaluation(
     Raises:
         HeadlabError: If the file is damaged, or belongs to another run, mask or set of examples.
     """
+    arrays, description = _checked_answers(path, digest, spec)
+    units = _read_counts("units", arrays)
+    predictions = _read_counts("predicted", arrays)
+    if len(units) != len(examples) or int(units.sum()) != len(predictions):
+        raise HeadlabError(
+            f"{path.name} has a different number of examples or answers",
+            code="answers.counts_mismatch",
+        )
+    ids, groups = answer_names(examples, units)
+    if description.get("ids_sha256") != content_key(list(ids)):
+        raise HeadlabError(f"{path.name} was made on other examples", code="answers.other_examples")
+    return Evaluation(
+        spec.task.language,
+        _right_answers(arrays, len(ids)),
+        predictions,
+        ids,
+        groups,
+        len(ids),
+        _read_omissions(description),
+    )
+
+
+def read_right_answers(path: Path, digest: str, spec: RunSpec) -> Bools:
+    """Which answers of a stored evaluation are right, bool [answer], without its examples.
+
+    Args:
+        path: The file.
+        digest: Digest of the mask.
+        spec: Spec of the run folder.
+
+    Raises:
+        HeadlabError: If the file is damaged, or belongs to another run or mask.
+    """
+    arrays, _ = _checked_answers(path, digest, spec)
+    return _right_answers(arrays, len(_read_counts("predicted", arrays)))
+
+
+def _right_answers(arrays: Arrays, count: int) -> Bools:
+    """Which of `count` answers are right, bool [answer]."""
+    byte_count = -(-count // 8)
+    check_array("correct", arrays["correct"], (byte_count,), np.uint8)
+    return np.unpackbits(arrays["correct"], count=count).astype(bool)
+
+
+def _checked_answers(
+    path: Path, digest: str, spec: RunSpec
+) -> tuple[dict[str, Array], Mapping[str, Json]]:
+    """The arrays of a file of answers and what it says about them.
+
+    Raises:
+        HeadlabError: If the file is damaged, or belongs to another run or mask.
+    """
     arrays = read_arrays(path)
     description = _read_description(arrays)
     missing_names = {"correct", "predicted", "units"} - set(arrays)
@@ -132,28 +184,7 @@ def read_evaluation(
         raise HeadlabError(
             f"{path.name} holds answers that differ from those written", code="answers.changed"
         )
-    units = _read_counts("units", arrays)
-    predictions = _read_counts("predicted", arrays)
-    if len(units) != len(examples) or int(units.sum()) != len(predictions):
-        raise HeadlabError(
-            f"{path.name} has a different number of examples or answers",
-            code="answers.counts_mismatch",
-        )
-    ids, groups = answer_names(examples, units)
-    if description.get("ids_sha256") != content_key(list(ids)):
-        raise HeadlabError(f"{path.name} was made on other examples", code="answers.other_examples")
-    byte_count = -(-len(ids) // 8)
-    check_array("correct", arrays["correct"], (byte_count,), np.uint8)
-    correct = np.unpackbits(arrays["correct"], count=len(ids)).astype(bool)
-    return Evaluation(
-        spec.task.language,
-        correct,
-        predictions,
-        ids,
-        groups,
-        len(ids),
-        _read_omissions(description),
-    )
+    return arrays, description
 
 
 def _smallest_type(values: Ints) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from headlab.core import HeadlabError, Report
-from headlab.dashboard.names import plain
+from headlab.dashboard.names import plain, with_minus_signs
 from headlab.dashboard.panels.heads import link_to_attention
 from headlab.dashboard.panels.stored import (
     StoredJob,
@@ -87,7 +87,7 @@ def draw_report(result: Result[Report], form_job: ExperimentJob, weights: str | 
             f"{plain('; '.join(settings))}."
         )
     for note in filter(None, (*report.notes, earlier_scores_sentence(report.spec))):
-        st.markdown(f"- {plain(note)}")
+        st.markdown(f"- {plain(with_minus_signs(note))}")
     _draw_figures(report)
     _link_to_heads(report)
     for table in with_paper(report):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import streamlit as st
 
 from headlab.dashboard.frame import Choice, page
-from headlab.dashboard.names import plain
+from headlab.dashboard.names import plain, with_minus_signs
 from headlab.dashboard.pages.gates import figures, other_runs
 from headlab.dashboard.pages.gates.form import draw_form
 from headlab.dashboard.pages.gates.kept_roles import draw_roles
@@ -88,7 +88,7 @@ def draw_gates(choice: Choice, stored_runs: StoredByLanguage[Sweep]) -> None:
     result = sweep.runs[run_number]
     figures.draw_key_figures(result.record)
     for note in result.record.notes:
-        st.markdown(f"- {plain(note)}")
+        st.markdown(f"- {plain(with_minus_signs(note))}")
     figures.draw_training(result.record, result.key[:12])
     figures.draw_trade_off(choice, sweep, run_number)
     st.subheader("Heads kept, by layer")

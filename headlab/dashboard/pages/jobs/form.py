@@ -225,9 +225,9 @@ def draw_form(choice: Choice) -> None:
         _draw_fields(form, kinds[kind])
         _draw_place(form, kinds[kind])
         _draw_end(form)
-    page_link("experiments", "Analyses that combine several of these: Experiments")
-    page_link("roles", "What the heads do: Roles")
-    page_link("gates", "Gates that learn which heads to keep: Gates")
+    page_link("experiments", "Analyses of several scores")
+    page_link("roles", "What the heads do")
+    page_link("gates", "Gates that learn")
 
 
 def _draw_fields(form: JobForm, job_class: type[Job]) -> None:

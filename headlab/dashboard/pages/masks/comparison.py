@@ -160,7 +160,7 @@ def draw_tables(mask_a: Mask, mask_b: Mask, difference: MaskDifference) -> None:
     else:
         st.caption(
             "Neither mask holds accuracies. Open one on the Prune page, which measures it, and "
-            "come back; or measure a file with headlab evaluate."
+            "come back."
         )
     show_table(removed_by_layer(difference), "masks")
     if len(difference.grid.stacks) > 1:

@@ -24,6 +24,7 @@ from headlab.dashboard.names import (
     languages_words,
     report_params,
 )
+from headlab.dashboard.panels.heads import RoleEffect
 from headlab.masks import Mask
 from headlab.methods import cautions, spec_of
 from headlab.pictures import MINUS, holm_adjusted_p_values
@@ -107,13 +108,16 @@ INDUCTION = "induction"
 """The role that is told first, as it is the best known one of decoders."""
 
 
-def findings_of_roles(roles: Roles, language: str, basis: str) -> list[OverviewFinding]:
+def findings_of_roles(
+    roles: Roles, language: str, basis: str, effect: RoleEffect | None = None
+) -> list[OverviewFinding]:
     """How many induction heads a report on roles finds; none where there are none.
 
     Args:
         roles: The report.
         language: Code of the language of its sentences.
         basis: What it is on, in words.
+        effect: What the chosen task loses without them; None where that is not stored.
     """
     head_count = roles.counts.get(INDUCTION, 0)
     if not head_count:
@@ -122,15 +126,26 @@ def findings_of_roles(roles: Roles, language: str, basis: str) -> list[OverviewF
     if head_count == 1:
         verb, pronoun, others = ("does", "it looks", "it")
     heads = count_words(head_count, "head")
+    headline = f"{heads} {verb} induction: {pronoun} at what followed an earlier copy of the token"
+    loss = ""
+    mask_to_open = None
+    if effect is not None:
+        induction_heads = count_words(head_count, "induction head")
+        headline = f"{induction_heads}: without {others} {effect.task} {effect.accuracies_text}"
+        loss = (
+            f" Without {others}, {effect.task} {effect.accuracies_text}, {effect.size:,} examples."
+        )
+        mask_to_open = MaskToOpen(effect.mask, {"split": effect.split})
     return [
         OverviewFinding(
-            f"{heads} {verb} induction: {pronoun} at what followed an earlier copy of the token",
+            headline,
             f"{heads} of {roles.grid.size} {verb} induction: in the second copy of repeated sentences {pronoun} at the "
             f"token after the earlier copy, as often as the role asks ({basis}). Roles lists {others} and switches "
-            f"{others} off.",
+            f"{others} off.{loss}",
             "roles",
             "Roles: the induction heads",
             {"role": INDUCTION, "focus": language},
+            mask_to_open,
         )
     ]
 
@@ -475,19 +490,24 @@ def _findings_of_front(
         sizes = " and ".join(filter(None, (sizes, _sizes_words(report, "test"))))
     examples_text = f"; {sizes} examples{' a language' * has_several_languages}" if sizes else ""
     basis = f"heads ordered by {_method_words(report)}{examples_text}"
+    verdict, short_verdict = _test_verdict(report)
     if removed_count:
         heads_text = _share_of_heads(removed_count, removed_count + kept_count)
         sentence = (
             f"{heads_text} can go in {languages_text} {limit_text} ({basis}); "
-            f"{_test_verdict(report)}{_mean_on_test(report)}."
+            f"{verdict}{_mean_on_test(report)}."
+        )
+        verb = "loses" if len(languages) == 1 else "lose"
+        headline = (
+            f"{removed_count} of {removed_count + kept_count} heads can go: "
+            f"{_in_short(languages)} {verb} ≤{NO_BREAK}{limit}; "
+            f"{short_verdict}"
         )
     else:
         sentence = f"No head of {kept_count} can go in {languages_text} {limit_text} ({basis})."
-    headline_end = f"dev loses at most {limit} in {_in_short(languages)}"
-    if removed_count:
-        headline = f"{removed_count} of {removed_count + kept_count} heads can go: {headline_end}"
-    else:
-        headline = f"No head of {kept_count} can go if {headline_end}"
+        headline = (
+            f"No head of {kept_count} can go if dev loses at most {limit} in {_in_short(languages)}"
+        )
     link_params = front_params(result.key)
     yield OverviewFinding(
         headline, sentence, "prune", "Smaller models", link_params, _mask_of_front(result, scores)
@@ -512,10 +532,13 @@ def _mask_of_front(result: Result[Report], scores: Mapping[str, HeadScores]) -> 
     return MaskToOpen(mask, link_params)
 
 
-def _test_verdict(report: Report) -> str:
+def _test_verdict(report: Report) -> tuple[str, str]:
     """What test says of the loss that a front allows.
 
     It is a claim only where each of the front's languages was tested.
+
+    Returns:
+        The verdict with its p-value and languages, and the same in three words at most.
     """
     languages = languages_of(report)
     p_by_language = {}
@@ -523,16 +546,16 @@ def _test_verdict(report: Report) -> str:
         if row.p_loss is not None:
             p_by_language[row.language] = row.p_loss
     if not p_by_language:
-        return "not tested"
+        return "not tested", "not tested"
     untested_languages = [code for code in languages if code not in p_by_language]
     if untested_languages:
-        return f"not tested in {languages_words(untested_languages)}"
+        return f"not tested in {languages_words(untested_languages)}", "not all tested"
     p_values = [p_by_language[code] for code in languages]
     unconfirmed_languages = [code for code in languages if p_by_language[code] > ALPHA]
     if not unconfirmed_languages:
-        return f"test confirms it ({p_equals_text(max(p_values))})"
+        return f"test confirms it ({p_equals_text(max(p_values))})", "confirmed on test"
     languages_text = f" in {languages_words(unconfirmed_languages)}" if len(languages) > 1 else ""
-    return f"on test, a larger loss is not ruled out{languages_text}"
+    return f"on test, a larger loss is not ruled out{languages_text}", "unconfirmed on test"
 
 
 def _mean_on_test(report: Report) -> str:

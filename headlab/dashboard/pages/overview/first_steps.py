@@ -6,18 +6,27 @@ from dataclasses import dataclass, field, replace
 
 import streamlit as st
 
-from headlab.core import HeadlabError, content_key
+from headlab.core import HeadlabError, as_sentence, content_key
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
+    cached_grid,
     errors_as_sentences,
+    first_link,
+    loaded_model,
     matching_scores,
     scores_of,
     show_choice,
     stored_results,
     supervisor,
 )
-from headlab.dashboard.names import count_words, language_title, page_link, plain
+from headlab.dashboard.names import (
+    count_words,
+    error_words,
+    language_title,
+    page_link,
+    plain,
+)
 from headlab.dashboard.panels.jobs import (
     draw_forecast,
     draw_live_jobs,
@@ -36,6 +45,8 @@ from headlab.results import HeadScores
 
 DRAWN_SECONDS = 0.2
 """Until the browser asks again for what it was sent."""
+OTHER_MODEL_CODE = "worker.other_model_in_use"
+"""Of the error of a model that cannot be loaded while a job computes with another."""
 LOOK_SECONDS = 1.0
 """Between two looks for scores that a job has stored."""
 
@@ -51,11 +62,13 @@ class FirstMaps(PageState):
             written to the link.
         started_keys: Those whose map was started. Each is started once: a person who then cancels
             it, or chooses another method, is left alone.
+        load_problems: Why a model does not load, by its name, as that was found out here.
     """
 
     key = "_first_maps"
     drawn_keys: set[str] = field(default_factory=set)
     started_keys: set[str] = field(default_factory=set)
+    load_problems: dict[str, str] = field(default_factory=dict)
 
 
 def needs_first_steps(choice: Choice, results: StoredScores) -> bool:
@@ -68,7 +81,9 @@ def needs_first_steps(choice: Choice, results: StoredScores) -> bool:
 def start_first_map(choice: Choice, results: StoredScores) -> None:
     """Start the quick map of a model and task of which nothing is stored, once a session.
 
-    The sidebar then shows its method.
+    The sidebar then shows its method. Nothing is started for what a link asks for: its reader may
+    only want to look. Nor is it for a model that such a map is refused for, which is loaded to find
+    out; the page then says why.
 
     Args:
         choice: The sidebar's.
@@ -84,7 +99,7 @@ def start_first_map(choice: Choice, results: StoredScores) -> None:
     if stored_methods - {FIRST_MAP_METHOD} or is_being_computed(choice):
         return
     first_choice = replace(choice, method=FIRST_MAP_METHOD, variant="")
-    if not supervisor().is_connected or scores_refusal(first_choice):
+    if not supervisor().is_connected or scores_refusal(first_choice) or is_of_link(choice):
         return
     first_maps = FirstMaps.of_session()
     subject_key = content_key([choice.model, choice.task, dict(choice.label_map or {})])
@@ -95,6 +110,8 @@ def start_first_map(choice: Choice, results: StoredScores) -> None:
         redraw_every(_rerun_once_drawn, DRAWN_SECONDS)()
         return
     first_maps.started_keys.add(subject_key)
+    if cached_grid(choice.model) is None and not _can_be_queued(first_choice):
+        return
     missing = scores_of(first_choice).missing
     if missing:
         start_job(score_job(first_choice, missing, None))
@@ -102,6 +119,30 @@ def start_first_map(choice: Choice, results: StoredScores) -> None:
             return
     show_choice(first_choice)
     st.rerun()
+
+
+def is_of_link(choice: Choice) -> bool:
+    """Whether the session's link asks for this model, task or method."""
+    link = first_link()
+    linked_values = {"model": choice.model, "task": choice.task, "method": choice.method}
+    return any(value in link.get(name, []) for name, value in linked_values.items())
+
+
+def _can_be_queued(first_choice: Choice) -> bool:
+    """Whether a first map may be queued, as loading the model tells.
+
+    The job needs the model in memory too, so this takes no time that it does not save. If the model
+    does not load, the reason is kept for the card.
+    """
+    try:
+        loaded_model(first_choice.model)
+    except HeadlabError as error:
+        if error.code == OTHER_MODEL_CODE:
+            return True  # the job waits for its turn
+        load_problems = FirstMaps.of_session().load_problems
+        load_problems[first_choice.model] = error_words(as_sentence(error))
+        return False
+    return not scores_refusal(first_choice)
 
 
 def is_being_computed(choice: Choice) -> bool:
@@ -165,9 +206,18 @@ def _map_words(choice: Choice, results: StoredScores) -> str:
         return f"by `{choice.method}`, shown here."
     if is_being_computed(choice):
         return f"being computed by `{choice.method}`."
-    if reason := scores_refusal(choice):
-        return plain(reason)
+    load_problem = FirstMaps.of_session().load_problems.get(choice.model, "")
+    reason = load_problem or scores_refusal(choice) or _first_map_refusal(choice)
+    if reason:
+        return plain(f"{reason.rstrip('.')}.")
     return f"`{choice.method}` is not computed yet."
+
+
+def _first_map_refusal(choice: Choice) -> str:
+    """Why there is no map in seconds, where the chosen method is the one that such a map precedes."""
+    if choice.method != DEFAULT_METHOD:
+        return ""
+    return scores_refusal(replace(choice, method=FIRST_MAP_METHOD, variant=""))
 
 
 def offer_shapley(choice: Choice) -> None:

@@ -23,6 +23,7 @@ from headlab.dashboard.frame import (
 )
 from headlab.dashboard.names import PAGES, head_number, language_title, page_link, plain
 from headlab.dashboard.pages.overview.findings import (
+    INDUCTION,
     OverviewFinding,
     by_preference,
     findings,
@@ -36,7 +37,7 @@ from headlab.dashboard.pages.overview.first_steps import (
     rerun_when_stored,
     start_first_map,
 )
-from headlab.dashboard.panels.heads import HEAD_PARAM, draw_comparison_by_language
+from headlab.dashboard.panels.heads import HEAD_PARAM, draw_comparison_by_language, effect_of_role
 from headlab.dashboard.panels.jobs import draw_live_jobs, offer_missing_scores, scores_refusal
 from headlab.dashboard.panels.masks import history_of
 from headlab.dashboard.panels.stored import (
@@ -107,7 +108,8 @@ def _role_findings(choice: Choice) -> list[OverviewFinding]:
     stored_reports = stored_roles_reports(choice)
     for language, reports in stored_reports.by_language.items():
         basis = roles_report_label(reports[0], stored_reports.weights)
-        return findings_of_roles(reports[0].roles, language, basis)
+        effect = effect_of_role(reports[0], INDUCTION, choice.task)
+        return findings_of_roles(reports[0].roles, language, basis, effect)
     return []
 
 
@@ -235,13 +237,14 @@ def link_other_choices(choice: Choice) -> None:
             "Results of other models and tasks: scores on every page, reports on Experiments and "
             "Roles."
         )
-    for other_result in other_results:
-        button(
-            other_result.words,
-            key=f"other-{other_result.words.partition(':')[0]}",
-            on_press=open_page,
-            args=(other_result.page, other_result.choice),
-        )
+    with st.container(horizontal=True, gap="small", key="other-results"):
+        for other_result in other_results:
+            button(
+                other_result.words,
+                key=f"other-{other_result.words.partition(':')[0]}",
+                on_press=open_page,
+                args=(other_result.page, other_result.choice),
+            )
 
 
 def link_pages() -> None:

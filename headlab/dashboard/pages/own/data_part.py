@@ -662,18 +662,17 @@ def _draw_saved_task(choice: Choice) -> None:
     if task is None:
         return
     with st.container(border=True, key="own-saved"):
-        st.markdown(
-            f"**{plain(task.name)} is saved.** Its declaration, which the command line and the "
-            "worker read:"
-        )
-        st.code(task.declaration, language="toml", wrap_lines=True)
+        st.markdown(f"**{plain(task.name)} is saved.**")
         path = (default_root() / task.path).absolute()
         job = ScoreJob.model_construct(
             **{**choice.job_fields, "task": str(path)},
             method=choice.method,
             languages=list(task.sizes),
         )
-        st.code(job.terminal_lines(), language="bash", wrap_lines=True)
+        with st.expander("The same from a terminal"):
+            st.caption("Its declaration, which the command line and the worker read:")
+            st.code(task.declaration, language="toml", wrap_lines=True)
+            st.code(job.terminal_lines(), language="bash", wrap_lines=True)
         if task.name not in task_names():
             st.warning(
                 "The worker keeps its results in another folder than this dashboard, so only the "
@@ -682,6 +681,7 @@ def _draw_saved_task(choice: Choice) -> None:
             return
         if choice.task == task.name:
             st.caption("This task is chosen in the sidebar; every page shows it.")
+            page_link("overview", "Overview: its first map")
             page_link("prune", "Prune: its accuracy, and which heads it needs")
         else:
             button(

@@ -66,8 +66,9 @@ def pick_scores(stored_scores: StoredScores) -> HeadScores | None:
     if len(stored_scores.scores) < 2:
         return pooled_scores(stored_scores.scores, MEAN_OF_LANGUAGES)
     source = st.selectbox(
-        "Colours and suggestion from one language, or the mean of all",
+        "Scores that colour the heads and suggest a mask",
         [MEAN_OF_LANGUAGES, *stored_scores.scores],
+        help="The mean of all languages, or one language",
         key="from",
         bind="query-params",
     )

@@ -139,7 +139,7 @@ def draw_form(form: FrontForm) -> FrontJob:
                 )
         if question == SMALLEST_WITHIN:
             basis_place.selectbox(
-                "Accept a loss based on",
+                "Accept a loss",
                 [BOUND, ESTIMATE],
                 format_func=lambda basis: LOSS_BASES[basis],
                 key="front-by",
@@ -220,7 +220,7 @@ def draw_presets(job: FrontJob) -> None:
         Button("Full", "front-full", _fill_in, (FULL_ORDERS, full_sizes(), None), icon="done_all"),
     )
     st.caption(
-        f"{quick_sentence(job, known_pace(job))} Full: {count_words(len(FULL_ORDERS), 'order')}, "
+        f"Both fill in the form. {quick_sentence(job, known_pace(job))} Full: {count_words(len(FULL_ORDERS), 'order')}, "
         f"{count_words(full_sizes(), 'size')}. Scores that are not in the cache take longer than "
         "either."
     )
@@ -250,7 +250,7 @@ def quick_sentence(job: FrontJob, seconds_a_forward: float | None) -> str:
         seconds_a_forward: Of this machine; None if it is not known.
     """
     sizes, test_size = _quick_front(job, seconds_a_forward)
-    words = f"Quick: 1 order, {count_words(sizes, 'size')}, {test_size} test examples a language"
+    words = f"Quick: 1 order, {count_words(sizes, 'size')}, {test_size:,} test examples a language"
     if seconds_a_forward is not None:
         pace = f"{_milliseconds_text(1000 * seconds_a_forward)} ms an example"
         if _seconds_of(job, sizes, test_size, seconds_a_forward) > QUICK_SECONDS:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from headlab.charts.front import front_chart
 from headlab.dashboard.frame import Choice
-from headlab.dashboard.names import languages_words, plain
+from headlab.dashboard.names import languages_words, plain, with_minus_signs
 from headlab.dashboard.pages.prune.pinned import (
     draw_pinned,
     mask_of_point,
@@ -74,7 +74,7 @@ def draw_front(
     """
     st.markdown(f"**On {plain(languages_words(languages_of_front(front.result)))}:**")
     for note in filter(None, (*front.report.notes, earlier_scores_sentence(front.report.spec))):
-        st.markdown(f"- {plain(note)}")
+        st.markdown(f"- {plain(with_minus_signs(note))}")
     chart_column, answer_column = st.columns([7, 5], gap="large")
     with chart_column:
         _draw_chart(front, whole, _times_of_points(front, history, choice, jobs))
@@ -172,12 +172,12 @@ def _draw_test_accuracy(front: StoredFront) -> None:
     columns = {
         "Language": text(pinned=True),
         "Accuracy %": number(format="%.1f"),
-        "Difference": number(format="%+.1f", help="Points, on the same examples"),
+        "Difference": number("Difference, points", help="On the same examples"),
         "95 % interval": text(help="Of the difference, paired bootstrap, points; two-sided"),
         "p of the loss": number(help="One-sided, of more being lost than was allowed"),
     }
     st.dataframe(
-        with_p_values(confirmed_table(front)),
+        with_p_values(confirmed_table(front), {"Difference": "+.1f"}),
         hide_index=True,
         column_config=columns,
         placeholder="–",

@@ -13,7 +13,7 @@ import pandas as pd
 
 from headlab.charts.front import FrontDot
 from headlab.core import HeadGrid, Report, integer_in, is_number, is_same_model
-from headlab.dashboard.names import count_words
+from headlab.dashboard.names import count_words, with_minus_signs
 from headlab.dashboard.pages.prune.point_words import (
     HEADS_KEPT,
     PARAMETERS_KEPT,
@@ -268,4 +268,4 @@ def interval_words(row: TestedLanguage) -> str | None:
     """The interval of a difference on test; None where there is none."""
     if row.low is None or row.high is None:
         return None
-    return f"{row.low:+.1f} … {row.high:+.1f}"
+    return with_minus_signs(f"{row.low:+.1f} … {row.high:+.1f}")

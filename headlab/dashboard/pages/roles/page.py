@@ -9,7 +9,14 @@ import streamlit as st
 
 from headlab.core import Head, HeadGrid
 from headlab.dashboard.frame import Choice, page, scores_of
-from headlab.dashboard.names import count_words, head_number, language_title, page_link, plain
+from headlab.dashboard.names import (
+    count_words,
+    head_number,
+    language_title,
+    page_link,
+    plain,
+    with_minus_signs,
+)
 from headlab.dashboard.pages.roles import other_reports
 from headlab.dashboard.pages.roles.across_languages import draw_languages
 from headlab.dashboard.pages.roles.form import draw_form
@@ -20,6 +27,8 @@ from headlab.dashboard.panels.heads import (
     draw_role_card,
     draw_role_details,
     draw_role_examples,
+    effect_of_role,
+    heads_with,
     pick_head,
 )
 from headlab.dashboard.panels.stored import (
@@ -127,11 +136,6 @@ def pick_report_and_head(
     return language, report, chosen_group_of(report.roles), head
 
 
-def heads_with(roles: Roles, group: str) -> list[Head]:
-    """The heads that have a role of a group, in the model's order."""
-    return [head for head in roles.grid.heads if group in roles.groups(head)]
-
-
 def draw_chosen_role(choice: Choice, report: StoredRoles, group: str) -> None:
     """The heads of one group of roles, and what can be done with them.
 
@@ -144,6 +148,13 @@ def draw_chosen_role(choice: Choice, report: StoredRoles, group: str) -> None:
     grid = report.roles.grid
     st.subheader(plain(f"{count_words(len(heads), 'head')}: {group}"))
     st.markdown(plain(", ".join(head_number(head, grid) for head in heads)))
+    effect = effect_of_role(report, group, choice.task)
+    if effect is not None:
+        others = "it" if len(heads) == 1 else "them"
+        st.markdown(
+            f"**Without {others}, {plain(choice.task)} {effect.accuracies_text}** "
+            f"({effect.size:,} examples)."
+        )
     draw_head_actions(
         choice,
         scores_of(choice),
@@ -177,7 +188,7 @@ def pick_report(stored_reports: StoredByLanguage[StoredRoles], language: str) ->
 def draw_tables(report: StoredRoles) -> None:
     """How many heads have each role, and each relation of syntax."""
     names = ("role-counts", "relations")
-    for name, column in zip(names, st.columns([1, 2], gap="large"), strict=True):
+    for name, column in zip(names, st.columns([2, 3], gap="medium"), strict=True):
         table = report.roles.table(name)
         if table:
             with column:
@@ -229,7 +240,7 @@ def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) ->
     if report.result.record.notes:
         with st.expander("What the numbers rest on", icon=":material/info:"):
             for note in report.result.record.notes:
-                st.markdown(f"- {plain(note)}")
+                st.markdown(f"- {plain(with_minus_signs(note))}")
     draw_role_details(report.roles, head, report.key)
     st.subheader("Which roles, and which relations")
     draw_tables(report)

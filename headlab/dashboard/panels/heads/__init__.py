@@ -56,6 +56,9 @@ from headlab.dashboard.panels.heads.role_card import draw_role_card as draw_role
 from headlab.dashboard.panels.heads.role_card import draw_role_details as draw_role_details
 from headlab.dashboard.panels.heads.role_card import draw_role_examples as draw_role_examples
 from headlab.dashboard.panels.heads.role_card import draw_roles_of_head as draw_roles_of_head
+from headlab.dashboard.panels.heads.role_effect import RoleEffect as RoleEffect
+from headlab.dashboard.panels.heads.role_effect import effect_of_role as effect_of_role
+from headlab.dashboard.panels.heads.role_effect import heads_with as heads_with
 from headlab.dashboard.panels.heads.strongest_links import MAX_TEXT_LENGTH as MAX_TEXT_LENGTH
 from headlab.dashboard.panels.heads.strongest_links import RankedSentence as RankedSentence
 from headlab.dashboard.panels.heads.strongest_links import ReadSentences as ReadSentences

@@ -26,7 +26,7 @@ from headlab.core import (
     fingerprint_of,
     percent_text,
 )
-from headlab.dashboard.frame import describe_variant, stored_results
+from headlab.dashboard.frame import describe_variant, store_of_folder, stored_results
 from headlab.dashboard.frame.stored_scores import variant_name
 from headlab.dashboard.names import count_words, language_title, plain
 from headlab.dashboard.panels.masks import MEAN_OF_LANGUAGES, pooled_scores
@@ -47,7 +47,7 @@ from headlab.pictures import (
     value_format,
     value_words,
 )
-from headlab.results import Contrast, HeadScores, Result, contrast
+from headlab.results import Contrast, HeadScores, Result, contrast, default_root
 from headlab.stats import spearman_interval
 
 COMPARED_PARAM = "against"
@@ -149,9 +149,21 @@ def comparable_scores_by_key(
         for result in results_on_same_heads(results, shown_scores)
     ]
     return {
-        key[:COMPARED_KEY_LENGTH]: (label_text, scores)
+        key[:COMPARED_KEY_LENGTH]: (named_by_people(key, label_text), scores)
         for key, label_text, scores in sorted(labelled_results, key=order)
     }
+
+
+def named_by_people(key: str, label_text: str) -> str:
+    """A result in words, with the name that people gave to it before them, if they gave it one.
+
+    Args:
+        key: Of the result.
+        label_text: What it is, in words.
+    """
+    store = store_of_folder(default_root())
+    name = store.label(key).name if store.has_labels else ""
+    return f"“{name}”: {label_text}" if name else label_text
 
 
 def comparison_label(other_scores: HeadScores, shown_scores: HeadScores) -> str:

@@ -27,18 +27,25 @@ from headlab.dashboard.panels.masks import history_of, mask_link_text
 from headlab.dashboard.widgets import draw_figure, table_height, with_p_values
 from headlab.results import AVERAGE_LIMIT, SAMPLING_ERROR_LIMIT, HeadScores, kept_heads_without
 
+SIGNED_COLUMNS = ("value", "low", "high", "sample_mean")
+"""Columns of values, which may be below 0."""
 
-def _column_config(sign: str) -> dict[str, Any]:
+
+def _column_config(unit: str) -> dict[str, Any]:
+    """How the columns of `table_of_languages` are titled and written.
+
+    Args:
+        unit: In which values are shown.
+    """
     number = st.column_config.NumberColumn
     return {
         "language": st.column_config.TextColumn("Language", pinned=True),
-        "value": number("Value", format=f"%{sign}.3f"),
-        "low": number("From", format=f"%{sign}.3f", help="Lower end of the interval"),
-        "high": number("To", format=f"%{sign}.3f", help="Upper end of the interval"),
+        "value": number(f"Value, {unit}"),
+        "low": number("From", help="Lower end of the interval"),
+        "high": number("To", help="Upper end of the interval"),
         "half_width": number("Half-width", format="%.3f", help="Half the interval's length"),
         "sample_mean": number(
             "Samples alone",
-            format=f"%{sign}.3f",
             help="Mean of the samples, on which the interval and p rest; the value leans on slopes too",
         ),
         "sampling_error": number(
@@ -128,9 +135,13 @@ def draw_details(
 ) -> None:
     """The card's figures as a table, the same as its chart."""
     table = table_of_languages(scores, head, confidence).dropna(axis="columns", how="all")
-    columns = _column_config(sign_flag(next(iter(scores.values()))))
+    columns = _column_config(display_unit(next(iter(scores.values())).unit)[1])
     height = table_height(len(table), 738)
-    st.dataframe(with_p_values(table), hide_index=True, column_config=columns, height=height)
+    sign = sign_flag(next(iter(scores.values())))
+    formats = dict.fromkeys(SIGNED_COLUMNS, f"{sign}.3f") if sign else {}
+    st.dataframe(
+        with_p_values(table, formats), hide_index=True, column_config=columns, height=height
+    )
     if "p_holm" in table:
         tests = sum(language_scores.grid.size for language_scores in scores.values())
         subject = f"each of the {len(scores)} languages" if len(scores) > 1 else "the language"

@@ -109,6 +109,16 @@ class FigurePlaces:
     notes: Placeholder
 
 
+NUMBER_FORMATS = {
+    "Difference": "+.1f",
+    "Low": "+.1f",
+    "High": "+.1f",
+    "Now right": "d",
+    "Now wrong": "d",
+}
+"""Of the table's columns of numbers that may be below 0, or thousands."""
+
+
 def _column_config() -> dict[str, Any]:
     """Columns of one width, so that none is cut.
 
@@ -119,13 +129,13 @@ def _column_config() -> dict[str, Any]:
     return {
         "Language": text(width=COLUMN, pinned=True),
         "Accuracy %": number("Accuracy", format="%.1f %%"),
-        "Difference": number(format="%+.1f", help="Points, on the same examples"),
-        "Low": number("95 % low", format="%+.1f", help=f"Lower {ENDS_HELP}"),
-        "High": number("95 % high", format="%+.1f", help=f"Upper {ENDS_HELP}"),
+        "Difference": number(help="Points, on the same examples"),
+        "Low": number("95 % low", help=f"Lower {ENDS_HELP}"),
+        "High": number("95 % high", help=f"Upper {ENDS_HELP}"),
         "p": number(help="Two-sided, for this language alone"),
         "p (Holm)": number(help="Adjusted for testing all these languages"),
-        "Now right": number(format="%d", help="Predictions that became right"),
-        "Now wrong": number(format="%d", help="Predictions that became wrong"),
+        "Now right": number(help="Predictions that became right"),
+        "Now wrong": number(help="Predictions that became wrong"),
         "Unpruned %": number("Unpruned", format="%.1f %%"),
         "Examples": text(width=2 * COLUMN),
     }
@@ -234,7 +244,7 @@ def _draw_table(
         headline: The language of the row to shade.
     """
     accuracies = accuracy_table(figures_by_language, languages)
-    rows = with_p_values(accuracies)
+    rows = with_p_values(accuracies, NUMBER_FORMATS, "…")
     if headline in languages and len(languages) > 1:
         shaded_row = pd.IndexSlice[[list(languages).index(headline)], :]
         styled_rows = accuracies.style if isinstance(rows, pd.DataFrame) else rows

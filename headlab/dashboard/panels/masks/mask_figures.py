@@ -396,7 +396,7 @@ def progress_caption(
     unit = f"{question.split} {counted_unit(figures_by_language, question)}"
     if final_count == len(languages):
         sizes = sorted({figure.n for figure in figures_by_language.values()})
-        counts = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+        counts = f"{sizes[0]:,}–{sizes[-1]:,}" if len(sizes) > 1 else f"{sizes[0]:,}"
         return f"{heads_off}: final, {counts} {unit} a language."
     if len(languages) == 1:
         figure = next(iter(figures_by_language.values()))

@@ -25,6 +25,7 @@ from headlab.core import (
     part,
 )
 from headlab.dashboard.frame import Choice, stored_results, task_languages
+from headlab.dashboard.names import stored_count_text
 from headlab.dashboard.panels.stored.shelf import (
     StoredByLanguage,
     current_weights,
@@ -327,7 +328,7 @@ def sweep_label(sweep: Sweep, weights: str | None = None) -> str:
         parts.append(_stacks_words(gates))
     if "steps" in options:
         parts.append(f"{options['steps']} steps")
-    size = part(gates.spec, "task", "size") or "all"
+    size = stored_count_text(part(gates.spec, "task", "size"), "all")
     parts.append(f"learned on {size} examples of {learned_on(gates)}")
     seed = options.get("seed", gates.spec.get("seed"))
     if seed:

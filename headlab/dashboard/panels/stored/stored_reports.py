@@ -9,6 +9,7 @@ from typing import Any
 
 from headlab.core import HeadlabError, Report, part
 from headlab.dashboard.frame import Choice
+from headlab.dashboard.names import stored_count_text
 from headlab.dashboard.panels.stored.shelf import facts_table, model_differences, short_fingerprint
 from headlab.jobs.table import ExperimentJob
 from headlab.methods import DEFAULT_METHOD
@@ -134,7 +135,8 @@ def setting_words(settings: Mapping[str, object]) -> list[str]:
 
 def sizes_words(job: ExperimentJob) -> str:
     """How many examples a report is on."""
-    return f"up to {job.dev_size or '?'} examples of dev and {job.test_size or '?'} of test"
+    dev_size = stored_count_text(job.dev_size)
+    return f"up to {dev_size} examples of dev and {stored_count_text(job.test_size)} of test"
 
 
 def changed_options(job: ExperimentJob) -> dict[str, object]:

@@ -19,7 +19,7 @@ from headlab.core import (
     part,
 )
 from headlab.dashboard.frame import Choice, stored_results, task_languages
-from headlab.dashboard.names import language_title
+from headlab.dashboard.names import language_title, stored_count_text
 from headlab.dashboard.panels.stored.shelf import (
     StoredByLanguage,
     current_weights,
@@ -318,7 +318,7 @@ def roles_report_label(stored_roles: StoredRoles, weights: str | None = None) ->
     source_text = "treebank"
     if stored_roles.source != TREEBANK:
         source_text = f"task {stored_roles.source}, without syntax"
-    size = part(report.spec, "task", "size") or "?"
+    size = stored_count_text(part(report.spec, "task", "size"))
     split = part(report.spec, "task", "split") or "?"
     fingerprint = str(part(report.spec, "model", "fingerprint") or "")
     dtype = part(report.spec, "model", "dtype")
