@@ -15,6 +15,8 @@ from sphinx.util.docutils import SphinxDirective
 ROOT = Path(os.environ["HEADLAB_DOCS_ROOT"])
 sys.path.insert(0, str(ROOT / "tools"))
 
+import docs_gallery  # noqa: E402 - after the path to it
+
 from headlab import __version__  # noqa: E402 - the tools' folder may come first
 
 project = "headlab"
@@ -129,6 +131,34 @@ def fold_long_tables(app: Sphinx, doctree: nodes.document, docname: str) -> None
         table.parent.insert(place + 2, nodes.raw("", "</details>", format="html"))
 
 
+_TREES: dict[tuple[Any, ...], str] = {}
+
+
+def share_the_tree_of_errors(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Make the tree beside the pages of errors once: it is the same for all of them.
+
+    Args:
+        app: Sphinx.
+        pagename: Name of the page.
+        templatename: Of its template.
+        context: What the template is given.
+        doctree: The page.
+    """
+    make_tree = context.get("toctree")
+    if make_tree is None or not pagename.startswith("errors/") or pagename == "errors/index":
+        return
+
+    def shared_tree(**options: Any) -> str:
+        key = tuple(sorted(options.items()))
+        if key not in _TREES:
+            _TREES[key] = make_tree(**options)
+        return _TREES[key]
+
+    context["toctree"] = shared_tree
+
+
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -139,6 +169,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
     Args:
         app: Sphinx.
     """
+    app.connect("env-before-read-docs", lambda *_: docs_gallery.load_models_anew())
     app.add_directive("gallery-chart", GalleryChart)
+    # Before the theme asks for the tree, at 500.
+    app.connect("html-page-context", share_the_tree_of_errors, priority=400)
     app.connect("doctree-resolved", fold_long_tables)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

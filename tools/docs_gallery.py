@@ -121,6 +121,14 @@ def load_each_model_once(gallery_conf: dict[str, Any], file: str) -> None:
     vars(headlab)["load"] = _SharedModels(headlab.load)
 
 
+def load_models_anew() -> None:
+    """Give `headlab.load` back, once the examples are through: the reference describes it."""
+    import headlab
+
+    if isinstance(headlab.load, _SharedModels):
+        vars(headlab)["load"] = headlab.load.load
+
+
 class _SharedModels:
     """`headlab.load`, but each name is loaded once.
 

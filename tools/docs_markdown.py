@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, SoupStrainer
 from bs4.element import NavigableString, PageElement, Tag
 
 # Pages without words of their own.
@@ -58,10 +58,14 @@ def article_of(path: Path) -> Tag:
     Args:
         path: The page.
     """
-    soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
-    article = soup.select_one("article[role=main]") or soup.body
-    if article is None:
-        raise SystemExit(f"{path.name} has no body")
+    soup = BeautifulSoup(
+        path.read_text(encoding="utf-8"),
+        "lxml",
+        parse_only=SoupStrainer("article", attrs={"role": "main"}),
+    )
+    article = soup.find("article")
+    if not isinstance(article, Tag):
+        raise SystemExit(f"{path.name} is no page of the site")
     return article
 
 

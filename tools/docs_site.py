@@ -39,7 +39,7 @@ PROJECT_PAGES = {
     "CODE_OF_CONDUCT.md": "project/conduct.md",
 }
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
-CHART = re.compile(r"<!-- chart (\w+) -->")
+CHART = re.compile(r"^<!-- chart (\w+) -->$", re.MULTILINE)
 """Where a page has the chart of an example; the repository's own view of the page shows nothing."""
 
 
