@@ -127,7 +127,8 @@ def block(tag: Tag) -> str:
         case "blockquote":
             return indented(blocks(tag.children), "> ", "> ")
         case "dt":
-            return f"**{tag.get_text(' ', strip=True).replace('¶', '').strip()}**"
+            words = " ".join(tag.get_text().replace("¶", "").split())
+            return f"**`{words}`**" if "sig" in (tag.get("class") or ()) else f"**{words}**"
         case "dd":
             return indented(blocks(tag.children), ": ", "  ")
         case "hr":
@@ -201,7 +202,17 @@ def inline(tag: Tag) -> str:
                 texts.append(inline_of(child))
         elif type(child) is NavigableString:
             texts.append(escaped(re.sub(r"\s+", " ", child)))
-    return "".join(texts)
+    # Types are written as one emphasis after the other.
+    return "".join(texts).replace("**", "") if is_type(tag) else "".join(texts)
+
+
+def is_type(tag: Tag) -> bool:
+    """Whether an element describes a parameter, whose type is made of small emphases.
+
+    Args:
+        tag: The element.
+    """
+    return tag.find("strong", recursive=False) is not None and len(tag.find_all("em")) > 1
 
 
 def inline_of(tag: Tag) -> str:

@@ -39,6 +39,7 @@ PROJECT_PAGES = {
     "CODE_OF_CONDUCT.md": "project/conduct.md",
 }
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHART = re.compile(r"^<!-- chart (\w+) -->$", re.MULTILINE)
 """Where a page has the chart of an example; the repository's own view of the page shows nothing."""
 
@@ -113,9 +114,18 @@ def with_links_of_the_site(text: str, page: str, home: Path, file: str = "") -> 
         return f"{opening}{up}{hash_sign}{anchor}{closing}"
 
     with_charts = CHART.sub("```{gallery-chart} \\1\n```", text)
-    # No script draws diagrams here: their description stands as it is.
-    with_charts = with_charts.replace("```mermaid\n", "```text\n")
-    return LINK.sub(led_right, with_charts)
+    return LINK.sub(led_right, DIAGRAM.sub(diagram_in_words, with_charts))
+
+
+def diagram_in_words(match: re.Match[str]) -> str:
+    """A diagram's description without its markup: no script draws diagrams on the site.
+
+    Args:
+        match: Of `DIAGRAM`.
+    """
+    text = match.group(1).replace("</b><br/>", ": ").replace("<b>", "").replace("<br/>", ", ")
+    text = text.replace('"', "")
+    return f"```text\n{text}```"
 
 
 def place_in_site(path: Path) -> str:
