@@ -42,6 +42,7 @@ napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = "headlab"
+html_favicon = str(ROOT / "headlab" / "dashboard" / "static" / "icon.svg")
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False

@@ -38,6 +38,7 @@ PROJECT_PAGES = {
     "SUPPORT.md": "project/support.md",
     "CODE_OF_CONDUCT.md": "project/conduct.md",
 }
+OWN_SETTINGS = {"HEADLAB_DEMO", "HEADLAB_DATA", "HEADLAB_TASKS", "HEADLAB_WORKER", "HEADLAB_MODELS"}
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHART = re.compile(r"^<!-- chart (\w+) -->$", re.MULTILINE)
@@ -50,8 +51,9 @@ def main() -> None:
     if SITE.exists():
         shutil.rmtree(SITE)
     copy_sources()
-    environment = {**os.environ, "HEADLAB_DOCS_ROOT": str(ROOT), "PYTHONHASHSEED": "0"}
     # The examples keep what they compute to themselves, and take nothing of one's own.
+    environment = {key: value for key, value in os.environ.items() if key not in OWN_SETTINGS}
+    environment |= {"HEADLAB_DOCS_ROOT": str(ROOT), "PYTHONHASHSEED": "0"}
     environment["HEADLAB_CACHE"] = str(ROOT / "build" / "docs-cache")
     environment["HF_HUB_OFFLINE"] = "1"
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-j", "2"]
