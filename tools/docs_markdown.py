@@ -212,7 +212,8 @@ def is_type(tag: Tag) -> bool:
     Args:
         tag: The element.
     """
-    return tag.find("strong", recursive=False) is not None and len(tag.find_all("em")) > 1
+    is_described = tag.find("strong", recursive=False) is not None
+    return is_described and tag.find_parent("dl", class_="field-list") is not None
 
 
 def inline_of(tag: Tag) -> str:
