@@ -5,6 +5,7 @@
 # make release  wheel, source archive and checksums in dist/, built from what is committed and tested (ANYWAY=1: also from what is not)
 # make check  formatting, lint, types and the fast tests
 # make soak   load, kills and streams at full size; what ran goes to benchmarks/results/soak.json
+# make docs   the documentation as a site: site/index.html, its examples run anew (five minutes at most)
 # make bench  the comparison with other libraries, in an environment of its own (25 minutes)
 # make lock   the requirements files again, from pyproject.toml (UPGRADE="pytest ruff" or UPGRADE=all: newer versions)
 # make clean  remove what the tools left behind; installed packages and results stay
@@ -18,7 +19,7 @@ BIN = $(VENV)/bin
 ALLOWED = $(if $(HOSTS),$(foreach host,localhost 127.0.0.1 ::1 $(HOSTS),--server.allowedHosts $(host)))
 TWO = -n 2 --dist loadfile --no-loadscope-reorder # a file's tests in one process; the order is that of tests/conftest.py
 
-.PHONY: app wheel release decoder test check soak bench lock clean install install-dev
+.PHONY: app wheel release decoder test check soak docs bench lock clean install install-dev
 
 app: install
 	@$(BIN)/python tools/port.py "$(PORT)"
@@ -44,10 +45,14 @@ check: install-dev
 	$(BIN)/python -m pytest $(TWO) -m "not slow and not browser and not soak"
 
 soak:
-	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements.txt requirements-dev.txt requirements-soak.txt
+	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements.txt requirements-dev.txt requirements-soak.txt requirements-docs.txt
 	-@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements-decoder.txt # its tests are skipped without it
 	@sh tools/chromium.sh
 	@$(BIN)/python -m pytest -m soak --soak-out=benchmarks/results/soak.json
+
+docs:
+	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements.txt requirements-docs.txt
+	@$(BIN)/python tools/docs_site.py
 
 bench:
 	@PYTHON="$(PYTHON)" sh tools/install.sh .venv-bench requirements.txt requirements-bench.txt
@@ -67,5 +72,5 @@ lock:
 	@$(PYTHON) tools/lock.py $(UPGRADE)
 
 clean:
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path "./$(VENV)/*" -prune -exec rm -rf {} +

@@ -1,16 +1,19 @@
 """What it takes to get headlab: the wheel's size, the installation, the first map, the first word.
 
     python benchmarks/package.py
+    python benchmarks/package.py docs     # the site of the documentation alone
 
 It builds a wheel, installs it with the extra `app` into a new environment outside the checkout,
 serves it and waits for a map on the first page. The packages come from pip's index, so the seconds
 of the installation are also those of the network; PIP_EXTRA_INDEX_URL names an index of torch
-without CUDA. Figures go to benchmarks/results/package.json. Needs Chromium.
+without CUDA. Then it builds the site by `make docs` (in the environment that VENV names), and counts
+its examples and dead links. Figures go to benchmarks/results/package.json. Needs Chromium.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import platform
 import shutil
@@ -28,6 +31,9 @@ from machine import commit, machine_facts, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT_FILE = ROOT / "benchmarks" / "results" / "package.json"
+SITE_FIGURES = ROOT / "site" / "build.json"
+DOCS = "docs"
+"""What names the figures of the site, as the script's argument and in the file."""
 TIMES = 7
 """How often a short program is started; its median counts."""
 IMPORT = "import time; t = time.perf_counter(); import headlab; print(time.perf_counter() - t)"
@@ -92,9 +98,37 @@ def help_seconds(program: Path, folder: Path) -> float:
     return median(seconds)
 
 
+def site_figures() -> dict[str, Any]:
+    """Build the documentation as a site; how long it took, its examples, its dead links."""
+    provenance = provenance_of("python benchmarks/package.py docs")
+    subprocess.run(["make", "--no-print-directory", "docs"], cwd=ROOT, check=True)
+    figures = json.loads(SITE_FIGURES.read_text(encoding="utf-8"))
+    return {DOCS: provenance, **figures}
+
+
+def provenance_of(command: str) -> dict[str, Any]:
+    """When, where and by which commit something is measured.
+
+    Args:
+        command: That measures it.
+    """
+    return {
+        "command": command,
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine_facts(),
+        "python": platform.python_version(),
+    }
+
+
 def main() -> None:
     """Measure, print, write."""
-    facts = machine_facts()
+    if sys.argv[1:] == [DOCS]:
+        kept = json.loads(RESULT_FILE.read_text(encoding="utf-8"))
+        write_json(RESULT_FILE, kept | site_figures())
+        print(f"written to {RESULT_FILE.relative_to(ROOT)}")
+        return
+    provenance = provenance_of("python benchmarks/package.py")
     with tempfile.TemporaryDirectory(prefix="headlab-package-") as name:
         folder = Path(name)
         (folder / "built").mkdir()
@@ -114,14 +148,7 @@ def main() -> None:
         }
     for key, value in figures.items():
         print(f"{key}: {value:,.3f}")
-    provenance = {
-        "command": "python benchmarks/package.py",
-        "commit": commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": facts,
-        "python": platform.python_version(),
-    }
-    write_json(RESULT_FILE, {**provenance, **figures})
+    write_json(RESULT_FILE, {**provenance, **figures, **site_figures()})
     print(f"written to {RESULT_FILE.relative_to(ROOT)}")
 
 

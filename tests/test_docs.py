@@ -30,7 +30,7 @@ README = ROOT / "README.md"
 PAGES = sorted(
     [
         *ROOT.glob("*.md"),
-        *ROOT.glob("docs/*.md"),
+        *(page for page in ROOT.glob("docs/**/*.md") if page.name != "findings.md"),
         *ROOT.glob("recipes/**/*.md"),
         *ROOT.glob("templates/**/*.md"),
     ]

@@ -164,6 +164,28 @@ def test_what_pinned_packages_need_is_pinned():
     assert comparisons > 20, "the environment was not made from these files"
 
 
+def test_the_site_needs_nothing_that_only_the_tests_have():
+    """`make docs` installs its file on top of the app's alone."""
+    docs = next(lock_file for lock_file in lock.LOCKS if lock_file.file == "requirements-docs.txt")
+    pinned = set(
+        versions(
+            [*requirements("requirements.txt"), *requirements(docs.file)], default_environment()
+        )
+    )
+    waiting = needs_of(docs)
+    while waiting:
+        need = waiting.pop()
+        name = canonicalize_name(need.name)
+        assert name in pinned or lock.CUDA.fullmatch(name), need
+        try:
+            needed = distribution(name).requires or []
+        except PackageNotFoundError:
+            continue
+        if name in map(canonicalize_name, ("sphinx", "furo", "myst-parser", "sphinx-gallery")):
+            environment = {**default_environment(), "extra": ""}
+            waiting += [need for need in map(Requirement, needed) if applies(need, environment)]
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_a_requirements_file_holds_pins_only(file):
     """No index address, hash, path, option, URL, nor a build that one index has."""
@@ -235,9 +257,10 @@ def test_streamlit_is_kept_to_the_minor_version_that_was_tested():
     assert not streamlit.specifier.contains(f"{major}.{minor - 1}.99")
 
 
-def resolutions(app: str, tests: str = "", soak: str = "") -> list[list[lock.Pin]]:
+def resolutions(app: str, tests: str = "", soak: str = "", docs: str = "") -> list[list[lock.Pin]]:
     """What the resolver gives for each lock: its own packages and those of the locks before it."""
-    return [lock.read_pins(app), lock.read_pins(app + tests), lock.read_pins(app + tests + soak)]
+    texts = [app, app + tests, app + tests + soak, app + tests + soak + docs]
+    return [lock.read_pins(text) for text in texts]
 
 
 def body(text: str) -> list[str]:
@@ -245,21 +268,24 @@ def body(text: str) -> list[str]:
 
 
 def test_each_package_is_written_into_the_first_file_that_needs_it():
-    app, tests, soak = lock.lock_texts(
-        resolutions("a==1     # via headlab\n", "b==2\n", "c==3\n")
+    app, tests, soak, docs = lock.lock_texts(
+        resolutions("a==1     # via headlab\n", "b==2\n", "c==3\n", "d==4\n")
     ).values()
     assert body(app) == ["a==1  # via headlab"]
     assert body(tests) == ["b==2"]
     assert body(soak) == ["c==3"]
+    assert body(docs) == ["d==4"]
 
 
 def test_a_package_that_the_tests_need_on_more_platforms_is_written_again():
     windows = lock.read_pins("a==1 ; sys_platform == 'win32'\n")
     everywhere = lock.read_pins("a==1\n")
-    app, tests, soak = lock.lock_texts([windows, everywhere, everywhere]).values()
+    pins = [windows, everywhere, everywhere, everywhere]
+    app, tests, soak, docs = lock.lock_texts(pins).values()
     assert body(app) == ["a==1 ; sys_platform == 'win32'"]
     assert body(tests) == ["a==1"]
     assert body(soak) == []
+    assert body(docs) == []
 
 
 def test_libraries_of_cuda_are_left_out():
@@ -282,7 +308,7 @@ def test_a_build_that_only_one_index_has_is_refused():
 def test_two_versions_of_a_package_are_refused():
     with pytest.raises(SystemExit, match=r"requirements-dev\.txt: a==2"):
         lock.lock_texts(
-            [lock.read_pins("a==1\n"), lock.read_pins("a==2\n"), lock.read_pins("a==2\n")]
+            [lock.read_pins("a==1\n"), *[lock.read_pins("a==2\n")] * (len(lock.LOCKS) - 1)]
         )
 
 

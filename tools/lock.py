@@ -80,6 +80,15 @@ Written by `make lock` from pyproject.toml: what `make soak` and benchmarks/ui.p
 requirements-dev.txt: the dependency group soak and the extra lm-eval.
 """,
     ),
+    Lock(
+        file="requirements-docs.txt",
+        extras=(),
+        groups=("docs",),
+        heading="""\
+Written by `make lock` from pyproject.toml: what `make docs` needs on top of requirements.txt: the
+dependency group docs.
+""",
+    ),
 )
 
 

@@ -44,7 +44,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         finally:
             sys.stdout.flush()
     except HeadlabError as error:
-        print_error(str(error))
+        # The code is the name of a page of the documentation: errors/CODE.
+        print_error(f"{error} [{error.code}]")
         return FAILED
     except BrokenPipeError:
         # Whoever read the output has left, as in `headlab cache | head`.
