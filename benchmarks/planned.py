@@ -27,10 +27,10 @@ RESULT_FILE = Path(__file__).resolve().parent / "results" / "planned.json"
 LEVEL = 0.95
 TARGET = 0.01
 CYCLE = 512
-MOST_CYCLES = 64
-RATES = (0.0005, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+MOST_CYCLES = 100
+RATES = (0.0005, 0.005, 0.02, 0.05, 0.1, 0.5, 0.9, 0.99)
 LEANS = (0.0, 0.3, 1.0)
-WEIGHTS = ((1, 0.0), (4, 0.03), (8, 0.03), (16, 0.03), (16, 0.1))
+WEIGHTS = ((1, 0.0), (4, 0.03), (8, 0.03), (8, 0.1), (16, 0.1))
 """(largest weight, share of the gains that have it)."""
 RULES = ("width", "sign")
 
@@ -108,17 +108,18 @@ def play(gains: MadeUpGains, rule: str, heads: int, rng: np.random.Generator) ->
     misses = np.zeros(heads, bool)
     ever_missed = np.zeros(heads, bool)
     half_widths = np.zeros(heads)
+    unit_gains = np.ones(heads)
     for cycle in range(MOST_CYCLES):
         counts[:, active] += rng.multinomial(CYCLE, chances, size=int(active.sum())).T
         samples = counts.sum(axis=0)
-        variances = guarded_variances(support, counts, 1.0)
+        variances = guarded_variances(support, counts, unit_gains)
         foreseen = samples_for_width(variances, TARGET, 1 - looks.spent, LEVEL)
         planned = PLANNED_SURPLUS * foreseen
         if cycle == MOST_CYCLES - 1:
             planned = np.minimum(planned, samples)
         is_due = active & looks.due(samples, planned)
-        looks = looks.with_looks(samples, planned, is_due)
-        low, high = planned_interval(support, counts, looks.share, LEVEL, 1.0)
+        looks = looks.with_looks(samples, planned, is_due, 1.0)
+        low, high = planned_interval(support, counts, looks.share, LEVEL, unit_gains)
         is_missing = (low > gains.mean) | (high < gains.mean)
         ever_missed |= is_due & is_missing
         stops = is_due & looks.is_last

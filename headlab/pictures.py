@@ -20,7 +20,7 @@ import numpy as np
 
 from headlab.core import Floats, Head, HeadGrid, Ints, display_unit, percent_text
 from headlab.methods import RANDOM_METHOD
-from headlab.results import SAMPLING_ERROR_LIMIT, HeadScores, why_holm_rejects_none
+from headlab.results import AVERAGE_LIMIT, SAMPLING_ERROR_LIMIT, HeadScores, why_holm_rejects_none
 from headlab.roles import POSITIONAL, RoleResult, Roles
 from headlab.stats import holm
 
@@ -368,7 +368,7 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
             lines.append(f"± {sampling_error_words(scores, index)}")
         if scores.average_error is not None:
             error = value_words(scores.average_error[index], unit).lstrip("+")
-            lines.append(f"± {error} on average over the heads")
+            lines.append(f"average error {error}, which {AVERAGE_LIMIT}")
         if scores.samples is not None:
             lines.append(f"{int(scores.samples[index]):,} samples")
         tips.append("\n".join(lines))

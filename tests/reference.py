@@ -1185,7 +1185,8 @@ def planned_interval_of(
     """
     mean = sum(samples) / len(samples)
     counted = [*samples, gain, gain, -gain, -gain]
-    variance = sum(sample**2 for sample in counted) / len(counted) - mean**2
+    mean_counted = sum(counted) / len(counted)
+    variance = sum((sample - mean_counted) ** 2 for sample in counted) / len(counted)
     error = (variance / len(samples)) ** 0.5
     reach = -NormalDist().inv_cdf(share * (1 - level) / 2)
     p_of_look = 2 * (1 - NormalDist().cdf(abs(mean) / error))

@@ -32,6 +32,7 @@ from headlab.jobs.table import CurveJob, ScoreJob
 from headlab.methods import caution, cost_of, remarks
 from headlab.methods import method as method_of
 from headlab.results import (
+    AVERAGE_LIMIT,
     ONE_POINT,
     SAMPLING_ERROR_LIMIT,
     Curve,
@@ -260,7 +261,7 @@ def _summary_parts(scores: HeadScores) -> Iterator[str]:
             yield f"{signs}, narrow {cost.narrow} of {scores.grid.size}"
         yield f"half-width median {cost.median_half_width:.4f}, largest {cost.largest_half_width:.4f}"
     if scores.average_error is not None:
-        yield f"average error {scores.average_error.mean():.4f}"
+        yield f"mean average error {scores.average_error.mean():.4f}, which {AVERAGE_LIMIT}"
     if cost.samples is not None:
         min_samples, median_samples, max_samples = cost.samples
         yield f"samples a head {min_samples} / {median_samples:g} / {max_samples}"

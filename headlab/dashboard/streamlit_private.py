@@ -166,7 +166,8 @@ def leave_out_requests_of_left_pages() -> None:
     A part of every page, such as the sidebar's state of the worker, has the same fragment on each.
     Its timer's request from the page before may be answered after the page that was turned to.
     Streamlit answers in the name of the page before, so the browser takes away the page that it
-    shows, and nothing draws it again. The new page has a timer of its own.
+    shows, and nothing draws it again. The new page has a timer of its own. What a person chose in
+    such a part is in the browser's next request as well.
     """
     take_request = AppSession.request_rerun
     make_new_session = AppSession._create_new_session_message

@@ -24,7 +24,7 @@ from headlab.jobs import (
 )
 from headlab.methods import Forecast
 from headlab.results import HeadScores, Store
-from headlab.tasks import DATA_VARIABLE, Task, data_root, registry
+from headlab.tasks import DATA_VARIABLE, TASKS_VARIABLE, Task, data_root, declaration_of
 from headlab.tasks.resolve import DECLARATION_ENDING
 from headlab.tasks.resolve import task as task_at
 
@@ -202,11 +202,9 @@ def task_files(job: AnyJob, data: Path | None) -> Iterator[AnyJob]:
         path = Path(name).absolute()
         declared_name = task_at(path).name
         job = job.model_copy(update={"task": declared_name})
-        if registry.declaration_of(declared_name) != path:
-            declarations = os.environ.get(registry.TASKS_VARIABLE, "")
-            variables[registry.TASKS_VARIABLE] = os.pathsep.join(
-                filter(None, (str(path), declarations))
-            )
+        if declaration_of(declared_name) != path:
+            declarations = os.environ.get(TASKS_VARIABLE, "")
+            variables[TASKS_VARIABLE] = os.pathsep.join(filter(None, (str(path), declarations)))
     with _environment(variables):
         yield job
 

@@ -23,7 +23,7 @@ from headlab.core import (
 )
 from headlab.methods.method import Method, Options, walk_length
 from headlab.methods.table import DEFAULT_METHOD, METHODS
-from headlab.results import AVERAGE, PLANNED, Curve, HeadScores, Result
+from headlab.results import AVERAGE, PLANNED, Curve, HeadScores, Result, has_planned_intervals
 
 # Which stored result represents a language: the rule shared by the pages and the command line.
 
@@ -136,15 +136,17 @@ def variant(scores: HeadScores) -> str:
     return canonical_json([*parts, EARLIER_VERSION] if renewal_of(scores.spec) else parts)
 
 
-def _rank(result: Result[HeadScores]) -> tuple[int, float, str, str]:
+def _rank(result: Result[HeadScores]) -> tuple[int, bool, float, str, str]:
     """Sort key of a result, larger is better.
 
-    More examples count first, then narrower intervals, then a later time of creation.
+    More examples count first, then intervals that are guaranteed, then narrower ones, then a later
+    time of creation.
     """
     size = spec_of(result.record, "task", "size") or 0
     width = result.record.half_width
     narrowness = -math.inf if width is None else -float(np.median(width))
-    return int(size), narrowness, str(result.meta.get("created") or ""), result.key
+    is_guaranteed = not has_planned_intervals(result.record)
+    return int(size), is_guaranteed, narrowness, str(result.meta.get("created") or ""), result.key
 
 
 def _has_default_settings(result: Result[HeadScores]) -> bool:
@@ -167,7 +169,8 @@ def select(
     """The best result of each language, from the variant that covers the most languages.
 
     Between results that differ only in precision (`PRECISION`), the one on more examples wins, then
-    the one with the smaller median half-width, then the later `created`. Between variants that
+    the one whose intervals are guaranteed, then the one with the smaller median half-width, then
+    the later `created`. Between variants that
     cover equally many languages, the method's default settings win, then those that have not been
     renewed since, then the better result by the same rule.
 
@@ -201,7 +204,7 @@ def select(
 
 def _merit(
     results: Mapping[str, Result[HeadScores]],
-) -> tuple[int, bool, bool, tuple[int, float, str, str]]:
+) -> tuple[int, bool, bool, tuple[int, bool, float, str, str]]:
     """Sort key of a variant by its results, larger is better."""
     best_result = max(results.values(), key=_rank)
     return (
@@ -219,8 +222,14 @@ def _merit(
 FEW_HEADS = 12
 # Typical mean square of a gain, observed; `headlab.methods.sampling` starts from it too.
 USUAL_SQUARE = 0.02
-# Samples that average intervals need, over those that an interval of a mean of samples needs.
-AVERAGE_SAVING = 0.5
+PLANNED_CAUTION = (
+    "intervals and p-values are approximate: they hold at a few planned looks, not at every look"
+)
+"""What to know of planned intervals, in a clause."""
+# Samples that planned and average intervals need, over those that one interval of a mean of samples
+# needs: for looks and made-up gains, and thanks to slopes.
+PLANNED_COST = 1.3
+AVERAGE_COST = 0.5
 
 
 def require_few_heads(method: Method, heads: int) -> None:
@@ -348,6 +357,8 @@ def cautions(scores: Iterable[HeadScores]) -> tuple[str, ...]:
     clauses = []
     for result in scores:
         clauses += [caution(result.method), renewal_of(result.spec)]
+        if has_planned_intervals(result):
+            clauses.append(PLANNED_CAUTION)
     return tuple(dict.fromkeys(clause for clause in clauses if clause))
 
 
@@ -539,7 +550,7 @@ def typical_samples(options: Options, largest_weight: int = 1) -> float:
     if interval in (PLANNED, AVERAGE):
         reach = float(norm.isf((1 - number_in(options, "level")) / 2)) / width
         samples = USUAL_SQUARE * reach**2
-        return samples if interval == PLANNED else samples * AVERAGE_SAVING
+        return samples * (PLANNED_COST if interval == PLANNED else AVERAGE_COST)
     price = math.log(2 / (1 - number_in(options, "level"))) + 1
     return price * (2 * USUAL_SQUARE / width**2 + largest_weight / width)
 

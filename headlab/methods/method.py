@@ -235,6 +235,20 @@ class Method:
                 recorded_options[name] = value
         return recorded_options
 
+    def with_unrecorded(
+        self, recorded_options: Mapping[str, RecordedValue]
+    ) -> dict[str, RecordedValue | OptionValue]:
+        """Options as specs record them, with those that are not recorded at their defaults.
+
+        Args:
+            recorded_options: Options of a spec.
+        """
+        options: dict[str, RecordedValue | OptionValue] = {}
+        for name, option in self.options.items():
+            if not option.recorded_default:
+                options[name] = option.default
+        return options | dict(recorded_options)
+
     def resolve(self, given_options: Mapping[str, object]) -> dict[str, OptionValue]:
         """All options: the given ones checked, the others at their default.
 

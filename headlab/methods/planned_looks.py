@@ -2,7 +2,7 @@
 
 A run whose intervals are `planned` looks at a head five times at most: after each fifth of the
 samples that its target width is expected to take, and at their end. How many these are is foreseen
-anew at each look by the variance so far, never by the mean (`headlab.stats.planned`).
+anew at each look by the variance so far, not by the mean (`headlab.stats.planned`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ class PlannedLooks:
         spent: Share of the chance of error that they have spent, 1 after a head's last look,
             float [head].
         share: What the latest of them has spent, float [head].
+        gain: Size of the made-up gains that it counted, float [head].
     """
 
     taken: Ints
     spent: Floats
     share: Floats
+    gain: Floats
 
     @classmethod
     def start(cls, players: int) -> PlannedLooks:
         """No look so far."""
-        return cls(np.zeros(players, np.int64), np.zeros(players), np.zeros(players))
+        nothing = np.zeros(players)
+        return cls(np.zeros(players, np.int64), nothing, nothing, np.ones(players))
 
     @classmethod
     def restore(
@@ -45,8 +48,7 @@ class PlannedLooks:
         empty = cls.start(players).arrays()
         if any(name not in saved or saved[name].shape != empty[name].shape for name in empty):
             return None
-        taken, spent, share = (saved[name].astype(empty[name].dtype) for name in empty)
-        return cls(taken, spent, share)
+        return cls(*(saved[name].astype(empty[name].dtype) for name in empty))
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """What `restore` needs, in its order."""
@@ -54,7 +56,7 @@ class PlannedLooks:
 
     def of_heads(self, heads: Bools) -> PlannedLooks:
         """The looks at some heads."""
-        return PlannedLooks(self.taken[heads], self.spent[heads], self.share[heads])
+        return PlannedLooks(*(array[heads] for array in vars(self).values()))
 
     @property
     def is_last(self) -> Bools:
@@ -73,13 +75,16 @@ class PlannedLooks:
         is_last_look = samples >= samples_planned
         return ~self.is_last & (is_early_look | is_last_look)
 
-    def with_looks(self, samples: Ints, samples_planned: Floats, heads: Bools) -> PlannedLooks:
+    def with_looks(
+        self, samples: Ints, samples_planned: Floats, heads: Bools, gain: float
+    ) -> PlannedLooks:
         """The looks once more of these heads have been looked at.
 
         Args:
             samples: Samples of each head so far, int [head].
             samples_planned: Samples that each head is expected to need in all, float [head].
             heads: The heads that are looked at now, bool [head].
+            gain: Size of the made-up gains that are counted now.
         """
         share_of_look = np.where(heads, self.share_now(samples, samples_planned), 0.0)
         spent = np.where(heads, self.spent + share_of_look, self.spent)
@@ -89,6 +94,7 @@ class PlannedLooks:
             taken=self.taken + heads,
             spent=np.where(is_last_look, 1.0, spent),
             share=np.where(heads, share_of_look, self.share),
+            gain=np.where(heads, gain, self.gain),
         )
 
     def share_now(self, samples: Ints, samples_planned: Floats) -> Floats:

@@ -83,10 +83,12 @@ STOP = Option(
 )
 INTERVAL = Option(
     ANYTIME,
-    "anytime holds at every look; planned holds approximately at five planned looks, with about a third of the "
-    "samples; average holds for the given share of a run's heads, not for each: it decides when the run ends, and "
-    "no head is marked by it",
+    "anytime holds at every look; planned holds approximately, at five looks at most, after a fraction of the "
+    "samples; average holds on average over the heads: it ends the run, and marks no head",
     INTERVALS,
+    label="Intervals",
+    tip="anytime: they hold at every look. planned: approximate, at five looks at most, sooner. average: the run "
+    "ends when values are near on average over the heads.",
     recorded_default=False,
 )
 VALUE = Option("accuracy", "how an answer is valued", tuple(VALUE_FUNCTIONS))

@@ -31,12 +31,13 @@ from headlab.results import ANYTIME, AVERAGE, PLANNED
 from headlab.stats import (
     Interval,
     LearnedStakes,
+    critical_values,
     guarded_variances,
+    largest_gain,
     learn_stakes,
     planned_interval,
     planned_p,
     samples_for_width,
-    usual_gain,
 )
 
 TOP50 = "shapley-top50"
@@ -49,9 +50,11 @@ MIN_PARTS = 8
 # Draws after which the probabilities are first chosen from the predictions so far; then at each
 # doubling.
 FIRST_UPDATE = 64
-# The smallest probability of computing a gain, in halvings. It is larger with a target width, as
-# the interval's width grows with the largest possible weight; without one, only the error counts.
+# The smallest probability of computing a gain, in halvings, of a run without a target width, where
+# only the error counts. With one it is larger: the interval's width grows with the largest weight.
 MAX_HALVINGS = 6
+AVERAGE_SAVING = 0.5
+"""Samples that average intervals need, over those that an interval of a mean of samples needs."""
 MAX_HALVINGS_WITH_TARGET = {ANYTIME: 2, PLANNED: 3, AVERAGE: 3}
 """By the kind of interval: one that holds at every look pays more for large weights.
 
@@ -154,26 +157,28 @@ class ScreenedTally(Tally):
         if counts is None:
             counts = self.counts
         return planned_interval(
-            self.support, counts, self._shares_of_looks(), self.plan.level, self._usual_gain
+            self.support, counts, self._shares_of_looks(), self.plan.level, self._made_up_gains()
         )
 
     def p_values(self) -> Floats:
         """Two-sided p-value of each head's "the mean is 0", [head]; as provisional as intervals."""
         if not self.is_planned:
             return super().p_values()
-        return planned_p(self.support, self.counts, self._shares_of_looks(), self._usual_gain)
+        return planned_p(self.support, self.counts, self._shares_of_looks(), self._made_up_gains())
 
     def samples_needed(self) -> Floats:
         """Approximate number of samples after which a head's interval reaches the target, [head].
 
         For planned intervals, the number of samples that is planned.
         """
+        if self.plan.interval == AVERAGE:
+            return self._samples_for_average()
         if not self.is_planned:
             return super().samples_needed()
         most = float(self.plan.samples)
         if self.plan.target is None:
             return np.full(self.counts.shape[1], most)
-        variances = guarded_variances(self.support, self.counts, self._usual_gain)
+        variances = guarded_variances(self.support, self.counts, self._made_up_gains())
         share_of_last_look = np.where(self.looks.is_last, self.looks.share, 1 - self.looks.spent)
         width = self.plan.target / self.plan.span
         samples = samples_for_width(variances, width, share_of_last_look, self.plan.level)
@@ -185,17 +190,20 @@ class ScreenedTally(Tally):
         Those that have had their last look, and those whose sign it has decided if the plan allows
         it, are no longer sampled. The end of the run is the last look at all others.
         """
+        is_over = self.draws >= self.plan.samples
+        if self.plan.target is None and not is_over:  # an earlier look would decide nothing
+            return self
         samples = self.counts.sum(axis=0)
         samples_planned = self.samples_needed()
-        if self.draws >= self.plan.samples:
+        if is_over:
             samples_planned = np.minimum(samples_planned, samples)
         is_due = self.active & self.looks.due(samples, samples_planned)
-        looked = replace(self, looks=self.looks.with_looks(samples, samples_planned, is_due))
+        gain = largest_gain(self.support, self.counts)
+        looked = replace(self, looks=self.looks.with_looks(samples, samples_planned, is_due, gain))
         is_done = looked.looks.is_last
         if self.plan.stop == "sign" and self.plan.target is not None:
-            shares = looked.looks.share
             low, high = planned_interval(
-                self.support, self.counts, shares, self.plan.level, self._usual_gain
+                self.support, self.counts, looked.looks.share, self.plan.level, looked.looks.gain
             )
             is_done = is_done | (is_due & ((low > 0) | (high < 0)))
         return replace(looked, active=self.active & ~is_done)
@@ -205,10 +213,22 @@ class ScreenedTally(Tally):
         share_now = self.looks.share_now(self.counts.sum(axis=0), self.samples_needed())
         return np.where(self.active & ~self.looks.is_last, share_now, self.looks.share)
 
-    @property
-    def _usual_gain(self) -> float:
-        """Size of a made-up gain."""
-        return usual_gain(self.support, self.counts)
+    def _made_up_gains(self) -> Floats:
+        """Size of each head's made-up gains: those of its last look if it is no longer sampled."""
+        return np.where(
+            self.active & ~self.looks.is_last,
+            largest_gain(self.support, self.counts),
+            self.looks.gain,
+        )
+
+    def _samples_for_average(self) -> Floats:
+        """Approximate number of samples after which average intervals reach the target, [head]."""
+        if self.plan.target is None:
+            return np.full(self.counts.shape[1], float(self.plan.samples))
+        width = self.plan.target / self.plan.span
+        reach = critical_values(np.ones(1), self.plan.level)[0] / width
+        mean_square = float(self.mean_squares(self.counts).mean())
+        return np.full(self.counts.shape[1], AVERAGE_SAVING * mean_square * reach**2)
 
     def learned(self) -> ScreenedTally:
         """The snapshot with stakes learned for later samples; done once, at the end of a cycle."""

@@ -402,11 +402,11 @@ def _score_flags(key: str, spec: Spec, dev_size: int | None) -> list[str]:
         spec: Of the scores, or of the curve that they ordered.
         dev_size: Number of their examples for a curve, whose spec does not say it; None if unknown.
     """
-    options = METHODS[key].options
+    method = METHODS[key]
     recorded_options = part(spec, "method", "options") or part(spec, "order", "options") or {}
     words = ["--method", key]
-    for name, value in recorded_options.items():
-        if name in options:
+    for name, value in method.with_unrecorded(recorded_options).items():
+        if name in method.options:
             words += ["-o", f"{name}={as_command_text(value)}"]
     size = part(spec, "task", "size") if kind_of(spec) == "score" else dev_size
     for flag, value in (

@@ -25,6 +25,7 @@ from headlab.results.scores import curve_names as curve_names
 from headlab.results.scores import curve_points as curve_points
 from headlab.results.scores import curve_summary as curve_summary
 from headlab.results.scores import group_labels as group_labels
+from headlab.results.scores import has_planned_intervals as has_planned_intervals
 from headlab.results.scores import kept_heads_without as kept_heads_without
 from headlab.results.scores import omission_notes as omission_notes
 from headlab.results.scores import removed_counts as removed_counts

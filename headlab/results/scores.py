@@ -24,6 +24,7 @@ from headlab.core import (
     Table,
     arrays_sha256,
     as_object,
+    percent_text,
     require_type,
 )
 from headlab.masks import Mask, heads_kept_by_rule
@@ -110,7 +111,7 @@ INTERVALS = (ANYTIME, PLANNED, AVERAGE)
 SAMPLING_ERROR_LIMIT = "does not cover its bias"
 """What a sampling error leaves out, to be said wherever one is shown."""
 
-AVERAGE_LIMIT = "holds for most heads of a run, not for each"
+AVERAGE_LIMIT = "holds on average over the heads, not for each"
 """What an average error leaves out, to be said wherever one is shown."""
 
 # Corrections for testing many heads: of p-values [test], or None where each head's own interval
@@ -455,39 +456,21 @@ def value_notes(results: Iterable[HeadScores]) -> tuple[str, ...]:
 
 
 def interval_notes(results: Iterable[HeadScores]) -> tuple[str, ...]:
-    """What intervals promise that do not hold at every look or not for every head, in sentences.
-
-    None where all intervals of these results do.
-    """
+    """What average errors promise, in a sentence; none where there are none."""
     all_scores = list(results)
-    sentences = []
-    planned_languages = [
-        scores.language for scores in all_scores if interval_kind_of(scores) == PLANNED
-    ]
-    if planned_languages:
-        whose = ""
-        if len(planned_languages) < len(all_scores):
-            whose = f"{', '.join(planned_languages)}: "
-        sentences.append(
-            f"{whose}intervals and p-values are approximate: they hold at five planned looks, not "
-            "at every look."
-        )
     levels = [scores.level for scores in all_scores if scores.average_error is not None]
-    if levels:
-        sentences.append(
-            f"An average error is a half-width within which the true value lies for {levels[0]:.0%} "
-            "of the heads, so it marks no head; marks rest on the intervals."
-        )
-    return tuple(sentence[:1].upper() + sentence[1:] for sentence in sentences)
+    if not levels:
+        return ()
+    return (
+        f"An average error is a half-width within which the true values of {percent_text(levels[0])} "
+        "of the heads lie on average, so it marks no head; marks rest on the intervals.",
+    )
 
 
-def interval_kind_of(scores: HeadScores) -> str:
-    """Which intervals scores have, by the option of their run; empty where it is not said.
-
-    It is not said by methods that have one kind, nor for intervals that hold at every look.
-    """
+def has_planned_intervals(scores: HeadScores) -> bool:
+    """Whether the intervals of scores hold at planned looks only, and approximately."""
     options = scores.spec.method.options or {}
-    return str(options.get("interval", ""))
+    return options.get("interval") == PLANNED
 
 
 def _share_sentence(joined_scores: Sequence[HeadScores], all_count: int) -> str:

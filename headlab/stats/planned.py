@@ -1,13 +1,13 @@
 """Wald intervals at a few planned looks, in place of intervals that hold at every look.
 
 The chance of error is divided among the looks beforehand: a look after a fraction t of the samples
-may have spent the share t^8 of it. Like O'Brien and Fleming's rule this keeps nearly all of it for
-the last look, which costs 4 % of width for having looked before. Shares are added up (Bonferroni),
+may have spent the share t^8 of it. Like O'Brien and Fleming's rule this keeps most of it for the
+last look, which costs 4 % of width for having looked before. Shares are added up (Bonferroni),
 so that nothing is assumed of how the looks depend on each other.
 
 The intervals are approximate: they take a mean of samples to be normal. Where gains are rare, the
 variance of the samples that happened to come is too small, so gains that did not come are counted
-with them (docs/statistics.md; benchmarks/intervals.py has the coverage).
+with them (docs/statistics.md; benchmarks/planned.py has the coverage).
 """
 
 from __future__ import annotations
@@ -43,36 +43,35 @@ def critical_values(shares: Floats, level: float) -> Floats:
     return np.asarray(norm.isf(np.maximum(shares, SMALLEST_SHARE) * (1 - level) / 2))
 
 
-def usual_gain(support: Floats, counts: Ints) -> float:
-    """Size of the gains that came, the larger ones counting more; 1 at most, and where none came.
+def largest_gain(support: Floats, counts: Ints) -> float:
+    """Size of the largest gain that came in any head; 1 at most, and where none came.
 
     Args:
         support: Values of samples, float [value].
         counts: How often each head had each value, int [value, head].
     """
-    squares = float((support**2 @ counts).sum())
-    sizes = float((np.abs(support) @ counts).sum())
-    if not sizes:
+    sizes = np.abs(support[counts.any(axis=1)])
+    if not sizes.any():
         return 1.0
-    return min(1.0, squares / sizes)
+    return min(1.0, float(sizes.max()))
 
 
-def guarded_variances(support: Floats, counts: Ints, gain: float) -> Floats:
+def guarded_variances(support: Floats, counts: Ints, gains: Floats) -> Floats:
     """Variance of a sample of each head, with made-up gains counted among those that came, [head].
 
     Args:
         support: Values of samples, float [value].
         counts: How often each head had each value, int [value, head].
-        gain: Size of a made-up gain.
+        gains: Size of a made-up gain of each head, float [head].
     """
     made_up = 2 * MADE_UP_GAINS
-    squares = support**2 @ counts + made_up * gain**2
-    mean_squares = squares / (counts.sum(axis=0) + made_up)
-    return np.asarray(np.maximum(mean_squares - sample_mean(support, counts) ** 2, 0.0))
+    counted = counts.sum(axis=0) + made_up
+    mean_squares = (support**2 @ counts + made_up * gains**2) / counted
+    return np.asarray(mean_squares - (support @ counts / counted) ** 2)
 
 
 def planned_interval(
-    support: Floats, counts: Ints, shares: Floats, level: float, gain: float
+    support: Floats, counts: Ints, shares: Floats, level: float, gains: Floats
 ) -> Interval:
     """Interval of each head's mean at a planned look, [head]; [-1, 1] without samples.
 
@@ -81,10 +80,10 @@ def planned_interval(
         counts: How often each head had each value until the look, int [value, head].
         shares: Share of the chance of error that each head's look may spend, float [head].
         level: Confidence level of all looks together.
-        gain: Size of a made-up gain.
+        gains: Size of a made-up gain of each head, float [head].
     """
     samples = counts.sum(axis=0)
-    standard_errors = np.sqrt(guarded_variances(support, counts, gain) / np.maximum(samples, 1))
+    standard_errors = np.sqrt(guarded_variances(support, counts, gains) / np.maximum(samples, 1))
     half_widths = critical_values(shares, level) * standard_errors
     means = np.clip(sample_mean(support, counts), -1.0, 1.0)
     low = np.where(samples > 0, np.maximum(means - half_widths, -1.0), -1.0)
@@ -92,7 +91,7 @@ def planned_interval(
     return Interval(low, high)
 
 
-def planned_p(support: Floats, counts: Ints, shares: Floats, gain: float) -> Floats:
+def planned_p(support: Floats, counts: Ints, shares: Floats, gains: Floats) -> Floats:
     """Two-sided p-value of "the mean is 0" at a planned look, [head]; 1 without samples.
 
     It is at most 1 - level where the interval of `planned_interval` leaves out 0, for every level.
@@ -101,10 +100,10 @@ def planned_p(support: Floats, counts: Ints, shares: Floats, gain: float) -> Flo
         support: Values of samples, float [value].
         counts: How often each head had each value until the look, int [value, head].
         shares: Share of the chance of error that each head's look may spend, float [head].
-        gain: Size of a made-up gain.
+        gains: Size of a made-up gain of each head, float [head].
     """
     samples = counts.sum(axis=0)
-    standard_errors = np.sqrt(guarded_variances(support, counts, gain) / np.maximum(samples, 1))
+    standard_errors = np.sqrt(guarded_variances(support, counts, gains) / np.maximum(samples, 1))
     distances = np.abs(sample_mean(support, counts)) / np.maximum(standard_errors, 1e-300)
     p_of_look = 2 * norm.sf(distances)
     p_values = np.minimum(p_of_look / np.maximum(shares, SMALLEST_SHARE), 1.0)

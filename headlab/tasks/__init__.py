@@ -53,6 +53,7 @@ from headlab.tasks.registry import BUILT_IN as BUILT_IN
 from headlab.tasks.registry import SAVED_FOLDER as SAVED_FOLDER
 from headlab.tasks.registry import SOURCES as SOURCES
 from headlab.tasks.registry import TASKS as TASKS
+from headlab.tasks.registry import TASKS_VARIABLE as TASKS_VARIABLE
 from headlab.tasks.registry import declaration_of as declaration_of
 from headlab.tasks.registry import maker as maker
 from headlab.tasks.registry import registry_problems as registry_problems

@@ -12,10 +12,10 @@ from headlab.methods.planned_looks import PlannedLooks
 from headlab.stats import (
     PLANNED_LOOKS,
     critical_values,
+    largest_gain,
     planned_interval,
     planned_p,
     share_by,
-    usual_gain,
 )
 
 SUPPORT = np.array([-8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0])
@@ -29,8 +29,8 @@ def test_an_interval_is_that_of_its_samples_and_of_made_up_gains(share: float, g
     rng = np.random.default_rng(3)
     counts = rng.multinomial(600, [0.01, 0.0, 0.02, 0.05, 0.84, 0.05, 0.02, 0.01, 0.0], size=4).T
     shares = np.full(4, share)
-    low, high = planned_interval(SUPPORT, counts, shares, LEVEL, gain)
-    p_values = planned_p(SUPPORT, counts, shares, gain)
+    low, high = planned_interval(SUPPORT, counts, shares, LEVEL, np.full(4, gain))
+    p_values = planned_p(SUPPORT, counts, shares, np.full(4, gain))
     for head in range(4):
         samples = np.repeat(SUPPORT, counts[:, head]).tolist()
         expected = reference.planned_interval_of(samples, share, LEVEL, gain)
@@ -41,10 +41,10 @@ def test_p_is_small_just_where_the_interval_leaves_out_0() -> None:
     rng = np.random.default_rng(4)
     counts = rng.multinomial(400, [0, 0, 0, 0.03, 0.92, 0.05, 0, 0, 0], size=500).T
     shares = rng.uniform(0.001, 1, 500)
-    low, high = planned_interval(SUPPORT, counts, shares, LEVEL, 1.0)
+    low, high = planned_interval(SUPPORT, counts, shares, LEVEL, np.ones(500))
     leaves_out_0 = (low > 0) | (high < 0)
     assert 0 < leaves_out_0.sum() < 500
-    assert (leaves_out_0 == (planned_p(SUPPORT, counts, shares, 1.0) < 1 - LEVEL)).all()
+    assert (leaves_out_0 == (planned_p(SUPPORT, counts, shares, np.ones(500)) < 1 - LEVEL)).all()
 
 
 def test_the_shares_of_all_looks_are_the_whole_and_the_last_has_nearly_all_of_it() -> None:
@@ -57,37 +57,53 @@ def test_the_shares_of_all_looks_are_the_whole_and_the_last_has_nearly_all_of_it
 
 def test_without_samples_nothing_is_known() -> None:
     counts = np.zeros((len(SUPPORT), 2), np.int64)
-    low, high = planned_interval(SUPPORT, counts, np.ones(2), LEVEL, 1.0)
+    low, high = planned_interval(SUPPORT, counts, np.ones(2), LEVEL, np.ones(2))
     assert low.tolist() == [-1, -1]
     assert high.tolist() == [1, 1]
-    assert planned_p(SUPPORT, counts, np.ones(2), 1.0).tolist() == [1, 1]
-    assert usual_gain(SUPPORT, counts) == 1
+    assert planned_p(SUPPORT, counts, np.ones(2), np.ones(2)).tolist() == [1, 1]
+    assert largest_gain(SUPPORT, counts) == 1
 
 
-def test_a_usual_gain_is_that_of_gains_that_came_and_1_at_most() -> None:
+def test_a_made_up_gain_is_as_large_as_the_largest_that_came_and_1_at_most() -> None:
     support = np.array([-8.0, -0.1, 0.0, 0.1, 8.0])
-    assert usual_gain(support, np.array([[0], [5], [90], [5], [0]])) == pytest.approx(0.1)
-    assert usual_gain(support, np.array([[1], [5], [90], [5], [0]])) == 1
+    assert largest_gain(support, np.array([[0], [5], [90], [5], [0]])) == pytest.approx(0.1)
+    assert largest_gain(support, np.array([[0], [0], [90], [0], [1]])) == 1
+
+
+def test_rare_gains_of_other_heads_keep_intervals_wide_where_gains_are_mostly_small() -> None:
+    """Of 144 heads, 6 in 10 gains are 1/64 in size and one in 500 is 1: all of one sign."""
+    rng = np.random.default_rng(5)
+    support = np.array([-1.0, -1 / 64, 0.0, 1 / 64, 1.0])
+    misses = 0
+    for _ in range(40):
+        counts = rng.multinomial(CYCLE, [0, 0.3, 0.398, 0.3, 0.002], size=144).T
+        gains = np.full(144, largest_gain(support, counts))
+        low, high = planned_interval(support, counts, np.ones(144), LEVEL, gains)
+        misses += int(((low > 0.002) | (high < 0.002)).sum())
+    assert misses <= 0.05 * 40 * 144
 
 
 @pytest.mark.parametrize("rule", ["width", "sign"])
 @pytest.mark.parametrize("lean", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("rate", [0.005, 0.02, 0.1])
+@pytest.mark.parametrize("rate", [0.005, 0.02, 0.1, 0.9, 0.99])
 def test_no_more_heads_miss_than_may(rate: float, lean: float, rule: str) -> None:
     """Three in a hundred gains are seen with one chance in eight, and weigh eight."""
     rng = np.random.default_rng(round(1000 * rate + 10 * lean))
-    stops = play(MadeUpGains(rate, lean, weight=8, weighted=0.03), rule, HEADS, rng)
+    gains = MadeUpGains(rate, lean, weight=8, weighted=0.03)
+    stops = play(gains, rule, HEADS, rng)
     assert stops.misses.mean() <= 0.05 + 3 * (0.05 * 0.95 / HEADS) ** 0.5
     assert (stops.looks <= PLANNED_LOOKS).all()
-    betting_samples = 2 * np.log(2 / 0.05) * rate / TARGET**2
-    assert stops.samples.mean() < max(2 * CYCLE, betting_samples)
+    variance = 1.21 * rate - gains.mean**2
+    samples_expected = 1.5 * variance * (2.04 / TARGET) ** 2
+    assert stops.samples.mean() < max(2 * CYCLE, samples_expected)
 
 
 def test_looks_are_restored_from_their_arrays_only() -> None:
     looks = PlannedLooks.start(3).with_looks(
-        np.array([50, 90, 10]), np.array([100.0, 80.0, 100.0]), np.array([True, True, False])
+        np.array([50, 90, 10]), np.array([100.0, 80.0, 100.0]), np.array([True, True, False]), 0.5
     )
     assert looks.is_last.tolist() == [False, True, False]
+    assert looks.gain.tolist() == [0.5, 0.5, 1.0]
     restored = PlannedLooks.restore(looks.arrays(), 3)
     assert restored is not None
     for name, array in looks.arrays().items():

@@ -27,8 +27,8 @@ from headlab.dashboard.panels.jobs import (
     start_job,
 )
 from headlab.dashboard.widgets import PageState, button, draw_map, redraw_every
-from headlab.methods import METHODS
-from headlab.methods.costs import PRECISION, spec_of
+from headlab.methods import METHODS, options_of
+from headlab.methods.costs import PRECISION
 from headlab.results import HeadScores
 
 REDRAW_SECONDS = 2.0
@@ -167,7 +167,7 @@ def _draw_small_map(job_id: int, language: str, stored_scores: Mapping[str, Head
 def offer_sharper(choice: Choice, stored_scores: HeadScores) -> None:
     """The button that recomputes a stored result of other precision than today's default."""
     options = METHODS[choice.method].options
-    stored_options = spec_of(stored_scores, "method", "options") or {}
+    stored_options = options_of(stored_scores)
     defaults = {name: options[name].default for name in PRECISION if name in options}
     has_defaults = all(stored_options.get(name) == value for name, value in defaults.items())
     if "target" not in defaults or has_defaults:

@@ -26,7 +26,7 @@ from headlab.dashboard.names import (
 )
 from headlab.dashboard.panels.heads import RoleEffect
 from headlab.masks import Mask
-from headlab.methods import cautions, spec_of
+from headlab.methods import METHODS, cautions, options_of, spec_of
 from headlab.pictures import MINUS, holm_adjusted_p_values
 from headlab.results import HeadScores, Result, why_holm_rejects_none
 from headlab.roles import Roles
@@ -427,9 +427,12 @@ def _scores_of_report(report: Report, scores: Mapping[str, HeadScores]) -> dict[
     """
     shared = ("seed", "ablation")
     report_options = part(report.spec, "options", METHOD_OPTIONS) or {}
+    report_method = METHODS.get(str(part(report.spec, "options", METHOD)))
+    if report_method is not None:
+        report_options = report_method.with_unrecorded(report_options)
     fitting_scores: dict[str, HeadScores] = {}
     for language, language_scores in scores.items():
-        options = spec_of(language_scores, "method", "options") or {}
+        options = options_of(language_scores)
         has_same_options = all(
             report_options[name] == options[name] for name in report_options.keys() & options
         )

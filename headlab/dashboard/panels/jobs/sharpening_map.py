@@ -23,7 +23,7 @@ from headlab.pictures import (
     maps_of_scores,
     sampling_error_words,
 )
-from headlab.results import HeadScores, why_holm_rejects_none
+from headlab.results import HeadScores, has_planned_intervals, why_holm_rejects_none
 from headlab.worker import JobRow
 
 
@@ -164,6 +164,8 @@ def _warnings(scores: HeadScores) -> list[str]:
     """Caveats about the intervals of a running job."""
     if method_caution := caution(scores.method):
         return [method_caution]
+    if has_planned_intervals(scores):
+        return ["intervals are provisional until the run ends"]
     example_count = spec_of(scores, "task", "size")
     max_samples = 0 if scores.samples is None else int(np.max(scores.samples))
     known_method = METHODS.get(scores.method)

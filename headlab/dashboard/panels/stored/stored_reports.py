@@ -12,7 +12,7 @@ from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import stored_count_text
 from headlab.dashboard.panels.stored.shelf import facts_table, model_differences, short_fingerprint
 from headlab.jobs.table import ExperimentJob
-from headlab.methods import DEFAULT_METHOD
+from headlab.methods import DEFAULT_METHOD, METHODS
 from headlab.report.again import Again
 from headlab.report.build import known_in
 from headlab.report.commands import job_that_makes
@@ -182,7 +182,11 @@ def report_differences(
     settings = _differing_fields(report_job, wanted_job)
     settings |= _differing_options(report_job.options, wanted_job.options)
     if _method_of(report_job) == _method_of(wanted_job):
-        settings |= _differing_options(report_job.method_options, wanted_job.method_options)
+        method = METHODS[wanted_job.method]
+        settings |= _differing_options(
+            method.with_unrecorded(report_job.method_options),
+            method.with_unrecorded(wanted_job.method_options),
+        )
     return [
         *model_differences(stored_job.fingerprint, weights, stored_job.dtype),
         *setting_words(settings),
