@@ -103,6 +103,21 @@ def test_a_link_to_something_starts_nothing_without_a_click(worker, linked):
     assert app.selectbox(key="method").value == FIRST_MAP_METHOD
 
 
+def test_what_is_chosen_after_a_link_has_its_first_map(worker):
+    app = overview(langs=["de"], model="e5-small-intents", task="intents")
+    assert not submitted_jobs(worker)
+    app.selectbox(key="task").set_value("slots").run().run()
+    assert len(first_map_jobs(worker)) == 1
+
+
+def test_a_model_that_is_brought_after_a_link_has_its_first_map(worker):
+    app = overview(langs=["de"], task="intents")
+    assert not submitted_jobs(worker)
+    app.text_input(key="_named").set_value("owner/name").run().run()
+    (job,) = first_map_jobs(worker)
+    assert job.params["model"] == "owner/name"
+
+
 def test_a_first_map_that_would_be_refused_is_not_queued_but_said(worker, monkeypatch):
     """On an empty cache nothing tells that the model is a decoder; loading it does."""
     monkeypatch.setattr(

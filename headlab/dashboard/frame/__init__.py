@@ -35,6 +35,7 @@ from headlab.dashboard.frame.sidebar import known_task as known_task
 from headlab.dashboard.frame.sidebar import typed_label_map as typed_label_map
 from headlab.dashboard.frame.sidebar import use_model as use_model
 from headlab.dashboard.frame.sidebar import use_task as use_task
+from headlab.dashboard.frame.sidebar import was_named_here as was_named_here
 from headlab.dashboard.frame.stored_scores import StoredScores as StoredScores
 from headlab.dashboard.frame.stored_scores import comparable_scores as comparable_scores
 from headlab.dashboard.frame.stored_scores import describe_variant as describe_variant

@@ -86,6 +86,11 @@ def remember_model(model: str) -> None:
     NamedModels.of_session().names.append(model)
 
 
+def was_named_here(model: str) -> bool:
+    """Whether a person has named a model in this session, or brought it."""
+    return model in NamedModels.of_session().names
+
+
 def use_model(name: str) -> None:
     """Choose a model, in an action; it need not be one of those that can be chosen yet."""
     remember_model(name)

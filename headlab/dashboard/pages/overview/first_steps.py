@@ -19,6 +19,7 @@ from headlab.dashboard.frame import (
     show_choice,
     stored_results,
     supervisor,
+    was_named_here,
 )
 from headlab.dashboard.names import (
     count_words,
@@ -122,10 +123,16 @@ def start_first_map(choice: Choice, results: StoredScores) -> None:
 
 
 def is_of_link(choice: Choice) -> bool:
-    """Whether the session's link asks for this model, task or method."""
+    """Whether the session's link asks for this choice, by its model, task or method.
+
+    What a person has chosen since is not, nor a model that they have brought since.
+    """
     link = first_link()
-    linked_values = {"model": choice.model, "task": choice.task, "method": choice.method}
-    return any(value in link.get(name, []) for name, value in linked_values.items())
+    chosen_values = {"model": choice.model, "task": choice.task, "method": choice.method}
+    linked_names = [name for name in chosen_values if name in link]
+    if not linked_names or was_named_here(choice.model):
+        return False
+    return all(chosen_values[name] in link[name] for name in linked_names)
 
 
 def _can_be_queued(first_choice: Choice) -> bool:
