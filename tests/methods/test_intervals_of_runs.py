@@ -14,13 +14,14 @@ from support.expected_errors import raises
 from support.sloped_game import (
     EXAMPLES,
     PLAYERS,
+    SlopedGame,
     bert,
     shapley_scores,
     slope_plan_of,
     sloped_game,
     tallies_of,
 )
-from support.table_game import last_snapshot, same_arrays
+from support.table_game import last_snapshot, right, same_arrays
 from support.tiny_task import tiny_task
 
 from headlab.cli import main
@@ -77,6 +78,32 @@ def test_a_run_that_goes_on_from_any_snapshot_gives_the_same_bits(
         assert same_arrays(last.arrays(), tallies[-1].arrays())
         for name in ("values", "low", "high", "p_values", "average_error"):
             assert_array_equal(getattr(last.outcome(), name), getattr(tallies[-1].outcome(), name))
+
+
+def smooth_worth(example: int, present: frozenset[int]) -> float:
+    """A value of many levels: small steps, and a large one for the first player in one example."""
+    small = sum((0.02, 0.05, 0.01, 0.03)[player - 1] for player in present if player)
+    return small + (0.6 if 0 in present and example == 3 else 0.0)
+
+
+@pytest.mark.parametrize("interval", [PLANNED, AVERAGE])
+def test_rounds_and_interruptions_do_not_change_a_run_of_many_levels(interval: str) -> None:
+    """Made-up gains are as large as the largest that came, which grows as a run goes on."""
+    plan = plan_with(interval, stop="sign", target=0.02, samples=512)
+
+    def game_of(size: int) -> SlopedGame:
+        return SlopedGame(PLAYERS, EXAMPLES, smooth_worth, steps=64, foresight=right, round=size)
+
+    tallies = tallies_of(game_of(3), plan)
+    for size in (1, 16):
+        last = tallies_of(game_of(size), plan)[-1]
+        assert same_arrays(last.arrays(), tallies[-1].arrays())
+    options = options_with(interval, plan, "shapley")
+    for tally in tallies[:: max(1, len(tallies) // 6)]:
+        restored = joined.restore(tally.arrays(), options, PLAYERS, 64)
+        later = joined.estimate(game_of(3), plan, slope_plan_of("shapley"), seed=0, saved=restored)
+        last = last_snapshot([restored, *later])
+        assert same_arrays(last.arrays(), tallies[-1].arrays())
 
 
 @pytest.mark.parametrize("stop", ["width", "sign"])
