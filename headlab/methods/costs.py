@@ -22,7 +22,7 @@ from headlab.core import (
     value_function_of,
 )
 from headlab.methods.method import Method, Options, walk_length
-from headlab.methods.table import DEFAULT_METHOD, METHODS
+from headlab.methods.table import AVERAGE_COST, DEFAULT_METHOD, METHODS, PLANNED_COST
 from headlab.results import AVERAGE, PLANNED, Curve, HeadScores, Result, has_planned_intervals
 
 # Which stored result represents a language: the rule shared by the pages and the command line.
@@ -226,10 +226,6 @@ PLANNED_CAUTION = (
     "intervals and p-values are approximate: they hold at a few planned looks, not at every look"
 )
 """What to know of planned intervals, in a clause."""
-# Samples that planned and average intervals need, over those that one interval of a mean of samples
-# needs: for looks and made-up gains, and thanks to slopes.
-PLANNED_COST = 1.3
-AVERAGE_COST = 0.5
 
 
 def require_few_heads(method: Method, heads: int) -> None:

@@ -119,6 +119,13 @@ MOST_SLOPE_DRAWS = 1024
 """Draws of slopes that `shapley` joins with its samples, at most."""
 MIN_WORTH_EXAMPLES = 128
 """Examples, where there are as many, on which is measured what all heads together are worth."""
+PLANNED_COST = 1.3
+"""Samples that a planned interval needs, over those that a single look at it would need.
+
+It is for earlier looks and made-up gains.
+"""
+AVERAGE_COST = 0.5
+"""The same of average intervals, thanks to slopes."""
 SMOOTHED_PASS_COST = 1.9
 """A pass of `smoothed` in plain ones: many have a backward pass."""
 

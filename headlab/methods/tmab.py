@@ -26,6 +26,7 @@ from headlab.methods.sampling import (
     weighted_support,
 )
 from headlab.methods.screen import Scale, Screen, weighted_samples
+from headlab.methods.table import AVERAGE_COST
 from headlab.methods.work import Arrays
 from headlab.results import ANYTIME, AVERAGE, PLANNED
 from headlab.stats import (
@@ -53,8 +54,6 @@ FIRST_UPDATE = 64
 # The smallest probability of computing a gain, in halvings, of a run without a target width, where
 # only the error counts. With one it is larger: the interval's width grows with the largest weight.
 MAX_HALVINGS = 6
-AVERAGE_SAVING = 0.5
-"""Samples that average intervals need, over those that an interval of a mean of samples needs."""
 MAX_HALVINGS_WITH_TARGET = {ANYTIME: 2, PLANNED: 3, AVERAGE: 3}
 """By the kind of interval: one that holds at every look pays more for large weights.
 
@@ -228,7 +227,7 @@ class ScreenedTally(Tally):
         width = self.plan.target / self.plan.span
         reach = critical_values(np.ones(1), self.plan.level)[0] / width
         mean_square = float(self.mean_squares(self.counts).mean())
-        return np.full(self.counts.shape[1], AVERAGE_SAVING * mean_square * reach**2)
+        return np.full(self.counts.shape[1], AVERAGE_COST * mean_square * reach**2)
 
     def learned(self) -> ScreenedTally:
         """The snapshot with stakes learned for later samples; done once, at the end of a cycle."""
