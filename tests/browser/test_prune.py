@@ -109,7 +109,7 @@ def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(vis
 def test_the_split_test_can_be_chosen_and_is_held_in_the_link(visit, light):
     page = visit(light)
     page.get_by_test_id("stRadio").get_by_text("test", exact=True).click()
-    page.get_by_text(re.compile("All heads on: .* 1000 test examples")).wait_for()
+    page.get_by_text(re.compile("All heads on: .* 1,000 test examples")).wait_for()
     page.wait_for_function("location.search.includes('split=test')")
 
 
@@ -317,13 +317,13 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
     expect(cell(page, "9.0")).to_have_attribute("aria-checked", "true")
     page.get_by_role("button", name="What does it do on test?").click()
     page.get_by_text(
-        re.compile(f"{removed_count} heads? off: final, 1000 test examples")
+        re.compile(f"{removed_count} heads? off: final, 1,000 test examples")
     ).wait_for()
     verdict = page.locator(".st-key-board-verdict")
     expect(verdict).to_have_text(
         re.compile(r"^German \(de\) on test: .* points \[.*\], (not proven )?(better|worse)\.$")
     )
-    accuracy(page, removed_count, "1000 test")
+    accuracy(page, removed_count, "1,000 test")
     page.get_by_test_id("stRadio").get_by_text("dev", exact=True).click()
     expect(verdict).to_contain_text("test decides")
     expect(page.get_by_text("German (de) on test: ")).to_be_visible()  # below the suggestion

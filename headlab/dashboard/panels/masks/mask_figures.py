@@ -400,7 +400,7 @@ def progress_caption(
         return f"{heads_off}: final, {counts} {unit} a language."
     if len(languages) == 1:
         figure = next(iter(figures_by_language.values()))
-        return f"{heads_off}: {figure.n} of {figure.total} {unit} so far …"
+        return f"{heads_off}: {figure.n:,} of {figure.total:,} {unit} so far …"
     figure_count = f"{len(figures_by_language)} of {len(languages)} languages have a figure so far"
     return f"{heads_off}: {figure_count}, {final_count} a final one …"
 
