@@ -33,6 +33,8 @@ _HOMES = {
     "score": "headlab.methods.run",
     "task": "headlab.tasks.resolve",
 }
+SHOWN_BY = "headlab.notebooks"
+"""The module that records ask how they are shown (`headlab.core.Shown`)."""
 __all__ = [*_HOMES]
 
 

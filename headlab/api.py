@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import NoneType
 
-from headlab.core import Comparison, Evaluation, require_seed, require_type
+from headlab.core import Comparison, Evaluation, Shown, require_seed, require_type
 from headlab.evaluation import Evaluator, accuracy_interval, compare
 from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.tasks import DEV_SIZE, Split, Task
 
 
-class Report(dict[str, Comparison | Evaluation]):
-    """Evaluations by language; `str` gives a table."""
+class Report(dict[str, Comparison | Evaluation], Shown):
+    """Evaluations by language; `str` gives a table, and a notebook shows one."""
 
     @property
     def languages(self) -> Mapping[str, Comparison | Evaluation]:

@@ -690,6 +690,7 @@ PUBLIC_AFTER_ALL |= {
     "_make_wrapper_subclass",
     "_setup_privateuseone_for_python_backend",
 }
+PUBLIC_AFTER_ALL |= {"_repr_html_"}  # nor IPython, for what a notebook shows
 PATCHES = ("setattr", "delattr")
 PRIVATE = re.compile(r"_[a-z]\w*")
 

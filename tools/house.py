@@ -42,7 +42,7 @@ LEVELS = {
     ),
     "kinds of jobs": ("jobs",),
     "whole pieces of work": ("worker", "reproduce", "report", "doctor", "sharing"),
-    "what a person uses": ("former_names", "cli", "dashboard", "app", "pages"),
+    "what a person uses": ("former_names", "notebooks", "cli", "dashboard", "app", "pages"),
 }
 ORDER = [part for parts in LEVELS.values() for part in parts]
 STRANGERS = (
@@ -50,7 +50,7 @@ STRANGERS = (
     {"methods", "roles", "training"},
     {"cluster", "studies", "api"},
     {"worker", "reproduce", "report", "doctor"},
-    {"cli", "dashboard"},
+    {"notebooks", "cli", "dashboard"},
 )
 
 

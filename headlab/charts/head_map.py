@@ -28,13 +28,17 @@ def head_map_chart(title: str, head_map: HeadMap) -> Chart:
     row_names: list[str] = []
     values = np.full((sum(stack.layers for stack in stacks), most_heads), np.nan)
     texts: list[list[str]] = []
+    details: list[list[str]] = []
+    tips = [tip.replace("\n", ", ") for tip in head_map.tips]
     first_head = 0
     for stack in stacks:
         for layer, head_count in enumerate(stack.heads):
             of_layer = slice(first_head, first_head + head_count)
             values[len(row_names), :head_count] = head_map.values[of_layer]
             marks = [mark_text(int(mark)) for mark in head_map.marks[of_layer]]
-            texts.append(marks + [""] * (most_heads - head_count))
+            blanks = [""] * (most_heads - head_count)
+            texts.append(marks + blanks)
+            details.append(tips[of_layer] + blanks)
             row_names.append(f"{stack.name} {layer}" if len(stacks) > 1 else str(layer))
             first_head += head_count
     cells = Cells(
@@ -46,7 +50,8 @@ def head_map_chart(title: str, head_map: HeadMap) -> Chart:
         high=head_map.limit,
         scale=head_map.scale,
         scale_title=head_map.unit,
-        tip="layer {row}, head {column}: {value:.3g} {text}",
+        tip="layer {row}, head {column}: " + ("{details}" if tips else "{value:.3g} {text}"),
+        details=details if tips else (),
     )
     return Chart(
         title,

@@ -132,6 +132,7 @@ from headlab.core.run_spec import ModelSpec as ModelSpec
 from headlab.core.run_spec import RunSpec as RunSpec
 from headlab.core.run_spec import TaskSpec as TaskSpec
 from headlab.core.run_spec import former_specs as former_specs
+from headlab.core.shown import Shown as Shown
 from headlab.core.tables import EMPTY_CELL as EMPTY_CELL
 from headlab.core.tables import Cell as Cell
 from headlab.core.tables import Report as Report

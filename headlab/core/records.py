@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from headlab.core.errors import HeadlabError
 from headlab.core.json_types import Json, json_at
+from headlab.core.shown import Shown
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -425,7 +426,7 @@ class SlopeUse:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Shown):
     """Right or wrong for each example, so that every comparison is paired.
 
     Attributes:
@@ -462,7 +463,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shown):
     """A masked model against the baseline on the same examples.
 
     Attributes:

@@ -22,6 +22,7 @@ from headlab.core import (
     HeadlabError,
     JsonLike,
     JsonRecord,
+    Shown,
     as_path,
     content_key,
     is_same_model,
@@ -469,7 +470,7 @@ MASK_FORMAT = "headlab-mask"
 
 
 @dataclass(frozen=True)
-class Mask:
+class Mask(Shown):
     """Heads kept (True) and removed (False) of one model.
 
     Attributes:

@@ -20,6 +20,7 @@ from headlab.core import (
     JsonLike,
     Omissions,
     RunSpec,
+    Shown,
     SlopeUse,
     Table,
     arrays_sha256,
@@ -125,7 +126,7 @@ CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {
 
 
 @dataclass(frozen=True)
-class HeadScores:
+class HeadScores(Shown):
     """A method's scores of all heads of a model, in one language.
 
     Flat arrays [head] in the grid's order.
@@ -585,7 +586,7 @@ def _difference_or_none(minuend: Floats | None, subtrahend: Floats | None) -> Fl
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(Shown):
     """Accuracy in one language as heads are removed one after another.
 
     It is paired with the accuracy of the model with all heads on.

@@ -37,7 +37,7 @@ def scores_section(items: Sequence[Item[HeadScores]], known: Known) -> Section:
         if len(results) == 1:
             caption = f"{scores.language}, {head_map.unit}"
         figures.append(ReportFigure(_map_drawings(scores, head_map), caption))
-    figures.append(ReportFigure((scale_key(maps),), _legend(first, maps), wide=True))
+    figures.append(ReportFigure((scale_key(maps),), map_legend(first, maps), wide=True))
     method = METHODS[first.method].title if first.method in METHODS else first.method
     languages = ", ".join(scores.language for scores in results)
     return Section(
@@ -77,8 +77,13 @@ def _map_drawings(scores: HeadScores, head_map: HeadMap) -> tuple[str, ...]:
     return stack_maps(scores.grid, scores_cells(head_map), label)
 
 
-def _legend(first: HeadScores, maps: Sequence[HeadMap]) -> str:
-    """What the maps' colours and marks mean, in sentences."""
+def map_legend(first: HeadScores, maps: Sequence[HeadMap]) -> str:
+    """What the maps' colours and marks mean, in sentences.
+
+    Args:
+        first: The scores of the first map.
+        maps: All of them.
+    """
     sentences = [f"{first.estimand}, in {maps[0].unit}."]
     if any(head_map.signed for head_map in maps):
         sentences.append(
