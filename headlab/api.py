@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from types import NoneType
 
 from headlab.core import Comparison, Evaluation, Shown, require_seed, require_type
-from headlab.evaluation import Evaluator, accuracy_interval, compare
+from headlab.evaluation import Evaluator, compare
+from headlab.evaluation import accuracy_interval as accuracy_interval
 from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.tasks import DEV_SIZE, Split, Task

@@ -20,8 +20,13 @@ from headlab.evaluation.evaluator import Batch, Evaluator, length_sorted_batches
 from headlab.evaluation.inputs import LanguageSetup, encode_sources, language_setup
 from headlab.hooks import ActiveGates, Gates, Model, as_gate_tensor, not_finite_error
 from headlab.masks import Mask, full_mask
-from headlab.stats import PairedDifference, group_bootstrap, paired_bootstrap, resampled_sums
-from headlab.stats.bootstrap import DRAWS
+from headlab.stats import (
+    DRAWS,
+    PairedDifference,
+    group_bootstrap,
+    paired_bootstrap,
+    resampled_sums,
+)
 from headlab.tasks import Example, Split, Task, answer_names, languages_of_pair, writes_no_spaces
 
 # Translations of a task's sources while some heads are switched off, and their BLEU.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from headlab.api import Report
+from headlab.api import Report, accuracy_interval
 from headlab.core import Cell, Comparison, Evaluation, Table, missing_package
-from headlab.evaluation import accuracy_interval
 from headlab.masks import Mask
 from headlab.notebooks.figures import ShownRecord, chart_of
 from headlab.pictures import MINUS, map_of_scores

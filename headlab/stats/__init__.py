@@ -31,6 +31,7 @@ from headlab.stats.betting import betting_p as betting_p
 from headlab.stats.betting import learn_stakes as learn_stakes
 from headlab.stats.betting import log_capital as log_capital
 from headlab.stats.betting import sample_mean as sample_mean
+from headlab.stats.bootstrap import DRAWS as DRAWS
 from headlab.stats.bootstrap import MIN_GROUPS as MIN_GROUPS
 from headlab.stats.bootstrap import TERMS as TERMS
 from headlab.stats.bootstrap import Bootstrap as Bootstrap

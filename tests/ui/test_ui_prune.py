@@ -420,7 +420,7 @@ def test_means_and_progress():
     assert caption == "1 head off: waiting for the first dev examples …"
     several_answers_an_example = {"de": figure(n=432, total=13_824, done=False)}
     caption = progress_caption(several_answers_an_example, ["de"], question())
-    assert caption == "All heads on: 432 of 13824 dev answers so far …"
+    assert caption == "All heads on: 432 of 13,824 dev answers so far …"
 
 
 def test_the_mean_of_scores_averages_values_and_bounds():
