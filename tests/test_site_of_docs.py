@@ -233,7 +233,7 @@ def test_what_is_filled_in_is_named_in_words(wording, words):
 def test_a_refused_command_names_the_page_of_its_error(capsys):
     assert main(["mask", "show", "nowhere.json"]) == 2
     message = capsys.readouterr().err
-    (code,) = re.findall(r"\[([\w.]+)\]\n$", message)
+    (code,) = re.findall(r"^headlab: \[([\w.]+)\] ", message)
     assert code in docs_errors.messages_by_code()
 
 

@@ -20,6 +20,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with needs_extra("cli"):
             from headlab.cli.run import main as run_command
     except HeadlabError as error:
-        sys.stderr.write(f"headlab: {error} [{error.code}]\n")
+        sys.stderr.write(f"headlab: [{error.code}] {error}\n")
         return 2
     return run_command(arguments)

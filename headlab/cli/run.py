@@ -44,8 +44,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         finally:
             sys.stdout.flush()
     except HeadlabError as error:
-        # The code is the name of a page of the documentation: errors/CODE.
-        print_error(f"{error} [{error.code}]")
+        # The code is the name of a page of the documentation: errors/CODE. It comes first, as a
+        # sentence may end with a command to be copied.
+        print_error(f"[{error.code}] {error}")
         return FAILED
     except BrokenPipeError:
         # Whoever read the output has left, as in `headlab cache | head`.

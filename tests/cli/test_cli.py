@@ -241,7 +241,7 @@ def test_a_language_without_scores_does_not_keep_the_others_from_theirs(
     )
     stored_results = Store(tmp_path).scan().results
     assert {result.record.language for result in stored_results} == {"de", "en"}
-    expect_refusal(*command, "fr", phrases="headlab: fr: slopes disagree")
+    expect_refusal(*command, "fr", phrases="fr: slopes disagree")
 
 
 def test_a_line_says_what_a_language_cost_and_how_much_is_open(folder, tmp_path, run_command):

@@ -153,7 +153,7 @@ def test_too_small_and_too_large_are_refused_in_one_way(
         code, text, messages = run_command("lengths", "--model", folder, "--limit", limit)
         assert (code, text) == (2, "")
         assert messages == (
-            f"headlab: limit is {limit}; choose a whole number from 1 to 10 [job.field_invalid]\n"
+            f"headlab: [job.field_invalid] limit is {limit}; choose a whole number from 1 to 10\n"
         )
 
 
@@ -215,7 +215,7 @@ def test_a_field_that_does_not_fit_is_refused_in_one_sentence(
     code, text, messages = run_command("lengths", "--model", folder, "--limit", 11)
     assert (code, text) == (2, "")
     assert messages == (
-        "headlab: limit is 11; choose a whole number from 1 to 10 [job.field_invalid]\n"
+        "headlab: [job.field_invalid] limit is 11; choose a whole number from 1 to 10\n"
     )
     with raises("job.field_invalid", 11, "limit"):
         read_command("headlab lengths --limit 11")

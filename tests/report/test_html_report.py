@@ -527,7 +527,7 @@ def test_the_command_ends_with_a_sentence_and_leaves_the_old_file(store, tmp_pat
     path = tmp_path / "report.html"
     path.write_text("old", encoding="utf-8")
     assert main(["report", "abcdef", "--out", str(path), "--cache", str(store.root)]) == 2
-    assert capsys.readouterr().err.startswith("headlab: no run in ")
+    assert capsys.readouterr().err.startswith("headlab: [report.key_unknown] no run in ")
     assert path.read_text(encoding="utf-8") == "old"
     key = keep(store, scores())
     assert main(["report", key, "--out", str(tmp_path), "--cache", str(store.root)]) == 2

@@ -400,7 +400,9 @@ def test_reported_20_the_command_for_missing_scores_makes_them(
     prune += ["--cache", str(tmp_path / "an empty cache")]
     capsys.readouterr()
     assert main(prune) == 2
-    line = capsys.readouterr().err.strip().split("; run: ")[1]
+    message = capsys.readouterr().err
+    assert message.startswith("headlab: [score.missing] ")
+    line = message.strip().split("; run: ")[1]
     assert main(bash_words(line)) == 0
     assert main(prune) == 0
 
