@@ -148,11 +148,15 @@ def place_in_site(path: Path) -> str:
     if path.is_dir():
         path = path / "README.md"
         in_repository = path.relative_to(ROOT).as_posix()
-    # A file of another kind, or code: it is shown as text.
-    copy = SOURCE / "files" / in_repository
+    # A file of another kind, or code: it is shown as text. A page that is none of the site's would
+    # be taken for one by its ending.
+    place = f"files/{in_repository}"
+    if path.suffix == ".md":
+        place += ".txt"
+    copy = SOURCE / place
     copy.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(path, copy)
-    return f"files/{in_repository}"
+    return place
 
 
 if __name__ == "__main__":
