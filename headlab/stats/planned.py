@@ -70,6 +70,12 @@ def guarded_variances(support: Floats, counts: Ints, gains: Floats) -> Floats:
     return np.asarray(mean_squares - (support @ counts / counted) ** 2)
 
 
+def _standard_errors(support: Floats, counts: Ints, gains: Floats) -> Floats:
+    """Standard error of each head's mean, by its guarded variance, [head]."""
+    samples = np.maximum(counts.sum(axis=0), 1)
+    return np.asarray(np.sqrt(guarded_variances(support, counts, gains) / samples))
+
+
 def planned_interval(
     support: Floats, counts: Ints, shares: Floats, level: float, gains: Floats
 ) -> Interval:
@@ -83,7 +89,7 @@ def planned_interval(
         gains: Size of a made-up gain of each head, float [head].
     """
     samples = counts.sum(axis=0)
-    standard_errors = np.sqrt(guarded_variances(support, counts, gains) / np.maximum(samples, 1))
+    standard_errors = _standard_errors(support, counts, gains)
     half_widths = critical_values(shares, level) * standard_errors
     means = np.clip(sample_mean(support, counts), -1.0, 1.0)
     low = np.where(samples > 0, np.maximum(means - half_widths, -1.0), -1.0)
@@ -103,7 +109,7 @@ def planned_p(support: Floats, counts: Ints, shares: Floats, gains: Floats) -> F
         gains: Size of a made-up gain of each head, float [head].
     """
     samples = counts.sum(axis=0)
-    standard_errors = np.sqrt(guarded_variances(support, counts, gains) / np.maximum(samples, 1))
+    standard_errors = _standard_errors(support, counts, gains)
     distances = np.abs(sample_mean(support, counts)) / np.maximum(standard_errors, 1e-300)
     p_of_look = 2 * norm.sf(distances)
     p_values = np.minimum(p_of_look / np.maximum(shares, SMALLEST_SHARE), 1.0)

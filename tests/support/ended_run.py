@@ -62,9 +62,10 @@ def end_run_first(session: AppSession, fragment_id: str) -> bool:
     return has_fragment(session, fragment_id)
 
 
-def ask_to_run(socket: WebSocketTestSession, fragment_id: str = "") -> None:
-    """Ask for a run of the page, or of one of its fragments as its timer would."""
+def ask_to_run(socket: WebSocketTestSession, fragment_id: str = "", page_hash: str = "") -> None:
+    """Ask for a run of a page, the first one by default, or of a fragment as its timer there would."""
     message = BackMsg()
+    message.rerun_script.page_script_hash = page_hash
     message.rerun_script.fragment_id = fragment_id
     message.rerun_script.is_auto_rerun = bool(fragment_id)
     socket.send_bytes(message.SerializeToString())

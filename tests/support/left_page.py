@@ -19,13 +19,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from starlette.testclient import TestClient, WebSocketTestSession
+from starlette.testclient import TestClient
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.app_session import AppSession
 from streamlit.starlette import App
 
 from headlab.dashboard.streamlit_private import leave_out_requests_of_left_pages
+from support.ended_run import ask_to_run, messages
 
 APP = """
 import streamlit as st
@@ -62,23 +63,6 @@ def take_and_notice(session: AppSession, message: BackMsg) -> None:
         timer_has_asked.set()
 
 
-def ask_to_run(socket: WebSocketTestSession, page_hash: str, fragment_id: str = "") -> None:
-    """Ask for a run of a page, or of a fragment as its timer on that page would."""
-    message = BackMsg()
-    message.rerun_script.page_script_hash = page_hash
-    message.rerun_script.fragment_id = fragment_id
-    message.rerun_script.is_auto_rerun = bool(fragment_id)
-    socket.send_bytes(message.SerializeToString())
-
-
-def messages(socket: WebSocketTestSession) -> Iterator[ForwardMsg]:
-    """What the server sends to the browser."""
-    while True:
-        message = ForwardMsg()
-        message.ParseFromString(socket.receive_bytes())
-        yield message
-
-
 def read_run(received: Iterator[ForwardMsg]) -> tuple[str, list[str], list[ForwardMsg]]:
     """The hash of the page of the next run, the texts that it draws, and all of its messages."""
     page_hash = ""
@@ -109,7 +93,7 @@ def main() -> None:
         client.websocket_connect("/_stcore/stream", subprotocols=["streamlit"]) as socket,
     ):
         received = messages(socket)
-        ask_to_run(socket, page_hash="")
+        ask_to_run(socket)
         _, _, messages_of_first_run = read_run(received)
         fragment_id = ""
         hash_by_title: dict[str, str] = {}
@@ -121,14 +105,14 @@ def main() -> None:
                 for page in message.navigation.app_pages:
                     hash_by_title[page.page_name] = page.page_script_hash
         title_by_hash = {page_hash: title for title, page_hash in hash_by_title.items()}
-        ask_to_run(socket, hash_by_title["second"])
-        ask_to_run(socket, hash_by_title["first"], fragment_id)  # too late
+        ask_to_run(socket, page_hash=hash_by_title["second"])
+        ask_to_run(socket, fragment_id, hash_by_title["first"])  # too late
         answers: list[tuple[str, list[str]]] = []
         for _ in range(2):
             page_hash, texts, _ = read_run(received)
             answers.append((title_by_hash[page_hash], texts))
             if is_mended and len(answers) == 1:  # the timer of the page turned to is answered
-                ask_to_run(socket, hash_by_title["second"], fragment_id)
+                ask_to_run(socket, fragment_id, hash_by_title["second"])
         sys.stdout.write(json.dumps(answers))
         sys.stdout.flush()
         os._exit(0)  # a server whose messages are lost may not end
