@@ -46,6 +46,9 @@ PARTS = ("speed", "axe", "clipped", "words", "first_map", "own")
 DECODER = "decoder"  # measured only on request: its model comes with `make decoder`
 MAPS = 6
 SETTLED_MS = 1500
+# Between two looks at the page, each of which takes the browser, and so the figures, some
+# milliseconds. Times are those that the page itself has noted.
+POLL_MS = 250
 TIMEOUT_MS = 240_000
 # The caption under the figures once one head is off: the first figures, or the final ones.
 ONE_HEAD_OFF = re.compile(r"1 head off: (\d+ of \d+|final)")
@@ -327,7 +330,7 @@ def wait_for_figures(tab: Any, caption: str) -> None:
             raise SystemExit(
                 f"no figures in {TIMEOUT_MS / 1000:.0f} s; the page says:\n{tab.inner_text('body')}"
             )
-        tab.wait_for_timeout(20)
+        tab.wait_for_timeout(POLL_MS)
 
 
 def _toggle_wait(tab: Any, cell: str) -> tuple[float, float]:

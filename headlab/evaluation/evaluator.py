@@ -247,7 +247,8 @@ class Evaluator:
         self._chunks: list[list[Batch]] = []
         for start, end in pairwise(edges):
             divisor = FIRST_DIVISOR if start == 0 else 1
-            self._chunks.append(self.batches_by_tokens(np.arange(start, end), divisor))
+            batches = self.batches_by_tokens(np.arange(start, end), divisor)
+            self._chunks.append(batches[::-1])  # the longest first, so that all cores end together
         self._evaluations: LRUCache[str, Evaluation] = LRUCache(CACHED_EVALUATIONS)
         self._head_means: torch.Tensor | None = None
         self._below_chance = ""
@@ -578,7 +579,9 @@ class Evaluator:
                 batch, ActiveGates(gates=as_gate_tensor(self.model, gates), fill=fill)
             )
         try:
-            states = batch.states or LayerStates(self.model.grid.layers)
+            states = batch.states or LayerStates(
+                self.model.grid.layers, first_token=self.model.first_token
+            )
             start_layers = None
             if batch.gates is not None:
                 changed_layers = np.flatnonzero((batch.gates != gates).any(axis=1))

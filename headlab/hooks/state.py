@@ -125,10 +125,12 @@ class LayerStates(Pass):
     Later passes can start midway with them.
 
     Attributes:
-        inputs: [row, token, width] for every layer, its input; the last is the last layer's output.
+        inputs: [row, token, width] for every layer, its input; the last is the last layer's output,
+            with `first_token` of that token alone.
     """
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, *, first_token: bool = False) -> None:
+        self.first_token = first_token
         self.inputs: list[torch.Tensor | None] = [None] * (layers + 1)
         self._rows_by_layer: Indices | None = None
 

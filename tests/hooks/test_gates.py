@@ -199,7 +199,7 @@ def test_resumed_rows_equal_full_passes(
 ) -> None:
     if not model.resumable:
         pytest.skip(NOT_RESUMABLE)
-    states = LayerStates(model.grid.layers)
+    states = LayerStates(model.grid.layers, first_token=model.first_token)
     gates = torch.ones(3, *ones(model).shape, dtype=torch.float64)
     with torch.no_grad(), model.active(ActiveGates(gates=gates, states=states)):
         model.module(**batch)

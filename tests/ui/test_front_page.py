@@ -433,6 +433,18 @@ def test_a_front_in_the_cache_is_shown_and_a_point_of_it_becomes_the_present_mas
     assert app.session_state[PRUNE_TAB] == "Switch heads"
 
 
+def test_the_mask_of_a_front_is_among_the_known_masks(worker, tmp_path):
+    key = keep_front(tmp_path / "cache")
+    keep_front(tmp_path / "cache", hour=6, answer=POINTS[0])  # it removes no head
+    app = run()  # Prune knows the model's heads from now on
+    app.switch_page("pages/masks.py").run()
+    assert not app.exception
+    fronts = [name for name in app.selectbox(key="masks-a").options if "Front" in name]
+    assert len(fronts) == 1
+    assert fronts[0].startswith("Front of intents: ")
+    assert fronts[0].endswith(f"({key[:6]})")
+
+
 def front_point_box(app):
     (point_box,) = (box for box in app.selectbox if str(box.key).startswith("front-point"))
     return point_box

@@ -13,6 +13,7 @@ from headlab.dashboard.names import count_words, plain
 from headlab.dashboard.panels.heads import HeadData, switch_off
 from headlab.dashboard.panels.masks import (
     Suggestion,
+    masks_of_fronts,
     masks_of_gates,
     masks_of_prune_page,
     suggested_masks,
@@ -41,6 +42,7 @@ def masks_without(choice: Choice, data: HeadData, head: Head) -> tuple[dict[str,
         **masks_of_prune_page(choice, data.fingerprint),
         **suggested_masks(results, Suggestion("harmful")),
         **suggested_masks(results, Suggestion("bottom", k=lowest_count)),
+        **masks_of_fronts(data.grid, data.fingerprint),
         **masks_of_gates(choice),
     }
     masks_of_model = {}
@@ -65,8 +67,8 @@ def draw_masks_without(choice: Choice, data: HeadData, head: Head) -> None:
     masks, looked_through = masks_without(choice, data, head)
     lowest_count = usual_removed_count(data.grid.size)
     sources = (
-        "the mask of the Prune page, those of learned gates, and for each chosen language the heads "
-        f"that surely harm and the {lowest_count} lowest"
+        "the mask of the Prune page, those of stored fronts and of learned gates, and for each "
+        f"chosen language the heads that surely harm and the {lowest_count} lowest"
     )
     if not masks:
         st.caption(f"None of the {looked_through} known masks does. Looked at: {sources}.")

@@ -15,6 +15,7 @@ from headlab.dashboard.panels.masks import (
     SUGGESTION_RULES,
     Suggestion,
     TargetModel,
+    masks_of_fronts,
     masks_of_gates,
     masks_of_prune_page,
     suggested_masks,
@@ -36,6 +37,7 @@ def gather_masks(
         **masks_of_prune_page(choice, target.fingerprint),
         **uploaded_by_name,
         **({} if suggestion is None else suggested_masks(results, suggestion)),
+        **({} if target.grid is None else masks_of_fronts(target.grid, target.fingerprint)),
         **masks_of_gates(choice),
     }
 
