@@ -39,7 +39,7 @@ FIRST_SECONDS = 1.5
 
 To draw "…" and ask again takes longer.
 """
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.4
 PATIENT_SECONDS = 3.0
 """After this long, the worker is busy with other requests.
 
