@@ -179,7 +179,7 @@ def draw_every_head(
             group_sizes=group_sizes,
         )
         st.caption(
-            f"One small map per head, its largest weight darkest; frames are {frame_words}. "
+            f"One small map per head, its largest weight strongest; frames are {frame_words}. "
             "Click one to choose that head."
         )
         _offer_svg(
