@@ -34,6 +34,7 @@ from headlab.dashboard.panels.heads import (
     draw_card,
     draw_comparison_section,
     draw_details,
+    draw_every_head,
     pick_head,
     table_of_heads,
 )
@@ -48,15 +49,12 @@ from headlab.dashboard.widgets import (
     maps_title,
     pick_scale,
     set_widget,
-    uninterrupted,
 )
 from headlab.pictures import maps_of_scores
 from headlab.results import HeadScores
 
 TABLE = "every-head"
 """Widget key of the table of every head in every language."""
-HIDDEN_COLUMNS = ["method", "estimand", "unit", "note"]
-"""Columns of the CSV file that the table on the page leaves out: they are the same in all rows."""
 
 ScoresByLanguage = Mapping[str, HeadScores]
 
@@ -94,29 +92,7 @@ def draw_tables(
     table = table_of_heads(scores)
     file_name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
     download_button("Download every head as CSV", table.to_csv(index=False), file_name, "text/csv")
-
-    def open_row() -> None:
-        for row_number in st.session_state[TABLE]["selection"]["rows"]:
-            row = table.iloc[row_number]
-            ticked_head = Head(row["stack"], int(row["layer"]), int(row["head"]))
-            select_head(scores, row["language"], ticked_head)
-
-    two_digits = st.column_config.NumberColumn(format="%.2g")
-    st.dataframe(
-        table.drop(columns=HIDDEN_COLUMNS, errors="ignore"),
-        hide_index=True,
-        height=320,
-        column_config={"p": two_digits, "p_holm": two_digits},
-        key=TABLE,
-        on_select=uninterrupted(open_row),
-        selection_mode="single-row",
-    )
-    unit = table["unit"].iloc[0]
-    note = " (0.01 = one point)" if unit == "accuracy" else ""
-    st.caption(
-        f"{len(table):,} rows: every head in every chosen language; tick one to open it. "
-        f"Values in {plain(unit)}{note}."
-    )
+    draw_every_head(scores, TABLE, partial(select_head, scores))
 
 
 def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLanguage) -> None:

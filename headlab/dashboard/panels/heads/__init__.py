@@ -45,6 +45,7 @@ from headlab.dashboard.panels.heads.head_actions import mask_without as mask_wit
 from headlab.dashboard.panels.heads.head_actions import switch_off as switch_off
 from headlab.dashboard.panels.heads.head_card import draw_card as draw_card
 from headlab.dashboard.panels.heads.head_card import draw_details as draw_details
+from headlab.dashboard.panels.heads.head_card import draw_every_head as draw_every_head
 from headlab.dashboard.panels.heads.head_choice import HEAD_PARAM as HEAD_PARAM
 from headlab.dashboard.panels.heads.head_choice import pick_head as pick_head
 from headlab.dashboard.panels.heads.head_data import HeadData as HeadData

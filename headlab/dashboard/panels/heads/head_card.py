@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,22 @@ from headlab.dashboard.names import (
     plain,
 )
 from headlab.dashboard.panels.heads.attended_sentences import MAX_SIDE_BY_SIDE, side_by_side_params
-from headlab.dashboard.panels.heads.head_tables import table_of_languages
+from headlab.dashboard.panels.heads.head_tables import (
+    IN_SHOWN_UNIT,
+    table_of_heads,
+    table_of_languages,
+)
 from headlab.dashboard.panels.jobs import head_value_words, interval_verdict, sign_flag
 from headlab.dashboard.panels.masks import history_of, mask_link_text
-from headlab.dashboard.widgets import draw_figure, table_height, with_p_values
+from headlab.dashboard.widgets import draw_figure, table_height, uninterrupted, with_p_values
 from headlab.results import AVERAGE_LIMIT, SAMPLING_ERROR_LIMIT, HeadScores, kept_heads_without
 
 SIGNED_COLUMNS = ("value", "low", "high", "sample_mean")
 """Columns of values, which may be below 0."""
+SAME_IN_ALL_ROWS = ["method", "estimand", "unit", "note"]
+"""Columns of `table_of_heads` that a table on a page leaves out."""
+EVERY_HEAD_HEIGHT = 320
+"""Of the table of every head in pixels."""
 
 
 def _column_config(unit: str) -> dict[str, Any]:
@@ -40,6 +48,7 @@ def _column_config(unit: str) -> dict[str, Any]:
     number = st.column_config.NumberColumn
     return {
         "language": st.column_config.TextColumn("Language", pinned=True),
+        "head_number": st.column_config.TextColumn("Head", pinned=True, help="Layer and head"),
         "value": number(f"Value, {unit}"),
         "low": number("From", help="Lower end of the interval"),
         "high": number("To", help="Upper end of the interval"),
@@ -137,8 +146,7 @@ def draw_details(
     table = table_of_languages(scores, head, confidence).dropna(axis="columns", how="all")
     columns = _column_config(display_unit(next(iter(scores.values())).unit)[1])
     height = table_height(len(table), 738)
-    sign = sign_flag(next(iter(scores.values())))
-    formats = dict.fromkeys(SIGNED_COLUMNS, f"{sign}.3f") if sign else {}
+    formats = _number_formats(next(iter(scores.values())))
     st.dataframe(
         with_p_values(table, formats), hide_index=True, column_config=columns, height=height
     )
@@ -150,3 +158,44 @@ def draw_details(
         st.caption(
             "Confidence is not cached for these languages: run method `confidence` to see it here."
         )
+
+
+def draw_every_head(
+    scores: Mapping[str, HeadScores], key: str, open_head: Callable[[str, Head], None]
+) -> None:
+    """Every head in every language as a table, in the unit shown; a row that is ticked opens it.
+
+    Args:
+        scores: By language.
+        key: Widget key of the table.
+        open_head: Called with the language and the head of a ticked row.
+    """
+    rows = table_of_heads(scores)
+    heads = [Head(*place) for place in zip(rows["stack"], rows["layer"], rows["head"], strict=True)]
+    first_scores = next(iter(scores.values()))
+    factor, unit = display_unit(first_scores.unit)
+    shown_values = [name for name in IN_SHOWN_UNIT if name in rows]
+    table = rows.drop(columns=["stack", "layer", "head", *SAME_IN_ALL_ROWS], errors="ignore")
+    table[shown_values] *= factor
+    table.insert(1, "head_number", [head_number(head, first_scores.grid) for head in heads])
+
+    def open_ticked_row() -> None:
+        for row_number in st.session_state[key]["selection"]["rows"]:
+            open_head(rows["language"].iloc[row_number], heads[row_number])
+
+    st.dataframe(
+        with_p_values(table, _number_formats(first_scores)),
+        hide_index=True,
+        height=EVERY_HEAD_HEIGHT,
+        column_config=_column_config(unit),
+        key=key,
+        on_select=uninterrupted(open_ticked_row),
+        selection_mode="single-row",
+    )
+    st.caption(f"{len(table):,} rows: every head in every chosen language; tick one to open it.")
+
+
+def _number_formats(scores: HeadScores) -> dict[str, str]:
+    """Formats of the columns of values, with the sign that scores of this method have."""
+    sign = sign_flag(scores)
+    return dict.fromkeys(SIGNED_COLUMNS, f"{sign}.3f") if sign else {}
