@@ -48,7 +48,7 @@ DRAWN_SECONDS = 0.2
 """Until the browser asks again for what it was sent."""
 OTHER_MODEL_CODE = "worker.other_model_in_use"
 """Of the error of a model that cannot be loaded while a job computes with another."""
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
 """Between two looks for scores that a job has stored."""
 
 
