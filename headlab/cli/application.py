@@ -92,6 +92,11 @@ COMMANDS = {
         "Choose a smaller model by its cost and its weakest language: chosen on dev, measured on "
         "test.",
     ),
+    "interactions": CommandPlace(
+        "experiment",
+        "interactions",
+        "Find heads that stand in for each other, or need each other, and remove sets of them.",
+    ),
     "curve": CommandPlace(
         "score",
         "curve",
