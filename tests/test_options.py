@@ -38,7 +38,14 @@ from headlab.jobs.worth import MASK_PLACEHOLDER
 from headlab.masks import full_mask
 from headlab.methods import METHODS
 from headlab.roles import OPTIONS as ROLES
-from headlab.studies.table import METHOD, METHOD_OPTIONS, STUDIES, Experiment, offered_experiments
+from headlab.studies.table import (
+    METHOD,
+    METHOD_OPTIONS,
+    OF,
+    STUDIES,
+    Experiment,
+    offered_experiments,
+)
 from headlab.training import GateOptions, LmGateOptions, LmOptions, TranslationOptions
 
 TABLES: dict[str, Mapping[str, Option]] = {
@@ -299,6 +306,7 @@ def interactions_fields() -> st.SearchStrategy[dict[str, Any]]:
             "target": st.floats(0.001, 1),
         }
     )
+    settings = settings | settings.map(lambda options: {OF: "7.200000", **options})
     inputs = {
         **INPUT_FIELDS,
         **RUN_FIELDS,

@@ -25,11 +25,11 @@ from headlab.jobs import (
 from headlab.jobs.experiment import ExperimentJob
 from headlab.masks import Mask, load_mask
 from headlab.methods import DEFAULT_METHOD, method
-from headlab.studies import HEADS, INTERACTIONS, LAYER, STUDIES, TOP
+from headlab.studies import HEADS, INTERACTIONS, LAYER, OF, STUDIES, TOP
 
 STUDY = STUDIES[INTERACTIONS]
 CHOICE_FLAGS = (HEADS, TOP, LAYER)
-SETTING_FLAGS = ("value", "samples", "target")
+SETTING_FLAGS = (OF, "value", "samples", "target")
 
 
 class InteractionsJob(ExperimentJob):
@@ -62,6 +62,12 @@ class InteractionsJob(ExperimentJob):
 
     def choice_words(self) -> str:
         """Whose pairs are measured, in words."""
+        if self.options.get(OF):
+            return f"{self.options[OF]} with {self._others_words()}"
+        return self._others_words()
+
+    def _others_words(self) -> str:
+        """The heads that are chosen, in words."""
         if self.options.get(HEADS):
             heads = str(self.options[HEADS]).split(",")
             if len(heads) <= MOST_NAMED:

@@ -46,8 +46,8 @@ Pairs are often those of the heads that a run of `shapley` found to matter; with
 draws would choose the pairs that they then measure.
 """
 MOST_HALVINGS = 4
-USUAL_SQUARE = 0.0025
-"""Mean square of half an interaction: one in a hundred is not 0 (docs/statistics.md)."""
+USUAL_SQUARE = 0.005
+"""Mean square of half an interaction: one in fifty is not 0 (docs/statistics.md)."""
 USUAL_SHARE_FORESEEN = 0.05
 """Share of the interactions that a gradient is not sure of."""
 
@@ -80,17 +80,41 @@ def chosen_halvings(game: PairGame, plan: SamplingPlan) -> int:
     """
     if game.pair_scale is None:
         return 0
-    log_capital = float(np.log(2 / (1 - plan.level)))
-    if plan.target is not None:
-        width = plan.target / plan.span
-    else:
-        root = np.sqrt(log_capital**2 + 8 * plan.samples * log_capital * USUAL_SQUARE)
-        width = float((log_capital + root) / (2 * plan.samples))
     work = []
     for halvings in range(MOST_HALVINGS + 1):
-        samples = 2 * USUAL_SQUARE / width**2 + 2**halvings / width
-        work.append(samples * passes_of_draw(game, 1 << halvings))
+        largest_weight = 1 << halvings
+        draws = _draws_to_width(_aimed_width(plan), largest_weight, plan.level)
+        work.append(draws * passes_of_draw(game, largest_weight))
     return int(np.argmin(work))
+
+
+def _aimed_width(plan: SamplingPlan) -> float:
+    """Half-width of half an interaction that a plan aims at, as a share of the span."""
+    if plan.target is not None:
+        return plan.target / plan.span
+    log_capital = float(np.log(2 / (1 - plan.level)))
+    root = np.sqrt(log_capital**2 + 8 * plan.samples * log_capital * USUAL_SQUARE)
+    return float((log_capital + root) / (2 * plan.samples))
+
+
+def _draws_to_width(width: float, largest_weight: int, level: float) -> float:
+    """Draws until an interval has this half-width, about."""
+    log_capital = float(np.log(2 / (1 - level)))
+    return log_capital * (2 * USUAL_SQUARE / width**2 + largest_weight / width)
+
+
+def expected_draws(plan: SamplingPlan, largest_weight: int, examples: int) -> int:
+    """Draws that a run takes, about: whole cycles, and no more than planned.
+
+    Args:
+        plan: Of the run.
+        largest_weight: Of a sample.
+        examples: In a cycle.
+    """
+    if plan.target is None:
+        return plan.samples
+    draws = _draws_to_width(_aimed_width(plan), largest_weight, plan.level)
+    return min(plan.samples, int(np.ceil(draws / examples)) * examples)
 
 
 def passes_of_draw(game: PairGame, largest_weight: int) -> float:

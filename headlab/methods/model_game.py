@@ -439,7 +439,7 @@ class ModelGame:
         Returns:
             Values [row], bins [row, player], and predicted gains [row, player].
         """
-        values, level, slope = self._graded_values(gates, examples, inputs, trunk)
+        values, level, slope = self.graded_values(gates, examples, inputs, trunk)
         if self.value.key != "accuracy":
             foreseen = feasible(slope, values, kept)
             sizes = np.where(np.isnan(slope), np.nan, -np.abs(foreseen))
@@ -447,7 +447,7 @@ class ModelGame:
         distance = nearness(level, np.where(kept, -slope, slope))
         return values, NEARNESS_SCALE.bins_of(distance), np.zeros(kept.shape)
 
-    def _graded_values(
+    def graded_values(
         self,
         gates: torch.Tensor,
         examples: Ints,

@@ -88,6 +88,18 @@ def all_pairs(players: Ints) -> Ints:
     return np.stack([players[first], players[second]], axis=1)
 
 
+def pairs_with(player: int, players: Ints) -> Ints:
+    """The pairs of one player with each of some others, int [pair, 2], the lower one first.
+
+    Args:
+        player: The one.
+        players: int [player], each once; itself is left out.
+    """
+    others = players[players != player]
+    pairs = np.stack([np.full(len(others), player), others], axis=1)
+    return np.sort(pairs, axis=1)
+
+
 def pair_nearness(level: Floats, change: Floats, pairs: Ints) -> Floats:
     """Predicted distance of an answer from a flip that makes its pair interact, [row, pair].
 
@@ -229,7 +241,7 @@ class ModelPairGame(ModelGame):
         with torch.inference_mode(False):
             inputs = self.evaluator.tensors(examples)
             gates = as_gate_tensor(model, model.grid.gates(kept)).requires_grad_()
-            values, level, slope = self._graded_values(gates, examples, inputs, trunk)
+            values, level, slope = self.graded_values(gates, examples, inputs, trunk)
         change = np.where(kept, -slope, slope)
         if self.value.key == "accuracy":
             bins = PAIR_SCALE.bins_of(pair_nearness(level, change, self.pairs))

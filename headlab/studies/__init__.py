@@ -26,6 +26,7 @@ from headlab.studies.table import KEEP as KEEP
 from headlab.studies.table import LAYER as LAYER
 from headlab.studies.table import METHOD as METHOD
 from headlab.studies.table import METHOD_OPTIONS as METHOD_OPTIONS
+from headlab.studies.table import OF as OF
 from headlab.studies.table import ORDERS as ORDERS
 from headlab.studies.table import STUDIES as STUDIES
 from headlab.studies.table import TOP as TOP

@@ -25,12 +25,13 @@ from headlab.core import (
 from headlab.methods.interactions import (
     chosen_halvings,
     estimate,
+    expected_draws,
     pair_plan,
     passes_of_draw,
     restored_tally,
     started_tally,
 )
-from headlab.methods.pair_game import ModelPairGame, all_pairs
+from headlab.methods.pair_game import ModelPairGame, all_pairs, pairs_with
 from headlab.methods.tmab import ScreenedTally
 from headlab.methods.work import Arrays, Saver, saves_of
 from headlab.results import StoredRun
@@ -53,6 +54,7 @@ from headlab.studies.table import (
     LAYER,
     METHOD,
     MOST_HEADS,
+    OF,
     TOP,
     SaySentence,
     listed_heads,
@@ -232,7 +234,12 @@ class _LanguageRun:
         value = value_function_of(text_in(options, "value"))
         heads = chosen_heads(pieces, language, options)
         evaluator = pieces.evaluator(language, SPLIT)
-        game = ModelPairGame(evaluator, pieces.ablation, value, pairs=all_pairs(heads))
+        pairs = all_pairs(heads)
+        if options.get(OF) is not None:
+            one_head = pieces.model.grid.index(head_in(pieces.model.grid, text_in(options, OF)))
+            pairs = pairs_with(one_head, heads)
+            heads = np.union1d(heads, [one_head])
+        game = ModelPairGame(evaluator, pieces.ablation, value, pairs=pairs)
         plan = pair_plan(value.span, integer_in(options, "samples"), number_in(options, "target"))
         tally = started_tally(game, plan, chosen_halvings(game, plan))
         stored_run = _stored_run(pieces, options)
@@ -259,9 +266,11 @@ class _LanguageRun:
 
     @property
     def expected_passes(self) -> int:
-        """Whole passes that the run takes at most, in the time that its rows take."""
+        """Whole passes that take as long as the run, about."""
         passes_of_sets = self.set_count * self.game.examples
-        return self._passes_of_draws(self.tally.plan.samples) + passes_of_sets
+        reach = int(self.tally.reach)
+        draws = expected_draws(self.tally.plan, reach, self.game.examples)
+        return self._passes_of_draws(draws) + passes_of_sets
 
     def _passes_of_draws(self, draws: int) -> int:
         """Whole passes that so many draws take, about."""
@@ -318,7 +327,7 @@ class _LanguageRun:
             rows = np.broadcast_to(kept, (len(examples), len(kept)))
             values = self.game.values(rows, examples)
             self.values[kept.tobytes()] = float(np.average(values, weights=self.game.weights))
-            passes = self._passes_of_draws(self.tally.plan.samples)
+            passes = self._passes_of_draws(self.tally.draws)
             passes += len(self.values) * len(examples)
             self._note_step(saver, passes, f"sets of {self.language} removed")
 
@@ -348,6 +357,8 @@ class _LanguageRun:
         interactions = np.abs(self.tally.outcome().values)
         largest = np.argsort(-interactions, kind="stable")[:PAIRS_REMOVED]
         sets = [np.sort(self.game.pairs[pair]) for pair in largest]
+        if len(self.game.pairs) < len(all_pairs(self.heads)):
+            return sets  # of larger ones, some pairs would be unknown
         by_loss = self.heads[np.argsort(self._losses_alone(), kind="stable")]
         size = 4
         while size < len(self.heads):

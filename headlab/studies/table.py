@@ -237,6 +237,8 @@ INTERACTIONS = "interactions"
 HEADS = "heads"
 TOP = "top"
 LAYER = "layer"
+OF = "of"
+"""The option of interactions that leaves the pairs of one head only."""
 CHOICES_OF_HEADS = (HEADS, TOP, LAYER)
 """The options of interactions that say whose pairs are asked for; one of them is given."""
 DEFAULT_TOP = 20
@@ -264,12 +266,13 @@ def one_choice_of_heads(options: Mapping[str, OptionValue]) -> dict[str, OptionV
     for name in CHOICES_OF_HEADS:
         if chosen.get(name) is None:
             chosen.pop(name, None)
+    chosen = _with_one_head(chosen)
     if TOP not in chosen:
         chosen.pop(METHOD, None)
         chosen.pop(METHOD_OPTIONS, None)
     if HEADS in chosen:
         heads = listed_heads(text_in(chosen, HEADS))
-        if len(heads) < 2:
+        if len(heads) < (1 if OF in chosen else 2) or list(heads) == [chosen.get(OF)]:
             raise HeadlabError(
                 f"interactions are of two heads or more, given {heads[0] if heads else 'none'}; name "
                 "more, as in 9.3,9.4",
@@ -282,6 +285,21 @@ def one_choice_of_heads(options: Mapping[str, OptionValue]) -> dict[str, OptionV
             )
         chosen[HEADS] = ",".join(heads)
     return chosen
+
+
+def _with_one_head(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """The options with the one head in its usual form, or without it where none is named."""
+    chosen = dict(options)
+    one_head = chosen.pop(OF, None)
+    if one_head is None:
+        return chosen
+    named = listed_heads(str(one_head))
+    if len(named) != 1:
+        raise HeadlabError(
+            f"{OF} names one head, given {str(one_head)[:40]!r}; write layer.head, as in 9.3",
+            code="interactions.of_malformed",
+        )
+    return {**chosen, OF: named[0]}
 
 
 HEAD_TEXT = re.compile(r"(?:([a-z]+)\.)?(\d{1,6})\.(\d{1,6})")
@@ -529,6 +547,9 @@ BUILT_IN: dict[str, Experiment] = {
                 ),
                 LAYER: Option(
                     None, "layer whose heads are taken, in place of heads, as 9", optional=True
+                ),
+                OF: Option(
+                    None, "one head, whose pairs with the others alone are measured", optional=True
                 ),
                 "value": Option("accuracy", "how an answer is valued", tuple(VALUE_FUNCTIONS)),
                 "samples": Option(

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from math import comb
 from pathlib import Path
@@ -368,6 +369,13 @@ def value_table(game: ModelPairGame) -> np.ndarray:
     return totals / game.examples
 
 
+@cache
+def exact_of_twelve_heads() -> tuple[np.ndarray, np.ndarray]:
+    """The value of every coalition, and the exact mean of all draws of five heads' pairs."""
+    game = twelve_heads()
+    return value_table(game), 2 * exact_halves(game)
+
+
 def twelve_heads() -> ModelPairGame:
     """Five of the twelve heads of a tiny model, on two examples."""
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
@@ -378,8 +386,7 @@ def twelve_heads() -> ModelPairGame:
 
 
 def test_on_twelve_heads_all_draws_have_the_mean_of_the_index() -> None:
-    game = twelve_heads()
-    table = value_table(game)
+    table, means = exact_of_twelve_heads()
 
     def index_of(first: int, second: int) -> float:
         """By the formula with weights; orders of eleven would take too long."""
@@ -394,9 +401,9 @@ def test_on_twelve_heads_all_draws_have_the_mean_of_the_index() -> None:
             )
         return total
 
-    want = [index_of(int(first), int(second)) for first, second in game.pairs]
+    want = [index_of(int(first), int(second)) for first, second in twelve_heads().pairs]
     assert np.abs(want).max() > 1e-5
-    assert_allclose(2 * exact_halves(game), want, atol=1e-9)
+    assert_allclose(means, want, atol=1e-9)
 
 
 def shapiq_python() -> Path:
@@ -423,11 +430,11 @@ def exact_by_shapiq(table: np.ndarray) -> np.ndarray:
 
 def test_on_twelve_heads_the_index_is_that_of_shapiqs_exact_computer() -> None:
     shapiq_python()  # skips before anything is computed
-    game = twelve_heads()
-    indices = exact_by_shapiq(value_table(game))
+    table, means = exact_of_twelve_heads()
+    indices = exact_by_shapiq(table)
     number = {tuple(pair): index for index, pair in enumerate(all_pairs(np.arange(12)).tolist())}
-    want = [indices[number[tuple(pair)]] for pair in game.pairs.tolist()]
-    assert_allclose(2 * exact_halves(game), want, atol=1e-9)
+    want = [indices[number[tuple(pair)]] for pair in twelve_heads().pairs.tolist()]
+    assert_allclose(means, want, atol=1e-9)
 
 
 def test_the_reference_is_that_of_shapiqs_exact_computer() -> None:
@@ -475,3 +482,59 @@ def test_a_planted_copy_of_a_head_is_found() -> None:
     strongest = int(np.argmin(outcome.values))
     assert game.pairs[strongest].tolist() == [4, 6]
     assert strongest in decided
+
+
+@pytest.mark.parametrize("halvings", [0, 3])
+def test_lanes_do_not_change_a_run(halvings: int) -> None:
+    """Some batches at once on a thread each, and all in turn."""
+    threads_before = torch.get_num_threads()
+    arrays = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            game = replace(model_game("bert", chosen=(0, 3, 5, 8)), tokens=60)
+            empty = started_tally(game, pair_plan(1.0, 36), halvings)
+            arrays.append(last_snapshot(estimate(game, empty, seed=2)).arrays())
+    finally:
+        torch.set_num_threads(threads_before)
+    assert same_arrays(*arrays)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("slopes", ["scrambled", "constant", "opposite", "none"])
+def test_whatever_the_gradient_says_interactions_of_a_model_stay_unbiased(
+    slopes: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    game = model_game("bert", chosen=(0, 5, 8, 11))
+    true_values = ModelPairGame.graded_values
+
+    def misled(self: ModelPairGame, *arguments: Any) -> Any:
+        values, level, slope = true_values(self, *arguments)
+        wrong = {
+            "scrambled": rng.permuted(slope, axis=1),
+            "constant": np.ones_like(slope),
+            "opposite": -slope,
+            "none": np.full_like(slope, np.nan),
+        }
+        return values, level, wrong[slopes]
+
+    plan = pair_plan(1.0, 72)
+    whole = np.array(
+        [
+            last_snapshot(estimate(game, started_tally(game, plan, 0), seed=seed)).outcome().values
+            for seed in range(20)
+        ]
+    )
+    monkeypatch.setattr(ModelPairGame, "graded_values", misled)
+    screened = np.array(
+        [
+            last_snapshot(estimate(game, started_tally(game, plan, 3), seed=seed)).outcome().values
+            for seed in range(20)
+        ]
+    )
+    difference = screened - whole  # of the same draws
+    if slopes != "none":  # without a gradient everything is computed
+        assert difference.any(), "the screen spared nothing, so this says nothing"
+    standard_error = difference.std(axis=0, ddof=1) / np.sqrt(len(difference))
+    quantile = student_t.ppf(1 - 1e-4 / (2 * difference.shape[1]), len(difference) - 1)
+    assert (np.abs(difference.mean(axis=0)) <= quantile * standard_error + 1e-9).all()

@@ -23,7 +23,7 @@ from headlab.hooks import Model
 from headlab.jobs.interactions import InteractionsJob, heads_of_mask
 from headlab.jobs.reading import read_command
 from headlab.masks import Mask, full_mask
-from headlab.methods.interactions import estimate, pair_plan, started_tally
+from headlab.methods.interactions import chosen_halvings, estimate, pair_plan, started_tally
 from headlab.methods.pair_game import ModelPairGame, all_pairs
 from headlab.results import Store
 from headlab.studies import typed_result
@@ -79,7 +79,9 @@ def test_every_pair_has_what_its_samples_say(make: Callable[..., Pieces], model:
     assert {(pair.first, pair.second) for pair in result.pairs.rows} == {*combinations(names, 2)}
     players = np.array([model.grid.index(head_in(model.grid, name)) for name in names])
     game = ModelPairGame(make().evaluator("xx", "dev"), pairs=all_pairs(players))
-    *_, tally = estimate(game, started_tally(game, pair_plan(1.0, 48, 0.01), 0), seed=0)
+    plan = pair_plan(1.0, 48, 0.01)
+    empty = started_tally(game, plan, chosen_halvings(game, plan))
+    *_, tally = estimate(game, empty, seed=0)
     outcome = tally.outcome()
     assert outcome.low is not None
     assert outcome.high is not None
@@ -284,6 +286,16 @@ def test_the_heads_of_a_layer(make: Callable[..., Pieces]) -> None:
     assert len(result.pairs.rows) == 6
 
 
+def test_the_pairs_of_one_head_with_others(make: Callable[..., Pieces]) -> None:
+    result = result_of(make(), of="2.3", heads="0.1,1.2,2.3", samples=16)
+    names = {(pair.first, pair.second) for pair in result.pairs.rows}
+    assert names == {("0.1", "2.3"), ("1.2", "2.3")}
+    assert [row.size for row in result.sets.rows] == [2, 2]
+    layer = result_of(make(), of="2.3", layer="1", samples=16)
+    assert len(layer.pairs.rows) == 4
+    assert len(layer.alone.rows) == 5
+
+
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
@@ -298,6 +310,9 @@ def test_the_heads_of_a_layer(make: Callable[..., Pieces]) -> None:
         ({"layer": "9"}, "interactions.layer_unknown", "no layer 9"),
         ({"layer": "first"}, "interactions.layer_malformed", "'first'"),
         ({"top": 1}, "experiment.option_invalid", "top"),
+        ({"heads": "0.1", "of": "0.1"}, "interactions.one_head", "given 0.1"),
+        ({"heads": "0.1,1.0", "of": "0.1,0.2"}, "interactions.of_malformed", "'0.1,0.2'"),
+        ({"heads": "0.1,1.0", "of": "7.2"}, "interactions.head_unknown", "7.2"),
         (
             {"heads": ",".join(f"0.{number}" for number in range(65))},
             "interactions.heads_too_many",
@@ -371,6 +386,7 @@ def test_a_method_that_chooses_no_heads_is_refused() -> None:
         ("--heads 0.0,0.1,0.2,0.3,0.4 --samples 64", "Interactions of heads, 5 heads"),
         ("--layer 9 --target 0.02", "Interactions of heads, layer 9"),
         ("--top 6 --method leave-one-out", "Interactions of heads, the 6 largest"),
+        ("--layer 9 --of 10.6", "Interactions of heads, 10.6 with layer 9"),
     ],
 )
 def test_a_command_is_read_back_from_its_job(line: str, subject: str) -> None:

@@ -24,8 +24,7 @@ def right_pairs(halves: Floats) -> Ints:
 
 def scrambled_pairs(halves: Floats) -> Ints:
     """Foresee without regard to the interactions."""
-    numbers = np.arange(halves.size).reshape(halves.shape)
-    return numbers * 7919 % 3
+    return np.broadcast_to(np.arange(halves.shape[1]) * 7919 % 3, halves.shape)
 
 
 def constant_pairs(halves: Floats) -> Ints:

@@ -27,9 +27,10 @@ def cache(tmp_path_factory):
         yield root
 
 
-@pytest.fixture(scope="module")
-def empty_cache(tmp_path_factory):
-    root = fill_cache(tmp_path_factory.mktemp("without"))
+@pytest.fixture
+def empty_cache(tmp_path):
+    """An app with scores and without pairs, for one test."""
+    root = fill_cache(tmp_path)
     with app_on(root):
         yield root
 
@@ -116,7 +117,13 @@ def test_the_form_makes_the_job_of_its_way():
     form = PairsForm(choice())
     values = {FORM.key(WAY): "heads", FORM.key("heads"): "9.3,9.4", FORM.key("samples"): 64}
     job = form.job(values)
-    assert job.options == {"samples": 64, "target": 0.01, "value": "accuracy", "heads": "9.3,9.4"}
+    assert job.options == {
+        "of": None,
+        "samples": 64,
+        "target": 0.01,
+        "value": "accuracy",
+        "heads": "9.3,9.4",
+    }
     layer = form.job({FORM.key(WAY): "layer", FORM.key("layer"): "9"})
     assert layer.options["layer"] == "9"
     assert "heads" not in layer.options

@@ -19,7 +19,7 @@ from headlab.dashboard.panels.jobs import (
 from headlab.dashboard.panels.stored import resolved_options
 from headlab.dashboard.widgets import Form, FormValues, reason_refused
 from headlab.jobs.table import InteractionsJob
-from headlab.studies import HEADS, INTERACTIONS, LAYER, STUDIES, TOP
+from headlab.studies import HEADS, INTERACTIONS, LAYER, OF, STUDIES, TOP
 
 FORM = Form("_pairs", "pairs-")
 STUDY = STUDIES[INTERACTIONS]
@@ -30,7 +30,7 @@ WAYS = {
     LAYER: "A layer",
 }
 """How heads are chosen, by the option that says it."""
-SETTINGS = ("samples", "target", "value")
+SETTINGS = (OF, "samples", "target", "value")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class PairsForm:
         way = self._way_in(values)
         settings = {name: STUDY.options[name] for name in SETTINGS}
         options = FORM.read({**settings, way: STUDY.options[way]}, values)
+        options[OF] = options[OF] or None
         if way == TOP and options[TOP] is None:
             options[TOP] = STUDY.resolve({})[TOP]
         if way != TOP:  # an empty field asks for nothing, which is not for the largest
@@ -111,6 +112,7 @@ def draw_form(form: PairsForm) -> InteractionsJob:
         with st.expander("More options"):
             FORM.draw_all(
                 {
+                    OF: STUDY.options[OF],
                     "samples": STUDY.options["samples"],
                     "value": STUDY.options["value"],
                     **InteractionsJob.settings(),
