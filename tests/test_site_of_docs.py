@@ -44,7 +44,6 @@ NOT_RUN = {
     "headlab shrink": "takes minutes on two cores; tests/cli run it on tiny models",
     "--model small": "follows headlab shrink",
     "headlab worth": "times passes for minutes; tests/cli run it on tiny models",
-    "headlab interactions": "measures pairs for minutes; tests/studies run it on tiny models",
     "headlab front": "measures models for minutes; tests/cli run it on tiny models",
     "--as folder": "writes half a gigabyte; tests/shrink run it",
     "--as onnx": "writes half a gigabyte; tests/shrink run it",

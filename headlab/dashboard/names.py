@@ -131,8 +131,8 @@ PAGES = {
     "own": ("Bring your own", ":material/upload_file:"),
 }
 PAGES_BY_GROUP = {
-    "Look": ("overview", "heads", "head", "scatter", "pairs", "languages", "attention", "roles"),
-    "Prune": ("prune", "gates"),
+    "Look": ("overview", "heads", "head", "scatter", "languages", "attention", "roles"),
+    "Prune": ("prune", "gates", "pairs"),
     "Compare": ("masks",),
     "Work": ("jobs", "experiments"),
     "Yours": ("own",),
