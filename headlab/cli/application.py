@@ -95,7 +95,7 @@ COMMANDS = {
     "interactions": CommandPlace(
         "experiment",
         "interactions",
-        "Find heads that stand in for each other, or need each other, and remove sets of them.",
+        "Measure how pairs of heads interact, and compare removed sets with what pairs foresee.",
     ),
     "curve": CommandPlace(
         "score",
