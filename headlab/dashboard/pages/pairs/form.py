@@ -102,7 +102,7 @@ def draw_form(form: PairsForm) -> InteractionsJob:
                 "Whose pairs?",
                 list(WAYS),
                 index=list(WAYS).index(FORM.last_value(WAY, TOP)),
-                format_func=WAYS.get,
+                format_func=lambda way: WAYS[way],
                 key=FORM.key(WAY),
             )
         with choice_place:
