@@ -47,7 +47,7 @@ draws would choose the pairs that they then measure.
 """
 MOST_HALVINGS = 4
 USUAL_SQUARE = 0.005
-"""Mean square of half an interaction: one in fifty is not 0 (docs/statistics.md)."""
+"""Mean square of half an interaction, about: one in fifty is not 0 where heads matter."""
 USUAL_SHARE_FORESEEN = 0.05
 """Share of the interactions that a gradient is not sure of."""
 

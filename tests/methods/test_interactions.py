@@ -236,7 +236,7 @@ def test_intervals_hold_where_pairs_stop(value: Any, kind: str | None) -> None:
     game = PairTableGame(6, 24, value, pair_foresight=foresight)
     truth = game.truth
     misses = 0
-    runs = 40
+    runs = 25
     for seed in range(runs):
         outcome = run(game, 960, target=0.25, halvings=2 if kind else 0, seed=seed).outcome()
         assert outcome.low is not None
@@ -377,10 +377,10 @@ def exact_of_twelve_heads() -> tuple[np.ndarray, np.ndarray]:
 
 
 def twelve_heads() -> ModelPairGame:
-    """Five of the twelve heads of a tiny model, on two examples."""
+    """Five of the twelve heads of a tiny model, on one example."""
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     assert model.grid.size == 12
-    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 2)
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 1)
     pairs = all_pairs(np.array([0, 3, 5, 8, 11]))
     return ModelPairGame(evaluator, value=value_function_of("probability"), pairs=pairs)
 
@@ -522,14 +522,14 @@ def test_whatever_the_gradient_says_interactions_of_a_model_stay_unbiased(
     whole = np.array(
         [
             last_snapshot(estimate(game, started_tally(game, plan, 0), seed=seed)).outcome().values
-            for seed in range(20)
+            for seed in range(12)
         ]
     )
     monkeypatch.setattr(ModelPairGame, "graded_values", misled)
     screened = np.array(
         [
             last_snapshot(estimate(game, started_tally(game, plan, 3), seed=seed)).outcome().values
-            for seed in range(20)
+            for seed in range(12)
         ]
     )
     difference = screened - whole  # of the same draws
