@@ -58,6 +58,7 @@ SIZES = {"1440": (1440, 900), "1024": (1024, 768), "390": (390, 844)}
 PAGES = {
     "overview": "/?langs=de&langs=en", "heads": "/heads?langs=de&langs=en",
     "head": "/head?langs=de&langs=en", "scatter": "/scatter?langs=de&langs=en", "languages": "/languages?langs=de&langs=en",
+    "pairs": "/pairs?langs=de&langs=en",
     "roles": "/roles?langs=de", "gates": "/gates?langs=en", "prune": "/prune?langs=de&langs=en",
     "masks": "/masks?langs=de&langs=en", "experiments": "/experiments?experiment=targeted",
     "attention": "/attention?langs=de", "jobs": "/jobs?langs=de&langs=en",

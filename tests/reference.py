@@ -48,6 +48,23 @@ def top_half_shapley(value: Any, players: int) -> np.ndarray:
     return total / count
 
 
+def interaction_index(value: Any, players: int, first: int, second: int) -> float:
+    """Shapley interaction index of two players, by enumeration.
+
+    The two join as one, which takes its turn in every order of the n - 1 that there are then.
+
+    Args:
+        value: Frozenset of players present -> float.
+    """
+    others = [player for player in range(players) if player not in (first, second)]
+    total = 0.0
+    for order in permutations([None, *others]):
+        before = frozenset(order[: order.index(None)])
+        total += value(before | {first, second}) - value(before | {first})
+        total -= value(before | {second}) - value(before)
+    return total / factorial(players - 1)
+
+
 def smoothed_slopes(
     logits_under: Any, gates: np.ndarray, label: int, bandwidth: float, step: float = 1e-4
 ) -> np.ndarray:

@@ -116,12 +116,14 @@ PARAMETERS = (
     "front",
     "point",
     "ask",
+    "pairs",
 )
 PAGES = (
     "overview",
     "heads",
     "head",
     "scatter",
+    "pairs",
     "languages",
     "roles",
     "gates",

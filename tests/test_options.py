@@ -38,13 +38,21 @@ from headlab.jobs.worth import MASK_PLACEHOLDER
 from headlab.masks import full_mask
 from headlab.methods import METHODS
 from headlab.roles import OPTIONS as ROLES
-from headlab.studies.table import METHOD, METHOD_OPTIONS, STUDIES, Experiment, offered_experiments
+from headlab.studies.table import (
+    METHOD,
+    METHOD_OPTIONS,
+    OF,
+    STUDIES,
+    Experiment,
+    offered_experiments,
+)
 from headlab.training import GateOptions, LmGateOptions, LmOptions, TranslationOptions
 
 TABLES: dict[str, Mapping[str, Option]] = {
     **{f"score {key}": method.options for key, method in METHODS.items()},
     **{f"experiment {key}": study.options for key, study in offered_experiments().items()},
     "front": STUDIES["front"].options,
+    "interactions": STUDIES["interactions"].options,
     "roles": ROLES,
     "gates": GateOptions.table(),
 }
@@ -100,6 +108,12 @@ REQUIRED_FIELDS: dict[str, dict[str, Any]] = {  # what a job of each kind has to
     "experiment": {"model": "m", "task": "intents", "languages": ["de"], "experiment": "targeted"},
     "front": {"model": "m", "task": "intents", "languages": ["de"], "options": FRONT_OPTIONS},
     "gates": {"model": "m", "task": "intents", "languages": ["de"]},
+    "interactions": {
+        "model": "m",
+        "task": "intents",
+        "languages": ["de"],
+        "options": {"heads": "9.3,9.4", "value": "accuracy", "samples": 16384, "target": 0.01},
+    },
     "roles": {"model": "m", "languages": ["de"]},
     "worth": {"model": "m", "task": "intents", "languages": ["de"], "mask": MASK},
     "finetune": {"task": "intents"},
@@ -278,6 +292,50 @@ def front_fields() -> st.SearchStrategy[dict[str, Any]]:
     return st.builds(with_options, fields_of_job, by_loss | by_heads)
 
 
+def interactions_fields() -> st.SearchStrategy[dict[str, Any]]:
+    """A job of the interactions of named heads, of a layer's, or of the largest by a method."""
+    numbers = st.lists(st.tuples(COUNTS, COUNTS), min_size=2, max_size=5, unique=True)
+    heads = numbers.map(lambda heads: ",".join(f"{layer}.{head}" for layer, head in sorted(heads)))
+    named = st.fixed_dictionaries({"heads": heads}) | st.fixed_dictionaries(
+        {"layer": COUNTS.map(str)}
+    )
+    settings = st.fixed_dictionaries(
+        {
+            "value": st.sampled_from(["accuracy", "probability"]),
+            "samples": COUNTS,
+            "target": st.floats(0.001, 1),
+        }
+    )
+    settings = settings | settings.map(lambda options: {OF: "7.200000", **options})
+    inputs = {
+        **INPUT_FIELDS,
+        **RUN_FIELDS,
+        "dev_size": SIZES["dev_size"],
+        "experiment": st.just("interactions"),
+    }
+
+    def with_options(
+        fields: dict[str, Any], choice: dict[str, Any], options: dict[str, Any]
+    ) -> dict[str, Any]:
+        return {**fields, "options": {**choice, **options}}
+
+    largest = st.fixed_dictionaries({"top": st.integers(2, 64)})
+    scored = st.one_of(
+        st.fixed_dictionaries(
+            {
+                **inputs,
+                METHOD: st.just(method),
+                METHOD_OPTIONS: values_of(METHODS[method].options),
+            }
+        )
+        for method in STUDIES["interactions"].options[METHOD].choices
+    )
+    return st.one_of(
+        st.builds(with_options, st.fixed_dictionaries(inputs), named, settings),
+        st.builds(with_options, scored, largest, settings),
+    )
+
+
 def options_but(table: Mapping[str, Option], *names: str) -> st.SearchStrategy[dict[str, Any]]:
     """Some options of a training, without those of the given names.
 
@@ -290,6 +348,7 @@ PATHS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_./ -]{0,9}[a-z]", fullmatch=True)
 FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "experiment": experiment_fields(),
     "front": front_fields(),
+    "interactions": interactions_fields(),
     "roles": role_fields(),
     "score": with_method({**INPUT_FIELDS, **RUN_FIELDS, "size": COUNTS}),
     "curve": with_method(

@@ -84,6 +84,9 @@ AREAS: Mapping[str, Area] = {
     "head": Area("the name of a head", *MASKS),
     "home": Area("the folder of the person", *INSTALL),
     "hub": Area("models and data on the hub", "../howto/own-model.md", "a model of your own"),
+    "interactions": Area(
+        "pairs of heads that interact", "../interactions.md", "interactions of heads"
+    ),
     "intents": Area("the task of voice commands", "../data-card.md", "the data card"),
     "job": Area("the queue of jobs", *WORKER),
     "json": Area("a file of JSON", *FAULTS),

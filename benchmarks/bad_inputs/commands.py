@@ -219,6 +219,11 @@ COMMANDS = (
         computes=True,
     ),
     Command(
+        ("interactions",),
+        flags={**ON_TASK, **FEW_EXAMPLES, "--heads": "0.0,1.1", "--samples": "4"},
+        computes=True,
+    ),
+    Command(
         ("experiment",),
         ("targeted",),
         {

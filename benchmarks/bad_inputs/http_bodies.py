@@ -143,6 +143,11 @@ def job_specs(mask: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "options": {"k": 1, "runs": 20},
         },
         "front": {**TO_SCORE, **sizes, "method": "random", "options": {"points": 3}},
+        "interactions": {
+            **TO_SCORE,
+            "dev_size": 6,
+            "options": {"heads": "0.0,1.1", "samples": 4},
+        },
         "roles": {**ON_TASK, "languages": ["de"], "source": "task", "size": 6, "options": {}},
         "gates": {**TO_SCORE, "weights": [0.1], "options": {"steps": 2}},
         "worth": {**TO_SCORE, "mask": dict(mask), "batch_sizes": [1], "rounds": 6},

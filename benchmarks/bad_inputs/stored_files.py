@@ -30,6 +30,7 @@ from support.synthetic_curves import made_curve
 from support.synthetic_fronts import GRID as FRONT_GRID
 from support.synthetic_fronts import made_front
 from support.synthetic_gates import THREE_STACKS, made_gates
+from support.synthetic_pairs import made_pairs
 from support.synthetic_roles import made_roles
 
 import headlab
@@ -453,6 +454,7 @@ def _stored_results(root: Path) -> list[StoredResult]:
         "report on the gap": made_report("gap"),
         "report on heads": made_report("heads"),
         "front": made_front(),
+        "pairs": made_pairs(),
         "roles": made_roles(),
         "gates": made_gates(),
         "gates of three stacks": made_gates(grid=THREE_STACKS),

@@ -92,6 +92,11 @@ COMMANDS = {
         "Choose a smaller model by its cost and its weakest language: chosen on dev, measured on "
         "test.",
     ),
+    "interactions": CommandPlace(
+        "experiment",
+        "interactions",
+        "Measure how pairs of heads interact, and compare removed sets with what pairs foresee.",
+    ),
     "curve": CommandPlace(
         "score",
         "curve",

@@ -1,4 +1,4 @@
-"""`headlab experiment` and `headlab front`: the papers' analyses, and a smaller model."""
+"""`headlab experiment`, `headlab front` and `headlab interactions`: analyses of several steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headlab.cli.output import (
 )
 from headlab.core import JsonRecord, write_atomic, write_json
 from headlab.jobs.local import LocalLab
-from headlab.jobs.table import ExperimentJob, FrontJob
+from headlab.jobs.table import ExperimentJob, FrontJob, InteractionsJob
 from headlab.studies import METHOD, METHOD_OPTIONS, Experiment, offered_experiments
 
 if TYPE_CHECKING:
@@ -178,3 +178,32 @@ def _choice_only(report: Report) -> Report:
     from dataclasses import replace
 
     return replace(report, tables=tuple(report.table(name) for name in CHOICE_TABLES))
+
+
+# `headlab interactions`: heads that stand in for each other, or need each other.
+
+
+def interactions(
+    job: InteractionsJob,
+    *,
+    data: Path | None,
+    compute: ComputeSettings,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures"),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Measure how pairs of heads interact, and compare removed sets with what pairs foresee.
+
+    The cost is printed before it starts. It can be interrupted; run the same command again to
+    resume.
+    """
+    job.study().resolve(job.study_options())  # raises before anything is loaded
+    report = make_report(job, pieces_of(job, compute, data))
+    if out is not None:
+        write_report(report, out)
+    if json:
+        print_json(report.to_json())
+    else:
+        typer.echo(report_markdown(report))

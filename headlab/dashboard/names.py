@@ -119,6 +119,7 @@ PAGES = {
     "heads": ("Heads", ":material/grid_on:"),
     "head": ("One head", ":material/center_focus_strong:"),
     "scatter": ("Scatter", ":material/scatter_plot:"),
+    "pairs": ("Pairs", ":material/hub:"),
     "languages": ("Languages", ":material/translate:"),
     "roles": ("Roles", ":material/category:"),
     "gates": ("Gates", ":material/door_open:"),
@@ -131,7 +132,7 @@ PAGES = {
 }
 PAGES_BY_GROUP = {
     "Look": ("overview", "heads", "head", "scatter", "languages", "attention", "roles"),
-    "Prune": ("prune", "gates"),
+    "Prune": ("prune", "gates", "pairs"),
     "Compare": ("masks",),
     "Work": ("jobs", "experiments"),
     "Yours": ("own",),

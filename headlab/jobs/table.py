@@ -17,6 +17,7 @@ from headlab.jobs.experiment import FrontJob as FrontJob
 from headlab.jobs.export import ExportJob as ExportJob
 from headlab.jobs.finetune import FinetuneJob as FinetuneJob
 from headlab.jobs.gates import GatesJob as GatesJob
+from headlab.jobs.interactions import InteractionsJob as InteractionsJob
 from headlab.jobs.lm import LmJob as LmJob
 from headlab.jobs.lm import LmPruneJob as LmPruneJob
 from headlab.jobs.roles import RolesJob as RolesJob
@@ -40,6 +41,7 @@ BUILT_IN_KINDS: Mapping[str, type[Job]] = {
         RolesJob,
         GatesJob,
         FrontJob,
+        InteractionsJob,
         WorthJob,
         WriteJob,
         ShrinkJob,

@@ -12,7 +12,16 @@ import numpy.typing as npt
 from headlab.core import Floats, Ints
 from headlab.methods.screen import Scale
 
-Question = Literal["values", "gains", "marginals", "screened", "slopes", "margins"]
+Question = Literal[
+    "values",
+    "gains",
+    "marginals",
+    "screened",
+    "slopes",
+    "margins",
+    "interactions",
+    "screened_interactions",
+]
 
 
 @dataclass(frozen=True)

@@ -317,22 +317,23 @@ class ModelGame:
         self,
         trunk_gates: torch.Tensor,
         row: Ints,
-        player: Ints,
+        players: Ints,
         examples: Ints,
         inputs: dict[str, torch.Tensor],
         trunk: Trunk,
     ) -> Floats:
-        """Values of coalitions with one player toggled.
+        """Values of coalitions with one player or more toggled.
 
-        They branch off the trunk at the player's layer.
+        They branch off the trunk at the first of their players' layers.
 
         A model that is not resumable computes them in full passes.
 
         Args:
             trunk_gates: Gates of the coalitions, [trunk row, layer, head].
-            row: The trunk row that each toggled coalition is a copy of, int [toggled]; its players'
-                layers do not decrease.
-            player: The toggled player of each, int [toggled].
+            row: The trunk row that each toggled coalition is a copy of, int [toggled]; the layers
+                where they branch off do not decrease.
+            players: The toggled players of each, int [toggled, player]; one that comes twice is
+                toggled once.
             examples: Of the trunk's rows.
             inputs: Of the trunk's rows.
             trunk: Layer inputs of the trunk's rows.
@@ -341,16 +342,25 @@ class ModelGame:
             float [toggled].
         """
         model = self.evaluator.model
-        layer, head = model.grid.flat[player].T
+        layers, heads = np.moveaxis(model.grid.flat[players], -1, 0)
         states = None
         if model.resumable:
             states = FanOut(
-                layer, row, model.grid.layers, first_token=model.first_token, trunk=trunk
+                layers.min(axis=1),
+                row,
+                model.grid.layers,
+                first_token=model.first_token,
+                trunk=trunk,
             )
-        copied_rows, layers, heads = on_device(np.stack([row, layer, head]), model.device)
+        places = on_device(np.stack([row, *layers.T, *heads.T]), model.device)
+        copied_rows = places[0]
         gates = trunk_gates.detach()[copied_rows]
-        toggled = torch.arange(len(row), device=model.device), layers, heads
-        gates[toggled] = 1 - gates[toggled]
+        copies = torch.arange(len(row), device=model.device)
+        count = players.shape[1]
+        toggled = [(copies, places[1 + index], places[1 + count + index]) for index in range(count)]
+        toggled_gates = [1 - gates[place] for place in toggled]
+        for place, gate in zip(toggled, toggled_gates, strict=True):
+            gates[place] = gate
         active = ActiveGates(gates=gates, fill=self._fill(), states=states)
         copied_inputs = {name: tensor[copied_rows] for name, tensor in inputs.items()}
         return self._worth(examples[row], active, copied_inputs)
@@ -429,6 +439,33 @@ class ModelGame:
         Returns:
             Values [row], bins [row, player], and predicted gains [row, player].
         """
+        values, level, slope = self.graded_values(gates, examples, inputs, trunk)
+        if self.value.key != "accuracy":
+            foreseen = feasible(slope, values, kept)
+            sizes = np.where(np.isnan(slope), np.nan, -np.abs(foreseen))
+            return values, SIZE_SCALE.bins_of(sizes), foreseen
+        distance = nearness(level, np.where(kept, -slope, slope))
+        return values, NEARNESS_SCALE.bins_of(distance), np.zeros(kept.shape)
+
+    def graded_values(
+        self,
+        gates: torch.Tensor,
+        examples: Ints,
+        inputs: dict[str, torch.Tensor],
+        trunk: Trunk,
+    ) -> tuple[Floats, Floats, Floats]:
+        """The value of each coalition, with the slopes of what foresees its changes.
+
+        Args:
+            gates: Of the coalitions, with a gradient, [row, layer, head].
+            examples: The example of each row, int [row].
+            inputs: Of these examples.
+            trunk: Where the layers' inputs are stored.
+
+        Returns:
+            Values [row]; the level of `headlab.core.surrogate`, [row]; and its slope by each
+            player's gate, [row, player], NaN where the model gives no gradient.
+        """
         evaluator = self.evaluator
         model = evaluator.model
         fill = self._fill()
@@ -445,13 +482,7 @@ class ModelGame:
         values = evaluator.worth_of(examples, self.value, logits.detach())
         layer, head = model.grid.flat.T
         slope = slopes.cpu().double().numpy()[:, layer, head]
-        if self.value.key != "accuracy":
-            foreseen = feasible(slope, values, kept)
-            sizes = np.where(np.isnan(slope), np.nan, -np.abs(foreseen))
-            return values, SIZE_SCALE.bins_of(sizes), foreseen
-        change = np.where(kept, -slope, slope)
-        distance = nearness(level.cpu().double().numpy(), change)
-        return values, NEARNESS_SCALE.bins_of(distance), np.zeros(kept.shape)
+        return values, level.cpu().double().numpy(), slope
 
     def slopes(self, kept: Bools, examples: Ints, bandwidth: Floats) -> Floats:
         """Slope of each coalition's smoothed value by each player's gate, float [row, player].
@@ -547,9 +578,9 @@ class ModelGame:
         inputs: dict[str, torch.Tensor],
         trunk: Trunk,
         row: Ints,
-        player: Ints,
+        players: Ints,
     ) -> Floats:
-        """Values of coalitions with one player toggled, float [toggled].
+        """Values of coalitions with one player or more toggled, float [toggled].
 
         They are computed in parts that fit in a batch.
 
@@ -559,16 +590,20 @@ class ModelGame:
             inputs: Of the trunk's rows.
             trunk: Layer inputs of the trunk's rows.
             row: The trunk row that each toggled coalition is a copy of, int [toggled].
-            player: The toggled player of each, int [toggled].
+            players: The toggled player of each, int [toggled], or several, int [toggled, player].
         """
-        by_layer = np.argsort(self.evaluator.model.grid.flat[player, 0], kind="stable")
+        if players.ndim == 1:
+            players = players[:, None]
+        first_layers = self.evaluator.model.grid.flat[players, 0].min(axis=1)
+        by_layer = np.argsort(first_layers, kind="stable")
         tokens = int(next(iter(inputs.values())).shape[1])
-        parts = max(1, math.ceil(self.costs[player].sum() * tokens / self._budget))
+        passes = self.costs[players].max(axis=1).sum()
+        parts = max(1, math.ceil(passes * tokens / self._budget))
         values = np.zeros(len(by_layer))
         for part in range(min(parts, len(by_layer))):
             indices = by_layer[part::parts]  # each part has layers of all depths
             values[indices] = self._toggled_values(
-                gates, row[indices], player[indices], examples, inputs, trunk
+                gates, row[indices], players[indices], examples, inputs, trunk
             )
             self.evaluator.tick()
         return values

@@ -20,11 +20,16 @@ from headlab.studies.table import CUT as CUT
 from headlab.studies.table import DEFAULT_WITHIN as DEFAULT_WITHIN
 from headlab.studies.table import ESTIMATE as ESTIMATE
 from headlab.studies.table import EXPERIMENT as EXPERIMENT
+from headlab.studies.table import HEADS as HEADS
+from headlab.studies.table import INTERACTIONS as INTERACTIONS
 from headlab.studies.table import KEEP as KEEP
+from headlab.studies.table import LAYER as LAYER
 from headlab.studies.table import METHOD as METHOD
 from headlab.studies.table import METHOD_OPTIONS as METHOD_OPTIONS
+from headlab.studies.table import OF as OF
 from headlab.studies.table import ORDERS as ORDERS
 from headlab.studies.table import STUDIES as STUDIES
+from headlab.studies.table import TOP as TOP
 from headlab.studies.table import VOCABULARY as VOCABULARY
 from headlab.studies.table import VOCABULARY_CHOICES as VOCABULARY_CHOICES
 from headlab.studies.table import Experiment as Experiment

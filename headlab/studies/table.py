@@ -5,10 +5,12 @@ Read by the command line, pages and documents, and no model is needed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headlab.core import (
+    VALUE_FUNCTIONS,
     HeadlabError,
     Json,
     KeysWhere,
@@ -231,6 +233,100 @@ def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     return options_with_default
 
 
+INTERACTIONS = "interactions"
+HEADS = "heads"
+TOP = "top"
+LAYER = "layer"
+OF = "of"
+"""The option of interactions that leaves the pairs of one head only."""
+CHOICES_OF_HEADS = (HEADS, TOP, LAYER)
+"""The options of interactions that say whose pairs are asked for; one of them is given."""
+DEFAULT_TOP = 20
+MOST_HEADS = 64
+"""Heads whose pairs a study of interactions takes at most: 2,016 pairs."""
+
+
+def one_choice_of_heads(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """The options of interactions, with those left out that say nothing.
+
+    Heads stand in the order of their layers. Only those with the largest scores need a method.
+
+    Raises:
+        HeadlabError: Heads are chosen in two ways, or are too few or too many, or malformed.
+    """
+    given = [name for name in CHOICES_OF_HEADS if options.get(name) is not None]
+    if len(given) > 1:
+        raise HeadlabError(
+            f"interactions are of one choice of heads; given {' and '.join(given)}",
+            code="interactions.two_choices",
+        )
+    chosen = dict(options)
+    if not given:
+        chosen[TOP] = DEFAULT_TOP
+    for name in CHOICES_OF_HEADS:
+        if chosen.get(name) is None:
+            chosen.pop(name, None)
+    chosen = _with_one_head(chosen)
+    if TOP not in chosen:
+        chosen.pop(METHOD, None)
+        chosen.pop(METHOD_OPTIONS, None)
+    if HEADS in chosen:
+        heads = listed_heads(text_in(chosen, HEADS))
+        if len(heads) < (1 if OF in chosen else 2) or list(heads) == [chosen.get(OF)]:
+            raise HeadlabError(
+                f"interactions are of two heads or more, given {heads[0] if heads else 'none'}; name "
+                "more, as in 9.3,9.4",
+                code="interactions.one_head",
+            )
+        if len(heads) > MOST_HEADS:
+            raise HeadlabError(
+                f"interactions are of {MOST_HEADS} heads at most, given {len(heads)}",
+                code="interactions.heads_too_many",
+            )
+        chosen[HEADS] = ",".join(heads)
+    return chosen
+
+
+def _with_one_head(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """The options with the one head in its usual form, or without it where none is named."""
+    chosen = dict(options)
+    one_head = chosen.pop(OF, None)
+    if one_head is None:
+        return chosen
+    named = listed_heads(str(one_head))
+    if len(named) != 1:
+        raise HeadlabError(
+            f"{OF} names one head, given {str(one_head)[:40]!r}; write layer.head, as in 9.3",
+            code="interactions.of_malformed",
+        )
+    return {**chosen, OF: named[0]}
+
+
+HEAD_TEXT = re.compile(r"(?:([a-z]+)\.)?(\d{1,6})\.(\d{1,6})")
+"""A head as commands name it: its stack, where a model has several, its layer and its number."""
+
+
+def listed_heads(text: str) -> tuple[str, ...]:
+    """The heads of a comma-separated text, each once and in the order of their layers.
+
+    Raises:
+        HeadlabError: One of them is malformed.
+    """
+    heads = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        match = HEAD_TEXT.fullmatch(word)
+        if match is None:
+            raise HeadlabError(
+                f"{word[:40]!r} is no head; write layer.head, both counted from 0, as in "
+                "9.3,9.4,10.6",
+                code="interactions.head_malformed",
+            )
+        stack, layer, number = match[1] or "", int(match[2]), int(match[3])
+        prefix = f"{stack}." if stack else ""
+        heads[stack, layer, number] = f"{prefix}{layer}.{number}"
+    return tuple(heads[key] for key in sorted(heads))
+
+
 BUILT_IN: dict[str, Experiment] = {
     experiment.key: experiment
     for experiment in (
@@ -426,6 +522,52 @@ BUILT_IN: dict[str, Experiment] = {
             figures="front",
             job="front",
             complete=one_question,
+        ),
+        Experiment(
+            INTERACTIONS,
+            "Interactions of heads",
+            "Which heads stand in for each other, and which need each other?",
+            "Shapley interaction index, Grabisch & Roubens 1999",
+            {
+                METHOD: ANY_METHOD,
+                METHOD_OPTIONS: OF_METHOD,
+                HEADS: Option(
+                    None,
+                    "heads whose pairs are measured, comma-separated, as 9.3,9.4,10.6",
+                    optional=True,
+                ),
+                TOP: Option(
+                    None,
+                    "heads of the largest stored scores, in place of heads "
+                    f"({DEFAULT_TOP} if none are named)",
+                    kind=int,
+                    low=2,
+                    high=MOST_HEADS,
+                    optional=True,
+                ),
+                LAYER: Option(
+                    None, "layer whose heads are taken, in place of heads, as 9", optional=True
+                ),
+                OF: Option(
+                    None, "one head, whose pairs with the others alone are measured", optional=True
+                ),
+                "value": Option("accuracy", "how an answer is valued", tuple(VALUE_FUNCTIONS)),
+                "samples": Option(
+                    16384, "coalitions that every pair is measured at, at most", kind=int, low=1
+                ),
+                "target": Option(
+                    0.01,
+                    "half-width at which a pair is done, in the value's unit, once each example has come equally often",
+                    kind=float,
+                    low=0,
+                    open=True,
+                ),
+            },
+            "interactions_run",
+            result="interactions:InteractionsResult",
+            figures="interactions",
+            job=INTERACTIONS,
+            complete=one_choice_of_heads,
         ),
     )
 }

@@ -35,7 +35,7 @@ CONTEXTS = (
 )  # fmt: skip
 ALL_PAYLOADS = [place.format(action) for place, action in product(CONTEXTS, ACTIONS)]
 SOME_PAYLOADS = [place.format(action) for place, action in zip(CONTEXTS, ACTIONS, strict=False)]
-PAGES = ("", "heads", "head", "scatter", "languages", "roles", "gates", "experiments")
+PAGES = ("", "heads", "head", "scatter", "pairs", "languages", "roles", "gates", "experiments")
 # The suite visits these pages alone, which show the names of results most.
 PAGES_OF_THE_SUITE = ("", "heads", "languages")
 GROUP = 10

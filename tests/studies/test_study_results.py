@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support.expected_errors import raises
 from support.synthetic_fronts import made_front
+from support.synthetic_pairs import made_pairs
 from support.synthetic_reports import made_reports
 
 from headlab.core import Cell, Head, Report, Table
@@ -36,11 +37,11 @@ CACHE = Path(__file__).parents[2] / "headlab" / "embedded" / "results"
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
-    """Reports of the committed cache, one of every experiment and three of fronts."""
+    """Reports of the committed cache, one of every experiment, three of fronts, and one of pairs."""
     stored_reports = [result.record for result in Store(CACHE).reports().results]
     new_reports = made_reports(tmp_path_factory.mktemp("store"))
     fronts = [made_front(), made_front(within=2.0), made_front(heads=4)]
-    return [*stored_reports, *new_reports.values(), *fronts]
+    return [*stored_reports, *new_reports.values(), *fronts, made_pairs()]
 
 
 def as_stored(tables: tuple[Table, ...]) -> str:

@@ -564,7 +564,7 @@ def test_every_request_is_described(worker: WorkerWithBench) -> None:
     submission_body = description["paths"]["/jobs"]["post"]["requestBody"]
     submission_schema = submission_body["content"]["application/json"]["schema"]
     kinds = {"score", "curve", "experiment", "roles", "finetune", "gates", "front", "worth"}
-    assert set(submission_schema["discriminator"]["mapping"]) == {*kinds, "write"}
+    assert set(submission_schema["discriminator"]["mapping"]) == {*kinds, "interactions", "write"}
     schemas = description["components"]["schemas"]
     assert "session" in schemas["EvaluateRequest"]["properties"]
     assert {"place", "result"} <= set(schemas["JobRow"]["properties"])

@@ -88,6 +88,17 @@ GUIDES = {
 - Heads chosen because they stand out here look more extreme than they are. Test them: switch them off, and look at test.
 """,
     ),
+    "pairs": Guide(
+        "Which heads stand in for each other, which need each other, and what removing several of them costs.",
+        """
+- Two heads stand in for each other if each is worth less where the other is present: their interaction is below 0.
+  Above 0 they need each other.
+- An interaction is a mean over random sets of the other heads. A solid line's own interval excludes 0; among many
+  pairs some do by chance, so look at the last p of the table, which is corrected for all of them.
+- A set is foreseen by what each of its heads costs alone, less the interactions of its pairs. Where it costs more than
+  the heads cost alone, they had stood in for each other.
+""",
+    ),
     "languages": Guide(
         "Which languages rank the heads alike, which heads they share, and where they differ.",
         """

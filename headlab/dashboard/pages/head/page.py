@@ -11,6 +11,7 @@ from headlab.dashboard.frame import Choice, draw_no_language, errors_as_sentence
 from headlab.dashboard.names import head_number, language_title, plain
 from headlab.dashboard.pages.head.known_values import draw_known_values
 from headlab.dashboard.pages.head.masks import draw_masks_without
+from headlab.dashboard.pages.head.pairs import draw_pairs
 from headlab.dashboard.pages.head.sentences import draw_sentences
 from headlab.dashboard.pages.head.without import draw_without
 from headlab.dashboard.panels.heads import (
@@ -146,6 +147,8 @@ def draw_head(choice: Choice, data: HeadData) -> None:
     language, head = pick_language_and_head(choice, data)
     draw_values(choice, data, language, head)
     draw_roles(data, language, head)
+    with errors_as_sentences():
+        draw_pairs(choice, data, head, language)
     with errors_as_sentences():  # each its own, so that one that fails leaves the others
         draw_sentences(choice, data, head, language)
     with errors_as_sentences():
