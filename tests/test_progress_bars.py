@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import io
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -233,6 +235,26 @@ def test_a_bar_goes_back_where_the_total_grows_and_cuts_long_notes(terminal: Ter
     assert "n" * 47 + "…" in terminal.getvalue()
     assert "n" * 48 not in terminal.getvalue()
     assert "work: 100%|" in terminal.getvalue()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such terminals")
+def test_a_terminal_that_does_not_say_its_size_shows_a_whole_bar() -> None:
+    import pty
+
+    controller, terminal = pty.openpty()
+    code = (
+        "from headlab.core import Progress, shown_progress\n"
+        "with shown_progress('work', True) as report: report(Progress(1, 2, 'words'))\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "TQDM_DISABLE"}
+    environment["PYTHONPATH"] = str(HOUSE.parent)
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, stderr=terminal, env=environment, check=True)
+    os.close(terminal)
+    shown = os.read(controller, 10_000).decode()
+    os.close(controller)
+    assert "work: 100%|" in shown
+    assert shown.rstrip().endswith("words")
 
 
 def test_a_process_without_a_console_shows_none(monkeypatch: pytest.MonkeyPatch) -> None:

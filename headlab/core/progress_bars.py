@@ -24,6 +24,8 @@ SECONDS_UNSEEN = 0.5
 """A bar that nobody asked for comes after so many seconds: shorter work shows none."""
 BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 """Shares alone: what is counted differs by method, and totals are estimates that may grow."""
+WIDTH, HEIGHT = 100, 24
+"""In letters and lines, where nothing says how large the terminal is."""
 MAX_NOTE = 48
 """Longer notes are cut, so that they leave room for the bar."""
 
@@ -92,6 +94,14 @@ def _is_terminal(stream: Any) -> bool:
     return stream is not None and not stream.closed and bool(stream.isatty())
 
 
+def _has_width(stream: Any) -> bool:
+    """Whether a terminal says how wide it is; one of no columns would show an empty bar."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns > 0
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
 def _bar(title: str, delay: float) -> Any:
     """A bar from 0 to 1 that has not begun.
 
@@ -104,12 +114,15 @@ def _bar(title: str, delay: float) -> Any:
         warnings.filterwarnings("ignore", "IProgress not found")
         from tqdm.auto import tqdm
 
+    has_width = _is_in_notebook() or _has_width(sys.stderr)
     return tqdm(
         desc=title,
         total=1.0,
         miniters=0,
         bar_format=BAR,
-        dynamic_ncols=True,
+        ncols=None if has_width else WIDTH,
+        nrows=None if has_width else HEIGHT,
+        dynamic_ncols=has_width,
         delay=delay,
         disable=False,
         leave=True if _is_in_notebook() else None,  # None: below another bar, it goes at its end
