@@ -15,7 +15,8 @@ from sphinx.util.docutils import SphinxDirective
 ROOT = Path(os.environ["HEADLAB_DOCS_ROOT"])
 sys.path.insert(0, str(ROOT / "tools"))
 
-import docs_gallery  # noqa: E402 - after the path to it
+import docs_diagrams  # noqa: E402 - after the path to it
+import docs_gallery  # noqa: E402
 
 from headlab import __version__  # noqa: E402 - the tools' folder may come first
 
@@ -105,6 +106,16 @@ class GalleryChart(SphinxDirective):
         return [nodes.raw("", markup, format="html"), file]
 
 
+class FlowChart(SphinxDirective):
+    """A flow chart that a document holds as Mermaid, drawn when the site is built."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Draw it."""
+        return [nodes.raw("", docs_diagrams.html_of("\n".join(self.content)), format="html")]
+
+
 FOLDED_ROWS = 14
 """Tables with more rows are folded, so that the words and pictures around them are seen."""
 
@@ -172,6 +183,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """
     app.connect("env-before-read-docs", lambda *_: docs_gallery.load_models_anew())
     app.add_directive("gallery-chart", GalleryChart)
+    app.add_directive("flow-chart", FlowChart)
     # Before the theme asks for the tree, at 500.
     app.connect("html-page-context", share_the_tree_of_errors, priority=400)
     app.connect("doctree-resolved", fold_long_tables)

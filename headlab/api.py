@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import NoneType
 
-from headlab.core import Comparison, Evaluation, Shown, require_seed, require_type
+from headlab.core import (
+    Comparison,
+    Evaluation,
+    Progress,
+    ReportProgress,
+    Shown,
+    require_seed,
+    require_type,
+    shown_progress,
+)
 from headlab.evaluation import Evaluator, compare
 from headlab.evaluation import accuracy_interval as accuracy_interval
 from headlab.hooks import Model
@@ -56,6 +65,8 @@ def evaluate(
     size: int | None = DEV_SIZE,
     ablation: str = "zero",
     seed: int = 0,
+    on_progress: ReportProgress | None = None,
+    progress: bool | None = None,
 ) -> Report:
     """Accuracy in every language of the task; with a mask, paired with the baseline.
 
@@ -67,6 +78,10 @@ def evaluate(
         size: Number of examples of each language; None for all.
         ablation: What a removed head outputs, "zero" or "mean".
         seed: Seed of the bootstrap.
+        on_progress: Called between batches, counted in thousandths of a language; may raise to
+            stop.
+        progress: Whether a bar shows the progress; None for one in a notebook and on a terminal,
+            unless `on_progress` is given.
 
     Raises:
         HeadlabError: For a mask of another model or a task that does not fit the model.
@@ -75,11 +90,46 @@ def evaluate(
     require_type("mask", mask, (Mask, NoneType), "a mask; headlab.load_mask reads one from a file")
     require_seed(seed)
     report = Report()
-    for language in task.languages:
-        report[language] = evaluate_language(
-            Evaluator(model, task, language, split, size), mask, ablation=ablation, seed=seed
-        )
+    with shown_progress("evaluate", progress, on_progress) as report_progress:
+        for index, language in enumerate(task.languages):
+            evaluator = Evaluator(model, task, language, split, size)
+            _report_between_batches(
+                evaluator, report_progress, task.languages, index, passes=1 if mask is None else 2
+            )
+            report[language] = evaluate_language(evaluator, mask, ablation=ablation, seed=seed)
     return report
+
+
+UNITS_A_LANGUAGE = 1000
+"""Progress is counted in thousandths of a language."""
+
+
+def _report_between_batches(
+    evaluator: Evaluator,
+    report_progress: ReportProgress,
+    languages: Sequence[str],
+    index: int,
+    *,
+    passes: int,
+) -> None:
+    """Have an evaluator report how far the evaluation of all languages is.
+
+    Args:
+        evaluator: Of one language.
+        report_progress: Called between batches.
+        languages: All languages of the evaluation.
+        index: Of the evaluator's language among them.
+        passes: How often the evaluator will run over its examples.
+    """
+    forwards_expected = passes * len(evaluator.examples)
+
+    def report() -> None:
+        share = min(1.0, evaluator.forwards / forwards_expected)
+        units_done = round((index + share) * UNITS_A_LANGUAGE)
+        total = len(languages) * UNITS_A_LANGUAGE
+        report_progress(Progress(units_done, total, languages[index]))
+
+    evaluator.tick = report
 
 
 def evaluate_language(

@@ -36,6 +36,7 @@ HOMES = {  # module: the parts that may import it
     "uvicorn": {"worker", "dashboard"},
     "starlette": {"worker", "dashboard"},
     "ray": {"cluster"},
+    "tqdm": {"core"},
     "rich": {"cli"},
     "typer": {"cli"},
     "click": {"cli", "jobs"},

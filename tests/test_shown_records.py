@@ -255,6 +255,8 @@ def test_a_data_frame_is_the_callers_own():
 @pytest.mark.parametrize("kind", list(records()))
 def test_everything_shown_has_a_figure(kind):
     figure = records()[kind].plot()
+    assert figure.layout.paper_bgcolor == "#ffffff"  # readable in a dark notebook, too
+    assert figure.layout.yaxis.automargin
     assert isinstance(figure, go.Figure)
     assert len(figure.data)
 

@@ -7,107 +7,33 @@ import http.server
 import importlib.util
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-import typer
 
-from headlab.cli.run import build, main
+from headlab.cli.run import main
 from headlab.core import HeadlabError
-from headlab.results import store_with_demo
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tools"))
 
-import docs_errors  # noqa: E402 - after the path to it
+import docs_diagrams  # noqa: E402 - after the path to it
+import docs_errors  # noqa: E402
 import docs_gallery  # noqa: E402
 import docs_links  # noqa: E402
 
 DOCS = ROOT / "docs"
-TASK_PAGES = sorted([DOCS / "tutorial.md", *DOCS.glob("howto/*.md")])
 MAX_SECONDS = 300
-# Commands of the pages that are not run here, by what they hold, and why.
-NOT_RUN = {
-    "headlab app": "serves until it is stopped; tests/browser serve it",
-    "headlab worker": "serves until it is stopped; tests/worker start it",
-    "FOLDER": "needs a model of the reader's; tests/cli run such commands on tiny models",
-    "smollm2-135m": "needs a package of 93 MB; tests/models and tests/cli load it where it is",
-    "--ray": "needs Ray; tests/cluster run it",
-    "headlab reproduce": "needs the papers' data; tests/reproduce run it",
-    "--as small": "takes minutes; tests/shrink and tests/cli run it",
-    "headlab shrink": "takes minutes on two cores; tests/cli run it on tiny models",
-    "--model small": "follows headlab shrink",
-    "headlab worth": "times passes for minutes; tests/cli run it on tiny models",
-    "headlab front": "measures models for minutes; tests/cli run it on tiny models",
-    "--as folder": "writes half a gigabyte; tests/shrink run it",
-    "--as onnx": "writes half a gigabyte; tests/shrink run it",
-    "--as gguf": "needs the decoder; tests/shrink run it",
-    "headlab push": "see test_what_is_shared_comes_back",
-    "headlab pull": "see test_what_is_shared_comes_back",
-    "headlab experiment": "is named, not shown whole; tests/cli run it",
-    "headlab score …": "is named, not shown whole",
-    "headlab doctor": "is named, not shown whole; tests/cli/test_cli_doctor.py runs it",
-    "NAME": "stands for a key of the reader's; tests/test_extending.py runs such commands",
-}
-OTHER_PROGRAMS = {
-    "pip": "installs packages; benchmarks/package.py installs the wheel",
-    "make": "is tested by the suite itself",
-    "python": "runs a benchmark, which writes its own results",
-}
 
 
 def text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
-
-
-def shell_lines(page: Path) -> list[str]:
-    """The lines of a page's shell blocks, and the commands of headlab within its sentences."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines() if line.strip()]
-    without_blocks = re.sub(r"^```.*?^```$", "", text(page), flags=re.MULTILINE | re.DOTALL)
-    named = re.findall(r"`((?:headlab|make|pip|python) [^`]+)`", without_blocks)
-    return lines + [line for line in named if len(line.split()) > 2]
-
-
-def words_of(line: str) -> list[str]:
-    """The words of a line, without variables before them and files that take the output."""
-    words = shlex.split(line.partition(" > ")[0].replace("\n", " "), comments=True)
-    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-        del words[0]
-    return words
-
-
-def reason_not_to_run(line: str) -> str:
-    return next((reason for part, reason in NOT_RUN.items() if part in " ".join(line.split())), "")
-
-
-def lines_to_run(page: Path) -> list[str]:
-    lines = []
-    for line in shell_lines(page):
-        if words_of(line)[0] == "headlab" and not reason_not_to_run(line):
-            lines.append(line)
-    return lines
-
-
-@functools.cache
-def commands_by_name() -> dict[str, typer.core.TyperCommand]:
-    found = {}
-
-    def add(group, prefix):
-        for name, command in group.commands.items():
-            if hasattr(command, "commands"):
-                add(command, f"{prefix}{name} ")
-            else:
-                found[prefix + name] = command
-
-    add(typer.main.get_command(build()), "")
-    return found
 
 
 # Pages.
@@ -129,67 +55,6 @@ def test_every_document_is_in_the_sites_tree():
 def test_pages_ask_no_other_host_for_anything():
     for path in (DOCS / "conf.py", *DOCS.glob("_static/*")):
         assert "://" not in text(path), path.name
-
-
-@pytest.mark.parametrize("page", TASK_PAGES, ids=lambda page: page.stem)
-def test_a_command_of_a_page_is_one_of_headlabs(page):
-    for line in shell_lines(page):
-        words = words_of(line)
-        if words[0] != "headlab":
-            assert words[0] in OTHER_PROGRAMS, line
-            continue
-        if "…" in line or "NAME" in line or words[-1] in ("NAME", "PROJECT"):
-            continue
-        name = " ".join(words[1:3])
-        if name not in commands_by_name():
-            name = words[1]
-        if len(words) > len(name.split()) + 1:
-            rest = words[len(name.split()) + 1 :]
-            commands_by_name()[name].make_context(name, rest, resilient_parsing=False)
-
-
-@pytest.fixture
-def mask_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the tutorial's mask and a cache of its own."""
-    import headlab
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("HEADLAB_DEMO", raising=False)
-    model = headlab.load("e5-small-intents")
-    task = headlab.task("intents", languages=["vi"])
-    scores = headlab.score(model, task, target=0.01, stop="width", store=store_with_demo())
-    scores.mask("bottom", k=10).save("mask.json")
-    return tmp_path
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default::UserWarning")  # notes on stderr, as a command prints them
-@pytest.mark.parametrize("page", [*filter(lines_to_run, TASK_PAGES)], ids=lambda page: page.stem)
-def test_the_commands_of_a_page_run(page, mask_folder, capsys):
-    """In their order, as they stand, on the embedded model with the demo's results."""
-    for line in lines_to_run(page):
-        code = main(words_of(line)[1:])
-        output = capsys.readouterr()
-        is_check = words_of(line)[1] == "check"
-        assert code in ((0, 1, 3) if is_check else (0,)), (line, output.err)
-        assert "Traceback" not in output.err
-    assert (mask_folder / "mask.json").exists()
-
-
-def test_a_command_that_is_not_run_stands_on_a_page():
-    lines = [" ".join(line.split()) for page in TASK_PAGES for line in shell_lines(page)]
-    unused = [part for part in NOT_RUN if not any(part in line for line in lines)]
-    assert unused == []
-    assert len([line for page in TASK_PAGES for line in lines_to_run(page)]) >= 8
-
-
-@pytest.mark.slow
-def test_what_is_shared_comes_back(mask_folder):
-    for line in shell_lines(DOCS / "howto" / "share-a-mask.md"):
-        if "owner/name" not in line and line.startswith("headlab"):
-            assert main(words_of(line)[1:]) == 0, line
-    assert (mask_folder / "theirs.json").read_bytes() == (mask_folder / "mask.json").read_bytes()
 
 
 # Pages of errors.
@@ -235,6 +100,69 @@ def test_a_refused_command_names_the_page_of_its_error(capsys):
     message = capsys.readouterr().err
     (code,) = re.findall(r"^headlab: \[([\w.]+)\] ", message)
     assert code in docs_errors.messages_by_code()
+
+
+# Diagrams.
+
+
+def diagrams() -> list[str]:
+    found = []
+    for page in sorted(DOCS.rglob("*.md")):
+        found += docs_diagrams.DIAGRAM.findall(text(page))
+    return found
+
+
+@pytest.mark.parametrize("diagram", diagrams())
+def test_a_diagram_of_a_document_is_drawn_with_every_word(diagram):
+    drawn = {"title": [], "below": [], "arrow": []}
+    shapes = []
+    for element in ElementTree.fromstring(docs_diagrams.svg_of(diagram)).iter():
+        if element.tag.endswith("text"):
+            drawn[element.get("class")].append(element.text)
+        shapes.append(element.tag.rpartition("}")[2])
+    boxes = re.findall(r'\["(?:<b>)?(.+?)(?:</b>)?<br/>(.+?)"\]', diagram)
+    assert len(boxes) >= 10
+    assert drawn["title"] == [title for title, _ in boxes]
+    assert " ".join(drawn["below"]) == " ".join(below for _, below in boxes)
+    assert drawn["arrow"] == re.findall(r"-- (\d+) -->", diagram)
+    assert shapes.count("rect") == len(boxes)
+    assert shapes.count("path") == len(boxes) - 1
+    assert max(map(len, drawn["below"])) <= docs_diagrams.MAX_LETTERS
+
+
+def test_the_documents_have_diagrams():
+    assert len(diagrams()) >= 3
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "graph LR\nA --> B",
+        'flowchart TD\nA["a"] --> B',
+        'flowchart TD\nA["a"]\nB["b"]',
+        'flowchart TD\nA["a"] --> B["b"]\nA --> C["c"]',
+        'flowchart TD\nA["a"] --> B["b"]\nB --> A',
+        'flowchart TD\nA["a"] ==> B["b"]',
+        "flowchart TD\nA(a)",
+    ],
+)
+def test_a_diagram_of_another_kind_ends_the_build(lines):
+    with pytest.raises(SystemExit, match="diagram"):
+        docs_diagrams.svg_of(lines)
+
+
+def test_a_diagram_is_a_picture_on_the_site_and_lines_in_its_markdown(tmp_path):
+    pytest.importorskip("bs4", reason="the packages of `make docs` are not installed")
+    import docs_markdown
+    import docs_site
+
+    source = 'flowchart TD\n    A["<b>a & b</b><br/>c"] -- 1 --> B["d<br/>e"]'
+    page = tmp_path / "a.html"
+    page.write_text(f'<article role="main">{docs_diagrams.html_of(source)}</article>')
+    assert docs_markdown.markdown(page) == f"```mermaid\n{source}\n```\n"
+    assert "```{flow-chart}" in docs_site.with_links_of_the_site(
+        f"```mermaid\n{source}\n```\n", "architecture.md", DOCS
+    )
 
 
 # The gallery.

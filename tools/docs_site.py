@@ -19,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 
+import docs_diagrams
 import docs_errors
 import docs_gallery
 import docs_links
@@ -40,7 +41,6 @@ PROJECT_PAGES = {
 }
 OWN_SETTINGS = {"HEADLAB_DEMO", "HEADLAB_DATA", "HEADLAB_TASKS", "HEADLAB_WORKER", "HEADLAB_MODELS"}
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
-DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHART = re.compile(r"^<!-- chart (\w+) -->$", re.MULTILINE)
 """Where a page has the chart of an example; the repository's own view of the page shows nothing."""
 
@@ -56,6 +56,7 @@ def main() -> None:
     environment |= {"HEADLAB_DOCS_ROOT": str(ROOT), "PYTHONHASHSEED": "0"}
     environment["HEADLAB_CACHE"] = str(ROOT / "build" / "docs-cache")
     environment["HF_HUB_OFFLINE"] = "1"
+    environment["TQDM_DISABLE"] = "1"  # examples have no bars of progress, on a terminal neither
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-j", "2"]
     command += ["-d", str(TREES), str(SOURCE), str(SITE)]
     if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
@@ -116,18 +117,7 @@ def with_links_of_the_site(text: str, page: str, home: Path, file: str = "") -> 
         return f"{opening}{up}{hash_sign}{anchor}{closing}"
 
     with_charts = CHART.sub("```{gallery-chart} \\1\n```", text)
-    return LINK.sub(led_right, DIAGRAM.sub(diagram_in_words, with_charts))
-
-
-def diagram_in_words(match: re.Match[str]) -> str:
-    """A diagram's description without its markup: no script draws diagrams on the site.
-
-    Args:
-        match: Of `DIAGRAM`.
-    """
-    text = match.group(1).replace("</b><br/>", ": ").replace("<b>", "").replace("<br/>", ", ")
-    text = text.replace('"', "")
-    return f"```text\n{text}```"
+    return LINK.sub(led_right, docs_diagrams.DIAGRAM.sub("```{flow-chart}\n\\1```", with_charts))
 
 
 def place_in_site(path: Path) -> str:

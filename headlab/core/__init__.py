@@ -100,6 +100,8 @@ from headlab.core.processors import THREADS_VARIABLE as THREADS_VARIABLE
 from headlab.core.processors import allowed_processors as allowed_processors
 from headlab.core.processors import limit_threads as limit_threads
 from headlab.core.processors import quotas as quotas
+from headlab.core.progress_bars import ReportProgress as ReportProgress
+from headlab.core.progress_bars import shown_progress as shown_progress
 from headlab.core.records import BEYOND_LIMIT as BEYOND_LIMIT
 from headlab.core.records import CHANGE_KINDS as CHANGE_KINDS
 from headlab.core.records import HEAD_COLUMNS as HEAD_COLUMNS

@@ -25,6 +25,7 @@ from headlab.core import (
     import_implementation,
     require_seed,
     require_type,
+    shown_progress,
 )
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model, not_finite_error
@@ -54,6 +55,7 @@ def score(
     ablation: str = "zero",
     store: Store | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    progress: bool | None = None,
     tick: Callable[[], None] | None = None,
     helpers: Helpers | None = None,
     **options: Any,
@@ -72,6 +74,8 @@ def score(
         store: Where a finished result is looked up and stored, and from which an interrupted run
             resumes; None stores nothing.
         on_progress: Called as steps finish; may raise to stop.
+        progress: Whether a bar shows the progress; None for one in a notebook and on a terminal,
+            unless `on_progress` is given.
         tick: Called between batches; may raise to stop.
         helpers: Other devices that do the work, with bit-identical results.
         **options: The method's.
@@ -94,8 +98,9 @@ def score(
             # Older results do not hold the omissions.
             return replace(finished.record, omissions=evaluator.omissions)
     evaluator.tick = tick or evaluator.tick
-    report = on_progress or (lambda _: None)
-    return _compute(evaluator, method_row, spec, stored_run, report, helpers)
+    title = f"{method_row.key}, {evaluator.language}"
+    with shown_progress(title, progress, on_progress) as report:
+        return _compute(evaluator, method_row, spec, stored_run, report, helpers)
 
 
 def stored_result(run: StoredRun, grid: HeadGrid) -> Result[HeadScores] | None:

@@ -23,6 +23,10 @@ ShownRecord = HeadScores | Mask | Curve | Report | Comparison | Evaluation
 """What shows itself: what the public functions return."""
 DIFFERENCE = "points against all heads"
 ACCURACY = "accuracy, %"
+PAPER, INK = "#ffffff", "#1d2733"
+DEFAULT_HEIGHT = 360
+MARGINS_HEIGHT = 60
+"""What the words around a figure take, in pixels."""
 
 
 def figure_of(record: ShownRecord) -> Any:
@@ -40,7 +44,28 @@ def figure_of(record: ShownRecord) -> Any:
     with needs_extra("figures"):
         from headlab.plots.drawing import plotly_figure
 
-    return plotly_figure(chart_of(record))
+    return _for_notebooks(plotly_figure(chart_of(record)))
+
+
+def _for_notebooks(figure: Any) -> Any:
+    """A figure on paper of its own, with room for its words.
+
+    Figures of pages are transparent and take their colours from the page, which a notebook does
+    not give.
+
+    Args:
+        figure: Of Plotly; it is changed.
+    """
+    figure.update_layout(
+        paper_bgcolor=PAPER,
+        plot_bgcolor=PAPER,
+        font={"color": INK},
+        margin={"l": 24, "r": 24, "t": 56 if figure.layout.title.text else 40, "b": 24},
+        height=(figure.layout.height or DEFAULT_HEIGHT) + MARGINS_HEIGHT,
+    )
+    figure.update_xaxes(automargin=True, title_standoff=8)
+    figure.update_yaxes(automargin=True, title_standoff=8)
+    return figure
 
 
 def chart_of(record: ShownRecord) -> Chart:

@@ -22,6 +22,7 @@ from headlab.core import (
     is_same_model,
     require_seed,
     require_type,
+    shown_progress,
 )
 from headlab.evaluation import STATE_BYTES, Dataset, Evaluator, width_of
 from headlab.hooks import MODEL_WORDS, Model
@@ -373,6 +374,7 @@ def prune_curve(
     ablation: str = "zero",
     store: Store | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    progress: bool | None = None,
     tick: Callable[[], None] | None = None,
     seed: int = 0,
 ) -> Curve:
@@ -392,6 +394,8 @@ def prune_curve(
         store: Where a finished curve is looked up and stored, and where an interrupted one resumes
             after its last complete point; None stores nothing.
         on_progress: Called between batches, counted in forward passes; may raise to stop.
+        progress: Whether a bar shows the progress; None for one in a notebook and on a terminal,
+            unless `on_progress` is given.
         tick: Called between batches; may raise to stop.
         seed: Of the bootstrap.
 
@@ -406,9 +410,9 @@ def prune_curve(
     seed = require_seed(seed)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = curve_spec(evaluator.dataset, scores, points=points, ablation=ablation, seed=seed)
-    report = on_progress or (lambda _: None)
     order = removal_order(scores.values)
-    return measured_curve(evaluator, spec, order, store, report, tick or (lambda: None))
+    with shown_progress(f"curve, {evaluator.language}", progress, on_progress) as report:
+        return measured_curve(evaluator, spec, order, store, report, tick or (lambda: None))
 
 
 def measured_curve(

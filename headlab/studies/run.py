@@ -31,6 +31,7 @@ from headlab.core import (
     content_key,
     import_implementation,
     require_seed,
+    shown_progress,
 )
 from headlab.evaluation import Dataset, Evaluator, classes_for_spec, compare
 from headlab.hooks import Model, tokens_version
@@ -718,6 +719,7 @@ def run_experiment(
     *,
     options: Mapping[str, OptionValue] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    progress: bool | None = None,
 ) -> Report:
     """The report of an experiment: looked up in the store, or made from its pieces and stored.
 
@@ -729,6 +731,8 @@ def run_experiment(
         options: Of the study; those not given are at their defaults.
         on_progress: Called during the work, counted in forward passes; the total grows if the
             forecast was too low.
+        progress: Whether a bar shows the progress; None for one in a notebook and on a terminal,
+            unless `on_progress` is given.
 
     Raises:
         HeadlabError: Options, languages or the model do not fit.
@@ -747,7 +751,10 @@ def run_experiment(
     forwards_expected = sum(
         ask.forwards for ask in _missing_asks(experiment, pieces, resolved_options)
     )
-    with _ProgressOfExperiment(pieces, forwards_expected, on_progress) as watch:
+    with (
+        shown_progress(experiment.key, progress, on_progress) as report_progress,
+        _ProgressOfExperiment(pieces, forwards_expected, report_progress) as watch,
+    ):
         outcome = import_implementation(experiment.module, HOME).run(
             pieces, resolved_options, watch.say
         )
@@ -873,11 +880,11 @@ class _ProgressOfExperiment:
     """Reports an experiment's progress: its pieces' reports, after the study's latest message."""
 
     def __init__(
-        self, pieces: Pieces, expected_forwards: int, on_progress: Callable[[Progress], None] | None
+        self, pieces: Pieces, expected_forwards: int, on_progress: Callable[[Progress], None]
     ) -> None:
         self._pieces = pieces
         self._expected_forwards = expected_forwards
-        self._on_progress = on_progress or (lambda _: None)
+        self._on_progress = on_progress
         self._forwards_before = pieces.forwards
         self._message = ""
         self._forwards_done = 0

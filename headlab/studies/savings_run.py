@@ -19,7 +19,16 @@ from torch.utils.flop_counter import flop_registry
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headlab.core import Floats, HeadlabError, Ints, as_plain_object, timed_pass
+from headlab.core import (
+    Floats,
+    HeadlabError,
+    Ints,
+    Progress,
+    ReportProgress,
+    as_plain_object,
+    shown_progress,
+    timed_pass,
+)
 from headlab.evaluation import encode, pad, read_inputs
 from headlab.hooks import ActiveGates, Model, as_gate_tensor, plain_inputs
 from headlab.masks import Mask, full_mask
@@ -589,7 +598,8 @@ def measure(
     cut: VocabularyCut | None = None,
     sentences: Task | None = None,
     tick: Callable[[], None] = lambda: None,
-    on_round: OnRound = lambda done, total, note: None,
+    on_round: OnRound | None = None,
+    progress: bool | None = None,
 ) -> Savings:
     """Parameters, multiply-accumulates and time of a model untouched, masked and shrunk.
 
@@ -608,6 +618,8 @@ def measure(
         sentences: Whose texts the sentences are; None for all of the embedded task's.
         tick: Called between passes; may raise to stop.
         on_round: Called with rounds done, rounds in all and a note.
+        progress: Whether a bar shows the progress; None for one in a notebook and on a terminal,
+            unless `on_round` is given.
 
     Raises:
         HeadlabError: The mask is another model's, a batch size is below 1, the task does not fit,
@@ -637,15 +649,16 @@ def measure(
         if cut_module is not None and cut is not None:
             passes.append(partial(_run, cut_module, _readable_batches(batches, cut)))
         groups.append(passes)
-    seconds = seconds_of_passes(
-        groups,
-        untouched.device,
-        rounds=rounds,
-        seed=seed,
-        tick=tick,
-        on_round=lambda rounds_done: on_round(rounds_done, rounds, f"round {rounds_done + 1}"),
-    )
-    on_round(rounds, rounds, "done")
+    with shown_progress("passes", progress, _step_callback(on_round)) as report:
+        seconds = seconds_of_passes(
+            groups,
+            untouched.device,
+            rounds=rounds,
+            seed=seed,
+            tick=tick,
+            on_round=lambda done: report(Progress(done, rounds, f"round {done + 1}")),
+        )
+        report(Progress(rounds, rounds, "done"))
     device = _device_name(untouched.device)
     speeds = [
         _speed(device, batch_size, batches, seconds_at_size, has_shrunk=module is not None)
@@ -689,6 +702,13 @@ def measure(
             cost=_counted_cost(cut_module, tokens),
         ),
     )
+
+
+def _step_callback(on_round: OnRound | None) -> ReportProgress | None:
+    """A callback for progress records that passes them on in parts."""
+    if on_round is None:
+        return None
+    return lambda step: on_round(step.done, step.total, step.note)
 
 
 def _vocabulary_parameters(module: PreTrainedModel) -> int:

@@ -446,6 +446,7 @@ class ModelHost:
             size=request.size,
             store=self.store,
             tick=lambda: self.tick(),
+            progress=False,
             form=request.form,
             normalise=request.normalise,
         )
