@@ -90,7 +90,7 @@ class MethodJob(TaskJob):
         Raises:
             HeadlabError: For an unknown method or option.
         """
-        chosen_method = method(self.method)
+        chosen_method = method(self.method).for_task(task.likelihood)
         return self.model_copy(
             update={
                 "method": chosen_method.key,

@@ -21,6 +21,7 @@ from headlab.core import (
     part,
     value_function_of,
 )
+from headlab.methods.defaults import method_on
 from headlab.methods.method import Method, Options, walk_length
 from headlab.methods.table import AVERAGE_COST, DEFAULT_METHOD, METHODS, PLANNED_COST
 from headlab.results import AVERAGE, PLANNED, Curve, HeadScores, Result, has_planned_intervals
@@ -150,10 +151,10 @@ def _rank(result: Result[HeadScores]) -> tuple[int, bool, float, str, str]:
 
 
 def _has_default_settings(result: Result[HeadScores]) -> bool:
-    """Whether a result was made with its method's default settings."""
-    method = METHODS.get(result.record.method)
-    if method is None:
+    """Whether a result was made with its method's default settings on its task."""
+    if result.record.method not in METHODS:
         return False
+    method = method_on(result.record.method, str(spec_of(result.record, "task", "name")))
     defaults = {}
     for name, option in method.options.items():
         if name not in PRECISION:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Literal, TypeVar
 
@@ -123,6 +123,7 @@ class Method:
         stops_at_sign: Whether heads are sampled until their sign is decided, whatever the options.
         sign_lean: By how much values lean away from 0 when sampling ends at a decided sign, in a
             clause.
+        likelihood_defaults: Defaults of options on tasks of likelihood, where they are others.
     """
 
     key: str
@@ -146,6 +147,7 @@ class Method:
     interval_check: IntervalCheck = "every sample"
     stops_at_sign: bool = False
     sign_lean: str = ""
+    likelihood_defaults: Mapping[str, OptionValue] = field(default_factory=dict)
 
     @property
     def costs(self) -> MethodCost:
@@ -248,6 +250,19 @@ class Method:
             if not option.recorded_default:
                 options[name] = option.default
         return options | dict(recorded_options)
+
+    def for_task(self, likelihood: str) -> Method:
+        """The method with the defaults that its options have on a task.
+
+        Args:
+            likelihood: Of the task (`headlab.tasks.Task.likelihood`); empty for tasks with labels.
+        """
+        if not likelihood or not self.likelihood_defaults:
+            return self
+        options = dict(self.options)
+        for name, default in self.likelihood_defaults.items():
+            options[name] = replace(options[name], default=default)
+        return replace(self, options=options)
 
     def resolve(self, given_options: Mapping[str, object]) -> dict[str, OptionValue]:
         """All options: the given ones checked, the others at their default.

@@ -11,6 +11,7 @@ from headlab.core import (
     VALUE_FUNCTIONS,
     HeadlabError,
     Option,
+    OptionValue,
     Registry,
     integer_in,
     wrong_key_text,
@@ -91,7 +92,14 @@ INTERVAL = Option(
     "ends when values are near on average over the heads.",
     recorded_default=False,
 )
-VALUE = Option("accuracy", "how an answer is valued", tuple(VALUE_FUNCTIONS))
+VALUE = Option(
+    "accuracy",
+    "how an answer is valued; on tasks of likelihood (continuations by a language model) "
+    "log-probability unless it is set",
+    tuple(VALUE_FUNCTIONS),
+)
+LIKELIHOOD_DEFAULTS: Mapping[str, OptionValue] = {"value": "log-probability"}
+"""On tasks of likelihood, accuracy needs six times as many samples to a sign, or more."""
 COALITIONS = "coalitions with fewer than half the heads removed, or of all sizes"
 TOP50 = Option("shapley-top50", COALITIONS, ("shapley-top50", "shapley"))
 FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))
@@ -216,6 +224,7 @@ BUILT_IN: dict[str, Method] = {
             version=4,
             interval_check="every cycle",
             sign_lean="in simulations large ones by a tenth and small ones by half or more",
+            likelihood_defaults=LIKELIHOOD_DEFAULTS,
         ),
         Method(
             key="smoothed",
@@ -251,6 +260,7 @@ BUILT_IN: dict[str, Method] = {
                 "level": LEVEL,
             },
             encoders_only=True,
+            likelihood_defaults=LIKELIHOOD_DEFAULTS,
         ),
         Method(
             key="monte-carlo",
@@ -278,6 +288,7 @@ BUILT_IN: dict[str, Method] = {
                 "level": LEVEL,
             },
             interval_check="all heads together",
+            likelihood_defaults=LIKELIHOOD_DEFAULTS,
         ),
         Method(
             key="paper",
@@ -310,6 +321,7 @@ BUILT_IN: dict[str, Method] = {
             "looks: not anytime-valid",
             stops_at_sign=True,
             sign_lean="in simulations by 0.001 to 0.003 on 0.1",
+            likelihood_defaults=LIKELIHOOD_DEFAULTS,
         ),
         Method(
             key="exact",
@@ -327,6 +339,7 @@ BUILT_IN: dict[str, Method] = {
             module="exact",
             options={"estimand": TOP50, "value": VALUE},
             most_heads=16,
+            likelihood_defaults=LIKELIHOOD_DEFAULTS,
         ),
         Method(
             key="gradient",

@@ -252,7 +252,7 @@ class Pieces:
 
     def expected_forwards(self, language: str, method: str, **options: OptionValue) -> int:
         """Expected forward passes for these scores, by `headlab.methods.expected_forwards`."""
-        scoring_method = method_of(method)
+        scoring_method = method_of(method).for_task(self.task.likelihood)
         resolved_options = scoring_method.resolve(options)
         similar_scores = [
             scores
@@ -487,7 +487,7 @@ class Pieces:
 
         Its key names them in the store.
         """
-        scoring_method = method_of(method)
+        scoring_method = method_of(method).for_task(self.task.likelihood)
         return make_spec(
             self.dataset(language, "dev"),
             scoring_method,
@@ -804,7 +804,7 @@ def experiment_with_options(
     experiment = study(key)
     experiment.check_languages(len(pieces.languages))
     require_seed(pieces.seed)
-    return experiment, experiment.resolve(options or {})
+    return experiment, experiment.resolve(options or {}, pieces.task.likelihood)
 
 
 def report_spec(
