@@ -275,7 +275,7 @@ def maps_of_scores(scores: Mapping[str, HeadScores], *, common: bool = True) -> 
     tests = (
         0
         if why_holm_rejects_none(scores.values())
-        else sum(len(p) for p in adjusted_p_values.values())
+        else sum(int(scores[name].tested.sum()) for name in adjusted_p_values)
     )
     maps: dict[str, HeadMap] = {}
     for name, head_scores in scores.items():
@@ -297,7 +297,7 @@ def maps_of_scores(scores: Mapping[str, HeadScores], *, common: bool = True) -> 
 
 
 def holm_adjusted_p_values(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:
-    """Holm-adjusted p-values over all heads of all scores on view, [head] each.
+    """Holm-adjusted p-values over all tested heads of all scores on view, [head] each.
 
     Scores without p-values are left out.
     """
@@ -309,7 +309,10 @@ def holm_adjusted_p_values(scores: Mapping[str, HeadScores]) -> dict[str, Floats
     if not p_values:
         return {}
     cuts = np.cumsum([len(p) for p in p_values.values()])[:-1]
-    adjusted_p = holm(np.concatenate(list(p_values.values())))
+    all_p_values = np.concatenate(list(p_values.values()))
+    is_tested = np.concatenate([scores[name].tested for name in p_values])
+    adjusted_p = np.ones(len(all_p_values))
+    adjusted_p[is_tested] = holm(all_p_values[is_tested])
     return dict(zip(p_values, np.split(adjusted_p, cuts), strict=True))
 
 

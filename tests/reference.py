@@ -1210,6 +1210,26 @@ def planned_interval_of(
     return mean - reach * error, mean + reach * error, min(1.0, p_of_look / share)
 
 
+def made_up_gains_of(samples_by_head: list[list[float]]) -> list[float]:
+    """Size of a made-up gain of each head of a run by probabilities, sample by sample.
+
+    Args:
+        samples_by_head: Equally many of each head, and not all 0 of any.
+    """
+    count = len(samples_by_head[0])
+    usual = [sum(map(abs, samples)) / count for samples in samples_by_head]
+    ratios = sorted(
+        (abs(sample) / usual[head] for head, own in enumerate(samples_by_head) for sample in own),
+        reverse=True,
+    )
+    rare = ratios[: 2 * len(samples_by_head)]  # two of each head's samples
+    rare_ratio = (sum(ratio**2 for ratio in rare) / len(rare)) ** 0.5
+    return [
+        min(1.0, max(max(map(abs, own)), rare_ratio * usual[head]))
+        for head, own in enumerate(samples_by_head)
+    ]
+
+
 def largest_chance_to_miss(reach: float, mean_square: float) -> float:
     """How often an interval misses at most, over all biases of a mean square: a linear program.
 

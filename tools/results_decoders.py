@@ -2,10 +2,11 @@
 
     python tools/results_decoders.py measure --cache CACHE --data DATA   # all files and the page
     python tools/results_decoders.py scores --cache CACHE                # scores, roles, the page
+    python tools/results_decoders.py signs --cache CACHE                 # decided signs, the page
     python tools/results_decoders.py                                     # the page alone
 
-The first two need scores made by `headlab score` and roles made by `headlab roles` in the cache;
-the page prints the commands.
+All but the last need scores made by `headlab score`, the first two also roles made by `headlab
+roles`, in the cache; the page prints the commands.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ TASKS = ("repeats", "ioi", "agreement")
 TEXT = "lm"
 TASKS_AND_TEXT = (*TASKS, TEXT)
 METHODS = ("shapley", "leave-one-out", "gradient")
+SIGN_CORRECTION = "holm"
+"""The correction of the signs that are called decided."""
 INDUCTION = "induction"
 PREVIOUS = "position -1"
 SINK = "first token"
@@ -131,6 +134,77 @@ def write_roles_and_scores(cache: Path) -> dict[str, np.ndarray]:
     return has_role
 
 
+def write_signs(cache: Path) -> None:
+    """Write how many heads' signs are decided by log-probability, task by task.
+
+    Of a task with several such scores in the cache, those of most samples count. Signs are held
+    against those of leave-one-out, which are of accuracy and whose intervals are of new examples.
+    """
+    from headlab.results import Store
+
+    scores_by_task: dict[str, Any] = {}
+    for stored_result in Store(cache).scan().results:
+        scores = stored_result.record
+        if scores.spec.model.name != MODEL or scores.method != "shapley" or scores.unit != "nats":
+            continue
+        name = scores.spec.task.name
+        if name not in scores_by_task or scores.samples.sum() > scores_by_task[name].samples.sum():
+            scores_by_task[name] = scores
+    stored_scores = read_json(RESULTS / "scores.json")
+    signs = {}
+    for name in TASKS_AND_TEXT:
+        if name in scores_by_task:
+            signs[name] = signs_of(scores_by_task[name], name, stored_scores)
+    write("signs", signs)
+
+
+def signs_of(scores: Any, name: str, stored_scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many heads' signs scores decide, and what that took.
+
+    Args:
+        scores: Of heads, with p-values.
+        name: Of their task.
+        stored_scores: Rows of scores.json.
+    """
+    from headlab.results.scores import CORRECTIONS
+
+    options = scores.spec.method.options
+    by_correction = {}
+    for correction, adjust in CORRECTIONS.items():
+        if adjust is None:
+            by_correction[correction] = scores.helpful | scores.harmful
+        else:
+            by_correction[correction] = adjust(scores.p_values) <= 1 - scores.level
+    decided = by_correction[SIGN_CORRECTION]
+    figures: dict[str, Any] = {
+        "decided": int(decided.sum()),
+        "heads": scores.grid.size,
+        "interval": options.get("interval", "anytime"),
+        "correction": SIGN_CORRECTION,
+        "seconds": scores.seconds,
+        "forwards": scores.example_forwards,
+        "samples": int(np.median(scores.samples)),
+        "examples": scores.spec.task.size,
+        "dtype": scores.spec.model.dtype or "float32",
+        "helpful": int((decided & scores.helpful).sum()),
+        "harmful": int((decided & scores.harmful).sum()),
+        "median_half_width": float(np.median(scores.half_width)),
+        "decided_by_correction": {key: int(heads.sum()) for key, heads in by_correction.items()},
+    }
+    for row in stored_scores:
+        if (row["task"], row["method"]) == (name, "leave-one-out"):
+            low, high = np.array(row["low"]), np.array(row["high"])
+            sign = np.sign(low + high) * ((low > 0) | (high < 0))
+            own_sign = decided * np.sign(scores.values)
+            figures["leave_one_out"] = {
+                "signs": int((sign != 0).sum()),
+                "same": int(((sign != 0) & (sign == own_sign)).sum()),
+                "opposite": int((sign * own_sign < 0).sum()),
+                "undecided": int(((sign != 0) & (own_sign == 0)).sum()),
+            }
+    return figures
+
+
 def measure(cache: Path, data: Path) -> None:
     """Write all files below docs/results/decoders."""
     import headlab
@@ -197,6 +271,7 @@ def page() -> str:
     heads_by_role = read_json(RESULTS / "roles.json")
     scores = read_json(RESULTS / "scores.json")
     removals = read_json(RESULTS / "removed.json")
+    signs = read_json(RESULTS / "signs.json")
     lines = [
         (RESULTS / "findings.md").read_text(encoding="utf-8").rstrip(),
         "",
@@ -217,6 +292,7 @@ def page() -> str:
         table_of_methods(scores).markdown(),
         "",
     ]
+    lines += ["## Signs by log-probability", "", table_of_signs(signs).markdown(), ""]
     for task in TASKS_AND_TEXT:
         lines += [
             f"## The strongest heads of `{task}`",
@@ -282,6 +358,47 @@ def table_of_methods(scores: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
+def table_of_signs(signs: Mapping[str, Mapping[str, Any]]) -> Table:
+    """How many heads' signs are decided in each task, and what that took."""
+    rows = []
+    for task, figures in signs.items():
+        by_correction = figures["decided_by_correction"]
+        check = figures.get("leave_one_out", {})
+        check_text = ""
+        if check:
+            check_text = f"{check['same']} of {check['signs']}, {check['opposite']} opposite"
+        rows.append(
+            (
+                task,
+                figures["samples"],
+                by_correction["holm"],
+                by_correction["bh"],
+                by_correction["raw"],
+                figures["helpful"],
+                figures["harmful"],
+                figures["median_half_width"],
+                check_text,
+                figures["forwards"],
+                figures["seconds"],
+            )
+        )
+    columns = (
+        "task",
+        "samples a head",
+        "decided (Holm)",
+        "by Benjamini–Hochberg",
+        "by its own interval",
+        "of Holm's: help",
+        "harm",
+        "half-width, nats",
+        "signs of leave-one-out found",
+        "forwards",
+        "seconds",
+    )
+    formats = ("", "d", "d", "d", "d", "d", "d", ".3f", "", ",d", ",.0f")
+    return Table("signs", "Signs by log-probability", columns, formats, tuple(rows))
+
+
 def table_of_heads(
     task: str,
     scores: Sequence[Mapping[str, Any]],
@@ -296,6 +413,8 @@ def table_of_heads(
     rows = []
     for scores_row in scores:
         if (scores_row["task"], scores_row["method"]) != (task, "shapley"):
+            continue
+        if scores_row["unit"] != "accuracy":
             continue
         values = np.array(scores_row["values"])
         for index in np.argsort(-values, kind="stable")[:max_heads].tolist():
@@ -316,7 +435,9 @@ def table_of_heads(
 def main() -> None:
     """Measure if asked to, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", nargs="?", choices=["measure", "scores", "page"], default="page")
+    parser.add_argument(
+        "what", nargs="?", choices=["measure", "scores", "signs", "page"], default="page"
+    )
     parser.add_argument("--cache", type=Path, default=ROOT / "headlab" / "embedded" / "results")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     arguments = parser.parse_args()
@@ -324,6 +445,8 @@ def main() -> None:
         measure(arguments.cache, arguments.data)
     if arguments.what == "scores":
         write_roles_and_scores(arguments.cache)
+    if arguments.what == "signs":
+        write_signs(arguments.cache)
     PAGE.write_text(page(), encoding="utf-8")
 
 

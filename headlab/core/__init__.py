@@ -149,6 +149,7 @@ from headlab.core.tables import percent_text as percent_text
 from headlab.core.tables import size_text as size_text
 from headlab.core.value_functions import CLIP as CLIP
 from headlab.core.value_functions import FINE_STEPS as FINE_STEPS
+from headlab.core.value_functions import FINEST_STEPS as FINEST_STEPS
 from headlab.core.value_functions import VALUE_FUNCTIONS as VALUE_FUNCTIONS
 from headlab.core.value_functions import ValueFunction as ValueFunction
 from headlab.core.value_functions import answer_margins as answer_margins

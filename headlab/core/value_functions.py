@@ -21,8 +21,7 @@ class ValueFunction:
         unit: Unit of values and gains.
         span: Length of the interval of its values.
         steps: Number of levels of a gain of one span, for an example with one answer; 1 where gains
-            are whole, FINE where they are rounded at random, without bias, to multiples of span /
-            FINE.
+            are whole, and more where they are rounded at random, without bias.
     """
 
     key: str
@@ -34,6 +33,9 @@ class ValueFunction:
 
 CLIP = 10.0
 FINE_STEPS = 64
+"""Of shares of several right answers, whose levels are equally far apart."""
+FINEST_STEPS = 4096
+"""Of probabilities, whose gains may all be small: levels are as far apart as gains are large."""
 VALUE_FUNCTIONS: dict[str, ValueFunction] = {
     value.key: value
     for value in (
@@ -47,7 +49,7 @@ VALUE_FUNCTIONS: dict[str, ValueFunction] = {
             "probability of the right label; of several tokens, their mean",
             "probability",
             1.0,
-            FINE_STEPS,
+            FINEST_STEPS,
         ),
         ValueFunction(
             "log-probability",
@@ -55,7 +57,7 @@ VALUE_FUNCTIONS: dict[str, ValueFunction] = {
             "their mean",
             "nats",
             CLIP,
-            FINE_STEPS,
+            FINEST_STEPS,
         ),
     )
 }
@@ -95,6 +97,9 @@ def value_of_answers(
     return (value_by_answer * has_answer).sum(dim=1) / answer_count
 
 
+NUMBERS_AT_ONCE = 1 << 18
+"""Logits whose logarithms of probabilities a processor computes at once, so that they fit in its
+cache."""
 # Smoothing scale for the runner-up label and for the answer closest to flipping; in logits.
 SMOOTHING = 0.2
 
@@ -181,7 +186,28 @@ def smoothed_value(
 
 
 def log_probability(logits: torch.Tensor, chosen_labels: torch.Tensor) -> torch.Tensor:
-    """Log-probability of chosen labels, [...], from logits [..., label], in float32 or more."""
+    """Log-probability of chosen labels, [...], from logits [..., label], in float32 or more.
+
+    Where no gradient is asked for, a processor computes them in parts that fit in its cache, to the
+    same bits: a language model has tens of thousands of labels.
+    """
+    import torch
+
+    if logits.requires_grad or logits.device.type != "cpu":
+        return _log_probability_at_once(logits, chosen_labels)
+    labels = logits.shape[-1]
+    rows_at_once = max(1, NUMBERS_AT_ONCE // labels)
+    parts = zip(
+        logits.reshape(-1, labels).split(rows_at_once),
+        chosen_labels.reshape(-1).split(rows_at_once),
+        strict=True,
+    )
+    chosen_parts = [_log_probability_at_once(*part) for part in parts]
+    return torch.cat(chosen_parts).reshape(chosen_labels.shape)
+
+
+def _log_probability_at_once(logits: torch.Tensor, chosen_labels: torch.Tensor) -> torch.Tensor:
+    """As `log_probability`."""
     import torch
 
     scores = logits if logits.dtype == torch.float64 else logits.float()

@@ -54,7 +54,7 @@ from headlab.jobs import (
     value_text,
     within_limits,
 )
-from headlab.methods import DEFAULT_METHOD, METHODS, Forecast, method
+from headlab.methods import DEFAULT_METHOD, METHODS, Forecast, method, options_on
 from headlab.results import HeadScores, Store, StoredRun
 from headlab.studies import (
     EXPERIMENT,
@@ -152,7 +152,7 @@ class ExperimentJob(TaskJob):
                     code="experiment.option_misplaced",
                 )
         method(self.method)
-        options = study.resolve(self.study_options())
+        options = study.resolve(self.study_options(), chosen_task.likelihood)
         for split in ("dev", "test"):
             chosen_task.examples(chosen_task.languages[0], split, 1)
         chosen_method = options.pop(METHOD, DEFAULT_METHOD)
@@ -331,9 +331,9 @@ class ExperimentJob(TaskJob):
         if method_pairs:
             _check_takes_method_options(study, options)
             chosen_method = method(str(options.get(METHOD, DEFAULT_METHOD)))
-            options[METHOD_OPTIONS] = chosen_method.recorded(
-                chosen_method.resolve(parse_options(method_pairs, chosen_method.options))
-            )
+            method_options = parse_options(method_pairs, chosen_method.options)
+            chosen_method.resolve(method_options)  # raises; the others' defaults are the task's
+            options[METHOD_OPTIONS] = method_options
         study.resolve(options)  # raises for what does not fit
         method_key = options.pop(METHOD, DEFAULT_METHOD)
         method_options = options.pop(METHOD_OPTIONS, {})
@@ -368,7 +368,7 @@ class ExperimentJob(TaskJob):
         for name, key in study.options_of.items():
             inner = options.get(name)
             if isinstance(inner, Mapping):
-                method_option_table = METHODS[key].options
+                method_option_table = options_on(key, str(self.task))
                 options[name] = {
                     inner_name: value
                     for inner_name, value in inner.items()

@@ -34,7 +34,7 @@ from headlab.jobs.command import (
 )
 from headlab.jobs.fields import JobPlace, JobSettings, Languages, Name, OnTask, Strict, reason_of
 from headlab.jobs.known import Measured, MeasureRequest
-from headlab.methods import DEFAULT_METHOD, METHODS, is_encoder, method
+from headlab.methods import DEFAULT_METHOD, METHODS, is_encoder, method, method_on, options_on
 from headlab.tasks import check_label_map, declaration_of, language_title, language_titles
 from headlab.tasks import task as task_named
 
@@ -287,10 +287,10 @@ class Job(Strict):
 
     def options_known(self) -> JobSettings:
         """What may stand in `options`: by default the options of the method."""
-        method = METHODS.get(str(self.field_value("method")))
-        if method is None:
+        key = str(self.field_value("method"))
+        if key not in METHODS:
             return {}
-        return method.options
+        return method_on(key, str(self.field_value("task"))).options
 
     # Its command, and back.
 
@@ -425,7 +425,7 @@ class Job(Strict):
         key = self.field_value("method")
         if key is None:
             return []
-        options = METHODS[key].options if key in METHODS else {}
+        options = options_on(str(key), str(self.field_value("task")))
         words = options_as_words(OPTION_FLAG, self.field_value(field) or {}, options)
         return ["--method", str(key), *words]
 

@@ -90,7 +90,7 @@ class MethodJob(TaskJob):
         Raises:
             HeadlabError: For an unknown method or option.
         """
-        chosen_method = method(self.method)
+        chosen_method = method(self.method).for_task(task.likelihood)
         return self.model_copy(
             update={
                 "method": chosen_method.key,
@@ -107,6 +107,7 @@ class MethodJob(TaskJob):
         """
         costs.require_few_heads(method(self.method), model.grid.size)
         costs.require_encoder(method(self.method), model.grid)
+        costs.require_candidates(self.options, model.grid)
 
     def method_title(self) -> str:
         """The method as pages write it; its key if it is unknown here."""

@@ -23,6 +23,8 @@ from headlab.methods.costs import select as select
 from headlab.methods.costs import settings as settings
 from headlab.methods.costs import spec_of as spec_of
 from headlab.methods.costs import target_half_width_of as target_half_width_of
+from headlab.methods.defaults import method_on as method_on
+from headlab.methods.defaults import options_on as options_on
 from headlab.methods.forecast import Forecast as Forecast
 from headlab.methods.forecast import Part as Part
 from headlab.methods.forecast import forecast_of as forecast_of

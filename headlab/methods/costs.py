@@ -18,12 +18,28 @@ from headlab.core import (
     canonical_json,
     is_number,
     number_in,
+    optional_integer_in,
     part,
     value_function_of,
 )
+from headlab.methods.defaults import method_on
 from headlab.methods.method import Method, Options, walk_length
-from headlab.methods.table import AVERAGE_COST, DEFAULT_METHOD, METHODS, PLANNED_COST
-from headlab.results import AVERAGE, PLANNED, Curve, HeadScores, Result, has_planned_intervals
+from headlab.methods.table import (
+    AVERAGE_COST,
+    CANDIDATES_A_NAME,
+    DEFAULT_METHOD,
+    METHODS,
+    PLANNED_COST,
+)
+from headlab.results import (
+    ANYTIME,
+    AVERAGE,
+    PLANNED,
+    Curve,
+    HeadScores,
+    Result,
+    has_planned_intervals,
+)
 
 # Which stored result represents a language: the rule shared by the pages and the command line.
 
@@ -31,7 +47,7 @@ from headlab.results import AVERAGE, PLANNED, Curve, HeadScores, Result, has_pla
 DIFFERS_BY_LANGUAGE = ("language", "data_hash", "size")
 # Options that set the precision, not the estimand: they may differ between results shown side by
 # side. `round` occurs in results stored before `target` existed.
-PRECISION = ("samples", "target", "stop", "round", "interval")
+PRECISION = ("samples", "target", "stop", "round", "interval", "names")
 EARLIER_VERSION = (
     "earlier version"  # in the names of variants from before their settings were renewed
 )
@@ -136,24 +152,31 @@ def variant(scores: HeadScores) -> str:
     return canonical_json([*parts, EARLIER_VERSION] if renewal_of(scores.spec) else parts)
 
 
-def _rank(result: Result[HeadScores]) -> tuple[int, bool, float, str, str]:
+def _rank(result: Result[HeadScores]) -> tuple[int, int, bool, float, str, str]:
     """Sort key of a result, larger is better.
 
-    More examples count first, then intervals that are guaranteed, then narrower ones, then a later
-    time of creation.
+    More examples count first, then more heads that were sampled, then intervals that are
+    guaranteed, then narrower ones, then a later time of creation.
     """
     size = spec_of(result.record, "task", "size") or 0
     width = result.record.half_width
     narrowness = -math.inf if width is None else -float(np.median(width))
     is_guaranteed = not has_planned_intervals(result.record)
-    return int(size), is_guaranteed, narrowness, str(result.meta.get("created") or ""), result.key
+    return (
+        int(size),
+        int(result.record.tested.sum()),
+        is_guaranteed,
+        narrowness,
+        str(result.meta.get("created") or ""),
+        result.key,
+    )
 
 
 def _has_default_settings(result: Result[HeadScores]) -> bool:
-    """Whether a result was made with its method's default settings."""
-    method = METHODS.get(result.record.method)
-    if method is None:
+    """Whether a result was made with its method's default settings on its task."""
+    if result.record.method not in METHODS:
         return False
+    method = method_on(result.record.method, str(spec_of(result.record, "task", "name")))
     defaults = {}
     for name, option in method.options.items():
         if name not in PRECISION:
@@ -169,7 +192,7 @@ def select(
     """The best result of each language, from the variant that covers the most languages.
 
     Between results that differ only in precision (`PRECISION`), the one on more examples wins, then
-    the one whose intervals are guaranteed, then the one with the smaller median half-width, then
+    the one that sampled more heads, then the one whose intervals are guaranteed, then the one with the smaller median half-width, then
     the later `created`. Between variants that
     cover equally many languages, the method's default settings win, then those that have not been
     renewed since, then the better result by the same rule.
@@ -204,7 +227,7 @@ def select(
 
 def _merit(
     results: Mapping[str, Result[HeadScores]],
-) -> tuple[int, bool, bool, tuple[int, bool, float, str, str]]:
+) -> tuple[int, bool, bool, tuple[int, int, bool, float, str, str]]:
     """Sort key of a variant by its results, larger is better."""
     best_result = max(results.values(), key=_rank)
     return (
@@ -252,6 +275,45 @@ def require_encoder(method: Method, grid: HeadGrid) -> None:
             f"slopes of decoders do not foresee what their heads do; use {DEFAULT_METHOD}",
             code="method.decoder_unsuited",
         )
+
+
+def require_candidates(options: Options, grid: HeadGrid) -> None:
+    """Raise HeadlabError if heads are to be named where candidates cannot be chosen or tested.
+
+    Args:
+        options: Resolved options of a method.
+        grid: Heads of the model.
+    """
+    names = optional_integer_in({"names": None, **options}, "names")
+    if names is None:
+        return
+    interval = str(options.get("interval", ANYTIME))
+    if interval != ANYTIME:
+        raise HeadlabError(
+            f"names={names} ends a run at a look that is not planned, but intervals are {interval}; leave interval out",
+            code="method.names_need_anytime",
+        )
+    if CANDIDATES_A_NAME * names > grid.size:
+        raise HeadlabError(
+            f"names={names} takes {CANDIDATES_A_NAME * names} candidates, and this model has {grid.size} heads; name "
+            f"{grid.size // CANDIDATES_A_NAME} at most, or leave names out",
+            code="method.names_too_many",
+        )
+    if not is_encoder(grid):
+        raise no_candidates("slopes of a model with a decoder do not foresee what its heads do")
+
+
+def no_candidates(reason: str) -> HeadlabError:
+    """The error that heads cannot be named.
+
+    Args:
+        reason: Why there are no slopes, in a clause.
+    """
+    return HeadlabError(
+        f"candidates for harmful heads are chosen by slopes, and there are none here: {reason}; leave names out, and "
+        "all heads are sampled",
+        code="method.names_need_slopes",
+    )
 
 
 def caution(method: str) -> str:
@@ -364,7 +426,22 @@ def remarks(scores: Iterable[HeadScores]) -> tuple[str, ...]:
     Each is a clause without a full stop.
     """
     results = list(scores)
-    return tuple(filter(None, (*cautions(results), lean_remark(results))))
+    return tuple(filter(None, (*cautions(results), lean_remark(results), tested_remark(results))))
+
+
+def tested_remark(scores: Iterable[HeadScores]) -> str:
+    """Which heads were tested where not all were, in a clause; empty where all were."""
+    counts = []
+    for result in scores:
+        tested = int(result.tested.sum())
+        if options_of(result).get("names") is not None and tested < result.grid.size:
+            counts.append(f"{tested} of {result.grid.size} heads of {result.language}")
+    if not counts:
+        return ""
+    return (
+        f"only {', '.join(counts)} were sampled, the candidates by slopes, and corrections count these alone; the "
+        "other heads are not known to do no harm"
+    )
 
 
 def remarks_on_choice(scores: Iterable[HeadScores], rule: str) -> tuple[str, ...]:
@@ -427,6 +504,8 @@ def expected_forwards(
         HeadlabError: A method from a package cannot say what it costs.
     """
     max_forwards = method.max_forwards(options, heads, examples)
+    # A decoder's gains are foreseen of accuracy alone (`headlab.methods.model_game`).
+    resumable = resumable and (has_slopes or options.get("value", "accuracy") == "accuracy")
     if not _may_end_at_target(options):
         forwards = _forwards_of_samples(
             method, options, heads, examples, resumable=resumable, has_slopes=has_slopes

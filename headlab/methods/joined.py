@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headlab.core import Floats, HeadGrid, HeadlabError, Progress, SlopeUse
-from headlab.methods import tmab
-from headlab.methods.costs import is_encoder
+from headlab.methods import costs, tmab
 from headlab.methods.game import Game
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
@@ -33,6 +32,7 @@ from headlab.methods.smoothed import (
     slopes_until,
 )
 from headlab.methods.table import (
+    CANDIDATES_A_NAME,
     FIRST_SLOPE_DRAWS,
     MIN_WORTH_EXAMPLES,
     MOST_SLOPE_DRAWS,
@@ -126,6 +126,18 @@ class JoinedTally:
             level=samples.plan.level,
         )
         return np.asarray(np.rint(half_widths / RESOLUTION) * RESOLUTION * samples.plan.span)
+
+    def with_candidates(self) -> JoinedTally:
+        """The tally before its first sample, of which only candidates are sampled.
+
+        They are the heads of the lowest slopes. As no sample is among what they are chosen by, the
+        samples that they are tested on are as of any heads.
+        """
+        candidate_count = CANDIDATES_A_NAME * (self.samples.plan.names or 0)
+        lowest_first = np.argsort(self.slopes.mean_slopes(), kind="stable")
+        is_candidate = np.zeros(len(lowest_first), bool)
+        is_candidate[lowest_first[:candidate_count]] = True
+        return replace(self, samples=self.samples.with_candidates(is_candidate))
 
     def ended_if_narrow(self) -> JoinedTally:
         """The tally, ended if its average intervals have the target width, on average too."""
@@ -230,6 +242,9 @@ def estimate(
         for longer_tally in _with_slopes_due(game, tally, seed):
             tally = longer_tally
             yield tally
+        if plan.names is not None and not tally.samples.draws:
+            tally = tally.with_candidates()
+            yield tally
         if _looks_at_average(tally, game.examples):
             tally = tally.ended_if_narrow()
             yield tally
@@ -274,6 +289,8 @@ def _with_slopes_due(game: Game, tally: JoinedTally, seed: int) -> Iterator[Join
     except HeadlabError as error:
         if error.code not in WHY_NO_SLOPES:
             raise
+        if tally.samples.plan.names is not None:
+            raise costs.no_candidates(WHY_NO_SLOPES[error.code]) from error
         empty_slopes = SlopeTally.start(game.players, slopes.plan)
         yield replace(tally, slopes=empty_slopes, why_none=WHY_NO_SLOPES[error.code])
 
@@ -290,14 +307,20 @@ def slopes_due(tally: JoinedTally, examples: int) -> int:
     """
     if tally.why_none:
         return 0
+    if tally.samples.plan.names is not None:  # candidates are chosen once, by all of them
+        return MOST_SLOPE_DRAWS
     sample_draws = tmab.last_update(tally.samples.draws, examples)
     return min(MOST_SLOPE_DRAWS, FIRST_SLOPE_DRAWS + SLOPE_DRAWS_A_SAMPLE * sample_draws)
 
 
 def run(work: Work) -> Outcome:
     """Sample until every head has a decided sign, the target half-width, or `samples` samples."""
+    options = work.options
+    if work.samples_only:
+        options = {**options, "names": None}
+    costs.require_candidates(options, work.evaluator.model.grid)
     game = game_of(work)
-    tally = restore(work.saved or {}, work.options, game.players, game.steps)
+    tally = restore(work.saved or {}, options, game.players, game.steps)
     tallies = estimate(
         game,
         tally.samples.plan,
@@ -311,7 +334,7 @@ def run(work: Work) -> Outcome:
 
 def why_no_slopes(grid: HeadGrid) -> str:
     """Why no slopes are taken of a model with these heads, in a clause; empty if they are."""
-    if is_encoder(grid):
+    if costs.is_encoder(grid):
         return ""
     return IS_DECODER
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Literal, TypeVar
 
@@ -123,6 +123,9 @@ class Method:
         stops_at_sign: Whether heads are sampled until their sign is decided, whatever the options.
         sign_lean: By how much values lean away from 0 when sampling ends at a decided sign, in a
             clause.
+        likelihood_defaults: Defaults of options on tasks of likelihood, where they are others.
+        revised: {option: {value: version}}: settings that give other numbers since that version,
+            of the same meaning. Earlier results with them stay valid.
     """
 
     key: str
@@ -146,6 +149,8 @@ class Method:
     interval_check: IntervalCheck = "every sample"
     stops_at_sign: bool = False
     sign_lean: str = ""
+    likelihood_defaults: Mapping[str, OptionValue] = field(default_factory=dict)
+    revised: Mapping[str, Mapping[OptionValue, int]] = field(default_factory=dict)
 
     @property
     def costs(self) -> MethodCost:
@@ -198,11 +203,24 @@ class Method:
         Args:
             options: Options of the method; those that are left out are at their defaults.
         """
+        return self._newest(self.renewed, options)
+
+    def _newest(
+        self,
+        versions: Mapping[str, Mapping[OptionValue, int]],
+        options: Mapping[str, object],
+    ) -> int:
+        """The newest version that a table gives for these options; 1 if it gives none.
+
+        Args:
+            versions: {option: {value: version}}.
+            options: Options of the method; those that are left out are at their defaults.
+        """
         newest = 1
-        for name, version_by_value in self.renewed.items():
+        for name, version_by_value in versions.items():
             option_value = options.get(name, self.options[name].default)
-            for renewed_value, version in version_by_value.items():
-                if renewed_value == option_value:
+            for value, version in version_by_value.items():
+                if value == option_value:
                     newest = max(newest, version)
         return newest
 
@@ -212,7 +230,7 @@ class Method:
         Args:
             options: Options of the method; those that are left out are at their defaults.
         """
-        return max(self.version, self.renewed_in(options))
+        return max(self.version, self.renewed_in(options), self._newest(self.revised, options))
 
     def unit_of(self, options: Mapping[str, object]) -> str:
         """The unit of the scores under these options."""
@@ -248,6 +266,19 @@ class Method:
             if not option.recorded_default:
                 options[name] = option.default
         return options | dict(recorded_options)
+
+    def for_task(self, likelihood: str) -> Method:
+        """The method with the defaults that its options have on a task.
+
+        Args:
+            likelihood: Of the task (`headlab.tasks.Task.likelihood`); empty for tasks with labels.
+        """
+        if not likelihood or not self.likelihood_defaults:
+            return self
+        options = dict(self.options)
+        for name, default in self.likelihood_defaults.items():
+            options[name] = replace(options[name], default=default)
+        return replace(self, options=options)
 
     def resolve(self, given_options: Mapping[str, object]) -> dict[str, OptionValue]:
         """All options: the given ones checked, the others at their default.

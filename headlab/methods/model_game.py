@@ -36,7 +36,9 @@ from headlab.hooks import (
     as_gate_tensor,
     gradient_by_gates,
 )
+from headlab.methods.costs import is_encoder
 from headlab.methods.game import Game, Query, in_turn
+from headlab.methods.sampling import Draws
 from headlab.methods.screen import NEARNESS_SCALE, SIZE_SCALE, Scale, feasible, nearness
 from headlab.methods.work import Work
 
@@ -161,7 +163,7 @@ class ModelGame:
         has_one_answer_each = (self.evaluator.inputs.units == 1).all()
         if has_one_answer_each:
             return self.value.steps
-        return FINE_STEPS
+        return max(self.value.steps, FINE_STEPS)
 
     @property
     def round(self) -> int:
@@ -182,11 +184,19 @@ class ModelGame:
 
     @property
     def scale(self) -> Scale | None:
-        """See `Game.scale`: in resumable models, the gradient at the gates predicts the gains."""
-        if not self.evaluator.model.resumable:
+        """See `Game.scale`: in resumable models, the gradient at the gates predicts the gains.
+
+        Not those of probabilities on a decoder's tasks of likelihood: no gain is 0 there, and
+        slopes foresee few, so a screen would spare a third of the rows at most, and samples that
+        may weigh four times as much make intervals that much wider.
+        """
+        model = self.evaluator.model
+        if not model.resumable:
             return None
         if self.value.key == "accuracy":
             return NEARNESS_SCALE
+        if self.evaluator.task.likelihood and not is_encoder(model.grid):
+            return None
         return SIZE_SCALE
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
@@ -366,7 +376,13 @@ class ModelGame:
         return self._worth(examples[row], active, copied_inputs)
 
     def screened(
-        self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats
+        self,
+        kept: Bools,
+        wanted: Bools,
+        examples: Ints,
+        halvings: Ints,
+        uniforms: Floats,
+        largest: Floats | float = 1.0,
     ) -> Floats:
         """Bin, predicted gain and computed gain of every player, float [3, row, player].
 
@@ -380,15 +396,15 @@ class ModelGame:
             halvings: A gain is computed with probability 2 ** -halvings, int [bin, player].
             uniforms: Numbers in [0, 1), float [row, player]; a gain is computed where its number is
                 below the probability.
+            largest: Size of the largest gain that is predicted, a single number.
         """
         answers = np.full((3, *kept.shape), np.nan)
         rows_with_players = np.flatnonzero(wanted.any(axis=1))
 
         def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
             rows = rows_with_players[batch.rows]
-            return lane._screen_batch(
-                kept[rows], batch.wanted, examples[rows], halvings, uniforms[rows]
-            )
+            draws = Draws(kept[rows], batch.wanted, examples[rows])
+            return lane._screen_batch(draws, halvings, uniforms[rows], float(largest))
 
         for batch, batch_answers in self._in_batches(
             examples[rows_with_players],
@@ -402,16 +418,17 @@ class ModelGame:
         return answers
 
     def _screen_batch(
-        self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats
+        self, draws: Draws, halvings: Ints, uniforms: Floats, largest: float
     ) -> Floats:
         """`screened` of one batch."""
+        kept, wanted, examples = draws
         model = self.evaluator.model
         trunk = Trunk(model.grid.layers, first_token=model.first_token)
         # The caller may be in inference mode, which forbids gradients.
         with torch.inference_mode(False):
             inputs = self.evaluator.tensors(examples)
             gates = as_gate_tensor(model, model.grid.gates(kept)).requires_grad_()
-            values, bins, foreseen = self._foreseen(gates, kept, examples, inputs, trunk)
+            values, bins, foreseen = self._foreseen(gates, draws, inputs, trunk, largest)
         probability = 2.0 ** -halvings[bins, np.arange(kept.shape[1])]
         row, player = np.nonzero(wanted & (uniforms < probability))
         gains = np.full(kept.shape, np.nan)
@@ -422,26 +439,27 @@ class ModelGame:
     def _foreseen(
         self,
         gates: torch.Tensor,
-        kept: Bools,
-        examples: Ints,
+        draws: Draws,
         inputs: dict[str, torch.Tensor],
         trunk: Trunk,
+        largest: float,
     ) -> tuple[Floats, Ints, Floats]:
         """The value of each coalition, and the bin and the predicted gain of all its players.
 
         Args:
             gates: Of the coalitions, with a gradient, [row, layer, head].
-            kept: The same, bool [row, player].
-            examples: The example of each row, int [row].
+            draws: The same coalitions, and the example of each.
             inputs: Of these examples.
             trunk: Where the layers' inputs are stored.
+            largest: Size of the largest predicted gain.
 
         Returns:
             Values [row], bins [row, player], and predicted gains [row, player].
         """
+        kept, _, examples = draws
         values, level, slope = self.graded_values(gates, examples, inputs, trunk)
         if self.value.key != "accuracy":
-            foreseen = feasible(slope, values, kept)
+            foreseen = np.clip(feasible(slope, values, kept), -largest, largest)
             sizes = np.where(np.isnan(slope), np.nan, -np.abs(foreseen))
             return values, SIZE_SCALE.bins_of(sizes), foreseen
         distance = nearness(level, np.where(kept, -slope, slope))

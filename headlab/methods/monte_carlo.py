@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from headlab.core import Floats, Ints
+from headlab.core import FINE_STEPS, Floats, Ints
 from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
@@ -50,7 +50,7 @@ def estimate(
         saved: The tally to go on from.
     """
     steps = removal_sizes(estimand, game.players)  # heads removed in one walk
-    tally = saved or Tally.start(game.players, even_support(game.steps), plan)
+    tally = saved or Tally.start(game.players, even_support(min(game.steps, FINE_STEPS)), plan)
     if tally.is_finished:
         return
     ranges = _draw_ranges(tally.draws, plan.samples, game.round)
@@ -130,4 +130,5 @@ def restore(saved: Arrays, options: Options, players: int, steps: int | None = N
     """
     if steps is None:
         steps = max(1, len(saved.get("counts", ())) // 2)
-    return Tally.restore(saved, players, even_support(steps), plan_of(options))
+    support = even_support(min(steps, FINE_STEPS))
+    return Tally.restore(saved, players, support, plan_of(options))

@@ -76,7 +76,7 @@ class PlannedLooks:
         return ~self.is_last & (is_early_look | is_last_look)
 
     def with_looks(
-        self, samples: Ints, samples_planned: Floats, heads: Bools, gain: float
+        self, samples: Ints, samples_planned: Floats, heads: Bools, gains: Floats | float
     ) -> PlannedLooks:
         """The looks once more of these heads have been looked at.
 
@@ -84,7 +84,7 @@ class PlannedLooks:
             samples: Samples of each head so far, int [head].
             samples_planned: Samples that each head is expected to need in all, float [head].
             heads: The heads that are looked at now, bool [head].
-            gain: Size of the made-up gains that are counted now.
+            gains: Size of each head's made-up gains that are counted now, float [head].
         """
         share_of_look = np.where(heads, self.share_now(samples, samples_planned), 0.0)
         spent = np.where(heads, self.spent + share_of_look, self.spent)
@@ -94,7 +94,7 @@ class PlannedLooks:
             taken=self.taken + heads,
             spent=np.where(is_last_look, 1.0, spent),
             share=np.where(heads, share_of_look, self.share),
-            gain=np.where(heads, gain, self.gain),
+            gain=np.where(heads, gains, self.gain),
         )
 
     def share_now(self, samples: Ints, samples_planned: Floats) -> Floats:

@@ -83,7 +83,8 @@ def score(
     Raises:
         HeadlabError: Arguments are invalid.
     """
-    method_row = method_of(method)
+    require_type("task", task, Task, "a task that headlab.task returns")
+    method_row = method_of(method).for_task(task.likelihood)
     require_type("store", store, (Store, NoneType), "headlab.results.store.Store of a folder")
     seed = require_seed(seed)
     resolved_options = method_row.resolve(options)
@@ -341,7 +342,7 @@ def seconds_per_forward(
         if method is None:
             deque(timed_evaluator.answers(batches, all_gates, "zero"), maxlen=0)
         else:
-            method_row = method_of(method)
+            method_row = method_of(method).for_task(evaluator.task.likelihood)
             resolved_options = method_row.resolve(options)
             outcome_of(method_row, Work(timed_evaluator, 0, resolved_options, samples_only=True))
         stopwatch.take()

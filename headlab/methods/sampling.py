@@ -10,7 +10,17 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from headlab.core import Bools, Floats, Ints, Progress, integer_in, number_in, value_function_of
+from headlab.core import (
+    FINE_STEPS,
+    Bools,
+    Floats,
+    Ints,
+    Progress,
+    integer_in,
+    number_in,
+    optional_integer_in,
+    value_function_of,
+)
 from headlab.methods.game import Game
 from headlab.methods.method import Options
 from headlab.methods.work import Arrays, Outcome
@@ -165,6 +175,7 @@ class SamplingPlan:
         level: Confidence level of the intervals.
         span: Of the value function.
         interval: Which intervals decide when a head is done, one of `headlab.results.INTERVALS`.
+        names: Number of harmful heads after which the run ends; None names none.
     """
 
     samples: int
@@ -173,6 +184,7 @@ class SamplingPlan:
     level: float
     span: float
     interval: str = ANYTIME
+    names: int | None = None
 
 
 def plan_of(options: Options) -> SamplingPlan:
@@ -185,7 +197,12 @@ def plan_of(options: Options) -> SamplingPlan:
         level=float(number_in(options, "level")),
         span=value_function_of(str(options["value"])).span,
         interval=str(options.get("interval", ANYTIME)),
+        names=optional_integer_in({"names": None, **options}, "names"),
     )
+
+
+LEVELS_A_DOUBLING = 16
+"""Of a support whose levels are as far apart as gains are large."""
 
 
 def even_support(steps: int) -> Floats:
@@ -197,12 +214,20 @@ def weighted_support(steps: int, reach: int) -> Floats:
     """Support of weighted gains, ascending from -reach to reach, float [level].
 
     Up to 1 it is `even_support`. Each doubling above 1 has a quarter as many levels as there are
-    from 0 to 1, and at least its upper end.
+    from 0 to 1, and at least its upper end. With more than `FINE_STEPS` levels, only the first few
+    are even; from there on each doubling has as many as the first few, so that rounding adds next
+    to nothing to the variance of gains that are all small.
 
     Args:
-        steps: Number of levels of a gain of 1.
+        steps: Number of levels of a gain of 1; a power of two above `FINE_STEPS`.
         reach: The largest weight, a power of two.
     """
+    if steps > FINE_STEPS:
+        even_levels = np.arange(1, LEVELS_A_DOUBLING + 1) / steps
+        doublings = int(np.log2(reach * steps / LEVELS_A_DOUBLING))
+        doubled = np.outer(2.0 ** np.arange(doublings), even_levels + even_levels[-1]).ravel()
+        positive_levels = np.concatenate([even_levels, doubled])
+        return np.concatenate([-positive_levels[::-1], [0.0], positive_levels])
     levels_up_to_1 = np.arange(1, steps + 1) / steps
     levels_a_doubling = max(1, steps // 4)
     levels_from_1_to_2 = 1 + np.arange(1, levels_a_doubling + 1) / levels_a_doubling

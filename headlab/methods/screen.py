@@ -41,10 +41,12 @@ class Scale:
     Attributes:
         edges: Between the bins, ascending, [bin - 1].
         prior: Expected mean square of g - f in each bin, [bin].
+        of_sizes: Whether gains themselves are predicted, not only how likely they are.
     """
 
     edges: tuple[float, ...]
     prior: tuple[float, ...]
+    of_sizes: bool = False
 
     @property
     def bins(self) -> int:
@@ -64,7 +66,9 @@ NEARNESS_SCALE = Scale(
 )  # fmt: skip
 # Otherwise: by minus the size of the predicted gain, which may be wrong by half of it.
 SIZE_SCALE = Scale(
-    tuple(-(2.0**-k) for k in range(1, 16)), tuple(4.0 ** -(k + 1) for k in range(1, 17))
+    tuple(-(2.0**-k) for k in range(1, 16)),
+    tuple(4.0 ** -(k + 1) for k in range(1, 17)),
+    of_sizes=True,
 )
 
 
@@ -138,6 +142,9 @@ class Screen:
         square: Sum of g² over the computed ones, float [bin, player].
         halvings: The probability of computing a gain is 2 ** -halvings, int [bin, player].
         whole: Whether every gain is computed, without prediction.
+        largest: Size of the largest gain that was computed so far.
+        limit: The same when the probabilities were chosen: no larger gain is predicted until they
+            are chosen again. A gradient may foresee gains far beyond any that there is.
     """
 
     foreseen: Ints
@@ -146,6 +153,8 @@ class Screen:
     square: Floats
     halvings: Ints
     whole: bool
+    largest: float = 0.0
+    limit: float = 1.0
 
     @classmethod
     def start(cls, bins: int, players: int) -> Screen:
@@ -160,12 +169,24 @@ class Screen:
     ) -> Screen | None:
         """The screen that `arrays` returned; None if the arrays do not fit."""
         empty = cls.start(bins, players).arrays()
+        later_arrays = {name: empty[name] for name in ("screen_largest", "screen_limit")}
+        if not later_arrays.keys() & saved.keys():  # of a run of an earlier version
+            saved = {**later_arrays, **saved}
         if any(name not in saved or saved[name].shape != empty[name].shape for name in empty):
             return None
-        foreseen, computed, surprise, square, halvings, whole = (
+        foreseen, computed, surprise, square, halvings, whole, largest, limit = (
             saved[name].astype(empty[name].dtype) for name in empty
         )
-        return cls(foreseen, computed, surprise, square, halvings, bool(whole))
+        return cls(
+            foreseen,
+            computed,
+            surprise,
+            square,
+            halvings,
+            bool(whole),
+            float(largest),
+            float(limit),
+        )
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """What `restore` needs, in its order."""
@@ -181,6 +202,7 @@ class Screen:
             gains: Computed gains g, float [row, player]; NaN where none is computed.
         """
         is_computed = is_drawn & ~np.isnan(gains)
+        sizes = np.abs(gains[is_computed])
         surprise = (gains - foreseen)[is_computed]
         return replace(
             self,
@@ -188,6 +210,7 @@ class Screen:
             computed=_with_rows(self.computed, bins, is_computed, 1),
             surprise=_with_rows(self.surprise, bins, is_computed, surprise**2),
             square=_with_rows(self.square, bins, is_computed, gains[is_computed] ** 2),
+            largest=max(self.largest, float(sizes.max(initial=0.0))),
         )
 
     def with_best_probabilities(
@@ -216,7 +239,7 @@ class Screen:
         draws = rows.sum() / active.sum()
         least_variance = (rows * (mean_square + slack)).sum()
         least_work = least_variance * (draws * PASS_COST + (rows * row_cost).sum())
-        best_screen = replace(self, whole=True)
+        best_screen = replace(self, whole=True, limit=min(self.largest, 1.0))
         for eagerness in EAGERNESSES:
             halvings = _halvings(eagerness, surprise, costs, max_halvings)
             probability = 2.0 ** -halvings[:, active]
@@ -224,7 +247,7 @@ class Screen:
             passes = draws * FORESEEN_PASS_COST + (rows * probability * row_cost).sum()
             if variance * passes < least_work:
                 least_work = variance * passes
-                best_screen = replace(self, halvings=halvings, whole=False)
+                best_screen = replace(best_screen, halvings=halvings, whole=False)
         return best_screen
 
     def expected_squares(self) -> Floats | None:

@@ -11,8 +11,10 @@ from headlab.core import (
     VALUE_FUNCTIONS,
     HeadlabError,
     Option,
+    OptionValue,
     Registry,
     integer_in,
+    optional_integer_in,
     wrong_key_text,
     wrong_kind_text,
 )
@@ -91,7 +93,29 @@ INTERVAL = Option(
     "ends when values are near on average over the heads.",
     recorded_default=False,
 )
-VALUE = Option("accuracy", "how an answer is valued", tuple(VALUE_FUNCTIONS))
+NAMES = Option(
+    None,
+    "harmful heads to name: twice as many candidates are chosen by slopes before the first sample, only these are "
+    "sampled and tested, and the run ends once so many of them are named together (Benjamini-Hochberg), or with samples",
+    kind=int,
+    low=1,
+    optional=True,
+    label="Harmful heads to name",
+    tip="Only twice as many candidates, chosen by slopes before, are sampled and tested; the run ends once so many are "
+    "named together.",
+    empty="all heads are sampled",
+    recorded_default=False,
+)
+CANDIDATES_A_NAME = 2
+"""Candidates that are sampled for each harmful head that is to be named."""
+VALUE = Option(
+    "accuracy",
+    "how an answer is valued; on tasks of likelihood (continuations by a language model) "
+    "log-probability unless it is set",
+    tuple(VALUE_FUNCTIONS),
+)
+LIKELIHOOD_DEFAULTS: Mapping[str, OptionValue] = {"value": "log-probability"}
+"""On tasks of likelihood, accuracy needs six times as many samples to a sign, or more."""
 COALITIONS = "coalitions with fewer than half the heads removed, or of all sizes"
 TOP50 = Option("shapley-top50", COALITIONS, ("shapley-top50", "shapley"))
 FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))
@@ -131,8 +155,10 @@ SMOOTHED_PASS_COST = 1.9
 
 
 def shapley_forwards(options: Options, heads: int, examples: int) -> int:
-    """Every sample computes one gain of every head; and there are slopes."""
-    return integer_in(options, "samples") * heads + joined_slope_forwards(options, examples)
+    """Every sample computes one gain of every head that is sampled; and there are slopes."""
+    names = optional_integer_in({"names": None, **options}, "names")
+    heads_sampled = heads if names is None else min(heads, CANDIDATES_A_NAME * names)
+    return integer_in(options, "samples") * heads_sampled + joined_slope_forwards(options, examples)
 
 
 def joined_slope_forwards(options: Options, examples: int) -> int:
@@ -212,10 +238,13 @@ BUILT_IN: dict[str, Method] = {
                 "stop": STOP,
                 "level": LEVEL,
                 "interval": INTERVAL,
+                "names": NAMES,
             },
             version=4,
+            revised={"value": {"probability": 5, "log-probability": 5}},
             interval_check="every cycle",
             sign_lean="in simulations large ones by a tenth and small ones by half or more",
+            likelihood_defaults=LIKELIHOOD_DEFAULTS,
         ),
         Method(
             key="smoothed",
@@ -251,6 +280,7 @@ BUILT_IN: dict[str, Method] = {
                 "level": LEVEL,
             },
             encoders_only=True,
+            likelihood_defaults=LIKELIHOOD_DEFAULTS,
         ),
         Method(
             key="monte-carlo",
@@ -278,6 +308,7 @@ BUILT_IN: dict[str, Method] = {
                 "level": LEVEL,
             },
             interval_check="all heads together",
+            likelihood_defaults=LIKELIHOOD_DEFAULTS,
         ),
         Method(
             key="paper",
@@ -310,6 +341,7 @@ BUILT_IN: dict[str, Method] = {
             "looks: not anytime-valid",
             stops_at_sign=True,
             sign_lean="in simulations by 0.001 to 0.003 on 0.1",
+            likelihood_defaults=LIKELIHOOD_DEFAULTS,
         ),
         Method(
             key="exact",
@@ -327,6 +359,7 @@ BUILT_IN: dict[str, Method] = {
             module="exact",
             options={"estimand": TOP50, "value": VALUE},
             most_heads=16,
+            likelihood_defaults=LIKELIHOOD_DEFAULTS,
         ),
         Method(
             key="gradient",

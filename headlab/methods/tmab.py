@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headlab.core import FINE_STEPS, Bools, Floats, HeadlabError, Ints
+from headlab.core import FINE_STEPS, FINEST_STEPS, Bools, Floats, HeadlabError, Ints
 from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
 from headlab.methods.planned_looks import PlannedLooks
@@ -32,10 +32,11 @@ from headlab.results import ANYTIME, AVERAGE, PLANNED
 from headlab.stats import (
     Interval,
     LearnedStakes,
+    benjamini_hochberg,
     critical_values,
     guarded_variances,
-    largest_gain,
     learn_stakes,
+    made_up_gains,
     planned_interval,
     planned_p,
     samples_for_width,
@@ -92,7 +93,8 @@ def removal_sizes(estimand: str, players: int) -> int:
 
 def max_halvings(plan: SamplingPlan) -> int:
     """Halvings of the smallest probability of computing a gain, 2 ** -halvings."""
-    if plan.target is None and plan.interval != PLANNED:
+    has_end = plan.target is not None or plan.names is not None
+    if not has_end and plan.interval != PLANNED:
         return MAX_HALVINGS
     return MAX_HALVINGS_WITH_TARGET[plan.interval]
 
@@ -141,6 +143,40 @@ class ScreenedTally(Tally):
     def is_planned(self) -> bool:
         """Whether intervals hold at planned looks only."""
         return self.plan.interval == PLANNED
+
+    def with_candidates(self, heads: Bools) -> ScreenedTally:
+        """The tally before its first sample, of which only these heads are sampled.
+
+        Args:
+            heads: Chosen without a look at any sample, bool [head].
+        """
+        return replace(self, active=heads)
+
+    def without_satisfied_heads(self) -> ScreenedTally:
+        """The tally with satisfied heads no longer active.
+
+        Where heads are to be named, one is satisfied once it is, and all are once enough are: a
+        harmful head's interval may be narrow long before it is named beside others.
+        """
+        if self.plan.names is None:
+            return super().without_satisfied_heads()
+        named = self.named()
+        if named.sum() >= self.plan.names:
+            return replace(self, active=np.zeros_like(self.active))
+        return replace(self, active=self.active & ~named)
+
+    def named(self) -> Bools:
+        """The heads that are harmful among all that were sampled together, bool [head].
+
+        By Benjamini and Hochberg's procedure, which is that of Wang and Ramdas for these p-values:
+        of the heads that it ever names, a share of 1 - level is expected to be named falsely,
+        whenever the run ends and however heads depend on each other.
+        """
+        is_candidate = self.active | (self.counts.sum(axis=0) > 0)
+        p_values = np.where(self.mean(self.counts) < 0, self.p_values(), 1.0)
+        named = np.zeros_like(self.active)
+        named[is_candidate] = benjamini_hochberg(p_values[is_candidate]) <= 1 - self.plan.level
+        return named
 
     def interval(self, counts: Ints | None = None) -> Interval:
         """Interval of each head's mean gain, as a share of the span.
@@ -197,8 +233,8 @@ class ScreenedTally(Tally):
         if is_over:
             samples_planned = np.minimum(samples_planned, samples)
         is_due = self.active & self.looks.due(samples, samples_planned)
-        gain = largest_gain(self.support, self.counts)
-        looked = replace(self, looks=self.looks.with_looks(samples, samples_planned, is_due, gain))
+        gains = made_up_gains(self.support, self.counts)
+        looked = replace(self, looks=self.looks.with_looks(samples, samples_planned, is_due, gains))
         is_done = looked.looks.is_last
         if self.plan.stop == "sign" and self.plan.target is not None:
             low, high = planned_interval(
@@ -216,7 +252,7 @@ class ScreenedTally(Tally):
         """Size of each head's made-up gains: those of its last look if it is no longer sampled."""
         return np.where(
             self.active & ~self.looks.is_last,
-            largest_gain(self.support, self.counts),
+            made_up_gains(self.support, self.counts),
             self.looks.gain,
         )
 
@@ -424,6 +460,8 @@ def _ask(game: Game, tally: ScreenedTally, numbers: range, draws: Draws, seed: i
         "halvings": tally.screen.halvings,
         "uniforms": np.stack([uniforms(seed, number, game.players) for number in numbers]),
     }
+    if game.scale is not None and game.scale.of_sizes:
+        chances["largest"] = np.array(tally.screen.limit)
     return Query("screened", {**draws._asdict(), **chances})
 
 
@@ -459,7 +497,7 @@ def restore(
         players: Number of players.
         steps: Number of levels of a gain of 1 in the game; None infers it from the checkpoint.
     """
-    possible_steps = (1, FINE_STEPS) if steps is None else (steps,)
+    possible_steps = (1, FINE_STEPS, FINEST_STEPS) if steps is None else (steps,)
     return tally_from(saved, plan_of(options), players, possible_steps)
 
 

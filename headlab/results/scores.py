@@ -202,6 +202,16 @@ class HeadScores(Shown):
         return self.sample_means
 
     @property
+    def tested(self) -> Bools:
+        """Heads that were sampled, bool [head]: corrections for many tests count these alone.
+
+        Runs that name harmful heads sample candidates only, which no sample has chosen.
+        """
+        if self.samples is None:
+            return np.ones(self.grid.size, bool)
+        return self.samples > 0
+
+    @property
     def chooses_heads(self) -> bool:
         """Whether rules may choose heads by these scores: not if they are for looking only.
 
@@ -258,7 +268,8 @@ class HeadScores(Shown):
         if adjust is benjamini_hochberg:
             # Helpful heads are no false claims of harm, but would loosen its threshold.
             p = np.where(self.tested_values < 0, p, 1.0)
-        survives = adjust(p) <= 1 - self.level
+        survives = np.zeros(self.grid.size, bool)
+        survives[self.tested] = adjust(p[self.tested]) <= 1 - self.level
         return np.where(survives, self.high, np.maximum(self.high, 0))
 
     def values_sha256(self) -> str:
@@ -506,11 +517,11 @@ def why_holm_rejects_none(scores: Iterable[HeadScores]) -> str:
     for head_scores in scores:
         if head_scores.p_values is not None:
             levels.append(head_scores.level)
-            p_values.append(head_scores.p_values)
+            p_values.append(head_scores.p_values[head_scores.tested])
     if not p_values:
         return ""
     test_count = sum(map(len, p_values))
-    smallest_p = min(float(p.min()) for p in p_values)
+    smallest_p = min(float(p.min(initial=1.0)) for p in p_values)
     if smallest_p * test_count <= 1 - levels[0]:
         return ""
     return (

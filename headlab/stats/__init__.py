@@ -59,6 +59,7 @@ from headlab.stats.planned import PLANNED_LOOKS as PLANNED_LOOKS
 from headlab.stats.planned import critical_values as critical_values
 from headlab.stats.planned import guarded_variances as guarded_variances
 from headlab.stats.planned import largest_gain as largest_gain
+from headlab.stats.planned import made_up_gains as made_up_gains
 from headlab.stats.planned import planned_interval as planned_interval
 from headlab.stats.planned import planned_p as planned_p
 from headlab.stats.planned import samples_for_width as samples_for_width

@@ -24,6 +24,8 @@ SPENDING_POWER = 8
 """Of the fraction of the samples, in the share of the chance of error that may be spent by then."""
 MADE_UP_GAINS = 2
 """Gains that are counted in each direction though none came."""
+COARSEST_OF_SIZES = 1 / 128
+"""Values of samples that are closer together are of probabilities, not of answers that turn."""
 SMALLEST_SHARE = 1e-12
 """Share of the chance of error below which a look decides nothing."""
 
@@ -54,6 +56,41 @@ def largest_gain(support: Floats, counts: Ints) -> float:
     if not sizes.any():
         return 1.0
     return min(1.0, float(sizes.max()))
+
+
+def made_up_gains(support: Floats, counts: Ints) -> Floats:
+    """Size of a made-up gain of each head, float [head]; 1 at most.
+
+    Where gains are answers that turn, it is the largest that came in any head. Probabilities have
+    gains of all sizes, and heads differ in theirs: there it is what a gain should be that comes less
+    than once in the head's samples. How much larger than usual such gains are, all heads say
+    together; and it is no smaller than the head's own largest gain.
+
+    Args:
+        support: Values of samples, float [value].
+        counts: How often each head had each value, int [value, head].
+    """
+    heads = counts.shape[1]
+    if np.diff(support).min() >= COARSEST_OF_SIZES:
+        return np.full(heads, largest_gain(support, counts))
+    sizes = np.abs(support)
+    samples = counts.sum(axis=0)
+    own_largest = np.where(counts > 0, sizes[:, None], 0.0).max(axis=0)
+    usual_sizes = sizes @ counts / np.maximum(samples, 1)
+    has_gains = usual_sizes > 0
+    if not has_gains.any():
+        return np.ones(heads)
+    value, head = np.nonzero(counts * has_gains)
+    ratios = sizes[value] / usual_sizes[head]
+    weights = counts[value, head].astype(np.float64)
+    largest_first = np.argsort(-ratios, kind="stable")
+    shares = np.cumsum(weights[largest_first]) / weights.sum()
+    squares = np.cumsum((weights * ratios**2)[largest_first]) / weights.sum()
+    rare_shares = MADE_UP_GAINS / np.maximum(samples, MADE_UP_GAINS)
+    squares_of_rare = np.interp(rare_shares, np.append(0.0, shares), np.append(0.0, squares))
+    rare_ratios = np.sqrt(squares_of_rare / rare_shares)
+    usual_sizes = np.where(has_gains, usual_sizes, usual_sizes.max())
+    return np.asarray(np.minimum(np.maximum(own_largest, rare_ratios * usual_sizes), 1.0))
 
 
 def guarded_variances(support: Floats, counts: Ints, gains: Floats) -> Floats:

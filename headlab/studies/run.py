@@ -223,6 +223,7 @@ class Pieces:
             on_progress=on_progress,
             tick=self.tick,
             helpers=None,
+            progress=False,
             **options,
         )
         self._scores[spec.key] = scores
@@ -253,7 +254,7 @@ class Pieces:
 
     def expected_forwards(self, language: str, method: str, **options: OptionValue) -> int:
         """Expected forward passes for these scores, by `headlab.methods.expected_forwards`."""
-        scoring_method = method_of(method)
+        scoring_method = method_of(method).for_task(self.task.likelihood)
         resolved_options = scoring_method.resolve(options)
         similar_scores = [
             scores
@@ -488,7 +489,7 @@ class Pieces:
 
         Its key names them in the store.
         """
-        scoring_method = method_of(method)
+        scoring_method = method_of(method).for_task(self.task.likelihood)
         return make_spec(
             self.dataset(language, "dev"),
             scoring_method,
@@ -811,7 +812,7 @@ def experiment_with_options(
     experiment = study(key)
     experiment.check_languages(len(pieces.languages))
     require_seed(pieces.seed)
-    return experiment, experiment.resolve(options or {})
+    return experiment, experiment.resolve(options or {}, pieces.task.likelihood)
 
 
 def report_spec(

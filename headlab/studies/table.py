@@ -124,10 +124,14 @@ class Experiment:
                 code="experiment.languages_too_few",
             )
 
-    def resolve(self, given: Mapping[str, object]) -> dict[str, OptionValue]:
+    def resolve(self, given: Mapping[str, object], likelihood: str = "") -> dict[str, OptionValue]:
         """All options: given ones checked, the rest at their defaults.
 
         Options of methods are completed too.
+
+        Args:
+            given: The given ones by name.
+            likelihood: Of the task, which options of methods may have other defaults on.
 
         Raises:
             HeadlabError: An option is unknown, a value is invalid, or options exclude each other.
@@ -139,13 +143,14 @@ class Experiment:
             self.options, given, f"experiment {self.key}", code="experiment.option_invalid"
         )
         if METHOD in options:
-            scoring_method = method_of(text_in(options, METHOD))
+            scoring_method = method_of(text_in(options, METHOD)).for_task(likelihood)
             given_options = options_in(options, METHOD_OPTIONS) if METHOD_OPTIONS in options else {}
             options[METHOD] = scoring_method.key
             options[METHOD_OPTIONS] = scoring_method.recorded(scoring_method.resolve(given_options))
         for name, key in self.options_of.items():
-            resolved_options = METHODS[key].resolve(options_in(options, name))
-            options[name] = METHODS[key].recorded(resolved_options)
+            method_of_option = METHODS[key].for_task(likelihood)
+            resolved_options = method_of_option.resolve(options_in(options, name))
+            options[name] = method_of_option.recorded(resolved_options)
         for name in self.lists:
             options[name] = self._list(name, text_in(options, name))
         return self.complete(options)

@@ -55,6 +55,7 @@ from headlab.tasks.registry import SOURCES as SOURCES
 from headlab.tasks.registry import TASKS as TASKS
 from headlab.tasks.registry import TASKS_VARIABLE as TASKS_VARIABLE
 from headlab.tasks.registry import declaration_of as declaration_of
+from headlab.tasks.registry import likelihood_of as likelihood_of
 from headlab.tasks.registry import maker as maker
 from headlab.tasks.registry import registry_problems as registry_problems
 from headlab.tasks.registry import source_of as source_of

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headlab.core import HeadlabError, Registry, default_root, require_type, wrong_kind_text
 from headlab.tasks import generated, texts, translation, udpos, xnli
-from headlab.tasks.base import TREEBANK, Example, Source, Split, Task
+from headlab.tasks.base import TREEBANK, Example, Likelihood, Source, Split, Task
 from headlab.tasks.declared import declared_source, declared_task, read_declaration
 from headlab.tasks.intents import intents_task
 from headlab.tasks.slots import slots_task
@@ -145,6 +145,18 @@ def task(
     if data is None:
         return restricted_task
     return replace(restricted_task, data=data.absolute())
+
+
+def likelihood_of(name: str) -> Likelihood | None:
+    """How answers to a task are found (`Task.likelihood`); None for one that is not known here.
+
+    Args:
+        name: Of the task.
+    """
+    try:
+        return maker(name)(None).likelihood
+    except HeadlabError:
+        return None
 
 
 def declaration_of(name: str) -> Path | None:

@@ -679,6 +679,8 @@ SUPPORTS = {
     "fine": even_support(64),
     "turns": weighted_support(1, 64),
     "far": weighted_support(64, 4),
+    "finest": weighted_support(4096, 1),
+    "finest, far": weighted_support(4096, 8),
 }
 
 
@@ -725,6 +727,23 @@ def test_supports_reach_what_they_say() -> None:
     for support in SUPPORTS.values():
         assert (np.diff(support) > 0).all()
         assert_array_equal(support, -support[::-1])
+
+
+def test_levels_of_probabilities_are_as_far_apart_as_gains_are_large() -> None:
+    support = weighted_support(4096, 4)
+    levels = support[support > 0]
+    assert (levels[0], levels[-1]) == (1 / 4096, 4)
+    assert {2.0**power for power in range(-12, 3)} <= set(levels)
+    steps = np.diff(levels)
+    assert (steps[levels[:-1] < 1 / 256] == 1 / 4096).all()
+    relative_steps = steps[levels[:-1] >= 1 / 256] / levels[:-1][levels[:-1] >= 1 / 256]
+    assert (relative_steps <= 1 / 16 + 1e-12).all()
+    lengths = {
+        len(weighted_support(step_count, reach))
+        for step_count in (1, 64, 4096)
+        for reach in (1, 4, 8, 64)
+    }
+    assert len(lengths) == 12  # a checkpoint's levels say which they are
 
 
 # Through the store, on a model.

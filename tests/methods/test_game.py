@@ -213,7 +213,7 @@ def test_the_game_knows_its_size_and_unit() -> None:
     assert game.players == 12
     assert game.examples == 12
     assert game.span == 10.0
-    assert game.steps == 64
+    assert game.steps == 4096
     assert game.round >= 1
 
 

@@ -371,6 +371,7 @@ def test_options_take_their_defaults_and_their_type() -> None:
         "stop": "sign",
         "level": 0.95,
         "interval": "anytime",
+        "names": None,
     }
     assert type(options["target"]) is float
     assert METHODS["shapley"].resolve({})["target"] == 0.01

@@ -8,11 +8,15 @@ import reference
 from numpy.testing import assert_allclose
 
 from benchmarks.planned import CYCLE, TARGET, MadeUpGains, play
+from benchmarks.planned_tails import FAMILIES, counts_of
+from benchmarks.planned_tails import play as tails
 from headlab.methods.planned_looks import PlannedLooks
+from headlab.methods.sampling import level_indices_of, weighted_support
 from headlab.stats import (
     PLANNED_LOOKS,
     critical_values,
     largest_gain,
+    made_up_gains,
     planned_interval,
     planned_p,
     share_by,
@@ -68,6 +72,59 @@ def test_a_made_up_gain_is_as_large_as_the_largest_that_came_and_1_at_most() -> 
     support = np.array([-8.0, -0.1, 0.0, 0.1, 8.0])
     assert largest_gain(support, np.array([[0], [5], [90], [5], [0]])) == pytest.approx(0.1)
     assert largest_gain(support, np.array([[0], [0], [90], [0], [1]])) == 1
+
+
+FINE_SUPPORT = weighted_support(4096, 1)
+
+
+def test_made_up_gains_of_probabilities_are_of_the_size_of_rare_ones() -> None:
+    rng = np.random.default_rng(6)
+    scales = np.geomspace(0.001, 0.05, 7)
+    level_indices = level_indices_of(scales * rng.standard_t(3, size=(40, 7)), FINE_SUPPORT, 1, 0)
+    counts = np.zeros((len(FINE_SUPPORT), 7), np.int64)
+    for head in range(7):
+        np.add.at(counts[:, head], level_indices[:, head], 1)
+    expected = reference.made_up_gains_of(FINE_SUPPORT[level_indices].T.tolist())
+    assert_allclose(made_up_gains(FINE_SUPPORT, counts), expected, rtol=1e-9)
+
+
+def test_made_up_gains_of_answers_that_turn_are_as_large_as_the_largest() -> None:
+    support = np.array([-1.0, -1 / 64, 0.0, 1 / 64, 1.0])
+    counts = np.array([[0, 0], [3, 5], [10, 9], [3, 2], [0, 0]])
+    assert made_up_gains(support, counts).tolist() == [1 / 64, 1 / 64]
+    assert made_up_gains(np.array([-1.0, 0, 1]), np.array([[0], [9], [0]])).tolist() == [1]
+
+
+def test_a_head_without_gains_has_made_up_ones_all_the_same() -> None:
+    counts = np.zeros((len(FINE_SUPPORT), 3), np.int64)
+    middle = len(FINE_SUPPORT) // 2
+    counts[middle] = 50
+    assert made_up_gains(FINE_SUPPORT, counts).tolist() == [1, 1, 1]
+    counts[middle, :2] = 40
+    counts[middle + 5, :2] = 10
+    gains = made_up_gains(FINE_SUPPORT, counts)
+    assert gains[2] == gains[0] > 0
+    assert (made_up_gains(FINE_SUPPORT, np.zeros_like(counts)) == 1).all()
+
+
+@pytest.mark.parametrize("name", ["normal", "heavy tails", "one heavy tail", "rare large ones"])
+def test_heads_whose_tails_are_alike_miss_no_more_often_than_may(name: str) -> None:
+    figures = tails(FAMILIES[name], np.zeros(270), samples=128, runs=20)
+    assert figures["missed"] <= 0.05
+    assert figures["wrong_holm"] <= 0.5
+
+
+def test_a_larger_made_up_gain_than_needed_would_decide_nothing() -> None:
+    """The largest gain of all heads leaves those of small gains undecided whatever their means."""
+    rng = np.random.default_rng(8)
+    scales = np.geomspace(0.001, 0.05, 270)
+    counts = counts_of(scales * (1 + rng.standard_t(3, size=(128, 270))), 0)
+    one = np.ones(270)
+    pooled = np.full(270, largest_gain(FINE_SUPPORT, counts))
+    p_of_pooled = planned_p(FINE_SUPPORT, counts, one, pooled)
+    p_values = planned_p(FINE_SUPPORT, counts, one, made_up_gains(FINE_SUPPORT, counts))
+    assert (p_values < 0.05).mean() > 0.9
+    assert (p_of_pooled < 0.05).mean() < 0.7
 
 
 def test_rare_gains_of_other_heads_keep_intervals_wide_where_gains_are_mostly_small() -> None:

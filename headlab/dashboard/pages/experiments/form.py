@@ -21,7 +21,7 @@ from headlab.dashboard.panels.stored import matching_reports, resolved_options, 
 from headlab.dashboard.widgets import Form, FormValues, button, reason_refused
 from headlab.jobs import JobSettings
 from headlab.jobs.table import ExperimentJob
-from headlab.methods import METHODS, caution
+from headlab.methods import METHODS, caution, method_on
 from headlab.results import Result
 from headlab.studies import METHOD, METHOD_OPTIONS, STUDIES, Experiment
 
@@ -61,8 +61,15 @@ class ExperimentForm:
     def method_options(self) -> JobSettings:
         """Options of the method that can be set."""
         if self.uses_method:
-            return METHODS[self.choice.method].options
+            return method_on(self.choice.method, self.choice.task).options
         return {}
+
+    def method_place(self) -> tuple[str, ...]:
+        """What the values of the method's options depend on."""
+        method = METHODS[self.choice.method]
+        if method_on(method.key, self.choice.task) is method:
+            return ("method", method.key)
+        return ("method", method.key, "likelihood")
 
     def job(self, values: FormValues) -> ExperimentJob:
         """The form's job, which may hold what does not fit yet.
@@ -84,7 +91,7 @@ class ExperimentForm:
         fields: FormValues = {}
         if self.uses_method:
             fields[METHOD] = self.choice.method
-        method_options = FORM.read(self.method_options(), values, "method", self.choice.method)
+        method_options = FORM.read(self.method_options(), values, *self.method_place())
         if METHOD_OPTIONS in self.study.options and method_options:
             fields[METHOD_OPTIONS] = METHODS[self.choice.method].recorded(method_options)
         return fields
@@ -160,7 +167,7 @@ def _draw_more_options(form: ExperimentForm) -> None:
     options_of_scores = cached_options(form.choice) if form.uses_method else {}
     for name, option in options.items():
         default = options_of_scores.get(name, option.default)
-        FORM.draw(name, option, "method", method, usual=default)
+        FORM.draw(name, option, *form.method_place(), usual=default)
 
 
 def _draw_end(form: ExperimentForm, job: ExperimentJob) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import pandas as pd
 import streamlit as st
 
-from headlab.core import display_unit
+from headlab.core import Option, display_unit
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
@@ -41,7 +41,15 @@ from headlab.dashboard.widgets import (
 )
 from headlab.jobs import Job, JobPlace, SimpleValue
 from headlab.jobs.table import BUILT_IN_KINDS, JOBS, ScoreJob, queued_kinds
-from headlab.methods import METHODS, Method, caution, cost_of, spec_of, target_half_width_of
+from headlab.methods import (
+    METHODS,
+    Method,
+    caution,
+    cost_of,
+    method_on,
+    spec_of,
+    target_half_width_of,
+)
 from headlab.results import HeadScores
 from headlab.tasks import task_names as task_names
 
@@ -140,23 +148,35 @@ class JobForm:
             "task": task,
             "languages": list(values.get(self.key("languages", task), self.languages)),
             "method": method,
-            "options": METHODS[method].recorded(self.method_options(method, values)),
+            "options": METHODS[method].recorded(self.method_options(method, task, values)),
         }
         if self.label_map is not None and (model, task) == (self.model, self.task):
             fields["label_map"] = dict(self.label_map)
         return fields
 
-    def method_options(self, method: str, values: FormValues) -> dict[str, SimpleValue]:
+    def method_options(self, method: str, task: str, values: FormValues) -> dict[str, SimpleValue]:
         """The values of a method's options, by name; the default where no widget was drawn.
 
         Args:
             method: Its key.
+            task: Name of the task, which defaults may depend on.
             values: Of the widgets drawn so far.
         """
         options = {}
-        for name, option in METHODS[method].options.items():
-            options[name] = values.get(self.key("option", method, name), option.default)
+        for name, option in method_on(method, task).options.items():
+            options[name] = values.get(self.option_key(method, name, option), option.default)
         return options
+
+    def option_key(self, method: str, name: str, option: Option) -> str:
+        """Key of the widget of a method's option.
+
+        Args:
+            method: Key of the method.
+            name: Of the option.
+            option: The option, with its default on the form's task.
+        """
+        has_other_default = option.default != METHODS[method].options[name].default
+        return self.key("option", method, name, *[str(option.default)] * has_other_default)
 
 
 def offered_kinds() -> dict[str, type[Job]]:
@@ -245,7 +265,7 @@ def _draw_fields(form: JobForm, job_class: type[Job]) -> None:
         if job_class.has_field("languages"):
             _draw_languages(form, task)
         if job_class.has_field("method"):
-            method = _draw_method(form, with_options=job_class.has_field("options"))
+            method = _draw_method(form, task, with_options=job_class.has_field("options"))
         _draw_settings(form, job_class, job_class.main_settings)
     options = []
     if method is not None and job_class.has_field("options"):
@@ -257,7 +277,8 @@ def _draw_fields(form: JobForm, job_class: type[Job]) -> None:
     with st.expander("More options"):
         with st.container():
             for name in options:
-                _draw_method_option(form, str(method), name)
+                option = method_on(str(method), task).options[name]
+                _draw_method_option(form, str(method), name, option)
             _draw_settings(
                 form, job_class, [name for name in settings if name not in LAST_SETTINGS]
             )
@@ -335,7 +356,7 @@ def _draw_languages(form: JobForm, task: str) -> None:
     )
 
 
-def _draw_method(form: JobForm, *, with_options: bool) -> str:
+def _draw_method(form: JobForm, task: str, *, with_options: bool) -> str:
     """The method, what it costs, and its main options."""
     keys = list(METHODS)
     method = st.selectbox(
@@ -350,20 +371,20 @@ def _draw_method(form: JobForm, *, with_options: bool) -> str:
     st.caption(f"{cost} Caution: {warning}." if warning else cost)
     if not with_options:
         return method
-    options = METHODS[method].options
+    options = method_on(method, task).options
     names = main_options(method)
     for name in names:
         if options[name].choices:
-            _draw_method_option(form, method, name)
+            _draw_method_option(form, method, name, options[name])
     numbers = [name for name in names if not options[name].choices]
     for name, column in zip(numbers, st.columns(len(numbers)) if numbers else (), strict=True):
         with column:
-            _draw_method_option(form, method, name)
+            _draw_method_option(form, method, name, options[name])
     return method
 
 
-def _draw_method_option(form: JobForm, method: str, name: str) -> None:
-    draw_option(name, METHODS[method].options[name], form.key("option", method, name))
+def _draw_method_option(form: JobForm, method: str, name: str, option: Option) -> None:
+    draw_option(name, option, form.option_key(method, name, option))
 
 
 def _draw_settings(form: JobForm, job_class: type[Job], names: Iterable[str]) -> None:

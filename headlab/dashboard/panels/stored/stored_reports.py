@@ -19,7 +19,7 @@ from headlab.report.commands import job_that_makes
 from headlab.report.parts import as_text
 from headlab.results import LearnedGates, Result, store_with_demo
 from headlab.studies import METHOD, METHOD_OPTIONS
-from headlab.tasks import language_titles
+from headlab.tasks import language_titles, likelihood_of
 
 
 def resolved_options(job: ExperimentJob) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def resolved_options(job: ExperimentJob) -> dict[str, Any]:
     Raises:
         HeadlabError: For an unknown experiment, method or option, or an invalid value.
     """
-    return job.study().resolve(job.study_options())
+    return job.study().resolve(job.study_options(), likelihood_of(job.task) or "")
 
 
 def matching_reports(
