@@ -6,7 +6,8 @@ so that nobody can make them here again; a report holds numbers and no sentence 
 date is that of the commit that last changed their file.
 
 Of the decoder it adds its answers on `repeats`, with all heads on and without the induction heads
-that the report on its roles finds: what the Overview says of them.
+that the report on its roles finds: what the Overview says of them. For the Pairs page it measures
+how some heads interact (INTERACTIONS).
 
 It also scores the heads of the embedded `e5-small-slots` on `slots` in all languages by the methods
 that take minutes (METHODS); with `--data DIR` and `--nli FOLDER` those of e5-small-xnli on XNLI,
@@ -20,6 +21,7 @@ import argparse
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from headlab import load, task
 from headlab.core import Report, part, read_json
@@ -33,6 +35,7 @@ from headlab.reproduce.held import TAGGER
 from headlab.reproduce.models import NLI, open_model
 from headlab.results import Store, kept_heads_without
 from headlab.roles import NAME, read_roles
+from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks import Task
 from headlab.tasks.intents.classes import LANGUAGES
 from headlab.worker.answers import evaluations_of_baseline
@@ -43,6 +46,35 @@ FOLDERS = ("held", "roles")
 METHODS = ("gradient", "confidence")
 DECODER = "smollm2-135m"
 DATE_SOURCE = "by the commit of its file under docs/results"
+
+
+class MeasuredPairs(NamedTuple):
+    """Heads of a model whose interactions are measured.
+
+    Attributes:
+        model: Its name.
+        dtype: Number format that it computes in.
+        task: The task.
+        language: Its language.
+        dev_size: Examples of dev.
+        heads: The heads.
+        target: Half-width of the intervals, as a share.
+    """
+
+    model: str
+    dtype: str
+    task: str
+    language: str
+    dev_size: int
+    heads: str
+    target: float
+
+
+INTERACTIONS = (
+    MeasuredPairs("e5-small-intents", "float32", "intents", "de", 512, "9.3,9.4,10.6", 0.01),
+    # Two heads that look at the token before, and three induction heads.
+    MeasuredPairs(DECODER, "bfloat16", "repeats", "en", 64, "1.3,1.4,16.0,18.6,18.7", 0.04),
+)
 
 
 def reports() -> Iterator[tuple[Path, Report]]:
@@ -114,6 +146,19 @@ def score_heads(store: Store, model: Model, scored_task: Task) -> None:
             )
 
 
+def store_interactions(store: Store, measured: MeasuredPairs) -> None:
+    """Measure how some heads interact, unless that is stored already."""
+    pieces = Pieces(
+        load(measured.model, device="cpu", dtype=measured.dtype),
+        task(measured.task, languages=[measured.language]),
+        store,
+        dev_size=measured.dev_size,
+        test_size=EXAMPLES_BY_SPLIT["test"],
+    )
+    options = {"heads": measured.heads, "target": measured.target}
+    run_experiment("interactions", pieces, options=options)
+
+
 def main() -> None:
     """Write what the cache lacks."""
     parser = argparse.ArgumentParser(
@@ -126,6 +171,8 @@ def main() -> None:
     store = Store(ROOT / "headlab" / "embedded" / "results")
     store_baselines(store)
     store_answers_without_role(store, load(DECODER, device="cpu"), "induction", "repeats")
+    for measured_pairs in INTERACTIONS:
+        store_interactions(store, measured_pairs)
     score_heads(store, load("e5-small-slots", device="cpu"), task("slots"))
     models_of_folders = ((arguments.nli, NLI, "xnli"), (arguments.tagger, TAGGER, "udpos"))
     for folder, model_name, task_name in models_of_folders:
