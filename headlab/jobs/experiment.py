@@ -331,9 +331,9 @@ class ExperimentJob(TaskJob):
         if method_pairs:
             _check_takes_method_options(study, options)
             chosen_method = method(str(options.get(METHOD, DEFAULT_METHOD)))
-            method_options = parse_options(method_pairs, chosen_method.options)
-            chosen_method.resolve(method_options)  # raises; the others' defaults are the task's
-            options[METHOD_OPTIONS] = method_options
+            given_options = parse_options(method_pairs, chosen_method.options)
+            chosen_method.resolve(given_options)  # raises; the others' defaults are the task's
+            options[METHOD_OPTIONS] = given_options
         study.resolve(options)  # raises for what does not fit
         method_key = options.pop(METHOD, DEFAULT_METHOD)
         method_options = options.pop(METHOD_OPTIONS, {})

@@ -224,8 +224,9 @@ def weighted_support(steps: int, reach: int) -> Floats:
     """
     if steps > FINE_STEPS:
         even_levels = np.arange(1, LEVELS_A_DOUBLING + 1) / steps
-        doublings = int(np.log2(reach * steps / LEVELS_A_DOUBLING))
-        doubled = np.outer(2.0 ** np.arange(doublings), even_levels + even_levels[-1]).ravel()
+        doubling_count = int(np.log2(reach * steps / LEVELS_A_DOUBLING))
+        factors = 2.0 ** np.arange(doubling_count)
+        doubled = np.outer(factors, even_levels + even_levels[-1]).ravel()
         positive_levels = np.concatenate([even_levels, doubled])
         return np.concatenate([-positive_levels[::-1], [0.0], positive_levels])
     levels_up_to_1 = np.arange(1, steps + 1) / steps
