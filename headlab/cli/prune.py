@@ -38,9 +38,9 @@ from headlab.jobs import JobSettings
 from headlab.masks import Mask, architecture_of, noted
 from headlab.methods import (
     DEFAULT_METHOD,
-    METHODS,
     ChosenResults,
     options_of,
+    options_on,
     remarks_on_choice,
     select,
 )
@@ -326,7 +326,7 @@ def _missing_scores_message(
     for flag, value in score_arguments.items():
         if value is not None:
             words += [flag, str(value)]
-    words += options_as_words("-o", options, METHODS[method].options)
+    words += options_as_words("-o", options, options_on(method, str(score_arguments["--task"])))
     for name, flag in SCORE_FLAGS.items():
         if scored_with[name] is not None:
             words += [flag, str(scored_with[name])]

@@ -13,6 +13,7 @@ from support.table_game import last_snapshot
 from support.tiny_task import tiny_task
 
 import headlab
+from headlab.cli.run import main
 from headlab.core import value_function_of
 from headlab.evaluation import Evaluator
 from headlab.jobs.table import ExperimentJob, ScoreJob
@@ -65,6 +66,21 @@ def test_commands_name_a_value_that_is_not_the_tasks_default() -> None:
     assert value_words("intents", "accuracy") == []
     assert value_words("intents", LOG) == [f"value={LOG}"]
     assert value_words("nonesuch", "accuracy") == ["value=accuracy"]
+
+
+def test_prune_names_the_value_of_scores_that_are_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "decoder"
+    model = language_model("llama")
+    model.module.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    paths = ["--model", str(folder), "--cache", str(tmp_path / "cache")]
+    question = ["--task", "repeats", "--languages", "en", "--rule", "bottom", "--k", "1"]
+    assert main(["prune", *paths, *question, "-o", "value=accuracy"]) == 2
+    assert "-o value=accuracy --languages en" in capsys.readouterr().err
+    assert main(["prune", *paths, *question]) == 2
+    assert "value=" not in capsys.readouterr().err
 
 
 def test_jobs_are_resolved_by_their_task() -> None:
