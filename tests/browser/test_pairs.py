@@ -62,7 +62,7 @@ def test_pairs_of_named_heads_are_measured_by_the_worker(visit, page, tiny):
     heads = form.get_by_role("textbox", name="Heads")
     heads.fill("0.0,1.1")
     heads.press("Enter")
-    form.get_by_role("spinbutton", name="Target").fill("0.4")
+    form.get_by_role("spinbutton", name="Half-width to reach").fill("0.4")
     expect(form.get_by_text("What it will take:")).to_be_visible()
     page.locator(IDLE_APP).wait_for()
     form.get_by_role("button", name="Start").click()

@@ -280,6 +280,42 @@ def test_heads_of_the_largest_scores(make: Callable[..., Pieces], model: Model) 
     } == names
 
 
+def test_the_largest_are_chosen_by_the_stored_scores_whatever_their_options(
+    make: Callable[..., Pieces],
+) -> None:
+    pieces = make("xx", "yy")
+    stored = {
+        name: pieces.scores(name, "shapley", samples=16, stop="width") for name in pieces.languages
+    }
+    pieces.scores("xx", "shapley", samples=8)  # of one language only
+    by_name = result_of(make("xx", "yy"), top=3, samples=16)
+    for language, scores in stored.items():
+        largest = np.sort(np.argsort(-np.abs(scores.values), kind="stable")[:3])
+        names = {head_text(pieces.model.grid.heads[index], pieces.model.grid) for index in largest}
+        pairs = by_name.of_language(language)
+        assert {pair.first for pair in pairs} | {pair.second for pair in pairs} == names
+    report = report_of(make("xx", "yy"), top=3, samples=16)
+    recorded = report.spec["options"]["method_options"]
+    assert (recorded["samples"], recorded["stop"]) == (16, "width")
+    given = {"method_options": {"samples": 16, "stop": "width"}}
+    assert report_of(make("xx", "yy"), top=3, samples=16, **given).spec == report.spec
+    with raises("interactions.scores_missing", "stored: -o samples=16 -o stop=width --size 10"):
+        report_of(
+            make("xx", "yy"), top=3, samples=16, method_options={"stop": "sign", "samples": 16}
+        )
+    with raises("interactions.scores_missing", "--size 10 --seed 0"):
+        report_of(make("xx", "yy", seed=1), top=3, samples=16)
+
+
+def test_a_job_leaves_the_options_of_the_stored_scores_open() -> None:
+    job = InteractionsJob.from_flags(
+        {"model": "e5-small-intents", "task": "intents", "languages": "de", "top": 5}
+    )
+    assert job.resolve().method_options == {}
+    asked = job.model_copy(update={"method_options": {"stop": "width"}})
+    assert asked.resolve().method_options == {"stop": "width"}
+
+
 def test_the_heads_of_a_layer(make: Callable[..., Pieces]) -> None:
     result = result_of(make(), layer="1", samples=16)
     assert [row.head for row in result.alone.rows] == [Head("encoder", 1, n) for n in range(4)]

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from headlab.charts.studies.interactions import interaction_graph, pair_words, sets_chart
+from headlab.charts.studies.interactions import (
+    OPEN_DRAWN,
+    interaction_graph,
+    pair_words,
+    sets_chart,
+)
 from headlab.core import HeadlabError, Report, Table
 from headlab.dashboard.frame import Choice, draw_no_language, known_grid, page, stored_results
 from headlab.dashboard.names import SHORT_KEY, count_words, language_title, plain, with_minus_signs
@@ -101,6 +106,14 @@ def summary(pairs: Sequence[PairInteraction], unit: str) -> str:
     return " ".join(sentences)
 
 
+def left_out_words(pairs: Sequence[PairInteraction]) -> str:
+    """Which open pairs the graph leaves out, in a sentence after a blank; empty if none."""
+    open_count = sum(pair.relation == "open" for pair in pairs)
+    if open_count <= OPEN_DRAWN:
+        return ""
+    return f" The {OPEN_DRAWN} largest of {open_count:,} open pairs are drawn."
+
+
 def draw_result(result: Result[Report], weights: str | None) -> None:
     """The pairs of one report: their graph, their table, and the sets that were removed.
 
@@ -132,7 +145,7 @@ def draw_result(result: Result[Report], weights: str | None) -> None:
     )
     st.caption(
         "Purple: the two stand in for each other. Green: they need each other. Wider is more. A dotted "
-        "line is open: its interval has 0 in it."
+        f"line is open: its interval has 0 in it.{left_out_words(pairs)}"
     )
     pairs_table, alone_table, sets_table = (
         _of_language(table, language) for table in found.tables()
