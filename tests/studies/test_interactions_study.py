@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 import reference
 from numpy.testing import assert_allclose
+from support.cut_vocabularies import save_intents_classifier
 from support.expected_errors import raises
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.charts.studies.interactions import figures
+from headlab.cli.run import main
 from headlab.core import Head, HeadGrid, Progress, Report, Stack
 from headlab.hooks import Model
 from headlab.jobs.interactions import InteractionsJob, heads_of_mask
@@ -332,6 +334,17 @@ def test_the_pairs_of_one_head_with_others(make: Callable[..., Pieces]) -> None:
     assert len(layer.alone.rows) == 5
 
 
+def test_every_spelling_of_one_choice_is_one_report(make: Callable[..., Pieces]) -> None:
+    plain = report_of(make(), heads="0.1,1.0,2.3", of="2.3", samples=16)
+    pieces = make()
+    spelled = report_of(
+        pieces, heads="encoder.1.0, 0.1,encoder.0.1,2.3", of="encoder.2.3", samples=16
+    )
+    assert spelled.spec == plain.spec
+    assert spelled.tables == plain.tables
+    assert pieces.forwards == 0
+
+
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
@@ -347,6 +360,8 @@ def test_the_pairs_of_one_head_with_others(make: Callable[..., Pieces]) -> None:
         ({"layer": "first"}, "interactions.layer_malformed", "'first'"),
         ({"top": 1}, "experiment.option_invalid", "top"),
         ({"heads": "0.1", "of": "0.1"}, "interactions.one_head", "given 0.1"),
+        ({"heads": "0.1,encoder.0.1"}, "interactions.one_head", "one, 0.1"),
+        ({"heads": "0.1", "of": "encoder.0.1"}, "interactions.one_head", "one, 0.1"),
         ({"heads": "0.1,1.0", "of": "0.1,0.2"}, "interactions.of_malformed", "'0.1,0.2'"),
         ({"heads": "0.1,1.0", "of": "7.2"}, "interactions.head_unknown", "7.2"),
         (
@@ -404,6 +419,22 @@ def test_a_masks_heads_are_named(tmp_path: Path) -> None:
     kept = three_stacks.kept.copy()
     kept[[0, -1]] = False
     assert heads_of_mask(replace(three_stacks, kept=kept), "m") == "encoder.0.0,cross.1.2"
+
+
+def test_the_mask_of_another_model_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_intents_classifier(tmp_path)
+    record = json.loads((folder / "mask.json").read_text())
+    record["model"] |= {"name": "another", "fingerprint": "1" * 64}
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(record))
+    words = ["interactions", "--model", str(folder / "model"), "--task", "intents"]
+    words += ["--languages", "th", "--size", "8", "--samples", "8"]
+    words += ["--device", "cpu", "--cache", str(tmp_path / "cache"), "--mask"]
+    assert main([*words, str(other)]) == 2
+    assert "the mask was made for another (fingerprint 111111111111)" in capsys.readouterr().err
+    assert main([*words, str(folder / "mask.json")]) == 0
 
 
 def test_a_method_that_chooses_no_heads_is_refused() -> None:

@@ -39,6 +39,8 @@ from headlab.studies.interactions import InteractionsResult, PairInteraction
 REPORT_PARAM = "pairs"
 """Parameter of the link, and widget: the start of the key of the report that is shown."""
 LANGUAGE_PARAM = "focus"
+GRAPH_WIDTH = 620
+"""Widest graph of pairs, in pixels: on a wider one its cells are far from square, and lines bulge."""
 NAMED_PAIRS = 3
 """Pairs that the sentence above the graph names."""
 
@@ -138,11 +140,12 @@ def draw_result(result: Result[Report], weights: str | None) -> None:
     if grid is not None and not set(heads) <= set(grid.heads):
         grid = None
     st.markdown(plain(with_minus_signs(summary(pairs, found.unit))))
-    draw_figure(
-        interaction_graph(pairs, heads, found.unit, grid),
-        "pairs",
-        alt=f"Pairs of heads that interact in {language_title(language)}",
-    )
+    with st.container(width=GRAPH_WIDTH):
+        draw_figure(
+            interaction_graph(pairs, heads, found.unit, grid),
+            "pairs",
+            alt=f"Pairs of heads that interact in {language_title(language)}",
+        )
     st.caption(
         "Purple: the two stand in for each other. Green: they need each other. Wider is more. A dotted "
         f"line is open: its interval has 0 in it.{left_out_words(pairs)}"
