@@ -19,6 +19,7 @@ from headlab.cli.output import (
 from headlab.core import JsonRecord, write_atomic, write_json
 from headlab.jobs.local import LocalLab
 from headlab.jobs.table import ExperimentJob, FrontJob, InteractionsJob
+from headlab.masks import load_mask
 from headlab.studies import METHOD, METHOD_OPTIONS, Experiment, offered_experiments
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ def _choice_only(report: Report) -> Report:
 def interactions(
     job: InteractionsJob,
     *,
+    mask: Path | None,
     data: Path | None,
     compute: ComputeSettings,
     out: Annotated[
@@ -200,7 +202,10 @@ def interactions(
     resume.
     """
     job.study().resolve(job.study_options())  # raises before anything is loaded
-    report = make_report(job, pieces_of(job, compute, data))
+    pieces = pieces_of(job, compute, data)
+    if mask is not None:
+        load_mask(str(mask)).check(pieces.model.grid, pieces.model.fingerprint)
+    report = make_report(job, pieces)
     if out is not None:
         write_report(report, out)
     if json:

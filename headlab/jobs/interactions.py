@@ -56,6 +56,20 @@ class InteractionsJob(ExperimentJob):
     summary: ClassVar[str] = "Interactions of heads, measured on the worker's own device."
     page: ClassVar[str] = "pairs"
 
+    def resolve(self) -> Self:
+        """The job with defaults filled in, but for those of the method that chooses heads.
+
+        They are as the stored scores have them, which the worker looks up.
+        """
+        resolved = super().resolve()
+        given = {
+            name: resolved.method_options.get(name, value)
+            for name, value in self.method_options.items()
+        }
+        return resolved.model_copy(
+            update={"method_options": given if TOP in resolved.options else {}}
+        )
+
     def subject(self) -> str:
         """The study, and whose pairs it measures."""
         return f"{self.name}, {self.choice_words()}"

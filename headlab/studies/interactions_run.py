@@ -12,7 +12,6 @@ from headlab.core import (
     Bools,
     Floats,
     HeadGrid,
-    HeadlabError,
     Ints,
     OptionValue,
     Progress,
@@ -44,22 +43,11 @@ from headlab.studies.interactions import (
     foreseen_loss,
     head_in,
     head_text,
-    heads_of_layer,
 )
+from headlab.studies.interactions_choice import chosen_heads
 from headlab.studies.result import Records, typed_result
 from headlab.studies.run import Ask, Pieces, report_spec, run_experiment
-from headlab.studies.table import (
-    HEADS,
-    INTERACTIONS,
-    LAYER,
-    METHOD,
-    MOST_HEADS,
-    OF,
-    TOP,
-    SaySentence,
-    listed_heads,
-    study,
-)
+from headlab.studies.table import INTERACTIONS, OF, SaySentence, study
 from headlab.tasks import Split
 
 SPLIT: Split = "dev"
@@ -107,48 +95,6 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
             forwards = _LanguageRun.of(own_pieces, options).expected_passes
         asks.append(pieces.ask_passes(language, description, forwards))
     return asks
-
-
-def chosen_heads(pieces: Pieces, language: str, options: Mapping[str, OptionValue]) -> Ints:
-    """Flat indices of the heads whose pairs are asked for, ascending.
-
-    Raises:
-        HeadlabError: They are not the model's, they are too few, or the scores that they are chosen
-            by are not stored.
-    """
-    grid = pieces.model.grid
-    if options.get(HEADS) is not None:
-        heads = [head_in(grid, text) for text in listed_heads(text_in(options, HEADS))]
-        return np.array(sorted(grid.index(head) for head in heads))
-    if options.get(LAYER) is not None:
-        heads = list(heads_of_layer(grid, text_in(options, LAYER)))
-        _require_fitting(len(heads), f"layer {options[LAYER]}")
-        return np.array([grid.index(head) for head in heads])
-    scores = pieces.available_study_scores(options)[language]
-    if scores is None:
-        raise HeadlabError(
-            f"there are no stored {options[METHOD]} scores of {language} on {pieces.task.name} to "
-            f"choose the {options[TOP]} heads by; run headlab score on it first, or name heads with "
-            "--heads",
-            code="interactions.scores_missing",
-        )
-    largest = np.argsort(-np.abs(scores.values), kind="stable")[: integer_in(options, TOP)]
-    _require_fitting(len(largest), "the model")
-    return np.sort(largest)
-
-
-def _require_fitting(heads: int, subject: str) -> None:
-    """Raise HeadlabError for fewer heads than two, or more than a study takes."""
-    if heads < 2:
-        raise HeadlabError(
-            f"{subject} has one head, and interactions are of two", code="interactions.one_head"
-        )
-    if heads > MOST_HEADS:
-        raise HeadlabError(
-            f"{subject} has {heads} heads, and interactions are of {MOST_HEADS} at most; name some "
-            "of them with --heads",
-            code="interactions.heads_too_many",
-        )
 
 
 def _pieces_of(pieces: Pieces, language: str) -> Pieces:

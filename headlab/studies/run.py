@@ -812,7 +812,12 @@ def experiment_with_options(
     experiment = study(key)
     experiment.check_languages(len(pieces.languages))
     require_seed(pieces.seed)
-    return experiment, experiment.resolve(options or {}, pieces.task.likelihood)
+    given = options or {}
+    resolved_options = experiment.resolve(given, pieces.task.likelihood)
+    if experiment.settles:
+        implementation = import_implementation(experiment.settles, HOME)
+        resolved_options = implementation.settled_options(pieces, given, resolved_options)
+    return experiment, resolved_options
 
 
 def report_spec(

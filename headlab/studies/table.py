@@ -66,6 +66,8 @@ class Experiment:
             if it has a command and a page of its own.
         complete: Takes all options, each valid by itself, and returns them with what one says of
             another filled in; raises HeadlabError for those that exclude each other.
+        settles: Module of `settled_options(pieces, given, options)`, which gives the resolved options
+            with what the store says of those that were not given; empty if it says nothing.
     """
 
     key: str
@@ -84,6 +86,7 @@ class Experiment:
     figures: str = ""
     job: str = EXPERIMENT
     complete: Callable[[Mapping[str, OptionValue]], dict[str, OptionValue]] = dict
+    settles: str = ""
 
     def renewed(self, options: Mapping[str, object]) -> dict[str, tuple[Method, int]]:
         """The scores taken whose settings have meant something else before.
@@ -540,6 +543,8 @@ BUILT_IN: dict[str, Experiment] = {
                     None,
                     "heads whose pairs are measured, comma-separated, as 9.3,9.4,10.6",
                     optional=True,
+                    label="Heads",
+                    tip="Layer and number, both counted from 0: 9.3, 9.4, 10.6",
                 ),
                 TOP: Option(
                     None,
@@ -549,16 +554,38 @@ BUILT_IN: dict[str, Experiment] = {
                     low=2,
                     high=MOST_HEADS,
                     optional=True,
+                    label="Number of heads",
+                    tip="Those whose values are furthest from 0, either way.",
+                    empty=str(DEFAULT_TOP),
                 ),
                 LAYER: Option(
-                    None, "layer whose heads are taken, in place of heads, as 9", optional=True
+                    None,
+                    "layer whose heads are taken, in place of heads, as 9",
+                    optional=True,
+                    label="Layer",
+                    tip="Its number, counted from 0.",
                 ),
                 OF: Option(
-                    None, "one head, whose pairs with the others alone are measured", optional=True
+                    None,
+                    "one head, whose pairs with the others alone are measured",
+                    optional=True,
+                    label="Only pairs with head",
+                    tip="A head, as 10.6. Empty: all pairs of the heads above.",
                 ),
-                "value": Option("accuracy", "how an answer is valued", tuple(VALUE_FUNCTIONS)),
+                "value": Option(
+                    "accuracy",
+                    "how an answer is valued",
+                    tuple(VALUE_FUNCTIONS),
+                    label="Value of an answer",
+                    tip="accuracy: whether it is right, which is what removing several heads costs.",
+                ),
                 "samples": Option(
-                    16384, "coalitions that every pair is measured at, at most", kind=int, low=1
+                    16384,
+                    "coalitions that every pair is measured at, at most",
+                    kind=int,
+                    low=1,
+                    label="Samples a pair, at most",
+                    tip="A sample is an example with a random set of heads removed.",
                 ),
                 "target": Option(
                     0.01,
@@ -566,6 +593,8 @@ BUILT_IN: dict[str, Experiment] = {
                     kind=float,
                     low=0,
                     open=True,
+                    label="Half-width to reach",
+                    tip="Of each pair's interval; 0.01 is a point of accuracy. Wider takes less time.",
                 ),
             },
             "interactions_run",
@@ -573,6 +602,7 @@ BUILT_IN: dict[str, Experiment] = {
             figures="interactions",
             job=INTERACTIONS,
             complete=one_choice_of_heads,
+            settles="interactions_choice",
         ),
     )
 }

@@ -36,12 +36,14 @@ from headlab.methods.interactions import (
     restored_tally,
     started_tally,
 )
+from headlab.methods.joined import CYCLES_BEFORE_SLOPES
 from headlab.methods.pair_game import (
     PAIR_SCALE,
     ModelPairGame,
     all_pairs,
     pair_nearness,
 )
+from headlab.methods.sampling import draws_of
 from headlab.methods.tmab import ScreenedTally
 from headlab.stats import holm
 from headlab.tasks import Example, Split
@@ -136,15 +138,16 @@ def assert_unbiased(means: np.ndarray, truth: np.ndarray) -> None:
 
 
 def test_draws_are_of_the_law_of_the_index() -> None:
-    """The weight of each coalition of the others, added up over what of the pair is present."""
-    players = 5
-    for size in range(players - 1):
-        chance = 0.0
-        for of_pair, ways in enumerate((1, 2, 1)):
-            kept = size + of_pair
-            chance += ways / (players + 1) / comb(players, kept)
-        weight = 1 / ((players - 1) * comb(players - 2, size))
-        assert chance == pytest.approx(weight)
+    """By the coalitions of the others in many draws, whose weights the index gives."""
+    draws = interactions.pair_draws(PairTableGame(4, 5, majority), range(12_000), 0)
+    others = draws.kept[:, 2:]
+    for first in (False, True):
+        for second in (False, True):
+            count = int((others == (first, second)).all(axis=1).sum())
+            size = first + second
+            weight = 1 / (3 * comb(2, size))
+            low, high = binom.ppf([1e-5, 1 - 1e-5], len(others), weight)
+            assert low <= count <= high
 
 
 # The screen.
@@ -209,6 +212,10 @@ def test_draws_share_nothing_with_those_of_shapley() -> None:
     assert_array_equal(np.sort(draws.examples.reshape(8, 8)), np.tile(np.arange(8), (8, 1)))
     other_draws = interactions.pair_draws(game, range(64), 1)
     assert not np.array_equal(draws.kept, other_draws.kept)
+    for first in (0, CYCLES_BEFORE_SLOPES * game.examples):
+        of_shapley = draws_of(game, range(first, first + 64), 0, game.players)
+        assert not np.array_equal(draws.kept, of_shapley.kept)
+        assert (draws.kept == of_shapley.kept).all(axis=1).sum() < 32
 
 
 def test_few_pairs_are_computed_whole_and_many_for_a_narrow_width_are_screened() -> None:

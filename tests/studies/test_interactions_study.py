@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 import reference
 from numpy.testing import assert_allclose
+from support.cut_vocabularies import save_intents_classifier
 from support.expected_errors import raises
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.charts.studies.interactions import figures
+from headlab.cli.run import main
 from headlab.core import Head, HeadGrid, Progress, Report, Stack
 from headlab.hooks import Model
 from headlab.jobs.interactions import InteractionsJob, heads_of_mask
@@ -280,6 +282,42 @@ def test_heads_of_the_largest_scores(make: Callable[..., Pieces], model: Model) 
     } == names
 
 
+def test_the_largest_are_chosen_by_the_stored_scores_whatever_their_options(
+    make: Callable[..., Pieces],
+) -> None:
+    pieces = make("xx", "yy")
+    stored = {
+        name: pieces.scores(name, "shapley", samples=16, stop="width") for name in pieces.languages
+    }
+    pieces.scores("xx", "shapley", samples=8)  # of one language only
+    by_name = result_of(make("xx", "yy"), top=3, samples=16)
+    for language, scores in stored.items():
+        largest = np.sort(np.argsort(-np.abs(scores.values), kind="stable")[:3])
+        names = {head_text(pieces.model.grid.heads[index], pieces.model.grid) for index in largest}
+        pairs = by_name.of_language(language)
+        assert {pair.first for pair in pairs} | {pair.second for pair in pairs} == names
+    report = report_of(make("xx", "yy"), top=3, samples=16)
+    recorded = report.spec["options"]["method_options"]
+    assert (recorded["samples"], recorded["stop"]) == (16, "width")
+    given = {"method_options": {"samples": 16, "stop": "width"}}
+    assert report_of(make("xx", "yy"), top=3, samples=16, **given).spec == report.spec
+    with raises("interactions.scores_missing", "stored: -o samples=16 -o stop=width --size 10"):
+        report_of(
+            make("xx", "yy"), top=3, samples=16, method_options={"stop": "sign", "samples": 16}
+        )
+    with raises("interactions.scores_missing", "--size 10 --seed 0"):
+        report_of(make("xx", "yy", seed=1), top=3, samples=16)
+
+
+def test_a_job_leaves_the_options_of_the_stored_scores_open() -> None:
+    job = InteractionsJob.from_flags(
+        {"model": "e5-small-intents", "task": "intents", "languages": "de", "top": 5}
+    )
+    assert job.resolve().method_options == {}
+    asked = job.model_copy(update={"method_options": {"stop": "width"}})
+    assert asked.resolve().method_options == {"stop": "width"}
+
+
 def test_the_heads_of_a_layer(make: Callable[..., Pieces]) -> None:
     result = result_of(make(), layer="1", samples=16)
     assert [row.head for row in result.alone.rows] == [Head("encoder", 1, n) for n in range(4)]
@@ -294,6 +332,17 @@ def test_the_pairs_of_one_head_with_others(make: Callable[..., Pieces]) -> None:
     layer = result_of(make(), of="2.3", layer="1", samples=16)
     assert len(layer.pairs.rows) == 4
     assert len(layer.alone.rows) == 5
+
+
+def test_every_spelling_of_one_choice_is_one_report(make: Callable[..., Pieces]) -> None:
+    plain = report_of(make(), heads="0.1,1.0,2.3", of="2.3", samples=16)
+    pieces = make()
+    spelled = report_of(
+        pieces, heads="encoder.1.0, 0.1,encoder.0.1,2.3", of="encoder.2.3", samples=16
+    )
+    assert spelled.spec == plain.spec
+    assert spelled.tables == plain.tables
+    assert pieces.forwards == 0
 
 
 @pytest.mark.parametrize(
@@ -311,6 +360,8 @@ def test_the_pairs_of_one_head_with_others(make: Callable[..., Pieces]) -> None:
         ({"layer": "first"}, "interactions.layer_malformed", "'first'"),
         ({"top": 1}, "experiment.option_invalid", "top"),
         ({"heads": "0.1", "of": "0.1"}, "interactions.one_head", "given 0.1"),
+        ({"heads": "0.1,encoder.0.1"}, "interactions.one_head", "one, 0.1"),
+        ({"heads": "0.1", "of": "encoder.0.1"}, "interactions.one_head", "one, 0.1"),
         ({"heads": "0.1,1.0", "of": "0.1,0.2"}, "interactions.of_malformed", "'0.1,0.2'"),
         ({"heads": "0.1,1.0", "of": "7.2"}, "interactions.head_unknown", "7.2"),
         (
@@ -368,6 +419,22 @@ def test_a_masks_heads_are_named(tmp_path: Path) -> None:
     kept = three_stacks.kept.copy()
     kept[[0, -1]] = False
     assert heads_of_mask(replace(three_stacks, kept=kept), "m") == "encoder.0.0,cross.1.2"
+
+
+def test_the_mask_of_another_model_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_intents_classifier(tmp_path)
+    record = json.loads((folder / "mask.json").read_text())
+    record["model"] |= {"name": "another", "fingerprint": "1" * 64}
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(record))
+    words = ["interactions", "--model", str(folder / "model"), "--task", "intents"]
+    words += ["--languages", "th", "--size", "8", "--samples", "8"]
+    words += ["--device", "cpu", "--cache", str(tmp_path / "cache"), "--mask"]
+    assert main([*words, str(other)]) == 2
+    assert "the mask was made for another (fingerprint 111111111111)" in capsys.readouterr().err
+    assert main([*words, str(folder / "mask.json")]) == 0
 
 
 def test_a_method_that_chooses_no_heads_is_refused() -> None:

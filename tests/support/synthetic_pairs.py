@@ -14,8 +14,16 @@ HEADS = (Head("encoder", 9, 3), Head("encoder", 9, 4), Head("encoder", 10, 6))
 UNIT = {"unit": ("points",)}
 
 
-def made_pairs(languages: tuple[str, ...] = ("de", "th"), seed: int = 0) -> Report:
-    """Three heads: two stand in for each other, two need each other, and one pair is open."""
+def made_pairs(
+    languages: tuple[str, ...] = ("de", "th"), seed: int = 0, weights: str = "0" * 64
+) -> Report:
+    """Three heads: two stand in for each other, two need each other, and one pair is open.
+
+    Args:
+        languages: Codes of the languages.
+        seed: Of the report.
+        weights: Fingerprint of the weights that it is said to be of.
+    """
     pairs = []
     alone = []
     sets = []
@@ -41,5 +49,6 @@ def made_pairs(languages: tuple[str, ...] = ("de", "th"), seed: int = 0) -> Repo
     task = {**report.spec["task"], "language": ",".join(languages)}
     task["sizes"] = {"dev": [512] * len(languages), "test": [1000] * len(languages)}
     options = study("interactions").resolve({"heads": "9.3,9.4,10.6"})
-    spec = {**report.spec, "task": task, "options": options}
+    model = {**report.spec["model"], "fingerprint": weights}
+    spec = {**report.spec, "task": task, "options": options, "model": model}
     return replace(report, tables=result.tables(), notes=result.notes, spec=spec)

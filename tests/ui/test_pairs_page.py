@@ -11,8 +11,11 @@ from support.cached_reports import keep_report
 from support.cached_scores import fill_cache
 from support.synthetic_pairs import made_pairs
 
+from headlab.charts.studies.interactions import OPEN_DRAWN
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.pairs.form import FORM, WAY, PairsForm
+from headlab.dashboard.pages.pairs.page import left_out_words
+from headlab.studies.interactions import PairInteraction
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -99,6 +102,45 @@ def test_one_head_lists_its_pairs():
     assert "2 of 2 decided" in text
     other = run_page("head", langs=["de", "th"], head="0.0", focus="de")
     assert "Which heads does it work with?" not in page_text(other)
+
+
+def test_pairs_of_other_weights_are_no_heads_pairs(tmp_path):
+    root = fill_cache(tmp_path)
+    keep_report(root, made_pairs(weights="1" * 64), 22)
+    with app_on(root):
+        app = run_page("head", langs=["de", "th"], head="9.4", focus="de")
+        assert not app.exception
+        assert "Which heads does it work with?" not in page_text(app)
+
+
+def test_open_pairs_that_are_left_out_are_counted():
+    pair = PairInteraction("de", "9.3", "9.4", 0.2, -1.0, 1.4, 0.7, 0.7, 512)
+    assert left_out_words([pair] * OPEN_DRAWN) == ""
+    assert left_out_words([pair] * 190) == " The 40 largest of 190 open pairs are drawn."
+
+
+@pytest.mark.usefixtures("cache")
+def test_the_fields_have_words_of_a_page():
+    app = pairs()
+    labels = {field.label for field in (*app.number_input, *app.text_input, *app.selectbox)}
+    assert {
+        "Number of heads",
+        "Half-width to reach",
+        "Only pairs with head",
+        "Samples a pair, at most",
+        "Value of an answer",
+    } <= labels
+
+
+@pytest.mark.usefixtures("cache")
+def test_scores_of_other_settings_choose_no_heads():
+    app = pairs(langs=["de"])
+    assert "The stored scores of" not in page_text(app)
+    app.number_input(key="pairs-seed").set_value(1).run()
+    assert "The stored scores of German (de) are made with seed 0." in page_text(app)
+    app.number_input(key="pairs-seed").set_value(0)
+    app.number_input(key="pairs-dev_size").set_value(64).run()
+    assert "made with 512 examples of dev." in page_text(app)
 
 
 def choice(**fields):

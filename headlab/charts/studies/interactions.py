@@ -57,7 +57,7 @@ def interaction_graph(
     """A dot for each head at its place in the grid, a line for each pair.
 
     A line is the wider the larger the interaction. Those whose interval excludes 0 are drawn
-    through, the others dashed.
+    through, the others dotted, of which the largest are drawn (`OPEN_DRAWN`).
 
     Args:
         pairs: Of one language.

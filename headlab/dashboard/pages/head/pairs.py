@@ -10,7 +10,7 @@ from headlab.core import Head, HeadlabError, Report
 from headlab.dashboard.frame import Choice, stored_results
 from headlab.dashboard.names import SHORT_KEY, language_title, page_link, plain
 from headlab.dashboard.panels.heads import HeadData
-from headlab.dashboard.panels.stored import matching_reports
+from headlab.dashboard.panels.stored import StoredJob, matching_reports
 from headlab.dashboard.widgets import show_table
 from headlab.results import Result
 from headlab.studies import INTERACTIONS, Records, typed_result
@@ -36,6 +36,8 @@ def pairs_of_head(
     """
     reports = stored_results(Report).results
     for result in matching_reports(reports, choice, INTERACTIONS, data.fingerprint):
+        if is_of_other_weights(result, data.fingerprint):
+            continue
         try:
             found = typed_result(result.record, InteractionsResult)
         except HeadlabError:  # the Pairs page says what is wrong with it
@@ -45,6 +47,17 @@ def pairs_of_head(
             rows.sort(key=lambda pair: -abs(pair.interaction))
             return result, replace(found.pairs, title="Its pairs", rows=tuple(rows))
     return None
+
+
+def is_of_other_weights(result: Result[Report], weights: str | None) -> bool:
+    """Whether a report is known to be of other weights than these.
+
+    Args:
+        result: The report.
+        weights: Fingerprint of the weights whose heads are shown, None if unknown.
+    """
+    made_with = StoredJob.of(result.record).fingerprint
+    return weights is not None and made_with is not None and made_with != weights
 
 
 def draw_pairs(choice: Choice, data: HeadData, head: Head, language: str) -> None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, cached_options, scores_of
+from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.jobs import (
     draw_live_jobs,
     end_job_form,
@@ -19,6 +21,7 @@ from headlab.dashboard.panels.jobs import (
 from headlab.dashboard.panels.stored import resolved_options
 from headlab.dashboard.widgets import Form, FormValues, reason_refused
 from headlab.jobs.table import InteractionsJob
+from headlab.results import HeadScores
 from headlab.studies import HEADS, INTERACTIONS, LAYER, OF, STUDIES, TOP
 
 FORM = Form("_pairs", "pairs-")
@@ -84,13 +87,49 @@ class PairsForm:
         refusal = reason_refused(resolved_options, job) or missing_weights_reason(self.choice.model)
         if refusal or self.way != TOP:
             return refusal
-        missing = scores_of(self.choice).missing
-        if missing:
+        stored_scores = scores_of(self.choice)
+        if stored_scores.missing:
             return (
-                f"There are no {self.choice.method} scores of {', '.join(missing)} to choose heads by. "
-                "Compute them on Heads, or write heads by their numbers."
+                f"There are no {self.choice.method} scores of {', '.join(stored_scores.missing)} to choose "
+                "heads by. Compute them on Heads, or write heads by their numbers."
             )
+        return next(filter(None, (_misfit(job, s) for s in stored_scores.scores.values())), "")
+
+
+def _misfit(job: InteractionsJob, scores: HeadScores) -> str:
+    """Which settings of stored scores are not those of the job, in a sentence; empty if none."""
+    size = scores.spec["task"]["size"]
+    differences = []
+    if job.dev_size is not None and size != _size_in(job, scores.language, job.dev_size, size):
+        differences.append(f"{size:,} examples of dev")
+    if scores.spec["seed"] != job.seed:
+        differences.append(f"seed {scores.spec['seed']}")
+    if scores.spec["ablation"] != job.ablation:
+        differences.append(f"{scores.spec['ablation']} as the output of a removed head")
+    if not differences:
         return ""
+    return (
+        f"The stored scores of {language_title(scores.language)} are made with "
+        f"{', '.join(differences)}. Set the same under **More options**, or write heads by their "
+        "numbers."
+    )
+
+
+def _size_in(job: InteractionsJob, language: str, asked: int, stored: int) -> int:
+    """Examples that a job uses: as many as asked for, or all there are.
+
+    Args:
+        job: The job.
+        language: Code of the language.
+        asked: Examples of dev, at most.
+        stored: Examples of the stored scores, which is the answer where the data are not here.
+    """
+    if asked <= stored:
+        return asked
+    try:
+        return len(job.chosen_task().examples(language, "dev", asked))
+    except HeadlabError:
+        return stored
 
 
 def draw_form(form: PairsForm) -> InteractionsJob:

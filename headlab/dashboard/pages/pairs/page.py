@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from headlab.charts.studies.interactions import interaction_graph, pair_words, sets_chart
+from headlab.charts.studies.interactions import (
+    OPEN_DRAWN,
+    interaction_graph,
+    pair_words,
+    sets_chart,
+)
 from headlab.core import HeadlabError, Report, Table
 from headlab.dashboard.frame import Choice, draw_no_language, known_grid, page, stored_results
 from headlab.dashboard.names import SHORT_KEY, count_words, language_title, plain, with_minus_signs
@@ -34,6 +39,8 @@ from headlab.studies.interactions import InteractionsResult, PairInteraction
 REPORT_PARAM = "pairs"
 """Parameter of the link, and widget: the start of the key of the report that is shown."""
 LANGUAGE_PARAM = "focus"
+GRAPH_WIDTH = 620
+"""Widest graph of pairs, in pixels: on a wider one its cells are far from square, and lines bulge."""
 NAMED_PAIRS = 3
 """Pairs that the sentence above the graph names."""
 
@@ -101,6 +108,14 @@ def summary(pairs: Sequence[PairInteraction], unit: str) -> str:
     return " ".join(sentences)
 
 
+def left_out_words(pairs: Sequence[PairInteraction]) -> str:
+    """Which open pairs the graph leaves out, in a sentence after a blank; empty if none."""
+    open_count = sum(pair.relation == "open" for pair in pairs)
+    if open_count <= OPEN_DRAWN:
+        return ""
+    return f" The {OPEN_DRAWN} largest of {open_count:,} open pairs are drawn."
+
+
 def draw_result(result: Result[Report], weights: str | None) -> None:
     """The pairs of one report: their graph, their table, and the sets that were removed.
 
@@ -125,14 +140,15 @@ def draw_result(result: Result[Report], weights: str | None) -> None:
     if grid is not None and not set(heads) <= set(grid.heads):
         grid = None
     st.markdown(plain(with_minus_signs(summary(pairs, found.unit))))
-    draw_figure(
-        interaction_graph(pairs, heads, found.unit, grid),
-        "pairs",
-        alt=f"Pairs of heads that interact in {language_title(language)}",
-    )
+    with st.container(width=GRAPH_WIDTH):
+        draw_figure(
+            interaction_graph(pairs, heads, found.unit, grid),
+            "pairs",
+            alt=f"Pairs of heads that interact in {language_title(language)}",
+        )
     st.caption(
         "Purple: the two stand in for each other. Green: they need each other. Wider is more. A dotted "
-        "line is open: its interval has 0 in it."
+        f"line is open: its interval has 0 in it.{left_out_words(pairs)}"
     )
     pairs_table, alone_table, sets_table = (
         _of_language(table, language) for table in found.tables()
