@@ -1,0 +1,138 @@
+"""What reads scores of which only candidates were sampled: no other head is a test, a rank or a 0."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from support.expected_errors import raises
+
+from headlab.charts.head_measures import rank_measure, value_measure
+from headlab.core import HeadGrid, Stack
+from headlab.dashboard.pages.overview import findings
+from headlab.dashboard.panels.heads.contrast import comparison_sentence, head_changes_table
+from headlab.dashboard.panels.jobs.sharpening_map import interval_verdict
+from headlab.dashboard.panels.masks.suggestion import pooled_scores
+from headlab.dashboard.widgets.headgrid import _interval_words
+from headlab.methods import METHODS
+from headlab.report.sections.scores import _notes
+from headlab.results import HeadScores, contrast
+from headlab.studies import gap, heads
+from headlab.studies.agreement import rank_agreement_of
+from headlab.studies.methods import overlap_records
+
+
+def twenty_of_144(**fields: Any) -> HeadScores:
+    """A run of 144 heads that sampled twenty, of which five harm by their intervals."""
+    grid = HeadGrid((Stack("encoder", (12,) * 12),))
+    samples = np.array([64] * 20 + [0] * 124)
+    is_sampled = samples > 0
+    p_values = np.array([0.002, 0.002, 0.004, 0.004, 0.004] + [0.9] * 15 + [1.0] * 124)
+    means = np.where(is_sampled, -0.05, 0.0)
+    harms = p_values < 0.005
+    method = METHODS["shapley"]
+    options = method.resolve({"names": 10})
+    scores = HeadScores(
+        grid=grid,
+        language="xx",
+        method="shapley",
+        values=np.where(is_sampled, -0.05, 0.02),
+        sample_means=means,
+        estimand="top50",
+        unit="accuracy",
+        example_forwards=1,
+        seconds=1.0,
+        low=np.where(is_sampled, -0.2, -1.0),
+        high=np.where(harms, -0.01, np.where(is_sampled, 0.1, 1.0)),
+        samples=samples,
+        p_values=p_values,
+        spec={"method": {"name": "shapley", "options": options, "version": 4}},
+        signed=True,
+    )
+    return replace(scores, **fields)
+
+
+def every_head_of_144() -> HeadScores:
+    return twenty_of_144(
+        samples=np.full(144, 64),
+        sample_means=np.linspace(0.05, -0.05, 144),
+        low=np.full(144, -0.2),
+        high=np.full(144, 0.2),
+        spec={"method": {"name": "shapley", "options": METHODS["shapley"].resolve({})}},
+    )
+
+
+def test_studies_count_the_candidates_alone_as_masks_do() -> None:
+    scores = twenty_of_144()
+    by_bh = len(scores.mask(correction="bh").removed)
+    by_holm = len(scores.mask(correction="holm").removed)
+    assert (by_bh, by_holm) == (5, 2)  # 20 · 0.002 is 0.04, 18 · 0.004 is 0.072
+    harmful = gap._harmful_heads("xx", [scores])
+    assert (harmful.after_benjamini_hochberg, harmful.after_holm) == (5, 2)
+    signs = heads.claimed_signs({"xx": scores})
+    assert signs[heads.BH].harms.sum() == 5
+    assert signs[heads.HOLM].harms.sum() == 2
+    both = heads.claimed_signs({"xx": scores, "yy": replace(scores, language="yy")})
+    assert both[heads.HOLM].harms.sum() == 0  # 40 tests
+    assert both[heads.BH].harms.sum(axis=1).tolist() == [5, 5]
+
+
+def test_words_count_the_candidates_alone() -> None:
+    scores = twenty_of_144()
+    shown = {"xx": scores}
+    named_head, harmful_head, other_head = (scores.grid.heads[index] for index in (0, 2, 100))
+    assert "for 20 tests" in interval_verdict(scores, named_head, shown)
+    assert "but not after Holm's correction for 20 tests" in interval_verdict(
+        scores, harmful_head, shown
+    )
+    assert interval_verdict(scores, other_head, shown) == "not tested: it was not sampled"
+    assert findings._after_holm(shown) == "; 2 of them after Holm's correction for all 20"
+    assert "for all 20 tests" in _interval_words(shown)
+    assert any(note.startswith("20 intervals are shown") for note in _notes([scores]))
+
+
+def test_heads_without_a_sample_are_compared_with_nothing() -> None:
+    named, full = twenty_of_144(), every_head_of_144()
+    for comparison in (contrast(full, named), contrast(named, full)):
+        assert comparison.difference is not None
+        assert comparison.low is not None
+        assert np.isfinite(comparison.difference).sum() == 20
+        assert np.isfinite(comparison.low).sum() == 20
+        assert not comparison.turned[20:].any()
+        assert not comparison.clear[20:].any()
+        assert all((np.sort(ranks[:20]) == np.arange(1, 21)).all() for ranks in comparison.ranks)
+    sentence = comparison_sentence(contrast(full, named), full, named)
+    assert "20 of 20 heads have opposite signs" in sentence
+    first_two = np.array([64] * 2 + [0] * 142)
+    few = comparison_sentence(contrast(full, named), full, replace(named, samples=first_two))
+    assert few.startswith("Too few heads")
+    table = head_changes_table(contrast(full, named), full, named, ())
+    assert len(table.rows) == 20
+    pooled = pooled_scores({"xx": named, "yy": full}, "mean")
+    assert pooled is not None
+    assert np.isfinite(pooled.tested_values).tolist() == [True] * 20 + [False] * 124
+    without_slopes = replace(named, sample_means=None)
+    pooled = pooled_scores({"xx": without_slopes, "yy": without_slopes}, "mean")
+    assert pooled is not None
+    assert np.isfinite(pooled.tested_values).sum() == 20
+    for measure in (value_measure(without_slopes, "value"), rank_measure(named, "rank")):
+        assert np.isfinite(measure.ranked_values).tolist() == [True] * 20 + [False] * 124
+
+
+def test_a_ranking_needs_every_head() -> None:
+    named, full = twenty_of_144(), every_head_of_144()
+    with raises("score.heads_untested", "20 of 144", "names"):
+        rank_agreement_of({"xx": full, "yy": named})
+    with raises("score.heads_untested", "20 of 144", "names"):
+        overlap_records({"xx": {"shapley": named, "other": full}}, 10)
+
+
+def test_heads_without_a_sample_are_of_no_kind() -> None:
+    named = twenty_of_144()
+    rows = heads.head_counts({"xx": named, "yy": named}, 30, 1).rows
+    counts = {row.kind: row.counts["values"] for row in rows}
+    assert counts["among the top 30 of every language"] == 20
+    assert rows[0].by_chance is None
+    assert counts["help in every language"] == 0  # 124 slopes are above 0
+    assert counts["harm in every language"] == 20
