@@ -38,8 +38,10 @@ from headlab.results import (
     Curve,
     HeadScores,
     Result,
+    adjusted_p_values,
     has_planned_intervals,
 )
+from headlab.stats import benjamini_hochberg
 
 # Which stored result represents a language: the rule shared by the pages and the command line.
 
@@ -339,6 +341,8 @@ def stopped_at_sign(scores: HeadScores) -> Bools:
     if method is None or scores.samples is None or scores.half_width is None:
         return no_heads
     is_decided = scores.helpful | scores.harmful
+    if names_of(scores) is not None:  # only a head that is named is let go
+        return no_heads
     if method.stops_at_sign:
         return np.asarray(is_decided & (scores.samples < _samples(options_of(scores))))
     target = _sign_target(scores)
@@ -355,11 +359,32 @@ def _sign_target(scores: HeadScores) -> float | None:
     """
     stored_options = spec_of(scores, "method", "options") or {}
     target = stored_options.get("target")
+    if names_of(scores) is not None:
+        return None
     if stored_options.get("stop") != BY_SIGN or not is_number(target):
         return None
     if stored_options.get("interval") == AVERAGE:  # such a run ends for all heads together
         return None
     return float(target)
+
+
+def names_of(scores: HeadScores) -> OptionValue:
+    """How many harmful heads a run was to name; None for runs that name none."""
+    return options_of(scores).get("names")
+
+
+def heads_named_early(scores: HeadScores) -> Bools:
+    """Candidates that were let go because they had been named, bool [head].
+
+    Their values lean away from 0. A head is let go only where a run with names has named it, as
+    harmful among all candidates by Benjamini and Hochberg, before its last sample.
+    """
+    no_heads = np.zeros(scores.grid.size, bool)
+    if names_of(scores) is None or scores.samples is None or scores.p_values is None:
+        return no_heads
+    (adjusted_p,) = adjusted_p_values([scores], benjamini_hochberg, claims_harm=True)
+    is_named = adjusted_p <= 1 - scores.level
+    return np.asarray(is_named & (scores.samples < _samples(options_of(scores))))
 
 
 def ended_at_sign(scores: HeadScores) -> bool:
@@ -384,6 +409,23 @@ def lean_remark(scores: Iterable[HeadScores]) -> str:
     It is empty if none does.
     """
     results = list(scores)
+    return "; ".join(filter(None, (_lean_at_sign(results), _lean_of_names(results))))
+
+
+def _lean_of_names(results: Sequence[HeadScores]) -> str:
+    """As `lean_remark`, of heads that were let go as they were named."""
+    heads_named = sum(int(heads_named_early(result).sum()) for result in results)
+    if not heads_named:
+        return ""
+    were = "head was" if heads_named == 1 else "heads were"
+    return (
+        f"{heads_named:,} {were} let go once named as harmful: such values lean away from 0 (docs/statistics.md); "
+        "signs and intervals are not touched by it; compare sizes without names only"
+    )
+
+
+def _lean_at_sign(results: Sequence[HeadScores]) -> str:
+    """As `lean_remark`, of heads that were let go at a decided sign."""
     heads_stopped = sum(int(stopped_at_sign(result).sum()) for result in results)
     some_ended_together = any(
         result.grid.size <= FEW_HEADS and ended_at_sign(result) for result in results
@@ -434,7 +476,7 @@ def tested_remark(scores: Iterable[HeadScores]) -> str:
     counts = []
     for result in scores:
         tested = int(result.tested.sum())
-        if options_of(result).get("names") is not None and tested < result.grid.size:
+        if names_of(result) is not None and tested < result.grid.size:
             counts.append(f"{tested} of {result.grid.size} heads of {result.language}")
     if not counts:
         return ""
@@ -451,11 +493,13 @@ def remarks_on_choice(scores: Iterable[HeadScores], rule: str) -> tuple[str, ...
 
     Args:
         scores: Results of one method.
-        rule: One of `headlab.masks.rules`. Of "harmful" only signs count, which do not lean.
+        rule: One of `headlab.masks.rules`. Of "harmful" only signs count, which do not lean, and
+            which heads were tested.
     """
+    results = list(scores)
     if rule == "harmful":
-        return cautions(scores)
-    return remarks(scores)
+        return tuple(filter(None, (*cautions(results), tested_remark(results))))
+    return remarks(results)
 
 
 def _samples(options: Options) -> int:

@@ -15,7 +15,8 @@ from headlab.dashboard.panels.heads.contrast import comparison_sentence, head_ch
 from headlab.dashboard.panels.jobs.sharpening_map import interval_verdict
 from headlab.dashboard.panels.masks.suggestion import pooled_scores
 from headlab.dashboard.widgets.headgrid import _interval_words
-from headlab.methods import METHODS
+from headlab.methods import METHODS, remarks, remarks_on_choice
+from headlab.methods.costs import heads_named_early, stopped_at_sign
 from headlab.report.sections.scores import _notes
 from headlab.results import HeadScores, contrast
 from headlab.studies import gap, heads
@@ -136,3 +137,19 @@ def test_heads_without_a_sample_are_of_no_kind() -> None:
     assert rows[0].by_chance is None
     assert counts["help in every language"] == 0  # 124 slopes are above 0
     assert counts["harm in every language"] == 20
+
+
+def test_remarks_say_which_candidates_were_let_go_and_which_heads_were_tested() -> None:
+    scores = twenty_of_144()
+    assert scores.harmful.sum() == 5  # decided, before all samples, and wider than the target
+    assert not stopped_at_sign(scores).any()
+    assert np.flatnonzero(heads_named_early(scores)).tolist() == [0, 1, 2, 3, 4]
+    all_samples = np.where(scores.tested, METHODS["shapley"].options["samples"].default, 0)
+    assert not heads_named_early(replace(scores, samples=all_samples)).any()
+    text = "; ".join(remarks([scores]))
+    assert "5 heads were let go once named" in text
+    assert "stop=width" not in text
+    assert "as soon as their sign was decided" not in text
+    (remark,) = remarks_on_choice(iter([scores]), "harmful")
+    assert remark.startswith("only 20 of 144 heads of xx were sampled")
+    assert remarks_on_choice([every_head_of_144()], "harmful") == ()
