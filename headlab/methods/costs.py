@@ -16,6 +16,7 @@ from headlab.core import (
     HeadlabError,
     OptionValue,
     canonical_json,
+    integer_in,
     is_number,
     number_in,
     optional_integer_in,
@@ -526,6 +527,7 @@ def expected_forwards(
     *,
     resumable: bool = True,
     has_slopes: bool = True,
+    likelihood: bool = False,
 ) -> tuple[int, str]:
     """Forward passes that a method should take for one language, and their basis in words.
 
@@ -543,13 +545,16 @@ def expected_forwards(
             of them are computed.
         has_slopes: Whether slopes are taken of the model, where the method takes any: it is an
             encoder.
+        likelihood: Whether the task is one of likelihood.
 
     Raises:
         HeadlabError: A method from a package cannot say what it costs.
     """
     max_forwards = method.max_forwards(options, heads, examples)
-    # A decoder's gains are foreseen of accuracy alone (`headlab.methods.model_game`).
-    resumable = resumable and (has_slopes or options.get("value", "accuracy") == "accuracy")
+    # On tasks of likelihood a decoder's gains are foreseen of accuracy alone, on others of every
+    # value (`headlab.methods.model_game`).
+    is_accuracy = options.get("value", "accuracy") == "accuracy"
+    resumable = resumable and (has_slopes or is_accuracy or not likelihood)
     if not _may_end_at_target(options):
         forwards = _forwards_of_samples(
             method, options, heads, examples, resumable=resumable, has_slopes=has_slopes
@@ -573,7 +578,12 @@ def expected_forwards(
 
 
 def _may_end_at_target(options: Options) -> bool:
-    """Whether intervals may end a run, by options that mean what headlab's own do."""
+    """Whether intervals may end a run, by options that mean what headlab's own do.
+
+    No width ends one that names heads.
+    """
+    if options.get("names") is not None:
+        return False
     return options.get("target") is not None and {"samples", "value", "level"} <= options.keys()
 
 
@@ -584,6 +594,9 @@ def _basis_without_target(method: Method, options: Options) -> str:
             f"{method.key} says in words only what it costs ({method.costs.words}): one forward an "
             "example is assumed"
         )
+    if options.get("names") is not None and _samples(options):
+        candidates = CANDIDATES_A_NAME * integer_in(options, "names")
+        return f"every sample of {candidates} candidates is drawn at most"
     if _samples(options):
         return "every sample is drawn"
     return "a fixed number of forward passes"
@@ -643,9 +656,9 @@ def _after_screening(method: Method, options: Options, forwards: int, resumable:
     screening = method.costs.screening
     if screening is None or not resumable:
         return forwards
-    has_target = options.get("target") is not None
+    may_end_early = options.get("target") is not None or options.get("names") is not None
     computed_share = (
-        screening.computed_with_target if has_target else screening.computed_without_target
+        screening.computed_with_target if may_end_early else screening.computed_without_target
     )
     return math.ceil(computed_share * forwards) + _samples(options)
 

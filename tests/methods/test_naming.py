@@ -18,10 +18,10 @@ from support.tiny_task import tiny_task, tiny_tokenizer
 from headlab.core import Floats, Ints
 from headlab.evaluation import Evaluator
 from headlab.methods import METHODS, joined, make_spec, remarks, tmab
-from headlab.methods.costs import require_candidates, select
+from headlab.methods.costs import expected_forwards, require_candidates, select
 from headlab.methods.run import score
 from headlab.methods.sampling import SamplingPlan
-from headlab.methods.table import CANDIDATES_A_NAME, MOST_SLOPE_DRAWS
+from headlab.methods.table import BANDWIDTH_DRAWS, CANDIDATES_A_NAME, MOST_SLOPE_DRAWS
 from headlab.pictures import holm_adjusted_p_values
 from headlab.results import HeadScores, Store
 from headlab.stats import benjamini_hochberg
@@ -122,6 +122,29 @@ def test_a_run_that_goes_on_from_any_snapshot_names_the_same(target: float | Non
         )
         last = last_snapshot([restored, *later])
         assert same_arrays(last.arrays(), tallies[-1].arrays())
+
+
+@pytest.mark.parametrize("target", [None, 0.3])
+def test_progress_counts_names_and_the_samples_of_candidates(target: float | None) -> None:
+    tallies = tallies_of(two_heads_harm(), plan_to_name(2, target=target), "shapley")
+    first = next(tally for tally in tallies if tally.samples.draws).progress()
+    assert first.note == "samples; 0 of 2 named, 4 candidates"
+    assert first.total == 4 * 1024  # at most; no width ends the run
+    last = tallies[-1].progress()
+    assert last.note == "samples; 2 of 2 named, 4 candidates"
+    assert last.done == last.total
+
+
+def test_a_forecast_is_of_every_sample_of_the_candidates() -> None:
+    method = METHODS["shapley"]
+    for target in (None, 0.05):
+        options = method.resolve({"names": 3, "samples": 100, "target": target})
+        forwards, basis = expected_forwards(method, options, 144, 50, [])
+        screening = method.costs.screening
+        assert screening is not None
+        gains = np.ceil(screening.computed_with_target * 100 * 6) + 100
+        assert forwards == gains + MOST_SLOPE_DRAWS + 2 * 50 + BANDWIDTH_DRAWS
+        assert basis == "every sample of 6 candidates is drawn at most"
 
 
 def test_no_candidate_is_done_because_its_interval_is_narrow() -> None:
