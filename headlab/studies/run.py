@@ -269,7 +269,7 @@ class Pieces:
             similar_scores,
             resumable=self.model.resumable,
             has_slopes=is_encoder(self.model.grid),
-            likelihood=self.task.likelihood,
+            likelihood=bool(self.task.likelihood),
         )
         return forwards
 
