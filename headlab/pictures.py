@@ -20,7 +20,13 @@ import numpy as np
 
 from headlab.core import Floats, Head, HeadGrid, Ints, display_unit, percent_text
 from headlab.methods import RANDOM_METHOD
-from headlab.results import AVERAGE_LIMIT, SAMPLING_ERROR_LIMIT, HeadScores, why_holm_rejects_none
+from headlab.results import (
+    AVERAGE_LIMIT,
+    SAMPLING_ERROR_LIMIT,
+    HeadScores,
+    adjusted_p_values,
+    why_holm_rejects_none,
+)
 from headlab.roles import POSITIONAL, RoleResult, Roles
 from headlab.stats import holm
 
@@ -271,18 +277,18 @@ def maps_of_scores(scores: Mapping[str, HeadScores], *, common: bool = True) -> 
         common: Whether all maps have one scale; else each has its own.
     """
     limit = common_limit(scores.values())
-    adjusted_p_values = holm_adjusted_p_values(scores)
+    holm_adjusted = holm_adjusted_p_values(scores)
     tests = (
         0
         if why_holm_rejects_none(scores.values())
-        else sum(int(scores[name].tested.sum()) for name in adjusted_p_values)
+        else sum(scores[name].test_count for name in holm_adjusted)
     )
     maps: dict[str, HeadMap] = {}
     for name, head_scores in scores.items():
         factor, unit = display_unit(head_scores.unit)
         scale_end = limit if common else common_limit([head_scores])
-        marks = score_marks(head_scores, adjusted_p_values.get(name))
-        map_tests = tests if name in adjusted_p_values else 0
+        marks = score_marks(head_scores, holm_adjusted.get(name))
+        map_tests = tests if name in holm_adjusted else 0
         maps[name] = HeadMap(
             head_scores.grid,
             factor * head_scores.values,
@@ -301,19 +307,13 @@ def holm_adjusted_p_values(scores: Mapping[str, HeadScores]) -> dict[str, Floats
 
     Scores without p-values are left out.
     """
-    p_values = {
-        name: head_scores.p_values
+    with_p_values = {
+        name: head_scores
         for name, head_scores in scores.items()
         if head_scores.p_values is not None
     }
-    if not p_values:
-        return {}
-    cuts = np.cumsum([len(p) for p in p_values.values()])[:-1]
-    all_p_values = np.concatenate(list(p_values.values()))
-    is_tested = np.concatenate([scores[name].tested for name in p_values])
-    adjusted_p = np.ones(len(all_p_values))
-    adjusted_p[is_tested] = holm(all_p_values[is_tested])
-    return dict(zip(p_values, np.split(adjusted_p, cuts), strict=True))
+    all_adjusted = adjusted_p_values(list(with_p_values.values()), holm)
+    return dict(zip(with_p_values, all_adjusted, strict=True))
 
 
 def score_marks(scores: HeadScores, adjusted_p: Floats | None = None) -> Ints:

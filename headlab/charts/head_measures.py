@@ -37,7 +37,7 @@ class HeadMeasure:
         number_format: How a value is written, as in `format`.
         basis: What it rests on, in words: settings, examples, cautions; empty if that is not said.
         sampled_values: Float [head] in `unit`: the values by samples alone, where `values` lean on
-            slopes too; None where they do not.
+            slopes too, NaN for heads without a sample; None where they do not.
     """
 
     name: str
@@ -119,8 +119,13 @@ def value_measure(scores: HeadScores, name: str) -> HeadMeasure:
         None if scores.low is None else factor * scores.low,
         None if scores.high is None else factor * scores.high,
         number_format,
-        sampled_values=None if scores.sample_means is None else factor * scores.sample_means,
+        sampled_values=factor * scores.tested_values if has_values_by_samples(scores) else None,
     )
+
+
+def has_values_by_samples(scores: HeadScores) -> bool:
+    """Whether what the samples alone say differs from the values: by slopes, or heads without any."""
+    return scores.sample_means is not None or not scores.tested.all()
 
 
 def rank_measure(scores: HeadScores, name: str) -> HeadMeasure:
@@ -133,7 +138,8 @@ def rank_measure(scores: HeadScores, name: str) -> HeadMeasure:
     has_value = np.isfinite(scores.values)
     ranks = np.where(has_value, scores.ranks, np.nan)
     sampled_ranks = None
-    if scores.sample_means is not None:
+    if has_values_by_samples(scores):
+        has_value = np.isfinite(scores.tested_values)
         sampled_ranks = np.where(has_value, scores.tested_ranks, np.nan)
     return HeadMeasure(name, scores.language, "", ranks, sampled_values=sampled_ranks)
 

@@ -241,6 +241,7 @@ def choose_scores(
         if made_with(result, options, scored_with) and is_usable(result, model, task)
     ]
     choice = select(usable, task.languages)
+    _warn_of_names_passed_over(usable, choice)
     missing_languages = [language for language in task.languages if language not in choice.results]
     if missing_languages:
         raise HeadlabError(
@@ -333,6 +334,25 @@ def _missing_scores_message(
     command = shlex.join([*words, "--languages", language])
     description = f"{method} scores of {score_arguments['--model']} for {language}"
     return f"no {description} in {store.root}{remarks}{skipped}; run: {command}"
+
+
+def _warn_of_names_passed_over(usable: Sequence[Result[HeadScores]], choice: ChosenResults) -> None:
+    """Warn of results that name harmful heads where scores of more heads are used instead."""
+    passed_over: dict[str, list[str]] = {}
+    for result in usable:
+        language = result.record.language
+        names = options_of(result.record).get("names")
+        chosen_result = choice.results.get(language)
+        if names is None or chosen_result is None:
+            continue
+        if options_of(chosen_result.record).get("names") is None:
+            passed_over.setdefault(f"names={names}", []).append(language)
+    for option, languages in passed_over.items():
+        warnings.warn(
+            f"used: scores of all heads, not those with {option} ({', '.join(dict.fromkeys(languages))}); "
+            f"to prune by these, give -o {option}",
+            stacklevel=1,
+        )
 
 
 def _warn_about_choice(choice: ChosenResults, rule: str) -> None:

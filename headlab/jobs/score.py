@@ -511,6 +511,7 @@ def scores_part(job: ScoreJob, languages: Sequence[str], known: ForecastBasis) -
         similar_scores,
         resumable=known.measured is None or known.measured.resumable,
         has_slopes=known.has_slopes(job.model),
+        likelihood=bool(task(job.task).likelihood),
     )
     words = [*_cached_words(len(available), len(languages)), forwards_basis]
     if forwards:

@@ -16,6 +16,7 @@ from headlab.core import (
     HeadlabError,
     OptionValue,
     canonical_json,
+    integer_in,
     is_number,
     number_in,
     optional_integer_in,
@@ -38,8 +39,10 @@ from headlab.results import (
     Curve,
     HeadScores,
     Result,
+    adjusted_p_values,
     has_planned_intervals,
 )
+from headlab.stats import benjamini_hochberg
 
 # Which stored result represents a language: the rule shared by the pages and the command line.
 
@@ -339,6 +342,8 @@ def stopped_at_sign(scores: HeadScores) -> Bools:
     if method is None or scores.samples is None or scores.half_width is None:
         return no_heads
     is_decided = scores.helpful | scores.harmful
+    if names_of(scores) is not None:  # only a head that is named is let go
+        return no_heads
     if method.stops_at_sign:
         return np.asarray(is_decided & (scores.samples < _samples(options_of(scores))))
     target = _sign_target(scores)
@@ -355,11 +360,32 @@ def _sign_target(scores: HeadScores) -> float | None:
     """
     stored_options = spec_of(scores, "method", "options") or {}
     target = stored_options.get("target")
+    if names_of(scores) is not None:
+        return None
     if stored_options.get("stop") != BY_SIGN or not is_number(target):
         return None
     if stored_options.get("interval") == AVERAGE:  # such a run ends for all heads together
         return None
     return float(target)
+
+
+def names_of(scores: HeadScores) -> OptionValue:
+    """How many harmful heads a run was to name; None for runs that name none."""
+    return options_of(scores).get("names")
+
+
+def heads_named_early(scores: HeadScores) -> Bools:
+    """Candidates that were let go because they had been named, bool [head].
+
+    Their values lean away from 0. A head is let go only where a run with names has named it, as
+    harmful among all candidates by Benjamini and Hochberg, before its last sample.
+    """
+    no_heads = np.zeros(scores.grid.size, bool)
+    if names_of(scores) is None or scores.samples is None or scores.p_values is None:
+        return no_heads
+    (adjusted_p,) = adjusted_p_values([scores], benjamini_hochberg, claims_harm=True)
+    is_named = adjusted_p <= 1 - scores.level
+    return np.asarray(is_named & (scores.samples < _samples(options_of(scores))))
 
 
 def ended_at_sign(scores: HeadScores) -> bool:
@@ -384,6 +410,23 @@ def lean_remark(scores: Iterable[HeadScores]) -> str:
     It is empty if none does.
     """
     results = list(scores)
+    return "; ".join(filter(None, (_lean_at_sign(results), _lean_of_names(results))))
+
+
+def _lean_of_names(results: Sequence[HeadScores]) -> str:
+    """As `lean_remark`, of heads that were let go as they were named."""
+    heads_named = sum(int(heads_named_early(result).sum()) for result in results)
+    if not heads_named:
+        return ""
+    were = "head was" if heads_named == 1 else "heads were"
+    return (
+        f"{heads_named:,} {were} let go once named as harmful: such values lean away from 0 (docs/statistics.md); "
+        "signs and intervals are not touched by it; compare sizes without names only"
+    )
+
+
+def _lean_at_sign(results: Sequence[HeadScores]) -> str:
+    """As `lean_remark`, of heads that were let go at a decided sign."""
     heads_stopped = sum(int(stopped_at_sign(result).sum()) for result in results)
     some_ended_together = any(
         result.grid.size <= FEW_HEADS and ended_at_sign(result) for result in results
@@ -434,7 +477,7 @@ def tested_remark(scores: Iterable[HeadScores]) -> str:
     counts = []
     for result in scores:
         tested = int(result.tested.sum())
-        if options_of(result).get("names") is not None and tested < result.grid.size:
+        if names_of(result) is not None and tested < result.grid.size:
             counts.append(f"{tested} of {result.grid.size} heads of {result.language}")
     if not counts:
         return ""
@@ -451,11 +494,13 @@ def remarks_on_choice(scores: Iterable[HeadScores], rule: str) -> tuple[str, ...
 
     Args:
         scores: Results of one method.
-        rule: One of `headlab.masks.rules`. Of "harmful" only signs count, which do not lean.
+        rule: One of `headlab.masks.rules`. Of "harmful" only signs count, which do not lean, and
+            which heads were tested.
     """
+    results = list(scores)
     if rule == "harmful":
-        return cautions(scores)
-    return remarks(scores)
+        return tuple(filter(None, (*cautions(results), tested_remark(results))))
+    return remarks(results)
 
 
 def _samples(options: Options) -> int:
@@ -482,6 +527,7 @@ def expected_forwards(
     *,
     resumable: bool = True,
     has_slopes: bool = True,
+    likelihood: bool = False,
 ) -> tuple[int, str]:
     """Forward passes that a method should take for one language, and their basis in words.
 
@@ -499,13 +545,16 @@ def expected_forwards(
             of them are computed.
         has_slopes: Whether slopes are taken of the model, where the method takes any: it is an
             encoder.
+        likelihood: Whether the task is one of likelihood.
 
     Raises:
         HeadlabError: A method from a package cannot say what it costs.
     """
     max_forwards = method.max_forwards(options, heads, examples)
-    # A decoder's gains are foreseen of accuracy alone (`headlab.methods.model_game`).
-    resumable = resumable and (has_slopes or options.get("value", "accuracy") == "accuracy")
+    # On tasks of likelihood a decoder's gains are foreseen of accuracy alone, on others of every
+    # value (`headlab.methods.model_game`).
+    is_accuracy = options.get("value", "accuracy") == "accuracy"
+    resumable = resumable and (has_slopes or is_accuracy or not likelihood)
     if not _may_end_at_target(options):
         forwards = _forwards_of_samples(
             method, options, heads, examples, resumable=resumable, has_slopes=has_slopes
@@ -529,7 +578,12 @@ def expected_forwards(
 
 
 def _may_end_at_target(options: Options) -> bool:
-    """Whether intervals may end a run, by options that mean what headlab's own do."""
+    """Whether intervals may end a run, by options that mean what headlab's own do.
+
+    No width ends one that names heads.
+    """
+    if options.get("names") is not None:
+        return False
     return options.get("target") is not None and {"samples", "value", "level"} <= options.keys()
 
 
@@ -540,6 +594,9 @@ def _basis_without_target(method: Method, options: Options) -> str:
             f"{method.key} says in words only what it costs ({method.costs.words}): one forward an "
             "example is assumed"
         )
+    if options.get("names") is not None and _samples(options):
+        candidates = CANDIDATES_A_NAME * integer_in(options, "names")
+        return f"every sample of {candidates} candidates is drawn at most"
     if _samples(options):
         return "every sample is drawn"
     return "a fixed number of forward passes"
@@ -599,9 +656,9 @@ def _after_screening(method: Method, options: Options, forwards: int, resumable:
     screening = method.costs.screening
     if screening is None or not resumable:
         return forwards
-    has_target = options.get("target") is not None
+    may_end_early = options.get("target") is not None or options.get("names") is not None
     computed_share = (
-        screening.computed_with_target if has_target else screening.computed_without_target
+        screening.computed_with_target if may_end_early else screening.computed_without_target
     )
     return math.ceil(computed_share * forwards) + _samples(options)
 

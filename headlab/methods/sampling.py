@@ -425,10 +425,7 @@ class Tally:
         The number is estimated from the gains so far.
         """
         samples_done = self.counts.sum(axis=0)
-        heads = len(self.active)
-        note = "samples"
-        if self.plan.target is not None:
-            note += f"; {heads - int(self.active.sum())} of {heads} heads done"
+        note = "; ".join(filter(None, ("samples", self.done_words())))
         done = int(samples_done.sum())
         if self.is_finished:
             return Progress(done, done, note)
@@ -437,14 +434,21 @@ class Tally:
         total = np.where(self.active, samples_of_active, samples_done).sum()
         return Progress(done, int(total), note)
 
+    def done_words(self) -> str:
+        """How many heads are done, in a clause; empty where nothing ends the sampling of one."""
+        if self.plan.target is None:
+            return ""
+        heads = len(self.active)
+        return f"{heads - int(self.active.sum())} of {heads} heads done"
+
     def samples_needed(self) -> Floats:
         """Approximate number of samples after which a head's interval reaches the target, [head].
 
-        It is L (2 v / w² + r / w) with v the mean square of the gains, w the half-width as a share
+        All that are planned where no width ends a run: without a target, or with names. It is L (2 v / w² + r / w) with v the mean square of the gains, w the half-width as a share
         of the span, r the reach, and L the logarithm of the capital that rejects a mean, plus 1
         while no stakes are learned.
         """
-        if self.plan.target is None:
+        if self.plan.target is None or self.plan.names is not None:
             return np.full(self.counts.shape[1], float(self.plan.samples))
         width = self.plan.target / self.plan.span
         log_capital = self._log_capital + (self.stakes() is None)

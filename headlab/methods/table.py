@@ -168,6 +168,8 @@ def joined_slope_forwards(options: Options, examples: int) -> int:
     """
     samples = integer_in(options, "samples")
     draws = min(MOST_SLOPE_DRAWS, FIRST_SLOPE_DRAWS + SLOPE_DRAWS_A_SAMPLE * samples)
+    if options.get("names") is not None:  # candidates are chosen by all slopes
+        draws = MOST_SLOPE_DRAWS
     return draws + 2 * min(MIN_WORTH_EXAMPLES, examples) + BANDWIDTH_DRAWS
 
 

@@ -165,6 +165,16 @@ class ScreenedTally(Tally):
             return replace(self, active=np.zeros_like(self.active))
         return replace(self, active=self.active & ~named)
 
+    def done_words(self) -> str:
+        """As of any tally; where heads are to be named, how many are, and of how many candidates."""
+        if self.plan.names is None:
+            return super().done_words()
+        is_candidate = self.active | (self.counts.sum(axis=0) > 0)
+        # Judged after whole cycles, which let go those that are named.
+        is_named = self.named() if self.is_finished else is_candidate & ~self.active
+        candidates = int(is_candidate.sum())
+        return f"{int(is_named.sum())} of {self.plan.names} named, {candidates} candidates"
+
     def named(self) -> Bools:
         """The heads that are harmful among all that were sampled together, bool [head].
 

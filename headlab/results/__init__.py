@@ -17,6 +17,7 @@ from headlab.results.scores import AccuracyBand as AccuracyBand
 from headlab.results.scores import Contrast as Contrast
 from headlab.results.scores import Curve as Curve
 from headlab.results.scores import HeadScores as HeadScores
+from headlab.results.scores import adjusted_p_values as adjusted_p_values
 from headlab.results.scores import areas_by_answer as areas_by_answer
 from headlab.results.scores import band as band
 from headlab.results.scores import compare_areas as compare_areas
@@ -29,6 +30,7 @@ from headlab.results.scores import has_planned_intervals as has_planned_interval
 from headlab.results.scores import kept_heads_without as kept_heads_without
 from headlab.results.scores import omission_notes as omission_notes
 from headlab.results.scores import removed_counts as removed_counts
+from headlab.results.scores import require_all_tested as require_all_tested
 from headlab.results.scores import slope_notes as slope_notes
 from headlab.results.scores import value_notes as value_notes
 from headlab.results.scores import why_holm_rejects_none as why_holm_rejects_none

@@ -195,11 +195,13 @@ class HeadScores(Shown):
     def tested_values(self) -> Floats:
         """What tests, differences and noise ceilings rest on, [head].
 
-        Means of the samples alone where there are any, else the values.
+        Means of the samples alone where there are any, else the values; NaN for heads that were not
+        sampled, which have none.
         """
-        if self.sample_means is None:
-            return self.values
-        return self.sample_means
+        means = self.values if self.sample_means is None else self.sample_means
+        if self.tested.all():
+            return means
+        return np.where(self.tested, means, np.nan)
 
     @property
     def tested(self) -> Bools:
@@ -210,6 +212,11 @@ class HeadScores(Shown):
         if self.samples is None:
             return np.ones(self.grid.size, bool)
         return self.samples > 0
+
+    @property
+    def test_count(self) -> int:
+        """Number of heads that were sampled, which is the number of tests."""
+        return int(self.tested.sum())
 
     @property
     def chooses_heads(self) -> bool:
@@ -240,7 +247,10 @@ class HeadScores(Shown):
 
     @property
     def tested_ranks(self) -> Ints:
-        """Ranks of `tested_values`, for counts that are held against chance."""
+        """Ranks of `tested_values`, for counts that are held against chance.
+
+        Heads that were not sampled come after all others, and are to be left out.
+        """
         return _ranks_of(self.tested_values)
 
     def _high(self, rule: str, correction: str) -> Floats | None:
@@ -264,12 +274,8 @@ class HeadScores(Shown):
                 f"{UNCORRECTED}, or scores of a method that gives them, such as shapley",
                 code="rule.needs_p_values",
             )
-        p = self.p_values
-        if adjust is benjamini_hochberg:
-            # Helpful heads are no false claims of harm, but would loosen its threshold.
-            p = np.where(self.tested_values < 0, p, 1.0)
-        survives = np.zeros(self.grid.size, bool)
-        survives[self.tested] = adjust(p[self.tested]) <= 1 - self.level
+        (adjusted_p,) = adjusted_p_values([self], adjust, claims_harm=adjust is benjamini_hochberg)
+        survives = adjusted_p <= 1 - self.level
         return np.where(survives, self.high, np.maximum(self.high, 0))
 
     def values_sha256(self) -> str:
@@ -507,6 +513,58 @@ def _share_sentence(joined_scores: Sequence[HeadScores], all_count: int) -> str:
     )
 
 
+def adjusted_p_values(
+    scores: Sequence[HeadScores],
+    adjust: Callable[[Floats], Floats],
+    *,
+    claims_harm: bool = False,
+) -> list[Floats]:
+    """p-values of several scores, adjusted for all their tests together, [head] each.
+
+    Heads that were not sampled are no tests, and get 1.
+
+    Args:
+        scores: Scores, all of them with p-values.
+        adjust: Adjusts p-values [test], such as `headlab.stats.holm`.
+        claims_harm: Whether only harm is claimed: heads that help are no false claims of it, but
+            would loosen the threshold of Benjamini and Hochberg's procedure, and count as 1.
+    """
+    p_of_tests = []
+    for head_scores in scores:
+        p_values = head_scores.p_values
+        assert p_values is not None
+        if claims_harm:
+            p_values = np.where(head_scores.tested_values < 0, p_values, 1.0)
+        p_of_tests.append(p_values[head_scores.tested])
+    if not p_of_tests:
+        return []
+    cuts = np.cumsum([len(p_values) for p_values in p_of_tests])[:-1]
+    adjusted_of_tests = np.split(adjust(np.concatenate(p_of_tests)), cuts)
+    all_adjusted = []
+    for head_scores, adjusted in zip(scores, adjusted_of_tests, strict=True):
+        adjusted_of_heads = np.ones(head_scores.grid.size)
+        adjusted_of_heads[head_scores.tested] = adjusted
+        all_adjusted.append(adjusted_of_heads)
+    return all_adjusted
+
+
+def require_all_tested(scores: Iterable[HeadScores], purpose: str) -> None:
+    """Raise HeadlabError if some heads were not sampled, so that they have no rank.
+
+    Args:
+        scores: Scores of any languages and methods.
+        purpose: What needs all heads, as the subject of a sentence.
+    """
+    for head_scores in scores:
+        if head_scores.test_count < head_scores.grid.size:
+            raise HeadlabError(
+                f"{purpose} needs a value of every head, and these scores of {head_scores.language} by "
+                f"{head_scores.method} sampled {head_scores.test_count} of {head_scores.grid.size} heads only; "
+                "leave option names out of their method, and all heads are sampled",
+                code="score.heads_untested",
+            )
+
+
 def why_holm_rejects_none(scores: Iterable[HeadScores]) -> str:
     """Why no head of several scores can survive Holm's correction, in a sentence.
 
@@ -537,14 +595,16 @@ def why_holm_rejects_none(scores: Iterable[HeadScores]) -> str:
 class Contrast:
     """Two results on the same heads, head by head: the first minus the second, all arrays [head].
 
-    All of it is of means of samples where values join them with slopes (`tested_values`).
+    All of it is of means of samples where values join them with slopes (`tested_values`), and NaN
+    or false where one result did not sample a head.
 
     Attributes:
         difference: First minus second value; None where the results have different units.
         low: Lower bound of the difference at `level`; None where a result has no intervals.
         high: Its upper bound.
         level: Level of the interval.
-        ranks: Ranks in the first and in the second result; 1 is the highest value.
+        ranks: Ranks in the first and in the second result, among heads that both sampled; 1 is the
+            highest value, and other heads come last.
         turned: Heads whose values have opposite signs.
         surely: Those of them whose intervals lie on opposite sides of 0.
     """
@@ -579,21 +639,30 @@ def contrast(first: HeadScores, second: HeadScores) -> Contrast:
             code="score.grids_differ",
         )
     same_unit = first.unit == second.unit
+    first_values = first.tested_values
+    second_values = second.tested_values
+    is_tested = first.tested & second.tested
     return Contrast(
-        first.tested_values - second.tested_values if same_unit else None,
-        _difference_or_none(first.low, second.high) if same_unit else None,
-        _difference_or_none(first.high, second.low) if same_unit else None,
+        first_values - second_values if same_unit else None,
+        _difference_or_none(first.low, second.high, is_tested) if same_unit else None,
+        _difference_or_none(first.high, second.low, is_tested) if same_unit else None,
         max(0.0, first.level + second.level - 1),
-        (first.tested_ranks, second.tested_ranks),
-        np.sign(first.tested_values) * np.sign(second.tested_values) < 0,
+        (
+            _ranks_of(np.where(is_tested, first_values, np.nan)),
+            _ranks_of(np.where(is_tested, second_values, np.nan)),
+        ),
+        ((first_values < 0) & (second_values > 0)) | ((first_values > 0) & (second_values < 0)),
         (first.helpful & second.harmful) | (first.harmful & second.helpful),
     )
 
 
-def _difference_or_none(minuend: Floats | None, subtrahend: Floats | None) -> Floats | None:
+def _difference_or_none(
+    minuend: Floats | None, subtrahend: Floats | None, is_tested: Bools
+) -> Floats | None:
+    """The difference of bounds, NaN where a head was not tested; None where one has no bounds."""
     if minuend is None or subtrahend is None:
         return None
-    return minuend - subtrahend
+    return np.where(is_tested, minuend - subtrahend, np.nan)
 
 
 @dataclass(frozen=True)

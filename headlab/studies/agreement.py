@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 
 from headlab.core import Floats, OptionValue
-from headlab.results import HeadScores
+from headlab.results import HeadScores, require_all_tested
 from headlab.stats import LOWEST_CEILING, Agreement, Outlier, agreement, clusters_of_tree
 from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
 from headlab.studies.table import SaySentence
@@ -226,8 +226,10 @@ def rank_agreement_of(scores: Mapping[str, HeadScores], seed: int = 0) -> RankAg
     """Rank agreement of every pair of languages, with intervals by resampling heads.
 
     It is that of means of samples: slopes of two languages may agree though their heads do not.
+    Raises HeadlabError if not all heads were sampled.
     """
     all_scores = list(scores.values())
+    require_all_tested(all_scores, "how alike rankings are")
     values = np.stack([scores_of_language.tested_values for scores_of_language in all_scores])
     blank = np.full((2, values.shape[1]), np.nan)
     stored_halves = [scores_of_language.halves for scores_of_language in all_scores]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
 import numpy as np
 
-from headlab.core import Bools, Floats, OptionValue, optional_integer_in, text_in
-from headlab.results import HeadScores
+from headlab.core import Bools, OptionValue, optional_integer_in, text_in
+from headlab.methods.costs import tested_remark
+from headlab.results import HeadScores, adjusted_p_values
 from headlab.stats import benjamini_hochberg, holm
 from headlab.studies.differences import (
     NO_DIFFERENCE,
@@ -272,18 +273,14 @@ def _significant_counts(scores: Sequence[HeadScores]) -> tuple[int | None, int |
 
     None without p-values.
     """
-    p_values_by_language = []
-    for scores_of_language in scores:
-        if scores_of_language.p_values is None:
-            return None, None
-        p_values_by_language.append(scores_of_language.p_values)
-    p_values: Floats = np.concatenate(p_values_by_language)
+    if any(scores_of_language.p_values is None for scores_of_language in scores):
+        return None, None
     values = np.concatenate([scores_of_language.tested_values for scores_of_language in scores])
     is_negative = values < 0
     alpha = 1 - scores[0].level
-    # Heads that help would loosen the threshold for claims of harm.
-    by_benjamini_hochberg = benjamini_hochberg(np.where(is_negative, p_values, 1.0)) <= alpha
-    by_holm = holm(p_values) <= alpha
+    adjusted_by_bh = adjusted_p_values(scores, benjamini_hochberg, claims_harm=True)
+    by_benjamini_hochberg = np.concatenate(adjusted_by_bh) <= alpha
+    by_holm = np.concatenate(adjusted_p_values(scores, holm)) <= alpha
     return int((is_negative & by_benjamini_hochberg).sum()), int((is_negative & by_holm).sum())
 
 
@@ -311,6 +308,9 @@ def notes(
         sentences.append(
             f"{method} gives no p-values, so nothing can be said about all heads together."
         )
+    remark = tested_remark(scores.values())
+    if remark:
+        sentences.append(f"{remark[:1].upper()}{remark[1:]}.")
     cautions = {(mask.language, mask.rule): caution(mask.kept_heads) for mask in measured_masks}
     sentences += [
         f"{language}, {rule}: {text}." for (language, rule), text in cautions.items() if text

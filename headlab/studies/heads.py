@@ -24,7 +24,7 @@ from headlab.core import (
     part,
 )
 from headlab.methods import remarks
-from headlab.results import HeadScores, why_holm_rejects_none
+from headlab.results import HeadScores, adjusted_p_values, why_holm_rejects_none
 from headlab.stats import benjamini_hochberg, holm
 from headlab.studies.head_kinds import HeadKind
 from headlab.studies.result import (
@@ -184,8 +184,13 @@ def has_intervals(scores: Scores) -> bool:
 
 
 def estimated_signs(scores: Scores) -> Signs:
-    """Signs of the values themselves, noise included."""
-    values = np.stack([scores_of_language.values for scores_of_language in scores.values()])
+    """Signs of the values themselves, noise included; none of heads that were not sampled."""
+    values = np.stack(
+        [
+            np.where(scores_of_language.tested, scores_of_language.values, 0.0)
+            for scores_of_language in scores.values()
+        ]
+    )
     return Signs(values > 0, values < 0)
 
 
@@ -204,19 +209,14 @@ def claimed_signs(scores: Scores) -> dict[str, Signs]:
             np.stack([scores_of_language.harmful for scores_of_language in all_scores]),
         )
     }
-    p_values = [
-        scores_of_language.p_values
-        for scores_of_language in all_scores
-        if scores_of_language.p_values is not None
-    ]
-    if len(p_values) < len(all_scores):
+    if any(scores_of_language.p_values is None for scores_of_language in all_scores):
         return signs_by_claim
     alpha = 1 - np.array([[scores_of_language.level] for scores_of_language in all_scores])
     tested_values = np.stack(
         [scores_of_language.tested_values for scores_of_language in all_scores]
     )
     for name, adjust in CORRECTIONS.items():
-        is_sure = adjust(np.concatenate(p_values)).reshape(len(all_scores), -1) <= alpha
+        is_sure = np.stack(adjusted_p_values(all_scores, adjust)) <= alpha
         signs_by_claim[name] = Signs(is_sure & (tested_values > 0), is_sure & (tested_values < 0))
     return signs_by_claim
 
@@ -263,7 +263,7 @@ def head_counts(scores: Scores, top: int, max_positive: int) -> Records[HeadCoun
     top_count = HeadCount(
         f"among the top {top} of every language",
         {**dict.fromkeys(signs_by_claim), "values": in_every_top_count},
-        expected_shared(head_count, len(scores), top),
+        expected_shared(head_count, len(scores), top) if _all_are_tested(scores) else None,
     )
     rows = [top_count]
     for kind, heads_of_kind in kinds.items():
@@ -308,8 +308,14 @@ def _ranks(scores: Scores) -> Ints:
 
 
 def in_every_top(scores: Scores, top: int) -> Bools:
-    """Heads among the `top` highest of every language, bool [head]."""
-    return np.asarray((_ranks(scores) <= top).all(axis=0))
+    """Heads among the `top` highest of every language, bool [head]; sampled ones alone."""
+    is_tested = np.stack([scores_of_language.tested for scores_of_language in scores.values()])
+    return np.asarray(((_ranks(scores) <= top) & is_tested).all(axis=0))
+
+
+def _all_are_tested(scores: Scores) -> bool:
+    """Whether every language's scores sampled every head."""
+    return all(scores_of_language.tested.all() for scores_of_language in scores.values())
 
 
 def _helps_in_few(signs: Signs, max_positive: int) -> Bools:
@@ -350,7 +356,10 @@ def shared_heads(scores: Scores, top: int) -> Records[SharedHead]:
             },
         )
         rows.append(row)
-    note = f"Unrelated rankings would share {expected_shared(len(heads), len(scores), top):.2g}."
+    note = "What unrelated rankings would share is not known, as not all heads were sampled."
+    if _all_are_tested(scores):
+        shared_by_chance = expected_shared(len(heads), len(scores), top)
+        note = f"Unrelated rankings would share {shared_by_chance:.2g}."
     if signs_by_claim:
         note += " helps in: languages where that may be claimed."
     return Records(

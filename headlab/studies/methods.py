@@ -19,7 +19,7 @@ from headlab.core import (
     optional_integer_in,
     text_in,
 )
-from headlab.results import Curve, HeadScores
+from headlab.results import Curve, HeadScores, require_all_tested
 from headlab.stats import (
     IntervalEstimate,
     bca_interval,
@@ -272,8 +272,11 @@ def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> IntervalEstimate:
 def overlap_records(scores: Scores, k: int) -> Records[Overlap]:
     """How many of the k heads two methods both choose.
 
-    By language, pair of methods and end of the ranking.
+    By language, pair of methods and end of the ranking. Raises HeadlabError if not all heads were
+    sampled.
     """
+    for scores_by_method in scores.values():
+        require_all_tested(scores_by_method.values(), "how alike rankings are")
     rows = []
     for language, scores_by_method in scores.items():
         head_count = next(iter(scores_by_method.values())).grid.size

@@ -269,6 +269,7 @@ class Pieces:
             similar_scores,
             resumable=self.model.resumable,
             has_slopes=is_encoder(self.model.grid),
+            likelihood=bool(self.task.likelihood),
         )
         return forwards
 

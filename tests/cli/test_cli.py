@@ -353,6 +353,31 @@ def test_prune_says_which_of_several_kinds_of_results_it_used_and_takes_those_as
     expect_refusal(*prune, "-o", "estimand=none", phrases="estimand")
 
 
+@pytest.mark.filterwarnings("default")  # as outside of pytest
+def test_prune_says_that_it_used_scores_of_all_heads_and_not_those_that_name_some(
+    folder, tmp_path, run_command, json_output
+):
+    command = ["--model", folder, "--languages", "de", "--cache", tmp_path]
+    score = ["score", *command, *SHAPLEY_OPTIONS]
+    json_output(*score, "-o", "names=1")
+    prune = ["prune", *command, "--size", 8, "--rule", "harmful", "--correction", "bh"]
+    prune += ["--out", tmp_path / "mask.json"]
+    code, _, stderr = run_command(*prune)
+    assert code == 0
+    assert "only 2 of 6 heads of de were sampled" in stderr  # also where only signs count
+    assert "used: scores of all heads" not in stderr
+    json_output(*score)
+    code, _, stderr = run_command(*prune)
+    assert code == 0
+    assert "used: scores of all heads, not those with names=1 (de)" in stderr
+    assert "give -o names=1" in stderr
+    assert "names" not in load_mask(tmp_path / "mask.json").chosen["score"]["method"]["options"]
+    code, _, stderr = run_command(*prune, "-o", "names=1")
+    assert code == 0
+    assert "used: scores of all heads" not in stderr
+    assert load_mask(tmp_path / "mask.json").chosen["score"]["method"]["options"]["names"] == 1
+
+
 class InterruptingBar:
     """A progress bar that presses Ctrl-C once more than a round is done."""
 

@@ -161,10 +161,15 @@ def test_samples_are_the_gains_but_for_rounding_far_below_them() -> None:
 def test_forecasts_of_a_decoder_count_every_gain_of_probabilities() -> None:
     method = METHODS["shapley"]
     options = method.resolve({"value": LOG, "target": None, "samples": 100})
-    of_decoder, _ = expected_forwards(method, options, 12, 50, [], has_slopes=False)
+    of_decoder, _ = expected_forwards(
+        method, options, 12, 50, [], has_slopes=False, likelihood=True
+    )
     assert of_decoder == 1200
+    of_labels, _ = expected_forwards(method, options, 12, 50, [], has_slopes=False)
+    share = method.costs.screening.computed_without_target
+    assert of_labels == np.ceil(share * 1200) + 100  # the game has a screen there
     by_accuracy, _ = expected_forwards(
-        method, {**options, "value": "accuracy"}, 12, 50, [], has_slopes=False
+        method, {**options, "value": "accuracy"}, 12, 50, [], has_slopes=False, likelihood=True
     )
     assert by_accuracy < 1200
 
@@ -193,13 +198,18 @@ def test_the_limit_is_of_the_gains_before_the_last_update() -> None:
     game = ModelGame(evaluator, value=value_function_of(LOG))
     plan = SamplingPlan(48, None, "width", 0.95, game.span)
     limits = []
+    largest_after = {0: 0.0}
     for tally in tmab.estimate(game, plan, seed=0):
         limits.append((tally.draws, tally.screen.limit, tally.screen.largest))
+        largest_after[tally.draws] = tally.screen.largest
         again = tmab.tally_from(tally.arrays(), plan, game.players, [game.steps])
         assert (again.screen.limit, again.screen.largest) == limits[-1][1:]
     assert limits[0][1] == 1  # nothing has been seen yet
     assert 0 < limits[-1][1] < 1
-    assert all(limit <= max(largest, 1.0) for _, limit, largest in limits)
+    for draws, limit, _ in limits:
+        largest_then = largest_after[tmab.last_update(draws - 1, game.examples)]
+        assert limit == (min(largest_then, 1.0) or 1.0)
+    assert any(limit < largest for _, limit, largest in limits)  # a later gain is not in it
 
 
 def test_scores_of_the_demo_by_accuracy_are_shown() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import reference
 from numpy.testing import assert_array_equal
+from scipy.stats import binom
 from support.expected_errors import raises
 from support.sloped_game import SlopedGame, bert, shapley_scores, slope_plan_of, tallies_of
 from support.table_game import last_snapshot, right, same_arrays
@@ -18,10 +19,10 @@ from support.tiny_task import tiny_task, tiny_tokenizer
 from headlab.core import Floats, Ints
 from headlab.evaluation import Evaluator
 from headlab.methods import METHODS, joined, make_spec, remarks, tmab
-from headlab.methods.costs import require_candidates, select
+from headlab.methods.costs import expected_forwards, require_candidates, select
 from headlab.methods.run import score
 from headlab.methods.sampling import SamplingPlan
-from headlab.methods.table import CANDIDATES_A_NAME, MOST_SLOPE_DRAWS
+from headlab.methods.table import BANDWIDTH_DRAWS, CANDIDATES_A_NAME, MOST_SLOPE_DRAWS
 from headlab.pictures import holm_adjusted_p_values
 from headlab.results import HeadScores, Store
 from headlab.stats import benjamini_hochberg
@@ -98,13 +99,14 @@ def test_candidates_are_chosen_before_the_first_sample_by_all_slopes() -> None:
 
 def test_heads_that_do_nothing_are_named_no_more_often_than_may_be() -> None:
     runs_with_names = 0
-    runs = 60
+    runs = 100
     for seed in range(runs):
         game = no_head_matters(seed)
         assert (game.table.mean(axis=0) == 0.5).all()  # so every head's value is 0
-        last = tallies_of(game, plan_to_name(2, samples=512), "shapley", seed=seed)[-1]
+        last = tallies_of(game, plan_to_name(2, samples=256), "shapley", seed=seed)[-1]
         runs_with_names += bool(named_by(last).size)
-    assert runs_with_names <= 0.05 * runs + 3 * (0.05 * 0.95 * runs) ** 0.5
+    # So few that runs of which 5 % name a head would have more: at most 1 of 100.
+    assert binom.cdf(runs_with_names, runs, 0.05) < 0.05
 
 
 @pytest.mark.parametrize("target", [None, 0.3])
@@ -122,6 +124,29 @@ def test_a_run_that_goes_on_from_any_snapshot_names_the_same(target: float | Non
         )
         last = last_snapshot([restored, *later])
         assert same_arrays(last.arrays(), tallies[-1].arrays())
+
+
+@pytest.mark.parametrize("target", [None, 0.3])
+def test_progress_counts_names_and_the_samples_of_candidates(target: float | None) -> None:
+    tallies = tallies_of(two_heads_harm(), plan_to_name(2, target=target), "shapley")
+    first = next(tally for tally in tallies if tally.samples.draws).progress()
+    assert first.note == "samples; 0 of 2 named, 4 candidates"
+    assert first.total == 4 * 1024  # at most; no width ends the run
+    last = tallies[-1].progress()
+    assert last.note == "samples; 2 of 2 named, 4 candidates"
+    assert last.done == last.total
+
+
+def test_a_forecast_is_of_every_sample_of_the_candidates() -> None:
+    method = METHODS["shapley"]
+    for target in (None, 0.05):
+        options = method.resolve({"names": 3, "samples": 100, "target": target})
+        forwards, basis = expected_forwards(method, options, 144, 50, [])
+        screening = method.costs.screening
+        assert screening is not None
+        gains = np.ceil(screening.computed_with_target * 100 * 6) + 100
+        assert forwards == gains + MOST_SLOPE_DRAWS + 2 * 50 + BANDWIDTH_DRAWS
+        assert basis == "every sample of 6 candidates is drawn at most"
 
 
 def test_no_candidate_is_done_because_its_interval_is_narrow() -> None:

@@ -394,7 +394,7 @@ def _interval_words(scores: Mapping[str, HeadScores]) -> str:
     test_count = 0
     for language_scores in scores.values():
         if language_scores.p_values is not None:
-            test_count += language_scores.grid.size
+            test_count += language_scores.test_count
     if not test_count:
         return f"{hollow_mark_words}."
     return f"{hollow_mark_words}, a filled one also after Holm's correction for all {test_count:,} tests."

@@ -209,13 +209,13 @@ def _head_table(scores: HeadScores, adjusted_p: Floats | None) -> Table:
 def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
     first = results[0]
     yield from (f"{remark[:1].upper()}{remark[1:]}." for remark in remarks(results))
-    heads = sum(scores.grid.size for scores in results)
+    heads = sum(scores.test_count for scores in results)
     if first.low is not None and not first.signed:
         yield f"Intervals, each at {percent_text(first.level)}, cover the sampling of the examples."
     elif first.low is not None:
         yield (
             f"{heads:,} intervals are shown, each at {percent_text(first.level)}: some exclude 0 by chance. "
-            "p (Holm) is adjusted over all heads and languages of this section."
+            "p (Holm) is adjusted over all of them."
         )
     why_none_survives = why_holm_rejects_none(results)
     if why_none_survives:

@@ -8,7 +8,14 @@ import streamlit as st
 
 from headlab.charts.studies.agreement import agreement_matrix, dendrogram
 from headlab.core import Table, display_unit
-from headlab.dashboard.frame import Choice, page, samples_note, scores_of, task_languages
+from headlab.dashboard.frame import (
+    Choice,
+    errors_as_sentences,
+    page,
+    samples_note,
+    scores_of,
+    task_languages,
+)
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.pages.languages.agreement import compared_languages, noise_note
 from headlab.dashboard.pages.languages.specific import draw_specific_to
@@ -150,7 +157,8 @@ def draw_comparison(scores: ScoresByLanguage) -> None:
     st.caption(f"{len(scores)} languages: {plain(names)}. {samples_note(scores)} Values in {unit}.")
     for remark in remarks(scores.values()):
         st.caption(f"Caution: {plain(remark)}.")
-    draw_agreement(scores)
+    with errors_as_sentences():  # the rest stands where not all heads were sampled
+        draw_agreement(scores)
     draw_specific_to(scores)
     top, shared_heads = draw_shared_heads(scores)
     if first_scores.signed:

@@ -123,7 +123,7 @@ def sentence_on(comparison: Contrast, subject: Sequence[str], others: Sequence[s
     verb = "differs" if clear_count == 1 else "differ"
     sentence = (
         f"{subject_words} against {other_words}: {count_words(clear_count, 'head')} of "
-        f"{len(comparison.clear)} {verb} by more than both intervals allow"
+        f"{len(order_of_differences(comparison))} {verb} by more than both intervals allow"
     )
     if len(subject) == len(others) == 1:
         sentence += f", each at a confidence of at least {100 * comparison.level:g} %"

@@ -337,7 +337,7 @@ def _after_holm(scores: Mapping[str, HeadScores]) -> str:
     test_count = 0
     for language, p_values in p_by_language.items():
         confirmed_count += int(((p_values <= ALPHA) & scores[language].harmful).sum())
-        test_count += len(p_values)
+        test_count += scores[language].test_count
     return f"; {confirmed_count or 'none'} of them after Holm's correction for all {test_count:,}"
 
 

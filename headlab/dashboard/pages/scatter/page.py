@@ -276,7 +276,14 @@ def words_on_pair(x: HeadMeasure, y: HeadMeasure) -> list[str]:
             f"{count_words(unknown_count, 'head')} left out: one of the two values is not known."
         )
     if x.title != y.title:
-        both_values = np.stack([x.ranked_values, y.ranked_values])[:, is_known]
+        both_values = np.stack([x.ranked_values, y.ranked_values])
+        is_ranked = is_known & np.isfinite(both_values).all(axis=0)
+        unsampled_count = int((is_known & ~is_ranked).sum())
+        if unsampled_count:
+            sentences.append(
+                f"ρ leaves out {count_words(unsampled_count, 'head')} without a sample."
+            )
+        both_values = both_values[:, is_ranked]
         sentences.append(ranking_sentence(both_values))
         if x.sampled_values is not None or y.sampled_values is not None:
             sentences.append("ρ is of the means of samples; the points lean on slopes too.")

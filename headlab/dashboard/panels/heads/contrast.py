@@ -80,6 +80,8 @@ OPPOSITE_SIGNS_NOTE = "both intervals: each excludes 0, on opposite sides."
 
 SEED = 0
 """Of the resamples behind the interval of ρ."""
+FEWEST_RANKED = 3
+"""With fewer heads there is no ranking to speak of."""
 
 HeadAction = Callable[[Head], None]
 
@@ -427,12 +429,13 @@ def comparison_maps(
         common=shown_scores.unit == other_scores.unit,
     )
     size = shown_scores.grid.size
+    has_both_values = has_both_values_of(shown_scores, other_scores)
+    tips = ["no value"] * size
     if comparison.difference is None:
-        rank_changes = (comparison.ranks[1] - comparison.ranks[0]).astype(float)
-        tips = [
-            f"rank {shown_rank} and {other_rank} of {size}"
-            for shown_rank, other_rank in zip(*comparison.ranks, strict=True)
-        ]
+        rank_changes = np.where(has_both_values, comparison.ranks[1] - comparison.ranks[0], np.nan)
+        for index in np.flatnonzero(has_both_values).tolist():
+            shown_rank, other_rank = (ranks[index] for ranks in comparison.ranks)
+            tips[index] = f"rank {shown_rank} and {other_rank} of {has_both_values.sum()}"
         rank_map = head_map(rank_changes, shown_scores.grid, unit="ranks", tips=tips)
         return {**both_maps, "Ranks, first above second": rank_map}
     factor, unit = display_unit(shown_scores.unit)
@@ -441,8 +444,6 @@ def comparison_maps(
         * np.sign(np.nan_to_num(comparison.difference)).astype(np.int64)
         * comparison.clear
     )
-    has_both_values = has_both_values_of(shown_scores, other_scores)
-    tips = ["no value"] * size
     for index in np.flatnonzero(has_both_values).tolist():
         tips[index] = _difference_tip(comparison, index, shown_scores.unit)
     difference = head_map(
@@ -452,11 +453,11 @@ def comparison_maps(
 
 
 def has_both_values_of(shown_scores: HeadScores, other_scores: HeadScores) -> Bools:
-    """Heads of which both results have a value, bool [head].
+    """Heads of which both results have a value to compare, bool [head].
 
-    A head without a gate has none, for example.
+    A head without a gate or without a sample has none, for example.
     """
-    return np.isfinite(shown_scores.values) & np.isfinite(other_scores.values)
+    return np.isfinite(shown_scores.tested_values) & np.isfinite(other_scores.tested_values)
 
 
 def _difference_tip(comparison: Contrast, index: int, unit: str) -> str:
@@ -486,9 +487,9 @@ def comparison_sentence(
 
     A difference is clear if its interval excludes 0.
     """
-    size = shown_scores.grid.size
     both_values = np.stack([shown_scores.tested_values, other_scores.tested_values])
     has_both_values = has_both_values_of(shown_scores, other_scores)
+    size = int(has_both_values.sum())
     sentences = [ranking_sentence(both_values[:, has_both_values])]
     if shown_scores.signed and other_scores.signed:
         surely_words = f"{comparison.surely.sum()} of them with both intervals excluding 0"
@@ -524,6 +525,8 @@ def ranking_sentence(both_values: Floats) -> str:
     Args:
         both_values: By which they are ranked, float [2, head], all of them finite.
     """
+    if both_values.shape[1] < FEWEST_RANKED:
+        return "Too few heads have both values to compare their order."
     rho, low, high = _spearman_rho(both_values)
     if np.isnan(rho):
         return "One of the two gives all heads the same value, so there is no order to compare."

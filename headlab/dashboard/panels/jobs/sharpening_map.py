@@ -45,6 +45,8 @@ def interval_verdict(
         return "no interval: these scores say nothing about their uncertainty"
     if not scores.signed:
         return "a size, without a sign: it does not say whether the head helps or harms"
+    if scores.test_count and not scores.tested[index]:
+        return "not tested: it was not sampled"
     if not (scores.harmful[index] or scores.helpful[index]):
         return "undecided: its interval contains 0"
     effect, side_of_zero = ("harms", "below") if scores.harmful[index] else ("helps", "above")
@@ -57,7 +59,7 @@ def interval_verdict(
     if scores.language not in p_values_by_language:
         return own_interval_words
     adjusted_p = p_values_by_language[scores.language][index]
-    test_count = sum(map(len, p_values_by_language.values()))
+    test_count = sum(all_scores[language].test_count for language in p_values_by_language)
     correction = f"after Holm's correction for {test_count:,} tests ({p_equals_text(adjusted_p)})"
     if adjusted_p <= 1 - scores.level:
         return f"{own_interval_words}, and that holds {correction}"

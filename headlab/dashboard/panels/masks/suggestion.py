@@ -136,8 +136,12 @@ def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores |
 
 
 def _mean_of_samples(all_scores: list[HeadScores]) -> Floats | None:
-    """The mean of the languages' means of samples, [head]; None where no value has slopes."""
-    if all(one_language.sample_means is None for one_language in all_scores):
+    """The mean of the languages' means of samples, [head].
+
+    NaN where a language did not sample the head; None where no value has slopes and all were sampled.
+    """
+    are_means = all(one_language.sample_means is None for one_language in all_scores)
+    if are_means and all(one_language.tested.all() for one_language in all_scores):
         return None
     means: Floats = np.mean([one_language.tested_values for one_language in all_scores], axis=0)
     return means
