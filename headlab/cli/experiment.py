@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from headlab.studies.run import Pieces
 
 
+ReportFolder = Annotated[
+    Path | None,
+    typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures"),
+]
+
+
 # `headlab experiment`: the papers' analyses, with their tables and figures.
 
 
@@ -36,10 +42,7 @@ def experiment(
     key: str | None,
     data: Path | None,
     compute: ComputeSettings,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures"),
-    ] = None,
+    out: ReportFolder = None,
     json: AsJson = False,
     list_: Annotated[
         bool, typer.Option("--list", help="the experiments and their options, and nothing else")
@@ -190,10 +193,7 @@ def interactions(
     mask: Path | None,
     data: Path | None,
     compute: ComputeSettings,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures"),
-    ] = None,
+    out: ReportFolder = None,
     json: AsJson = False,
 ) -> None:
     """Measure how pairs of heads interact, and compare removed sets with what pairs foresee.

@@ -37,7 +37,13 @@ from headlab.methods.sampling import (
     weighted_support,
 )
 from headlab.methods.screen import FORESEEN_PASS_COST, PASS_COST, Screen, weighted_samples
-from headlab.methods.tmab import FIRST_UPDATE, MIN_PARTS, ScreenedTally, empty_tally
+from headlab.methods.tmab import (
+    MIN_PARTS,
+    ScreenedTally,
+    empty_tally,
+    next_update,
+    update_is_due,
+)
 
 CYCLES_BEFORE_PAIRS = 1 << 33
 """Cycles of examples before the draws of pairs: those of `shapley` and of its slopes come before.
@@ -179,7 +185,7 @@ def estimate(game: PairGame, tally: ScreenedTally, *, seed: int) -> Iterator[Scr
         seed: Seed of the draws.
     """
     while not tally.is_finished:
-        if _is_update(tally.draws, game.examples):
+        if update_is_due(tally.draws, game.examples):
             tally = replace(tally, screen=_updated_screen(tally, game))
         for numbers, draws, answers in _draws_until_update(game, tally, seed):
             tally = _with_answers(tally, game, numbers, draws, answers, seed)
@@ -217,25 +223,6 @@ def _numbers_of_all(game: PairGame, numbers: range) -> range:
     return range(first + numbers.start, first + numbers.stop)
 
 
-def _is_update(draws: int, examples: int) -> bool:
-    """Whether the probabilities are updated after so many draws.
-
-    They are after whole cycles of the examples, and in the first one at each doubling.
-    """
-    return draws % examples == 0 or _next_update(draws - 1, examples) == draws
-
-
-def _next_update(draws: int, examples: int) -> int:
-    """After how many draws the probabilities are updated next."""
-    end_of_cycle = (draws // examples + 1) * examples
-    if draws >= examples:
-        return end_of_cycle
-    doubling = FIRST_UPDATE
-    while doubling <= draws:
-        doubling *= 2
-    return min(doubling, end_of_cycle)
-
-
 def _updated_screen(tally: ScreenedTally, game: PairGame) -> Screen:
     """The tally's screen with the best probabilities by its samples so far."""
     scale = game.pair_scale
@@ -261,7 +248,7 @@ def _draws_until_update(
     Yields:
         Numbers of the draws, the draws, and the game's answers to them.
     """
-    end = min(_next_update(tally.draws, game.examples), tally.plan.samples)
+    end = next_update(tally, game.examples)
     # As much work in each part, however many pairs there are; and enough parts for every device.
     rows_a_draw = int(tally.active.sum()) + len(np.unique(game.pairs))
     size = game.round * game.players // rows_a_draw

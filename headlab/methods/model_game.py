@@ -398,23 +398,39 @@ class ModelGame:
                 below the probability.
             largest: Size of the largest gain that is predicted, a single number.
         """
-        answers = np.full((3, *kept.shape), np.nan)
-        rows_with_players = np.flatnonzero(wanted.any(axis=1))
 
-        def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
-            rows = rows_with_players[batch.rows]
-            draws = Draws(kept[rows], batch.wanted, examples[rows])
+        def screen(lane: ModelGame, rows: Ints, wanted_players: Bools) -> Floats:
+            draws = Draws(kept[rows], wanted_players, examples[rows])
             return lane._screen_batch(draws, halvings, uniforms[rows], float(largest))
 
+        return self._screened_in_batches(examples, wanted, screen)
+
+    def _screened_in_batches(
+        self, examples: Ints, wanted: Bools, screen: Callable[[ModelGame, Ints, Bools], Floats]
+    ) -> Floats:
+        """What is screened of each row and column, float [3, row, column]; NaN if not wanted.
+
+        Args:
+            examples: The example of each row, int [row].
+            wanted: bool [row, column]: of players, or of pairs of them.
+            screen: Given a lane, the numbers of some rows and what is wanted of them, returns
+                theirs.
+        """
+        answers = np.full((3, *wanted.shape), np.nan)
+        rows_asked = np.flatnonzero(wanted.any(axis=1))
+
+        def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
+            return screen(lane, rows_asked[batch.rows], batch.wanted)
+
         for batch, batch_answers in self._in_batches(
-            examples[rows_with_players],
-            wanted[rows_with_players],
-            self._graded_weights(len(rows_with_players)),
+            examples[rows_asked],
+            wanted[rows_asked],
+            self._graded_weights(len(rows_asked)),
             run,
             self._max_graded_rows,
         ):
-            row, player = np.nonzero(batch.wanted)
-            answers[:, rows_with_players[batch.rows][row], player] = batch_answers[:, row, player]
+            row, column = np.nonzero(batch.wanted)
+            answers[:, rows_asked[batch.rows][row], column] = batch_answers[:, row, column]
         return answers
 
     def _screen_batch(

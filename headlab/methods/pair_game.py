@@ -7,7 +7,6 @@ halves of interactions, which lie in [-1, 1] as gains do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +16,7 @@ import torch
 from headlab.core import Bools, Floats, Ints
 from headlab.hooks import ActiveGates, Trunk, as_gate_tensor
 from headlab.methods.costs import is_encoder
-from headlab.methods.game import Query
+from headlab.methods.game import Game
 from headlab.methods.model_game import CoalitionBatch, ModelGame
 from headlab.methods.screen import SIZE_SCALE, Scale
 
@@ -36,35 +35,11 @@ a share of the coalition's typical change, and so many logits at least.
 """
 
 
-class PairGame(Protocol):
-    """An estimator's view of a game whose pairs of players interact; see `Game` for the rest."""
+class PairGame(Game, Protocol):
+    """An estimator's view of a game whose pairs of players interact."""
 
     pairs: Ints
     """The pairs, int [pair, 2]; no player is paired with itself."""
-
-    @property
-    def players(self) -> int:
-        """Number of players, those of no pair included."""
-
-    @property
-    def examples(self) -> int:
-        """Number of examples."""
-
-    @property
-    def weights(self) -> Floats | None:
-        """Weight of each example in the value, [example]; None where all are equal."""
-
-    @property
-    def span(self) -> float:
-        """Size of a gain of 1 in the value's unit."""
-
-    @property
-    def steps(self) -> int:
-        """Number of levels of a gain of 1."""
-
-    @property
-    def round(self) -> int:
-        """Suitable number of samples for one call."""
 
     @property
     def pair_costs(self) -> Floats:
@@ -73,9 +48,6 @@ class PairGame(Protocol):
     @property
     def pair_scale(self) -> Scale | None:
         """Bins of the interactions that "screened_interactions" predicts; None without any."""
-
-    def answers(self, asks: Iterable[Query]) -> Iterator[Floats]:
-        """The answers to independent queries, in their order."""
 
 
 def all_pairs(players: Ints) -> Ints:
@@ -210,26 +182,14 @@ class ModelPairGame(ModelGame):
             uniforms: Numbers in [0, 1), float [row, pair]; an interaction is computed where its
                 number is below the probability.
         """
-        answers = np.full((3, *wanted.shape), np.nan)
-        rows_with_pairs = np.flatnonzero(wanted.any(axis=1))
 
-        def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
-            rows = rows_with_pairs[batch.rows]
+        def screen(lane: ModelGame, rows: Ints, wanted_pairs: Bools) -> Floats:
             assert isinstance(lane, ModelPairGame)
             return lane._screen_pairs_of_batch(
-                kept[rows], batch.wanted, examples[rows], halvings, uniforms[rows]
+                kept[rows], wanted_pairs, examples[rows], halvings, uniforms[rows]
             )
 
-        for batch, batch_answers in self._in_batches(
-            examples[rows_with_pairs],
-            wanted[rows_with_pairs],
-            self._graded_weights(len(rows_with_pairs)),
-            run,
-            self._max_graded_rows,
-        ):
-            row, pair = np.nonzero(batch.wanted)
-            answers[:, rows_with_pairs[batch.rows][row], pair] = batch_answers[:, row, pair]
-        return answers
+        return self._screened_in_batches(examples, wanted, screen)
 
     def _screen_pairs_of_batch(
         self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats

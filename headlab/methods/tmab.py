@@ -374,7 +374,7 @@ def estimate_until_update(
     """
     max_removed = removal_sizes(estimand, game.players)
     scale = game.scale
-    if scale is not None and _update_is_due(tally.draws, game.examples):
+    if scale is not None and update_is_due(tally.draws, game.examples):
         tally = replace(tally, screen=_updated_screen(tally, scale, game.costs))
     for numbers, draws, answers in _draws_until_update(game, tally, seed, max_removed):
         tally = _with_answers(tally, game, numbers, draws, answers, seed)
@@ -388,7 +388,7 @@ def estimate_until_update(
         yield tally
 
 
-def _next_update(tally: ScreenedTally, examples: int) -> int:
+def next_update(tally: ScreenedTally, examples: int) -> int:
     """After how many draws the probabilities are updated next, or the run ends.
 
     Args:
@@ -396,7 +396,7 @@ def _next_update(tally: ScreenedTally, examples: int) -> int:
         examples: Number of examples of the game.
     """
     draws = tally.draws + 1
-    while draws < tally.plan.samples and not _update_is_due(draws, examples):
+    while draws < tally.plan.samples and not update_is_due(draws, examples):
         draws += 1
     return draws
 
@@ -408,12 +408,12 @@ def last_update(draws: int, examples: int) -> int:
         draws: Number of draws so far.
         examples: Number of examples of the game.
     """
-    while draws and not _update_is_due(draws, examples):
+    while draws and not update_is_due(draws, examples):
         draws -= 1
     return draws
 
 
-def _update_is_due(draws: int, examples: int) -> bool:
+def update_is_due(draws: int, examples: int) -> bool:
     """Whether the probabilities are updated after so many draws.
 
     They are at whole cycles of the examples, and in the first cycle at each doubling.
@@ -445,7 +445,7 @@ def _draws_until_update(
     Yields:
         Numbers of the draws, the draws, and the game's answers to them.
     """
-    end = _next_update(tally, game.examples)
+    end = next_update(tally, game.examples)
     # As much work in each part as in the first, however few heads are still active; but enough
     # parts for every device.
     size = ROUNDS_AT_ONCE * game.round * game.players // int(tally.active.sum())

@@ -50,14 +50,13 @@ def pairs_of_head(
 
 
 def is_of_other_weights(result: Result[Report], weights: str | None) -> bool:
-    """Whether a report is known to be of other weights than these.
+    """Whether a report is of other weights than these, or does not say of which.
 
     Args:
         result: The report.
         weights: Fingerprint of the weights whose heads are shown, None if unknown.
     """
-    made_with = StoredJob.of(result.record).fingerprint
-    return weights is not None and made_with is not None and made_with != weights
+    return weights is not None and StoredJob.of(result.record).fingerprint != weights
 
 
 def draw_pairs(choice: Choice, data: HeadData, head: Head, language: str) -> None:
