@@ -240,17 +240,42 @@ def require_few_heads(method: Method, heads: int) -> None:
 
 def is_encoder(grid: HeadGrid) -> bool:
     """Whether heads are those of an encoder, without a decoder."""
-    return all(stack.name == "encoder" for stack in grid.stacks)
+    return all(stack.base == "encoder" for stack in grid.stacks)
 
 
 def require_encoder(method: Method, grid: HeadGrid) -> None:
     """Raise HeadlabError if a method is for encoders only and a model has a decoder."""
     if method.encoders_only and not is_encoder(grid):
-        stacks = [stack.name for stack in grid.stacks if stack.name != "encoder"]
+        stacks = [stack.name for stack in grid.stacks if stack.base != "encoder"]
         raise HeadlabError(
             f"{method.key} is for encoders, and this model has a stack of another kind ({', '.join(stacks)}): the "
             f"slopes of decoders do not foresee what their heads do; use {DEFAULT_METHOD}",
             code="method.decoder_unsuited",
+        )
+
+
+def require_players(method: Method, grid: HeadGrid, options: Options) -> None:
+    """Raise HeadlabError if a method, with these options, cannot score what is switched.
+
+    Args:
+        method: The method.
+        grid: The players of the model.
+        options: Resolved options.
+    """
+    if grid.has_only_heads:
+        return
+    kinds = ", ".join(grid.kinds)
+    if not method.sees_players:
+        able = ", ".join(key for key, row in METHODS.items() if row.sees_players)
+        raise HeadlabError(
+            f"{method.key} scores heads only, and {kinds} are switched; use one of {able}",
+            code="method.players",
+        )
+    if options.get("form") == "token":
+        raise HeadlabError(
+            f"{method.key} with form=token scores heads only, and {kinds} are switched; use "
+            "form=example or form=batch",
+            code="method.players",
         )
 
 

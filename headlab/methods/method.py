@@ -123,6 +123,8 @@ class Method:
         stops_at_sign: Whether heads are sampled until their sign is decided, whatever the options.
         sign_lean: By how much values lean away from 0 when sampling ends at a decided sign, in a
             clause.
+        sees_players: Whether it can score other players than heads (docs/methods.md): it asks for
+            nothing but the model's answers and gradients under gates.
     """
 
     key: str
@@ -146,6 +148,7 @@ class Method:
     interval_check: IntervalCheck = "every sample"
     stops_at_sign: bool = False
     sign_lean: str = ""
+    sees_players: bool = False
 
     @property
     def costs(self) -> MethodCost:

@@ -1,4 +1,4 @@
-"""The game whose players are the heads of a model."""
+"""The game whose players are the heads of a model, or whatever else of it is switched."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def graded_share(model: Model, tokens: int) -> float:
         return GRADED_CUDA
     item_bytes = torch.finfo(model.module.dtype).bits // 8
     layer_bytes = tokens * width_of(model) * GRADED_WIDTHS * item_bytes
-    return min(1.0, GRADED_BYTES / (layer_bytes * model.grid.layers))
+    return min(1.0, GRADED_BYTES / (layer_bytes * model.depth))
 
 
 @dataclass
@@ -176,8 +176,8 @@ class ModelGame:
         if not model.resumable:
             return np.ones(grid.size)
         layers_spared = 1 - LAST_LAYER_COST if model.first_token else 0.0
-        layers_from_head = grid.layers - grid.flat[:, 0] - layers_spared
-        shares = layers_from_head / (grid.layers - layers_spared)
+        layers_from_head = model.depth - model.layer_of_row[grid.flat[:, 0]] - layers_spared
+        shares = layers_from_head / (model.depth - layers_spared)
         return np.asarray(np.maximum(shares, MIN_ROW_COST), dtype=np.float64)
 
     @property
@@ -240,8 +240,9 @@ class ModelGame:
         model = self.evaluator.model
         rows = np.arange(len(orders))
         steps = orders.shape[1]
-        layers = model.grid.layers
-        gates = as_gate_tensor(model, np.ones((len(orders), layers, model.grid.width), dtype=bool))
+        layers = model.depth
+        all_on = np.ones((len(orders), model.grid.layers, model.grid.width), dtype=bool)
+        gates = as_gate_tensor(model, all_on)
         states = LayerStates(layers) if model.resumable else None
         values = np.zeros((len(orders), steps + 1))
         # The value at step s is needed if the head removed at s or the next one is wanted.
@@ -251,9 +252,9 @@ class ModelGame:
         inputs = self.evaluator.tensors(examples)
         for step in range(steps + 1):
             if step:
-                layer, head = model.grid.flat[orders[:, step - 1]].T
-                gates[rows, layer, head] = 0
-                first_changed = np.minimum(first_changed, layer)
+                grid_row, column = model.grid.flat[orders[:, step - 1]].T
+                gates[rows, grid_row, column] = 0
+                first_changed = np.minimum(first_changed, model.layer_of_row[grid_row])
             is_due = value_needed[:, step]
             if not is_due.any():
                 continue
@@ -302,7 +303,7 @@ class ModelGame:
         """`marginals` of one batch."""
         model = self.evaluator.model
         row, player = np.nonzero(wanted)
-        trunk = Trunk(model.grid.layers, first_token=model.first_token)
+        trunk = Trunk(model.depth, first_token=model.first_token)
         inputs = self.evaluator.tensors(examples)
         gates = as_gate_tensor(model, model.grid.gates(kept))
         states = trunk if model.resumable else None
@@ -341,15 +342,14 @@ class ModelGame:
             float [toggled].
         """
         model = self.evaluator.model
-        layer, head = model.grid.flat[player].T
+        grid_row, column = model.grid.flat[player].T
         states = None
         if model.resumable:
-            states = FanOut(
-                layer, row, model.grid.layers, first_token=model.first_token, trunk=trunk
-            )
-        copied_rows, layers, heads = on_device(np.stack([row, layer, head]), model.device)
+            layer = model.layer_of_row[grid_row]
+            states = FanOut(layer, row, model.depth, first_token=model.first_token, trunk=trunk)
+        copied_rows, grid_rows, columns = on_device(np.stack([row, grid_row, column]), model.device)
         gates = trunk_gates.detach()[copied_rows]
-        toggled = torch.arange(len(row), device=model.device), layers, heads
+        toggled = torch.arange(len(row), device=model.device), grid_rows, columns
         gates[toggled] = 1 - gates[toggled]
         active = ActiveGates(gates=gates, fill=self._fill(), states=states)
         copied_inputs = {name: tensor[copied_rows] for name, tensor in inputs.items()}
@@ -396,7 +396,7 @@ class ModelGame:
     ) -> Floats:
         """`screened` of one batch."""
         model = self.evaluator.model
-        trunk = Trunk(model.grid.layers, first_token=model.first_token)
+        trunk = Trunk(model.depth, first_token=model.first_token)
         # The caller may be in inference mode, which forbids gradients.
         with torch.inference_mode(False):
             inputs = self.evaluator.tensors(examples)
@@ -561,7 +561,9 @@ class ModelGame:
             row: The trunk row that each toggled coalition is a copy of, int [toggled].
             player: The toggled player of each, int [toggled].
         """
-        by_layer = np.argsort(self.evaluator.model.grid.flat[player, 0], kind="stable")
+        model = self.evaluator.model
+        layers = model.layer_of_row[model.grid.flat[player, 0]]
+        by_layer = np.argsort(layers, kind="stable")
         tokens = int(next(iter(inputs.values())).shape[1])
         parts = max(1, math.ceil(self.costs[player].sum() * tokens / self._budget))
         values = np.zeros(len(by_layer))
