@@ -86,6 +86,7 @@ def score(
     resolved_options = method_row.resolve(options)
     require_players(method_row, model.grid, resolved_options)
     require_one_device(model, helpers)
+    model.require_ablation(ablation)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = make_spec(evaluator.dataset, method_row, resolved_options, seed, ablation)
     stored_run = None

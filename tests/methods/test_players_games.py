@@ -278,6 +278,13 @@ def test_specs_name_players_and_groups_and_those_of_heads_are_as_before(tmp_path
     (result,) = store.scan("neurons:2").results
     assert result.record.grid == neurons.grid
     assert HeadScores.from_json(scores.to_json()).grid == neurons.grid
+    # A file whose groups of neurons are not those of its spec is damaged.
+    other_grid = with_players(model, "neurons:2", other_groups).grid
+    other_store = Store(tmp_path / "other")
+    other_store.run(scores.spec).finish(replace(scores, grid=other_grid), {})
+    listing = other_store.scan(None)
+    assert listing.results == ()
+    assert len(listing.problems) == 1
 
 
 def test_groups_are_formed_by_importance_in_one_language_for_all() -> None:
