@@ -14,8 +14,7 @@ ATTENTION = "attention"
 LAYERS = "layers"
 # Kinds whose players are heads, one or several together.
 KINDS_OF_HEADS = frozenset({HEADS, KV_GROUPS, ATTENTION})
-PLAYERS_WORDS = f"{', '.join(PLAYER_KINDS).replace(NEURONS, f'{NEURONS}:N')}"
-PLAYERS_HELP = f"what is switched: {PLAYERS_WORDS}, alone or joined by commas"
+PLAYERS_WORDS = "heads, kv-groups, attention, feed-forward, neurons:N or layers"
 MAX_GROUPS = 4096  # as many as a mask may have in a layer
 
 
