@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -49,6 +50,7 @@ class Parts:
     Attributes:
         layers: In the order of the grid of heads, each once.
         downs: The down projection of each layer; empty where `why_no_neurons` says why.
+        ups: What makes the neurons of each layer, one linear layer or two; empty as `downs`.
         modules: The module of each layer; empty where `why_no_layers` says why.
         why_no_neurons: In a clause; empty if feed-forward parts were found.
         why_no_layers: In a clause; empty if modules were found.
@@ -56,6 +58,7 @@ class Parts:
 
     layers: tuple[Layer, ...]
     downs: tuple[nn.Linear | Conv1D, ...]
+    ups: tuple[tuple[nn.Linear | Conv1D, ...], ...]
     modules: tuple[nn.Module, ...]
     why_no_neurons: str
     why_no_layers: str
@@ -122,10 +125,10 @@ def find_parts(module: PreTrainedModel, calls: Sequence[AttentionCall], heads: H
         flow = undo.enter_context(_flow_through(containers))
         run_children = undo.enter_context(_children_run_of(containers))
         logits(module)
-    downs: tuple[nn.Linear | Conv1D, ...] = ()
+    linears: tuple[tuple[nn.Linear | Conv1D, ...], ...] = ()
     why_no_neurons = ""
     try:
-        downs = _downs(module, calls, layers, linear_calls, run_children)
+        linears = _feed_forward_parts(module, calls, layers, linear_calls, run_children)
     except NotFound as error:
         why_no_neurons = str(error)
     modules: tuple[nn.Module, ...] = ()
@@ -134,7 +137,14 @@ def find_parts(module: PreTrainedModel, calls: Sequence[AttentionCall], heads: H
         modules = _whole_layers(containers, layers, flow)
     except NotFound as error:
         why_no_layers = str(error)
-    return Parts(layers, downs, modules, why_no_neurons, why_no_layers)
+    return Parts(
+        layers,
+        downs=tuple(part[-1] for part in linears),
+        ups=tuple(part[:-1] for part in linears),
+        modules=modules,
+        why_no_neurons=why_no_neurons,
+        why_no_layers=why_no_layers,
+    )
 
 
 def _place_of(name: str) -> tuple[str, int] | None:
@@ -218,35 +228,39 @@ def _as_tensor(value: object) -> torch.Tensor | None:
 # Feed-forward parts.
 
 
-def _downs(
+def _feed_forward_parts(
     module: PreTrainedModel,
     calls: Sequence[AttentionCall],
     layers: Sequence[Layer],
     linear_calls: Sequence[LinearCall],
     run_children: set[nn.Module],
-) -> tuple[nn.Linear | Conv1D, ...]:
-    """The down projection of every layer. Raises NotFound with the reason."""
+) -> tuple[tuple[nn.Linear | Conv1D, ...], ...]:
+    """The linear layers of every feed-forward part, the down projection last.
+
+    Raises NotFound with the reason.
+    """
     ends = _attention_ends(calls, linear_calls)
     boundaries = sorted(ends.values())
     roots = _attention_roots(calls)
-    downs: list[nn.Linear | Conv1D] = []
+    parts: list[tuple[nn.Linear | Conv1D, ...]] = []
     for layer in layers:
         last = max(ends[row] for row in layer.rows)
         end = next((boundary for boundary in boundaries if boundary > last), len(linear_calls))
         following = linear_calls[last + 1 : end]
         own_calls = _calls_of_layer(calls[layer.rows[-1]].name, following, roots)
-        down = _down_of(own_calls, f"layer {layer.number} of the {layer.stack}")
+        linears = _linears_of(own_calls, f"layer {layer.number} of the {layer.stack}")
         earlier = {call.module for call in linear_calls[: last + 1]}
         accounted = earlier | {call.module for call in own_calls}
         _require_nothing_else(
             module, calls[layer.rows[0]].name, accounted, roots, layer, run_children
         )
-        downs.append(down)
+        parts.append(linears)
+    downs = [part[-1] for part in parts]
     for down in set(downs):
         times = sum(call.module is down for call in linear_calls)
         if times != sum(other is down for other in downs):
             raise NotFound("a feed-forward part is run more than once a layer")
-    return tuple(downs)
+    return tuple(parts)
 
 
 def _attention_ends(
@@ -305,8 +319,8 @@ def _calls_of_layer(
     ]
 
 
-def _down_of(own_calls: Sequence[LinearCall], place: str) -> nn.Linear | Conv1D:
-    """The down projection among the linear calls after a layer's attention.
+def _linears_of(own_calls: Sequence[LinearCall], place: str) -> tuple[nn.Linear | Conv1D, ...]:
+    """The linear layers that are called after a layer's attention, the down projection last.
 
     Raises:
         NotFound: They are not those of one feed-forward part.
@@ -328,7 +342,7 @@ def _down_of(own_calls: Sequence[LinearCall], place: str) -> nn.Linear | Conv1D:
         )
     if any(widths_of(up.module)[0] != width for up in ups):
         raise NotFound(f"the feed-forward part of {place} changes the width")
-    return down
+    return tuple(cast("nn.Linear | Conv1D", call.module) for call in own_calls)
 
 
 def _same(states: torch.Tensor | None, other: torch.Tensor | None) -> bool:

@@ -121,6 +121,10 @@ class PlayerSet:
             closed |= gates[cells.rows, cells.columns] == 0
         return closed
 
+    def skipped_layers(self, gates: npt.NDArray[np.generic]) -> list[bool]:
+        """Which layers are skipped whole by gates of players."""
+        return [bool(gates[row, 0] == 0) for row in self.layer_rows]
+
     def closed_neurons(self, gates: npt.NDArray[np.generic], layer: int) -> npt.NDArray[np.bool_]:
         """Which neurons of a layer are closed by gates of players, bool [neuron]."""
         cells_by_kind = self.neuron_cells[layer]
