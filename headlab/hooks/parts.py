@@ -590,7 +590,7 @@ def gate_parts(parts: Parts, owner: Owner, *, neurons: bool, layers: bool) -> No
             if isinstance(forward, LayerForward):  # runs some rows of a batch, and these are gated
                 forward.inner = GatedLayer(forward.inner, site)  # type: ignore[assignment] # as the layer's own
             else:
-                module.forward = GatedLayer(forward, site)  # type: ignore[method-assign] # as the layer's own
+                module.forward = GatedLayer(forward, site)
 
 
 def _numbers_by_module(modules: Sequence[nn.Module]) -> Mapping[nn.Module, tuple[int, ...]]:

@@ -310,7 +310,9 @@ def _add_neurons(
 # Groups of neurons.
 
 
-def groups_by_importance(importance: Sequence[Sequence[float]], count: int) -> NeuronGroups:
+def groups_by_importance(
+    importance: Sequence[Sequence[float] | npt.NDArray[np.float64]], count: int
+) -> NeuronGroups:
     """Groups of equal size, the most important neurons of a layer in its first.
 
     Where the number of neurons cannot be divided, the first groups have one more. Of neurons of

@@ -938,12 +938,16 @@ def _read_players_grid(value: JsonRecord, source: str) -> HeadGrid:
         ) from error
 
 
+def _are_whole_numbers(values: list[object]) -> bool:
+    """Whether a list is of whole numbers, and not longer than a layer may have neurons."""
+    return len(values) <= MAX_NEURONS and all(type(value) is int for value in values)
+
+
 def _require_groups(groups_by_layer: object, source: str) -> None:
     """Raise HeadlabError for anything but lists of whole numbers, one for each layer."""
     layers = groups_by_layer if isinstance(groups_by_layer, list) else [None]
     for groups in layers:
-        are_counts = isinstance(groups, list) and all(type(group) is int for group in groups)
-        if not are_counts or len(groups) > MAX_NEURONS:
+        if not isinstance(groups, list) or not _are_whole_numbers(groups):
             raise HeadlabError(
                 f"{source}: members must be lists of whole numbers, [layer][neuron], of at most "
                 f"{MAX_NEURONS:,} neurons",

@@ -10,8 +10,16 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headlab.core import Bools, HeadlabError
-from headlab.hooks import MODEL_ERRORS, Model, gated_in_this_thread, logits, parts_of, with_players
+from headlab.core import Bools, Head, HeadlabError
+from headlab.hooks import (
+    MODEL_ERRORS,
+    Model,
+    gated_in_this_thread,
+    logits,
+    parts_of,
+    widths_of,
+    with_players,
+)
 from headlab.masks import Mask, full_mask
 from headlab.shrink.model import Shrunk, parameters_of, require_zero, shrink_model
 from headlab.shrink.silenced import silence_model
@@ -58,10 +66,10 @@ def shrink_players(model: Model, mask: Mask) -> Shrunk:
             f"layers of {model.name} give more than states, so headlab cannot leave any out",
             code="shrink.layers_not_separate",
         )
+    masked_heads: tuple[Head, ...] = ()
     head_mask = _mask_of_heads(with_heads, player_set.closed_heads(gates))
     if head_mask.kept.all():
         smaller = silence_model(with_heads, full_mask(with_heads.grid)).module
-        masked_heads = ()
     else:
         shrunk_heads = shrink_model(with_heads, head_mask)
         smaller, masked_heads = shrunk_heads.module, shrunk_heads.masked_heads
@@ -107,9 +115,9 @@ def _cut_neurons(module: PreTrainedModel, down: str, ups: Sequence[str], kept: B
     _replace(module, down, _with_inputs(module.get_submodule(down), kept_inputs))
     for path in ups:
         up = module.get_submodule(path)
-        outputs = up.out_features if isinstance(up, nn.Linear) else up.nf
+        _, outputs = widths_of(up)
         # A gated part may make both numbers of a neuron with one linear layer, one half each.
-        copies = int(outputs) // len(kept)  # type: ignore[call-overload] # a number
+        copies = outputs // len(kept)
         kept_outputs = torch.cat([kept_inputs + copy * len(kept) for copy in range(copies)])
         _replace(module, path, _with_outputs(up, kept_outputs))
 
@@ -127,7 +135,9 @@ def _linear_of(
         linear = Conv1D(1, 1)
         linear.nx, linear.nf = weight.shape
     linear.weight = nn.Parameter(weight.clone(), requires_grad=False)
-    linear.bias = None if bias is None else nn.Parameter(bias.clone(), requires_grad=False)
+    linear.register_parameter(
+        "bias", None if bias is None else nn.Parameter(bias.clone(), requires_grad=False)
+    )
     return linear
 
 
