@@ -357,8 +357,9 @@ def _warn_about_choice(choice: ChosenResults, rule: str) -> None:
 
 def comparison_table(rows_by_language: dict[str, tuple[Mask, Comparison]], split: str) -> str:
     """A Markdown table: untouched and masked accuracy, and the difference with its interval."""
+    nouns = {mask.grid.noun for mask, _ in rows_by_language.values()} or {"heads"}
     lines = [
-        f"| language | untouched ({split}) | heads removed | masked ({split}) "
+        f"| language | untouched ({split}) | {nouns.pop()} removed | masked ({split}) "
         "| difference, points | 95 % interval | p |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]

@@ -206,6 +206,11 @@ class HeadGrid:
         """Whether its players are heads, as in most grids."""
         return self.kinds in ((), (HEADS,))
 
+    @property
+    def noun(self) -> str:
+        """What its players are called where they are counted."""
+        return "heads" if self.has_only_heads else "players"
+
     def kind_of(self, player: Head) -> str:
         """What a player is, one of `PLAYER_KINDS`."""
         return base_and_kind(player.stack)[1]

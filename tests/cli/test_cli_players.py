@@ -56,7 +56,11 @@ def refused(run_command: Callable[..., tuple[int, str, str]]) -> Callable[..., s
 
 
 def test_a_joint_game_is_scored_pruned_and_evaluated(
-    folder: Path, tmp_path: Path, json_output: Callable[..., Any], refused: Callable[..., str]
+    folder: Path,
+    tmp_path: Path,
+    run_command: Callable[..., tuple[int, str, str]],
+    json_output: Callable[..., Any],
+    refused: Callable[..., str],
 ) -> None:
     common = ["--model", folder, "--languages", "de"]
     stored = [*common, "--cache", tmp_path / "cache"]
@@ -88,6 +92,10 @@ def test_a_joint_game_is_scored_pruned_and_evaluated(
     accuracy = pruned["languages"]["de"]["accuracy"]
     assert figures["accuracy"] == accuracy
     assert json_output(*evaluate, "--players", JOINT)["languages"]["de"] == figures
+    code, stdout, _ = run_command("mask", "show", out)
+    assert (code, "3 of" in stdout, "players off" in stdout) == (0, True, True)
+    _, stdout, _ = run_command(*prune, "--players", JOINT, "--k", 3)
+    assert "| players removed |" in stdout
     sentence = refused(*evaluate, "--players", "layers")
     assert JOINT in sentence
     assert "layers" in sentence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -240,6 +241,42 @@ def test_heads_are_gated_as_before_whatever_else_is_asked_for() -> None:
     assert with_players(model, "heads") is model
     assert playing(model, "layers") is playing(model, "layers")
     assert playing(playing(model, "layers"), "heads") is model
+
+
+@pytest.mark.parametrize(("kind", "family"), [("llama", "llama-lm"), ("marian", "marian")])
+def test_generated_texts_are_those_of_zeroed_weights(kind: str, family: str) -> None:
+    """Passes of one token, with keys and values of earlier ones kept."""
+    model = tiny_model(family)
+    players = playing(model, "heads,neurons:2,layers")
+    grid = players.grid
+    batch = tiny_batch(model.module, lengths=(5, 5))
+    batch = {name: tensor for name, tensor in batch.items() if not name.startswith("decoder")}
+    is_open = np.random.default_rng(7).random(grid.size) < 0.8
+    kinds = [grid.kind_of(player) for player in grid.heads]
+    is_open[[kind == "layers" for kind in kinds]] = True
+    is_open[kinds.index("layers") + 1] = False
+    closed = [player for player, kept in zip(grid.heads, is_open, strict=True) if not kept]
+    settings = {"max_new_tokens": 6, "do_sample": False, "num_beams": 2}
+    with torch.no_grad(), gated(players, grid.gates(is_open)):
+        got = model.module.generate(**batch, **settings)
+    with torch.no_grad(), closed_by_hand(model, kind, closed):
+        want = model.module.generate(**batch, **settings)
+    with torch.no_grad():
+        untouched = model.module.generate(**batch, **settings)
+    assert torch.equal(got, want)
+    assert got.shape != untouched.shape or not torch.equal(got, untouched)
+
+
+def test_players_are_gated_in_every_thread_where_that_is_asked_for() -> None:
+    model = tiny_model("bert")
+    players = playing(model, "layers,neurons:2")
+    batch = tiny_batch(model.module)
+    gates = players.grid.gates(np.arange(players.grid.size) % 2)
+    with gated(players, gates):
+        want = logits(model, batch)
+    with gated(players, gates, threads=True), ThreadPoolExecutor(1) as pool:
+        assert torch.equal(pool.submit(logits, model, batch).result(), want)
+    assert not torch.equal(logits(model, batch), want)
 
 
 def test_players_are_read_in_any_order_and_refused_with_what_fits() -> None:
