@@ -51,7 +51,8 @@ def with_players(model: Model, players: Players | str, groups: NeuronGroups | No
         players = read_players(players)
     variants = model.variants
     key = (str(players), groups if NEURONS in players.kinds else None)
-    with variants.lock:
+    # Whatever gates are open around the call, the self-test is of a model with none.
+    with variants.lock, model.active(ActiveGates()):
         if model.player_set is None:
             variants.by_players.setdefault((HEADS, None), model)
         if key not in variants.by_players:

@@ -279,6 +279,18 @@ def test_players_are_gated_in_every_thread_where_that_is_asked_for() -> None:
     assert not torch.equal(logits(model, batch), want)
 
 
+def test_players_may_be_asked_for_where_gates_are_open() -> None:
+    model = tiny_model("bert")
+    batch = tiny_batch(model.module)
+    with gated(model, np.zeros((3, 4))):
+        want = logits(model, batch)
+        layers = playing(model, "layers,neurons:2")
+        assert torch.equal(logits(model, batch), want)
+        with torch.inference_mode(), gated(layers, np.ones((6, 2))):
+            untouched = logits(model, batch)  # the inner block alone holds
+    assert torch.equal(logits(model, batch), untouched)
+
+
 def test_players_are_read_in_any_order_and_refused_with_what_fits() -> None:
     assert str(read_players("neurons:8, heads")) == "heads,neurons:8"
     assert read_players("heads").are_heads

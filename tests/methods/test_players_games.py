@@ -118,6 +118,22 @@ def test_leave_one_out_and_samples_agree_with_enumeration(family: str, players: 
         assert without.values[player] == pytest.approx(baseline - accuracy, abs=1e-12)
 
 
+@pytest.mark.parametrize("players", ["neurons:2", "attention,layers"])
+def test_intervals_of_players_cover_exact_values(players: str) -> None:
+    variant = playing(model_of("bert"), players)
+    settings = {"language": "xx", "size": EXAMPLES, "value": "probability"}
+    exact = score(variant, tiny_task(), method="exact", estimand="shapley-top50", **settings)
+    covered = []
+    for seed in range(10):
+        sampled = score(
+            variant, tiny_task(), method="shapley", seed=seed, samples=48, target=None, **settings
+        )
+        assert sampled.low is not None
+        assert sampled.high is not None
+        covered.append((sampled.low <= exact.values) & (exact.values <= sampled.high))
+    assert np.mean(covered) >= 0.95
+
+
 @pytest.mark.parametrize(
     ("family", "players"),
     [
