@@ -354,12 +354,13 @@ def lean_remark(scores: Iterable[HeadScores]) -> str:
     if not heads_stopped and not some_ended_together:
         return ""
     heads = sum(result.grid.size for result in results)
+    noun = results[0].grid.noun
     which_values = (
-        f"{heads_stopped:,} of {heads:,} heads were let go as soon as their sign was decided: "
+        f"{heads_stopped:,} of {heads:,} {noun} were let go as soon as their sign was decided: "
         "their values"
     )
     if not heads_stopped:
-        which_values = "sampling ended as soon as the last sign was decided, and the heads are few: their values"
+        which_values = f"sampling ended as soon as the last sign was decided, and the {noun} are few: their values"
     has_stop = "stop" in options_of(results[0])
     advice = "compare sizes with stop=width only" if has_stop else "do not compare their sizes"
     method = METHODS.get(results[0].method)
