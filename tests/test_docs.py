@@ -231,8 +231,12 @@ def test_exit_codes_are_the_documented_ones():
     assert EXIT_CODES[Verdict.FAILS] == FOUND
 
 
-def test_the_example_in_the_mask_format_is_a_mask():
-    (block,) = blocks("docs/mask-format.md", "json")
+def test_the_examples_in_the_mask_format_are_masks():
+    block, block_of_players = blocks("docs/mask-format.md", "json")
+    players = json.loads(block_of_players)
+    mask_of_players = mask_from_json(players)
+    assert mask_of_players.to_json() | players == mask_of_players.to_json()
+    assert [str(player) for player in mask_of_players.removed] == ["0.1", "encoder-neurons 1.1"]
     example = json.loads(block)
     mask = mask_from_json(example)
     removed_heads = [tuple(head) for head in mask.removed]

@@ -110,6 +110,16 @@ COMMANDS = (
         flags={
             **ON_TASK,
             **FEW_EXAMPLES,
+            "--method": "leave-one-out",
+            "--players": "heads,neurons:2",
+        },
+        computes=True,
+    ),
+    Command(
+        ("score",),
+        flags={
+            **ON_TASK,
+            **FEW_EXAMPLES,
             "--task": "mine.toml",
             "--label-map": "0=turn_on,1=turn_off",
         },

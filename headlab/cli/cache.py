@@ -66,8 +66,8 @@ def _list_results(store: Store, json: bool) -> None:
         json: Whether to print one JSON object.
     """
     listings: dict[str, Listing[Any]] = {
-        "results": store.scan(),
-        "curves": store.curves(),
+        "results": store.scan(None),
+        "curves": store.curves(None),
         "reports": store.reports(),
         "gates": store.gates(),
     }
@@ -144,6 +144,8 @@ def _kind_record(record: HeadScores | Curve | Report | LearnedGates) -> dict[str
             "undecided": record.undecided_count(),
         }
         kind_fields = {"weight": record.weight, **counts}
+    if record.spec.players:
+        kind_fields["players"] = record.spec.players
     return {"language": record.language, **kind_fields, "values_sha256": record.values_sha256()}
 
 

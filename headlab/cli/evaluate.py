@@ -15,6 +15,7 @@ from headlab.cli.output import (
     AsJson,
     Device,
     DeviceMap,
+    PlayersFlag,
     Seed,
     TaskSelection,
     check_ablation,
@@ -26,8 +27,10 @@ from headlab.core import (
     Evaluation,
     HeadlabError,
     JsonLike,
+    Players,
     Table,
     omission_fields,
+    read_players,
     write_atomic,
 )
 from headlab.masks import Mask, load_mask
@@ -72,6 +75,7 @@ def evaluate(
         Path | None,
         typer.Option(help="folder of tasks of your own for --lm-eval, as the harness has them"),
     ] = None,
+    players: PlayersFlag = None,
     seed: Seed = 0,
     device: Device = None,
     device_map: DeviceMap = None,
@@ -101,8 +105,11 @@ def evaluate(
         "--split": split != "dev",
     }
     check_harness(lm_eval, lm_eval_folder, ablation, own_task_options)
+    load = partial(headlab.load, selection.model, device=device, device_map=device_map)
+    check_players(players, loaded_mask)
+    if loaded_mask is not None:
+        load = partial(_load_for_mask, load, loaded_mask)
     if lm_eval is not None:
-        load = partial(headlab.load, selection.model, device=device, device_map=device_map)
         print_harness_metrics(
             load, task_names(lm_eval), loaded_mask, size, seed, lm_eval_folder, json
         )
@@ -112,7 +119,7 @@ def evaluate(
     task.check(task.languages[0], split)
     check_changes(changes, loaded_mask, task)
     decoding = checked_decoding(task, split, bleu, beams)
-    model = headlab.load(selection.model, device=device, device_map=device_map)
+    model = load()
     if loaded_mask is not None:
         loaded_mask.check(model.grid, model.fingerprint)
     results_by_language: dict[str, Comparison | Evaluation] = {}
@@ -139,6 +146,40 @@ def evaluate(
     if changes is not None:
         save_changes(change_tables, changes)
     print_results(results_by_language, details_by_language, json)
+
+
+def check_players(players: str | None, mask: Mask | None) -> None:
+    """Raise HeadlabError if --players names others than a mask switches, or there is no mask.
+
+    Args:
+        players: As of --players; None for those of the mask.
+        mask: The mask, if there is one.
+    """
+    if players is None:
+        return
+    if mask is None:
+        raise HeadlabError(
+            "--players says what a mask switches; give --mask with it", code="option.needs_mask"
+        )
+    asked_for = read_players(players)
+    groups = max((max(stack.heads) for stack in mask.grid.stacks if stack.members), default=0)
+    of_mask = Players(mask.grid.kinds, groups)
+    if asked_for != of_mask:
+        raise HeadlabError(
+            f"the mask switches {of_mask}, and --players asks for {asked_for}; leave --players out, "
+            "or give a mask of these",
+            code="mask.other_players",
+        )
+
+
+def _load_for_mask(load: Callable[[], Model], mask: Mask) -> Model:
+    """A model of which the players of a mask are switched."""
+    from headlab.hooks import with_players_of
+
+    model = load()
+    if mask.grid.has_only_heads:
+        return model
+    return with_players_of(model, mask.grid)
 
 
 def print_notes(evaluator: Evaluator) -> None:

@@ -396,7 +396,7 @@ def combine(
 
 
 def _count_words(mask: Mask) -> str:
-    return f"{len(mask.removed)} of {mask.grid.size} heads off ({mask.grid})"
+    return f"{len(mask.removed)} of {mask.grid.size} {mask.grid.noun} off ({mask.grid})"
 
 
 def model_words(mask: Mask) -> str:

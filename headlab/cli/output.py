@@ -31,6 +31,7 @@ from headlab.core import (
     Report,
     file_mode,
     is_folder,
+    read_players,
     write_atomic,
     write_json,
 )
@@ -73,6 +74,14 @@ NliModel = Annotated[
     Path | None,
     typer.Option(
         help="model fine-tuned on English NLI; default: models/e5-small-xnli beside the data"
+    ),
+]
+PlayersFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--players",
+        help="what is switched instead of heads: kv-groups, attention, feed-forward, neurons:N (N groups a layer) "
+        "or layers; several joined by commas, as in heads,neurons:8",
     ),
 ]
 MODEL = "e5-small-intents"
@@ -130,6 +139,30 @@ def chosen_task(
     from headlab.tasks.resolve import task
 
     return task(name, languages, data=data, label_map=label_map)
+
+
+def playing(
+    load: Callable[[str], Model], task: Task, players: str | None
+) -> Callable[[str], Model]:
+    """A function that loads a model of which these players are switched.
+
+    Args:
+        load: Loads a model by its name.
+        task: On whose dev examples groups of neurons are formed.
+        players: As of --players; None for heads.
+
+    Raises:
+        HeadlabError: The players are unknown.
+    """
+    if players is None or read_players(players).are_heads:
+        return load
+
+    def load_playing(name: str) -> Model:
+        from headlab.methods import model_with_players
+
+        return model_with_players(load(name), task, players)
+
+    return load_playing
 
 
 def check_ablation(name: str) -> None:

@@ -6,6 +6,7 @@ import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +18,11 @@ from headlab.cli.output import (
     AsJson,
     CacheRoot,
     Device,
+    PlayersFlag,
     TaskSelection,
     check_ablation,
     open_store,
+    playing,
     print_json,
     progress_bar,
 )
@@ -102,6 +105,7 @@ def prune(
     out: Annotated[
         Path | None, typer.Option(help="mask file (one language) or folder (several)")
     ] = None,
+    players: PlayersFlag = None,
     device: Device = None,
     cache: CacheRoot = None,
     json: AsJson = False,
@@ -122,7 +126,8 @@ def prune(
             "give a folder",
             code="output.one_file_for_many",
         )
-    model = headlab.load(selection.model, device=device)
+    load = playing(partial(headlab.load, device=device), task, players)
+    model = load(selection.model)
     store = open_store(cache)
     scoring_method = method_of(method)
     options = parse_options(option or [], scoring_method.options)
@@ -135,6 +140,7 @@ def prune(
         "--data": selection.data,
         "--label-map": selection.label_map,
         "--method": scoring_method.key,
+        "--players": None if model.players.are_heads else str(model.players),
         "--cache": cache,
     }
     choice = choose_scores(store, model, task, score_arguments, options, scored_with)
@@ -228,7 +234,7 @@ def choose_scores(
     Raises:
         HeadlabError: For a language without any.
     """
-    listing = store.scan()
+    listing = store.scan(str(score_arguments.get("--players") or ""))
     method = str(score_arguments["--method"])
     candidates = [
         result
@@ -371,8 +377,9 @@ def _warn_about_choice(choice: ChosenResults, rule: str) -> None:
 
 def comparison_table(rows_by_language: dict[str, tuple[Mask, Comparison]], split: str) -> str:
     """A Markdown table: untouched and masked accuracy, and the difference with its interval."""
+    nouns = {mask.grid.noun for mask, _ in rows_by_language.values()} or {"heads"}
     lines = [
-        f"| language | untouched ({split}) | heads removed | masked ({split}) "
+        f"| language | untouched ({split}) | {nouns.pop()} removed | masked ({split}) "
         "| difference, points | 95 % interval | p |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]

@@ -16,11 +16,13 @@ from headlab.cli.job_run import print_line
 from headlab.cli.output import (
     AsJson,
     ComputeSettings,
+    PlayersFlag,
     ShowProgress,
     Workers,
     check_ablation,
     check_workers,
     chosen_task,
+    playing,
     print_json,
     progress_bar,
     progress_callback,
@@ -74,13 +76,15 @@ def score(
             "average"
         ),
     ] = None,
+    players: PlayersFlag = None,
     json: AsJson = False,
 ) -> None:
     """Score every head on dev. It can be interrupted; run the same command again to resume."""
     check_ablation(job.ablation)
     task = chosen_task(job.task, job.languages, data, job.label_map)
     job = _with_interval(job, interval).resolved_on(task)
-    lab = LocalLab(compute.store(), compute.load, device=compute.device)
+    load = playing(compute.load, task, players)
+    lab = LocalLab(compute.store(), load, device=compute.device)
     model = lab.need(job.model)
     job.check_model(model)
     _warn_if_costly(job, model.grid.size)
@@ -230,6 +234,8 @@ def scores_record(scores: HeadScores) -> dict[str, Json]:
         "example_forwards": scores.example_forwards,
         "values_sha256": scores.values_sha256(),
     }
+    if scores.spec.players:
+        row["players"] = scores.spec.players
     if caution(scores.method):
         row["caution"] = caution(scores.method)
     notes: list[Json] = [*remarks([scores])]
@@ -282,6 +288,7 @@ def curve(
     data: Path | None,
     dev_size: int,
     compute: ComputeSettings,
+    players: PlayersFlag = None,
     json: AsJson = False,
 ) -> None:
     """Remove heads one after another, lowest dev score first, and measure the accuracy.
@@ -293,7 +300,8 @@ def curve(
     task = chosen_task(job.task, job.languages, data, job.label_map)
     task.check(task.languages[0], job.split)
     job = job.resolved_on(task)
-    lab = LocalLab(compute.store(), compute.load, device=compute.device)
+    load = playing(compute.load, task, players)
+    lab = LocalLab(compute.store(), load, device=compute.device)
     job.check_model(lab.need(job.model))
     with progress_bar("loading") as show:
         progress = CurveProgress(task.languages, show)

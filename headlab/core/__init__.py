@@ -96,6 +96,14 @@ from headlab.core.options import parse_options as parse_options
 from headlab.core.options import require_known_options as require_known_options
 from headlab.core.options import resolve_options as resolve_options
 from headlab.core.options import text_in as text_in
+from headlab.core.players import ATTENTION as ATTENTION
+from headlab.core.players import FEED_FORWARD as FEED_FORWARD
+from headlab.core.players import KINDS_OF_HEADS as KINDS_OF_HEADS
+from headlab.core.players import KV_GROUPS as KV_GROUPS
+from headlab.core.players import LAYERS as LAYERS
+from headlab.core.players import NEURONS as NEURONS
+from headlab.core.players import Players as Players
+from headlab.core.players import read_players as read_players
 from headlab.core.processors import THREADS_VARIABLE as THREADS_VARIABLE
 from headlab.core.processors import allowed_processors as allowed_processors
 from headlab.core.processors import limit_threads as limit_threads
@@ -106,6 +114,8 @@ from headlab.core.records import BEYOND_LIMIT as BEYOND_LIMIT
 from headlab.core.records import CHANGE_KINDS as CHANGE_KINDS
 from headlab.core.records import HEAD_COLUMNS as HEAD_COLUMNS
 from headlab.core.records import HEAD_FORMATS as HEAD_FORMATS
+from headlab.core.records import HEADS as HEADS
+from headlab.core.records import PLAYER_KINDS as PLAYER_KINDS
 from headlab.core.records import STACKS as STACKS
 from headlab.core.records import WITHOUT_TOKEN as WITHOUT_TOKEN
 from headlab.core.records import Bools as Bools
@@ -127,6 +137,7 @@ from headlab.core.records import content_key as content_key
 from headlab.core.records import do_nothing as do_nothing
 from headlab.core.records import omission_fields as omission_fields
 from headlab.core.records import part as part
+from headlab.core.records import stack_name as stack_name
 from headlab.core.run_spec import RESULT_FORMAT as RESULT_FORMAT
 from headlab.core.run_spec import SCORE_KIND as SCORE_KIND
 from headlab.core.run_spec import MethodSpec as MethodSpec

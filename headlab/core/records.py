@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -81,17 +81,55 @@ class Head(NamedTuple):
 HEAD_COLUMNS = Head._fields
 HEAD_FORMATS = ("", "d", "d")
 STACKS = ("encoder", "decoder", "cross")  # in the order of every grid
+HEADS = "heads"
+# What can be switched, in the order of every grid that has several kinds.
+PLAYER_KINDS = (HEADS, "kv-groups", "attention", "feed-forward", "neurons", "layers")
+
+
+def stack_name(base: str, kind: str) -> str:
+    """Name of the players of a kind in a stack of the model: "encoder", "encoder-neurons"."""
+    return base if kind == HEADS else f"{base}-{kind}"
+
+
+def base_and_kind(name: str) -> tuple[str, str]:
+    """Inverse of `stack_name`: the stack of the model, and what is switched in it.
+
+    Any name that `stack_name` does not give is a stack of heads.
+    """
+    for base in STACKS:
+        kind = name.removeprefix(f"{base}-")
+        if kind != name and kind in PLAYER_KINDS[1:]:
+            return base, kind
+    return name, HEADS
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The heads of one stack.
+    """The heads of one stack, or other players of one kind.
 
-    `heads[l]` is the number of query heads in layer l (layers may differ).
+    `heads[l]` is the number of players in layer l (layers may differ): of query heads, or of
+    what the name says (`stack_name`).
+
+    Attributes:
+        name: "encoder", "decoder" or "cross" for heads; "encoder-neurons" and the like for others.
+        heads: Number of players in each layer.
+        members: For groups of neurons, the group of every neuron of each layer; None for players
+            that the name alone defines.
     """
 
     name: str
     heads: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def base(self) -> str:
+        """The stack of the model that its players are in."""
+        return base_and_kind(self.name)[0]
+
+    @property
+    def kind(self) -> str:
+        """What its players are, one of `PLAYER_KINDS`."""
+        return base_and_kind(self.name)[1]
 
     @property
     def layers(self) -> int:
@@ -156,6 +194,26 @@ class HeadGrid:
             row += stack.layers
         places = [(first_rows[head.stack] + head.layer, head.head) for head in self.heads]
         return np.array(places, dtype=np.int64).reshape(-1, 2)
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of players that it has, in the order of `PLAYER_KINDS`."""
+        present = {stack.kind for stack in self.stacks}
+        return tuple(kind for kind in PLAYER_KINDS if kind in present)
+
+    @property
+    def has_only_heads(self) -> bool:
+        """Whether its players are heads, as in most grids."""
+        return self.kinds in ((), (HEADS,))
+
+    @property
+    def noun(self) -> str:
+        """What its players are called where they are counted."""
+        return "heads" if self.has_only_heads else "players"
+
+    def kind_of(self, player: Head) -> str:
+        """What a player is, one of `PLAYER_KINDS`."""
+        return base_and_kind(player.stack)[1]
 
     def stack(self, name: str) -> Stack:
         """The stack of this name. Raises HeadlabError listing the existing names."""
@@ -251,24 +309,77 @@ class HeadGrid:
         """{stack: heads per layer}."""
         return {stack.name: list(stack.heads) for stack in self.stacks}
 
+    def members_json(self) -> dict[str, list[list[int]]]:
+        """{stack: [layer][neuron], the neuron's group} of the stacks of groups; empty for heads."""
+        return {
+            stack.name: [list(groups) for groups in stack.members]
+            for stack in self.stacks
+            if stack.members is not None
+        }
+
+    @property
+    def members_sha256(self) -> str:
+        """sha256 of the groups of neurons; empty where there are none."""
+        members = self.members_json()
+        return content_key(members) if members else ""
+
     @staticmethod
-    def from_json(value: Json | Mapping[str, list[int]]) -> HeadGrid:
-        """Inverse of `to_json`.
+    def from_json(value: Json | Mapping[str, list[int]], members: Json = None) -> HeadGrid:
+        """Inverse of `to_json` and `members_json`.
 
         Stacks are put in model order, because JSON may have sorted them by name.
 
+        Args:
+            value: {stack: heads per layer}.
+            members: {stack: [layer][neuron]}, where some stacks are groups of neurons.
+
         Raises:
-            TypeError: It is not {stack: heads per layer}.
+            TypeError: It is not {stack: heads per layer}, or the members are not of its stacks.
         """
         if not isinstance(value, Mapping):
             raise TypeError("a grid is {stack: heads per layer}")
-        stack_names = sorted(
-            value, key=lambda name: STACKS.index(name) if name in STACKS else len(STACKS)
-        )
-        return HeadGrid(tuple(Stack(name, _head_counts(value[name])) for name in stack_names))
+        groups_by_stack = _groups_by_stack(value, members)
+        stacks = []
+        for name in sorted(value, key=_stack_order):
+            stacks.append(Stack(name, _head_counts(value[name]), groups_by_stack.get(name)))
+        return HeadGrid(tuple(stacks))
 
     def __str__(self) -> str:
         return ", ".join(f"{stack.name} {grid_text(stack.heads)}" for stack in self.stacks)
+
+
+def _stack_order(name: str) -> tuple[int, int]:
+    """Where a stack of this name stands in a grid."""
+    base, kind = base_and_kind(name)
+    place = STACKS.index(base) if base in STACKS else len(STACKS)
+    return PLAYER_KINDS.index(kind), place
+
+
+def _groups_by_stack(
+    counts: Mapping[str, object], members: Json
+) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """The group of every neuron, by stack. Raises TypeError for anything else.
+
+    Args:
+        counts: {stack: groups per layer}.
+        members: {stack: [layer][neuron]}; None where no stack has any.
+    """
+    if members is None:
+        return {}
+    if not isinstance(members, Mapping):
+        raise TypeError("the members of groups are {stack: the group of every neuron, by layer}")
+    groups_by_stack = {}
+    for name, layers in members.items():
+        group_counts = _head_counts(counts.get(name))
+        is_of_layers = isinstance(layers, list) and len(layers) == len(group_counts)
+        if base_and_kind(name)[1] != "neurons" or not is_of_layers:
+            raise TypeError(f"{name} is no stack of groups of neurons, by layer")
+        groups_by_layer = tuple(map(_head_counts, cast("list[object]", layers)))
+        for groups, count in zip(groups_by_layer, group_counts, strict=True):
+            if set(groups) != set(range(count)):
+                raise TypeError(f"every group of {name} has a neuron, and every neuron a group")
+        groups_by_stack[name] = groups_by_layer
+    return groups_by_stack
 
 
 def _head_counts(counts: object) -> tuple[int, ...]:

@@ -174,6 +174,8 @@ class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items o
         device: Kind of device that gave answers; empty for the processor.
         method_versions: {name in its tables: version}, for a report that uses methods of renewed
             settings.
+        players: What is switched, like "heads,neurons:8"; empty for heads.
+        groups: sha256 of the groups of neurons; empty where none are switched.
         more: Fields that this version of headlab does not write.
     """
 
@@ -194,6 +196,8 @@ class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items o
     removed: tuple[int, ...] | None = field(default=None, metadata=INTEGERS)
     device: str = field(default="", metadata=TEXT)
     method_versions: Mapping[str, Json] | None = field(default=None, metadata=OBJECT)
+    players: str = field(default="", metadata=TEXT)
+    groups: str = field(default="", metadata=TEXT)
 
     @staticmethod
     def of(value: Mapping[str, Json]) -> RunSpec:

@@ -809,7 +809,7 @@ def predicts_next(model: Model) -> bool:
 
     A model that sees later tokens does not: it would see its answers.
     """
-    is_decoder = [stack.name for stack in model.grid.stacks] == ["decoder"]
+    is_decoder = [stack.name for stack in model.head_grid.stacks] == ["decoder"]
     return is_decoder and bool(model.module.can_generate())
 
 

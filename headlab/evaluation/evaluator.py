@@ -137,7 +137,7 @@ def token_budget(model: Model) -> int:
     hidden_width = width_of(model)
     item_bytes = torch.finfo(model.module.dtype).bits // 8
     free_bytes = min(torch.cuda.mem_get_info(gpu)[0] for gpu in gpus)
-    token_bytes = item_bytes * hidden_width * (model.grid.layers + 17)
+    token_bytes = item_bytes * hidden_width * (model.depth + 17)
     fitting_tokens = int(GPU_SHARE * free_bytes / token_bytes)
     power_of_two = 1 << max(fitting_tokens, 1).bit_length() - 1
     return max(CPU_TOKENS, min(GPU_TOKENS, power_of_two))
@@ -580,13 +580,13 @@ class Evaluator:
             )
         try:
             states = batch.states or LayerStates(
-                self.model.grid.layers, first_token=self.model.first_token
+                self.model.depth, first_token=self.model.first_token
             )
             start_layers = None
             if batch.gates is not None:
-                changed_layers = np.flatnonzero((batch.gates != gates).any(axis=1))
+                changed_layers = self.model.layer_of_row[(batch.gates != gates).any(axis=1)]
                 # Where no layer has changed, the pass starts behind the last one.
-                first_layer = int(changed_layers[0]) if len(changed_layers) else len(gates)
+                first_layer = int(changed_layers.min(initial=self.model.depth))
                 start_layers = torch.full((len(batch.rows),), first_layer)
             states.begin(start_layers)
             batch.gates = None  # a pass cut short must not be resumed from
@@ -659,6 +659,7 @@ class Evaluator:
             raise HeadlabError(
                 f'unknown ablation {ablation!r}; use "zero" or "mean"', code="ablation.unknown"
             )
+        self.model.require_ablation(ablation)
         if self._head_means is None:
             dev_examples = self.task.examples(self.language, "dev", DEV_SIZE)
             inputs = read_inputs(self.model, self.task, dev_examples, self.language)

@@ -1,6 +1,7 @@
 """Switching heads off and observing them in forward passes, which may start at a later layer."""
 
 from headlab.hooks.find import MODEL_ERRORS as MODEL_ERRORS
+from headlab.hooks.find import logits as logits
 from headlab.hooks.loading import load as load
 from headlab.hooks.loading import script_model_of as script_model_of
 from headlab.hooks.model import MODEL_WORDS as MODEL_WORDS
@@ -17,6 +18,13 @@ from headlab.hooks.model import make_gateable as make_gateable
 from headlab.hooks.model import minimal_decoder_inputs as minimal_decoder_inputs
 from headlab.hooks.model import not_finite_error as not_finite_error
 from headlab.hooks.model import sum_weights as sum_weights
+from headlab.hooks.parts import widths_of as widths_of
+from headlab.hooks.player_models import neurons_of as neurons_of
+from headlab.hooks.player_models import parts_of as parts_of
+from headlab.hooks.player_models import with_players as with_players
+from headlab.hooks.player_models import with_players_of as with_players_of
+from headlab.hooks.players import NeuronGroups as NeuronGroups
+from headlab.hooks.players import groups_by_importance as groups_by_importance
 from headlab.hooks.positions import excluded_ids as excluded_ids
 from headlab.hooks.positions import plain_inputs as plain_inputs
 from headlab.hooks.positions import query_and_key_tokens as query_and_key_tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -19,6 +20,7 @@ from headlab.core import (
     Head,
     HeadGrid,
     HeadlabError,
+    Players,
     Rows,
     memory_errors_explained,
     require_flag,
@@ -37,6 +39,7 @@ from headlab.hooks.find import (
     logits,
     probe_inputs,
 )
+from headlab.hooks.players import PlayerSet
 from headlab.hooks.positions import excluded_ids as excluded_ids
 from headlab.hooks.positions import query_and_key_tokens as query_and_key_tokens
 from headlab.hooks.state import (
@@ -73,6 +76,23 @@ GATE_TYPES = (torch.Tensor, np.ndarray, Mask, list, tuple)  # nested lists are t
 MODEL_WORDS = "a model that headlab.load returns"
 
 
+class PlayerVariants:
+    """One model with several kinds of players: the same module, gated once for each kind of part.
+
+    Attributes:
+        by_players: {text of the players and their groups of neurons: the model with them}.
+        gated: The kinds of parts that have gates: "neurons", "layers".
+        importance: {what it was measured on: the importance of every neuron, by layer}.
+        lock: Held while one is made.
+    """
+
+    def __init__(self) -> None:
+        self.by_players: dict[Hashable, Model] = {}
+        self.gated: set[str] = set()
+        self.importance: dict[Hashable, list[npt.NDArray[np.float64]]] = {}
+        self.lock = threading.RLock()
+
+
 @dataclass(eq=False)
 class Model:
     """A loaded model, its head grid, and what is needed to gate it.
@@ -88,6 +108,10 @@ class Model:
         owner: Its identity, which its gates belong to.
         orders: The order of its classes, for the tasks seen so far (see
             `headlab.evaluation.inputs.label_order`).
+        calls: The attention computation of every row of the grid of heads.
+        player_set: What is switched instead of heads; None for heads. `grid` is then of these
+            players (see `headlab.hooks.player_models.with_players`).
+        variants: The same model with other players, as far as they have been asked for.
     """
 
     checkpoint: Checkpoint
@@ -99,6 +123,40 @@ class Model:
     gives_weights: bool = True
     owner: Owner = field(default_factory=Owner)
     orders: dict[Hashable, LabelOrder] = field(default_factory=dict, repr=False)
+    calls: tuple[AttentionCall, ...] = field(default=(), repr=False)
+    player_set: PlayerSet | None = field(default=None, repr=False)
+    variants: PlayerVariants = field(default_factory=PlayerVariants, repr=False)
+
+    @property
+    def head_grid(self) -> HeadGrid:
+        """Its heads, whatever is switched."""
+        return self.grid if self.player_set is None else self.player_set.heads
+
+    @property
+    def depth(self) -> int:
+        """Number of rows of the grid of heads: the layers of a pass that starts midway."""
+        return self.head_grid.layers
+
+    @property
+    def players(self) -> Players:
+        """What is switched: heads, unless another kind was asked for."""
+        return Players() if self.player_set is None else self.player_set.players
+
+    @cached_property
+    def layer_of_row(self) -> npt.NDArray[np.int64]:
+        """The layer that a row of the gate array is in, int [row]: nothing before it changes."""
+        if self.player_set is None:
+            return np.arange(self.grid.layers)
+        return self.player_set.layer_of_row
+
+    def require_ablation(self, ablation: str) -> None:
+        """Raise HeadlabError if something else than heads cannot be replaced that way."""
+        if ablation == "mean" and self.player_set is not None and not self.player_set.of_heads:
+            raise HeadlabError(
+                f"headlab knows means of heads only, and {self.player_set.players} are switched; "
+                "use ablation zero",
+                code="ablation.players",
+            )
 
     @property
     def name(self) -> str:
@@ -181,8 +239,14 @@ class Model:
     @contextmanager
     def active(self, active: ActiveGates) -> Iterator[ActiveGates]:
         """Apply gates and observers to this thread's forward passes of this model."""
-        with activate(self.owner, active):
+        with activate(self.owner, self.expanded(active)):
             yield active
+
+    def expanded(self, active: ActiveGates) -> ActiveGates:
+        """What is in effect, with gates of players as those of heads, neurons and layers."""
+        if self.player_set is None:
+            return active
+        return self.player_set.expanded(active)
 
 
 @contextmanager
@@ -215,9 +279,8 @@ def gated(
             changed then.
     """
     require_flag("threads", threads)
-    with open_block(
-        model.owner, _active_gates_of(model, gates, ablation, means), model.name, everywhere=threads
-    ):
+    active = model.expanded(_active_gates_of(model, gates, ablation, means))
+    with open_block(model.owner, active, model.name, everywhere=threads):
         yield model
 
 
@@ -245,6 +308,7 @@ def _active_gates_of(
             "...)",
             code="ablation.needs_means",
         )
+    model.require_ablation(ablation)
     return ActiveGates(gates=as_gate_tensor(model, gates), fill=means)
 
 
@@ -319,7 +383,7 @@ def check_gates(model: Model, baseline_logits: torch.Tensor) -> None:
     module = model.module
     gates = np.ones((grid.layers, grid.width))
     with gated_in_this_thread(model, gates):
-        _require_close(
+        require_close(
             model,
             logits(module),
             baseline_logits,
@@ -338,7 +402,7 @@ def check_gates(model: Model, baseline_logits: torch.Tensor) -> None:
     with gated_in_this_thread(model, gates):
         gated_logits = logits(module)
     with _with_zeroed_columns(model, gates, heads_by_row):
-        _require_close(
+        require_close(
             model,
             gated_logits,
             logits(module),
@@ -346,7 +410,7 @@ def check_gates(model: Model, baseline_logits: torch.Tensor) -> None:
             code="model.closed_gate_differs",
         )
     if model.resumable:
-        _test_resume(model, gates, baseline_logits, gated_logits)
+        check_resuming(model, gates, baseline_logits, gated_logits)
 
 
 def _is_close(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
@@ -361,9 +425,18 @@ def _is_close(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
     )
 
 
-def _require_close(
+def require_close(
     model: Model, tensor: torch.Tensor, reference: torch.Tensor, problem: str, *, code: str
 ) -> None:
+    """Raise HeadlabError unless logits equal a reference but for rounding.
+
+    Args:
+        model: Whose logits they are.
+        tensor: The logits.
+        reference: What they should be.
+        problem: What it means if they are not, in a clause.
+        code: Of the error.
+    """
     if _is_close(tensor, reference):
         return
     if not bool(reference.isfinite().all()):
@@ -407,7 +480,7 @@ def _with_zeroed_columns(
         yield
 
 
-def _test_resume(
+def check_resuming(
     model: Model,
     head_gates: npt.NDArray[np.generic],
     baseline_logits: torch.Tensor,
@@ -417,18 +490,18 @@ def _test_resume(
 
     Otherwise the model is marked as not resumable.
     """
-    middle_layer = model.grid.layers // 2
+    middle_layer = model.depth // 2
     gates = as_gate_tensor(model, head_gates)[None].repeat(1, 1, 1)
     lower_gates = gates.clone()
-    lower_gates[:, middle_layer:] = 1
-    states = LayerStates(model.grid.layers)
+    lower_gates[:, torch.as_tensor(model.layer_of_row >= middle_layer)] = 1
+    states = LayerStates(model.depth)
     try:
         with model.active(ActiveGates(gates=lower_gates, states=states)):
             logits(model.module)
         states.begin(torch.tensor([middle_layer]))
         with model.active(ActiveGates(gates=gates, states=states)):
             resumed_logits = logits(model.module)
-        _require_close(
+        require_close(
             model,
             resumed_logits,
             gated_logits,
@@ -438,7 +511,7 @@ def _test_resume(
         branched_logits = _branched_output(
             model, lower_gates, gates, middle_layer, first_token=False
         )
-        _require_close(
+        require_close(
             model,
             branched_logits,
             gated_logits,
@@ -473,7 +546,7 @@ def _branched_output(
     doubled_inputs = {
         name: value[torch.as_tensor(origin, device=value.device)] for name, value in inputs.items()
     }
-    fan_out = FanOut(start, origin, model.grid.layers, first_token=first_token)
+    fan_out = FanOut(start, origin, model.depth, first_token=first_token)
     with model.active(ActiveGates(gates=all_gates, states=fan_out)), torch.inference_mode():
         outputs = model.module(**doubled_inputs)
     return first_output(outputs)[rows:].clone()
@@ -520,6 +593,7 @@ def make_gateable(checkpoint: Checkpoint) -> Model:
         tuple(call.projection for call in by_row),
         resumable=False,
         observed=all_observed,
+        calls=tuple(by_row),
     )
     _place_sites(model, by_row)
     module.register_forward_pre_hook(lambda *_: model.owner.begin_pass())
@@ -698,7 +772,7 @@ def _own_weights(model: Model, inputs: Inputs) -> list[torch.Tensor]:
     """What a model itself gives as the attention weights of all layers, in the grid's order."""
     with model.active(ActiveGates()):
         outputs = model.module(**inputs, output_attentions=True)
-    stacks = model.grid.stacks
+    stacks = model.head_grid.stacks
     names = ["attentions"] if len(stacks) == 1 else [f"{stack.name}_attentions" for stack in stacks]
     return [weights for name in names for weights in outputs.get(name) or ()]
 
@@ -733,7 +807,8 @@ def attention_of_heads(
         HeadlabError: The model does not have a head, the sentence does not fit in memory, or
             weights are not finite.
     """
-    row_and_column = {head: tuple(model.grid.flat[model.grid.index(head)]) for head in heads}
+    grid = model.head_grid
+    row_and_column = {head: tuple(grid.flat[grid.index(head)]) for head in heads}
     weights_by_head: dict[Head, torch.Tensor] = {}
 
     def keep(row: int, weights: torch.Tensor) -> None:
@@ -761,7 +836,7 @@ def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
     (attention_mask 0) is left out; for the decoder and cross heads of a sequence-to-sequence model,
     decoder_attention_mask is used (all positions count if it is not given).
     """
-    grid = model.grid
+    grid = model.head_grid
     sums: dict[int, torch.Tensor] = {}
     counts: dict[int, float] = {}
     for inputs in batches:
@@ -789,7 +864,7 @@ def _head_sums(model: Model, inputs: Inputs) -> dict[int, tuple[torch.Tensor, fl
     """{layer row: (sum of every head's output [head, head_dim], tokens)} over one batch."""
     has_decoder = model.module.config.is_encoder_decoder
     sums_by_row: dict[int, tuple[torch.Tensor, float]] = {}
-    stack_by_row = model.grid.rows
+    stack_by_row = model.head_grid.rows
 
     def add(row: int, context: torch.Tensor) -> None:
         reads_source = not has_decoder or stack_by_row[row] == "encoder"

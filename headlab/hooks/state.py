@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypedDict, Unpack, cast
+from typing import Protocol, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
@@ -348,6 +348,16 @@ def wrap_layer(layer: nn.Module, index: int, owner: Owner) -> None:
     layer.forward = LayerForward(layer.forward, owner, index)
 
 
+class PartGates(Protocol):
+    """Gates of what is no head, [...] or [row, ...], by the number of the layer in the model."""
+
+    def of_neurons(self, layer: int) -> torch.Tensor | None:
+        """Gates of the neurons of a layer's feed-forward part, [neuron] or [row, neuron]."""
+
+    def of_layer(self, layer: int) -> torch.Tensor | None:
+        """Gate of a whole layer, a single number or [row]."""
+
+
 # Gates, replacement values and observers in effect on a model, per thread.
 Observer = Callable[[int, torch.Tensor], None]
 
@@ -364,6 +374,7 @@ class ActiveGates:
         weights: Called with (layer row, a layer's attention weights [row, head, query, key]).
         weight_layers: Layer rows that `weights` is called for; None for all.
         states: How a pass runs its layers; None for all rows through all layers.
+        parts: Gates of neurons and of whole layers; None where heads alone are gated.
         ended: The block has ended, which a context copied inside it does not see.
     """
 
@@ -373,6 +384,7 @@ class ActiveGates:
     weights: Observer | None = None
     weight_layers: frozenset[int] | None = None
     states: Pass | None = None
+    parts: PartGates | None = None
     ended: bool = False
 
 

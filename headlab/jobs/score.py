@@ -103,8 +103,11 @@ class MethodJob(TaskJob):
         """Refuse a model that the method cannot score, before anything is computed.
 
         Raises:
-            HeadlabError: It has too many heads, or a decoder where the method is for encoders.
+            HeadlabError: It has too many heads, or a decoder where the method is for encoders, or
+                the method cannot score what is switched.
         """
+        options = method(self.method).resolve(self.options)
+        costs.require_players(method(self.method), model.grid, options)
         costs.require_few_heads(method(self.method), model.grid.size)
         costs.require_encoder(method(self.method), model.grid)
         costs.require_candidates(self.options, model.grid)

@@ -154,14 +154,20 @@ class WorthJob(TaskJob):
             compared_on: Whose examples are run; those of a task in the job's languages.
             cut: Which pieces of the vocabulary stay; None for all.
         """
-        from headlab.studies.savings_run import measure  # imports torch
+        from headlab.hooks import with_players_of  # imports torch
+        from headlab.studies.savings_run import measure
+
+        mask = mask_from_json(self.mask, "the mask")
+        model = lab.need(self.model)
+        if not mask.grid.has_only_heads:
+            model = with_players_of(model, mask.grid)
 
         def on_progress(done: int, total: int, note: str) -> None:
             running.progress(done, total, note, fresh=not done)
 
         return measure(
-            lab.need(self.model),
-            mask_from_json(self.mask, "the mask"),
+            model,
+            mask,
             task=compared_on.task,
             batch_sizes=self.batch_sizes,
             rounds=self.rounds,

@@ -633,6 +633,7 @@ def convert_out(
     count_from = count_from or 0
     if form == "headlab":
         return _json_bytes(mask.to_json(), indent=1)
+    mask.require_heads(f"the form {form} holds")
     if form == "pruned-heads":
         return _json_bytes(_pruned_heads(mask, count_from))
     if form == "text":

@@ -16,6 +16,8 @@ import numpy as np
 
 from headlab import __version__
 from headlab.core import (
+    NEURONS,
+    STACKS,
     Bools,
     Head,
     HeadGrid,
@@ -35,10 +37,11 @@ from headlab.core import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Permitted values of a mask file's fields: the same as in schemas/mask-2.schema.json, with messages
-# in words.
+# Permitted values of a mask file's fields: the same as in schemas/mask-2.schema.json and
+# schemas/mask-3.schema.json, with messages in words.
 
 MAX_HEADS = 4096
+MAX_NEURONS = 1 << 20
 # Limits of numbers, counts and nesting, so that all can be shown and saved.
 MAX_NUMBER = 1e300
 MAX_COUNT = 2**53
@@ -466,15 +469,18 @@ def _check_object(
 # The mask: which heads of which model are kept, and how they were chosen.
 
 MASK_VERSION = 2
+"""Version of the files of masks of heads."""
+PLAYERS_VERSION = 3
+"""Version of the files of masks of other players, which older versions of headlab do not read."""
 MASK_FORMAT = "headlab-mask"
 
 
 @dataclass(frozen=True)
 class Mask(Shown):
-    """Heads kept (True) and removed (False) of one model.
+    """Heads kept (True) and removed (False) of one model, or other players.
 
     Attributes:
-        grid: The heads of the model.
+        grid: The heads of the model, or what else of it is switched.
         kept: bool [head] in the grid's order.
         model: Name, revision, fingerprint and architecture of the model that it was made for.
         chosen: How its heads were chosen (method, rule and its options, task, languages), and under
@@ -526,7 +532,9 @@ class Mask(Shown):
     @property
     def digest(self) -> str:
         """sha256 of what the mask does (grid and kept heads), however it was chosen."""
-        return content_key([self.grid.to_json(), self.kept.tolist()])
+        parts: list[JsonLike] = [self.grid.to_json(), self.kept.tolist()]
+        members = self.grid.members_json()
+        return content_key([*parts, members] if members else parts)
 
     @property
     def fingerprint(self) -> str | None:
@@ -579,9 +587,10 @@ class Mask(Shown):
                 )
         value: dict[str, JsonLike] = {
             "format": MASK_FORMAT,
-            "version": MASK_VERSION,
+            "version": MASK_VERSION if self.grid.has_only_heads else PLAYERS_VERSION,
             "model": {"name": None, "fingerprint": None, **self.model},
             "grid": self.grid.to_json(),
+            **self._members_field(),
             "kept": self.rows(),
             "removed": len(self.removed),
             "chosen": dict(self.chosen),
@@ -590,6 +599,11 @@ class Mask(Shown):
         }
         check_fields(value, "the mask")
         return value
+
+    def _members_field(self) -> dict[str, JsonLike]:
+        """The groups of neurons as a field of the file; none where there are none."""
+        members = self.grid.members_json()
+        return {"members": members} if members else {}
 
     def rows(self) -> dict[str, list[list[int]]]:
         """{stack: [layer][head]}, 1 = kept."""
@@ -602,11 +616,35 @@ class Mask(Shown):
         """Write the mask file atomically. Raises HeadlabError if it cannot be written."""
         write_json(Path(path), self.to_json())
 
+    def require_heads(self, use: str) -> None:
+        """Raise HeadlabError unless heads alone are switched.
+
+        Args:
+            use: What takes masks of heads only, with a verb.
+        """
+        if not self.grid.has_only_heads:
+            raise HeadlabError(
+                f"the mask switches {', '.join(self.grid.kinds)}, and {use} masks of heads only",
+                code="mask.not_of_heads",
+            )
+
     def check(self, grid: HeadGrid, fingerprint: str | None) -> None:
         """Raise HeadlabError, with the reason, unless the mask belongs to this model.
 
         A mask that names no model (fingerprint None) only needs to have the same grid.
         """
+        if self.grid.kinds != grid.kinds:
+            raise HeadlabError(
+                f"the mask switches {', '.join(self.grid.kinds)}, and here {', '.join(grid.kinds)} "
+                "are switched; give a mask of these, or ask for the players of the mask",
+                code="mask.other_players",
+            )
+        if self.grid != grid and self.grid.to_json() == grid.to_json():
+            raise HeadlabError(
+                "the mask has other groups of neurons than these: they were formed on another task "
+                "or by another version; form them again, or use the groups of the mask",
+                code="mask.other_groups",
+            )
         if self.grid != grid:
             raise HeadlabError(
                 f"the mask is for a model with {self.grid}; this model has {grid}. Load the model "
@@ -703,7 +741,7 @@ def mask_from_text(text: bytes | str, source: str = "the uploaded file") -> Mask
 
 
 def mask_from_json(value: object, source: str = "mask") -> Mask:
-    """Read a mask of version 1 or 2 from parsed JSON.
+    """Read a mask of version 1, 2 or 3 from parsed JSON.
 
     Args:
         value: The parsed file.
@@ -719,17 +757,24 @@ def mask_from_json(value: object, source: str = "mask") -> Mask:
             code="mask.not_a_mask",
         )
     version_number = value.get("version")
-    if not is_number(version_number) or version_number not in (1, MASK_VERSION):
+    if not is_number(version_number) or version_number not in (1, MASK_VERSION, PLAYERS_VERSION):
         raise _unreadable_version(version_number, source)
+    if version_number == PLAYERS_VERSION:
+        return _mask_of(value, _read_players_grid(value, source), source)
     if version_number == 1:
         value = _as_version_2(value, source)
-    return _mask_of_version_2(value, source)
-
-
-def _mask_of_version_2(value: JsonRecord, source: str) -> Mask:
-    """The mask in a file's content of version 2. Raises HeadlabError that names the bad part."""
     check_fields(value, source)
-    grid = _read_grid(value.get("grid"), source)
+    return _mask_of(value, _read_grid(value.get("grid"), source), source)
+
+
+def _mask_of(value: JsonRecord, grid: HeadGrid, source: str) -> Mask:
+    """The mask in a file's content of version 2 or 3. Raises HeadlabError that names the bad part.
+
+    Args:
+        value: The content.
+        grid: Its heads or other players.
+        source: What it was read from, for messages.
+    """
     kept_heads = _read_kept(value.get("kept"), grid, source)
     removed_count = int((~kept_heads).sum())
     if value.get("removed", removed_count) != removed_count:
@@ -751,8 +796,8 @@ def _mask_of_version_2(value: JsonRecord, source: str) -> Mask:
 
 def _unreadable_version(found_version: object, source: str) -> HeadlabError:
     """The error for a mask of a version that this headlab does not read."""
-    known_versions = f"this headlab reads versions 1 to {MASK_VERSION}"
-    if is_number(found_version) and found_version > MASK_VERSION:
+    known_versions = f"this headlab reads versions 1 to {PLAYERS_VERSION}"
+    if is_number(found_version) and found_version > PLAYERS_VERSION:
         return HeadlabError(
             f"{source} has mask version {found_version}, which a newer headlab wrote; "
             f"{known_versions}, so update headlab to use it",
@@ -856,6 +901,58 @@ def _read_grid(value: object, source: str) -> HeadGrid:
         )
     heads_by_stack = {name: [int(count) for count in heads] for name, heads in value.items()}
     return HeadGrid.from_json(heads_by_stack)
+
+
+def _read_players_grid(value: JsonRecord, source: str) -> HeadGrid:
+    """The players of a file of version 3, after its other fields were checked.
+
+    Raises:
+        HeadlabError: Its grid has stacks of other names, or the members of its groups of neurons
+            are missing or not those of the grid.
+    """
+    check_fields(value, source)
+    grid = _read_grid(value.get("grid"), source)
+    for stack in grid.stacks:
+        if stack.base not in STACKS:
+            raise HeadlabError(
+                f"{source}: {as_safe_line(stack.name)!r} is no stack of players, like encoder, "
+                "encoder-neurons or decoder-layers",
+                code="mask.players_unknown",
+            )
+    members = value.get("members")
+    grouped = {stack.name for stack in grid.stacks if stack.kind == NEURONS}
+    if not grouped and members is None:
+        return grid
+    if not isinstance(members, dict) or set(members) != grouped or not grouped:
+        raise HeadlabError(
+            f"{source}: members must say of every stack of neurons which group each neuron is in",
+            code="mask.members_missing",
+        )
+    for groups_by_layer in members.values():
+        _require_groups(groups_by_layer, source)
+    try:
+        return HeadGrid.from_json(grid.to_json(), members)
+    except TypeError as error:
+        raise HeadlabError(
+            f"{source}: members do not fit the grid: {error}", code="mask.members_mismatch"
+        ) from error
+
+
+def _are_whole_numbers(values: list[object]) -> bool:
+    """Whether a list is of whole numbers, and not longer than a layer may have neurons."""
+    return len(values) <= MAX_NEURONS and all(type(value) is int for value in values)
+
+
+def _require_groups(groups_by_layer: object, source: str) -> None:
+    """Raise HeadlabError for anything but lists of whole numbers, one for each layer."""
+    layers = groups_by_layer if isinstance(groups_by_layer, list) else [None]
+    for groups in layers:
+        if not isinstance(groups, list) or not _are_whole_numbers(groups):
+            raise HeadlabError(
+                f"{source}: members must be lists of whole numbers, [layer][neuron], of at most "
+                f"{MAX_NEURONS:,} neurons",
+                code="mask.members_malformed",
+            )
 
 
 def _is_stack(item: tuple[str, object]) -> bool:

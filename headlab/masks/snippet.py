@@ -82,6 +82,7 @@ def mask_script(mask: Mask, script_model: ScriptModel) -> str:
         HeadlabError: The paths do not fit the mask, or layers that share a module have different
             heads off.
     """
+    mask.require_heads("a script without headlab applies")
     rows = _table_rows(mask, script_model.projections)
     class_name = script_model.architecture.get("class", "")
     source = repr(script_model.source or FOLDER)

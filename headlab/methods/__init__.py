@@ -50,6 +50,8 @@ from headlab.methods.table import RIVALS as RIVALS
 from headlab.methods.table import method as method
 
 if TYPE_CHECKING:
+    from headlab.methods.neuron_groups import model_with_players as model_with_players
+    from headlab.methods.neuron_groups import player_groups as player_groups
     from headlab.methods.run import outcome_of as outcome_of
     from headlab.methods.run import score as score
     from headlab.methods.run import scores_so_far as scores_so_far
@@ -67,6 +69,10 @@ else:
     __getattr__ = names_on_demand(
         __name__,
         {
+            "neuron_groups": (
+                "model_with_players",
+                "player_groups",
+            ),
             "run": (
                 "outcome_of",
                 "scores_so_far",

@@ -266,13 +266,13 @@ def require_few_heads(method: Method, heads: int) -> None:
 
 def is_encoder(grid: HeadGrid) -> bool:
     """Whether heads are those of an encoder, without a decoder."""
-    return all(stack.name == "encoder" for stack in grid.stacks)
+    return all(stack.base == "encoder" for stack in grid.stacks)
 
 
 def require_encoder(method: Method, grid: HeadGrid) -> None:
     """Raise HeadlabError if a method is for encoders only and a model has a decoder."""
     if method.encoders_only and not is_encoder(grid):
-        stacks = [stack.name for stack in grid.stacks if stack.name != "encoder"]
+        stacks = [stack.name for stack in grid.stacks if stack.base != "encoder"]
         raise HeadlabError(
             f"{method.key} is for encoders, and this model has a stack of another kind ({', '.join(stacks)}): the "
             f"slopes of decoders do not foresee what their heads do; use {DEFAULT_METHOD}",
@@ -302,6 +302,10 @@ def require_candidates(options: Options, grid: HeadGrid) -> None:
             f"{grid.size // CANDIDATES_A_NAME} at most, or leave names out",
             code="method.names_too_many",
         )
+    if not grid.has_only_heads:
+        raise no_candidates(
+            "how well slopes foresee other players than heads has not been measured"
+        )
     if not is_encoder(grid):
         raise no_candidates("slopes of a model with a decoder do not foresee what its heads do")
 
@@ -317,6 +321,31 @@ def no_candidates(reason: str) -> HeadlabError:
         "all heads are sampled",
         code="method.names_need_slopes",
     )
+
+
+def require_players(method: Method, grid: HeadGrid, options: Options) -> None:
+    """Raise HeadlabError if a method, with these options, cannot score what is switched.
+
+    Args:
+        method: The method.
+        grid: The players of the model.
+        options: Resolved options.
+    """
+    if grid.has_only_heads:
+        return
+    kinds = ", ".join(grid.kinds)
+    if not method.sees_players:
+        able = ", ".join(key for key, row in METHODS.items() if row.sees_players)
+        raise HeadlabError(
+            f"{method.key} scores heads only, and {kinds} are switched; use one of {able}",
+            code="method.players",
+        )
+    if options.get("form") == "token":
+        raise HeadlabError(
+            f"{method.key} with form=token scores heads only, and {kinds} are switched; use "
+            "form=example or form=batch",
+            code="method.players",
+        )
 
 
 def caution(method: str) -> str:
@@ -434,12 +463,13 @@ def _lean_at_sign(results: Sequence[HeadScores]) -> str:
     if not heads_stopped and not some_ended_together:
         return ""
     heads = sum(result.grid.size for result in results)
+    noun = results[0].grid.noun
     which_values = (
-        f"{heads_stopped:,} of {heads:,} heads were let go as soon as their sign was decided: "
+        f"{heads_stopped:,} of {heads:,} {noun} were let go as soon as their sign was decided: "
         "their values"
     )
     if not heads_stopped:
-        which_values = "sampling ended as soon as the last sign was decided, and the heads are few: their values"
+        which_values = f"sampling ended as soon as the last sign was decided, and the {noun} are few: their values"
     has_stop = "stop" in options_of(results[0])
     advice = "compare sizes with stop=width only" if has_stop else "do not compare their sizes"
     method = METHODS.get(results[0].method)

@@ -56,6 +56,7 @@ WHY_NO_SLOPES = {
 }
 """Why a model has no slopes, by the code of the error that says it."""
 IS_DECODER = "slopes of a model with a decoder do not foresee what its heads do"
+OTHER_PLAYERS = "how well slopes foresee other players than heads has not been measured"
 DISAGREE = "the slopes do not foresee what all heads together are worth"
 NOT_ASKED = "they were not asked for"
 RESOLUTION = 2.0**-30
@@ -334,6 +335,8 @@ def run(work: Work) -> Outcome:
 
 def why_no_slopes(grid: HeadGrid) -> str:
     """Why no slopes are taken of a model with these heads, in a clause; empty if they are."""
+    if not grid.has_only_heads:
+        return OTHER_PLAYERS
     if costs.is_encoder(grid):
         return ""
     return IS_DECODER

@@ -126,6 +126,8 @@ class Method:
         likelihood_defaults: Defaults of options on tasks of likelihood, where they are others.
         revised: {option: {value: version}}: settings that give other numbers since that version,
             of the same meaning. Earlier results with them stay valid.
+        sees_players: Whether it can score other players than heads (docs/methods.md): it asks for
+            nothing but the model's answers and gradients under gates.
     """
 
     key: str
@@ -151,6 +153,7 @@ class Method:
     sign_lean: str = ""
     likelihood_defaults: Mapping[str, OptionValue] = field(default_factory=dict)
     revised: Mapping[str, Mapping[OptionValue, int]] = field(default_factory=dict)
+    sees_players: bool = False
 
     @property
     def costs(self) -> MethodCost:

@@ -1,4 +1,4 @@
-"""The game whose players are the heads of a model."""
+"""The game whose players are the heads of a model, or whatever else of it is switched."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def graded_share(model: Model, tokens: int) -> float:
         return GRADED_CUDA
     item_bytes = torch.finfo(model.module.dtype).bits // 8
     layer_bytes = tokens * width_of(model) * GRADED_WIDTHS * item_bytes
-    return min(1.0, GRADED_BYTES / (layer_bytes * model.grid.layers))
+    return min(1.0, GRADED_BYTES / (layer_bytes * model.depth))
 
 
 @dataclass
@@ -178,8 +178,8 @@ class ModelGame:
         if not model.resumable:
             return np.ones(grid.size)
         layers_spared = 1 - LAST_LAYER_COST if model.first_token else 0.0
-        layers_from_head = grid.layers - grid.flat[:, 0] - layers_spared
-        shares = layers_from_head / (grid.layers - layers_spared)
+        layers_from_head = model.depth - model.layer_of_row[grid.flat[:, 0]] - layers_spared
+        shares = layers_from_head / (model.depth - layers_spared)
         return np.asarray(np.maximum(shares, MIN_ROW_COST), dtype=np.float64)
 
     @property
@@ -250,8 +250,9 @@ class ModelGame:
         model = self.evaluator.model
         rows = np.arange(len(orders))
         steps = orders.shape[1]
-        layers = model.grid.layers
-        gates = as_gate_tensor(model, np.ones((len(orders), layers, model.grid.width), dtype=bool))
+        layers = model.depth
+        all_on = np.ones((len(orders), model.grid.layers, model.grid.width), dtype=bool)
+        gates = as_gate_tensor(model, all_on)
         states = LayerStates(layers) if model.resumable else None
         values = np.zeros((len(orders), steps + 1))
         # The value at step s is needed if the head removed at s or the next one is wanted.
@@ -261,9 +262,9 @@ class ModelGame:
         inputs = self.evaluator.tensors(examples)
         for step in range(steps + 1):
             if step:
-                layer, head = model.grid.flat[orders[:, step - 1]].T
-                gates[rows, layer, head] = 0
-                first_changed = np.minimum(first_changed, layer)
+                grid_row, column = model.grid.flat[orders[:, step - 1]].T
+                gates[rows, grid_row, column] = 0
+                first_changed = np.minimum(first_changed, model.layer_of_row[grid_row])
             is_due = value_needed[:, step]
             if not is_due.any():
                 continue
@@ -312,7 +313,7 @@ class ModelGame:
         """`marginals` of one batch."""
         model = self.evaluator.model
         row, player = np.nonzero(wanted)
-        trunk = Trunk(model.grid.layers, first_token=model.first_token)
+        trunk = Trunk(model.depth, first_token=model.first_token)
         inputs = self.evaluator.tensors(examples)
         gates = as_gate_tensor(model, model.grid.gates(kept))
         states = trunk if model.resumable else None
@@ -352,17 +353,17 @@ class ModelGame:
             float [toggled].
         """
         model = self.evaluator.model
-        layers, heads = np.moveaxis(model.grid.flat[players], -1, 0)
+        grid_rows, columns = np.moveaxis(model.grid.flat[players], -1, 0)
         states = None
         if model.resumable:
             states = FanOut(
-                layers.min(axis=1),
+                model.layer_of_row[grid_rows].min(axis=1),
                 row,
-                model.grid.layers,
+                model.depth,
                 first_token=model.first_token,
                 trunk=trunk,
             )
-        places = on_device(np.stack([row, *layers.T, *heads.T]), model.device)
+        places = on_device(np.stack([row, *grid_rows.T, *columns.T]), model.device)
         copied_rows = places[0]
         gates = trunk_gates.detach()[copied_rows]
         copies = torch.arange(len(row), device=model.device)
@@ -439,7 +440,7 @@ class ModelGame:
         """`screened` of one batch."""
         kept, wanted, examples = draws
         model = self.evaluator.model
-        trunk = Trunk(model.grid.layers, first_token=model.first_token)
+        trunk = Trunk(model.depth, first_token=model.first_token)
         # The caller may be in inference mode, which forbids gradients.
         with torch.inference_mode(False):
             inputs = self.evaluator.tensors(examples)
@@ -626,9 +627,10 @@ class ModelGame:
             row: The trunk row that each toggled coalition is a copy of, int [toggled].
             players: The toggled player of each, int [toggled], or several, int [toggled, player].
         """
+        model = self.evaluator.model
         if players.ndim == 1:
             players = players[:, None]
-        first_layers = self.evaluator.model.grid.flat[players, 0].min(axis=1)
+        first_layers = model.layer_of_row[model.grid.flat[players, 0]].min(axis=1)
         by_layer = np.argsort(first_layers, kind="stable")
         tokens = int(next(iter(inputs.values())).shape[1])
         passes = self.costs[players].max(axis=1).sum()

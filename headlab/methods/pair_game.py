@@ -157,7 +157,7 @@ class ModelPairGame(ModelGame):
     def _interactions_of_batch(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
         """`interactions` of one batch."""
         model = self.evaluator.model
-        trunk = Trunk(model.grid.layers, first_token=model.first_token)
+        trunk = Trunk(model.depth, first_token=model.first_token)
         inputs = self.evaluator.tensors(examples)
         gates = as_gate_tensor(model, model.grid.gates(kept))
         states = trunk if model.resumable else None
@@ -196,7 +196,7 @@ class ModelPairGame(ModelGame):
     ) -> Floats:
         """`screened_interactions` of one batch."""
         model = self.evaluator.model
-        trunk = Trunk(model.grid.layers, first_token=model.first_token)
+        trunk = Trunk(model.depth, first_token=model.first_token)
         # The caller may be in inference mode, which forbids gradients.
         with torch.inference_mode(False):
             inputs = self.evaluator.tensors(examples)

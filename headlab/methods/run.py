@@ -29,6 +29,7 @@ from headlab.core import (
 )
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model, not_finite_error
+from headlab.methods.costs import require_players
 from headlab.methods.method import Method
 from headlab.methods.spec import make_spec
 from headlab.methods.superseded import with_version
@@ -88,6 +89,9 @@ def score(
     require_type("store", store, (Store, NoneType), "headlab.results.store.Store of a folder")
     seed = require_seed(seed)
     resolved_options = method_row.resolve(options)
+    require_players(method_row, model.grid, resolved_options)
+    require_one_device(model, helpers)
+    model.require_ablation(ablation)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = make_spec(evaluator.dataset, method_row, resolved_options, seed, ablation)
     stored_run = None
@@ -102,6 +106,16 @@ def score(
     title = f"{method_row.key}, {evaluator.language}"
     with shown_progress(title, progress, on_progress) as report:
         return _compute(evaluator, method_row, spec, stored_run, report, helpers)
+
+
+def require_one_device(model: Model, helpers: Helpers | None) -> None:
+    """Raise HeadlabError if other devices, which know heads only, are to switch other players."""
+    if helpers is not None and model.player_set is not None:
+        raise HeadlabError(
+            f"other devices switch heads only, and {model.players} are asked for; compute on this "
+            "device alone",
+            code="players.other_devices",
+        )
 
 
 def stored_result(run: StoredRun, grid: HeadGrid) -> Result[HeadScores] | None:
@@ -196,7 +210,13 @@ def _compute(
 
 
 def outcome_of(method: Method, work: Work) -> Outcome:
-    """The outcome of a method; one that uses no game runs on a helper if there is one."""
+    """The outcome of a method; one that uses no game runs on a helper if there is one.
+
+    Raises:
+        HeadlabError: The method cannot score what is switched.
+    """
+    require_players(method, work.evaluator.model.grid, work.options)
+    require_one_device(work.evaluator.model, work.helpers)
     if method.whole and work.helpers is not None:
         return work.helpers.outcome(method.key, work)
     outcome: Outcome = import_implementation(method.module, HOME).run(work)

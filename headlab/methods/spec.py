@@ -75,4 +75,6 @@ def _evaluation_spec(dataset: Dataset, ablation: str) -> RunSpec:
         task=examples,
         ablation=ablation,
         means=means,
+        players="" if dataset.model.players.are_heads else str(dataset.model.players),
+        groups=dataset.model.grid.members_sha256,
     )

@@ -97,6 +97,7 @@ SCORE_VALUES: Mapping[str, PlainType] = {
 }
 SIGNED_FIELD = "signed"  # bool, which older results lack
 OMISSIONS = "omissions"  # of the examples, which older results lack
+MEMBERS = "members"  # the group of every neuron, where groups of neurons are scored
 SLOPES = "slopes"  # how far values lean on slopes, which most results lack
 
 
@@ -123,6 +124,14 @@ CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {
     "holm": holm,
     "bh": benjamini_hochberg,
 }
+
+
+def members_field(grid: HeadGrid) -> dict[str, Json]:
+    """The groups of neurons as a field beside the grid; none where there are none."""
+    members: dict[str, Json] = {}
+    for stack, layers in grid.members_json().items():
+        members[stack] = [[*groups] for groups in layers]
+    return {MEMBERS: members} if members else {}
 
 
 @dataclass(frozen=True)
@@ -326,6 +335,7 @@ class HeadScores(Shown):
                 lists[name] = None if array is None else array.tolist()
         return {
             "grid": {stack: [*heads] for stack, heads in self.grid.to_json().items()},
+            **members_field(self.grid),
             "spec": self.spec.to_json(),
             **self.plain_values(),
             **lists,
@@ -339,7 +349,7 @@ class HeadScores(Shown):
 
         Raises KeyError, TypeError, AttributeError or ValueError for anything else.
         """
-        grid = HeadGrid.from_json(value["grid"])
+        grid = HeadGrid.from_json(value["grid"], value.get(MEMBERS))
         arrays: dict[str, ScoreNumbers] = {}
         for name, array_field in SCORE_ARRAYS.items():
             if array_field.in_files_only:

@@ -24,6 +24,7 @@ from headlab.shrink.model import dtype_to_write as dtype_to_write
 from headlab.shrink.model import parameters_of as parameters_of
 from headlab.shrink.model import require_family as require_family
 from headlab.shrink.model import shrink_model as shrink_model
+from headlab.shrink.players import shrink_players as shrink_players
 from headlab.shrink.proof import ExportRecord as ExportRecord
 from headlab.shrink.proof import Inputs as Inputs
 from headlab.shrink.proof import MeansOf as MeansOf

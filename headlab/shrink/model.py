@@ -170,6 +170,7 @@ def shrink_model(model: Model, mask: Mask) -> Shrunk:
     Raises HeadlabError for another model's mask, a mask chosen under mean ablation, and a family
     that cannot be shrunk.
     """
+    mask.require_heads("a model is written smaller by")
     mask.check(model.grid, model.fingerprint)
     require_zero(mask)
     model.require_whole("shrinking")

@@ -81,6 +81,7 @@ def check_silenceable(model: Model, mask: Mask) -> None:
 
     Nothing is computed for it.
     """
+    mask.require_heads("a model is exported with")
     mask.check(model.grid, model.fingerprint)
     model.require_whole("export")
     _require_stock_class(model)

@@ -180,7 +180,7 @@ class Walk:
             return [slice(0, len(evaluator.examples))]
         bytes_a_token = (
             width_of(evaluator.model)
-            * (evaluator.model.grid.layers + 1)
+            * (evaluator.model.depth + 1)
             * evaluator.model.module.dtype.itemsize
         )
         max_tokens = evaluator.state_bytes // bytes_a_token

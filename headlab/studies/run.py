@@ -687,7 +687,7 @@ class Pace:
             self._note(f"{ask.method} at one forward an example, which is assumed ({costs.words})")
         if not costs.starts_at_head or not self._pieces.model.resumable:
             return costs.pass_cost
-        layers = self._pieces.model.grid.layers
+        layers = self._pieces.model.depth
         self._note(
             f"{ask.method} at about half a forward, since each starts at the layer of a head"
         )

@@ -429,13 +429,16 @@ class Savings:
 
     def sentences(self) -> tuple[str, ...]:
         """What the numbers say, in sentences, bad news first."""
-        sentences = [NO_SPEED, *(_speed_sentence(speed) for speed in self.speeds)]
+        sentences = [NO_SPEED, *(_speed_sentence(speed, self._players) for speed in self.speeds)]
         if self.shrunk is None:
-            sentences.append(f"Its heads cannot be removed from the weights: {self.refusal}.")
+            sentences.append(
+                f"Its {self._players} cannot be removed from the weights: {self.refusal}."
+            )
         else:
             shares = saved_shares(self.baseline, self.shrunk)
             sentences.append(
-                f"Removing {self.removed_heads - self.still_masked} of {self.heads} heads saves "
+                f"Removing {self.removed_heads - self.still_masked} of {self.heads} "
+                f"{self._players} saves "
                 f"{shares['parameters']:.1%} of the parameters and {shares['macs']:.1%} of the "
                 f"multiply-accumulates at {self.baseline.tokens} tokens."
             )
@@ -448,6 +451,11 @@ class Savings:
         if self.speeds:
             sentences += [*_timed_on_sentences(self.spec), NOISE]
         return tuple(sentences)
+
+    @property
+    def _players(self) -> str:
+        """What the mask switches, in a word."""
+        return "players" if self.spec.get("players") else "heads"
 
     def _vocabulary_sentences(self) -> Iterator[str]:
         """What a cut vocabulary saves, or how much of the model is vocabulary, if that is much."""
@@ -466,7 +474,8 @@ class Savings:
             )
             return
         share = vocabulary.parameters / self.baseline.parameters
-        if vocabulary.can_be_cut and share >= LARGE_SHARE:
+        is_of_heads = not self.spec.get("players")  # the command takes masks of heads
+        if vocabulary.can_be_cut and share >= LARGE_SHARE and is_of_heads:
             form = "--vocabulary cut --as folder" if self.shrunk is None else "--as small"
             yield (
                 f"The vocabulary is {share:.0%} of the model ({vocabulary.parameters:,} of "
@@ -498,7 +507,7 @@ class Savings:
             f"{self.baseline.tokens} tokens",
             (
                 "model",
-                "heads",
+                self._players,
                 "parameters",
                 "multiply-accumulates",
                 "parameters saved",
@@ -759,12 +768,12 @@ def _timed_on_sentences(spec: Mapping[str, Json]) -> Iterator[str]:
     yield f"Timed: {model.get('name')} on {examples}; {measurement}."
 
 
-def _speed_sentence(speed: MeasuredSpeed) -> str:
+def _speed_sentence(speed: MeasuredSpeed, players: str) -> str:
     """The timings at one device and batch size, in words."""
     place = f"On {speed.device} at batch size {speed.rows}"
     clauses = [f"{place}: masked, a pass takes {_ratio_text(speed.masked_ratio)}"]
     if speed.shrunk_ratio is not None:
-        clauses.append(f"with the heads removed {_ratio_text(speed.shrunk_ratio)}")
+        clauses.append(f"with the {players} removed {_ratio_text(speed.shrunk_ratio)}")
     if speed.cut_ratio is not None:
         clauses.append(f"with the vocabulary cut {_ratio_text(speed.cut_ratio)}")
     return ", ".join(clauses) + "."

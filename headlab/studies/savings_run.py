@@ -48,6 +48,7 @@ from headlab.shrink import (
     renumbered_batch,
     require_family,
     shrink_model,
+    shrink_players,
     silence_model,
     tensors_by_token,
 )
@@ -633,6 +634,12 @@ def measure(
         )
     shrunk, refusal = _shrunk_or_refusal(untouched, mask)
     module = None if shrunk is None else shrunk.module
+    if cut is not None and untouched.player_set is not None:
+        raise HeadlabError(
+            f"a smaller vocabulary is measured with masks of heads, and this one switches "
+            f"{untouched.players}; leave --vocabulary out",
+            code="worth.vocabulary_of_players",
+        )
     cut_module = None if cut is None else _cut_module(untouched, module, cut)
     batches_by_size: dict[int, Batches] = {}
     for batch_size in dict.fromkeys(batch_sizes):
@@ -671,6 +678,7 @@ def measure(
         {
             "model": untouched.spec_identity(),
             "mask": mask.digest,
+            **({} if untouched.players.are_heads else {"players": str(untouched.players)}),
             "task": None if task is None else task.name,
             "languages": [] if timed_task is None else list(timed_task.languages),
             "sentences": SENTENCES_TASK if task is None else None,
@@ -768,6 +776,8 @@ def _has_known_pieces(model: Model) -> bool:
 def _shrunk_or_refusal(model: Model, mask: Mask) -> tuple[Shrunk | None, str]:
     """The model without the mask's heads, or None and why there is none."""
     try:
+        if model.player_set is not None:
+            return shrink_players(model, mask), ""
         return shrink_model(model, mask), ""
     except HeadlabError as error:
         return None, str(error).rstrip(".")

@@ -86,7 +86,7 @@ def test_validate_exits_with_0_or_with_2_and_a_sentence(run_command, file, tmp_p
     facts = json.loads(stdout)
     del facts["digest"]
     assert facts == {"valid": True, "heads": 12, "removed": 2}
-    later_version = json.loads(valid_file.read_text()) | {"version": 3}
+    later_version = json.loads(valid_file.read_text()) | {"version": 4}
     broken = {
         "later.json": json.dumps(later_version),
         "torn.json": valid_file.read_text()[:50],

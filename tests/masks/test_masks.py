@@ -406,10 +406,10 @@ def test_version_1_is_read_and_written_as_version_2() -> None:
 
 
 def test_a_newer_version_says_to_update() -> None:
-    with raises("mask.version_newer", "this headlab reads versions 1 to 2"):
-        mask_from_json(mask_json_with(version=3))
+    with raises("mask.version_newer", "this headlab reads versions 1 to 3"):
+        mask_from_json(mask_json_with(version=4))
     for version in (0, "2", True, None, [2]):
-        with raises("mask.version_unknown", "reads versions 1 to 2"):
+        with raises("mask.version_unknown", "reads versions 1 to 3"):
             mask_from_json(mask_json_with(version=version))
 
 

@@ -648,7 +648,7 @@ def test_a_pass_that_keeps_everything_is_of_fewer_tokens_in_a_large_model(
     model: Any = SimpleNamespace(
         module=SimpleNamespace(config=config, dtype=torch.float32),
         device=torch.device("cpu"),
-        grid=SimpleNamespace(layers=layers),
+        depth=layers,
     )
     assert graded_share(model, 1024) == pytest.approx(share, abs=1e-3)
 

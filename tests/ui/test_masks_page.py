@@ -13,6 +13,7 @@ from support.cached_scores import GRID, HARMFUL, MODEL, fill_cache
 from support.fake_client import loaded_model
 from support.page_actions import choose
 
+from headlab.core import HeadGrid, Stack
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.masks.comparison import difference_values
 from headlab.dashboard.pages.masks.sources import read_mask_files
@@ -250,6 +251,28 @@ def test_masks_of_other_grids_are_shown_without_a_comparison():
     assert not app.exception
     assert "the masks are for different models" in shown_text(app.warning[0])
     assert not app.metric
+
+
+def test_masks_of_other_players_are_compared_with_each_other_and_open_nowhere():
+    neurons = Stack("encoder-neurons", (2, 2), ((0, 1, 1), (1, 0, 0)))
+    grid = HeadGrid((*GRID.stacks, neurons))
+    masks = [mask_without(1, grid.size - 1, grid=grid), mask_without(2, grid=grid)]
+
+    def body(mask_a, mask_b):
+
+        from headlab.dashboard.pages.masks.comparison import draw_maps, draw_tables
+
+        comparison = draw_maps(("here", "there"), mask_a, mask_b)
+        if comparison is not None:
+            draw_tables(mask_a, mask_b, comparison)
+
+    app = AppTest.from_function(body, args=tuple(masks), default_timeout=30).run()
+    assert not app.exception
+    assert not app.warning
+    assert "does not fit" in why_not_openable(masks[0], TargetModel(WEIGHTS, GRID))
+    read_masks, problems = read_mask_files([File("a.json", json.dumps(masks[0].to_json()))])
+    assert problems == []
+    assert read_masks["a.json"].grid == grid
 
 
 def test_accuracies_that_masks_carry_stand_side_by_side():

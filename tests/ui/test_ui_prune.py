@@ -595,6 +595,9 @@ def broken_masks():
     valid_file = json.loads(mask_text(valid_mask))
     other_grid = HeadGrid((Stack("encoder", (3, 4)),))
     mask_of_other_grid = Mask(other_grid, np.ones(other_grid.size, bool), IDENTITY)
+    neurons = Stack("encoder-neurons", (2, 2), ((0, 1, 1), (1, 0, 0)))
+    players = HeadGrid((*GRID.stacks, neurons))
+    mask_of_players = Mask(players, np.ones(players.size, bool), IDENTITY)
     other_model = {**IDENTITY, "fingerprint": "e" * 64}
     kept_heads_with_2 = {"encoder": [[1, 1, 2], [1, 1, 1]]}
     return {
@@ -603,6 +606,7 @@ def broken_masks():
         "a list": b"[]",
         "no mask": b"{}",
         "another shape": json.dumps(mask_of_other_grid.to_json()).encode(),
+        "other players": json.dumps(mask_of_players.to_json()).encode(),
         "another model": json.dumps(valid_file | {"model": other_model}).encode(),
         "a later version": json.dumps(valid_file | {"version": 99}).encode(),
         "a wrong entry": json.dumps(valid_file | {"kept": kept_heads_with_2}).encode(),
@@ -617,6 +621,7 @@ def broken_masks():
         ("a list", "mask.not_a_mask"),
         ("no mask", "mask.not_a_mask"),
         ("another shape", "mask.other_grid"),
+        ("other players", "mask.other_players"),
         ("another model", "mask.other_model"),
         ("a later version", "mask.version_newer"),
         ("a wrong entry", "mask.kept_not_binary"),

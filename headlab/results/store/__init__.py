@@ -458,13 +458,17 @@ class Store:
         """Delete what removals have left that were killed before they were done."""
         sweep_removed(self.root)
 
-    def scan(self) -> Listing[HeadScores]:
-        """Read every score; also names the folders whose kind cannot be told."""
-        return self.listing(HeadScores)
+    def scan(self, players: str | None = "") -> Listing[HeadScores]:
+        """Read every score of heads; also names the folders whose kind cannot be told.
 
-    def curves(self) -> Listing[Curve]:
-        """Read every curve."""
-        return self.listing(Curve)
+        Args:
+            players: Of what else the scores are, as `spec.players` says it; None for all scores.
+        """
+        return self.listing(HeadScores, players)
+
+    def curves(self, players: str | None = "") -> Listing[Curve]:
+        """Read every curve of heads; `players` as in `scan`."""
+        return self.listing(Curve, players)
 
     def reports(self) -> Listing[Report]:
         """Read every report."""
@@ -474,10 +478,15 @@ class Store:
         """Read all learned gates."""
         return self.listing(LearnedGates)
 
-    def listing(self, kind: type[T]) -> Listing[T]:
+    def listing(self, kind: type[T], players: str | None = "") -> Listing[T]:
         """Every finished result of a kind.
 
         A damaged, foreign or older folder gives a sentence instead.
+
+        Args:
+            kind: Of the records.
+            players: What scores and curves are of, as `spec.players` says it; empty for heads, so
+                that nobody takes other players for heads; None for all.
         """
         results: list[Result[T]] = []
         problems: list[str] = []
@@ -488,9 +497,12 @@ class Store:
             kind_name = self._read(_kind, folder)
             if kind_name == codec_of(kind).kind or (not kind_name and kind is HeadScores):
                 try:
-                    results.append(self._read(reader, folder))
+                    result = self._read(reader, folder)
                 except HeadlabError as error:
                     problems.append(f"skipped: {error}")
+                    continue
+                if players is None or _players_of(result.record) in (None, players):
+                    results.append(result)
         return Listing(tuple(results), tuple(problems))
 
     def _read(self, reader: Callable[[Path], Content], folder: Path) -> Content:
@@ -556,6 +568,11 @@ def _kind(folder: Path) -> str:
         return kind_of(read_json(folder / "spec.json"))
     except HeadlabError:
         return ""
+
+
+def _players_of(record: object) -> str | None:
+    """What scores or a curve are of, empty for heads; None for other results."""
+    return record.spec.players if isinstance(record, HeadScores | Curve) else None
 
 
 def is_of(

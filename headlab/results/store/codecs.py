@@ -29,6 +29,7 @@ from headlab.core import (
 )
 from headlab.results.l0_gates import HardConcrete, LearnedGates
 from headlab.results.scores import (
+    MEMBERS,
     OMISSIONS,
     SCORE_ARRAYS,
     SCORE_VALUES,
@@ -38,6 +39,7 @@ from headlab.results.scores import (
     HeadScores,
     Plain,
     PlainType,
+    members_field,
 )
 from headlab.results.store.folder import (
     RESULT_FORMAT,
@@ -356,6 +358,7 @@ def _describe_record(
     if isinstance(record, HeadScores) and record.slopes is not None:
         description[SLOPES] = record.slopes.to_json()
     description["grid"] = {stack: [*heads] for stack, heads in record.grid.to_json().items()}
+    description |= members_field(record.grid)
     description["values_sha256"] = record.values_sha256()
     return description
 
@@ -375,6 +378,16 @@ def _read_omissions(description: Mapping[str, Json]) -> Omissions | None:
     if OMISSIONS in description:
         return Omissions.from_json(description[OMISSIONS])
     return None
+
+
+def _grid_of(description: Mapping[str, Json], spec: RunSpec) -> HeadGrid:
+    """The players of a result. Raises HeadlabError where its groups of neurons are not its spec's."""
+    grid = read_grid(description.get("grid"), description.get(MEMBERS))
+    if grid.members_sha256 != spec.groups:
+        raise HeadlabError(
+            "its groups of neurons are not those that its spec names", code="result.groups_mismatch"
+        )
+    return grid
 
 
 def _require_match(
@@ -398,7 +411,7 @@ def _require_match(
 
 
 def _unpack_scores(arrays: Arrays, description: Mapping[str, Json], spec: RunSpec) -> HeadScores:
-    grid = read_grid(description.get("grid"))
+    grid = _grid_of(description, spec)
     score_arrays = {name: arrays[name] for name in SCORE_ARRAYS if name in arrays}
     if "values" not in score_arrays:
         raise HeadlabError("its result lacks the values", code="result.fields_missing")
@@ -482,7 +495,7 @@ def _pack_curve(curve: Curve) -> Content:
 
 
 def _unpack_curve(arrays: Arrays, description: Mapping[str, Json], spec: RunSpec) -> Curve:
-    grid = read_grid(description.get("grid"))
+    grid = _grid_of(description, spec)
     _require_arrays(arrays, {*CURVE_ARRAYS, "correct"})
     points = len(np.atleast_1d(arrays["removed"]))
     answers = len(np.atleast_1d(arrays["groups"]))
@@ -636,7 +649,7 @@ def _pack_gates(gates: LearnedGates) -> Content:
 
 
 def _unpack_gates(arrays: Arrays, description: Mapping[str, Json], spec: RunSpec) -> LearnedGates:
-    grid = read_grid(description.get("grid"))
+    grid = _grid_of(description, spec)
     _check_gate_arrays(arrays, grid)
     times = len(arrays["steps"])
     log_alpha = np.full((times, grid.size), np.nan, np.float32)

@@ -233,15 +233,25 @@ def read_content(folder: Path) -> tuple[dict[str, Json], Arrays]:
     return description, arrays
 
 
-def read_grid(value: Json) -> HeadGrid:
-    """A head grid, {stack: heads per layer}. Raises HeadlabError if it is not one."""
+def read_grid(value: Json, members: Json = None) -> HeadGrid:
+    """A head grid, {stack: heads per layer}. Raises HeadlabError if it is not one.
+
+    Args:
+        value: The grid.
+        members: The group of every neuron, where it has groups of neurons.
+    """
     counts = value if isinstance(value, dict) else {}
     are_head_counts = all(map(_are_head_counts, counts.values()))
     if not are_head_counts or not any(
         any(heads) for heads in counts.values() if isinstance(heads, list)
     ):
         raise HeadlabError("its grid is not {stack: heads per layer}", code="result.grid_invalid")
-    return HeadGrid.from_json(counts)
+    try:
+        return HeadGrid.from_json(counts, members)
+    except TypeError as error:
+        raise HeadlabError(
+            f"its groups of neurons are malformed ({error})", code="result.groups_invalid"
+        ) from error
 
 
 def _are_head_counts(value: Json) -> bool:

@@ -1,0 +1,87 @@
+"""What is switched on and off: the text that says it, and the kinds of players that it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headlab.core.errors import HeadlabError
+from headlab.core.records import HEADS, PLAYER_KINDS
+
+NEURONS = "neurons"
+FEED_FORWARD = "feed-forward"
+KV_GROUPS = "kv-groups"
+ATTENTION = "attention"
+LAYERS = "layers"
+# Kinds whose players are heads, one or several together.
+KINDS_OF_HEADS = frozenset({HEADS, KV_GROUPS, ATTENTION})
+PLAYERS_WORDS = "heads, kv-groups, attention, feed-forward, neurons:N or layers"
+MAX_GROUPS = 4096  # as many as a mask may have in a layer
+
+
+@dataclass(frozen=True)
+class Players:
+    """Kinds of players that are switched together.
+
+    Attributes:
+        kinds: Some of `PLAYER_KINDS`, in that order.
+        groups: Number of groups of neurons in each layer; 0 where no neurons are switched.
+    """
+
+    kinds: tuple[str, ...] = (HEADS,)
+    groups: int = 0
+
+    @property
+    def are_heads(self) -> bool:
+        """Whether these are heads and nothing else."""
+        return self.kinds == (HEADS,)
+
+    def __str__(self) -> str:
+        """As `read_players` reads it, always in one order."""
+        return ",".join(f"{kind}:{self.groups}" if kind == NEURONS else kind for kind in self.kinds)
+
+
+def read_players(text: str) -> Players:
+    """The players that a text asks for: heads, kv-groups, feed-forward, neurons:8, or several.
+
+    Args:
+        text: Kinds, joined by commas, in any order.
+
+    Raises:
+        HeadlabError: It names another kind, or a kind twice, or no number of groups of neurons.
+    """
+    groups = 0
+    kinds: list[str] = []
+    for part in text.split(","):
+        kind, colon, count = part.strip().partition(":")
+        if kind not in PLAYER_KINDS:
+            raise HeadlabError(
+                f"unknown players {part.strip()!r:.60}; use {PLAYERS_WORDS}, or several joined by "
+                "commas, as in heads,neurons:8",
+                code="players.unknown",
+            )
+        if kind in kinds:
+            raise HeadlabError(
+                f"players {text!r:.60} name {kind} twice; name it once", code="players.twice"
+            )
+        if kind == NEURONS:
+            groups = _group_count(count, part.strip())
+        elif colon:
+            raise HeadlabError(
+                f"players {part.strip()!r:.60}: only neurons take a number, of groups a layer, as "
+                f"in neurons:8; write {kind}",
+                code="players.number_unused",
+            )
+        kinds.append(kind)
+    return Players(tuple(kind for kind in PLAYER_KINDS if kind in kinds), groups)
+
+
+def _group_count(text: str, part: str) -> int:
+    """The number of groups of neurons. Raises HeadlabError for anything else."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_GROUPS))
+    if not is_number or not 1 <= int(text) <= MAX_GROUPS:
+        raise HeadlabError(
+            f"players {part!r:.60} must say how many groups the neurons of a layer form, from 1 to "
+            f"{MAX_GROUPS:,}, as in neurons:8",
+            code="players.groups_invalid",
+        )
+    return int(text)

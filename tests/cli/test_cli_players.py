@@ -1,0 +1,134 @@
+"""`--players` of score, prune, evaluate and curve: from scores of a joint game to its mask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.saved_models import HEADS, LAYERS, save_classifier
+
+from headlab.cli.run import main
+from headlab.masks import load_mask
+from headlab.results import Store
+
+JOINT = "heads,neurons:2"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_classifier(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def go(*arguments: object) -> tuple[int, str, str]:
+        code = main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return go
+
+
+@pytest.fixture
+def json_output(run_command: Callable[..., tuple[int, str, str]]) -> Callable[..., Any]:
+    def go(*arguments: object) -> Any:
+        code, stdout, stderr = run_command(*arguments, "--json")
+        assert (code, stderr) == (0, "")
+        return json.loads(stdout)
+
+    return go
+
+
+@pytest.fixture
+def refused(run_command: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Runs a command that must end with a sentence; gives the sentence."""
+
+    def go(*arguments: object) -> str:
+        code, stdout, stderr = run_command(*arguments)
+        assert (code, stdout) == (2, "")
+        assert stderr.startswith("headlab: ")
+        assert "Traceback" not in stderr
+        return stderr
+
+    return go
+
+
+def test_a_joint_game_is_scored_pruned_and_evaluated(
+    folder: Path,
+    tmp_path: Path,
+    run_command: Callable[..., tuple[int, str, str]],
+    json_output: Callable[..., Any],
+    refused: Callable[..., str],
+) -> None:
+    common = ["--model", folder, "--languages", "de"]
+    stored = [*common, "--cache", tmp_path / "cache"]
+    score = ["score", *stored, "--size", 12, "--method", "leave-one-out"]
+    row = json_output(*score, "--players", "neurons:2, heads")["languages"]["de"]
+    assert row["players"] == JOINT
+    assert set(row["values"]) == {"encoder", "encoder-neurons"}
+    assert [len(layer) for layer in row["values"]["encoder"]] == [HEADS] * LAYERS
+    assert [len(layer) for layer in row["values"]["encoder-neurons"]] == [2] * LAYERS
+    again = json_output(*score, "--players", JOINT)["languages"]["de"]
+    assert again["seconds"] == row["seconds"]  # read, not computed
+    heads = json_output(*score)["languages"]["de"]
+    assert "players" not in heads
+    store = Store(tmp_path / "cache")
+    assert [result.record.spec.players for result in store.scan().results] == [""]
+    assert len(store.scan(None).results) == 2
+    listed = json_output("cache", "--cache", tmp_path / "cache")["results"]
+    assert sorted(str(entry.get("players")) for entry in listed) == ["None", JOINT]
+
+    out = tmp_path / "mask.json"
+    prune = ["prune", *stored, "--method", "leave-one-out", "--rule", "bottom", "--size", 8]
+    pruned = json_output(*prune, "--players", JOINT, "--k", 3, "--out", out)
+    mask = load_mask(out)
+    assert len(mask.removed) == 3
+    assert mask.grid.kinds == ("heads", "neurons")
+    assert mask.chosen["score"]["players"] == JOINT
+    evaluate = ["evaluate", *common, "--mask", out, "--split", "test", "--size", 8]
+    figures = json_output(*evaluate)["languages"]["de"]
+    accuracy = pruned["languages"]["de"]["accuracy"]
+    assert figures["accuracy"] == accuracy
+    assert json_output(*evaluate, "--players", JOINT)["languages"]["de"] == figures
+    code, stdout, _ = run_command("mask", "show", out)
+    assert (code, "3 of" in stdout, "players off" in stdout) == (0, True, True)
+    _, stdout, _ = run_command(*prune, "--players", JOINT, "--k", 3)
+    assert "| players removed |" in stdout
+    sentence = refused(*evaluate, "--players", "layers")
+    assert JOINT in sentence
+    assert "layers" in sentence
+    sentence = refused(*prune, "--players", "layers", "--k", 1)
+    assert "--players layers" in sentence  # the command that makes the scores
+
+
+def test_curves_remove_players_one_after_another(
+    folder: Path, tmp_path: Path, json_output: Callable[..., Any]
+) -> None:
+    command = ["curve", "--model", folder, "--languages", "de", "--cache", tmp_path]
+    command += ["--method", "leave-one-out", "--size", 8, "--dev-size", 8]
+    row = json_output(*command, "--players", "layers,feed-forward")["languages"]["de"]
+    assert row["removed"] == list(range(2 * LAYERS + 1))
+    stacks = {stack for stack, _, _ in row["order"]}
+    assert stacks == {"encoder-layers", "encoder-feed-forward"}
+    assert Store(tmp_path).curves().results == ()
+
+
+def test_players_that_do_not_fit_are_refused_with_what_does(
+    folder: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    score = ["score", "--model", folder, "--languages", "de", "--cache", tmp_path, "--size", 8]
+    for players, phrase in {
+        "neurons:0": "neurons:8",
+        "neurons:4096": "more groups than layer 0 has neurons",
+        "experts": "kv-groups",
+        "kv-groups": "use heads",
+    }.items():
+        assert phrase in refused(*score, "--players", players)
+    for method in ("confidence", "relevance"):
+        assert "leave-one-out" in refused(*score, "--players", "layers", "--method", method)
+    assert "zero" in refused(*score, "--players", "layers", "--ablation", "mean")
+    evaluate = ["evaluate", "--model", folder, "--languages", "de", "--size", 8]
+    assert "--mask" in refused(*evaluate, "--players", "layers")
+    assert not list(tmp_path.iterdir())
