@@ -46,6 +46,7 @@ from headlab.core.files import is_disk_error as is_disk_error
 from headlab.core.files import is_file as is_file
 from headlab.core.files import is_folder as is_folder
 from headlab.core.files import is_text as is_text
+from headlab.core.files import json_with_rows as json_with_rows
 from headlab.core.files import lock_descriptor as lock_descriptor
 from headlab.core.files import make_folder as make_folder
 from headlab.core.files import parse_json as parse_json

@@ -19,6 +19,7 @@ from headlab.core.locks import Flock, flock, is_older_than
 MAX_JSON_BYTES = 4 << 20
 MAX_SENT_BYTES = 16 << 20  # of the files that a task is made from on a page
 TEMPORARY_NAME = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
+NUMBERS_BELOW_EACH_OTHER = re.compile(r"\[\n *(-?\d+(?:,\n *-?\d+)*)\n *\]")
 # The disk is full, the quota exceeded, or the limit of a file's size reached.
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # a file system that cannot flush one file
@@ -374,6 +375,17 @@ def unwritable_error(
             code="file.is_folder",
         )
     return HeadlabError(f"cannot write {path} ({error.strerror}); {remedy}", code="file.unwritable")
+
+
+def json_with_rows(value: object) -> str:
+    """Readable JSON in which a list of whole numbers is one line; refuses NaN."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+
+    def as_row(numbers: re.Match[str]) -> str:
+        return f"[{', '.join(number.strip() for number in numbers[1].split(','))}]"
+
+    # No string holds a line break, which JSON writes as two characters there.
+    return NUMBERS_BELOW_EACH_OTHER.sub(as_row, text)
 
 
 def write_json(path: Path, value: object, remedy: str = CHOOSE_WRITABLE_FOLDER) -> None:

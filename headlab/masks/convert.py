@@ -632,7 +632,7 @@ def convert_out(
     _require_used(form, _given_names(count_from=count_from, lists=lists))
     count_from = count_from or 0
     if form == "headlab":
-        return _json_bytes(mask.to_json(), indent=1)
+        return mask.to_text().encode()
     mask.require_heads(f"the form {form} holds")
     if form == "pruned-heads":
         return _json_bytes(_pruned_heads(mask, count_from))
@@ -693,8 +693,8 @@ def _listed_pairs(mask: Mask, count_from: int, *, list_kept: bool) -> list[list[
     return pairs
 
 
-def _json_bytes(value: object, indent: int | None = None) -> bytes:
-    return (json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent) + "\n").encode()
+def _json_bytes(value: object) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def _npy_bytes(rows: Sequence[Sequence[str | int]], dtype: type[np.integer]) -> bytes:

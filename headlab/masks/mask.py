@@ -29,9 +29,10 @@ from headlab.core import (
     content_key,
     is_same_model,
     is_text,
+    json_with_rows,
     parse_json,
     read_json,
-    write_json,
+    write_atomic,
 )
 
 if TYPE_CHECKING:
@@ -614,7 +615,11 @@ class Mask(Shown):
 
     def save(self, path: str | Path) -> None:
         """Write the mask file atomically. Raises HeadlabError if it cannot be written."""
-        write_json(Path(path), self.to_json())
+        write_atomic(Path(path), self.to_text().encode())
+
+    def to_text(self) -> str:
+        """The mask file: JSON in which the heads of a layer are a line."""
+        return json_with_rows(self.to_json()) + "\n"
 
     def require_heads(self, use: str) -> None:
         """Raise HeadlabError unless heads alone are switched.

@@ -177,6 +177,19 @@ def test_round_trip(tmp_path: Path) -> None:
     assert mask_from_file.digest == mask.digest != full_mask(GRID).digest
 
 
+def test_the_heads_of_a_layer_are_a_line_of_the_file(tmp_path: Path) -> None:
+    words = "[\n 1,\n 2\n] [ 3, 4 ]"
+    mask = Mask(GRID, np.array([1, 0, 1, 1, 0, 1, 0], bool), MODEL, {"rule": words})
+    mask.save(tmp_path / "m.json")
+    text = (tmp_path / "m.json").read_text(encoding="utf-8")
+    lines = [line.strip().rstrip(",") for line in text.splitlines()]
+    assert lines.index("[1, 0, 1]") + 1 == lines.index("[1, 0]")
+    assert '"encoder": [3, 2]' in lines
+    assert load_mask(tmp_path / "m.json").chosen["rule"] == words
+    assert json.loads(text) == mask.to_json()
+    assert convert_out(mask, "headlab").decode() == text
+
+
 def test_other_models_and_shapes_are_refused() -> None:
     mask = Mask(GRID, np.ones(7, bool), MODEL)
     mask.check(GRID, "f" * 64)

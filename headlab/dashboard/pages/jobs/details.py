@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 
 import streamlit as st
 
-from headlab.core import Head, HeadlabError
+from headlab.core import Head, HeadlabError, json_with_rows
 from headlab.dashboard.frame import errors_as_sentences, scores_of, supervisor
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.jobs.openers import choice_of_scores
@@ -153,7 +152,7 @@ def _offer_mask(job_row: JobRow) -> None:
     """The mask that a job's command names, as a file, if it names one."""
     job = job_of_row(job_row)
     if isinstance(job, WorthJob | WriteJob) and job.mask is not None:
-        text = json.dumps(job.mask, ensure_ascii=False, indent=1)
+        text = json_with_rows(job.mask) + "\n"
         download_button(
             f"Download {MASK_PLACEHOLDER}",
             text,

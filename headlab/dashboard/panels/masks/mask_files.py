@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -172,19 +171,14 @@ def offer_mask_file(
         key: Widget key.
     """
     if isinstance(mask, Mask):
-        download_button(label, mask_text(mask), name, "application/json", key=key)
+        download_button(label, mask.to_text(), name, "application/json", key=key)
         return
     make_mask = mask
 
     def make_text() -> str:
-        return mask_text(make_mask())
+        return make_mask().to_text()
 
     download_button(label, make_text, name, "application/json", key=key)
-
-
-def mask_text(mask: Mask) -> str:
-    """A mask as a file holds it."""
-    return json.dumps(mask.to_json(), ensure_ascii=False, indent=1)
 
 
 def take_uploaded_mask(

@@ -14,7 +14,7 @@ import streamlit as st
 from headlab.dashboard.frame import Choice, StoredScores, current_choice, link_params_of, scores_of
 from headlab.dashboard.names import count_words, language_title, plain
 from headlab.dashboard.panels.masks.known_masks import CURRENT_MASK, masks_of_prune_page
-from headlab.dashboard.panels.masks.mask_files import mask_file_name, mask_text
+from headlab.dashboard.panels.masks.mask_files import mask_file_name
 from headlab.dashboard.panels.masks.target_model import target_of
 from headlab.dashboard.panels.stored import draw_label_form, page_report, page_report_name
 from headlab.dashboard.streamlit_private import Popover
@@ -186,7 +186,7 @@ def _offer_mask(choice: Choice, results: StoredScores) -> None:
         return
     download_button(
         f"Mask without {count_words(len(mask.removed), 'head')} (JSON)",
-        partial(mask_text, mask),
+        mask.to_text,
         mask_file_name(mask, choice.model),
         "application/json",
         key="share-mask",
