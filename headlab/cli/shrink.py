@@ -92,6 +92,7 @@ def _logits_line(outcome: ExportOutcome | ShrinkOutcome, size: int) -> str:
     examples = outcome["examples"]
     size_remark = "" if examples == size else f" (of {size} asked for)"
     has_removed = outcome["heads_removed"] or outcome.get("heads_silenced")
+    has_removed = has_removed or bool(outcome.get("players", {}).get("removed"))
     whose = "masked model" if has_removed or outcome.get("heads_masked") else "original"
     return (
         f"logits        differ from the {whose}'s by {difference_text(outcome)} on {examples} different examples{size_remark} "
@@ -148,20 +149,35 @@ def _lines_of_form(outcome: ExportOutcome) -> list[str]:
     """What was written, who reads it, and its size."""
     size_after = f"{size_text(outcome['bytes_after'])} of {outcome['dtype_after']}"
     if "file" in outcome:
+        removed = (
+            f"{outcome['heads_removed']} of {outcome['heads_before']} heads removed, in "
+            f"{outcome['groups_removed']} groups"
+        )
+        if "players" in outcome:
+            removed = f"{_removed_words(outcome)} removed"
         return [
-            f"{outcome['file']}: {outcome['heads_removed']} of {outcome['heads_before']} heads "
-            f"removed, in {outcome['groups_removed']} groups; read by llama.cpp",
+            f"{outcome['file']}: {removed}; read by llama.cpp",
             f"weights       {size_text(outcome['bytes_before'])} of {outcome['dtype_before']} -> "
             f"{size_after}",
         ]
     shapes = "the original's shapes"
     if "pieces_after" in outcome:
         shapes = f"{size_text(outcome['bytes_before'])} before"
+    silenced = f"{outcome['heads_silenced']} of {outcome['heads_before']} heads"
+    if "players" in outcome:
+        silenced = _removed_words(outcome)
     return [
-        f"{outcome['folder']}: {outcome['heads_silenced']} of {outcome['heads_before']} heads "
-        "silenced; read by transformers without headlab",
+        f"{outcome['folder']}: {silenced} silenced; read by transformers without headlab",
         f"weights       {size_after}, {shapes}",
     ]
+
+
+def _removed_words(outcome: ExportOutcome | ShrinkOutcome | SmallOutcome) -> str:
+    """What of other players than heads is gone, or silenced."""
+    from headlab.shrink import removed_words  # imports torch
+
+    heads = cast("int", outcome.get("heads_silenced") or outcome["heads_removed"])
+    return removed_words(outcome["players"], outcome["heads_before"], heads)
 
 
 def _outcome_text(outcome: ShrinkOutcome | SmallOutcome, size: int) -> str:
@@ -179,6 +195,8 @@ def _outcome_text(outcome: ShrinkOutcome | SmallOutcome, size: int) -> str:
     heads = f"{outcome['heads_removed']} of {outcome['heads_before']} heads removed"
     if not outcome["heads_removed"] and not outcome["heads_masked"]:
         heads = f"all {outcome['heads_before']} heads stay"
+    if "players" in outcome:
+        heads = f"{_removed_words(outcome)} removed"
     lines = [
         f"{outcome['folder']}: {heads}",
         f"parameters    {parameters_before:,} -> {parameters_after:,} ({relative_change:+.1%})",

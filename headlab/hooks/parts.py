@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 from headlab.core import HeadGrid, HeadlabError
 from headlab.hooks.find import AttentionCall, logits
 from headlab.hooks.state import ActiveGates, LayerForward, Owner, active_for, pick_rows
+from headlab.models.shrunk_cut import BiasOnly
 
 CROSS = "cross"  # the stack whose heads are in the layers of the decoder
 NUMBERED = re.compile(r"(.*?)\.(\d+)\.")
@@ -274,7 +275,11 @@ def _attention_ends(
     for index, linear_call in enumerate(linear_calls):
         rows = rows_by_projection.get(linear_call.module)
         if rows:
-            ends[rows.pop(0)] = index
+            # What stands for an attention without heads may be followed by what is left of its
+            # output projection.
+            following = linear_calls[index + 1 : index + 2]
+            is_followed = any(isinstance(call.module, BiasOnly) for call in following)
+            ends[rows.pop(0)] = index + is_followed
     if len(ends) < len(calls):
         raise NotFound("not every attention is run on a short text")
     return ends

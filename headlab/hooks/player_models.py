@@ -77,7 +77,7 @@ def with_players_of(model: Model, grid: HeadGrid) -> Model:
         for stack in grid.stacks:
             if stack.base == base and stack.members is not None:
                 groups += stack.members
-    count = max((max(layer_groups) + 1 for layer_groups in groups), default=0)
+    count = max((max(layer_groups) + 1 for layer_groups in groups if layer_groups), default=0)
     return with_players(model, Players(grid.kinds, count), tuple(groups) or None)
 
 
@@ -146,7 +146,7 @@ def _checked_groups(
         )
     if parts.why_no_neurons:  # said where the players are made
         return None
-    counts = [len(set(layer_groups)) for layer_groups in groups]
+    counts = [len(set(layer_groups)) for layer_groups in groups if layer_groups]
     sizes = tuple(map(len, groups))
     is_other_number = bool(players.groups) and set(counts) != {players.groups}
     if sizes != parts.neurons or is_other_number:
@@ -316,7 +316,7 @@ def _restored_columns(
         assert isinstance(weight, torch.Tensor)
         weight = weight.detach().clone()
         is_linear = isinstance(module, nn.Linear)
-        blocks = weight.shape[1 if is_linear else 0] // len(closed)
+        blocks = weight.shape[1 if is_linear else 0] // max(len(closed), 1)
         columns = torch.as_tensor(np.repeat(closed, blocks), device=weight.device)
         bias = module.bias
         if is_linear:

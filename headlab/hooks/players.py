@@ -297,7 +297,8 @@ def _add_neurons(
             members = [groups[number] for number in numbers]
         stack = Stack(
             stack_name(base, kind),
-            tuple(max(layer_groups) + 1 for layer_groups in members),
+            # A layer whose neurons were all taken out has no players.
+            tuple(max(layer_groups, default=-1) + 1 for layer_groups in members),
             tuple(members) if groups is not None else None,
         )
         first_row = rows.add(stack, numbers)
@@ -316,7 +317,7 @@ def groups_by_importance(
     """Groups of equal size, the most important neurons of a layer in its first.
 
     Where the number of neurons cannot be divided, the first groups have one more. Of neurons of
-    equal importance the earlier comes first.
+    equal importance the earlier comes first. A layer without neurons has no groups.
 
     Args:
         importance: Of every neuron, by layer.
@@ -327,7 +328,7 @@ def groups_by_importance(
     """
     groups = []
     for layer, values in enumerate(importance):
-        if len(values) < count:
+        if 0 < len(values) < count:
             raise HeadlabError(
                 f"neurons:{count} asks for more groups than layer {layer} has neurons; ask for "
                 f"{len(values):,} at most",

@@ -48,7 +48,13 @@ if TYPE_CHECKING:
 
     from headlab.hooks import Model
     from headlab.masks import RecordedAccuracy
-    from headlab.shrink import MeansOf, ProofNumbers, SmallerVocabulary, WrittenModel
+    from headlab.shrink import (
+        MeansOf,
+        PlayersRecord,
+        ProofNumbers,
+        SmallerVocabulary,
+        WrittenModel,
+    )
     from headlab.studies.savings_run import Batches
     from headlab.tasks import Task
 
@@ -126,6 +132,7 @@ class ExportOutcome(VocabularyOutcome):
         heads_silenced: Removed heads whose weights are still there.
         file: Of the form "gguf", the file.
         groups_removed: Of the form "gguf", groups of heads with a common key and value.
+        players: What went, if the mask is of other players than heads.
     """
 
     form: str
@@ -151,6 +158,7 @@ class ExportOutcome(VocabularyOutcome):
     fingerprint: str
     file: NotRequired[str]
     groups_removed: NotRequired[int]
+    players: NotRequired[PlayersRecord]
 
 
 class ExportJob(WrittenModelJob):
@@ -534,7 +542,7 @@ def with_ticks(batches: Batches, tick: Tick) -> Iterator[Mapping[str, torch.Tens
 def outcome_of(written_folder: WrittenModel) -> ExportOutcome:
     """What was written, as people and programs read it."""
     record = written_folder.record
-    return {
+    outcome: ExportOutcome = {
         "form": record["form"],
         "folder": str(written_folder.folder),
         "parameters_before": record["parameters_before"],
@@ -557,3 +565,6 @@ def outcome_of(written_folder: WrittenModel) -> ExportOutcome:
         "computed_in": record["computed_in"],
         "fingerprint": written_folder.fingerprint,
     }
+    if "players" in record:
+        outcome["players"] = record["players"]
+    return outcome

@@ -1,10 +1,10 @@
-"""Removing a mask's heads from a model's weights: a smaller model with a proof of its answers."""
+"""Removing a mask's heads or other players from the weights: a smaller model with a proof."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
+from typing import TYPE_CHECKING, ClassVar, NotRequired, Self, TypedDict
 
 from headlab.core import HeadlabError
 from headlab.jobs import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headlab.shrink import (
         ExportRecord,
         Inputs,
+        PlayersRecord,
         ProofNumbers,
         Shrunk,
         SmallerVocabulary,
@@ -56,6 +57,7 @@ class ShrinkOutcome(TypedDict):
         latency_ratio: Time of a forward pass over that of the untouched model.
         latency_interval: Both ends.
         onnx: The ONNX file; None if none was asked for.
+        players: What went, if the mask is of other players than heads.
     """
 
     folder: str
@@ -79,6 +81,7 @@ class ShrinkOutcome(TypedDict):
     latency_interval: list[float]
     fingerprint: str
     onnx: ExportRecord | None
+    players: NotRequired[PlayersRecord]
 
 
 class ShrinkJob(WrittenModelJob):
@@ -113,7 +116,7 @@ class ShrinkJob(WrittenModelJob):
         return job
 
     def run(self, lab: Lab, running: RunningJob) -> ShrinkOutcome:
-        """Remove the heads, compare and time the smaller model, and write its folder."""
+        """Remove what the mask closes, compare and time the smaller model, write its folder."""
         model = self.exact_model(lab)
         compared_on = ComparedOn(self.chosen_task(lab))
         return self.write(model, compared_on, self.recorded_command(), running.tick)
@@ -249,7 +252,7 @@ def outcome_of(written_folder: WrittenModel, time_ratio: Ratio) -> ShrinkOutcome
         time_ratio: Of its forward pass.
     """
     record = written_folder.record
-    return {
+    outcome: ShrinkOutcome = {
         "folder": str(written_folder.folder),
         "parameters_before": record["parameters_before"],
         "parameters_after": record["parameters_after"],
@@ -272,3 +275,6 @@ def outcome_of(written_folder: WrittenModel, time_ratio: Ratio) -> ShrinkOutcome
         "fingerprint": written_folder.fingerprint,
         "onnx": record.get("onnx"),
     }
+    if "players" in record:
+        outcome["players"] = record["players"]
+    return outcome

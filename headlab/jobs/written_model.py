@@ -182,14 +182,21 @@ class WrittenModelJob(Job):
         return load_mask(self.mask)
 
     def exact_model(self, lab: Lab) -> Model:
-        """The model to compute with: in float64 if its weights are, or are to be written so."""
+        """The model to compute with: in float64 if its weights are, or are to be written so.
+
+        Its players are those of the mask.
+        """
         import headlab
-        from headlab.shrink import checkpoint_dtype  # imports torch
+        from headlab.hooks import with_players_of  # these import torch
+        from headlab.shrink import checkpoint_dtype
 
         model = lab.need(self.model)
         if "float64" in (self.dtype, checkpoint_dtype(model)) and model.dtype != "float64":
-            return headlab.load(self.model, device=lab.device, dtype="float64")
-        return model
+            model = headlab.load(self.model, device=lab.device, dtype="float64")
+        if self.mask is None:
+            return model
+        grid = load_mask(self.mask).grid
+        return model if grid.has_only_heads else with_players_of(model, grid)
 
     @property
     def compared_count(self) -> int:

@@ -23,12 +23,12 @@ from headlab.models.shrunk_cut import (
     FAMILIES,
     HEADS_KEY,
     LLAMA,
+    NEURONS_KEY,
     PREFIX,
-    HeadsByStack,
     attention_layers,
     base_type,
-    shrink_structure,
 )
+from headlab.models.shrunk_rest import Rest, parts_of_layers, shrink_structure, sizes_left
 
 # Configuration files of shrunk models, which no class with attention heads can mistake for a full
 # model's.
@@ -36,7 +36,9 @@ from headlab.models.shrunk_cut import (
 SEALED_KEY = (
     "headlab_sealed"  # the true values of the fields that the file replaces with a sentence
 )
-SENTENCE = "attention heads were taken out of this model; headlab.load_shrunk reads it"
+SENTENCE = "parts were taken out of this model; headlab.load_shrunk reads it"
+# What stands there in files of headlab 0.1.
+FORMER_SENTENCE = "attention heads were taken out of this model; headlab.load_shrunk reads it"
 # Every transformers configuration with heads requires a number, or a configuration, for at least
 # one of these. The base configuration requires none: AutoTokenizer reads the file with it where
 # headlab is not installed.
@@ -91,21 +93,23 @@ class SealedConfig:
 def unsealed(values: JsonObject) -> JsonObject:
     """A configuration's values with the sealed ones restored."""
     plain_values = {
-        name: value for name, value in values.items() if name != SEALED_KEY and value != SENTENCE
+        name: value
+        for name, value in values.items()
+        if name != SEALED_KEY and value not in (SENTENCE, FORMER_SENTENCE)
     }
     sealed_values = cast(JsonObject, values.get(SEALED_KEY, {}))
     return plain_values | dict(sealed_values)
 
 
-# Configuration and model classes of shrunk models: transformers' own, with fewer heads.
+# Configuration and model classes of shrunk models: transformers' own, with fewer heads and neurons.
 
 CLASS_PREFIX = "Shrunk"
 
 
 class ShrunkModel:
-    """Mixin for a transformers class of models without some heads.
+    """Mixin for a transformers class of models without some heads and neurons.
 
-    The full model is built, then heads are removed from its layers.
+    The full model is built, then these are removed from its layers.
     """
 
     config: PretrainedConfig
@@ -114,7 +118,9 @@ class ShrunkModel:
         super().__init__(config, *arguments, **options)  # type: ignore[call-arg]
         # Llama's classifiers build their base with AutoModel, which has already cut it.
         if not any(isinstance(part, ShrunkModel) for part in self.modules() if part is not self):  # type: ignore[attr-defined]
-            shrink_structure(self, getattr(config, HEADS_KEY, None) or {})  # type: ignore[arg-type]
+            heads = getattr(config, HEADS_KEY, None) or {}
+            neurons = getattr(config, NEURONS_KEY, None) or {}
+            shrink_structure(self, heads, neurons)  # type: ignore[arg-type]
 
     @classmethod
     def from_pretrained(
@@ -122,24 +128,24 @@ class ShrunkModel:
     ) -> PreTrainedModel | tuple[PreTrainedModel, LoadingInfo]:
         """Load a model as the transformers class does.
 
-        A model whose attention weights are missing is refused.
+        A model whose weights of attentions or feed-forward parts are missing is refused.
 
         The transformers class would fill them with random numbers.
 
-        Raises HeadlabError if weights of an attention layer are missing.
+        Raises HeadlabError if weights of an attention or of a feed-forward part are missing.
         """
         module: PreTrainedModel
         loading_info: LoadingInfo
         module, loading_info = super().from_pretrained(  # type: ignore[misc]
             *arguments, output_loading_info=True, **options
         )
-        attention_prefixes = tuple(f"{layer.path}." for layer in attention_layers(module))
+        prefixes = tuple(f"{path}." for path in parts_of_layers(module))
         absent_weights = sorted(
-            name for name in loading_info["missing_keys"] if name.startswith(attention_prefixes)
+            name for name in loading_info["missing_keys"] if name.startswith(prefixes)
         )
         if absent_weights:
             raise HeadlabError(
-                f"this shrunk model has no weights for {len(absent_weights)} parts of the attention of a "
+                f"this shrunk model has no weights for {len(absent_weights)} parts of the layers of a "
                 f"{cls.__name__} ({absent_weights[0]}…); it is a "
                 f"{', '.join(module.config.architectures or ['model of another class'])}: load it "
                 "as that, or with headlab.load_shrunk",
@@ -236,20 +242,26 @@ def _register(family: str) -> None:
 NOT_COPIED = ("transformers_version", "architectures")
 
 
-def plain_config(module: PreTrainedModel, kept_heads: HeadsByStack) -> PretrainedConfig | None:
-    """The family's own configuration of a model that keeps these heads.
+def plain_config(module: PreTrainedModel, rest: Rest) -> PretrainedConfig | None:
+    """The family's own configuration of what is left of a model.
 
-    None where one of headlab's is needed. It exists if the model keeps all its heads, or if it is a
-    Llama-like model whose layers all keep the same number (its configuration has head_dim, so the
-    width of all heads need not be that of the hidden states).
+    None where one of headlab's is needed. It exists if the layers that stay have equally many
+    neurons and all their heads, or if it is a Llama-like model whose layers all keep the same
+    number of heads (its configuration has head_dim, so the width of all heads need not be that of
+    the hidden states).
     """
-    layers = [layer for layer in attention_layers(module) if layer.stack in kept_heads]
-    if is_shrunk(module.config):
+    fields, uneven_neurons = sizes_left(module, rest)
+    if is_shrunk(module.config) or uneven_neurons:
         return None
-    if all(len(kept_heads[layer.stack][layer.layer]) == layer.heads for layer in layers):
-        return _config(module, {})
+    layers = [
+        layer
+        for layer in attention_layers(module)
+        if layer.stack in rest.heads and rest.stays(layer.stack, layer.layer)
+    ]
+    if all(len(rest.heads[layer.stack][layer.layer]) == layer.heads for layer in layers):
+        return _config(module, fields)
     sizes = {
-        (len(kept_heads[layer.stack][layer.layer]), layer.group, layer.size) for layer in layers
+        (len(rest.heads[layer.stack][layer.layer]), layer.group, layer.size) for layer in layers
     }
     if FAMILIES[base_type(module.config)] is not LLAMA or len(sizes) != 1:
         return None
@@ -262,13 +274,13 @@ def plain_config(module: PreTrainedModel, kept_heads: HeadsByStack) -> Pretraine
             "num_key_value_heads": heads // group,
             "head_dim": size,
         }
-        return _config(module, names)
+        return _config(module, fields | names)
     # Llama's requires a hidden size divisible by the number of heads.
     except (ValueError, StrictDataclassError):
         return None
 
 
-def _config(module: PreTrainedModel, sizes: dict[str, int]) -> PretrainedConfig:
+def _config(module: PreTrainedModel, sizes: dict[str, object]) -> PretrainedConfig:
     values = {
         name: value for name, value in module.config.to_dict().items() if name not in NOT_COPIED
     }

@@ -25,11 +25,36 @@ OWN_STACK = "own"  # the only stack of a model, named by whether its attention i
 
 
 @dataclass(frozen=True)
+class LayerNames:
+    """Where a family has the layers of a stack, and the feed-forward part of each.
+
+    Attributes:
+        stack: The stack.
+        path: End of the path of the list of layers.
+        count: The configuration's field with their number.
+        feed_forward: Path of the feed-forward part in a layer; empty where its projections are the
+            layer's own.
+        ups: Projections that make the neurons; a model may lack some.
+        down: The projection that reads them.
+        width: The configuration's field with the number of neurons of every layer.
+    """
+
+    stack: str
+    path: str
+    count: str
+    feed_forward: str
+    ups: tuple[str, ...]
+    down: str
+    width: str
+
+
+@dataclass(frozen=True)
 class Family:
     """Names of a family's attention modules and, relative to each, of their parts.
 
     Attributes:
         places: (end of a module's path, its stack).
+        layers: The layers of each stack, with their feed-forward parts.
         core: Submodule that computes the attention.
         rows: Projections whose outputs are heads, the query's first.
         fused: Query, key and value side by side in one projection.
@@ -41,6 +66,7 @@ class Family:
     """
 
     places: tuple[tuple[str, str], ...]
+    layers: tuple[LayerNames, ...]
     rows: tuple[str, ...]
     out: str
     size: str
@@ -53,6 +79,17 @@ class Family:
 
 BERT = Family(
     ((r"layer\.\d+\.attention", OWN_STACK), (r"layer\.\d+\.crossattention", "cross")),
+    (
+        LayerNames(
+            OWN_STACK,
+            "encoder.layer",
+            "num_hidden_layers",
+            "",
+            ("intermediate.dense",),
+            "output.dense",
+            "intermediate_size",
+        ),
+    ),
     ("self.query", "self.key", "self.value"),
     "output.dense",
     "attention_head_size",
@@ -62,6 +99,11 @@ BERT = Family(
 )
 DISTILBERT = Family(
     ((r"layer\.\d+\.attention", OWN_STACK),),
+    (
+        LayerNames(
+            OWN_STACK, "transformer.layer", "n_layers", "ffn", ("lin1",), "lin2", "hidden_dim"
+        ),
+    ),
     ("q_lin", "k_lin", "v_lin"),
     "out_lin",
     "attention_head_size",
@@ -72,6 +114,14 @@ BART = Family(
         (r"encoder\.layers\.\d+\.self_attn", "encoder"),
         (r"decoder\.layers\.\d+\.self_attn", "decoder"),
         (r"decoder\.layers\.\d+\.encoder_attn", "cross"),
+    ),
+    (
+        LayerNames(
+            "encoder", "encoder.layers", "encoder_layers", "", ("fc1",), "fc2", "encoder_ffn_dim"
+        ),
+        LayerNames(
+            "decoder", "decoder.layers", "decoder_layers", "", ("fc1",), "fc2", "decoder_ffn_dim"
+        ),
     ),
     ("q_proj", "k_proj", "v_proj"),
     "out_proj",
@@ -84,6 +134,26 @@ T5 = Family(
         (r"decoder\.block\.\d+\.layer\.0\.SelfAttention", "decoder"),
         (r"decoder\.block\.\d+\.layer\.1\.EncDecAttention", "cross"),
     ),
+    (
+        LayerNames(
+            "encoder",
+            "encoder.block",
+            "num_layers",
+            "layer.1.DenseReluDense",
+            ("wi", "wi_0", "wi_1"),
+            "wo",
+            "d_ff",
+        ),
+        LayerNames(
+            "decoder",
+            "decoder.block",
+            "num_decoder_layers",
+            "layer.2.DenseReluDense",
+            ("wi", "wi_0", "wi_1"),
+            "wo",
+            "d_ff",
+        ),
+    ),
     ("q", "k", "v"),
     "o",
     "key_value_proj_dim",
@@ -93,6 +163,7 @@ T5 = Family(
 )
 GPT2 = Family(
     ((r"h\.\d+\.attn", "decoder"),),
+    (LayerNames("decoder", "h", "n_layer", "mlp", ("c_fc",), "c_proj", "n_inner"),),
     ("c_attn",),
     "c_proj",
     "head_dim",
@@ -101,7 +172,33 @@ GPT2 = Family(
     widths=("split_size",),
 )
 LLAMA = Family(
-    ((r"layers\.\d+\.self_attn", "decoder"),), ("q_proj", "k_proj", "v_proj"), "o_proj", "head_dim"
+    ((r"layers\.\d+\.self_attn", "decoder"),),
+    (
+        LayerNames(
+            "decoder",
+            "layers",
+            "num_hidden_layers",
+            "mlp",
+            ("gate_proj", "up_proj"),
+            "down_proj",
+            "intermediate_size",
+        ),
+    ),
+    ("q_proj", "k_proj", "v_proj"),
+    "o_proj",
+    "head_dim",
+)
+MODERNBERT = Family(
+    ((r"layers\.\d+\.attn", OWN_STACK),),
+    (
+        LayerNames(
+            OWN_STACK, "layers", "num_hidden_layers", "mlp", ("Wi",), "Wo", "intermediate_size"
+        ),
+    ),
+    ("Wqkv",),
+    "Wo",
+    "head_dim",
+    fused=True,
 )
 FAMILIES = {
     "bert": BERT,
@@ -120,11 +217,14 @@ FAMILIES = {
     "mistral": LLAMA,
     "qwen2": LLAMA,
     "qwen3": LLAMA,
+    "gemma2": LLAMA,
+    "modernbert": MODERNBERT,
 }
 PREFIX = "headlab-shrunk-"
 # fields of a shrunk model's configuration that its family's lacks
 HEADS_KEY = "headlab_heads"
 MASKED_KEY = "headlab_masked"
+NEURONS_KEY = "headlab_neurons"
 
 
 @dataclass(frozen=True)
@@ -194,7 +294,7 @@ def _places(module: PreTrainedModel, family: Family) -> Iterator[tuple[str, str]
 
 def outputs(projection: nn.Module) -> int:
     """Number of outputs of a Linear or of GPT-2's Conv1D, whose weight is transposed."""
-    return projection_weight(projection).shape[1 - _input_dimension(projection)]
+    return projection_weight(projection).shape[1 - input_dimension(projection)]
 
 
 def projection_weight(projection: nn.Module) -> torch.Tensor:
@@ -430,113 +530,86 @@ def count_tokens(past: Cache, hidden: torch.Tensor, layer: int) -> None:
 HeadsByStack = Mapping[str, Sequence[Sequence[int]]]  # {stack: [layer][heads]}
 
 
-def shrink_structure(module: PreTrainedModel, heads: HeadsByStack) -> None:
-    """Give a full model's layers the shapes they have with only these heads, in place.
-
-    The weights become meaningless.
-
-    Raises HeadlabError if the model has no such layers or heads.
-    """
-    family = FAMILIES[base_type(module.config)]
-    layers = attention_layers(module)
-    check_heads(layers, _without_absent_stacks(module, layers, heads))
-    for layer in layers:
-        if layer.stack in heads:
-            kept_heads = list(heads[layer.stack][layer.layer])
-            _shrink_parameters(layer, family, kept_heads)
-            _set_forward(layer, family, kept_heads)
-
-
-def state_without_heads(
-    module: PreTrainedModel, kept_heads: HeadsByStack, switched_off: HeadsByStack
-) -> dict[str, torch.Tensor]:
-    """All weights of a model without those of removed heads; the model is not changed.
-
-    Args:
-        kept_heads: Heads that stay, by their current number in the layer.
-        switched_off: Those of them that are switched off but remain because their group is needed.
-    """
-    family = FAMILIES[base_type(module.config)]
-    state = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
-    for layer in attention_layers(module):
-        if layer.stack not in kept_heads:
-            continue
-        output_weight = f"{layer.path}.{family.out}.weight"
-        columns = _indices_of_heads(switched_off[layer.stack][layer.layer], layer.size).to(
-            state[output_weight].device
-        )
-        state[output_weight].index_fill_(
-            _input_dimension(layer.module.get_submodule(family.out)), columns, 0
-        )
-        for name, dimension, indices in indices_to_keep(
-            layer, family, kept_heads[layer.stack][layer.layer]
-        ):
-            key = f"{layer.path}.{name}"
-            state[key] = state[key].index_select(dimension, indices.to(state[key].device))
-    return state
-
-
 def indices_to_keep(
     layer: AttentionLayer, family: Family, kept_heads: Sequence[int]
 ) -> Iterator[tuple[str, int, torch.Tensor]]:
     """(parameter relative to the unit, dimension, indices to keep) for the heads that stay."""
-    queries = _indices_of_heads(kept_heads, layer.size)
-    keys = _indices_of_heads(sorted({head // layer.group for head in kept_heads}), layer.size)
+    queries = indices_of_heads(kept_heads, layer.size)
+    keys = indices_of_heads(sorted({head // layer.group for head in kept_heads}), layer.size)
     if family.fused:
         width = layer.heads * layer.size
         queries_keys_values = torch.cat([queries + part * width for part in range(3)])
-        yield from _output_indices(layer, family.rows[0], queries_keys_values)
+        yield from output_indices(layer.module, family.rows[0], queries_keys_values)
     else:
         for name in family.rows:
-            yield from _output_indices(layer, name, queries if name == family.rows[0] else keys)
-    yield f"{family.out}.weight", _input_dimension(layer.module.get_submodule(family.out)), queries
+            yield from output_indices(
+                layer.module, name, queries if name == family.rows[0] else keys
+            )
+    yield f"{family.out}.weight", input_dimension(layer.module.get_submodule(family.out)), queries
 
 
-def _output_indices(
-    layer: AttentionLayer, name: str, indices: torch.Tensor
+def output_indices(
+    module: nn.Module, name: str, indices: torch.Tensor
 ) -> Iterator[tuple[str, int, torch.Tensor]]:
-    projection = layer.module.get_submodule(name)
-    yield f"{name}.weight", 1 - _input_dimension(projection), indices
+    """(parameter relative to a module, dimension, indices) for some outputs of a projection.
+
+    Args:
+        module: The module.
+        name: Path of the projection in it.
+        indices: Of the outputs.
+    """
+    projection = module.get_submodule(name)
+    yield f"{name}.weight", 1 - input_dimension(projection), indices
     if projection.bias is not None:
         yield f"{name}.bias", 0, indices
 
 
-def _input_dimension(projection: nn.Module) -> int:
+def input_dimension(projection: nn.Module) -> int:
     """The input dimension of a projection's weight: GPT-2's Conv1D has it transposed."""
     if isinstance(projection, nn.Linear):
         return 1
     return 0
 
 
-def _indices_of_heads(heads: Sequence[int], size: int) -> torch.Tensor:
+def indices_of_heads(heads: Sequence[int], size: int) -> torch.Tensor:
     """Indices of heads in a dimension that holds them side by side, int64 [head × size]."""
     return (
         torch.tensor(list(heads), dtype=torch.long)[:, None] * size + torch.arange(size)
     ).flatten()
 
 
-def _shrink_parameters(layer: AttentionLayer, family: Family, kept_heads: Sequence[int]) -> None:
+def shrink_heads(layer: AttentionLayer, family: Family, kept_heads: Sequence[int]) -> None:
+    """Give an attention layer the shapes that it has with these heads, in place."""
     for name, dimension, indices in indices_to_keep(layer, family, kept_heads):
         path, _, parameter_name = name.rpartition(".")
-        projection = layer.module.get_submodule(path)
-        parameter = projection.get_parameter(parameter_name)
-        smaller = parameter.detach().narrow(dimension, 0, len(indices)).clone()
-        setattr(
-            projection,
-            parameter_name,
-            nn.Parameter(smaller, requires_grad=parameter.requires_grad),
-        )
-        if parameter_name == "weight" and isinstance(projection, nn.Linear):
-            projection.out_features, projection.in_features = projection.weight.shape
-        elif parameter_name == "weight" and isinstance(projection, Conv1D):
-            projection.nx, projection.nf = projection.weight.shape
+        narrow(layer.module.get_submodule(path), parameter_name, dimension, len(indices))
     for name in family.counts:
         setattr(layer.core, name, len(kept_heads))
     for name in family.widths:
         setattr(layer.core, name, len(kept_heads) * layer.size)
 
 
-def _set_forward(layer: AttentionLayer, family: Family, kept_heads: list[int]) -> None:
+def narrow(projection: nn.Module, parameter_name: str, dimension: int, size: int) -> None:
+    """Leave a parameter of a linear layer some of its rows or columns, whichever they are.
+
+    Args:
+        projection: The linear layer, changed in place.
+        parameter_name: "weight" or "bias".
+        dimension: Of the parameter.
+        size: How many stay.
+    """
+    parameter = projection.get_parameter(parameter_name)
+    smaller = parameter.detach().narrow(dimension, 0, size).clone()
+    setattr(
+        projection, parameter_name, nn.Parameter(smaller, requires_grad=parameter.requires_grad)
+    )
+    if parameter_name == "weight" and isinstance(projection, nn.Linear):
+        projection.out_features, projection.in_features = projection.weight.shape
+    elif parameter_name == "weight" and isinstance(projection, Conv1D):
+        projection.nx, projection.nf = projection.weight.shape
+
+
+def set_forward(layer: AttentionLayer, family: Family, kept_heads: list[int]) -> None:
     """Give a layer the forward pass that its heads require."""
     if not kept_heads:
         out_name = "" if family.core else family.out
@@ -549,7 +622,7 @@ def _set_forward(layer: AttentionLayer, family: Family, kept_heads: list[int]) -
         replace_forward(layer.core, BiasOfSomeHeads, bias_heads=kept_heads)
 
 
-def _without_absent_stacks(
+def without_absent_stacks(
     module: PreTrainedModel, layers: Sequence[AttentionLayer], heads: object
 ) -> object:
     """The heads without those of stacks that this class lacks.

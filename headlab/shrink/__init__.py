@@ -1,4 +1,4 @@
-"""Models that really shrink: heads are removed from the weights.
+"""Models that really shrink: heads and other players are removed from the weights.
 
 A proof shows that the outputs do not change.
 """
@@ -28,8 +28,10 @@ from headlab.shrink.players import shrink_players as shrink_players
 from headlab.shrink.proof import ExportRecord as ExportRecord
 from headlab.shrink.proof import Inputs as Inputs
 from headlab.shrink.proof import MeansOf as MeansOf
+from headlab.shrink.proof import PlayersRecord as PlayersRecord
 from headlab.shrink.proof import ProofNumbers as ProofNumbers
 from headlab.shrink.proof import Speed as Speed
+from headlab.shrink.proof import removed_words as removed_words
 from headlab.shrink.read_pieces import embedding_rows as embedding_rows
 from headlab.shrink.read_pieces import has_embedding_rows as has_embedding_rows
 from headlab.shrink.read_pieces import read_pieces as read_pieces

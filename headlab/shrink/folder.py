@@ -76,6 +76,7 @@ from headlab.shrink.proof import (
     compare,
     first_tensor,
     model_card,
+    players_record,
     prove,
     random_inputs,
     short_name,
@@ -439,7 +440,7 @@ def record_of(
         "device": model.device.type,
         "parameters_before": shrunk.parameters_before,
         "parameters_after": shrunk.parameters_after,
-        "heads_before": model.grid.size,
+        "heads_before": model.head_grid.size,
         "heads_removed": shrunk.removed_count,
         "heads_masked": [list(head) for head in shrunk.masked_heads],
         "model": model.identity() | {"name": short_name(model)},
@@ -451,6 +452,9 @@ def record_of(
     written_record = cast("WrittenRecord", record)
     if shrunk.vocabulary is not None:
         written_record["vocabulary"] = shrunk.vocabulary.record()
+    players = players_record(model, shrunk)
+    if players is not None:
+        written_record["players"] = players
     return written_record
 
 

@@ -1,9 +1,10 @@
 """A pruned decoder as a GGUF file, which llama.cpp reads: really smaller, without headlab.
 
-llama.cpp's architecture `llama` has one number of heads for all layers; `deci` has one for every
-layer, and takes a layer of 0 heads for one without attention. Their layers compute the same. The
-width of a head is only read where the first layer has one, so that a first layer that lost all its
-heads gets a group of zeros in their place.
+llama.cpp's architecture `llama` has one number of heads and of neurons for all layers; `deci` has
+one for every layer, and takes a layer of 0 heads for one without attention. Their layers compute
+the same. The width of a head is only read where the first layer has one, so that a first layer that
+lost all its heads gets a group of zeros in their place. A layer of 0 neurons would be passed by with
+its attention, so that it gets neurons of zeros, which give nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,9 @@ from headlab.core import Head, HeadlabError
 from headlab.hooks import Model
 from headlab.models.shrunk_classes import CLASS_PREFIX
 from headlab.models.shrunk_cut import attention_layers
+from headlab.models.shrunk_rest import stack_layers
 from headlab.shrink.gguf_tokens import TokenFields, token_fields
+from headlab.shrink.kept_parts import kept_parts
 from headlab.shrink.model import Shrunk
 from headlab.shrink.proof import short_name
 
@@ -65,6 +68,9 @@ LAYER_NAMES = {
     "mlp.up_proj.weight": "ffn_up.weight",
     "mlp.down_proj.weight": "ffn_down.weight",
 }
+NEURON_NAMES = ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")
+STAND_IN_NEURONS = QUANTISED_BLOCK
+"""Neurons of zeros in a layer that lost all its own."""
 ROTATED = ("self_attn.q_proj.weight", "self_attn.k_proj.weight")
 """Projections whose outputs turn with the position: GGUF has them in another order."""
 EMBEDDINGS = "model.embed_tokens.weight"
@@ -152,49 +158,60 @@ def _listed(heads: Sequence[Head]) -> str:
 def _partners(model: Model, shrunk: Shrunk) -> list[Head]:
     """Heads that stay, and share a key and a value with a removed head."""
     group_sizes = [layer.group for layer in attention_layers(model.module)]
-    removed_heads = set(shrunk.mask.removed)
+    heads = model.head_grid.heads
+    kept = kept_parts(model, shrunk.mask).heads
+    staying = [head for head, stays in zip(heads, kept, strict=True) if stays]
 
     def group_of(head: Head) -> tuple[int, int]:
         return head.layer, head.head // group_sizes[head.layer]
 
     groups = {group_of(head) for head in shrunk.masked_heads}
-    return [
-        head for head in model.grid.heads if head not in removed_heads and group_of(head) in groups
-    ]
+    return [head for head in staying if group_of(head) in groups]
 
 
 # What is in the file.
 
 
 @dataclass(frozen=True)
-class LayerHeads:
-    """The heads of a layer in the file.
+class LayerSizes:
+    """The heads and neurons of a layer in the file.
 
     Attributes:
         heads: Of queries.
         groups: Of keys and values.
-        is_stand_in: Whether they are a group of zeros in the place of no heads.
+        neurons: Of the feed-forward part.
+        is_stand_in: Whether the heads are a group of zeros in the place of none.
+        has_stand_in_neurons: Whether the neurons are zeros in the place of none.
     """
 
     heads: int
     groups: int
+    neurons: int
     is_stand_in: bool = False
+    has_stand_in_neurons: bool = False
 
 
-def heads_in_file(model: Model, shrunk: Shrunk) -> list[LayerHeads]:
-    """The heads of every layer in the file.
+def layers_in_file(model: Model, shrunk: Shrunk) -> list[LayerSizes]:
+    """The heads and neurons of every layer in the file.
 
     Args:
         model: The original.
-        shrunk: The model without the heads.
+        shrunk: The model without what is removed.
     """
-    layers = [
-        LayerHeads(layer.heads, layer.heads // layer.group if layer.heads else 0)
-        for layer in attention_layers(shrunk.module)
-    ]
+    layers: list[LayerSizes] = []
+    attentions = attention_layers(shrunk.module)
+    for attention, layer in zip(attentions, stack_layers(shrunk.module), strict=True):
+        layers.append(
+            LayerSizes(
+                heads=attention.heads,
+                groups=attention.heads // attention.group if attention.heads else 0,
+                neurons=layer.neurons or STAND_IN_NEURONS,
+                has_stand_in_neurons=not layer.neurons,
+            )
+        )
     if layers[0].heads == 0:
         heads_of_group = max(layer.group for layer in attention_layers(model.module))
-        layers[0] = LayerHeads(heads_of_group, 1, is_stand_in=True)
+        layers[0] = replace(layers[0], heads=heads_of_group, groups=1, is_stand_in=True)
     return layers
 
 
@@ -214,14 +231,22 @@ class Place:
 
 
 def places_of(module: PreTrainedModel) -> Iterator[Place]:
-    """All weights of a model; a layer without heads has none of attention, its norm included."""
+    """All weights of a model.
+
+    A layer without heads has none of attention, its norm included; one without neurons has none of
+    these.
+    """
     for name, gguf_name in MODEL_NAMES.items():
         if name != OUTPUT or not _is_tied(module):
             yield Place(name, gguf_name)
+    feed_forwards = stack_layers(module)
     for number, layer in enumerate(attention_layers(module)):
         for name, gguf_name in LAYER_NAMES.items():
             is_of_attention = name in ATTENTION_NAMES or name == ATTENTION_NORM
-            if layer.heads or not is_of_attention:
+            is_there = layer.heads if is_of_attention else True
+            if name in NEURON_NAMES:
+                is_there = feed_forwards[number].neurons
+            if is_there:
                 yield Place(
                     f"model.layers.{number}.{name}",
                     f"blk.{number}.{gguf_name}",
@@ -235,14 +260,15 @@ def _is_tied(module: PreTrainedModel) -> bool:
     return torch.equal(state[OUTPUT], state[EMBEDDINGS])
 
 
-def added_tensors(module: PreTrainedModel, layers: Sequence[LayerHeads]) -> dict[str, Array]:
+def added_tensors(module: PreTrainedModel, layers: Sequence[LayerSizes]) -> dict[str, Array]:
     """What the file has beside the weights, by its names: float32 arrays.
 
-    They are the factors of slowed down positions, and a group of zeros in the first layer.
+    They are the factors of slowed down positions, a group of zeros in the first layer, and neurons
+    of zeros.
 
     Args:
-        module: The model without the heads.
-        layers: Their heads in the file.
+        module: The model without what is removed.
+        layers: The sizes of its layers in the file.
     """
     added: dict[str, Array] = {}
     factors = rotation_factors(module)
@@ -260,6 +286,13 @@ def added_tensors(module: PreTrainedModel, layers: Sequence[LayerHeads]) -> dict
         }
         for name, shape in shapes.items():
             added[f"blk.0.{name}"] = np.zeros(shape, np.float32)
+    for number, layer in enumerate(layers):
+        if layer.has_stand_in_neurons:
+            hidden_width = module.config.hidden_size
+            rows = np.zeros((layer.neurons, hidden_width), np.float32)
+            added[f"blk.{number}.ffn_gate.weight"] = rows
+            added[f"blk.{number}.ffn_up.weight"] = rows
+            added[f"blk.{number}.ffn_down.weight"] = np.ascontiguousarray(rows.T)
     return added
 
 
@@ -291,9 +324,9 @@ def write_gguf(
     """
     import gguf
 
-    layers = heads_in_file(model, shrunk)
+    layers = layers_in_file(model, shrunk)
     token_fields_of_file = tokens or token_fields(model)
-    is_even = len({layer.heads for layer in layers}) == 1
+    is_even = len({(layer.heads, layer.neurons) for layer in layers}) == 1
     architecture = EVEN_ARCHITECTURE if is_even else UNEVEN_ARCHITECTURE
     with closing(gguf.GGUFWriter(path, architecture)) as writer:
         _add_sizes(writer, shrunk.module, layers, number_type, is_even=is_even)
@@ -363,19 +396,19 @@ def rotation_factors(module: PreTrainedModel) -> Array | None:
 def _add_sizes(
     writer: GGUFWriter,
     module: PreTrainedModel,
-    layers: Sequence[LayerHeads],
+    layers: Sequence[LayerSizes],
     number_type: str,
     *,
     is_even: bool,
 ) -> None:
-    """Add the numbers of layers and heads, and all widths.
+    """Add the numbers of layers, heads and neurons, and all widths.
 
     Args:
         writer: Of the file.
-        module: The model without the heads.
-        layers: Its heads in the file.
+        module: The model without what is removed.
+        layers: The sizes of its layers in the file.
         number_type: Of the weights.
-        is_even: Whether all layers have as many heads.
+        is_even: Whether all layers have as many heads and neurons.
     """
     import gguf
 
@@ -388,7 +421,7 @@ def _add_sizes(
     head_width = attention_layers(module)[0].size
     head_counts = [layer.heads for layer in layers]
     group_counts = [layer.groups for layer in layers]
-    feed_forward_width = config.intermediate_size
+    neuron_counts = [layer.neurons for layer in layers]
     writer.add_file_type(file_types[number_type])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_vocab_size(config.vocab_size)
@@ -404,11 +437,11 @@ def _add_sizes(
     if is_even:
         writer.add_head_count(head_counts[0])
         writer.add_head_count_kv(group_counts[0])
-        writer.add_feed_forward_length(feed_forward_width)
+        writer.add_feed_forward_length(neuron_counts[0])
     else:
         writer.add_head_count(head_counts)
         writer.add_head_count_kv(group_counts)
-        writer.add_feed_forward_length([feed_forward_width] * len(layers))
+        writer.add_feed_forward_length(neuron_counts)
 
 
 def interleaved(weight: Array, head_width: int) -> Array:
@@ -485,7 +518,7 @@ def read_into(model: Model, shrunk: Shrunk, path: Path) -> bool:
         is_changed |= not torch.equal(stored_weight, target)
         with torch.no_grad():
             target.copy_(stored_weight)
-    for name, array in added_tensors(module, heads_in_file(model, shrunk)).items():
+    for name, array in added_tensors(module, layers_in_file(model, shrunk)).items():
         tensor = tensor_by_name.pop(name, None)
         if tensor is None or not np.array_equal(tensor.data, array):
             raise HeadlabError(

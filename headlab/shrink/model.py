@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -29,13 +29,22 @@ from headlab.models.shrunk_cut import (
     FAMILIES,
     HEADS_KEY,
     MASKED_KEY,
+    NEURONS_KEY,
     PREFIX,
     AttentionLayer,
     HeadsByStack,
     attention_layers,
     base_type,
-    state_without_heads,
 )
+from headlab.models.shrunk_rest import (
+    Rest,
+    StackLayer,
+    require_layers,
+    sizes_left,
+    stack_layers,
+    state_of_rest,
+)
+from headlab.shrink.kept_parts import KeptParts, kept_parts
 
 if TYPE_CHECKING:
     from headlab.shrink.vocabulary_cut import SmallerVocabulary, VocabularyCut
@@ -115,7 +124,14 @@ def _changes_in(weight: torch.Tensor, dtype: str) -> bool:
 
 # A smaller model with the masked model's outputs.
 
-WRITTEN_ANEW = ("model_type", "transformers_version", "architectures", HEADS_KEY, MASKED_KEY)
+WRITTEN_ANEW = (
+    "model_type",
+    "transformers_version",
+    "architectures",
+    HEADS_KEY,
+    MASKED_KEY,
+    NEURONS_KEY,
+)
 
 
 Form = Literal["small", "folder", "gguf"]
@@ -126,17 +142,34 @@ It is really smaller, of the original's shapes, or a file for llama.cpp, really 
 
 
 @dataclass(frozen=True)
+class PartCounts:
+    """How many parts of a model there are.
+
+    Attributes:
+        heads: Query heads.
+        neurons: Neurons of feed-forward parts.
+        layers: Layers, each with one or two attentions and a feed-forward part.
+    """
+
+    heads: int
+    neurons: int
+    layers: int
+
+
+@dataclass(frozen=True)
 class Shrunk:
-    """A model without the heads of a mask, and what became of them.
+    """A model without the heads and other players of a mask, and what became of them.
 
     Attributes:
         module: Transformers module of its own, in evaluation mode; the original is unchanged.
         masked_heads: Removed heads whose weights stay. Their output is 0, or their mean if there
             are `means`. In the form "small" others of their group need the same key and value.
-        form: "small" and "gguf" without the weights of the removed heads; "folder" with all.
+        form: "small" and "gguf" without the weights of what is removed; "folder" with all.
         means: Mean output of every head, [layer, head, head_dim], that a removed head gives; None
             for zero.
         vocabulary: The smaller vocabulary, if it was cut.
+        before: What the original has; None where its parts other than heads were not counted.
+        after: What has an effect in this one, so without `masked_heads` in the form "folder".
     """
 
     module: PreTrainedModel
@@ -147,6 +180,8 @@ class Shrunk:
     form: Form = "small"
     means: torch.Tensor | None = None
     vocabulary: SmallerVocabulary | None = None
+    before: PartCounts | None = None
+    after: PartCounts | None = None
 
     @property
     def cut(self) -> VocabularyCut | None:
@@ -156,38 +191,84 @@ class Shrunk:
     @property
     def removed_count(self) -> int:
         """Number of heads whose weights were removed."""
-        return len(self.mask.removed) - len(self.masked_heads)
+        if self.mask.grid.has_only_heads or self.before is None or self.after is None:
+            return len(self.mask.removed) - len(self.masked_heads)
+        return 0 if self.form == "folder" else self.before.heads - self.after.heads
 
 
 def shrink_model(model: Model, mask: Mask) -> Shrunk:
-    """A copy of the model without a mask's heads.
+    """A copy of the model without a mask's heads, or other players.
 
     Its outputs are those of the model under the mask.
 
-    Layers may keep any number of heads, or none. Query heads that share keys and values are removed
-    in whole groups only; the others stay and output 0.
+    Layers may keep any number of heads and neurons, or none; layers that are closed whole are left
+    out. Query heads that share keys and values are removed in whole groups only; the others stay
+    and output 0.
 
     Raises HeadlabError for another model's mask, a mask chosen under mean ablation, and a family
     that cannot be shrunk.
     """
-    mask.require_heads("a model is written smaller by")
     mask.check(model.grid, model.fingerprint)
     require_zero(mask)
     model.require_whole("shrinking")
     parameters_before = parameters_of(model.module)
+    parts = kept_parts(model, mask)
     if isinstance(model.module, AllAttentionForCausalLM):
-        smaller: PreTrainedModel = remove_heads(model.module, mask)
-        return Shrunk(smaller.eval(), mask, (), parameters_before, parameters_of(smaller))
+        return _shrunk_all_attention(model, model.module, mask, parts)
     require_family(model)
-    kept_by_layer = _kept_by_layer(model, mask)
-    remaining = _heads_by_stack(kept_by_layer, _heads_in_kept_groups)
-    switched_off = _heads_by_stack(kept_by_layer, _switched_off_heads)
-    smaller = _build(model.module, remaining, switched_off)
+    rest = _rest_of(model, parts)
+    require_layers(model.module, rest)
+    smaller = _build(model.module, rest)
     masked_heads: list[Head] = []
-    for stack, layers in switched_off.items():
+    for stack, layers in rest.switched_off.items():
         for layer, heads in enumerate(layers):
-            masked_heads += [Head(stack, layer, head) for head in heads]
-    return Shrunk(smaller, mask, tuple(masked_heads), parameters_before, parameters_of(smaller))
+            if rest.stays(stack, layer):
+                masked_heads += [Head(stack, layer, head) for head in heads]
+    return Shrunk(
+        smaller,
+        mask,
+        tuple(masked_heads),
+        parameters_before,
+        parameters_of(smaller),
+        before=_counts_of(model.module),
+        after=_counts_of(smaller),
+    )
+
+
+def _shrunk_all_attention(
+    model: Model, module: AllAttentionForCausalLM, mask: Mask, parts: KeptParts
+) -> Shrunk:
+    """As `shrink_model`, for headlab's own All-attention models, which have heads alone."""
+    if parts.skipped or parts.neurons:
+        raise HeadlabError(
+            f"{model.name} is an All-attention model, which headlab writes without heads only; use "
+            "a mask of heads, kv-groups or attention",
+            code="shrink.family_of_heads",
+        )
+    head_mask = mask
+    if model.player_set is not None:
+        head_mask = Mask(model.head_grid, parts.heads, model.identity())
+    smaller: PreTrainedModel = remove_heads(module, head_mask)
+    heads = PartCounts(model.head_grid.size, 0, model.head_grid.layers)
+    return Shrunk(
+        smaller.eval(),
+        mask,
+        (),
+        parameters_of(module),
+        parameters_of(smaller),
+        before=heads,
+        after=replace(heads, heads=int(parts.heads.sum())),
+    )
+
+
+def _counts_of(module: PreTrainedModel) -> PartCounts:
+    """The parts of a model of a known family."""
+    layers = stack_layers(module)
+    return PartCounts(
+        heads=sum(layer.heads for layer in attention_layers(module)),
+        neurons=sum(layer.neurons for layer in layers),
+        layers=len(layers),
+    )
 
 
 def parameters_of(module: torch.nn.Module) -> int:
@@ -218,15 +299,60 @@ def require_family(model: Model) -> None:
         )
 
 
-def _kept_by_layer(model: Model, mask: Mask) -> list[tuple[AttentionLayer, Bools]]:
+def _rest_of(model: Model, parts: KeptParts) -> Rest:
+    """What is left of a model.
+
+    Raises:
+        HeadlabError: Its heads, neurons or layers are not where headlab looks for them.
+    """
+    kept_by_layer = _kept_by_layer(model, parts.heads)
+    layers = stack_layers(model.module)
+    skipped = set(parts.skipped)
+    neurons = dict(parts.neurons)
+    layers_gone: dict[str, set[int]] = {}
+    for layer in layers:
+        if layer.path in skipped:
+            skipped.remove(layer.path)
+            layers_gone.setdefault(layer.stack, set()).add(layer.number)
+    kept_neurons = [_kept_neurons(layer, neurons.pop(layer.down_path, None)) for layer in layers]
+    if skipped or neurons:
+        raise HeadlabError(
+            f"{model.name} is a {type(model.module).__name__}, whose layers or neurons are not "
+            "where headlab looks for them; it cannot be shrunk by a mask of these",
+            code="shrink.neurons_not_found",
+        )
+    neurons_by_stack: dict[str, list[list[int]]] = {}
+    if parts.neurons:
+        for layer, kept in zip(layers, kept_neurons, strict=True):
+            neurons_by_stack.setdefault(layer.stack, []).append(kept)
+    return Rest(
+        heads=_heads_by_stack(kept_by_layer, _heads_in_kept_groups),
+        switched_off=_heads_by_stack(kept_by_layer, _switched_off_heads),
+        neurons=neurons_by_stack,
+        layers_gone={stack: frozenset(numbers) for stack, numbers in layers_gone.items()},
+    )
+
+
+def _kept_neurons(layer: StackLayer, kept: Bools | None) -> list[int]:
+    """Numbers of the neurons of a layer that stay; all where nothing is said of them."""
+    if kept is None:
+        return list(range(layer.neurons))
+    return [int(neuron) for neuron in np.flatnonzero(kept)]
+
+
+def _kept_by_layer(model: Model, kept: Bools) -> list[tuple[AttentionLayer, Bools]]:
     """Every attention layer with its heads kept, bool [head].
 
     Layers without heads need not be in the grid.
+
+    Args:
+        model: The model.
+        kept: Which heads are kept, bool [head].
     """
     kept_by_layer: list[tuple[AttentionLayer, Bools]] = []
     start = 0
-    for stack in model.grid.stacks:
-        kept_in_stack = mask.kept[start : start + stack.size]
+    for stack in model.head_grid.stacks:
+        kept_in_stack = kept[start : start + stack.size]
         start += stack.size
         rows = [row for row in np.split(kept_in_stack, np.cumsum(stack.heads)[:-1]) if len(row)]
         layers = [layer for layer in attention_layers(model.module) if layer.stack == stack.name]
@@ -265,15 +391,11 @@ def _switched_off_heads(layer: AttentionLayer, kept_heads: Bools) -> list[int]:
     return [head for head in _heads_in_kept_groups(layer, kept_heads) if not kept_heads[head]]
 
 
-def _build(
-    module: PreTrainedModel, remaining: HeadsByStack, switched_off: HeadsByStack
-) -> PreTrainedModel:
+def _build(module: PreTrainedModel, rest: Rest) -> PreTrainedModel:
     """The smaller model with its weights, on the same device and in the same dtype."""
     family = base_type(module.config)
     make_known(PREFIX + family)
-    config = plain_config(module, remaining) or _config(
-        module.config, family, remaining, switched_off
-    )
+    config = plain_config(module, rest) or _config(module, family, rest)
     model_class = (
         shrunk_class(_transformers_class(module), family) if is_shrunk(config) else type(module)
     )
@@ -281,7 +403,7 @@ def _build(
         model_and_info = model_class.from_pretrained(
             None,
             config=config,
-            state_dict=state_without_heads(module, remaining, switched_off),
+            state_dict=state_of_rest(module, rest),
             dtype=module.dtype,
             output_loading_info=True,
         )
@@ -307,37 +429,36 @@ def _transformers_class(module: PreTrainedModel) -> Any:
     return next(classes)
 
 
-def _config(
-    full_config: PretrainedConfig,
-    family: str,
-    remaining: HeadsByStack,
-    switched_off: HeadsByStack,
-) -> PretrainedConfig:
-    """The family's configuration with the remaining heads.
+def _config(module: PreTrainedModel, family: str, rest: Rest) -> PretrainedConfig:
+    """The family's configuration with what is left.
 
     Heads are numbered as in the model before any removal.
 
     Args:
-        full_config: Of the model that heads are removed from, which may be a shrunk one.
+        module: The model that something is removed from, which may be a shrunk one.
         family: Model type of the family.
-        remaining: Heads that stay in the weights, by their current numbers.
-        switched_off: Those of them whose output is 0, by their current numbers.
+        rest: What is left of it.
     """
+    full_config = module.config
     heads_before: HeadsByStack = {}
     masked_before: HeadsByStack = {}
     if is_shrunk(full_config):
         heads_before = getattr(full_config, HEADS_KEY, None) or {}
         masked_before = getattr(full_config, MASKED_KEY, None) or {}
-    heads = _numbered_as_before(remaining, heads_before)
-    masked = _numbered_as_before(switched_off, heads_before)
+    heads = _numbered_as_before(rest.heads, heads_before)
+    masked = _numbered_as_before(rest.switched_off, heads_before)
     for stack in masked_before:
         for layer, still_masked in enumerate(masked.get(stack, [])):
             of_before = set(masked_before[stack][layer]) & set(heads[stack][layer])
             masked[stack][layer] = sorted({*still_masked, *of_before})
+    fields, uneven_neurons = sizes_left(module, rest)
     values = {
         name: value for name, value in full_config.to_dict().items() if name not in WRITTEN_ANEW
     }
-    return shrunk_config(family).from_dict(values | {HEADS_KEY: heads, MASKED_KEY: masked})
+    values |= fields | {HEADS_KEY: rest.of_layers(heads), MASKED_KEY: rest.of_layers(masked)}
+    if uneven_neurons:
+        values[NEURONS_KEY] = uneven_neurons
+    return shrunk_config(family).from_dict(values)
 
 
 def _numbered_as_before(

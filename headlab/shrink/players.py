@@ -1,4 +1,8 @@
-"""A smaller model without closed players: in memory, with the masked model's outputs."""
+"""A smaller model of a family that headlab does not write: in memory, to be measured.
+
+What is found by running the model is taken out of its modules, so that no configuration says its
+shapes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headlab.core import Bools, Head, HeadlabError
+from headlab.core import Bools, HeadlabError
 from headlab.hooks import (
     MODEL_ERRORS,
     Model,
@@ -21,7 +25,16 @@ from headlab.hooks import (
     with_players,
 )
 from headlab.masks import Mask, full_mask
-from headlab.shrink.model import Shrunk, parameters_of, require_zero, shrink_model
+from headlab.models.allattention import AllAttentionForCausalLM
+from headlab.models.shrunk_cut import FAMILIES, base_type
+from headlab.shrink.kept_parts import kept_parts
+from headlab.shrink.model import (
+    Shrunk,
+    parameters_of,
+    require_family,
+    require_zero,
+    shrink_model,
+)
 from headlab.shrink.silenced import silence_model
 
 FLOAT_TOLERANCE = 2e-4
@@ -37,11 +50,11 @@ class PassedBy(nn.Module):
 
 
 def shrink_players(model: Model, mask: Mask) -> Shrunk:
-    """A copy of a model without the weights of a mask's closed players.
+    """A copy of a model without the weights of a mask's closed players, to be measured.
 
-    Heads, groups and attentions go as in `shrink_model`; neurons with the rows and columns of their
-    projections; layers whole. The copy has other shapes than its configuration says, so it is for
-    measuring in memory and not for writing.
+    It is that of `shrink_model` where headlab can write the family. Else neurons go with the rows
+    and columns of their projections, and layers whole; that copy has other shapes than its
+    configuration says, so it is for memory alone.
 
     Args:
         model: A model with these players.
@@ -51,47 +64,34 @@ def shrink_players(model: Model, mask: Mask) -> Shrunk:
         HeadlabError: The mask is another model's, the family cannot be shrunk, or the copy has not
             the masked model's outputs.
     """
+    is_written = base_type(model.module.config) in FAMILIES
+    if model.player_set is None or is_written or isinstance(model.module, AllAttentionForCausalLM):
+        shrunk = shrink_model(model, mask)
+        _require_same_outputs(model, model.grid.gates(mask.kept), shrunk.module)
+        return shrunk
     mask.check(model.grid, model.fingerprint)
     require_zero(mask)
     model.require_whole("shrinking")
-    player_set = model.player_set
-    if player_set is None:
-        return shrink_model(model, mask)
+    kept = kept_parts(model, mask)
     with_heads = with_players(model, "heads")
-    parts = parts_of(model)
-    gates = model.grid.gates(mask.kept)
-    skipped = player_set.skipped_layers(gates) or [False] * len(parts.layers)
-    if any(skipped) and not with_heads.resumable:
+    if kept.skipped and not with_heads.resumable:
         raise HeadlabError(
             f"layers of {model.name} give more than states, so headlab cannot leave any out",
             code="shrink.layers_not_separate",
         )
-    masked_heads: tuple[Head, ...] = ()
-    head_mask = _mask_of_heads(with_heads, player_set.closed_heads(gates))
-    if head_mask.kept.all():
-        smaller = silence_model(with_heads, full_mask(with_heads.grid)).module
-    else:
-        shrunk_heads = shrink_model(with_heads, head_mask)
-        smaller, masked_heads = shrunk_heads.module, shrunk_heads.masked_heads
+    if not kept.heads.all():
+        require_family(model)  # heads are taken out of known families only
+    parts = parts_of(model)
     path_of = {module: path for path, module in model.module.named_modules()}
+    smaller = silence_model(with_heads, full_mask(with_heads.grid)).module
     with torch.no_grad():
-        for number, is_skipped in enumerate(skipped):
-            if is_skipped:
-                _replace(smaller, path_of[parts.modules[number]], PassedBy())
-            elif player_set.neuron_cells:
-                kept = ~player_set.closed_neurons(gates, number)
-                up_paths = [path_of[up] for up in parts.ups[number]]
-                _cut_neurons(smaller, path_of[parts.downs[number]], up_paths, kept)
-    _require_same_outputs(model, gates, smaller)
-    return Shrunk(
-        smaller.eval(), mask, masked_heads, parameters_of(model.module), parameters_of(smaller)
-    )
-
-
-def _mask_of_heads(model: Model, closed: Bools) -> Mask:
-    """The mask that removes heads, bool [layer row, head]."""
-    rows, columns = model.grid.flat.T
-    return Mask(model.grid, ~closed[rows, columns], model.identity())
+        for ups, (down_path, kept_neurons) in zip(parts.ups, kept.neurons, strict=False):
+            up_paths = [path_of[up] for up in ups]
+            _cut_neurons(smaller, down_path, up_paths, kept_neurons)
+        for path in kept.skipped:
+            _replace(smaller, path, PassedBy())
+    _require_same_outputs(model, model.grid.gates(mask.kept), smaller)
+    return Shrunk(smaller.eval(), mask, (), parameters_of(model.module), parameters_of(smaller))
 
 
 def _replace(module: PreTrainedModel, path: str, replacement: nn.Module) -> None:
@@ -109,8 +109,8 @@ def _cut_neurons(module: PreTrainedModel, down: str, ups: Sequence[str], kept: B
         ups: Paths of what makes the neurons.
         kept: Which neurons stay, bool [neuron].
     """
-    if kept.all():
-        return
+    if kept.all() or widths_of(module.get_submodule(down))[0] != len(kept):
+        return  # a part that several layers share is cut once
     kept_inputs = torch.as_tensor(np.flatnonzero(kept))
     _replace(module, down, _with_inputs(module.get_submodule(down), kept_inputs))
     for path in ups:

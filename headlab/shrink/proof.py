@@ -87,6 +87,29 @@ class MeansOf(TypedDict):
     examples: Mapping[str, int]
 
 
+class PlayersRecord(TypedDict):
+    """What a mask of other players than heads removed, in proof.json.
+
+    Attributes:
+        switched: Kinds of players, as --players names them.
+        before: Number of players.
+        removed: [stack, layer, number] of the players that the mask closes.
+        neurons_before: Neurons of the original's feed-forward parts; 0 where they are no players
+            and were not counted.
+        neurons_removed: How many of them are gone, or silenced in the form "folder".
+        layers_before: Layers of the original.
+        layers_removed: How many of them are left out.
+    """
+
+    switched: str
+    before: int
+    removed: list[list[str | int]]
+    neurons_before: int
+    neurons_removed: int
+    layers_before: int
+    layers_removed: int
+
+
 class ProofRecord(ProofNumbers, WeightSizes):
     """The contents of proof.json without the ONNX file's part and the list of files.
 
@@ -140,10 +163,52 @@ class WrittenRecord(ProofRecord, total=False):
     Attributes:
         onnx: The ONNX file, if one was written.
         vocabulary: Which pieces stay, if the vocabulary was cut.
+        players: What went, if the mask is of other players than heads.
     """
 
     onnx: ExportRecord
     vocabulary: VocabularyRecord
+    players: PlayersRecord
+
+
+def players_record(model: Model, shrunk: Shrunk) -> PlayersRecord | None:
+    """What a mask of other players than heads removed; None for a mask of heads.
+
+    Args:
+        model: The original, with these players.
+        shrunk: The model without them.
+    """
+    before, after = shrunk.before, shrunk.after
+    if model.player_set is None or before is None or after is None:
+        return None
+    return {
+        "switched": str(model.players),
+        "before": model.grid.size,
+        "removed": [list(player) for player in shrunk.mask.removed],
+        "neurons_before": before.neurons,
+        "neurons_removed": before.neurons - after.neurons,
+        "layers_before": before.layers,
+        "layers_removed": before.layers - after.layers,
+    }
+
+
+def removed_words(record: PlayersRecord, heads_before: int, heads_removed: int) -> str:
+    """What is gone as words: "6 of 144 heads, 1,536 of 18,432 neurons and 1 of 12 layers".
+
+    Args:
+        record: What went.
+        heads_before: Heads of the original.
+        heads_removed: How many of them are gone.
+    """
+    counts = (
+        (heads_removed, heads_before, "heads"),
+        (record["neurons_removed"], record["neurons_before"], "neurons"),
+        (record["layers_removed"], record["layers_before"], "layers"),
+    )
+    parts = [f"{gone:,} of {before:,} {noun}" for gone, before, noun in counts if gone]
+    if not parts:
+        return "nothing"
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 @dataclass(frozen=True)
@@ -501,11 +566,10 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
         record: The contents of proof.json.
     """
     name = escape_markdown(short_name(model))
-    title = f"{shrunk.removed_count} of {model.grid.size} attention heads removed"
+    title = _title_of_removed(model, shrunk)
     command = "headlab shrink" if shrunk.form == "small" else f"headlab export --as {shrunk.form}"
     masked_count = len(shrunk.masked_heads)
     if shrunk.form == "folder":
-        title = f"{len(shrunk.mask.removed)} of {model.grid.size} attention heads silenced"
         masked_count = 0  # that weights stay is what this form is
     if shrunk.cut is not None:
         languages = escape_markdown(", ".join(shrunk.cut.languages))
@@ -527,6 +591,17 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
     return "\n".join(part for part in parts if part)
 
 
+def _title_of_removed(model: Model, shrunk: Shrunk) -> str:
+    """What is gone, or silenced, as a title."""
+    record = players_record(model, shrunk)
+    is_silenced = shrunk.form == "folder"
+    done = "silenced" if is_silenced else "removed"
+    heads = len(shrunk.masked_heads) if is_silenced else shrunk.removed_count
+    if record is not None:
+        return f"{removed_words(record, model.head_grid.size, heads)} {done}"
+    return f"{heads} of {model.head_grid.size} attention heads {done}"
+
+
 def _change_of_weights(shrunk: Shrunk, record: ProofRecord) -> str:
     """What was done to the weights, without a full stop."""
     change = _change_of_heads(shrunk, record)
@@ -539,6 +614,8 @@ def _change_of_heads(shrunk: Shrunk, record: ProofRecord) -> str:
     """What was done to the weights of the removed heads, without a full stop."""
     if not shrunk.mask.removed:
         return "All attention heads stay"
+    if not shrunk.mask.grid.has_only_heads:
+        return _change_of_players(shrunk)
     if shrunk.form != "folder":
         return (
             "Query, key and value rows and output columns of the removed heads are removed from "
@@ -554,6 +631,19 @@ def _change_of_heads(shrunk: Shrunk, record: ProofRecord) -> str:
     return (
         f"{silenced}, and their mean output is in its bias, as taken on dev examples of task "
         f"{escape_markdown(means_of['task'])} ({escape_markdown(', '.join(counts))})"
+    )
+
+
+def _change_of_players(shrunk: Shrunk) -> str:
+    """What was done to the weights of the removed players, without a full stop."""
+    if shrunk.form == "folder":
+        return (
+            "The columns of the output and down projections that belong to the removed heads and "
+            "neurons are zero"
+        )
+    return (
+        "Query, key and value rows and output columns of the removed heads, rows and columns of "
+        "the removed neurons, and layers that were skipped are removed from the weights"
     )
 
 
@@ -616,21 +706,38 @@ def _before_after_table(
     size_before = size_text(record["bytes_before"])
     size_after = size_text(record["bytes_after"])
     yield f"| weights | {size_before} | {size_after} |"
+    heads = model.head_grid.size
     if shrunk.form == "folder":
-        yield f"| attention heads that act | {model.grid.size} | {int(shrunk.mask.kept.sum())} |"
+        yield f"| attention heads that act | {heads} | {heads - len(shrunk.masked_heads)} |"
+        yield from _rows_of_players(model, shrunk)
         return
-    yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.removed_count} |"
-    head_counts = [n for stack in model.grid.stacks for n in stack.heads]
-    yield (
-        f"| attention layers with heads | {sum(n > 0 for n in head_counts)} | "
-        f"{layers_with_heads(model, shrunk)} |"
-    )
+    yield f"| attention heads | {heads} | {heads - shrunk.removed_count} |"
+    if shrunk.mask.grid.has_only_heads:
+        head_counts = [n for stack in model.grid.stacks for n in stack.heads]
+        yield (
+            f"| attention layers with heads | {sum(n > 0 for n in head_counts)} | "
+            f"{layers_with_heads(model, shrunk)} |"
+        )
+    yield from _rows_of_players(model, shrunk)
     if speed is not None:
         yield (
             f"| time of a forward pass | 1 | {speed.ratio:.2f} [{speed.low:.2f}, "
             f"{speed.high:.2f}] |"
         )
         yield f"\nTimes: {speed.conditions}; the interval is of the median."
+
+
+def _rows_of_players(model: Model, shrunk: Shrunk) -> Iterator[str]:
+    """Neurons and layers before and after, of a mask of other players than heads."""
+    record = players_record(model, shrunk)
+    if record is None:
+        return
+    for noun, before, gone in (
+        ("neurons", record["neurons_before"], record["neurons_removed"]),
+        ("layers", record["layers_before"], record["layers_removed"]),
+    ):
+        if before:
+            yield f"| {noun} | {before:,} | {before - gone:,} |"
 
 
 def layers_with_heads(model: Model, shrunk: Shrunk) -> int:
@@ -647,7 +754,8 @@ def _comparison(shrunk: Shrunk, record: ProofRecord, masked_count: int) -> str:
     under_mask = mask_clause = effect = ""
     if shrunk.mask.removed:
         under_mask, mask_clause = " under the mask", ", under the mask"
-        effect = f"; switching the heads off changed them by up to {record['mask_changes']:.2g}"
+        what = "heads" if shrunk.mask.grid.has_only_heads else "players"
+        effect = f"; switching the {what} off changed them by up to {record['mask_changes']:.2g}"
     how_much = f"at most {record['max_logit_difference']:.2g}"
     if record["is_rounded"]:
         how_much = (

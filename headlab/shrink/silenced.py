@@ -1,8 +1,9 @@
-"""Heads silenced in the weights: a model of the same class and shapes that needs no hooks.
+"""Players silenced in the weights: a model of the same class and shapes that needs no hooks.
 
-A head acts on the rest of the model through its columns of the output projection alone. With these
-columns at zero it gives nothing; where it is to give its mean, that constant goes into the
-projection's bias. Any software that reads the original reads such a model.
+A head acts on the rest of the model through its columns of the output projection alone, and a
+neuron through its column of the down projection. With these columns at zero it gives nothing; where
+a head is to give its mean, that constant goes into the projection's bias. Any software that reads
+the original reads such a model. A layer that is skipped whole has no such columns.
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from headlab.core import Bools, Head, HeadlabError, by_layer
-from headlab.hooks import Model
+from headlab.core import NEURONS, Bools, Head, HeadlabError, by_layer, stack_name
+from headlab.hooks import Model, parts_of
 from headlab.masks import Mask
 from headlab.models.allattention import AllAttentionForCausalLM
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.models.shrunk_cut import projection_weight
-from headlab.shrink.model import Shrunk, parameters_of
+from headlab.shrink.kept_parts import kept_parts
+from headlab.shrink.model import PartCounts, Shrunk, parameters_of
 
 
 @dataclass(frozen=True)
 class SilencedLayer:
-    """An attention layer some of whose heads are silenced.
+    """An attention layer some of whose heads are silenced, or a feed-forward part with its neurons.
 
     Attributes:
         stack: Its stack.
         layer: Its number in the stack.
-        path: Of its output projection in the model.
-        removed: bool [head], whether the mask removes a head.
+        path: Of its output projection in the model, or of its down projection.
+        removed: bool [head or neuron], whether the mask removes it.
         mean_outputs: [head, head_dim], what a removed head gives instead; None for zero.
     """
 
@@ -71,9 +73,36 @@ def silence_model(model: Model, mask: Mask, means: torch.Tensor | None = None) -
         for layer in silenced_layers:
             _silence(module.get_submodule(layer.path), layer)
     parameter_count = parameters_of(module)
+    before, after = _counts_of(model, mask)
     return Shrunk(
-        module.eval(), mask, mask.removed, parameter_count, parameter_count, "folder", means
+        module.eval(),
+        mask,
+        _removed_heads(model, mask),
+        parameter_count,
+        parameter_count,
+        "folder",
+        means,
+        before=before,
+        after=after,
     )
+
+
+def _removed_heads(model: Model, mask: Mask) -> tuple[Head, ...]:
+    """The heads that a mask of any players closes."""
+    kept = kept_parts(model, mask).heads
+    return tuple(head for head, stays in zip(model.head_grid.heads, kept, strict=True) if not stays)
+
+
+def _counts_of(model: Model, mask: Mask) -> tuple[PartCounts | None, PartCounts | None]:
+    """What acts before and after; None for masks of heads, whose other parts are not looked for."""
+    if model.player_set is None:
+        return None, None
+    kept = kept_parts(model, mask)
+    layers = len(parts_of(model).layers)
+    neurons = sum(len(neurons) for _, neurons in kept.neurons)
+    kept_neurons = sum(int(neurons.sum()) for _, neurons in kept.neurons)
+    before = PartCounts(model.head_grid.size, neurons, layers)
+    return before, PartCounts(int(kept.heads.sum()), kept_neurons, layers)
 
 
 def check_silenceable(model: Model, mask: Mask) -> None:
@@ -81,10 +110,15 @@ def check_silenceable(model: Model, mask: Mask) -> None:
 
     Nothing is computed for it.
     """
-    mask.require_heads("a model is exported with")
     mask.check(model.grid, model.fingerprint)
     model.require_whole("export")
     _require_stock_class(model)
+    if kept_parts(model, mask).skipped:
+        raise HeadlabError(
+            "the mask skips layers whole, which weights of the original's shapes cannot express; "
+            "use --as small, or close the layers' attention and feed-forward parts instead",
+            code="export.layers_skipped",
+        )
     for layer in _silenced_layers(model, mask, None):
         projection = model.module.get_submodule(layer.path)
         place = f"{layer.stack} layer {layer.layer} of {model.name}"
@@ -139,8 +173,9 @@ def _silenced_layers(
         HeadlabError: Layers share an output projection but not what the mask does to them.
     """
     path_of_module = {module: path for path, module in model.module.named_modules()}
+    kept = kept_parts(model, mask)
     layers_by_path: dict[str, list[SilencedLayer]] = {}
-    for row, (stack, number, kept_heads) in enumerate(by_layer(model.grid, mask.kept)):
+    for row, (stack, number, kept_heads) in enumerate(by_layer(model.head_grid, kept.heads)):
         if not len(kept_heads):
             continue
         layer = SilencedLayer(
@@ -151,6 +186,11 @@ def _silenced_layers(
             mean_outputs=None if means is None else means[row, : len(kept_heads)],
         )
         layers_by_path.setdefault(layer.path, []).append(layer)
+    places = parts_of(model).layers if kept.neurons else ()
+    for place, (path, kept_neurons) in zip(places, kept.neurons, strict=True):
+        neurons = stack_name(place.stack, NEURONS)
+        layer = SilencedLayer(neurons, place.number, path, ~kept_neurons, None)
+        layers_by_path.setdefault(path, []).append(layer)
     for layers in layers_by_path.values():
         _require_same_heads(model, mask, layers)
     first_layers = [layers[0] for layers in layers_by_path.values()]
@@ -173,8 +213,8 @@ def _require_same_heads(model: Model, mask: Mask, layers: Sequence[SilencedLayer
         )
         raise HeadlabError(
             f"layers {first_layer.layer} and {layer.layer} of {model.name} are one layer used "
-            f"twice, so a head cannot be silenced in one of them alone ({heads:.200}); use a mask "
-            "with the same heads in both, chosen under zero ablation",
+            f"twice, so nothing can be silenced in one of them alone ({heads:.200}); use a mask "
+            "that removes the same in both, chosen under zero ablation",
             code="export.layers_shared",
         )
 

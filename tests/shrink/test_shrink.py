@@ -218,7 +218,7 @@ def test_a_shrunk_model_learns_where_it_still_has_weights():
     assert copied_layer.attention.output.dense.weight.numel() == 0
 
 
-@pytest.mark.parametrize("family", ["albert", "deberta-v2", "modernbert", "bloom", "xlm"])
+@pytest.mark.parametrize("family", ["albert", "deberta-v2", "bloom", "xlm"])
 def test_other_families_are_refused_by_name(family):
     model = tiny_model(family)
     with raises("shrink.family_unknown", f"family {family}", "bert, "):
@@ -286,6 +286,8 @@ def shapes_without_heads(layers):
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_attention_weights_are_given_at_the_numbers_of_their_layers(family, implementation):
     model = random_model(family)
+    if (family, implementation) == ("gemma2", "sdpa"):
+        pytest.skip("transformers has no such attention for this family")
     shrunk_module = shrink_model(model, uneven_mask(model)).module
     batch = tiny_batch(model.module)
     attentions = attentions_of(model.module, batch, implementation)

@@ -22,7 +22,8 @@ from transformers.models.auto import modeling_auto
 from headlab.core import HeadlabError
 from headlab.models.load import read_folder
 from headlab.models.shrunk_classes import SENTENCE
-from headlab.models.shrunk_cut import FAMILIES, shrink_structure
+from headlab.models.shrunk_cut import FAMILIES
+from headlab.models.shrunk_rest import shrink_structure
 from headlab.shrink import make_known, shrink_model
 
 MODEL_OF_FAMILY = {name: name for name in FAMILIES} | {"gpt2": "gpt2-lm", "llama": "llama-lm"}

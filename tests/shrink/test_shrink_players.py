@@ -79,10 +79,16 @@ def test_skipped_layers_leave_the_weights_whole(family: str) -> None:
     assert_allclose(logits(smaller.module, batch), want, atol=1e-6)
 
 
-def test_layers_that_give_more_than_states_are_refused() -> None:
-    model = playing(tiny_model("t5"), "layers")
-    with raises("shrink.layers_not_separate"):
-        shrink_players(model, mask_with(model, "encoder-layers 0.0"))
+def test_heads_of_families_that_are_not_written_are_refused() -> None:
+    model = playing(tiny_model("deberta-v2"), "heads,neurons:2")
+    with raises("shrink.family_unknown"):
+        shrink_players(model, mask_with(model, "0.0"))
+    mask = mask_with(model, "encoder-neurons 0.0", "encoder-neurons 1.1")
+    smaller = shrink_players(model, mask)
+    batch = tiny_batch(model.module)
+    with gated(model, mask):
+        want = logits(model.module, batch)
+    assert_allclose(logits(smaller.module, batch), want, atol=1e-6)
 
 
 def test_worth_counts_players_to_the_last_parameter() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import transformers as hf
 from transformers import PreTrainedModel
+from transformers.models.gemma2.modeling_gemma2 import Gemma2TextScaledWordEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from headlab.hooks import Model, make_gateable
@@ -53,6 +54,12 @@ OTHER_FAMILIES = {
     ),
     "qwen2": Family("Qwen2Config", "Qwen2ForSequenceClassification", QWEN_OPTIONS, LLAMA.grid),
     "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", QWEN_OPTIONS, LLAMA.grid),
+    "gemma2": Family(
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        QWEN_OPTIONS | {"layer_types": ["sliding_attention", "full_attention", "full_attention"]},
+        LLAMA.grid,
+    ),
     "gpt2-lm": replace(FAMILIES["gpt2"], model="GPT2LMHeadModel"),
     "llama-lm": replace(LLAMA, model="LlamaForCausalLM"),
     "llama-biased": replace(LLAMA, options=LLAMA.options | {"attention_bias": True}),
@@ -70,6 +77,7 @@ SHRINKABLE = (
     "xlm-roberta",
     "electra",
     "distilbert",
+    "modernbert",
     "marian",
     "mbart",
     "t5",
@@ -102,6 +110,8 @@ def random_model(
         for part in model.module.modules():
             if isinstance(part, MarianSinusoidalPositionalEmbedding):  # computed, and not saved
                 part.weight.copy_(part.create_weight())
+            if isinstance(part, Gemma2TextScaledWordEmbedding):  # the same
+                part.embed_scale.fill_(part.scalar_embed_scale)
     return model
 
 
