@@ -126,9 +126,9 @@ def prune(
             "give a folder",
             code="output.one_file_for_many",
         )
-    load = playing(partial(headlab.load, device=device), task, players)
-    model = load(selection.model)
     store = open_store(cache)
+    load = playing(partial(headlab.load, device=device), task, players, store)
+    model = load(selection.model)
     scoring_method = method_of(method)
     options = parse_options(option or [], scoring_method.options)
     scoring_method.resolve(options)  # raises for what its scores cannot have been made with
