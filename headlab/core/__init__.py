@@ -105,7 +105,9 @@ from headlab.core.players import NEURONS as NEURONS
 from headlab.core.players import Players as Players
 from headlab.core.players import kind_title as kind_title
 from headlab.core.players import noun_of as noun_of
+from headlab.core.players import player_in_words as player_in_words
 from headlab.core.players import player_name as player_name
+from headlab.core.players import players_of as players_of
 from headlab.core.players import players_phrase as players_phrase
 from headlab.core.players import players_title as players_title
 from headlab.core.players import read_players as read_players
@@ -136,6 +138,7 @@ from headlab.core.records import Progress as Progress
 from headlab.core.records import SlopeUse as SlopeUse
 from headlab.core.records import Stack as Stack
 from headlab.core.records import arrays_sha256 as arrays_sha256
+from headlab.core.records import base_and_kind as base_and_kind
 from headlab.core.records import by_layer as by_layer
 from headlab.core.records import canonical_json as canonical_json
 from headlab.core.records import content_key as content_key

