@@ -54,7 +54,10 @@ class HeadGrid {
   build() {
     const { data, root } = this;
     if (data.mode === 'legend') return this.buildLegend();
-    const columns = Math.max(...data.stacks.flatMap((stack) => stack.heads));
+    // Few columns, as of layers, leave room for the legend; their cells are as large as any.
+    const few = data.stacks[0].title ? 8 : 0;
+    const columns = Math.max(few, ...data.stacks.flatMap((stack) => stack.heads));
+    this.columns = columns;
     root.className = 'grid-wrap' + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '') + (this.pictures.length ? ' pictures' : '');
     root.style.setProperty('--columns', columns);
     root.style.setProperty('--rows', data.stacks.reduce((sum, stack) => sum + stack.heads.length, 0));
@@ -85,6 +88,10 @@ class HeadGrid {
     });
     const table = make('table', { role: 'grid' }, make('thead', { role: 'rowgroup' }, head), body);
     if (!this.switches) table.setAttribute('aria-multiselectable', 'false');
+    if (stack.title) { // cells of all stacks are of one size
+      table.style.width = `calc((100% - var(--edges)) * ${columns / this.columns} + var(--edges))`;
+      table.style.minWidth = this.data.compact ? '0' : `${columns * 25 + 46}px`;
+    }
     if (stack.title || this.data.stacks.length > 1) table.prepend(make('caption', { text: stack.title || stack.name }));
     return table;
   }

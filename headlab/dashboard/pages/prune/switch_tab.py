@@ -143,6 +143,7 @@ def draw_board(
             mask if mask.removed else None,
             PruneState.of_session().asker,
             choice.label_map,
+            noun=history.grid.noun,
         )
         with ways_area:
             draw_on_test = partial(draw_test_verdict, question, languages, known_figures, headline)
