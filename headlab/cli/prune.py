@@ -28,6 +28,7 @@ from headlab.cli.output import (
 )
 from headlab.cli.score import print_equal_texts
 from headlab.core import (
+    HEADS,
     Comparison,
     HeadlabError,
     JsonLike,
@@ -377,7 +378,7 @@ def _warn_about_choice(choice: ChosenResults, rule: str) -> None:
 
 def comparison_table(rows_by_language: dict[str, tuple[Mask, Comparison]], split: str) -> str:
     """A Markdown table: untouched and masked accuracy, and the difference with its interval."""
-    nouns = {mask.grid.noun for mask, _ in rows_by_language.values()} or {"heads"}
+    nouns = {mask.grid.noun for mask, _ in rows_by_language.values()} or {HEADS}
     lines = [
         f"| language | untouched ({split}) | {nouns.pop()} removed | masked ({split}) "
         "| difference, points | 95 % interval | p |",

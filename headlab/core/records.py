@@ -152,6 +152,13 @@ class Stack:
         return base_and_kind(self.name)[1]
 
     @property
+    def title(self) -> str:
+        """How people read its name: "encoder" for heads, else "encoder groups of neurons"."""
+        if self.kind == HEADS:
+            return self.name
+        return f"{self.base} {KIND_NOUNS[self.kind][1]}"
+
+    @property
     def layers(self) -> int:
         """Number of layers."""
         return len(self.heads)
@@ -370,7 +377,7 @@ class HeadGrid:
         return HeadGrid(tuple(stacks))
 
     def __str__(self) -> str:
-        return ", ".join(f"{stack.name} {grid_text(stack.heads)}" for stack in self.stacks)
+        return ", ".join(f"{stack.title} {grid_text(stack.heads)}" for stack in self.stacks)
 
 
 def _stack_order(name: str) -> tuple[int, int]:

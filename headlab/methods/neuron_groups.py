@@ -116,7 +116,7 @@ def player_groups(
     if importance is None and store is not None:
         importance = store.importance(spec, neurons)
     if importance is None:
-        importance = _importance(model, neurons, all_languages, language, tick)
+        importance = measured_importance(model, neurons, all_languages, language, tick)
         if store is not None:
             store.keep_importance(spec, importance)
     model.variants.importance[key] = importance
@@ -139,7 +139,7 @@ def _importance_spec(model: Model, task: Task, language: str) -> dict[str, Json]
     }
 
 
-def _importance(
+def measured_importance(
     model: Model, neurons: tuple[int, ...], task: Task, language: str, tick: Tick | None
 ) -> list[npt.NDArray[np.float64]]:
     """Importance of every neuron, by layer."""

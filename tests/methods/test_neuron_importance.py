@@ -107,7 +107,7 @@ def test_a_second_process_does_not_measure_it_again(
         def refuse(*_: object) -> None:
             raise AssertionError("measured again")
 
-        patches.setattr(neuron_groups, "_importance", refuse)
+        patches.setattr(neuron_groups, "measured_importance", refuse)
         assert player_groups(new_model(), tiny_task(), 4, store=store) == groups
         two_groups = player_groups(new_model(), tiny_task(), 2, store=store)
         assert {*two_groups[0]} == {0, 1}

@@ -221,6 +221,13 @@ def _open_mask(choice: Choice, mask: Mask, fingerprint: str) -> None:
     open_page("prune", choice)
 
 
+def _captions_of_ways(masks: Mapping[str, Mask]) -> list[str]:
+    """What each way to combine masks keeps, in the noun of what they switch."""
+    nouns = {mask.grid.noun for mask in masks.values()}
+    noun = nouns.pop() if len(nouns) == 1 else "players"
+    return [words.replace("heads", noun) for words in COMBINATIONS.values()]
+
+
 def draw_combiner(
     choice: Choice, masks: Mapping[str, Mask], default_names: list[str], target: TargetModel
 ) -> None:
@@ -240,7 +247,7 @@ def draw_combiner(
     way = st.radio(
         "Way",
         list(COMBINATIONS),
-        captions=list(COMBINATIONS.values()),
+        captions=_captions_of_ways(masks),
         key="masks-way",
         horizontal=True,
     )

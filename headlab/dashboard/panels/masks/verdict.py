@@ -52,7 +52,9 @@ def mask_verdict(
         return f"{subject}: being measured …"
     if question.mask is None:
         accuracy = f"{100 * figure.accuracy:.1f} %"
-        return f"{subject}: {accuracy} with all {question.noun} on{'' if figure.done else ', so far'}."
+        return (
+            f"{subject}: {accuracy} with all {question.noun} on{'' if figure.done else ', so far'}."
+        )
     if figure.difference is None or (
         headline != MEAN_OF_LANGUAGES and not has_enough_examples(figure)
     ):
