@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import streamlit as st
@@ -230,7 +230,7 @@ def _draw_answers_table(answers: pd.DataFrame, question: AccuracyQuestion) -> No
     removed_count = len(question.mask.removed)
     limit = f", the first {MAX_HEADS} of {removed_count}" if removed_count > MAX_HEADS else ""
     st.caption(f"Tick a row to see what the heads that are off look at in its sentence{limit}.")
-    ticked_rows = event["selection"]["rows"]
+    ticked_rows = cast("Any", event)["selection"]["rows"]  # rows can be ticked then
     if ticked_rows:
         answer = answers.iloc[ticked_rows[0]].to_dict()
         st.switch_page("pages/attention.py", query_params=attention_params(answer, question))

@@ -185,15 +185,17 @@ def score_job(choice: Choice, languages: Sequence[str], template: HeadScores | N
                 options[name] = value
         seed = spec_of(template, "seed") or 0
         ablation = spec_of(template, "ablation") or "zero"
-    return ScoreJob.model_construct(
+    job = ScoreJob.model_construct(
         **choice.job_fields,
         method=choice.method,
         languages=list(languages),
         options=options,
         seed=seed,
         ablation=ablation,
-        **({} if choice.players == HEADS else {"players": choice.players}),
     )
+    if choice.players == HEADS:
+        return job
+    return job.model_copy(update={"players": choice.players})
 
 
 def draw_missing_scores(choice: Choice, stored_scores: StoredScores, what_for: str) -> None:
