@@ -18,7 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.core import Floats, Head, HeadGrid, Ints, display_unit, percent_text
+from headlab.core import (
+    HEADS,
+    Floats,
+    Head,
+    HeadGrid,
+    Ints,
+    base_and_kind,
+    display_unit,
+    percent_text,
+    player_in_words,
+)
 from headlab.methods import RANDOM_METHOD
 from headlab.results import (
     AVERAGE_LIMIT,
@@ -176,7 +186,8 @@ class HeadMap:
     @property
     def meanings(self) -> dict[int, str]:
         """What the marks of this map mean, by their size; only those that can occur on it."""
-        meanings = {OWN_INTERVAL: "the head's own interval excludes 0"}
+        owner = "the head's" if self.grid.has_only_heads else "its"
+        meanings = {OWN_INTERVAL: f"{owner} own interval excludes 0"}
         if self.tests:
             meanings[HOLM_CORRECTED] = f"also after Holm's correction for {self.tests:,} tests"
         return meanings
@@ -401,7 +412,9 @@ def value_words(value: float, unit: str) -> str:
 
 
 def head_in_words(head: Head) -> str:
-    """A head in words."""
+    """A head, or another player, in words."""
+    if base_and_kind(head.stack)[1] != HEADS:
+        return player_in_words(head)
     stack = "" if head.stack == "encoder" else f"{head.stack} "
     return f"{stack}layer {head.layer}, head {head.head}"
 

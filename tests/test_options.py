@@ -162,7 +162,7 @@ def test_a_request_beyond_the_limits_of_a_setting_is_refused(kind: str, name: st
     setting = job_class.settings()[name]
     assert job_class.model_fields[name].default == setting.default
     limits = [limit for limit in (setting.low - 1, setting.high + 1) if math.isfinite(limit)]
-    assert limits or setting.choices
+    assert limits or setting.choices or name == "players"  # `read_players` says what fits
     for limit in limits:
         with pytest.raises(ValidationError, match=name):
             job_class.model_validate(REQUIRED_FIELDS[kind] | {name: setting.kind(limit)})

@@ -27,9 +27,9 @@ from headlab.core import (
     Evaluation,
     HeadlabError,
     JsonLike,
-    Players,
     Table,
     omission_fields,
+    players_of,
     read_players,
     write_atomic,
 )
@@ -162,8 +162,7 @@ def check_players(players: str | None, mask: Mask | None) -> None:
             "--players says what a mask switches; give --mask with it", code="option.needs_mask"
         )
     asked_for = read_players(players)
-    groups = max((max(stack.heads) for stack in mask.grid.stacks if stack.members), default=0)
-    of_mask = Players(mask.grid.kinds, groups)
+    of_mask = players_of(mask.grid)
     if asked_for != of_mask:
         raise HeadlabError(
             f"the mask switches {of_mask}, and --players asks for {asked_for}; leave --players out, "

@@ -11,7 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from headlab.cli.output import AsJson, Device, print_json
-from headlab.core import MAX_JSON_BYTES, Head, HeadlabError, JsonLike, by_layer, write_atomic
+from headlab.core import (
+    MAX_JSON_BYTES,
+    Head,
+    HeadGrid,
+    HeadlabError,
+    JsonLike,
+    by_layer,
+    player_name,
+    write_atomic,
+)
 from headlab.masks import (
     COMBINATIONS,
     FORMS,
@@ -130,10 +139,7 @@ def convert(
     if json:
         print_json(summary | {"grid": mask.grid.to_json()})
     else:
-        typer.echo(
-            f"{out}: {len(mask.removed)} of {mask.grid.size} heads off ({mask.grid}), "
-            f"form {target_form}"
-        )
+        typer.echo(f"{out}: {_count_words(mask)}, form {target_form}")
 
 
 def snippet(
@@ -347,7 +353,7 @@ def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
     for words, heads in zip(
         ("only A removes", "only B removes", "both remove"), heads_by_side.values(), strict=True
     ):
-        typer.echo(f"{words} {len(heads)}: {_head_list(heads)}")
+        typer.echo(f"{words} {len(heads)}: {_head_list(heads, comparison.grid)}")
     typer.echo(f"Jaccard {comparison.jaccard:.3f}\n")
     typer.echo(removed_by_layer(comparison).markdown() + "\n")
     typer.echo(removed_by_stack(comparison).markdown())
@@ -432,11 +438,17 @@ def choice_words(choice: Mapping[str, Any]) -> str:
 def text_map(mask: Mask) -> str:
     """The mask as a text map: a dot for a kept head, x for a removed one."""
     lines = []
+    titles = {stack.name: stack.title for stack in mask.grid.stacks}
+    width = max(8, *map(len, titles.values()))
     for stack, layer, kept_heads in by_layer(mask.grid, mask.kept):
         marks = " ".join("." if is_kept else "x" for is_kept in kept_heads)
-        lines.append(f"{stack:>8} {layer:>3}  {marks}  {int((~kept_heads).sum())} off")
+        lines.append(
+            f"{titles[stack]:>{width}} {layer:>3}  {marks}  {int((~kept_heads).sum())} off"
+        )
     return "\n".join(lines)
 
 
-def _head_list(heads: tuple[Head, ...]) -> str:
-    return ", ".join(map(str, heads)) or "none"
+def _head_list(heads: tuple[Head, ...], grid: HeadGrid) -> str:
+    if grid.has_only_heads:
+        return ", ".join(map(str, heads)) or "none"
+    return "; ".join(player_name(grid, head) for head in heads) or "none"

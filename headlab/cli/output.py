@@ -142,7 +142,7 @@ def chosen_task(
 
 
 def playing(
-    load: Callable[[str], Model], task: Task, players: str | None
+    load: Callable[[str], Model], task: Task, players: str | None, store: Store
 ) -> Callable[[str], Model]:
     """A function that loads a model of which these players are switched.
 
@@ -150,6 +150,7 @@ def playing(
         load: Loads a model by its name.
         task: On whose dev examples groups of neurons are formed.
         players: As of --players; None for heads.
+        store: Where the importance of neurons is looked up and kept.
 
     Raises:
         HeadlabError: The players are unknown.
@@ -160,7 +161,7 @@ def playing(
     def load_playing(name: str) -> Model:
         from headlab.methods import model_with_players
 
-        return model_with_players(load(name), task, players)
+        return model_with_players(load(name), task, players, store=store)
 
     return load_playing
 

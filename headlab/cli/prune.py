@@ -28,6 +28,7 @@ from headlab.cli.output import (
 )
 from headlab.cli.score import print_equal_texts
 from headlab.core import (
+    HEADS,
     Comparison,
     HeadlabError,
     JsonLike,
@@ -126,9 +127,9 @@ def prune(
             "give a folder",
             code="output.one_file_for_many",
         )
-    load = playing(partial(headlab.load, device=device), task, players)
-    model = load(selection.model)
     store = open_store(cache)
+    load = playing(partial(headlab.load, device=device), task, players, store)
+    model = load(selection.model)
     scoring_method = method_of(method)
     options = parse_options(option or [], scoring_method.options)
     scoring_method.resolve(options)  # raises for what its scores cannot have been made with
@@ -377,7 +378,7 @@ def _warn_about_choice(choice: ChosenResults, rule: str) -> None:
 
 def comparison_table(rows_by_language: dict[str, tuple[Mask, Comparison]], split: str) -> str:
     """A Markdown table: untouched and masked accuracy, and the difference with its interval."""
-    nouns = {mask.grid.noun for mask, _ in rows_by_language.values()} or {"heads"}
+    nouns = {mask.grid.noun for mask, _ in rows_by_language.values()} or {HEADS}
     lines = [
         f"| language | untouched ({split}) | {nouns.pop()} removed | masked ({split}) "
         "| difference, points | 95 % interval | p |",

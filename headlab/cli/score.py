@@ -16,13 +16,11 @@ from headlab.cli.job_run import print_line
 from headlab.cli.output import (
     AsJson,
     ComputeSettings,
-    PlayersFlag,
     ShowProgress,
     Workers,
     check_ablation,
     check_workers,
     chosen_task,
-    playing,
     print_json,
     progress_bar,
     progress_callback,
@@ -76,16 +74,14 @@ def score(
             "average"
         ),
     ] = None,
-    players: PlayersFlag = None,
     json: AsJson = False,
 ) -> None:
     """Score every head on dev. It can be interrupted; run the same command again to resume."""
     check_ablation(job.ablation)
     task = chosen_task(job.task, job.languages, data, job.label_map)
     job = _with_interval(job, interval).resolved_on(task)
-    load = playing(compute.load, task, players)
-    lab = LocalLab(compute.store(), load, device=compute.device)
-    model = lab.need(job.model)
+    lab = LocalLab(compute.store(), compute.load, device=compute.device)
+    model = job.model_in(lab, task)
     job.check_model(model)
     _warn_if_costly(job, model.grid.size)
     check_workers(ray, workers)
@@ -288,7 +284,6 @@ def curve(
     data: Path | None,
     dev_size: int,
     compute: ComputeSettings,
-    players: PlayersFlag = None,
     json: AsJson = False,
 ) -> None:
     """Remove heads one after another, lowest dev score first, and measure the accuracy.
@@ -300,9 +295,8 @@ def curve(
     task = chosen_task(job.task, job.languages, data, job.label_map)
     task.check(task.languages[0], job.split)
     job = job.resolved_on(task)
-    load = playing(compute.load, task, players)
-    lab = LocalLab(compute.store(), load, device=compute.device)
-    job.check_model(lab.need(job.model))
+    lab = LocalLab(compute.store(), compute.load, device=compute.device)
+    job.check_model(job.model_in(lab, task))
     with progress_bar("loading") as show:
         progress = CurveProgress(task.languages, show)
         curves_by_language = job.curves(lab, progress, task, job.ordering(dev_size))

@@ -104,6 +104,13 @@ from headlab.core.players import KV_GROUPS as KV_GROUPS
 from headlab.core.players import LAYERS as LAYERS
 from headlab.core.players import NEURONS as NEURONS
 from headlab.core.players import Players as Players
+from headlab.core.players import kind_title as kind_title
+from headlab.core.players import noun_of as noun_of
+from headlab.core.players import player_in_words as player_in_words
+from headlab.core.players import player_name as player_name
+from headlab.core.players import players_of as players_of
+from headlab.core.players import players_phrase as players_phrase
+from headlab.core.players import players_title as players_title
 from headlab.core.players import read_players as read_players
 from headlab.core.processors import THREADS_VARIABLE as THREADS_VARIABLE
 from headlab.core.processors import allowed_processors as allowed_processors
@@ -132,10 +139,12 @@ from headlab.core.records import Progress as Progress
 from headlab.core.records import SlopeUse as SlopeUse
 from headlab.core.records import Stack as Stack
 from headlab.core.records import arrays_sha256 as arrays_sha256
+from headlab.core.records import base_and_kind as base_and_kind
 from headlab.core.records import by_layer as by_layer
 from headlab.core.records import canonical_json as canonical_json
 from headlab.core.records import content_key as content_key
 from headlab.core.records import do_nothing as do_nothing
+from headlab.core.records import nouns_of_kinds as nouns_of_kinds
 from headlab.core.records import omission_fields as omission_fields
 from headlab.core.records import part as part
 from headlab.core.records import stack_name as stack_name

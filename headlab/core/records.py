@@ -84,6 +84,26 @@ STACKS = ("encoder", "decoder", "cross")  # in the order of every grid
 HEADS = "heads"
 # What can be switched, in the order of every grid that has several kinds.
 PLAYER_KINDS = (HEADS, "kv-groups", "attention", "feed-forward", "neurons", "layers")
+# What players of a kind are called where they are counted: one, and several.
+KIND_NOUNS = {
+    HEADS: ("head", "heads"),
+    "kv-groups": ("key–value group", "key–value groups"),
+    "attention": ("attention block", "attention blocks"),
+    "feed-forward": ("feed-forward block", "feed-forward blocks"),
+    "neurons": ("group of neurons", "groups of neurons"),
+    "layers": ("layer", "layers"),
+}
+MIXED_NOUNS = ("player", "players")
+
+
+def nouns_of_kinds(kinds: Iterable[str]) -> tuple[str, str]:
+    """What players of these kinds are called where they are counted: one, and several.
+
+    Args:
+        kinds: Some of `PLAYER_KINDS`; none stands for heads.
+    """
+    distinct = list(dict.fromkeys(kinds)) or [HEADS]
+    return KIND_NOUNS[distinct[0]] if len(distinct) == 1 else MIXED_NOUNS
 
 
 def stack_name(base: str, kind: str) -> str:
@@ -130,6 +150,13 @@ class Stack:
     def kind(self) -> str:
         """What its players are, one of `PLAYER_KINDS`."""
         return base_and_kind(self.name)[1]
+
+    @property
+    def title(self) -> str:
+        """How people read its name: "encoder" for heads, else "encoder groups of neurons"."""
+        if self.kind == HEADS:
+            return self.name
+        return f"{self.base} {KIND_NOUNS[self.kind][1]}"
 
     @property
     def layers(self) -> int:
@@ -209,7 +236,12 @@ class HeadGrid:
     @property
     def noun(self) -> str:
         """What its players are called where they are counted."""
-        return "heads" if self.has_only_heads else "players"
+        return nouns_of_kinds(self.kinds)[1]
+
+    def count_words(self, count: int) -> str:
+        """A number of its players with their noun: "1 head", "12 groups of neurons"."""
+        one, several = nouns_of_kinds(self.kinds)
+        return f"{count:,} {one if count == 1 else several}"
 
     def kind_of(self, player: Head) -> str:
         """What a player is, one of `PLAYER_KINDS`."""
@@ -345,7 +377,7 @@ class HeadGrid:
         return HeadGrid(tuple(stacks))
 
     def __str__(self) -> str:
-        return ", ".join(f"{stack.name} {grid_text(stack.heads)}" for stack in self.stacks)
+        return ", ".join(f"{stack.title} {grid_text(stack.heads)}" for stack in self.stacks)
 
 
 def _stack_order(name: str) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import streamlit as st
 
-from headlab.core import CHANGE_KINDS, Head, HeadGrid, HeadlabError
+from headlab.core import CHANGE_KINDS, Head, HeadGrid, HeadlabError, player_name
 from headlab.tasks import language_title as language_title
 
 # How languages and heads are written on the pages and in links.
@@ -63,11 +63,19 @@ def head_key(head: Head) -> str:
 
 
 HEAD_NUMBER_HELP = "Layer and head, both counted from 0: 3.7 is head 7 of layer 3."
+PLAYER_NUMBER_HELP = "Layer and number in it, both counted from 0: 3.7 is number 7 of layer 3."
 
 
 def head_number(head: Head, grid: HeadGrid) -> str:
-    """A head as pages write it: '3.7' for layer 3, head 7; 'decoder.3.7' if there are several stacks."""
-    return head_key(head) if len(grid.stacks) > 1 else f"{head.layer}.{head.head}"
+    """A head as pages write it: '3.7' for layer 3, head 7; 'decoder.3.7' if there are several stacks.
+
+    Of players of several kinds it says which: 'neurons.3.7'.
+    """
+    if len(grid.stacks) == 1:
+        return f"{head.layer}.{head.head}"
+    if grid.has_only_heads or len({stack.base for stack in grid.stacks}) > 1:
+        return head_key(head)
+    return f"{grid.kind_of(head)}.{head.layer}.{head.head}"
 
 
 def head_from(text: str, grid: HeadGrid | None = None) -> Head:
@@ -84,6 +92,8 @@ def head_from(text: str, grid: HeadGrid | None = None) -> Head:
     if grid is not None and len(grid.stacks) == 1 and text.count(".") == 1:
         key = f"{grid.stacks[0].name}.{text}"
     stack, _, rest = key.partition(".")
+    if grid is not None and not grid.has_only_heads and stack in grid.kinds:
+        stack = next(part.name for part in grid.stacks if part.kind == stack)
     layer, _, number = rest.partition(".")
     are_numbers = all(text.isascii() and text.isdigit() for text in (layer, number))
     if not stack or not are_numbers:
@@ -95,12 +105,20 @@ def head_from(text: str, grid: HeadGrid | None = None) -> Head:
 
 
 def head_words(head: Head, grid: HeadGrid) -> str:
-    """A head in a title: 'Head 3.7', or 'Head decoder.3.7'."""
+    """A head in a title: 'Head 3.7', or 'Head decoder.3.7'; another player: 'Layer 3, …'."""
+    if not grid.has_only_heads:
+        return head_in_full(head, grid)
     return f"Head {head_number(head, grid)}"
 
 
 def head_in_full(head: Head, grid: HeadGrid) -> str:
-    """What a head's number stands for: 'Layer 3, head 7', or 'Encoder layer 3, head 7'."""
+    """What a head's number stands for: 'Layer 3, head 7', or 'Encoder layer 3, head 7'.
+
+    Of another player: 'Layer 3, group 1 of neurons: 192 neurons'.
+    """
+    if not grid.has_only_heads:
+        name = player_name(grid, head)
+        return name[0].upper() + name[1:]
     if len(grid.stacks) > 1:
         return f"{head.stack.capitalize()} layer {head.layer}, head {head.head}"
     return f"Layer {head.layer}, head {head.head}"

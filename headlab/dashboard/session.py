@@ -17,6 +17,7 @@ def run_session() -> None:
     )
 
     from headlab.dashboard.frame import (
+        choice_on_page,
         current_choice,
         draw_navigation,
         draw_sidebar,
@@ -48,7 +49,7 @@ def run_session() -> None:
             with errors_as_sentences():  # its own, so that the page comes whatever happens here
                 choice = current_choice()
                 if choice is not None:
-                    draw_label_line(choice)
+                    draw_label_line(choice_on_page(choice, pages.url_path))
         pages.run()
         draw_share(share_place)
         presses.mark_page_drawn()

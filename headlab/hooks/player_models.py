@@ -28,6 +28,7 @@ from headlab.hooks.state import ActiveGates
 
 # Kinds of players that need gates on a kind of part.
 NEURON_KINDS = frozenset({"feed-forward", NEURONS})
+MAX_VARIANTS = 16  # of a model in memory; anybody's masks may have groups of their own
 OPEN_SHARE = 0.6  # of the players of the rows of the self-test
 
 
@@ -55,9 +56,14 @@ def with_players(model: Model, players: Players | str, groups: NeuronGroups | No
     with variants.lock, model.active(ActiveGates()):
         if model.player_set is None:
             variants.by_players.setdefault((HEADS, None), model)
-        if key not in variants.by_players:
-            variants.by_players[key] = _made_with(variants.by_players[HEADS, None], players, groups)
-        return variants.by_players[key]
+        variant = variants.by_players.pop(key, None)
+        if variant is None:
+            variant = _made_with(variants.by_players[HEADS, None], players, groups)
+        variants.by_players[key] = variant  # as the one used last
+        for other in list(variants.by_players)[:-MAX_VARIANTS]:
+            if other != (HEADS, None):
+                del variants.by_players[other]
+        return variant
 
 
 def with_players_of(model: Model, grid: HeadGrid) -> Model:

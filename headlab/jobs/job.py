@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import ValidationError
 
-from headlab.core import HeadlabError, Option, canonical_json, options_as_words, parse_options, part
+from headlab.core import (
+    HEADS,
+    HeadlabError,
+    Option,
+    canonical_json,
+    options_as_words,
+    parse_options,
+    part,
+)
 from headlab.jobs.command import (
     METHOD_OPTIONS_FLAG,
     NO_CONTEXT,
@@ -216,6 +224,11 @@ class Job(Strict):
             return list(languages)
         return []
 
+    @property
+    def players_switched(self) -> str:
+        """What is switched, as `headlab.core.read_players` reads it; heads for most kinds."""
+        return str(self.field_value("players") or HEADS)
+
     def subject(self) -> str:
         """What is computed, as a heading without the languages."""
         return self.name
@@ -257,6 +270,8 @@ class Job(Strict):
         rows += self._option_rows()
         shown_fields = {*plain_fields, "split", "method", "languages", "seed", "experiment"}
         shown_fields |= {"options", "method_options", "training"}
+        if self.players_switched == HEADS:
+            shown_fields.add("players")
         if isinstance(mask, Mapping):
             shown_fields.add("mask")
         if self.has_field("split"):
@@ -607,7 +622,7 @@ MAX_PACES = 1000
 
 
 def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
-    """Number of heads of a model, and how long a forward pass of some work takes now.
+    """Number of a model's players, and how long a forward pass of some work takes now.
 
     Args:
         lab: Where it is measured.
@@ -617,11 +632,13 @@ def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> 
     if isinstance(request.job, Job):
         return request.job.measure(lab, request, tick)
     from headlab.evaluation import Evaluator  # these import torch
-    from headlab.methods import seconds_per_forward
+    from headlab.methods import players_to_time, seconds_per_forward
 
     model = lab.need(request.model)
     paces = lab.paces  # of this model: between batches another may be needed
-    key = (request.task, request.method, canonical_json(request.options))
+    if request.players != HEADS:
+        model = players_to_time(model, request.players)
+    key = (request.task, request.method, canonical_json(request.options), request.players)
     if key not in paces:
         evaluator = Evaluator(model, lab.task(request.task, request.label_map), request.language)
         evaluator.tick = tick

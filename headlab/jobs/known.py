@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headlab.core import HeadGrid
+from headlab.core import HEADS, HeadGrid
 from headlab.jobs.fields import SimpleValue, Strict
 from headlab.methods import Forecast, Part, forecast_of, is_encoder, method, spec_of
 from headlab.results import Curve, HeadScores, Result, Store
@@ -18,7 +18,7 @@ class Measured(Strict):
     """What was just measured of a model.
 
     Attributes:
-        heads: Their number.
+        heads: Their number, or that of the other players asked for.
         seconds: Per forward pass of the work in question.
         resumable: Whether a pass can start at any layer.
         is_encoder: Whether it is an encoder without a decoder.
@@ -43,6 +43,7 @@ class MeasureRequest:
         label_map: As of a job.
         method: Whose passes are timed; None for plain forward passes.
         options: Of the method.
+        players: What is switched, as `headlab.core.read_players` reads it.
         job: One that measures in its own way, see `Job.measure`.
     """
 
@@ -52,6 +53,7 @@ class MeasureRequest:
     label_map: Mapping[str, str] | None = None
     method: str | None = None
     options: Mapping[str, SimpleValue] = field(default_factory=dict)
+    players: str = HEADS
     job: Strict | None = None
 
 
@@ -60,8 +62,8 @@ class ForecastBasis:
     """What a forecast is based on.
 
     Attributes:
-        results: The scores in the store.
-        curves: The curves in the store.
+        results: The scores in the store, of the players that the job switches.
+        curves: The curves in the store, of the same players.
         device: "cpu" or "cuda".
         root: The cache's folder.
         measured: What was timed for this forecast; None if nothing was.
@@ -74,20 +76,32 @@ class ForecastBasis:
     measured: Measured | None = None
 
     @classmethod
-    def of_store(cls, store: Store, device: str, measured: Measured | None = None) -> ForecastBasis:
+    def of_store(
+        cls,
+        store: Store,
+        device: str,
+        measured: Measured | None = None,
+        *,
+        players: str = HEADS,
+    ) -> ForecastBasis:
         """What a store tells.
 
         Args:
             store: Its results are read.
             device: That the job will run on, like "cuda:0".
             measured: What was timed for this forecast, if anything was.
+            players: What the job switches.
         """
-        results = store.scan().results
-        curves = store.curves().results
+        recorded_players = "" if players == HEADS else players
+        results = store.scan(recorded_players).results
+        curves = store.curves(recorded_players).results
         return cls(results, curves, device.split(":")[0], store.root, measured)
 
     def heads_of(self, model: str) -> int | None:
-        """Number of heads, from stored results or as just measured; None where unknown."""
+        """Number of heads, or of the players that the job switches; None where unknown.
+
+        It is known from stored results, or as just measured.
+        """
         grid = self._stored_grid_of(model)
         if grid is not None:
             return grid.size

@@ -164,7 +164,7 @@ def forecast_here(job: Job, lab: LocalLab) -> Forecast:
         lab: What it works with.
     """
     if job.places:
-        known = ForecastBasis.of_store(lab.store, lab.device)
+        known = ForecastBasis.of_store(lab.store, lab.device, players=job.players_switched)
     else:  # the work of a command alone leaves no results in a store
         known = ForecastBasis((), (), lab.device.split(":")[0], lab.store.root)
     estimate = job.forecast(known)

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from headlab.core import HeadlabError, Option, part
+from headlab.core import (
+    HEADS,
+    NEURONS,
+    HeadlabError,
+    Option,
+    noun_of,
+    part,
+    players_phrase,
+    read_players,
+)
 from headlab.jobs import (
     ABLATION,
     NO_CONTEXT,
@@ -56,13 +65,28 @@ if TYPE_CHECKING:
     from headlab.tasks import Task
 
 
+PLAYERS = Option(
+    HEADS,
+    "what is switched instead of heads: kv-groups, attention, feed-forward, neurons:N (N groups a "
+    "layer) or layers; several joined by commas, as in heads,neurons:8",
+    label="What is switched",
+    tip="Heads, or other parts of the model, one by one or together.",
+)
+# Any text is a sentence's matter: `read_players` says what fits.
+PlayersText = Annotated[str, StringConstraints(max_length=300)]
+
+
 class MethodJob(TaskJob):
-    """A job on head scores by one method, in some languages of a task ("all": in every one)."""
+    """A job on head scores by one method, in some languages of a task ("all": in every one).
+
+    players: what is switched and scored instead of heads, like "kv-groups" or "heads,neurons:8".
+    """
 
     method: Name = DEFAULT_METHOD
     options: Options = Field(default_factory=dict)
     seed: Seed = setting(SEED)
     ablation: Ablation = setting(ABLATION)
+    players: PlayersText = setting(PLAYERS)
 
     places: ClassVar[tuple[JobPlace, ...]] = ("here", "ray")
     on_jobs_page: ClassVar[bool] = True
@@ -88,16 +112,43 @@ class MethodJob(TaskJob):
             task: The job's task, in the job's languages.
 
         Raises:
-            HeadlabError: For an unknown method or option.
+            HeadlabError: For an unknown method or option, and for unknown players.
         """
         chosen_method = method(self.method).for_task(task.likelihood)
         return self.model_copy(
             update={
+                "players": str(read_players(self.players)),
                 "method": chosen_method.key,
                 "languages": list(task.languages),
                 "options": chosen_method.recorded(chosen_method.resolve(self.options)),
             }
         )
+
+    def params(self) -> dict[str, Any]:
+        """The fields that were given; heads are not named, as in jobs of earlier versions."""
+        return _without_heads(super().params())
+
+    def queued_params(self) -> dict[str, Any]:
+        """The fields, as the list of jobs keeps them; heads are not named."""
+        return _without_heads(super().queued_params())
+
+    def model_in(self, lab: Lab, task: Task, tick: Tick | None = None) -> Model:
+        """The job's model, of which the job's players are switched.
+
+        Args:
+            lab: What the job works with.
+            task: On which groups of neurons are formed.
+            tick: Called between batches while they are.
+
+        Raises:
+            HeadlabError: The model has no such players.
+        """
+        model = lab.need(self.model)
+        if self.players == HEADS:
+            return model
+        from headlab.methods import model_with_players  # imports torch
+
+        return model_with_players(model, task, self.players, store=lab.store, tick=tick)
 
     def check_model(self, model: Model) -> None:
         """Refuse a model that the method cannot score, before anything is computed.
@@ -108,7 +159,7 @@ class MethodJob(TaskJob):
         """
         options = method(self.method).resolve(self.options)
         costs.require_players(method(self.method), model.grid, options)
-        costs.require_few_heads(method(self.method), model.grid.size)
+        costs.require_few_heads(method(self.method), model.grid.size, model.grid.noun)
         costs.require_encoder(method(self.method), model.grid)
         costs.require_candidates(self.options, model.grid)
 
@@ -134,21 +185,21 @@ class ScoreJob(MethodJob):
     about: ClassVar[str] = "The score of each head in each language."
     summary: ClassVar[str] = "Head scores, and where they are computed."
     page: ClassVar[str] = "heads"
-    help_order: ClassVar[tuple[str, ...]] = ("seed", "size", "ablation")
+    help_order: ClassVar[tuple[str, ...]] = ("seed", "size", "ablation", "players")
 
     def subject(self) -> str:
-        """The method."""
-        return self.method_title()
+        """The method, and what it scores if these are not heads."""
+        return _with_players_words(self.method_title(), self.players)
 
     @classmethod
     def settings(cls) -> JobSettings:
         """The size, then how the scores are made."""
         settings = super().settings()
-        return {name: settings[name] for name in ("size", "seed", "ablation")}
+        return {name: settings[name] for name in ("players", "size", "seed", "ablation")}
 
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the languages that the store lacks."""
-        measure_request = self.plain_passes()
+        measure_request = replace(self.plain_passes(), players=self.players)
         if not method(self.method).costs.in_walks:
             measure_request = replace(
                 measure_request, method=self.method, options=dict(self.options)
@@ -159,8 +210,9 @@ class ScoreJob(MethodJob):
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Score every language; stored scores are not computed again."""
-        self.check_model(lab.need(self.model))
-        return keys_of(self.scores(lab, running, lab.task(self.task, self.label_map)))
+        task = lab.task(self.task, self.label_map)
+        self.check_model(self.model_in(lab, task, running.tick))
+        return keys_of(self.scores(lab, running, task))
 
     def scores(self, lab: Lab, running: RunningJob, task: Task) -> dict[str, HeadScores]:
         """Scores by language: from the store, or computed and stored.
@@ -208,7 +260,7 @@ class ScoreJob(MethodJob):
 
         options: dict[str, Any] = dict(self.options)
         return score(
-            lab.need(self.model),
+            self.model_in(lab, task, tick),
             task,
             language=job_part.language,
             method=self.method,
@@ -238,7 +290,26 @@ class ScoreJob(MethodJob):
             method=part(spec, "method", "name"),
             options=spec["method"]["options"],
             size=part(spec, "task", "size"),
+            **_players_of(spec),
         )
+
+
+def _without_heads(params: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a job without the players, if these are heads."""
+    if params.get("players") == HEADS:
+        del params["players"]
+    return params
+
+
+def _with_players_words(text: str, players: str) -> str:
+    """A heading, with what is switched if that is not heads."""
+    return text if players == HEADS else f"{text} of {players_phrase(players)}"
+
+
+def _players_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The players of a result's spec, as a field of a job; none for heads."""
+    players = spec.get("players")
+    return {"players": players} if players else {}
 
 
 def _refusals_in_one(refusals: Mapping[str, HeadlabError], language_count: int) -> HeadlabError:
@@ -307,7 +378,7 @@ class CurveJob(MethodJob):
 
     def subject(self) -> str:
         """The curve and the method that orders its heads."""
-        return f"{self.name}, {self.method_title()}"
+        return _with_players_words(f"{self.name}, {self.method_title()}", self.players)
 
     @classmethod
     def form_settings(cls) -> JobSettings:
@@ -324,7 +395,7 @@ class CurveJob(MethodJob):
     def command_settings(cls) -> JobSettings:
         """What is measured, then the scores that order the heads, then how both are made."""
         settings = {**cls.settings(), **cls.command_only}
-        order = ("split", "size", "dev_size", "points", "seed", "ablation")
+        order = ("split", "size", "dev_size", "points", "players", "seed", "ablation")
         return {name: settings[name] for name in order}
 
     def ordering(self, dev_size: int = DEV_SIZE) -> ScoreJob:
@@ -349,7 +420,8 @@ class CurveJob(MethodJob):
         """Cost of the missing scores and of the points, each one forward pass per example."""
         languages = listed_languages(self.languages)
         scores = scores_part(self.ordering(), languages, known)
-        return estimate([scores, self._points_part(languages, known)], self.plain_passes())
+        measure_request = replace(self.plain_passes(), players=self.players)
+        return estimate([scores, self._points_part(languages, known)], measure_request)
 
     def _points_part(self, languages: list[str], known: ForecastBasis) -> Part:
         """Cost of measuring the curves that the store lacks."""
@@ -363,7 +435,7 @@ class CurveJob(MethodJob):
         pace, pace_basis = self._pace(known)
         heads = known.heads_of(self.model)
         if heads is None:
-            return Part(None, pace, ("how many heads the model has is not known yet",))
+            return Part(None, pace, (_unknown_count(self.players),))
         points = self.points or heads + 1
         examples = len(task(self.task).examples(missing[0], self.split, self.size))
         plural = "s" if len(missing) > 1 else ""
@@ -416,8 +488,8 @@ class CurveJob(MethodJob):
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Compute for each language the scores, if the store lacks them, then the curve."""
-        self.check_model(lab.need(self.model))
         chosen_task = lab.task(self.task, self.label_map)
+        self.check_model(self.model_in(lab, chosen_task, running.tick))
         return keys_of(self.curves(lab, running, chosen_task, self.ordering()))
 
     def curves(
@@ -441,7 +513,7 @@ class CurveJob(MethodJob):
             walking = JobPart(self.key, language, f"{language}, curve", 2 * index + 1, parts)
             scores = ordering.score(lab, running, task, scoring, tick)
             return prune_curve(
-                lab.need(self.model),
+                self.model_in(lab, task, tick),
                 task,
                 language=language,
                 scores=scores,
@@ -471,6 +543,7 @@ class CurveJob(MethodJob):
             split=part(spec, "task", "split"),
             size=part(spec, "task", "size"),
             points=None if every_count else len(removed_counts),
+            **_players_of(spec),
         )
 
 
@@ -497,9 +570,9 @@ def scores_part(job: ScoreJob, languages: Sequence[str], known: ForecastBasis) -
     pace, pace_basis = _pace(job, known)
     heads = known.heads_of(job.model)
     if heads is None:
-        return Part(None, pace, ("how many heads the model has is not known yet",))
+        return Part(None, pace, (_unknown_count(job.players),))
     chosen_method = method(job.method)
-    costs.require_few_heads(chosen_method, heads)
+    costs.require_few_heads(chosen_method, heads, noun_of(job.players))
     examples = task(job.task).examples(missing[0], job.split, job.size)
     similar_scores = [
         result.record
@@ -513,13 +586,23 @@ def scores_part(job: ScoreJob, languages: Sequence[str], known: ForecastBasis) -
         len(examples),
         similar_scores,
         resumable=known.measured is None or known.measured.resumable,
-        has_slopes=known.has_slopes(job.model),
+        has_slopes=known.has_slopes(job.model) and job.players == HEADS,
         likelihood=bool(task(job.task).likelihood),
     )
     words = [*_cached_words(len(available), len(languages)), forwards_basis]
     if forwards:
         words.append(pace_basis)
+    if NEURONS in read_players(job.players).kinds:
+        words.append(GROUPS_WORDS)
     return Part(forwards * len(missing), pace, tuple(words))
+
+
+GROUPS_WORDS = "forming the groups of neurons is not counted: a gradient over 256 examples, once"
+
+
+def _unknown_count(players: str) -> str:
+    """What a forecast says where the number of players is not known."""
+    return f"how many {noun_of(players)} the model has is not known yet"
 
 
 def _cached_words(available: int, languages: int) -> list[str]:

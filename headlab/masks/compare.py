@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headlab.core import (
+    HEADS,
     Bools,
     Cell,
     Head,
@@ -101,20 +102,32 @@ def same_grid(masks: Sequence[Mask]) -> HeadGrid:
     return masks[0].grid
 
 
-COUNT_COLUMNS = ("heads", "off in A", "off in B", "off in both", "only A", "only B", "Jaccard")
+COUNT_COLUMNS = (HEADS, "off in A", "off in B", "off in both", "only A", "only B", "Jaccard")
+
+
+def _count_columns(grid: HeadGrid) -> tuple[str, ...]:
+    """The columns of counts, of which the first says what is counted."""
+    return (grid.noun, *COUNT_COLUMNS[1:])
+
+
+def _table_title(grid: HeadGrid, parts: str) -> str:
+    """What a table counts, by layer or by stack."""
+    return f"{grid.noun[0].upper()}{grid.noun[1:]} off, by {parts}"
 
 
 def removed_by_layer(difference: MaskDifference) -> Table:
     """Heads off in each mask, in both and in only one, layer by layer."""
+    grid = difference.grid
+    titles = {stack.name: stack.title for stack in grid.stacks}
     layers_of_a = by_layer(difference.grid, difference.removed_by_a)
     layers_of_b = by_layer(difference.grid, difference.removed_by_b)
     rows = []
     for (stack, layer, off_a), (_, _, off_b) in zip(layers_of_a, layers_of_b, strict=True):
-        rows.append((stack, layer, *_overlap_counts(off_a, off_b)))
+        rows.append((titles[stack], layer, *_overlap_counts(off_a, off_b)))
     return Table(
         "mask-layers",
-        "Heads off, by layer",
-        ("stack", "layer", *COUNT_COLUMNS),
+        _table_title(grid, "layer"),
+        ("stack", "layer", *_count_columns(grid)),
         ("", "d", *COUNT_FORMATS),
         tuple(rows),
     )
@@ -129,13 +142,13 @@ def removed_by_stack(difference: MaskDifference) -> Table:
         counts = _overlap_counts(
             difference.removed_by_a[in_stack], difference.removed_by_b[in_stack]
         )
-        rows.append((stack.name, *counts))
+        rows.append((stack.title, *counts))
     if len(rows) > 1:
         rows.append(("all", *_overlap_counts(difference.removed_by_a, difference.removed_by_b)))
     return Table(
         "mask-stacks",
-        "Heads off, by stack",
-        ("stack", *COUNT_COLUMNS),
+        _table_title(difference.grid, "stack"),
+        ("stack", *_count_columns(difference.grid)),
         ("", *COUNT_FORMATS),
         tuple(rows),
     )

@@ -52,6 +52,7 @@ from headlab.methods.table import method as method
 if TYPE_CHECKING:
     from headlab.methods.neuron_groups import model_with_players as model_with_players
     from headlab.methods.neuron_groups import player_groups as player_groups
+    from headlab.methods.neuron_groups import players_to_time as players_to_time
     from headlab.methods.run import outcome_of as outcome_of
     from headlab.methods.run import score as score
     from headlab.methods.run import scores_so_far as scores_so_far
@@ -72,6 +73,7 @@ else:
             "neuron_groups": (
                 "model_with_players",
                 "player_groups",
+                "players_to_time",
             ),
             "run": (
                 "outcome_of",

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.stats import norm
 
 from headlab.core import (
+    HEADS,
     Bools,
     HeadGrid,
     HeadlabError,
@@ -152,6 +153,8 @@ def variant(scores: HeadScores) -> str:
         settings(scores),
     ]
     parts += [scores.estimand, spec_of(scores, "seed"), scores.grid.to_json()]
+    if scores.grid.members_sha256:  # groups of neurons formed elsewhere are other players
+        parts.append(scores.grid.members_sha256)
     return canonical_json([*parts, EARLIER_VERSION] if renewal_of(scores.spec) else parts)
 
 
@@ -254,11 +257,17 @@ PLANNED_CAUTION = (
 """What to know of planned intervals, in a clause."""
 
 
-def require_few_heads(method: Method, heads: int) -> None:
-    """Raise HeadlabError if a method cannot handle this many heads."""
+def require_few_heads(method: Method, heads: int, noun: str = HEADS) -> None:
+    """Raise HeadlabError if a method cannot handle this many heads or other players.
+
+    Args:
+        method: The method.
+        heads: Their number.
+        noun: What they are called.
+    """
     if method.most_heads is not None and heads > method.most_heads:
         raise HeadlabError(
-            f"{method.key} handles up to {method.most_heads} heads, and this model has {heads}; use {DEFAULT_METHOD}, "
+            f"{method.key} handles up to {method.most_heads} {noun}, and this model has {heads}; use {DEFAULT_METHOD}, "
             "whose intervals say how far off its values may be",
             code="method.heads_too_many",
         )
@@ -333,19 +342,30 @@ def require_players(method: Method, grid: HeadGrid, options: Options) -> None:
     """
     if grid.has_only_heads:
         return
+    require_sees_players(method, grid.kinds)
     kinds = ", ".join(grid.kinds)
-    if not method.sees_players:
-        able = ", ".join(key for key, row in METHODS.items() if row.sees_players)
-        raise HeadlabError(
-            f"{method.key} scores heads only, and {kinds} are switched; use one of {able}",
-            code="method.players",
-        )
     if options.get("form") == "token":
         raise HeadlabError(
             f"{method.key} with form=token scores heads only, and {kinds} are switched; use "
             "form=example or form=batch",
             code="method.players",
         )
+
+
+def require_sees_players(method: Method, kinds: Sequence[str]) -> None:
+    """Raise HeadlabError if a method scores heads only, and other players are switched.
+
+    Args:
+        method: The method.
+        kinds: Of the players that are switched.
+    """
+    if method.sees_players or tuple(kinds) == (HEADS,):
+        return
+    able = ", ".join(key for key, row in METHODS.items() if row.sees_players)
+    raise HeadlabError(
+        f"{method.key} scores heads only, and {', '.join(kinds)} are switched; use one of {able}",
+        code="method.players",
+    )
 
 
 def caution(method: str) -> str:

@@ -17,8 +17,10 @@ import torch
 
 from headlab.core import (
     THREADS_VARIABLE,
+    HeadGrid,
     HeadlabError,
     LockedFile,
+    RunSpec,
     allowed_processors,
     canonical_json,
     former_fingerprints,
@@ -27,7 +29,7 @@ from headlab.core import (
     unwritable_error,
 )
 from headlab.evaluation import Evaluator, changes, label_order, predicts_next
-from headlab.hooks import Model, load, script_model_of
+from headlab.hooks import Model, load, script_model_of, with_players_of
 from headlab.jobs import (
     Measured,
     MeasureRequest,
@@ -237,6 +239,22 @@ def _exit_context(context: AbstractContextManager[Any], entered: Future[Any]) ->
         context.__exit__(None, None, None)
 
 
+def _grid_of_run(model: Model, spec: RunSpec) -> HeadGrid | None:
+    """The players of a run on a model; None if they are not in memory.
+
+    Args:
+        model: With its heads.
+        spec: Of the run.
+    """
+    if not spec.players:
+        return model.grid
+    for variant in model.variants.by_players.values():
+        is_same_kind = str(variant.players) == spec.players
+        if is_same_kind and variant.grid.members_sha256 == spec.groups:
+            return variant.grid
+    return None
+
+
 # Each evaluator caches up to 192 MiB of layer inputs, so that a toggle starts at the layer it
 # changed.
 EVALUATOR_BYTES = 384 << 20
@@ -346,8 +364,22 @@ class ModelHost:
         """A model, loaded unless it is in memory."""
         return self._models.need(name).model
 
-    def _evaluator_for(self, request: EvaluateRequest) -> Evaluator:
+    def _model_for(self, request: EvaluateRequest) -> Model:
+        """The model of a request, of which the players of its mask are switched.
+
+        Raises:
+            HeadlabError: The mask is of another model, or the model has no such players.
+        """
         model = self.need(request.model)
+        mask = request.mask
+        if mask is None:
+            return model
+        if not mask.grid.has_only_heads:
+            model = with_players_of(model, mask.grid)
+        mask.check(model.grid, model.fingerprint)
+        return model
+
+    def _evaluator_for(self, request: EvaluateRequest, model: Model) -> Evaluator:
 
         def make() -> Evaluator:
             chosen_task = self.task(request.task, request.label_map)
@@ -362,6 +394,7 @@ class ModelHost:
             request.split,
             request.size,
             request.language,
+            f"{model.players} {model.grid.members_sha256}",
         )
         return self._models.evaluator(key, make)
 
@@ -379,11 +412,8 @@ class ModelHost:
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         """Figures over a growing part of the examples; with a mask, paired with the baseline."""
-        model = self.need(request.model)
         mask = request.mask
-        if mask is not None:
-            mask.check(model.grid, model.fingerprint)
-        evaluator = self._evaluator_for(request)
+        evaluator = self._evaluator_for(request, self._model_for(request))
         baselines = evaluations_of_baseline(evaluator, self.store)
         figures: Iterator[Figure] = map(figure_of_baseline, baselines)
         if mask is not None:
@@ -402,9 +432,7 @@ class ModelHost:
             raise Refusal(
                 "changed answers are those of a mask; send one", 422, code="changes.no_mask"
             )
-        model = self.need(request.model)
-        request.mask.check(model.grid, model.fingerprint)
-        evaluator = self._evaluator_for(request)
+        evaluator = self._evaluator_for(request, self._model_for(request))
         changed_answers = changes(evaluator, request.mask, ablation=request.ablation)
         self._make_room()
         return Changed(
@@ -512,7 +540,7 @@ class ModelHost:
             running.record_folder(run.folder.name, language)
             running.log(f"{language}: {kind} started")
             resident = self._models.get(self._models.model_of_job)
-            grid = None if resident is None else resident.model.grid
+            grid = None if resident is None else _grid_of_run(resident.model, run.spec)
             running.scores_so_far = lambda: (
                 None if grid is None or "method" not in run.spec else scores_so_far(run, grid)
             )

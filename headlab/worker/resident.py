@@ -26,8 +26,8 @@ EVALUATORS = 64
 """How many evaluators are kept, of all models together."""
 FILES_READ = (".safetensors", ".json", ".model", ".txt")
 """How the names of weights, configurations, tokenizers and vocabularies end."""
-EvaluatorKey = tuple[str, str, SplitName, int, str]
-"""Model, task with its label map, split, number of examples, language."""
+EvaluatorKey = tuple[str, str, SplitName, int, str, str]
+"""Model, task with its label map, split, number of examples, language, players."""
 FolderStamp = tuple[tuple[str, int, int], ...]
 
 

@@ -495,8 +495,10 @@ class Scores(ScoreFields):  # type: ignore[misc, valid-type] # mypy knows no cla
     """Scores of every head.
 
     Fields as in `headlab.results.scores.HeadScores`, arrays flat [head] in the grid's order.
+    members: {stack: [layer][neuron]}, the group of every neuron, where groups of neurons are scored.
     """
 
+    members: dict[str, list[list[int]]] | None = None
     omissions: Omissions | None = None
     slopes: SlopeUse | None = None
 

@@ -220,7 +220,8 @@ def estimate_of(engine: Engine, request: Submission, measured: Measured | None =
         raise engine.refusal(
             "the worker is getting its device ready; try again in a moment", code="worker.starting"
         )
-    return job.forecast(ForecastBasis.of_store(engine.store, device, measured))
+    known = ForecastBasis.of_store(engine.store, device, measured, players=job.players_switched)
+    return job.forecast(known)
 
 
 # Routes about jobs: forecasting, submitting, following and ending them.

@@ -27,9 +27,9 @@ from support.worker_jobs import wait_for_state
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from headlab.core import Head, HeadlabError
+from headlab.core import Head, HeadGrid, HeadlabError
 from headlab.evaluation import Evaluator, compare
-from headlab.hooks import Model
+from headlab.hooks import Model, with_players_of
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.methods.spec import answers_spec
@@ -188,6 +188,74 @@ def test_a_mask_of_another_model_is_refused(worker: RunningWorker) -> None:
         ask(worker, "th", None)
     with raises("model.unknown", "other"):
         worker.client.load_model("other")
+
+
+def test_a_job_scores_other_players_and_their_masks_are_evaluated(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    spec = {
+        "model": NAME,
+        "task": "intents",
+        "languages": ["de"],
+        "method": "leave-one-out",
+        "size": 32,
+        "players": "neurons:2,heads",
+    }
+    forecast = worker.client.forecast("score", spec)
+    assert "groups of neurons is not counted" in forecast.basis
+    number = worker.client.submit(spec=spec).id
+    row = wait_for_state(worker.client, number, "done")
+    assert row.params["players"] == "heads,neurons:2"
+    assert Store(tmp_path).scan().results == ()
+    (result,) = Store(tmp_path).scan("heads,neurons:2").results
+    grid = result.record.grid
+    assert grid.to_json() == {"encoder": [4, 4, 4], "encoder-neurons": [2, 2, 2]}
+    again = worker.client.forecast("score", spec)
+    assert again.forwards == 0
+    mask = result.record.mask("bottom", k=5)
+    model = load(NAME)
+    of_mask = with_players_of(model, grid)
+    figures = ask(worker, "de", mask)
+    assert figures[-1] == library_figure(of_mask, "de", mask)
+    heads_mask = masks(model, 1)[0]
+    assert ask(worker, "de", heads_mask)[-1] == library_figure(model, "de", heads_mask)
+    changed = worker.client.changes(NAME, "intents", "de", mask, size=320)
+    assert changed.total >= figures[-1]["flipped_right"] + figures[-1]["flipped_wrong"]
+    other_groups = {
+        name: [list(reversed(groups)) for groups in layers]
+        for name, layers in grid.members_json().items()
+    }
+    other_mask = replace(mask, grid=HeadGrid.from_json(grid.to_json(), other_groups))
+    assert ask(worker, "de", other_mask)[-1]["accuracy"] != 2.0  # groups of anybody's are formed
+
+
+@pytest.mark.parametrize(
+    ("players", "code"),
+    [
+        ("hats", "players.unknown"),
+        ("neurons", "players.groups_invalid"),
+        ("neurons:0", "players.groups_invalid"),
+        ("layers,layers", "players.twice"),
+        ("layers:2", "players.number_unused"),
+        ("", "players.unknown"),
+    ],
+)
+def test_players_that_do_not_exist_are_refused_with_a_sentence(
+    worker: RunningWorker, players: str, code: str
+) -> None:
+    for kind in ("score", "curve"):
+        spec = {"model": NAME, "task": "intents", "languages": ["de"], "players": players}
+        with raises(code, "players"):
+            worker.client.submit(kind, spec)
+
+
+def test_a_job_that_names_heads_is_the_job_that_names_nothing(worker: RunningWorker) -> None:
+    spec = {**SPEC, "method": "random", "options": {}}
+    first_job = worker.client.submit(spec=spec).id
+    row = wait_for_state(worker.client, first_job, "done")
+    assert "players" not in row.params
+    again = worker.client.submit(spec={**spec, "players": "heads"}).id
+    assert worker.client.job(again).params == row.params
 
 
 def test_attention_is_that_of_the_requested_heads(worker: RunningWorker) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import streamlit as st
 
 from headlab.core import (
+    HEADS,
     HeadGrid,
     HeadlabError,
     Report,
@@ -24,7 +25,15 @@ from headlab.dashboard.frame.worker_supervisor import worker_client
 from headlab.dashboard.names import plain
 from headlab.dashboard.widgets import remember_head_groups
 from headlab.methods import spec_of
-from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root, store_with_demo
+from headlab.results import (
+    HeadScores,
+    LearnedGates,
+    Listing,
+    Result,
+    Store,
+    default_root,
+    store_with_demo,
+)
 from headlab.worker import LoadedModel
 
 FolderStamp = str
@@ -40,11 +49,12 @@ ReadContent = TypeVar("ReadContent")
 ResultKind = TypeVar("ResultKind")
 
 
-def stored_results(kind: type[ResultKind]) -> Listing[ResultKind]:
+def stored_results(kind: type[ResultKind], players: str = HEADS) -> Listing[ResultKind]:
     """Every readable result of a kind in the cache folder, re-read only when it changed.
 
     Args:
         kind: HeadScores, Report or LearnedGates.
+        players: What scores are of, as `headlab.core.read_players` reads it.
 
     Returns:
         The results. Those of other heads than their model's are problems.
@@ -52,7 +62,32 @@ def stored_results(kind: type[ResultKind]) -> Listing[ResultKind]:
     Raises:
         HeadlabError: The folder cannot be read.
     """
+    if players != HEADS:
+        results = _of_players(_read_folder(_scores_of_players), players)
+        return cast(Listing[ResultKind], Listing(results, stored_results(HeadScores).problems))
     return cast(Listing[ResultKind], _read_folder(lambda root, stamp: _listing(root, stamp, kind)))
+
+
+def stored_players(model: str, task: str) -> list[str]:
+    """What else than heads the stored scores of a model on a task are of, in order of their words.
+
+    Args:
+        model: Name of the model.
+        task: Name of the task.
+    """
+    players = set()
+    for result in _read_folder(_scores_of_players):
+        spec = result.record.spec
+        if spec.model.name == model and spec.task.name == task:
+            players.add(spec.players)
+    return sorted(players)
+
+
+def _of_players(
+    results: Sequence[Result[HeadScores]], players: str
+) -> tuple[Result[HeadScores], ...]:
+    """The results of these players."""
+    return tuple(result for result in results if result.record.spec.players == players)
 
 
 @st.cache_resource(show_spinner=False)
@@ -162,7 +197,15 @@ def _specs(root: Path, stamp: FolderStamp) -> list[Mapping[str, Any]]:
     specs: list[Mapping[str, Any]] = []
     for kind in LISTED_KINDS:
         specs += [result.record.spec for result in _listing(root, stamp, kind).results]
+    specs += [result.record.spec for result in _scores_of_players(root, stamp)]
     return specs
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _scores_of_players(root: Path, stamp: FolderStamp) -> tuple[Result[HeadScores], ...]:
+    """The scores of other players than heads."""
+    listing = store_of_folder(root).scan(None)
+    return tuple(result for result in listing.results if result.record.spec.players)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)

@@ -12,8 +12,8 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.core import APP_MODEL_VARIABLE, APP_TASK_VARIABLE, HUB_ID
-from headlab.dashboard.frame.cache_folder import stored_results, stored_specs
+from headlab.core import APP_MODEL_VARIABLE, APP_TASK_VARIABLE, HEADS, HUB_ID, HeadGrid
+from headlab.dashboard.frame.cache_folder import stored_players, stored_results, stored_specs
 from headlab.dashboard.frame.sidebar import NamedModels, known_task
 from headlab.dashboard.frame.stored_scores import (
     StoredScores,
@@ -44,6 +44,7 @@ class Choice:
         label_map: {label: class of the model}, where it is stated.
         variant: Name of the method's results that are shown, where the cache has several
             (`headlab.dashboard.frame.stored_scores.variants`).
+        players: What is switched and scored, as `headlab.core.read_players` reads it.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Choice:
     method: str
     label_map: Mapping[str, str] | None = None
     variant: str = ""
+    players: str = HEADS
 
     @property
     def job_fields(self) -> dict[str, Any]:
@@ -62,6 +64,39 @@ class Choice:
     def has_classes_of(self, spec: Mapping[str, Any]) -> bool:
         """Whether a result of this spec has the classes of this choice."""
         return has_classes_of_map(spec.get("task") or {}, self.label_map)
+
+
+PLAYER_PAGES = ("overview", "heads", "prune", "masks", "jobs")
+"""Pages that show other players than heads."""
+
+
+def choice_on_page(choice: Choice, page: str) -> Choice:
+    """What a page shows of a choice: heads, unless it knows other players.
+
+    Args:
+        choice: The sidebar's.
+        page: Key of the page; empty for the first one.
+    """
+    if choice.players == HEADS or (page or "overview") in PLAYER_PAGES:
+        return choice
+    return replace(choice, players=HEADS, variant="")
+
+
+def players_grid(choice: Choice) -> HeadGrid | None:
+    """The players of a choice, as its results have them, or else any of its model and task.
+
+    Args:
+        choice: The sidebar's; its players are not heads.
+    """
+    grid = scores_of(choice).grid
+    if grid is not None:
+        return grid
+    results = stored_results(HeadScores, choice.players).results
+    matches = matching_scores(results, choice.model, choice.task)
+    if not matches:
+        return None
+    newest = max(matches, key=lambda result: str(result.meta.get("created", "")))
+    return newest.record.grid
 
 
 def current_choice() -> Choice | None:
@@ -80,7 +115,7 @@ def results_of(choice: Choice, method: str | None = None) -> list[Result[HeadSco
         method: Key of another method than the choice's.
     """
     return matching_scores(
-        stored_results(HeadScores).results,
+        stored_results(HeadScores, choice.players).results,
         choice.model,
         choice.task,
         method or choice.method,
@@ -154,10 +189,27 @@ def other_choices(choice: Choice) -> list[OtherChoice]:
             other_choice = Choice(
                 model, task_name, tuple(task_languages(task_name)), method or choice.method
             )
-            page = "overview" if method else "experiments"
+            if method is None:
+                other_choice = _of_players(other_choice, choice.method)
+            has_scores = method is not None or other_choice.players != HEADS
+            page = "overview" if has_scores else "experiments"
             words = f"{model} on {task_name}: {result_count}"
             choices.append(OtherChoice(other_choice, page, words))
     return choices
+
+
+def _of_players(choice: Choice, wanted_method: str) -> Choice:
+    """The choice, of the first players that it has scores of, if any.
+
+    Args:
+        choice: Of a model and task without scores of heads.
+        wanted_method: Key of the method to show if there are such scores of it.
+    """
+    for players in stored_players(choice.model, choice.task)[:1]:
+        results = stored_results(HeadScores, players).results
+        method = best_method(matching_scores(results, choice.model, choice.task), wanted_method)
+        return replace(choice, players=players, method=method or choice.method)
+    return choice
 
 
 def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -206,7 +258,11 @@ def told_by_command(variable: str) -> list[str]:
 
 
 def cached_variants(
-    model: str, task: str, method: str, label_map: Mapping[str, str] | None
+    model: str,
+    task: str,
+    method: str,
+    label_map: Mapping[str, str] | None,
+    players: str = HEADS,
 ) -> list[str]:
     """Names of the variants of a method's cached results, the one shown by default first.
 
@@ -215,8 +271,9 @@ def cached_variants(
         task: Name of the task.
         method: Key of the method.
         label_map: {label: class of the model}, where it is stated.
+        players: What is scored.
     """
-    all_scores = stored_results(HeadScores).results
+    all_scores = stored_results(HeadScores, players).results
     return list(variants(matching_scores(all_scores, model, task, method, label_map)))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.dashboard.frame.cache_folder import stored_specs
+from headlab.core import HEADS
+from headlab.dashboard.frame.cache_folder import stored_players, stored_specs
 from headlab.dashboard.frame.choice import (
     Choice,
     cached_variants,
@@ -19,6 +20,7 @@ from headlab.dashboard.frame.choice import (
 )
 from headlab.dashboard.frame.sidebar import (
     LABEL_MAP_PARAM,
+    PLAYERS_PARAM,
     VARIANT_PARAM,
     draw_label_map,
     first_link,
@@ -26,6 +28,7 @@ from headlab.dashboard.frame.sidebar import (
     notes_on_task,
     pick_languages,
     pick_model,
+    pick_players,
     pick_variant,
     recall_label_map,
     remember_model,
@@ -36,7 +39,7 @@ from headlab.dashboard.names import CHOICE_KEY, plain
 from headlab.dashboard.widgets import PageState, notices, set_widget, uninterrupted
 from headlab.methods import METHODS
 
-LINKED_KEYS = ("model", "task", "method", "langs", LABEL_MAP_PARAM, VARIANT_PARAM)
+LINKED_KEYS = ("model", "task", "method", "langs", LABEL_MAP_PARAM, VARIANT_PARAM, PLAYERS_PARAM)
 """Keys of the choice's widgets, which are its parameters in the link too."""
 
 
@@ -141,17 +144,23 @@ def _widget_values(choice: Choice) -> dict[str, Any]:
         "langs": list(choice.languages),
         LABEL_MAP_PARAM: label_map_text(choice.label_map),
         VARIANT_PARAM: choice.variant,
+        PLAYERS_PARAM: choice.players,
     }
 
 
 def link_params_of(choice: Choice) -> dict[str, list[str]]:
     """The parameters of a link that asks for a choice, defaults included.
 
+    A link that does not say what is switched is one of heads.
+
     Args:
         choice: The choice.
     """
     params = {}
-    for key, value in _widget_values(choice).items():
+    widget_values = _widget_values(choice)
+    if choice.players == HEADS:
+        del widget_values[PLAYERS_PARAM]
+    for key, value in widget_values.items():
         values = value if isinstance(value, list) else [value]
         params[key] = [str(text) for text in values if text]
     return params
@@ -182,7 +191,8 @@ def draw_sidebar() -> Choice:
         notices.note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
-        variant = pick_variant(cached_variants(model, task_name, method, stated_label_map))
+        players = pick_players(stored_players(model, task_name))
+        variant = pick_variant(cached_variants(model, task_name, method, stated_label_map, players))
         offered_languages = task_languages(task_name)
         notices.note("langs", "language", offered_languages)
         pick_languages(offered_languages)
@@ -195,6 +205,7 @@ def draw_sidebar() -> Choice:
         method=method,
         label_map=stated_label_map,
         variant=variant,
+        players=players,
     )
     if current_choice() not in (None, choice):
         notices.clear()  # they are about the link

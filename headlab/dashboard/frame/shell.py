@@ -12,9 +12,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from headlab.core import HeadlabError
+from headlab.core import HeadlabError, players_title
 from headlab.dashboard.frame import guide
-from headlab.dashboard.frame.choice import Choice, current_choice, scores_of
+from headlab.dashboard.frame.choice import Choice, choice_on_page, current_choice, scores_of
 from headlab.dashboard.frame.shared_choice import draw_sidebar
 from headlab.dashboard.frame.sidebar import stop_if_refused
 from headlab.dashboard.names import PAGES, PAGES_BY_GROUP, error_words, page_link, plain
@@ -130,7 +130,14 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
     notices.draw()
     stop_if_refused()
     with errors_as_sentences():
-        yield current_choice() or draw_sidebar()
+        choice = current_choice() or draw_sidebar()
+        shown_choice = choice_on_page(choice, name)
+        if shown_choice != choice:
+            st.caption(
+                f"This page is about heads. {players_title(choice.players)} are on the Overview, "
+                "Heads, Prune and Masks pages."
+            )
+        yield shown_choice
         notices.settle()
         if name in guide.GUIDES:
             guide.draw_guide_below(name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.core import HUB_ID, HeadlabError
+from headlab.core import HEADS, HUB_ID, HeadlabError, players_title
 from headlab.dashboard.names import CHOICE_KEY, plain
 from headlab.dashboard.widgets import (
     Button,
@@ -34,6 +34,8 @@ LABEL_MAP_PARAM = "classes"
 """Key of the field of the label map, and its parameter in the link."""
 VARIANT_PARAM = "settings"
 """Key of the list of variants of a method's results, and its parameter in the link."""
+PLAYERS_PARAM = "players"
+"""Key of the list of what can be switched, and its parameter in the link."""
 LANGUAGE_CODE = re.compile(r"[\w-]+")
 LABEL_MAP_HELP = (
     "For each label the class of the model that stands for it, by its name in the model's config.json. "
@@ -295,6 +297,39 @@ def pick_variant(names: Sequence[str]) -> str:
         "not default."
     )
     return st.selectbox("Settings", names, key=VARIANT_PARAM, bind="query-params", help=help_text)
+
+
+def pick_players(stored: Sequence[str]) -> str:
+    """Draw the list of what is switched and scored, where not only heads are.
+
+    Args:
+        stored: What else than heads the stored scores of the model and task are of.
+
+    Returns:
+        What is chosen; heads where there is nothing to choose.
+    """
+    options = [HEADS, *stored]
+    linked_players = first_link().get(PLAYERS_PARAM)
+    if linked_players and linked_players[0] not in options and not _has_choice():
+        known_words = f"; stored are those of {', '.join(options)}" if stored else ""
+        notices.add(
+            f"The link asks for scores of {linked_players[0][:80]!r}, which are not stored for this "
+            f"model and task{known_words}. Heads are shown."
+        )
+    if not stored:
+        st.session_state.pop(PLAYERS_PARAM, None)
+        return HEADS
+    if st.session_state.get(PLAYERS_PARAM, HEADS) not in options:
+        set_widget(PLAYERS_PARAM, HEADS)  # of another model, or what an action has left open
+    players = st.selectbox(
+        "Players",
+        options,
+        key=PLAYERS_PARAM,
+        bind="query-params",
+        help="What is switched off one by one: heads, or other parts that were scored too",
+    )
+    st.caption(f"{players_title(players)}.")
+    return players
 
 
 def pick_languages(options: list[str]) -> None:

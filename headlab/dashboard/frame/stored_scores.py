@@ -289,7 +289,9 @@ def samples_note(scores: Mapping[str, HeadScores]) -> str:
     if example_counts:
         parts.append(f"{_span(sorted(example_counts))} examples")
     if sample_counts:
-        parts.append(f"{_span(sorted(sample_counts))} samples a head")
+        grid = next(iter(scores.values())).grid
+        one_words = "a head" if grid.has_only_heads else "each"
+        parts.append(f"{_span(sorted(sample_counts))} samples {one_words}")
     if parts:
         return f"From {', '.join(parts)}."
     return ""

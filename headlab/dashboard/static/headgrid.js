@@ -33,7 +33,7 @@ class HeadGrid {
     if (!this.switches && this.selected >= 0 && this.selected !== this.before) this.focus = this.selected;
     this.before = this.selected;
     this.pictures = data.pictures || [];
-    const shape = JSON.stringify([data.stacks, data.mode, data.compact, data.clickable, data.signed, this.pictures.length]);
+    const shape = JSON.stringify([data.stacks, data.names, data.mode, data.compact, data.clickable, data.signed, this.pictures.length]);
     if (this.shape !== shape) {
       this.shape = shape;
       this.build();
@@ -54,7 +54,10 @@ class HeadGrid {
   build() {
     const { data, root } = this;
     if (data.mode === 'legend') return this.buildLegend();
-    const columns = Math.max(...data.stacks.flatMap((stack) => stack.heads));
+    // Few columns, as of layers, leave room for the legend; their cells are as large as any.
+    const few = data.stacks[0].title ? 8 : 0;
+    const columns = Math.max(few, ...data.stacks.flatMap((stack) => stack.heads));
+    this.columns = columns;
     root.className = 'grid-wrap' + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '') + (this.pictures.length ? ' pictures' : '');
     root.style.setProperty('--columns', columns);
     root.style.setProperty('--rows', data.stacks.reduce((sum, stack) => sum + stack.heads.length, 0));
@@ -73,7 +76,7 @@ class HeadGrid {
 
   table(stack, s, columns) {
     const head = make('tr', { role: 'row' }, make('th', { class: 'side', 'aria-hidden': 'true' }));
-    for (let j = 0; j < columns; j += 1) head.append(this.header('col', j, s, j, `head ${j}`));
+    for (let j = 0; j < columns; j += 1) head.append(this.header('col', j, s, j, `${stack.one || 'head'} ${j}`));
     if (this.switches) head.append(make('th', { class: 'gone', 'aria-hidden': 'true' }));
     const body = make('tbody', { role: 'rowgroup' });
     stack.heads.forEach((n, layer) => {
@@ -85,7 +88,11 @@ class HeadGrid {
     });
     const table = make('table', { role: 'grid' }, make('thead', { role: 'rowgroup' }, head), body);
     if (!this.switches) table.setAttribute('aria-multiselectable', 'false');
-    if (this.data.stacks.length > 1) table.prepend(make('caption', { text: stack.name }));
+    if (stack.title) { // cells of all stacks are of one size
+      table.style.width = `calc((100% - var(--edges)) * ${columns / this.columns} + var(--edges))`;
+      table.style.minWidth = this.data.compact ? '0' : `${columns * 25 + 46}px`;
+    }
+    if (stack.title || this.data.stacks.length > 1) table.prepend(make('caption', { text: stack.title || stack.name }));
     return table;
   }
 
@@ -97,7 +104,7 @@ class HeadGrid {
       node.setAttribute('aria-label', label);
       return node;
     }
-    const what = kind === 'row' ? `${label}: switch all its heads` : `${label}: switch it in every layer`;
+    const what = kind === 'row' ? `${label}: switch all its ${this.data.noun}` : `${label}: switch it in every layer`;
     node.append(make('button', { type: 'button', tabindex: '-1', 'aria-label': what, 'data-line': kind, 'data-s': s, 'data-at': at, text: number }));
     return node;
   }
@@ -107,7 +114,7 @@ class HeadGrid {
     const i = this.cells.length;
     const { name } = this.data.stacks[s];
     const place = name === 'encoder' ? `${layer}.${head}` : `${name} ${layer}.${head}`;
-    const where = (this.data.stacks.length > 1 ? `${name} ` : '') + `layer ${layer}, head ${head}`;
+    const where = this.data.names[i] || (this.data.stacks.length > 1 ? `${name} ` : '') + `layer ${layer}, head ${head}`;
     const button = make('button', { type: 'button', tabindex: '-1', 'data-c': place, 'data-i': i, role: this.switches ? 'switch' : 'gridcell' });
     const first = head - head % group;
     const shared = group > 1 ? `key and value shared by heads ${first} to ${first + group - 1}` : '';
@@ -190,7 +197,7 @@ class HeadGrid {
 
   paintCounts() {
     if (!this.switches) return;
-    this.count.textContent = `${this.off.size} of ${this.cells.length} heads off`;
+    this.count.textContent = `${this.off.size} of ${this.cells.length} ${this.data.noun} off`;
     const gone = {};
     for (const i of this.off) {
       const place = `${this.cells[i].s}.${this.cells[i].layer}`;

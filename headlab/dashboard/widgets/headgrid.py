@@ -13,6 +13,7 @@ import numpy as np
 import streamlit as st
 
 from headlab.core import (
+    HEADS,
     Bools,
     Head,
     HeadGrid,
@@ -21,7 +22,10 @@ from headlab.core import (
     display_unit,
     fingerprint_of,
     json_at,
+    kind_title,
+    nouns_of_kinds,
     percent_text,
+    player_name,
     read_json,
 )
 from headlab.dashboard.names import language_title, plain
@@ -99,7 +103,7 @@ def draw_grid(
         other_actions: By key, the action of a press on another part of it than a head.
     """
     selected_index = -1 if selected_head is None else grid.index(selected_head)
-    grid_data = {
+    grid_data = players_data(grid) | {
         "stacks": stacks(grid, group_sizes),
         "title": title,
         "clickable": on_click is not None,
@@ -131,7 +135,19 @@ BLANK: dict[str, Any] = {
     "off": [],
     "marks": [],
     "unit": "",
+    "noun": "heads",
+    "names": [],
 }
+
+
+def players_data(grid: HeadGrid) -> dict[str, Any]:
+    """What players are called where these are not heads: all of them, and each; empty for heads."""
+    if grid.has_only_heads:
+        return {}
+    return {
+        "noun": grid.noun,
+        "names": [player_name(grid, player) for player in grid.heads],
+    }
 
 
 def stacks(grid: HeadGrid, group_sizes: Sequence[int] = ()) -> list[dict[str, Any]]:
@@ -142,14 +158,20 @@ def stacks(grid: HeadGrid, group_sizes: Sequence[int] = ()) -> list[dict[str, An
         group_sizes: As in `draw_map`.
     """
     ends = np.cumsum([stack.layers for stack in grid.stacks]).tolist()
-    return [
-        {
+    has_several_bases = len({stack.base for stack in grid.stacks}) > 1
+    stacks_data: list[dict[str, Any]] = []
+    for stack, end in zip(grid.stacks, ends, strict=True):
+        together = group_sizes[end - stack.layers : end] if stack.kind == HEADS else ()
+        stack_data = {
             "name": stack.name,
             "heads": list(stack.heads),
-            "together": list(group_sizes[end - stack.layers : end]),
+            "together": list(together),
         }
-        for stack, end in zip(grid.stacks, ends, strict=True)
-    ]
+        if not grid.has_only_heads:
+            stack_data["title"] = kind_title(stack.name, several_bases=has_several_bases)
+            stack_data["one"] = nouns_of_kinds([stack.kind])[0]
+        stacks_data.append(stack_data)
+    return stacks_data
 
 
 def draw_head_switches(
@@ -183,7 +205,7 @@ def draw_head_switches(
         ]
         on_switch(head_indices, bool(json_at(press, "on")))
 
-    data = BLANK | _browser_data(head_map)
+    data = BLANK | _browser_data(head_map) | players_data(grid)
     data |= {
         "stacks": stacks(grid, group_sizes),
         "title": title,
@@ -352,7 +374,8 @@ def maps_title(scores: Mapping[str, HeadScores]) -> str:
     estimand = first_scores.estimand.replace("`", "")
     sentences = [f"**{plain(title)}**, estimand `{estimand}`, in {plain(unit)}."]
     if first_scores.sampling_error is not None:
-        sentences.append("A first look: no head is marked as helping or harming.")
+        noun = nouns_of_kinds(first_scores.grid.kinds)[0]
+        sentences.append(f"A first look: no {noun} is marked as helping or harming.")
     sentences += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
     return " ".join(sentences)
 
@@ -360,11 +383,18 @@ def maps_title(scores: Mapping[str, HeadScores]) -> str:
 def maps_details(scores: Mapping[str, HeadScores]) -> str:
     """What the colours and marks of these maps mean, and what the values lean on."""
     first_scores = next(iter(scores.values()))
-    sentences = ["Rows are layers, columns are heads, both counted from 0."]
+    noun = first_scores.grid.noun
+    sentences = [f"Rows are layers, columns are {noun}, both counted from 0."]
+    if noun == "layers":
+        sentences = ["Rows are layers, counted from 0."]
+    if "neurons" in first_scores.grid.kinds:
+        sentences.append(
+            "Group 0 has the neurons whose gradients are largest, the last the smallest."
+        )
     if first_scores.sampling_error is not None:
-        sentences.append("Blue heads seem to help, orange heads to harm.")
+        sentences.append(f"Blue {noun} seem to help, orange {noun} to harm.")
     elif first_scores.signed:
-        sentences.append("Blue heads help, orange heads harm.")
+        sentences.append(f"Blue {noun} help, orange {noun} harm.")
     sentences.append(_interval_words(scores))
     sentences += map(plain, value_notes(scores.values()))
     sentences += map(plain, omission_notes(scores.values()))
@@ -377,9 +407,11 @@ def _interval_words(scores: Mapping[str, HeadScores]) -> str:
     One or two sentences.
     """
     first_scores = next(iter(scores.values()))
+    one = nouns_of_kinds(first_scores.grid.kinds)[0]
+    marked = "a head" if first_scores.grid.has_only_heads else "one"
     if first_scores.sampling_error is not None:
         return (
-            f"A value's sampling error {SAMPLING_ERROR_LIMIT}, so no head is marked as helping or harming: method "
+            f"A value's sampling error {SAMPLING_ERROR_LIMIT}, so no {one} is marked as helping or harming: method "
             f"`{DEFAULT_METHOD}` decides that."
         )
     if first_scores.low is None:
@@ -387,7 +419,7 @@ def _interval_words(scores: Mapping[str, HeadScores]) -> str:
     level_text = percent_text(first_scores.level)
     if not first_scores.signed:
         return f"Intervals at {level_text} cover the sampling of the examples."
-    hollow_mark_words = f"A hollow + or − marks a head whose own {level_text} interval excludes 0"
+    hollow_mark_words = f"A hollow + or − marks {marked} whose own {level_text} interval excludes 0"
     holm_note = why_holm_rejects_none(scores.values())
     if holm_note:
         return f"{hollow_mark_words}. {holm_note}"

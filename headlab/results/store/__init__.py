@@ -17,6 +17,7 @@ from headlab.core import (
     CHOOSE_CACHE,
     Bools,
     Evaluation,
+    Floats,
     HeadlabError,
     Ints,
     Json,
@@ -57,6 +58,11 @@ from headlab.results.store.folder import RESULT_FORMAT as RESULT_FORMAT
 from headlab.results.store.folder import Array, Arrays, npz
 from headlab.results.store.folder import kind_of as kind_of
 from headlab.results.store.folder import read_arrays as read_arrays
+from headlab.results.store.importance import (
+    NEURONS_FOLDER,
+    keep_importance,
+    read_importance,
+)
 from headlab.results.store.labels import MAX_NAME_LENGTH as MAX_NAME_LENGTH
 from headlab.results.store.labels import MAX_NOTE_LENGTH as MAX_NOTE_LENGTH
 from headlab.results.store.labels import NO_LABEL as NO_LABEL
@@ -292,7 +298,7 @@ ADAPTERS_FOLDER = "adapters"
 """The folder of trained adapters, beside the runs."""
 MODELS_FOLDER = "models"
 """The folder of models that a worker has written, beside the runs."""
-OTHER_FOLDERS = (ADAPTERS_FOLDER, MODELS_FOLDER, SAVED_FOLDER)
+OTHER_FOLDERS = (ADAPTERS_FOLDER, MODELS_FOLDER, NEURONS_FOLDER, SAVED_FOLDER)
 """Folders beside the runs that hold no results; the last one has the tasks saved on pages."""
 
 
@@ -391,6 +397,24 @@ class Store:
             spec: Spec of the result.
         """
         return noted_places(self.root, spec)
+
+    def importance(self, spec: Mapping[str, Json], neurons: Sequence[int]) -> list[Floats] | None:
+        """The importance of every neuron, by layer, float64 [neuron]; None if it is not kept.
+
+        Args:
+            spec: What it is measured on.
+            neurons: Number of neurons of each layer.
+        """
+        return read_importance(self.root, spec, neurons)
+
+    def keep_importance(self, spec: Mapping[str, Json], importance: Sequence[Floats]) -> None:
+        """Keep the importance of every neuron, where the cache can be written.
+
+        Args:
+            spec: What it is measured on.
+            importance: float64 [neuron], by layer.
+        """
+        keep_importance(self.root, spec, importance)
 
     @property
     def has_labels(self) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from headlab.core import Head
+from headlab.core import HEADS, Head, nouns_of_kinds, players_phrase
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
@@ -88,10 +88,14 @@ def draw_tables(
     grid = next(iter(scores.values())).grid
     st.subheader(f"{plain(head_words(head, grid))} in numbers")
     draw_details(scores, confidence, head)
-    st.subheader("Every head")
+    one = nouns_of_kinds(grid.kinds)[0]
+    st.subheader(f"Every {one}")
     table = table_of_heads(scores)
-    file_name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
-    download_button("Download every head as CSV", table.to_csv(index=False), file_name, "text/csv")
+    file_stem = grid.noun.replace(" ", "-")
+    file_name = f"{file_stem}-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
+    download_button(
+        f"Download every {one} as CSV", table.to_csv(index=False), file_name, "text/csv"
+    )
     draw_every_head(scores, TABLE, partial(select_head, scores))
 
 
@@ -125,7 +129,8 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
         offer_sharper(choice, scores[language])
     with card_column:
         draw_card(scores, confidence, head, language)
-        page_link("head", "All that is known of it")
+        if scores[language].grid.has_only_heads:
+            page_link("head", "All that is known of it")
     with sharpening_area:
         draw_sharpening(choice, scores, head, select)
     draw_small_maps(
@@ -149,10 +154,11 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
 
 def draw_without_scores(choice: Choice, results: StoredScores) -> None:
     """The page without scores: what is being computed, and the offer to compute them."""
+    players = "" if choice.players == HEADS else f" on {players_phrase(choice.players)}"
     st.info(
         plain(
-            f"No {choice.method} results of {choice.model} on {choice.task} are cached for these "
-            "languages."
+            f"No {choice.method} results{players} of {choice.model} on {choice.task} are cached for "
+            "these languages."
         )
     )
     linked_head = st.session_state.get(HEAD_PARAM)

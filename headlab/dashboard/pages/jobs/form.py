@@ -9,7 +9,7 @@ from typing import Any, Self
 import pandas as pd
 import streamlit as st
 
-from headlab.core import Option, display_unit
+from headlab.core import HEADS, Option, display_unit, players_title, read_players
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
@@ -57,6 +57,9 @@ from headlab.tasks import task_names as task_names
 
 PREFIX = "new-"
 """What the keys of the form's widgets start with."""
+PLAYERS_FIELD = "players"
+USUAL_PLAYERS = ("kv-groups", "neurons:8", "heads,neurons:8", "feed-forward", "attention", "layers")
+"""What the form offers to switch besides heads; any other can be typed."""
 LAST_SETTINGS = ("ablation", "seed")
 """Settings that most kinds of job have; they are drawn last, in this order."""
 
@@ -73,6 +76,7 @@ class JobForm:
         languages: The sidebar's, by their codes.
         method: The sidebar's.
         label_map: Of this model on this task.
+        players: The sidebar's.
     """
 
     model: str
@@ -80,11 +84,19 @@ class JobForm:
     languages: tuple[str, ...]
     method: str
     label_map: Mapping[str, str] | None = None
+    players: str = HEADS
 
     @classmethod
     def from_choice(cls, choice: Choice) -> Self:
         """The form that starts from a choice."""
-        return cls(choice.model, choice.task, choice.languages, choice.method, choice.label_map)
+        return cls(
+            choice.model,
+            choice.task,
+            choice.languages,
+            choice.method,
+            choice.label_map,
+            choice.players,
+        )
 
     def key(self, name: str, *dependencies: str) -> str:
         """Key of a widget.
@@ -94,6 +106,7 @@ class JobForm:
             dependencies: What its value depends on, besides the sidebar's choice.
         """
         starts = {"model": self.model, "task": self.task, "method": self.method}
+        starts["players"] = self.players
         starts["languages"] = ",".join(self.languages)
         return PREFIX + "-".join((name, starts.get(name, ""), *dependencies))
 
@@ -135,7 +148,8 @@ class JobForm:
         fields = self._common_fields(values)
         fields = {name: value for name, value in fields.items() if job_class.has_field(name)}
         for name, option in job_class.form_settings().items():
-            fields[name] = values.get(self.setting_key(job_class, name), option.default)
+            if name != PLAYERS_FIELD:
+                fields[name] = values.get(self.setting_key(job_class, name), option.default)
         return job_class.model_construct(**fields)
 
     def _common_fields(self, values: FormValues) -> dict[str, Any]:
@@ -150,6 +164,9 @@ class JobForm:
             "method": method,
             "options": METHODS[method].recorded(self.method_options(method, task, values)),
         }
+        players = str(values.get(self.key(PLAYERS_FIELD)) or self.players)
+        if players != HEADS:
+            fields[PLAYERS_FIELD] = players
         if self.label_map is not None and (model, task) == (self.model, self.task):
             fields["label_map"] = dict(self.label_map)
         return fields
@@ -203,6 +220,10 @@ def offered_of(languages: Iterable[str], offered_languages: Iterable[str]) -> li
 
 def why_not_startable(job: Job) -> str:
     """Why a job cannot be started; empty if it can, as far as is known here."""
+    if job.has_field(PLAYERS_FIELD):
+        reason = reason_refused(read_players, job.players_switched)
+        if reason:
+            return reason
     for name, option in job.form_settings().items():
         if not option.fits(job.field_value(name)):
             return f"{name} is {job.field_value(name)!r:.40}; choose {option.range}."
@@ -221,7 +242,13 @@ def why_not_startable(job: Job) -> str:
     if model is None:
         return ""
     return scores_refusal(
-        Choice(model, str(job.field_value("task")), tuple(job.language_codes), method)
+        Choice(
+            model,
+            str(job.field_value("task")),
+            tuple(job.language_codes),
+            method,
+            players=job.players_switched,
+        )
     )
 
 
@@ -266,12 +293,15 @@ def _draw_fields(form: JobForm, job_class: type[Job]) -> None:
             _draw_languages(form, task)
         if job_class.has_field("method"):
             method = _draw_method(form, task, with_options=job_class.has_field("options"))
+        if job_class.has_field(PLAYERS_FIELD):
+            _draw_players(form)
         _draw_settings(form, job_class, job_class.main_settings)
     options = []
     if method is not None and job_class.has_field("options"):
         options = other_options(method)
     main_settings = job_class.main_settings
-    settings = [name for name in job_class.form_settings() if name not in main_settings]
+    drawn_names = (*main_settings, PLAYERS_FIELD)
+    settings = [name for name in job_class.form_settings() if name not in drawn_names]
     if not options and not settings:
         return
     with st.expander("More options"):
@@ -381,6 +411,28 @@ def _draw_method(form: JobForm, task: str, *, with_options: bool) -> str:
         with column:
             _draw_method_option(form, method, name, options[name])
     return method
+
+
+def _draw_players(form: JobForm) -> None:
+    """What is switched: one of the usual choices, or any that is typed."""
+    options = list(dict.fromkeys([HEADS, form.players, *USUAL_PLAYERS]))
+    labels = {players: _players_label(players) for players in options}
+    st.selectbox(
+        "What is switched",
+        options,
+        index=options.index(form.players),
+        format_func=lambda players: labels.get(players, players),
+        key=form.key(PLAYERS_FIELD),
+        accept_new_options=True,
+        help="Or type others: neurons:32 for 32 groups a layer, or several joined by commas.",
+    )
+
+
+def _players_label(players: str) -> str:
+    """What is switched in words, and as people type it."""
+    if players == HEADS:
+        return players_title(players)
+    return f"{players_title(players)} ({players})"
 
 
 def _draw_method_option(form: JobForm, method: str, name: str, option: Option) -> None:

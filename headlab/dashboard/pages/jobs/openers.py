@@ -58,7 +58,14 @@ def choice_of_job(job: Job) -> Choice:
         model = model or sidebar_choice.model
         task = task or sidebar_choice.task
         languages = languages or sidebar_choice.languages
-    return Choice(str(model), str(task), languages, str(method), job.field_value("label_map"))
+    return Choice(
+        str(model),
+        str(task),
+        languages,
+        str(method),
+        job.field_value("label_map"),
+        players=job.players_switched,
+    )
 
 
 def open_job_page(job: Job, job_row: JobRow) -> None:

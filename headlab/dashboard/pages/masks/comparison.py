@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import streamlit as st
 
-from headlab.core import Floats, Head, HeadlabError, as_sentence, content_key
+from headlab.core import Floats, Head, HeadlabError, as_sentence, content_key, players_of
 from headlab.dashboard.frame import Choice, open_page
 from headlab.dashboard.names import HEAD_NUMBER_HELP, head_number, plain
 from headlab.dashboard.panels.masks import (
@@ -34,7 +35,7 @@ from headlab.masks import (
 )
 from headlab.pictures import APART, SWITCHES, head_map
 
-READING = "Rows are layers, columns are heads, both counted from 0."
+READING = "Rows are layers, columns are {}, both counted from 0."
 
 
 def draw_maps(names: tuple[str, str], mask_a: Mask, mask_b: Mask) -> MaskDifference | None:
@@ -63,7 +64,7 @@ def draw_maps(names: tuple[str, str], mask_a: Mask, mask_b: Mask) -> MaskDiffere
     if difference is not None:
         with columns[1]:
             _draw_difference_map(difference)
-        st.caption(READING)
+        st.caption(READING.format(difference.grid.noun))
         _draw_counts(difference)
     return difference
 
@@ -139,7 +140,8 @@ def _draw_counts(difference: MaskDifference) -> None:
             f"{difference.jaccard:.2f}",
         )
         for (label, help_text), value in zip(HELP_BY_COUNT.items(), values, strict=True):
-            st.metric(label, value, width="content", help=help_text)
+            help_words = help_text.replace("Heads", difference.grid.noun.capitalize())
+            st.metric(label, value, width="content", help=help_words)
 
 
 HELP_BY_COUNT = {
@@ -172,7 +174,8 @@ def draw_tables(mask_a: Mask, mask_b: Mask, difference: MaskDifference) -> None:
 def _draw_head_list(title: str, heads: tuple[Head, ...], difference: MaskDifference) -> None:
     head_list = ", ".join(head_number(head, difference.grid) for head in heads) or "none"
     with st.expander(f"{title}: {len(heads)}"):
-        st.markdown(plain(f"{head_list}."), help=HEAD_NUMBER_HELP)
+        is_of_heads = difference.grid.has_only_heads
+        st.markdown(plain(f"{head_list}."), help=HEAD_NUMBER_HELP if is_of_heads else None)
 
 
 # What to do with compared masks: open one on the Prune page, combine several, export the result.
@@ -193,7 +196,7 @@ def draw_openers(choice: Choice, masks: Mapping[str, Mask], target: TargetModel)
             _draw_opener(
                 choice, f"Open {letter} on the Prune page", f"masks-open-{letter}", mask, target
             )
-            if not why_not_openable(mask, target):
+            if not why_not_openable(mask, target) and mask.grid.has_only_heads:
                 offer_written_model(f"Write {letter} as a model", choice, mask, f"masks-{letter}")
     for sentence in filter(None, troubles):
         st.caption(plain(sentence))
@@ -212,7 +215,17 @@ def _draw_opener(choice: Choice, label: str, key: str, mask: Mask, target: Targe
 
 def _open_mask(choice: Choice, mask: Mask, fingerprint: str) -> None:
     history_of(fingerprint, mask.grid).set_mask(mask.kept, choice_without_accuracies(mask))
+    players = str(players_of(mask.grid))
+    if players != choice.players:
+        choice = replace(choice, players=players, variant="")
     open_page("prune", choice)
+
+
+def _captions_of_ways(masks: Mapping[str, Mask]) -> list[str]:
+    """What each way to combine masks keeps, in the noun of what they switch."""
+    nouns = {mask.grid.noun for mask in masks.values()}
+    noun = nouns.pop() if len(nouns) == 1 else "players"
+    return [words.replace("heads", noun) for words in COMBINATIONS.values()]
 
 
 def draw_combiner(
@@ -234,7 +247,7 @@ def draw_combiner(
     way = st.radio(
         "Way",
         list(COMBINATIONS),
-        captions=list(COMBINATIONS.values()),
+        captions=_captions_of_ways(masks),
         key="masks-way",
         horizontal=True,
     )
@@ -244,12 +257,13 @@ def draw_combiner(
         st.info(plain(f"{as_sentence(error)[:1].upper()}{as_sentence(error)[1:]}"))
         return
     st.markdown(
-        f"**{len(combined_mask.removed)} of {combined_mask.grid.size} heads** would be off."
+        f"**{len(combined_mask.removed)} of {combined_mask.grid.size} {combined_mask.grid.noun}** "
+        "would be off."
     )
     note = combined_mask.chosen.get("note")
     if note:
         st.caption(plain(f"{note}."))
-    warning = removal_warning(combined_mask.kept)
+    warning = removal_warning(combined_mask.kept, combined_mask.grid)
     if warning:
         st.warning(warning)
     with st.container(horizontal=True, gap="small"):

@@ -18,6 +18,7 @@ from headlab.dashboard.panels.masks import (
     masks_of_fronts,
     masks_of_gates,
     masks_of_prune_page,
+    rule_meaning,
     suggested_masks,
     usable_rules,
     usual_removed_count,
@@ -53,7 +54,10 @@ def pick_rule(results: StoredScores) -> Suggestion | None:
     if not rules:
         return None
     rule_place, count_place = st.columns([3, 2])
-    label_by_rule = {rule: ": ".join(SUGGESTION_RULES[rule]) for rule in rules}
+    grid = results.first_scores.grid
+    label_by_rule = {
+        rule: f"{SUGGESTION_RULES[rule].title}: {rule_meaning(rule, grid)}" for rule in rules
+    }
     # as many heads in each language, so that masks can be compared
     default_index = rules.index("bottom")
     rule = rule_place.selectbox(
@@ -63,11 +67,11 @@ def pick_rule(results: StoredScores) -> Suggestion | None:
         label_by_rule.__getitem__,
         key="masks-rule",
     )
-    size = results.first_scores.grid.size
+    size = grid.size
     if rule != "bottom":
         return Suggestion(rule)
     k = count_place.number_input(
-        "k, heads to switch off", 0, size, usual_removed_count(size), key="masks-k"
+        f"k, {grid.noun} to switch off", 0, size, usual_removed_count(size), key="masks-k"
     )
     return Suggestion(rule, k=int(k))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.core import HeadlabError, Report, is_number, p_equals_text, part
+from headlab.core import HEADS, HeadGrid, HeadlabError, Report, is_number, p_equals_text, part
 from headlab.dashboard.names import (
     FRONT_PARAM,
     SHORT_KEY,
@@ -198,7 +198,9 @@ def _findings_of_scores(
     first_scores = next(iter(scores.values()), None)
     if first_scores is None or first_scores.low is None or not first_scores.signed:
         return
-    heads = first_scores.grid.size
+    grid = first_scores.grid
+    heads = grid.size
+    none_text = "No head has" if grid.has_only_heads else f"None of the {grid.noun} has"
     languages_text = languages_words([*scores], selected_languages)
     basis = _basis_of_scores(scores)
     harmful_counts: dict[str, int] = {}
@@ -215,18 +217,18 @@ def _findings_of_scores(
     caution_text = "".join(f" Caution: {text}." for text in cautions(scores.values()))
     map_link = ("heads", f"The map of {language_title(worst_language)}", {"focus": worst_language})
     worst_count = harmful_counts[worst_language]
-    worst_headline = _harm_headline(worst_language, worst_count, first_scores.level)
+    worst_headline = _harm_headline(worst_language, worst_count, first_scores)
     worst_mask = _mask_of_harmful_heads(scores, worst_language, worst_count)
     if not harmful_count:
         yield OverviewFinding(
-            f"No head has a {interval} below 0 in {_in_short(scores)}",
-            f"No head in {languages_text} has a {interval} below 0 ({basis}).{caution_text}",
+            f"{none_text} a {interval} below 0 in {_in_short(scores)}",
+            _none_harm_sentence(grid, languages_text, interval) + f" ({basis}).{caution_text}",
             "heads",
             "All maps",
         )
     elif len(scores) == 1:
         sentence = (
-            f"{languages_text}: {_share_of_heads(harmful_count, heads)} harm, each by its own "
+            f"{languages_text}: {_share_of_heads(harmful_count, heads, grid.noun)} harm, each by its own "
             f"{interval}{_after_holm(scores)}"
         )
         yield OverviewFinding(
@@ -234,7 +236,7 @@ def _findings_of_scores(
         )
     else:
         sentence = (
-            f"Of {heads * len(scores):,} heads in {languages_text}, {harmful_count} harm, each by "
+            f"Of {heads * len(scores):,} {grid.noun} in {languages_text}, {harmful_count} harm, each by "
             f"its own {interval}{_after_holm(scores)}"
         )
         worst = f"{language_title(worst_language)}: {worst_count} of {heads}"
@@ -248,24 +250,31 @@ def _findings_of_scores(
     unsettled = float(np.median(unsettled_counts))
     subject = languages_text if len(scores) == 1 else f"The median of {languages_text}"
     sentence = (
-        f"{subject}: {helpful:g} of {heads} heads help, and the sign of {unsettled:g} is not "
+        f"{subject}: {helpful:g} of {heads} {grid.noun} help, and the sign of {unsettled:g} is not "
         f"settled, each by its own {interval} ({basis})."
     )
     median_words = " in the median language" if len(scores) > 1 else ""
-    headline = f"{helpful:g} of {heads} heads help{median_words}; {unsettled:g} are not settled"
-    if len(scores) >= MIN_LANGUAGES_TO_COMPARE:
+    headline = (
+        f"{helpful:g} of {heads} {grid.noun} help{median_words}; {unsettled:g} are not settled"
+    )
+    if len(scores) >= MIN_LANGUAGES_TO_COMPARE and grid.has_only_heads:
         yield OverviewFinding(headline, sentence, "languages", "What languages share")
     else:
         yield OverviewFinding(headline, sentence, *map_link)
 
 
-def _harm_headline(language: str, count: int, level: float) -> str:
+def _none_harm_sentence(grid: HeadGrid, languages_text: str, interval: str) -> str:
+    """That no head, or other player, is known to harm, without the full stop."""
+    if grid.has_only_heads:
+        return f"No head in {languages_text} has a {interval} below 0"
+    return f"None of the {grid.noun} has a {interval} below 0 in {languages_text}"
+
+
+def _harm_headline(language: str, count: int, scores: HeadScores) -> str:
     """How many heads harm a language, and that each is judged by its own interval."""
-    if count == 1:
-        return f"1 head harms {_name_of(language)} by its own {100 * level:g}{NO_BREAK}% interval"
-    return (
-        f"{count} heads harm {_name_of(language)} by their own {100 * level:g}{NO_BREAK}% intervals"
-    )
+    harm, own = ("harms", "its own") if count == 1 else ("harm", "their own")
+    interval = f"{100 * scores.level:g}{NO_BREAK}% interval{'s' * (count != 1)}"
+    return f"{scores.grid.count_words(count)} {harm} {_name_of(language)} by {own} {interval}"
 
 
 def _name_of(language: str) -> str:
@@ -357,8 +366,8 @@ def _examples_words(scores: Iterable[HeadScores]) -> str:
     return f"{smallest:,} to {largest:,} examples"
 
 
-def _share_of_heads(count: int, heads: int) -> str:
-    return f"{count} of {heads} heads"
+def _share_of_heads(count: int, heads: int, noun: str = HEADS) -> str:
+    return f"{count} of {heads} {noun}"
 
 
 # From reports. Tables are read as they were stored, maybe by another version or package: rows that

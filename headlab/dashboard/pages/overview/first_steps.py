@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import streamlit as st
 
-from headlab.core import HeadlabError, as_sentence, content_key
+from headlab.core import HEADS, HeadlabError, as_sentence, content_key, noun_of
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
@@ -91,6 +91,8 @@ def start_first_map(choice: Choice, results: StoredScores) -> None:
         results: Its stored scores.
     """
     if choice.method != DEFAULT_METHOD or results.scores or results.other_variants:
+        return
+    if choice.players != HEADS:  # somebody has scored these, and chosen them
         return
     earlier_scores = stored_results(HeadScores).results
     stored_methods = {
@@ -247,7 +249,9 @@ def offer_shapley(choice: Choice) -> None:
                 args=(shapley_choice,),
             )
             return
-        st.markdown("They say which heads help and which harm, with intervals.")
+        st.markdown(
+            f"They say which {noun_of(choice.players)} help and which harm, with intervals."
+        )
         if reason := scores_refusal(shapley_choice):
             st.markdown(plain(reason))
             return

@@ -9,7 +9,7 @@ from functools import partial
 
 import streamlit as st
 
-from headlab.core import Head, Report, current_fingerprint, part
+from headlab.core import HEADS, Head, Report, current_fingerprint, part, players_phrase
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
@@ -86,7 +86,12 @@ def open_finding(finding: OverviewFinding) -> None:
 
 
 def findings_of(choice: Choice, results: StoredScores) -> list[OverviewFinding]:
-    """What scores and reports say; only reports on the very model that the scores are of."""
+    """What scores and reports say; only reports on the very model that the scores are of.
+
+    Reports are of heads, so other players have findings of their scores alone.
+    """
+    if choice.players != HEADS:
+        return findings(results.scores, {}, choice.languages)
     reports_on_name = []
     for result in stored_results(Report).results:
         if part(result.record.spec, "model", "name") == choice.model:
@@ -161,6 +166,13 @@ def _reports_on_one_model(
     return [report for report in reports if report.record.spec.get("model") == record.spec["model"]]
 
 
+def players_words(choice: Choice) -> str:
+    """What the results of a choice are of, where that is not heads."""
+    if choice.players == HEADS:
+        return ""
+    return f", of {players_phrase(choice.players)},"
+
+
 def draw_maps(choice: Choice, results: StoredScores, *, has_common_scale: bool) -> None:
     """A map for each language, or what there is in the cache instead.
 
@@ -175,6 +187,7 @@ def draw_maps(choice: Choice, results: StoredScores, *, has_common_scale: bool) 
     if not results.scores:
         cache_words = (
             f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
+            f"{players_words(choice)}"
         )
         other_advice = (
             "other settings in the sidebar" if results.other_variants else "another method"
@@ -208,7 +221,9 @@ def draw_reading_of_maps(scores: Mapping[str, HeadScores]) -> bool:
         Whether a colour means the same value in all maps.
     """
     with st.expander("What colours and marks mean", icon=":material/palette:"):
-        st.markdown(f"{maps_details(scores)} Click a head to see it in every language.")
+        grid = next(iter(scores.values())).grid
+        clicked = "a head" if grid.has_only_heads else "one"
+        st.markdown(f"{maps_details(scores)} Click {clicked} to see it in every language.")
         return pick_scale(len(scores))
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import streamlit as st
 
-from headlab.core import HeadGrid, display_unit
+from headlab.core import HeadGrid, display_unit, kind_title
 from headlab.dashboard.frame import StoredScores
 from headlab.dashboard.names import (
     HEAD_NUMBER_HELP,
     count_words,
+    head_in_full,
     head_number,
     language_title,
     languages_words,
@@ -27,6 +28,7 @@ from headlab.dashboard.panels.masks import (
     origin_of_mask,
     pooled_scores,
     removal_warning,
+    rule_meaning,
     suggested_heads,
     usable_rules,
 )
@@ -46,10 +48,15 @@ from headlab.results import HeadScores
 GRID = "prune-grid"
 
 HOW_TO_SWITCH = (
-    "Click a head to switch it off or on; Shift-click takes the rectangle from the last one "
+    "Click {} to switch it off or on; Shift-click takes the rectangle from the last one "
     "clicked; a number at the edge takes its whole layer or column. Keys: arrows, Home, End, "
     "Enter."
 )
+
+
+def how_to_switch(grid: HeadGrid) -> str:
+    """How the switches of these players work."""
+    return HOW_TO_SWITCH.format("a head" if grid.has_only_heads else "one")
 
 
 def pick_scores(stored_scores: StoredScores) -> HeadScores | None:
@@ -86,7 +93,7 @@ def draw_toolbar(history: MaskHistory) -> None:
             history.reset,
             icon="restart_alt",
             disabled=not history.mask.removed,
-            help="All heads on",
+            help=f"All {history.grid.noun} on",
         ),
     )
 
@@ -105,14 +112,18 @@ def draw_switches(
         group_sizes: As `group_sizes` of `draw_map`.
         language_count: In how many languages there are scores.
     """
-    title = "Heads"
+    noun = history.grid.noun
+    subject = _capitalised(noun)
+    title = subject
+    if scores is not None and scores.grid != history.grid:
+        scores = None  # of other groups of neurons
     if scores is None:
         head_values = head_map(np.full(history.grid.size, np.nan), history.grid)
     else:
         head_values = map_of_scores(scores)
-        title = f"Heads in {language_title(scores.language)}"
+        title = f"{subject} in {language_title(scores.language)}"
         if scores.language == MEAN_OF_LANGUAGES:
-            title = f"Heads, mean of {count_words(language_count, 'language')}"
+            title = f"{subject}, mean of {count_words(language_count, 'language')}"
     draw_head_switches(
         head_values,
         history.mask.kept,
@@ -157,13 +168,13 @@ def draw_suggestion(
         if scores.language == MEAN_OF_LANGUAGES:
             scored_languages = f"the mean over {languages_words([*stored_scores.scores])}"
         st.markdown(
-            f"**{removed_count} of {suggested_kept.size} heads** would be off, by {scores.method} "
+            f"**{removed_count} of {suggested_kept.size} {scores.grid.noun}** would be off, by {scores.method} "
             f"of {plain(scored_languages)}."
         )
         sentence = false_heads_words(scores, suggestion, removed_count)
         if sentence:
             st.caption(sentence)
-        warning = removal_warning(suggested_kept)
+        warning = removal_warning(suggested_kept, scores.grid)
         if warning:
             st.warning(warning)
         button(
@@ -176,8 +187,8 @@ def draw_suggestion(
         )
         if not removed_count:
             st.caption(
-                "The rule chooses no head, so there is nothing to switch off. **Reset** switches "
-                "all heads on."
+                f"The rule chooses none of the {scores.grid.noun}, so there is nothing to switch off. "
+                f"**Reset** switches all on."
             )
         if removed_count and np.array_equal(suggested_kept, history.mask.kept):
             on_test()
@@ -189,10 +200,10 @@ def _pick_suggestion(scores: HeadScores) -> Suggestion:
     if linked_rule in rules and "rule" not in st.session_state:
         set_widget("rule", linked_rule)  # links of earlier versions hold the rule's key
     rule = st.radio(
-        "Which heads to switch off",
+        f"Which {scores.grid.noun} to switch off",
         rules,
         format_func=lambda name: SUGGESTION_RULES[name].title,
-        captions=[SUGGESTION_RULES[name].meaning for name in rules],
+        captions=[rule_meaning(name, scores.grid) for name in rules],
         key="rule",
         bind="query-params",
     )
@@ -201,7 +212,12 @@ def _pick_suggestion(scores: HeadScores) -> Suggestion:
     if rule == "bottom":
         size = scores.grid.size
         count = st.slider(
-            "k, heads to switch off", 0, size, min(10, size), key="k", bind="query-params"
+            f"k, {scores.grid.noun} to switch off",
+            0,
+            size,
+            min(10, size),
+            key="k",
+            bind="query-params",
         )
         return Suggestion(rule, k=count)
     if rule == "threshold":
@@ -219,7 +235,7 @@ def _pick_suggestion(scores: HeadScores) -> Suggestion:
         return Suggestion(rule, threshold=typed_threshold / factor)
     if rule == "harmful" and scores.p_values is not None:
         correction = st.radio(
-            "Corrected for testing many heads",
+            f"Corrected for testing many {scores.grid.noun}",
             list(CORRECTION_WORDS),
             format_func=CORRECTION_WORDS.__getitem__,
             key="correct",
@@ -235,7 +251,8 @@ def draw_head_list(history: MaskHistory) -> None:
     several_stacks = len(grid.stacks) > 1
 
     def label_of(head_index: int) -> str:
-        return head_number(grid.heads[head_index], grid)
+        player = grid.heads[head_index]
+        return head_number(player, grid) if grid.has_only_heads else head_in_full(player, grid)
 
     # A new list for every state that did not come from it, applied only when the button is
     # pressed: on its own, a list also sends what it showed before, and would revert a click in
@@ -249,12 +266,12 @@ def draw_head_list(history: MaskHistory) -> None:
 
     with st.expander("The same switches as a list", icon=":material/list:"):
         st.multiselect(
-            "Heads that are off",
+            f"{_capitalised(grid.noun)} that are off",
             list(range(grid.size)),
             default=np.flatnonzero(~history.mask.kept).tolist(),
             format_func=label_of,
             key=key,
-            help=HEAD_NUMBER_HELP,
+            help=HEAD_NUMBER_HELP if grid.has_only_heads else None,
         )
         button("Switch exactly these off", key="twin-listed", on_press=switch_listed)
         _draw_layer_switches(history, several_stacks)
@@ -274,7 +291,12 @@ def _draw_layer_switches(history: MaskHistory, several_stacks: bool) -> None:
         removed_count = int((~history.mask.kept[head_indices]).sum())
         if removed_count:
             counts_of_layers.append(f"{name} {removed_count}")
-    st.caption(f"Heads off: {', '.join(counts_of_layers) or 'none'}.")
+    st.caption(f"{_capitalised(history.grid.noun)} off: {', '.join(counts_of_layers) or 'none'}.")
+
+
+def _capitalised(noun: str) -> str:
+    """A noun as the first word of a heading."""
+    return noun[0].upper() + noun[1:]
 
 
 def _heads_by_layer(grid: HeadGrid, several_stacks: bool) -> dict[str, list[int]]:
@@ -287,7 +309,10 @@ def _heads_by_layer(grid: HeadGrid, several_stacks: bool) -> dict[str, list[int]
     heads_by_layer: dict[str, list[int]] = {}
     for index, head in enumerate(grid.heads):
         name = f"layer {head.layer}"
-        if several_stacks:
+        if several_stacks and grid.has_only_heads:
             name = f"{head.stack} {name}"
+        elif several_stacks:
+            several_bases = len({stack.base for stack in grid.stacks}) > 1
+            name = f"{name}, {kind_title(head.stack, several_bases=several_bases).lower()}"
         heads_by_layer.setdefault(name, []).append(index)
     return heads_by_layer

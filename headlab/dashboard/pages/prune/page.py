@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from headlab.core import HEADS
 from headlab.dashboard.frame import (
     Choice,
     draw_no_language,
     errors_as_sentences,
     loaded_model,
     page,
+    players_grid,
     scores_of,
 )
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, plain
@@ -45,7 +47,10 @@ def draw_page() -> None:
     """Draw the page."""
     with page("prune") as choice:
         model = loaded_model(choice.model)
-        history = history_of(model.fingerprint, model.grid, model.identity)
+        grid = model.grid
+        if choice.players != HEADS:
+            grid = players_grid(choice) or model.grid
+        history = history_of(model.fingerprint, grid, model.identity)
         # A widget's state is dropped with its page: without it, the user has just arrived.
         sentence = apply_mask_link(history, is_arrival=GRID not in st.session_state)
         if sentence:
@@ -60,9 +65,12 @@ def draw_page() -> None:
                 draw_board(choice, model, history, results, speed_jobs)
                 draw_comparison_by_language(results.scores)
             with smaller_tab:
-                draw_smaller_models(choice, history, model, speed_jobs)
+                if grid.has_only_heads:
+                    draw_smaller_models(choice, history, model, speed_jobs)
+                else:
+                    st.info("Smaller models are found by heads: choose heads under Players.")
             draw_missing_scores(
-                choice, results, "They colour the heads and say which ones to switch off."
+                choice, results, f"They colour the {grid.noun} and say which ones to switch off."
             )
             if not results.missing:
                 draw_live_jobs()  # otherwise the offer shows it

@@ -12,11 +12,11 @@ import streamlit as st
 
 from headlab.dashboard.frame import Choice, StoredScores, errors_as_sentences, worker_client
 from headlab.dashboard.pages.prune.board import (
-    HOW_TO_SWITCH,
     draw_head_list,
     draw_suggestion,
     draw_switches,
     draw_toolbar,
+    how_to_switch,
     pick_scores,
 )
 from headlab.dashboard.pages.prune.savings import draw_savings
@@ -49,7 +49,7 @@ SPLIT_HELP = (
     "figures. A mask chosen while looking at test gives an optimistic estimate on test."
 )
 READING = (
-    "Difference: accuracy with these heads off minus unpruned, in points, on the same examples; "
+    "Difference: accuracy with these {} off minus unpruned, in points, on the same examples; "
     "interval and p by resampling groups of examples. p (Holm) is corrected for testing several "
     "languages."
 )
@@ -118,7 +118,7 @@ def draw_board(
                 below_area = st.container(key="board-more")
             ways_area = st.container(key="board-ways")
         with ways_area:
-            st.caption(HOW_TO_SWITCH)
+            st.caption(how_to_switch(history.grid))
             scores = pick_scores(results)
         headline = headline_of(scores, choice.languages)
         languages = [*choice.languages]
@@ -143,12 +143,14 @@ def draw_board(
             mask if mask.removed else None,
             PruneState.of_session().asker,
             choice.label_map,
+            noun=history.grid.noun,
         )
         with ways_area:
             draw_on_test = partial(draw_test_verdict, question, languages, known_figures, headline)
             draw_suggestion(history, results, scores, draw_on_test)
             draw_head_list(history)
-            draw_savings(choice, model.costs, mask, measured_jobs)
+            if mask.grid.has_only_heads:
+                draw_savings(choice, model.costs, mask, measured_jobs)
         with grid_area:
             draw_switches(history, scores, group_sizes_of(model.fingerprint), len(results.scores))
             draw_toolbar(history)
@@ -169,4 +171,4 @@ def draw_board(
         places = FigurePlaces(verdict_area, headline_area, table_area, notes_area)
         draw_arriving_figures(places, running_figures, languages, question, headline)
         with table_area:
-            st.caption(READING)
+            st.caption(READING.format(history.grid.noun))

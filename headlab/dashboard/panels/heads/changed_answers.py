@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import streamlit as st
@@ -210,11 +210,13 @@ def _draw_answers_table(answers: pd.DataFrame, question: AccuracyQuestion) -> No
     table = (
         answers[list(COLUMN_TITLES)].dropna(axis="columns", how="all").rename(columns=COLUMN_TITLES)
     )
+    assert question.mask is not None
+    opens_attention = question.mask.grid.has_only_heads
     event = st.dataframe(
         table,
         hide_index=True,
         key=f"changed-{answers['id'].iloc[0]}-{len(answers)}",
-        on_select=uninterrupted(no_row_action),
+        on_select=uninterrupted(no_row_action) if opens_attention else "ignore",
         selection_mode="single-row",
         height=table_height(len(answers)),
         column_config={
@@ -223,11 +225,12 @@ def _draw_answers_table(answers: pd.DataFrame, question: AccuracyQuestion) -> No
             COLUMN_TITLES["p_after"]: percent,
         },
     )
-    assert question.mask is not None
+    if not opens_attention:
+        return
     removed_count = len(question.mask.removed)
     limit = f", the first {MAX_HEADS} of {removed_count}" if removed_count > MAX_HEADS else ""
     st.caption(f"Tick a row to see what the heads that are off look at in its sentence{limit}.")
-    ticked_rows = event["selection"]["rows"]
+    ticked_rows = cast("Any", event)["selection"]["rows"]  # rows can be ticked then
     if ticked_rows:
         answer = answers.iloc[ticked_rows[0]].to_dict()
         st.switch_page("pages/attention.py", query_params=attention_params(answer, question))

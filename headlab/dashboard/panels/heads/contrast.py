@@ -15,6 +15,7 @@ import streamlit as st
 from headlab.core import (
     HEAD_COLUMNS,
     HEAD_FORMATS,
+    HEADS,
     Bools,
     Cell,
     Floats,
@@ -200,7 +201,9 @@ def draw_comparison_by_language(
 
     A widget chooses the language.
     """
-    results = stored_results(HeadScores).results
+    first_scores = next(iter(scores.values()), None)
+    players = HEADS if first_scores is None else _players_of(first_scores)
+    results = stored_results(HeadScores, players).results
     if not any(_has_comparable(results, language_scores) for language_scores in scores.values()):
         return
     with st.expander(
@@ -243,7 +246,7 @@ def draw_comparison_of_scores(
         other_languages: Scores of the other languages shown, whose mean is compared with at first;
             None or empty where there is no such mean.
     """
-    results = stored_results(HeadScores).results
+    results = stored_results(HeadScores, _players_of(shown_scores)).results
     comparable = comparable_scores_by_key(results, shown_scores)
     default_key = NO_COMPARISON
     mean_of_others = pooled_scores(other_languages or {}, MEAN_OF_LANGUAGES)
@@ -253,7 +256,7 @@ def draw_comparison_of_scores(
         comparable = {OTHER_LANGUAGES: (label_of_mean, mean_of_others), **comparable}
     labels = {key: other_label for key, (other_label, _) in comparable.items()}
     if not comparable:
-        st.caption("There is no other result on these heads.")
+        st.caption(f"There is no other result on these {shown_scores.grid.noun}.")
     key = pick_compared_result(
         labels,
         SCORES_KIND,
@@ -305,7 +308,9 @@ def draw_comparison_section(
         on_click: Called with a head that is clicked in a map.
     """
     other_languages = {name: others for name, others in scores.items() if name != language}
-    if other_languages or _has_comparable(stored_results(HeadScores).results, scores[language]):
+    if other_languages or _has_comparable(
+        stored_results(HeadScores, _players_of(scores[language])).results, scores[language]
+    ):
         st.subheader(COMPARISON_HEADING)
         draw_comparison_of_scores(scores[language], head, on_click, other_languages)
 
@@ -490,11 +495,12 @@ def comparison_sentence(
     both_values = np.stack([shown_scores.tested_values, other_scores.tested_values])
     has_both_values = has_both_values_of(shown_scores, other_scores)
     size = int(has_both_values.sum())
-    sentences = [ranking_sentence(both_values[:, has_both_values])]
+    noun = shown_scores.grid.noun
+    sentences = [ranking_sentence(both_values[:, has_both_values], noun)]
     if shown_scores.signed and other_scores.signed:
         surely_words = f"{comparison.surely.sum()} of them with both intervals excluding 0"
         sentences.append(
-            f"{comparison.turned.sum()} of {size} heads have opposite signs, {surely_words}."
+            f"{comparison.turned.sum()} of {size} {noun} have opposite signs, {surely_words}."
         )
     if comparison.difference is None:
         sentences.append(
@@ -506,7 +512,7 @@ def comparison_sentence(
         sentences.append(f"{lack} intervals, so it is not known which differences are noise.")
     else:
         sentences.append(
-            f"The difference is significant at {comparison.clear.sum()} of {size} heads, each by its own interval at a "
+            f"The difference is significant at {comparison.clear.sum()} of {size} {noun}, each by its own interval at a "
             f"confidence of at least {100 * comparison.level:g} %, whether or not the two share samples; among so many, "
             "some may be by chance."
         )
@@ -519,22 +525,28 @@ def comparison_sentence(
     return " ".join(sentences)
 
 
-def ranking_sentence(both_values: Floats) -> str:
+def ranking_sentence(both_values: Floats, noun: str = HEADS) -> str:
     """How alike two rankings of the heads are.
 
     Args:
         both_values: By which they are ranked, float [2, head], all of them finite.
+        noun: What is ranked.
     """
     if both_values.shape[1] < FEWEST_RANKED:
-        return "Too few heads have both values to compare their order."
+        return f"Too few {noun} have both values to compare their order."
     rho, low, high = _spearman_rho(both_values)
     if np.isnan(rho):
-        return "One of the two gives all heads the same value, so there is no order to compare."
+        return f"One of the two gives all {noun} the same value, so there is no order to compare."
     rho_text, low_text, high_text = (f"{n:.2f}".replace("-", MINUS) for n in (rho, low, high))
     return (
-        f"Their rankings of the heads have Spearman's ρ = {rho_text} [{low_text}, {high_text}] "
-        "(95 %, by resampling heads)."
+        f"Their rankings of the {noun} have Spearman's ρ = {rho_text} [{low_text}, {high_text}] "
+        f"(95 %, by resampling {noun})."
     )
+
+
+def _players_of(scores: HeadScores) -> str:
+    """What scores are of, as `stored_results` takes it."""
+    return str(spec_of(scores, "players") or HEADS)
 
 
 def head_changes_table(
@@ -565,6 +577,8 @@ def head_changes_table(
         if column is not None:
             columns[f"{name}, {unit}"] = (value_format(shown_scores.unit), factor * column)
     has_both_values = has_both_values_of(shown_scores, other_scores)
+    is_of_heads = shown_scores.grid.has_only_heads
+    stack_titles = {stack.name: stack.title for stack in shown_scores.grid.stacks}
     rows: list[tuple[Cell, ...]] = []
     for index in np.argsort(-change_sizes, kind="stable").tolist():
         if not has_both_values[index]:
@@ -572,13 +586,22 @@ def head_changes_table(
         numbers = [float(column[index]) for _, column in columns.values()]
         ranks = (int(shown_ranks[index]), int(other_ranks[index]), int(rank_changes[index]))
         sign_change = _sign_change_words(comparison, index) if have_signs else None
-        rows.append((*shown_scores.grid.heads[index], *numbers, *ranks, sign_change))
+        stack, layer, number = shown_scores.grid.heads[index]
+        rows.append((stack_titles[stack], layer, number, *numbers, *ranks, sign_change))
     formats = [number_format for number_format, _ in columns.values()]
     all_notes = [*notes, OPPOSITE_SIGNS_NOTE] if have_signs else notes
     return Table(
         "two-results",
-        "Head by head, the largest change first",
-        (*HEAD_COLUMNS, *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
+        "Head by head, the largest change first" if is_of_heads else "The largest change first",
+        (
+            *HEAD_COLUMNS[:2],
+            HEAD_COLUMNS[2] if is_of_heads else "number",
+            *columns,
+            "rank",
+            "other rank",
+            "ranks above the other",
+            "opposite signs",
+        ),
         (*HEAD_FORMATS, *formats, "d", "d", "+d", ""),
         tuple(rows),
         tuple(all_notes),

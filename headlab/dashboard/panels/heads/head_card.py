@@ -9,7 +9,14 @@ import numpy as np
 import streamlit as st
 
 from headlab import plots
-from headlab.core import Head, HeadGrid, display_unit, fingerprint_of
+from headlab.core import (
+    Head,
+    HeadGrid,
+    display_unit,
+    fingerprint_of,
+    nouns_of_kinds,
+    player_name,
+)
 from headlab.dashboard.frame import samples_note
 from headlab.dashboard.names import (
     head_in_full,
@@ -75,6 +82,13 @@ def _column_config(unit: str) -> dict[str, Any]:
     }
 
 
+def _subject_words(head: Head, grid: HeadGrid) -> str:
+    """A head or another player within a sentence."""
+    if grid.has_only_heads:
+        return f"head {head_number(head, grid)}"
+    return player_name(grid, head)
+
+
 def _link_without(grid: HeadGrid, head: Head) -> str:
     return mask_link_text(kept_heads_without(np.array([grid.index(head)]), grid.size))
 
@@ -115,7 +129,7 @@ def draw_card(
         chart,
         f"head-{head_key(head)}",
         key="head-figure",
-        alt=f"Value of head {head_number(head, grid)} in every language",
+        alt=f"Value of {_subject_words(head, grid)} in every language",
         subject_details=f"{focus_scores.method}, estimand {focus_scores.estimand}. {samples_note(scores)}",
     )
     if has_links:
@@ -126,13 +140,14 @@ def _draw_links(scores: Mapping[str, HeadScores], head: Head, clicked_language: 
     """Links to what a head attends to, and to Prune without it; arguments as of `draw_card`."""
     focus_scores = scores[clicked_language]
     with st.container(horizontal=True, gap="medium"):
-        other_languages = [name for name in scores if name != clicked_language]
-        languages_side_by_side = [clicked_language, *other_languages][:MAX_SIDE_BY_SIDE]
-        page_link(
-            "attention",
-            "What it attends to",
-            side_by_side_params([head_key(head)], languages_side_by_side),
-        )
+        if focus_scores.grid.has_only_heads:
+            other_languages = [name for name in scores if name != clicked_language]
+            languages_side_by_side = [clicked_language, *other_languages][:MAX_SIDE_BY_SIDE]
+            page_link(
+                "attention",
+                "What it attends to",
+                side_by_side_params([head_key(head)], languages_side_by_side),
+            )
         encoded_mask = _link_without(focus_scores.grid, head)
         history = history_of(str(fingerprint_of(focus_scores.spec)), focus_scores.grid)
         history.written_link_texts.discard(encoded_mask)  # this link must apply its mask
@@ -143,6 +158,8 @@ def draw_details(
     scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head
 ) -> None:
     """The card's figures as a table, the same as its chart."""
+    grid = next(iter(scores.values())).grid
+    one = nouns_of_kinds(grid.kinds)[0]
     table = table_of_languages(scores, head, confidence).dropna(axis="columns", how="all")
     columns = _column_config(display_unit(next(iter(scores.values())).unit)[1])
     height = table_height(len(table), 738)
@@ -153,8 +170,8 @@ def draw_details(
     if "p_holm" in table:
         tests = sum(language_scores.grid.size for language_scores in scores.values())
         subject = f"each of the {len(scores)} languages" if len(scores) > 1 else "the language"
-        st.caption(f"p (Holm) is adjusted for {tests:,} tests: every head in {subject} shown.")
-    if "confidence" not in table:
+        st.caption(f"p (Holm) is adjusted for {tests:,} tests: every {one} in {subject} shown.")
+    if "confidence" not in table and grid.has_only_heads:
         st.caption(
             "Confidence is not cached for these languages: run method `confidence` to see it here."
         )
@@ -177,22 +194,31 @@ def draw_every_head(
     shown_values = [name for name in IN_SHOWN_UNIT if name in rows]
     table = rows.drop(columns=["stack", "layer", "head", *SAME_IN_ALL_ROWS], errors="ignore")
     table[shown_values] *= factor
-    table.insert(1, "head_number", [head_number(head, first_scores.grid) for head in heads])
+    table.insert(1, "head_number", [_row_title(head, first_scores.grid) for head in heads])
 
     def open_ticked_row() -> None:
         for row_number in st.session_state[key]["selection"]["rows"]:
             open_head(rows["language"].iloc[row_number], heads[row_number])
 
+    columns = _column_config(unit)
+    one = nouns_of_kinds(first_scores.grid.kinds)[0]
+    if not first_scores.grid.has_only_heads:
+        columns["head_number"] = st.column_config.TextColumn("Player", pinned=True)
     st.dataframe(
         with_p_values(table, _number_formats(first_scores)),
         hide_index=True,
         height=EVERY_HEAD_HEIGHT,
-        column_config=_column_config(unit),
+        column_config=columns,
         key=key,
         on_select=uninterrupted(open_ticked_row),
         selection_mode="single-row",
     )
-    st.caption(f"{len(table):,} rows: every head in every chosen language; tick one to open it.")
+    st.caption(f"{len(table):,} rows: every {one} in every chosen language; tick one to open it.")
+
+
+def _row_title(head: Head, grid: HeadGrid) -> str:
+    """A head's number; of another player what it is."""
+    return head_number(head, grid) if grid.has_only_heads else head_in_full(head, grid)
 
 
 def _number_formats(scores: HeadScores) -> dict[str, str]:

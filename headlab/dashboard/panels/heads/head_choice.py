@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.core import Head, HeadGrid, HeadlabError
-from headlab.dashboard.names import HEAD_NUMBER_HELP, head_from, head_number
+from headlab.core import Head, HeadGrid, HeadlabError, nouns_of_kinds
+from headlab.dashboard.names import HEAD_NUMBER_HELP, PLAYER_NUMBER_HELP, head_from, head_number
 from headlab.dashboard.widgets import keep_known_choice, remember_choice, remembered_choice
 
 HEAD_PARAM = "head"
@@ -37,13 +37,14 @@ def pick_head(grid: HeadGrid, first_head: Head) -> Head:
     if remembered_head is not None:
         remember_choice(HEAD_PARAM, options[grid.index(remembered_head)])
     keep_known_choice(HEAD_PARAM, "head", options)
+    label = nouns_of_kinds(grid.kinds)[0]
     selected = st.selectbox(
-        "Head",
+        label[0].upper() + label[1:],
         options,
         index=grid.index(first_head),
         key=HEAD_PARAM,
         bind="query-params",
-        help=HEAD_NUMBER_HELP,
+        help=HEAD_NUMBER_HELP if grid.has_only_heads else PLAYER_NUMBER_HELP,
     )
     return head_from(selected, grid)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 from cachetools import FIFOCache
 
-from headlab.core import HeadlabError, content_key
+from headlab.core import HEADS, HeadlabError, content_key, read_players
 from headlab.dashboard.frame import (
     Choice,
     LatestValue,
@@ -521,8 +521,9 @@ def _computes_choice(job_row: JobRow, choice: Choice) -> bool:
     job = job_of_row(job_row)
     if not isinstance(job, ScoreJob):
         return False
-    computed_subject = (job.model, job.task, job.method, job.label_map)
-    return computed_subject == (choice.model, choice.task, choice.method, choice.label_map)
+    computed_subject = (job.model, job.task, job.method, job.label_map, job.players)
+    chosen_subject = (choice.model, choice.task, choice.method, choice.label_map, choice.players)
+    return computed_subject == chosen_subject
 
 
 def rerun_if_job_ended(jobs: Sequence[JobRow], *, tell_failures: bool = True) -> None:
@@ -621,5 +622,10 @@ def scores_refusal(choice: Choice) -> str:
     if missing_weights or grid is None:
         return missing_weights
     method = METHODS[choice.method]
+    if choice.players != HEADS:
+        unseen = reason_refused(
+            costs.require_sees_players, method, read_players(choice.players).kinds
+        )
+        return unseen or reason_refused(costs.require_encoder, method, grid)
     too_many_heads = reason_refused(costs.require_few_heads, method, grid.size)
     return too_many_heads or reason_refused(costs.require_encoder, method, grid)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from headlab.core import duration_text
+from headlab.core import HEADS, duration_text, noun_of, players_phrase
 from headlab.dashboard.frame import (
     Choice,
     LatestValue,
@@ -72,7 +72,8 @@ class RequestedScores(PageState):
 
 def fits_live_request(job: ScoreJob) -> bool:
     """Whether a live request gives exactly what this job would."""
-    if job.method != LIVE_METHOD or (job.seed, job.ablation) != (0, "zero"):
+    settings = (job.seed, job.ablation, job.players)
+    if job.method != LIVE_METHOD or settings != (0, "zero", HEADS):
         return False
     options = METHODS[LIVE_METHOD].options
     return all(
@@ -184,7 +185,7 @@ def score_job(choice: Choice, languages: Sequence[str], template: HeadScores | N
                 options[name] = value
         seed = spec_of(template, "seed") or 0
         ablation = spec_of(template, "ablation") or "zero"
-    return ScoreJob.model_construct(
+    job = ScoreJob.model_construct(
         **choice.job_fields,
         method=choice.method,
         languages=list(languages),
@@ -192,6 +193,9 @@ def score_job(choice: Choice, languages: Sequence[str], template: HeadScores | N
         seed=seed,
         ablation=ablation,
     )
+    if choice.players == HEADS:
+        return job
+    return job.model_copy(update={"players": choice.players})
 
 
 def draw_missing_scores(choice: Choice, stored_scores: StoredScores, what_for: str) -> None:
@@ -203,7 +207,10 @@ def draw_missing_scores(choice: Choice, stored_scores: StoredScores, what_for: s
         return
     with st.container(border=True, key="offer"):
         missing_titles = plain(language_titles(stored_scores.missing))
-        st.markdown(f"No {choice.method} scores of {missing_titles} are cached. {what_for}")
+        scores_words = f"{choice.method} scores"
+        if choice.players != HEADS:
+            scores_words += f" of {players_phrase(choice.players)}"
+        st.markdown(f"No {scores_words} of {missing_titles} are cached. {what_for}")
         offer_missing_scores(choice, stored_scores.missing, stored_scores.template, is_folded=True)
         draw_live_jobs()
 
@@ -272,8 +279,8 @@ def _offer_first_map(choice: Choice, languages: Sequence[str]) -> bool:
         args=(job,),
     )
     st.caption(
-        f"By `{FIRST_MAP_METHOD}`: all heads from one gradient, without intervals. "
-        f"`{DEFAULT_METHOD}` then says which heads help and which do harm."
+        f"By `{FIRST_MAP_METHOD}`: all {noun_of(choice.players)} from one gradient, without intervals. "
+        f"`{DEFAULT_METHOD}` then says which {noun_of(choice.players)} help and which do harm."
     )
     return True
 
@@ -309,7 +316,7 @@ def _max_cost(choice: Choice, job: ScoreJob) -> str:
     """If the worker has no forecast: the maximum cost, at the pace of the cached results."""
     method = METHODS[choice.method]
     grid = cached_grid(choice.model)
-    if grid is None:
+    if grid is None or choice.players != HEADS:
         return ""
     forwards = method.max_forwards(method.resolve(job.options), grid.size, 512)
     all_scores = [result.record for result in stored_results(HeadScores).results]

@@ -51,6 +51,7 @@ from headlab.dashboard.panels.masks.suggestion import false_heads_words as false
 from headlab.dashboard.panels.masks.suggestion import origin_of_mask as origin_of_mask
 from headlab.dashboard.panels.masks.suggestion import pooled_scores as pooled_scores
 from headlab.dashboard.panels.masks.suggestion import removal_warning as removal_warning
+from headlab.dashboard.panels.masks.suggestion import rule_meaning as rule_meaning
 from headlab.dashboard.panels.masks.suggestion import suggested_heads as suggested_heads
 from headlab.dashboard.panels.masks.suggestion import usable_rules as usable_rules
 from headlab.dashboard.panels.masks.target_model import TargetModel as TargetModel

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import streamlit as st
 
-from headlab.core import Bools, HeadGrid, HeadlabError, JsonLike, JsonRecord
+from headlab.core import Bools, HeadGrid, HeadlabError, JsonLike, JsonRecord, content_key
 from headlab.dashboard.widgets import PageState, widget_values
 from headlab.masks import Mask, full_mask
 
@@ -161,7 +161,7 @@ def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None
         model: What its masks say of the model, as in a mask file; None where only the
             fingerprint is known.
     """
-    key = f"{HISTORY_KEY_PREFIX}{fingerprint}"
+    key = f"{HISTORY_KEY_PREFIX}{fingerprint}{_players_suffix(grid)}"
     history = st.session_state.get(key)
     if not isinstance(history, MaskHistory) or history.grid != grid:
         history = st.session_state[key] = MaskHistory(grid, model or {"fingerprint": fingerprint})
@@ -170,13 +170,30 @@ def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None
     return history
 
 
-def histories_by_fingerprint() -> dict[str, MaskHistory]:
-    """This session's histories, by the fingerprint of their model."""
-    histories: dict[str, MaskHistory] = {}
+def _players_suffix(grid: HeadGrid) -> str:
+    """What tells the history of other players from that of the heads of their model."""
+    if grid.has_only_heads:
+        return ""
+    return f":{content_key([grid.to_json(), grid.members_json()])[:16]}"
+
+
+def histories_of_models() -> list[tuple[str, MaskHistory]]:
+    """This session's histories, of heads and of other players, with their model's fingerprint."""
+    histories = []
     for key, history in widget_values(HISTORY_KEY_PREFIX).items():
         if isinstance(history, MaskHistory):
-            histories[key.removeprefix(HISTORY_KEY_PREFIX)] = history
+            fingerprint = key.removeprefix(HISTORY_KEY_PREFIX).partition(":")[0]
+            histories.append((fingerprint, history))
     return histories
+
+
+def histories_by_fingerprint() -> dict[str, MaskHistory]:
+    """This session's histories of heads, by the fingerprint of their model."""
+    return {
+        fingerprint: history
+        for fingerprint, history in histories_of_models()
+        if history.grid.has_only_heads
+    }
 
 
 def mask_link_text(kept_heads: Bools) -> str:
@@ -195,8 +212,8 @@ def kept_heads_of_link_text(link_text: str, grid: HeadGrid) -> Bools:
         HeadlabError: The text is no mask of as many heads.
     """
     remedy = (
-        f"this model has {grid}. The link is incomplete, or was made for another model; no heads were "
-        "changed"
+        f"this model has {grid}. The link is incomplete, or was made for another model; no "
+        f"{grid.noun} were changed"
     )
     padded_text = link_text + "=" * (-len(link_text) % 4)
     try:

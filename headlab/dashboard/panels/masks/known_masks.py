@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headlab.core import is_same_model
+from headlab.core import is_same_model, players_of, players_phrase
 from headlab.dashboard.frame import Choice, StoredScores
 from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.masks.accuracy import session_figures
-from headlab.dashboard.panels.masks.history import histories_by_fingerprint
+from headlab.dashboard.panels.masks.history import histories_of_models
 from headlab.dashboard.panels.masks.mask_figures import AccuracyQuestion
 from headlab.dashboard.panels.masks.mask_files import with_measured_accuracies
 from headlab.dashboard.panels.masks.suggestion import (
@@ -70,12 +70,15 @@ def masks_of_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Ma
         fingerprint: Of the weights of its model; None if they are not known.
     """
     masks = {}
-    for weights, history in histories_by_fingerprint().items():
+    for weights, history in histories_of_models():
         if not history.mask.removed:
             continue
+        players = ""
+        if not history.grid.has_only_heads:
+            players = f", {players_phrase(str(players_of(history.grid)))}"
         if not is_same_model(weights, fingerprint):
             model = {"name": None, "fingerprint": weights}
-            masks[f"{CURRENT_MASK}, another model ({weights[:8]})"] = replace(
+            masks[f"{CURRENT_MASK}{players}, another model ({weights[:8]})"] = replace(
                 history.mask, model=model
             )
             continue
@@ -83,7 +86,7 @@ def masks_of_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Ma
         question = AccuracyQuestion.unchecked(
             choice.model, weights, choice.task, "dev", mask, label_map=choice.label_map
         )
-        masks[CURRENT_MASK] = with_measured_accuracies(
+        masks[f"{CURRENT_MASK}{players}"] = with_measured_accuracies(
             mask, question, session_figures(), choice.languages
         )
     return masks

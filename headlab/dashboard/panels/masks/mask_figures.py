@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from headlab.core import HeadlabError, canonical_json, duration_text, omission_fields
-from headlab.dashboard.names import count_words, language_title
+from headlab.core import HEADS, HeadlabError, canonical_json, duration_text, omission_fields
+from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES
 from headlab.masks import Mask
 from headlab.stats import holm
@@ -42,10 +42,12 @@ class AccuracyQuestion(EvaluateRequest):
     Attributes:
         language: Empty until it is asked in one, with `in_language`.
         fingerprint: Of the model's weights; it is not sent.
+        noun: What is switched; it is not sent.
     """
 
     language: str = ""
     fingerprint: str = Field(exclude=True)
+    noun: str = Field(default=HEADS, exclude=True)
 
     @staticmethod
     def unchecked(
@@ -57,6 +59,7 @@ class AccuracyQuestion(EvaluateRequest):
         session: str | None = None,
         label_map: Mapping[str, str] | None = None,
         examples: int | None = None,
+        noun: str = HEADS,
     ) -> AccuracyQuestion:
         """A question whose fields the worker checks, not this process.
 
@@ -69,10 +72,12 @@ class AccuracyQuestion(EvaluateRequest):
             session: Who asks; a newer question of the same session cancels this one.
             label_map: {label: class of the model}, where it is stated.
             examples: How many; None: as many as its split's `SIZES`.
+            noun: What is switched, where that is not heads.
         """
         return AccuracyQuestion.model_construct(
             model=model,
             fingerprint=fingerprint,
+            noun=noun,
             task=task,
             split=split,
             mask=mask,
@@ -390,7 +395,9 @@ def progress_caption(
     """What the figures are based on so far: the number of heads off and of examples."""
     final_count = sum(figure.done for figure in figures_by_language.values())
     removed_count = len(question.mask.removed) if question.mask else 0
-    heads_off = f"{count_words(removed_count, 'head')} off" if removed_count else "All heads on"
+    heads_off = f"All {question.noun} on"
+    if question.mask and removed_count:
+        heads_off = f"{question.mask.grid.count_words(removed_count)} off"
     if not figures_by_language:
         return f"{heads_off}: waiting for the first {question.split} examples …"
     unit = f"{question.split} {counted_unit(figures_by_language, question)}"

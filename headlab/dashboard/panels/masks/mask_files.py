@@ -232,8 +232,9 @@ def draw_mask_files(
             with_measured_accuracies, mask, question, known_figures, choice.languages
         )
         offer_mask_file("Export the mask (JSON)", make_mask, mask_file_name(mask, question.model))
-        offer_written_model("Write the model", choice, mask, "model")
-        draw_use_elsewhere(mask, place)
+        if mask.grid.has_only_heads:  # what else is switched off is not yet cut out
+            offer_written_model("Write the model", choice, mask, "model")
+            draw_use_elsewhere(mask, place)
     st.file_uploader(
         "Import a mask",
         type="json",
@@ -266,5 +267,6 @@ def _import_upload(history: MaskHistory, fingerprint: str) -> None:
         reason = as_sentence(error)
         mask_import.tell(f"Not imported, the mask is unchanged: {reason}", is_imported=False)
         return
-    heads_off = f"{len(history.mask.removed)} of {history.grid.size} heads are off"
+    removed_count = len(history.mask.removed)
+    heads_off = f"{removed_count} of {history.grid.size} {history.grid.noun} are off"
     mask_import.tell(f"Imported {file.name}: {heads_off}.", is_imported=True)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from headlab.dashboard.frame import Choice, StoredScores, current_choice, link_params_of, scores_of
-from headlab.dashboard.names import count_words, language_title, plain
+from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.panels.masks.known_masks import CURRENT_MASK, masks_of_prune_page
 from headlab.dashboard.panels.masks.mask_files import mask_file_name
 from headlab.dashboard.panels.masks.target_model import target_of
@@ -185,7 +185,7 @@ def _offer_mask(choice: Choice, results: StoredScores) -> None:
     if mask is None:
         return
     download_button(
-        f"Mask without {count_words(len(mask.removed), 'head')} (JSON)",
+        f"Mask without {mask.grid.count_words(len(mask.removed))} (JSON)",
         mask.to_text,
         mask_file_name(mask, choice.model),
         "application/json",
@@ -201,4 +201,8 @@ def current_mask(choice: Choice, results: StoredScores) -> Mask | None:
         results: Its stored scores.
     """
     target = target_of(choice, results)
-    return masks_of_prune_page(choice, target.fingerprint).get(CURRENT_MASK)
+    masks = masks_of_prune_page(choice, target.fingerprint)
+    for name, mask in masks.items():
+        if name.startswith(CURRENT_MASK) and mask.grid == target.grid:
+            return mask
+    return None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headlab.core import Bools, Floats, percent_text
+from headlab.core import HEADS, Bools, Floats, HeadGrid, percent_text
 from headlab.masks import RISKY_SHARE, Mask
 from headlab.results import UNCORRECTED, HeadScores, why_holm_rejects_none
 
@@ -35,6 +35,17 @@ SUGGESTION_RULES = {
     "bottom": RuleWords("The k lowest", "exactly k heads, those of the lowest scores"),
     "threshold": RuleWords("Below a value", "heads that score less than it"),
 }
+
+
+def rule_meaning(rule: str, grid: HeadGrid) -> str:
+    """Which heads, or other players, a rule chooses.
+
+    Args:
+        rule: A key of `SUGGESTION_RULES`.
+        grid: Of the scores.
+    """
+    return SUGGESTION_RULES[rule].meaning.replace("heads", grid.noun)
+
 
 # The corrections of `HeadScores.mask` in words.
 CORRECTION_WORDS = {
@@ -80,17 +91,18 @@ def false_heads_words(scores: HeadScores, suggestion: Suggestion, removed_count:
     """
     error_rate = 1 - scores.level
     head_count = scores.grid.size
+    noun = scores.grid.noun
     if suggestion.rule != "harmful" or error_rate <= 0:
         return ""
     if suggestion.correction == UNCORRECTED:
         if scores.language == MEAN_OF_LANGUAGES:
             return (
-                "Bounds of the mean are conservative, so fewer heads are named falsely than intervals of "
+                f"Bounds of the mean are conservative, so fewer {noun} are named falsely than intervals of "
                 f"{percent_text(scores.level)} allow."
             )
         count_by_chance = head_count * error_rate / 2
         return (
-            f"If none of the {head_count} heads had any effect, at most about {count_by_chance:.2g} would "
+            f"If none of the {head_count} {noun} had any effect, at most about {count_by_chance:.2g} would "
             f"still be named, by chance: each is judged by its own "
             f"{percent_text(scores.level)} interval."
         )
@@ -189,12 +201,20 @@ def origin_of_mask(
     return origin
 
 
-def removal_warning(kept_heads: Bools) -> str | None:
-    """A warning if a mask removes more heads than models usually tolerate, else None."""
+def removal_warning(kept_heads: Bools, grid: HeadGrid | None = None) -> str | None:
+    """A warning if a mask removes more heads than models usually tolerate, else None.
+
+    Args:
+        kept_heads: Bool [head].
+        grid: The players, if these are not heads.
+    """
     removed_count = int((~kept_heads).sum())
+    noun = HEADS if grid is None else grid.noun
     if removed_count == kept_heads.size:
+        if noun != HEADS:
+            return f"This switches off all {removed_count} {noun}."
         return f"This switches off all {removed_count} heads: no attention is left."
     if removed_count > RISKY_SHARE * kept_heads.size:
-        heads_off = f"{removed_count} of {kept_heads.size} heads"
+        heads_off = f"{removed_count} of {kept_heads.size} {noun}"
         return f"This switches off {heads_off}; few models keep their accuracy beyond half."
     return None

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
-from headlab.core import HeadGrid, fingerprint_of, is_same_model
-from headlab.dashboard.frame import Choice, StoredScores, known_grid
+from headlab.core import (
+    HEADS,
+    HeadGrid,
+    fingerprint_of,
+    is_same_model,
+    players_of,
+    players_phrase,
+)
+from headlab.dashboard.frame import Choice, StoredScores, known_grid, players_grid
 from headlab.dashboard.panels.masks.history import histories_by_fingerprint
 from headlab.dashboard.panels.stored import current_weights
 from headlab.masks import Mask
@@ -16,11 +24,13 @@ class TargetModel(NamedTuple):
 
     Attributes:
         fingerprint: Of its weights; None if it is not known.
-        grid: Its heads; None if they are not known.
+        grid: Its heads, or what else is switched; None if they are not known.
+        choice: The sidebar's, if masks of other players may be opened too.
     """
 
     fingerprint: str | None
     grid: HeadGrid | None
+    choice: Choice | None = None
 
 
 def target_of(choice: Choice, results: StoredScores) -> TargetModel:
@@ -35,10 +45,12 @@ def target_of(choice: Choice, results: StoredScores) -> TargetModel:
         fingerprint = str(fingerprint_of(results.first_scores.spec))
     if not fingerprint:
         return TargetModel(None, None)
+    if choice.players != HEADS:
+        return TargetModel(fingerprint, players_grid(choice), choice)
     history = histories_by_fingerprint().get(fingerprint)
     if history is not None:
-        return TargetModel(fingerprint, history.grid)
-    return TargetModel(fingerprint, known_grid(fingerprint))
+        return TargetModel(fingerprint, history.grid, choice)
+    return TargetModel(fingerprint, known_grid(fingerprint), choice)
 
 
 def why_not_openable(mask: Mask, target: TargetModel) -> str:
@@ -55,6 +67,27 @@ def why_not_openable(mask: Mask, target: TargetModel) -> str:
             f"A mask made for {name} ({str(made_for)[:12]}) opens once that model is chosen in "
             "the sidebar."
         )
-    if target.grid is not None and mask.grid != target.grid:
-        return f"A mask of {mask.grid} does not fit the chosen model, which has {target.grid}."
+    grid = target.grid
+    if target.choice is not None and grid is not None and mask.grid.kinds != grid.kinds:
+        grid = _grid_of_kinds(mask, target.choice, target.fingerprint)
+        if grid is None:
+            phrase = players_phrase(str(players_of(mask.grid)))
+            return f"No scores of {phrase} are stored for the chosen model and task: compute them first."
+    if grid is not None and mask.grid != grid:
+        if mask.grid.to_json() == grid.to_json():
+            return "The mask has other groups of neurons than the stored scores of the chosen task."
+        return f"A mask of {mask.grid} does not fit the chosen model, which has {grid}."
     return ""
+
+
+def _grid_of_kinds(mask: Mask, choice: Choice, fingerprint: str) -> HeadGrid | None:
+    """The players of the chosen model that are of a mask's kinds; None if they are not known.
+
+    Args:
+        mask: The mask.
+        choice: The sidebar's, of other kinds.
+        fingerprint: Of the model's weights.
+    """
+    if mask.grid.has_only_heads:
+        return known_grid(fingerprint)
+    return players_grid(replace(choice, players=str(players_of(mask.grid)), variant=""))

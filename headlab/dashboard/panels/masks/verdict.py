@@ -24,6 +24,7 @@ from headlab.worker import Figure
 MAX_NAMED_LANGUAGES = 6
 """Languages whose codes the sentence lists; of more it gives the number alone."""
 TEST_DECIDES = "Heads are chosen on dev, so test decides"
+PLAYERS_TEST_DECIDES = "The choice is made on dev, so test decides"
 
 
 def mask_verdict(
@@ -51,7 +52,9 @@ def mask_verdict(
         return f"{subject}: being measured …"
     if question.mask is None:
         accuracy = f"{100 * figure.accuracy:.1f} %"
-        return f"{subject}: {accuracy} with all heads on{'' if figure.done else ', so far'}."
+        return (
+            f"{subject}: {accuracy} with all {question.noun} on{'' if figure.done else ', so far'}."
+        )
     if figure.difference is None or (
         headline != MEAN_OF_LANGUAGES and not has_enough_examples(figure)
     ):
@@ -71,7 +74,8 @@ def mask_verdict(
     if counts:
         sentences.append(counts)
     if question.split == "dev":
-        sentences.append(TEST_DECIDES)
+        is_of_heads = question.mask.grid.has_only_heads
+        sentences.append(TEST_DECIDES if is_of_heads else PLAYERS_TEST_DECIDES)
     return f"{'. '.join(sentences)}."
 
 
