@@ -128,13 +128,13 @@ def prune(
             code="output.one_file_for_many",
         )
     store = open_store(cache)
-    load = playing(partial(headlab.load, device=device), task, players, store)
-    model = load(selection.model)
     scoring_method = method_of(method)
     options = parse_options(option or [], scoring_method.options)
     scoring_method.resolve(options)  # raises for what its scores cannot have been made with
     if scored_with["ablation"] is not None:
         check_ablation(str(scored_with["ablation"]))
+    load = playing(partial(headlab.load, device=device), task, players, store)
+    model = load(selection.model)
     score_arguments = {
         "--model": selection.model,
         "--task": selection.task,
