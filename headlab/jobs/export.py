@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from headlab.tasks import Task
 
 FORMS: Mapping[str, str] = {
-    "folder": "the original's class and shapes, heads silenced; transformers reads it",
-    "small": "heads removed; headlab reads it",
+    "folder": "the original's class and shapes, heads and neurons silenced; transformers reads it",
+    "small": "heads, neurons and layers removed; headlab reads it",
     "onnx": "as small, with a file model.onnx",
-    "gguf": "heads removed, in whole groups of Llama and Mistral; llama.cpp reads it",
+    "gguf": "as small, of Llama and Mistral, heads in whole groups; llama.cpp reads it",
 }
 """What each form is, by its key."""
 SHAPES_KEPT = "folder"

@@ -464,18 +464,17 @@ class Savings:
             return
         if self.cut is not None:
             saved_share = saved_shares(self.baseline, self.cut.cost)["parameters"]
-            heads = (
-                "Its heads stay, and with" if self.shrunk is None else "Without the heads and with"
-            )
+            with_or_without = f"Without the {self._players} and with"
+            if self.shrunk is None:
+                with_or_without = f"Its {self._players} stay, and with"
             yield (
-                f"{heads} a vocabulary of {', '.join(self.cut.languages)} "
+                f"{with_or_without} a vocabulary of {', '.join(self.cut.languages)} "
                 f"({self.cut.pieces:,} of {vocabulary.pieces:,} pieces) it has "
                 f"{self.cut.cost.parameters:,} parameters, {saved_share:.1%} fewer."
             )
             return
         share = vocabulary.parameters / self.baseline.parameters
-        is_of_heads = not self.spec.get("players")  # the command takes masks of heads
-        if vocabulary.can_be_cut and share >= LARGE_SHARE and is_of_heads:
+        if vocabulary.can_be_cut and share >= LARGE_SHARE:
             form = "--vocabulary cut --as folder" if self.shrunk is None else "--as small"
             yield (
                 f"The vocabulary is {share:.0%} of the model ({vocabulary.parameters:,} of "

@@ -634,12 +634,6 @@ def measure(
         )
     shrunk, refusal = _shrunk_or_refusal(untouched, mask)
     module = None if shrunk is None else shrunk.module
-    if cut is not None and untouched.player_set is not None:
-        raise HeadlabError(
-            f"a smaller vocabulary is measured with masks of heads, and this one switches "
-            f"{untouched.players}; leave --vocabulary out",
-            code="worth.vocabulary_of_players",
-        )
     cut_module = None if cut is None else _cut_module(untouched, module, cut)
     batches_by_size: dict[int, Batches] = {}
     for batch_size in dict.fromkeys(batch_sizes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from headlab.hooks import Model, gated, make_gateable, parts_of, with_players
 from headlab.masks import Mask, full_mask, load_mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.shrink import load_shrunk, parameters_of, shrink_model, silence_model
-from headlab.shrink.folder import write_shrunk
+from headlab.shrink.folder import ONNX_PACKAGES, write_shrunk
 
 CLOSE: dict[str, Any] = {"atol": 1e-9, "rtol": 0}
 PLAIN = """
@@ -364,3 +365,26 @@ def test_a_configuration_of_other_neurons_is_refused(neurons: Any, tmp_path: Pat
     with pytest.raises(headlab.HeadlabError) as caught:
         load_shrunk(tmp_path / "m")
     assert "neurons" in str(caught.value) or "changed" in str(caught.value)
+
+
+# ONNX.
+
+MISSING_PACKAGES = [name for name in ONNX_PACKAGES if find_spec(name) is None]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    bool(MISSING_PACKAGES),
+    reason=f"the extra onnx is not installed: {', '.join(MISSING_PACKAGES)}",
+)
+@pytest.mark.parametrize(
+    ("family", "players"), [("bert", "heads,neurons:2"), ("bert", "attention,feed-forward")]
+)
+def test_onnxruntime_answers_as_the_masked_model(family: str, players: str, tmp_path: Path) -> None:
+    """Also where a layer has no head, and another no neuron."""
+    model = playing(random_model(family, tiny_tokenizer(), dtype=torch.float32), players)
+    mask = some_closed(model)
+    result = written(model, mask, tmp_path / "m", onnx=True)
+    proof = json.loads((result.folder / "proof.json").read_text())
+    assert proof["onnx"]["max_logit_difference"] <= proof["onnx"]["tolerance"]
+    assert proof["mask_changes"] > 100 * proof["onnx"]["max_logit_difference"]
