@@ -117,6 +117,7 @@ PARAMETERS = (
     "point",
     "ask",
     "pairs",
+    "players",
 )
 PAGES = (
     "overview",
@@ -145,6 +146,7 @@ GOOD_VALUES = (
     b"mean-24",
     b"AAAA",
     b"1",
+    b"heads,neurons:8",
 )
 
 

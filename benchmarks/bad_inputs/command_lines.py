@@ -117,6 +117,9 @@ CONFLICTS: Sequence[tuple[str, ...]] = (
     ("--words", "1"), ("--max-length", "1"), ("--vocabulary", "1"), ("--positions", "x"),
     ("--method", "exact"), ("--method", "paper"), ("--method", "relevance"),
     ("--method", "nothing"), ("--ablation", "mean"), ("--ablation", "x"),
+    ("--players", "neurons:0"), ("--players", "neurons:99999"), ("--players", "neurons"),
+    ("--players", "hats"), ("--players", "layers,layers"), ("--players", "layers:2"),
+    ("--players", "layers", "--method", "confidence"), ("--players", ""),
 )  # fmt: skip
 # Odd values by variable of the environment.
 VARIABLES: Mapping[str, Sequence[str]] = {

@@ -155,6 +155,24 @@ def job_specs(mask: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
+def mask_of_layers(mask: Mapping[str, Any]) -> dict[str, Any]:
+    """A mask that switches the last layer off, made of one of heads.
+
+    Args:
+        mask: Of the tiny model, as in a mask file.
+    """
+    layers = len(mask["grid"]["encoder"])
+    kept = [[1]] * (layers - 1) + [[0]]
+    return {
+        **mask,
+        "version": 3,
+        "grid": {"encoder-layers": [1] * layers},
+        "kept": {"encoder-layers": kept},
+        "removed": 1,
+        "chosen": {},
+    }
+
+
 def bases(folder: Path) -> list[Base]:
     """Requests to every route.
 
@@ -199,10 +217,14 @@ def bases(folder: Path) -> list[Base]:
             "POST", "/evaluate", {**IN_GERMAN, "split": "dev", "ablation": "zero", "session": "me"}
         ),
         Base("POST", "/evaluate", {**IN_GERMAN, "mask": mask}),
+        Base("POST", "/evaluate", {**IN_GERMAN, "mask": mask_of_layers(mask)}),
         Base("POST", "/changes", {**IN_GERMAN, "mask": mask, "ablation": "mean"}),
         Base("POST", "/gradient", {**IN_GERMAN, "form": "token", "normalise": True}),
         Base("POST", "/tasks", task),
     ]
+    of_players = {**TO_SCORE, "size": 6, "method": "leave-one-out", "players": "heads,neurons:2"}
+    submission = {"kind": "score", "spec": of_players, "place": "here"}
+    requests += [Base("POST", "/jobs", submission), Base("POST", "/forecast", submission)]
     for kind, spec in job_specs(mask).items():
         submission = {"kind": kind, "spec": spec, "place": "here"}
         # Fine-tuning reads the embedded base before its first step, and cannot be cancelled meanwhile.

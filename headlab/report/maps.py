@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.core import Bools, Floats, HeadGrid, Report, Stack, percent_text
+from headlab.core import HEADS, Bools, Floats, HeadGrid, Report, Stack, nouns_of_kinds, percent_text
 from headlab.pictures import (
     HOLM_CORRECTED,
     SEQUENTIAL,
@@ -77,8 +77,8 @@ def stack_maps(
         stack_label = label
         stack_title = ""
         if has_stacks:
-            stack_label = f"{label}, {stack.name}"
-            stack_title = stack.name
+            stack_label = f"{label}, {stack.title}"
+            stack_title = stack.name if stack.kind == HEADS else stack.base
         drawings.append(
             _map(stack, cells[stack_heads], stack_label, stack_title, links[stack_heads])
         )
@@ -90,7 +90,8 @@ def _map(stack: Stack, cells: Sequence[Cell], label: str, title: str, links: Seq
     size = CELL if most_heads <= FEW else SMALL
     width = LEFT + size * max(most_heads, 1) + 2
     height = TOP + size * stack.layers + FOOT
-    parts = [words(LEFT, 11, f"{title} · head" if title else "head", class_="axis")]
+    one = nouns_of_kinds([stack.kind])[0]
+    parts = [words(LEFT, 11, f"{title} · {one}" if title else one, class_="axis")]
     step = 1 if size == CELL else 4
     for head in range(0, most_heads, step):
         parts.append(

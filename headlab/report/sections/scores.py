@@ -42,7 +42,7 @@ def scores_section(items: Sequence[Item[HeadScores]], known: Known) -> Section:
     languages = ", ".join(scores.language for scores in results)
     return Section(
         f"{method} on {first.spec['task']['name']}: {languages}",
-        "scores of heads",
+        f"scores of {first.grid.noun}",
         model_of(first.spec),
         figures,
         [_summary(results), *map(Folded, _head_tables(results))],
