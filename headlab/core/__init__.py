@@ -102,6 +102,7 @@ from headlab.core.players import KINDS_OF_HEADS as KINDS_OF_HEADS
 from headlab.core.players import KV_GROUPS as KV_GROUPS
 from headlab.core.players import LAYERS as LAYERS
 from headlab.core.players import NEURONS as NEURONS
+from headlab.core.players import PLAYERS_WORDS as PLAYERS_WORDS
 from headlab.core.players import Players as Players
 from headlab.core.players import read_players as read_players
 from headlab.core.processors import THREADS_VARIABLE as THREADS_VARIABLE
