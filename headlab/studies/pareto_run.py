@@ -291,6 +291,7 @@ def check_options(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
     """Raise HeadlabError for options that do not fit this model."""
     method, method_options = method_with_options(options)
     require_players(method_of(method), pieces.model.grid, method_options)
+    pieces.model.require_ablation(pieces.ablation)
     if options.get(VOCABULARY) == CUT:
         _require_known_parameters(_costs(pieces))
     head_count = pieces.model.grid.size
