@@ -1021,8 +1021,9 @@ def _require_players(report: Report, grid: HeadGrid) -> None:
     if kinds != grid.kinds or spec.groups != grid.members_sha256:
         given = ", ".join(grid.kinds) or HEADS
         raise HeadlabError(
-            f"the front removes {spec.players or HEADS}, and these are {given}, or other groups of "
-            f"neurons; take the model with --players {spec.players or HEADS}, on the same task",
+            f"the front removes {spec.players or HEADS}, so its masks are of the same players in the "
+            f"same groups, and given are {given}; take the model with --players "
+            f"{spec.players or HEADS}, on the same task",
             code="front.other_players",
         )
 

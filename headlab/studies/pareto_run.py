@@ -298,7 +298,7 @@ def check_options(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
     heads_to_keep = optional_integer_in(options, "heads")
     if heads_to_keep is not None and heads_to_keep > head_count:
         raise HeadlabError(
-            f"{HEADS} is {heads_to_keep}, but {pieces.model.name} has {head_count} "
+            f"heads is {heads_to_keep}, but {pieces.model.name} has {head_count} "
             f"{pieces.model.grid.noun}; give {head_count} or fewer to keep",
             code="front.heads_too_many",
         )

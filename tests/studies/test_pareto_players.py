@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(
     for stack in model.grid.stacks:
         members = stack.members and tuple(layer[::-1] for layer in stack.members)
         stacks.append(Stack(stack.name, stack.heads, members))
-    with raises("front.other_players", "other groups"):
+    with raises("front.other_players", "same groups"):
         chosen_mask(report, type(model.grid)(tuple(stacks)))
 
 
