@@ -23,6 +23,7 @@ from headlab.evaluation import Evaluator, compare
 from headlab.hooks import Model, with_players
 from headlab.jobs.table import FrontJob
 from headlab.masks import Mask, mask_from_json
+from headlab.report.commands import MaskFile, mask_again
 from headlab.results import Store
 from headlab.shrink import parameters_of, shrink_players
 from headlab.studies.pareto import FRONT_TABLE, FrontResult, chosen_mask, mask_at, per_parameter
@@ -304,7 +305,12 @@ def test_a_damaged_front_of_players_gives_a_sentence_or_a_mask(front: tuple[Path
         assert mask.grid == grid
 
 
-def test_jobs_of_fronts_say_their_players_as_their_commands_do() -> None:
+def test_jobs_of_fronts_say_their_players_as_their_commands_do(front: tuple[Path, Report]) -> None:
+    (words,) = FrontJob.from_spec(front[1].spec).commands()
+    assert words[words.index("--players") + 1] == JOINT
+    mask = chosen_mask(front[1], playing(model_of("bert"), JOINT).grid)
+    (command,) = mask_again(MaskFile(mask, "m", "mask.json")).commands
+    assert command[command.index("--players") + 1] == JOINT
     values = {"model": "m", "task": "intents", "languages": "de,fi", "within": 2.0}
     job = FrontJob.from_flags({**values, "players": "neurons:8,heads", "method": "smoothed"})
     (words,) = job.commands()
