@@ -286,10 +286,14 @@ def front_fields() -> st.SearchStrategy[dict[str, Any]]:
         study_fields(front, method) for method in front.options[METHOD].choices
     )
 
-    def with_options(fields: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-        return {**fields, "options": {**fields["options"], **options}}
+    players = st.sampled_from(["heads", "kv-groups", "heads,neurons:8", "layers,feed-forward"])
 
-    return st.builds(with_options, fields_of_job, by_loss | by_heads)
+    def with_options(
+        fields: dict[str, Any], options: dict[str, Any], players: str
+    ) -> dict[str, Any]:
+        return {**fields, "options": {**fields["options"], **options, "players": players}}
+
+    return st.builds(with_options, fields_of_job, by_loss | by_heads, players)
 
 
 def interactions_fields() -> st.SearchStrategy[dict[str, Any]]:

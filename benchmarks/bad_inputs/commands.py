@@ -229,6 +229,18 @@ COMMANDS = (
         computes=True,
     ),
     Command(
+        ("front",),
+        flags={
+            **ON_TASK,
+            **FEW_EXAMPLES,
+            "--method": "random",
+            "--test-size": "6",
+            "--points": "3",
+            "--players": "heads,neurons:2",
+        },
+        computes=True,
+    ),
+    Command(
         ("interactions",),
         flags={**ON_TASK, **FEW_EXAMPLES, "--heads": "0.0,1.1", "--samples": "4"},
         computes=True,

@@ -68,7 +68,7 @@ def _list_results(store: Store, json: bool) -> None:
     listings: dict[str, Listing[Any]] = {
         "results": store.scan(None),
         "curves": store.curves(None),
-        "reports": store.reports(),
+        "reports": store.reports(None),
         "gates": store.gates(),
     }
     entries_by_kind = {}

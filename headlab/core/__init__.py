@@ -103,6 +103,7 @@ from headlab.core.players import KINDS_OF_HEADS as KINDS_OF_HEADS
 from headlab.core.players import KV_GROUPS as KV_GROUPS
 from headlab.core.players import LAYERS as LAYERS
 from headlab.core.players import NEURONS as NEURONS
+from headlab.core.players import PLAYERS_WORDS as PLAYERS_WORDS
 from headlab.core.players import Players as Players
 from headlab.core.players import kind_title as kind_title
 from headlab.core.players import noun_of as noun_of

@@ -177,7 +177,7 @@ class Report:
             spec = RunSpec.from_json(as_object(fields["spec"]))
             forwards = int(as_number(fields["example_forwards"]))
             seconds = float(as_number(fields["seconds"]))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise HeadlabError(
                 f"this is not a report ({type(error).__name__}: {error})", code="report.malformed"
             ) from error

@@ -24,6 +24,7 @@ from headlab.hooks.player_models import parts_of as parts_of
 from headlab.hooks.player_models import with_players as with_players
 from headlab.hooks.player_models import with_players_of as with_players_of
 from headlab.hooks.players import NeuronGroups as NeuronGroups
+from headlab.hooks.players import PlayerSet as PlayerSet
 from headlab.hooks.players import groups_by_importance as groups_by_importance
 from headlab.hooks.positions import excluded_ids as excluded_ids
 from headlab.hooks.positions import plain_inputs as plain_inputs

@@ -60,6 +60,7 @@ from headlab.studies import (
     EXPERIMENT,
     METHOD,
     METHOD_OPTIONS,
+    PLAYERS,
     STUDIES,
     VOCABULARY,
     Experiment,
@@ -70,6 +71,7 @@ from headlab.tasks import Example, Split, Task
 
 if TYPE_CHECKING:
     from headlab.core import Progress, Report
+    from headlab.hooks import Model
     from headlab.studies.run import Pieces
 
 # Upper limits of options that are counts, and of the length of a text.
@@ -208,12 +210,12 @@ class ExperimentJob(TaskJob):
             running: Is notified of what is stored.
         """
         store = lab.store
-        if running is not None:
-            log = PieceLog(running, lab.need(self.model).grid)
-            store = WatchedStore(lab.store.root, demo=lab.store.demo, on_stored=log)
         chosen_task = lab.task(self.task, self.label_map).with_languages(
             listed_languages(self.languages)
         )
+        if running is not None:
+            log = PieceLog(running, self.model_on(chosen_task, lab).grid)
+            store = WatchedStore(lab.store.root, demo=lab.store.demo, on_stored=log)
         pieces = self.pieces_on(chosen_task, lab, store, tick)
         if running is not None:
             pieces.show_front = running.show_front
@@ -231,7 +233,7 @@ class ExperimentJob(TaskJob):
         from headlab.studies.run import Pieces
 
         return Pieces(
-            lab.need(self.model),
+            self.model_on(task, lab),
             _task_with_ticks(task, tick),
             store,
             seed=self.seed,
@@ -241,6 +243,15 @@ class ExperimentJob(TaskJob):
             tick=tick,
             paces=lab.paces,
         )
+
+    def model_on(self, task: Task, lab: Lab) -> Model:
+        """The model, with what the experiment switches on and off.
+
+        Args:
+            task: Of the experiment.
+            lab: Has the model.
+        """
+        return lab.need(self.model)
 
     def report(self, pieces: Pieces, on_progress: Callable[[Progress], None]) -> Report:
         """The report: from the store, or made of its pieces and stored.
@@ -295,7 +306,7 @@ class ExperimentJob(TaskJob):
         """Cost of what the store lacks, at the device's present pace."""
         pieces = self.pieces(lab, tick)
         cost = self.cost(pieces)
-        return Measured(heads=pieces.model.grid.size, seconds=0.0, forecast=cost)
+        return Measured(heads=pieces.model.head_grid.size, seconds=0.0, forecast=cost)
 
     # Its command, and back.
 
@@ -413,7 +424,7 @@ class FrontJob(ExperimentJob):
     """A front on some languages of a task ("all": every one).
 
     method, method_options: of the scores that order the heads.  options: orders, points, within,
-    heads, by and vocabulary, as in docs/front.md.  dev_size, test_size: examples of each split,
+    heads, by, vocabulary and players, as in docs/front.md.  dev_size, test_size: examples of each split,
     None for all.
     """
 
@@ -440,6 +451,20 @@ class FrontJob(ExperimentJob):
                 return f"{self.name}, {self.method}"
             return self.name
         return f"{self.name}, {METHODS[self.method].title}"
+
+    def model_on(self, task: Task, lab: Lab) -> Model:
+        """The model, whose players are those of the front.
+
+        Raises:
+            HeadlabError: The players are unknown, or the model has none of that kind.
+        """
+        players = self.options.get(PLAYERS)
+        model = super().model_on(task, lab)
+        if players is None:
+            return model
+        from headlab.methods import model_with_players
+
+        return model_with_players(model, task, str(players))
 
     def _about_rows(self) -> Details:
         """The method."""
@@ -480,13 +505,13 @@ class FrontJob(ExperimentJob):
         if self.options["points"] is None:
             words.append("--every")
         given_options = {name: value for name, value in self.options.items() if value is not None}
-        flag_names = ("by", "orders", "points", VOCABULARY)
+        flag_names = ("by", "orders", "points", VOCABULARY, PLAYERS)
         flag_options = {name: FRONT.options[name] for name in flag_names}
         words += [*setting_words(given_options, flag_options), *self.method_words("method_options")]
         return [[*words, *self.setting_words(context), *context.dtype_words]]
 
 
-QUESTION = ("within", "heads", "by", "orders", "points", VOCABULARY)
+QUESTION = ("within", "heads", "by", "orders", "points", VOCABULARY, PLAYERS)
 """The front's options that are flags of its command."""
 
 

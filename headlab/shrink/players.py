@@ -128,7 +128,10 @@ def _linear_of(
     """A linear layer of the same class, with these weights."""
     # Made of size 1, since torch warns of weights without numbers.
     linear: nn.Linear | Conv1D
-    if isinstance(like, nn.Linear):
+    has_no_inputs = isinstance(like, Conv1D) and not len(weight)
+    if has_no_inputs:  # a Conv1D cannot compute with none
+        weight = weight.T
+    if isinstance(like, nn.Linear) or has_no_inputs:
         linear = nn.Linear(1, 1, bias=False)
         linear.out_features, linear.in_features = weight.shape
     else:

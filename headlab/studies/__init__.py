@@ -28,6 +28,7 @@ from headlab.studies.table import METHOD as METHOD
 from headlab.studies.table import METHOD_OPTIONS as METHOD_OPTIONS
 from headlab.studies.table import OF as OF
 from headlab.studies.table import ORDERS as ORDERS
+from headlab.studies.table import PLAYERS as PLAYERS
 from headlab.studies.table import STUDIES as STUDIES
 from headlab.studies.table import TOP as TOP
 from headlab.studies.table import VOCABULARY as VOCABULARY

@@ -178,7 +178,7 @@ class GrowingFront:
         parameters = None
         if earlier is not None:
             parameters = earlier.parameters
-        elif self.costs.layers:
+        elif self.costs.are_known:
             parameters = self.costs.shrunk(kept_heads).parameters
         model = ModelSoFar(order.key, removed, int(kept_heads.sum()), parameters, languages)
         self._models[order.key, removed] = model

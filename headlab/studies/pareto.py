@@ -24,6 +24,7 @@ from headlab.core import (
     Report,
     is_number,
     part,
+    read_players,
 )
 from headlab.masks import Mask, removal_order
 from headlab.results import Curve, HeadScores, kept_heads_without, removed_counts
@@ -218,10 +219,10 @@ def candidate_orders(
 
 def no_order_by_cost(costs: Costs) -> str:
     """Why heads cannot be ordered by cost; empty if they can."""
-    if not costs.layers:
-        return costs.note.rstrip(".") or "the cost of this model's heads is unknown"
+    if not costs.are_known:
+        return costs.note.rstrip(".") or f"the cost of this model's {costs.noun} is unknown"
     if costs.are_even:
-        return "all heads of this model cost alike"
+        return f"all {costs.noun} of this model cost alike"
     return ""
 
 
@@ -269,14 +270,7 @@ def per_parameter(values: Floats, costs: Costs) -> Floats:
 
     Heads that can only be removed together share one value.
     """
-    values_per_parameter = np.empty_like(values)
-    for layer in costs.layers:
-        if layer.heads:
-            layer_heads = slice(layer.first_head, layer.first_head + layer.heads)
-            groups = values[layer_heads].reshape(-1, layer.group_size)
-            values_of_groups = groups.sum(axis=1) / layer.parameters
-            values_per_parameter[layer_heads] = np.repeat(values_of_groups, layer.group_size)
-    return values_per_parameter
+    return costs.per_parameter(values)
 
 
 def counts_of(size: int, points: int | None, heads: int | None) -> list[int]:
@@ -359,7 +353,7 @@ def points_of(key: str, curves: Mapping[str, Curve], test: PointTest, costs: Cos
             order=key,
             heads_removed=removed,
             heads_kept=int(kept_heads.sum()),
-            parameters=costs.shrunk(kept_heads).parameters if costs.layers else None,
+            parameters=costs.shrunk(kept_heads).parameters if costs.are_known else None,
             languages=languages,
             accuracy=tuple(float(curve.accuracy[index]) for curve in curves.values()),
             difference=tuple(float(curve.difference[index]) for curve in curves.values()),
@@ -519,6 +513,11 @@ ORDERS_TABLE = "front-orders"
 CHOICE_TABLE = "front-choice"
 CONFIRMED_TABLE = "front-confirmed"
 MEAN = "mean"
+# Titles of columns: what is switched is named in them.
+NOUN = "players"
+REMOVED = f"{{{NOUN}}} removed"
+KEPT = f"{{{NOUN}}} kept"
+HEADS = "heads"
 PERCENT = ".1f"
 POINTS = "+.2f"
 P_VALUE = ".4f"
@@ -542,8 +541,8 @@ class FrontAnswer:
 
     question: Annotated[str, Column("question")]
     order: Annotated[str, Column("order")]
-    heads_removed: Annotated[int, Column("heads removed", "d")]
-    heads_kept: Annotated[int, Column("heads kept", "d")]
+    heads_removed: Annotated[int, Column(REMOVED, "d")]
+    heads_kept: Annotated[int, Column(KEPT, "d")]
     parameters: Annotated[int | None, Column("parameters", ",d")]
     weakest_language: Annotated[str, Column("weakest language")]
     weakest: Annotated[float, Column("weakest, points", POINTS)]
@@ -609,8 +608,8 @@ class SmallerModel:
     """
 
     order: Annotated[str, Column("order")]
-    heads_removed: Annotated[int, Column("heads removed", "d")]
-    heads_kept: Annotated[int, Column("heads kept", "d")]
+    heads_removed: Annotated[int, Column(REMOVED, "d")]
+    heads_kept: Annotated[int, Column(KEPT, "d")]
     parameters: Annotated[int | None, Column("parameters", ",d")]
     weakest_language: Annotated[str, Column("weakest language")]
     weakest: Annotated[float, Column("weakest, points", POINTS)]
@@ -638,7 +637,7 @@ class ModelInLanguage:
     """
 
     order: Annotated[str, Column("order")]
-    heads_removed: Annotated[int, Column("heads removed", "d")]
+    heads_removed: Annotated[int, Column(REMOVED, "d")]
     language: Annotated[str, Column("language")]
     accuracy: Annotated[float, Column("accuracy, %", PERCENT)]
     difference: Annotated[float, Column("difference, points", POINTS)]
@@ -683,6 +682,11 @@ class FrontResult(StudyResult):
     loss: float | None = None
 
     @property
+    def noun(self) -> str:
+        """What is removed, in a word, as its tables say it."""
+        return self.models.names.get(NOUN, (HEADS,))[0]
+
+    @property
     def answer(self) -> FrontAnswer:
         """The model that answers the question."""
         return self.answers.rows[0]
@@ -720,7 +724,7 @@ class FrontResult(StudyResult):
             rows = languages.get((model.order, model.heads_removed))
             if not rows:
                 raise HeadlabError(
-                    f"the front has no languages at {model.heads_removed} heads of order {model.order}; "
+                    f"the front has no languages at {model.heads_removed} {self.noun} of order {model.order}; "
                     "make it again",
                     code="front.languages_missing",
                 )
@@ -752,7 +756,7 @@ class FrontResult(StudyResult):
         indices = np.array([grid.index(head) for head in heads], dtype=np.int64)
         if not np.array_equal(np.sort(indices), np.arange(grid.size)):
             raise HeadlabError(
-                f"the front's order {key} does not name every head of this model once; make it "
+                f"the front's order {key} does not name every {grid.noun.removesuffix('s')} of this model once; make it "
                 "again",
                 code="front.order_invalid",
             )
@@ -799,10 +803,14 @@ def cost_of(points: Sequence[Point]) -> Floats:
     return np.array([point.cost[0] for point in points], dtype=np.float64)
 
 
-def model_records(points: Sequence[Point]) -> Records[SmallerModel]:
+def model_records(points: Sequence[Point], noun: str = HEADS) -> Records[SmallerModel]:
     """What is left of each point and lost by it, and whether it is on the front.
 
     Losses are those of its weakest language and of the mean.
+
+    Args:
+        points: Of all orders.
+        noun: What is removed, in a word.
     """
     cost = cost_of(points)
     is_best = pareto(cost, np.array([point.worst for point in points]))
@@ -831,13 +839,19 @@ def model_records(points: Sequence[Point]) -> Records[SmallerModel]:
             "weakest: the smallest difference over the languages; lower bound: the smallest of "
             "theirs, one-sided, at 95 % divided among the orders. best for its size: no other "
             "model here is as small and loses less in its weakest language. All on the examples "
-            "that chose the heads, so these are optimistic estimates.",
+            f"that chose the {noun}, so these are optimistic estimates.",
         ),
+        {NOUN: (noun,)},
     )
 
 
-def language_records(points: Sequence[Point]) -> Records[ModelInLanguage]:
-    """Each point in each language."""
+def language_records(points: Sequence[Point], noun: str = HEADS) -> Records[ModelInLanguage]:
+    """Each point in each language.
+
+    Args:
+        points: Of all orders.
+        noun: What is removed, in a word.
+    """
     rows = [
         ModelInLanguage(
             order=point.order,
@@ -852,25 +866,31 @@ def language_records(points: Sequence[Point]) -> Records[ModelInLanguage]:
         for point in points
         for index, language in enumerate(point.languages)
     ]
-    return Records("The same, language by language", tuple(rows))
+    return Records("The same, language by language", tuple(rows), names={NOUN: (noun,)})
 
 
 def order_records(orders: Sequence[NestedOrder], grid: HeadGrid) -> Records[OrderedHead]:
-    """Each order's heads, in removal order: each mask removes the first heads of an order."""
+    """Each order's heads, in removal order: each mask removes the first heads of an order.
+
+    Args:
+        orders: The orders.
+        grid: Of the model; its players, where these are not heads.
+    """
     heads = grid.heads
     rows = [
         OrderedHead(order.key, place, heads[index])
         for order in orders
         for place, index in enumerate(order.order.tolist(), 1)
     ]
-    return Records("The orders in which heads leave", tuple(rows))
+    return Records(f"The orders in which {grid.noun} leave", tuple(rows))
 
 
-def answer_records(rules: Mapping[str, Point]) -> Records[FrontAnswer]:
+def answer_records(rules: Mapping[str, Point], noun: str = HEADS) -> Records[FrontAnswer]:
     """The answer by each rule, the one asked for first.
 
     Args:
         rules: {question in words: answer}.
+        noun: What is removed, in a word.
     """
     rows = [
         FrontAnswer(
@@ -886,17 +906,18 @@ def answer_records(rules: Mapping[str, Point]) -> Records[FrontAnswer]:
         )
         for question, point in rules.items()
     ]
-    return Records("What is chosen on dev", tuple(rows))
+    return Records("What is chosen on dev", tuple(rows), names={NOUN: (noun,)})
 
 
 def confirmed_records(
-    verdicts: Sequence[LanguageVerdict], mean: MeanDifference
+    verdicts: Sequence[LanguageVerdict], mean: MeanDifference, noun: str = HEADS
 ) -> Records[TestedLanguage]:
     """The chosen model on test.
 
     Args:
         verdicts: On each language.
         mean: Over the languages.
+        noun: What is removed, in a word.
     """
     p_holm = holm_where_known([verdict.p for verdict in verdicts])
     p_loss_holm = holm_where_known([verdict.p_loss for verdict in verdicts])
@@ -939,8 +960,8 @@ def confirmed_records(
         (
             "low, high: 95 % interval of the paired bootstrap, by groups of examples. bound: 95 % "
             "lower bound, one-sided. p: of no difference. p of the loss: of more being lost than "
-            "was allowed; Holm: for naming single ones. Where no head is removed the difference is "
-            "0 by definition, and there is nothing to test.",
+            f"was allowed; Holm: for naming single ones. Where no {noun.removesuffix('s')} is "
+            "removed the difference is 0 by definition, and there is nothing to test.",
         ),
     )
 
@@ -969,6 +990,7 @@ def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
 
 def _mask_of(result: FrontResult, report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
     """As `mask_at`, with the report's result."""
+    _require_players(report, grid)
     removed_heads = result.removal_order(order, grid)[:removed]
     spec = report.spec
     task = spec.get("task", {})
@@ -985,6 +1007,25 @@ def _mask_of(result: FrontResult, report: Report, order: str, removed: int, grid
     }
     model = {name: value for name, value in spec.get("model", {}).items() if name != "dtype"}
     return Mask(grid, kept_heads_without(removed_heads, grid.size), model, how_chosen)
+
+
+def _require_players(report: Report, grid: HeadGrid) -> None:
+    """Raise HeadlabError for a front that removes other things than a grid's.
+
+    Groups of neurons are others where they have other members.
+    """
+    spec = report.spec
+    kinds = read_players(spec.players).kinds if spec.players else (HEADS,)
+    if grid.has_only_heads and not spec.players:
+        return
+    if kinds != grid.kinds or spec.groups != grid.members_sha256:
+        given = ", ".join(grid.kinds) or HEADS
+        raise HeadlabError(
+            f"the front removes {spec.players or HEADS}, so its masks are of the same players in the "
+            f"same groups, and given are {given}; take the model with --players "
+            f"{spec.players or HEADS}, on the same task",
+            code="front.other_players",
+        )
 
 
 def chosen_mask(report: Report, grid: HeadGrid) -> Mask:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headlab.core import (
+    HEADS,
     Bools,
     HeadlabError,
     Ints,
@@ -24,6 +25,9 @@ from headlab.core import (
     text_in,
 )
 from headlab.evaluation import Evaluator
+from headlab.hooks import with_players
+from headlab.methods import method as method_of
+from headlab.methods.costs import require_players
 from headlab.results import Curve, HeadScores, kept_heads_without
 from headlab.shrink import cut_by_task
 from headlab.studies.curves import Walk, curve_spec, measured_curve
@@ -55,7 +59,15 @@ from headlab.studies.pareto import (
 from headlab.studies.run import Ask, Pieces
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
-from headlab.studies.table import BOUND, CUT, ESTIMATE, VOCABULARY, SaySentence
+from headlab.studies.table import (
+    BOUND,
+    CUT,
+    ESTIMATE,
+    PLAYERS,
+    VOCABULARY,
+    SaySentence,
+    method_with_options,
+)
 from headlab.tasks import Split
 
 # Accuracy on dev along an order, one language at a time: curves that are stored and resumed after
@@ -77,6 +89,8 @@ def order_scores(pieces: Pieces, order: NestedOrder, scores: dict[str, HeadScore
         method=MethodSpec(f"front {order.key}", {"of": any_scores.method, "scores": keys}),
         ablation=pieces.ablation,
         seed=pieces.seed,
+        players=any_scores.spec.players,
+        groups=any_scores.spec.groups,
     )
     return HeadScores(
         grid=any_scores.grid,
@@ -190,9 +204,9 @@ class FrontPlan:
     Attributes:
         options: Of the study.
         scores: In every language.
-        orders: In which heads are removed.
+        orders: In which heads, or other players, are removed.
         notes: On orders that are left out.
-        removed_counts: Counts of removed heads.
+        removed_counts: Counts of removed ones.
     """
 
     options: Mapping[str, OptionValue]
@@ -232,26 +246,60 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence)
     rules = answers_of(points, options)
     chosen_point = next(iter(rules.values()))
     verdicts, mean = confirm(pieces, plan, chosen_point)
+    noun = noun_of(options)
     return FrontResult(
-        answers=answer_records(rules),
-        tested_languages=confirmed_records(verdicts, mean),
-        models=model_records(points),
-        languages=language_records(points),
+        answers=answer_records(rules, noun),
+        tested_languages=confirmed_records(verdicts, mean, noun),
+        models=model_records(points, noun),
+        languages=language_records(points, noun),
         orders=order_records(plan.orders, pieces.model.grid),
         loss=optional_number_in(options, "within"),
         notes=(*plan.notes, *sentences(points, rules, verdicts, options), *vocabulary_notes),
     )
 
 
+def settled_options(
+    pieces: Pieces, given: Mapping[str, OptionValue], options: Mapping[str, OptionValue]
+) -> dict[str, OptionValue]:
+    """The options with the players of the model, where none were given.
+
+    Args:
+        pieces: Of the front.
+        given: The options that were given.
+        options: All of them, resolved.
+
+    Raises:
+        HeadlabError: The players that were given are not the model's.
+    """
+    players = pieces.model.players
+    if PLAYERS in given and options.get(PLAYERS, HEADS) != str(players):
+        raise HeadlabError(
+            f"the front is to remove {options.get(PLAYERS, HEADS)}, but the model was given with "
+            f"{players} to switch; give it as headlab.methods.model_with_players makes it",
+            code="front.players_not_of_model",
+        )
+    settled = {name: value for name, value in options.items() if name != PLAYERS}
+    return settled if players.are_heads else {**settled, PLAYERS: str(players)}
+
+
+def noun_of(options: Mapping[str, OptionValue]) -> str:
+    """What a front removes, in a word."""
+    return "players" if options.get(PLAYERS) else HEADS
+
+
 def check_options(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
     """Raise HeadlabError for options that do not fit this model."""
+    method, method_options = method_with_options(options)
+    require_players(method_of(method), pieces.model.grid, method_options)
+    pieces.model.require_ablation(pieces.ablation)
     if options.get(VOCABULARY) == CUT:
         _require_known_parameters(_costs(pieces))
     head_count = pieces.model.grid.size
     heads_to_keep = optional_integer_in(options, "heads")
     if heads_to_keep is not None and heads_to_keep > head_count:
         raise HeadlabError(
-            f"heads is {heads_to_keep}, but {pieces.model.name} has {head_count}; give {head_count} or fewer to keep",
+            f"heads is {heads_to_keep}, but {pieces.model.name} has {head_count} "
+            f"{pieces.model.grid.noun}; give {head_count} or fewer to keep",
             code="front.heads_too_many",
         )
     if options["orders"] == "cost":
@@ -285,7 +333,7 @@ def _costs(pieces: Pieces) -> Costs:
     costs = costs_of(pieces.model)
     if pieces.ablation == "zero":
         return costs
-    return replace(costs, layers=(), note="heads that give their mean cannot be removed")
+    return costs.unknown("heads that give their mean cannot be removed")
 
 
 def costs_of_models(
@@ -306,24 +354,32 @@ def costs_of_models(
         return costs, ()
     _require_known_parameters(costs)
     sentence = f"vocabulary of {', '.join(pieces.languages)}"
-    cut = cut_by_task(pieces.model, pieces.task, pieces.languages, lambda: say(sentence))
+    model = with_players(pieces.model, HEADS)
+    cut = cut_by_task(model, pieces.task, pieces.languages, lambda: say(sentence))
     say("")
     piece_count = len(cut.kept_ids)
     cut_costs = costs.cut_to(piece_count)
     languages = ",".join(pieces.languages)
+    noun = noun_of(options)
+    where = f"--mask mask.json --task {pieces.task.name} --languages {languages}"
+    command = f"`headlab export {where} --as small` writes such a model"
+    whole = (
+        "Accuracies are with the whole vocabulary: the export counts what texts lose by the cut."
+    )
+    if options.get(PLAYERS):
+        command = f"`headlab worth {where} --vocabulary cut` times such a model"
+        whole = "Accuracies are with the whole vocabulary."
     return cut_costs, (
         f"Parameters are counted with the vocabulary cut to {languages.replace(',', ', ')}, too: "
-        f"{piece_count:,} of {cut.size_before:,} pieces stay, and with all heads "
+        f"{piece_count:,} of {cut.size_before:,} pieces stay, and with all {noun} "
         f"{cut_costs.parameters:,} parameters; the untouched model has {costs.parameters:,}. "
-        f"`headlab export --mask mask.json --task {pieces.task.name} --languages {languages} "
-        "--as small` writes such a model. Accuracies are with the whole vocabulary: the export "
-        "counts what texts lose by the cut.",
+        f"{command}. {whole}",
     )
 
 
 def _require_known_parameters(costs: Costs) -> None:
     """Raise HeadlabError where models cost heads alone, so that a cut would change nothing."""
-    if not costs.layers:
+    if not costs.are_known:
         reason = costs.note.rstrip(".") or "the cost of this model's heads is unknown"
         raise HeadlabError(
             "--vocabulary cut would have no effect, as models cost their number of heads here: "
@@ -336,7 +392,7 @@ def answers_of(points: Sequence[Point], options: Mapping[str, OptionValue]) -> d
     """{question in words: the point that answers it}, the question asked first."""
     heads = optional_integer_in(options, "heads")
     if heads is not None:
-        question = f"best with {heads} heads, the weakest language protected"
+        question = f"best with {heads} {noun_of(options)}, the weakest language protected"
         return {question: best_with_heads(points, heads)}
     loss = number_in(options, "within")
     question = f"smallest within {_points_text(loss)} in every language"
@@ -400,12 +456,13 @@ def sentences(
     """
     question, answer = next(iter(rules.items()))
     within_points = optional_number_in(options, "within")
+    noun = noun_of(options)
     if answer.heads_removed:
-        what_goes = f"{answer.heads_removed} heads are removed, by order {answer.order}"
+        what_goes = f"{answer.heads_removed} {noun} are removed, by order {answer.order}"
     elif within_points is None:
-        what_goes = "no head goes"
+        what_goes = f"no {noun.removesuffix('s')} goes"
     else:
-        what_goes = "no head can be removed"
+        what_goes = f"no {noun.removesuffix('s')} can be removed"
     languages = ", ".join(answer.languages)
     texts = [
         f"{question[0].upper()}{question[1:]} (languages: {languages}): {what_goes}; "
@@ -423,11 +480,20 @@ def sentences(
             "with more dev examples, fewer languages or a larger loss allowed there is more to "
             "find. The row by the estimate says what the point estimates would allow."
         )
-    return (*texts, GUARANTEE)
+    return (*texts, guarantee(noun))
+
+
+def guarantee(noun: str) -> str:
+    """What can be relied on, in sentences.
+
+    Args:
+        noun: What is removed, in a word.
+    """
+    return f"{noun.capitalize()} {GUARANTEE}"
 
 
 GUARANTEE = (
-    "Heads were ordered and the model chosen on dev, so dev gives an optimistic estimate of it. "
+    "were ordered and the model chosen on dev, so dev gives an optimistic estimate of it. "
     "Rely on test: this front judged at most one mask there. Other looks at the same test "
     "examples, by another front or any other mask, are not counted: if there were any, divide the "
     "5 % among them yourself."

@@ -314,8 +314,10 @@ class Pieces:
         evaluator = self.evaluator(language, split)
         forwards_before = self.forwards
         removed_count = len(mask.removed)
-        plural = "" if removed_count == 1 else "s"
-        note = f"{split} answers in {language}, {removed_count} head{plural} gone"
+        noun = self.model.grid.noun
+        if removed_count == 1:
+            noun = noun.removesuffix("s")
+        note = f"{split} answers in {language}, {removed_count} {noun} gone"
         evaluator_forwards_before = evaluator.forwards
 
         def count_forwards() -> None:
@@ -410,7 +412,8 @@ class Pieces:
     def stored_scores(self) -> list[HeadScores]:
         """Stored scores of this model and task, read once; forecasts are based on them."""
         if self._stored_scores is None:
-            stored_results = [] if self.store is None else self.store.scan().results
+            players = "" if self.model.players.are_heads else str(self.model.players)
+            stored_results = [] if self.store is None else self.store.scan(players).results
             model_and_task = (self.model.identity()["name"], self.task.name)
             self._stored_scores = []
             for result in stored_results:
@@ -858,6 +861,8 @@ def report_spec(
         options=as_plain_object(options),
         seed=pieces.seed,
         method_versions=versions or None,
+        players="" if pieces.model.players.are_heads else str(pieces.model.players),
+        groups=pieces.model.grid.members_sha256,
     )
 
 

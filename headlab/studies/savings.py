@@ -187,6 +187,41 @@ class Costs:
         return ModelCost(parameters, macs, tokens)
 
     @property
+    def noun(self) -> str:
+        """What is removed, in a word."""
+        return "heads"
+
+    @property
+    def are_known(self) -> bool:
+        """Whether it is known what leaves the weights with each head."""
+        return bool(self.layers)
+
+    def unknown(self, note: str) -> Costs:
+        """The costs of the model where nothing can be removed from the weights.
+
+        Args:
+            note: Why it cannot.
+        """
+        return Costs(self.parameters, self.macs, (), note, self.vocabulary)
+
+    def per_parameter(self, values: Floats) -> Floats:
+        """Each head's value per parameter removed with it, float [head].
+
+        Heads that can only be removed together share one value.
+
+        Args:
+            values: float [head].
+        """
+        values_per_parameter = np.empty_like(values)
+        for layer in self.layers:
+            if layer.heads:
+                layer_heads = slice(layer.first_head, layer.first_head + layer.heads)
+                groups = values[layer_heads].reshape(-1, layer.group_size)
+                values_of_groups = groups.sum(axis=1) / layer.parameters
+                values_per_parameter[layer_heads] = np.repeat(values_of_groups, layer.group_size)
+        return values_per_parameter
+
+    @property
     def are_even(self) -> bool:
         """Whether all heads cost the same."""
         costs_of_heads = {

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headlab.core import (
+    HEADS,
     Floats,
     HeadlabError,
     Ints,
@@ -30,7 +31,7 @@ from headlab.core import (
     timed_pass,
 )
 from headlab.evaluation import encode, pad, read_inputs
-from headlab.hooks import ActiveGates, Model, as_gate_tensor, plain_inputs
+from headlab.hooks import ActiveGates, Model, as_gate_tensor, plain_inputs, with_players
 from headlab.masks import Mask, full_mask
 from headlab.models import input_device, software_versions
 from headlab.models.allattention import RELATIVE, AllAttention, AllAttentionForCausalLM
@@ -52,6 +53,7 @@ from headlab.shrink import (
     silence_model,
     tensors_by_token,
 )
+from headlab.studies.player_costs import player_costs
 from headlab.studies.savings import (
     Costs,
     CutModel,
@@ -79,7 +81,9 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 def costs_of(model: Model) -> Costs:
-    """A model's costs. Runs three short made-up texts through it."""
+    """A model's costs, and its players'. Runs three short made-up texts through it."""
+    if model.player_set is not None:
+        return player_costs(model, costs_of(with_players(model, HEADS)))
     parameters = parameters_of(model.module)
     macs = macs_polynomial(model.module)
     vocabulary = vocabulary_cost_of(model.module)
@@ -726,8 +730,8 @@ def _cut_module(
 
     Args:
         model: The untouched one.
-        shrunk: Without the mask's heads; None where they cannot be removed from the weights, and
-            all stay.
+        shrunk: Without the mask's heads or other players; None where they cannot be removed from
+            the weights, and all stay.
         cut: Which pieces stay.
 
     Raises:
@@ -735,7 +739,8 @@ def _cut_module(
             cannot be copied.
     """
     if shrunk is None:
-        module = silence_model(model, full_mask(model.grid)).module
+        with_heads = with_players(model, HEADS)
+        module = silence_model(with_heads, full_mask(with_heads.grid)).module
     else:
         module = copy.deepcopy(shrunk)
     cut_embeddings(module, cut)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headlab.core import (
+    PLAYERS_WORDS,
     VALUE_FUNCTIONS,
     HeadlabError,
     Json,
@@ -18,6 +19,7 @@ from headlab.core import (
     OptionValue,
     Registry,
     options_in,
+    read_players,
     require_known_options,
     resolve_options,
     text_in,
@@ -210,6 +212,7 @@ CUT = "cut"
 VOCABULARY_CHOICES = (KEEP, CUT)
 """What becomes of a model's vocabulary: it stays, or pieces of other languages leave."""
 VOCABULARY = "vocabulary"  # the option of a front that says it
+PLAYERS = "players"  # the option of a front that says what is switched, where that is not heads
 ORDERS: Mapping[str, str] = {
     "mean": "by the mean score over the languages",
     "weakest": "by its best rank in any language, so that a head stays while one language needs it",
@@ -221,11 +224,11 @@ ORDERS: Mapping[str, str] = {
 def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     """The options of a front, with `within` at its default where needed.
 
-    It is needed if neither `within` nor `heads` is given. A vocabulary that stays is left out, so
-    that fronts keep the names they had before it could be cut.
+    It is needed if neither `within` nor `heads` is given. A vocabulary that stays is left out, and
+    so are players that are heads: fronts keep the names they had before there was anything else.
 
     Raises:
-        HeadlabError: Both are given.
+        HeadlabError: Both are given, or players are unknown.
     """
     options_with_default = dict(options)
     if options_with_default["within"] is not None and options_with_default["heads"] is not None:
@@ -238,6 +241,11 @@ def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
         options_with_default["within"] = DEFAULT_WITHIN
     if options_with_default[VOCABULARY] == KEEP:
         del options_with_default[VOCABULARY]
+    players = read_players(text_in(options_with_default, PLAYERS))
+    if players.are_heads:
+        del options_with_default[PLAYERS]
+    else:
+        options_with_default[PLAYERS] = str(players)
     return options_with_default
 
 
@@ -522,10 +530,15 @@ BUILT_IN: dict[str, Experiment] = {
                     "keep the vocabulary, or count every model with it cut to the languages",
                     VOCABULARY_CHOICES,
                 ),
+                PLAYERS: Option(
+                    HEADS,
+                    f"what is removed: {PLAYERS_WORDS}, or several, as heads,neurons:8",
+                ),
             },
             "pareto_run",
             version=2,
             lists={"orders": tuple(ORDERS)},
+            settles="pareto_run",
             result="pareto:FrontResult",
             figures="front",
             job="front",

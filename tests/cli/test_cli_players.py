@@ -132,3 +132,46 @@ def test_players_that_do_not_fit_are_refused_with_what_does(
     evaluate = ["evaluate", "--model", folder, "--languages", "de", "--size", 8]
     assert "--mask" in refused(*evaluate, "--players", "layers")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_front_of_players_is_chosen_written_and_evaluated(
+    folder: Path,
+    tmp_path: Path,
+    run_command: Callable[..., tuple[int, str, str]],
+    json_output: Callable[..., Any],
+) -> None:
+    out = tmp_path / "mask.json"
+    command = ["front", "--model", folder, "--languages", "de", "--cache", tmp_path / "cache"]
+    command += ["--size", 8, "--test-size", 8, "--points", 3, "--method", "leave-one-out"]
+    command += ["--within", 100, "--by", "estimate", "--players", JOINT]
+    code, stdout, _ = run_command(*command, "--out", out)
+    assert code == 0
+    assert "| players removed | players kept |" in stdout
+    assert "Players were ordered and the model chosen on dev" in stdout
+    mask = load_mask(out)
+    assert mask.grid.kinds == ("heads", "neurons")
+    evaluate = ["evaluate", "--model", folder, "--languages", "de", "--mask", out]
+    figures = json_output(*evaluate, "--split", "test", "--size", 8)["languages"]["de"]
+    on_test = mask.chosen["evaluated"]["test"]["languages"]["de"]
+    assert figures["accuracy"] == on_test["accuracy"]
+    listed = json_output("cache", "--cache", tmp_path / "cache")
+    assert [entry["key"] for entry in listed["reports"]]
+    assert Store(tmp_path / "cache").reports().results == ()
+
+
+def test_fronts_of_players_that_do_not_fit_are_refused(
+    folder: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    command = ["front", "--model", folder, "--languages", "de", "--cache", tmp_path, "--size", 8]
+    for players, phrase in {
+        "neurons:0": "neurons:8",
+        "neurons:4096": "more groups than layer 0 has neurons",
+        "experts": "kv-groups",
+        "kv-groups": "use heads",
+        "": "kv-groups",
+    }.items():
+        assert phrase in refused(*command, "--players", players)
+    sentence = refused(*command, "--players", "layers", "--method", "confidence")
+    assert "leave-one-out" in sentence
+    assert "zero" in refused(*command, "--players", "layers", "--ablation", "mean")
+    assert not list(tmp_path.iterdir())

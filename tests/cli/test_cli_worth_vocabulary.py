@@ -150,3 +150,38 @@ def test_a_front_whose_models_cost_heads_refuses_a_cut(folder, capsys):
     error = capsys.readouterr().err
     assert "--vocabulary cut would have no effect" in error
     assert "heads that give their mean cannot be removed" in error
+
+
+def test_a_front_of_players_counts_them_with_the_cut_vocabulary_as_worth_does(
+    folder, capsys, tmp_path
+):
+    players = "heads,neurons:2"
+    mask = tmp_path / "mask.json"
+    front_of_players = ("--players", players, "--within", "100", "--by", "estimate")
+    kept, cut = (
+        front(folder, capsys, "--vocabulary", choice, *front_of_players, "--out", str(mask))
+        for choice in ("keep", "cut")
+    )
+    assert cut["spec"]["options"]["players"] == cut["spec"]["players"] == players
+    kept_models, cut_models = (tables_of(report)["front"] for report in (kept, cut))
+    assert cut_models["columns"][1:3] == ["players removed", "players kept"]
+    column = kept_models["columns"].index("parameters")
+    saved = {
+        kept_row[column] - cut_row[column]
+        for kept_row, cut_row in zip(kept_models["rows"], cut_models["rows"], strict=True)
+    }
+    assert len(saved) == 1
+    (note,) = (note for note in cut["notes"] if "vocabulary" in note)
+    assert "`headlab worth --mask mask.json --task intents --languages th --vocabulary cut`" in note
+    (answer, _) = tables_of(cut)["front-choice"]["rows"]
+    assert json.loads(mask.read_text(encoding="utf-8"))["version"] == 3
+    words = ["worth", "--model", str(folder / "model"), "--mask", str(mask), *THAI, *TIMING]
+    assert main([*words, "--vocabulary", "cut", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["parameters"]["cut"] == answer[4]
+    assert record["parameters"]["shrunk"] - record["parameters"]["cut"] == saved.pop()
+    assert record["speed"][0]["cut"]["rounds"] == 6
+    assert any("Without the players and with a vocabulary of th" in n for n in record["notes"])
+    heads = front(folder, capsys)
+    assert not {"players", "groups"} & {*heads["spec"], *heads["spec"]["options"]}
+    assert tables_of(heads)["front"]["columns"][1:3] == ["heads removed", "heads kept"]

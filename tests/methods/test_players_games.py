@@ -13,6 +13,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from support.expected_errors import raises
 from support.players_by_hand import DOWNS, closed_by_hand, neuron_groups, playing
+from support.task_answers import task_answered_by
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
@@ -26,7 +27,6 @@ from headlab.methods.neuron_groups import grouping_language
 from headlab.methods.run import score
 from headlab.methods.spec import make_spec
 from headlab.results import HeadScores, Store
-from headlab.tasks import Task
 
 EXAMPLES = 12
 # At most six players, so that all their orders can be tried.
@@ -200,22 +200,6 @@ def test_a_mask_after_another_resumes_at_the_layer_that_changed() -> None:
         got = evaluator.evaluate(Mask(grid, kept))
         fresh = Evaluator(variant, tiny_task(), "xx", "dev", EXAMPLES, state_bytes=0)
         assert_array_equal(got.predicted, fresh.evaluate(Mask(grid, kept)).predicted)
-
-
-def task_answered_by(model: Model, mask: Mask) -> Task:
-    """The tiny task whose labels are what a model answers under a mask."""
-    task = tiny_task()
-
-    def read(language, split, seed):
-        examples = task.read(language, split, seed)
-        evaluator = Evaluator(model, task, language, split, None)
-        predicted = evaluator.evaluate(mask).predicted
-        return [
-            replace(example, label=int(label))
-            for example, label in zip(examples, predicted, strict=True)
-        ]
-
-    return replace(task, read=read)
 
 
 def test_a_group_of_noise_harms_and_a_dead_block_does_nothing() -> None:

@@ -494,9 +494,9 @@ class Store:
         """Read every curve of heads; `players` as in `scan`."""
         return self.listing(Curve, players)
 
-    def reports(self) -> Listing[Report]:
-        """Read every report."""
-        return self.listing(Report)
+    def reports(self, players: str | None = "") -> Listing[Report]:
+        """Read every report of heads; `players` as in `scan`."""
+        return self.listing(Report, players)
 
     def gates(self) -> Listing[LearnedGates]:
         """Read all learned gates."""
@@ -509,8 +509,8 @@ class Store:
 
         Args:
             kind: Of the records.
-            players: What scores and curves are of, as `spec.players` says it; empty for heads, so
-                that nobody takes other players for heads; None for all.
+            players: What scores, curves and reports are of, as `spec.players` says it; empty for
+                heads, so that nobody takes other players for heads; None for all.
         """
         results: list[Result[T]] = []
         problems: list[str] = []
@@ -595,8 +595,8 @@ def _kind(folder: Path) -> str:
 
 
 def _players_of(record: object) -> str | None:
-    """What scores or a curve are of, empty for heads; None for other results."""
-    return record.spec.players if isinstance(record, HeadScores | Curve) else None
+    """What scores, a curve or a report are of, empty for heads; None for other results."""
+    return record.spec.players if isinstance(record, HeadScores | Curve | Report) else None
 
 
 def is_of(
