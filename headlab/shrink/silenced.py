@@ -22,7 +22,7 @@ from headlab.masks import Mask
 from headlab.models.allattention import AllAttentionForCausalLM
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.models.shrunk_cut import projection_weight
-from headlab.shrink.model import Shrunk, parameters_of
+from headlab.shrink.model import Shrunk, parameters_of, require_in_weights
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ def check_silenceable(model: Model, mask: Mask) -> None:
     Nothing is computed for it.
     """
     mask.require_heads("a model is exported with")
+    require_in_weights(mask)
     mask.check(model.grid, model.fingerprint)
     model.require_whole("export")
     _require_stock_class(model)
@@ -116,6 +117,7 @@ def _require_stock_class(model: Model) -> None:
 
 def _require_means(mask: Mask, means: torch.Tensor | None) -> None:
     """Raise HeadlabError unless there are means just where the mask needs them."""
+    require_in_weights(mask)
     if mask.of_means and means is None:
         raise HeadlabError(
             "this mask, or one it was made of, was chosen under mean ablation, and a mask file "
