@@ -43,9 +43,10 @@ from headlab.core import (
 from headlab.evaluation.encoding import NO_TARGET, Sized
 from headlab.evaluation.inputs import label_order, read_inputs
 from headlab.evaluation.stand_ins import (
+    Contrasts,
     DonorTexts,
     StandIn,
-    contrast_inputs,
+    contrasts_of,
     donors_by,
     require_donors,
     share_beyond,
@@ -693,13 +694,12 @@ class Evaluator:
         texts = donors_by(ablation, rows, donors, len(self.examples))
         is_own = texts == rows
         if ablation == COUNTERFACTUAL:
-            is_own = self._has_own_counterfactual[rows]
+            is_own = self._contrasts.is_own[rows]
         return StandIn(donors=self.donor_texts(ablation).donors(texts, is_own))
 
     @cached_property
-    def _has_own_counterfactual(self) -> Bools:
-        """Whether the counterfactual of an example is the example itself, bool [example]."""
-        return np.array([example.counterfactual == example.text for example in self.examples])
+    def _contrasts(self) -> Contrasts:
+        return contrasts_of(self.model, self.task, self.language, self.examples, self.inputs)
 
     def donor_texts(self, ablation: str) -> DonorTexts:
         """The texts whose outputs stand in closed players' places.
@@ -710,9 +710,7 @@ class Evaluator:
         if ablation not in self._donor_texts:
             inputs = self.inputs
             if ablation == COUNTERFACTUAL:
-                inputs = contrast_inputs(
-                    self.model, self.task, self.language, self.examples, self.inputs
-                )
+                inputs = self._contrasts.inputs
             else:
                 require_donors(self.task, self.language, self.examples)
             self._donor_texts[ablation] = DonorTexts(self.model, inputs, token_budget(self.model))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -220,10 +220,23 @@ def require_donors(task: Task, language: str, examples: Sequence[Example]) -> No
         )
 
 
-def contrast_inputs(
+@dataclass(frozen=True)
+class Contrasts:
+    """The counterfactuals of examples.
+
+    Attributes:
+        inputs: As model inputs, one for each example.
+        is_own: Whether it is the example's own text, bool [example].
+    """
+
+    inputs: Inputs
+    is_own: Bools
+
+
+def contrasts_of(
     model: Model, task: Task, language: str, examples: Sequence[Example], inputs: Inputs
-) -> Inputs:
-    """The examples' counterfactuals as model inputs.
+) -> Contrasts:
+    """The counterfactual of each example: the first that has as many tokens.
 
     Args:
         model: The model.
@@ -233,37 +246,55 @@ def contrast_inputs(
         inputs: Of the examples themselves.
 
     Raises:
-        HeadlabError: An example has none, or one of another length.
+        HeadlabError: An example has none, or none of its length.
     """
-    lacking = [example for example in examples if example.counterfactual is None]
+    lacking = [example for example in examples if not example.counterfactuals]
     if lacking:
         raise HeadlabError(
-            f"{_count(len(lacking), len(examples))} of task {task.name} in {language} have no counterfactual (the "
-            f"first is {lacking[0].reference}); add a column counterfactual to your file, with a text of as many "
+            f"{len(lacking):,} of {len(examples):,} examples of task {task.name} in {language} have no counterfactual "
+            f"(the first is {lacking[0].reference}); add a column counterfactual to your file, with a text of as many "
             "tokens in which only what matters differs, or use --ablation resample; ioi and agreement bring theirs",
             code="ablation.no_counterfactual",
         )
-    contrasts = [
-        replace(example, text=example.counterfactual or "", counterfactual=None)
-        for example in examples
-    ]
-    others = read_inputs(model, task, contrasts, language)
-    differs = np.flatnonzero(others.lengths != inputs.lengths)
-    if len(differs):
-        first = int(differs[0])
+    chosen = [_with_text(example, 0) for example in examples]
+    others = read_inputs(model, task, chosen, language)
+    first_lengths = others.lengths
+    unfit = np.flatnonzero(first_lengths != inputs.lengths).tolist()
+    numbers = range(1, 2)
+    while unfit and any(len(examples[row].counterfactuals) > numbers.start for row in unfit):
+        tries = [
+            (row, _with_text(examples[row], number))
+            for row in unfit
+            for number in numbers
+            if number < len(examples[row].counterfactuals)
+        ]
+        tried = read_inputs(model, task, [contrast for _, contrast in tries], language)
+        fitting: dict[int, Example] = {}
+        for (row, contrast), length in zip(tries, tried.lengths.tolist(), strict=True):
+            if length == inputs.lengths[row]:
+                fitting.setdefault(row, contrast)
+        for row, contrast in fitting.items():
+            chosen[row] = contrast
+        unfit = [row for row in unfit if row not in fitting]
+        numbers = range(numbers.stop, 3 * numbers.stop)
+    if unfit:
+        first = unfit[0]
         raise HeadlabError(
-            f"{_count(len(differs), len(examples))} of task {task.name} in {language} have a counterfactual of "
-            f"another length for {model.name}: that of {examples[first].reference} has {others.lengths[first]} "
-            f"tokens, and the example {inputs.lengths[first]}; give texts of as many tokens, so that each position "
-            "stands for the same, or use --ablation resample",
+            f"{len(unfit):,} of {len(examples):,} examples of task {task.name} in {language} have a counterfactual of "
+            f"another length for {model.name}: that of {examples[first].reference} has {first_lengths[first]} tokens, "
+            f"and the example {inputs.lengths[first]}; give texts of as many tokens, so that each position stands for "
+            "the same, or use --ablation resample",
             code="ablation.counterfactual_length",
         )
-    return others
+    if (first_lengths != inputs.lengths).any():
+        others = read_inputs(model, task, chosen, language)
+    is_own = [other.text == example.text for other, example in zip(chosen, examples, strict=True)]
+    return Contrasts(others, np.array(is_own))
 
 
-def _count(some: int, total: int) -> str:
-    """How many of all examples, as a subject."""
-    return f"{some:,} of {total:,} examples"
+def _with_text(example: Example, number: int) -> Example:
+    """An example with one of its counterfactuals as its text."""
+    return replace(example, text=example.counterfactuals[number], counterfactuals=())
 
 
 def share_beyond(lengths: Ints) -> float:

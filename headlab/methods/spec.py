@@ -73,7 +73,7 @@ def _evaluation_spec(dataset: Dataset, ablation: str) -> RunSpec:
         means = task.data_hash(task.examples(dataset.language, "dev", DEV_SIZE))
     contrasts = ""
     if ablation == COUNTERFACTUAL:  # which are in no hash of the examples themselves
-        contrasts = content_key([[e.id, e.counterfactual] for e in dataset.examples])
+        contrasts = content_key([[e.id, *e.counterfactuals] for e in dataset.examples])
     return RunSpec(
         format=RESULT_FORMAT,
         model=ModelSpec.from_json(dataset.model.spec_identity()),

@@ -56,7 +56,7 @@ def read_with_contrasts(language: str, split: Split, seed: int) -> list[Example]
     for example in tiny_task().read(language, split, seed):
         words = example.text.split()
         words[::2] = ["w7" if word != "w7" else "w8" for word in words[::2]]
-        examples.append(replace(example, counterfactual=" ".join(words)))
+        examples.append(replace(example, counterfactuals=(" ".join(words),)))
     return examples
 
 
@@ -216,7 +216,7 @@ def test_a_donor_equal_to_the_example_changes_nothing_to_the_bit(family: str, pl
     assert not game.slopes(none_kept, rows, np.array(1.0), rows).any()
     task = replace(
         tiny_task(),
-        read=lambda *of: [replace(e, counterfactual=e.text) for e in tiny_task().read(*of)],
+        read=lambda *of: [replace(e, counterfactuals=(e.text,)) for e in tiny_task().read(*of)],
     )
     evaluator = Evaluator(variant, task, "xx", "dev", EXAMPLES)
     own_game = ModelGame(evaluator, "counterfactual", value_function_of("probability"))
@@ -441,7 +441,9 @@ def test_refusals_say_what_fits() -> None:
         score(model, tiny_task(), ablation="counterfactual", **settings)
     longer = replace(
         tiny_task(),
-        read=lambda *of: [replace(e, counterfactual=e.text + " w9") for e in tiny_task().read(*of)],
+        read=lambda *of: [
+            replace(e, counterfactuals=(e.text + " w9",)) for e in tiny_task().read(*of)
+        ],
     )
     with raises("ablation.counterfactual_length", "xx/dev/0", "tiny-bert"):
         score(model, longer, ablation="counterfactual", **settings)
