@@ -117,6 +117,8 @@ CONFLICTS: Sequence[tuple[str, ...]] = (
     ("--words", "1"), ("--max-length", "1"), ("--vocabulary", "1"), ("--positions", "x"),
     ("--method", "exact"), ("--method", "paper"), ("--method", "relevance"),
     ("--method", "nothing"), ("--ablation", "mean"), ("--ablation", "x"),
+    ("--ablation", "resample"), ("--ablation", "counterfactual"), ("--ablation", "streaming"),
+    ("--ablation", "resample", "--size", "1"), ("--ablation", "resample", "--method", "gradient"),
 )  # fmt: skip
 # Odd values by variable of the environment.
 VARIABLES: Mapping[str, Sequence[str]] = {

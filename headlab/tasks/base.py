@@ -65,8 +65,8 @@ class Example:
     labels: tuple[int, ...] = ()
     target: str | None = None
     choices: tuple[str, ...] = ()
-    counterfactuals: tuple[str, ...] = ()
     place: str = field(default="", compare=False, repr=False)
+    counterfactuals: tuple[str, ...] = ()
 
     @property
     def reference(self) -> str:
