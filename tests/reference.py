@@ -1250,3 +1250,58 @@ def largest_chance_to_miss(reach: float, mean_square: float) -> float:
         bounds=(0, 1),
     )
     return float(-program.fun)
+
+
+def patched_logits(module, inputs, donor_inputs, linears, layers):
+    """Logits for one text in which outputs of parts are those on another text.
+
+    `linears` has (linear layer, columns of its input) for closed heads and neurons, `layers` modules
+    of closed layers: these add to their input what they add on the other text. Beyond the end of
+    the other text both are 0. Each text is run alone, so there is no padding.
+    """
+    recorded = {}
+    hooks = []
+
+    def states_of(args, kwargs):
+        return args[0] if args else kwargs["hidden_states"]
+
+    def record_input(part, args):
+        recorded[part] = args[0].detach()
+
+    def record_added(part, args, kwargs, output):
+        result = output[0] if isinstance(output, tuple) else output
+        recorded[part] = (result - states_of(args, kwargs)).detach()
+
+    def as_long_as(values, other):
+        length = min(values.shape[1], other.shape[1])
+        longer = torch.zeros_like(values)
+        longer[:, :length] = other[:, :length]
+        return longer
+
+    for linear, _ in linears:
+        hooks.append(linear.register_forward_pre_hook(record_input))
+    for layer in layers:
+        hooks.append(layer.register_forward_hook(record_added, with_kwargs=True))
+    module(**donor_inputs)
+    for hook in hooks:
+        hook.remove()
+
+    def patch_input(part, args):
+        values = args[0].clone()
+        for linear, columns in linears:
+            if linear is part:
+                values[..., columns] = as_long_as(args[0], recorded[part])[..., columns]
+        return (values, *args[1:])
+
+    def patch_added(part, args, kwargs, output):
+        states = states_of(args, kwargs)
+        patched = states + as_long_as(states, recorded[part])
+        return (patched, *output[1:]) if isinstance(output, tuple) else patched
+
+    hooks = [part.register_forward_pre_hook(patch_input) for part in {part for part, _ in linears}]
+    for layer in layers:
+        hooks.append(layer.register_forward_hook(patch_added, with_kwargs=True))
+    logits = module(**inputs).logits
+    for hook in hooks:
+        hook.remove()
+    return logits

@@ -120,6 +120,8 @@ CONFLICTS: Sequence[tuple[str, ...]] = (
     ("--players", "neurons:0"), ("--players", "neurons:99999"), ("--players", "neurons"),
     ("--players", "hats"), ("--players", "layers,layers"), ("--players", "layers:2"),
     ("--players", "layers", "--method", "confidence"), ("--players", ""),
+    ("--ablation", "resample"), ("--ablation", "counterfactual"), ("--ablation", "streaming"),
+    ("--ablation", "resample", "--size", "1"), ("--ablation", "resample", "--method", "gradient"),
 )  # fmt: skip
 # Odd values by variable of the environment.
 VARIABLES: Mapping[str, Sequence[str]] = {

@@ -74,7 +74,7 @@ DESCRIPTION = "about.npy"
 PLAUSIBLE: tuple[Any, ...] = (
     2, 3, 7, 12, 100, 512, 10**6, 2**31, 2**63, -5, 0.5, 1.5, 1e-9, "score", "curve", "report", "gates", "encoder",
     "de",
-    "en,de", "shapley", "zero", "mean", "dev", "test", "12", "0" * 64, "none", "2026-11-22", "2026-13-45T00:00:00Z",
+    "en,de", "shapley", "zero", "mean", "resample", "dev", "test", "12", "0" * 64, "none", "2026-11-22", "2026-13-45T00:00:00Z",
     [0, 1], [1, 1, 1], [[0, 1], [1, 0, 1]], ["de"], {"encoder": [2, 3]}, {"encoder": [[0, 1], [1, 0, 1]]}, {"de": 3},
     "=1+1", "a|b", "<b>x</b>", "\u202eabc", "e\u0301",
 )  # fmt: skip

@@ -23,6 +23,7 @@ from headlab.cli.output import (
     progress_bar,
 )
 from headlab.core import (
+    ABLATIONS,
     Comparison,
     Evaluation,
     HeadlabError,
@@ -54,7 +55,8 @@ def evaluate(
         int | None, typer.Option(min=1, help="examples; default 512 of dev, all of test")
     ] = None,
     ablation: Annotated[
-        str | None, typer.Option(help="zero or mean; default: as the mask was chosen")
+        str | None,
+        typer.Option(help=f"{' | '.join(ABLATIONS)}; default: as the mask was chosen"),
     ] = None,
     changes: Annotated[
         Path | None,
@@ -568,8 +570,8 @@ def chosen_ablation(mask: Mask | None) -> str:
     ablation = (None if mask is None else mask.ablation) or "zero"
     if ablation == "mixed":
         raise HeadlabError(
-            "the mask combines others, some chosen under mean ablation and some not; say with "
-            "--ablation which to use",
+            "the mask combines others that were chosen under several ablations; say with --ablation "
+            "which to use",
             code="ablation.ambiguous",
         )
     return ablation

@@ -170,7 +170,7 @@ def check_ablation(name: str) -> None:
     """Raise HeadlabError for an unknown ablation."""
     if name not in ABLATION.choices:
         raise HeadlabError(
-            f"unknown ablation {name!r}; use {' or '.join(ABLATION.choices)}",
+            f"unknown ablation {name!r}; use one of {', '.join(ABLATION.choices)}",
             code="ablation.unknown",
         )
 

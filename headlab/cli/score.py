@@ -25,7 +25,7 @@ from headlab.cli.output import (
     progress_bar,
     progress_callback,
 )
-from headlab.core import HeadlabError, Json, omission_fields
+from headlab.core import HeadlabError, Json, omission_fields, require_own_output
 from headlab.jobs import JobPart
 from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.table import CurveJob, ScoreJob
@@ -85,6 +85,8 @@ def score(
     job.check_model(model)
     _warn_if_costly(job, model.grid.size)
     check_workers(ray, workers)
+    if ray is not None:
+        require_own_output(job.ablation, "Ray's workers compute")
     with progress_bar("loading") as show, _ray_workers(lab, model, ray, workers):
         scores_by_language = job.scores(lab, ScoreProgress(task.languages, show), task)
     counts_by_language = {

@@ -5,6 +5,15 @@ No torch here, but for what shares a device's work out, which is imported when i
 
 from typing import TYPE_CHECKING
 
+from headlab.core.ablations import ABLATIONS as ABLATIONS
+from headlab.core.ablations import COUNTERFACTUAL as COUNTERFACTUAL
+from headlab.core.ablations import MOST_DONOR_EXAMPLES as MOST_DONOR_EXAMPLES
+from headlab.core.ablations import OF_OTHER_TEXTS as OF_OTHER_TEXTS
+from headlab.core.ablations import REPLACEMENTS as REPLACEMENTS
+from headlab.core.ablations import RESAMPLE as RESAMPLE
+from headlab.core.ablations import drawn_donors as drawn_donors
+from headlab.core.ablations import is_of_other_texts as is_of_other_texts
+from headlab.core.ablations import require_own_output as require_own_output
 from headlab.core.errors import MEMORY_FULL_WORDS as MEMORY_FULL_WORDS
 from headlab.core.errors import HeadlabError as HeadlabError
 from headlab.core.errors import UngatedPassWarning as UngatedPassWarning

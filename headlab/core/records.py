@@ -446,12 +446,15 @@ class Omissions:
         token_limit: Maximum number of tokens of an example.
         words_left_out: Number of labelled words without an answer, by reason (WITHOUT_TOKEN,
             BEYOND_LIMIT); None for tasks that do not label words.
+        beyond_donors: Share of the positions that are beyond the end of the text whose outputs
+            stand in a closed player's place, so that 0 stands there; None where no other text's do.
     """
 
     examples: int
     examples_cut: int
     token_limit: int
     words_left_out: Mapping[str, int] | None = None
+    beyond_donors: float | None = None
 
     @property
     def sentence(self) -> str:
@@ -473,10 +476,18 @@ class Omissions:
                 for reason, count in sorted(left_out.items())
             )
             parts.append(f"{total:,} labelled {noun} {verb} not counted: {reasons}")
+        if self.beyond_donors:
+            parts.append(
+                f"{100 * self.beyond_donors:.1f} % of the positions are beyond the end of the other "
+                "text, and a closed player gives 0 there"
+            )
         return "; ".join(parts)
 
     def to_json(self) -> dict[str, Json]:
-        """The fields as JSON values; `words_left_out` only where words are labelled."""
+        """The fields as JSON values; `words_left_out` only where words are labelled.
+
+        `beyond_donors` only where another text's outputs stand in a closed player's place.
+        """
         fields: dict[str, Json] = {
             "examples": self.examples,
             "examples_cut": self.examples_cut,
@@ -484,6 +495,8 @@ class Omissions:
         }
         if self.words_left_out is not None:
             fields["words_left_out"] = dict(self.words_left_out)
+        if self.beyond_donors is not None:
+            fields["beyond_donors"] = self.beyond_donors
         return fields
 
     @staticmethod
@@ -504,8 +517,16 @@ class Omissions:
         words_left_out = None
         if counts_by_reason is not None:
             words_left_out = {reason: int(count) for reason, count in counts_by_reason.items()}
+        beyond_donors = value.get("beyond_donors")
+        if beyond_donors is not None:
+            is_share = isinstance(beyond_donors, int | float) and not isinstance(
+                beyond_donors, bool
+            )
+            if not is_share or not 0 <= beyond_donors <= 1:
+                raise _invalid_omissions(value)
+            beyond_donors = float(beyond_donors)
         examples, examples_cut, token_limit = (int(count) for count in counts)
-        return Omissions(examples, examples_cut, token_limit, words_left_out)
+        return Omissions(examples, examples_cut, token_limit, words_left_out, beyond_donors)
 
 
 def omission_fields(omissions: Omissions | None) -> dict[str, Json]:

@@ -164,8 +164,9 @@ class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items o
         task: The examples.
         frequencies: Where word frequencies are from, for roles.
         judged: Numbers and hashes of examples by split, for gates.
-        ablation: How a removed head is replaced, "zero" or "mean".
+        ablation: How a removed head is replaced, one of `headlab.core.ABLATIONS`.
         means: sha256 of the examples of which heads' means are taken, for mean ablation.
+        contrasts: sha256 of the examples' counterfactuals, for counterfactual ablation.
         method: The method, for scores.
         options: Options of the study or of the training of gates.
         seed: Seed of the method, or of the resampling of a curve or report.
@@ -189,6 +190,7 @@ class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items o
     judged: Mapping[str, Json] | None = field(default=None, metadata=OBJECT)
     ablation: str = field(default="", metadata=TEXT)
     means: str = field(default="", metadata=TEXT)
+    contrasts: str = field(default="", metadata=TEXT)
     method: MethodSpec = field(default_factory=MethodSpec, metadata=read_part(MethodSpec))
     options: Mapping[str, Json] | None = field(default=None, metadata=OBJECT)
     seed: int | None = field(default=None, metadata=INTEGER)

@@ -62,3 +62,4 @@ from headlab.evaluation.inputs import classes_for_spec as classes_for_spec
 from headlab.evaluation.inputs import label_order as label_order
 from headlab.evaluation.inputs import language_setup as language_setup
 from headlab.evaluation.inputs import read_inputs as read_inputs
+from headlab.evaluation.stand_ins import StandIn as StandIn

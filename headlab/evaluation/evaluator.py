@@ -19,6 +19,9 @@ import torch
 from cachetools import LRUCache
 
 from headlab.core import (
+    ABLATIONS,
+    COUNTERFACTUAL,
+    RESAMPLE,
     Bools,
     Comparison,
     Evaluation,
@@ -28,7 +31,9 @@ from headlab.core import (
     Omissions,
     Rows,
     ValueFunction,
+    is_of_other_texts,
     one_thread,
+    require_own_output,
     require_type,
     run_halving,
     run_in_parallel,
@@ -37,13 +42,21 @@ from headlab.core import (
 )
 from headlab.evaluation.encoding import NO_TARGET, Sized
 from headlab.evaluation.inputs import label_order, read_inputs
+from headlab.evaluation.stand_ins import (
+    Contrasts,
+    DonorTexts,
+    StandIn,
+    contrasts_of,
+    donors_by,
+    require_donors,
+    share_beyond,
+)
 from headlab.hooks import (
     MODEL_WORDS,
     ActiveGates,
     LayerStates,
     Model,
     as_gate_tensor,
-    gated_in_this_thread,
     head_means,
     not_finite_error,
 )
@@ -251,6 +264,7 @@ class Evaluator:
             self._chunks.append(batches[::-1])  # the longest first, so that all cores end together
         self._evaluations: LRUCache[str, Evaluation] = LRUCache(CACHED_EVALUATIONS)
         self._head_means: torch.Tensor | None = None
+        self._donor_texts: dict[str, DonorTexts] = {}  # by ablation; shared by copies
         self._below_chance = ""
 
     @property
@@ -280,6 +294,16 @@ class Evaluator:
     def omissions(self) -> Omissions:
         """What of its examples was cut, or has no answer."""
         return self.inputs.omitted.of_first(len(self.examples))
+
+    def omissions_under(self, ablation: str) -> Omissions:
+        """The omissions, with the share of positions at which no other text's output is there.
+
+        Args:
+            ablation: What stands in the place of a closed player.
+        """
+        if ablation != RESAMPLE or len(self.examples) < 2:
+            return self.omissions
+        return replace(self.omissions, beyond_donors=share_beyond(self.lengths))
 
     @property
     def weights(self) -> Floats | None:
@@ -438,7 +462,7 @@ class Evaluator:
 
         Args:
             mask: Of the model's heads; None for the unpruned model.
-            ablation: What stands in the place of a removed head: "zero" or "mean".
+            ablation: What stands in the place of a removed head, one of `headlab.core.ABLATIONS`.
 
         Raises:
             HeadlabError: The mask is another model's.
@@ -465,18 +489,20 @@ class Evaluator:
             predictions_so_far = predictions[: self._answer_ends[examples_seen - 1]].copy()
             if not len(predictions_so_far):
                 continue  # none of these sentences has a word with an answer, so there is no share
-            evaluation = self._evaluation_of(predictions_so_far, examples_seen)
+            evaluation = self._evaluation_of(predictions_so_far, examples_seen, ablation)
             if evaluation.is_complete:
                 self._evaluations[evaluation_key] = evaluation
                 if mask.kept.all():
                     self._note_chance(evaluation)
             yield evaluation
 
-    def _evaluation_of(self, predictions: Ints, examples_seen: int) -> Evaluation:
+    def _evaluation_of(self, predictions: Ints, examples_seen: int, ablation: str) -> Evaluation:
         """The evaluation of the model's answers to the first examples, int [answer]."""
         answer_counts = self.inputs.units[:examples_seen]
         ids, groups = answer_names(self.examples[:examples_seen], answer_counts)
         right_answers = self.inputs.answers
+        omissions = self.inputs.omitted.of_first(examples_seen)
+        beyond_donors = self.omissions_under(ablation).beyond_donors
         return Evaluation(
             self.language,
             predictions == right_answers[: len(predictions)],
@@ -484,7 +510,7 @@ class Evaluator:
             ids,
             groups,
             len(right_answers),
-            self.inputs.omitted.of_first(examples_seen),
+            replace(omissions, beyond_donors=beyond_donors),
         )
 
     @property
@@ -514,7 +540,7 @@ class Evaluator:
         Returns:
             What is cached, with these examples' omissions.
         """
-        known_evaluation = replace(evaluation, omissions=self.omissions)
+        known_evaluation = replace(evaluation, omissions=self.omissions_under(ablation))
         self._evaluations[_evaluation_key(mask, ablation)] = known_evaluation
         return known_evaluation
 
@@ -545,8 +571,7 @@ class Evaluator:
             ablation: What stands in the place of a removed head.
         """
         fitted_batches: list[Batch] = []
-        with one_thread(self.model.device):
-            self.fill(ablation)  # before the batches start, since it runs batches of its own
+        self.prepare(ablation)
 
         def run(batch: Batch, _: Tick) -> tuple[Ints, int]:
             lane = copy(self)
@@ -574,10 +599,8 @@ class Evaluator:
         # The cache has one writer: a request served between this one's batches may use the same
         # batch.
         if not can_resume or not batch.cache_lock.acquire(blocking=False):
-            fill = self.fill(ablation)
-            return self._pass(
-                batch, ActiveGates(gates=as_gate_tensor(self.model, gates), fill=fill)
-            )
+            gate_tensor = as_gate_tensor(self.model, gates)
+            return self._pass(batch, self.stand_in(ablation, batch.rows).active(gate_tensor))
         try:
             states = batch.states or LayerStates(
                 self.model.depth, first_token=self.model.first_token
@@ -625,11 +648,11 @@ class Evaluator:
             HeadlabError: The mask is another model's, or outputs are not finite.
         """
         gates = as_gate_tensor(self.model, mask)
-        with one_thread(self.model.device):
-            fill = self.fill(ablation)
+        self.prepare(ablation)
 
         def run(batch: Batch, _: Tick) -> Sequence[T]:
-            with torch.inference_mode(), self.model.active(ActiveGates(gates=gates, fill=fill)):
+            active = self.stand_in(ablation, batch.rows).active(gates)
+            with torch.inference_mode(), self.model.active(active):
                 logits = self.inputs.logits(batch.inputs)
             targets = self.targets(batch.rows, logits)
             self.require_finite(batch.rows, logits, targets)
@@ -643,6 +666,56 @@ class Evaluator:
             results_by_row |= zip(batch.rows.tolist(), batch_results, strict=True)
         return [results_by_row[row] for row in rows.tolist()]
 
+    def prepare(self, ablation: str) -> None:
+        """Compute what stands in closed players' places, once, before batches that need it start.
+
+        It runs batches of its own.
+
+        Raises:
+            HeadlabError: The ablation is unknown, or there is nothing to put in.
+        """
+        if not is_of_other_texts(ablation):
+            with one_thread(self.model.device):
+                self.fill(ablation)
+            return
+        self.donor_texts(ablation).prepare(self.tick)
+
+    def stand_in(self, ablation: str, rows: Ints, donors: Ints | None = None) -> StandIn:
+        """What stands in closed players' places in one batch.
+
+        Args:
+            ablation: One of `headlab.core.ABLATIONS`.
+            rows: The example of each row, int [row].
+            donors: For resample, the example whose outputs each row gets, int [row]; None for the
+                fixed ones of evaluations, one for each example.
+        """
+        if not is_of_other_texts(ablation):
+            return StandIn(fill=self.fill(ablation))
+        texts = donors_by(ablation, rows, donors, len(self.examples))
+        is_own = texts == rows
+        if ablation == COUNTERFACTUAL:
+            is_own = self._contrasts.is_own[rows]
+        return StandIn(donors=self.donor_texts(ablation).donors(texts, is_own))
+
+    @cached_property
+    def _contrasts(self) -> Contrasts:
+        return contrasts_of(self.model, self.task, self.language, self.examples, self.inputs)
+
+    def donor_texts(self, ablation: str) -> DonorTexts:
+        """The texts whose outputs stand in closed players' places.
+
+        Raises:
+            HeadlabError: There is only one example, or examples have no counterfactual that fits.
+        """
+        if ablation not in self._donor_texts:
+            inputs = self.inputs
+            if ablation == COUNTERFACTUAL:
+                inputs = self._contrasts.inputs
+            else:
+                require_donors(self.task, self.language, self.examples)
+            self._donor_texts[ablation] = DonorTexts(self.model, inputs, token_budget(self.model))
+        return self._donor_texts[ablation]
+
     def fill(self, ablation: str) -> torch.Tensor | None:
         """Output of removed heads under an ablation, computed once.
 
@@ -651,13 +724,15 @@ class Evaluator:
             whichever split is evaluated, float64 [layer, head, head_dim].
 
         Raises:
-            HeadlabError: The ablation is unknown.
+            HeadlabError: The ablation is unknown, or puts in outputs on other texts (`stand_in`).
         """
         if ablation == "zero":
             return None
+        require_own_output(ablation, "this works")
         if ablation != "mean":
             raise HeadlabError(
-                f'unknown ablation {ablation!r}; use "zero" or "mean"', code="ablation.unknown"
+                f"unknown ablation {ablation!r}; use one of {', '.join(ABLATIONS)}",
+                code="ablation.unknown",
             )
         self.model.require_ablation(ablation)
         if self._head_means is None:
@@ -680,15 +755,14 @@ class Evaluator:
             ablation: What stands in the place of a removed head.
         """
         is_right = np.zeros(len(rows), dtype=bool)
-        fill = self.fill(ablation)
+        self.prepare(ablation)
         by_length = np.argsort(self.lengths[rows], kind="stable")
 
         def run(part: Rows) -> None:
             example_rows = rows[part.rows]
-            with (
-                torch.inference_mode(),
-                gated_in_this_thread(self.model, gates[part.rows], ablation=ablation, means=fill),
-            ):
+            gate_tensor = as_gate_tensor(self.model, gates[part.rows])
+            active = self.stand_in(ablation, example_rows).active(gate_tensor)
+            with torch.inference_mode(), self.model.active(active):
                 is_right[part.rows] = self.worth(example_rows, value_function_of("accuracy")) == 1
             self.tick()
 

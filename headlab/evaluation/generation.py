@@ -12,7 +12,16 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
-from headlab.core import Bools, Floats, HeadlabError, Ints, Tick, one_thread, run_in_parallel
+from headlab.core import (
+    Bools,
+    Floats,
+    HeadlabError,
+    Ints,
+    Tick,
+    one_thread,
+    require_own_output,
+    run_in_parallel,
+)
 from headlab.evaluation.bleu import Bleu, bleu, sacrebleu_metric
 from headlab.evaluation.context import max_text_tokens
 from headlab.evaluation.encoding import NO_TARGET, ChoiceAnswers, NextTokens, lengths, pad
@@ -117,6 +126,7 @@ def translations(
     decoding.check()
     model = evaluator.model
     check_model(model, evaluator.language)
+    require_own_output(ablation, "translations are written")
     gate_tensor = _gates_of(model, gates)
     setup = language_setup(model.module.config, model.tokenizer, evaluator.language)
     sources = TranslationSources(model, [example.text for example in evaluator.examples], setup)

@@ -1,5 +1,12 @@
 """Switching heads off and observing them in forward passes, which may start at a later layer."""
 
+from headlab.hooks.donors import Donors as Donors
+from headlab.hooks.donors import OutputsOfBatch as OutputsOfBatch
+from headlab.hooks.donors import TextOutputs as TextOutputs
+from headlab.hooks.donors import recorded as recorded
+from headlab.hooks.donors import recorder_of as recorder_of
+from headlab.hooks.donors import recording as recording
+from headlab.hooks.donors import text_outputs as text_outputs
 from headlab.hooks.find import MODEL_ERRORS as MODEL_ERRORS
 from headlab.hooks.find import logits as logits
 from headlab.hooks.loading import load as load

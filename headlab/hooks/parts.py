@@ -22,7 +22,16 @@ from transformers.pytorch_utils import Conv1D
 
 from headlab.core import HeadGrid, HeadlabError
 from headlab.hooks.find import AttentionCall, logits
-from headlab.hooks.state import ActiveGates, LayerForward, Owner, active_for, pick_rows
+from headlab.hooks.state import (
+    LAYER_OUTPUTS,
+    NEURON_OUTPUTS,
+    ActiveGates,
+    LayerForward,
+    OtherOutputs,
+    Owner,
+    active_for,
+    pick_rows,
+)
 from headlab.models.shrunk_cut import BiasOnly
 
 CROSS = "cross"  # the stack whose heads are in the layers of the decoder
@@ -500,13 +509,18 @@ class NeuronGate:
     ) -> tuple[torch.Tensor, ...] | None:
         """The gated input; None leaves it as it is."""
         active = active_for(self.site.owner)
-        if active is None or active.parts is None:
+        if active is None or (active.parts is None and active.part_outputs is None):
             return None
-        gate = active.parts.of_neurons(self.site.layer())
+        layer = self.site.layer()
+        neurons, *other_args = args
+        if active.part_outputs is not None:
+            active.part_outputs(NEURON_OUTPUTS, layer, neurons)
+        gate = None if active.parts is None else active.parts.of_neurons(layer)
         if gate is None:
             return None
-        neurons, *other_args = args
         gate = gate.to(neurons)
+        if active.donors is not None:
+            return (_with_donors(neurons, gate, active, active.donors, layer), *other_args)
         if gate.dim() == 1:
             return (neurons * gate, *other_args)
         if neurons.dim() > 2:  # [row, token, neuron]
@@ -523,6 +537,33 @@ class NeuronGate:
                 code="gate.rows_mismatch",
             )
         return (neurons * gate.repeat_interleave(len(neurons) // rows, dim=0), *other_args)
+
+
+def _with_donors(
+    neurons: torch.Tensor,
+    gate: torch.Tensor,
+    active: ActiveGates,
+    donors: OtherOutputs,
+    layer: int,
+) -> torch.Tensor:
+    """Neurons by their gates, with other texts' in the place of closed ones.
+
+    Args:
+        neurons: [row, token, neuron], or [row and token, neuron], where the tokens of a row stand
+            together.
+        gate: [neuron] or [row, neuron].
+        active: What is in effect.
+        donors: The other texts.
+        layer: Number of the layer.
+    """
+    by_row = neurons
+    if neurons.dim() == 2:
+        rows = donors.rows_being_computed(active)
+        by_row = neurons.reshape(rows, -1, neurons.shape[-1])
+    gate = gate_of_rows(gate, 1, active, len(by_row))
+    gate = donors.opened(gate.reshape(-1, 1, gate.shape[-1]), active)
+    other = donors.output(NEURON_OUTPUTS, layer, by_row, active)
+    return (by_row * gate + (1 - gate) * other).reshape(neurons.shape)
 
 
 def _rows_being_computed(gate: torch.Tensor, active: ActiveGates) -> int:
@@ -552,27 +593,41 @@ class GatedLayer:
         """Output of the layer, or its input."""
         output = self.inner(*args, **kwargs)  # type: ignore[operator] # a forward pass
         active = active_for(self.site.owner)
-        if active is None or active.parts is None:
+        if active is None or (active.parts is None and active.part_outputs is None):
             return output
-        gate = active.parts.of_layer(self.site.layer())
-        if gate is None:
-            return output
+        layer = self.site.layer()
         states = args[0] if args else kwargs["hidden_states"]
         assert isinstance(states, torch.Tensor)
+        if active.part_outputs is not None:
+            result = output[0] if isinstance(output, tuple) else output
+            assert isinstance(result, torch.Tensor)
+            # In float64, where a difference of two numbers keeps all digits of both.
+            added = result.double() - states.to(result.device).double()
+            active.part_outputs(LAYER_OUTPUTS, layer, added)
+        gate = None if active.parts is None else active.parts.of_layer(layer)
+        if gate is None:
+            return output
         if isinstance(output, tuple):
-            return (self._mixed(gate, states, output[0], active), *output[1:])
-        return self._mixed(gate, states, output, active)
+            return (self._mixed(gate, states, output[0], active, layer), *output[1:])
+        return self._mixed(gate, states, output, active, layer)
 
     @staticmethod
     def _mixed(
-        gate: torch.Tensor, states: torch.Tensor, output: object, active: ActiveGates
+        gate: torch.Tensor, states: torch.Tensor, output: object, active: ActiveGates, layer: int
     ) -> torch.Tensor:
-        """Input and output by the gates; of the first tokens where the output has no others."""
+        """Input and output by the gates; of the first tokens where the output has no others.
+
+        What the layer adds on another text is added to the input where there is one.
+        """
         assert isinstance(output, torch.Tensor)
         gate = gate_of_rows(gate, 0, active, len(output)).to(output)
         if gate.dim():
             gate = gate.reshape(-1, *[1] * (output.dim() - 1))
         passed_by = states[:, : output.shape[1]].to(output.device)
+        if active.donors is not None:
+            gate = active.donors.opened(gate.reshape(-1, *[1] * (output.dim() - 1)), active)
+            added = active.donors.output(LAYER_OUTPUTS, layer, output, active)
+            passed_by = (passed_by.double() + added).to(output.dtype)
         return gate * output + (1 - gate) * passed_by
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol, TypedDict, Unpack, cast
+from typing import Literal, Protocol, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
@@ -358,8 +358,43 @@ class PartGates(Protocol):
         """Gate of a whole layer, a single number or [row]."""
 
 
+# Parts whose outputs another text's may replace.
+GatedPart = Literal["heads", "neurons", "layers"]
+HEAD_OUTPUTS: GatedPart = "heads"
+NEURON_OUTPUTS: GatedPart = "neurons"
+LAYER_OUTPUTS: GatedPart = "layers"
+
+
+class OtherOutputs(Protocol):
+    """Outputs of other texts, which stand in the place of what is closed, row by row."""
+
+    def opened(self, gate: torch.Tensor, active: ActiveGates) -> torch.Tensor:
+        """Gates with those of rows open in which nothing would be changed.
+
+        Args:
+            gate: The first axis is of rows, or has the length 1.
+            active: What is in effect.
+        """
+
+    def rows_being_computed(self, active: ActiveGates) -> int:
+        """How many rows of the batch are computed now."""
+
+    def output(
+        self, part: GatedPart, number: int, own: torch.Tensor, active: ActiveGates
+    ) -> torch.Tensor:
+        """Other texts' outputs in the place of a batch's own, of the same shape.
+
+        Args:
+            part: The kind of part.
+            number: The row of the grid of heads, or the number of the layer.
+            own: The batch's outputs, [row, position, ...], of the rows that are being computed.
+            active: What is in effect.
+        """
+
+
 # Gates, replacement values and observers in effect on a model, per thread.
 Observer = Callable[[int, torch.Tensor], None]
+PartObserver = Callable[[GatedPart, int, torch.Tensor], None]
 
 
 @dataclass(eq=False)
@@ -369,8 +404,12 @@ class ActiveGates:
     Attributes:
         gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None gates nothing.
         fill: Output of a closed head in place of 0, [layer, head, head_dim].
+        donors: Other texts' outputs in the place of 0, for whatever is closed.
         contexts: Called with (layer row, a layer's head outputs [row, query, head, head_dim] before
             gating).
+        part_outputs: Called with what neurons and whole layers give before gating, by their layer:
+            [row, position, neuron], and what a layer adds to its input, float64 [row, position,
+            width].
         weights: Called with (layer row, a layer's attention weights [row, head, query, key]).
         weight_layers: Layer rows that `weights` is called for; None for all.
         states: How a pass runs its layers; None for all rows through all layers.
@@ -380,7 +419,9 @@ class ActiveGates:
 
     gates: torch.Tensor | None = None
     fill: torch.Tensor | None = None
+    donors: OtherOutputs | None = None
     contexts: Observer | None = None
+    part_outputs: PartObserver | None = None
     weights: Observer | None = None
     weight_layers: frozenset[int] | None = None
     states: Pass | None = None
@@ -642,6 +683,10 @@ def apply_gates(context: torch.Tensor, active: ActiveGates, row: int, heads: int
     if active.gates is None:
         return context
     gate = _gate_of(active, row, heads, context).to(context)
+    if active.donors is not None:
+        gate = active.donors.opened(gate, active)
+        other_context = active.donors.output(HEAD_OUTPUTS, row, context, active)
+        return context * gate + (1 - gate) * other_context
     gated_context = context * gate
     if active.fill is not None:
         fill = active.fill[row, :heads, : context.shape[-1]].to(context)

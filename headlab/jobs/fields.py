@@ -17,7 +17,7 @@ from pydantic import (
     StringConstraints,
 )
 
-from headlab.core import Option
+from headlab.core import ABLATIONS, Option
 from headlab.tasks import DEV_SIZE
 
 JobSettings = Mapping[str, Option]
@@ -46,7 +46,7 @@ Name = Annotated[
 ]
 Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,19}$")]
 Languages = Annotated[list[Language], Field(min_length=1, max_length=200)] | Literal["all"]
-Ablation = Literal["zero", "mean"]
+Ablation = Literal["zero", "mean", "resample", "counterfactual"]
 SplitName = Literal["train", "dev", "test"]
 JobPlace = Literal["here", "ray"]
 LabelMap = Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None
@@ -102,10 +102,11 @@ MAX_EXAMPLES = 100_000
 SEED = Option(0, "seed of everything random", kind=int, low=0, label="Seed")
 ABLATION = Option(
     "zero",
-    "what replaces the output of a removed head: zero or mean",
-    ("zero", "mean"),
+    "what replaces the output of a removed head: zero, mean, or its output on another text: "
+    "resample (another example) or counterfactual (the example's own contrast)",
+    ABLATIONS,
     label="Output of a removed head",
-    tip="Zero, or its mean output.",
+    tip="Zero, its mean output, its output on another example, or on the example's own contrast.",
 )
 
 

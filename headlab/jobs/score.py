@@ -115,6 +115,7 @@ class MethodJob(TaskJob):
             HeadlabError: For an unknown method or option, and for unknown players.
         """
         chosen_method = method(self.method).for_task(task.likelihood)
+        costs.require_stand_in(chosen_method, self.ablation, self.options)
         return self.model_copy(
             update={
                 "players": str(read_players(self.players)),
@@ -162,6 +163,7 @@ class MethodJob(TaskJob):
         costs.require_few_heads(method(self.method), model.grid.size, model.grid.noun)
         costs.require_encoder(method(self.method), model.grid)
         costs.require_candidates(self.options, model.grid)
+        costs.require_stand_in(method(self.method), self.ablation, self.options)
 
     def method_title(self) -> str:
         """The method as pages write it; its key if it is unknown here."""

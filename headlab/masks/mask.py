@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, TypeGuard, cas
 import numpy as np
 
 from headlab import __version__
+from headlab.core import ABLATIONS as ABLATIONS_OF_HEADS
 from headlab.core import (
     NEURONS,
+    OF_OTHER_TEXTS,
     STACKS,
     Bools,
     Head,
@@ -27,6 +29,7 @@ from headlab.core import (
     Shown,
     as_path,
     content_key,
+    is_of_other_texts,
     is_same_model,
     is_text,
     json_with_rows,
@@ -55,7 +58,7 @@ STACK_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
 MAX_LINE_LENGTH = 80
 # How far a difference may lie from that of two accuracies that were rounded to three digits.
 ROUNDING_ALLOWANCE = 0.002
-# Ablation of a combined mask of which some but not all parts were chosen under mean ablation.
+# Ablation of a combined mask whose parts were chosen under several, not all zero.
 MIXED_ABLATION = "mixed"
 
 
@@ -141,8 +144,11 @@ SHARE = FieldRule(partial(is_number, low=0, high=1), "a number from 0 to 1")
 COUNT = FieldRule(is_whole_number, "a whole number of 0 or more")
 COUNTS = FieldRule(is_object_of_counts, "an object of whole numbers of 0 or more")
 POSITIVE_COUNT = FieldRule(partial(is_whole_number, low=1), "a whole number of 1 or more")
-ABLATION = FieldRule(("zero", "mean").__contains__, '"zero" or "mean"')
-ABLATIONS = FieldRule(("zero", "mean", MIXED_ABLATION).__contains__, '"zero", "mean" or "mixed"')
+NAMES_OF_ABLATIONS = ", ".join(f'"{name}"' for name in ABLATIONS_OF_HEADS)
+ABLATION = FieldRule(ABLATIONS_OF_HEADS.__contains__, f"one of {NAMES_OF_ABLATIONS}")
+ABLATIONS = FieldRule(
+    (*ABLATIONS_OF_HEADS, MIXED_ABLATION).__contains__, f'one of {NAMES_OF_ABLATIONS}, "mixed"'
+)
 OBJECT = FieldRule(is_object, "an object")
 MODEL_FIELDS = {"name": NAME_OR_NULL, "fingerprint": NAME_OR_NULL, "revision": NAME_OR_NULL}
 ARCHITECTURE_FIELDS = {"class": TEXT, "model_type": TEXT}
@@ -251,7 +257,7 @@ class RecordedSplit(TypedDict, total=False):
         task: Name of the task; always there, like `languages`.
         languages: The figures of each language.
         size: Number of examples that were requested of each language.
-        ablation: What a removed head outputs, "zero" or "mean".
+        ablation: What a removed head outputs, one of `headlab.core.ABLATIONS`.
         label_map: The model's class for each label.
     """
 
@@ -517,8 +523,7 @@ class Mask(Shown):
     def ablation(self) -> str | None:
         """The ablation under which its heads were chosen; None if not recorded.
 
-        It is "mixed" for a combined mask of which some, but not all, parts were chosen under mean
-        ablation.
+        It is "mixed" for a combined mask whose parts were chosen under several, not all zero.
         """
         return ablation_of(self.chosen)
 
@@ -529,6 +534,15 @@ class Mask(Shown):
         Removed heads do not have that ablation: they output 0.
         """
         return not {"mean", MIXED_ABLATION}.isdisjoint(_ablations(self.chosen))
+
+    @property
+    def of_other_texts(self) -> str:
+        """The ablation that it, or a mask it was combined from, was chosen under; or "".
+
+        Only one under which closed heads give their output on another text, which no weights hold.
+        """
+        ablations = {name for name in _ablations(self.chosen) if name and is_of_other_texts(name)}
+        return min(ablations, default="")
 
     @property
     def digest(self) -> str:
@@ -696,11 +710,11 @@ def _ablations(choice: JsonRecord) -> Iterator[str | None]:
 def common_ablation(ablations: Set[str | None]) -> str | None:
     """The common ablation of several masks.
 
-    It is `MIXED_ABLATION` if some but not all have mean ablation, and None if it is unknown.
+    It is `MIXED_ABLATION` if they have several, not all zero, and None if it is unknown.
     """
     if len(ablations) == 1:
         return next(iter(ablations))
-    if ablations & {"mean", MIXED_ABLATION}:
+    if ablations & {"mean", *OF_OTHER_TEXTS, MIXED_ABLATION}:
         return MIXED_ABLATION
     return None
 

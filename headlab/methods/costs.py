@@ -19,6 +19,7 @@ from headlab.core import (
     canonical_json,
     integer_in,
     is_number,
+    is_of_other_texts,
     number_in,
     optional_integer_in,
     part,
@@ -330,6 +331,34 @@ def no_candidates(reason: str) -> HeadlabError:
         "all heads are sampled",
         code="method.names_need_slopes",
     )
+
+
+def require_stand_in(method: Method, ablation: str, options: Options) -> None:
+    """Raise HeadlabError if a method, with these options, cannot put in outputs on other texts.
+
+    Args:
+        method: The method.
+        ablation: What stands in a closed player's place.
+        options: Of the method.
+    """
+    if not is_of_other_texts(ablation):
+        return
+    if not method.takes_other_texts:
+        able = ", ".join(key for key, row in METHODS.items() if row.takes_other_texts)
+        raise HeadlabError(
+            f"{method.key} puts nothing in the place of a closed head, and ablation {ablation} is asked for; use one "
+            f"of {able}, or --ablation zero",
+            code="ablation.method",
+        )
+    if options.get("names") is not None:
+        raise no_candidates(why_unforeseen(ablation))
+
+
+def why_unforeseen(ablation: str) -> str:
+    """Why `shapley` takes no slopes under an ablation, in a clause; empty if it may."""
+    if is_of_other_texts(ablation):
+        return f"how well slopes foresee {ablation} ablation has not been measured"
+    return ""
 
 
 def require_players(method: Method, grid: HeadGrid, options: Options) -> None:

@@ -9,7 +9,15 @@ from math import comb
 import numpy as np
 import numpy.typing as npt
 
-from headlab.core import Bools, Floats, Ints, Progress, value_function_of
+from headlab.core import (
+    MOST_DONOR_EXAMPLES,
+    Bools,
+    Floats,
+    HeadlabError,
+    Ints,
+    Progress,
+    value_function_of,
+)
 from headlab.methods.costs import require_few_heads
 from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
@@ -101,14 +109,40 @@ def estimate(game: Game, start: CoalitionValues) -> Iterator[CoalitionValues]:
         end = min(first + CHUNK_COALITIONS, len(values))
         chunks.append(np.arange(first, end))
 
+    rows, donors = all_examples, None
+    if getattr(game, "draws_donors", False):
+        rows, donors = every_donor(game.examples)
+
     def ask(chunk: Ints) -> Query:
-        kept = np.repeat(members(chunk, game.players), len(all_examples), axis=0)
-        return Query("values", {"kept": kept, "examples": np.tile(all_examples, len(chunk))})
+        kept = np.repeat(members(chunk, game.players), len(rows), axis=0)
+        arrays = {"kept": kept, "examples": np.tile(rows, len(chunk))}
+        if donors is not None:
+            arrays["donors"] = np.tile(donors, len(chunk))
+        return Query("values", arrays)
 
     for chunk, chunk_values in zip(chunks, game.answers(map(ask, chunks)), strict=True):
-        values_by_example = chunk_values.reshape(len(chunk), -1)
+        values_by_example = chunk_values.reshape(len(chunk), game.examples, -1).mean(axis=2)
         values[chunk] = np.average(values_by_example, axis=1, weights=game.weights)
         yield replace(start, values=values.copy(), done=int(chunk[-1]) + 1)
+
+
+def every_donor(examples: int) -> tuple[Ints, Ints]:
+    """Every example with each other one as its donor: examples and donors, both int [row].
+
+    Samples draw one of them, so that these are what they converge to.
+
+    Raises:
+        HeadlabError: There are too many examples.
+    """
+    if examples > MOST_DONOR_EXAMPLES:
+        raise HeadlabError(
+            f"exact averages over every other example in a closed player's place under resample, so it takes "
+            f"{MOST_DONOR_EXAMPLES} examples at most, and there are {examples:,}; give --size {MOST_DONOR_EXAMPLES}, "
+            "or use shapley, which draws them",
+            code="ablation.too_many_donors",
+        )
+    rows, donors = np.nonzero(~np.eye(examples, dtype=bool))
+    return rows, donors
 
 
 def members(coalitions: npt.ArrayLike, players: int) -> Bools:

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from headlab.core import Floats, Ints
+from headlab.core import Floats, Ints, drawn_donors
 from headlab.methods.screen import Scale
 
 Question = Literal[
@@ -98,6 +98,25 @@ class Game(Protocol):
         A game with several devices reads queries ahead; each is computed on its own, so that the
         answers do not depend on the number of devices.
         """
+
+
+def donor_arguments(
+    game: Game, seed: int, numbers: npt.ArrayLike, examples: Ints
+) -> dict[str, npt.NDArray[np.generic]]:
+    """The argument of a query that says which examples' outputs stand in closed players' places.
+
+    There is none where no other example's do. A donor is drawn with its coalition, from its number,
+    so it is part of what is averaged; both values of a gain have the same.
+
+    Args:
+        game: The game, which may say that it `draws_donors`.
+        seed: Of the run.
+        numbers: The number of each row's draw, int [row], or one for all rows.
+        examples: The example of each row, int [row].
+    """
+    if not getattr(game, "draws_donors", False):
+        return {}
+    return {"donors": drawn_donors(seed, numbers, examples, game.examples)}
 
 
 def in_turn(game: Game, asks: Iterable[Query]) -> Iterator[Floats]:

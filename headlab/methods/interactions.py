@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headlab.core import Bools, Floats, Ints
-from headlab.methods.game import Query
+from headlab.methods.game import Query, donor_arguments
 from headlab.methods.pair_game import PairGame
 from headlab.methods.planned_looks import PlannedLooks
 from headlab.methods.sampling import (
@@ -269,6 +269,8 @@ def _ask(
     pairs = len(game.pairs)
     wanted = np.broadcast_to(tally.active, (len(numbers), pairs)).copy()
     arrays = {"kept": draws.kept, "wanted": wanted, "examples": draws.examples}
+    numbers_of_all = _numbers_of_all(game, numbers)
+    arrays |= donor_arguments(game, seed, numbers_of_all, draws.examples)
     if tally.screen.whole:
         return Query("interactions", arrays)
     chances = {

@@ -33,7 +33,9 @@ from headlab.methods.smoothed import (
 )
 from headlab.methods.table import (
     CANDIDATES_A_NAME,
+    DEFAULT_METHOD,
     FIRST_SLOPE_DRAWS,
+    METHODS,
     MIN_WORTH_EXAMPLES,
     MOST_SLOPE_DRAWS,
     SLOPE_BANDWIDTH,
@@ -320,6 +322,7 @@ def run(work: Work) -> Outcome:
     if work.samples_only:
         options = {**options, "names": None}
     costs.require_candidates(options, work.evaluator.model.grid)
+    costs.require_stand_in(METHODS[DEFAULT_METHOD], work.ablation, options)
     game = game_of(work)
     tally = restore(work.saved or {}, options, game.players, game.steps)
     tallies = estimate(
@@ -327,14 +330,23 @@ def run(work: Work) -> Outcome:
         tally.samples.plan,
         tally.slopes.plan,
         seed=work.seed,
-        why_no_slopes=NOT_ASKED if work.samples_only else why_no_slopes(work.evaluator.model.grid),
+        why_no_slopes=NOT_ASKED
+        if work.samples_only
+        else why_no_slopes(work.evaluator.model.grid, work.ablation),
         saved=tally,
     )
     return final_outcome(work, tally, tallies)
 
 
-def why_no_slopes(grid: HeadGrid) -> str:
-    """Why no slopes are taken of a model with these heads, in a clause; empty if they are."""
+def why_no_slopes(grid: HeadGrid, ablation: str = "zero") -> str:
+    """Why no slopes are taken of a model with these heads, in a clause; empty if they are.
+
+    Args:
+        grid: The players.
+        ablation: What stands in the place of a closed one.
+    """
+    if costs.why_unforeseen(ablation):
+        return costs.why_unforeseen(ablation)
     if not grid.has_only_heads:
         return OTHER_PLAYERS
     if costs.is_encoder(grid):

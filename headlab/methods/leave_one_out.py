@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from headlab.core import Floats, Ints, number_in
-from headlab.methods.game import Game, Query
+from headlab.methods.game import Game, Query, donor_arguments
 from headlab.methods.model_game import game_of
 from headlab.methods.work import Outcome, Work, reporting, saves_of
 from headlab.stats import group_bootstrap
@@ -56,7 +56,8 @@ def _gains(work: Work, game: Game) -> Floats:
 
     def gains_without_each_head(rows: Ints) -> Query:
         all_heads = np.ones((len(rows), game.players), dtype=bool)
-        return Query("marginals", {"kept": all_heads, "wanted": all_heads, "examples": rows})
+        arrays = {"kept": all_heads, "wanted": all_heads, "examples": rows}
+        return Query("marginals", {**arrays, **donor_arguments(game, work.seed, 0, rows)})
 
     with saves_of(work.save) as saver:
         answers = game.answers(map(gains_without_each_head, parts))

@@ -128,6 +128,8 @@ class Method:
             of the same meaning. Earlier results with them stay valid.
         sees_players: Whether it can score other players than heads (docs/methods.md): it asks for
             nothing but the model's answers and gradients under gates.
+        takes_other_texts: Whether outputs on other texts may stand in the place of what it closes
+            (ablation `resample` and `counterfactual`): it asks its game for values with donors.
     """
 
     key: str
@@ -154,6 +156,7 @@ class Method:
     likelihood_defaults: Mapping[str, OptionValue] = field(default_factory=dict)
     revised: Mapping[str, Mapping[OptionValue, int]] = field(default_factory=dict)
     sees_players: bool = False
+    takes_other_texts: bool = False
 
     @property
     def costs(self) -> MethodCost:

@@ -12,6 +12,7 @@ import torch
 
 from headlab.core import (
     FINE_STEPS,
+    RESAMPLE,
     Bools,
     Floats,
     HeadlabError,
@@ -19,14 +20,14 @@ from headlab.core import (
     Tick,
     ValueFunction,
     answer_margins,
-    one_thread,
+    is_of_other_texts,
     run_in_parallel,
     smoothed_value,
     surrogate,
     value_function_of,
 )
 from headlab.core.devices import on_device
-from headlab.evaluation import Evaluator, token_budget, width_of
+from headlab.evaluation import Evaluator, StandIn, token_budget, width_of
 from headlab.hooks import (
     ActiveGates,
     FanOut,
@@ -199,26 +200,36 @@ class ModelGame:
             return None
         return SIZE_SCALE
 
-    def values(self, kept: Bools, examples: Ints) -> Floats:
+    def values(self, kept: Bools, examples: Ints, donors: Ints | None = None) -> Floats:
         """Value of each row, by a full forward pass, float [row].
 
         Args:
             kept: The players that are present, bool [row, player].
             examples: The example of each row, int [row].
+            donors: The example whose outputs stand in the place of closed players, int [row], where
+                such are drawn (see `draws_donors`); None for the fixed ones of evaluations.
         """
         values = np.zeros(len(kept))
         model = self.evaluator.model
 
         def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
-            gates = as_gate_tensor(model, model.grid.gates(kept[batch.rows]))
-            return lane._worth(examples[batch.rows], ActiveGates(gates=gates, fill=lane._fill()))
+            rows = batch.rows
+            gates = as_gate_tensor(model, model.grid.gates(kept[rows]))
+            stand_in = lane._stand_in(examples[rows], donors_of_rows(donors, rows))
+            return lane._worth(examples[rows], stand_in.active(gates))
 
         row_weights = np.ones(len(kept), np.int64)
         for batch, batch_values in self._in_batches(examples, kept, row_weights, run):
             values[batch.rows] = batch_values
         return values
 
-    def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
+    def gains(
+        self,
+        orders: Ints,
+        examples: Ints,
+        wanted: Bools | None = None,
+        donors: Ints | None = None,
+    ) -> Floats:
         """v(before) - v(after) at each step of each walk, float [row, step].
 
         Row r starts with all players and removes orders[r, 0], orders[r, 1], ... on example
@@ -229,19 +240,22 @@ class ModelGame:
             examples: The example of each row, int [row].
             wanted: The players whose gains are asked for, bool [player]; None for all. Values that
                 only other players' gains need are not computed, and those gains are 0.
+            donors: As in `values`; a walk keeps one.
         """
         gains = np.zeros(orders.shape)
         is_wanted = np.ones(orders.shape, dtype=bool) if wanted is None else wanted[orders]
 
         def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
-            return lane._walk(orders[batch.rows], examples[batch.rows], is_wanted[batch.rows])
+            rows = batch.rows
+            donors_of_batch = donors_of_rows(donors, rows)
+            return lane._walk(orders[rows], examples[rows], is_wanted[rows], donors_of_batch)
 
         row_weights = np.ones(len(orders), np.int64)
         for batch, batch_gains in self._in_batches(examples, is_wanted, row_weights, run):
             gains[batch.rows] = batch_gains
         return gains * is_wanted
 
-    def _walk(self, orders: Ints, examples: Ints, is_wanted: Bools) -> Floats:
+    def _walk(self, orders: Ints, examples: Ints, is_wanted: Bools, donors: Ints | None) -> Floats:
         """`gains` of one batch.
 
         Args:
@@ -260,6 +274,7 @@ class ModelGame:
         value_needed = np.hstack([edge, is_wanted]) | np.hstack([is_wanted, edge])
         first_changed = np.zeros(len(orders), np.int64)  # layer, since the row was last computed
         inputs = self.evaluator.tensors(examples)
+        stand_in = self._stand_in(examples, donors)
         for step in range(steps + 1):
             if step:
                 grid_row, column = model.grid.flat[orders[:, step - 1]].T
@@ -272,14 +287,16 @@ class ModelGame:
             computes_all_rows = states is None or states.inputs[-1] is None
             if states is not None and not computes_all_rows:
                 states.begin(torch.as_tensor(np.where(is_due, first_changed, layers)))
-            active = ActiveGates(gates=gates, fill=self._fill(), states=states)
+            active = stand_in.active(gates, states)
             values_at_step = self._worth(examples, active, inputs, computed_rows=int(is_due.sum()))
             values[is_due, step] = values_at_step[is_due]
             first_changed = np.where(is_due | computes_all_rows, layers, first_changed)
             self.evaluator.tick()
         return values[:, :-1] - values[:, 1:]
 
-    def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+    def marginals(
+        self, kept: Bools, wanted: Bools, examples: Ints, donors: Ints | None = None
+    ) -> Floats:
         """v(kept with p) - v(kept without p), [row, player].
 
         It is 0 for players that are not wanted.
@@ -290,6 +307,7 @@ class ModelGame:
             kept: The players that are present, bool [row, player].
             wanted: The players whose gains are asked for, bool [row, player].
             examples: The example of each row, int [row].
+            donors: As in `values`; both values of a gain have the same.
 
         Returns:
             float [row, player].
@@ -300,7 +318,8 @@ class ModelGame:
 
         def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
             rows = rows_with_players[batch.rows]
-            return lane._marginal_gains(kept[rows], batch.wanted, examples[rows])
+            donors_of_batch = donors_of_rows(donors, rows)
+            return lane._marginal_gains(kept[rows], batch.wanted, examples[rows], donors_of_batch)
 
         for batch, batch_gains in self._in_batches(
             examples[rows_with_players], players, 1 + players.sum(axis=1), run
@@ -309,7 +328,9 @@ class ModelGame:
             gains[rows_with_players[batch.rows]] += batch_gains
         return gains
 
-    def _marginal_gains(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+    def _marginal_gains(
+        self, kept: Bools, wanted: Bools, examples: Ints, donors: Ints | None
+    ) -> Floats:
         """`marginals` of one batch."""
         model = self.evaluator.model
         row, player = np.nonzero(wanted)
@@ -317,9 +338,9 @@ class ModelGame:
         inputs = self.evaluator.tensors(examples)
         gates = as_gate_tensor(model, model.grid.gates(kept))
         states = trunk if model.resumable else None
-        active = ActiveGates(gates=gates, fill=self._fill(), states=states)
-        values = self._worth(examples, active, inputs)
-        toggled_values = self._branch_values(gates, examples, inputs, trunk, row, player)
+        stand_in = self._stand_in(examples, donors)
+        values = self._worth(examples, stand_in.active(gates, states), inputs)
+        toggled_values = self._branch_values(gates, examples, inputs, trunk, row, player, stand_in)
         gains = np.zeros(kept.shape)
         gains[row, player] = (values[row] - toggled_values) * np.where(kept[row, player], 1, -1)
         return gains
@@ -332,6 +353,7 @@ class ModelGame:
         examples: Ints,
         inputs: dict[str, torch.Tensor],
         trunk: Trunk,
+        stand_in: StandIn,
     ) -> Floats:
         """Values of coalitions with one player or more toggled.
 
@@ -348,6 +370,7 @@ class ModelGame:
             examples: Of the trunk's rows.
             inputs: Of the trunk's rows.
             trunk: Layer inputs of the trunk's rows.
+            stand_in: What stands in closed players' places in the trunk's rows.
 
         Returns:
             float [toggled].
@@ -372,7 +395,7 @@ class ModelGame:
         toggled_gates = [1 - gates[place] for place in toggled]
         for place, gate in zip(toggled, toggled_gates, strict=True):
             gates[place] = gate
-        active = ActiveGates(gates=gates, fill=self._fill(), states=states)
+        active = stand_in.taking(row).active(gates, states)
         copied_inputs = {name: tensor[copied_rows] for name, tensor in inputs.items()}
         return self._worth(examples[row], active, copied_inputs)
 
@@ -384,6 +407,7 @@ class ModelGame:
         halvings: Ints,
         uniforms: Floats,
         largest: Floats | float = 1.0,
+        donors: Ints | None = None,
     ) -> Floats:
         """Bin, predicted gain and computed gain of every player, float [3, row, player].
 
@@ -398,11 +422,13 @@ class ModelGame:
             uniforms: Numbers in [0, 1), float [row, player]; a gain is computed where its number is
                 below the probability.
             largest: Size of the largest gain that is predicted, a single number.
+            donors: As in `marginals`.
         """
 
         def screen(lane: ModelGame, rows: Ints, wanted_players: Bools) -> Floats:
             draws = Draws(kept[rows], wanted_players, examples[rows])
-            return lane._screen_batch(draws, halvings, uniforms[rows], float(largest))
+            stand_in = lane._stand_in(examples[rows], donors_of_rows(donors, rows))
+            return lane._screen_batch(draws, halvings, uniforms[rows], float(largest), stand_in)
 
         return self._screened_in_batches(examples, wanted, screen)
 
@@ -435,7 +461,12 @@ class ModelGame:
         return answers
 
     def _screen_batch(
-        self, draws: Draws, halvings: Ints, uniforms: Floats, largest: float
+        self,
+        draws: Draws,
+        halvings: Ints,
+        uniforms: Floats,
+        largest: float,
+        stand_in: StandIn,
     ) -> Floats:
         """`screened` of one batch."""
         kept, wanted, examples = draws
@@ -445,11 +476,11 @@ class ModelGame:
         with torch.inference_mode(False):
             inputs = self.evaluator.tensors(examples)
             gates = as_gate_tensor(model, model.grid.gates(kept)).requires_grad_()
-            values, bins, foreseen = self._foreseen(gates, draws, inputs, trunk, largest)
+            values, bins, foreseen = self._foreseen(gates, draws, inputs, trunk, largest, stand_in)
         probability = 2.0 ** -halvings[bins, np.arange(kept.shape[1])]
         row, player = np.nonzero(wanted & (uniforms < probability))
         gains = np.full(kept.shape, np.nan)
-        toggled_values = self._branch_values(gates, examples, inputs, trunk, row, player)
+        toggled_values = self._branch_values(gates, examples, inputs, trunk, row, player, stand_in)
         gains[row, player] = (values[row] - toggled_values) * np.where(kept[row, player], 1, -1)
         return np.stack([bins, foreseen, gains])
 
@@ -460,6 +491,7 @@ class ModelGame:
         inputs: dict[str, torch.Tensor],
         trunk: Trunk,
         largest: float,
+        stand_in: StandIn,
     ) -> tuple[Floats, Ints, Floats]:
         """The value of each coalition, and the bin and the predicted gain of all its players.
 
@@ -469,12 +501,13 @@ class ModelGame:
             inputs: Of these examples.
             trunk: Where the layers' inputs are stored.
             largest: Size of the largest predicted gain.
+            stand_in: What stands in closed players' places.
 
         Returns:
             Values [row], bins [row, player], and predicted gains [row, player].
         """
         kept, _, examples = draws
-        values, level, slope = self.graded_values(gates, examples, inputs, trunk)
+        values, level, slope = self.graded_values(gates, examples, inputs, trunk, stand_in)
         if self.value.key != "accuracy":
             foreseen = np.clip(feasible(slope, values, kept), -largest, largest)
             sizes = np.where(np.isnan(slope), np.nan, -np.abs(foreseen))
@@ -488,6 +521,7 @@ class ModelGame:
         examples: Ints,
         inputs: dict[str, torch.Tensor],
         trunk: Trunk,
+        stand_in: StandIn,
     ) -> tuple[Floats, Floats, Floats]:
         """The value of each coalition, with the slopes of what foresees its changes.
 
@@ -496,6 +530,7 @@ class ModelGame:
             examples: The example of each row, int [row].
             inputs: Of these examples.
             trunk: Where the layers' inputs are stored.
+            stand_in: What stands in closed players' places.
 
         Returns:
             Values [row]; the level of `headlab.core.surrogate`, [row]; and its slope by each
@@ -503,8 +538,7 @@ class ModelGame:
         """
         evaluator = self.evaluator
         model = evaluator.model
-        fill = self._fill()
-        active = ActiveGates(gates=gates, fill=None if fill is None else fill.clone(), states=trunk)
+        active = stand_in.for_gradients().active(gates, trunk)
         with torch.enable_grad(), model.active(active):
             logits = evaluator.logits(inputs)
             objective, level = surrogate(self.value, logits, evaluator.targets(examples, logits))
@@ -519,7 +553,9 @@ class ModelGame:
         slope = slopes.cpu().double().numpy()[:, layer, head]
         return values, level.cpu().double().numpy(), slope
 
-    def slopes(self, kept: Bools, examples: Ints, bandwidth: Floats) -> Floats:
+    def slopes(
+        self, kept: Bools, examples: Ints, bandwidth: Floats, donors: Ints | None = None
+    ) -> Floats:
         """Slope of each coalition's smoothed value by each player's gate, float [row, player].
 
         It is what the value would change by, were it as linear in the gate as it is at the
@@ -529,12 +565,14 @@ class ModelGame:
             kept: The players that are present, bool [row, player].
             examples: The example of each row, int [row].
             bandwidth: Of `headlab.core.smoothed_value`, in logits, a single number.
+            donors: As in `values`.
         """
         slopes = np.zeros(kept.shape)
 
         def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
             rows = batch.rows
-            return lane._slopes_of_batch(kept[rows], examples[rows], float(bandwidth))
+            stand_in = lane._stand_in(examples[rows], donors_of_rows(donors, rows))
+            return lane._slopes_of_batch(kept[rows], examples[rows], float(bandwidth), stand_in)
 
         for batch, batch_slopes in self._in_batches(
             examples, kept, self._graded_weights(len(kept)), run, self._max_graded_rows
@@ -542,17 +580,17 @@ class ModelGame:
             slopes[batch.rows] = batch_slopes
         return slopes
 
-    def _slopes_of_batch(self, kept: Bools, examples: Ints, bandwidth: float) -> Floats:
+    def _slopes_of_batch(
+        self, kept: Bools, examples: Ints, bandwidth: float, stand_in: StandIn
+    ) -> Floats:
         """`slopes` of one batch."""
         evaluator = self.evaluator
         model = evaluator.model
-        fill = self._fill()
         # The caller may be in inference mode, which forbids gradients.
         with torch.inference_mode(False), torch.enable_grad():
             inputs = evaluator.tensors(examples)
             gates = as_gate_tensor(model, model.grid.gates(kept)).requires_grad_()
-            active = ActiveGates(gates=gates, fill=None if fill is None else fill.clone())
-            with model.active(active):
+            with model.active(stand_in.for_gradients().active(gates)):
                 logits = evaluator.logits(inputs)
                 labels = evaluator.targets(examples, logits)
                 evaluator.require_finite(examples, logits, labels)
@@ -562,7 +600,7 @@ class ModelGame:
         evaluator.tick()
         return np.asarray(slopes.cpu().double().numpy()[:, layer, head])
 
-    def margins(self, kept: Bools, examples: Ints) -> Floats:
+    def margins(self, kept: Bools, examples: Ints, donors: Ints | None = None) -> Floats:
         """Of the margins of each row's answers: number, sum and sum of squares, float [row, 3].
 
         A margin says by how many logits the right label leads.
@@ -570,23 +608,25 @@ class ModelGame:
         Args:
             kept: The players that are present, bool [row, player].
             examples: The example of each row, int [row].
+            donors: As in `values`.
         """
         moments = np.zeros((len(kept), 3))
         model = self.evaluator.model
 
         def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
-            gates = as_gate_tensor(model, model.grid.gates(kept[batch.rows]))
-            return lane._margins_of_batch(examples[batch.rows], gates)
+            rows = batch.rows
+            gates = as_gate_tensor(model, model.grid.gates(kept[rows]))
+            stand_in = lane._stand_in(examples[rows], donors_of_rows(donors, rows))
+            return lane._margins_of_batch(examples[rows], stand_in.active(gates))
 
         row_weights = np.ones(len(kept), np.int64)
         for batch, batch_moments in self._in_batches(examples, kept, row_weights, run):
             moments[batch.rows] = batch_moments
         return moments
 
-    def _margins_of_batch(self, examples: Ints, gates: torch.Tensor) -> Floats:
+    def _margins_of_batch(self, examples: Ints, active: ActiveGates) -> Floats:
         """`margins` of one batch under these gates."""
         evaluator = self.evaluator
-        active = ActiveGates(gates=gates, fill=self._fill())
         with torch.inference_mode(), evaluator.model.active(active):
             logits = evaluator.logits(evaluator.tensors(examples))
             labels = evaluator.targets(examples, logits)
@@ -614,6 +654,7 @@ class ModelGame:
         trunk: Trunk,
         row: Ints,
         players: Ints,
+        stand_in: StandIn,
     ) -> Floats:
         """Values of coalitions with one player or more toggled, float [toggled].
 
@@ -626,6 +667,7 @@ class ModelGame:
             trunk: Layer inputs of the trunk's rows.
             row: The trunk row that each toggled coalition is a copy of, int [toggled].
             players: The toggled player of each, int [toggled], or several, int [toggled, player].
+            stand_in: What stands in closed players' places in the trunk's rows.
         """
         model = self.evaluator.model
         if players.ndim == 1:
@@ -639,7 +681,7 @@ class ModelGame:
         for part in range(min(parts, len(by_layer))):
             indices = by_layer[part::parts]  # each part has layers of all depths
             values[indices] = self._toggled_values(
-                gates, row[indices], players[indices], examples, inputs, trunk
+                gates, row[indices], players[indices], examples, inputs, trunk, stand_in
             )
             self.evaluator.tick()
         return values
@@ -648,8 +690,14 @@ class ModelGame:
         """See `Game.answers`; one query at a time."""
         return in_turn(self, asks)
 
-    def _fill(self) -> torch.Tensor | None:
-        return self.evaluator.fill(self.ablation)
+    @property
+    def draws_donors(self) -> bool:
+        """Whether rows are to be asked for with the example whose outputs stand in closed places."""
+        return self.ablation == RESAMPLE
+
+    def _stand_in(self, examples: Ints, donors: Ints | None) -> StandIn:
+        """What stands in closed players' places in the rows of a batch; arguments as in `values`."""
+        return self.evaluator.stand_in(self.ablation, examples, donors)
 
     def _worth(
         self,
@@ -713,9 +761,8 @@ class ModelGame:
             self._budget = max(1, self._budget // 2)
 
     def _prepare(self) -> None:
-        """Compute the fill values before the batches start, since this runs batches of its own."""
-        with one_thread(self.evaluator.model.device):
-            self._fill()
+        """Compute what stands in closed places before the batches start, as it runs its own."""
+        self.evaluator.prepare(self.ablation)
 
     def _lane(self, tick: Tick) -> ModelGame:
         """A copy of this game for one thread.
@@ -749,11 +796,18 @@ class ModelGame:
         return [np.array(part, dtype=np.int64) for part in parts if part]
 
 
+def donors_of_rows(donors: Ints | None, rows: Ints) -> Ints | None:
+    """The donors of some rows; None where none are drawn."""
+    return None if donors is None else donors[rows]
+
+
 def game_of(work: Work) -> Game:
     """The game of a piece of work, on this device or on its helpers."""
     if work.saved is not None:
         work.evaluator.forwards = int(work.saved.get("forwards", 0))
     value = value_function_of(str(work.options.get("value", "accuracy")))
+    if is_of_other_texts(work.ablation):  # refused before anything is drawn
+        work.evaluator.donor_texts(work.ablation)
     local_game = ModelGame(work.evaluator, work.ablation, value)
     if work.helpers is None:
         return local_game

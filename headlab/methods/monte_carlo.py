@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headlab.core import FINE_STEPS, Floats, Ints
-from headlab.methods.game import Game, Query
+from headlab.methods.game import Game, Query, donor_arguments
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.sampling import (
@@ -93,7 +93,9 @@ def _examples(game: Game, numbers: range, seed: int) -> Ints:
 def _ask(game: Game, numbers: range, steps: int, seed: int) -> Query:
     """The query for the gains of some draws."""
     orders = _orders(numbers, game.players, steps, seed)
-    return Query("gains", {"orders": orders, "examples": _examples(game, numbers, seed)})
+    examples = _examples(game, numbers, seed)
+    donors = donor_arguments(game, seed, numbers, examples)
+    return Query("gains", {"orders": orders, "examples": examples, **donors})
 
 
 def _add(tally: Tally, game: Game, numbers: range, gains: Floats, seed: int) -> Tally:

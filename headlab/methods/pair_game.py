@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from headlab.core import Bools, Floats, Ints
-from headlab.hooks import ActiveGates, Trunk, as_gate_tensor
+from headlab.evaluation import StandIn
+from headlab.hooks import Trunk, as_gate_tensor
 from headlab.methods.costs import is_encoder
 from headlab.methods.game import Game
-from headlab.methods.model_game import CoalitionBatch, ModelGame
+from headlab.methods.model_game import CoalitionBatch, ModelGame, donors_of_rows
 from headlab.methods.screen import SIZE_SCALE, Scale
 
 # Bins of interactions of accuracy, by how near three toggled coalitions are to a flip that makes
@@ -126,7 +127,9 @@ class ModelPairGame(ModelGame):
             return PAIR_SCALE
         return SIZE_SCALE
 
-    def interactions(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+    def interactions(
+        self, kept: Bools, wanted: Bools, examples: Ints, donors: Ints | None = None
+    ) -> Floats:
         """Half the interaction of each pair of players at a coalition of the others, [row, pair].
 
         It is 0 for pairs that are not wanted. The coalition is `kept` without the pair's players;
@@ -136,6 +139,7 @@ class ModelPairGame(ModelGame):
             kept: The players that are present, bool [row, player].
             wanted: The pairs that are asked for, bool [row, pair].
             examples: The example of each row, int [row].
+            donors: As in `ModelGame.values`; all values of an interaction have the same.
         """
         halves = np.zeros(wanted.shape)
         rows_with_pairs = np.flatnonzero(wanted.any(axis=1))
@@ -144,7 +148,8 @@ class ModelPairGame(ModelGame):
         def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
             rows = rows_with_pairs[batch.rows]
             assert isinstance(lane, ModelPairGame)
-            return lane._interactions_of_batch(kept[rows], batch.wanted, examples[rows])
+            stand_in = lane._stand_in(examples[rows], donors_of_rows(donors, rows))
+            return lane._interactions_of_batch(kept[rows], batch.wanted, examples[rows], stand_in)
 
         row_weights = 1 + pairs.sum(axis=1) + _members(pairs, self.pairs, self.players).sum(axis=1)
         for batch, batch_halves in self._in_batches(
@@ -154,20 +159,29 @@ class ModelPairGame(ModelGame):
             halves[rows_with_pairs[batch.rows]] += batch_halves
         return halves
 
-    def _interactions_of_batch(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+    def _interactions_of_batch(
+        self, kept: Bools, wanted: Bools, examples: Ints, stand_in: StandIn
+    ) -> Floats:
         """`interactions` of one batch."""
         model = self.evaluator.model
         trunk = Trunk(model.depth, first_token=model.first_token)
         inputs = self.evaluator.tensors(examples)
         gates = as_gate_tensor(model, model.grid.gates(kept))
         states = trunk if model.resumable else None
-        active = ActiveGates(gates=gates, fill=self._fill(), states=states)
-        values = self._worth(examples, active, inputs)
-        halves = self._half_interactions(values, kept, wanted, gates, examples, inputs, trunk)
+        values = self._worth(examples, stand_in.active(gates, states), inputs)
+        halves = self._half_interactions(
+            values, kept, wanted, gates, examples, inputs, trunk, stand_in
+        )
         return np.where(wanted, halves, 0.0)
 
     def screened_interactions(
-        self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats
+        self,
+        kept: Bools,
+        wanted: Bools,
+        examples: Ints,
+        halvings: Ints,
+        uniforms: Floats,
+        donors: Ints | None = None,
     ) -> Floats:
         """Bin, predicted and computed half-interaction of every pair, float [3, row, pair].
 
@@ -181,18 +195,26 @@ class ModelPairGame(ModelGame):
             halvings: An interaction is computed with probability 2 ** -halvings, int [bin, pair].
             uniforms: Numbers in [0, 1), float [row, pair]; an interaction is computed where its
                 number is below the probability.
+            donors: As in `interactions`.
         """
 
         def screen(lane: ModelGame, rows: Ints, wanted_pairs: Bools) -> Floats:
             assert isinstance(lane, ModelPairGame)
+            stand_in = lane._stand_in(examples[rows], donors_of_rows(donors, rows))
             return lane._screen_pairs_of_batch(
-                kept[rows], wanted_pairs, examples[rows], halvings, uniforms[rows]
+                kept[rows], wanted_pairs, examples[rows], halvings, uniforms[rows], stand_in
             )
 
         return self._screened_in_batches(examples, wanted, screen)
 
     def _screen_pairs_of_batch(
-        self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats
+        self,
+        kept: Bools,
+        wanted: Bools,
+        examples: Ints,
+        halvings: Ints,
+        uniforms: Floats,
+        stand_in: StandIn,
     ) -> Floats:
         """`screened_interactions` of one batch."""
         model = self.evaluator.model
@@ -201,7 +223,7 @@ class ModelPairGame(ModelGame):
         with torch.inference_mode(False):
             inputs = self.evaluator.tensors(examples)
             gates = as_gate_tensor(model, model.grid.gates(kept)).requires_grad_()
-            values, level, slope = self.graded_values(gates, examples, inputs, trunk)
+            values, level, slope = self.graded_values(gates, examples, inputs, trunk, stand_in)
         change = np.where(kept, -slope, slope)
         if self.value.key == "accuracy":
             bins = PAIR_SCALE.bins_of(pair_nearness(level, change, self.pairs))
@@ -209,7 +231,9 @@ class ModelPairGame(ModelGame):
             bins = SIZE_SCALE.bins_of(-np.abs(change)[:, self.pairs].min(axis=2))
         probability = 2.0 ** -halvings[bins, np.arange(len(self.pairs))]
         is_computed = wanted & (uniforms < probability)
-        halves = self._half_interactions(values, kept, is_computed, gates, examples, inputs, trunk)
+        halves = self._half_interactions(
+            values, kept, is_computed, gates, examples, inputs, trunk, stand_in
+        )
         return np.stack([bins, np.zeros(halves.shape), halves])
 
     def _half_interactions(
@@ -221,6 +245,7 @@ class ModelPairGame(ModelGame):
         examples: Ints,
         inputs: dict[str, torch.Tensor],
         trunk: Trunk,
+        stand_in: StandIn,
     ) -> Floats:
         """Half the interaction of each pair that is computed, [row, pair]; NaN for others.
 
@@ -235,6 +260,7 @@ class ModelPairGame(ModelGame):
             examples: Of the rows.
             inputs: Of the rows.
             trunk: Layer inputs of the rows.
+            stand_in: What stands in closed players' places in the rows.
         """
         row, pair = np.nonzero(is_computed)
         first, second = self.pairs[pair].T
@@ -242,7 +268,7 @@ class ModelPairGame(ModelGame):
         toggled_players = np.concatenate([np.stack([single, single], axis=1), self.pairs[pair]])
         toggled_rows = np.concatenate([single_row, row])
         toggled_values = self._branch_values(
-            gates, examples, inputs, trunk, toggled_rows, toggled_players
+            gates, examples, inputs, trunk, toggled_rows, toggled_players, stand_in
         )
         single_values = np.zeros(kept.shape)
         single_values[single_row, single] = toggled_values[: len(single)]

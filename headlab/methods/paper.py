@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headlab.core import Bools, Floats, Ints, Progress, integer_in, number_in, value_function_of
-from headlab.methods.game import Game, Query
+from headlab.methods.game import Game, Query, donor_arguments
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.sampling import random_order
@@ -119,7 +119,9 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
         asks = []
         for part in parts:
             orders = np.tile(removed_heads, (len(part), 1))
-            asks.append(Query("gains", {"orders": orders, "examples": part, "wanted": active}))
+            arrays = {"orders": orders, "examples": part, "wanted": active}
+            donors = donor_arguments(game, seed, moments.draws, part)
+            asks.append(Query("gains", {**arrays, **donors}))
         for part, gains_of_part in zip(parts, game.answers(asks), strict=True):
             gains_by_example[part] = gains_of_part
         head_gains = np.zeros(game.players)

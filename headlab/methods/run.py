@@ -23,13 +23,14 @@ from headlab.core import (
     Progress,
     RunSpec,
     import_implementation,
+    require_own_output,
     require_seed,
     require_type,
     shown_progress,
 )
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model, not_finite_error
-from headlab.methods.costs import require_players
+from headlab.methods.costs import require_players, require_stand_in
 from headlab.methods.method import Method
 from headlab.methods.spec import make_spec
 from headlab.methods.superseded import with_version
@@ -71,7 +72,7 @@ def score(
         seed: Seed of all that is drawn at random.
         split: Of the task.
         size: Number of examples; None for all.
-        ablation: What stands in the place of a removed head: "zero" or "mean".
+        ablation: What stands in the place of a removed head, one of `headlab.core.ABLATIONS`.
         store: Where a finished result is looked up and stored, and from which an interrupted run
             resumes; None stores nothing.
         on_progress: Called as steps finish; may raise to stop.
@@ -90,7 +91,8 @@ def score(
     seed = require_seed(seed)
     resolved_options = method_row.resolve(options)
     require_players(method_row, model.grid, resolved_options)
-    require_one_device(model, helpers)
+    require_one_device(model, helpers, ablation)
+    require_stand_in(method_row, ablation, resolved_options)
     model.require_ablation(ablation)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = make_spec(evaluator.dataset, method_row, resolved_options, seed, ablation)
@@ -101,15 +103,20 @@ def score(
         finished = stored_result(stored_run, model.grid)
         if finished is not None:
             # Older results do not hold the omissions.
-            return replace(finished.record, omissions=evaluator.omissions)
+            return replace(finished.record, omissions=evaluator.omissions_under(ablation))
     evaluator.tick = tick or evaluator.tick
     title = f"{method_row.key}, {evaluator.language}"
     with shown_progress(title, progress, on_progress) as report:
         return _compute(evaluator, method_row, spec, stored_run, report, helpers)
 
 
-def require_one_device(model: Model, helpers: Helpers | None) -> None:
-    """Raise HeadlabError if other devices, which know heads only, are to switch other players."""
+def require_one_device(model: Model, helpers: Helpers | None, ablation: str) -> None:
+    """Raise HeadlabError if other devices, which know heads only, are to do more than they can.
+
+    They switch no other players, and put in no outputs on other texts.
+    """
+    if helpers is not None:
+        require_own_output(ablation, "other devices compute")
     if helpers is not None and model.player_set is not None:
         raise HeadlabError(
             f"other devices switch heads only, and {model.players} are asked for; compute on this "
@@ -202,7 +209,7 @@ def _compute(
             code="model.answers_not_finite",
         )
     scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, seconds_spent())
-    scores = replace(scores, omissions=evaluator.omissions)
+    scores = replace(scores, omissions=evaluator.omissions_under(spec.ablation))
     if stored_run is not None:
         device = evaluator.model.device.type if helpers is None else helpers.kind
         stored_run.finish(scores, origin_now(device) | equal_texts_record(evaluator.equal_texts))
@@ -216,7 +223,8 @@ def outcome_of(method: Method, work: Work) -> Outcome:
         HeadlabError: The method cannot score what is switched.
     """
     require_players(method, work.evaluator.model.grid, work.options)
-    require_one_device(work.evaluator.model, work.helpers)
+    require_one_device(work.evaluator.model, work.helpers, work.ablation)
+    require_stand_in(method, work.ablation, work.options)
     if method.whole and work.helpers is not None:
         return work.helpers.outcome(method.key, work)
     outcome: Outcome = import_implementation(method.module, HOME).run(work)

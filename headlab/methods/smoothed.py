@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtri
 
 from headlab.core import (
@@ -33,7 +34,7 @@ from headlab.core import (
     value_function_of,
 )
 from headlab.methods.costs import require_encoder
-from headlab.methods.game import Game, Query
+from headlab.methods.game import Game, Query, donor_arguments
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.sampling import Draws, cycled_example, draws_of
@@ -347,6 +348,13 @@ class DrawStream(NamedTuple):
         max_removed = removal_sizes(estimand, game.players)
         return draws_of(game, numbers_in_all, self.seed, max_removed)
 
+    def donors(
+        self, game: Game, numbers: range, draws: Draws
+    ) -> dict[str, npt.NDArray[np.generic]]:
+        """The argument of a query with the donors of these draws; none where none are drawn."""
+        numbers_in_all = range(self.first + numbers.start, self.first + numbers.stop)
+        return donor_arguments(game, self.seed, numbers_in_all, draws.examples)
+
 
 def measured_first(
     game: Game, tally: SlopeTally, stream: DrawStream, multiple: float, example_count: int
@@ -390,13 +398,21 @@ def slopes_until(
     parts = []
     for start in range(tally.draws, end, size):
         numbers = range(start, min(start + size, end))
-        parts.append(stream.draws(game, numbers, tally.plan.estimand))
+        parts.append((numbers, stream.draws(game, numbers, tally.plan.estimand)))
     bandwidth = np.array(tally.bandwidth)
     asks = (
-        Query("slopes", {"kept": draws.kept, "examples": draws.examples, "bandwidth": bandwidth})
-        for draws in parts
+        Query(
+            "slopes",
+            {
+                "kept": draws.kept,
+                "examples": draws.examples,
+                "bandwidth": bandwidth,
+                **stream.donors(game, numbers, draws),
+            },
+        )
+        for numbers, draws in parts
     )
-    for draws, slopes in zip(parts, game.answers(asks), strict=True):
+    for (_, draws), slopes in zip(parts, game.answers(asks), strict=True):
         _require_slopes(slopes)
         tally = tally.add(slopes, draws.wanted, draws.examples >= game.examples / 2)
         yield tally
@@ -424,9 +440,12 @@ def _worth_of_all(
         examples.append(cycled_example(stream.seed, number, game.examples, game.weights))
         order = np.random.default_rng([stream.seed, 9, number]).permutation(players)
         kept[index, order[:max_removed]] = False
+    drawn_examples = np.array(examples)
+    numbers = range(stream.first, stream.first + example_count)
+    donors = donor_arguments(game, stream.seed, numbers, drawn_examples)
     queries = [
-        Query("values", {"kept": np.ones_like(kept), "examples": np.array(examples)}),
-        Query("values", {"kept": kept, "examples": np.array(examples)}),
+        Query("values", {"kept": np.ones_like(kept), "examples": drawn_examples, **donors}),
+        Query("values", {"kept": kept, "examples": drawn_examples, **donors}),
     ]
     value_of_all, value_of_rest = game.answers(queries)
     differences = (value_of_all - value_of_rest) * players / max_removed
@@ -458,7 +477,8 @@ def _chosen_bandwidth(game: Game, estimand: str, stream: DrawStream, multiple: f
         HeadlabError: The margins are all equal, or not finite.
     """
     draws = stream.draws(game, range(BANDWIDTH_DRAWS), estimand)
-    query = Query("margins", {"kept": draws.kept, "examples": draws.examples})
+    donors = stream.donors(game, range(BANDWIDTH_DRAWS), draws)
+    query = Query("margins", {"kept": draws.kept, "examples": draws.examples, **donors})
     (moments,) = game.answers([query])
     with np.errstate(invalid="ignore"):  # sums of infinite margins, which are refused below
         count, total, total_square = moments.sum(axis=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headlab.core import (
+    COUNTERFACTUAL,
     RESULT_FORMAT,
     JsonRecord,
     MethodSpec,
@@ -12,6 +13,7 @@ from headlab.core import (
     RunSpec,
     TaskSpec,
     as_plain_object,
+    content_key,
 )
 from headlab.evaluation import Dataset, classes_for_spec
 from headlab.hooks import tokens_version
@@ -69,12 +71,16 @@ def _evaluation_spec(dataset: Dataset, ablation: str) -> RunSpec:
     means = ""
     if ablation == "mean":  # over these examples, whichever split is scored or evaluated
         means = task.data_hash(task.examples(dataset.language, "dev", DEV_SIZE))
+    contrasts = ""
+    if ablation == COUNTERFACTUAL:  # which are in no hash of the examples themselves
+        contrasts = content_key([[e.id, *e.counterfactuals] for e in dataset.examples])
     return RunSpec(
         format=RESULT_FORMAT,
         model=ModelSpec.from_json(dataset.model.spec_identity()),
         task=examples,
         ablation=ablation,
         means=means,
+        contrasts=contrasts,
         players="" if dataset.model.players.are_heads else str(dataset.model.players),
         groups=dataset.model.grid.members_sha256,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headlab.core import FINE_STEPS, FINEST_STEPS, Bools, Floats, HeadlabError, Ints
-from headlab.methods.game import Game, Query
+from headlab.methods.game import Game, Query, donor_arguments
 from headlab.methods.method import Options
 from headlab.methods.planned_looks import PlannedLooks
 from headlab.methods.sampling import (
@@ -464,15 +464,16 @@ def _draws_until_update(
 
 def _ask(game: Game, tally: ScreenedTally, numbers: range, draws: Draws, seed: int) -> Query:
     """The query for the gains of some draws."""
+    donors = donor_arguments(game, seed, numbers, draws.examples)
     if tally.screen.whole:
-        return Query("marginals", draws._asdict())
+        return Query("marginals", {**draws._asdict(), **donors})
     chances = {
         "halvings": tally.screen.halvings,
         "uniforms": np.stack([uniforms(seed, number, game.players) for number in numbers]),
     }
     if game.scale is not None and game.scale.of_sizes:
         chances["largest"] = np.array(tally.screen.limit)
-    return Query("screened", {**draws._asdict(), **chances})
+    return Query("screened", {**draws._asdict(), **donors, **chances})
 
 
 def _with_answers(

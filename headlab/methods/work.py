@@ -71,7 +71,7 @@ class Work:
         evaluator: Of the model and the examples.
         seed: Of all that is drawn at random.
         options: Resolved options of the method.
-        ablation: What stands in the place of a removed head: "zero" or "mean".
+        ablation: What stands in the place of a removed head, one of `headlab.core.ABLATIONS`.
         report: Called as steps finish.
         saved: Arrays of an earlier, interrupted run of the same spec.
         save: Stores arrays, so that a later run can resume from here.

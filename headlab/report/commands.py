@@ -298,7 +298,7 @@ BARE = (
 
 
 NOT_SHRUNK = (
-    "Its heads were chosen under mean ablation, so headlab shrink refuses it: removed from the "
+    "Its heads were not chosen under zero ablation, so headlab shrink refuses it: removed from the "
     "weights, they give 0."
 )
 

@@ -277,13 +277,24 @@ def parameters_of(module: torch.nn.Module) -> int:
 
 
 def require_zero(mask: Mask) -> None:
-    """Raise HeadlabError for a mask chosen under mean ablation, as a removed head outputs 0."""
+    """Raise HeadlabError for a mask chosen under another ablation, as a removed head outputs 0."""
+    require_in_weights(mask)
     if mask.of_means:
         raise HeadlabError(
             "this mask, or one it was made of, was chosen under mean ablation: its heads give "
             "their mean, but a removed head gives 0; choose a mask made with --ablation zero, or "
             "write it with headlab export --as folder",
             code="shrink.mask_of_means",
+        )
+
+
+def require_in_weights(mask: Mask) -> None:
+    """Raise HeadlabError for a mask whose heads give their output on another text."""
+    if mask.of_other_texts:
+        raise HeadlabError(
+            f"this mask, or one it was made of, was chosen under {mask.of_other_texts} ablation: its heads give their "
+            "output on another text, which no weights can hold; choose a mask made with --ablation zero",
+            code="shrink.mask_of_other_texts",
         )
 
 

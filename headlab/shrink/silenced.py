@@ -24,7 +24,7 @@ from headlab.models.allattention import AllAttentionForCausalLM
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.models.shrunk_cut import projection_weight
 from headlab.shrink.kept_parts import kept_parts
-from headlab.shrink.model import PartCounts, Shrunk, parameters_of
+from headlab.shrink.model import PartCounts, Shrunk, parameters_of, require_in_weights
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ def check_silenceable(model: Model, mask: Mask) -> None:
 
     Nothing is computed for it.
     """
+    require_in_weights(mask)
     mask.check(model.grid, model.fingerprint)
     model.require_whole("export")
     _require_stock_class(model)
@@ -150,6 +151,7 @@ def _require_stock_class(model: Model) -> None:
 
 def _require_means(mask: Mask, means: torch.Tensor | None) -> None:
     """Raise HeadlabError unless there are means just where the mask needs them."""
+    require_in_weights(mask)
     if mask.of_means and means is None:
         raise HeadlabError(
             "this mask, or one it was made of, was chosen under mean ablation, and a mask file "

@@ -50,6 +50,9 @@ class Example:
         target: The text to generate, or to predict after `text`, instead of `label`.
         choices: In a task of likelihood, possible continuations of `text`, of which number `label`
             is right.
+        counterfactuals: Texts in which only what matters for the answer differs, for what stands in
+            a closed player's place: the first that has as many tokens as `text` is taken. They are
+            in no hash, as results under other ablations do not depend on them.
         place: File and line, where it was read from a file; for errors alone, so it is in no hash.
     """
 
@@ -63,6 +66,7 @@ class Example:
     target: str | None = None
     choices: tuple[str, ...] = ()
     place: str = field(default="", compare=False, repr=False)
+    counterfactuals: tuple[str, ...] = ()
 
     @property
     def reference(self) -> str:

@@ -46,6 +46,7 @@ NAMES: Mapping[str, str] = {
     "answer": (
         "answer(_?key)?|label|gold|right|correct|solution|antwort|loe?sung|reponse|respuesta"
     ),
+    "counterfactual": "counterfactual(_?text)?|contrast(_?text)?|corrupt(ed)?(_?text)?",
     "words": "words|tokens|form|woe?rter|mots|palabras|parole",
     "labels": "labels|tags|upos|pos|pos_tags|ner|ner_tags|etiketten|etiquettes|etiquetas",
     "language": (
@@ -125,6 +126,7 @@ GUESSED_BY_NAME = (
     "words",
     "labels",
     "choices",
+    "counterfactual",
     "label",
     "answer",
     "target",

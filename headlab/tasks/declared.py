@@ -64,6 +64,7 @@ COLUMNS = (
     "context",
     "choices",
     "answer",
+    "counterfactual",
     "group",
     "id",
     "language",
@@ -311,7 +312,14 @@ def _columns(raw: DeclarationContent) -> dict[str, str]:
                 code="declaration.column_invalid",
             )
         columns[key] = value
-    if set(columns) - {"group", "id", "language", "split"} not in MEANINGS:
+    meanings = set(columns) - {"group", "id", "language", "split"}
+    if "counterfactual" in meanings and not meanings & {"label", "target", "context"}:
+        raise HeadlabError(
+            "columns.counterfactual is another text for the same answer, so it goes with text and "
+            "label (and pair, if any), text and target, or context, choices and answer",
+            code="declaration.columns_mismatch",
+        )
+    if meanings - {"counterfactual"} not in MEANINGS:
         raise HeadlabError(
             "columns must name text and label (and pair, if any), or text and target, or words "
             "and labels, or choices and answer (and context, if any), or text alone for a "
@@ -728,7 +736,13 @@ def example_of(row: DeclaredRow, name: str, labels: tuple[str, ...], language: s
     if row.contents.likelihood:
         return Example(example_id, "", group=group, target=row.text("text"))
     if row.has("target"):
-        return Example(example_id, row.text("text"), group=group, target=row.text("target"))
+        return Example(
+            example_id,
+            row.text("text"),
+            group=group,
+            target=row.text("target"),
+            counterfactuals=_counterfactuals(row),
+        )
     return _labelled_example(row, example_id, group, labels)
 
 
@@ -764,7 +778,22 @@ def _choice_example(row: DeclaredRow, example_id: str, group: str, language: str
         answer_numbers[0],
         group=group,
         choices=tuple(space + choice for choice in choices),
+        counterfactuals=_counterfactuals(row),
     )
+
+
+def _counterfactuals(row: DeclaredRow) -> tuple[str, ...]:
+    """The text whose outputs stand in a closed player's place, if there is one.
+
+    A context has no space behind it, as in `_context`.
+    """
+    if not row.has("counterfactual"):
+        return ()
+    value = row.value("counterfactual")
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return ()
+    text = row.text("counterfactual")
+    return (text.rstrip() if row.has("context") else text,)
 
 
 def _context(row: DeclaredRow) -> str:
@@ -826,7 +855,14 @@ def _labelled_example(
 
     if not row.contents.by_word:
         pair = row.text_or("pair", None)
-        return Example(example_id, row.text("text"), index(row.text("label"), "label"), pair, group)
+        return Example(
+            example_id,
+            row.text("text"),
+            index(row.text("label"), "label"),
+            pair,
+            group,
+            counterfactuals=_counterfactuals(row),
+        )
     words = row.texts("words")
     tags = row.texts("labels")
     if len(words) != len(tags):

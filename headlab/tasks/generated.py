@@ -13,7 +13,7 @@ it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -130,7 +130,12 @@ def _draw_items(dice: np.random.Generator, items: Sequence[str], count: int) -> 
 
 
 def _choice_example(
-    text: str, right_choice: str, wrong_choice: str, label: int, group: str
+    text: str,
+    right_choice: str,
+    wrong_choice: str,
+    label: int,
+    group: str,
+    counterfactuals: Iterable[str],
 ) -> Example:
     """An example of two choices, without an id.
 
@@ -140,11 +145,14 @@ def _choice_example(
         wrong_choice: The other one.
         label: Which of the two is right: 0 or 1.
         group: Of the example.
+        counterfactuals: Texts after which the other choice is right.
     """
     choices = (f" {right_choice}", f" {wrong_choice}")
     if label:
         choices = choices[::-1]
-    return Example("", text, label, group=group, choices=choices)
+    return Example(
+        "", text, label, group=group, choices=choices, counterfactuals=tuple(counterfactuals)
+    )
 
 
 def _repeats(language: str, dice: np.random.Generator, row: int) -> Example:
@@ -169,11 +177,23 @@ def _ioi(language: str, dice: np.random.Generator, row: int) -> Example:
         single_name = second_name
     place = _draw_item(dice, _items_of(PLACES))
     thing = _draw_item(dice, _items_of(THINGS, ","))
-    text = TEMPLATES[template_number].format(
-        a=first_name, b=second_name, s=repeated_name, place=f"the {place}", thing=thing
+    template = partial(
+        TEMPLATES[template_number].format,
+        a=first_name,
+        b=second_name,
+        place=f"the {place}",
+        thing=thing,
     )
     group = f"{template_number}-{order}"
-    return _choice_example(text, single_name, repeated_name, _bit(row, 0), group)
+    # The other name is said again.
+    return _choice_example(
+        template(s=repeated_name),
+        single_name,
+        repeated_name,
+        _bit(row, 0),
+        group,
+        [template(s=single_name)],
+    )
 
 
 def _agreement(language: str, dice: np.random.Generator, row: int) -> Example:
@@ -191,20 +211,34 @@ def _agreement(language: str, dice: np.random.Generator, row: int) -> Example:
     }
     seen_forms = _draw_item(dice, grammar.seen).split()
     helped_forms = _draw_item(dice, grammar.helped).split()
-    for letter, noun, is_plural in zip("sab", nouns, plurals, strict=False):
-        for form, noun_text in _forms(language, noun, is_plural).items():
-            words[f"{letter}_{form}"] = noun_text
-        words[f"{letter}_seen"] = seen_forms[is_plural]
-        words[f"{letter}_helped"] = helped_forms[is_plural]
-    text = grammar.patterns[construction_number].format_map(words)
-    for uncontracted, contraction in grammar.contracted:
-        text = re.sub(rf"\b{uncontracted}\b", contraction, text)
     verbs = _draw_item(dice, grammar.verbs).split()
     right_verb = verbs[plurals[0]]
     wrong_verb = verbs[1 - plurals[0]]
+
+    def sentence(subject: Noun, numbers: Sequence[int]) -> str:
+        """The sentence with a subject, and nouns in these numbers: 1 for the plural."""
+        forms = dict(words)
+        for letter, noun, is_plural in zip("sab", [subject, *nouns[1:]], numbers, strict=False):
+            for form, noun_text in _forms(language, noun, is_plural).items():
+                forms[f"{letter}_{form}"] = noun_text
+            forms[f"{letter}_seen"] = seen_forms[is_plural]
+            forms[f"{letter}_helped"] = helped_forms[is_plural]
+        text = grammar.patterns[construction_number].format_map(forms)
+        for uncontracted, contraction in grammar.contracted:
+            text = re.sub(rf"\b{uncontracted}\b", contraction, text)
+        return text[0].upper() + text[1:]
+
     group = f"{construction}-{nouns[0].singular}"
-    sentence = text[0].upper() + text[1:]
-    return _choice_example(sentence, right_verb, wrong_verb, _bit(row, 0), group)
+    # The subject is in the other number; another subject, where that takes another number of tokens.
+    other_subjects = [noun for noun in _dictionary(language, kinds[0]) if noun not in nouns]
+    if language == "en":
+        other_subjects += LONGER_SUBJECTS
+    contrasts = [
+        sentence(subject, [1 - plurals[0], *plurals[1:]]) for subject in (nouns[0], *other_subjects)
+    ]
+    return _choice_example(
+        sentence(nouns[0], plurals), right_verb, wrong_verb, _bit(row, 0), group, contrasts
+    )
 
 
 @lru_cache(maxsize=8)
@@ -324,6 +358,18 @@ class Noun(NamedTuple):
     singular: str
     plural: str
     person: bool
+
+
+# Subjects of counterfactuals alone, of two tokens where most nouns have one.
+LONGER_SUBJECTS = tuple(
+    Noun("the", singular, plural, person=True)
+    for singular, plural in (
+        ("goldsmith", "goldsmiths"),
+        ("milkman", "milkmen"),
+        ("shopkeeper", "shopkeepers"),
+        ("bookkeeper", "bookkeepers"),
+    )
+)
 
 
 class Grammar(NamedTuple):

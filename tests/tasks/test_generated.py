@@ -298,3 +298,40 @@ def test_articles_endings_and_commas_fit(language: str):
         comma_count = 2 if text.endswith(",") else 0
         assert text.count(",") == comma_count, text
         assert language == "de" or "," not in text
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_counterfactual_of_two_names_says_the_other_one_again(split: Split) -> None:
+    for example in ioi_task().examples("en", split):
+        (contrast,) = example.counterfactuals
+        right, wrong = example.choices[example.label], example.choices[1 - example.label]
+        assert len(re.findall(rf"\b{wrong.strip()}\b", example.text)) == 2
+        assert len(re.findall(rf"\b{right.strip()}\b", contrast)) == 2
+        assert len(re.findall(rf"\b{wrong.strip()}\b", contrast)) == 1
+        different = [
+            one
+            for one in zip(example.text.split(), contrast.split(), strict=True)
+            if one[0] != one[1]
+        ]
+        assert len(different) == 1
+
+
+@pytest.mark.parametrize("language", ["en", "de", "fr", "es"])
+def test_a_counterfactual_subject_is_in_the_other_number(language: str) -> None:
+    """The first keeps the noun, so that nothing else differs; all others have other subjects."""
+    examples = agreement_task().examples(language, "dev", 128)
+    texts = {example.text: example for example in examples}
+    for example in examples:
+        assert len(set(example.counterfactuals)) > 10
+        assert example.text not in example.counterfactuals
+        twin = texts.get(example.counterfactuals[0])
+        assert twin is None or set(twin.counterfactuals).isdisjoint({twin.text})
+    by_hand = {
+        "en": ("The rings that", "The ring that"),
+        "de": ("Die Fenster, die", "Das Fenster, das"),
+        "fr": ("Les voitures que", "La voiture que"),
+        "es": ("Las llaves cerca", "La llave cerca"),
+    }[language]
+    known = [e for e in agreement_task().examples(language, "dev") if e.text.startswith(by_hand[0])]
+    assert known
+    assert all(example.counterfactuals[0].startswith(by_hand[1]) for example in known)

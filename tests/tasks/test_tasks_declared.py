@@ -452,3 +452,33 @@ def test_half_a_surrogate_pair_is_no_text(declare: Declare) -> None:
     path = declare(lines, {"en.dev.jsonl": '{"review": "\\ud800", "stars": "1"}\n'})
     with raises("data.text_invalid", "en.dev.jsonl", "line 1", "column review"):
         headlab.task(str(path)).examples("en")
+
+
+def test_a_column_of_counterfactuals_is_in_no_hash_and_may_have_gaps(declare: Declare) -> None:
+    rows = "context,choices,answer,other\nthe cat,is|are,is,the cats\nthe dogs,is|are,are,\n"
+    files = {"en.dev.csv": rows, "en.test.csv": rows}
+    columns = 'context = "context", choices = "choices", answer = "answer"'
+    with_column = declare(
+        csv_task(f'columns = {{ {columns}, counterfactual = "other" }}'), files, "mine"
+    )
+    examples = headlab.task(with_column).examples("en", "dev")
+    assert [example.counterfactuals for example in examples] == [("the cats",), ()]
+    hash_with = headlab.task(with_column).data_hash(examples)
+    without = headlab.task(declare(csv_task(f"columns = {{ {columns} }}"), files, "mine"))
+    assert without.data_hash(without.examples("en", "dev")) == hash_with
+    labelled = "review,stars,other\nfine,good,poor\nbad,poor,great\n"
+    texts = declare(
+        csv_task('columns = { text = "review", label = "stars", counterfactual = "other" }'),
+        {"en.dev.csv": labelled, "en.test.csv": labelled},
+        "texts",
+    )
+    contrasts = [example.counterfactuals for example in headlab.task(texts).examples("en", "dev")]
+    assert contrasts == [("poor",), ("great",)]
+    with raises("declaration.columns_mismatch", "columns.counterfactual"):
+        headlab.task(
+            declare(
+                csv_task('columns = { words = "a", labels = "b", counterfactual = "c" }'),
+                {},
+                "words",
+            )
+        )

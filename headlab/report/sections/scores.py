@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headlab.core import HEAD_COLUMNS, HEAD_FORMATS, Cell, Floats, Table, display_unit, percent_text
+from headlab.core import (
+    HEAD_COLUMNS,
+    HEAD_FORMATS,
+    REPLACEMENTS,
+    Cell,
+    Floats,
+    Table,
+    display_unit,
+    percent_text,
+)
 from headlab.methods import METHODS, cost_of, remarks
 from headlab.pictures import HeadMap, holm_adjusted_p_values, maps_of_scores
 from headlab.report.again import joined
@@ -230,5 +239,4 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
     yield from value_notes(results)
     yield from omission_notes(results)
     ablation = first.spec["ablation"]
-    replacement = "zeros" if ablation == "zero" else f"its {ablation}"
-    yield f"A removed head gives {replacement}. Layers and heads count from 0."
+    yield f"A removed head gives {REPLACEMENTS.get(ablation, ablation)}. Layers and heads count from 0."

@@ -1,0 +1,325 @@
+"""What closed players give on other texts: recorded once, or for each batch where memory is short."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from headlab.core import (
+    COUNTERFACTUAL,
+    Bools,
+    HeadlabError,
+    Ints,
+    Rows,
+    Tick,
+    drawn_donors,
+    run_halving,
+    run_in_parallel,
+)
+from headlab.evaluation.inputs import Inputs, TargetChoices, read_inputs
+from headlab.hooks import (
+    ActiveGates,
+    Donors,
+    Model,
+    OutputsOfBatch,
+    TextOutputs,
+    recorded,
+    recorder_of,
+    recording,
+    text_outputs,
+)
+from headlab.hooks.state import Pass
+from headlab.tasks import Example, Task
+
+MOST_BYTES = 1 << 30
+"""Memory for recorded outputs of all languages and models together."""
+FIXED_DRAW = 0
+"""Seed of the donors of masks, which are compared example by example: always the same ones."""
+
+
+class StandIn(NamedTuple):
+    """What stands in closed players' places in one batch.
+
+    Attributes:
+        fill: The means of heads; None where it is 0 or `donors`.
+        donors: Outputs on other texts.
+    """
+
+    fill: torch.Tensor | None = None
+    donors: Donors | None = None
+
+    def active(self, gates: torch.Tensor, states: Pass | None = None) -> ActiveGates:
+        """These under some gates.
+
+        Args:
+            gates: Of the players.
+            states: How the layers are run.
+        """
+        return ActiveGates(gates=gates, fill=self.fill, donors=self.donors, states=states)
+
+    def taking(self, rows: Ints) -> StandIn:
+        """The same for a batch whose rows are copies of these, int [row]."""
+        if self.donors is None:
+            return self
+        return self._replace(donors=self.donors.taking(rows))
+
+    def for_gradients(self) -> StandIn:
+        """The same with tensors that gradients may go through."""
+        if self.fill is None:
+            return self
+        return self._replace(fill=self.fill.clone())
+
+
+# Outputs that are kept, the oldest first; those of an evaluator that is gone go with it.
+_kept: list[weakref.ref[DonorTexts]] = []
+_kept_lock = threading.Lock()
+
+
+class DonorTexts:
+    """Texts whose outputs stand in closed players' places.
+
+    Args:
+        model: The model.
+        inputs: The texts.
+        max_tokens: Of a batch, padding included.
+    """
+
+    def __init__(self, model: Model, inputs: Inputs, max_tokens: int) -> None:
+        if isinstance(inputs, TargetChoices):
+            raise HeadlabError(
+                f"{model.name} reads the choices of an example in passes of their own, so no single output of a "
+                "head stands for an example; use ablation zero or mean",
+                code="ablation.several_passes",
+            )
+        self.model = model
+        self.inputs = inputs
+        self._max_tokens = max_tokens
+        self._outputs: TextOutputs | None = None
+        self._is_too_large = False
+        self._lock = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        """Memory that kept outputs take."""
+        outputs = self._outputs
+        return 0 if outputs is None else outputs.bytes
+
+    def prepare(self, tick: Tick) -> None:
+        """Record the outputs of all texts, unless they take more memory than there is for them.
+
+        Not to be called from a batch that runs beside others, as it runs batches of its own.
+
+        Args:
+            tick: Called between batches; may raise to stop.
+        """
+        with self._lock:
+            if self._outputs is not None or self._is_too_large:
+                return
+            first, *others = self._parts(np.arange(len(self.inputs.lengths)))
+            batches = self._recorded([first], tick)
+            tokens = self.inputs.lengths
+            bytes_a_token = sum(batch.bytes for _, batch in batches) / max(
+                1, int(tokens[first.rows].sum())
+            )
+            if bytes_a_token * tokens.sum() > MOST_BYTES:
+                self._is_too_large = True
+                return
+            batches += self._recorded(others, tick)
+            self._outputs = text_outputs(batches, len(tokens))
+        _keep(self)
+
+    def forget(self) -> None:
+        """Free what is kept; batches that use it keep it to their ends."""
+        self._outputs = None
+
+    def donors(self, texts: Ints, is_own: Bools) -> Donors:
+        """The donors of a batch.
+
+        Args:
+            texts: The number of each row's donor, int [row].
+            is_own: Whether it is the row's own text, bool [row].
+        """
+        outputs = self._outputs
+        if outputs is not None:
+            return Donors(outputs, texts, is_own)
+        used, numbers = np.unique(texts, return_inverse=True)
+        batches: list[tuple[Ints, OutputsOfBatch]] = []
+
+        def run(part: Rows) -> None:
+            batches.append((part.rows, self._outputs_of(used[part.rows])))
+
+        run_halving([Rows(np.arange(len(used)))], run)
+        return Donors(text_outputs(batches, len(used)), np.asarray(numbers, np.int64), is_own)
+
+    def _parts(self, texts: Ints) -> list[Rows]:
+        """The texts by length, in parts that fit in a batch."""
+        lengths = self.inputs.lengths
+        parts: list[list[int]] = [[]]
+        for text in texts[np.argsort(lengths[texts], kind="stable")].tolist():
+            if parts[-1] and (len(parts[-1]) + 1) * int(lengths[text]) > self._max_tokens:
+                parts.append([])
+            parts[-1].append(text)
+        return [Rows(np.array(part, np.int64)) for part in parts]
+
+    def _recorded(self, parts: Sequence[Rows], tick: Tick) -> list[tuple[Ints, OutputsOfBatch]]:
+        """The outputs of the texts of each part, in the order of the parts."""
+
+        def run(part: Rows, _: Tick) -> OutputsOfBatch:
+            return self._outputs_of(part.rows)
+
+        return [
+            (part.rows, outputs)
+            for part, outputs in run_in_parallel(parts, run, model=self.model, tick=tick)
+        ]
+
+    def _outputs_of(self, texts: Ints) -> OutputsOfBatch:
+        """The outputs of some texts, in one pass."""
+        # The caller may be in inference mode, whose tensors no later gradient may use.
+        with torch.inference_mode(False), torch.no_grad():
+            inputs = self.inputs.tensors(texts)
+            recorder = recorder_of(self.model, inputs)
+            with self.model.active(recording(recorder)):
+                self.inputs.logits(inputs)
+            return recorded(recorder)
+
+
+def _keep(newest: DonorTexts) -> None:
+    """Count what was recorded last, and free what was recorded first where all is too much."""
+    with _kept_lock:
+        kept = [texts for texts in (reference() for reference in _kept) if texts is not None]
+        kept = [texts for texts in kept if texts is not newest]
+        total = newest.bytes + sum(texts.bytes for texts in kept)
+        while kept and total > MOST_BYTES:
+            oldest = kept.pop(0)
+            total -= oldest.bytes
+            oldest.forget()
+        _kept[:] = [weakref.ref(texts) for texts in (*kept, newest)]
+
+
+# Which text is the donor of which.
+
+
+def fixed_donors(examples: Ints, example_count: int) -> Ints:
+    """The donors of examples in evaluations of masks, int [row]: always the same."""
+    return drawn_donors(FIXED_DRAW, 0, examples, example_count)
+
+
+def require_donors(task: Task, language: str, examples: Sequence[Example]) -> None:
+    """Raise HeadlabError if there is only one example, which would have no donor."""
+    if len(examples) < 2:
+        raise HeadlabError(
+            f"resample puts in what a head gives on another example of task {task.name} in {language}, and only one "
+            "is used; give --size 2 or more, or use --ablation zero",
+            code="ablation.one_example",
+        )
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """The counterfactuals of examples.
+
+    Attributes:
+        inputs: As model inputs, one for each example.
+        is_own: Whether it is the example's own text, bool [example].
+    """
+
+    inputs: Inputs
+    is_own: Bools
+
+
+def contrasts_of(
+    model: Model, task: Task, language: str, examples: Sequence[Example], inputs: Inputs
+) -> Contrasts:
+    """The counterfactual of each example: the first that has as many tokens.
+
+    Args:
+        model: The model.
+        task: The task.
+        language: Of the examples.
+        examples: The examples.
+        inputs: Of the examples themselves.
+
+    Raises:
+        HeadlabError: An example has none, or none of its length.
+    """
+    lacking = [example for example in examples if not example.counterfactuals]
+    if lacking:
+        raise HeadlabError(
+            f"{len(lacking):,} of {len(examples):,} examples of task {task.name} in {language} have no counterfactual "
+            f"(the first is {lacking[0].reference}); add a column counterfactual to your file, with a text of as many "
+            "tokens in which only what matters differs, or use --ablation resample; ioi and agreement bring theirs",
+            code="ablation.no_counterfactual",
+        )
+    chosen = [_with_text(example, 0) for example in examples]
+    others = read_inputs(model, task, chosen, language)
+    first_lengths = others.lengths
+    unfit = np.flatnonzero(first_lengths != inputs.lengths).tolist()
+    numbers = range(1, 2)
+    while unfit and any(len(examples[row].counterfactuals) > numbers.start for row in unfit):
+        tries = [
+            (row, _with_text(examples[row], number))
+            for row in unfit
+            for number in numbers
+            if number < len(examples[row].counterfactuals)
+        ]
+        tried = read_inputs(model, task, [contrast for _, contrast in tries], language)
+        fitting: dict[int, Example] = {}
+        for (row, contrast), length in zip(tries, tried.lengths.tolist(), strict=True):
+            if length == inputs.lengths[row]:
+                fitting.setdefault(row, contrast)
+        for row, contrast in fitting.items():
+            chosen[row] = contrast
+        unfit = [row for row in unfit if row not in fitting]
+        numbers = range(numbers.stop, 3 * numbers.stop)
+    if unfit:
+        first = unfit[0]
+        raise HeadlabError(
+            f"{len(unfit):,} of {len(examples):,} examples of task {task.name} in {language} have a counterfactual of "
+            f"another length for {model.name}: that of {examples[first].reference} has {first_lengths[first]} tokens, "
+            f"and the example {inputs.lengths[first]}; give texts of as many tokens, so that each position stands for "
+            "the same, or use --ablation resample",
+            code="ablation.counterfactual_length",
+        )
+    if (first_lengths != inputs.lengths).any():
+        others = read_inputs(model, task, chosen, language)
+    is_own = [other.text == example.text for other, example in zip(chosen, examples, strict=True)]
+    return Contrasts(others, np.array(is_own))
+
+
+def _with_text(example: Example, number: int) -> Example:
+    """An example with one of its counterfactuals as its text."""
+    return replace(example, text=example.counterfactuals[number], counterfactuals=())
+
+
+def share_beyond(lengths: Ints) -> float:
+    """Share of the positions of examples that are beyond the end of a donor, over all donors.
+
+    0 stands there.
+
+    Args:
+        lengths: Tokens of each example, int [example], of at least two examples.
+    """
+    distinct, counts = np.unique(lengths, return_counts=True)
+    beyond = np.maximum(distinct[:, None] - distinct, 0)
+    positions = float(counts @ beyond @ counts) / (len(lengths) - 1)
+    return positions / float(lengths.sum())
+
+
+def donors_by(ablation: str, rows: Ints, donors: Ints | None, example_count: int) -> Ints:
+    """The numbers of the donors of some rows, int [row].
+
+    Args:
+        ablation: `resample` or `counterfactual`.
+        rows: The example of each row, int [row].
+        donors: What was drawn; None for the fixed ones.
+        example_count: Number of examples.
+    """
+    if ablation == COUNTERFACTUAL:
+        return rows
+    return fixed_donors(rows, example_count) if donors is None else donors

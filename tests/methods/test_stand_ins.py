@@ -1,0 +1,461 @@
+"""Outputs on other texts in closed players' places: slow loops, bits, planted heads, refusals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from support.expected_errors import raises
+from support.players_by_hand import GROUPS, down_of, playing
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
+
+from headlab.core import Stack, drawn_donors, value_function_of
+from headlab.evaluation import Evaluator, stand_ins
+from headlab.hooks import Model
+from headlab.hooks.player_models import parts_of
+from headlab.masks import Mask
+from headlab.methods import METHODS
+from headlab.methods.exact import every_donor
+from headlab.methods.model_game import ModelGame
+from headlab.methods.run import score
+from headlab.methods.spec import answers_spec, make_spec
+from headlab.results import Store
+from headlab.tasks import Example, Split, Task
+
+EXAMPLES = 6
+GAMES = (
+    ("bert", "attention"),
+    ("bert", "feed-forward"),
+    ("bert", "neurons:2"),
+    ("bert", "layers"),
+    ("bert", "attention,feed-forward"),
+    ("bert", "feed-forward,layers"),
+    ("llama", "kv-groups"),
+    ("llama", "layers"),
+    ("gpt2", "attention,layers"),
+)
+OTHER_TEXTS = ("resample", "counterfactual")
+
+
+@cache
+def model_of(family: str) -> Model:
+    return tiny_model(family, tokenizer=tiny_tokenizer())
+
+
+def read_with_contrasts(language: str, split: Split, seed: int) -> list[Example]:
+    """Every second word of a text is another one in its counterfactual."""
+    examples = []
+    for example in tiny_task().read(language, split, seed):
+        words = example.text.split()
+        words[::2] = ["w7" if word != "w7" else "w8" for word in words[::2]]
+        examples.append(replace(example, counterfactuals=(" ".join(words),)))
+    return examples
+
+
+def task_with_contrasts() -> Task:
+    return replace(tiny_task(), read=read_with_contrasts)
+
+
+def evaluator_of(model: Model, size: int = EXAMPLES) -> Evaluator:
+    return Evaluator(model, task_with_contrasts(), "xx", "dev", size)
+
+
+def pairs_of(ablation: str, size: int) -> list[tuple[int, int]]:
+    """Examples with their donors: every other one, or the counterfactual of the same number."""
+    if ablation == "counterfactual":
+        return [(row, row) for row in range(size)]
+    return [(row, donor) for row in range(size) for donor in range(size) if donor != row]
+
+
+def patches_of(model: Model, family: str, variant: Model, closed: np.ndarray) -> tuple[list, list]:
+    """What `reference.patched_logits` patches where these players are closed, bool [player]."""
+    linears, layers = [], []
+    rows: dict[tuple[str, int], int] = {}
+    for row, name in enumerate(model.grid.rows):
+        rows[name, sum(other == name for other in model.grid.rows[:row])] = row
+    for player, is_closed in zip(variant.grid.heads, closed, strict=True):
+        if not is_closed:
+            continue
+        stack = Stack(player.stack, ())
+        if stack.kind in ("heads", "kv-groups", "attention"):
+            row = rows[stack.base, player.layer]
+            heads = model.calls[row].heads
+            shared = {"heads": 1, "kv-groups": heads // 2, "attention": heads}[stack.kind]
+            projection = model.projections[row]
+            width = projection.weight.shape[int(isinstance(projection, torch.nn.Linear))] // heads
+            start = player.head * shared * width
+            linears.append((projection, list(range(start, start + shared * width))))
+        elif stack.kind == "layers":
+            parts = parts_of(model)
+            places = [(place.stack, place.number) for place in parts.layers]
+            layers.append(parts.modules[places.index((stack.base, player.layer))])
+        else:
+            down = down_of(model, family, stack.base, player.layer)
+            size = down.weight.shape[int(isinstance(down, torch.nn.Linear))]
+            columns = list(range(size))
+            linears.append(
+                (down, columns[player.head :: GROUPS] if stack.kind == "neurons" else columns)
+            )
+    return linears, layers
+
+
+def value_by_hand(
+    model: Model, family: str, variant: Model, ablation: str, kept: np.ndarray
+) -> float:
+    """Mean probability of the right label over examples and donors, text by text, by plain hooks."""
+    evaluator = evaluator_of(model)
+    inputs = evaluator.inputs
+    others = inputs if ablation == "resample" else evaluator.donor_texts(ablation).inputs
+    patches = patches_of(model, family, variant, ~kept)
+    worths = []
+    with torch.no_grad():
+        for row, donor in pairs_of(ablation, EXAMPLES):
+            logits = reference.patched_logits(
+                model.module,
+                inputs.tensors(np.array([row])),
+                others.tensors(np.array([donor])),
+                *patches,
+            )
+            label = evaluator.examples[row].label
+            worths.append(float(torch.softmax(logits[0], -1)[label]))
+    return float(np.mean(worths))
+
+
+@pytest.mark.parametrize("ablation", OTHER_TEXTS)
+@pytest.mark.parametrize(("family", "players"), GAMES)
+def test_exact_values_are_those_of_a_slow_loop_that_patches_by_hooks(
+    family: str, players: str, ablation: str
+) -> None:
+    model = model_of(family)
+    variant = playing(model, players)
+    values: dict[frozenset[int], float] = {}
+
+    def value(present: frozenset[int]) -> float:
+        if present not in values:
+            kept = np.isin(np.arange(variant.grid.size), list(present))
+            values[present] = value_by_hand(model, family, variant, ablation, kept)
+        return values[present]
+
+    scores = score(
+        variant,
+        task_with_contrasts(),
+        language="xx",
+        method="exact",
+        size=EXAMPLES,
+        ablation=ablation,
+        estimand="shapley",
+        value="probability",
+    )
+    assert_allclose(scores.values, reference.full_shapley(value, variant.grid.size), atol=1e-9)
+    assert (scores.values != 0).any()
+
+
+@pytest.mark.parametrize("ablation", OTHER_TEXTS)
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_mask_of_heads_answers_as_by_hand_with_its_fixed_donors(
+    family: str, ablation: str
+) -> None:
+    model = model_of(family)
+    evaluator = evaluator_of(model, 10)
+    kept = np.arange(model.grid.size) % 3 != 0
+    others = evaluator.inputs
+    donors = drawn_donors(0, 0, np.arange(10), 10)
+    if ablation == "counterfactual":
+        others, donors = evaluator.donor_texts(ablation).inputs, np.arange(10)
+    patches = patches_of(model, family, model, ~kept)
+    by_hand = []
+    with torch.no_grad():
+        for row, donor in enumerate(donors.tolist()):
+            logits = reference.patched_logits(
+                model.module,
+                evaluator.tensors(np.array([row])),
+                others.tensors(np.array([donor])),
+                *patches,
+            )
+            by_hand.append(int(logits[0].argmax()))
+    evaluation = evaluator.evaluate(Mask(model.grid, kept), ablation=ablation)
+    assert evaluation.predicted.tolist() == by_hand
+    assert evaluation.omissions is not None
+    assert (evaluation.omissions.beyond_donors is None) == (ablation == "counterfactual")
+    gates = np.repeat(model.grid.gates(kept)[None], 10, axis=0)
+    right = evaluator.correct(gates, np.arange(10), ablation=ablation)
+    assert_array_equal(right, evaluation.correct)
+    # Other evaluations in between change nothing, as a mask's donors are always the same.
+    evaluator.evaluate(Mask(model.grid, ~kept), ablation=ablation)
+    again = evaluator_of(model, 10).evaluate(Mask(model.grid, kept), ablation=ablation)
+    assert_array_equal(again.predicted, evaluation.predicted)
+
+
+PLAYERS = ("heads", "attention,feed-forward", "neurons:2,layers")
+
+
+def game_of(variant: Model, ablation: str = "resample", size: int = EXAMPLES) -> ModelGame:
+    return ModelGame(evaluator_of(variant, size), ablation, value_function_of("probability"))
+
+
+@pytest.mark.parametrize("players", PLAYERS)
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_a_donor_equal_to_the_example_changes_nothing_to_the_bit(family: str, players: str) -> None:
+    variant = playing(model_of(family), players)
+    game = game_of(variant)
+    rows = np.arange(EXAMPLES)
+    none_kept = np.zeros((EXAMPLES, game.players), dtype=bool)
+    untouched = game.values(~none_kept, rows, rows[::-1].copy())
+    assert_array_equal(game.values(none_kept, rows, rows), untouched)
+    assert (game.values(none_kept, rows, rows[::-1].copy()) != untouched).any()
+    # Branched rows are summed in another order, as under any ablation.
+    assert_allclose(game.marginals(none_kept, ~none_kept, rows, rows), 0, atol=1e-12)
+    assert not game.slopes(none_kept, rows, np.array(1.0), rows).any()
+    task = replace(
+        tiny_task(),
+        read=lambda *of: [replace(e, counterfactuals=(e.text,)) for e in tiny_task().read(*of)],
+    )
+    evaluator = Evaluator(variant, task, "xx", "dev", EXAMPLES)
+    own_game = ModelGame(evaluator, "counterfactual", value_function_of("probability"))
+    assert_array_equal(own_game.values(none_kept, rows), untouched)
+
+
+def test_one_row_may_have_itself_as_donor_beside_others() -> None:
+    game = game_of(playing(model_of("bert"), "attention,layers"))
+    rows = np.arange(EXAMPLES)
+    none_kept = np.zeros((EXAMPLES, game.players), dtype=bool)
+    donors = np.where(rows == 2, rows, (rows + 1) % EXAMPLES)
+    untouched = game.values(~none_kept, rows, donors)
+    patched = game.values(none_kept, rows, donors)
+    assert patched[2] == untouched[2]
+    assert (np.delete(patched, 2) != np.delete(untouched, 2)).all()
+
+
+@pytest.mark.parametrize("players", PLAYERS)
+@pytest.mark.parametrize("family", ["bert", "llama", "albert"])
+def test_resumed_and_branched_passes_give_the_gains_of_full_ones(family: str, players: str) -> None:
+    if family == "albert":
+        players = "layers"
+    game = game_of(playing(model_of(family), players))
+    rng = np.random.default_rng(1)
+    kept = rng.random((8, game.players)) < 0.5
+    examples = rng.integers(EXAMPLES, size=8)
+    donors = (examples + 1 + rng.integers(EXAMPLES - 1, size=8)) % EXAMPLES
+    everyone = np.ones_like(kept)
+    full = np.zeros(kept.shape)
+    for player in range(game.players):
+        with_player, without = kept.copy(), kept.copy()
+        with_player[:, player], without[:, player] = True, False
+        values_with = game.values(with_player, examples, donors)
+        full[:, player] = values_with - game.values(without, examples, donors)
+    branched = game.marginals(kept, everyone, examples, donors)
+    assert_allclose(branched, full, atol=1e-9)
+    no_halvings = np.zeros((64, game.players), np.int64)
+    screened = game.screened(
+        kept, everyone, examples, no_halvings, np.zeros(kept.shape), donors=donors
+    )
+    assert_allclose(screened[2], full, atol=1e-9)
+    orders = np.stack([rng.permutation(game.players) for _ in range(8)])
+    walked = game.gains(orders, examples, donors=donors)
+    for row, order in enumerate(orders):
+        present = np.ones((game.players + 1, game.players), dtype=bool)
+        for step, player in enumerate(order):
+            present[step + 1 :, player] = False
+        same = np.full(game.players + 1, examples[row])
+        values = game.values(present, same, np.full(len(same), donors[row]))
+        assert_allclose(walked[row], values[:-1] - values[1:], atol=1e-9)
+
+
+def test_slopes_are_the_gradient_towards_the_donor() -> None:
+    """By finite differences of gates between 0 and 1."""
+    model = model_of("bert")
+    game = game_of(model)
+    evaluator = game.evaluator
+    rows, donors = np.arange(3), np.array([3, 4, 5])
+    kept = np.random.default_rng(2).random((3, game.players)) < 0.5
+    slopes = game.slopes(kept, rows, np.array(1.0), donors)
+    player = 1
+    layer, head = model.grid.flat[player]
+    gates = torch.as_tensor(model.grid.gates(kept), dtype=torch.float64)
+    stand_in = evaluator.stand_in("resample", rows, donors)
+    worths = []
+    for step in (1e-5, -1e-5):
+        moved = gates.clone()
+        moved[:, layer, head] += step
+        with torch.inference_mode(), model.active(stand_in.active(moved)):
+            worths.append(evaluator.worth(rows, game.value))
+    assert_allclose(slopes[:, player], (worths[0] - worths[1]) / 2e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("players", ["attention,feed-forward", "layers"])
+@pytest.mark.parametrize("method", ["shapley", "monte-carlo"])
+def test_intervals_of_samples_cover_exact_values(method: str, players: str) -> None:
+    variant = playing(model_of("bert"), players)
+    settings = {"language": "xx", "size": 12, "value": "probability", "ablation": "resample"}
+    settings["estimand"] = "shapley"
+    task = task_with_contrasts()
+    exact = score(variant, task, method="exact", **settings)
+    covered = []
+    totals = np.zeros(variant.grid.size)
+    for seed in range(12):
+        sampled = score(
+            variant, task, method=method, seed=seed, samples=48, target=None, **settings
+        )
+        assert sampled.low is not None
+        assert sampled.high is not None
+        assert sampled.slopes is None or not sampled.slopes.draws
+        covered.append((sampled.low <= exact.values) & (exact.values <= sampled.high))
+        totals += sampled.values / 12
+    assert np.mean(covered) >= 0.95
+    assert_allclose(totals, exact.values, atol=0.03)
+
+
+def test_samples_converge_to_the_mean_over_every_donor() -> None:
+    """A small game draws each coalition often, with another donor each time."""
+    variant = playing(model_of("bert"), "attention")
+    settings = {"language": "xx", "size": 3, "value": "probability", "ablation": "resample"}
+    task = task_with_contrasts()
+    exact = score(variant, task, method="exact", estimand="shapley", **settings)
+    sampled = score(
+        variant,
+        task,
+        method="monte-carlo",
+        samples=3000,
+        target=None,
+        estimand="shapley",
+        **settings,
+    )
+    spread = np.abs(exact.values).max()
+    assert_allclose(sampled.values, exact.values, atol=0.1 * spread)
+
+
+def test_donors_are_other_examples_all_alike_and_the_same_whoever_asks() -> None:
+    examples = np.repeat(np.arange(5), 4000)
+    numbers = np.tile(np.arange(4000), 5)
+    donors = drawn_donors(7, numbers, examples, 5)
+    assert (donors != examples).all()
+    counts = Counter(zip(examples.tolist(), donors.tolist(), strict=True))
+    assert len(counts) == 20
+    assert all(900 < count < 1100 for count in counts.values())
+    some = np.array([3, 11_000, 17])
+    assert_array_equal(drawn_donors(7, numbers[some], examples[some], 5), donors[some])
+    assert (drawn_donors(8, numbers, examples, 5) != donors).any()
+    assert drawn_donors((1 << 63) - 1, 0, np.arange(5), 5).max() < 5
+    # Fixed for all time: results are named by seeds.
+    assert drawn_donors(0, 0, np.arange(8), 8).tolist() == [2, 4, 0, 5, 1, 4, 2, 6]
+    rows, others = every_donor(4)
+    assert sorted(zip(rows.tolist(), others.tolist(), strict=True)) == pairs_of("resample", 4)
+
+
+@pytest.mark.parametrize("method", ["shapley", "leave-one-out", "monte-carlo", "smoothed", "paper"])
+def test_nothing_depends_on_lanes_batches_or_memory(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variant = model_of("bert")
+    options = {} if method == "leave-one-out" else {"samples": 64}
+    if method == "paper":
+        options = {"samples": 2}
+
+    def scores() -> np.ndarray:
+        return score(
+            variant,
+            task_with_contrasts(),
+            language="xx",
+            method=method,
+            size=8,
+            ablation="resample",
+            **options,
+        ).values
+
+    once = scores()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        assert_array_equal(scores(), once)
+    finally:
+        torch.set_num_threads(threads)
+    monkeypatch.setattr(stand_ins, "MOST_BYTES", 0)  # outputs are computed for each batch
+    assert_allclose(scores(), once, atol=1e-9)
+
+
+def test_memory_of_all_evaluators_together_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = evaluator_of(model_of("bert")), evaluator_of(model_of("bert"))
+    first.prepare("resample")
+    kept = first.donor_texts("resample")
+    assert kept.bytes > 0
+    monkeypatch.setattr(stand_ins, "MOST_BYTES", kept.bytes + 1)
+    second.prepare("resample")
+    assert not kept.bytes
+    assert second.donor_texts("resample").bytes
+    mask = Mask(first.model.grid, np.arange(first.model.grid.size) % 2 == 0)
+    answers = first.evaluate(mask, ablation="resample").predicted
+    assert_array_equal(answers, second.evaluate(mask, ablation="resample").predicted)
+
+
+def test_share_beyond_is_that_of_all_pairs() -> None:
+    lengths = np.array([3, 5, 9, 5])
+    by_hand = [
+        max(0, int(lengths[row]) - int(lengths[donor])) for row, donor in pairs_of("resample", 4)
+    ]
+    want = sum(by_hand) / 3 / lengths.sum()
+    assert stand_ins.share_beyond(lengths) == pytest.approx(want)
+
+
+def test_results_have_keys_of_their_own_and_older_ones_keep_theirs(tmp_path: Path) -> None:
+    model = model_of("bert")
+    dataset = evaluator_of(model).dataset
+    plain = Evaluator(model, tiny_task(), "xx", "dev", EXAMPLES).dataset
+    row = METHODS["leave-one-out"]
+    options = row.resolve({})
+    for ablation in ("zero", "mean", "resample"):
+        key = make_spec(dataset, row, options, 0, ablation).key
+        assert key == make_spec(plain, row, options, 0, ablation).key
+        assert answers_spec(dataset, ablation).key == answers_spec(plain, ablation).key
+    with_contrasts = make_spec(dataset, row, options, 0, "counterfactual")
+    assert with_contrasts.contrasts
+    assert with_contrasts.key != make_spec(plain, row, options, 0, "counterfactual").key
+    store = Store(tmp_path)
+    settings = {"language": "xx", "method": "leave-one-out", "size": EXAMPLES, "store": store}
+    scores = score(model, task_with_contrasts(), ablation="resample", **settings)
+    again = score(model, task_with_contrasts(), ablation="resample", **settings)
+    assert_array_equal(scores.values, again.values)
+    assert again.spec.ablation == "resample"
+    assert again.omissions is not None
+    assert again.omissions.beyond_donors == scores.omissions.beyond_donors != 0
+
+
+# Refusals.
+
+
+def test_refusals_say_what_fits() -> None:
+    model = model_of("bert")
+    settings = {"language": "xx", "size": EXAMPLES}
+    with raises("ablation.one_example", "--size 2"):
+        score(model, tiny_task(), language="xx", size=1, ablation="resample")
+    with raises("ablation.one_example", "--size 2"):
+        Evaluator(model, tiny_task(), "xx", "dev", 1).evaluate(ablation="resample")
+    with raises("ablation.no_counterfactual", "6 of 6", "column counterfactual"):
+        score(model, tiny_task(), ablation="counterfactual", **settings)
+    longer = replace(
+        tiny_task(),
+        read=lambda *of: [
+            replace(e, counterfactuals=(e.text + " w9",)) for e in tiny_task().read(*of)
+        ],
+    )
+    with raises("ablation.counterfactual_length", "xx/dev/0", "tiny-bert"):
+        score(model, longer, ablation="counterfactual", **settings)
+    for method in ("gradient", "confidence", "relevance"):
+        with raises("ablation.method", method, "leave-one-out"):
+            score(model, tiny_task(), ablation="resample", method=method, **settings)
+    with raises("method.names_need_slopes"):
+        score(model, tiny_task(), ablation="resample", names=1, **settings)
+    with raises("ablation.too_many_donors", 65, 64):
+        every_donor(65)
+    variant = playing(model, "attention")
+    with raises("ablation.other_texts", "resample"):
+        evaluator_of(variant).fill("resample")
+    with raises("ablation.unknown", "shuffle", "counterfactual"):
+        evaluator_of(variant).fill("shuffle")
