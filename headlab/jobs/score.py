@@ -9,7 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+)
 
 from headlab.core import (
     HEADS,
@@ -125,13 +130,13 @@ class MethodJob(TaskJob):
             }
         )
 
-    def params(self) -> dict[str, Any]:
-        """The fields that were given; heads are not named, as in jobs of earlier versions."""
-        return _without_heads(super().params())
-
-    def queued_params(self) -> dict[str, Any]:
-        """The fields, as the list of jobs keeps them; heads are not named."""
-        return _without_heads(super().queued_params())
+    @model_serializer(mode="wrap")
+    def _without_heads(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The fields; heads are not named, as in jobs of earlier versions."""
+        fields: dict[str, Any] = fields_of(self)
+        if fields.get("players") == HEADS:
+            del fields["players"]
+        return fields
 
     def model_in(self, lab: Lab, task: Task, tick: Tick | None = None) -> Model:
         """The job's model, of which the job's players are switched.
@@ -294,13 +299,6 @@ class ScoreJob(MethodJob):
             size=part(spec, "task", "size"),
             **_players_of(spec),
         )
-
-
-def _without_heads(params: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a job without the players, if these are heads."""
-    if params.get("players") == HEADS:
-        del params["players"]
-    return params
 
 
 def _with_players_words(text: str, players: str) -> str:
