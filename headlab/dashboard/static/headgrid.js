@@ -58,8 +58,9 @@ class HeadGrid {
     const few = data.stacks[0].title ? 8 : 0;
     const columns = Math.max(few, ...data.stacks.flatMap((stack) => stack.heads));
     this.columns = columns;
-    root.className = 'grid-wrap' + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '') + (this.pictures.length ? ' pictures' : '');
+    root.className = 'grid-wrap' + (few ? ' kinds' : '') + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '') + (this.pictures.length ? ' pictures' : '');
     root.style.setProperty('--columns', columns);
+    root.style.setProperty('--edges', data.compact ? '16px' : `${this.switches ? 43 : 24}px`); // beside the cells of a row
     root.style.setProperty('--rows', data.stacks.reduce((sum, stack) => sum + stack.heads.length, 0));
     this.cells = [];
     this.title = make('span', { class: 'title' });
@@ -90,6 +91,7 @@ class HeadGrid {
     if (!this.switches) table.setAttribute('aria-multiselectable', 'false');
     if (stack.title) { // cells of all stacks are of one size
       table.style.width = `calc((100% - var(--edges)) * ${columns / this.columns} + var(--edges))`;
+      if (columns < 4) table.style.marginRight = '5em'; // room for its title
       table.style.minWidth = this.data.compact ? '0' : `${columns * 25 + 46}px`;
     }
     if (stack.title || this.data.stacks.length > 1) table.prepend(make('caption', { text: stack.title || stack.name }));
