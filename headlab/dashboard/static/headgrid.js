@@ -58,12 +58,12 @@ class HeadGrid {
     const few = data.stacks[0].title ? 8 : 0;
     const columns = Math.max(few, ...data.stacks.flatMap((stack) => stack.heads));
     this.columns = columns;
-    root.className = 'grid-wrap' + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '') + (this.pictures.length ? ' pictures' : '');
+    root.className = 'grid-wrap' + (few ? ' kinds' : '') + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '') + (this.pictures.length ? ' pictures' : '');
     root.style.setProperty('--columns', columns);
     // Kinds of players stand beside each other where there is room, so that a layer is one line.
-    root.classList.toggle('beside', Boolean(data.stacks[0].title) && !data.compact);
     root.style.setProperty('--all-columns', Math.max(few, data.stacks.reduce((sum, stack) => sum + Math.max(...stack.heads), 0)));
     root.style.setProperty('--stacks', data.stacks.length);
+    root.style.setProperty('--edges', data.compact ? '16px' : `${this.switches ? 43 : 24}px`); // beside the cells of a row
     root.style.setProperty('--rows', data.stacks.reduce((sum, stack) => sum + stack.heads.length, 0));
     this.cells = [];
     this.title = make('span', { class: 'title' });
@@ -94,6 +94,7 @@ class HeadGrid {
     if (!this.switches) table.setAttribute('aria-multiselectable', 'false');
     if (stack.title) { // cells of all stacks are of one size
       table.style.width = `calc((min(100%, var(--columns) * var(--cell) + var(--edges)) - var(--edges)) * ${columns / this.columns} + var(--edges))`;
+      if (columns < 4) table.style.marginRight = '5em'; // room for its title
       table.style.minWidth = this.data.compact ? '0' : `${columns * 25 + 46}px`;
     }
     if (stack.title || this.data.stacks.length > 1) table.prepend(make('caption', { text: stack.title || stack.name }));

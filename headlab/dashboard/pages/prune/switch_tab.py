@@ -151,6 +151,8 @@ def draw_board(
             draw_head_list(history)
             if mask.grid.has_only_heads:
                 draw_savings(choice, model.costs, mask, measured_jobs)
+            elif mask.removed:
+                st.caption("`headlab worth` on the exported mask says what this saves.")
         with grid_area:
             draw_switches(history, scores, group_sizes_of(model.fingerprint), len(results.scores))
             draw_toolbar(history)
