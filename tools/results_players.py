@@ -22,10 +22,11 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "players"
 PAGE = ROOT / "docs" / "results-players.md"
 NAMES = {
-    "two": "Two languages",
-    "two-bound": "Two languages, by the lower bound",
-    "five": "Five languages",
-    "fifteen": "Fifteen languages",
+    "two": "Two languages, within 2 points",
+    "two-three": "Two languages, within 3 points",
+    "two-few-draws": "Two languages, ordered by 256 draws",
+    "five": "Five languages, within 2 points",
+    "fifteen": "Fifteen languages, within 2 points",
 }
 TABLES_KEPT = ("front-choice", "front-confirmed", "front")
 INTERVAL = "{:+.1f} [{:+.1f}, {:+.1f}]"
