@@ -155,8 +155,8 @@ def counted(worth: Mapping[str, Any]) -> str:
     shares = [1 - macs["shrunk"] / macs["untouched"]]
     text = (
         f"Parameters: {parameters['untouched']:,} untouched, {parameters['shrunk']:,} without the "
-        f"players, {parameters['cut']:,} with the vocabulary cut too. Multiply–accumulates at "
-        f"{worth['tokens']} tokens: {macs['untouched']:,} and {macs['shrunk']:,}, "
+        f"players. Multiply–accumulates at {worth['tokens']} tokens: {macs['untouched']:,} and "
+        f"{macs['shrunk']:,}, "
     )
     return text + f"{shares[0]:.1%} fewer."
 
