@@ -86,10 +86,14 @@ def test_the_committed_reports_are_in_the_cache_as_they_are() -> None:
     }
 
 
-def test_the_page_of_decoders_is_what_its_files_give() -> None:
-    decoders = tool("results_decoders")
-    assert decoders.PAGE.read_text(encoding="utf-8") == decoders.page(), (
-        "run: python tools/results_decoders.py"
+@pytest.mark.parametrize("name", ["results_decoders", "results_players"])
+def test_the_page_of_findings_is_what_its_files_give(name: str) -> None:
+    results_tool = tool(name)
+    assert results_tool.PAGE.read_text(encoding="utf-8") == results_tool.page(), (
+        f"run: python tools/{name}.py"
     )
-    for path in decoders.RESULTS.glob("*.json"):
+    paths = list(results_tool.RESULTS.glob("*.json"))
+    assert paths
+    for path in paths:
         json.loads(path.read_text(encoding="utf-8"))
+    assert sum(path.stat().st_size for path in paths) < MAX_BYTES

@@ -22,10 +22,11 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "players"
 PAGE = ROOT / "docs" / "results-players.md"
 NAMES = {
-    "two": "Two languages",
-    "two-bound": "Two languages, by the lower bound",
-    "five": "Five languages",
-    "fifteen": "Fifteen languages",
+    "two": "Two languages, within 2 points",
+    "two-three": "Two languages, within 3 points",
+    "two-few-draws": "Two languages, ordered by 256 draws",
+    "five": "Five languages, within 2 points",
+    "fifteen": "Fifteen languages, within 2 points",
 }
 TABLES_KEPT = ("front-choice", "front-confirmed", "front")
 INTERVAL = "{:+.1f} [{:+.1f}, {:+.1f}]"
@@ -154,8 +155,8 @@ def counted(worth: Mapping[str, Any]) -> str:
     shares = [1 - macs["shrunk"] / macs["untouched"]]
     text = (
         f"Parameters: {parameters['untouched']:,} untouched, {parameters['shrunk']:,} without the "
-        f"players, {parameters['cut']:,} with the vocabulary cut too. Multiply–accumulates at "
-        f"{worth['tokens']} tokens: {macs['untouched']:,} and {macs['shrunk']:,}, "
+        f"players. Multiply–accumulates at {worth['tokens']} tokens: {macs['untouched']:,} and "
+        f"{macs['shrunk']:,}, "
     )
     return text + f"{shares[0]:.1%} fewer."
 
