@@ -459,3 +459,57 @@ def test_refusals_say_what_fits() -> None:
         evaluator_of(variant).fill("resample")
     with raises("ablation.unknown", "shuffle", "counterfactual"):
         evaluator_of(variant).fill("shuffle")
+
+
+# A planted circuit: one head alone reads the text, all others always give the same.
+
+
+def read_of_equal_length(language: str, split: Split, seed: int) -> list[Example]:
+    """Texts of four words; a counterfactual has other words throughout."""
+    rng = np.random.default_rng([seed, len(split)])
+    examples = []
+    for number in range(12):
+        words = [f"w{word}" for word in rng.integers(4, 20, 4)]
+        others = [f"w{word}" for word in rng.integers(4, 20, 4)]
+        examples.append(
+            Example(
+                f"{split}-{number}",
+                " ".join(words),
+                number % 5,
+                counterfactuals=(" ".join(others),),
+            )
+        )
+    return examples
+
+
+@cache
+def planted_model() -> tuple[Model, int]:
+    """A model with one head that reads, and the number of that head."""
+    model = tiny_model("bert", seed=3, tokenizer=tiny_tokenizer())
+    heads = model.grid.width
+    reader = 1 * heads + 1
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for number, layer in enumerate(model.module.bert.encoder.layer):
+            value = layer.attention.self.value
+            size = len(value.weight) // heads
+            value.bias.normal_(0, 1, generator=generator)
+            for head in range(heads):
+                if number * heads + head != reader:
+                    value.weight[head * size : (head + 1) * size] = 0
+    return model, reader
+
+
+@pytest.mark.parametrize("ablation", ["zero", *OTHER_TEXTS])
+def test_a_planted_reader_is_named_and_constant_heads_only_by_zero(ablation: str) -> None:
+    model, reader = planted_model()
+    task = replace(tiny_task(), read=read_of_equal_length)
+    settings = {"language": "xx", "size": 12, "method": "shapley", "ablation": ablation}
+    settings |= {"samples": 48, "target": None, "value": "probability"}
+    values = score(model, task, **settings).values
+    others = np.delete(values, reader)
+    assert abs(values[reader]) > 1e-4
+    if ablation == "zero":
+        assert (others != 0).all()
+    else:
+        assert_array_equal(others, 0)
