@@ -16,6 +16,7 @@ from support.expected_errors import raises
 from support.players_by_hand import GROUPS, down_of, playing
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
+from support.translation_task import TASK as TRANSLATIONS
 
 from headlab.core import Stack, drawn_donors, value_function_of
 from headlab.evaluation import Evaluator, stand_ins
@@ -513,3 +514,27 @@ def test_a_planted_reader_is_named_and_constant_heads_only_by_zero(ablation: str
         assert (others != 0).all()
     else:
         assert_array_equal(others, 0)
+
+
+@pytest.mark.parametrize("family", ["marian", "t5"])
+def test_sources_and_targets_have_lengths_of_their_own(family: str) -> None:
+    """In an encoder-decoder, positions of its encoder are the source's, all others the target's."""
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    evaluator = Evaluator(model, TRANSLATIONS, "aa-bb", "dev", 5)
+    kept = np.random.default_rng(3).random(model.grid.size) < 0.5
+    donors = drawn_donors(0, 0, np.arange(5), 5)
+    linears = []
+    for (row, head), stays in zip(model.grid.flat.tolist(), kept.tolist(), strict=True):
+        if not stays:
+            projection = model.projections[row]
+            width = projection.weight.shape[1] // model.calls[row].heads
+            linears.append((projection, list(range(head * width, (head + 1) * width))))
+    by_hand: list[int] = []
+    with torch.no_grad():
+        for row, donor in enumerate(donors.tolist()):
+            inputs, other_inputs = (evaluator.tensors(np.array([one])) for one in (row, donor))
+            logits = reference.patched_logits(model.module, inputs, other_inputs, linears, [])
+            by_hand += logits[0].argmax(dim=-1).tolist()
+    evaluation = evaluator.evaluate(Mask(model.grid, kept), ablation="resample")
+    assert evaluation.predicted.tolist() == by_hand
+    assert by_hand != evaluator.evaluate().predicted.tolist()
