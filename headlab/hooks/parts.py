@@ -563,7 +563,7 @@ def _with_donors(
     gate = gate_of_rows(gate, 1, active, len(by_row))
     gate = donors.opened(gate.reshape(-1, 1, gate.shape[-1]), active)
     other = donors.output(NEURON_OUTPUTS, layer, by_row, active)
-    return (by_row * gate + (1 - gate) * other).reshape(neurons.shape)
+    return torch.lerp(other, by_row, gate).reshape(neurons.shape)
 
 
 def _rows_being_computed(gate: torch.Tensor, active: ActiveGates) -> int:

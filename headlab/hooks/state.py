@@ -686,7 +686,8 @@ def apply_gates(context: torch.Tensor, active: ActiveGates, row: int, heads: int
     if active.donors is not None:
         gate = active.donors.opened(gate, active)
         other_context = active.donors.output(HEAD_OUTPUTS, row, context, active)
-        return context * gate + (1 - gate) * other_context
+        # Exactly one of both at gates of 1 and of 0.
+        return torch.lerp(other_context, context, gate)
     gated_context = context * gate
     if active.fill is not None:
         fill = active.fill[row, :heads, : context.shape[-1]].to(context)

@@ -178,10 +178,11 @@ def _docstring_body(mask: Mask, place: ScriptModel) -> str:
     if fingerprint:
         short_fingerprint = _without_quotes(as_safe_line(str(fingerprint)[:12]))
         lines.append(f"Made for the weights with headlab's fingerprint {short_fingerprint}.")
-    if mask.ablation == MIXED_ABLATION:
-        lines.append("The heads were chosen under several ablations; here they give 0.")
-    elif mask.ablation not in (None, "zero"):
-        lines.append(f"The heads were chosen under {mask.ablation} ablation; here they give 0.")
+    if mask.ablation not in (None, "zero"):
+        is_mixed = mask.ablation == MIXED_ABLATION
+        subject = "Some of the heads" if is_mixed else "The heads"
+        ablation = (mask.of_other_texts or "mean") if is_mixed else mask.ablation
+        lines.append(f"{subject} were chosen under {ablation} ablation; here they give 0.")
     return "\n".join(lines) or "Made by headlab."
 
 

@@ -16,6 +16,7 @@ from support.expected_errors import raises
 from support.players_by_hand import GROUPS, down_of, playing
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
+from support.translation_task import TASK as TRANSLATIONS
 
 from headlab.core import Stack, drawn_donors, value_function_of
 from headlab.evaluation import Evaluator, stand_ins
@@ -459,3 +460,81 @@ def test_refusals_say_what_fits() -> None:
         evaluator_of(variant).fill("resample")
     with raises("ablation.unknown", "shuffle", "counterfactual"):
         evaluator_of(variant).fill("shuffle")
+
+
+# A planted circuit: one head alone reads the text, all others always give the same.
+
+
+def read_of_equal_length(language: str, split: Split, seed: int) -> list[Example]:
+    """Texts of four words; a counterfactual has other words throughout."""
+    rng = np.random.default_rng([seed, len(split)])
+    examples = []
+    for number in range(12):
+        words = [f"w{word}" for word in rng.integers(4, 20, 4)]
+        others = [f"w{word}" for word in rng.integers(4, 20, 4)]
+        examples.append(
+            Example(
+                f"{split}-{number}",
+                " ".join(words),
+                number % 5,
+                counterfactuals=(" ".join(others),),
+            )
+        )
+    return examples
+
+
+@cache
+def planted_model() -> tuple[Model, int]:
+    """A model with one head that reads, and the number of that head."""
+    model = tiny_model("bert", seed=3, tokenizer=tiny_tokenizer())
+    heads = model.grid.width
+    reader = 1 * heads + 1
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for number, layer in enumerate(model.module.bert.encoder.layer):
+            value = layer.attention.self.value
+            size = len(value.weight) // heads
+            value.bias.normal_(0, 1, generator=generator)
+            for head in range(heads):
+                if number * heads + head != reader:
+                    value.weight[head * size : (head + 1) * size] = 0
+    return model, reader
+
+
+@pytest.mark.parametrize("ablation", ["zero", *OTHER_TEXTS])
+def test_a_planted_reader_is_named_and_constant_heads_only_by_zero(ablation: str) -> None:
+    model, reader = planted_model()
+    task = replace(tiny_task(), read=read_of_equal_length)
+    settings = {"language": "xx", "size": 12, "method": "shapley", "ablation": ablation}
+    settings |= {"samples": 48, "target": None, "value": "probability"}
+    values = score(model, task, **settings).values
+    others = np.delete(values, reader)
+    assert abs(values[reader]) > 1e-4
+    if ablation == "zero":
+        assert (others != 0).all()
+    else:
+        assert_array_equal(others, 0)
+
+
+@pytest.mark.parametrize("family", ["marian", "t5"])
+def test_sources_and_targets_have_lengths_of_their_own(family: str) -> None:
+    """In an encoder-decoder, positions of its encoder are the source's, all others the target's."""
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    evaluator = Evaluator(model, TRANSLATIONS, "aa-bb", "dev", 5)
+    kept = np.random.default_rng(3).random(model.grid.size) < 0.5
+    donors = drawn_donors(0, 0, np.arange(5), 5)
+    linears = []
+    for (row, head), stays in zip(model.grid.flat.tolist(), kept.tolist(), strict=True):
+        if not stays:
+            projection = model.projections[row]
+            width = projection.weight.shape[1] // model.calls[row].heads
+            linears.append((projection, list(range(head * width, (head + 1) * width))))
+    by_hand: list[int] = []
+    with torch.no_grad():
+        for row, donor in enumerate(donors.tolist()):
+            inputs, other_inputs = (evaluator.tensors(np.array([one])) for one in (row, donor))
+            logits = reference.patched_logits(model.module, inputs, other_inputs, linears, [])
+            by_hand += logits[0].argmax(dim=-1).tolist()
+    evaluation = evaluator.evaluate(Mask(model.grid, kept), ablation="resample")
+    assert evaluation.predicted.tolist() == by_hand
+    assert by_hand != evaluator.evaluate().predicted.tolist()
