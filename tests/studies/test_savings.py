@@ -66,6 +66,7 @@ SHRINKABLE_FAMILIES = [
     "xlm-roberta",
     "electra",
     "distilbert",
+    "modernbert",
     "marian",
     "mbart",
     "t5",
@@ -73,7 +74,7 @@ SHRINKABLE_FAMILIES = [
     "llama",
 ]
 GPT2_OPTIONS = {"vocab_size": 97, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 32}
-OTHER_FAMILIES = ["albert", "deberta-v2", "modernbert", "bloom", "xlm"]
+OTHER_FAMILIES = ["albert", "deberta-v2", "bloom", "xlm"]
 
 
 def uneven_mask(grid, seed=0, empty_first_layer=True):
