@@ -363,17 +363,12 @@ def costs_of_models(
     noun = noun_of(options)
     where = f"--mask mask.json --task {pieces.task.name} --languages {languages}"
     command = f"`headlab export {where} --as small` writes such a model"
-    whole = (
-        "Accuracies are with the whole vocabulary: the export counts what texts lose by the cut."
-    )
-    if options.get(PLAYERS):
-        command = f"`headlab worth {where} --vocabulary cut` times such a model"
-        whole = "Accuracies are with the whole vocabulary."
     return cut_costs, (
         f"Parameters are counted with the vocabulary cut to {languages.replace(',', ', ')}, too: "
         f"{piece_count:,} of {cut.size_before:,} pieces stay, and with all {noun} "
         f"{cut_costs.parameters:,} parameters; the untouched model has {costs.parameters:,}. "
-        f"{command}. {whole}",
+        f"{command}. Accuracies are with the whole vocabulary: the export counts what texts lose "
+        "by the cut.",
     )
 
 
