@@ -102,7 +102,8 @@ class DonorTexts:
         self._max_tokens = max_tokens
         self._outputs: TextOutputs | None = None
         self._is_too_large = False
-        self._lock = threading.Lock()
+        # A tick between two batches may serve somebody who needs the same outputs.
+        self._lock = threading.RLock()
 
     @property
     def bytes(self) -> int:
@@ -113,7 +114,8 @@ class DonorTexts:
     def prepare(self, tick: Tick) -> None:
         """Record the outputs of all texts, unless they take more memory than there is for them.
 
-        Not to be called from a batch that runs beside others, as it runs batches of its own.
+        Not to be called from a batch that runs beside others, as it runs batches of its own. A tick
+        may call it again.
 
         Args:
             tick: Called between batches; may raise to stop.
@@ -131,6 +133,8 @@ class DonorTexts:
                 self._is_too_large = True
                 return
             batches += self._recorded(others, tick)
+            if self._outputs is not None:  # recorded by a tick meanwhile
+                return
             self._outputs = text_outputs(batches, len(tokens))
         _keep(self)
 
@@ -154,17 +158,17 @@ class DonorTexts:
         def run(part: Rows) -> None:
             batches.append((part.rows, self._outputs_of(used[part.rows])))
 
-        run_halving([Rows(np.arange(len(used)))], run)
+        run_halving(self._parts(used), run)  # of short texts, the donors may be long
         return Donors(text_outputs(batches, len(used)), np.asarray(numbers, np.int64), is_own)
 
     def _parts(self, texts: Ints) -> list[Rows]:
-        """The texts by length, in parts that fit in a batch."""
-        lengths = self.inputs.lengths
+        """The indices of texts, by length, in parts that fit in a batch."""
+        lengths = self.inputs.lengths[texts]
         parts: list[list[int]] = [[]]
-        for text in texts[np.argsort(lengths[texts], kind="stable")].tolist():
-            if parts[-1] and (len(parts[-1]) + 1) * int(lengths[text]) > self._max_tokens:
+        for index in np.argsort(lengths, kind="stable").tolist():
+            if parts[-1] and (len(parts[-1]) + 1) * int(lengths[index]) > self._max_tokens:
                 parts.append([])
-            parts[-1].append(text)
+            parts[-1].append(index)
         return [Rows(np.array(part, np.int64)) for part in parts]
 
     def _recorded(self, parts: Sequence[Rows], tick: Tick) -> list[tuple[Ints, OutputsOfBatch]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -393,6 +394,49 @@ def test_memory_of_all_evaluators_together_is_limited(monkeypatch: pytest.Monkey
     mask = Mask(first.model.grid, np.arange(first.model.grid.size) % 2 == 0)
     answers = first.evaluate(mask, ablation="resample").predicted
     assert_array_equal(answers, second.evaluate(mask, ablation="resample").predicted)
+
+
+def test_a_tick_may_need_the_outputs_that_are_being_recorded() -> None:
+    """A worker serves others between two batches, in the same thread and of the same evaluator."""
+    evaluator = evaluator_of(model_of("bert"), 24)
+    mask = Mask(evaluator.model.grid, np.arange(evaluator.model.grid.size) % 2 == 0)
+    served = []
+
+    def serve() -> None:
+        evaluator.tick = lambda: None
+        served.append(evaluator.evaluate(mask, ablation="resample").predicted)
+
+    evaluator.tick = serve
+    worker = threading.Thread(target=evaluator.prepare, args=("resample",), daemon=True)
+    worker.start()
+    worker.join(60)
+    assert not worker.is_alive()
+    fresh = evaluator_of(model_of("bert"), 24)
+    assert_array_equal(served[0], fresh.evaluate(mask, ablation="resample").predicted)
+
+
+def test_donors_of_a_batch_are_read_in_passes_no_longer_than_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    evaluator = evaluator_of(model_of("bert"), 24)
+    texts = stand_ins.DonorTexts(evaluator.model, evaluator.inputs, 30)
+    sizes = []
+    outputs_of = stand_ins.DonorTexts._outputs_of
+
+    def noted(self: stand_ins.DonorTexts, rows: np.ndarray) -> object:
+        sizes.append(len(rows) * int(self.inputs.lengths[rows].max()))
+        return outputs_of(self, rows)
+
+    monkeypatch.setattr(stand_ins.DonorTexts, "_outputs_of", noted)
+    wanted = np.array([3, 3, 20, 7, 11, 0, 23])
+    by_batch = texts.donors(wanted, np.zeros(7, bool))
+    assert max(sizes) <= 30
+    texts.prepare(lambda: None)
+    kept = texts.donors(wanted, np.zeros(7, bool))
+    for place, table in kept.outputs.tables.items():
+        other = by_batch.outputs.tables[place]
+        index = kept._index("source", 9, table.device)
+        assert_allclose(table[index], other[by_batch._index("source", 9, table.device)], atol=1e-12)
 
 
 def test_share_beyond_is_that_of_all_pairs() -> None:
