@@ -27,6 +27,7 @@ from headlab.methods import METHODS
 from headlab.methods.exact import every_donor
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
+from headlab.methods.smoothed import DrawStream, _worth_of_all
 from headlab.methods.spec import answers_spec, make_spec
 from headlab.results import Store
 from headlab.tasks import Example, Split, Task
@@ -312,6 +313,21 @@ def test_intervals_of_samples_cover_exact_values(method: str, players: str) -> N
         totals += sampled.values / 12
     assert np.mean(covered) >= 0.95
     assert_allclose(totals, exact.values, atol=0.03)
+
+
+def test_what_all_heads_are_worth_is_uncertain_while_donors_are_drawn() -> None:
+    """All examples leave nothing to vary where zeros stand in, but each has met one donor only."""
+    worths = [
+        _worth_of_all(game_of(model_of("bert")), "shapley", DrawStream(seed), EXAMPLES)
+        for seed in range(40)
+    ]
+    spread = np.var([worth for worth, _ in worths])
+    said = np.mean([variance for _, variance in worths])
+    assert spread > 0
+    assert said >= spread
+    zero_game = game_of(model_of("bert"), "zero")
+    _, variance = _worth_of_all(zero_game, "shapley", DrawStream(0), EXAMPLES)
+    assert variance == 0
 
 
 def test_samples_converge_to_the_mean_over_every_donor() -> None:
