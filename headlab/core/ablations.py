@@ -21,7 +21,7 @@ REPLACEMENTS: Mapping[str, str] = MappingProxyType(
     {
         ZERO: "zeros",
         MEAN: "its mean output",
-        RESAMPLE: "its output on another example, drawn anew each time",
+        RESAMPLE: "its output on another example",
         COUNTERFACTUAL: "its output on the example's counterfactual",
     }
 )

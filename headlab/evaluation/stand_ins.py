@@ -22,7 +22,8 @@ from headlab.core import (
     run_halving,
     run_in_parallel,
 )
-from headlab.evaluation.inputs import Inputs, TargetChoices, read_inputs
+from headlab.evaluation.encoding import Choices
+from headlab.evaluation.inputs import Inputs, Pairs, TargetChoices, read_inputs
 from headlab.hooks import (
     ActiveGates,
     Donors,
@@ -142,16 +143,17 @@ class DonorTexts:
         """Free what is kept; batches that use it keep it to their ends."""
         self._outputs = None
 
-    def donors(self, texts: Ints, is_own: Bools) -> Donors:
+    def donors(self, texts: Ints, is_own: Bools, places: Ints | None = None) -> Donors:
         """The donors of a batch.
 
         Args:
             texts: The number of each row's donor, int [row].
             is_own: Whether it is the row's own text, bool [row].
+            places: As in `Donors`.
         """
         outputs = self._outputs
         if outputs is not None:
-            return Donors(outputs, texts, is_own)
+            return Donors(outputs, texts, is_own, places)
         used, numbers = np.unique(texts, return_inverse=True)
         batches: list[tuple[Ints, OutputsOfBatch]] = []
 
@@ -159,7 +161,8 @@ class DonorTexts:
             batches.append((part.rows, self._outputs_of(used[part.rows])))
 
         run_halving(self._parts(used), run)  # of short texts, the donors may be long
-        return Donors(text_outputs(batches, len(used)), np.asarray(numbers, np.int64), is_own)
+        outputs = text_outputs(batches, len(used))
+        return Donors(outputs, np.asarray(numbers, np.int64), is_own, places)
 
     def _parts(self, texts: Ints) -> list[Rows]:
         """The indices of texts, by length, in parts that fit in a batch."""
@@ -301,18 +304,43 @@ def _with_text(example: Example, number: int) -> Example:
     return replace(example, text=example.counterfactuals[number], counterfactuals=())
 
 
-def share_beyond(lengths: Ints) -> float:
+def places_in(inputs: Inputs, rows: Ints, others: Inputs, texts: Ints) -> Ints | None:
+    """Where in its donor each position of a row is, int [row, position]; None for the same place.
+
+    Args:
+        inputs: Of the examples.
+        rows: The example of each row, int [row].
+        others: Of the donors.
+        texts: The donor of each row, int [row].
+    """
+    if isinstance(inputs, Choices) and isinstance(others, Choices):
+        return inputs.packing.places(rows, others.packing, texts)
+    return None
+
+
+def share_beyond(inputs: Inputs) -> float:
     """Share of the positions of examples that are beyond the end of a donor, over all donors.
 
     0 stands there.
 
     Args:
-        lengths: Tokens of each example, int [example], of at least two examples.
+        inputs: Of at least two examples.
+    """
+    if isinstance(inputs, Choices):
+        return inputs.packing.share_beyond()
+    sides = inputs.lengths_by_side if isinstance(inputs, Pairs) else (inputs.lengths,)
+    return sum(map(_positions_beyond, sides)) / float(inputs.lengths.sum())
+
+
+def _positions_beyond(lengths: Ints) -> float:
+    """Positions of texts beyond the end of another, in the mean over all others.
+
+    Args:
+        lengths: Positions of each, int [text].
     """
     distinct, counts = np.unique(lengths, return_counts=True)
     beyond = np.maximum(distinct[:, None] - distinct, 0)
-    positions = float(counts @ beyond @ counts) / (len(lengths) - 1)
-    return positions / float(lengths.sum())
+    return float(counts @ beyond @ counts) / (len(lengths) - 1)
 
 
 def donors_by(ablation: str, rows: Ints, donors: Ints | None, example_count: int) -> Ints:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from support.expected_errors import raises
+from support.likelihood_tasks import CHOICES, language_model, random_words
 from support.players_by_hand import GROUPS, down_of, playing
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import Stack, drawn_donors, value_function_of
 from headlab.evaluation import Evaluator, stand_ins
+from headlab.evaluation.inputs import Pairs
 from headlab.hooks import Model
 from headlab.hooks.player_models import parts_of
 from headlab.masks import Mask
@@ -461,7 +464,115 @@ def test_share_beyond_is_that_of_all_pairs() -> None:
         max(0, int(lengths[row]) - int(lengths[donor])) for row, donor in pairs_of("resample", 4)
     ]
     want = sum(by_hand) / 3 / lengths.sum()
-    assert stand_ins.share_beyond(lengths) == pytest.approx(want)
+    inputs = SimpleNamespace(lengths=lengths)
+    assert stand_ins.share_beyond(inputs) == pytest.approx(want)
+
+
+# Choices, which are packed behind their context.
+
+
+def read_three_choices(*_: object, is_reversed: bool = False) -> list[Example]:
+    """Contexts of 2 to 6 words with three choices of 1 to 3 words."""
+    rng = np.random.default_rng(5)
+    examples = []
+    for row in range(EXAMPLES):
+        choices = tuple(f" {random_words(rng, 1, 3)}" for _ in range(3))
+        text = random_words(rng, 2, 6)
+        choices = choices[::-1] if is_reversed else choices
+        examples.append(Example(str(row), text, 0, choices=choices))
+    return examples
+
+
+def choice_evaluator(family: str, *, is_reversed: bool = False) -> Evaluator:
+    read = partial(read_three_choices, is_reversed=is_reversed)
+    return Evaluator(language_model(family), replace(CHOICES, read=read), "xx", "dev", EXAMPLES)
+
+
+def choice_scores(evaluator: Evaluator, rows: np.ndarray, donors: np.ndarray) -> np.ndarray:
+    """Log-probability of each choice with every second head resampled, [row, choice]."""
+    model = evaluator.model
+    kept = np.arange(model.grid.size) % 2 == 0
+    gates = torch.as_tensor(model.grid.gates(np.tile(kept, (len(rows), 1))), dtype=torch.float64)
+    evaluator.prepare("resample")
+    active = evaluator.stand_in("resample", rows, donors).active(gates)
+    with torch.inference_mode(), model.active(active):
+        return evaluator.logits(evaluator.tensors(rows)).numpy()
+
+
+@pytest.mark.parametrize("family", ["llama-lm", "gpt2-lm"])
+def test_choices_are_patched_as_if_each_alone_followed_its_context(family: str) -> None:
+    """By the donor's choice of the same number; packed rows would take another choice's outputs."""
+    evaluator = choice_evaluator(family)
+    packing = evaluator.inputs.packing
+    assert packing.sizes.any()
+    pairs = [
+        (row, donor)
+        for row, donor in pairs_of("resample", EXAMPLES)
+        if packing.contexts[donor] >= packing.contexts[row]
+    ]
+    rows, donors = np.array(pairs).T
+    scores = choice_scores(evaluator, rows, donors)
+    model = evaluator.model
+    patches = patches_of(model, family, model, np.arange(model.grid.size) % 2 == 1)
+
+    def row_of(example: Example, choice: int) -> torch.Tensor:
+        words = (example.text + example.choices[choice]).split()
+        return torch.tensor([[1, *(int(word[1:]) for word in words)]])
+
+    for (row, donor), packed_scores in zip(pairs, scores, strict=True):
+        for choice in range(3):
+            tokens = row_of(evaluator.examples[row], choice)
+            other_tokens = row_of(evaluator.examples[donor], choice)
+            with torch.no_grad():
+                logits = reference.patched_logits(
+                    model.module,
+                    {"input_ids": tokens[:, :-1]},
+                    {"input_ids": other_tokens[:, :-1]},
+                    *patches,
+                )
+            scores_of_tokens = torch.log_softmax(logits[0], -1).gather(1, tokens[0, 1:, None])
+            count = len(evaluator.examples[row].choices[choice].split())
+            assert float(scores_of_tokens[-count:].sum()) == pytest.approx(
+                packed_scores[choice], abs=1e-9
+            )
+
+
+def test_the_order_of_choices_matters_not() -> None:
+    pairs = pairs_of("resample", EXAMPLES)
+    rows, donors = np.array(pairs).T
+    scores = choice_scores(choice_evaluator("llama-lm"), rows, donors)
+    of_reversed = choice_scores(choice_evaluator("llama-lm", is_reversed=True), rows, donors)
+    assert_allclose(scores, of_reversed[:, ::-1], atol=1e-9)
+
+
+def test_the_share_beyond_counts_positions_of_packed_choices_and_of_both_sides() -> None:
+    evaluator = choice_evaluator("llama-lm")
+    packing = evaluator.inputs.packing
+    rows, donors = np.array(pairs_of("resample", EXAMPLES)).T
+    places = packing.places(rows, packing, donors)
+    is_token = packing.segments[rows][:, : places.shape[1]] >= 0
+    share = (places[is_token] < 0).sum() / (EXAMPLES - 1) / evaluator.lengths.sum()
+    omissions = evaluator.omissions_under("resample")
+    assert omissions.beyond_donors == pytest.approx(share) != 0
+    # A long target makes up for no short source.
+    inputs = object.__new__(Pairs)
+    inputs.lengths_by_side = (np.array([2, 4]), np.array([4, 2]))
+    inputs.lengths = sum(inputs.lengths_by_side)
+    assert stand_ins.share_beyond(inputs) == pytest.approx(4 / 12)
+
+
+def test_gains_of_choices_are_those_of_full_passes() -> None:
+    evaluator = choice_evaluator("llama-lm")
+    game = ModelGame(evaluator, "resample", value_function_of("accuracy"))
+    kept = np.random.default_rng(3).random((EXAMPLES, game.players)) < 0.5
+    rows = np.arange(EXAMPLES)
+    donors = (rows + 2) % EXAMPLES
+    gains = game.marginals(kept, np.ones_like(kept), rows, donors)
+    for player in range(game.players):
+        with_player, without = kept.copy(), kept.copy()
+        with_player[:, player], without[:, player] = True, False
+        full = game.values(with_player, rows, donors) - game.values(without, rows, donors)
+        assert_allclose(gains[:, player], full, atol=1e-9)
 
 
 def test_results_have_keys_of_their_own_and_older_ones_keep_theirs(tmp_path: Path) -> None:
