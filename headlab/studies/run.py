@@ -190,6 +190,15 @@ class Pieces:
             language, split
         ).task.data_hash
 
+    def contrasts_hash(self) -> str:
+        """sha256 of all examples' counterfactuals; empty where the ablation does not read them."""
+        hashes = [
+            self._answers_spec(language, split).contrasts
+            for split in SPLITS
+            for language in self.languages
+        ]
+        return content_key(hashes) if any(hashes) else ""
+
     def identity(self) -> dict[str, Json]:
         """What a result records about the model, including its precision."""
         return self._answers_spec(self.languages[0], "dev").model.to_json()
@@ -858,6 +867,7 @@ def report_spec(
         model=ModelSpec.from_json(pieces.identity()),
         task=task,
         ablation=pieces.ablation,
+        contrasts=pieces.contrasts_hash(),
         options=as_plain_object(options),
         seed=pieces.seed,
         method_versions=versions or None,
