@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -124,19 +125,14 @@ class DonorTexts:
         with self._lock:
             if self._outputs is not None or self._is_too_large:
                 return
-            first, *others = self._parts(np.arange(len(self.inputs.lengths)))
-            batches = self._recorded([first], tick)
-            tokens = self.inputs.lengths
-            bytes_a_token = sum(batch.bytes for _, batch in batches) / max(
-                1, int(tokens[first.rows].sum())
-            )
-            if bytes_a_token * tokens.sum() > MOST_BYTES:
+            all_texts = np.arange(len(self.inputs.lengths))
+            if self._bytes_of(all_texts) > MOST_BYTES:
                 self._is_too_large = True
                 return
-            batches += self._recorded(others, tick)
+            batches = self._recorded(self._parts(all_texts), tick)
             if self._outputs is not None:  # recorded by a tick meanwhile
                 return
-            self._outputs = text_outputs(batches, len(tokens))
+            self._outputs = text_outputs(batches, len(all_texts))
         _keep(self)
 
     def forget(self) -> None:
@@ -155,6 +151,8 @@ class DonorTexts:
         if outputs is not None:
             return Donors(outputs, texts, is_own, places)
         used, numbers = np.unique(texts, return_inverse=True)
+        if len(used) > 1 and self._bytes_of(used) > MOST_BYTES:
+            raise MemoryError("the donors of a batch are too large")  # so it is cut
         batches: list[tuple[Ints, OutputsOfBatch]] = []
 
         def run(part: Rows) -> None:
@@ -163,6 +161,17 @@ class DonorTexts:
         run_halving(self._parts(used), run)  # of short texts, the donors may be long
         outputs = text_outputs(batches, len(used))
         return Donors(outputs, np.asarray(numbers, np.int64), is_own, places)
+
+    def _bytes_of(self, texts: Ints) -> float:
+        """Memory that the outputs of some texts take, about."""
+        return self._bytes_a_token * float(self.inputs.lengths[texts].sum())
+
+    @cached_property
+    def _bytes_a_token(self) -> float:
+        """Memory that the outputs of a token take, by a text of usual length."""
+        by_length = np.argsort(self.inputs.lengths, kind="stable")
+        text = by_length[[len(by_length) // 2]]
+        return self._outputs_of(text).bytes / max(1, int(self.inputs.lengths[text].sum()))
 
     def _parts(self, texts: Ints) -> list[Rows]:
         """The indices of texts, by length, in parts that fit in a batch."""

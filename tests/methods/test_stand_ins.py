@@ -434,6 +434,28 @@ def test_a_tick_may_need_the_outputs_that_are_being_recorded() -> None:
     assert_array_equal(served[0], fresh.evaluate(mask, ablation="resample").predicted)
 
 
+def test_batches_are_cut_until_their_donors_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit holds where outputs are computed for each batch, too."""
+    evaluator = evaluator_of(model_of("bert"), 24)
+    mask = Mask(evaluator.model.grid, np.arange(evaluator.model.grid.size) % 2 == 0)
+    expected = evaluator.evaluate(mask, ablation="resample").predicted
+    all_bytes = evaluator.donor_texts("resample").bytes
+    monkeypatch.setattr(stand_ins, "MOST_BYTES", all_bytes // 4)
+    sizes = []
+    text_outputs = stand_ins.text_outputs
+
+    def noted(*arguments: object) -> object:
+        sizes.append(sum(batch.bytes for _, batch in arguments[0]))
+        return text_outputs(*arguments)
+
+    monkeypatch.setattr(stand_ins, "text_outputs", noted)
+    fresh = evaluator_of(model_of("bert"), 24)
+    assert_array_equal(fresh.evaluate(mask, ablation="resample").predicted, expected)
+    assert len(sizes) > 3
+    assert max(sizes) <= all_bytes // 4
+    assert not fresh.donor_texts("resample").bytes
+
+
 def test_donors_of_a_batch_are_read_in_passes_no_longer_than_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
