@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.saved_models import save_classifier
 
 from headlab.cli.run import main
+from headlab.core import HeadlabError
+from headlab.evaluation.stand_ins import Contrasts
 from headlab.masks import load_mask
 from headlab.results import Store
 
@@ -105,3 +108,26 @@ def test_what_cannot_do_it_says_what_fits(
     assert "add a column counterfactual" in sentence
     sentence = refused(*score, "--ablation", "shuffle")
     assert "zero, mean, resample, counterfactual" in sentence
+
+
+def test_a_language_without_contrasts_does_not_keep_the_others_from_their_scores(
+    folder: Path,
+    tmp_path: Path,
+    refused: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def contrasts_of(
+        _model: object, _task: object, language: str, examples: Any, inputs: Any
+    ) -> Contrasts:
+        if language == "fr":
+            raise HeadlabError("3 of 8 have none", code="ablation.counterfactual_length")
+        return Contrasts(inputs, np.ones(len(examples), bool))
+
+    monkeypatch.setattr("headlab.evaluation.evaluator.contrasts_of", contrasts_of)
+    command = ["score", "--model", folder, "--languages", "de,fr,en", "--cache", tmp_path]
+    command += ["--method", "leave-one-out", "--size", 8, "--ablation", "counterfactual"]
+    sentence = refused(*command)
+    assert "1 of 3 languages could not be scored" in sentence
+    assert "fr: 3 of 8 have none" in sentence
+    results = Store(tmp_path).scan().results
+    assert {result.record.language for result in results} == {"de", "en"}
