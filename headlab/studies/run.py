@@ -56,6 +56,7 @@ from headlab.methods import (
 )
 from headlab.methods import method as method_of
 from headlab.methods import pace as pace_of
+from headlab.methods.costs import require_stand_in
 from headlab.models import origin_now
 from headlab.results import (
     REPORT_KIND,
@@ -501,8 +502,12 @@ class Pieces:
         """Spec of a language's scores: everything they depend on.
 
         Its key names them in the store.
+
+        Raises:
+            HeadlabError: The method does not go with the ablation.
         """
         scoring_method = method_of(method).for_task(self.task.likelihood)
+        require_stand_in(scoring_method, self.ablation, options)
         return make_spec(
             self.dataset(language, "dev"),
             scoring_method,

@@ -411,6 +411,16 @@ def test_a_report_is_of_the_counterfactuals_that_it_was_made_with(model: Model) 
         assert not spec(ablation, "w5").contrasts
 
 
+def test_a_method_that_closes_nothing_is_refused_before_others_are_scored(
+    make: Callable[..., Pieces],
+) -> None:
+    pieces = make(ablation="resample")
+    options = {"methods": "leave-one-out,gradient", "runs": 2, "points": 5}
+    with raises("ablation.method", "gradient", "resample"):
+        run_experiment("methods", pieces, options=options)
+    assert pieces.forwards == 0
+
+
 def test_options_left_out_and_defaults_spelled_out_give_one_report(
     make: Callable[..., Pieces],
 ) -> None:
