@@ -56,8 +56,8 @@ def require_own_output(ablation: str, use: str) -> None:
 # The randomness of donors: each is a function of the seed, the number of its draw and its example,
 # so that nothing depends on batches, devices or interruptions.
 
-_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_STEP = 0x9E3779B97F4A7C15
 _STREAM = 23
 
 
@@ -80,7 +80,7 @@ def drawn_donors(seed: int, numbers: npt.ArrayLike, examples: Ints, example_coun
 
 def _mixed(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Numbers of which every bit depends on all bits of those given."""
-    state = state + _STEP
-    state = (state ^ (state >> np.uint64(30))) * _MULTIPLIERS[0]
-    state = (state ^ (state >> np.uint64(27))) * _MULTIPLIERS[1]
+    state = state + np.uint64(_STEP)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(_MULTIPLIERS[0])
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(_MULTIPLIERS[1])
     return state ^ (state >> np.uint64(31))

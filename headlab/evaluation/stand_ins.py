@@ -130,7 +130,7 @@ class DonorTexts:
                 self._is_too_large = True
                 return
             batches = self._recorded(self._parts(all_texts), tick)
-            if self._outputs is not None:  # recorded by a tick meanwhile
+            if self.bytes:  # recorded by a tick meanwhile
                 return
             self._outputs = text_outputs(batches, len(all_texts))
         _keep(self)

@@ -23,14 +23,14 @@ from support.tiny_task import tiny_task, tiny_tokenizer
 from headlab.core import Stack, drawn_donors, value_function_of
 from headlab.evaluation import Evaluator, stand_ins
 from headlab.evaluation.inputs import Pairs
-from headlab.hooks import Model
+from headlab.hooks import ActiveGates, Model
 from headlab.hooks.player_models import parts_of
 from headlab.masks import Mask
 from headlab.methods import METHODS
 from headlab.methods.exact import every_donor
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
-from headlab.methods.smoothed import DrawStream, _worth_of_all
+from headlab.methods.smoothed import DrawStream, SlopePlan, SlopeTally, measured_first
 from headlab.methods.spec import answers_spec, make_spec
 from headlab.results import Store
 from headlab.tasks import Example, Split, Task
@@ -320,17 +320,19 @@ def test_intervals_of_samples_cover_exact_values(method: str, players: str) -> N
 
 def test_what_all_heads_are_worth_is_uncertain_while_donors_are_drawn() -> None:
     """All examples leave nothing to vary where zeros stand in, but each has met one donor only."""
-    worths = [
-        _worth_of_all(game_of(model_of("bert")), "shapley", DrawStream(seed), EXAMPLES)
-        for seed in range(40)
-    ]
-    spread = np.var([worth for worth, _ in worths])
-    said = np.mean([variance for _, variance in worths])
+    plan = SlopePlan(64, 1.0, "shapley", 0.95)
+
+    def measured(ablation: str, seed: int) -> SlopeTally:
+        game = game_of(model_of("bert"), ablation)
+        tally = SlopeTally.start(game.players, plan)
+        return measured_first(game, tally, DrawStream(seed), 1.0, EXAMPLES)
+
+    tallies = [measured("resample", seed) for seed in range(30)]
+    spread = np.var([tally.worth for tally in tallies])
+    said = np.mean([tally.worth_variance for tally in tallies])
     assert spread > 0
     assert said >= spread
-    zero_game = game_of(model_of("bert"), "zero")
-    _, variance = _worth_of_all(zero_game, "shapley", DrawStream(0), EXAMPLES)
-    assert variance == 0
+    assert measured("zero", 0).worth_variance == 0
 
 
 def test_samples_converge_to_the_mean_over_every_donor() -> None:
@@ -462,22 +464,25 @@ def test_donors_of_a_batch_are_read_in_passes_no_longer_than_others(
     evaluator = evaluator_of(model_of("bert"), 24)
     texts = stand_ins.DonorTexts(evaluator.model, evaluator.inputs, 30)
     sizes = []
-    outputs_of = stand_ins.DonorTexts._outputs_of
+    recorder_of = stand_ins.recorder_of
 
-    def noted(self: stand_ins.DonorTexts, rows: np.ndarray) -> object:
-        sizes.append(len(rows) * int(self.inputs.lengths[rows].max()))
-        return outputs_of(self, rows)
+    def noted(model: Model, inputs: dict[str, torch.Tensor]) -> object:
+        sizes.append(inputs["input_ids"].numel())
+        return recorder_of(model, inputs)
 
-    monkeypatch.setattr(stand_ins.DonorTexts, "_outputs_of", noted)
+    monkeypatch.setattr(stand_ins, "recorder_of", noted)
     wanted = np.array([3, 3, 20, 7, 11, 0, 23])
     by_batch = texts.donors(wanted, np.zeros(7, bool))
     assert max(sizes) <= 30
     texts.prepare(lambda: None)
     kept = texts.donors(wanted, np.zeros(7, bool))
-    for place, table in kept.outputs.tables.items():
-        other = by_batch.outputs.tables[place]
-        index = kept._index("source", 9, table.device)
-        assert_allclose(table[index], other[by_batch._index("source", 9, table.device)], atol=1e-12)
+    for part, number in kept.outputs.tables:
+        own = torch.zeros(7, 9, 1)
+        by_kept, by_pass = (
+            donors.output(part, number, own, ActiveGates()) for donors in (kept, by_batch)
+        )
+        assert by_kept.any()
+        assert_allclose(by_kept, by_pass, atol=1e-12)
 
 
 def test_share_beyond_is_that_of_all_pairs() -> None:
