@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.saved_models import save_classifier
+from support.several_answers import PAIRS
 
+from headlab.cli.output import TaskSelection
 from headlab.cli.run import main
-from headlab.core import HeadlabError
+from headlab.core import HeadGrid, HeadlabError, Stack
 from headlab.evaluation.stand_ins import Contrasts
-from headlab.masks import load_mask
+from headlab.masks import Mask, load_mask
 from headlab.results import Store
 
 
@@ -131,3 +133,14 @@ def test_a_language_without_contrasts_does_not_keep_the_others_from_their_scores
     assert "fr: 3 of 8 have none" in sentence
     results = Store(tmp_path).scan().results
     assert {result.record.language for result in results} == {"de", "en"}
+
+
+def test_translations_are_refused_before_the_model_is_loaded(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask_file = tmp_path / "mask.json"
+    grid = HeadGrid((Stack("encoder", (2,)), Stack("decoder", (2,)), Stack("cross", (2,))))
+    Mask(grid, np.ones(6, bool), chosen={"ablation": "resample"}).save(mask_file)
+    monkeypatch.setattr(TaskSelection, "load_task", lambda _: PAIRS)
+    evaluate = ["evaluate", "--model", tmp_path / "none", "--mask", mask_file, "--bleu"]
+    assert "translations are written with zero or mean" in refused(*evaluate, "--task", "opus")
