@@ -32,6 +32,7 @@ from headlab.core import (
     omission_fields,
     players_of,
     read_players,
+    require_own_output,
     write_atomic,
 )
 from headlab.masks import Mask, load_mask
@@ -121,6 +122,8 @@ def evaluate(
     task.check(task.languages[0], split)
     check_changes(changes, loaded_mask, task)
     decoding = checked_decoding(task, split, bleu, beams)
+    if decoding is not None and loaded_mask is not None:
+        require_own_output(ablation, "translations are written")
     model = load()
     if loaded_mask is not None:
         loaded_mask.check(model.grid, model.fingerprint)

@@ -21,7 +21,7 @@ REPLACEMENTS: Mapping[str, str] = MappingProxyType(
     {
         ZERO: "zeros",
         MEAN: "its mean output",
-        RESAMPLE: "its output on another example, drawn anew each time",
+        RESAMPLE: "its output on another example",
         COUNTERFACTUAL: "its output on the example's counterfactual",
     }
 )
@@ -80,8 +80,7 @@ def drawn_donors(seed: int, numbers: npt.ArrayLike, examples: Ints, example_coun
 
 def _mixed(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Numbers of which every bit depends on all bits of those given."""
-    first, second = map(np.uint64, _MULTIPLIERS)
     state = state + np.uint64(_STEP)
-    state = (state ^ (state >> np.uint64(30))) * first
-    state = (state ^ (state >> np.uint64(27))) * second
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(_MULTIPLIERS[0])
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(_MULTIPLIERS[1])
     return state ^ (state >> np.uint64(31))

@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import NamedTuple, Protocol
 
@@ -35,6 +36,7 @@ from headlab.evaluation.context import (
     nothing_omitted,
 )
 from headlab.evaluation.context import context_length as context_length
+from headlab.evaluation.packing import Packing
 from headlab.hooks import MODEL_ERRORS, ActiveGates, Model, teach_positions
 from headlab.models import (
     PADDING_MASK,
@@ -704,6 +706,11 @@ class Choices(ChoiceAnswers, TokenQueries):
         if any(any(row) for row in self._segments):
             self._on_device["segments"] = (DeviceRows(self._segments, model.device), -1)
             self._check_packing(task, examples)
+
+    @cached_property
+    def packing(self) -> Packing:
+        """How the continuations stand behind their contexts."""
+        return Packing.of(self._segments)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Log-probability of each continuation, [row, choice].

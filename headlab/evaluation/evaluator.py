@@ -48,6 +48,7 @@ from headlab.evaluation.stand_ins import (
     StandIn,
     contrasts_of,
     donors_by,
+    places_in,
     require_donors,
     share_beyond,
 )
@@ -303,7 +304,11 @@ class Evaluator:
         """
         if ablation != RESAMPLE or len(self.examples) < 2:
             return self.omissions
-        return replace(self.omissions, beyond_donors=share_beyond(self.lengths))
+        return replace(self.omissions, beyond_donors=self._share_beyond)
+
+    @cached_property
+    def _share_beyond(self) -> float:
+        return share_beyond(self.inputs)
 
     @property
     def weights(self) -> Floats | None:
@@ -695,7 +700,9 @@ class Evaluator:
         is_own = texts == rows
         if ablation == COUNTERFACTUAL:
             is_own = self._contrasts.is_own[rows]
-        return StandIn(donors=self.donor_texts(ablation).donors(texts, is_own))
+        donor_texts = self.donor_texts(ablation)
+        places = places_in(self.inputs, rows, donor_texts.inputs, texts)
+        return StandIn(donors=donor_texts.donors(texts, is_own, places))
 
     @cached_property
     def _contrasts(self) -> Contrasts:

@@ -454,6 +454,7 @@ class Pairs:
 
     Attributes:
         tokens: Of the sources, with the prefix or codes of the language pair, by name.
+        lengths_by_side: Tokens of the sources and of the targets, each int [example].
     """
 
     note = ""
@@ -481,7 +482,9 @@ class Pairs:
         target_tokens = slice(None) if self._setup.start_token is None else slice(-1)
         self._targets: Rows = [row[target_tokens] for row in targets["input_ids"]]
         check_tokens(model, self._targets)
-        self.lengths = lengths(self.tokens["input_ids"]) + lengths(self._targets)
+        sources_and_targets = lengths(self.tokens["input_ids"]), lengths(self._targets)
+        self.lengths_by_side = sources_and_targets
+        self.lengths = np.sum(sources_and_targets, axis=0)
         self.units = lengths(self._targets) - self._given_count
         answers = [row[self._given_count :] for row in self._targets]
         self.answers = np.concatenate(answers).astype(np.int64)

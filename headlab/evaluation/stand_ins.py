@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,8 @@ from headlab.core import (
     run_halving,
     run_in_parallel,
 )
-from headlab.evaluation.inputs import Inputs, TargetChoices, read_inputs
+from headlab.evaluation.encoding import Choices
+from headlab.evaluation.inputs import Inputs, Pairs, TargetChoices, read_inputs
 from headlab.hooks import (
     ActiveGates,
     Donors,
@@ -102,7 +104,8 @@ class DonorTexts:
         self._max_tokens = max_tokens
         self._outputs: TextOutputs | None = None
         self._is_too_large = False
-        self._lock = threading.Lock()
+        # A tick between two batches may serve somebody who needs the same outputs.
+        self._lock = threading.RLock()
 
     @property
     def bytes(self) -> int:
@@ -113,7 +116,8 @@ class DonorTexts:
     def prepare(self, tick: Tick) -> None:
         """Record the outputs of all texts, unless they take more memory than there is for them.
 
-        Not to be called from a batch that runs beside others, as it runs batches of its own.
+        Not to be called from a batch that runs beside others, as it runs batches of its own. A tick
+        may call it again.
 
         Args:
             tick: Called between batches; may raise to stop.
@@ -121,50 +125,62 @@ class DonorTexts:
         with self._lock:
             if self._outputs is not None or self._is_too_large:
                 return
-            first, *others = self._parts(np.arange(len(self.inputs.lengths)))
-            batches = self._recorded([first], tick)
-            tokens = self.inputs.lengths
-            bytes_a_token = sum(batch.bytes for _, batch in batches) / max(
-                1, int(tokens[first.rows].sum())
-            )
-            if bytes_a_token * tokens.sum() > MOST_BYTES:
+            all_texts = np.arange(len(self.inputs.lengths))
+            if self._bytes_of(all_texts) > MOST_BYTES:
                 self._is_too_large = True
                 return
-            batches += self._recorded(others, tick)
-            self._outputs = text_outputs(batches, len(tokens))
+            batches = self._recorded(self._parts(all_texts), tick)
+            if self.bytes:  # recorded by a tick meanwhile
+                return
+            self._outputs = text_outputs(batches, len(all_texts))
         _keep(self)
 
     def forget(self) -> None:
         """Free what is kept; batches that use it keep it to their ends."""
         self._outputs = None
 
-    def donors(self, texts: Ints, is_own: Bools) -> Donors:
+    def donors(self, texts: Ints, is_own: Bools, places: Ints | None = None) -> Donors:
         """The donors of a batch.
 
         Args:
             texts: The number of each row's donor, int [row].
             is_own: Whether it is the row's own text, bool [row].
+            places: As in `Donors`.
         """
         outputs = self._outputs
         if outputs is not None:
-            return Donors(outputs, texts, is_own)
+            return Donors(outputs, texts, is_own, places)
         used, numbers = np.unique(texts, return_inverse=True)
+        if len(used) > 1 and self._bytes_of(used) > MOST_BYTES:
+            raise MemoryError("the donors of a batch are too large")  # so it is cut
         batches: list[tuple[Ints, OutputsOfBatch]] = []
 
         def run(part: Rows) -> None:
             batches.append((part.rows, self._outputs_of(used[part.rows])))
 
-        run_halving([Rows(np.arange(len(used)))], run)
-        return Donors(text_outputs(batches, len(used)), np.asarray(numbers, np.int64), is_own)
+        run_halving(self._parts(used), run)  # of short texts, the donors may be long
+        outputs = text_outputs(batches, len(used))
+        return Donors(outputs, np.asarray(numbers, np.int64), is_own, places)
+
+    def _bytes_of(self, texts: Ints) -> float:
+        """Memory that the outputs of some texts take, about."""
+        return self._bytes_a_token * float(self.inputs.lengths[texts].sum())
+
+    @cached_property
+    def _bytes_a_token(self) -> float:
+        """Memory that the outputs of a token take, by a text of usual length."""
+        by_length = np.argsort(self.inputs.lengths, kind="stable")
+        text = by_length[[len(by_length) // 2]]
+        return self._outputs_of(text).bytes / max(1, int(self.inputs.lengths[text].sum()))
 
     def _parts(self, texts: Ints) -> list[Rows]:
-        """The texts by length, in parts that fit in a batch."""
-        lengths = self.inputs.lengths
+        """The indices of texts, by length, in parts that fit in a batch."""
+        lengths = self.inputs.lengths[texts]
         parts: list[list[int]] = [[]]
-        for text in texts[np.argsort(lengths[texts], kind="stable")].tolist():
-            if parts[-1] and (len(parts[-1]) + 1) * int(lengths[text]) > self._max_tokens:
+        for index in np.argsort(lengths, kind="stable").tolist():
+            if parts[-1] and (len(parts[-1]) + 1) * int(lengths[index]) > self._max_tokens:
                 parts.append([])
-            parts[-1].append(text)
+            parts[-1].append(index)
         return [Rows(np.array(part, np.int64)) for part in parts]
 
     def _recorded(self, parts: Sequence[Rows], tick: Tick) -> list[tuple[Ints, OutputsOfBatch]]:
@@ -297,18 +313,43 @@ def _with_text(example: Example, number: int) -> Example:
     return replace(example, text=example.counterfactuals[number], counterfactuals=())
 
 
-def share_beyond(lengths: Ints) -> float:
+def places_in(inputs: Inputs, rows: Ints, others: Inputs, texts: Ints) -> Ints | None:
+    """Where in its donor each position of a row is, int [row, position]; None for the same place.
+
+    Args:
+        inputs: Of the examples.
+        rows: The example of each row, int [row].
+        others: Of the donors.
+        texts: The donor of each row, int [row].
+    """
+    if isinstance(inputs, Choices) and isinstance(others, Choices):
+        return inputs.packing.places(rows, others.packing, texts)
+    return None
+
+
+def share_beyond(inputs: Inputs) -> float:
     """Share of the positions of examples that are beyond the end of a donor, over all donors.
 
     0 stands there.
 
     Args:
-        lengths: Tokens of each example, int [example], of at least two examples.
+        inputs: Of at least two examples.
+    """
+    if isinstance(inputs, Choices):
+        return inputs.packing.share_beyond()
+    sides = inputs.lengths_by_side if isinstance(inputs, Pairs) else (inputs.lengths,)
+    return sum(map(_positions_beyond, sides)) / float(inputs.lengths.sum())
+
+
+def _positions_beyond(lengths: Ints) -> float:
+    """Positions of texts beyond the end of another, in the mean over all others.
+
+    Args:
+        lengths: Positions of each, int [text].
     """
     distinct, counts = np.unique(lengths, return_counts=True)
     beyond = np.maximum(distinct[:, None] - distinct, 0)
-    positions = float(counts @ beyond @ counts) / (len(lengths) - 1)
-    return positions / float(lengths.sum())
+    return float(counts @ beyond @ counts) / (len(lengths) - 1)
 
 
 def donors_by(ablation: str, rows: Ints, donors: Ints | None, example_count: int) -> Ints:

@@ -75,11 +75,14 @@ class Donors:
         texts: Which of them is each row's donor, int [row].
         is_own: Whether it is the text of the row itself, bool [row]: nothing is changed there, to
             the bit, as it would be if the outputs came from another batch.
+        places: Where in its donor each position of a row is, int [row, position], below 0 where the
+            donor has ended; None for the same place in both.
     """
 
     outputs: TextOutputs
     texts: Ints
     is_own: Bools
+    places: Ints | None = None
     _indices: dict[tuple[Side, int, torch.device], torch.Tensor] = field(
         default_factory=dict, repr=False
     )
@@ -87,7 +90,8 @@ class Donors:
 
     def taking(self, rows: Ints) -> Donors:
         """The donors of a batch whose rows are copies of these, int [row]."""
-        return Donors(self.outputs, self.texts[rows], self.is_own[rows])
+        places = None if self.places is None else self.places[rows]
+        return Donors(self.outputs, self.texts[rows], self.is_own[rows], places)
 
     def opened(self, gate: torch.Tensor, active: ActiveGates) -> torch.Tensor:
         """Gates with those of rows open whose donor is the row's own text.
@@ -143,12 +147,26 @@ class Donors:
         if key not in self._indices:
             lengths = self.outputs.lengths[side]
             starts = self.outputs.starts[side][self.texts][:, None]
-            positions = np.arange(width)
-            is_there = positions < lengths[self.texts][:, None]
+            places = self._places_of(lengths, width)
             # The last position of a table is that of the zeros.
-            index = np.where(is_there, starts + positions, int(lengths.sum()))
+            index = np.where(places >= 0, starts + places, int(lengths.sum()))
             self._indices[key] = on_device(index, device)
         return self._indices[key]
+
+    def _places_of(self, lengths: Ints, width: int) -> Ints:
+        """`places` of so many positions, below 0 where a text has ended, int [row, position].
+
+        Args:
+            lengths: Of all texts, int [text].
+            width: Number of positions, which may be those of a larger batch.
+        """
+        positions = np.arange(width)
+        if self.places is None:
+            return np.where(positions < lengths[self.texts][:, None], positions, -1)
+        places = np.full((len(self.texts), width), -1, np.int64)
+        shared = min(width, self.places.shape[1])
+        places[:, :shared] = self.places[:, :shared]
+        return places
 
 
 class OutputsOfBatch(NamedTuple):

@@ -533,7 +533,10 @@ class Mask(Shown):
 
         Removed heads do not have that ablation: they output 0.
         """
-        return not {"mean", MIXED_ABLATION}.isdisjoint(_ablations(self.chosen))
+        ablations = set(_ablations(self.chosen))
+        # Several that are recorded one by one may be without means.
+        is_unknown_mix = MIXED_ABLATION in ablations and not self.of_other_texts
+        return "mean" in ablations or is_unknown_mix
 
     @property
     def of_other_texts(self) -> str:

@@ -451,8 +451,9 @@ def _worth_of_all(
     differences = (value_of_all - value_of_rest) * players / max_removed
     variance = float(differences.var()) / max(example_count - 1, 1)
     # Where every head goes there is one coalition, and each example comes once: all of them leave
-    # nothing to vary.
-    if max_removed == players and game.weights is None:
+    # nothing to vary, unless donors are drawn, of which each example has met one.
+    draws_donors = getattr(game, "draws_donors", False)
+    if max_removed == players and game.weights is None and not draws_donors:
         variance *= 1 - example_count / game.examples
     return float(differences.mean()), variance
 

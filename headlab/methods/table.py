@@ -123,6 +123,8 @@ ALIASES = {"tmab": "shapley"}
 
 REFUSED_IN_A_LANGUAGE = frozenset(
     {
+        "ablation.counterfactual_length",
+        "ablation.no_counterfactual",
         "method.slopes_disagree",
         "method.slopes_not_finite",
         "method.margins_constant",

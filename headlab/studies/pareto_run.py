@@ -333,7 +333,9 @@ def _costs(pieces: Pieces) -> Costs:
     costs = costs_of(pieces.model)
     if pieces.ablation == "zero":
         return costs
-    return costs.unknown("heads that give their mean cannot be removed")
+    if pieces.ablation == "mean":
+        return costs.unknown("heads that give their mean cannot be removed")
+    return costs.unknown("heads that give their output on another text cannot be removed")
 
 
 def costs_of_models(

@@ -56,6 +56,7 @@ from headlab.methods import (
 )
 from headlab.methods import method as method_of
 from headlab.methods import pace as pace_of
+from headlab.methods.costs import require_stand_in
 from headlab.models import origin_now
 from headlab.results import (
     REPORT_KIND,
@@ -189,6 +190,15 @@ class Pieces:
         return len(self.examples(language, split)), self._answers_spec(
             language, split
         ).task.data_hash
+
+    def contrasts_hash(self) -> str:
+        """sha256 of all examples' counterfactuals; empty where the ablation does not read them."""
+        hashes = [
+            self._answers_spec(language, split).contrasts
+            for split in SPLITS
+            for language in self.languages
+        ]
+        return content_key(hashes) if any(hashes) else ""
 
     def identity(self) -> dict[str, Json]:
         """What a result records about the model, including its precision."""
@@ -492,8 +502,12 @@ class Pieces:
         """Spec of a language's scores: everything they depend on.
 
         Its key names them in the store.
+
+        Raises:
+            HeadlabError: The method does not go with the ablation.
         """
         scoring_method = method_of(method).for_task(self.task.likelihood)
+        require_stand_in(scoring_method, self.ablation, options)
         return make_spec(
             self.dataset(language, "dev"),
             scoring_method,
@@ -858,6 +872,7 @@ def report_spec(
         model=ModelSpec.from_json(pieces.identity()),
         task=task,
         ablation=pieces.ablation,
+        contrasts=pieces.contrasts_hash(),
         options=as_plain_object(options),
         seed=pieces.seed,
         method_versions=versions or None,

@@ -315,7 +315,7 @@ def _columns(raw: DeclarationContent) -> dict[str, str]:
     meanings = set(columns) - {"group", "id", "language", "split"}
     if "counterfactual" in meanings and not meanings & {"label", "target", "context"}:
         raise HeadlabError(
-            "columns.counterfactual is another text for the same answer, so it goes with text and "
+            "columns.counterfactual is a text for the place of the example's own, so it goes with text and "
             "label (and pair, if any), text and target, or context, choices and answer",
             code="declaration.columns_mismatch",
         )

@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.saved_models import save_classifier
+from support.several_answers import PAIRS
 
+from headlab.cli.output import TaskSelection
 from headlab.cli.run import main
-from headlab.masks import load_mask
+from headlab.core import HeadGrid, HeadlabError, Stack
+from headlab.evaluation.stand_ins import Contrasts
+from headlab.masks import Mask, load_mask
 from headlab.results import Store
 
 
@@ -105,3 +110,37 @@ def test_what_cannot_do_it_says_what_fits(
     assert "add a column counterfactual" in sentence
     sentence = refused(*score, "--ablation", "shuffle")
     assert "zero, mean, resample, counterfactual" in sentence
+
+
+def test_a_language_without_contrasts_does_not_keep_the_others_from_their_scores(
+    folder: Path,
+    tmp_path: Path,
+    refused: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def contrasts_of(
+        _model: object, _task: object, language: str, examples: Any, inputs: Any
+    ) -> Contrasts:
+        if language == "fr":
+            raise HeadlabError("3 of 8 have none", code="ablation.counterfactual_length")
+        return Contrasts(inputs, np.ones(len(examples), bool))
+
+    monkeypatch.setattr("headlab.evaluation.evaluator.contrasts_of", contrasts_of)
+    command = ["score", "--model", folder, "--languages", "de,fr,en", "--cache", tmp_path]
+    command += ["--method", "leave-one-out", "--size", 8, "--ablation", "counterfactual"]
+    sentence = refused(*command)
+    assert "1 of 3 languages could not be scored" in sentence
+    assert "fr: 3 of 8 have none" in sentence
+    results = Store(tmp_path).scan().results
+    assert {result.record.language for result in results} == {"de", "en"}
+
+
+def test_translations_are_refused_before_the_model_is_loaded(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask_file = tmp_path / "mask.json"
+    grid = HeadGrid((Stack("encoder", (2,)), Stack("decoder", (2,)), Stack("cross", (2,))))
+    Mask(grid, np.ones(6, bool), chosen={"ablation": "resample"}).save(mask_file)
+    monkeypatch.setattr(TaskSelection, "load_task", lambda _: PAIRS)
+    evaluate = ["evaluate", "--model", tmp_path / "none", "--mask", mask_file, "--bleu"]
+    assert "translations are written with zero or mean" in refused(*evaluate, "--task", "opus")

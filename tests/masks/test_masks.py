@@ -656,6 +656,20 @@ def test_a_mask_says_how_its_heads_were_chosen_to_be_removed() -> None:
     assert ablation({"combined": [combined, zero]}) == "mixed"
 
 
+def test_a_mask_of_several_ablations_is_of_means_only_if_one_of_them_is() -> None:
+    def mask(*ablations: str) -> Mask:
+        parts = [{"ablation": name} for name in ablations]
+        return Mask(GRID, np.ones(7, bool), MODEL, {"combined": parts})
+
+    assert mask("zero", "mean").of_means
+    assert mask("resample", "mean").of_means
+    assert not mask("zero", "resample").of_means
+    assert not mask("resample", "counterfactual").of_means
+    assert not mask("zero", "zero").of_means
+    unknown = Mask(GRID, np.ones(7, bool), MODEL, {"ablation": "mixed"})
+    assert unknown.of_means
+
+
 def test_a_mask_names_its_model_and_languages_if_it_knows_them() -> None:
     architecture = {"class": "BertModel", "model_type": "bert"}
     model = {**MODEL, "architecture": architecture}

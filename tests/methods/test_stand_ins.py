@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from support.expected_errors import raises
+from support.likelihood_tasks import CHOICES, language_model, random_words
 from support.players_by_hand import GROUPS, down_of, playing
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
@@ -20,13 +23,15 @@ from support.translation_task import TASK as TRANSLATIONS
 
 from headlab.core import Stack, drawn_donors, value_function_of
 from headlab.evaluation import Evaluator, stand_ins
-from headlab.hooks import Model
+from headlab.evaluation.inputs import Pairs
+from headlab.hooks import ActiveGates, Model
 from headlab.hooks.player_models import parts_of
 from headlab.masks import Mask
 from headlab.methods import METHODS
 from headlab.methods.exact import every_donor
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
+from headlab.methods.smoothed import DrawStream, SlopePlan, SlopeTally, measured_first
 from headlab.methods.spec import answers_spec, make_spec
 from headlab.results import Store
 from headlab.tasks import Example, Split, Task
@@ -314,6 +319,23 @@ def test_intervals_of_samples_cover_exact_values(method: str, players: str) -> N
     assert_allclose(totals, exact.values, atol=0.03)
 
 
+def test_what_all_heads_are_worth_is_uncertain_while_donors_are_drawn() -> None:
+    """All examples leave nothing to vary where zeros stand in, but each has met one donor only."""
+    plan = SlopePlan(64, 1.0, "shapley", 0.95)
+
+    def measured(ablation: str, seed: int) -> SlopeTally:
+        game = game_of(model_of("bert"), ablation)
+        tally = SlopeTally.start(game.players, plan)
+        return measured_first(game, tally, DrawStream(seed), 1.0, EXAMPLES)
+
+    tallies = [measured("resample", seed) for seed in range(30)]
+    spread = np.var([tally.worth for tally in tallies])
+    said = np.mean([tally.worth_variance for tally in tallies])
+    assert spread > 0
+    assert said >= spread
+    assert measured("zero", 0).worth_variance == 0
+
+
 def test_samples_converge_to_the_mean_over_every_donor() -> None:
     """A small game draws each coalition often, with another donor each time."""
     variant = playing(model_of("bert"), "attention")
@@ -396,13 +418,189 @@ def test_memory_of_all_evaluators_together_is_limited(monkeypatch: pytest.Monkey
     assert_array_equal(answers, second.evaluate(mask, ablation="resample").predicted)
 
 
+def test_a_tick_may_need_the_outputs_that_are_being_recorded() -> None:
+    """A worker serves others between two batches, in the same thread and of the same evaluator."""
+    evaluator = evaluator_of(model_of("bert"), 24)
+    mask = Mask(evaluator.model.grid, np.arange(evaluator.model.grid.size) % 2 == 0)
+    served = []
+
+    def serve() -> None:
+        evaluator.tick = lambda: None
+        served.append(evaluator.evaluate(mask, ablation="resample").predicted)
+
+    evaluator.tick = serve
+    worker = threading.Thread(target=evaluator.prepare, args=("resample",), daemon=True)
+    worker.start()
+    worker.join(60)
+    assert not worker.is_alive()
+    fresh = evaluator_of(model_of("bert"), 24)
+    assert_array_equal(served[0], fresh.evaluate(mask, ablation="resample").predicted)
+
+
+def test_batches_are_cut_until_their_donors_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit holds where outputs are computed for each batch, too."""
+    evaluator = evaluator_of(model_of("bert"), 24)
+    mask = Mask(evaluator.model.grid, np.arange(evaluator.model.grid.size) % 2 == 0)
+    expected = evaluator.evaluate(mask, ablation="resample").predicted
+    all_bytes = evaluator.donor_texts("resample").bytes
+    monkeypatch.setattr(stand_ins, "MOST_BYTES", all_bytes // 4)
+    sizes = []
+    text_outputs = stand_ins.text_outputs
+
+    def noted(*arguments: object) -> object:
+        sizes.append(sum(batch.bytes for _, batch in arguments[0]))
+        return text_outputs(*arguments)
+
+    monkeypatch.setattr(stand_ins, "text_outputs", noted)
+    fresh = evaluator_of(model_of("bert"), 24)
+    assert_array_equal(fresh.evaluate(mask, ablation="resample").predicted, expected)
+    assert len(sizes) > 3
+    assert max(sizes) <= all_bytes // 4
+    assert not fresh.donor_texts("resample").bytes
+
+
+def test_donors_of_a_batch_are_read_in_passes_no_longer_than_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    evaluator = evaluator_of(model_of("bert"), 24)
+    texts = stand_ins.DonorTexts(evaluator.model, evaluator.inputs, 30)
+    sizes = []
+    recorder_of = stand_ins.recorder_of
+
+    def noted(model: Model, inputs: dict[str, torch.Tensor]) -> object:
+        sizes.append(inputs["input_ids"].numel())
+        return recorder_of(model, inputs)
+
+    monkeypatch.setattr(stand_ins, "recorder_of", noted)
+    wanted = np.array([3, 3, 20, 7, 11, 0, 23])
+    by_batch = texts.donors(wanted, np.zeros(7, bool))
+    assert max(sizes) <= 30
+    texts.prepare(lambda: None)
+    kept = texts.donors(wanted, np.zeros(7, bool))
+    for part, number in kept.outputs.tables:
+        own = torch.zeros(7, 9, 1)
+        by_kept, by_pass = (
+            donors.output(part, number, own, ActiveGates()) for donors in (kept, by_batch)
+        )
+        assert by_kept.any()
+        assert_allclose(by_kept, by_pass, atol=1e-12)
+
+
 def test_share_beyond_is_that_of_all_pairs() -> None:
     lengths = np.array([3, 5, 9, 5])
     by_hand = [
         max(0, int(lengths[row]) - int(lengths[donor])) for row, donor in pairs_of("resample", 4)
     ]
     want = sum(by_hand) / 3 / lengths.sum()
-    assert stand_ins.share_beyond(lengths) == pytest.approx(want)
+    inputs = SimpleNamespace(lengths=lengths)
+    assert stand_ins.share_beyond(inputs) == pytest.approx(want)
+
+
+# Choices, which are packed behind their context.
+
+
+def read_three_choices(*_: object, is_reversed: bool = False) -> list[Example]:
+    """Contexts of 2 to 6 words with three choices of 1 to 3 words."""
+    rng = np.random.default_rng(5)
+    examples = []
+    for row in range(EXAMPLES):
+        choices = tuple(f" {random_words(rng, 1, 3)}" for _ in range(3))
+        text = random_words(rng, 2, 6)
+        choices = choices[::-1] if is_reversed else choices
+        examples.append(Example(str(row), text, 0, choices=choices))
+    return examples
+
+
+def choice_evaluator(family: str, *, is_reversed: bool = False) -> Evaluator:
+    read = partial(read_three_choices, is_reversed=is_reversed)
+    return Evaluator(language_model(family), replace(CHOICES, read=read), "xx", "dev", EXAMPLES)
+
+
+def choice_scores(evaluator: Evaluator, rows: np.ndarray, donors: np.ndarray) -> np.ndarray:
+    """Log-probability of each choice with every second head resampled, [row, choice]."""
+    model = evaluator.model
+    kept = np.arange(model.grid.size) % 2 == 0
+    gates = torch.as_tensor(model.grid.gates(np.tile(kept, (len(rows), 1))), dtype=torch.float64)
+    evaluator.prepare("resample")
+    active = evaluator.stand_in("resample", rows, donors).active(gates)
+    with torch.inference_mode(), model.active(active):
+        return evaluator.logits(evaluator.tensors(rows)).numpy()
+
+
+@pytest.mark.parametrize("family", ["llama-lm", "gpt2-lm"])
+def test_choices_are_patched_as_if_each_alone_followed_its_context(family: str) -> None:
+    """By the donor's choice of the same number; packed rows would take another choice's outputs."""
+    evaluator = choice_evaluator(family)
+    packing = evaluator.inputs.packing
+    assert packing.sizes.any()
+    pairs = [
+        (row, donor)
+        for row, donor in pairs_of("resample", EXAMPLES)
+        if packing.contexts[donor] >= packing.contexts[row]
+    ]
+    rows, donors = np.array(pairs).T
+    scores = choice_scores(evaluator, rows, donors)
+    model = evaluator.model
+    patches = patches_of(model, family, model, np.arange(model.grid.size) % 2 == 1)
+
+    def row_of(example: Example, choice: int) -> torch.Tensor:
+        words = (example.text + example.choices[choice]).split()
+        return torch.tensor([[1, *(int(word[1:]) for word in words)]])
+
+    for (row, donor), packed_scores in zip(pairs, scores, strict=True):
+        for choice in range(3):
+            tokens = row_of(evaluator.examples[row], choice)
+            other_tokens = row_of(evaluator.examples[donor], choice)
+            with torch.no_grad():
+                logits = reference.patched_logits(
+                    model.module,
+                    {"input_ids": tokens[:, :-1]},
+                    {"input_ids": other_tokens[:, :-1]},
+                    *patches,
+                )
+            scores_of_tokens = torch.log_softmax(logits[0], -1).gather(1, tokens[0, 1:, None])
+            count = len(evaluator.examples[row].choices[choice].split())
+            assert float(scores_of_tokens[-count:].sum()) == pytest.approx(
+                packed_scores[choice], abs=1e-9
+            )
+
+
+def test_the_order_of_choices_matters_not() -> None:
+    pairs = pairs_of("resample", EXAMPLES)
+    rows, donors = np.array(pairs).T
+    scores = choice_scores(choice_evaluator("llama-lm"), rows, donors)
+    of_reversed = choice_scores(choice_evaluator("llama-lm", is_reversed=True), rows, donors)
+    assert_allclose(scores, of_reversed[:, ::-1], atol=1e-9)
+
+
+def test_the_share_beyond_counts_positions_of_packed_choices_and_of_both_sides() -> None:
+    evaluator = choice_evaluator("llama-lm")
+    packing = evaluator.inputs.packing
+    rows, donors = np.array(pairs_of("resample", EXAMPLES)).T
+    places = packing.places(rows, packing, donors)
+    is_token = packing.segments[rows][:, : places.shape[1]] >= 0
+    share = (places[is_token] < 0).sum() / (EXAMPLES - 1) / evaluator.lengths.sum()
+    omissions = evaluator.omissions_under("resample")
+    assert omissions.beyond_donors == pytest.approx(share) != 0
+    # A long target makes up for no short source.
+    inputs = object.__new__(Pairs)
+    inputs.lengths_by_side = (np.array([2, 4]), np.array([4, 2]))
+    inputs.lengths = sum(inputs.lengths_by_side)
+    assert stand_ins.share_beyond(inputs) == pytest.approx(4 / 12)
+
+
+def test_gains_of_choices_are_those_of_full_passes() -> None:
+    evaluator = choice_evaluator("llama-lm")
+    game = ModelGame(evaluator, "resample", value_function_of("accuracy"))
+    kept = np.random.default_rng(3).random((EXAMPLES, game.players)) < 0.5
+    rows = np.arange(EXAMPLES)
+    donors = (rows + 2) % EXAMPLES
+    gains = game.marginals(kept, np.ones_like(kept), rows, donors)
+    for player in range(game.players):
+        with_player, without = kept.copy(), kept.copy()
+        with_player[:, player], without[:, player] = True, False
+        full = game.values(with_player, rows, donors) - game.values(without, rows, donors)
+        assert_allclose(gains[:, player], full, atol=1e-9)
 
 
 def test_results_have_keys_of_their_own_and_older_ones_keep_theirs(tmp_path: Path) -> None:

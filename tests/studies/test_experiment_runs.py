@@ -21,7 +21,7 @@ from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.cli.run import main
-from headlab.core import Bools, Progress, Report, duration_text
+from headlab.core import Bools, Progress, Report, RunSpec, duration_text
 from headlab.evaluation import Evaluator, compare
 from headlab.hooks import Model
 from headlab.masks import Mask
@@ -37,7 +37,7 @@ from headlab.studies.run import (
     run_experiment,
 )
 from headlab.studies.table import STUDIES, offered_experiments, study, study_run_by
-from headlab.tasks import Split, Task
+from headlab.tasks import Example, Split, Task
 
 CASES: dict[str, Task] = {
     "bert": tiny_task(),
@@ -388,6 +388,37 @@ def test_whatever_numbers_depend_on_names_the_report(
         spec(Pieces(model, another_seed, dev_size=10, test_size=20), {}),
     ]
     assert len({default_key, *changed_keys}) == 9
+
+
+def test_a_report_is_of_the_counterfactuals_that_it_was_made_with(model: Model) -> None:
+    from dataclasses import replace
+
+    from headlab.studies.run import report_spec
+
+    def spec(ablation: str, word: str) -> RunSpec:
+        def read(*arguments: Any) -> list[Example]:
+            examples = tiny_task().read(*arguments)
+            return [replace(e, counterfactuals=(f"{word} {e.text}",)) for e in examples]
+
+        task = replace(tiny_task(), read=read)
+        pieces = Pieces(model, task, dev_size=10, test_size=20, ablation=ablation)
+        targeted = STUDIES["targeted"]
+        return report_spec(targeted, pieces, targeted.resolve({}))
+
+    assert spec("counterfactual", "w5").key != spec("counterfactual", "w6").key
+    for ablation in ("zero", "mean", "resample"):
+        assert spec(ablation, "w5").key == spec(ablation, "w6").key
+        assert not spec(ablation, "w5").contrasts
+
+
+def test_a_method_that_closes_nothing_is_refused_before_others_are_scored(
+    make: Callable[..., Pieces],
+) -> None:
+    pieces = make(ablation="resample")
+    options = {"methods": "leave-one-out,gradient", "runs": 2, "points": 5}
+    with raises("ablation.method", "gradient", "resample"):
+        run_experiment("methods", pieces, options=options)
+    assert pieces.forwards == 0
 
 
 def test_options_left_out_and_defaults_spelled_out_give_one_report(

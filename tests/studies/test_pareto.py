@@ -522,6 +522,11 @@ def test_a_chosen_mask_that_removes_no_head_is_not_compared_with_the_baseline(mo
             "mean",
             ("front.no_order", "heads that give their mean cannot be removed"),
         ),
+        (
+            {"orders": "cost"},
+            "resample",
+            ("front.no_order", "heads that give their output on another text cannot be removed"),
+        ),
     ],
 )
 def test_what_does_not_fit_the_model_is_refused_before_anything_is_computed(
