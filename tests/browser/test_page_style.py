@@ -18,6 +18,7 @@ LAST_PARTS_BY_ADDRESS = {
         ".st-key-overview [class*='st-key-maps-'] > *",
         ".st-key-overview-details [data-testid='stPageLink'] p",
     ],
+    "/?langs=de&method=smoothed": [".st-key-shapley-next"],
     "/heads?langs=de&langs=th": ["[class*='st-key-maps-'] > *"],
     "/attention?langs=de&langs=th&heads=encoder.3.7&heads=encoder.5.1": [
         ".st-key-enlarged-head [data-testid='stRadio']",

@@ -571,7 +571,7 @@ def test_a_rule_that_removes_most_heads_comes_with_one_note(
         (["evaluate", "--languages", ","], "no language given"),
         (["evaluate", "--split", "nope"], ("unknown split 'nope'", "dev")),
         (["evaluate", "--split", "train", "--languages", "de"], "no train examples in de"),
-        (["evaluate", "--ablation", "nope"], ("unknown ablation 'nope'", "zero or mean")),
+        (["evaluate", "--ablation", "nope"], ("unknown ablation 'nope'", "zero, mean")),
         (["evaluate", "--mask", "missing.json"], "cannot read missing.json"),
         (["evaluate", "--device", "nope"], "device 'nope' cannot be used here"),
         (["score", "--method", "nope"], ("unknown method 'nope'", "shapley")),
