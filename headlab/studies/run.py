@@ -314,10 +314,7 @@ class Pieces:
         evaluator = self.evaluator(language, split)
         forwards_before = self.forwards
         removed_count = len(mask.removed)
-        noun = self.model.grid.noun
-        if removed_count == 1:
-            noun = noun.removesuffix("s")
-        note = f"{split} answers in {language}, {removed_count} {noun} gone"
+        note = f"{split} answers in {language}, {self.model.grid.count_words(removed_count)} gone"
         evaluator_forwards_before = evaluator.forwards
 
         def count_forwards() -> None:
