@@ -384,7 +384,7 @@ def ordered_on(store: Store) -> DevSize:
     def sizes_of_replaced() -> dict[str, int]:
         """The numbers of examples by the keys that stored scores had under earlier versions."""
         sizes = dict[str, int]()
-        for result in store.scan().results:
+        for result in store.scan(None).results:
             spec = result.record.spec
             if spec.task.size is not None:
                 sizes |= dict.fromkeys(earlier_keys(spec), spec.task.size)

@@ -58,10 +58,10 @@ def test_a_front_of_players_is_not_drawn_among_those_of_heads(
 
 
 def test_a_front_of_players_opens_the_switches_of_these_players(opened: dict[str, Any]) -> None:
-    openers._open_front(front_job("neurons:8"), row_of(None))
+    openers.JOB_OPENERS[FrontJob.key](front_job("neurons:8"), row_of(None))
     assert opened["prune"].players == "neurons:8"
     assert opened[PRUNE_TAB] == PRUNE_TABS[0]
-    openers._open_front(front_job("heads"), row_of(None))
+    openers.JOB_OPENERS[FrontJob.key](front_job("heads"), row_of(None))
     assert opened["prune"].players == "heads"
     assert opened[PRUNE_TAB] == PRUNE_TABS[1]
 
@@ -71,5 +71,5 @@ def test_a_mask_of_layers_whose_worth_was_measured_opens_among_layers(
 ) -> None:
     mask = Mask(LAYERS, np.array([True, False, True]), {"name": "tiny", "fingerprint": "f" * 64})
     job = WorthJob.model_construct(model="tiny", task="intents", mask=mask.to_json())
-    openers._open_prune(job, row_of(None))
+    openers.OPENERS["prune"](job, row_of(None))
     assert opened["prune"].players == "layers"
