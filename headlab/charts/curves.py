@@ -11,7 +11,7 @@ from headlab.charts.chart import FAINT_SHADE, SHADE, Axis, Band, Chart, Line, No
 from headlab.core import Floats, Ints
 from headlab.pictures import CHANCE_METHOD, UNSURE, line_look
 from headlab.results import AccuracyBand as CurveBand
-from headlab.results import Curve, curve_names
+from headlab.results import Curve, curve_names, removed_noun
 
 FEW_LINES = 3  # ordered lines below which their areas are shaded as usual
 NAME_DISTANCE = 12.0  # pixels between a line and its name
@@ -37,6 +37,7 @@ def curves_chart(
     Returns:
         The chart.
     """
+    noun = removed_noun(curves)
     series: list[Series] = []
     if band is not None:
         name = f"{band.ordering}, median of {band.curves}"
@@ -48,7 +49,7 @@ def curves_chart(
             UNSURE,
             "dot",
             width=1.5,
-            tip="{name}: {y:.1%} without {x} heads",
+            tip=f"{{name}}: {{y:.1%}} without {{x}} {noun}",
         )
         series.append(median)
     names = curve_names(curves)
@@ -63,16 +64,16 @@ def curves_chart(
             curve.accuracy,
             colour,
             dashes,
-            tip="{name}: {y:.1%} without {x} heads, {details[0]:+.1f} points "
+            tip=f"{{name}}: {{y:.1%}} without {{x}} {noun}, {{details[0]:+.1f}} points "
             "[{details[1]:+.1f}, {details[2]:+.1f}]",
             details=100 * np.stack([curve.difference, curve.low, curve.high], axis=1),
         )
         series.append(line)
     lines = [line for line in series if isinstance(line, Line)]
     return Chart(
-        f"accuracy as heads leave: {', '.join(names)}",
+        f"accuracy as {noun} leave: {', '.join(names)}",
         series,
-        x=Axis(REMOVED),
+        x=Axis(f"{noun} removed"),
         y=Axis("accuracy", number_format=".0%", has_zero=True),
         notes=line_labels(lines) if has_labels else (),
         height=CURVES_HEIGHT,

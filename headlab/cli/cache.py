@@ -90,7 +90,9 @@ def _list_results(store: Store, json: bool) -> None:
         return
     for name, entries in entries_by_kind.items():
         for entry in entries:
-            typer.echo(LINE_FORMATS[name].format(**entry))
+            players = entry.get("players")
+            of_players = f"  players {players}" if players else ""
+            typer.echo(LINE_FORMATS[name].format(**entry) + of_players)
     for problem in problems:
         typer.echo(f"! {problem}")
     all_entries = [entry for entries in entries_by_kind.values() for entry in entries]

@@ -155,6 +155,7 @@ def snippet(
     from headlab.hooks import script_model_of
 
     mask = load_mask(file)
+    mask.require_heads("a script without headlab applies")
     name = model or mask.model.get("name")
     if not name:
         raise HeadlabError(

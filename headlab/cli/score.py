@@ -268,7 +268,8 @@ def _summary_parts(scores: HeadScores) -> Iterator[str]:
         yield f"mean average error {scores.average_error.mean():.4f}, which {AVERAGE_LIMIT}"
     if cost.samples is not None:
         min_samples, median_samples, max_samples = cost.samples
-        yield f"samples a head {min_samples} / {median_samples:g} / {max_samples}"
+        for_each = "a head" if scores.grid.has_only_heads else "each"
+        yield f"samples {for_each} {min_samples} / {median_samples:g} / {max_samples}"
     yield f"{cost.forwards} forwards, {cost.seconds:.0f} s"
     yield from remarks([scores])
     for note in value_notes([scores]):

@@ -30,6 +30,7 @@ from headlab.hooks.state import (
     OtherOutputs,
     Owner,
     active_for,
+    in_this_thread,
     pick_rows,
 )
 from headlab.models.shrunk_cut import BiasOnly
@@ -191,7 +192,7 @@ def _linear_calls_of(
                 states = args[0] if args and isinstance(args[0], torch.Tensor) else None
                 linear_calls.append(LinearCall(called, name, states))
 
-            undo.callback(part.register_forward_pre_hook(note).remove)
+            undo.callback(part.register_forward_pre_hook(in_this_thread(note)).remove)
         yield linear_calls
 
 
@@ -211,7 +212,8 @@ def _flow_through(
 
     with ExitStack() as undo:
         for container in {container for container in containers if container is not None}:
-            undo.callback(container.register_forward_hook(note, with_kwargs=True).remove)
+            hook = in_this_thread(note)
+            undo.callback(container.register_forward_hook(hook, with_kwargs=True).remove)
         yield flow
 
 
@@ -227,7 +229,7 @@ def _children_run_of(containers: Sequence[nn.Module | None]) -> Iterator[set[nn.
                     def note(_called: nn.Module, _args: object, child: nn.Module = child) -> None:
                         run_children.add(child)
 
-                    undo.callback(part.register_forward_pre_hook(note).remove)
+                    undo.callback(part.register_forward_pre_hook(in_this_thread(note)).remove)
         yield run_children
 
 

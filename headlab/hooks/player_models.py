@@ -24,7 +24,7 @@ from headlab.hooks.find import first_output, logits, probe_inputs
 from headlab.hooks.model import Model, check_resuming, gated_in_this_thread, require_close
 from headlab.hooks.parts import Parts, find_parts, gate_parts
 from headlab.hooks.players import NeuronGroups, player_set_of
-from headlab.hooks.state import ActiveGates
+from headlab.hooks.state import ActiveGates, in_this_thread
 
 # Kinds of players that need gates on a kind of part.
 NEURON_KINDS = frozenset({"feed-forward", NEURONS})
@@ -277,7 +277,8 @@ class _CallNumber:
 def _without(variant: Model, parts: Parts, gates: npt.NDArray[np.float64]) -> Iterator[None]:
     """The slow way to close players: zeroed columns, call by call, and layers that give their input.
 
-    Everything is restored at the end.
+    Passes of other threads, as of a job's batches that run meanwhile, are left alone. Everything is
+    restored at the end.
     """
     player_set = variant.player_set
     assert player_set is not None
@@ -297,10 +298,11 @@ def _without(variant: Model, parts: Parts, gates: npt.NDArray[np.float64]) -> It
             skipped_by_module.setdefault(module, []).append(not gates[row, 0])
     with ExitStack() as undo:
         for module, closed_by_call in columns_by_module.items():
-            undo.callback(module.register_forward_hook(_restored_columns(closed_by_call)).remove)
+            zeroed = in_this_thread(_restored_columns(closed_by_call))
+            undo.callback(module.register_forward_hook(zeroed).remove)
         for module, skipped_by_call in skipped_by_module.items():
-            hook = _input_given(skipped_by_call)
-            undo.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
+            skipped = in_this_thread(_input_given(skipped_by_call))
+            undo.callback(module.register_forward_hook(skipped, with_kwargs=True).remove)
         yield
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol, TypedDict, Unpack, cast
+from typing import Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 import torch
@@ -393,6 +393,8 @@ class OtherOutputs(Protocol):
 
 
 # Gates, replacement values and observers in effect on a model, per thread.
+HookInputs = ParamSpec("HookInputs")
+HookOutput = TypeVar("HookOutput")
 Observer = Callable[[int, torch.Tensor], None]
 PartObserver = Callable[[GatedPart, int, torch.Tensor], None]
 
@@ -591,6 +593,22 @@ _active: ContextVar[Mapping[int, tuple[ActiveGates, ...]]] = ContextVar(
     "headlab_active",
     default={},  # noqa: B039 - never mutated
 )
+
+
+def in_this_thread(
+    hook: Callable[HookInputs, HookOutput],
+) -> Callable[HookInputs, HookOutput | None]:
+    """A hook that does nothing in passes of other threads, which may run the same modules meanwhile.
+
+    Args:
+        hook: Of a module; it gives None where it leaves things as they are.
+    """
+    thread = threading.get_ident()
+
+    def hook_in_thread(*args: HookInputs.args, **kwargs: HookInputs.kwargs) -> HookOutput | None:
+        return hook(*args, **kwargs) if threading.get_ident() == thread else None
+
+    return hook_in_thread
 
 
 def gates_of_thread(owner: Owner) -> ActiveGates | None:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from headlab.core import HeadGrid, HeadlabError, content_key, options_as_words, parse_options, part
+from headlab.core import (
+    HEADS,
+    HeadGrid,
+    HeadlabError,
+    content_key,
+    options_as_words,
+    parse_options,
+    part,
+)
 from headlab.jobs import (
     ABLATION,
     CHOOSING,
@@ -70,7 +78,7 @@ from headlab.studies import (
 from headlab.tasks import Example, Split, Task
 
 if TYPE_CHECKING:
-    from headlab.core import Progress, Report
+    from headlab.core import Progress, Report, Tick
     from headlab.hooks import Model
     from headlab.studies.run import Pieces
 
@@ -214,7 +222,7 @@ class ExperimentJob(TaskJob):
             listed_languages(self.languages)
         )
         if running is not None:
-            log = PieceLog(running, self.model_on(chosen_task, lab).grid)
+            log = PieceLog(running, self.model_on(chosen_task, lab, tick).grid)
             store = WatchedStore(lab.store.root, demo=lab.store.demo, on_stored=log)
         pieces = self.pieces_on(chosen_task, lab, store, tick)
         if running is not None:
@@ -233,7 +241,7 @@ class ExperimentJob(TaskJob):
         from headlab.studies.run import Pieces
 
         return Pieces(
-            self.model_on(task, lab),
+            self.model_on(task, lab, tick),
             _task_with_ticks(task, tick),
             store,
             seed=self.seed,
@@ -244,12 +252,13 @@ class ExperimentJob(TaskJob):
             paces=lab.paces,
         )
 
-    def model_on(self, task: Task, lab: Lab) -> Model:
+    def model_on(self, task: Task, lab: Lab, tick: Tick | None = None) -> Model:
         """The model, with what the experiment switches on and off.
 
         Args:
             task: Of the experiment.
             lab: Has the model.
+            tick: Called between batches where players are formed on examples.
         """
         return lab.need(self.model)
 
@@ -446,25 +455,32 @@ class FrontJob(ExperimentJob):
 
     def subject(self) -> str:
         """The front, and the method that orders the heads."""
+        name = self.name
+        if self.players_switched != HEADS:
+            name = f"{name} of {self.players_switched}"
         if self.method not in METHODS:
             if self.method:
-                return f"{self.name}, {self.method}"
-            return self.name
-        return f"{self.name}, {METHODS[self.method].title}"
+                return f"{name}, {self.method}"
+            return name
+        return f"{name}, {METHODS[self.method].title}"
 
-    def model_on(self, task: Task, lab: Lab) -> Model:
+    def model_on(self, task: Task, lab: Lab, tick: Tick | None = None) -> Model:
         """The model, whose players are those of the front.
 
         Raises:
             HeadlabError: The players are unknown, or the model has none of that kind.
         """
-        players = self.options.get(PLAYERS)
         model = super().model_on(task, lab)
-        if players is None:
+        if self.players_switched == HEADS:
             return model
-        from headlab.methods import model_with_players
+        from headlab.methods import model_with_players  # imports torch
 
-        return model_with_players(model, task, str(players))
+        return model_with_players(model, task, self.players_switched, store=lab.store, tick=tick)
+
+    @property
+    def players_switched(self) -> str:
+        """What the front removes, as it was asked for; heads by default."""
+        return str(self.options.get(PLAYERS) or HEADS)
 
     def _about_rows(self) -> Details:
         """The method."""

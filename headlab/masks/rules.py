@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from headlab.core import Bools, Floats, HeadGrid, HeadlabError, Ints, require_type
+from headlab.core import HEADS, Bools, Floats, HeadGrid, HeadlabError, Ints, require_type
 
 Rule = Literal["harmful", "bottom", "threshold"]
 # Warn above this share of removed heads, where most models are near chance.
@@ -62,8 +62,8 @@ def heads_kept_by_rule(
         require_type("k", k, (Integral, NoneType), "a whole number of heads")
         if k is None or not 0 <= k <= grid.size:
             raise HeadlabError(
-                f"rule bottom removes k heads; given k={k}, this model has {grid.size} heads "
-                f"({grid})",
+                f"rule bottom removes k {grid.noun}; given k={k}, this model has {grid.size} "
+                f"{grid.noun} ({grid})",
                 code="rule.k_out_of_range",
             )
         kept_heads[removal_order(values)[:k]] = False
@@ -80,7 +80,7 @@ def heads_kept_by_rule(
         raise HeadlabError(
             f"unknown rule {rule!r}; use harmful, bottom or threshold", code="rule.unknown"
         )
-    warn_if_risky(kept_heads)
+    warn_if_risky(kept_heads, grid.noun)
     return kept_heads
 
 
@@ -95,11 +95,12 @@ def _refuse_options(rule: str, **unused_options: float | None) -> None:
         )
 
 
-def warn_if_risky(kept_heads: Bools) -> str | None:
+def warn_if_risky(kept_heads: Bools, noun: str = HEADS) -> str | None:
     """Warn, and return the warning, when a mask removes more heads than accuracy usually survives.
 
     Args:
         kept_heads: bool [head].
+        noun: What is removed, in a word.
 
     Returns:
         The warning, or None where few heads are removed.
@@ -108,7 +109,7 @@ def warn_if_risky(kept_heads: Bools) -> str | None:
     if removed_count <= RISKY_SHARE * kept_heads.size:
         return None
     sentence = (
-        f"this mask removes {removed_count} of {kept_heads.size} heads; "
+        f"this mask removes {removed_count} of {kept_heads.size} {noun}; "
         "few models keep their accuracy beyond half: check it on dev first"
     )
     warnings.warn(sentence, UserWarning, stacklevel=3)

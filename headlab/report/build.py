@@ -283,12 +283,19 @@ def document(
     names = list(dict.fromkeys(name for name, _ in by_model))
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return Document(
-        title or f"Attention heads of {', '.join(names)}",
+        title or f"{_title_words(items)} of {', '.join(names)}",
         sections,
         list(by_model),
         now,
         __version__,
     )
+
+
+def _title_words(items: Sequence[Item[Any]]) -> str:
+    """What results are about: attention heads, unless some are about other players."""
+    grids = [getattr(item.record, "grid", None) for item in items]
+    are_heads = all(grid is None or grid.has_only_heads for grid in grids)
+    return "Attention heads" if are_heads else "Parts"
 
 
 def _sections(items: Sequence[Item[Any]], known: Known) -> Iterator[Section]:
@@ -332,9 +339,12 @@ def group_of(record: object) -> tuple[object, ...] | None:
                 record.estimand,
                 record.unit,
                 record.spec["ablation"],
+                record.spec.players,
+                record.spec.groups,
             )
         case Curve():
-            shared = (record.split, record.spec["ablation"])
+            spec = record.spec
+            shared = (record.split, spec["ablation"], spec.players, spec.groups)
         case LearnedGates():
             shared = (record.language,)
         case _:
@@ -374,7 +384,7 @@ def ordered_on(store: Store) -> DevSize:
     def sizes_of_replaced() -> dict[str, int]:
         """The numbers of examples by the keys that stored scores had under earlier versions."""
         sizes = dict[str, int]()
-        for result in store.scan().results:
+        for result in store.scan(None).results:
             spec = result.record.spec
             if spec.task.size is not None:
                 sizes |= dict.fromkeys(earlier_keys(spec), spec.task.size)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headlab.core import HeadlabError, as_command_text, part
+from headlab.core import HeadlabError, as_command_text, part, players_of
 from headlab.jobs import CommandContext, Job, subject_words
 from headlab.jobs.table import JOBS, ExperimentJob
 from headlab.masks import FOLDER_REVISION, Mask
@@ -410,6 +410,7 @@ def _score_flags(key: str, spec: Spec, dev_size: int | None) -> list[str]:
             words += ["-o", f"{name}={as_command_text(value)}"]
     size = part(spec, "task", "size") if kind_of(spec) == "score" else dev_size
     for flag, value in (
+        ("--players", spec.get("players") or None),
         ("--dev-size", size),
         ("--seed", spec.get("seed")),
         ("--ablation", spec.get("ablation")),
@@ -462,6 +463,8 @@ def _reconstructed_front(mask: Mask, model: str) -> dict[str, Any]:
     study = STUDIES["front"]
     chosen = mask.choice
     question = {name: mask.chosen[name] for name in ("method", *QUESTION) if name in chosen}
+    if not mask.grid.has_only_heads:
+        question["players"] = str(players_of(mask.grid))
     return {
         "experiment": study.key,
         "model": {**mask.model, "name": model},

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from headlab import __version__
-from headlab.core import REPLACEMENTS, HeadlabError, display_unit, fingerprint_of, part
+from headlab.core import (
+    REPLACEMENTS,
+    HeadlabError,
+    display_unit,
+    fingerprint_of,
+    nouns_of_kinds,
+    part,
+)
 from headlab.methods import remarks
 from headlab.pictures import HeadMap, maps_of_scores
 from headlab.results import HeadScores
@@ -37,7 +44,7 @@ def map_picture(scores: Mapping[str, HeadScores], language: str) -> bytes:
     head_map = maps_of_scores(scores)[language]
     words_on_map = filter(None, (scale_in_words(head_map), marks_in_words(head_map)))
     caption = map_caption(scores[language], "; ".join(words_on_map))
-    chart = head_map_chart(f"Attention heads, {language}", head_map)
+    chart = head_map_chart(f"{_subject(scores[language])}, {language}", head_map)
     try:
         return static.captioned_png(chart, caption)
     except HeadlabError:
@@ -75,6 +82,12 @@ def scale_in_words(head_map: HeadMap) -> str:
     return f"Values beyond {end} have the colour of the scale's end"
 
 
+def _subject(scores: HeadScores) -> str:
+    """What is scored, as the first words of a caption."""
+    noun = scores.grid.noun
+    return "Attention heads" if scores.grid.has_only_heads else f"{noun[0].upper()}{noun[1:]}"
+
+
 def map_caption(scores: HeadScores, words_on_map: str) -> str:
     """What a picture of a map shows and rests on.
 
@@ -88,14 +101,15 @@ def map_caption(scores: HeadScores, words_on_map: str) -> str:
     split = part(scores.spec, "task", "split")
     bases = [f"{size:,} {split} examples"] if isinstance(size, int) else []
     if scores.samples is not None:
-        bases.append(f"{int(np.median(scores.samples)):,} samples a head")
+        for_each = "a head" if scores.grid.has_only_heads else "each"
+        bases.append(f"{int(np.median(scores.samples)):,} samples {for_each}")
     ablation = scores.spec.get("ablation", "zero")
     weights = str(fingerprint_of(scores.spec))[:FINGERPRINT_LENGTH]
     sentences = [
-        f"Attention heads of {model} on {task}, {language_title(scores.language)}: values by "
+        f"{_subject(scores)} of {model} on {task}, {language_title(scores.language)}: values by "
         f"{scores.method} (estimand {scores.estimand}) in {display_unit(scores.unit)[1]}.",
         f"From {', '.join(bases)}." if bases else "",
-        f"A removed head gives {REPLACEMENTS.get(ablation, ablation)}.",
+        f"A removed {nouns_of_kinds(scores.grid.kinds)[0]} gives {REPLACEMENTS.get(ablation, ablation)}.",
         f"{words_on_map}." if words_on_map else "",
         LEANS_NOTE if scores.sample_means is not None else "",
         *(f"Caution: {remark}." for remark in remarks([scores])),

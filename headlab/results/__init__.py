@@ -30,6 +30,7 @@ from headlab.results.scores import has_planned_intervals as has_planned_interval
 from headlab.results.scores import kept_heads_without as kept_heads_without
 from headlab.results.scores import omission_notes as omission_notes
 from headlab.results.scores import removed_counts as removed_counts
+from headlab.results.scores import removed_noun as removed_noun
 from headlab.results.scores import require_all_tested as require_all_tested
 from headlab.results.scores import slope_notes as slope_notes
 from headlab.results.scores import value_notes as value_notes

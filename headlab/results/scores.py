@@ -919,22 +919,29 @@ def _seed_of(curve: Curve) -> Cell:
     return seed
 
 
+def removed_noun(curves: Sequence[Curve]) -> str:
+    """What is removed along curves, in a word: "heads", or "players" where they differ."""
+    nouns = {curve.grid.noun for curve in curves}
+    return nouns.pop() if len(nouns) == 1 else "players"
+
+
 def curve_summary(curves: Sequence[Curve]) -> Table:
     """A row per curve: its accuracy at the start, its mean, and how many heads can be removed.
 
     Heads are removed until one point of accuracy is lost.
     """
+    noun = removed_noun(curves)
     columns = (
         "language",
         "ordered by",
         "seed",
         "split",
         "answers",
-        "all heads, %",
+        f"all {noun}, %",
         "mean over the curve, %",
-        "heads gone for 1 point, estimate",
-        "heads gone for 1 point, interval",
-        "heads",
+        f"{noun} gone for 1 point, estimate",
+        f"{noun} gone for 1 point, interval",
+        noun,
     )
     rows = []
     for curve in curves:
@@ -952,15 +959,15 @@ def curve_summary(curves: Sequence[Curve]) -> Table:
         )
         rows.append(row)
     notes = (
-        "Heads gone for 1 point: the most that can go before more than 1 point is lost; by the "
-        "interval, a larger loss is ruled out at every count up to there. Each interval is for its "
-        "own count of heads: among many counts some are off by chance.",
+        f"{noun[0].upper()}{noun[1:]} gone for 1 point: the most that can go before more than 1 point is "
+        "lost; by the interval, a larger loss is ruled out at every count up to there. Each interval is for its "
+        f"own count of {noun}: among many counts some are off by chance.",
         *dict.fromkeys(curve.caution for curve in curves if curve.caution),
         *omission_notes(curves),
     )
     formats = ("", "", "d", "", ",d", ".1f", ".1f", "d", "d", "d")
     return Table(
-        "curve-summary", "Accuracy as heads are removed", columns, formats, tuple(rows), notes
+        "curve-summary", f"Accuracy as {noun} are removed", columns, formats, tuple(rows), notes
     )
 
 
@@ -972,7 +979,7 @@ def curve_points(curve: Curve, name: str) -> Table:
         name: Name of the curve.
     """
     columns = (
-        "heads removed",
+        f"{removed_noun([curve])} removed",
         "accuracy, %",
         "difference, points",
         "low, points",

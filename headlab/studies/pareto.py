@@ -756,8 +756,7 @@ class FrontResult(StudyResult):
         indices = np.array([grid.index(head) for head in heads], dtype=np.int64)
         if not np.array_equal(np.sort(indices), np.arange(grid.size)):
             raise HeadlabError(
-                f"the front's order {key} does not name every {grid.noun.removesuffix('s')} of this model once; make it "
-                "again",
+                f"the front's order {key} does not name all {grid.noun} of this model, each once; make it again",
                 code="front.order_invalid",
             )
         return indices

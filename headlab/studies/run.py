@@ -324,10 +324,7 @@ class Pieces:
         evaluator = self.evaluator(language, split)
         forwards_before = self.forwards
         removed_count = len(mask.removed)
-        noun = self.model.grid.noun
-        if removed_count == 1:
-            noun = noun.removesuffix("s")
-        note = f"{split} answers in {language}, {removed_count} {noun} gone"
+        note = f"{split} answers in {language}, {self.model.grid.count_words(removed_count)} gone"
         evaluator_forwards_before = evaluator.forwards
 
         def count_forwards() -> None:
@@ -419,11 +416,15 @@ class Pieces:
             return None
         return stored_curve.record
 
+    @property
+    def players(self) -> str:
+        """What is switched, as specs say it: empty for heads."""
+        return "" if self.model.players.are_heads else str(self.model.players)
+
     def stored_scores(self) -> list[HeadScores]:
         """Stored scores of this model and task, read once; forecasts are based on them."""
         if self._stored_scores is None:
-            players = "" if self.model.players.are_heads else str(self.model.players)
-            stored_results = [] if self.store is None else self.store.scan(players).results
+            stored_results = [] if self.store is None else self.store.scan(self.players).results
             model_and_task = (self.model.identity()["name"], self.task.name)
             self._stored_scores = []
             for result in stored_results:
@@ -684,7 +685,7 @@ class Pace:
         None without any.
         """
         pieces = self._pieces
-        stored_curves = () if pieces.store is None else pieces.store.curves().results
+        stored_curves = () if pieces.store is None else pieces.store.curves(pieces.players).results
         return pace_of(
             (result.record for result in stored_curves),
             pieces.model.identity()["name"],
@@ -876,7 +877,7 @@ def report_spec(
         options=as_plain_object(options),
         seed=pieces.seed,
         method_versions=versions or None,
-        players="" if pieces.model.players.are_heads else str(pieces.model.players),
+        players=pieces.players,
         groups=pieces.model.grid.members_sha256,
     )
 

@@ -79,6 +79,9 @@ def test_a_joint_game_is_scored_pruned_and_evaluated(
     assert len(store.scan(None).results) == 2
     listed = json_output("cache", "--cache", tmp_path / "cache")["results"]
     assert sorted(str(entry.get("players")) for entry in listed) == ["None", JOINT]
+    _, stdout, _ = run_command("cache", "--cache", tmp_path / "cache")
+    lines = [line for line in stdout.splitlines() if str(folder) in line]
+    assert sorted(line.endswith(f"players {JOINT}") for line in lines) == [False, True]
 
     out = tmp_path / "mask.json"
     prune = ["prune", *stored, "--method", "leave-one-out", "--rule", "bottom", "--size", 8]
@@ -99,6 +102,11 @@ def test_a_joint_game_is_scored_pruned_and_evaluated(
     sentence = refused(*evaluate, "--players", "layers")
     assert JOINT in sentence
     assert "layers" in sentence
+    sentence = refused("mask", "snippet", out)
+    assert "masks of heads only" in sentence
+    code, _, sentence = run_command(*prune, "--players", JOINT, "--k", 99)
+    assert code == 2
+    assert "removes k players" in sentence
     sentence = refused(*prune, "--players", "layers", "--k", 1)
     assert "--players layers" in sentence  # the command that makes the scores
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -289,6 +290,37 @@ def test_players_may_be_asked_for_where_gates_are_open() -> None:
         with torch.inference_mode(), gated(layers, np.ones((6, 2))):
             untouched = logits(model, batch)  # the inner block alone holds
     assert torch.equal(logits(model, batch), untouched)
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama", "t5"])
+def test_passes_of_other_threads_are_left_alone_while_players_are_made(kind: str) -> None:
+    """A worker makes players for a request while the batches of a job run in other threads."""
+    module = families.tiny_model(kind).double()
+    model = families.gateable_model(module)
+    batch = batch_of(model)
+    baseline = logits(model, batch)
+    this_thread = threading.get_ident()
+    answers: list[torch.Tensor] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def run_another_pass(*_: object) -> None:
+            if threading.get_ident() == this_thread:
+                answers.append(pool.submit(logits, model, batch).result())
+
+        hooks = [
+            module.register_forward_pre_hook(run_another_pass),
+            parts_of(model).downs[0].register_forward_pre_hook(run_another_pass),
+        ]
+        players = playing(model, ",".join(kinds_of(kind)))
+        for hook in hooks:
+            hook.remove()
+    assert len(answers) > 8
+    assert all(torch.equal(answer, baseline) for answer in answers)
+    quiet = playing(
+        families.gateable_model(families.tiny_model(kind).double()), str(players.players)
+    )
+    assert players.grid == quiet.grid
+    assert players.resumable == quiet.resumable
 
 
 def test_players_are_read_in_any_order_and_refused_with_what_fits() -> None:

@@ -105,3 +105,10 @@ def test_a_key_that_the_next_run_removes_meanwhile_ends_no_action(
     assert widget_values("new-") == {"new-seed-": 1017}
     assert values_at_press("new-", {}, {"new-seed-": "7"}) == {"new-seed-": 7}
     monkeypatch.undo()
+
+
+def test_players_are_those_of_the_results_however_they_are_typed() -> None:
+    form = JobForm("tiny", "intents", ("de",), "shapley")
+    for typed, want in {"neurons:8, heads": "heads,neurons:8", "frogs": "frogs"}.items():
+        values = {form.key("kind"): "score", form.key("players"): typed}
+        assert form.job(values).players_switched == want

@@ -34,7 +34,6 @@ from headlab.dashboard.panels.masks.mask_figures import (
 )
 from headlab.dashboard.panels.masks.mask_files import (
     mask_file_name,
-    mask_text,
     take_uploaded_mask,
     with_measured_accuracies,
 )
@@ -511,7 +510,7 @@ def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_fil
     early_row = rows["de"].model_copy(update={"done": False})
     assert omission_notes({"de": early_row}) == []
     mask_with_figures = with_measured_accuracies(mask(1), mask_question, known_figures, ["de"])
-    mask_json = json.loads(mask_text(mask_with_figures))
+    mask_json = json.loads(mask_with_figures.to_text())
     stored_figure = mask_json["chosen"]["evaluated"]["dev"]["languages"]["de"]
     assert stored_figure["words_left_out"] == {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190}
     assert stored_figure["examples_cut"] == 3
@@ -558,7 +557,7 @@ def test_reported_06_a_mask_with_counts_that_are_no_numbers_is_refused(field):
     mask_question = question(mask(1))
     final_german_figures(Omitting(), mask_question, known_figures)
     mask_with_figures = with_measured_accuracies(mask(1), mask_question, known_figures, ["de"])
-    mask_json = json.loads(mask_text(mask_with_figures))
+    mask_json = json.loads(mask_with_figures.to_text())
     stored_figure = mask_json["chosen"]["evaluated"]["dev"]["languages"]["de"]
     stored_figure[field] = {"a": -1}
     with raises("mask.field_invalid"):
@@ -572,7 +571,7 @@ def test_a_mask_survives_export_and_import_with_its_accuracies():
     mask_with_figures = with_measured_accuracies(
         mask(1, 4), mask_question, known_figures, ["de", "th"]
     )
-    text = mask_text(mask_with_figures)
+    text = mask_with_figures.to_text()
     evaluated_on_dev = json.loads(text)["chosen"]["evaluated"]["dev"]
     assert evaluated_on_dev["task"] == "intents"
     assert evaluated_on_dev["size"] == 512
@@ -592,7 +591,7 @@ def broken_masks():
         {},
         [],
     )
-    valid_file = json.loads(mask_text(valid_mask))
+    valid_file = json.loads(valid_mask.to_text())
     other_grid = HeadGrid((Stack("encoder", (3, 4)),))
     mask_of_other_grid = Mask(other_grid, np.ones(other_grid.size, bool), IDENTITY)
     neurons = Stack("encoder-neurons", (2, 2), ((0, 1, 1), (1, 0, 0)))

@@ -15,9 +15,7 @@ from headlab.report.sections.shared import equal_texts_notes, origin_of
 from headlab.results import Curve, curve_names, curve_points, curve_summary
 
 MAX_NAMED = 6  # curves that the section's title names
-CAPTION = (
-    "Shaded: 95 % intervals of the difference to the model with all heads, on the same examples."
-)
+CAPTION = "Shaded: 95 % intervals of the difference to the model with all {}, on the same examples."
 
 
 def curves_section(items: Sequence[Item[Curve]], known: Known) -> Section:
@@ -31,7 +29,8 @@ def curves_section(items: Sequence[Item[Curve]], known: Known) -> Section:
     first = curves[0]
     names = curve_names(curves)
     chart = curves_chart(curves, has_labels=False)
-    figures = [ReportFigure((inline(chart),), CAPTION, wide=True)]
+    caption = CAPTION.format(first.grid.noun)
+    figures = [ReportFigure((inline(chart),), caption, wide=True)]
     tables = [curve_summary(curves)]
     folded_tables = []
     for curve, name in zip(curves, names, strict=True):
@@ -41,7 +40,7 @@ def curves_section(items: Sequence[Item[Curve]], known: Known) -> Section:
     notes = [f"Ordered by {order}." for order in renewals if order]
     names_text = ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} curves"
     return Section(
-        f"Accuracy on {first.spec['task']['name']} ({first.split}) as heads leave: {names_text}",
+        f"Accuracy on {first.spec['task']['name']} ({first.split}) as {first.grid.noun} leave: {names_text}",
         "pruning curves",
         model_of(first.spec),
         figures,

@@ -78,11 +78,13 @@ def mask_section(item: Item[Mask], number: int, known: Known) -> Section:
     mask = item.record
     name = str(mask.model.get("name") or UNNAMED)
     removed = len(mask.removed)
-    maps = stack_maps(mask.grid, mask_cells(mask.grid, mask.kept), "heads kept and removed")
-    caption = f"Dark is kept, a cross is removed: {removed} of {mask.grid.size} heads."
+    maps = stack_maps(
+        mask.grid, mask_cells(mask.grid, mask.kept), f"{mask.grid.noun} kept and removed"
+    )
+    caption = f"Dark is kept, a cross is removed: {removed} of {mask.grid.size} {mask.grid.noun}."
     layers = _layer_table(mask)
     return Section(
-        f"Mask {item.key}: {mask.grid.size - removed} of {mask.grid.size} heads kept",
+        f"Mask {item.key}: {mask.grid.size - removed} of {mask.grid.size} {mask.grid.noun} kept",
         "mask",
         (name, str(mask.model.get("fingerprint") or "")),
         [ReportFigure(maps, caption)],
@@ -95,9 +97,10 @@ def mask_section(item: Item[Mask], number: int, known: Known) -> Section:
 
 def _layer_table(mask: Mask) -> Table:
     """A row per layer; stacks are named if there are several."""
-    columns = ["layer", "kept", "of", "removed heads"]
+    columns = ["layer", "kept", "of", f"removed {mask.grid.noun}"]
     formats = ["d", "d", "d", ""]
     has_stacks = len(mask.grid.stacks) > 1
+    titles = {stack.name: stack.title for stack in mask.grid.stacks}
     if has_stacks:
         columns.insert(0, "stack")
         formats.insert(0, "")
@@ -105,7 +108,7 @@ def _layer_table(mask: Mask) -> Table:
     for stack, layer, kept in by_layer(mask.grid, mask.kept):
         removed = [str(head) for head, is_kept in enumerate(kept.tolist()) if not is_kept]
         row = (layer, int(kept.sum()), len(kept), ", ".join(removed) or "none")
-        rows.append((stack, *row) if has_stacks else row)
+        rows.append((titles[stack], *row) if has_stacks else row)
     return Table("mask-layers", "By layer", tuple(columns), tuple(formats), tuple(rows))
 
 
@@ -154,7 +157,7 @@ def _facts(mask: Mask) -> Facts:
         values["model" if name == "name" else name] = value
     rows = [
         *values.items(),
-        ("heads", str(mask.grid)),
+        (mask.grid.noun, str(mask.grid)),
         *((name, value) for name, value in mask.chosen.items() if name not in HIDDEN),
         ("digest (sha256)", mask.digest),
         ("versions", mask.versions or None),
@@ -253,13 +256,13 @@ def _evaluate_flags(mask: Mask, spec: Mapping[str, object], known: Known) -> lis
 def _notes(mask: Mask) -> Iterator[str]:
     if 2 * len(mask.removed) > mask.grid.size:
         yield (
-            "This mask removes more than half of the heads: few models keep their accuracy beyond "
-            "that."
+            f"This mask removes more than half of the {mask.grid.noun}: few models keep their accuracy "
+            "beyond that."
         )
     if not seen(mask):
         yield "The file carries no accuracies: judge the mask on test, by the command below."
     yield from accuracy_notes([mask])
     yield (
-        "A mask alone makes a model no faster: it switches heads off. headlab shrink takes them "
-        "out."
+        f"A mask alone makes a model no faster: it switches {mask.grid.noun} off. headlab shrink takes "
+        "them out."
     )

@@ -12,6 +12,7 @@ from headlab.core import (
     Floats,
     Table,
     display_unit,
+    nouns_of_kinds,
     percent_text,
 )
 from headlab.methods import METHODS, cost_of, remarks
@@ -202,17 +203,23 @@ def _head_table(scores: HeadScores, adjusted_p: Floats | None) -> Table:
     }
     present = {column: values for column, values in columns.items() if values is not None}
     ranks = scores.ranks
+    titles = {stack.name: stack.title for stack in scores.grid.stacks}
     rows: list[tuple[Cell, ...]] = []
     for index, head in enumerate(scores.grid.heads):
         numbers = [float(values[index]) for values in present.values()]
-        rows.append((head.stack, head.layer, head.head, int(ranks[index]), *numbers))
+        rows.append((titles[head.stack], head.layer, head.head, int(ranks[index]), *numbers))
     return Table(
         f"scores-{scores.language}",
-        f"Every head, {scores.language}",
-        (*HEAD_COLUMNS, "rank", *(name for name, _ in present)),
+        f"Every {nouns_of_kinds(scores.grid.kinds)[0]}, {scores.language}",
+        (*HEAD_COLUMNS[:2], _number_title(scores), "rank", *(name for name, _ in present)),
         (*HEAD_FORMATS, "d", *(number_format for _, number_format in present)),
         tuple(rows),
     )
+
+
+def _number_title(scores: HeadScores) -> str:
+    """Title of the column that tells players of a layer apart."""
+    return HEAD_COLUMNS[2] if scores.grid.has_only_heads else "number"
 
 
 def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
@@ -231,7 +238,7 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
         yield why_none_survives
     if first.sampling_error is not None:
         yield (
-            f"The sampling error, at {percent_text(first.level)}, {SAMPLING_ERROR_LIMIT}: no head is marked as helping or "
+            f"The sampling error, at {percent_text(first.level)}, {SAMPLING_ERROR_LIMIT}: no {nouns_of_kinds(first.grid.kinds)[0]} is marked as helping or "
             "harming."
         )
     elif first.low is None:
@@ -239,4 +246,9 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
     yield from value_notes(results)
     yield from omission_notes(results)
     ablation = first.spec["ablation"]
-    yield f"A removed head gives {REPLACEMENTS.get(ablation, ablation)}. Layers and heads count from 0."
+    one, several = nouns_of_kinds(first.grid.kinds)
+    counted = several if several == "layers" else f"Layers and {several}"
+    yield (
+        f"A removed {one} gives {REPLACEMENTS.get(ablation, ablation)}. "
+        f"{counted[0].upper()}{counted[1:]} count from 0."
+    )

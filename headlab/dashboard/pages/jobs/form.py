@@ -165,6 +165,8 @@ class JobForm:
             "options": METHODS[method].recorded(self.method_options(method, task, values)),
         }
         players = str(values.get(self.key(PLAYERS_FIELD)) or self.players)
+        if not reason_refused(read_players, players):
+            players = str(read_players(players))  # as results have them, however they are typed
         if players != HEADS:
             fields[PLAYERS_FIELD] = players
         if self.label_map is not None and (model, task) == (self.model, self.task):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from headlab.core import HEADS, players_of
 from headlab.dashboard.frame import (
     Choice,
     current_choice,
@@ -124,21 +125,26 @@ def _open_prune(job: Job, job_row: JobRow) -> None:
 
     The job's mask becomes the current one if it has one.
     """
+    choice = choice_of_job(job)
     if isinstance(job, WorthJob):
         mask = mask_from_json(job.mask, "the job's mask")
+        choice = replace(choice, players=str(players_of(mask.grid)))
         history_of(str(mask.model.get("fingerprint")), mask.grid).set_mask(
             mask.kept, {"rule": "job", "job": job_row.id}
         )
     set_widget(PRUNE_TAB, PRUNE_TABS[0])
-    open_page("prune", choice_of_job(job))
+    open_page("prune", choice)
 
 
 def _open_front(job: Job, job_row: JobRow) -> None:
-    """Open the tab of the Prune page that shows fronts, at the job's front if it made one."""
+    """Open the tab of the Prune page that shows fronts, at the job's front if it made one.
+
+    Fronts of other players than heads are not shown there, so the tab of switches is opened.
+    """
     keys = result_keys(job_row)
     if keys:
         show_front_next(keys[0])
-    set_widget(PRUNE_TAB, PRUNE_TABS[1])
+    set_widget(PRUNE_TAB, PRUNE_TABS[int(job.players_switched == HEADS)])
     open_page("prune", choice_of_job(job))
 
 

@@ -160,9 +160,10 @@ def _draw_table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> No
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _curve_table(root: Path, keys: tuple[str, ...]) -> Table | None:
+def curve_table(root: Path, keys: tuple[str, ...]) -> Table | None:
     """The summary of a job's curves; None if none of its results is a curve of this cache."""
-    curves = {result.key: result.record for result in store_with_demo(root).curves().results}
+    stored_curves = store_with_demo(root).curves(None).results  # of whatever players
+    curves = {result.key: result.record for result in stored_curves}
     of_job = [curves[key] for key in keys if key in curves]
     if of_job:
         return curve_summary(of_job)
@@ -178,7 +179,7 @@ def _draw_results(keys: Sequence[str], results_noun: str) -> None:
     """
     store = store_with_demo()
     stored_keys = [key for key in keys if (store.folder_of(key) / "result.npz").exists()]
-    table = _curve_table(store.root, tuple(keys))
+    table = curve_table(store.root, tuple(keys))
     if table is not None:
         show_table(table, str(keys[0]))
     elif stored_keys:

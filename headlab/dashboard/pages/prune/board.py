@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import streamlit as st
 
-from headlab.core import HeadGrid, display_unit, kind_title
+from headlab.core import HeadGrid, display_unit, kind_title, nouns_of_kinds
 from headlab.dashboard.frame import StoredScores
 from headlab.dashboard.names import (
     HEAD_NUMBER_HELP,
@@ -187,8 +187,8 @@ def draw_suggestion(
         )
         if not removed_count:
             st.caption(
-                f"The rule chooses none of the {scores.grid.noun}, so there is nothing to switch off. "
-                f"**Reset** switches all on."
+                f"The rule chooses no {nouns_of_kinds(scores.grid.kinds)[0]}, so there is nothing to "
+                f"switch off. **Reset** switches all {scores.grid.noun} on."
             )
         if removed_count and np.array_equal(suggested_kept, history.mask.kept):
             on_test()

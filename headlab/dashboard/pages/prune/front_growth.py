@@ -43,7 +43,9 @@ def fronts_under_way(choice: Choice) -> list[JobRow]:
     rows = []
     for row in live_jobs():
         job = job_of_row(row)
-        if isinstance(job, FrontJob) and (job.model, job.task) == (choice.model, choice.task):
+        if not isinstance(job, FrontJob) or job.players_switched != choice.players:
+            continue
+        if (job.model, job.task) == (choice.model, choice.task):
             rows.append(row)
     return rows
 
