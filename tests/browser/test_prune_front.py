@@ -84,7 +84,7 @@ def test_the_form_is_in_the_link(visit, page):
 def test_a_point_of_a_front_is_written_as_a_model_that_headlab_loads(visit, page, request):
     visit(FINDER)
     page.get_by_role("button", name="Write the smaller model").click()
-    expect(page.get_by_text("The heads leave the weights.")).to_be_visible()
+    expect(page.get_by_text("What is off leaves the weights.")).to_be_visible()
     page.get_by_role("button", name="Write it", exact=True).click()
     written_to = page.get_by_test_id("stCode").filter(has_text="e5-small-intents-small-")
     expect(written_to).to_be_visible(timeout=SECONDS_TO_WRITE * 1000)

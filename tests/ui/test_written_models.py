@@ -79,7 +79,7 @@ def test_a_model_that_cannot_be_written_is_said_to_be_one(worker):
 
 def test_a_press_queues_the_model_that_is_shown(worker):
     app = write_form(mask_without(5, rule="by hand"))
-    assert "The heads leave the weights" in texts(app)
+    assert "What is off leaves the weights" in texts(app)
     assert "**About 2 min**" in texts(app)
     choose(app, "model-form", "folder")
     app.checkbox(key="model-vocabulary").check().run()

@@ -232,8 +232,8 @@ def draw_mask_files(
             with_measured_accuracies, mask, question, known_figures, choice.languages
         )
         offer_mask_file("Export the mask (JSON)", make_mask, mask_file_name(mask, question.model))
-        if mask.grid.has_only_heads:  # what else is switched off is not yet cut out
-            offer_written_model("Write the model", choice, mask, "model")
+        offer_written_model("Write the model", choice, mask, "model")
+        if mask.grid.has_only_heads:  # which other software has names for
             draw_use_elsewhere(mask, place)
     st.file_uploader(
         "Import a mask",

@@ -43,15 +43,15 @@ from headlab.worker import JobRow, LoadedModel
 
 MILLION = 1e6
 FORM_TITLES: Mapping[str, str] = {
-    "small": "Smaller: heads removed",
+    "small": "Smaller: without what is off",
     "onnx": "Smaller, as ONNX",
     "gguf": "Smaller, as GGUF for llama.cpp",
     SHAPES_KEPT: "Same size, for transformers",
 }
 FORM_NOTES: Mapping[str, str] = {
-    "small": "The heads leave the weights. headlab loads it.",
-    "onnx": "The heads leave the weights; onnxruntime runs it. Needs the extra `headlab[onnx]`.",
-    "gguf": "For Llama and Mistral, and whole groups of heads. Needs the extra `headlab[gguf]`.",
+    "small": "What is off leaves the weights. headlab loads it.",
+    "onnx": "What is off leaves the weights; onnxruntime runs it. Needs the extra `headlab[onnx]`.",
+    "gguf": "For Llama and Mistral; heads leave in whole groups. Needs the extra `headlab[gguf]`.",
     SHAPES_KEPT: (
         "The mask is built into the weights; transformers reads it without headlab. It saves no "
         "memory and no time."
@@ -66,7 +66,7 @@ OF_OTHER_TEXTS = (
     "choose a mask made with zero ablation."
 )
 NO_FORM = (
-    "The heads of this model cannot be removed or silenced in its weights: one layer serves several "
+    "Nothing of this model can be removed or silenced in its weights: one layer serves several "
     "times, or headlab does not know the family."
 )
 VOCABULARY_HELP = (
@@ -164,7 +164,7 @@ def draw_write_form(choice: Choice, mask: Mask, model: LoadedModel, key: str) ->
         f"Only the vocabulary of {languages}", key=f"{key}-vocabulary", help=VOCABULARY_HELP
     )
     if not mask.removed and not cuts_vocabulary:
-        st.caption("All heads are on: switch some off, or cut the vocabulary.")
+        st.caption(f"All {mask.grid.noun} are on: switch some off, or cut the vocabulary.")
         return
     job = write_job(choice, mask, form, cuts_vocabulary=cuts_vocabulary)
     folder = job.folder()
