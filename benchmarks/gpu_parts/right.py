@@ -258,11 +258,13 @@ class LimitedMemory:
         max_rows = max(1, self._setting.sizes.examples // 2)
         limited_memory = self
 
-        def fan_or_refusal(game: ModelGame, kept: Any, wanted: Any, examples: Any) -> Any:
+        def fan_or_refusal(
+            game: ModelGame, kept: Any, wanted: Any, examples: Any, donors: Any
+        ) -> Any:
             try:
                 if not limited_memory._setting.on_card and len(kept) > max_rows:
                     raise MemoryError("more rows than this measurement allows")
-                return limited_memory._original(game, kept, wanted, examples)
+                return limited_memory._original(game, kept, wanted, examples, donors)
             except (MemoryError, torch.OutOfMemoryError):
                 limited_memory._refused += 1
                 raise
