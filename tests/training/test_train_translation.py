@@ -294,6 +294,10 @@ def test_the_commands_train_and_evaluate_from_end_to_end(
     assert "is not replaced" in capsys.readouterr().err
 
 
+def not_reached(*_: object, **__: object) -> None:
+    pytest.fail("a model was loaded or trained")
+
+
 def test_what_could_not_be_measured_is_reported_before_anything_is_trained(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -306,8 +310,8 @@ def test_what_could_not_be_measured_is_reported_before_anything_is_trained(
     translation = ["--task", "translation", "--languages", "aa-bb"]
     classification = ["--task", "intents", "--languages", "en"]
     # No command below comes as far as that.
-    monkeypatch.setattr("headlab.training.translation.train_piece_model", None)
-    monkeypatch.setattr("headlab.load", None)
+    monkeypatch.setattr("headlab.training.translation.train_piece_model", not_reached)
+    monkeypatch.setattr("headlab.load", not_reached)
     for command, message in (
         ([*train_command, "--beams", "200"], "choose 1"),
         ([*evaluate_command, *translation, "--beams", "200"], "choose 1"),
