@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from headlab.tasks import task
 NEURONS = "neurons:2"
 JOINT = "heads,neurons:2"
 LAYERS = 3
+SECONDS_TO_WRITE = 300
 SETTINGS = "langs=de&method=leave-one-out"
 
 
@@ -141,6 +144,23 @@ def test_a_saved_mask_is_imported_again_and_compared(visit, page, scores_of_play
     page.locator(IDLE_APP).wait_for()
     page.get_by_role("button", name="Open B on the Prune page").click()
     expect(page.get_by_text("2 of 6 groups of neurons off")).to_be_visible()
+
+
+def test_a_smaller_model_without_a_group_is_written(visit, page, scores_of_players, request):
+    folder, _ = scores_of_players
+    visit(link("prune", folder))
+    expect(page.get_by_text("All groups of neurons on: final")).to_be_visible()
+    page.locator(IDLE_APP).wait_for()
+    group(page, 2, 1).click()
+    expect(page.get_by_text("1 group of neurons off: final")).to_be_visible()
+    page.locator(IDLE_APP).wait_for()
+    page.get_by_role("button", name="Write the model").click()
+    page.get_by_role("button", name="Write it", exact=True).click()
+    expect(page.get_by_text("Written to:")).to_be_visible(timeout=SECONDS_TO_WRITE * 1000)
+    folder_written = Path(page.get_by_test_id("stCode").first.inner_text().strip())
+    request.addfinalizer(partial(shutil.rmtree, folder_written))
+    proof = json.loads((folder_written / "proof.json").read_text(encoding="utf-8"))
+    assert proof["parameters_after"] < proof["parameters_before"]
 
 
 def test_a_mask_of_heads_is_refused_where_groups_are_switched(
