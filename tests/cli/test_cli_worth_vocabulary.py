@@ -172,7 +172,7 @@ def test_a_front_of_players_counts_them_with_the_cut_vocabulary_as_worth_does(
     }
     assert len(saved) == 1
     (note,) = (note for note in cut["notes"] if "vocabulary" in note)
-    assert "`headlab worth --mask mask.json --task intents --languages th --vocabulary cut`" in note
+    assert "`headlab export --mask mask.json --task intents --languages th --as small`" in note
     (answer, _) = tables_of(cut)["front-choice"]["rows"]
     assert json.loads(mask.read_text(encoding="utf-8"))["version"] == 3
     words = ["worth", "--model", str(folder / "model"), "--mask", str(mask), *THAI, *TIMING]
