@@ -194,9 +194,10 @@ def test_one_head_and_language_hold_from_page_to_page_and_on_the_way_back(visit,
     visit("/heads?langs=de&langs=th")
     page.get_by_role("grid", name="Thai (th)", exact=True).last.locator('[data-c="2.5"]').click()
     wait_for_link(page, focus=["th"], head=["2.5"])
-    # The address changes before the card does; until then the card links to the head before.
+    # The address changes before the card does, and the card's heading before its link.
     expect(page.get_by_role("heading", name="Head 2.5", exact=True)).to_be_visible()
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
+    page.locator(IDLE_APP).wait_for()
     page.get_by_role("link", name="Switch it off").click()
     expect(page.locator("h1")).to_have_text("Prune")
     wait_for_link(page, **{"from": ["th"], "focus": []})
