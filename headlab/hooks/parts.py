@@ -31,6 +31,7 @@ from headlab.hooks.state import (
     Owner,
     active_for,
     in_this_thread,
+    number_of_call,
     pick_rows,
 )
 from headlab.models.shrunk_cut import BiasOnly
@@ -456,13 +457,8 @@ class PartSite:
 
     def layer(self) -> int:
         """The layer of this call; a shared module is called once for each of its layers."""
-        if len(self.layers) == 1:
-            return self.layers[0]
-        calls = self.owner.passes.calls
         key = -(2 * self.layers[0] + self.kind + 1)  # rows of heads are counted from 0 on
-        count = calls.get(key, 0)
-        calls[key] = count + 1
-        return self.layers[count % len(self.layers)]
+        return number_of_call(self.owner, self.layers, key)
 
 
 NEURON_SITES = 0

@@ -676,6 +676,22 @@ def open_block(
         owner.close(block)
 
 
+def number_of_call(owner: Owner, numbers: tuple[int, ...], key: int) -> int:
+    """Which of the layers that a module stands for this call of it is; counts the call.
+
+    Args:
+        owner: The model.
+        numbers: Of the layers, in the order in which the module is called for them.
+        key: Tells the module's calls from those of others in the same pass.
+    """
+    if len(numbers) == 1:
+        return numbers[0]
+    calls = owner.passes.calls  # this thread's: others may run a pass under the same gates
+    count = calls.get(key, 0)
+    calls[key] = count + 1
+    return numbers[count % len(numbers)]
+
+
 @dataclass(frozen=True)
 class Site:
     """Position of an attention module: its rows in the gate array, one for every call."""
@@ -686,12 +702,7 @@ class Site:
 
     def row(self) -> int:
         """The gate row of this call; a module shared by several layers is called once per layer."""
-        if len(self.rows) == 1:
-            return self.rows[0]
-        calls = self.owner.passes.calls  # this thread's: others may run a pass under the same gates
-        count = calls.get(self.rows[0], 0)
-        calls[self.rows[0]] = count + 1
-        return self.rows[count % len(self.rows)]
+        return number_of_call(self.owner, self.rows, self.rows[0])
 
 
 def apply_gates(context: torch.Tensor, active: ActiveGates, row: int, heads: int) -> torch.Tensor:
