@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import json_output as json_output
+from support.commands import refused as refused
+from support.commands import run_command as run_command
 from support.saved_models import HEADS, LAYERS, save_classifier
 
-from headlab.cli.run import main
 from headlab.masks import load_mask
 from headlab.results import Store
 
@@ -20,39 +21,6 @@ JOINT = "heads,neurons:2"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_classifier(tmp_path_factory.mktemp("model") / "tiny")
-
-
-@pytest.fixture
-def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def go(*arguments: object) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return go
-
-
-@pytest.fixture
-def json_output(run_command: Callable[..., tuple[int, str, str]]) -> Callable[..., Any]:
-    def go(*arguments: object) -> Any:
-        code, stdout, stderr = run_command(*arguments, "--json")
-        assert (code, stderr) == (0, "")
-        return json.loads(stdout)
-
-    return go
-
-
-@pytest.fixture
-def refused(run_command: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
-    """Runs a command that must end with a sentence; gives the sentence."""
-
-    def go(*arguments: object) -> str:
-        code, stdout, stderr = run_command(*arguments)
-        assert (code, stdout) == (2, "")
-        assert stderr.startswith("headlab: ")
-        assert "Traceback" not in stderr
-        return stderr
-
-    return go
 
 
 def test_a_joint_game_is_scored_pruned_and_evaluated(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.commands import json_output as json_output
+from support.commands import refused as refused
+from support.commands import run_command as run_command
 from support.saved_models import save_classifier
 from support.several_answers import PAIRS
 
 from headlab.cli.output import TaskSelection
-from headlab.cli.run import main
 from headlab.core import HeadGrid, HeadlabError, Stack
 from headlab.evaluation.stand_ins import Contrasts
 from headlab.masks import Mask, load_mask
@@ -23,39 +24,6 @@ from headlab.results import Store
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_classifier(tmp_path_factory.mktemp("model") / "tiny")
-
-
-@pytest.fixture
-def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def go(*arguments: object) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return go
-
-
-@pytest.fixture
-def json_output(run_command: Callable[..., tuple[int, str, str]]) -> Callable[..., Any]:
-    def go(*arguments: object) -> Any:
-        code, stdout, stderr = run_command(*arguments, "--json")
-        assert (code, stderr) == (0, "")
-        return json.loads(stdout)
-
-    return go
-
-
-@pytest.fixture
-def refused(run_command: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
-    """Runs a command that must end with a sentence; gives the sentence."""
-
-    def go(*arguments: object) -> str:
-        code, stdout, stderr = run_command(*arguments)
-        assert (code, stdout) == (2, "")
-        assert stderr.startswith("headlab: ")
-        assert "Traceback" not in stderr
-        return stderr
-
-    return go
 
 
 def test_resampled_scores_become_a_mask_that_is_evaluated_and_not_cut_out(
