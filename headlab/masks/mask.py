@@ -18,8 +18,9 @@ from headlab import __version__
 from headlab.core import ABLATIONS as ABLATIONS_OF_HEADS
 from headlab.core import (
     NEURONS,
-    OF_OTHER_TEXTS,
     STACKS,
+    STREAMING,
+    USUAL_SIZES,
     Bools,
     Head,
     HeadGrid,
@@ -29,6 +30,8 @@ from headlab.core import (
     Shown,
     as_path,
     content_key,
+    is_ablation,
+    is_beyond_weights,
     is_of_other_texts,
     is_same_model,
     is_text,
@@ -144,10 +147,13 @@ SHARE = FieldRule(partial(is_number, low=0, high=1), "a number from 0 to 1")
 COUNT = FieldRule(is_whole_number, "a whole number of 0 or more")
 COUNTS = FieldRule(is_object_of_counts, "an object of whole numbers of 0 or more")
 POSITIVE_COUNT = FieldRule(partial(is_whole_number, low=1), "a whole number of 1 or more")
-NAMES_OF_ABLATIONS = ", ".join(f'"{name}"' for name in ABLATIONS_OF_HEADS)
-ABLATION = FieldRule(ABLATIONS_OF_HEADS.__contains__, f"one of {NAMES_OF_ABLATIONS}")
+NAMES_OF_ABLATIONS = ", ".join(
+    f'"{USUAL_SIZES if name == STREAMING else name}"' for name in ABLATIONS_OF_HEADS
+)
+ABLATION = FieldRule(is_ablation, f"one of {NAMES_OF_ABLATIONS}")
 ABLATIONS = FieldRule(
-    (*ABLATIONS_OF_HEADS, MIXED_ABLATION).__contains__, f'one of {NAMES_OF_ABLATIONS}, "mixed"'
+    lambda value: value == MIXED_ABLATION or is_ablation(value),
+    f'one of {NAMES_OF_ABLATIONS}, "mixed"',
 )
 OBJECT = FieldRule(is_object, "an object")
 MODEL_FIELDS = {"name": NAME_OR_NULL, "fingerprint": NAME_OR_NULL, "revision": NAME_OR_NULL}
@@ -537,11 +543,18 @@ class Mask(Shown):
 
     @property
     def of_other_texts(self) -> str:
+        """As `beyond_weights`, of ablations that give outputs on another text alone."""
+        ablations = {name for name in _ablations(self.chosen) if name and is_of_other_texts(name)}
+        return min(ablations, default="")
+
+    @property
+    def beyond_weights(self) -> str:
         """The ablation that it, or a mask it was combined from, was chosen under; or "".
 
-        Only one under which closed heads give their output on another text, which no weights hold.
+        Only one under which no weights hold what closed heads give: their output on another text,
+        or on the first and last tokens alone.
         """
-        ablations = {name for name in _ablations(self.chosen) if name and is_of_other_texts(name)}
+        ablations = {name for name in _ablations(self.chosen) if name and is_beyond_weights(name)}
         return min(ablations, default="")
 
     @property
@@ -714,7 +727,7 @@ def common_ablation(ablations: Set[str | None]) -> str | None:
     """
     if len(ablations) == 1:
         return next(iter(ablations))
-    if ablations & {"mean", *OF_OTHER_TEXTS, MIXED_ABLATION}:
+    if not ablations <= {"zero", None}:
         return MIXED_ABLATION
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from headlab import __version__
-from headlab.core import REPLACEMENTS, HeadlabError, display_unit, fingerprint_of, part
+from headlab.core import HeadlabError, display_unit, fingerprint_of, part, replacement_of
 from headlab.methods import remarks
 from headlab.pictures import HeadMap, maps_of_scores
 from headlab.results import HeadScores
@@ -95,7 +95,7 @@ def map_caption(scores: HeadScores, words_on_map: str) -> str:
         f"Attention heads of {model} on {task}, {language_title(scores.language)}: values by "
         f"{scores.method} (estimand {scores.estimand}) in {display_unit(scores.unit)[1]}.",
         f"From {', '.join(bases)}." if bases else "",
-        f"A removed head gives {REPLACEMENTS.get(ablation, ablation)}.",
+        f"A removed head gives {replacement_of(ablation)}.",
         f"{words_on_map}." if words_on_map else "",
         LEANS_NOTE if scores.sample_means is not None else "",
         *(f"Caution: {remark}." for remark in remarks([scores])),

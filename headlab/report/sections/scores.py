@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from headlab.core import (
     HEAD_COLUMNS,
     HEAD_FORMATS,
-    REPLACEMENTS,
     Cell,
     Floats,
     Table,
     display_unit,
     percent_text,
+    replacement_of,
 )
 from headlab.methods import METHODS, cost_of, remarks
 from headlab.pictures import HeadMap, holm_adjusted_p_values, maps_of_scores
@@ -239,4 +239,4 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
     yield from value_notes(results)
     yield from omission_notes(results)
     ablation = first.spec["ablation"]
-    yield f"A removed head gives {REPLACEMENTS.get(ablation, ablation)}. Layers and heads count from 0."
+    yield f"A removed head gives {replacement_of(ablation)}. Layers and heads count from 0."
