@@ -5,6 +5,7 @@ No torch here, but for what shares a device's work out, which is imported when i
 
 from typing import TYPE_CHECKING
 
+from headlab.core.ablations import ABLATION_CHOICES as ABLATION_CHOICES
 from headlab.core.ablations import ABLATIONS as ABLATIONS
 from headlab.core.ablations import COUNTERFACTUAL as COUNTERFACTUAL
 from headlab.core.ablations import MOST_DONOR_EXAMPLES as MOST_DONOR_EXAMPLES

@@ -22,6 +22,8 @@ COUNTERFACTUAL = "counterfactual"
 STREAMING = "streaming"
 ABLATIONS = (ZERO, MEAN, RESAMPLE, COUNTERFACTUAL, STREAMING)
 """All by name; streaming is recorded with its sizes (`read_ablation`)."""
+ABLATION_CHOICES = (ZERO, MEAN, RESAMPLE, COUNTERFACTUAL, f"{STREAMING}:4,64")
+"""The same as they are recorded, streaming with its usual sizes."""
 OF_OTHER_TEXTS = (RESAMPLE, COUNTERFACTUAL)
 """Those that put in the output on another text, which no weights can hold."""
 REPLACEMENTS: Mapping[str, str] = MappingProxyType(

@@ -15,9 +15,17 @@ from pydantic import (
     Field,
     PlainSerializer,
     StringConstraints,
+    WithJsonSchema,
 )
 
-from headlab.core import ABLATIONS, HeadlabError, Option, is_ablation, read_ablation
+from headlab.core import (
+    ABLATION_CHOICES,
+    ABLATIONS,
+    HeadlabError,
+    Option,
+    is_ablation,
+    read_ablation,
+)
 from headlab.tasks import DEV_SIZE
 
 JobSettings = Mapping[str, Option]
@@ -62,10 +70,15 @@ def _recorded_ablation(value: str) -> str:
 
 Ablation = Annotated[
     str,
-    StringConstraints(
-        pattern=r"^(zero|mean|resample|counterfactual|streaming(:[0-9]{1,8},[0-9]{1,8})?)$"
-    ),
     AfterValidator(_recorded_ablation),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(ABLATION_CHOICES[:-1]), "type": "string"},
+                {"pattern": r"^streaming(:[0-9]+,[0-9]+)?$", "type": "string"},
+            ]
+        }
+    ),
 ]
 """What stands in a removed head's place; of streaming with its sizes, as it is recorded."""
 SplitName = Literal["train", "dev", "test"]
@@ -136,7 +149,7 @@ ABLATION = AblationOption(
     "what replaces the output of a removed head: zero, mean, its output on another text: resample "
     "(another example) or counterfactual (the example's own contrast), or streaming: what it reads "
     "from the first 4 and the last 64 tokens alone, other sizes as streaming:FIRST,LAST",
-    tuple(map(read_ablation, ABLATIONS)),
+    ABLATION_CHOICES,
     label="Output of a removed head",
     tip="Zero, its mean output, its output on another example, on the example's own contrast, or on the first and last "
     "tokens alone.",

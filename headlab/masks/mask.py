@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, TypeGuard, cas
 import numpy as np
 
 from headlab import __version__
-from headlab.core import ABLATIONS as ABLATIONS_OF_HEADS
 from headlab.core import (
+    ABLATION_CHOICES,
     NEURONS,
     STACKS,
-    STREAMING,
-    USUAL_SIZES,
     Bools,
     Head,
     HeadGrid,
@@ -63,6 +61,11 @@ MAX_LINE_LENGTH = 80
 ROUNDING_ALLOWANCE = 0.002
 # Ablation of a combined mask whose parts were chosen under several, not all zero.
 MIXED_ABLATION = "mixed"
+
+
+def is_ablation_or_mixed(value: object) -> bool:
+    """Whether a value is an ablation, or stands for several."""
+    return value == MIXED_ABLATION or is_ablation(value)
 
 
 def is_string(value: object) -> TypeGuard[str]:
@@ -147,12 +150,10 @@ SHARE = FieldRule(partial(is_number, low=0, high=1), "a number from 0 to 1")
 COUNT = FieldRule(is_whole_number, "a whole number of 0 or more")
 COUNTS = FieldRule(is_object_of_counts, "an object of whole numbers of 0 or more")
 POSITIVE_COUNT = FieldRule(partial(is_whole_number, low=1), "a whole number of 1 or more")
-NAMES_OF_ABLATIONS = ", ".join(
-    f'"{USUAL_SIZES if name == STREAMING else name}"' for name in ABLATIONS_OF_HEADS
-)
+NAMES_OF_ABLATIONS = ", ".join(f'"{name}"' for name in ABLATION_CHOICES)
 ABLATION = FieldRule(is_ablation, f"one of {NAMES_OF_ABLATIONS}")
 ABLATIONS = FieldRule(
-    lambda value: value == MIXED_ABLATION or is_ablation(value),
+    is_ablation_or_mixed,
     f'one of {NAMES_OF_ABLATIONS}, "mixed"',
 )
 OBJECT = FieldRule(is_object, "an object")

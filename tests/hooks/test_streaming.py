@@ -17,6 +17,8 @@ from support.tiny_task import tiny_tokenizer
 
 from headlab import gated
 from headlab.core import (
+    ABLATION_CHOICES,
+    ABLATIONS,
     StreamingSizes,
     is_ablation,
     read_ablation,
@@ -241,6 +243,7 @@ def test_ablations_are_recorded_with_their_sizes() -> None:
     assert read_ablation("streaming") == "streaming:4,64"
     assert read_ablation("streaming:007,08") == "streaming:7,8"
     assert read_ablation("mean") == "mean"
+    assert tuple(map(read_ablation, ABLATIONS)) == ABLATION_CHOICES
     assert streaming_sizes("streaming:0,1") == (0, 1)
     assert streaming_sizes("zero") is None
     assert is_ablation("streaming:4,64")
