@@ -71,6 +71,7 @@ AREAS: Mapping[str, Area] = {
     "device": Area("the device that computes", "../gpu.md", "on a GPU"),
     "device_map": Area("a model over several devices", "../gpu.md", "on a GPU"),
     "doctor": Area("`headlab doctor`, which reads projects", *CLI),
+    "duo": Area("which key–value groups stream", *EXPORT),
     "dtype": Area("the precision of a model's weights", "../gpu.md", "on a GPU"),
     "evaluation": Area("comparing a model with itself", *STATISTICS),
     "experiment": Area("a study and its options", "../experiments.md", "experiments"),

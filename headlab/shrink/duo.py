@@ -129,11 +129,10 @@ def table_of(model: Model, mask: Mask) -> Floats:
     gates = model.grid.gates(mask.kept)
     closed = gates == 0 if model.player_set is None else model.player_set.closed_heads(gates)
     heads = model.head_grid
-    counts = {
-        (count, shared)
-        for (count, shared) in zip(heads.stacks[0].heads, heads_per_group(model), strict=True)
-    }
-    if len(heads.stacks) != 1 or len(counts) != 1:
+    counts: set[tuple[int, int]] = set()
+    if len(heads.stacks) == 1:
+        counts |= set(zip(heads.stacks[0].heads, heads_per_group(model), strict=True))
+    if len(counts) != 1:
         raise HeadlabError(
             f"{model.name} has layers with different numbers of key-value groups, and DuoAttention reads a table with "
             "as many in each; use --as folder",

@@ -109,6 +109,20 @@ def test_closed_heads_give_what_a_list_of_keys_gives(name: str, left: bool) -> N
                 assert_allclose(output.numpy(), slow.numpy(), atol=tolerance)
 
 
+def test_a_window_of_the_layer_stays_and_one_that_is_narrower_is_as_if_it_were_the_layers() -> None:
+    wide, narrow = (tiny_llama(class_name="MistralForCausalLM", sliding_window=w) for w in (5, 3))
+    inputs = batch_of(wide)
+    gates = torch.zeros(wide.grid.layers, wide.grid.width)
+    with torch.no_grad():
+        for model, sizes, expected in ((wide, "0,8", wide), (wide, "0,3", narrow)):
+            with gated(model, gates, ablation=f"streaming:{sizes}"):
+                outputs = tokens_of(output_of(model, inputs), inputs)
+            own = tokens_of(output_of(expected, inputs), inputs)
+            for output, other in zip(outputs, own, strict=True):
+                assert_allclose(output.numpy(), other.numpy(), atol=1e-4)
+        assert not torch.allclose(output_of(wide, inputs), output_of(narrow, inputs), atol=1e-2)
+
+
 def test_key_value_groups_stream_together() -> None:
     model = model_of("LlamaForCausalLM")
     variant = playing(model, "kv-groups")
