@@ -107,6 +107,7 @@ AREAS: Mapping[str, Area] = {
     "option": Area("an option of a command", *CLI),
     "output": Area("where something is written", *CLI),
     "package": Area("a package that is not installed", *INSTALL),
+    "players": Area("what is switched: heads or other players", "../methods.md", "methods"),
     "ratio": Area("the interval of a ratio", "../worth.md", "what masks save"),
     "ray": Area("many devices, through Ray", "../scaling.md", "many devices"),
     "relevance": Area("relevance by layer-wise propagation", "../methods.md", "methods"),
