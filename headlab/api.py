@@ -76,7 +76,8 @@ def evaluate(
         mask: The mask; None for the baseline alone.
         split: Split of the examples.
         size: Number of examples of each language; None for all.
-        ablation: What a removed head outputs, "zero" or "mean".
+        ablation: What a removed head outputs, one of `headlab.core.ABLATIONS`; streaming may have its
+            sizes, "streaming:4,64".
         seed: Seed of the bootstrap.
         on_progress: Called between batches, counted in thousandths of a language; may raise to
             stop.

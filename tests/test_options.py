@@ -406,7 +406,7 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "texts": st.none() | PATHS,
             "vocabulary": st.sampled_from([None, "keep", "cut"]),
             "test_size": st.none() | COUNTS,
-            "form": st.sampled_from(["folder", "small", "onnx", "gguf"]),
+            "form": st.sampled_from(["folder", "small", "onnx", "gguf", "duo"]),
             "task": st.none() | TASKS,
             "size": COUNTS,
             "repeats": st.integers(6, 99),

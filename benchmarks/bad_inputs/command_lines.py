@@ -122,6 +122,8 @@ CONFLICTS: Sequence[tuple[str, ...]] = (
     ("--players", "layers", "--method", "confidence"), ("--players", ""),
     ("--ablation", "resample"), ("--ablation", "counterfactual"), ("--ablation", "streaming"),
     ("--ablation", "resample", "--size", "1"), ("--ablation", "resample", "--method", "gradient"),
+    ("--ablation", "streaming:4"), ("--ablation", "streaming:4,0"), ("--ablation", "streaming:-1,4"),
+    ("--ablation", "streaming:4,99999999"),
 )  # fmt: skip
 # Odd values by variable of the environment.
 VARIABLES: Mapping[str, Sequence[str]] = {

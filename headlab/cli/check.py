@@ -148,7 +148,7 @@ def check(
         int | None, typer.Option(min=1, help="examples; default 512 of dev, all of test")
     ] = None,
     ablation: Annotated[
-        str | None, typer.Option(help="zero or mean; default: as the mask was chosen")
+        str | None, typer.Option(help="as of headlab evaluate; default: as the mask was chosen")
     ] = None,
     junit: Annotated[
         Path | None, typer.Option(help="JUnit XML file to write, with a test for each language")
@@ -177,7 +177,7 @@ def check(
     if junit is not None:
         check_junit_path(junit, file)
     ablation = ablation or chosen_ablation(mask)
-    check_ablation(ablation)
+    ablation = check_ablation(ablation)
     chosen = task_of_mask(mask, task, languages, data, label_map)
     chosen.check(chosen.languages[0], split)
     if split != "test":

@@ -57,7 +57,9 @@ def evaluate(
     ] = None,
     ablation: Annotated[
         str | None,
-        typer.Option(help=f"{' | '.join(ABLATIONS)}; default: as the mask was chosen"),
+        typer.Option(
+            help=f"{' | '.join(ABLATIONS)}, its sizes as streaming:4,64; default: as the mask was chosen"
+        ),
     ] = None,
     changes: Annotated[
         Path | None,
@@ -96,7 +98,7 @@ def evaluate(
 
     loaded_mask = load_mask(mask) if mask is not None else None
     ablation = ablation or chosen_ablation(loaded_mask)
-    check_ablation(ablation)
+    ablation = check_ablation(ablation)
     own_task_options = {
         "--changes": changes,
         "--bleu": bleu,

@@ -31,11 +31,12 @@ from headlab.core import (
     Report,
     file_mode,
     is_folder,
+    read_ablation,
     read_players,
     write_atomic,
     write_json,
 )
-from headlab.jobs import ABLATION, DATA, DEVICE, SEED, SUBJECT_FLAGS, label_map_of, languages_of
+from headlab.jobs import DATA, DEVICE, SEED, SUBJECT_FLAGS, label_map_of, languages_of
 from headlab.results import Store, store_with_demo
 
 if TYPE_CHECKING:
@@ -166,13 +167,9 @@ def playing(
     return load_playing
 
 
-def check_ablation(name: str) -> None:
-    """Raise HeadlabError for an unknown ablation."""
-    if name not in ABLATION.choices:
-        raise HeadlabError(
-            f"unknown ablation {name!r}; use one of {', '.join(ABLATION.choices)}",
-            code="ablation.unknown",
-        )
+def check_ablation(name: str) -> str:
+    """The ablation as it is recorded. Raises HeadlabError for an unknown one."""
+    return read_ablation(name)
 
 
 def check_workers(ray: str | None, workers: int | None) -> None:

@@ -132,7 +132,8 @@ def prune(
     options = parse_options(option or [], scoring_method.options)
     scoring_method.resolve(options)  # raises for what its scores cannot have been made with
     if scored_with["ablation"] is not None:
-        check_ablation(str(scored_with["ablation"]))
+        ablation = check_ablation(str(scored_with["ablation"]))
+        scored_with = {**scored_with, "ablation": ablation}
     load = playing(partial(headlab.load, device=device), task, players, store)
     model = load(selection.model)
     score_arguments = {

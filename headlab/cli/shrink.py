@@ -23,14 +23,14 @@ from headlab.cli.output import (
 )
 from headlab.core import Head, size_text
 from headlab.jobs import SUBJECT_FLAGS, Outcome, check_about_task, label_map_of, languages_of
-from headlab.jobs.export import SHRUNK_FORMS
+from headlab.jobs.export import DUO, SHRUNK_FORMS
 from headlab.jobs.local import LocalJob, task_files
 from headlab.jobs.table import ExportJob, ShrinkJob, WorthJob
 from headlab.jobs.vocabulary import is_cut, require_languages
 from headlab.jobs.written_model import ComparedOn, WrittenModelJob, difference_text
 
 if TYPE_CHECKING:
-    from headlab.jobs.export import ExportOutcome, SmallOutcome
+    from headlab.jobs.export import DuoOutcome, ExportOutcome, SmallOutcome
     from headlab.jobs.shrink import ShrinkOutcome
     from headlab.jobs.vocabulary import VocabularyOutcome
     from headlab.shrink import VocabularyCut
@@ -62,6 +62,8 @@ def export(job: ExportJob, *, data: Path | None, device: str | None, json: AsJso
     outcome = _written(job, data, device)
     if json:
         print_json(outcome)
+    elif job.form == DUO:
+        typer.echo(_duo_text(cast("DuoOutcome", outcome)))
     elif job.form in SHRUNK_FORMS:
         typer.echo(_outcome_text(cast("SmallOutcome", outcome), job.compared_count))
     else:
@@ -119,6 +121,20 @@ def _export_text(outcome: ExportOutcome, size: int) -> str:
         examples_by_language = outcome["means_of"]["examples"]
         counts = ", ".join(f"{code} {count}" for code, count in examples_by_language.items())
         lines.append(f"removed heads give their mean output on dev examples: {counts}")
+    return "\n".join(lines)
+
+
+def _duo_text(outcome: DuoOutcome) -> str:
+    """A table of key-value groups that stream, as lines of text."""
+    lines = [
+        f"{outcome['folder']}: {outcome['streaming']} of {outcome['groups']} key-value groups see the first "
+        f"{outcome['sink_size']:,} and the last {outcome['recent_size']:,} tokens alone; read by DuoAttention and "
+        f"kvpress with a sparsity of {outcome['sparsity']!r}",
+        f"logits        under the files as under the mask; {outcome['untouched_difference']:.2g} at most from the "
+        "untouched model's, on random texts",
+    ]
+    if "note" in outcome:
+        lines.append(f"note          {outcome['note']}")
     return "\n".join(lines)
 
 

@@ -5,15 +5,25 @@ No torch here, but for what shares a device's work out, which is imported when i
 
 from typing import TYPE_CHECKING
 
+from headlab.core.ablations import ABLATION_CHOICES as ABLATION_CHOICES
 from headlab.core.ablations import ABLATIONS as ABLATIONS
 from headlab.core.ablations import COUNTERFACTUAL as COUNTERFACTUAL
 from headlab.core.ablations import MOST_DONOR_EXAMPLES as MOST_DONOR_EXAMPLES
 from headlab.core.ablations import OF_OTHER_TEXTS as OF_OTHER_TEXTS
 from headlab.core.ablations import REPLACEMENTS as REPLACEMENTS
 from headlab.core.ablations import RESAMPLE as RESAMPLE
+from headlab.core.ablations import STREAMING as STREAMING
+from headlab.core.ablations import USUAL_SIZES as USUAL_SIZES
+from headlab.core.ablations import StreamingSizes as StreamingSizes
 from headlab.core.ablations import drawn_donors as drawn_donors
+from headlab.core.ablations import is_ablation as is_ablation
+from headlab.core.ablations import is_beyond_weights as is_beyond_weights
 from headlab.core.ablations import is_of_other_texts as is_of_other_texts
+from headlab.core.ablations import is_streaming as is_streaming
+from headlab.core.ablations import read_ablation as read_ablation
+from headlab.core.ablations import replacement_of as replacement_of
 from headlab.core.ablations import require_own_output as require_own_output
+from headlab.core.ablations import streaming_sizes as streaming_sizes
 from headlab.core.errors import MEMORY_FULL_WORDS as MEMORY_FULL_WORDS
 from headlab.core.errors import HeadlabError as HeadlabError
 from headlab.core.errors import UngatedPassWarning as UngatedPassWarning

@@ -1,9 +1,14 @@
-"""What stands in the place of a closed player: nothing, its mean, or its output on another text."""
+"""What stands in the place of a closed player.
+
+Nothing, its mean, its output on another text, or its output on the first and last tokens alone.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +19,11 @@ ZERO = "zero"
 MEAN = "mean"
 RESAMPLE = "resample"
 COUNTERFACTUAL = "counterfactual"
-ABLATIONS = (ZERO, MEAN, RESAMPLE, COUNTERFACTUAL)
+STREAMING = "streaming"
+ABLATIONS = (ZERO, MEAN, RESAMPLE, COUNTERFACTUAL, STREAMING)
+"""All by name; streaming is recorded with its sizes (`read_ablation`)."""
+ABLATION_CHOICES = (ZERO, MEAN, RESAMPLE, COUNTERFACTUAL, f"{STREAMING}:4,64")
+"""The same as they are recorded, streaming with its usual sizes."""
 OF_OTHER_TEXTS = (RESAMPLE, COUNTERFACTUAL)
 """Those that put in the output on another text, which no weights can hold."""
 REPLACEMENTS: Mapping[str, str] = MappingProxyType(
@@ -32,18 +41,125 @@ MOST_DONOR_EXAMPLES = 64
 Ints = npt.NDArray[np.int64]
 
 
+class StreamingSizes(NamedTuple):
+    """What a streaming head sees of a text.
+
+    Attributes:
+        first: How many of the first tokens.
+        last: How many of the last tokens up to the one that looks, itself included.
+    """
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        """The ablation with these sizes, as it is recorded."""
+        return f"{STREAMING}:{self.first},{self.last}"
+
+
+USUAL_SIZES = StreamingSizes(4, 64)
+"""Sizes of `streaming` without any: the four that StreamingLLM keeps, and a short window."""
+MOST_STREAMING_TOKENS = 99_999_999
+"""Of the first and of the last, each: more than any model takes."""
+_SIZES = re.compile(r"streaming:(\d{1,12}),(\d{1,12})", re.ASCII)
+
+
+def read_ablation(text: str) -> str:
+    """An ablation as it is recorded: streaming with its sizes, any other by its name.
+
+    Args:
+        text: As a person gives it: a name, or streaming:FIRST,LAST.
+
+    Raises:
+        HeadlabError: There is no such ablation, or its sizes do not fit.
+    """
+    if text == STREAMING:
+        return str(USUAL_SIZES)
+    if text in ABLATIONS:
+        return text
+    if not text.startswith(STREAMING):
+        raise HeadlabError(
+            f"unknown ablation {text!r:.60}; use one of {', '.join(ABLATIONS)}",
+            code="ablation.unknown",
+        )
+    match = _SIZES.fullmatch(text)
+    if match is None:
+        raise HeadlabError(
+            f"{text!r:.60} does not say how many tokens a streaming head sees; write {USUAL_SIZES}: how many of the "
+            "first tokens, then how many of the last, or leave both out for these",
+            code="ablation.streaming_sizes",
+        )
+    sizes = StreamingSizes(*map(int, match.groups()))
+    if sizes.last < 1 or max(sizes) > MOST_STREAMING_TOKENS:
+        raise HeadlabError(
+            f"{text!r:.60} has sizes that do not fit: a streaming head sees 0 or more of the first tokens and 1 or "
+            f"more of the last, which the token itself is among, and {MOST_STREAMING_TOKENS:,} at most; write "
+            f"{USUAL_SIZES}, for instance",
+            code="ablation.streaming_sizes",
+        )
+    return str(sizes)
+
+
+def is_ablation(value: object) -> bool:
+    """Whether a value is an ablation as it is recorded."""
+    try:
+        return isinstance(value, str) and read_ablation(value) == value
+    except HeadlabError:
+        return False
+
+
+def is_streaming(ablation: str) -> bool:
+    """Whether a closed head sees the first and last tokens alone."""
+    return ablation.startswith(STREAMING)
+
+
+def streaming_sizes(ablation: str) -> StreamingSizes | None:
+    """How many tokens a closed head sees; None where no head is to stream.
+
+    Raises:
+        HeadlabError: The sizes do not fit.
+    """
+    if not is_streaming(ablation):
+        return None
+    match = _SIZES.fullmatch(read_ablation(ablation))
+    assert match is not None
+    return StreamingSizes(*map(int, match.groups()))
+
+
+def replacement_of(ablation: str) -> str:
+    """What a removed head gives, in words."""
+    if is_streaming(ablation) and is_ablation(ablation):
+        sizes = streaming_sizes(ablation)
+        assert sizes is not None
+        return (
+            f"what it reads from the first {sizes.first:,} and the last {sizes.last:,} tokens alone"
+        )
+    return REPLACEMENTS.get(ablation, ablation)
+
+
+def is_beyond_weights(ablation: str) -> bool:
+    """Whether no weights can hold what closed players give."""
+    return is_of_other_texts(ablation) or is_streaming(ablation)
+
+
 def is_of_other_texts(ablation: str) -> bool:
     """Whether a closed player gives its output on another text."""
     return ablation in OF_OTHER_TEXTS
 
 
 def require_own_output(ablation: str, use: str) -> None:
-    """Raise HeadlabError if closed players give their output on another text.
+    """Raise HeadlabError if closed players give their output on another text, or stream.
 
     Args:
         ablation: What stands in the place of a closed player.
         use: What that cannot be used for, in a clause such as "translations are written".
     """
+    if is_streaming(ablation):
+        raise HeadlabError(
+            f"{use} with zero or mean ablation only, and {ablation} is asked for, by --ablation or by the mask; use "
+            "--ablation zero",
+            code="ablation.streaming_unused",
+        )
     if is_of_other_texts(ablation):
         raise HeadlabError(
             f"{use} with zero or mean ablation only, and {ablation} is asked for, by --ablation or by the mask: there "

@@ -65,7 +65,7 @@ class Option:
         if value is None:
             return self.optional
         has_type = type(value) is self.kind or (self.kind is float and type(value) is int)
-        if not has_type or (self.choices and value not in self.choices):
+        if not has_type or (self.choices and not self.lists(value)):
             return False
         if self.kind not in (int, float) or not isinstance(value, int | float):
             return True
@@ -78,6 +78,10 @@ class Option:
         else:
             is_in_range = self.low <= number <= self.high
         return is_in_range and math.isfinite(number)
+
+    def lists(self, value: object) -> bool:
+        """Whether a value is one of the choices."""
+        return value in self.choices
 
     @property
     def range(self) -> str:

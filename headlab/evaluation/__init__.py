@@ -63,3 +63,4 @@ from headlab.evaluation.inputs import label_order as label_order
 from headlab.evaluation.inputs import language_setup as language_setup
 from headlab.evaluation.inputs import read_inputs as read_inputs
 from headlab.evaluation.stand_ins import StandIn as StandIn
+from headlab.evaluation.stand_ins import require_streaming as require_streaming

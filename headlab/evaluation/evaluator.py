@@ -19,7 +19,6 @@ import torch
 from cachetools import LRUCache
 
 from headlab.core import (
-    ABLATIONS,
     COUNTERFACTUAL,
     RESAMPLE,
     Bools,
@@ -32,7 +31,9 @@ from headlab.core import (
     Rows,
     ValueFunction,
     is_of_other_texts,
+    is_streaming,
     one_thread,
+    read_ablation,
     require_own_output,
     require_type,
     run_halving,
@@ -50,6 +51,7 @@ from headlab.evaluation.stand_ins import (
     donors_by,
     places_in,
     require_donors,
+    require_streaming,
     share_beyond,
 )
 from headlab.hooks import (
@@ -679,6 +681,9 @@ class Evaluator:
         Raises:
             HeadlabError: The ablation is unknown, or there is nothing to put in.
         """
+        if is_streaming(ablation):
+            require_streaming(self.model, ablation)
+            return
         if not is_of_other_texts(ablation):
             with one_thread(self.model.device):
                 self.fill(ablation)
@@ -694,6 +699,8 @@ class Evaluator:
             donors: For resample, the example whose outputs each row gets, int [row]; None for the
                 fixed ones of evaluations, one for each example.
         """
+        if is_streaming(ablation):
+            return StandIn(streaming=require_streaming(self.model, ablation))
         if not is_of_other_texts(ablation):
             return StandIn(fill=self.fill(ablation))
         texts = donors_by(ablation, rows, donors, len(self.examples))
@@ -735,12 +742,7 @@ class Evaluator:
         """
         if ablation == "zero":
             return None
-        require_own_output(ablation, "this works")
-        if ablation != "mean":
-            raise HeadlabError(
-                f"unknown ablation {ablation!r}; use one of {', '.join(ABLATIONS)}",
-                code="ablation.unknown",
-            )
+        require_own_output(read_ablation(ablation), "this works")
         self.model.require_ablation(ablation)
         if self._head_means is None:
             dev_examples = self.task.examples(self.language, "dev", DEV_SIZE)
@@ -785,7 +787,7 @@ class Evaluator:
 
 def _evaluation_key(mask: Mask, ablation: str = "zero") -> str:
     """The name under which the evaluation of a mask is cached."""
-    return f"{mask.digest}:{ablation}"
+    return f"{mask.digest}:{read_ablation(ablation)}"
 
 
 class ComparisonType(Protocol[ComparisonT_co]):

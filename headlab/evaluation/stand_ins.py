@@ -18,11 +18,14 @@ from headlab.core import (
     HeadlabError,
     Ints,
     Rows,
+    StreamingSizes,
     Tick,
     drawn_donors,
     run_halving,
     run_in_parallel,
+    streaming_sizes,
 )
+from headlab.evaluation.context import context_length
 from headlab.evaluation.encoding import Choices
 from headlab.evaluation.inputs import Inputs, Pairs, TargetChoices, read_inputs
 from headlab.hooks import (
@@ -51,10 +54,12 @@ class StandIn(NamedTuple):
     Attributes:
         fill: The means of heads; None where it is 0 or `donors`.
         donors: Outputs on other texts.
+        streaming: What closed heads see of a text.
     """
 
     fill: torch.Tensor | None = None
     donors: Donors | None = None
+    streaming: StreamingSizes | None = None
 
     def active(self, gates: torch.Tensor, states: Pass | None = None) -> ActiveGates:
         """These under some gates.
@@ -63,7 +68,13 @@ class StandIn(NamedTuple):
             gates: Of the players.
             states: How the layers are run.
         """
-        return ActiveGates(gates=gates, fill=self.fill, donors=self.donors, states=states)
+        return ActiveGates(
+            gates=gates,
+            fill=self.fill,
+            donors=self.donors,
+            streaming=self.streaming,
+            states=states,
+        )
 
     def taking(self, rows: Ints) -> StandIn:
         """The same for a batch whose rows are copies of these, int [row]."""
@@ -216,6 +227,26 @@ def _keep(newest: DonorTexts) -> None:
             total -= oldest.bytes
             oldest.forget()
         _kept[:] = [weakref.ref(texts) for texts in (*kept, newest)]
+
+
+def require_streaming(model: Model, ablation: str) -> StreamingSizes | None:
+    """What closed heads see of a text under an ablation; None where they do not stream.
+
+    Raises:
+        HeadlabError: The model's heads cannot, or would see more than it takes.
+    """
+    sizes = streaming_sizes(ablation)
+    if sizes is None:
+        return None
+    model.require_ablation(ablation)
+    length = context_length(model)
+    if sum(sizes) > length:
+        raise HeadlabError(
+            f"{sizes} lets a head see {sum(sizes):,} tokens, and {model.name} takes {length:,} at most, so no head "
+            f"would see less than now; give sizes of {length:,} together at most",
+            code="ablation.streaming_length",
+        )
+    return sizes
 
 
 # Which text is the donor of which.

@@ -26,6 +26,7 @@ from headlab.hooks.model import minimal_decoder_inputs as minimal_decoder_inputs
 from headlab.hooks.model import not_finite_error as not_finite_error
 from headlab.hooks.model import sum_weights as sum_weights
 from headlab.hooks.parts import widths_of as widths_of
+from headlab.hooks.player_models import heads_per_group as heads_per_group
 from headlab.hooks.player_models import neurons_of as neurons_of
 from headlab.hooks.player_models import parts_of as parts_of
 from headlab.hooks.player_models import with_players as with_players

@@ -22,10 +22,12 @@ from headlab.core import (
     HeadlabError,
     Players,
     Rows,
+    is_streaming,
     memory_errors_explained,
     require_flag,
     require_type,
     run_halving,
+    streaming_sizes,
 )
 from headlab.core.devices import on_device
 from headlab.hooks.find import (
@@ -150,12 +152,40 @@ class Model:
         return self.player_set.layer_of_row
 
     def require_ablation(self, ablation: str) -> None:
-        """Raise HeadlabError if something else than heads cannot be replaced that way."""
+        """Raise HeadlabError if what is switched cannot be replaced that way."""
+        if is_streaming(ablation):
+            self._require_streaming()
         if ablation == "mean" and self.player_set is not None and not self.player_set.of_heads:
             raise HeadlabError(
                 f"headlab knows means of heads only, and {self.player_set.players} are switched; "
                 "use ablation zero",
                 code="ablation.players",
+            )
+
+    def _require_streaming(self) -> None:
+        """Raise HeadlabError unless what is switched can see the first and last tokens alone."""
+        if self.player_set is not None and not self.player_set.of_heads:
+            raise HeadlabError(
+                f"streaming cuts what heads see of a text, and {self.player_set.players} are switched; switch heads, "
+                "kv-groups or attention, or use ablation zero",
+                code="ablation.players",
+            )
+        others = [stack.name for stack in self.head_grid.stacks if stack.base != "decoder"]
+        if others:
+            raise HeadlabError(
+                f"streaming is for decoders, whose heads see the tokens before a token, and {self.name} has a stack of "
+                f"another kind ({', '.join(others)}); use ablation zero",
+                code="ablation.streaming_decoders",
+            )
+        calls = [call for call in self.calls if call.heads]
+        is_plain = all(
+            call.through_function and not getattr(call.module, "persistent", 0) for call in calls
+        )
+        if not is_plain:
+            raise HeadlabError(
+                f"{type(self.module).__name__} computes its attention itself, so headlab cannot cut what its heads "
+                "see; use ablation zero",
+                code="ablation.streaming_attention",
             )
 
     @property
@@ -268,7 +298,9 @@ def gated(
         model: A model that `headlab.load` returns.
         gates: A Mask, or bool or float [layer, head] or [row, layer, head] (one coalition per
             example of the batch); 1 keeps a head, 0 removes it.
-        ablation: What a removed head outputs: 0 ("zero"), or its mean over a task ("mean").
+        ablation: What a removed head outputs: 0 ("zero"), its mean over a task ("mean"), or what it
+            reads from the first and last tokens alone ("streaming", or with sizes
+            "streaming:4,64"), in passes without a cache.
         means: The means for "mean", [layer, head, head_dim], from `headlab.hooks.head_means`.
         threads: Whether to gate every pass that begins in the block, in every thread that has no
             gates of its own: for `ThreadPoolExecutor`, the thread of a streamer of `generate`, and
@@ -302,10 +334,14 @@ def _active_gates_of(
         HeadlabError: The ablation is unknown or does not go with `means`, or the gates do not fit.
     """
     has_means = means is not None
+    if is_streaming(ablation) and not has_means:
+        sizes = streaming_sizes(ablation)
+        model.require_ablation(ablation)
+        return ActiveGates(gates=as_gate_tensor(model, gates), streaming=sizes)
     if ablation not in ("zero", "mean") or has_means != (ablation == "mean"):
         raise HeadlabError(
-            f'ablation {ablation!r}: use "zero", or "mean" together with means=head_means(model, '
-            "...)",
+            f'ablation {ablation!r}: use "zero", "streaming", or "mean" together with '
+            "means=head_means(model, ...)",
             code="ablation.needs_means",
         )
     model.require_ablation(ablation)

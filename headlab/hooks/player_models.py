@@ -116,7 +116,7 @@ def _made_with(model: Model, players: Players, groups: NeuronGroups | None) -> M
     if NEURONS in players.kinds:
         groups = _checked_groups(model, players, parts, groups)
     try:
-        player_set = player_set_of(players, model.grid, parts, _heads_per_group(model), groups)
+        player_set = player_set_of(players, model.grid, parts, heads_per_group(model), groups)
     except HeadlabError as error:
         model_type = model.module.config.model_type
         raise HeadlabError(
@@ -169,7 +169,7 @@ def _joined(numbers: Sequence[int]) -> str:
     return "/".join(map(str, numbers)) if len(set(numbers)) > 1 else str(numbers[0])
 
 
-def _heads_per_group(model: Model) -> list[int]:
+def heads_per_group(model: Model) -> list[int]:
     """For each row of the grid of heads, how many of them share keys and values.
 
     It is what headlab's own attention function repeats keys and values by.

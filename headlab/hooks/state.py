@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
 
@@ -19,8 +20,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from headlab.core import HeadlabError, UngatedPassWarning
+from headlab.core import HeadlabError, StreamingSizes, UngatedPassWarning
 from headlab.core.devices import on_device
+from headlab.hooks.streaming import streamed
 
 # Starting a forward pass at the layer that changed, which may differ between the rows of a batch.
 
@@ -407,6 +409,7 @@ class ActiveGates:
         gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None gates nothing.
         fill: Output of a closed head in place of 0, [layer, head, head_dim].
         donors: Other texts' outputs in the place of 0, for whatever is closed.
+        streaming: What closed heads see of a text, in place of 0.
         contexts: Called with (layer row, a layer's head outputs [row, query, head, head_dim] before
             gating).
         part_outputs: Called with what neurons and whole layers give before gating, by their layer:
@@ -422,6 +425,7 @@ class ActiveGates:
     gates: torch.Tensor | None = None
     fill: torch.Tensor | None = None
     donors: OtherOutputs | None = None
+    streaming: StreamingSizes | None = None
     contexts: Observer | None = None
     part_outputs: PartObserver | None = None
     weights: Observer | None = None
@@ -810,7 +814,14 @@ def gated_sdpa(
         # All-attention layers also attend to persistent vectors, which are not tokens.
         tokens = weights.shape[-1] - getattr(module, "persistent", 0)
         active.weights(row, weights[..., :tokens])
-    return apply_gates(context, active, row, site.heads), None
+    if active.streaming is None or active.gates is None:
+        return apply_gates(context, active, row, site.heads), None
+    if active.contexts is not None:
+        active.contexts(row, context)
+    gate = _gate_of(active, row, site.heads, context).to(context)
+    attend = partial(_attention_output, module)
+    tensors = (query, key, value, attention_mask)
+    return streamed(context, gate, active.streaming, attend, tensors, dict(kwargs)), None
 
 
 def _attention_output(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self, TypedDict, cast
 
 from headlab.core import HeadlabError, Option
 from headlab.jobs import (
@@ -63,12 +63,17 @@ FORMS: Mapping[str, str] = {
     "small": "heads, neurons and layers removed; headlab reads it",
     "onnx": "as small, with a file model.onnx",
     "gguf": "as small, of Llama and Mistral, heads in whole groups; llama.cpp reads it",
+    "duo": "which key-value groups stream, with no weights; DuoAttention and kvpress read it",
 }
 """What each form is, by its key."""
 SHAPES_KEPT = "folder"
 """The form whose shapes are the original's: `--languages` alone does not cut its vocabulary."""
 SHRUNK_FORMS = ("small", "onnx")
 """Forms that `headlab shrink` writes."""
+DUO = "duo"
+"""The form without weights."""
+DUO_PASSES = 6
+"""Passes of its proof."""
 MODELS_EVALUATED = 2
 """The untouched and the written one, on test."""
 DECODER_ROWS = 1
@@ -161,6 +166,36 @@ class ExportOutcome(VocabularyOutcome):
     players: NotRequired[PlayersRecord]
 
 
+class DuoOutcome(TypedDict):
+    """A table of key-value groups that stream, as in proof.json.
+
+    Attributes:
+        form: "duo".
+        folder: What was written.
+        groups: Key-value groups of the model.
+        streaming: How many of them stream.
+        sparsity: Their share.
+        sink_size: How many of the first tokens they see.
+        recent_size: How many of the last tokens they see.
+        chosen_under: The ablation that the mask was chosen under; None if it is not recorded.
+        max_logit_difference: How far logits under the files are from those under the mask.
+        untouched_difference: How far they are from the untouched model's.
+        note: What to know of a mask that was not chosen to stream.
+    """
+
+    form: str
+    folder: str
+    groups: int
+    streaming: int
+    sparsity: float
+    sink_size: int
+    recent_size: int
+    chosen_under: str | None
+    max_logit_difference: float
+    untouched_difference: float
+    note: NotRequired[str]
+
+
 class ExportJob(WrittenModelJob):
     """A model with the answers of a masked one, in a form that other software reads.
 
@@ -218,8 +253,10 @@ class ExportJob(WrittenModelJob):
         Raises:
             HeadlabError: There is such a thing.
         """
-        if self.vocabulary is not None and is_cut(self.vocabulary):
+        if self.form != DUO and self.vocabulary is not None and is_cut(self.vocabulary):
             require_languages(self.languages)
+        if self.form == DUO:
+            self._check_duo()
         if self.cuts_vocabulary:
             return
         if self.mask is None:
@@ -235,6 +272,29 @@ class ExportJob(WrittenModelJob):
                 f"{names} would have no effect, as the vocabulary stays; name the languages that it "
                 "is cut to, with --languages de,th --vocabulary cut",
                 code="export.vocabulary_kept",
+            )
+
+    def _check_duo(self) -> None:
+        """Refuse settings of weights and of examples where neither is written or compared.
+
+        Raises:
+            HeadlabError: There is such a setting.
+        """
+        settings = {
+            "--task": self.task,
+            "--label-map": self.label_map,
+            "--languages": None if self.languages == "all" else self.languages,
+            "--vocabulary": self.vocabulary,
+            "--texts": self.texts,
+            "--test-size": self.test_size,
+            "--size": self.size,
+            "--dtype": self.dtype,
+        }
+        names = " and ".join(name for name, value in settings.items() if value is not None)
+        if names:
+            raise HeadlabError(
+                f"{names} would have no effect: --as {DUO} writes no weights and compares random texts; leave it out",
+                code="export.duo_settings",
             )
 
     @property
@@ -308,8 +368,10 @@ class ExportJob(WrittenModelJob):
         fields = {name: getattr(self, name) for name in WrittenModelJob.model_fields}
         return ShrinkJob.model_construct(**fields, onnx=self.form == "onnx")
 
-    def run(self, lab: Lab, running: RunningJob) -> ExportOutcome | SmallOutcome:
+    def run(self, lab: Lab, running: RunningJob) -> ExportOutcome | SmallOutcome | DuoOutcome:
         """Build the mask into the weights, compare, and write the folder."""
+        if self.form == DUO:
+            return self._write_duo(lab, running)
         task = self.chosen_task(lab)
         begin_step = self._steps_of(running, task)
         begin_step("loading the model")
@@ -345,6 +407,36 @@ class ExportJob(WrittenModelJob):
         headlab reads no GGUF, so that nothing can be measured on such a file.
         """
         return self.cuts_vocabulary and self.form != "gguf"
+
+    def _write_duo(self, lab: Lab, running: RunningJob) -> DuoOutcome:
+        """Write which key-value groups stream, and compare what is read back with the mask."""
+        from headlab.evaluation import require_streaming  # these import torch
+        from headlab.shrink import remark_on, sizes_of_mask, write_duo_folder
+
+        running.progress(0, 2, "loading the model", fresh=True)
+        model = self.exact_model(lab)
+        mask = self.mask_of(model)
+        require_streaming(model, str(sizes_of_mask(mask)))
+        running.progress(1, 2, "writing and comparing", fresh=True)
+        command = self.recorded_command()
+        record = write_duo_folder(model, mask, self.out, command=command, tick=running.tick)
+        running.progress(2, 2, "done", fresh=True)
+        outcome = DuoOutcome(
+            form=record["form"],
+            folder=str(self.out),
+            groups=record["groups"],
+            streaming=record["streaming"],
+            sparsity=record["sparsity"],
+            sink_size=record["sink_size"],
+            recent_size=record["recent_size"],
+            chosen_under=record["chosen_under"],
+            max_logit_difference=record["max_logit_difference"],
+            untouched_difference=record["untouched_difference"],
+        )
+        remark = remark_on(mask)
+        if remark:
+            outcome["note"] = remark
+        return outcome
 
     def _steps_of(self, running: RunningJob, task: Task | None) -> Callable[[str], None]:
         """A function that says which step the job begins; the last one is its end.
@@ -471,8 +563,11 @@ class ExportJob(WrittenModelJob):
 
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the comparisons, at the pace of plain forward passes."""
-        parts = [self.comparison_part(known, onnx=self.form == "onnx")]
         pace, pace_basis = known.measured_pace()
+        if self.form == DUO:
+            reason = (f"{DUO_PASSES} random texts", pace_basis)
+            return estimate([Part(DUO_PASSES, pace, reason)], self.timing())
+        parts = [self.comparison_part(known, onnx=self.form == "onnx")]
         if self.form in SHRUNK_FORMS:
             parts.append(self.shrink_job().timing_part(known))
         if self._gives_means:

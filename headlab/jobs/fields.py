@@ -15,9 +15,17 @@ from pydantic import (
     Field,
     PlainSerializer,
     StringConstraints,
+    WithJsonSchema,
 )
 
-from headlab.core import ABLATIONS, Option
+from headlab.core import (
+    ABLATION_CHOICES,
+    ABLATIONS,
+    HeadlabError,
+    Option,
+    is_ablation,
+    read_ablation,
+)
 from headlab.tasks import DEV_SIZE
 
 JobSettings = Mapping[str, Option]
@@ -46,7 +54,33 @@ Name = Annotated[
 ]
 Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,19}$")]
 Languages = Annotated[list[Language], Field(min_length=1, max_length=200)] | Literal["all"]
-Ablation = Literal["zero", "mean", "resample", "counterfactual"]
+
+
+def _recorded_ablation(value: str) -> str:
+    """An ablation as results record it.
+
+    Raises:
+        ValueError: Its sizes do not fit.
+    """
+    try:
+        return read_ablation(value)
+    except HeadlabError as error:
+        raise ValueError(str(error)) from error
+
+
+Ablation = Annotated[
+    str,
+    AfterValidator(_recorded_ablation),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(ABLATION_CHOICES[:-1]), "type": "string"},
+                {"pattern": r"^streaming(:[0-9]+,[0-9]+)?$", "type": "string"},
+            ]
+        }
+    ),
+]
+"""What stands in a removed head's place; of streaming with its sizes, as it is recorded."""
 SplitName = Literal["train", "dev", "test"]
 JobPlace = Literal["here", "ray"]
 LabelMap = Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None
@@ -88,7 +122,7 @@ def _fitting(option: Option, value: object) -> object:
     Raises:
         ValueError: For what its type and its limits let through.
     """
-    is_listed = not option.choices or not isinstance(value, str) or value in option.choices
+    is_listed = not option.choices or not isinstance(value, str) or option.lists(value)
     is_number = not isinstance(value, float) or math.isfinite(value)
     if is_listed and is_number:
         return value
@@ -100,13 +134,25 @@ def _fitting(option: Option, value: object) -> object:
 MAX_EXAMPLES = 100_000
 """The largest number of examples that a request may ask for; a command may ask for more."""
 SEED = Option(0, "seed of everything random", kind=int, low=0, label="Seed")
-ABLATION = Option(
+
+
+class AblationOption(Option):
+    """An option that is an ablation: one of the choices, or streaming with sizes."""
+
+    def lists(self, value: object) -> bool:
+        """Whether a value is an ablation, as it is recorded or by its name."""
+        return super().lists(value) or value in ABLATIONS or is_ablation(value)
+
+
+ABLATION = AblationOption(
     "zero",
-    "what replaces the output of a removed head: zero, mean, or its output on another text: "
-    "resample (another example) or counterfactual (the example's own contrast)",
-    ABLATIONS,
+    "what replaces the output of a removed head: zero, mean, its output on another text: resample "
+    "(another example) or counterfactual (the example's own contrast), or streaming: what it reads "
+    "from the first 4 and the last 64 tokens alone, other sizes as streaming:FIRST,LAST",
+    ABLATION_CHOICES,
     label="Output of a removed head",
-    tip="Zero, its mean output, its output on another example, or on the example's own contrast.",
+    tip="Zero, its mean output, its output on another example, on the example's own contrast, or on the first and last "
+    "tokens alone.",
 )
 
 

@@ -23,6 +23,7 @@ from headlab.core import (
     options_as_words,
     parse_options,
     part,
+    read_ablation,
 )
 from headlab.jobs.command import (
     METHOD_OPTIONS_FLAG,
@@ -377,6 +378,8 @@ class Job(Strict):
         fields = {}
         for name, option in cls.settings().items():
             fields[name] = values.get(flag_of(name, option).key, option.default)
+        if "ablation" in fields:
+            fields["ablation"] = read_ablation(str(fields["ablation"]))
         return fields
 
     @classmethod

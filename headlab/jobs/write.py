@@ -29,7 +29,7 @@ from headlab.jobs import (
     Seed,
     setting,
 )
-from headlab.jobs.export import EXPORT_DTYPE, VOCABULARY, ExportJob
+from headlab.jobs.export import DUO, EXPORT_DTYPE, VOCABULARY, ExportJob
 from headlab.jobs.worth import MASK_PLACEHOLDER
 from headlab.jobs.written_model import EXAMPLES_COMPARED, USUAL_COMPARED
 from headlab.masks import mask_from_json
@@ -127,6 +127,12 @@ class WriteJob(Job):
         Raises:
             HeadlabError: As in `ExportJob`, or the task or a language is unknown.
         """
+        if self.form == DUO:
+            raise HeadlabError(
+                f"{DUO} is no model but a table of groups, and headlab export --as {DUO} writes it, from the terminal; "
+                "choose a form with weights",
+                code="export.form_of_terminal",
+            )
         self._check_task()
         with TemporaryDirectory(prefix="headlab-") as folder, self._export(Path(folder)) as export:
             export.resolve()

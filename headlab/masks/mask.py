@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, TypeGuard, cas
 import numpy as np
 
 from headlab import __version__
-from headlab.core import ABLATIONS as ABLATIONS_OF_HEADS
 from headlab.core import (
+    ABLATION_CHOICES,
     NEURONS,
-    OF_OTHER_TEXTS,
     STACKS,
     Bools,
     Head,
@@ -29,6 +28,8 @@ from headlab.core import (
     Shown,
     as_path,
     content_key,
+    is_ablation,
+    is_beyond_weights,
     is_of_other_texts,
     is_same_model,
     is_text,
@@ -60,6 +61,11 @@ MAX_LINE_LENGTH = 80
 ROUNDING_ALLOWANCE = 0.002
 # Ablation of a combined mask whose parts were chosen under several, not all zero.
 MIXED_ABLATION = "mixed"
+
+
+def is_ablation_or_mixed(value: object) -> bool:
+    """Whether a value is an ablation, or stands for several."""
+    return value == MIXED_ABLATION or is_ablation(value)
 
 
 def is_string(value: object) -> TypeGuard[str]:
@@ -144,10 +150,11 @@ SHARE = FieldRule(partial(is_number, low=0, high=1), "a number from 0 to 1")
 COUNT = FieldRule(is_whole_number, "a whole number of 0 or more")
 COUNTS = FieldRule(is_object_of_counts, "an object of whole numbers of 0 or more")
 POSITIVE_COUNT = FieldRule(partial(is_whole_number, low=1), "a whole number of 1 or more")
-NAMES_OF_ABLATIONS = ", ".join(f'"{name}"' for name in ABLATIONS_OF_HEADS)
-ABLATION = FieldRule(ABLATIONS_OF_HEADS.__contains__, f"one of {NAMES_OF_ABLATIONS}")
+NAMES_OF_ABLATIONS = ", ".join(f'"{name}"' for name in ABLATION_CHOICES)
+ABLATION = FieldRule(is_ablation, f"one of {NAMES_OF_ABLATIONS}")
 ABLATIONS = FieldRule(
-    (*ABLATIONS_OF_HEADS, MIXED_ABLATION).__contains__, f'one of {NAMES_OF_ABLATIONS}, "mixed"'
+    is_ablation_or_mixed,
+    f'one of {NAMES_OF_ABLATIONS}, "mixed"',
 )
 OBJECT = FieldRule(is_object, "an object")
 MODEL_FIELDS = {"name": NAME_OR_NULL, "fingerprint": NAME_OR_NULL, "revision": NAME_OR_NULL}
@@ -540,11 +547,18 @@ class Mask(Shown):
 
     @property
     def of_other_texts(self) -> str:
+        """As `beyond_weights`, of ablations that give outputs on another text alone."""
+        ablations = {name for name in _ablations(self.chosen) if name and is_of_other_texts(name)}
+        return min(ablations, default="")
+
+    @property
+    def beyond_weights(self) -> str:
         """The ablation that it, or a mask it was combined from, was chosen under; or "".
 
-        Only one under which closed heads give their output on another text, which no weights hold.
+        Only one under which no weights hold what closed heads give: their output on another text,
+        or on the first and last tokens alone.
         """
-        ablations = {name for name in _ablations(self.chosen) if name and is_of_other_texts(name)}
+        ablations = {name for name in _ablations(self.chosen) if name and is_beyond_weights(name)}
         return min(ablations, default="")
 
     @property
@@ -717,7 +731,7 @@ def common_ablation(ablations: Set[str | None]) -> str | None:
     """
     if len(ablations) == 1:
         return next(iter(ablations))
-    if ablations & {"mean", *OF_OTHER_TEXTS, MIXED_ABLATION}:
+    if not ablations <= {"zero", None}:
         return MIXED_ABLATION
     return None
 

@@ -181,7 +181,7 @@ def _docstring_body(mask: Mask, place: ScriptModel) -> str:
     if mask.ablation not in (None, "zero"):
         is_mixed = mask.ablation == MIXED_ABLATION
         subject = "Some of the heads" if is_mixed else "The heads"
-        ablation = (mask.of_other_texts or "mean") if is_mixed else mask.ablation
+        ablation = (mask.beyond_weights or "mean") if is_mixed else mask.ablation
         lines.append(f"{subject} were chosen under {ablation} ablation; here they give 0.")
     return "\n".join(lines) or "Made by headlab."
 

@@ -18,8 +18,8 @@ from headlab.core import (
     OptionValue,
     canonical_json,
     integer_in,
+    is_beyond_weights,
     is_number,
-    is_of_other_texts,
     number_in,
     optional_integer_in,
     part,
@@ -334,14 +334,16 @@ def no_candidates(reason: str) -> HeadlabError:
 
 
 def require_stand_in(method: Method, ablation: str, options: Options) -> None:
-    """Raise HeadlabError if a method, with these options, cannot put in outputs on other texts.
+    """Raise HeadlabError if a method, with these options, cannot put in what an ablation does.
+
+    Zeros and means stand in every method's scores.
 
     Args:
         method: The method.
         ablation: What stands in a closed player's place.
         options: Of the method.
     """
-    if not is_of_other_texts(ablation):
+    if not is_beyond_weights(ablation):
         return
     if not method.takes_other_texts:
         able = ", ".join(key for key, row in METHODS.items() if row.takes_other_texts)
@@ -356,7 +358,7 @@ def require_stand_in(method: Method, ablation: str, options: Options) -> None:
 
 def why_unforeseen(ablation: str) -> str:
     """Why `shapley` takes no slopes under an ablation, in a clause; empty if it may."""
-    if is_of_other_texts(ablation):
+    if is_beyond_weights(ablation):
         return f"how well slopes foresee {ablation} ablation has not been measured"
     return ""
 

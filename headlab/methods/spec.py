@@ -14,6 +14,7 @@ from headlab.core import (
     TaskSpec,
     as_plain_object,
     content_key,
+    read_ablation,
 )
 from headlab.evaluation import Dataset, classes_for_spec
 from headlab.hooks import tokens_version
@@ -78,7 +79,7 @@ def _evaluation_spec(dataset: Dataset, ablation: str) -> RunSpec:
         format=RESULT_FORMAT,
         model=ModelSpec.from_json(dataset.model.spec_identity()),
         task=examples,
-        ablation=ablation,
+        ablation=read_ablation(ablation),
         means=means,
         contrasts=contrasts,
         players="" if dataset.model.players.are_heads else str(dataset.model.players),

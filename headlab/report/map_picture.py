@@ -8,12 +8,12 @@ import numpy as np
 
 from headlab import __version__
 from headlab.core import (
-    REPLACEMENTS,
     HeadlabError,
     display_unit,
     fingerprint_of,
     nouns_of_kinds,
     part,
+    replacement_of,
 )
 from headlab.methods import remarks
 from headlab.pictures import HeadMap, maps_of_scores
@@ -109,7 +109,7 @@ def map_caption(scores: HeadScores, words_on_map: str) -> str:
         f"{_subject(scores)} of {model} on {task}, {language_title(scores.language)}: values by "
         f"{scores.method} (estimand {scores.estimand}) in {display_unit(scores.unit)[1]}.",
         f"From {', '.join(bases)}." if bases else "",
-        f"A removed {nouns_of_kinds(scores.grid.kinds)[0]} gives {REPLACEMENTS.get(ablation, ablation)}.",
+        f"A removed {nouns_of_kinds(scores.grid.kinds)[0]} gives {replacement_of(ablation)}.",
         f"{words_on_map}." if words_on_map else "",
         LEANS_NOTE if scores.sample_means is not None else "",
         *(f"Caution: {remark}." for remark in remarks([scores])),

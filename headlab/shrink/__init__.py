@@ -6,6 +6,11 @@ A proof shows that the outputs do not change.
 from __future__ import annotations
 
 from headlab.models.shrunk_classes import make_known as make_known
+from headlab.shrink.duo import DuoRecord as DuoRecord
+from headlab.shrink.duo import read_pattern as read_pattern
+from headlab.shrink.duo import remark_on as remark_on
+from headlab.shrink.duo import sizes_of_mask as sizes_of_mask
+from headlab.shrink.duo import write_duo_folder as write_duo_folder
 from headlab.shrink.folder import GGUF_FILE as GGUF_FILE
 from headlab.shrink.folder import WrittenModel as WrittenModel
 from headlab.shrink.folder import check_target as check_target

@@ -91,9 +91,10 @@ MASK = "mask.json"
 CARD = "README.md"
 CONFIG = "config.json"
 GGUF_FILE = "model.gguf"
+DUO_TABLE = "full_attention_heads.tsv"
 SHRINK = Writer(
     "shrink or export",
-    ((CONFIG, PROOF, MASK), (GGUF_FILE, PROOF, MASK)),
+    ((CONFIG, PROOF, MASK), (GGUF_FILE, PROOF, MASK), (DUO_TABLE, PROOF, MASK)),
     PROOF,
     "give the model a folder of its own, like --out smaller",
 )

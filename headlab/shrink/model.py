@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from headlab.core import Bools, Head, HeadlabError
+from headlab.core import Bools, Head, HeadlabError, replacement_of
 from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models import DTYPES, building_alone
@@ -289,11 +289,11 @@ def require_zero(mask: Mask) -> None:
 
 
 def require_in_weights(mask: Mask) -> None:
-    """Raise HeadlabError for a mask whose heads give their output on another text."""
-    if mask.of_other_texts:
+    """Raise HeadlabError for a mask whose heads give what no weights can hold."""
+    if mask.beyond_weights:
         raise HeadlabError(
-            f"this mask, or one it was made of, was chosen under {mask.of_other_texts} ablation: its heads give their "
-            "output on another text, which no weights can hold; choose a mask made with --ablation zero",
+            f"this mask, or one it was made of, was chosen under {mask.beyond_weights} ablation: its heads give "
+            f"{replacement_of(mask.beyond_weights)}, which no weights can hold; choose a mask made with --ablation zero",
             code="shrink.mask_of_other_texts",
         )
 

@@ -22,6 +22,7 @@ from headlab.core import (
     number_in,
     optional_integer_in,
     optional_number_in,
+    read_ablation,
     text_in,
 )
 from headlab.evaluation import Evaluator
@@ -87,7 +88,7 @@ def order_scores(pieces: Pieces, order: NestedOrder, scores: dict[str, HeadScore
         model=ModelSpec.from_json(pieces.identity()),
         task=TaskSpec(name=pieces.task.name, language=",".join(scores), split=SPLIT),
         method=MethodSpec(f"front {order.key}", {"of": any_scores.method, "scores": keys}),
-        ablation=pieces.ablation,
+        ablation=read_ablation(pieces.ablation),
         seed=pieces.seed,
         players=any_scores.spec.players,
         groups=any_scores.spec.groups,

@@ -30,6 +30,7 @@ from headlab.core import (
     as_plain_object,
     content_key,
     import_implementation,
+    read_ablation,
     require_seed,
     shown_progress,
 )
@@ -872,7 +873,7 @@ def report_spec(
         version=experiment.version,
         model=ModelSpec.from_json(pieces.identity()),
         task=task,
-        ablation=pieces.ablation,
+        ablation=read_ablation(pieces.ablation),
         contrasts=pieces.contrasts_hash(),
         options=as_plain_object(options),
         seed=pieces.seed,

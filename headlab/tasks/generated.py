@@ -4,7 +4,8 @@ It is known beforehand what the important heads do.
 
 `repeats`: random words said twice, for induction and previous-token heads.  `ioi`: indirect object
 identification, for heads that find the name said once.  `agreement`: the number of the verb, for
-heads that find the subject past other nouns.  The splits of a task are drawn together and share no
+heads that find the subject past other nouns.  `needle`: a fact said early and asked for late, for
+heads that read far back.  The splits of a task are drawn together and share no
 text; templates, nouns and words stand in all of them, so a mask chosen on dev may rely on a
 template that test has too.  A split is in random order, so that any prefix is a random subset of
 it.
@@ -24,6 +25,15 @@ import numpy as np
 
 from headlab.core import require_seed
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
+from headlab.tasks.needle import (
+    NEEDLE,
+    TEXTS,
+    USUAL_WORDS,
+    draw_needle,
+    is_needle,
+    name_with,
+    words_of,
+)
 
 SIZES: Mapping[Split, int] = MappingProxyType({"train": 512, "dev": DEV_SIZE, "test": 1000})
 ENGLISH = ("en",)
@@ -73,6 +83,21 @@ def agreement_task(data: Path | None = None, seed: int = 0) -> Task:
     )
 
 
+def needle_task(data: Path | None = None, seed: int = 0, words: int = USUAL_WORDS) -> Task:
+    """A fact early in the text, asked for late: two persons in two cities, and where one of them is.
+
+    The choices are both cities.
+
+    Args:
+        data: Not used. A group is a person in one kind of fact. Rows are not aligned across
+            languages.
+        seed: Of the texts.
+        words: Between facts and question, at least; other numbers are other tasks, needle:WORDS.
+    """
+    name = name_with(words_of(f"{NEEDLE}:{words}"))
+    return Task(name, (), tuple(TEXTS), False, partial(_read, name), seed, likelihood="choices")
+
+
 def _read(name: str, language: str, split: Split, seed: int) -> Sequence[Example]:
     return _splits(name, language, require_seed(seed))[split]
 
@@ -84,13 +109,13 @@ def _splits(name: str, language: str, seed: int) -> Mapping[Split, tuple[Example
     They are drawn together, so that no text stands twice in one split or in two.
     """
     dice = np.random.default_rng([seed, *f"{name}/{language}".encode()])
-    id_stem = f"{name}-{language}" if name == "agreement" else name
+    id_stem = f"{name}-{language}" if name == "agreement" or is_needle(name) else name
+    draw = _draw_of(name)
     drawn_texts: set[str] = set()
     examples_by_split: dict[Split, tuple[Example, ...]] = {}
     for split, size in SIZES.items():
         drawn_examples = [
-            _draw_unseen(partial(DRAWS[name], language, dice, row), drawn_texts)
-            for row in range(size)
+            _draw_unseen(partial(draw, language, dice, row), drawn_texts) for row in range(size)
         ]
         examples = []
         for row, index in enumerate(dice.permutation(size)):
@@ -695,3 +720,10 @@ Draw = Callable[[str, np.random.Generator, int], Example]
 DRAWS: Mapping[str, Draw] = MappingProxyType(
     {"repeats": _repeats, "ioi": _ioi, "agreement": _agreement}
 )
+
+
+def _draw_of(name: str) -> Draw:
+    """What draws the examples of a task."""
+    if is_needle(name):
+        return partial(draw_needle, words=words_of(name))
+    return DRAWS[name]

@@ -18,6 +18,7 @@ from headlab.tasks import generated, texts, translation, udpos, xnli
 from headlab.tasks.base import TREEBANK, Example, Likelihood, Source, Split, Task
 from headlab.tasks.declared import declared_source, declared_task, read_declaration
 from headlab.tasks.intents import intents_task
+from headlab.tasks.needle import is_needle, words_of
 from headlab.tasks.slots import slots_task
 
 # $HEADLAB_TASKS, set by whoever runs headlab, lists the declarations that a request may use, beside
@@ -94,6 +95,7 @@ BUILT_IN: dict[str, Maker] = {
     "repeats": generated.repeats_task,
     "ioi": generated.ioi_task,
     "agreement": generated.agreement_task,
+    "needle": generated.needle_task,
     "lm": texts.lm_task,
 }
 
@@ -178,6 +180,8 @@ def maker(name: str) -> Maker:
     declared = declared_tasks(TASKS)
     if name in declared.makers:
         return declared.makers[name]
+    if is_needle(name):  # of another length
+        return partial(_make_needle, words_of(name))
     sentences = [
         f"unknown task {name!r:.300}; choose from {', '.join((*TASKS, *declared.makers))}",
         *declared.problems,
@@ -189,6 +193,11 @@ def maker(name: str) -> Maker:
             "declaration",
         )
     raise HeadlabError("; ".join(sentences), code="task.unknown")
+
+
+def _make_needle(words: int, data: Path | None) -> Task:
+    """Task `needle` with so many words between facts and question."""
+    return generated.needle_task(data, words=words)
 
 
 def _make_from_package(name: str, data: Path | None) -> Task:
@@ -239,7 +248,7 @@ def source_of(name: str, data: Path | None = None) -> Source:
     Never raises for a name in `names()`.
     """
     if name not in SOURCES:
-        package = "headlab" if name in BUILT_IN else "an installed package"
+        package = "headlab" if name in BUILT_IN or is_needle(name) else "an installed package"
         return declared_tasks(TASKS).sources.get(name, Source(f"comes with {package}"))
     try:
         return SOURCES[name](data)

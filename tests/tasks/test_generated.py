@@ -9,16 +9,21 @@ import pytest
 from support.expected_errors import raises
 
 from headlab.tasks import SPLITS, Example, Split, Task
-from headlab.tasks.generated import agreement_task, ioi_task, repeats_task
+from headlab.tasks.generated import agreement_task, ioi_task, needle_task, repeats_task
+from headlab.tasks.needle import TEXTS
+from headlab.tasks.registry import source_of
+from headlab.tasks.registry import task as task_named
 
 TASK_MAKERS: tuple[Callable[..., Task], ...] = (
     repeats_task,
     ioi_task,
     agreement_task,
+    needle_task,
 )
 WITH_CHOICES = [
     (ioi_task, "en"),
     *((agreement_task, language) for language in ("en", "de", "fr", "es")),
+    *((needle_task, language) for language in ("en", "de", "fr", "es")),
 ]
 TASKS_AND_LANGUAGES = [(repeats_task, "en"), *WITH_CHOICES]
 VERBS = {
@@ -98,6 +103,10 @@ def test_splits_have_their_sizes_and_share_no_text(make: Callable[..., Task], la
         (agreement_task, "de", "0588b7b20e689048"),
         (agreement_task, "fr", "0daf21553032abcc"),
         (agreement_task, "es", "83790cd1041e6463"),
+        (needle_task, "en", "38455cc2bf687226"),
+        (needle_task, "de", "9291bb6fca2e1944"),
+        (needle_task, "fr", "7d907d6ac6454df2"),
+        (needle_task, "es", "adc289c96e4d422f"),
     ],
 )
 def test_texts_are_the_same_on_every_machine(
@@ -335,3 +344,73 @@ def test_a_counterfactual_subject_is_in_the_other_number(language: str) -> None:
     known = [e for e in agreement_task().examples(language, "dev") if e.text.startswith(by_hand[0])]
     assert known
     assert all(example.counterfactuals[0].startswith(by_hand[1]) for example in known)
+
+
+# Needles: the beginning of every text says who is in which city, its end asks for one of them.
+
+
+def cities_by_name(language: str, text: str) -> dict[str, str]:
+    """What a person reads in the second and third sentence."""
+    facts = text.split(". ")[1:3]
+    return {fact.split()[0]: fact.split()[-1] for fact in facts}
+
+
+@pytest.mark.parametrize("language", TEXTS)
+@pytest.mark.parametrize("words", [1, 30, 120, 400])
+def test_the_fact_that_is_asked_for_stands_early_and_far_from_the_question(
+    language: str, words: int
+) -> None:
+    examples = needle_task(words=words).examples(language, "dev", 128)
+    is_first_asked = []
+    for example in examples:
+        cities = cities_by_name(language, example.text)
+        assert len(cities) == len(set(cities.values())) == 2
+        name, *_ = example.text.rpartition(TEXTS[language].reminder)[2].split()
+        assert right_choice(example) == cities[name]
+        assert wrong_choice(example) in cities.values()
+        is_first_asked.append(next(iter(cities)) == name)
+        for city in cities.values():
+            assert example.text.split().count(f"{city}.") == 1
+        _, _, between = example.text.partition(". ".join(example.text.split(". ")[1:3]) + ".")
+        between, _, question = between.rpartition(TEXTS[language].reminder)
+        assert words <= len(between.split()) < words + 12
+        assert len(question.split()) <= 5
+        assert not any(city in between + question for city in cities.values())
+        # The counterfactual is the same with both cities in each other's place.
+        (contrast,) = example.counterfactuals
+        assert sorted(contrast.split()) == sorted(example.text.split())
+        assert cities_by_name(language, contrast)[name] == wrong_choice(example)
+    assert share(is_first_asked) == pytest.approx(0.5, abs=0.15)
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_all_between_is_said_before_anything_is_said_again(language: str) -> None:
+    sentences = TEXTS[language].between
+    assert len(set(sentences)) == len(sentences) == 24
+    for example in needle_task(words=400).examples(language, "dev", 16):
+        counts = {example.text.count(sentence) for sentence in sentences}
+        assert max(counts) - min(counts) <= 1
+        assert min(counts) >= 1
+
+
+def test_a_needle_of_another_length_is_a_task_of_its_own() -> None:
+    usual, longer = task_named("needle"), task_named("needle:400")
+    assert (usual.name, longer.name) == ("needle", "needle:400")
+    assert task_named("needle:120").name == "needle"
+    assert task_named("needle:0400").name == "needle:400"
+    assert longer.languages == usual.languages == tuple(TEXTS)
+    dev = [task.examples("en", "dev") for task in (usual, longer)]
+    assert usual.data_hash(dev[0]) != longer.data_hash(dev[1])
+    assert {example.id for example in dev[0]}.isdisjoint(example.id for example in dev[1])
+    assert source_of("needle:400") == source_of("needle")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["needle:", "needle:0", "needle:-4", "needle:4.5", "needle:50001", "needle:a", "needle:٣٠"],
+)
+def test_a_length_that_is_none_is_refused(name: str) -> None:
+    with raises("task.needle_words", 120):
+        task_named(name)
+    with raises("task.unknown"):
+        task_named("needles")

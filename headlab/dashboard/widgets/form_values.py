@@ -38,10 +38,12 @@ def draw_option(name: str, option: Option, key: str, start_value: Any = ...) -> 
         default_text = "none" if option.default is None else option.default
         help_text = f"{option.help} ({option.range}; default {default_text})"
     if option.choices:
+        # An ablation may have other sizes than those in the list.
+        choices = list(dict.fromkeys([*option.choices, start_value]))
         st.selectbox(
             label,
-            list(option.choices),
-            index=option.choices.index(start_value),
+            choices,
+            index=choices.index(start_value),
             key=key,
             help=help_text,
         )

@@ -199,7 +199,7 @@ def mask_commands(item: Item[Mask], number: int, known: Known) -> Again:
     model_and_mask = ["--model", model, "--mask", path or item.key]
     evaluate_flags = _evaluate_flags(mask, {**spec, "model": dict(mask.model)}, known)
     commands = [("headlab", "evaluate", *model_and_mask, *evaluate_flags)]
-    if mask.of_means or mask.of_other_texts:
+    if mask.of_means or mask.beyond_weights:
         notes.append(NOT_SHRUNK)
     else:
         folder = f"smaller-{number}" if number else "smaller"

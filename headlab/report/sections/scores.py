@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from headlab.core import (
     HEAD_COLUMNS,
     HEAD_FORMATS,
-    REPLACEMENTS,
     Cell,
     Floats,
     Table,
     display_unit,
     nouns_of_kinds,
     percent_text,
+    replacement_of,
 )
 from headlab.methods import METHODS, cost_of, remarks
 from headlab.pictures import HeadMap, holm_adjusted_p_values, maps_of_scores
@@ -249,6 +249,6 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
     one, several = nouns_of_kinds(first.grid.kinds)
     counted = several if several == "layers" else f"Layers and {several}"
     yield (
-        f"A removed {one} gives {REPLACEMENTS.get(ablation, ablation)}. "
+        f"A removed {one} gives {replacement_of(ablation)}. "
         f"{counted[0].upper()}{counted[1:]} count from 0."
     )

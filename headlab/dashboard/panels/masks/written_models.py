@@ -61,8 +61,8 @@ ONLY_SAME_SIZE = (
     "These heads were chosen under mean ablation: they go on giving their mean, so they cannot "
     "leave the weights."
 )
-OF_OTHER_TEXTS = (
-    "These heads were chosen to give their output on another text, which no weights can hold: "
+BEYOND_WEIGHTS = (
+    "These heads were chosen to give their output on another or a shorter text, which no weights can hold: "
     "choose a mask made with zero ablation."
 )
 NO_FORM = (
@@ -84,7 +84,7 @@ def forms_for(mask: Mask, model: LoadedModel) -> list[str]:
         mask: Of the heads that go.
         model: The worker's description of the model.
     """
-    if mask.of_other_texts:
+    if mask.beyond_weights:
         return []
     can_shrink = not mask.of_means and (model.costs is None or bool(model.costs.layers))
     is_layer_shared = len(set(model.projections)) < len(model.projections)
@@ -153,7 +153,7 @@ def draw_write_form(choice: Choice, mask: Mask, model: LoadedModel, key: str) ->
     """
     forms = forms_for(mask, model)
     if not forms:
-        st.markdown(OF_OTHER_TEXTS if mask.of_other_texts else NO_FORM)
+        st.markdown(BEYOND_WEIGHTS if mask.beyond_weights else NO_FORM)
         return
     form = st.selectbox("Form", forms, format_func=FORM_TITLES.__getitem__, key=f"{key}-form")
     st.caption(FORM_NOTES[form])
