@@ -21,7 +21,7 @@ from support.tiny_task import tiny_tokenizer
 from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from headlab.core import value_function_of
+from headlab.core import Bools, value_function_of
 from headlab.evaluation import (
     Choices,
     Decoding,
@@ -36,6 +36,7 @@ from headlab.evaluation import (
     right_by_bytes,
     text_rates,
 )
+from headlab.evaluation.generation import answer_log_probabilities
 from headlab.hooks import Model, gated
 from headlab.masks import Mask
 from headlab.methods.gradient import gate_gradients
@@ -202,6 +203,38 @@ def test_every_method_takes_such_a_task(model: Model, task: Task):
     assert leave_one_out.values == pytest.approx(drops, abs=1e-9)
     assert shapley.values.any()
     assert gradient.values.any()
+
+
+@pytest.mark.parametrize("value", ["log-probability", "probability"])
+@pytest.mark.parametrize("task", [CHOICES, TEXTS], ids=["choices", "texts"])
+def test_leave_one_out_values_answers_as_it_is_told(model: Model, task: Task, value: str):
+    """An answer weighs the same, whichever example it belongs to."""
+    scores = score(model, task, method="leave-one-out", value=value, size=None)
+    evaluator = Evaluator(model, task, "xx", size=None)
+
+    def mean_value(kept: Bools) -> float:
+        nats, _ = answer_log_probabilities(evaluator, Mask(model.grid, kept), "zero")
+        answer_values = np.exp(nats) if value == "probability" else np.maximum(nats, -10)
+        return float(answer_values.mean())
+
+    all_heads = np.ones(model.grid.size, bool)
+    drops = [
+        mean_value(all_heads) - mean_value(all_heads & (np.arange(len(all_heads)) != head))
+        for head in range(model.grid.size)
+    ]
+    assert scores.values.flatten() == pytest.approx(drops, abs=1e-6)
+    assert scores.unit == ("probability" if value == "probability" else "nats")
+    assert scores.low is not None
+    assert scores.high is not None
+    assert (scores.low <= scores.values + 1e-9).all()
+    assert (scores.values <= scores.high + 1e-9).all()
+
+
+def test_leave_one_out_of_accuracy_keeps_its_key(model: Model):
+    of_accuracy = score(model, CHOICES, method="leave-one-out", value="accuracy", size=None)
+    assert of_accuracy.spec["method"]["options"] == {"level": 0.95}
+    in_nats = score(model, CHOICES, method="leave-one-out", value="log-probability", size=None)
+    assert in_nats.spec["method"]["options"] == {"level": 0.95, "value": "log-probability"}
 
 
 def test_a_mask_is_tried_as_on_any_task(model: Model):

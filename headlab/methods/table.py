@@ -114,6 +114,13 @@ VALUE = Option(
     "log-probability unless it is set",
     tuple(VALUE_FUNCTIONS),
 )
+LATER_VALUE = Option(
+    "accuracy",
+    "how an answer is valued: accuracy, or in finer steps (log-probability, say)",
+    tuple(VALUE_FUNCTIONS),
+    recorded_default=False,
+)
+"""The same option of a method that has results from before it had the option."""
 LIKELIHOOD_DEFAULTS: Mapping[str, OptionValue] = {"value": "log-probability"}
 """On tasks of likelihood, accuracy needs six times as many samples to a sign, or more."""
 COALITIONS = "coalitions with fewer than half the heads removed, or of all sizes"
@@ -425,7 +432,7 @@ BUILT_IN: dict[str, Method] = {
             takes_other_texts=True,
             intervals=True,
             module="leave_one_out",
-            options={"level": LEVEL},
+            options={"level": LEVEL, "value": LATER_VALUE},
             version=2,
         ),
         Method(
