@@ -165,10 +165,10 @@ def figures_of(scores: HeadScores) -> dict[str, Any]:
     }
 
 
-def rounded(values: Floats) -> list[list[float]]:
-    """An array [layer, head] for JSON, with five decimals."""
-    rows: list[list[float]] = np.round(np.asarray(values, dtype=np.float64), 5).tolist()
-    return rows
+def rounded(values: Floats) -> list[float]:
+    """Figures of heads for JSON, with five decimals."""
+    figures: list[float] = np.round(np.asarray(values, dtype=np.float64), 5).tolist()
+    return figures
 
 
 def kept_without_lowest(values: Floats, count: int) -> Bools:

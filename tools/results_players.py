@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headlab.core import Table, read_json
+import numpy as np
+
+from headlab.core import Floats, Table, read_json
 from headlab.core.records import base_and_kind
 
 ROOT = Path(__file__).parents[1]
@@ -28,8 +30,19 @@ NAMES = {
     "five": "Five languages, within 2 points",
     "fifteen": "Fifteen languages, within 2 points",
 }
+ABLATIONS = ("zero", "resample", "counterfactual")
+ENCODER_ABLATIONS = ("zero", "mean", "resample")
+ENCODER_REMOVED = 10
+RANDOM = "random"
+HEADS_A_LAYER = 9
+"""Of SmolLM2."""
+LISTED = 5
+"""Heads that tables list."""
+TOP = 10
+"""Heads that are compared with those of zeroing."""
 TABLES_KEPT = ("front-choice", "front-confirmed", "front")
 INTERVAL = "{:+.1f} [{:+.1f}, {:+.1f}]"
+NATS = "{:+.2f} [{:+.2f}, {:+.2f}]"
 
 
 # From what commands print to the files that are committed.
@@ -173,6 +186,181 @@ def kept_sentence(kept: Mapping[str, Any]) -> str:
     return f"What stays in layers 0 to {len(layers) - 1}: {'; '.join(parts)}."
 
 
+# What stands in closed players' places: the files that tools/measure_stand_ins.py writes.
+
+
+def numbers_of(scores: Mapping[str, Any], name: str) -> Floats:
+    """A figure of every head, float [head]."""
+    return np.array(scores[name], dtype=np.float64)
+
+
+def table_of_rankings(task: Mapping[str, Any]) -> Table:
+    """Which heads each ablation names on a task, beside those of zeroing."""
+    rows = []
+    zeroed = numbers_of(task["scores"]["zero"], "values")
+    for ablation in (name for name in ABLATIONS if name in task["scores"]):
+        scores = task["scores"][ablation]
+        values = numbers_of(scores, "values")
+        order = np.argsort(-values, kind="stable")
+        strongest = ", ".join(
+            f"{head // HEADS_A_LAYER}.{head % HEADS_A_LAYER} ({values[head]:.2f})"
+            for head in order[:LISTED].tolist()
+        )
+        of_zeroing = np.argsort(-zeroed, kind="stable")[:TOP]
+        rows.append(
+            (
+                ablation,
+                int((numbers_of(scores, "low") > 0).sum()),
+                int((numbers_of(scores, "high") < 0).sum()),
+                float(np.corrcoef(zeroed, values)[0, 1]),
+                int(np.isin(order[:TOP], of_zeroing).sum()),
+                strongest,
+            )
+        )
+    columns = (
+        "in its place",
+        "help",
+        "harm",
+        "correlation with zero",
+        f"of zero's first {TOP}",
+        "strongest (nats)",
+    )
+    return Table("rankings", "Heads named", columns, ("", "d", "d", ".2f", "d", ""), tuple(rows))
+
+
+def table_of_removals(task: Mapping[str, Any]) -> Table:
+    """What removing the lowest of each ranking changes on test, by what stands in their place."""
+    stand_ins = [name for name in ABLATIONS if name in task["scores"]]
+    rows = []
+    counts = sorted({removal["removed"] for removal in task["removals"]})
+    for count in counts:
+        for ranking in [*stand_ins, RANDOM]:
+            cells = []
+            for stand_in in stand_ins:
+                changes = [
+                    removal
+                    for removal in task["removals"]
+                    if removal["removed"] == count
+                    and removal["stand_in"] == stand_in
+                    and removal["ranking"].split(" ")[0] == ranking
+                ]
+                cells.append(text_of_changes(changes))
+            rows.append((count, ranking, *cells))
+    columns = ("removed", "lowest by", *(f"then {name} in their place" for name in stand_ins))
+    return Table("removals", "Removed", columns, ("d", "", *("" for _ in stand_ins)), tuple(rows))
+
+
+def text_of_changes(changes: Sequence[Mapping[str, float]]) -> str:
+    """A change in nats with its interval and in points; of several, the mean and the ends."""
+    if len(changes) == 1:
+        (change,) = changes
+        ends = (change["nats"], change["nats_low"], change["nats_high"])
+        return f"{NATS.format(*ends)}, {change['points']:+.1f}"
+    nats = [change["nats"] for change in changes]
+    points = [change["points"] for change in changes]
+    return (
+        f"{np.mean(nats):+.2f} ({min(nats):+.2f} to {max(nats):+.2f}), "
+        f"{np.mean(points):+.1f} ({min(points):+.1f} to {max(points):+.1f})"
+    )
+
+
+def table_of_streaming(streaming: Mapping[str, Any]) -> Table:
+    """Half of the groups streaming, by how they were chosen."""
+    rows = []
+    names = [name for name in streaming["choices"] if not name.startswith(RANDOM)]
+    for name in sorted(names, key=lambda name: -streaming["choices"][name]["nats"]):
+        choice = streaming["choices"][name]
+        above = streaming["against_random"].get(name)
+        difference = None
+        if above is not None:
+            difference = NATS.format(above["nats"], above["low"], above["high"])
+        rows.append(
+            (
+                name,
+                100 * choice["accuracy"],
+                INTERVAL.format(*(choice[key] for key in ("points", "points_low", "points_high"))),
+                NATS.format(*(choice[key] for key in ("nats", "nats_low", "nats_high"))),
+                difference,
+                None if above is None else above["draws_as_good"],
+            )
+        )
+    columns = (
+        "chosen by",
+        "accuracy, %",
+        "against untouched, points",
+        "nats",
+        "above random, nats",
+        "draws as good",
+    )
+    return Table("streaming", "Streaming", columns, ("", ".1f", "", "", "", "d"), tuple(rows))
+
+
+def sentence_of_random_streaming(streaming: Mapping[str, Any]) -> str:
+    """What the random choices give, in a sentence."""
+    drawn = [choice for name, choice in streaming["choices"].items() if name.startswith(RANDOM)]
+    accuracies = [100 * choice["accuracy"] for choice in drawn]
+    nats = [choice["nats"] for choice in drawn]
+    untouched = streaming["untouched"]
+    return (
+        f"{streaming['streaming_groups']} of {streaming['groups']} groups stream with sizes "
+        f"{streaming['sizes']}; texts of {streaming['tokens']:.0f} tokens; untouched "
+        f"{100 * untouched['accuracy']:.1f} %. {len(drawn)} random draws: accuracy "
+        f"{np.mean(accuracies):.1f} % ({min(accuracies):.1f} to {max(accuracies):.1f}), nats "
+        f"{np.mean(nats):+.2f} ({min(nats):+.2f} to {max(nats):+.2f})."
+    )
+
+
+def table_of_ablations_by_language(languages: Mapping[str, Any]) -> Table:
+    """An encoder's heads by language under each ablation, and what removing the lowest does."""
+    rows = []
+    for language, entry in languages.items():
+        scores = entry["scores"]
+        zeroed = numbers_of(scores["zero"], "values")
+        cells: list[Any] = []
+        for ablation in ENCODER_ABLATIONS:
+            values = numbers_of(scores[ablation], "values")
+            harmful = int((numbers_of(scores[ablation], "high") < 0).sum())
+            helpful = int((numbers_of(scores[ablation], "low") > 0).sum())
+            removal = entry["removals"][ablation]
+            if ablation != "zero":
+                cells.append(float(np.corrcoef(zeroed, values)[0, 1]))
+            cells.append(f"{helpful}, {harmful}")
+            cells.append(INTERVAL.format(removal["points"], removal["low"], removal["high"]))
+        rows.append((language, *cells))
+    columns = ["language"]
+    for ablation in ENCODER_ABLATIONS:
+        if ablation != "zero":
+            columns.append(f"{ablation}: correlation with zero")
+        columns += [f"{ablation}: help, harm", f"lowest {ENCODER_REMOVED} removed, points"]
+    formats = tuple(".2f" if "correlation" in column else "" for column in columns)
+    return Table("languages", "By language", tuple(columns), formats, tuple(rows))
+
+
+def stand_in_sections() -> Iterator[str]:
+    """The parts of the page about what stands in closed players' places, after their findings."""
+    path = RESULTS / "rankings.json"
+    if path.is_file():
+        for name, task in read_json(path).items():
+            untouched = task["untouched"]
+            yield f"### SmolLM2 on `{name}`"
+            yield (
+                f"{task['examples']} examples of dev, {task['test_examples']} of test; untouched on "
+                f"test {100 * untouched['accuracy']:.1f} %, {untouched['nats']:.2f} nats an answer."
+            )
+            yield table_of_rankings(task).markdown()
+            yield table_of_removals(task).markdown()
+    path = RESULTS / "streaming.json"
+    if path.is_file():
+        streaming = read_json(path)
+        yield "### Half of the key–value groups streaming, on `needle`"
+        yield sentence_of_random_streaming(streaming)
+        yield table_of_streaming(streaming).markdown()
+    path = RESULTS / "languages.json"
+    if path.is_file():
+        yield "### The encoder's heads in 15 languages"
+        yield table_of_ablations_by_language(read_json(path)).markdown()
+
+
 def sections() -> Iterator[str]:
     """The parts of the page, after the findings."""
     for name, title in NAMES.items():
@@ -196,7 +384,8 @@ def sections() -> Iterator[str]:
 def page() -> str:
     """The page: findings, then a section for each front."""
     findings = (RESULTS / "findings.md").read_text(encoding="utf-8").strip()
-    return "\n\n".join([findings, *sections()]) + "\n"
+    stand_ins = (RESULTS / "stand-ins.md").read_text(encoding="utf-8").strip()
+    return "\n\n".join([findings, *sections(), stand_ins, *stand_in_sections()]) + "\n"
 
 
 def main() -> None:
