@@ -16,14 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import headlab
-from headlab.core import Bools, Floats, read_json
+from headlab.core import Bools, Evaluation, Floats, read_json
 from headlab.evaluation import Evaluator, compare
 from headlab.evaluation.generation import Likelihood, gain, likelihood
 from headlab.hooks import Model
@@ -41,27 +41,27 @@ ENCODER = "e5-small-intents"
 ABLATIONS_BY_TASK: Mapping[str, tuple[str, ...]] = {
     "ioi": ("zero", "resample", "counterfactual"),
     "agreement": ("zero", "resample", "counterfactual"),
-    "needle": ("zero", "resample", "counterfactual"),
+    "needle:40": ("zero", "resample", "counterfactual"),
     "repeats": ("zero", "resample"),
     "lm": ("zero", "resample"),
 }
 """Tasks without contrasts have no counterfactual texts."""
-DEV_EXAMPLES_BY_TASK = {"ioi": 64, "agreement": 64, "needle": 24, "repeats": 32, "lm": 24}
-TEST_EXAMPLES_BY_TASK = {"ioi": 128, "agreement": 128, "needle": 32, "repeats": 32, "lm": 32}
+DEV_EXAMPLES_BY_TASK = {"ioi": 64, "agreement": 64, "needle:40": 24, "repeats": 32, "lm": 24}
+TEST_EXAMPLES_BY_TASK = {"ioi": 128, "agreement": 128, "needle:40": 64, "repeats": 32, "lm": 32}
 REMOVED_COUNTS = (27, 54)
 """A tenth and a fifth of 270 heads."""
 RANDOM_REMOVALS = 3
 
 # Of `streaming`.
 STREAMING = "streaming:4,64"
-STREAMING_DEV_EXAMPLES = 32
-STREAMING_SAMPLES = 96
-STREAMING_TEST_EXAMPLES = 96
+STREAMING_DEV_EXAMPLES = 24
+STREAMING_SAMPLES = 48
+STREAMING_TEST_EXAMPLES = 64
 RANDOM_CHOICES = 10
 
 # Of `languages`.
 ENCODER_ABLATIONS = ("zero", "mean", "resample")
-ENCODER_SAMPLES = 128
+ENCODER_SAMPLES = 64
 ENCODER_REMOVED = 10
 
 
@@ -124,7 +124,7 @@ def rankings_of(task_name: str, store: Store, data: Path | None) -> dict[str, An
         for ablation in ABLATIONS_BY_TASK[task_name]
     }
     evaluator = Evaluator(model, task, "en", "test", TEST_EXAMPLES_BY_TASK[task_name])
-    untouched = likelihood(evaluator)
+    untouched = Untouched(likelihood(evaluator), evaluator.evaluate())
     removals = []
     for count in REMOVED_COUNTS:
         kept_by_ranking = {
@@ -143,10 +143,7 @@ def rankings_of(task_name: str, store: Store, data: Path | None) -> dict[str, An
     return {
         "examples": DEV_EXAMPLES_BY_TASK[task_name],
         "test_examples": TEST_EXAMPLES_BY_TASK[task_name],
-        "untouched": {
-            "nats": float(untouched.nats.mean()),
-            "accuracy": evaluator.evaluate().accuracy,
-        },
+        "untouched": untouched.figures(),
         "scores": {name: figures_of(scores) for name, scores in scores_by_ablation.items()},
         "removals": removals,
     }
@@ -186,12 +183,24 @@ def kept_without_random(players: int, count: int, draw: int) -> Bools:
     return kept
 
 
+class Untouched(NamedTuple):
+    """What the model with all players gives on the examples of test."""
+
+    likelihood: Likelihood
+    evaluation: Evaluation
+
+    def figures(self) -> dict[str, float]:
+        """Mean nats an answer, and the accuracy."""
+        nats = float(self.likelihood.nats.mean())
+        return {"nats": nats, "accuracy": self.evaluation.accuracy}
+
+
 def change_of(
-    evaluator: Evaluator, mask: Mask, ablation: str, untouched: Likelihood
+    evaluator: Evaluator, mask: Mask, ablation: str, untouched: Untouched
 ) -> dict[str, float]:
     """What a mask changes, in nats an answer and in points, with paired intervals."""
-    in_nats = gain(untouched, likelihood(evaluator, mask, ablation=ablation))
-    in_accuracy = compare(evaluator.evaluate(), evaluator.evaluate(mask, ablation=ablation))
+    in_nats = gain(untouched.likelihood, likelihood(evaluator, mask, ablation=ablation))
+    in_accuracy = compare(untouched.evaluation, evaluator.evaluate(mask, ablation=ablation))
     return {
         "nats": in_nats.difference,
         "nats_low": in_nats.low,
@@ -224,7 +233,7 @@ def streaming_of(store: Store, kvpress_scores: Path | None) -> dict[str, Any]:
         )
     kept_by_choice["all stream"] = np.zeros(model.grid.size, dtype=bool)
     evaluator = Evaluator(model, task, "en", "test", STREAMING_TEST_EXAMPLES)
-    untouched = likelihood(evaluator)
+    untouched = Untouched(likelihood(evaluator), evaluator.evaluate())
     likelihoods = {}
     choices = {}
     for name, kept in kept_by_choice.items():
@@ -232,7 +241,6 @@ def streaming_of(store: Store, kvpress_scores: Path | None) -> dict[str, Any]:
         likelihoods[name] = likelihood(evaluator, mask, ablation=STREAMING)
         choices[name] = {
             **change_of(evaluator, mask, STREAMING, untouched),
-            "accuracy": evaluator.evaluate(mask, ablation=STREAMING).accuracy,
             "streaming": [
                 [layer, group]
                 for layer, group in np.argwhere(~kept.reshape(model.grid.layers, -1)).tolist()
@@ -245,13 +253,11 @@ def streaming_of(store: Store, kvpress_scores: Path | None) -> dict[str, Any]:
         "groups": model.grid.size,
         "tokens": float(evaluator.lengths.mean()),
         "test_examples": STREAMING_TEST_EXAMPLES,
-        "untouched": {
-            "nats": float(untouched.nats.mean()),
-            "accuracy": evaluator.evaluate().accuracy,
-        },
+        "untouched": untouched.figures(),
         "choices": choices,
         "against_random": {
-            name: against_random(name, likelihoods, untouched.groups) for name in values_by_choice
+            name: against_random(name, likelihoods, untouched.likelihood.groups)
+            for name in values_by_choice
         },
     }
 
@@ -285,7 +291,7 @@ def streaming_values(model: Model, task: Any, store: Store) -> dict[str, Floats]
 
 
 def against_random(
-    name: str, likelihoods: Mapping[str, Likelihood], groups: Sequence[str]
+    name: str, likelihoods: Mapping[str, Likelihood], groups: tuple[str, ...]
 ) -> dict[str, float]:
     """How many nats an answer a choice is above the mean of the random ones, paired."""
     random_nats = np.mean(

@@ -277,7 +277,7 @@ def table_of_streaming(streaming: Mapping[str, Any]) -> Table:
         rows.append(
             (
                 name,
-                100 * choice["accuracy"],
+                100 * streaming["untouched"]["accuracy"] + choice["points"],
                 INTERVAL.format(*(choice[key] for key in ("points", "points_low", "points_high"))),
                 NATS.format(*(choice[key] for key in ("nats", "nats_low", "nats_high"))),
                 difference,
@@ -298,9 +298,9 @@ def table_of_streaming(streaming: Mapping[str, Any]) -> Table:
 def sentence_of_random_streaming(streaming: Mapping[str, Any]) -> str:
     """What the random choices give, in a sentence."""
     drawn = [choice for name, choice in streaming["choices"].items() if name.startswith(RANDOM)]
-    accuracies = [100 * choice["accuracy"] for choice in drawn]
-    nats = [choice["nats"] for choice in drawn]
     untouched = streaming["untouched"]
+    accuracies = [100 * untouched["accuracy"] + choice["points"] for choice in drawn]
+    nats = [choice["nats"] for choice in drawn]
     return (
         f"{streaming['streaming_groups']} of {streaming['groups']} groups stream with sizes "
         f"{streaming['sizes']}; texts of {streaming['tokens']:.0f} tokens; untouched "
