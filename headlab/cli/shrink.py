@@ -126,10 +126,15 @@ def _export_text(outcome: ExportOutcome, size: int) -> str:
 
 def _duo_text(outcome: DuoOutcome) -> str:
     """A table of key-value groups that stream, as lines of text."""
+    readers = " and ".join(outcome["readers"])
     lines = [
         f"{outcome['folder']}: {outcome['streaming']} of {outcome['groups']} key-value groups see the first "
-        f"{outcome['sink_size']:,} and the last {outcome['recent_size']:,} tokens alone; read by DuoAttention and "
-        f"kvpress with a sparsity of {outcome['sparsity']!r}",
+        f"{outcome['sink_size']:,} and the last {outcome['recent_size']:,} tokens alone; "
+        + (
+            f"read by {readers} with a sparsity of {outcome['sparsity']!r}"
+            if readers
+            else "neither DuoAttention nor kvpress takes such a model"
+        ),
         f"logits        under the files as under the mask; {outcome['untouched_difference']:.2g} at most from the "
         "untouched model's, on random texts",
     ]

@@ -180,6 +180,7 @@ class DuoOutcome(TypedDict):
         chosen_under: The ablation that the mask was chosen under; None if it is not recorded.
         max_logit_difference: How far logits under the files are from those under the mask.
         untouched_difference: How far they are from the untouched model's.
+        readers: The programs that take a model of this type.
         note: What to know of a mask that was not chosen to stream.
     """
 
@@ -193,6 +194,7 @@ class DuoOutcome(TypedDict):
     chosen_under: str | None
     max_logit_difference: float
     untouched_difference: float
+    readers: list[str]
     note: NotRequired[str]
 
 
@@ -432,6 +434,7 @@ class ExportJob(WrittenModelJob):
             chosen_under=record["chosen_under"],
             max_logit_difference=record["max_logit_difference"],
             untouched_difference=record["untouched_difference"],
+            readers=record["readers"],
         )
         remark = remark_on(mask)
         if remark:

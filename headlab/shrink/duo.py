@@ -4,6 +4,7 @@ DuoAttention (mit-han-lab/duo-attention, `duo_attn.utils.load_attn_pattern`) rea
 full_attention_heads.tsv, one line of numbers from 0 to 1 for each layer and one column for each
 key-value head, and config.json with `sink_size` and `recent_size`.  kvpress (NVIDIA/kvpress,
 `DuoAttentionPress`) reads the same two files, by default of patterns it knows by the model's name.
+kvpress 0.5.5 was run on such folders: it masks the keys of their streaming groups and no others.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ TEXTS = 2
 """Random texts that the proof is made on."""
 TOKENS_BEYOND = 32
 """How many tokens each has more than a streaming group sees."""
+DUO_ATTENTION = "DuoAttention"
+KVPRESS = "kvpress"
+PATCHED_TYPES = ("llama", "mistral")
+"""Types of models that DuoAttention patches."""
 
 
 class DuoRecord(TypedDict):
@@ -56,6 +61,7 @@ class DuoRecord(TypedDict):
         max_logit_difference: How far the logits under the files as read back are from those under
             the mask: 0.
         untouched_difference: How far they are from the untouched model's.
+        readers: The programs that take a model of this type.
         fingerprint: Of the model.
         command: That writes the same.
     """
@@ -71,6 +77,7 @@ class DuoRecord(TypedDict):
     tokens: int
     max_logit_difference: float
     untouched_difference: float
+    readers: list[str]
     fingerprint: str
     command: list[str]
 
@@ -152,6 +159,21 @@ def table_of(model: Model, mask: Mask) -> Floats:
     return np.asarray(1.0 - by_group[:, :, 0])
 
 
+def readers_of(model: Model) -> list[str]:
+    """The programs that take a model of this type.
+
+    DuoAttention patches two types of models.  kvpress hooks the attention of `model.layers`, which
+    models named otherwise, such as GPT-2, do not have.
+    """
+    readers = []
+    if model.module.config.model_type in PATCHED_TYPES:
+        readers.append(DUO_ATTENTION)
+    layers = getattr(getattr(model.module, "model", None), "layers", None)
+    if layers is not None and hasattr(layers[0], "self_attn"):
+        readers.append(KVPRESS)
+    return readers
+
+
 def read_pattern(folder: Path) -> DuoPattern:
     """The files of a folder, read in the steps of DuoAttention's `load_attn_pattern`."""
     table = np.loadtxt(folder / DUO_TABLE, dtype=float, delimiter="\t", ndmin=2)
@@ -209,6 +231,7 @@ def write_duo_folder(
             tokens=_tokens(model, sizes),
             max_logit_difference=differences[0],
             untouched_difference=differences[1],
+            readers=readers_of(model),
             fingerprint=model.fingerprint,
             command=list(command),
         )
@@ -269,36 +292,71 @@ def _gates(model: Model, gates: npt.NDArray[np.generic]) -> torch.Tensor:
 
 
 def _card(model: Model, record: DuoRecord) -> str:
-    """How both programs read the folder."""
-    share = repr(record["sparsity"])
-    return f"""# Streaming key-value groups of {model.name}
+    """How the programs that take such a model read the folder, and which do not take it."""
+    parts = [
+        f"""# Streaming key-value groups of {model.name}
 
 {record["streaming"]} of {record["groups"]} key-value groups see the first {record["sink_size"]} and the last {record["recent_size"]} tokens alone.
 `{DUO_TABLE}` has a line for each layer and a column for each group: 1 sees all tokens, 0 streams.
+"""
+    ]
+    parts.append(_duo_attention_lines(model, record))
+    parts.append(_kvpress_lines(model, record))
+    parts.append(
+        """Both read a prompt with full attention and cut the cache of streaming groups afterwards; kvpress cuts it once, at the
+prompt's end, and what follows is kept. headlab lets these groups stream from the first token on, as DuoAttention trains
+them, so under `headlab evaluate --ablation streaming` each token sees less, and figures differ, up or down.
+"""
+    )
+    return "\n".join(parts)
 
-[DuoAttention](https://github.com/mit-han-lab/duo-attention):
+
+def _duo_attention_lines(model: Model, record: DuoRecord) -> str:
+    link = "[DuoAttention](https://github.com/mit-han-lab/duo-attention)"
+    if DUO_ATTENTION not in record["readers"]:
+        return f"{link} takes Llama and Mistral models, and {model.name} is neither.\n"
+    return f"""{link}, which asks for a GPU of NVIDIA's and has not been tried:
 
 ```python
 from duo_attn.patch import enable_duo_attention_eval
 from duo_attn.utils import load_attn_pattern, sparsify_attention_heads
 
 heads, sink_size, recent_size = load_attn_pattern("THIS FOLDER")
-heads, _ = sparsify_attention_heads(heads, sparsity={share})
+heads, _ = sparsify_attention_heads(heads, sparsity={record["sparsity"]!r})
 enable_duo_attention_eval(model, heads, sink_size, recent_size)
 ```
+"""
 
-[kvpress](https://github.com/NVIDIA/kvpress) loads patterns by the model's name, so it is given this one:
+
+def _kvpress_lines(model: Model, record: DuoRecord) -> str:
+    link = "[kvpress](https://github.com/NVIDIA/kvpress)"
+    if KVPRESS not in record["readers"]:
+        return (
+            f"{link} hooks the attention of `model.model.layers`, which {model.name} does not have, so it cannot run "
+            "this model.\n"
+        )
+    return f"""{link} loads patterns by the model's name, so it is given this one:
 
 ```python
 import numpy as np
 from kvpress import DuoAttentionPress
 
 table = np.loadtxt("THIS FOLDER/{DUO_TABLE}", delimiter="\\t", ndmin=2)
-press = DuoAttentionPress(head_compression_ratio={share})
+press = DuoAttentionPress(head_compression_ratio={record["sparsity"]!r})
 press.load_attention_pattern = lambda model: ({record["sink_size"]}, {record["recent_size"]}, table)
 ```
 
-Both read a prompt with full attention and cut the cache of streaming groups afterwards; kvpress cuts it once, at the
-prompt's end. headlab lets these groups stream from the first token on, as DuoAttention trains them, so what
-`headlab evaluate --ablation streaming` measures is the stricter of the two.
+The model is one of transformers', and its cache is cut at the end of what it reads in the `with` block, so a question
+about a text goes after the block:
+
+```python
+from transformers import DynamicCache
+
+cache = DynamicCache()
+with press(model):
+    model(text_ids, past_key_values=cache)
+logits = model(question_ids, past_key_values=cache).logits
+```
+
+Tried with kvpress 0.5.5, which asks for transformers below 5.3.
 """

@@ -122,6 +122,7 @@ def test_scores_of_streaming_become_a_mask_a_table_and_no_smaller_weights(
     assert (outcome["sink_size"], outcome["recent_size"]) == (2, 20)
     assert (outcome["groups"], outcome["streaming"]) == (6, 2)
     assert outcome["max_logit_difference"] == 0
+    assert outcome["readers"] == ["DuoAttention", "kvpress"]
     assert "note" not in outcome
     code, stdout, _ = run_command(*export, "--as", "duo")  # replaces it
     assert "2 of 6 key-value groups see the first 2 and the last 20 tokens alone" in stdout

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -147,6 +150,60 @@ def test_a_model_whose_heads_all_have_keys_of_their_own_has_a_column_for_each(
     record = write_duo_folder(model, groups_mask(model, kept), tmp_path / "out")
     assert_array_equal(read_pattern(tmp_path / "out").table.ravel() == 1, kept)
     assert record["groups"] == 12
+
+
+@pytest.mark.parametrize(
+    ("class_name", "readers"),
+    [
+        ("LlamaForCausalLM", ["DuoAttention", "kvpress"]),
+        ("MistralForCausalLM", ["DuoAttention", "kvpress"]),
+        ("Qwen2ForCausalLM", ["kvpress"]),
+        ("GPT2LMHeadModel", []),
+    ],
+)
+def test_the_folder_names_the_programs_that_take_such_a_model(
+    tmp_path: Path, class_name: str, readers: list[str]
+) -> None:
+    model = (
+        tiny_model("gpt2", tokenizer=tiny_tokenizer())
+        if class_name.startswith("GPT2")
+        else tiny_llama(class_name=class_name)
+    )
+    mask = groups_mask(model, np.ones(model.grid.size, bool))
+    assert write_duo_folder(model, mask, tmp_path / "out")["readers"] == readers
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert ("from duo_attn.utils import" in card) == ("DuoAttention" in readers)
+    assert ("from kvpress import" in card) == ("kvpress" in readers)
+    assert ("is neither" in card) == ("DuoAttention" not in readers)
+    assert ("cannot run" in card) == ("kvpress" not in readers)
+
+
+def test_the_lines_for_kvpress_hand_it_the_table_and_the_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Press:
+        """Takes what kvpress's own press takes."""
+
+        def __init__(self, head_compression_ratio: float) -> None:
+            self.head_compression_ratio = head_compression_ratio
+
+        @staticmethod
+        def load_attention_pattern(model: Any) -> Any:
+            raise AssertionError(f"looks for {model} on the net")
+
+    kvpress = ModuleType("kvpress")
+    monkeypatch.setattr(kvpress, "DuoAttentionPress", Press, raising=False)
+    monkeypatch.setitem(sys.modules, "kvpress", kvpress)
+    model = playing(tiny_llama(), "kv-groups")
+    write_duo_folder(model, groups_mask(model, np.arange(6) % 3 != 1), tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text().replace("THIS FOLDER", f"{tmp_path}/out")
+    blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(next(block for block in blocks if "import DuoAttentionPress" in block), names)
+    press = names["press"]
+    sink, recent, table = press.load_attention_pattern(model)
+    assert (sink, recent, press.head_compression_ratio) == (2, 5, 1 / 3)
+    assert_array_equal(table, [[1, 0], [1, 1], [0, 1]])
 
 
 @pytest.mark.parametrize(
