@@ -301,16 +301,16 @@ def against_random(
     difference = paired_bootstrap(
         random_nats, likelihoods[name].nats, groups, np.random.default_rng(0)
     )
-    draws_above = sum(
-        chosen.nats.mean() >= likelihoods[name].nats.mean()
+    draws_as_good = [
+        other
         for other, chosen in likelihoods.items()
-        if other.startswith("random")
-    )
+        if other.startswith("random") and chosen.nats.mean() >= likelihoods[name].nats.mean()
+    ]
     return {
         "nats": difference.difference,
         "low": difference.low,
         "high": difference.high,
-        "draws_as_good": draws_above,
+        "draws_as_good": len(draws_as_good),
     }
 
 
