@@ -140,7 +140,10 @@ def _mask_and_positions(segments: torch.Tensor) -> dict[str, torch.Tensor]:
     is_seen_in_segment = (segments[:, :, None] == segments[:, None, :]) & is_not_after
     is_context = segments == 0
     is_text = segments >= 0
-    is_seen = is_seen_in_segment | (is_not_after & is_context[:, None, :] & is_text[:, :, None])
+    is_seen = is_seen_in_segment | (is_not_after & is_context[:, None, :])
+    # Nothing looks at padding, by which it is known, and padding looks at the first token alone.
+    is_seen &= is_text[:, :, None]
+    is_seen[:, :, 0] |= ~is_text
     position_in_segment = is_seen_in_segment.sum(dim=-1) - 1
     context_length = is_context.sum(dim=1, keepdim=True)
     positions = position_in_segment + context_length * (segments > 0)

@@ -43,13 +43,13 @@ def streamed(
             f"{key.shape[2]:,}, some of them in a cache; give use_cache=False to generate",
             code="ablation.streaming_cache",
         )
-    starts, lengths = _bounds(mask, key)
+    positions, lengths = _positions(mask, key)
     is_whole = lengths <= sum(sizes)
     if bool(is_whole.all()):
         return context
     gate = torch.where(is_whole[:, None, None, None], 1, gate)
     gate = gate.expand(len(context), -1, context.shape[2], -1)
-    seen = _seen(mask, key, starts, sizes)
+    seen = _seen(mask, positions, sizes)
     if gate.requires_grad:
         other_context = attend(query, key, value, seen, **options)
         return torch.lerp(other_context, context, gate)
@@ -74,16 +74,26 @@ def streamed(
     return mixed
 
 
-def _bounds(mask: torch.Tensor | None, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The place of the first token of each text, and how many tokens it has, int [row or 1].
+def _positions(
+    mask: torch.Tensor | None, key: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where in its text each token is, int [row or 1, token], and tokens of each text, [row or 1].
 
-    A token of padding is one that no token may look at.
+    Choices that are packed behind their context are each at the positions right behind it, so they
+    are not where they stand in the row, but behind as many tokens as they see.  A layer with a
+    window of its own hides the first token: then it is the place that counts, and no choices are
+    packed.  A token of padding is one that no token may look at.
     """
     tokens = key.shape[2]
+    places = torch.arange(tokens, device=key.device)
     if mask is None:
-        return key.new_zeros(1, dtype=torch.long), key.new_full((1,), tokens, dtype=torch.long)
-    is_token = _is_seen(mask).any(2).any(1)
-    return is_token.long().argmax(-1), is_token.sum(-1)
+        return places[None], places.new_full((1,), tokens)
+    is_seen = _is_seen(mask).any(1)  # [row, query, key]
+    is_token = is_seen.any(1)
+    starts = is_token.long().argmax(-1)[:, None]
+    sees_start = is_seen.gather(2, starts[..., None].expand(-1, tokens, 1))[..., 0]
+    positions = torch.where(sees_start, is_seen.sum(-1) - 1, places - starts)
+    return positions, torch.where(is_token, positions + 1, 0).amax(-1)
 
 
 def _is_seen(mask: torch.Tensor) -> torch.Tensor:
@@ -94,13 +104,11 @@ def _is_seen(mask: torch.Tensor) -> torch.Tensor:
 
 
 def _seen(
-    mask: torch.Tensor | None, key: torch.Tensor, starts: torch.Tensor, sizes: StreamingSizes
+    mask: torch.Tensor | None, positions: torch.Tensor, sizes: StreamingSizes
 ) -> torch.Tensor:
     """A causal model's mask without what a streaming head does not see."""
-    places = torch.arange(key.shape[2], device=key.device)
-    distance = places[:, None] - places
-    is_first = places - starts[:, None] < sizes.first
-    is_seen = (distance < sizes.last) | is_first[:, None, None, :]
+    distance = (positions[:, :, None] - positions[:, None, :])[:, None]
+    is_seen = (distance < sizes.last) | (positions < sizes.first)[:, None, None]
     is_seen = is_seen & (distance >= 0)
     if mask is None:
         return is_seen

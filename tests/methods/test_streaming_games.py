@@ -11,6 +11,7 @@ import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from support.expected_errors import raises
+from support.likelihood_tasks import CHOICES, language_model
 from support.players_by_hand import playing
 from support.streaming_by_hand import by_hand, closed_by_hand
 from support.tiny_models import tiny_model
@@ -151,6 +152,49 @@ def test_masks_answer_as_by_hand_and_other_sizes_are_other_evaluations() -> None
     }
     assert len(specs) == 3
     assert answers_spec(evaluator.dataset, "streaming").ablation == "streaming:4,64"
+
+
+@pytest.mark.parametrize("family", ["llama-lm", "gpt2-lm"])
+def test_choices_that_share_a_row_stream_as_if_each_were_alone(family: str) -> None:
+    model = language_model(family)
+    model.module.double()
+    evaluator = Evaluator(model, CHOICES, "xx", "dev", 12)
+    kept = np.arange(model.grid.size) % 3 != 0
+    slow = by_hand(model.module)
+
+    def scores_of(ablation: str) -> list[torch.Tensor]:
+        return evaluator.each(
+            np.arange(12),
+            Mask(model.grid, kept),
+            ablation,
+            lambda _batch, logits, _targets: list(logits),
+        )
+
+    def score_alone(text: str, choice: str) -> float:
+        context = len(model.tokenizer(text, add_special_tokens=False).input_ids)
+        ids = model.tokenizer(text + choice, add_special_tokens=False).input_ids
+        ids = [model.tokenizer.bos_token_id, *ids]
+        log_probabilities = slow(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+        return sum(
+            float(log_probabilities[place - 1, ids[place]])
+            for place in range(context + 1, len(ids))
+        )
+
+    untouched = [row.clone() for row in scores_of("streaming:4,12")]
+    for first, last in ((0, 2), (1, 3), (5, 2)):
+        streamed = scores_of(f"streaming:{first},{last}")
+        with torch.no_grad(), closed_by_hand(closed_heads(model, ~kept), first, last):
+            for example, row in zip(evaluator.examples, streamed, strict=True):
+                for choice, found in zip(example.choices, row.tolist(), strict=False):
+                    assert_allclose(found, score_alone(example.text, choice), atol=1e-6)
+    # The longest row has more tokens than the longest text, which 16 tokens see whole.
+    open_scores = evaluator.each(
+        np.arange(12),
+        Mask(model.grid, np.ones_like(kept)),
+        "zero",
+        lambda _batch, logits, _targets: list(logits),
+    )
+    assert all(map(torch.equal, untouched, open_scores))
 
 
 def test_results_of_other_sizes_are_stored_beside_each_other(tmp_path: Path) -> None:
