@@ -74,9 +74,7 @@ def streamed(
     return mixed
 
 
-def _positions(
-    mask: torch.Tensor | None, key: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _positions(mask: torch.Tensor | None, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Where in its text each token is, int [row or 1, token], and tokens of each text, [row or 1].
 
     Choices that are packed behind their context are each at the positions right behind it, so they
