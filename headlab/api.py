@@ -15,7 +15,7 @@ from headlab.core import (
     require_type,
     shown_progress,
 )
-from headlab.evaluation import Evaluator, compare
+from headlab.evaluation import Evaluator, compare, require_streaming
 from headlab.evaluation import accuracy_interval as accuracy_interval
 from headlab.hooks import Model
 from headlab.masks import Mask
@@ -137,6 +137,7 @@ def evaluate_language(
     evaluator: Evaluator, mask: Mask | None, *, ablation: str = "zero", seed: int = 0
 ) -> Comparison | Evaluation:
     """One language of `evaluate`, with an evaluator that may be asked for more."""
+    require_streaming(evaluator.model, ablation)  # also where no mask needs it
     baseline = evaluator.evaluate()
     if mask is None:
         return baseline

@@ -64,7 +64,9 @@ SCORED_WITH: JobSettings = {
         None, f"number of dev examples {SCORES_MADE_WITH}", kind=int, low=1, optional=True
     ),
     "seed": Option(None, f"seed {SCORES_MADE_WITH}", kind=int, low=0, optional=True),
-    "ablation": Option(None, f"ablation {SCORES_MADE_WITH}: zero or mean", optional=True),
+    "ablation": Option(
+        None, f"ablation {SCORES_MADE_WITH}, as --ablation of headlab score", optional=True
+    ),
 }
 SCORE_FLAGS = {"dev_size": "--size", "seed": "--seed", "ablation": "--ablation"}  # of headlab score
 

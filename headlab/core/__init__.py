@@ -15,6 +15,7 @@ from headlab.core.ablations import RESAMPLE as RESAMPLE
 from headlab.core.ablations import STREAMING as STREAMING
 from headlab.core.ablations import USUAL_SIZES as USUAL_SIZES
 from headlab.core.ablations import StreamingSizes as StreamingSizes
+from headlab.core.ablations import ablation_title as ablation_title
 from headlab.core.ablations import drawn_donors as drawn_donors
 from headlab.core.ablations import is_ablation as is_ablation
 from headlab.core.ablations import is_beyond_weights as is_beyond_weights

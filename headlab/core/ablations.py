@@ -137,6 +137,14 @@ def replacement_of(ablation: str) -> str:
     return REPLACEMENTS.get(ablation, ablation)
 
 
+def ablation_title(ablation: str) -> str:
+    """An ablation as pages show it: its name, and the sizes of streaming in words."""
+    sizes = streaming_sizes(ablation) if is_ablation(ablation) else None
+    if sizes is None:
+        return ablation
+    return f"{STREAMING} (first {sizes.first:,}, last {sizes.last:,} tokens)"
+
+
 def is_beyond_weights(ablation: str) -> bool:
     """Whether no weights can hold what closed players give."""
     return is_of_other_texts(ablation) or is_streaming(ablation)

@@ -19,6 +19,7 @@ from headlab.core import (
     Progress,
     RunSpec,
     TaskSpec,
+    is_streaming,
     number_in,
     optional_integer_in,
     optional_number_in,
@@ -336,6 +337,8 @@ def _costs(pieces: Pieces) -> Costs:
         return costs
     if pieces.ablation == "mean":
         return costs.unknown("heads that give their mean cannot be removed")
+    if is_streaming(pieces.ablation):
+        return costs.unknown("heads that read the first and last tokens stay in the model")
     return costs.unknown("heads that give their output on another text cannot be removed")
 
 

@@ -15,6 +15,7 @@ from support.tiny_llama import tiny_llama
 
 import headlab
 from headlab.cli.run import main
+from headlab.core import ablation_title
 from headlab.masks import Mask, load_mask
 from headlab.results import Store
 
@@ -166,3 +167,18 @@ def test_what_cannot_stream_is_refused_with_what_fits(
     assert "--size and" not in refused(*export, "--size", 4)
     assert "--languages" in refused(*export, "--languages", "de")
     assert not (tmp_path / "d4").exists()
+
+
+def test_sizes_beyond_the_model_are_refused_without_a_mask_too(
+    folder: Path, refused: Callable[..., str]
+):
+    sentence = refused(
+        "evaluate", "--model", folder, "--task", "needle:1", "--languages", "en", "--size", 2,
+        "--ablation", "streaming:4,99999",
+    )  # fmt: skip
+    assert "takes 2,048 at most" in sentence
+
+
+def test_pages_name_an_ablation_in_words():
+    assert ablation_title("streaming:4,64") == "streaming (first 4, last 64 tokens)"
+    assert ablation_title("resample") == "resample"

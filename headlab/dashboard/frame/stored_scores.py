@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.core import HeadGrid, content_key, fingerprint_of, part
+from headlab.core import HeadGrid, ablation_title, content_key, fingerprint_of, part
 from headlab.dashboard.names import language_title
 from headlab.methods import METHODS, costs
 from headlab.methods.costs import PRECISION, settings, spec_of
@@ -160,7 +160,7 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
     options |= {name: first_options.get(name) for name in shared_precision if name != "round"}
     parts = [
         first_scores.estimand,
-        f"{spec_of(first_scores, 'ablation')} ablation",
+        f"{ablation_title(str(spec_of(first_scores, 'ablation')))} ablation",
         f"{spec_of(first_scores, 'task', 'split')} split",
     ]
     dtype = spec_of(first_scores, "model", "dtype")

@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.core import HeadlabError, Option
+from headlab.core import HeadlabError, Option, ablation_title
 from headlab.dashboard.streamlit_private import css_class, session_values
 from headlab.dashboard.widgets.presses import set_first_value
 
@@ -44,6 +44,7 @@ def draw_option(name: str, option: Option, key: str, start_value: Any = ...) -> 
             label,
             choices,
             index=choices.index(start_value),
+            format_func=lambda choice: ablation_title(str(choice)),
             key=key,
             help=help_text,
         )

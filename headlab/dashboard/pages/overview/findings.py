@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from headlab.core import HEADS, HeadGrid, HeadlabError, Report, is_number, p_equals_text, part
+from headlab.core import (
+    HEADS,
+    HeadGrid,
+    HeadlabError,
+    Report,
+    ablation_title,
+    is_number,
+    p_equals_text,
+    part,
+)
 from headlab.dashboard.names import (
     FRONT_PARAM,
     SHORT_KEY,
@@ -331,7 +340,7 @@ def _ablation_words(spec: Mapping[str, Any]) -> list[str]:
     ablation = spec.get("ablation", "zero")
     if ablation == "zero":
         return []
-    return [f"{ablation} ablation"]
+    return [f"{ablation_title(ablation)} ablation"]
 
 
 def _after_holm(scores: Mapping[str, HeadScores]) -> str:

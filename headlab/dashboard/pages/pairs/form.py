@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from headlab.core import HeadlabError
+from headlab.core import HeadlabError, ablation_title
 from headlab.dashboard.frame import Choice, cached_options, scores_of
 from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.jobs import (
@@ -105,7 +105,9 @@ def _misfit(job: InteractionsJob, scores: HeadScores) -> str:
     if scores.spec["seed"] != job.seed:
         differences.append(f"seed {scores.spec['seed']}")
     if scores.spec["ablation"] != job.ablation:
-        differences.append(f"{scores.spec['ablation']} as the output of a removed head")
+        differences.append(
+            f"{ablation_title(scores.spec['ablation'])} as the output of a removed head"
+        )
     if not differences:
         return ""
     return (
