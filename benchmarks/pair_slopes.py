@@ -1,7 +1,7 @@
 """Whether slopes alone say which of all pairs of heads interact, as they say what heads are worth.
 
     python benchmarks/pair_slopes.py                   e5-small-intents, German: ten minutes
-    python benchmarks/pair_slopes.py --draws 4096 --reference-draws 0      a minute
+    python benchmarks/pair_slopes.py --draws 4096 --reference-draws 0    a minute
     python benchmarks/pair_slopes.py --copy 11.8,11.9  with a copy of one head in another's place
     python benchmarks/pair_slopes.py --smoke           few draws
 
@@ -118,29 +118,62 @@ def plant_copy(model: Model, layer: int, head: int, copy: int) -> None:
         output[:, rows_of_copy] = output[:, rows]
 
 
+def shrunk_means(estimates: PairEstimates, slopes: Floats) -> Floats:
+    """The means, each shrunk to 0 by as much as its error says it is noise, [player, player].
+
+    Interactions of heads with large slopes are taken to be larger: the variance of a pair's before
+    it is seen is proportional to the product of the root mean squares of the two heads' slopes.
+    """
+    upper = np.triu_indices(len(estimates.means), 1)
+    sizes = np.sqrt((slopes**2).mean(axis=0))
+    shape = np.outer(sizes, sizes)
+    more_than_noise = estimates.means[upper] ** 2 - estimates.variances[upper]
+    scale = (more_than_noise * shape[upper]).sum() / (shape[upper] ** 2).sum()
+    prior_variances = max(float(scale), 0.0) * shape
+    return np.asarray(
+        estimates.means
+        * prior_variances
+        / np.maximum(prior_variances + estimates.variances, 1e-300)
+    )
+
+
 def figures_of_noise(kept: Bools, slopes: Floats) -> dict[str, Any]:
-    """What the estimates of so many draws hold besides noise, in points."""
+    """What the estimates of so many draws hold besides noise, in points.
+
+    The largest pairs of a half of the draws, by each ranking, are looked at in the other half.
+    """
     draws, players = kept.shape
     upper = np.triu_indices(players, 1)
-    all_draws = pairs_by_presence(kept, slopes)
-    halves = [
-        pairs_by_presence(kept[part], slopes[part]).means[upper]
-        for part in (slice(0, draws // 2), slice(draws // 2, draws))
-    ]
-    deviations = all_draws.means[upper] / np.sqrt(all_draws.variances[upper])
-    largest = np.argsort(-np.abs(halves[0]), kind="stable")[:LARGEST]
-    signs = np.sign(halves[0][largest])
+    means, variances = (array[upper] for array in pairs_by_presence(kept, slopes))
+    halves = (slice(0, draws // 2), slice(draws // 2, draws))
+    first, second = (pairs_by_presence(kept[half], slopes[half]) for half in halves)
+    first_means, first_variances = first.means[upper], first.variances[upper]
+    shrunk = shrunk_means(first, slopes[halves[0]])[upper]
+    rankings = {
+        "size": (first_means, first_means),
+        "errors": (first_means / np.sqrt(first_variances), first_means),
+        "shrunk": (shrunk, shrunk),
+    }
+    found_again = {}
+    for name, (ranks, said) in rankings.items():
+        largest = np.argsort(-np.abs(ranks), kind="stable")[:LARGEST]
+        again = np.sign(first_means[largest]) * second.means[upper][largest]
+        found_again[name] = {
+            "said_by_half": 100 * float(np.abs(said[largest]).mean()),
+            "by_other_half": 100 * float(again.mean()),
+            "error": 100 * float(np.sqrt(second.variances[upper][largest].sum())) / LARGEST,
+            "same_sign": float((again > 0).mean()),
+        }
+    deviations = np.abs(means) / np.sqrt(variances)
     return {
         "draws": draws,
-        "root_mean_square": 100 * float(np.sqrt((all_draws.means[upper] ** 2).mean())),
-        "standard_error": 100 * float(np.sqrt(all_draws.variances[upper].mean())),
-        "mean_product_of_halves": 1e4 * float((halves[0] * halves[1]).mean()),
-        "correlation_of_halves": float(np.corrcoef(*halves)[0, 1]),
-        "largest_by_first_half": 100 * float(np.abs(halves[0][largest]).mean()),
-        "same_by_second_half": 100 * float((signs * halves[1][largest]).mean()),
-        "same_sign_by_second_half": float((signs * halves[1][largest] > 0).mean()),
-        "share_beyond_2_errors": float((np.abs(deviations) > 2).mean()),
-        "share_beyond_3_errors": float((np.abs(deviations) > 3).mean()),
+        "root_mean_square": 100 * float(np.sqrt((means**2).mean())),
+        "standard_error": 100 * float(np.sqrt(variances.mean())),
+        "correlation_of_halves": float(np.corrcoef(first_means, second.means[upper])[0, 1]),
+        "mean_product_of_halves": 1e4 * float((first_means * second.means[upper]).mean()),
+        "share_beyond_2_errors": float((deviations > 2).mean()),
+        "share_beyond_3_errors": float((deviations > 3).mean()),
+        f"largest_{LARGEST}": found_again,
     }
 
 
@@ -165,7 +198,7 @@ def figures_against(
         "error_of_measured": 100 * float(np.sqrt(measured_variances.mean())),
         "guessed": 100 * float(np.sqrt((guesses**2).mean())),
         "error_of_guessed": 100 * float(np.sqrt(variances.mean())),
-        "correlation": float(np.corrcoef(measured, guesses)[0, 1]),
+        "correlation": float(np.corrcoef(measured, guesses)[0, 1]) if len(pairs) > 2 else None,
         "slope": float((measured * guesses).mean()) / signal if signal > 0 else None,
         "largest": [
             {
