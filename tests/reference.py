@@ -65,6 +65,35 @@ def interaction_index(value: Any, players: int, first: int, second: int) -> floa
     return total / factorial(players - 1)
 
 
+def interaction_by_presence(kept: list[bool], gains: list[float], first: int, second: int) -> float:
+    """One draw's sample of an interaction, by weights that turn its law into that of the index.
+
+    A coalition of t of the other n - 2 players has the weight t! (n - 2 - t)! / (n - 1)! in the
+    index. Among draws of all sizes it is seen with the one player present, whether the other's gain
+    was taken present or absent, from two of the coalitions; the weight is divided by their chance.
+
+    Args:
+        kept: Which players the draw kept.
+        gains: Of each player.
+        first: One player of the pair.
+        second: The other.
+    """
+    players = len(kept)
+
+    def chance(size: int) -> float:
+        return 1 / ((players + 1) * comb(players, size))
+
+    others = sum(kept) - kept[first] - kept[second]
+    weight = factorial(others) * factorial(players - 2 - others) / factorial(players - 1)
+    total = 0.0
+    for gaining, other in ((first, second), (second, first)):
+        if kept[other]:
+            total += gains[gaining] * weight / (chance(others + 1) + chance(others + 2))
+        else:
+            total -= gains[gaining] * weight / (chance(others) + chance(others + 1))
+    return total / 2
+
+
 def smoothed_slopes(
     logits_under: Any, gates: np.ndarray, label: int, bandwidth: float, step: float = 1e-4
 ) -> np.ndarray:

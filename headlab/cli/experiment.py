@@ -11,10 +11,13 @@ from headlab.cli.job_command import FlagValues, values_of
 from headlab.cli.output import (
     AsJson,
     ComputeSettings,
+    RayAddress,
+    Workers,
     check_ablation,
     chosen_task,
     print_json,
     progress_bar,
+    ray_workers,
 )
 from headlab.core import JsonRecord, write_atomic, write_json
 from headlab.jobs.local import LocalLab
@@ -193,6 +196,8 @@ def interactions(
     mask: Path | None,
     data: Path | None,
     compute: ComputeSettings,
+    ray: RayAddress = None,
+    workers: Workers = None,
     out: ReportFolder = None,
     json: AsJson = False,
 ) -> None:
@@ -205,7 +210,9 @@ def interactions(
     pieces = pieces_of(job, compute, data)
     if mask is not None:
         load_mask(str(mask)).check(pieces.model.grid, pieces.model.fingerprint)
-    report = make_report(job, pieces)
+    with ray_workers(pieces.model, ray, workers, job.ablation) as helpers:
+        pieces.helpers = helpers
+        report = make_report(job, pieces)
     if out is not None:
         write_report(report, out)
     if json:

@@ -33,6 +33,7 @@ from headlab.core import (
     is_folder,
     read_ablation,
     read_players,
+    require_own_output,
     write_atomic,
     write_json,
 )
@@ -40,6 +41,7 @@ from headlab.jobs import DATA, DEVICE, SEED, SUBJECT_FLAGS, label_map_of, langua
 from headlab.results import Store, store_with_demo
 
 if TYPE_CHECKING:
+    from headlab.cluster.distributed_game import Team
     from headlab.core import Progress
     from headlab.hooks import Model
     from headlab.tasks import Task
@@ -52,6 +54,13 @@ LabelMap = Annotated[str | None, typer.Option("--label-map", help=SUBJECT_FLAGS[
 Languages = Annotated[str, typer.Option("--languages", help=SUBJECT_FLAGS["languages"].help)]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="compute on Ray: local (processes here), auto (this machine's cluster) or its host:port",
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help=SEED.help)]
 Device = Annotated[str | None, typer.Option("--device", help=DEVICE.help)]
@@ -179,6 +188,32 @@ def check_workers(ray: str | None, workers: int | None) -> None:
             "--workers says how many Ray workers compute; say where with --ray local or --ray auto",
             code="option.needs_ray",
         )
+
+
+@contextmanager
+def ray_workers(
+    model: Model, address: str | None, workers: int | None, ablation: str
+) -> Iterator[Team | None]:
+    """The workers of a Ray cluster while the block runs; None if no cluster is named.
+
+    Args:
+        model: That they compute with.
+        address: Of the cluster, as in `RayAddress`.
+        workers: How many; None for one a GPU or processor.
+        ablation: What stands in the place of a removed head.
+
+    Raises:
+        HeadlabError: There is no such cluster, or its workers do not know the ablation.
+    """
+    check_workers(address, workers)
+    if address is None:
+        yield None
+        return
+    require_own_output(ablation, "Ray's workers compute")
+    from headlab.cluster.rays import team
+
+    with team(model, address, workers) as helpers:
+        yield helpers
 
 
 def open_store(root: Path | None) -> Store:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,16 +15,17 @@ from headlab.cli.job_run import print_line
 from headlab.cli.output import (
     AsJson,
     ComputeSettings,
+    RayAddress,
     ShowProgress,
     Workers,
     check_ablation,
-    check_workers,
     chosen_task,
     print_json,
     progress_bar,
     progress_callback,
+    ray_workers,
 )
-from headlab.core import HeadlabError, Json, omission_fields, require_own_output
+from headlab.core import HeadlabError, Json, omission_fields
 from headlab.jobs import JobPart
 from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.table import CurveJob, ScoreJob
@@ -46,7 +46,6 @@ from headlab.tasks import EqualTexts, Task, equal_texts, equal_texts_notes, equa
 
 if TYPE_CHECKING:
     from headlab.core import Progress
-    from headlab.hooks import Model
 
 
 # `headlab score`: scores of every head, stored in the cache.
@@ -59,13 +58,7 @@ def score(
     *,
     data: Path | None,
     compute: ComputeSettings,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            help="compute on Ray: local (processes here), auto (this machine's cluster) "
-            "or its host:port"
-        ),
-    ] = None,
+    ray: RayAddress = None,
     workers: Workers = None,
     interval: Annotated[
         str | None,
@@ -84,10 +77,13 @@ def score(
     model = job.model_in(lab, task)
     job.check_model(model)
     _warn_if_costly(job, model.grid.size)
-    check_workers(ray, workers)
-    if ray is not None:
-        require_own_output(job.ablation, "Ray's workers compute")
-    with progress_bar("loading") as show, _ray_workers(lab, model, ray, workers):
+    with (
+        progress_bar("loading") as show,
+        ray_workers(model, ray, workers, job.ablation) as helpers,
+    ):
+        if helpers is not None:
+            lab.helpers = helpers
+            lab.languages_at_once = helpers.pool.size
         scores_by_language = job.scores(lab, ScoreProgress(task.languages, show), task)
     counts_by_language = {
         language: equal_texts_of(task, language, "dev", job.size) for language in scores_by_language
@@ -134,22 +130,6 @@ def print_equal_texts(counts_by_language: Mapping[str, Sequence[EqualTexts]]) ->
     for language, counts in counts_by_language.items():
         for note in equal_texts_notes(counts):
             typer.echo(f"{language}: {note}", err=True)
-
-
-@contextmanager
-def _ray_workers(
-    lab: LocalLab, model: Model, address: str | None, workers: int | None
-) -> Iterator[None]:
-    """Compute on the workers of a Ray cluster while the block runs, if one is named."""
-    if address is None:
-        yield
-        return
-    from headlab.cluster.rays import team
-
-    with team(model, address, workers) as helpers:
-        lab.helpers = helpers
-        lab.languages_at_once = helpers.pool.size
-        yield
 
 
 class ScoreProgress(LocalJob):

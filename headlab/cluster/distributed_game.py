@@ -14,12 +14,13 @@ import torch
 
 from headlab import __version__
 from headlab.cluster.pool import DeviceCall, Pool
-from headlab.core import Floats, HeadlabError, import_implementation, value_function_of
+from headlab.core import Floats, HeadlabError, Ints, import_implementation, value_function_of
 from headlab.evaluation import Evaluator, assumed_classes
 from headlab.hooks import Model, load
 from headlab.methods import HOME, HeadGame, Options, Outcome, Work, method
 from headlab.methods.game import Query
 from headlab.methods.model_game import ModelGame, round_on
+from headlab.methods.pair_game import ModelPairGame
 from headlab.models import EMBEDDED
 from headlab.tasks import DEV_SIZE, Example, Split, Task
 
@@ -103,11 +104,13 @@ class SettingJob:
     Attributes:
         size: Number of examples.
         value: Key of the value function.
+        pairs: The pairs whose interactions are asked for, int [pair, 2]; None if none are.
     """
 
     setting: Setting
     size: int
     value: str = "accuracy"
+    pairs: Ints | None = None
 
 
 class Replica:
@@ -159,7 +162,13 @@ class Replica:
         """Accept a setting; later calls name it by its key."""
         evaluator = job.setting.evaluator(self._model, job.size)
         self._jobs[key] = job
-        self._games[key] = ModelGame(evaluator, job.setting.ablation, value_function_of(job.value))
+        value = value_function_of(job.value)
+        if job.pairs is None:
+            self._games[key] = ModelGame(evaluator, job.setting.ablation, value)
+        else:
+            self._games[key] = ModelPairGame(
+                evaluator, job.setting.ablation, value, pairs=job.pairs
+            )
 
     def answer(self, key: str, ask: Query) -> tuple[Floats, int, float]:
         """The answer to a question, and the forward passes and seconds it took."""
@@ -227,6 +236,20 @@ class SharedGame(ModelGame):
         return DeviceCall(self._key, self._job, "answer", (ask,))
 
 
+class SharedPairGame(SharedGame, ModelPairGame):
+    """A model's game of pairs whose questions are answered by a pool.
+
+    Args:
+        local_game: The same game on this process's model.
+        pool: The devices.
+    """
+
+    def __init__(self, local_game: ModelPairGame, pool: Pool) -> None:
+        super().__init__(local_game, pool)
+        self.pairs = local_game.pairs
+        self._job = replace(self._job, pairs=local_game.pairs)
+
+
 @dataclass(frozen=True)
 class Team:
     """What `headlab.score` takes to run on a pool: see `headlab.methods.work.Helpers`."""
@@ -239,7 +262,9 @@ class Team:
         return self.pool.kind
 
     def game(self, local_game: HeadGame) -> SharedGame:
-        """The game of a run, played on the pool."""
+        """The game of a run, played on the pool; one of pairs if the local one is."""
+        if isinstance(local_game, ModelPairGame):
+            return SharedPairGame(local_game, self.pool)
         return SharedGame(local_game, self.pool)
 
     def outcome(self, name: str, work: Work) -> Outcome:

@@ -250,6 +250,7 @@ class ExperimentJob(TaskJob):
             ablation=self.ablation,
             tick=tick,
             paces=lab.paces,
+            helpers=lab.helpers,
         )
 
     def model_on(self, task: Task, lab: Lab, tick: Tick | None = None) -> Model:

@@ -15,6 +15,7 @@ from headlab.jobs import (
     Flag,
     FlagValue,
     Job,
+    JobPlace,
     examples_of_dev,
     flag_of,
     pairs_of,
@@ -55,6 +56,7 @@ class InteractionsJob(ExperimentJob):
     about: ClassVar[str] = "Heads that stand in for each other, or need each other."
     summary: ClassVar[str] = "Interactions of heads, measured on the worker's own device."
     page: ClassVar[str] = "pairs"
+    places: ClassVar[tuple[JobPlace, ...]] = ("here", "ray")
 
     def resolve(self) -> Self:
         """The job with defaults filled in, but for those of the method that chooses heads.

@@ -21,6 +21,7 @@ from headlab.core import (
     text_in,
     value_function_of,
 )
+from headlab.methods.game import Query
 from headlab.methods.interactions import (
     chosen_halvings,
     estimate,
@@ -31,6 +32,7 @@ from headlab.methods.interactions import (
     started_tally,
 )
 from headlab.methods.pair_game import ModelPairGame, all_pairs, pairs_with
+from headlab.methods.run import require_one_device
 from headlab.methods.tmab import ScreenedTally
 from headlab.methods.work import Arrays, Saver, saves_of
 from headlab.results import StoredRun
@@ -155,7 +157,7 @@ class _LanguageRun:
 
     Attributes:
         pieces: Of the language.
-        game: The model's, with the pairs of the chosen heads.
+        game: The model's, with the pairs of the chosen heads; played on helpers if there are any.
         heads: Flat indices of these heads.
         tally: Samples so far.
         run: Where it is stored; None if nowhere.
@@ -186,6 +188,11 @@ class _LanguageRun:
             pairs = pairs_with(one_head, heads)
             heads = np.union1d(heads, [one_head])
         game = ModelPairGame(evaluator, pieces.ablation, value, pairs=pairs)
+        if pieces.helpers is not None:
+            require_one_device(pieces.model, pieces.helpers, pieces.ablation)
+            shared_game = pieces.helpers.game(game)
+            assert isinstance(shared_game, ModelPairGame), "helpers play a game of pairs as one"
+            game = shared_game
         plan = pair_plan(value.span, integer_in(options, "samples"), number_in(options, "target"))
         tally = started_tally(game, plan, chosen_halvings(game, plan))
         stored_run = _stored_run(pieces, options)
@@ -267,11 +274,13 @@ class _LanguageRun:
     def _measure(self, coalitions: Sequence[Bools], saver: Saver) -> None:
         """Measure coalitions on all examples, those that have not been."""
         examples = np.arange(self.game.examples)
-        for kept in coalitions:
-            if kept.tobytes() in self.values:
-                continue
-            rows = np.broadcast_to(kept, (len(examples), len(kept)))
-            values = self.game.values(rows, examples)
+        missing = {kept.tobytes(): kept for kept in coalitions}
+        missing = {bits: kept for bits, kept in missing.items() if bits not in self.values}
+        queries = (
+            Query("values", {"kept": np.tile(kept, (len(examples), 1)), "examples": examples})
+            for kept in missing.values()
+        )
+        for kept, values in zip(missing.values(), self.game.answers(queries), strict=True):
             self.values[kept.tobytes()] = float(np.average(values, weights=self.game.weights))
             passes = self._passes_of_draws(self.tally.draws)
             passes += len(self.values) * len(examples)

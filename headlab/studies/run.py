@@ -42,6 +42,7 @@ from headlab.methods import (
     METHODS,
     RANDOM_METHOD,
     Forecast,
+    Helpers,
     Part,
     Work,
     answers_spec,
@@ -133,6 +134,7 @@ class Pieces:
         show_front: Called with what is known of a front while it is measured.
         paces: Seconds of a plain forward pass by task, language and split, timed once for all
             forecasts.
+        helpers: Other devices, which interactions are computed on; None for this one alone.
         forwards: Passes (one example each) on missing pieces.
     """
 
@@ -147,6 +149,7 @@ class Pieces:
     report: Callable[[Progress], None] = lambda _: None
     show_front: ShowFront = lambda _: None
     paces: MutableMapping[tuple[str | None, ...], float] = field(default_factory=dict)
+    helpers: Helpers | None = None
     forwards: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:

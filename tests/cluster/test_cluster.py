@@ -27,6 +27,7 @@ from headlab.hooks import Model
 from headlab.methods.joined import WHY_NO_SLOPES
 from headlab.methods.run import score
 from headlab.results import Store
+from headlab.studies.run import Pieces, run_experiment
 
 METHODS: dict[str, dict[str, Any]] = {
     "shapley": {"samples": 24, "value": "probability"},
@@ -511,6 +512,67 @@ def test_a_run_begun_here_goes_on_elsewhere_and_back(
         final_scores = score(model, tiny_task(), store=store, helpers=Team(pool), **settings)
     assert final_scores.values_sha256() == local_scores.values_sha256()
     assert final_scores.example_forwards == local_scores.example_forwards
+
+
+PAIRS: dict[str, Any] = {"heads": "0.1,1.0,1.2,2.3", "samples": 48}
+
+
+def pieces_of(model: Model, **settings: Any) -> Pieces:
+    return Pieces(model, tiny_task().with_languages(("xx",)), dev_size=10, test_size=20, **settings)
+
+
+@pytest.mark.parametrize("value", ["accuracy", "probability"])
+@pytest.mark.parametrize("is_screened", [False, True])
+def test_interactions_on_devices_that_are_lost_have_the_bits_of_a_local_run(
+    model: Model, value: str, is_screened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A screen is chosen for pairs so few only if it costs nothing.
+    pass_cost = 1e-3 if is_screened else 1e9
+    monkeypatch.setattr("headlab.methods.interactions.FORESEEN_PASS_COST", pass_cost)
+    options = {**PAIRS, "value": value, "target": 0.002}
+    local_pieces = pieces_of(model)
+    local_report = run_experiment("interactions", local_pieces, options=options)
+    assert is_screened == any("foresaw" in note for note in local_report.notes)
+    monkeypatch.setattr("headlab.cluster.pool.MAX_TRIES", 100)
+    rng = np.random.default_rng(5)
+
+    def hire() -> ThreadDevice:
+        return ThreadDevice(lambda: replica_of(model), int(rng.integers(3, 6)))
+
+    with pool_of(hire, 3) as pool:
+        pieces = pieces_of(model, helpers=Team(pool))
+        report = run_experiment("interactions", pieces, options=options)
+        assert pool.lost >= 3
+    assert report.tables == local_report.tables
+    assert report.notes == local_report.notes
+    assert report.spec == local_report.spec  # which says nothing of where it was computed
+    assert pieces.forwards == local_pieces.forwards
+
+
+def test_interactions_begun_here_go_on_elsewhere_and_back(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
+    local_report = run_experiment("interactions", pieces_of(model), options=PAIRS)
+    store = Store(tmp_path)
+    with pool_of(lambda: ThreadDevice(lambda: replica_of(model)), 2) as pool:
+        for steps, helpers in ((4, None), (7, Team(pool)), (9, None)):
+            steps_left = iter(range(steps))
+
+            def stop(_: object, steps_left: Iterator[int] = steps_left) -> None:
+                if next(steps_left, None) is None:
+                    raise Stop
+
+            with pytest.raises(Stop):
+                run_experiment(
+                    "interactions",
+                    pieces_of(model, store=store, helpers=helpers),
+                    options=PAIRS,
+                    on_progress=stop,
+                )
+        last_pieces = pieces_of(model, store=store, helpers=Team(pool))
+        report = run_experiment("interactions", last_pieces, options=PAIRS)
+    assert report.tables == local_report.tables
 
 
 def test_another_model_or_version_on_a_device_is_refused(model: Model, folder: Path) -> None:

@@ -24,8 +24,11 @@ from headlab.cli.run import main
 from headlab.cluster import rays
 from headlab.cluster.rays import RayDevice, team
 from headlab.hooks import Model
+from headlab.methods.model_game import ModelGame
+from headlab.methods.pair_game import ModelPairGame
 from headlab.methods.run import score
 from headlab.results import Store
+from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks import task
 from headlab.worker.client import Client
 from headlab.worker.model_host import ModelHost
@@ -208,6 +211,18 @@ def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
     assert hashes[0] == hashes[1]
 
 
+def test_interactions_have_the_same_tables_on_a_cluster_that_is_there(
+    cluster: Cluster, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = []
+    for name, ray_options in (("here", []), ("ray", ["--ray", "auto", "--workers", "1"])):
+        arguments = ["--model", str(folder), "--languages", "de", "--size", "48"]
+        arguments += ["--heads", "0.0,0.1,1.0", "--samples", "48", "--cache", str(tmp_path / name)]
+        assert main(["interactions", *arguments, "--json", *ray_options]) == 0
+        tables.append(json.loads(capsys.readouterr().out)["tables"])
+    assert tables[0] == tables[1]
+
+
 @pytest.mark.soak
 def test_the_command_gives_the_same_hashes_with_and_without_ray(
     folder: Path, tmp_path: Path, local_hashes: dict[str, str]
@@ -328,6 +343,27 @@ def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_he
     model = load(str(folder))
     local_scores = score(model, task("intents"), language="de", size=48, samples=96)
     assert result.record.values_sha256() == local_scores.values_sha256()
+
+
+def test_pairs_placed_on_a_cluster_have_the_tables_of_those_computed_here(
+    cluster: Cluster, folder: Path, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make() -> ModelHost:
+        return ModelHost(tmp_path, make_helpers=partial(team, address="auto", workers=1))
+
+    local_pieces = Pieces(model, task("intents", ["de"]), dev_size=48)
+    options = {"heads": "0.0,0.1,1.0", "samples": 48}
+    local_report = run_experiment("interactions", local_pieces, options=options)
+    monkeypatch.delattr(ModelPairGame, "interactions")  # nothing is computed in this process
+    monkeypatch.delattr(ModelGame, "values")
+    spec = {"model": str(folder), "task": "intents", "languages": ["de"], "dev_size": 48}
+    with started_worker(tmp_path, make, ray="cluster") as worker:
+        job = worker.client.submit("interactions", {**spec, "options": options}, place="ray").id
+        row = wait_for_end(worker.client, job, seconds=240)
+        assert row.error is None
+        assert any("on Ray" in text for text in worker.client.log(job))
+    (result,) = Store(tmp_path).reports().results
+    assert result.record.tables == local_report.tables
 
 
 @pytest.mark.soak
