@@ -62,6 +62,7 @@ RANDOM_CHOICES = 10
 # Of `languages`.
 ENCODER_ABLATIONS = ("zero", "mean", "resample")
 ENCODER_SAMPLES = 64
+ENCODER_TEST_EXAMPLES = 500
 ENCODER_REMOVED = 10
 
 
@@ -323,7 +324,7 @@ def languages_of(store: Store) -> dict[str, Any]:
     task = headlab.task("intents")
     entries: dict[str, Any] = {}
     for language in task.languages:
-        evaluator = Evaluator(model, task, language, "test", None)
+        evaluator = Evaluator(model, task, language, "test", ENCODER_TEST_EXAMPLES)
         before = evaluator.evaluate()
         entry: dict[str, Any] = {"test_accuracy": before.accuracy, "scores": {}, "removals": {}}
         for ablation in ENCODER_ABLATIONS:

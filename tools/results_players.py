@@ -384,7 +384,7 @@ def sections() -> Iterator[str]:
 def page() -> str:
     """The page: findings, then a section for each front."""
     findings = (RESULTS / "findings.md").read_text(encoding="utf-8").strip()
-    stand_ins = (RESULTS / "stand-ins.md").read_text(encoding="utf-8").strip()
+    stand_ins = (RESULTS / "stand-ins" / "findings.md").read_text(encoding="utf-8").strip()
     return "\n\n".join([findings, *sections(), stand_ins, *stand_in_sections()]) + "\n"
 
 
