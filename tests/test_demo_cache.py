@@ -13,7 +13,7 @@ import headlab
 from headlab.dashboard.panels.masks.mask_figures import EXAMPLES_BY_SPLIT
 from headlab.evaluation import Evaluator
 from headlab.masks import Mask, full_mask
-from headlab.methods import METHODS, spec_of
+from headlab.methods import METHODS, model_with_players, neuron_groups, spec_of
 from headlab.methods.costs import PRECISION
 from headlab.methods.spec import answers_spec
 from headlab.models import smollm
@@ -101,6 +101,58 @@ def test_the_decoders_heads_are_scored_on_the_tasks_whose_heads_are_known(listin
         rows = headlab.task(spec["name"]).examples(scores.language, "dev", spec["size"])
         assert spec["data_hash"] == headlab.task(spec["name"]).data_hash(rows)
         assert scores.spec["model"]["fingerprint"] == smollm.fingerprint()
+
+
+SCORED_PLAYERS = (
+    (MODEL, "intents", "heads,neurons:8", "smoothed", {"de", "fi", "bg"}),
+    (MODEL, "intents", "neurons:8", "shapley", {"de"}),
+    (smollm.NAME, "repeats", "kv-groups", "leave-one-out", {"en"}),
+)
+"""Model, task, players, method and languages of the scores of other players than heads."""
+
+
+@pytest.mark.parametrize(("model", "task", "players", "method", "scored_languages"), SCORED_PLAYERS)
+def test_other_players_are_scored(model, task, players, method, scored_languages):
+    records = [result.record for result in Store(CACHE).scan(players).results]
+    assert {scores.language for scores in records} == scored_languages
+    for scores in records:
+        names = (scores.spec["model"]["name"], scores.spec["task"]["name"], scores.method)
+        assert names == (model, task, method)
+        assert scores.grid == records[0].grid  # with the same groups of neurons
+        rows = headlab.task(task).examples(scores.language, "dev", scores.spec["task"]["size"])
+        assert scores.spec["task"]["data_hash"] == headlab.task(task).data_hash(rows)
+        assert np.ptp(scores.values) > 0
+
+
+def test_no_other_players_are_scored_than_those_that_the_page_names():
+    page = (ROOT / "docs" / "demo.md").read_text(encoding="utf-8")
+    scored = {str(result.record.spec.players) for result in Store(CACHE).scan(None).results}
+    assert scored - {""} == {players for _, _, players, *_ in SCORED_PLAYERS}
+    assert all(f"--players {players}" in page for players in scored - {""})
+
+
+def test_pages_form_the_groups_of_neurons_of_the_scores_without_measuring(tmp_path, monkeypatch):
+    """And show at once what the model answers while nothing is switched off."""
+    try:
+        model = headlab.load(MODEL, device="cpu")
+    except MissingBase as missing:
+        pytest.skip(str(missing))
+    store = Store(tmp_path, demo=CACHE)
+    monkeypatch.delattr(neuron_groups, "measured_importance")
+    for scores in (result.record for result in Store(CACHE).scan("heads,neurons:8").results):
+        players_model = model_with_players(
+            model, headlab.task("intents"), "heads,neurons:8", store=store
+        )
+        assert players_model.grid == scores.grid
+        for split, size in EXAMPLES_BY_SPLIT.items():
+            evaluator = Evaluator(
+                players_model, headlab.task("intents"), scores.language, split, size
+            )
+            run = store.run(answers_spec(evaluator.dataset))
+            digest = full_mask(scores.grid).digest
+            cached_answers = run.answers(digest, evaluator.examples)
+            assert cached_answers is not None
+            assert cached_answers.n == size
 
 
 @pytest.mark.parametrize("method", ["shapley", "confidence"])

@@ -7,7 +7,8 @@ date is that of the commit that last changed their file.
 
 Of the decoder it adds its answers on `repeats`, with all heads on and without the induction heads
 that the report on its roles finds: what the Overview says of them. For the Pairs page it measures
-how some heads interact (INTERACTIONS).
+how some heads interact (INTERACTIONS). Other players than heads are scored where a newcomer can
+look at them (PLAYERS): groups of neurons of the encoder, key-value groups of the decoder.
 
 It also scores the heads of the embedded `e5-small-slots` on `slots` in all languages by the methods
 that take minutes (METHODS); with `--data DIR` and `--nli FOLDER` those of e5-small-xnli on XNLI,
@@ -19,17 +20,17 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headlab import load, task
 from headlab.core import Report, part, read_json
 from headlab.dashboard.panels.masks.mask_figures import EXAMPLES_BY_SPLIT
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model
-from headlab.masks import Mask
-from headlab.methods import answers_spec
+from headlab.masks import Mask, full_mask
+from headlab.methods import answers_spec, model_with_players
 from headlab.methods.run import score
 from headlab.reproduce.held import TAGGER
 from headlab.reproduce.models import NLI, open_model
@@ -74,6 +75,45 @@ INTERACTIONS = (
     MeasuredPairs("e5-small-intents", "float32", "intents", "de", 512, "9.3,9.4,10.6", 0.01),
     # Two heads that look at the token before, and three induction heads.
     MeasuredPairs(DECODER, "bfloat16", "repeats", "en", 64, "1.3,1.4,16.0,18.6,18.7", 0.04),
+)
+
+
+class ScoredPlayers(NamedTuple):
+    """Other players than heads of a model, and how they are scored.
+
+    Attributes:
+        model: Its name.
+        task: The task.
+        languages: Its languages.
+        players: What is switched.
+        method: The method.
+        dev_size: Examples of dev.
+        options: The method's.
+    """
+
+    model: str
+    task: str
+    languages: tuple[str, ...]
+    players: str
+    method: str
+    dev_size: int
+    options: Mapping[str, Any]
+
+
+PLAYERS = (
+    ScoredPlayers(
+        "e5-small-intents",
+        "intents",
+        ("de", "fi", "bg"),
+        "heads,neurons:8",
+        "smoothed",
+        512,
+        {"samples": 1024},
+    ),
+    ScoredPlayers(DECODER, "repeats", ("en",), "kv-groups", "leave-one-out", 16, {}),
+    ScoredPlayers(
+        "e5-small-intents", "intents", ("de",), "neurons:8", "shapley", 512, {"target": 0.05}
+    ),
 )
 
 
@@ -159,6 +199,44 @@ def store_interactions(store: Store, measured: MeasuredPairs) -> None:
     run_experiment("interactions", pieces, options=options)
 
 
+def score_players(store: Store, scored: ScoredPlayers) -> None:
+    """Score other players than heads, unless they are scored already.
+
+    The untouched model's answers to the examples of the Prune page are those that it gives where
+    heads are switched; so they are copied, where these are stored.
+    """
+    scored_task = task(scored.task)
+    model_of_heads = load(scored.model, device="cpu")
+    model = model_with_players(model_of_heads, scored_task, scored.players, store=store)
+    for language in scored.languages:
+        score(
+            model,
+            scored_task,
+            language=language,
+            method=scored.method,
+            size=scored.dev_size,
+            seed=0,
+            store=store,
+            **scored.options,
+        )
+        for split, size in EXAMPLES_BY_SPLIT.items():
+            of_heads = Evaluator(model_of_heads, scored_task, language, split, size)
+            of_players = Evaluator(model, scored_task, language, split, size)
+            copy_baseline(store, of_heads, of_players)
+
+
+def copy_baseline(store: Store, of_heads: Evaluator, of_players: Evaluator) -> None:
+    """Keep the untouched model's answers for the game of other players too."""
+    answers_of_heads = store.run(answers_spec(of_heads.dataset)).answers(
+        full_mask(of_heads.model.grid).digest, of_heads.examples
+    )
+    stored_run = store.run(answers_spec(of_players.dataset))
+    digest = full_mask(of_players.model.grid).digest
+    if answers_of_heads is None or stored_run.answers(digest, of_players.examples) is not None:
+        return
+    stored_run.keep_answers(digest, answers_of_heads, of_players.inputs.units)
+
+
 def main() -> None:
     """Write what the cache lacks."""
     parser = argparse.ArgumentParser(
@@ -173,6 +251,8 @@ def main() -> None:
     store_answers_without_role(store, load(DECODER, device="cpu"), "induction", "repeats")
     for measured_pairs in INTERACTIONS:
         store_interactions(store, measured_pairs)
+    for scored_players in PLAYERS:
+        score_players(store, scored_players)
     score_heads(store, load("e5-small-slots", device="cpu"), task("slots"))
     models_of_folders = ((arguments.nli, NLI, "xnli"), (arguments.tagger, TAGGER, "udpos"))
     for folder, model_name, task_name in models_of_folders:

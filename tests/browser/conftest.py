@@ -70,9 +70,10 @@ def free_port() -> int:
 
 @dataclass
 class App:
-    """`streamlit run app.py` on a free port, with results from `cache`."""
+    """`streamlit run app.py` on a free port, with results from `cache`, and the demo's if asked."""
 
     cache: Path
+    has_demo: bool = False
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
@@ -85,6 +86,8 @@ class App:
         command.append("--server.fileWatcherType=none")
         environment = {**os.environ, "HEADLAB_CACHE": str(self.cache), "HEADLAB_TOKEN": TOKEN}
         environment.pop("HEADLAB_WORKER", None)
+        if self.has_demo:
+            environment["HEADLAB_DEMO"] = "on"
         with (self.cache / "streamlit.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=log, stderr=log
@@ -142,6 +145,24 @@ def app(cache_folder) -> Iterator[App]:
     app = App(cache_folder)
     app.start()
     yield app
+    app.stop()
+
+
+@pytest.fixture(scope="module")
+def demo_page(chromium, tmp_path_factory):
+    """A tab of an app with the demo's results, which has computed nothing."""
+    from headlab.models.embedded import fingerprint
+
+    try:
+        fingerprint("e5-small-intents")
+    except HeadlabError as missing:
+        pytest.skip(str(missing))
+    app = App(tmp_path_factory.mktemp("empty-cache"), has_demo=True)
+    app.start()
+    context = chromium.new_context(viewport=WINDOW, base_url=app.url)
+    context.set_default_timeout(DEADLINE)
+    yield context.new_page()
+    context.close()
     app.stop()
 
 

@@ -45,6 +45,20 @@ def test_importance_is_read_as_it_was_kept(tmp_path: Path) -> None:
     assert Store(tmp_path).scan(None).problems == ()
 
 
+def test_importance_of_the_demo_is_read_where_there_is_none_of_ones_own(tmp_path: Path) -> None:
+    demo = tmp_path / "demo"
+    keep_importance(demo, SPEC, IMPORTANCE)
+    store = Store(tmp_path / "own", demo=demo)
+    importance = store.importance(SPEC, SIZES)
+    assert importance is not None
+    assert np.array_equal(importance[0], IMPORTANCE[0])
+    store.keep_importance(SPEC, IMPORTANCE[::-1])
+    importance = store.importance(SPEC, SIZES[::-1])
+    assert importance is not None
+    assert np.array_equal(importance[0], IMPORTANCE[1])
+    assert len(list((demo / NEURONS_FOLDER).iterdir())) == 1
+
+
 @pytest.mark.parametrize(
     ("layers", "sizes"),
     [

@@ -175,7 +175,6 @@ def other_choices(choice: Choice) -> list[OtherChoice]:
     Reports of roles on a treebank are of no task.
     """
     specs = stored_specs()
-    scores = stored_results(HeadScores).results
     choices: list[OtherChoice] = []
     for (model, task_name), count in sorted(stored_subjects(specs).items()):
         result_count = count_words(count, "result")
@@ -185,7 +184,7 @@ def other_choices(choice: Choice) -> list[OtherChoice]:
                 words = f"{model}: {result_count} on roles"
                 choices.append(OtherChoice(other_choice, "roles", words))
         elif (model, task_name) != (choice.model, choice.task):
-            method = best_method(matching_scores(scores, model, task_name), choice.method)
+            method = stored_method(model, task_name, choice.method, HEADS)
             other_choice = Choice(
                 model, task_name, tuple(task_languages(task_name)), method or choice.method
             )
@@ -206,10 +205,22 @@ def _of_players(choice: Choice, wanted_method: str) -> Choice:
         wanted_method: Key of the method to show if there are such scores of it.
     """
     for players in stored_players(choice.model, choice.task)[:1]:
-        results = stored_results(HeadScores, players).results
-        method = best_method(matching_scores(results, choice.model, choice.task), wanted_method)
+        method = stored_method(choice.model, choice.task, wanted_method, players)
         return replace(choice, players=players, method=method or choice.method)
     return choice
+
+
+def stored_method(model: str, task: str, wanted_method: str, players: str) -> str | None:
+    """The method to show of the stored scores of some players; None if none are stored.
+
+    Args:
+        model: Name of the model.
+        task: Name of the task.
+        wanted_method: Key of the method to show if there are such scores of it.
+        players: What is scored.
+    """
+    results = stored_results(HeadScores, players).results
+    return best_method(matching_scores(results, model, task), wanted_method)
 
 
 def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -16,6 +16,7 @@ from headlab.dashboard.frame.choice import (
     current_choice,
     known_models,
     known_tasks,
+    stored_method,
     task_languages,
 )
 from headlab.dashboard.frame.sidebar import (
@@ -166,6 +167,14 @@ def link_params_of(choice: Choice) -> dict[str, list[str]]:
     return params
 
 
+def show_stored_method() -> None:
+    """Show a method that the chosen players have scores of, where the one shown has none."""
+    state = st.session_state
+    method = stored_method(state["model"], state["task"], state["method"], state[PLAYERS_PARAM])
+    if method is not None and method != state["method"]:
+        set_widget("method", method)
+
+
 def draw_sidebar() -> Choice:
     """Draw the shared widgets, bound to the link, and return the choice.
 
@@ -191,7 +200,7 @@ def draw_sidebar() -> Choice:
         notices.note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
-        players = pick_players(stored_players(model, task_name))
+        players = pick_players(stored_players(model, task_name), show_stored_method)
         variant = pick_variant(cached_variants(model, task_name, method, stated_label_map, players))
         offered_languages = task_languages(task_name)
         notices.note("langs", "language", offered_languages)

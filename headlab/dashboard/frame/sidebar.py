@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -299,11 +299,12 @@ def pick_variant(names: Sequence[str]) -> str:
     return st.selectbox("Settings", names, key=VARIANT_PARAM, bind="query-params", help=help_text)
 
 
-def pick_players(stored: Sequence[str]) -> str:
+def pick_players(stored: Sequence[str], on_change: Callable[[], None]) -> str:
     """Draw the list of what is switched and scored, where not only heads are.
 
     Args:
         stored: What else than heads the stored scores of the model and task are of.
+        on_change: Called when a person has chosen others.
 
     Returns:
         What is chosen; heads where there is nothing to choose.
@@ -326,9 +327,11 @@ def pick_players(stored: Sequence[str]) -> str:
         options,
         key=PLAYERS_PARAM,
         bind="query-params",
+        on_change=uninterrupted(on_change),
         help="What is switched off one by one: heads, or other parts that were scored too",
     )
-    st.caption(f"{players_title(players)}.")
+    if players != HEADS:
+        st.caption(f"{players_title(players)}.")
     return players
 
 

@@ -405,7 +405,10 @@ class Store:
             spec: What it is measured on.
             neurons: Number of neurons of each layer.
         """
-        return read_importance(self.root, spec, neurons)
+        importance = read_importance(self.root, spec, neurons)
+        if importance is None and self.demo is not None:
+            importance = read_importance(self.demo, spec, neurons)
+        return importance
 
     def keep_importance(self, spec: Mapping[str, Json], importance: Sequence[Floats]) -> None:
         """Keep the importance of every neuron, where the cache can be written.

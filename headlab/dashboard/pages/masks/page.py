@@ -52,10 +52,12 @@ def draw_page() -> None:
         target = target_of(choice, results)
         masks = masks_to_compare(choice, results, target)
         if len(masks) < 2:
+            advice = "choose languages whose heads have been scored"
+            if results.first_scores is not None and not results.first_scores.chooses_heads:
+                advice = f"choose another method: scores by {choice.method} are for looking only"
             st.info(
                 f"There {'is one mask' if masks else 'are no masks'} to compare. Switch heads off "
-                "on the Prune page, upload mask files, or choose languages whose heads have been "
-                "scored."
+                f"on the Prune page, upload mask files, or {advice}."
             )
         if masks:
             first_name, second_name = pick_two(list(masks))

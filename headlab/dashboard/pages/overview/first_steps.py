@@ -219,6 +219,10 @@ def _map_words(choice: Choice, results: StoredScores) -> str:
     reason = load_problem or scores_refusal(choice) or _first_map_refusal(choice)
     if reason:
         return plain(f"{reason.rstrip('.')}.")
+    if results.scores:
+        return (
+            f"by `{choice.method}`, in {len(results.scores)} of {len(choice.languages)} languages."
+        )
     return f"`{choice.method}` is not computed yet."
 
 

@@ -40,7 +40,8 @@ def interval_verdict(
     """
     index = scores.grid.index(head)
     if scores.sampling_error is not None:
-        return f"± {sampling_error_words(scores, index)}: it marks no head as helping or harming"
+        error_words = sampling_error_words(scores, index)
+        return f"± {error_words}: it marks none of the {scores.grid.noun} as helping or harming"
     if scores.low is None or scores.high is None:
         return "no interval: these scores say nothing about their uncertainty"
     if not scores.signed:
