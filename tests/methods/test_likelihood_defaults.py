@@ -29,9 +29,11 @@ from headlab.studies.table import STUDIES
 LOG = "log-probability"
 EMBEDDED_RESULTS = Path(headlab.__file__).parent / "embedded" / "results"
 WITH_VALUE = [key for key, method in METHODS.items() if "value" in method.options]
+LATER = "leave-one-out"
+"""It got the option after it had results, which stay those of its default."""
 
 
-@pytest.mark.parametrize("key", WITH_VALUE)
+@pytest.mark.parametrize("key", [key for key in WITH_VALUE if key != LATER])
 def test_the_default_is_the_tasks(key: str) -> None:
     assert METHODS[key].options["value"].default == "accuracy"
     for task in ("lm", "repeats", "ioi", "agreement"):
@@ -42,7 +44,7 @@ def test_the_default_is_the_tasks(key: str) -> None:
 
 
 def test_methods_without_a_value_are_as_they_were() -> None:
-    assert method_on("leave-one-out", "lm") is METHODS["leave-one-out"]
+    assert method_on(LATER, "lm") is METHODS[LATER]
     assert options_on("gradient", "nonesuch") == METHODS["gradient"].options
     assert options_on("nonesuch", "lm") == {}
 
