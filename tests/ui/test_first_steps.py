@@ -118,6 +118,23 @@ def test_a_model_that_is_brought_after_a_link_has_its_first_map(worker):
     assert job.params["model"] == "owner/name"
 
 
+def test_a_model_chosen_after_a_first_map_that_failed_has_its_own_and_no_error_of_the_other(worker):
+    app = overview(langs=["de"])
+    (failed_job,) = first_map_jobs(worker)
+    worker.change(1, state="failed", error="e5-small-intents distinguishes 17 classes")
+    app.run()
+    assert "e5-small-intents distinguishes 17 classes" in page_text(app)
+    assert app.selectbox(key="method").value == FIRST_MAP_METHOD
+    app.text_input(key="_named").set_value("owner/name").run().run()
+    assert [job.params["model"] for job in first_map_jobs(worker)] == [
+        failed_job.params["model"],
+        "owner/name",
+    ]
+    assert "distinguishes 17 classes" not in page_text(app)
+    app.selectbox(key="model").set_value("e5-small-intents").run().run()
+    assert len(first_map_jobs(worker)) == 2  # what failed is not tried again without a click
+
+
 def test_a_first_map_that_would_be_refused_is_not_queued_but_said(worker, monkeypatch):
     """On an empty cache nothing tells that the model is a decoder; loading it does."""
     monkeypatch.setattr(
