@@ -237,6 +237,42 @@ def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
 
 
 @pytest.mark.usefixtures("app")
+def test_a_task_is_used_with_the_model_that_was_checked_above(tmp_path: Path) -> None:
+    folder = save_classifier(tmp_path / "mine")
+    _keep_two_labels(folder)
+    _change_config(folder, id2label={"0": "a", "1": "b"})
+    app = page_with_model(folder)
+    upload(app, ("lights.csv", ROWS))
+    press(app, "own-save")
+    assert "With the model checked above" in page_text(app)
+    press(app, "own-use-task")
+    assert app.selectbox(key="task").value == "lights"
+    assert app.selectbox(key="model").value == str(folder)
+    assert "cannot do the task" not in page_text(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_a_task_that_the_chosen_model_cannot_do_is_said_with_a_model_that_can(
+    tmp_path: Path,
+) -> None:
+    folder = save_classifier(tmp_path / "mine")
+    _keep_two_labels(folder)
+    _change_config(folder, id2label={"0": "a", "1": "b"})
+    app = page_with_files(("lights.csv", ROWS))
+    press(app, "own-save")
+    press(app, "own-use-task")
+    assert "e5-small-intents cannot do the task lights: its 17 classes" in page_text(app)
+    assert "do not have the names of the task's 2 labels (a, b)" in page_text(app)
+    assert app.button(key="fitting-task").label.startswith("Choose the task intents")
+    app.text_input(key="own-model").set_value(str(folder)).run()
+    press(app, "own-use-model")
+    assert "cannot do the task" not in page_text(app)
+    app.selectbox(key="model").set_value("e5-small-intents").run()
+    press(app, "fitting-model")
+    assert app.selectbox(key="model").value == str(folder)
+
+
+@pytest.mark.usefixtures("app")
 def test_a_dropped_file_of_choices_for_a_language_model_becomes_a_task() -> None:
     rows = [
         {"premise": f"It is {n}, so", "options": ["yes", "no"], "gold": n % 2} for n in range(10)

@@ -23,6 +23,7 @@ from headlab.dashboard.frame import (
     worker_client,
 )
 from headlab.dashboard.names import error_words, page_link, plain
+from headlab.dashboard.panels.jobs.fitting import misfit_reason
 from headlab.dashboard.panels.jobs.job_format import (
     LIVE_STATES,
     describe_job,
@@ -654,14 +655,14 @@ def missing_weights_reason(model: str) -> str:
 
 
 def scores_refusal(choice: Choice) -> str:
-    """Why nothing can be computed by this method on this model.
+    """Why nothing can be computed by this method of this model on this task.
 
     Empty if it can be, as far as is known.
     """
-    missing_weights = missing_weights_reason(choice.model)
+    unusable = missing_weights_reason(choice.model) or misfit_reason(choice)
     grid = cached_grid(choice.model)
-    if missing_weights or grid is None:
-        return missing_weights
+    if unusable or grid is None:
+        return unusable
     method = METHODS[choice.method]
     if choice.players != HEADS:
         unseen = reason_refused(
