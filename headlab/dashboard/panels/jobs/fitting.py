@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
@@ -36,6 +37,8 @@ TASK_FINDINGS = ("Labels", "Answers")
 """Findings about a model's files that tell whether it can do a task."""
 FRESH_SECONDS = 60.0
 """Findings that are older are asked for again, as files may have changed."""
+MAX_TASKS = 4
+"""Tasks that are offered at most."""
 MAX_ASKED = 12
 """Models, or tasks, that are tried in search of one that fits."""
 
@@ -134,26 +137,36 @@ def draw_misfit(choice: Choice, reason: str) -> None:
 
 
 def _fitting_task_buttons(choice: Choice) -> list[Button]:
-    """The button that chooses a task that the model can do, if one is known.
+    """The buttons that choose tasks that the model can do.
 
-    A task on which it has results comes before others, among which those are tried first that ask
-    for the same as it answers.
+    They are those on which it has scores, the most first, or else the first one that fits.
     """
+    choices_with_scores = []
     for other_choice in other_choices(choice):
-        is_of_model = other_choice.choice.model == choice.model
-        if is_of_model and other_choice.page == "overview":
-            show = partial(show_choice, other_choice.choice)
-            return [_task_button(choice, other_choice.choice.task, show)]
+        if other_choice.choice.model == choice.model and other_choice.page == "overview":
+            choices_with_scores.append(other_choice.choice)
+    if choices_with_scores:
+        score_counts = Counter(
+            str(result.record.spec.task.name)
+            for result in matching_scores(stored_results(HeadScores).results, choice.model)
+        )
+        choices_with_scores.sort(key=lambda other: -score_counts[other.task])
+        return [
+            _task_button(other.task, partial(show_choice, other), number)
+            for number, other in enumerate(choices_with_scores[:MAX_TASKS])
+        ]
     other_tasks = [name for name in task_names() if name != choice.task and known_task(name)]
     for name in other_tasks[:MAX_ASKED]:
         if can_do(choice.model, name):
-            return [_task_button(choice, name, partial(use_task, name))]
+            return [_task_button(name, partial(use_task, name))]
     return []
 
 
-def _task_button(choice: Choice, task: str, on_press: partial[None]) -> Button:
-    words = f"Choose the task {task}, which {_short_name(choice.model)} can do"
-    return Button(words, "fitting-task", on_press, kind="primary")
+def _task_button(task: str, on_press: partial[None], number: int = 0) -> Button:
+    """The button of one task; the first one is the primary one."""
+    if number:
+        return Button(f"Choose the task {task}", f"fitting-task-{number}", on_press)
+    return Button(f"Choose the task {task}", "fitting-task", on_press, kind="primary")
 
 
 def _fitting_model_buttons(choice: Choice) -> list[Button]:
@@ -166,6 +179,6 @@ def _fitting_model_buttons(choice: Choice) -> list[Button]:
     models.sort(key=lambda name: (not was_named_here(name), name not in embedded_models()))
     for name in models[:MAX_ASKED]:
         if can_do(name, choice.task):
-            words = f"Choose the model {_short_name(name)}, which can do {choice.task}"
+            words = f"Choose the model {_short_name(name)}"
             return [Button(words, "fitting-model", use_model, (name,))]
     return []
