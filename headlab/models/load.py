@@ -728,7 +728,7 @@ def examine_model(name: str, task: Task | None = None) -> list[Fact]:
         task: One whose labels its classes should be; None for none.
     """
     if name in EMBEDDED:
-        return [_embedded_fact(name)]
+        return _embedded_facts(name, task)
     try:
         folder, sizes, location = _folder_and_sizes(name)
     except HeadlabError as error:
@@ -765,20 +765,37 @@ def examine_model(name: str, task: Task | None = None) -> list[Fact]:
         _heads_fact(config),
         _tokenizer_fact(folder, name),
     ]
+    return [*facts, *_task_facts(model_class.__name__, config, task)]
+
+
+def _task_facts(class_name: str, config: PretrainedConfig, task: Task | None) -> list[Fact]:
+    """Whether a model can do a task; nothing without a task, or of one without labels."""
     if task is not None and task.likelihood:
-        facts.append(_language_model_fact(model_class.__name__, config, task))
-    elif task is not None and task.labels:
-        facts.append(_labels_fact(model_class.__name__, config, task))
-    return facts
+        return [_language_model_fact(class_name, config, task)]
+    if task is not None and task.labels:
+        return [_labels_fact(class_name, config, task)]
+    return []
 
 
-def _embedded_fact(name: str) -> Fact:
-    """Whether an embedded model is there, with the names of its classes if it is a classifier."""
-    try:
-        classes = read_labels(adapter_folder(name)).labels if EMBEDDED[name].adapter else ()
-    except HeadlabError as error:
-        return Fact("Found", False, as_sentence(error))
-    return Fact("Found", True, f"{name} comes with headlab.", classes)
+def _embedded_facts(name: str, task: Task | None) -> list[Fact]:
+    """Whether an embedded model is there, and can do a task.
+
+    The first fact has the names of its classes if it is a classifier.
+    """
+    class_name = "LlamaForCausalLM"
+    classes: tuple[str, ...] = ()
+    if EMBEDDED[name].adapter:
+        try:
+            labels = read_labels(adapter_folder(name))
+        except HeadlabError as error:
+            return [Fact("Found", False, as_sentence(error))]
+        classes = labels.labels
+        class_name = (
+            "BertForTokenClassification" if labels.words else "BertForSequenceClassification"
+        )
+    found = Fact("Found", True, f"{name} comes with headlab.", classes)
+    config = PretrainedConfig(id2label=dict(enumerate(classes)))
+    return [found, *_task_facts(class_name, config, task)]
 
 
 def _class_names(config: PretrainedConfig) -> tuple[str, ...]:

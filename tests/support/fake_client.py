@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from headlab.worker.schemas import (
     AttentionRequest,
     Deleted,
     ExampleCard,
+    Finding,
     Health,
     JobRow,
     LoadedModel,
@@ -111,6 +113,7 @@ class FakeClient:
         trouble: Message of the error that every request raises; empty for none.
         no_answer_note: Why the model gives no answer; empty if it gives one.
         next_tokens: What the model expects, in place of answers; empty for a model with labels.
+        findings_by_subject: What the files of a model tell, by model and task; of others nothing.
     """
 
     rows: list[JobRow] = field(default_factory=list)
@@ -129,6 +132,7 @@ class FakeClient:
     connection_error: str = ""
     no_answer_note: str = ""
     next_tokens: list[NextToken] = field(default_factory=list)
+    findings_by_subject: dict[tuple[str, str | None], list[Finding]] = field(default_factory=dict)
 
     def _refuse_if_unreachable(self) -> None:
         if self.connection_error:
@@ -194,6 +198,12 @@ class FakeClient:
     def load_model(self, name: str) -> LoadedModel:
         self._refuse_if_unreachable()
         return loaded_model(name)
+
+    def check_model(
+        self, model: str, task: str | None = None, label_map: Mapping[str, str] | None = None
+    ) -> list[Finding]:
+        self._refuse_if_unreachable()
+        return list(self.findings_by_subject.get((model, task), ()))
 
     def tasks(self) -> list[TaskCard]:
         cards = []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import string
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 import transformers as hf
+from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -72,4 +75,16 @@ def save_model(
     with building_alone():
         module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+def keep_two_classes(folder: Path, names: Sequence[str] = ("LABEL_0", "LABEL_1")) -> Path:
+    """Make a saved classifier one of two classes, which have no telling names unless given."""
+    path = folder / "config.json"
+    changes = {"id2label": dict(zip("01", names, strict=True)), "num_labels": 2}
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    weights = load_file(folder / "model.safetensors")
+    for name in ("classifier.weight", "classifier.bias"):
+        weights[name] = weights[name][:2].clone()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder

@@ -14,6 +14,7 @@ from support.submitted_jobs import submitted_jobs
 from headlab.core import HeadlabError
 from headlab.methods import DEFAULT_METHOD, FIRST_MAP_METHOD
 from headlab.results import Store
+from headlab.worker.schemas import Finding
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -42,9 +43,13 @@ def keep_first_map(cache, *languages):
             sampling_error=abs(scores.values) / 10,
             spec={**scores.spec, "method": method},
         )
-        Store(cache).run(first_map.spec).finish(
-            first_map, {"created": "2026-11-21T05:00:00+00:00", "versions": {}}
-        )
+        keep(cache, first_map)
+
+
+def keep(cache, scores):
+    """Store made-up scores."""
+    meta = {"created": "2026-11-21T05:00:00+00:00", "versions": {}}
+    Store(cache).run(scores.spec).finish(scores, meta)
 
 
 def test_on_an_empty_cache_a_first_map_is_started_once_and_the_sidebar_says_so(worker):
@@ -116,6 +121,64 @@ def test_a_model_that_is_brought_after_a_link_has_its_first_map(worker):
     app.text_input(key="_named").set_value("owner/name").run().run()
     (job,) = first_map_jobs(worker)
     assert job.params["model"] == "owner/name"
+
+
+def test_a_model_chosen_after_a_first_map_that_failed_has_its_own_and_no_error_of_the_other(worker):
+    app = overview(langs=["de"])
+    (failed_job,) = first_map_jobs(worker)
+    worker.change(1, state="failed", error="e5-small-intents distinguishes 17 classes")
+    app.run()
+    assert "e5-small-intents distinguishes 17 classes" in page_text(app)
+    assert app.selectbox(key="method").value == FIRST_MAP_METHOD
+    app.text_input(key="_named").set_value("owner/name").run().run()
+    assert [job.params["model"] for job in first_map_jobs(worker)] == [
+        failed_job.params["model"],
+        "owner/name",
+    ]
+    assert "distinguishes 17 classes" not in page_text(app)
+    app.selectbox(key="model").set_value("e5-small-intents").run().run()
+    assert len(first_map_jobs(worker)) == 2  # what failed is not tried again without a click
+
+
+NO_CLASSIFIER = Finding(what="Labels", ok=False, words="LlamaForCausalLM is no classifier.")
+
+
+def test_a_model_that_cannot_do_the_task_is_said_with_ways_on_and_nothing_is_offered(worker, cache):
+    fill_cache(cache)  # so that another model can do the task
+    scores = made_scores("de", "shapley", "1" * 64, "talker")
+    of_repeats = {**scores.spec, "task": {**scores.spec["task"], "name": "repeats"}}
+    keep(cache, dataclasses.replace(scores, spec=of_repeats))
+    worker.findings_by_subject["talker", "intents"] = [NO_CLASSIFIER]
+    app = overview(langs=["de", "th"], model="talker", task="intents")
+    words = page_text(app)
+    assert "talker is no classifier, so it cannot do the task intents, which has labels." in words
+    assert "Three steps" not in words
+    assert not submitted_jobs(worker)
+    keys = {button.key for button in app.button}
+    assert {"compute", "first-map"}.isdisjoint(keys)
+    press(app, "fitting-task")
+    app.run()
+    assert app.selectbox(key="task").value == "repeats"
+    assert app.selectbox(key="model").value == "talker"
+    assert "cannot do the task" not in page_text(app)
+    app.selectbox(key="task").set_value("intents").run()
+    press(app, "fitting-model")
+    assert app.selectbox(key="model").value == "e5-small-intents"
+    assert "cannot do the task" not in page_text(app)
+    assert not submitted_jobs(worker)
+
+
+def test_no_first_map_is_started_that_must_fail_and_heads_says_so_too(worker):
+    classes = Finding(what="Found", ok=True, words="It is here.", classes=["alarm", "music"])
+    mismatch = Finding(what="Labels", ok=False, words="The names do not match.")
+    worker.findings_by_subject["e5-small-intents", "intents"] = [classes, mismatch]
+    app = overview(langs=["de"])
+    app.run()
+    assert not submitted_jobs(worker)
+    assert "its 2 classes (alarm, music) do not have the names of the task's 17" in page_text(app)
+    heads_page = run_page("heads", langs=["de"])
+    assert "its 2 classes (alarm, music)" in page_text(heads_page)
+    assert "compute" not in {button.key for button in heads_page.button}
 
 
 def test_a_first_map_that_would_be_refused_is_not_queued_but_said(worker, monkeypatch):

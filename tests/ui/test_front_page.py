@@ -406,6 +406,31 @@ def test_quick_says_its_pace_or_that_it_is_not_known(worker):
     assert "This machine's pace is not known: the front above needs no" in page_text(run())
 
 
+def test_quick_pressed_before_the_pace_is_known_is_corrected_once_it_is(worker):
+    worker.forecast_of_all_jobs = Forecast(forwards=None, seconds=None, basis="not known yet")
+    app = run()
+    press(app, "front-quick")
+    assert app.number_input(key="front-points").value == QUICK_SIZES[0][0]
+    assert "What Quick filled in is corrected once the pace is known." in page_text(app)
+    worker.forecast_of_all_jobs = Forecast(forwards=10_000, seconds=200.0, basis="as just timed")
+    app.number_input(key="front-within").set_value(2.0).run()  # another job, so another forecast
+    points, test = largest_quick_front(2, 512, 0.02)
+    assert points < QUICK_SIZES[0][0]
+    assert app.number_input(key="front-points").value == points
+    assert app.number_input(key="front-test").value == test
+    assert f"Quick: 1 order, {points} sizes" in page_text(app)
+
+
+def test_a_form_that_was_changed_after_quick_is_not_corrected(worker):
+    worker.forecast_of_all_jobs = Forecast(forwards=None, seconds=None, basis="not known yet")
+    app = run()
+    press(app, "front-quick")
+    app.number_input(key="front-points").set_value(11).run()
+    worker.forecast_of_all_jobs = Forecast(forwards=10_000, seconds=200.0, basis="as just timed")
+    app.number_input(key="front-within").set_value(2.0).run()
+    assert app.number_input(key="front-points").value == 11
+
+
 def test_a_quick_front_shrinks_with_the_languages_and_the_pace():
     sizes = [
         largest_quick_front(1, 512, 1e-6),

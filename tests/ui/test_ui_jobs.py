@@ -649,7 +649,8 @@ def test_a_job_list_from_before_the_click_does_not_forget_the_clicks_job(reruns)
     job_actions.rerun_if_job_ended([*rows_before, job_row(3, "queued")])
     job_actions.rerun_if_job_ended([*rows_before, job_row(3, "failed", error="it broke")])
     assert reruns == [True]
-    assert "it broke" in job_actions.job_requests().failure
+    (failed_job,) = job_actions.job_requests().failed_jobs
+    assert "it broke" in failed_job.reason
     assert job_actions.job_requests().own_numbers == set()
 
 

@@ -14,7 +14,7 @@ from support.fake_client import FakeWorker
 from support.fake_worker import FakeBench
 from support.page_actions import press
 from support.running_worker import started_worker
-from support.saved_models import save_classifier
+from support.saved_models import keep_two_classes, save_classifier
 
 from headlab.dashboard.pages.own.data_part import (
     FROM_CHOICES,
@@ -121,7 +121,7 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "Weights"),
         (lambda folder: (folder / "config.json").write_text("{"), "Configuration"),
         (lambda folder: _change_config(folder, architectures=["NoSuchModel"]), "Architecture"),
-        (lambda folder: _keep_two_labels(folder), "Labels"),
+        (lambda folder: keep_two_classes(folder), "Labels"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "Tokenizer"),
         (lambda folder: _lose_a_shard(folder), "Weights"),
         (
@@ -145,15 +145,6 @@ def test_what_is_wrong_with_a_model_is_shown_before_it_is_loaded(
         (tmp_path / "model" / stray_name).unlink(missing_ok=True)
     press(app, "own-again")
     assert "✗" not in signs(app).values()
-
-
-def _keep_two_labels(folder: Path) -> None:
-    """Make the model one that was trained for two classes without names."""
-    _change_config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"}, num_labels=2)
-    weights = load_file(folder / "model.safetensors")
-    for name in ("classifier.weight", "classifier.bias"):
-        weights[name] = weights[name][:2].clone()
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 @pytest.mark.usefixtures("app")
@@ -234,6 +225,38 @@ def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
     assert list(app.session_state["langs"]) == ["de", "fr"]
     assert "This task is chosen in the sidebar" in page_text(app)
     assert len(task("lights").examples("de", "dev")) == 5
+
+
+@pytest.mark.usefixtures("app")
+def test_a_task_is_used_with_the_model_that_was_checked_above(tmp_path: Path) -> None:
+    folder = keep_two_classes(save_classifier(tmp_path / "mine"), ("a", "b"))
+    app = page_with_model(folder)
+    upload(app, ("lights.csv", ROWS))
+    press(app, "own-save")
+    assert "With the model checked above" in page_text(app)
+    press(app, "own-use-task")
+    assert app.selectbox(key="task").value == "lights"
+    assert app.selectbox(key="model").value == str(folder)
+    assert "cannot do the task" not in page_text(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_a_task_that_the_chosen_model_cannot_do_is_said_with_a_model_that_can(
+    tmp_path: Path,
+) -> None:
+    folder = keep_two_classes(save_classifier(tmp_path / "mine"), ("a", "b"))
+    app = page_with_files(("lights.csv", ROWS))
+    press(app, "own-save")
+    press(app, "own-use-task")
+    assert "e5-small-intents cannot do the task lights: its 17 classes" in page_text(app)
+    assert "do not have the names of the task's 2 labels (a, b)" in page_text(app)
+    assert app.button(key="fitting-task").label.startswith("Choose the task intents")
+    app.text_input(key="own-model").set_value(str(folder)).run()
+    press(app, "own-use-model")
+    assert "cannot do the task" not in page_text(app)
+    app.selectbox(key="model").set_value("e5-small-intents").run()
+    press(app, "fitting-model")
+    assert app.selectbox(key="model").value == str(folder)
 
 
 @pytest.mark.usefixtures("app")

@@ -92,7 +92,7 @@ def draw_details(number: int) -> None:
         return
     st.subheader(f"Job {number}: {plain(job_title(job_row))}")
     with errors_as_sentences():
-        show_last_failure()
+        show_last_failure(of_all=True)
         is_live = job_row.state in LIVE_STATES
         if not is_live:
             job_requests().own_numbers.discard(number)  # its end has been seen

@@ -249,6 +249,7 @@ def why_not_startable(job: Job) -> str:
             str(job.field_value("task")),
             tuple(job.language_codes),
             method,
+            job.field_value("label_map") if job.has_field("label_map") else None,
             players=job.players_switched,
         )
     )

@@ -69,7 +69,7 @@ class EndedJobs(PageState):
 def draw_queue() -> None:
     """The queue; the page reruns when a job is added, starts or ends."""
     with errors_as_sentences():
-        show_last_failure()
+        show_last_failure(of_all=True)
         worker = reached_worker()
         if worker is None:
             redraw_every(_await_worker, QUEUE_SECONDS)()

@@ -90,7 +90,9 @@ def start_first_map(choice: Choice, results: StoredScores) -> None:
         choice: The sidebar's.
         results: Its stored scores.
     """
-    if choice.method != DEFAULT_METHOD or results.scores or results.other_variants:
+    # the method of first maps stays chosen after one, and another model or task then needs its own
+    is_undecided = choice.method in (DEFAULT_METHOD, FIRST_MAP_METHOD)
+    if not is_undecided or results.scores or results.other_variants:
         return
     if choice.players != HEADS:  # somebody has scored these, and chosen them
         return

@@ -38,7 +38,13 @@ from headlab.dashboard.pages.overview.first_steps import (
     start_first_map,
 )
 from headlab.dashboard.panels.heads import HEAD_PARAM, draw_comparison_by_language, effect_of_role
-from headlab.dashboard.panels.jobs import draw_live_jobs, offer_missing_scores, scores_refusal
+from headlab.dashboard.panels.jobs import (
+    draw_live_jobs,
+    draw_misfit,
+    misfit_reason,
+    offer_missing_scores,
+    scores_refusal,
+)
 from headlab.dashboard.panels.masks import history_of
 from headlab.dashboard.panels.stored import (
     creation_seconds,
@@ -289,6 +295,22 @@ def note_missing_base(choice: Choice) -> None:
         )
 
 
+def draw_without_fit(choice: Choice, misfit: str) -> None:
+    """The page where the model cannot do the task, so that there is no map and never will be.
+
+    Args:
+        choice: The sidebar's.
+        misfit: Why it cannot, in a sentence.
+    """
+    draw_misfit(choice, misfit)
+    all_findings = findings_of(choice, scores_of(choice))
+    draw_headlines(all_findings)
+    draw_details(all_findings)
+    if draw_live_jobs():
+        page_link("jobs", "Jobs: what is cached and what it cost")
+    link_other_choices(choice)
+
+
 def draw_page() -> None:
     """Draw the page."""
     with page("overview") as choice:
@@ -298,6 +320,10 @@ def draw_page() -> None:
             results = scores_of(choice)
             note_missing_base(choice)
             start_first_map(choice, results)
+            misfit = "" if results.scores else misfit_reason(choice)
+            if misfit:
+                draw_without_fit(choice, misfit)
+                return
             with st.container(key="overview"):  # laid out by static/page.css
                 findings_area = st.container(key="overview-findings")
                 maps_area = st.container(key="overview-maps")

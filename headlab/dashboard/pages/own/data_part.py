@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.typing import UploadedFile
 
 from headlab.core import MAX_SENT_BYTES, HeadlabError, as_sentence, content_key, default_root
-from headlab.dashboard.frame import Choice, use_task, worker_client
+from headlab.dashboard.frame import Choice, current_choice, use_model, use_task, worker_client
 from headlab.dashboard.names import count_words, language_title, page_link, plain
 from headlab.dashboard.pages.own.model_part import (
     ModelToCheck,
@@ -22,6 +22,7 @@ from headlab.dashboard.pages.own.model_part import (
     findings_of_files,
     typed_classes,
 )
+from headlab.dashboard.panels.jobs import can_do, draw_misfit, misfit_reason
 from headlab.dashboard.widgets import PageState, button
 from headlab.jobs.table import ScoreJob
 from headlab.tasks import (
@@ -681,14 +682,43 @@ def _draw_saved_task(choice: Choice) -> None:
             return
         if choice.task == task.name:
             st.caption("This task is chosen in the sidebar; every page shows it.")
+            if misfit := misfit_reason(choice):
+                draw_misfit(choice, misfit)
+                return
             page_link("overview", "Overview: its first map")
             page_link("prune", "Prune: its accuracy, and which heads it needs")
         else:
+            model = _model_of_task(choice, task.name)
+            if model != choice.model:
+                st.caption(f"With the model checked above, {plain(model)}.")
             button(
                 "Use this task",
                 key="own-use-task",
                 icon="check",
                 kind="primary",
-                on_press=use_task,
-                args=(task.name,),
+                on_press=_use_task_and_model,
+                args=(task.name, model),
             )
+
+
+def _model_of_task(choice: Choice, task_name: str) -> str:
+    """The model that a saved task is used with: the one that was checked above, if it can be used.
+
+    The sidebar's is kept where it can do the task and the other one cannot.
+    """
+    own_name = OwnModel.of_session().name
+    if not own_name or own_name == choice.model or can_do(own_name, task_name):
+        return own_name or choice.model
+    own_choice = replace(choice, model=own_name, task=task_name, label_map=None)
+    needs_label_map_alone = bool(misfit_reason(own_choice))
+    if can_do(choice.model, task_name) or not needs_label_map_alone:
+        return choice.model
+    return own_name
+
+
+def _use_task_and_model(task_name: str, model: str) -> None:
+    """Choose a task, and the model that it is to be used with: the action of a click."""
+    current = current_choice()
+    if current is None or current.model != model:
+        use_model(model)
+    use_task(task_name)

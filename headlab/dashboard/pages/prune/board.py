@@ -37,6 +37,7 @@ from headlab.dashboard.widgets import (
     button,
     button_row,
     draw_head_switches,
+    remember_choice,
     set_widget,
 )
 from headlab.methods import remarks_on_choice
@@ -79,6 +80,8 @@ def pick_scores(stored_scores: StoredScores) -> HeadScores | None:
         key="from",
         bind="query-params",
     )
+    if source != MEAN_OF_LANGUAGES:
+        remember_choice("focus", source)  # Heads opens on this language too
     return pooled_scores(stored_scores.scores, source)
 
 

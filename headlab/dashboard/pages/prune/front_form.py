@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
@@ -56,6 +57,11 @@ PREFIX = "front-"
 
 SIZE_KEYS = {field: f"{PREFIX}{name}" for name, field in SIZE_FIELDS.items()}
 """Keys of the widgets of these settings."""
+
+ORDERS_KEY = f"{PREFIX}orders"
+POINTS_KEY = f"{PREFIX}points"
+TEST_KEY = f"{PREFIX}test"
+"""Keys of the widgets that Quick and Full fill in."""
 
 SHOWN_FRONT = "front-shown"
 """Widget key of the list of fronts below the form."""
@@ -118,6 +124,7 @@ class FrontForm:
 def draw_form(form: FrontForm) -> FrontJob:
     """Draw the form and return its job. A link fills it in, and is kept true to it."""
     _take_link(form)
+    _correct_early_quick(form)
     with st.container(border=True, key="front-ask"):
         question = st.radio(
             "Question", [SMALLEST_WITHIN, BEST_WITH_HEADS], horizontal=True, key="front-question"
@@ -215,9 +222,11 @@ def draw_presets(job: FrontJob) -> None:
     Args:
         job: The form's.
     """
+    if PruneState.of_session().early_quick and known_pace(job) is not None:
+        st.rerun()  # the form is corrected before it is drawn
     button_row(
         Button("Quick", "front-quick", _fill_in_quick, (job,), icon="bolt"),
-        Button("Full", "front-full", _fill_in, (FULL_ORDERS, full_sizes(), None), icon="done_all"),
+        Button("Full", "front-full", _fill_in_full, icon="done_all"),
     )
     st.caption(
         f"Both fill in the form. {quick_sentence(job, known_pace(job))} Full: {count_words(len(FULL_ORDERS), 'order')}, "
@@ -259,10 +268,13 @@ def quick_sentence(job: FrontJob, seconds_a_forward: float | None) -> str:
     forecast = arrived_forecast(job)
     if forecast is not None and forecast.forwards == 0:
         return f"{words}. This machine's pace is not known: the front above needs no more passes."
-    return (
+    sentence = (
         f"{words}. This machine's pace is not known yet: Quick assumes "
         f"{1000 * ASSUMED_PACE:g} ms an example."
     )
+    if _holds_early_quick():
+        sentence += " What Quick filled in is corrected once the pace is known."
+    return sentence
 
 
 def _milliseconds_text(milliseconds: float) -> str:
@@ -275,8 +287,44 @@ def _fill_in_quick(job: FrontJob) -> None:
     Args:
         job: Of the form as it was drawn.
     """
-    sizes, test_size = _quick_front(job, known_pace(job))
-    _fill_in(FULL_ORDERS[:1], sizes, test_size)
+    pace = known_pace(job)
+    sizes, test_size = _quick_front(job, pace)
+    quick_values = _fill_in(FULL_ORDERS[:1], sizes, test_size)
+    PruneState.of_session().early_quick = quick_values if pace is None else {}
+
+
+def _holds_early_quick() -> bool:
+    """Whether the form still says what Quick filled in before the pace was known."""
+    early_quick = PruneState.of_session().early_quick
+    form_values = widget_values(PREFIX)
+    return bool(early_quick) and all(
+        form_values.get(key) == value for key, value in early_quick.items()
+    )
+
+
+def _correct_early_quick(form: FrontForm) -> None:
+    """Fill in the quick front anew once the pace is known, if Quick was pressed before.
+
+    A form that says something else by then is left alone.
+
+    Args:
+        form: The form, which is not drawn yet.
+    """
+    state = PruneState.of_session()
+    if not state.early_quick:
+        return
+    job = form.job(widget_values(PREFIX))
+    if known_pace(job) is None:
+        return
+    if _holds_early_quick():
+        _fill_in_quick(job)
+    state.early_quick = {}
+
+
+def _fill_in_full() -> None:
+    """Fill in the form with the full front."""
+    PruneState.of_session().early_quick = {}
+    _fill_in(FULL_ORDERS, full_sizes(), None)
 
 
 def _quick_front(job: FrontJob, seconds_a_forward: float | None) -> tuple[int, int]:
@@ -326,10 +374,16 @@ def largest_quick_front(
     return QUICK_SIZES[-1]
 
 
-def _fill_in(orders: Sequence[str], points: int, test_size: int | None) -> None:
-    set_widget(f"{PREFIX}orders", list(orders))
-    set_widget(f"{PREFIX}points", points)
-    set_widget(f"{PREFIX}test", test_size)
+def _fill_in(orders: Sequence[str], points: int, test_size: int | None) -> dict[str, Any]:
+    """Fill in the form.
+
+    Returns:
+        What it then says, by the keys of its widgets.
+    """
+    values = {ORDERS_KEY: list(orders), POINTS_KEY: points, TEST_KEY: test_size}
+    for key, value in values.items():
+        set_widget(key, value)
+    return values
 
 
 def cost_sentence(job: FrontJob) -> str:
@@ -400,4 +454,5 @@ def _start(
     for param in (FRONT_PARAM, POINT_PARAM):
         st.query_params.pop(param, None)
     ShownFront.of_session().awaits_new = True
+    PruneState.of_session().early_quick = {}  # what runs is as the form says
     start_on_page(form.job(values_at_press(PREFIX, drawn_values, typed_values)))

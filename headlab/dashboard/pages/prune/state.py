@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from typing import Any
 
 import streamlit as st
 
@@ -24,6 +25,8 @@ class PruneState(PageState):
         link_texts: What links said of the form for a front, and what the page itself wrote there.
         linked_points: The same of models of a front, each with the front's key.
         seconds_a_forward: The last pace that was forecast, by model and task.
+        early_quick: What *Quick* filled in before the pace was known, by the form's widgets; empty
+            if it was known, or the form was started or filled in otherwise since.
     """
 
     key = "_prune"
@@ -33,6 +36,7 @@ class PruneState(PageState):
     link_texts: set[str] = field(default_factory=set)
     linked_points: set[tuple[str, str]] = field(default_factory=set)
     seconds_a_forward: dict[tuple[str, str], float] = field(default_factory=dict)
+    early_quick: dict[str, Any] = field(default_factory=dict)
 
     def rerun_if_due(self) -> None:
         """Run the whole page again if that is due. To be called within a part of it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from headlab.dashboard.panels.jobs.fitting import can_do as can_do
+from headlab.dashboard.panels.jobs.fitting import draw_misfit as draw_misfit
+from headlab.dashboard.panels.jobs.fitting import misfit_reason as misfit_reason
 from headlab.dashboard.panels.jobs.job_actions import RESUMES_HELP as RESUMES_HELP
 from headlab.dashboard.panels.jobs.job_actions import arrived_forecast as arrived_forecast
 from headlab.dashboard.panels.jobs.job_actions import cancel_button as cancel_button

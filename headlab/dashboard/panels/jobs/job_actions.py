@@ -15,6 +15,7 @@ from headlab.dashboard.frame import (
     Choice,
     LatestValue,
     cached_grid,
+    current_choice,
     errors_as_sentences,
     is_model_absent,
     stored_specs,
@@ -22,6 +23,7 @@ from headlab.dashboard.frame import (
     worker_client,
 )
 from headlab.dashboard.names import error_words, page_link, plain
+from headlab.dashboard.panels.jobs.fitting import misfit_reason
 from headlab.dashboard.panels.jobs.job_format import (
     LIVE_STATES,
     describe_job,
@@ -65,6 +67,26 @@ class StartedJob(NamedTuple):
     was_in_queue: bool
 
 
+class FailedJob(NamedTuple):
+    """A job of this session that has failed.
+
+    Attributes:
+        model: That it computed with; None for a job without one.
+        task: On which it did; None for a job without one.
+        reason: A sentence that says why.
+    """
+
+    model: object
+    task: object
+    reason: str
+
+    def concerns(self, choice: Choice | None) -> bool:
+        """Whether it says something of this model and task; True for a choice of None."""
+        if choice is None:
+            return True
+        return self.model in (None, choice.model) and self.task in (None, choice.task)
+
+
 @dataclass
 class JobRequests(PageState):
     """What one session has asked the worker for, and which job it looks at.
@@ -72,7 +94,8 @@ class JobRequests(PageState):
     Attributes:
         own_numbers: Its jobs whose end it has not seen yet.
         live_numbers: All jobs that ran or waited when it last looked.
-        failure: Why its last click or job failed; empty if it did not.
+        failure: Why its last click failed; empty if it did not.
+        failed_jobs: Those of its jobs that have failed since its last click.
         started: The job that its last click queued.
         to_delete: The job whose deletion waits for confirmation; None for none.
         was_turned: Whether a press has opened a job, or the list of all, which the link does not
@@ -84,18 +107,20 @@ class JobRequests(PageState):
     own_numbers: set[int] = field(default_factory=set)
     live_numbers: set[int] = field(default_factory=set)
     failure: str = ""
+    failed_jobs: list[FailedJob] = field(default_factory=list)
     started: StartedJob | None = None
     to_delete: int | None = None
     was_turned: bool = False
     turned_to: int | None = None
 
     def forget(self, reason: str = "") -> None:
-        """Drop the last message and the last started job.
+        """Drop the last messages and the last started job.
 
         Args:
             reason: The new message, if any.
         """
         self.failure = reason
+        self.failed_jobs = []
         self.started = None
 
 
@@ -117,9 +142,19 @@ def ask_worker(call: Callable[[Client], object]) -> None:
         requests.failure = str(error)
 
 
-def show_last_failure() -> None:
-    """Show why this session's last click or job failed, until the next click."""
-    if message := job_requests().failure:
+def show_last_failure(*, of_all: bool = False) -> None:
+    """Show why this session's last click or job failed, until the next click.
+
+    What failed with another model, or on another task, is no error of the chosen ones; the Jobs
+    page lists it.
+
+    Args:
+        of_all: Whether jobs of other models and tasks are told of too.
+    """
+    requests = job_requests()
+    choice = None if of_all else current_choice()
+    reasons = [job.reason for job in requests.failed_jobs if job.concerns(choice)]
+    if message := " ".join(filter(None, [requests.failure, *reasons])):
         st.error(plain(error_words(message)))
 
 
@@ -207,6 +242,7 @@ def confirm_job_deletion(job: int | None) -> None:
     """Ask for confirmation to delete a job; None dismisses the question."""
     requests = job_requests()
     requests.failure = ""
+    requests.failed_jobs = []
     requests.to_delete = job
 
 
@@ -550,12 +586,18 @@ def rerun_if_job_ended(jobs: Sequence[JobRow], *, tell_failures: bool = True) ->
     failures = []
     for job_row in jobs:
         if job_row.state == "failed" and job_row.id in own_numbers & ended_numbers:
-            failures.append(failure_sentence(job_row))
+            failures.append(_failed_job(job_row))
     if tell_failures and failures:
-        requests.failure = " ".join(failures)
+        requests.failure = ""
+        requests.failed_jobs = failures
     if ended_numbers:
         Forecasts.of_session().by_job.clear()  # what was forecast may be in the cache now
         st.rerun()
+
+
+def _failed_job(job_row: JobRow) -> FailedJob:
+    params = job_row.params
+    return FailedJob(params.get("model"), params.get("task"), failure_sentence(job_row))
 
 
 def failure_sentence(job_row: JobRow) -> str:
@@ -613,14 +655,14 @@ def missing_weights_reason(model: str) -> str:
 
 
 def scores_refusal(choice: Choice) -> str:
-    """Why nothing can be computed by this method on this model.
+    """Why nothing can be computed by this method of this model on this task.
 
     Empty if it can be, as far as is known.
     """
-    missing_weights = missing_weights_reason(choice.model)
+    unusable = missing_weights_reason(choice.model) or misfit_reason(choice)
     grid = cached_grid(choice.model)
-    if missing_weights or grid is None:
-        return missing_weights
+    if unusable or grid is None:
+        return unusable
     method = METHODS[choice.method]
     if choice.players != HEADS:
         unseen = reason_refused(

@@ -17,6 +17,7 @@ from headlab.dashboard.frame import (
     stored_results,
 )
 from headlab.dashboard.names import count_words, plain
+from headlab.dashboard.panels.jobs.fitting import draw_misfit, misfit_reason
 from headlab.dashboard.panels.jobs.job_actions import (
     ask_worker,
     draw_forecast,
@@ -234,6 +235,9 @@ def offer_missing_scores(
         st.caption(
             f"Skipped in the cache: {count_words(skipped_count, 'folder')}; the Jobs page says why."
         )
+    if misfit := misfit_reason(choice):
+        draw_misfit(choice, misfit)
+        return
     if reason := scores_refusal(choice):
         st.warning(plain(reason))
         return
