@@ -33,6 +33,7 @@ NAMES = {
 ABLATIONS = ("zero", "resample", "counterfactual")
 ENCODER_ABLATIONS = ("zero", "mean", "resample")
 ENCODER_REMOVED = 10
+GROUP_TASKS = ("repeats", "ioi", "lm")
 RANDOM = "random"
 HEADS_A_LAYER = 9
 """Of SmolLM2."""
@@ -67,10 +68,25 @@ def collect(folder: Path) -> None:
         if worth_path.is_file():
             kept["worth"] = read_json(worth_path)
         write(name, kept)
+    figures_by_task = {}
+    for task in GROUP_TASKS:
+        pruned, scores = folder / f"groups-{task}.json", folder / f"group-scores-{task}.json"
+        if pruned.is_file() and scores.is_file():
+            figures_by_task[task] = {
+                "pruned": read_json(pruned)["languages"]["en"],
+                "scores": scores_of_groups(read_json(scores)["languages"]["en"]),
+            }
+    if figures_by_task:
+        write("groups", figures_by_task)
     decoder = folder / "decoder.json"
     if decoder.is_file():
         answer = read_json(decoder)
         write("decoder", {"languages": answer["languages"]})
+
+
+def scores_of_groups(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page needs of what `headlab score --json` prints."""
+    return {key: answer[key] for key in ("values", "low", "high", "examples", "unit")}
 
 
 def kept_by_layer(mask: Mapping[str, Any]) -> dict[str, list[list[int]]]:
@@ -336,6 +352,40 @@ def table_of_ablations_by_language(languages: Mapping[str, Any]) -> Table:
     return Table("languages", "By language", tuple(columns), formats, tuple(rows))
 
 
+def table_of_groups(figures_by_task: Mapping[str, Any]) -> Table:
+    """A decoder's key-value groups by task: which help or harm, and the lowest quarter removed."""
+    rows = []
+    for task, figures in figures_by_task.items():
+        scores, pruned = figures["scores"], figures["pruned"]
+        values = np.array(scores["values"])
+        strongest = []
+        for place in np.argsort(-values, axis=None, kind="stable")[:LISTED]:
+            layer, group = np.unravel_index(place, values.shape)
+            strongest.append(f"{layer}.{group} ({values[layer, group]:.2f})")
+        change = (100 * pruned[key] for key in ("difference", "low", "high"))
+        rows.append(
+            (
+                task,
+                int((np.array(scores["low"]) > 0).sum()),
+                int((np.array(scores["high"]) < 0).sum()),
+                ", ".join(strongest),
+                100 * pruned["baseline"],
+                100 * pruned["accuracy"],
+                INTERVAL.format(*change),
+            )
+        )
+    columns = (
+        "task",
+        "help",
+        "harm",
+        "strongest (nats)",
+        "untouched, %",
+        "without 22 groups, %",
+        "difference, points",
+    )
+    return Table("groups", "Groups", columns, ("", "d", "d", "", ".1f", ".1f", ""), tuple(rows))
+
+
 def stand_in_sections() -> Iterator[str]:
     """The parts of the page about what stands in closed players' places, after their findings."""
     path = RESULTS / "rankings.json"
@@ -363,6 +413,14 @@ def stand_in_sections() -> Iterator[str]:
 
 def sections() -> Iterator[str]:
     """The parts of the page, after the findings."""
+    path = RESULTS / "groups.json"
+    if path.is_file():
+        yield "## SmolLM2's key–value groups"
+        yield (
+            "Each of 90 groups left out alone, in nats, on 32 examples of dev; the 22 lowest removed, "
+            "on 64 examples of test. *Help* and *harm*: by each group's own interval."
+        )
+        yield table_of_groups(read_json(path)).markdown()
     for name, title in NAMES.items():
         path = RESULTS / f"{name}.json"
         if not path.is_file():
