@@ -17,7 +17,7 @@ def choose_players(page, players: str) -> None:
 def test_groups_of_neurons_of_the_encoder_are_there_to_look_at_and_to_switch_off(demo_page):
     page = demo_page
     page.goto("/")
-    expect(page.get_by_text("What was found")).to_be_visible()
+    expect(page.get_by_text("What was found", exact=True)).to_be_visible()
     expect(page.get_by_text("6 heads hurt Bulgarian")).to_be_visible()
     choose_players(page, "neurons:8")
     expect(page.get_by_text("Neurons in 8 groups.")).to_be_visible()
