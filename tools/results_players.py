@@ -29,6 +29,7 @@ NAMES = {
     "two-few-draws": "Two languages, ordered by 256 draws",
     "five": "Five languages, within 2 points",
     "fifteen": "Fifteen languages, within 2 points",
+    "xnli": "XNLI in German and Swahili, within 2 points",
 }
 ABLATIONS = ("zero", "resample", "counterfactual")
 ENCODER_ABLATIONS = ("zero", "mean", "resample")
