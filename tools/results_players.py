@@ -60,6 +60,8 @@ def collect(folder: Path) -> None:
             continue
         answer = read_json(path)
         report = answer["report"]
+        model = report["spec"]["model"]
+        model["name"] = Path(model["name"]).name  # without the folder that it was in
         tables = [table for table in report["tables"] if table["name"] in TABLES_KEPT]
         kept = {
             "report": {**report, "tables": tables},

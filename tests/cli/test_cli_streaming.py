@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.commands import run_command as run_command
 from support.players_by_hand import playing
 from support.saved_models import save_classifier, save_model
 from support.tiny_llama import tiny_llama
 
 import headlab
-from headlab.cli.run import main
 from headlab.core import ablation_title
 from headlab.masks import Mask, load_mask
 from headlab.results import Store
@@ -42,17 +42,8 @@ def mask_file(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def go(*arguments: object) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return go
-
-
-@pytest.fixture
 def refused(run_command: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
-    """Runs a command that must end with a sentence; gives the sentence."""
+    """Runs a command that must end with a sentence, maybe after a forecast; gives what it says."""
 
     def go(*arguments: object) -> str:
         code, stdout, stderr = run_command(*arguments)

@@ -24,6 +24,7 @@ from support.table_game import last_snapshot, majority, same_arrays, smooth
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
+from benchmarks.pair_slopes import plant_copy
 from headlab.core import value_function_of
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model
@@ -451,25 +452,19 @@ def test_the_reference_is_that_of_shapiqs_exact_computer() -> None:
     assert_allclose(exact_by_shapiq(table), game.truth, atol=1e-9)
 
 
-def plant_copy(model: Model, layer: int, head: int, copy: int, scale: float) -> None:
-    """Make one head of a BERT a copy of another of its layer, and both of them strong."""
+def plant_strong_copy(model: Model, layer: int, head: int, copy: int, scale: float) -> None:
+    """Make one head of a BERT strong, and another of its layer a copy of it."""
     attention = model.module.bert.encoder.layer[layer].attention
     width = attention.self.attention_head_size
-    rows = slice(head * width, (head + 1) * width)
-    rows_of_copy = slice(copy * width, (copy + 1) * width)
     with torch.no_grad():
-        for part in (attention.self.query, attention.self.key, attention.self.value):
-            part.weight[rows_of_copy] = part.weight[rows]
-            part.bias[rows_of_copy] = part.bias[rows]
-        output = attention.output.dense.weight
-        output[:, rows] *= scale
-        output[:, rows_of_copy] = output[:, rows]
+        attention.output.dense.weight[:, head * width : (head + 1) * width] *= scale
+    plant_copy(model, layer, head, copy)
 
 
 def test_a_planted_copy_of_a_head_is_found() -> None:
     """Its labels are the model's own answers, which either of the two heads is enough for."""
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    plant_copy(model, layer=1, head=0, copy=2, scale=40.0)
+    plant_strong_copy(model, layer=1, head=0, copy=2, scale=40.0)
     task = tiny_task()
     answers = Evaluator(model, task, "xx", "dev", 24).evaluate(full_mask(model.grid)).predicted
 
