@@ -1,12 +1,15 @@
 """Whether an earlier commit answered sooner: its own benchmarks against today's, in one run.
 
-    python benchmarks/before.py 282cee27            writes benchmarks/results/before.json (40 minutes)
+    python benchmarks/before.py 282cee27            writes benchmarks/results/before.json (45 minutes)
+    python benchmarks/before.py 282cee27 pages      only this part; the rest of before.json stays
     python benchmarks/before.py 282cee27 --smoke    one repetition of each, in both; writes nothing
 
-Clones this repository twice, at the earlier commit and at HEAD, and runs `benchmarks/ui.py speed`
-and `benchmarks/sessions.py` of each clone with the same Python and the same packages: earlier, HEAD,
-HEAD, earlier, so that a machine that slows down or speeds up meets both alike. A figure is how many
-times as long HEAD takes, as a ratio of medians; its interval resamples the waits of both.
+Clones this repository twice, at the earlier commit and at HEAD, and measures three parts of each
+clone with the same Python and the same packages: `pages` by `benchmarks/ui.py speed`, `sessions` by
+`benchmarks/sessions.py`, and `scores` by `headlab score`. They run earlier, HEAD, HEAD, earlier, so
+that a machine that slows down or speeds up meets both alike. A figure is how many times as long HEAD
+takes, as a ratio of medians; its interval resamples the waits of both. Of scores it says, too,
+whether both have the same bits.
 
 Needs what benchmarks/ui.py needs. Uncommitted changes are not measured.
 """
@@ -19,7 +22,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +36,15 @@ ORDER = ("earlier", "head", "head", "earlier")
 PACKAGES = ("torch", "transformers", "streamlit", "numpy")
 RESAMPLES = 10_000
 FEWEST = 5
+PARTS = ("pages", "sessions", "scores")
 SESSION_FIGURES = ("first_p50", "final_p50")
+SCORE_OPTIONS = {
+    "shapley": ("--method", "shapley", "-o", "samples=24"),
+    "smoothed": ("--method", "smoothed", "-o", "samples=1024"),
+    "leave_one_out": ("--method", "leave-one-out"),
+    "gradient": ("--method", "gradient"),
+}
+"""What is scored, on the dev examples of one language, by the name of its figure."""
 
 
 def clone(folder: Path, revision: str) -> str:
@@ -68,22 +80,69 @@ def run_benchmark(folder: Path, name: str, *options: str) -> dict[str, Any]:
     return dict(json.loads(result_file.read_text(encoding="utf-8")))
 
 
-def waits_of(folder: Path, smoke: bool) -> dict[str, list[float]]:
-    """What one run of both benchmarks of a clone measured, by figure; milliseconds and megabytes."""
-    if smoke:
-        run_benchmark(folder, "ui", "speed", "--smoke")
-        run_benchmark(folder, "sessions", "--smoke")
-        return {}
+@dataclass
+class Measured:
+    """What one run of a clone measured.
+
+    Attributes:
+        waits: By figure; milliseconds and megabytes.
+        digests: Of the values of scores, by figure.
+    """
+
+    waits: dict[str, list[float]] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+
+
+def measured_pages(folder: Path) -> Measured:
+    """How long a visitor waits, one tab at a time."""
     waits = {
         name: list(figure["measured"])
         for name, figure in run_benchmark(folder, "ui", "speed").items()
         if name.endswith(("_ms", "_mb")) and not name.startswith("decoder")
     }
+    return Measured(waits)
+
+
+def measured_sessions(folder: Path) -> Measured:
+    """How long several visitors wait at once."""
+    waits = {}
     for row in run_benchmark(folder, "sessions")["settings"]:
         beside = "_beside_a_job" if row["job"] else ""
         for name in SESSION_FIGURES:
             waits[f"sessions_{row['sessions']}{beside}_{name}_ms"] = [1000 * row[name]]
-    return waits
+    return Measured(waits)
+
+
+def measured_scores(folder: Path, *more_options: str) -> Measured:
+    """How long methods compute, and what. Every run has a cache of its own.
+
+    Args:
+        folder: The clone.
+        more_options: Of `headlab score`, besides those of the figures.
+    """
+    measured = Measured()
+    for name, options in SCORE_OPTIONS.items():
+        with tempfile.TemporaryDirectory(prefix="headlab-before-cache-") as cache:
+            command = [sys.executable, "-m", "headlab.cli", "score", "--model", "e5-small-intents"]
+            command += ["--task", "intents", "--languages", "de", "--json", *options, *more_options]
+            environment = {**os.environ, "PYTHONPATH": str(folder), "HEADLAB_CACHE": cache}
+            process = subprocess.run(
+                command, cwd=folder, env=environment, check=True, capture_output=True, text=True
+            )
+        scores = json.loads(process.stdout)["languages"]["de"]
+        measured.waits[f"score_{name}_ms"] = [1000 * scores["seconds"]]
+        measured.digests[name] = scores["values_sha256"]
+    return measured
+
+
+def try_parts(folder: Path, parts: Sequence[str]) -> None:
+    """Run one repetition of each part of a clone, to see that it works."""
+    if "pages" in parts:
+        run_benchmark(folder, "ui", "speed", "--smoke")
+    if "sessions" in parts:
+        run_benchmark(folder, "sessions", "--smoke")
+    if "scores" in parts:
+        measured_scores(folder, "--size", "16")
 
 
 def ratio(earlier: Sequence[float], head: Sequence[float], seed: int = 0) -> dict[str, Any]:
@@ -109,45 +168,104 @@ def ratio(earlier: Sequence[float], head: Sequence[float], seed: int = 0) -> dic
     }
 
 
+def measure_both(
+    folders: Mapping[str, Path], parts: Sequence[str]
+) -> tuple[dict[str, dict[str, Any]], dict[str, bool]]:
+    """Measure both clones, one after the other and back again.
+
+    Args:
+        folders: Of the clones, by "earlier" and "head".
+        parts: Which of `PARTS`.
+
+    Returns:
+        The ratio of each figure, and whether the values of each kind of scores have the same bits.
+    """
+    measure_part = {
+        "pages": measured_pages,
+        "sessions": measured_sessions,
+        "scores": measured_scores,
+    }
+    waits: dict[str, dict[str, list[float]]] = {name: {} for name in folders}
+    digests: dict[str, set[str]] = {}
+    for part in parts:
+        for name in ORDER:
+            measured = measure_part[part](folders[name])
+            for figure, values in measured.waits.items():
+                waits[name].setdefault(figure, []).extend(values)
+            for figure, digest in measured.digests.items():
+                digests.setdefault(figure, set()).add(digest)
+    ratios = {
+        figure: ratio(waits["earlier"][figure], waits["head"][figure])
+        for figure in waits["head"]
+        if figure in waits["earlier"]
+    }
+    return ratios, {name: len(different) == 1 for name, different in digests.items()}
+
+
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("revision", help="the earlier commit")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all")
     parser.add_argument("--smoke", action="store_true", help="one repetition; writes nothing")
     arguments = parser.parse_args()
+    parts = arguments.parts or list(PARTS)
     machine = machine_facts()
-    waits: dict[str, dict[str, list[float]]] = {"earlier": {}, "head": {}}
     with tempfile.TemporaryDirectory(prefix="headlab-before-") as folder:
-        folders = {name: Path(folder, name) for name in waits}
+        folders = {name: Path(folder, name) for name in dict.fromkeys(ORDER)}
         commits = {
             "earlier": clone(folders["earlier"], arguments.revision),
             "head": clone(folders["head"], "HEAD"),
         }
-        for name in ORDER[:2] if arguments.smoke else ORDER:
-            for figure, values in waits_of(folders[name], arguments.smoke).items():
-                waits[name].setdefault(figure, []).extend(values)
-    if arguments.smoke:
-        return
-    ratios = {
-        figure: ratio(waits["earlier"][figure], waits["head"][figure])
-        for figure in waits["head"]
-        if figure in waits["earlier"]
-    }
+        if arguments.smoke:
+            for clone_folder in folders.values():
+                try_parts(clone_folder, parts)
+            return
+        ratios, has_same_bits = measure_both(folders, parts)
     for figure, row in ratios.items():
         interval = f"[{row['low']:.2f}, {row['high']:.2f}]" if "low" in row else ""
         print(f"{figure:50} {row['times']:.2f} {interval}")
-    report = {
-        "command": f"python benchmarks/before.py {arguments.revision}",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commits": commits,
-        "machine": machine,
-        "versions": {name: installed_version(name) for name in PACKAGES},
-        "ratios": ratios,
-    }
-    write_json(RESULT_FILE, report)
+    for name, is_same in has_same_bits.items():
+        print(f"{name}: {'the same bits' if is_same else 'OTHER BITS'}")
+    write_report(parts, ratios, has_same_bits, commits, machine, arguments.revision)
     print(f"written to {RESULT_FILE.relative_to(ROOT)}")
+
+
+def write_report(
+    parts: Sequence[str],
+    ratios: Mapping[str, Any],
+    has_same_bits: Mapping[str, bool],
+    commits: Mapping[str, str],
+    machine: Mapping[str, Any],
+    revision: str,
+) -> None:
+    """Write what was measured against a commit; its parts that were not stay, as other commits do.
+
+    Args:
+        parts: Those that were measured.
+        ratios: By figure.
+        has_same_bits: By kind of scores; empty if no scores were measured.
+        commits: Hashes, by "earlier" and "head".
+        machine: From `machine_facts`, before the measurement.
+        revision: As it was typed.
+    """
+    provenance = {
+        "command": " ".join(["python benchmarks/before.py", revision, *parts]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commits": dict(commits),
+        "machine": dict(machine),
+        "versions": {name: installed_version(name) for name in PACKAGES},
+    }
+    reports: dict[str, Any] = {}
+    if RESULT_FILE.is_file():
+        reports = json.loads(RESULT_FILE.read_text(encoding="utf-8"))
+    report = reports.setdefault(revision, {"made": {}, "ratios": {}, "same_bits": {}})
+    report["made"] |= dict.fromkeys(parts, provenance)
+    report["ratios"] |= ratios
+    report["same_bits"] |= has_same_bits
+    write_json(RESULT_FILE, reports)
 
 
 if __name__ == "__main__":
