@@ -27,6 +27,7 @@ NAMES = {
     "two": "Two languages, within 2 points",
     "two-three": "Two languages, within 3 points",
     "two-few-draws": "Two languages, ordered by 256 draws",
+    "two-shapley": "Two languages, ordered by 128 samples of shapley",
     "two-weakest": "Two languages, in the order of the weakest",
     "five": "Five languages, within 2 points",
     "fifteen": "Fifteen languages, within 2 points",
