@@ -376,10 +376,11 @@ DOORS_WITHOUT_TORCH = [
 ]
 
 
-def test_the_doors_that_pages_go_through_bring_no_torch():
-    """Importing torch takes seconds; pages, lists of results and `--help` do without."""
+@pytest.mark.parametrize("library", ["torch", "scipy.stats", "scipy.optimize", "scipy.cluster"])
+def test_the_doors_that_pages_go_through_bring_no_slow_library(library):
+    """Importing torch takes seconds, scipy's parts half of one; a map and `--help` do without."""
     imports = "".join(f"import headlab.{room}\n" for room in DOORS_WITHOUT_TORCH)
-    program = imports + "import sys; sys.exit('torch' in sys.modules)"
+    program = f"{imports}import sys; sys.exit({library!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

@@ -17,6 +17,8 @@ def run_session() -> None:
     )
 
     from headlab.dashboard.frame import (
+        FIRST_MODULES,
+        LATER_MODULES,
         choice_on_page,
         current_choice,
         draw_navigation,
@@ -31,7 +33,7 @@ def run_session() -> None:
     from headlab.dashboard.widgets import presses
 
     st.set_page_config(page_title="headlab", page_icon=icon_path(), layout="wide")
-    warm_up()
+    warm_up(FIRST_MODULES)
 
     pages = st.navigation(
         [
@@ -53,3 +55,4 @@ def run_session() -> None:
         pages.run()
         draw_share(share_place)
         presses.mark_page_drawn()
+        warm_up(LATER_MODULES)

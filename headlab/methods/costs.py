@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
-from scipy.stats import norm
+import scipy
 
 from headlab.core import (
     HEADS,
@@ -761,7 +761,7 @@ def typical_samples(options: Options, largest_weight: int = 1) -> float:
         return math.inf
     interval = options.get("interval")
     if interval in (PLANNED, AVERAGE):
-        reach = float(norm.isf((1 - number_in(options, "level")) / 2)) / width
+        reach = float(scipy.stats.norm.isf((1 - number_in(options, "level")) / 2)) / width
         samples = USUAL_SQUARE * reach**2
         return samples * (PLANNED_COST if interval == PLANNED else AVERAGE_COST)
     price = math.log(2 / (1 - number_in(options, "level"))) + 1

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+import scipy
 
 from headlab.core import (
     Bools,
@@ -271,7 +271,7 @@ class SlopeTally:
     def outcome(self) -> Outcome:
         """Scaled mean slopes with the error of their sampling, in the value's unit."""
         plan = self.plan
-        deviations = float(ndtri((1 + plan.level) / 2))
+        deviations = float(scipy.special.ndtri((1 + plan.level) / 2))
         return Outcome(
             values=np.clip(self.scale * self.mean_slopes(), -1.0, 1.0) * plan.span,
             sampling_error=deviations * np.sqrt(self.variance()) * plan.span,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+import scipy
 
 from headlab.core import (
     Bools,
@@ -99,11 +99,11 @@ class HardConcrete:
 
     def probability_zero(self, log_alpha: Numbers) -> Floats:
         """P(gate = 0), float64 of the shape of log_alpha."""
-        return np.asarray(expit(self.level(0) - np.asarray(log_alpha, np.float64)))
+        return np.asarray(scipy.special.expit(self.level(0) - np.asarray(log_alpha, np.float64)))
 
     def probability_one(self, log_alpha: Numbers) -> Floats:
         """P(gate = 1), float64 of the shape of log_alpha."""
-        return np.asarray(expit(np.asarray(log_alpha, np.float64) - self.level(1)))
+        return np.asarray(scipy.special.expit(np.asarray(log_alpha, np.float64) - self.level(1)))
 
     def mean(self, log_alpha: float) -> float:
         """E[gate], the integral of P(gate > x) over x from 0 to 1.
@@ -121,7 +121,7 @@ class HardConcrete:
         nodes, weights = np.polynomial.legendre.leggauss(NODES)
         gates = (nodes + 1) / 2
         levels = np.array([self.level(gate) for gate in gates])
-        probability_above = expit(log_alpha - levels)
+        probability_above = scipy.special.expit(log_alpha - levels)
         return float(weights @ (power * gates ** (power - 1) * probability_above)) / 2
 
     def sample(self, log_alpha: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

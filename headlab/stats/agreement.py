@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import squareform
-from scipy.special import ndtr, ndtri
-from scipy.stats import hypergeom, rankdata
+import scipy
 
 from headlab.core import Bools, Floats, Ints
 from headlab.stats.betting import Interval
@@ -27,7 +24,7 @@ def spearman(values: Floats) -> Floats:
 
     A constant row has no correlations: its entries are NaN off the diagonal.
     """
-    ranks = rankdata(values, axis=1)
+    ranks = scipy.stats.rankdata(values, axis=1)
     centred_ranks = ranks - ranks.mean(axis=1, keepdims=True)
     norms = np.sqrt((centred_ranks**2).sum(axis=1))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -135,7 +132,7 @@ def bca_interval(point: Floats, resamples_of_point: Floats, jackknife: Floats) -
     draws = len(resamples_of_point)
     draws_below = (resamples_of_point < point).sum(axis=0)
     draws_equal = (resamples_of_point == point).sum(axis=0)
-    bias = ndtri((draws_below + draws_equal / 2 + 0.5) / (draws + 1))
+    bias = scipy.special.ndtri((draws_below + draws_equal / 2 + 0.5) / (draws + 1))
     influence = jackknife.mean(axis=0) - jackknife
     spread = (influence**2).sum(axis=0) ** 1.5
     skew = np.divide(
@@ -143,9 +140,9 @@ def bca_interval(point: Floats, resamples_of_point: Floats, jackknife: Floats) -
     )
     sorted_resamples = np.sort(resamples_of_point, axis=0)
     bounds = []
-    for z in ndtri(TAILS):
+    for z in scipy.special.ndtri(TAILS):
         biased_z = bias + z
-        share_below = ndtr(bias + biased_z / np.maximum(1 - skew * biased_z, 1e-6))
+        share_below = scipy.special.ndtr(bias + biased_z / np.maximum(1 - skew * biased_z, 1e-6))
         # Linear between order statistics, as in numpy's quantile.
         position = share_below * (draws - 1)
         whole_position = np.floor(position).astype(np.int64)
@@ -184,21 +181,24 @@ def cluster_tree(rho: Floats) -> Floats:
     Args:
         rho: float [row, row], NaN counts as 0.
     """
-    return np.asarray(linkage(_distances(rho), "average", optimal_ordering=True), dtype=np.float64)
+    return np.asarray(
+        scipy.cluster.hierarchy.linkage(_distances(rho), "average", optimal_ordering=True),
+        dtype=np.float64,
+    )
 
 
 def _distances(rho: Floats) -> Floats:
     """1 - rho as scipy's condensed distances; NaN correlations count as 0."""
     distance = np.clip(1 - np.nan_to_num(rho), 0, 2)
     np.fill_diagonal(distance, 0)
-    return np.asarray(squareform((distance + distance.T) / 2, checks=False))
+    return np.asarray(scipy.spatial.distance.squareform((distance + distance.T) / 2, checks=False))
 
 
 def cluster_order(rho: Floats) -> Ints:
     """Row order that puts similar rows side by side: average linkage on 1 - rho."""
     if len(rho) < 3:
         return np.arange(len(rho), dtype=np.int64)
-    return np.asarray(leaves_list(cluster_tree(rho)), dtype=np.int64)
+    return np.asarray(scipy.cluster.hierarchy.leaves_list(cluster_tree(rho)), dtype=np.int64)
 
 
 def clusters_of_tree(tree: Floats) -> list[frozenset[int]]:
@@ -220,7 +220,9 @@ def cluster_support(tree: Floats, rho_of_resamples: Floats) -> Floats:
     tree_clusters = clusters_of_tree(tree)
     times_seen = np.zeros(len(tree))
     for rho in rho_of_resamples:
-        resample_clusters = set(clusters_of_tree(linkage(_distances(rho), "average")))
+        resample_clusters = set(
+            clusters_of_tree(scipy.cluster.hierarchy.linkage(_distances(rho), "average"))
+        )
         times_seen += [cluster in resample_clusters for cluster in tree_clusters]
     return np.asarray(times_seen / len(rho_of_resamples))
 
@@ -525,7 +527,7 @@ def expected_overlap(heads: int, first_size: int, second_size: int) -> ExpectedO
         first_size: Number of chosen heads.
         second_size: Number of random heads.
     """
-    distribution = hypergeom(heads, first_size, second_size)
+    distribution = scipy.stats.hypergeom(heads, first_size, second_size)
     low, high = (int(distribution.ppf(share)) for share in TAILS)
     return ExpectedOverlap(first_size * second_size / heads, low, high)
 
@@ -539,4 +541,6 @@ def overlap_p_value(heads: int, first_size: int, second_size: int, shared_heads:
         second_size: Number of random heads.
         shared_heads: Number of heads in both sets.
     """
-    return min(1.0, float(hypergeom.sf(shared_heads - 1, heads, first_size, second_size)))
+    return min(
+        1.0, float(scipy.stats.hypergeom.sf(shared_heads - 1, heads, first_size, second_size))
+    )

@@ -12,8 +12,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import norm
+import scipy
 
 from headlab.core import Bools, Floats
 
@@ -40,8 +39,8 @@ def chance_to_miss(reach: float, mean_square: float) -> float:
     """
     biases = np.sqrt(mean_square) * np.geomspace(1.0, LARGEST_RATIO, RATIOS_SEARCHED)
     shares = mean_square / biases**2
-    misses = norm.sf(reach - biases) + norm.cdf(-reach - biases)
-    without_bias = 2 * norm.sf(reach)
+    misses = scipy.stats.norm.sf(reach - biases) + scipy.stats.norm.cdf(-reach - biases)
+    without_bias = 2 * scipy.stats.norm.sf(reach)
     return float((shares * misses + (1 - shares) * without_bias).max())
 
 
@@ -57,7 +56,7 @@ def _reaches(level: float) -> Floats:
     for mean_square in _squares_solved():
         longest = float(np.sqrt((1 + mean_square) / (1 - level))) + 1  # by Chebyshev's inequality
         reaches.append(
-            brentq(
+            scipy.optimize.brentq(
                 lambda reach, square: chance_to_miss(reach, square) - (1 - level),
                 0.0,
                 longest,
@@ -94,8 +93,8 @@ def upper_end(estimate: float, standard_error: float) -> float:
     if not standard_error:
         return max(estimate, 0.0)
     distance = max(estimate / standard_error, -30.0)  # where its tail is still a number
-    log_chance = np.log(CHANCE_ABOVE) + norm.logsf(-distance)
-    return float(standard_error * (distance + norm.isf(np.exp(log_chance))))
+    log_chance = np.log(CHANCE_ABOVE) + scipy.stats.norm.logsf(-distance)
+    return float(standard_error * (distance + scipy.stats.norm.isf(np.exp(log_chance))))
 
 
 def average_half_widths(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize.elementwise import find_root
 
 from headlab.core import Floats, Ints
 
@@ -135,6 +134,8 @@ def _lower_bounds(
     low = np.where(excess(mean, heads) > 0, mean, -1.0)
     heads_to_search = heads[(low < mean) & (excess(low, heads) > 0)]
     if heads_to_search.size:
+        from scipy.optimize.elementwise import find_root  # here, as pages start sooner without it
+
         roots = find_root(
             excess,
             (low[heads_to_search], mean[heads_to_search]),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import beta, t
+import scipy
 
 from headlab.core import Bools, Floats, Ints
 
@@ -284,7 +284,7 @@ def jackknife_interval(
     )
     error = np.sqrt((len(group_names) - 1) * leave_one_out.var(axis=0))
     relative_error = np.divide(error, value, out=np.zeros_like(error), where=value > 0)
-    log_half_width = t.ppf((1 + level) / 2, len(group_names) - 1) * relative_error
+    log_half_width = scipy.stats.t.ppf((1 + level) / 2, len(group_names) - 1) * relative_error
     return value * np.exp(-log_half_width), np.minimum(value * np.exp(log_half_width), upper_limit)
 
 
@@ -365,8 +365,8 @@ def ratio_interval(sums: Floats, level: float = 0.95) -> ShareWithInterval:
         variance = sentence_count / (sentence_count - 1) * residual_squares / n**2
         independent_answers = share * (1 - share) / variance
         freedom_correction = (
-            t.ppf(tail_share, np.maximum(n - 1, 1))
-            / t.ppf(tail_share, np.maximum(sentence_count - 1, 1))
+            scipy.stats.t.ppf(tail_share, np.maximum(n - 1, 1))
+            / scipy.stats.t.ppf(tail_share, np.maximum(sentence_count - 1, 1))
         ) ** 2
         all_agree = (h <= 0) | (h >= n) | (sentence_count < 2)
         effective_size = np.where(
@@ -376,12 +376,14 @@ def ratio_interval(sums: Floats, level: float = 0.95) -> ShareWithInterval:
         low = np.where(
             effective_hits <= 0,
             0,
-            beta.ppf(tail_share, effective_hits, effective_size - effective_hits + 1),
+            scipy.stats.beta.ppf(tail_share, effective_hits, effective_size - effective_hits + 1),
         )
         high = np.where(
             effective_hits >= effective_size,
             1,
-            beta.ppf(1 - tail_share, effective_hits + 1, effective_size - effective_hits),
+            scipy.stats.beta.ppf(
+                1 - tail_share, effective_hits + 1, effective_size - effective_hits
+            ),
         )
     no_answers = n <= 0
     return ShareWithInterval(*(np.where(no_answers, np.nan, value) for value in (share, low, high)))
@@ -414,8 +416,8 @@ def ratio_excess(sums: Floats, level: float = 0.95) -> Excess:
             )
             / pooled_answer_count
         )
-        half_width = t.ppf((1 + level) / 2, pooled_sentence_count - 1) * standard_error
-        p = t.sf(centre / standard_error, pooled_sentence_count - 1)
+        half_width = scipy.stats.t.ppf((1 + level) / 2, pooled_sentence_count - 1) * standard_error
+        p = scipy.stats.t.sf(centre / standard_error, pooled_sentence_count - 1)
         low = np.maximum(centre - half_width, -1)
         high = np.minimum(centre + half_width, 1)
         difference = (h - c) / n

@@ -13,7 +13,7 @@ with them (docs/statistics.md; benchmarks/planned.py has the coverage).
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import norm
+import scipy
 
 from headlab.core import Floats, Ints
 from headlab.stats.betting import Interval, sample_mean
@@ -42,7 +42,7 @@ def critical_values(shares: Floats, level: float) -> Floats:
         shares: Share of the chance of error that its look may spend, from 0 to 1.
         level: Confidence level of all looks together.
     """
-    return np.asarray(norm.isf(np.maximum(shares, SMALLEST_SHARE) * (1 - level) / 2))
+    return np.asarray(scipy.stats.norm.isf(np.maximum(shares, SMALLEST_SHARE) * (1 - level) / 2))
 
 
 def largest_gain(support: Floats, counts: Ints) -> float:
@@ -148,7 +148,7 @@ def planned_p(support: Floats, counts: Ints, shares: Floats, gains: Floats) -> F
     samples = counts.sum(axis=0)
     standard_errors = _standard_errors(support, counts, gains)
     distances = np.abs(sample_mean(support, counts)) / np.maximum(standard_errors, 1e-300)
-    p_of_look = 2 * norm.sf(distances)
+    p_of_look = 2 * scipy.stats.norm.sf(distances)
     p_values = np.minimum(p_of_look / np.maximum(shares, SMALLEST_SHARE), 1.0)
     return np.asarray(np.where(samples > 0, p_values, 1.0))
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Annotated, NamedTuple, Self
 
 import numpy as np
-from scipy.stats import rankdata
+import scipy
 
 from headlab.core import (
     Bools,
@@ -260,7 +260,7 @@ def weakest_first(values_by_language: Floats) -> Floats:
     Args:
         values_by_language: Scores, float [language, head].
     """
-    ranks = np.stack([rankdata(values) for values in values_by_language])
+    ranks = np.stack([scipy.stats.rankdata(values) for values in values_by_language])
     tie_break = ranks.mean(axis=0) / (4 * ranks.shape[1])  # below half a rank
     return np.asarray(ranks.max(axis=0) + tie_break, dtype=np.float64)
 

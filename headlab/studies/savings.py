@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import binom
+import scipy
 
 from headlab.core import Bools, Cell, Floats, HeadlabError, Json, Report, RunSpec, Table
 
@@ -342,7 +342,7 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
     """
     n = len(values)
     # the smallest k with P(Binomial <= k) at the tail or above
-    k = int(binom.ppf((1 - level) / 2, n, 0.5))
+    k = int(scipy.stats.binom.ppf((1 - level) / 2, n, 0.5))
     if k < 1:
         raise HeadlabError(
             f"{n} values are too few for a {level:.0%} interval of their median; measure more",

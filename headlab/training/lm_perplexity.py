@@ -11,8 +11,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 import torch
-from scipy.stats import t
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
@@ -105,7 +105,7 @@ def _interval(
         return None, None
     ratio = values.sum() / sizes.sum()
     error = np.sqrt(count / (count - 1) * ((values - ratio * sizes) ** 2).sum()) / sizes.sum()
-    width = t.ppf((1 + level) / 2, count - 1) * error
+    width = scipy.stats.t.ppf((1 + level) / 2, count - 1) * error
     return _exp(float(ratio - width)), _exp(float(ratio + width))
 
 

@@ -27,6 +27,8 @@ from headlab.dashboard.frame.shared_choice import draw_sidebar as draw_sidebar
 from headlab.dashboard.frame.shared_choice import link_params_of as link_params_of
 from headlab.dashboard.frame.shared_choice import open_page as open_page
 from headlab.dashboard.frame.shared_choice import show_choice as show_choice
+from headlab.dashboard.frame.shell import FIRST_MODULES as FIRST_MODULES
+from headlab.dashboard.frame.shell import LATER_MODULES as LATER_MODULES
 from headlab.dashboard.frame.shell import draw_navigation as draw_navigation
 from headlab.dashboard.frame.shell import errors_as_sentences as errors_as_sentences
 from headlab.dashboard.frame.shell import icon_path as icon_path

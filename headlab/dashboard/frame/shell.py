@@ -23,13 +23,10 @@ from headlab.dashboard.widgets import notices
 
 # The frame of every page; static/page.css has its style.
 
-HEAVY_MODULES = (
-    "pandas",
-    "plotly.graph_objects",
-    "scipy.stats",
-    "scipy.cluster.hierarchy",
-    "headlab.worker.client",
-)
+FIRST_MODULES = ("pandas", "plotly.graph_objects", "headlab.worker.client")
+"""What every page needs before it can be drawn."""
+LATER_MODULES = ("scipy.stats", "scipy.cluster.hierarchy")
+"""What intervals, tests and trees need, and no map: half a second of the first visitor's wait."""
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +42,13 @@ def boot() -> None:
 
 
 @st.cache_resource(show_spinner=False)
-def warm_up() -> None:
-    """Import what the pages need, then exempt it from garbage collection; once per server."""
-    for name in HEAVY_MODULES:
+def warm_up(module_names: tuple[str, ...]) -> None:
+    """Import what the pages need, then exempt it from garbage collection; once per server.
+
+    Args:
+        module_names: `FIRST_MODULES` before a page is drawn, `LATER_MODULES` after it.
+    """
+    for name in module_names:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
