@@ -117,6 +117,8 @@ from headlab.core.options import parse_options as parse_options
 from headlab.core.options import require_known_options as require_known_options
 from headlab.core.options import resolve_options as resolve_options
 from headlab.core.options import text_in as text_in
+from headlab.core.player_cells import Cells as Cells
+from headlab.core.player_cells import PlayerCells as PlayerCells
 from headlab.core.players import ATTENTION as ATTENTION
 from headlab.core.players import FEED_FORWARD as FEED_FORWARD
 from headlab.core.players import KINDS_OF_HEADS as KINDS_OF_HEADS

@@ -60,6 +60,17 @@ class LayerCost:
         )
         return int((~groups.any(axis=1)).sum())
 
+    def masked_heads(self, kept_heads: Bools) -> int:
+        """Number of heads that are off in groups with a head left: they stay in the weights.
+
+        Args:
+            kept_heads: bool [head], of the whole grid.
+        """
+        groups = kept_heads[self.first_head : self.first_head + self.heads].reshape(
+            -1, self.group_size
+        )
+        return int((~groups)[groups.any(axis=1)].sum())
+
     def saved_parameters(self, removed_groups: int) -> int:
         """Parameters saved by removing so many groups."""
         parameters = removed_groups * self.parameters
@@ -186,6 +197,14 @@ class Costs:
             macs -= removed_groups * layer.macs(tokens)
         return ModelCost(parameters, macs, tokens)
 
+    def masked_heads(self, kept_heads: Bools) -> int:
+        """Number of heads that are off but stay in the weights, with one that is on.
+
+        Args:
+            kept_heads: bool [head].
+        """
+        return sum(layer.masked_heads(kept_heads) for layer in self.layers)
+
     @property
     def noun(self) -> str:
         """What is removed, in a word."""
@@ -240,10 +259,10 @@ class Costs:
     def from_json(value: Any) -> Costs:
         """Inverse of `to_json`. Raises HeadlabError for malformed values."""
         try:
-            a, b, c = (_checked_count(number) for number in value["macs"])
+            a, b, c = (checked_count(number) for number in value["macs"])
             layers = tuple(_layer_cost_from(row) for row in value["layers"])
             return Costs(
-                _checked_count(value["parameters"]),
+                checked_count(value["parameters"]),
                 (a, b, c),
                 layers,
                 str(value["note"]),
@@ -257,7 +276,7 @@ class Costs:
 
 
 def _layer_cost_from(row: Any) -> LayerCost:
-    layer = LayerCost(*(_checked_count(number) for number in row))
+    layer = LayerCost(*(checked_count(number) for number in row))
     if layer.heads % layer.group_size:
         raise ValueError(f"{layer.heads} heads in groups of {layer.group_size}")
     return layer
@@ -267,10 +286,11 @@ def _vocabulary_cost_from(value: Any) -> VocabularyCost | None:
     if value is None:
         return None
     names = ("pieces", "parameters", "macs_token")
-    return VocabularyCost(*(_checked_count(value[name]) for name in names))
+    return VocabularyCost(*(checked_count(value[name]) for name in names))
 
 
-def _checked_count(value: Any) -> int:
+def checked_count(value: Any) -> int:
+    """A whole number of 0 or more. Raises ValueError for anything else."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r:.40} is not a count")
     return value
