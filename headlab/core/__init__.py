@@ -146,6 +146,7 @@ from headlab.core.records import CHANGE_KINDS as CHANGE_KINDS
 from headlab.core.records import HEAD_COLUMNS as HEAD_COLUMNS
 from headlab.core.records import HEAD_FORMATS as HEAD_FORMATS
 from headlab.core.records import HEADS as HEADS
+from headlab.core.records import MIXED_NOUNS as MIXED_NOUNS
 from headlab.core.records import PLAYER_KINDS as PLAYER_KINDS
 from headlab.core.records import STACKS as STACKS
 from headlab.core.records import WITHOUT_TOKEN as WITHOUT_TOKEN

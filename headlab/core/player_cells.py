@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from headlab.core.errors import HeadlabError
 from headlab.core.json_types import Json, as_plain_object
+from headlab.core.players import NEURONS
 from headlab.core.records import Bools, HeadGrid, Ints
 
 
@@ -99,6 +100,8 @@ class PlayerCells:
         """Inverse of `cells_to_json`. Raises HeadlabError for malformed values."""
         try:
             grid = HeadGrid.from_json(value["grid"], value["members"] or None)
+            if any(stack.kind == NEURONS and not stack.members for stack in grid.stacks):
+                raise ValueError("the groups of neurons are missing")
             heads = HeadGrid.from_json(value["heads"])
             head_cells = tuple(_cells_of(pair, grid) for pair in value["head_cells"])
             if any(cells.rows.shape != (heads.layers, heads.width) for cells in head_cells):

@@ -12,7 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import binom
 
-from headlab.core import Bools, Cell, Floats, HeadlabError, Json, Report, RunSpec, Table
+from headlab.core import (
+    HEADS,
+    MIXED_NOUNS,
+    Bools,
+    Cell,
+    Floats,
+    HeadlabError,
+    Json,
+    Report,
+    RunSpec,
+    Table,
+    nouns_of_kinds,
+    read_players,
+)
 
 # What a model costs with and without some of its heads: arithmetic only, without torch or a forward
 # pass.
@@ -376,11 +389,24 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
 
 NAME = "worth"
 LARGE_SHARE = 0.25  # of the parameters: a vocabulary from there on is worth a sentence
-NO_SPEED = (
-    "A mask alone saves no computation: a head that is off is computed like any other and then "
-    "multiplied by zero. Only heads removed from the weights save parameters, "
-    "multiply-accumulates and time."
-)
+
+
+def no_speed(nouns: tuple[str, str]) -> str:
+    """Why a mask saves nothing by itself, in sentences.
+
+    Args:
+        nouns: What is off, as it is called where it is counted: one, and several.
+    """
+    one, several = nouns
+    article = "an" if one[0] in "aeio" else "a"
+    return (
+        f"A mask alone saves no computation: {article} {one} that is off is computed like any "
+        f"other and then multiplied by zero. Only {several} removed from the weights save "
+        "parameters, multiply-accumulates and time."
+    )
+
+
+NO_SPEED = no_speed(nouns_of_kinds([HEADS]))
 NOISE = (
     "Times are of this machine now; every round times all models and batch sizes in turn, each "
     "batch size on its own examples. An interval is of the median over rounds and says nothing "
@@ -484,7 +510,10 @@ class Savings:
 
     def sentences(self) -> tuple[str, ...]:
         """What the numbers say, in sentences, bad news first."""
-        sentences = [NO_SPEED, *(_speed_sentence(speed, self._players) for speed in self.speeds)]
+        sentences = [
+            no_speed(self._nouns),
+            *(_speed_sentence(speed, self._players) for speed in self.speeds),
+        ]
         if self.shrunk is None:
             sentences.append(
                 f"Its {self._players} cannot be removed from the weights: {self.refusal}."
@@ -508,9 +537,20 @@ class Savings:
         return tuple(sentences)
 
     @property
+    def _nouns(self) -> tuple[str, str]:
+        """What the mask switches, as it is called where it is counted: one, and several."""
+        players = self.spec.get("players")
+        if not players:
+            return nouns_of_kinds([HEADS])
+        try:
+            return nouns_of_kinds(read_players(str(players)).kinds)
+        except HeadlabError:  # of a newer version
+            return MIXED_NOUNS
+
+    @property
     def _players(self) -> str:
-        """What the mask switches, in a word."""
-        return "players" if self.spec.get("players") else "heads"
+        """What the mask switches, in words."""
+        return self._nouns[1]
 
     def _vocabulary_sentences(self) -> Iterator[str]:
         """What a cut vocabulary saves, or how much of the model is vocabulary, if that is much."""

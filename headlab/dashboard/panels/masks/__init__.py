@@ -40,6 +40,8 @@ from headlab.dashboard.panels.masks.mask_files import (
     with_measured_accuracies as with_measured_accuracies,
 )
 from headlab.dashboard.panels.masks.masks_of_fronts import masks_of_fronts as masks_of_fronts
+from headlab.dashboard.panels.masks.model_players import ModelPlayers as ModelPlayers
+from headlab.dashboard.panels.masks.model_players import players_of_model as players_of_model
 from headlab.dashboard.panels.masks.share import draw_share as draw_share
 from headlab.dashboard.panels.masks.share import place_share as place_share
 from headlab.dashboard.panels.masks.share import show_masks_in_report as show_masks_in_report
