@@ -96,8 +96,8 @@ def _draw_other_tools(mask: Mask, place: ScriptModel) -> None:
     of_heads = mask_of_heads(mask, place.players)
     if of_heads is None:
         st.markdown(
-            f"Other tools' forms hold attention heads alone, and {others_off(mask)} off "
-            "here. The script and *Write the model* hold all of it."
+            f"Other tools know attention heads only, and here {others_off(mask)} off. The script and "
+            "*Write the model* hold all that is off."
         )
         return
     form = st.selectbox(
@@ -126,8 +126,10 @@ def others_off(mask: Mask) -> str:
         if counts[kind] and kind != HEADS:
             one, several = nouns_of_kinds([kind])
             phrases.append(f"{counts[kind]:,} {one if counts[kind] == 1 else several}")
+    *earlier, last = phrases
+    listed = f"{', '.join(earlier)} and {last}" if earlier else last
     verb = "is" if sum(counts.values()) - counts[HEADS] == 1 else "are"
-    return f"{' and '.join(phrases)} {verb}"
+    return f"{listed} {verb}"
 
 
 # The mask as a file: exported with the accuracies seen, and imported only if it belongs to this
