@@ -104,7 +104,7 @@ def test_the_worker_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.why_unknown == ""
     heads = tiny_model("bert").grid
     known = players_of_model("tiny", loaded_model("tiny", costs=None), heads)
-    assert "what these heads cost: it is from an older version" in known.why_unknown
+    assert "what this model's heads cost: it is from an older version" in known.why_unknown
     assert client.asked == 1
 
 
@@ -115,7 +115,7 @@ def test_a_worker_that_knows_nothing_of_players_says_so(monkeypatch: pytest.Monk
     known = players_of_model("tiny", loaded_model("tiny"), model.grid)
     assert known.costs is None
     assert known.why_unknown == (
-        "The worker does not say what these groups of neurons cost: it is from an older version."
+        "The worker does not say what this model's groups of neurons cost: it is from an older version."
     )
 
     class Refusing(FakeClient):
@@ -124,7 +124,9 @@ def test_a_worker_that_knows_nothing_of_players_says_so(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(model_players, "worker_client", Refusing)
     known = players_of_model("tiny", loaded_model("tiny"), model.grid)
-    assert known.why_unknown.startswith("What these groups of neurons cost is not known: its layer")
+    assert known.why_unknown.startswith(
+        "What this model's groups of neurons cost is not known: its layer"
+    )
 
     def body(choice, known, mask):
         from headlab.dashboard.pages.prune.savings import draw_savings

@@ -58,7 +58,9 @@ def players_of_model(name: str, model: LoadedModel, grid: HeadGrid) -> ModelPlay
         if error.code == OF_OLDER_VERSION:
             return ModelPlayers(None, place, _older_version(grid))
         reason = plain(str(error).rstrip("."))
-        return ModelPlayers(None, place, f"What these {grid.noun} cost is not known: {reason}.")
+        return ModelPlayers(
+            None, place, f"What this model's {grid.noun} cost is not known: {reason}."
+        )
     place = replace(
         place, downs=answer.downs, layers=answer.layers, players=answer.costs.player_set
     )
@@ -83,7 +85,9 @@ def place_of(loaded_model: LoadedModel, model_name: str) -> ScriptModel:
 
 def _older_version(grid: HeadGrid) -> str:
     """What is said where the worker knows nothing of it."""
-    return f"The worker does not say what these {grid.noun} cost: it is from an older version."
+    return (
+        f"The worker does not say what this model's {grid.noun} cost: it is from an older version."
+    )
 
 
 def _answer_on(name: str, fingerprint: str, grid: HeadGrid) -> LoadedPlayers:
