@@ -341,7 +341,7 @@ def _rows_of_players(mask: Mask, script_model: ScriptModel) -> tuple[list[Module
         if len(script_model.downs) != count:
             raise _mismatch(f"{count} layers", f"{len(script_model.downs)} down projections")
         kept_neurons = [~players.closed_neurons(gates, layer) for layer in range(count)]
-        rows += _table_rows(zip(script_model.downs, kept_neurons, strict=True), _as_bits)
+        rows += _table_rows(zip(script_model.downs, kept_neurons, strict=True), _as_bits, "neurons")
     is_skipped = players.skipped_layers(gates)
     if len(script_model.layers) != len(is_skipped):
         raise _mismatch(f"{len(is_skipped)} layers", f"{len(script_model.layers)}")
@@ -375,13 +375,16 @@ def _shared_error(path: str, clause: str) -> HeadlabError:
 
 
 def _table_rows(
-    kept_by_path: Iterable[tuple[str, Bools]], words_of: Callable[[Bools], str]
+    kept_by_path: Iterable[tuple[str, Bools]],
+    words_of: Callable[[Bools], str],
+    noun: str = "heads",
 ) -> list[ModuleRow]:
     """The rows of the script's table: one for every kind of module with heads or neurons off.
 
     Args:
         kept_by_path: For each layer, the path of the module and which heads or neurons are on.
         words_of: Gives those that are off as text.
+        noun: What they are.
 
     Returns:
         (path with {} for the layer, heads or neurons per layer, words "layer:off") of each kind.
@@ -394,7 +397,7 @@ def _table_rows(
     for path, is_kept in kept_by_path:
         off = np.flatnonzero(~is_kept).tolist()
         if off_by_path.setdefault(path, off) != off:
-            raise _shared_error(path, "switches off different heads in each")
+            raise _shared_error(path, f"switches off different {noun} in each")
         numbers = LAYER_NUMBER.findall(path)
         template, layer = (
             (LAYER_NUMBER.sub("{}", path, count=1), numbers[0]) if numbers else (path, "0")

@@ -46,7 +46,7 @@ from headlab.results import HeadScores
 from headlab.worker import JobRow, LoadedModel
 
 SPLIT_HELP = (
-    f"dev ({EXAMPLES_BY_SPLIT['dev']} examples) is for choosing heads, test ({EXAMPLES_BY_SPLIT['test']}) for reporting "
+    f"dev ({EXAMPLES_BY_SPLIT['dev']} examples) is for choosing, test ({EXAMPLES_BY_SPLIT['test']}) for reporting "
     "figures. A mask chosen while looking at test gives an optimistic estimate on test."
 )
 READING = (

@@ -49,6 +49,7 @@ from headlab.dashboard.panels.masks.suggestion import CORRECTION_WORDS as CORREC
 from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES as MEAN_OF_LANGUAGES
 from headlab.dashboard.panels.masks.suggestion import SUGGESTION_RULES as SUGGESTION_RULES
 from headlab.dashboard.panels.masks.suggestion import Suggestion as Suggestion
+from headlab.dashboard.panels.masks.suggestion import correction_words as correction_words
 from headlab.dashboard.panels.masks.suggestion import false_heads_words as false_heads_words
 from headlab.dashboard.panels.masks.suggestion import origin_of_mask as origin_of_mask
 from headlab.dashboard.panels.masks.suggestion import pooled_scores as pooled_scores
