@@ -303,7 +303,7 @@ def test_the_counts_of_pages_are_those_of_worth(players, tmp_path, capsys):
     except MissingBase as missing:
         pytest.skip(str(missing))
     scores = Store(CACHE).scan(players).results[0].record
-    mask = scores.mask("bottom", k=20)
+    mask = Mask(scores.grid, scores.values > np.quantile(scores.values, 0.1))
     host = ModelHost(tmp_path, "cpu", loader=lambda _: model)
     costs = host.players(PlayersRequest(model=MODEL, mask=full_mask(mask.grid))).costs
     mask.save(tmp_path / "mask.json")
