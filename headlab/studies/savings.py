@@ -406,7 +406,6 @@ def no_speed(nouns: tuple[str, str]) -> str:
     )
 
 
-NO_SPEED = no_speed(nouns_of_kinds([HEADS]))
 NOISE = (
     "Times are of this machine now; every round times all models and batch sizes in turn, each "
     "batch size on its own examples. An interval is of the median over rounds and says nothing "

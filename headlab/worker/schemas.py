@@ -10,6 +10,7 @@ from pydantic import (
     Base64Bytes,
     BaseModel,
     Field,
+    GetCoreSchemaHandler,
     GetPydanticSchema,
     PlainSerializer,
     StringConstraints,
@@ -170,9 +171,14 @@ def _mask_of(value: object, as_object: ValidatorFunctionWrapHandler) -> Mask:
     return mask_from_json(as_object(value), "the mask")
 
 
+def _schema_of_object(_mask: object, schema_of: GetCoreSchemaHandler) -> Any:
+    """The schema of any object."""
+    return schema_of(dict)
+
+
 SentMask = Annotated[
     Mask,
-    GetPydanticSchema(lambda _mask, schema_of: schema_of(dict)),
+    GetPydanticSchema(_schema_of_object),
     WrapValidator(_mask_of),
     PlainSerializer(Mask.to_json, return_type=dict),
     WithJsonSchema({"type": "object", "additionalProperties": True}),
