@@ -382,7 +382,8 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
             lines.append(f"± {sampling_error_words(scores, index)}")
         if scores.average_error is not None:
             error = value_words(scores.average_error[index], unit).lstrip("+")
-            lines.append(f"average error {error}, which {AVERAGE_LIMIT}")
+            limit = AVERAGE_LIMIT.replace("heads", scores.grid.noun)
+            lines.append(f"average error {error}, which {limit}")
         if scores.samples is not None:
             lines.append(f"{int(scores.samples[index]):,} samples")
         tips.append("\n".join(lines))

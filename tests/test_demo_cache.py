@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from itertools import product
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import headlab
+from headlab.cli.run import main
 from headlab.dashboard.panels.masks.mask_figures import EXAMPLES_BY_SPLIT
 from headlab.evaluation import Evaluator
 from headlab.masks import Mask, full_mask
@@ -24,6 +26,8 @@ from headlab.roles import read_roles
 from headlab.studies.pareto import CONFIRMED_TABLE
 from headlab.tasks import xnli
 from headlab.tasks.intents.classes import LANGUAGES
+from headlab.worker.model_host import ModelHost
+from headlab.worker.schemas import PlayersRequest
 
 MODEL = "e5-small-intents"
 SIZE = 512
@@ -289,3 +293,26 @@ def test_what_the_decoder_says_without_its_induction_heads_is_in_the_demo(split,
     assert run.spec.task.size == EXAMPLES_BY_SPLIT[split]
     assert 100 * run.right_answers(full_mask(mask.grid).digest).mean() > lowest
     assert 100 * run.right_answers(mask.digest).mean() < 1
+
+
+@pytest.mark.parametrize("players", ["neurons:8", "heads,neurons:8"])
+def test_the_counts_of_pages_are_those_of_worth(players, tmp_path, capsys):
+    """Of a mask of each game of e5-small: what the worker says of players, and the command."""
+    try:
+        model = headlab.load(MODEL, device="cpu")
+    except MissingBase as missing:
+        pytest.skip(str(missing))
+    scores = Store(CACHE).scan(players).results[0].record
+    mask = Mask(scores.grid, scores.values > np.quantile(scores.values, 0.1))
+    host = ModelHost(tmp_path, "cpu", loader=lambda _: model)
+    costs = host.players(PlayersRequest(model=MODEL, mask=full_mask(mask.grid))).costs
+    mask.save(tmp_path / "mask.json")
+    command = ["worth", "--model", MODEL, "--mask", str(tmp_path / "mask.json"), "--json"]
+    command += ["--task", "intents", "--languages", "de", "--device", "cpu"]
+    assert main([*command, "--rounds", "6", "--batch-sizes", "1", "--examples", "1"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    smaller = costs.shrunk(mask.kept, record["tokens"])
+    untouched = costs.baseline(record["tokens"])
+    for name, counted in (("shrunk", smaller), ("untouched", untouched)):
+        assert record["parameters"][name] == counted.parameters
+        assert record["macs"][name] == counted.macs

@@ -150,18 +150,19 @@ def snippet(
     out: Annotated[Path | None, typer.Option(help="file to write; default stdout")] = None,
     device: Device = None,
 ) -> None:
-    """Write a script of at most 40 lines that applies a mask with PyTorch and transformers."""
+    """Write a short script that applies a mask with PyTorch and transformers."""
     import headlab
-    from headlab.hooks import script_model_of
+    from headlab.hooks import script_model_of, with_players_of
 
     mask = load_mask(file)
-    mask.require_heads("a script without headlab applies")
     name = model or mask.model.get("name")
     if not name:
         raise HeadlabError(
             f"{file} names no model; say which one with --model", code="snippet.model_unnamed"
         )
     loaded_model = headlab.load(str(name), device=device)
+    if not mask.grid.has_only_heads:
+        loaded_model = with_players_of(loaded_model, mask.grid)
     mask.check(loaded_model.grid, loaded_model.fingerprint)
     script = snippet_of(mask, script_model_of(loaded_model))
     if out is None:
@@ -169,7 +170,8 @@ def snippet(
         return
     write_atomic(out, script.encode())
     typer.echo(
-        f"{out}: switches {len(mask.removed)} of {mask.grid.size} heads off, without headlab"
+        f"{out}: switches {len(mask.removed)} of {mask.grid.count_words(mask.grid.size)} off, "
+        "without headlab"
     )
 
 

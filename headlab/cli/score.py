@@ -245,7 +245,8 @@ def _summary_parts(scores: HeadScores) -> Iterator[str]:
             yield f"{signs}, narrow {cost.narrow} of {scores.grid.size}"
         yield f"half-width median {cost.median_half_width:.4f}, largest {cost.largest_half_width:.4f}"
     if scores.average_error is not None:
-        yield f"mean average error {scores.average_error.mean():.4f}, which {AVERAGE_LIMIT}"
+        limit = AVERAGE_LIMIT.replace("heads", scores.grid.noun)
+        yield f"mean average error {scores.average_error.mean():.4f}, which {limit}"
     if cost.samples is not None:
         min_samples, median_samples, max_samples = cost.samples
         for_each = "a head" if scores.grid.has_only_heads else "each"

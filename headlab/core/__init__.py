@@ -117,6 +117,8 @@ from headlab.core.options import parse_options as parse_options
 from headlab.core.options import require_known_options as require_known_options
 from headlab.core.options import resolve_options as resolve_options
 from headlab.core.options import text_in as text_in
+from headlab.core.player_cells import Cells as Cells
+from headlab.core.player_cells import PlayerCells as PlayerCells
 from headlab.core.players import ATTENTION as ATTENTION
 from headlab.core.players import FEED_FORWARD as FEED_FORWARD
 from headlab.core.players import KINDS_OF_HEADS as KINDS_OF_HEADS
@@ -144,6 +146,7 @@ from headlab.core.records import CHANGE_KINDS as CHANGE_KINDS
 from headlab.core.records import HEAD_COLUMNS as HEAD_COLUMNS
 from headlab.core.records import HEAD_FORMATS as HEAD_FORMATS
 from headlab.core.records import HEADS as HEADS
+from headlab.core.records import MIXED_NOUNS as MIXED_NOUNS
 from headlab.core.records import PLAYER_KINDS as PLAYER_KINDS
 from headlab.core.records import STACKS as STACKS
 from headlab.core.records import WITHOUT_TOKEN as WITHOUT_TOKEN

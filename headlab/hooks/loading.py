@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headlab.hooks.model import Model, make_gateable
+from headlab.hooks.player_models import parts_of
 from headlab.masks import FOLDER_REVISION, ScriptModel, architecture_of
 from headlab.models import EMBEDDED, is_delta
 from headlab.models.load import DeviceMap, read_model
@@ -48,11 +49,23 @@ def script_model_of(model: Model) -> ScriptModel:
     paths = {module: path for path, module in model.module.named_modules()}
     projections = [paths[projection] for projection in model.projections]
     architecture = architecture_of(model.module)
+    downs: list[str] = []
+    layers: list[str] = []
+    players = model.player_set
+    if players is not None:
+        parts = parts_of(model)
+        if players.neuron_cells:
+            downs = [paths[down] for down in parts.downs]
+        if players.layer_rows:
+            layers = [paths[module] for module in parts.modules]
     if (
         revision == FOLDER_REVISION
     ):  # in another directory, a relative path would be taken for a hub id
         folder = str(Path(name).resolve())
         source = None if is_delta(Path(name)) else folder
-        return ScriptModel(projections, architecture, source, revision, folder)
-    source = None if name in EMBEDDED else name
-    return ScriptModel(projections, architecture, source, revision, name)
+        name = folder
+    else:
+        source = None if name in EMBEDDED else name
+    return ScriptModel(
+        projections, architecture, source, revision, name, tuple(downs), tuple(layers), players
+    )

@@ -21,9 +21,11 @@ from headlab.core import (
     KV_GROUPS,
     LAYERS,
     NEURONS,
+    Cells,
     HeadGrid,
     HeadlabError,
     Ints,
+    PlayerCells,
     Players,
     Stack,
     stack_name,
@@ -35,41 +37,18 @@ from headlab.hooks.state import ActiveGates
 NeuronGroups = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True)
-class Cells:
-    """Which players contain some heads or neurons: places in a gate array of players.
-
-    Attributes:
-        rows: int, of any shape.
-        columns: int, of the same shape.
-    """
-
-    rows: Ints
-    columns: Ints
-
-
 @dataclass(frozen=True, eq=False)
-class PlayerSet:
-    """The players of a model, and what each of them contains.
+class PlayerSet(PlayerCells):
+    """The players of a model, what each of them contains, and their gates.
 
     Attributes:
         players: The kinds.
-        grid: The players.
-        heads: The heads of the model.
         layer_of_row: The layer that a row of the grid is in, as rows of a model with one stack are
             numbered, int [row]: a change of its gates changes nothing before.
-        head_cells: For each kind of players that are made of heads, those of [layer row, head].
-        neuron_cells: For each kind made of neurons, those of each layer's [neuron].
-        layer_rows: The row of each whole layer; empty where layers are no players.
     """
 
     players: Players
-    grid: HeadGrid
-    heads: HeadGrid
     layer_of_row: Ints
-    head_cells: tuple[Cells, ...]
-    neuron_cells: tuple[tuple[Cells, ...], ...]
-    layer_rows: tuple[int, ...]
     _on_device: dict[tuple[torch.device, int], tuple[torch.Tensor, torch.Tensor]] = field(
         default_factory=dict, repr=False
     )
@@ -113,25 +92,6 @@ class PlayerSet:
                     torch.as_tensor(cells.columns, device=device),
                 )
         return self._on_device[key]
-
-    def closed_heads(self, gates: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
-        """Which heads are closed by gates of players, bool [layer row, head]."""
-        closed = np.zeros((self.heads.layers, self.heads.width), bool)
-        for cells in self.head_cells:
-            closed |= gates[cells.rows, cells.columns] == 0
-        return closed
-
-    def skipped_layers(self, gates: npt.NDArray[np.generic]) -> list[bool]:
-        """Which layers are skipped whole by gates of players."""
-        return [bool(gates[row, 0] == 0) for row in self.layer_rows]
-
-    def closed_neurons(self, gates: npt.NDArray[np.generic], layer: int) -> npt.NDArray[np.bool_]:
-        """Which neurons of a layer are closed by gates of players, bool [neuron]."""
-        cells_by_kind = self.neuron_cells[layer]
-        closed = np.zeros(cells_by_kind[0].rows.shape, bool)
-        for cells in cells_by_kind:
-            closed |= gates[cells.rows, cells.columns] == 0
-        return closed
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,9 @@ from headlab.core import (
     HEADS,
     HeadlabError,
     Option,
+    base_and_kind,
     canonical_json,
+    nouns_of_kinds,
     options_as_words,
     parse_options,
     part,
@@ -265,7 +267,7 @@ class Job(Strict):
             rows.append(("Languages", ", ".join(map(language_title, self.language_codes))))
         mask = self.field_value("mask")
         if isinstance(mask, Mapping):
-            rows.append(("Heads off", str(mask.get("removed", "?"))))
+            rows.append((_off_label(mask), str(mask.get("removed", "?"))))
         if self.field_value("seed") is not None:
             rows.append(("Seed", str(self.field_value("seed"))))
         rows += self._option_rows()
@@ -506,6 +508,16 @@ def spec_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
 def seed_and_ablation(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The seed and the ablation of a result's spec, as fields of a job."""
     return {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
+
+
+def _off_label(mask: Mapping[str, Any]) -> str:
+    """What a mask's number of players off is called: "Heads off", "Groups of neurons off".
+
+    Args:
+        mask: As in a mask file.
+    """
+    noun = nouns_of_kinds(base_and_kind(str(stack))[1] for stack in mask.get("grid") or ())[1]
+    return f"{noun[0].upper()}{noun[1:]} off"
 
 
 def value_text(value: object) -> str:

@@ -33,4 +33,5 @@ from headlab.masks.rules import heads_kept_by_rule as heads_kept_by_rule
 from headlab.masks.rules import removal_order as removal_order
 from headlab.masks.snippet import FOLDER_REVISION as FOLDER_REVISION
 from headlab.masks.snippet import ScriptModel as ScriptModel
+from headlab.masks.snippet import mask_of_heads as mask_of_heads
 from headlab.masks.snippet import mask_script as mask_script

@@ -1,18 +1,15 @@
-"""What other players than heads cost: counted, without a smaller model being made."""
+"""What other players than heads cost: counted, without torch or a smaller model being made."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from torch import nn
 
-from headlab.core import HEADS, KINDS_OF_HEADS, LAYERS, Bools, Floats, HeadlabError
-from headlab.hooks import Model, PlayerSet, parts_of, widths_of, with_players
-from headlab.shrink import parameters_of
-from headlab.studies.savings import DEFAULT_TOKENS, Costs, ModelCost
+from headlab.core import HEADS, Bools, Floats, HeadlabError, Json, PlayerCells
+from headlab.studies.savings import DEFAULT_TOKENS, Costs, ModelCost, checked_count
 
 
 @dataclass(frozen=True)
@@ -41,11 +38,11 @@ class PlayerCosts(Costs):
     `layers` are the costs of its heads, whatever is switched.
 
     Attributes:
-        player_set: The players.
+        player_set: The players; None where they cannot be removed from the weights.
         parts: What is no head, layer by layer.
     """
 
-    player_set: PlayerSet | None = None
+    player_set: PlayerCells | None = None
     parts: tuple[PartCost, ...] = ()
 
     @property
@@ -119,7 +116,7 @@ class PlayerCosts(Costs):
         head_count = 0
         per_parameter = values / np.maximum(self._alone, 1)
         player_set = self._players_or_error()
-        if HEADS in player_set.players.kinds:  # the first stacks of the grid
+        if HEADS in player_set.grid.kinds:  # the first stacks of the grid
             head_count = player_set.heads.size
             per_parameter[:head_count] = super().per_parameter(values[:head_count])
         return per_parameter
@@ -135,6 +132,57 @@ class PlayerCosts(Costs):
             costs_alone[player] = self.parameters - self.shrunk(kept).parameters
         return costs_alone
 
+    def masked_heads(self, kept_heads: Bools) -> int:
+        """See `Costs.masked_heads`: heads of skipped layers go, whatever they share.
+
+        Args:
+            kept_heads: Which players are kept, bool [player].
+        """
+        player_set = self.player_set
+        if player_set is None or not self.layers or not player_set.head_cells:
+            return 0
+        kept = player_set.kept_heads(kept_heads)
+        skipped = player_set.skipped_layers(player_set.grid.gates(kept_heads))
+        count = 0
+        for number, part in enumerate(self.parts):
+            if not skipped or not skipped[number]:
+                count += sum(self.layers[row].masked_heads(kept) for row in part.rows)
+        return count
+
+    def to_json(self) -> dict[str, Json]:
+        """Everything, as JSON values."""
+        whole = Costs(self.parameters, self.macs, self.layers, self.note, self.vocabulary)
+        return whole.to_json() | {
+            "player_set": None if self.player_set is None else self.player_set.cells_to_json(),
+            "parts": [asdict(part) | {"rows": list(part.rows)} for part in self.parts],
+        }
+
+    @staticmethod
+    def from_json(value: Any) -> PlayerCosts:
+        """Inverse of `to_json`. Raises HeadlabError for malformed values."""
+        whole = Costs.from_json(value)
+        try:
+            player_set = None
+            if value["player_set"] is not None:
+                player_set = PlayerCells.from_json(value["player_set"])
+            parts = tuple(_part_cost_from(part, len(whole.layers)) for part in value["parts"])
+            if player_set is not None:
+                _require_parts(player_set, parts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise HeadlabError(
+                f"this is not the cost of a model's players ({type(error).__name__}: {error})",
+                code="costs.malformed",
+            ) from error
+        return PlayerCosts(
+            whole.parameters,
+            whole.macs,
+            whole.layers,
+            whole.note,
+            whole.vocabulary,
+            player_set,
+            parts,
+        )
+
     def unknown(self, note: str) -> Costs:
         """The costs of the model where nothing can be removed from the weights.
 
@@ -143,7 +191,7 @@ class PlayerCosts(Costs):
         """
         return replace(self, layers=(), note=note, player_set=None, parts=())
 
-    def _players_or_error(self) -> PlayerSet:
+    def _players_or_error(self) -> PlayerCells:
         """The players. Raises HeadlabError where they cannot be removed."""
         if self.player_set is None:
             raise HeadlabError(
@@ -153,54 +201,17 @@ class PlayerCosts(Costs):
         return self.player_set
 
 
-def player_costs(model: Model, whole: Costs) -> PlayerCosts:
-    """The costs of a model whose players are other than heads alone.
-
-    Args:
-        model: The model with these players.
-        whole: The costs of the same model and its heads.
-    """
-    player_set = model.player_set
-    assert player_set is not None
-    costs = PlayerCosts(whole.parameters, whole.macs, whole.layers, "", whole.vocabulary)
-    kinds = set(player_set.players.kinds)
-    if not whole.layers and kinds & {*KINDS_OF_HEADS, LAYERS}:
-        return replace(costs, note=whole.note)
-    if LAYERS in kinds and not with_players(model, HEADS).resumable:
-        return replace(costs, layers=(), note="its layers give more than states")
-    parts = parts_of(model)
-    for linears in (parts.downs, parts.modules if LAYERS in kinds else ()):
-        if len(set(linears)) < len(linears):
-            note = f"the layers of {model.name} share their weights, so nothing leaves with one"
-            return replace(costs, layers=(), note=note)
-    if LAYERS in kinds and not parts.downs:
-        return replace(costs, layers=(), note=f"a layer cannot be counted: {parts.why_no_neurons}")
-    part_costs = []
-    for number, layer in enumerate(parts.layers):
-        neurons = parameters = macs = all_parameters = 0
-        if parts.downs:
-            neurons = parts.neurons[number]
-            parameters, macs = _neuron_cost(parts.downs[number], parts.ups[number], neurons)
-        if LAYERS in kinds:
-            all_parameters = parameters_of(parts.modules[number])
-        rows = layer.rows if whole.layers else ()
-        part_costs.append(PartCost(rows, neurons, parameters, macs, all_parameters))
-    return replace(costs, player_set=player_set, parts=tuple(part_costs))
+def _part_cost_from(value: Any, row_count: int) -> PartCost:
+    """A layer's parts. Raises KeyError, TypeError or ValueError for malformed values."""
+    rows = tuple(checked_count(row) for row in value["rows"])
+    if any(row >= row_count for row in rows):
+        raise ValueError(f"rows {rows} are not of {row_count} layers of heads")
+    names = ("neurons", "parameters", "macs_token", "all_parameters")
+    return PartCost(rows, *(checked_count(value[name]) for name in names))
 
 
-def _neuron_cost(down: nn.Module, ups: Sequence[nn.Module], neurons: int) -> tuple[int, int]:
-    """Parameters of one neuron, and its multiply-accumulates per token.
-
-    Args:
-        down: Down projection.
-        ups: What makes the neurons.
-        neurons: Their number.
-    """
-    weights = widths_of(down)[1]
-    biases = 0
-    for up in ups:
-        inputs, outputs = widths_of(up)
-        copies = outputs // neurons
-        weights += copies * inputs
-        biases += copies * (up.bias is not None)
-    return weights + biases, weights
+def _require_parts(player_set: PlayerCells, parts: tuple[PartCost, ...]) -> None:
+    """Raise ValueError unless the players are in just these layers."""
+    for cells in (player_set.neuron_cells, player_set.layer_rows):
+        if cells and len(cells) != len(parts):
+            raise ValueError(f"players of {len(cells)} layers, parts of {len(parts)}")

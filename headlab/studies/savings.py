@@ -12,7 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from headlab.core import Bools, Cell, Floats, HeadlabError, Json, Report, RunSpec, Table
+from headlab.core import (
+    HEADS,
+    MIXED_NOUNS,
+    Bools,
+    Cell,
+    Floats,
+    HeadlabError,
+    Json,
+    Report,
+    RunSpec,
+    Table,
+    nouns_of_kinds,
+    read_players,
+)
 
 # What a model costs with and without some of its heads: arithmetic only, without torch or a forward
 # pass.
@@ -59,6 +72,17 @@ class LayerCost:
             -1, self.group_size
         )
         return int((~groups.any(axis=1)).sum())
+
+    def masked_heads(self, kept_heads: Bools) -> int:
+        """Number of heads that are off in groups with a head left: they stay in the weights.
+
+        Args:
+            kept_heads: bool [head], of the whole grid.
+        """
+        groups = kept_heads[self.first_head : self.first_head + self.heads].reshape(
+            -1, self.group_size
+        )
+        return int((~groups)[groups.any(axis=1)].sum())
 
     def saved_parameters(self, removed_groups: int) -> int:
         """Parameters saved by removing so many groups."""
@@ -186,6 +210,14 @@ class Costs:
             macs -= removed_groups * layer.macs(tokens)
         return ModelCost(parameters, macs, tokens)
 
+    def masked_heads(self, kept_heads: Bools) -> int:
+        """Number of heads that are off but stay in the weights, with one that is on.
+
+        Args:
+            kept_heads: bool [head].
+        """
+        return sum(layer.masked_heads(kept_heads) for layer in self.layers)
+
     @property
     def noun(self) -> str:
         """What is removed, in a word."""
@@ -240,10 +272,10 @@ class Costs:
     def from_json(value: Any) -> Costs:
         """Inverse of `to_json`. Raises HeadlabError for malformed values."""
         try:
-            a, b, c = (_checked_count(number) for number in value["macs"])
+            a, b, c = (checked_count(number) for number in value["macs"])
             layers = tuple(_layer_cost_from(row) for row in value["layers"])
             return Costs(
-                _checked_count(value["parameters"]),
+                checked_count(value["parameters"]),
                 (a, b, c),
                 layers,
                 str(value["note"]),
@@ -257,7 +289,7 @@ class Costs:
 
 
 def _layer_cost_from(row: Any) -> LayerCost:
-    layer = LayerCost(*(_checked_count(number) for number in row))
+    layer = LayerCost(*(checked_count(number) for number in row))
     if layer.heads % layer.group_size:
         raise ValueError(f"{layer.heads} heads in groups of {layer.group_size}")
     return layer
@@ -267,10 +299,11 @@ def _vocabulary_cost_from(value: Any) -> VocabularyCost | None:
     if value is None:
         return None
     names = ("pieces", "parameters", "macs_token")
-    return VocabularyCost(*(_checked_count(value[name]) for name in names))
+    return VocabularyCost(*(checked_count(value[name]) for name in names))
 
 
-def _checked_count(value: Any) -> int:
+def checked_count(value: Any) -> int:
+    """A whole number of 0 or more. Raises ValueError for anything else."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r:.40} is not a count")
     return value
@@ -356,11 +389,23 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
 
 NAME = "worth"
 LARGE_SHARE = 0.25  # of the parameters: a vocabulary from there on is worth a sentence
-NO_SPEED = (
-    "A mask alone saves no computation: a head that is off is computed like any other and then "
-    "multiplied by zero. Only heads removed from the weights save parameters, "
-    "multiply-accumulates and time."
-)
+
+
+def no_speed(nouns: tuple[str, str]) -> str:
+    """Why a mask saves nothing by itself, in sentences.
+
+    Args:
+        nouns: What is off, as it is called where it is counted: one, and several.
+    """
+    one, several = nouns
+    article = "an" if one[0] in "aeio" else "a"
+    return (
+        f"A mask alone saves no computation: {article} {one} that is off is computed like any "
+        f"other and then multiplied by zero. Only {several} removed from the weights save "
+        "parameters, multiply-accumulates and time."
+    )
+
+
 NOISE = (
     "Times are of this machine now; every round times all models and batch sizes in turn, each "
     "batch size on its own examples. An interval is of the median over rounds and says nothing "
@@ -464,7 +509,10 @@ class Savings:
 
     def sentences(self) -> tuple[str, ...]:
         """What the numbers say, in sentences, bad news first."""
-        sentences = [NO_SPEED, *(_speed_sentence(speed, self._players) for speed in self.speeds)]
+        sentences = [
+            no_speed(self._nouns),
+            *(_speed_sentence(speed, self._players) for speed in self.speeds),
+        ]
         if self.shrunk is None:
             sentences.append(
                 f"Its {self._players} cannot be removed from the weights: {self.refusal}."
@@ -488,9 +536,20 @@ class Savings:
         return tuple(sentences)
 
     @property
+    def _nouns(self) -> tuple[str, str]:
+        """What the mask switches, as it is called where it is counted: one, and several."""
+        players = self.spec.get("players")
+        if not players:
+            return nouns_of_kinds([HEADS])
+        try:
+            return nouns_of_kinds(read_players(str(players)).kinds)
+        except HeadlabError:  # of a newer version
+            return MIXED_NOUNS
+
+    @property
     def _players(self) -> str:
-        """What the mask switches, in a word."""
-        return "players" if self.spec.get("players") else "heads"
+        """What the mask switches, in words."""
+        return self._nouns[1]
 
     def _vocabulary_sentences(self) -> Iterator[str]:
         """What a cut vocabulary saves, or how much of the model is vocabulary, if that is much."""

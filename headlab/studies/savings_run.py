@@ -53,7 +53,7 @@ from headlab.shrink import (
     silence_model,
     tensors_by_token,
 )
-from headlab.studies.player_costs import player_costs
+from headlab.studies.player_costs_run import player_costs
 from headlab.studies.savings import (
     Costs,
     CutModel,

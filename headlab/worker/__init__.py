@@ -13,6 +13,7 @@ from headlab.worker.schemas import Finding as Finding
 from headlab.worker.schemas import Health as Health
 from headlab.worker.schemas import JobRow as JobRow
 from headlab.worker.schemas import LoadedModel as LoadedModel
+from headlab.worker.schemas import LoadedPlayers as LoadedPlayers
 from headlab.worker.schemas import NextToken as NextToken
 from headlab.worker.schemas import SavedTask as SavedTask
 from headlab.worker.schemas import Weights as Weights

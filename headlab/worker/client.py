@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar, overload
 import httpx
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from headlab.core import HeadlabError, JsonRecord
+from headlab.core import HeadGrid, HeadlabError, JsonRecord
 from headlab.jobs import JobPlace
-from headlab.masks import Mask
+from headlab.masks import Mask, full_mask
 from headlab.methods import Forecast
 from headlab.results import HeadScores
 from headlab.studies.front_so_far import FrontSoFar
@@ -30,6 +30,7 @@ from headlab.worker.schemas import (
     JobLog,
     JobRow,
     LoadedModel,
+    LoadedPlayers,
     ModelCard,
     SavedTask,
     Submitted,
@@ -104,6 +105,20 @@ class Client:
     def load_model(self, name: str) -> LoadedModel:
         """Load a model."""
         return self._answer(LOADED_MODEL, "POST", "/model", {"model": name}, LOAD_SECONDS)
+
+    def players(self, model: str, grid: HeadGrid) -> LoadedPlayers:
+        """What a model's players cost, and where they are.
+
+        Args:
+            model: Name of the model.
+            grid: The players; not heads alone, whose costs `load_model` gives.
+
+        Raises:
+            HeadlabError: The model has no such players, or, of code `request.path_unknown`, the
+                worker is of an earlier version, which knows no costs of players.
+        """
+        request = {"model": model, "mask": full_mask(grid).to_json()}
+        return self._answer(LOADED_PLAYERS, "POST", "/players", request, LOAD_SECONDS)
 
     def sentences(
         self, task: str, language: str, split: str = "dev", n: int = 50
@@ -406,6 +421,7 @@ HEALTH = TypeAdapter(Health)
 MODEL_CARDS = TypeAdapter(list[ModelCard])
 TASK_CARDS = TypeAdapter(list[TaskCard])
 LOADED_MODEL = TypeAdapter(LoadedModel)
+LOADED_PLAYERS = TypeAdapter(LoadedPlayers)
 EXAMPLE_CARDS = TypeAdapter(list[ExampleCard])
 WEIGHTS = TypeAdapter(Weights)
 FIGURE = TypeAdapter(Figure)

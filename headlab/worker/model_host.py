@@ -39,10 +39,12 @@ from headlab.jobs import (
     measured_by,
 )
 from headlab.jobs.table import job_class
+from headlab.masks import Mask
 from headlab.methods import LIVE_METHOD, Helpers, score, scores_so_far
 from headlab.models import base_folder, cache_folder, expected_bytes, pick_device
 from headlab.results import Store, StoredRun, store_with_demo
 from headlab.shrink import bytes_in, dtype_to_write
+from headlab.studies.player_costs_run import player_costs
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import Task, equal_texts_record, task
 from headlab.worker.answers import (
@@ -63,6 +65,8 @@ from headlab.worker.schemas import (
     Figure,
     GradientRequest,
     LoadedModel,
+    LoadedPlayers,
+    PlayersRequest,
     Scores,
     Weights,
 )
@@ -352,6 +356,28 @@ class ModelHost:
             bytes_a_parameter=resident.bytes_a_parameter,
         )
 
+    def players(self, request: PlayersRequest) -> LoadedPlayers:
+        """What a model's players cost, and where they are.
+
+        Raises:
+            HeadlabError: The mask is of another model, of heads, or the model has no such players.
+        """
+        model = self._model_of_mask(request.model, request.mask)
+        if model.player_set is None:
+            raise HeadlabError(
+                "the mask is of heads, whose costs come with the model (/model); send a mask of "
+                "other players",
+                code="players.are_heads",
+            )
+        resident = self._models.need(request.model)
+        resident.costs = resident.costs or costs_of(resident.model)
+        place = script_model_of(model)
+        return LoadedPlayers(
+            costs=player_costs(model, resident.costs),
+            downs=list(place.downs),
+            layers=list(place.layers),
+        )
+
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
         """A task by its name, with the classes that stand for its labels where these are stated."""
         return self._tasks(name).with_label_map(label_map)
@@ -370,10 +396,18 @@ class ModelHost:
         Raises:
             HeadlabError: The mask is of another model, or the model has no such players.
         """
-        model = self.need(request.model)
-        mask = request.mask
-        if mask is None:
-            return model
+        if request.mask is None:
+            return self.need(request.model)
+        return self._model_of_mask(request.model, request.mask)
+
+    def _model_of_mask(self, name: str, mask: Mask) -> Model:
+        """A model, of which the players of a mask are switched; errors as of `_model_for`.
+
+        Args:
+            name: Of the model.
+            mask: The mask.
+        """
+        model = self.need(name)
         if not mask.grid.has_only_heads:
             model = with_players_of(model, mask.grid)
         mask.check(model.grid, model.fingerprint)

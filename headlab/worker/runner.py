@@ -35,6 +35,8 @@ from headlab.worker.schemas import (
     GradientRequest,
     JobRow,
     LoadedModel,
+    LoadedPlayers,
+    PlayersRequest,
     Scores,
     Weights,
     log_failure,
@@ -196,6 +198,9 @@ class Bench(Protocol):
 
     def load(self, model: str) -> LoadedModel:
         """Load a model unless it is in memory, and describe it."""
+
+    def players(self, request: PlayersRequest) -> LoadedPlayers:
+        """What a model's players cost, and where they are."""
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         """Accuracy of a mask, figure by figure."""

@@ -10,6 +10,7 @@ from pydantic import (
     Base64Bytes,
     BaseModel,
     Field,
+    GetCoreSchemaHandler,
     GetPydanticSchema,
     PlainSerializer,
     StringConstraints,
@@ -43,6 +44,7 @@ from headlab.jobs import (
 from headlab.masks import Mask, mask_from_json
 from headlab.results import SCORE_ARRAYS, SCORE_VALUES, SIGNED_FIELD, HeadScores
 from headlab.studies.front_so_far import FrontSoFar
+from headlab.studies.player_costs import PlayerCosts
 from headlab.studies.savings import Costs
 
 # The description of a model in memory.
@@ -70,6 +72,18 @@ def _costs_of(value: object, as_object: ValidatorFunctionWrapHandler) -> Costs:
     if isinstance(value, Costs):
         return value
     return Costs.from_json(as_object(value))
+
+
+def _player_costs_of(value: object, as_object: ValidatorFunctionWrapHandler) -> PlayerCosts:
+    """As `_costs_of`, of a model's players.
+
+    Args:
+        value: The costs, or an object with their fields.
+        as_object: Gives back an object, and refuses anything else.
+    """
+    if isinstance(value, PlayerCosts):
+        return value
+    return PlayerCosts.from_json(as_object(value))
 
 
 class LoadedModel(Strict):
@@ -116,6 +130,24 @@ class LoadedModel(Strict):
         return {"name": self.name, "revision": self.revision, "fingerprint": self.fingerprint}
 
 
+class LoadedPlayers(Strict):
+    """Players of a model in memory that are no heads: what they cost, and where they are.
+
+    costs: with the fields of `headlab.studies.player_costs.PlayerCosts`.  downs, layers: the paths
+    of each layer's down projection and of the layer; empty where no player needs them.
+    """
+
+    costs: Annotated[
+        PlayerCosts,
+        GetPydanticSchema(lambda _costs, schema_of: schema_of(dict)),
+        WrapValidator(_player_costs_of),
+        PlainSerializer(PlayerCosts.to_json, return_type=dict),
+        WithJsonSchema({"type": "object", "additionalProperties": True}),
+    ]
+    downs: list[str] = Field(default_factory=list)
+    layers: list[str] = Field(default_factory=list)
+
+
 MAX_BODY = 1 << 20
 MAX_SENT = MAX_BODY + MAX_SENT_BYTES * 4 // 3  # of a task's files, in base64
 MAX_CHARACTERS = 2000
@@ -139,10 +171,31 @@ def _mask_of(value: object, as_object: ValidatorFunctionWrapHandler) -> Mask:
     return mask_from_json(as_object(value), "the mask")
 
 
+def _schema_of_object(_mask: object, schema_of: GetCoreSchemaHandler) -> Any:
+    """The schema of any object."""
+    return schema_of(dict)
+
+
+SentMask = Annotated[
+    Mask,
+    GetPydanticSchema(_schema_of_object),
+    WrapValidator(_mask_of),
+    PlainSerializer(Mask.to_json, return_type=dict),
+    WithJsonSchema({"type": "object", "additionalProperties": True}),
+]
+
+
 class ModelRequest(Strict):
     """A model to load and describe."""
 
     model: Name
+
+
+class PlayersRequest(Strict):
+    """A model whose players, those of any mask of them, are to be described."""
+
+    model: Name
+    mask: SentMask
 
 
 class EvaluateRequest(OnTask):
@@ -156,16 +209,7 @@ class EvaluateRequest(OnTask):
 
     model: Name
     language: Language
-    mask: (
-        Annotated[
-            Mask,
-            GetPydanticSchema(lambda _mask, schema_of: schema_of(dict)),
-            WrapValidator(_mask_of),
-            PlainSerializer(Mask.to_json, return_type=dict),
-            WithJsonSchema({"type": "object", "additionalProperties": True}),
-        ]
-        | None
-    ) = None
+    mask: SentMask | None = None
     split: SplitName = "dev"
     size: Size = 512
     ablation: Ablation = "zero"

@@ -74,7 +74,9 @@ from headlab.worker.schemas import (
     JobLog,
     JobRow,
     LoadedModel,
+    LoadedPlayers,
     ModelRequest,
+    PlayersRequest,
     Problem,
     Scores,
     Snapshot,
@@ -416,6 +418,11 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
     @app.post("/model", response_model=LoadedModel)
     async def model(request: ModelRequest, http: Request) -> BaseModel:
         return await answer_once(http, request.model, lambda bench: bench.load(request.model))
+
+    @app.post("/players", response_model=LoadedPlayers)
+    async def players(request: PlayersRequest, http: Request) -> BaseModel:
+        """What a model's players cost, those of a mask, and where they are."""
+        return await answer_once(http, request.model, lambda bench: bench.players(request))
 
     @app.post("/attention", response_model=Weights)
     async def attention(request: AttentionRequest, http: Request) -> BaseModel:

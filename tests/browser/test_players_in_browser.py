@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
 import shutil
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 from support.browsing import IDLE_APP, choose_option, link_with_model
@@ -15,17 +18,21 @@ from support.cached_scores import made_scores, while_cached
 from support.saved_models import save_classifier
 
 from headlab import load, score
+from headlab.core import Head
 from headlab.evaluation import Evaluator
 from headlab.hooks import with_players_of
 from headlab.masks import load_mask
 from headlab.methods import model_with_players
 from headlab.results import HeadScores
+from headlab.studies.savings import saved_shares
+from headlab.studies.savings_run import costs_of
 from headlab.tasks import task
 
 NEURONS = "neurons:2"
 JOINT = "heads,neurons:2"
 LAYERS = 3
 SECONDS_TO_WRITE = 300
+SECONDS_TO_MEASURE = 120
 SETTINGS = "langs=de&method=leave-one-out"
 
 
@@ -66,6 +73,7 @@ def test_the_heads_page_shows_the_players_of_the_link_and_what_one_is(
     grid = records[NEURONS].grid
     neurons = grid.stacks[0].members[1].count(0)
     expect(page.locator("caption").first).to_have_text("Groups of neurons")
+    page.locator(IDLE_APP).wait_for()
     group(page, 1, 0).hover()
     tip = page.locator(".tip b", has_text=f"layer 1, group 0 of neurons: {neurons} neurons")
     expect(tip.first).to_be_visible()
@@ -124,6 +132,57 @@ def test_a_click_switches_a_group_off_and_the_accuracy_is_the_library_s(
     page.locator("summary").filter(has_text="Take the method").click()
     page.get_by_text("The k lowest").click()
     expect(page.get_by_text("of 6 groups of neurons would be off")).to_be_visible()
+
+
+def test_what_a_group_saves_is_counted_at_once_and_its_speed_estimated(
+    visit, page, scores_of_players, no_jobs_left
+):
+    folder, records = scores_of_players
+    grid = records[NEURONS].grid
+    costs = costs_of(with_players_of(load(folder, device="cpu"), grid))
+    kept = np.ones(grid.size, bool)
+    kept[grid.index(Head("encoder-neurons", 2, 1))] = False
+    shares = saved_shares(costs.baseline(), costs.shrunk(kept))
+    visit(link("prune", folder))
+    savings = page.get_by_test_id("stMetric").filter(has_text=re.compile("^(Parameters|Multiply)"))
+    metrics = savings.get_by_test_id("stMetricDelta")
+    expect(metrics).to_have_text(["unchanged", "unchanged"])
+    page.locator(IDLE_APP).wait_for()
+    group(page, 2, 1).click()
+    expect(metrics).to_have_text(
+        [f"−{round(100 * shares[name], 1)} %" for name in ("parameters", "macs")]
+    )
+    expect(page.get_by_text("After removing the groups of neurons that are off")).to_be_visible()
+    expect(page.get_by_text("1 group of neurons off: final")).to_be_visible()
+    page.locator(IDLE_APP).wait_for()
+    page.get_by_role("button", name="Estimate the speed").click()
+    expect(page.get_by_text("An estimate, from")).to_be_visible(timeout=SECONDS_TO_MEASURE * 1000)
+    page.locator(IDLE_APP).wait_for()
+    page.locator("summary").filter(has_text="All measurements").click()
+    expect(page.get_by_text("Measured time of a forward pass")).to_be_visible()
+    # What was measured is found again by the mask of the link.
+    page.reload()
+    expect(page.get_by_text("An estimate, from")).to_be_visible()
+    expect(page.get_by_role("button", name="Estimate the speed")).to_have_count(0)
+
+
+def test_a_group_that_is_off_is_used_elsewhere_by_a_script(visit, page, scores_of_players):
+    folder, _ = scores_of_players
+    visit(link("prune", folder))
+    expect(page.get_by_text("All groups of neurons on: final")).to_be_visible()
+    page.locator(IDLE_APP).wait_for()
+    group(page, 0, 1).click()
+    expect(page.get_by_text("1 group of neurons off: final")).to_be_visible()
+    page.locator(IDLE_APP).wait_for()
+    page.get_by_role("button", name="Use it elsewhere").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the script").click()
+    names = runpy.run_path(str(download.value.path()))
+    model = load(folder, device="cpu")
+    downs = [path for path, _, _ in names["OFF"]]
+    assert len(names["apply_mask"](model.module)) == len(downs) == 1
+    page.get_by_role("tab", name="Other tools").click()
+    expect(page.get_by_text("here 1 group of neurons is off")).to_be_visible()
 
 
 def test_a_saved_mask_is_imported_again_and_compared(visit, page, scores_of_players, tmp_path):

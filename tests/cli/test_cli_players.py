@@ -70,8 +70,8 @@ def test_a_joint_game_is_scored_pruned_and_evaluated(
     sentence = refused(*evaluate, "--players", "layers")
     assert JOINT in sentence
     assert "layers" in sentence
-    sentence = refused("mask", "snippet", out)
-    assert "masks of heads only" in sentence
+    code, script, _ = run_command("mask", "snippet", out)
+    assert (code, "Switches 3 of" in script, "players of" in script) == (0, True, True)
     code, _, sentence = run_command(*prune, "--players", JOINT, "--k", 99)
     assert code == 2
     assert "removes k players" in sentence

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headlab.core import HeadlabError
+from headlab.core import HeadGrid, HeadlabError
 from headlab.jobs import Job
 from headlab.methods import Forecast
 from headlab.studies.front_so_far import FrontSoFar
@@ -21,6 +21,7 @@ from headlab.worker.schemas import (
     Health,
     JobRow,
     LoadedModel,
+    LoadedPlayers,
     ModelCard,
     NextToken,
     Submitted,
@@ -198,6 +199,11 @@ class FakeClient:
     def load_model(self, name: str) -> LoadedModel:
         self._refuse_if_unreachable()
         return loaded_model(name)
+
+    def players(self, model: str, grid: HeadGrid) -> LoadedPlayers:
+        """The refusal of a worker of an earlier version."""
+        self._refuse_if_unreachable()
+        raise HeadlabError("there is no /players", code="request.path_unknown")
 
     def check_model(
         self, model: str, task: str | None = None, label_map: Mapping[str, str] | None = None

@@ -23,6 +23,8 @@ from headlab.worker.schemas import (
     Figure,
     GradientRequest,
     LoadedModel,
+    LoadedPlayers,
+    PlayersRequest,
     Scores,
     Weights,
 )
@@ -89,6 +91,10 @@ class FakeBench:
             device="fake device",
             note="",
         )
+
+    def players(self, request: PlayersRequest) -> LoadedPlayers:
+        assert threading.get_ident() == self.thread
+        raise HeadlabError("this model has no such players", code="players.no_feed_forward")
 
     def batch(self) -> None:
         """Take `pause` seconds, and then as long as the test keeps `go` cleared."""

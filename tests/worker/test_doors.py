@@ -42,7 +42,9 @@ from support.running_worker import (
 from support.waiting import HANG_SECONDS, wait_until
 from support.worker_jobs import wait_for_state
 
+from headlab.core import HeadGrid, Stack
 from headlab.jobs import Refusal
+from headlab.masks import full_mask
 from headlab.worker import middleware
 from headlab.worker.__main__ import main
 from headlab.worker.apidocs import html_page, markdown
@@ -60,6 +62,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tools"))
 
 import api_docs  # noqa: E402 - it lies in tools/
+
+MASK = full_mask(HeadGrid((Stack("encoder-feed-forward", (1, 1)),))).to_json()
 
 FAKE_WORKER = Path(__file__).parents[1] / "support" / "fake_worker.py"
 FAKE_COMMAND = (sys.executable, str(FAKE_WORKER))
@@ -124,10 +128,13 @@ def sample_value(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
         first_choice = schema.get("enum", [None])[0]
         return schema.get("default", schema.get("const", first_choice))
     if schema.get("type") == "object":
-        return {
+        value = {
             name: sample_value(schema["properties"][name], schemas)
             for name in schema.get("required", ())
         }
+        if "mask" in value:  # an object of which the schema says no more
+            value["mask"] = MASK
+        return value
     if "prefixItems" in schema:
         return [sample_value(item_schema, schemas) for item_schema in schema["prefixItems"]]
     if schema.get("type") == "array":
@@ -744,6 +751,8 @@ def nearly_valid(schema: dict[str, Any], schemas: dict[str, Any]) -> st.SearchSt
         else:
             fields[name] = nearly_valid({"default": value}, schemas)
     further_fields = {"mask": VALUES, "options": VALUES, "colour": VALUES}
+    for name in fields:
+        further_fields.pop(name, None)
     return st.fixed_dictionaries(fields, optional=further_fields) | VALUES
 
 

@@ -539,6 +539,7 @@ def test_every_request_is_described(worker: WorkerWithBench) -> None:
         "/tasks",
         "/sentences",
         "/model",
+        "/players",
         "/evaluate",
         "/changes",
         "/attention",

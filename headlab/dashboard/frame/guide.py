@@ -130,7 +130,8 @@ GUIDES = {
 """,
     ),
     "prune": Guide(
-        "What the model loses, or gains, when heads are switched off, against the unpruned model on the same examples.",
+        "What the model loses, or gains, when heads or other players are switched off, against the unpruned model on the "
+        "same examples.",
         """
 - Both models answer the same examples, so look at the difference: its interval is narrower than the two
   accuracies alone would suggest. A pale accuracy with “so far” below it rests on the first examples only and still

@@ -24,6 +24,7 @@ from headlab.dashboard.panels.masks import (
     SUGGESTION_RULES,
     MaskHistory,
     Suggestion,
+    correction_words,
     false_heads_words,
     origin_of_mask,
     pooled_scores,
@@ -73,8 +74,9 @@ def pick_scores(stored_scores: StoredScores) -> HeadScores | None:
     """
     if len(stored_scores.scores) < 2:
         return pooled_scores(stored_scores.scores, MEAN_OF_LANGUAGES)
+    noun = nouns_of_kinds(stored_scores.grid.kinds if stored_scores.grid else ())[1]
     source = st.selectbox(
-        "Scores that colour the heads and suggest a mask",
+        f"Scores that colour the {noun} and suggest a mask",
         [MEAN_OF_LANGUAGES, *stored_scores.scores],
         help="The mean of all languages, or one language",
         key="from",
@@ -240,7 +242,7 @@ def _pick_suggestion(scores: HeadScores) -> Suggestion:
         correction = st.radio(
             f"Corrected for testing many {scores.grid.noun}",
             list(CORRECTION_WORDS),
-            format_func=CORRECTION_WORDS.__getitem__,
+            format_func=lambda name: correction_words(name, scores.grid),
             key="correct",
             bind="query-params",
         )

@@ -9,21 +9,22 @@ from typing import NamedTuple
 import pandas as pd
 import streamlit as st
 
-from headlab.core import HeadlabError, duration_text, percent_text
+from headlab.core import HeadlabError, duration_text, nouns_of_kinds, percent_text
 from headlab.dashboard.frame import Choice, supervisor, task_languages, worker_client
 from headlab.dashboard.names import languages_words, plain
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
 from headlab.dashboard.panels.jobs import forecast_seconds, languages_in, show_started_job
+from headlab.dashboard.panels.masks import ModelPlayers
 from headlab.dashboard.widgets import Button, button_row, show_table
 from headlab.jobs.table import WorthJob
 from headlab.masks import Mask, full_mask, mask_from_json
 from headlab.studies.savings import (
     LARGE_SHARE,
-    NO_SPEED,
     Costs,
     ModelCost,
     Ratio,
     Savings,
+    no_speed,
     saved_shares,
 )
 from headlab.worker import JobRow
@@ -62,19 +63,23 @@ MEASURE_HELP = (
 )
 
 
-def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence[JobRow]) -> None:
+def draw_savings(choice: Choice, players: ModelPlayers, mask: Mask, jobs: Sequence[JobRow]) -> None:
     """The section.
 
     Args:
         choice: Whose model the mask is of, and on whose examples it is measured.
-        costs: What the model's heads cost; None where the worker does not say it.
+        players: What is known of the model's heads, or of what else the mask switches.
         mask: The current one.
         jobs: From `measuring_jobs`.
     """
     state = PruneState.of_session()
     state.rerun_if_due()  # a job was started in this fragment
     st.markdown("##### What you save")
-    draw_counts(costs, mask)
+    costs = players.costs
+    if costs is None:
+        st.caption(players.why_unknown)
+    else:
+        draw_counts(costs, mask)
     if costs is not None and len(task_languages(choice.task)) > 1:
         _draw_vocabulary(costs)
     if mask.removed:
@@ -165,31 +170,34 @@ def _cost_words(seconds: float | None) -> str:
     return "" if seconds is None else f" (about {duration_text(max(1.0, seconds))})"
 
 
-def draw_counts(costs: Costs | None, mask: Mask) -> None:
-    """Parameters and multiply-accumulates without the heads that are off.
+def draw_counts(costs: Costs, mask: Mask) -> None:
+    """Parameters and multiply-accumulates without the heads, or other players, that are off.
 
     Calculated, nothing is run.
 
     Args:
-        costs: What the model's heads cost; None where the worker does not say it.
-        mask: The heads that are off.
+        costs: What they cost.
+        mask: Which are off.
     """
-    if costs is None:
-        st.caption(
-            "The worker does not say what this model's heads cost: it is from an older version."
-        )
-        return
+    nouns = nouns_of_kinds(mask.grid.kinds)
     untouched = costs.baseline()
-    if not costs.layers:
+    if not costs.are_known:
         _draw_sizes(untouched, untouched)
         st.caption(
-            f"{NO_SPEED} No head of this model can be removed: {plain(costs.note.rstrip('.'))}."
+            f"{no_speed(nouns)} No {nouns[0]} of this model can be removed: "
+            f"{plain(costs.note.rstrip('.'))}."
         )
         return
-    remaining = costs.shrunk(mask.kept)
-    _draw_sizes(untouched, remaining)
-    condition = "After removing the heads that are off from the weights. " if mask.removed else ""
-    st.caption(f"{condition}{NO_SPEED}{_heads_that_stay(costs, mask)}")
+    _draw_sizes(untouched, costs.shrunk(mask.kept))
+    sentences = [no_speed(nouns)]
+    if mask.removed:
+        sentences.insert(0, f"After removing the {nouns[1]} that are off from the weights.")
+    masked_heads = costs.masked_heads(mask.kept)
+    if masked_heads:
+        sentences.append(
+            f"Heads that share a key and a value with one that is on stay: {masked_heads}."
+        )
+    st.caption(" ".join(sentences))
 
 
 def _draw_vocabulary(costs: Costs) -> None:
@@ -226,18 +234,6 @@ def _draw_sizes(untouched: ModelCost, remaining: ModelCost) -> None:
                 delta_arrow="off",
                 width="content",
             )
-
-
-def _heads_that_stay(costs: Costs, mask: Mask) -> str:
-    """A sentence if some heads that are off cannot be removed from the weights, else empty."""
-    staying_heads = 0
-    for layer in costs.layers:
-        kept_in_layer = mask.kept[layer.first_head : layer.first_head + layer.heads]
-        removed = ~kept_in_layer.reshape(-1, layer.group_size)  # bool [group, head of the group]
-        staying_heads += int(removed[~removed.all(axis=1)].sum())
-    if not staying_heads:
-        return ""
-    return f" Heads that share a key and a value with one that is on stay: {staying_heads}."
 
 
 def estimate_job(choice: Choice, mask: Mask, estimate: ShortMeasurement = ESTIMATES[0]) -> WorthJob:

@@ -33,6 +33,7 @@ from headlab.dashboard.panels.masks import (
     draw_arriving_figures,
     draw_mask_files,
     draw_test_verdict,
+    players_of_model,
     session_figures,
     show_masks_in_report,
     with_measured_accuracies,
@@ -45,7 +46,7 @@ from headlab.results import HeadScores
 from headlab.worker import JobRow, LoadedModel
 
 SPLIT_HELP = (
-    f"dev ({EXAMPLES_BY_SPLIT['dev']} examples) is for choosing heads, test ({EXAMPLES_BY_SPLIT['test']}) for reporting "
+    f"dev ({EXAMPLES_BY_SPLIT['dev']} examples) is for choosing, test ({EXAMPLES_BY_SPLIT['test']}) for reporting "
     "figures. A mask chosen while looking at test gives an optimistic estimate on test."
 )
 READING = (
@@ -149,15 +150,15 @@ def draw_board(
             draw_on_test = partial(draw_test_verdict, question, languages, known_figures, headline)
             draw_suggestion(history, results, scores, draw_on_test)
             draw_head_list(history)
-            if mask.grid.has_only_heads:
-                draw_savings(choice, model.costs, mask, measured_jobs)
-            elif mask.removed:
-                st.caption("`headlab worth` on the exported mask says what this saves.")
         with grid_area:
             draw_switches(history, scores, group_sizes_of(model.fingerprint), len(results.scores))
             draw_toolbar(history)
+        # After the switches: the first time, the worker may take a moment to answer.
+        players = players_of_model(choice.model, model, history.grid)
+        with ways_area:
+            draw_savings(choice, players, mask, measured_jobs)
         with below_area:
-            draw_mask_files(mask, history, model, question, known_figures, choice)
+            draw_mask_files(mask, history, players, question, known_figures, choice)
             reported_masks: dict[str, Mask] = {}
             if mask.removed:
                 reported_masks["Mask of the Prune page"] = with_measured_accuracies(

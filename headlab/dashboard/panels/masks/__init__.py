@@ -40,6 +40,8 @@ from headlab.dashboard.panels.masks.mask_files import (
     with_measured_accuracies as with_measured_accuracies,
 )
 from headlab.dashboard.panels.masks.masks_of_fronts import masks_of_fronts as masks_of_fronts
+from headlab.dashboard.panels.masks.model_players import ModelPlayers as ModelPlayers
+from headlab.dashboard.panels.masks.model_players import players_of_model as players_of_model
 from headlab.dashboard.panels.masks.share import draw_share as draw_share
 from headlab.dashboard.panels.masks.share import place_share as place_share
 from headlab.dashboard.panels.masks.share import show_masks_in_report as show_masks_in_report
@@ -47,6 +49,7 @@ from headlab.dashboard.panels.masks.suggestion import CORRECTION_WORDS as CORREC
 from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES as MEAN_OF_LANGUAGES
 from headlab.dashboard.panels.masks.suggestion import SUGGESTION_RULES as SUGGESTION_RULES
 from headlab.dashboard.panels.masks.suggestion import Suggestion as Suggestion
+from headlab.dashboard.panels.masks.suggestion import correction_words as correction_words
 from headlab.dashboard.panels.masks.suggestion import false_heads_words as false_heads_words
 from headlab.dashboard.panels.masks.suggestion import origin_of_mask as origin_of_mask
 from headlab.dashboard.panels.masks.suggestion import pooled_scores as pooled_scores

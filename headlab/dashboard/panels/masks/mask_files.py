@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import streamlit as st
 
-from headlab.core import HeadlabError, JsonLike, as_sentence
+from headlab.core import HEADS, HeadlabError, JsonLike, as_sentence, nouns_of_kinds
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import plain, plain_name
 from headlab.dashboard.panels.masks.history import MaskHistory
@@ -19,32 +20,26 @@ from headlab.dashboard.panels.masks.mask_figures import (
     accuracies_for_mask_file,
     figures_known,
 )
+from headlab.dashboard.panels.masks.model_players import ModelPlayers
+from headlab.dashboard.panels.masks.model_players import place_of as place_of
 from headlab.dashboard.panels.masks.written_models import offer_written_model
 from headlab.dashboard.widgets import PageState, download_button, uninterrupted
-from headlab.masks import FORMS, Mask, ScriptModel, convert_out, mask_from_text, mask_script, noted
-from headlab.worker import LoadedModel
+from headlab.masks import (
+    FORMS,
+    Mask,
+    ScriptModel,
+    convert_out,
+    mask_from_text,
+    mask_of_heads,
+    mask_script,
+    noted,
+)
 
 # A mask for code without headlab: a script, and the forms of other tools.
 
 FOREIGN_FORMS = [form for form in FORMS if form != "headlab"]
 MAX_NAMED_LANGUAGES = 3
 """Languages that a file name lists; of more it says how many."""
-
-
-def place_of(loaded_model: LoadedModel, model_name: str) -> ScriptModel:
-    """Where a model has its output projections.
-
-    Args:
-        loaded_model: The worker's description of it.
-        model_name: What `headlab.load` takes.
-    """
-    return ScriptModel(
-        loaded_model.projections,
-        loaded_model.architecture,
-        loaded_model.source,
-        loaded_model.revision,
-        model_name,
-    )
 
 
 def mask_file_name(mask: Mask, model: str) -> str:
@@ -62,20 +57,29 @@ def mask_file_name(mask: Mask, model: str) -> str:
     return "-".join(["mask", *parts, f"{len(mask.removed)}-off.json"])
 
 
-def draw_use_elsewhere(mask: Mask, place: ScriptModel) -> None:
-    """How to use a mask outside headlab; a popover."""
+def draw_use_elsewhere(mask: Mask, place: ScriptModel, why_unknown: str = "") -> None:
+    """How to use a mask outside headlab; a popover.
+
+    Args:
+        mask: The mask.
+        place: Where the model has what is off.
+        why_unknown: Why that is not known, in a sentence; else empty.
+    """
     with st.popover("Use it elsewhere", icon=":material/output:", width="content"):
         if not mask.removed:
-            st.markdown("All heads are on: there is nothing to switch off elsewhere.")
+            st.markdown(f"All {mask.grid.noun} are on: there is nothing to switch off elsewhere.")
             return
         script_tab, other_tools_tab = st.tabs(["PyTorch script", "Other tools"])
         with script_tab:
-            _draw_script(mask, place)
+            _draw_script(mask, place, why_unknown)
         with other_tools_tab:
-            _draw_other_tools(mask)
+            _draw_other_tools(mask, place)
 
 
-def _draw_script(mask: Mask, place: ScriptModel) -> None:
+def _draw_script(mask: Mask, place: ScriptModel, why_unknown: str) -> None:
+    if place.players is None and mask_of_heads(mask) is None:
+        st.markdown(f"There is no script for this mask. {why_unknown}")
+        return
     try:
         script = mask_script(mask, place)
     except HeadlabError as error:
@@ -88,12 +92,19 @@ def _draw_script(mask: Mask, place: ScriptModel) -> None:
     st.code(script, language="python", height=320)
 
 
-def _draw_other_tools(mask: Mask) -> None:
+def _draw_other_tools(mask: Mask, place: ScriptModel) -> None:
+    of_heads = mask_of_heads(mask, place.players)
+    if of_heads is None:
+        st.markdown(
+            f"Other tools know attention heads only, and here {others_off(mask)} off. The script and "
+            "*Write the model* hold all that is off."
+        )
+        return
     form = st.selectbox(
         "Form", FOREIGN_FORMS, format_func=lambda name: f"{name}: {FORMS[name]}", key="mask-form"
     )
     try:
-        mask_bytes = convert_out(mask, form)
+        mask_bytes = convert_out(of_heads, form)
     except HeadlabError as error:
         st.markdown(plain(f"{error}."))
         return
@@ -101,6 +112,24 @@ def _draw_other_tools(mask: Mask) -> None:
     st.caption(
         "Layers and heads count from 0. Only the heads are exported, not the model, the method or the accuracies."
     )
+
+
+def others_off(mask: Mask) -> str:
+    """What is off that other tools have no form for, with its verb: "2 groups of neurons are".
+
+    Args:
+        mask: Of any players.
+    """
+    counts = Counter(mask.grid.kind_of(player) for player in mask.removed)
+    phrases = []
+    for kind in mask.grid.kinds:
+        if counts[kind] and kind != HEADS:
+            one, several = nouns_of_kinds([kind])
+            phrases.append(f"{counts[kind]:,} {one if counts[kind] == 1 else several}")
+    *earlier, last = phrases
+    listed = f"{', '.join(earlier)} and {last}" if earlier else last
+    verb = "is" if sum(counts.values()) - counts[HEADS] == 1 else "are"
+    return f"{listed} {verb}"
 
 
 # The mask as a file: exported with the accuracies seen, and imported only if it belongs to this
@@ -208,7 +237,7 @@ def choice_without_accuracies(mask: Mask) -> dict[str, JsonLike]:
 def draw_mask_files(
     mask: Mask,
     history: MaskHistory,
-    loaded_model: LoadedModel,
+    players: ModelPlayers,
     question: AccuracyQuestion,
     known_figures: KnownFigures,
     choice: Choice,
@@ -218,12 +247,12 @@ def draw_mask_files(
     Args:
         mask: That is exported.
         history: Of the mask that an import replaces.
-        loaded_model: The worker's description of the model.
+        players: What is known of the model's players.
         question: Of the mask's accuracy.
         known_figures: Final figures of this session, of which the file has those of this mask.
         choice: The sidebar's; the file has the accuracies in its languages.
     """
-    place = place_of(loaded_model, question.model)
+    place = players.place
     if place.architecture:
         mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
     with st.container(horizontal=True, gap="small"):
@@ -233,8 +262,7 @@ def draw_mask_files(
         )
         offer_mask_file("Export the mask (JSON)", make_mask, mask_file_name(mask, question.model))
         offer_written_model("Write the model", choice, mask, "model")
-        if mask.grid.has_only_heads:  # which other software has names for
-            draw_use_elsewhere(mask, place)
+        draw_use_elsewhere(mask, place, players.why_unknown)
     st.file_uploader(
         "Import a mask",
         type="json",
@@ -268,5 +296,6 @@ def _import_upload(history: MaskHistory, fingerprint: str) -> None:
         mask_import.tell(f"Not imported, the mask is unchanged: {reason}", is_imported=False)
         return
     removed_count = len(history.mask.removed)
-    heads_off = f"{removed_count} of {history.grid.size} {history.grid.noun} are off"
+    verb = "is" if removed_count == 1 else "are"
+    heads_off = f"{removed_count} of {history.grid.count_words(history.grid.size)} {verb} off"
     mask_import.tell(f"Imported {file.name}: {heads_off}.", is_imported=True)

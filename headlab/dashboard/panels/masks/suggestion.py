@@ -55,6 +55,17 @@ CORRECTION_WORDS = {
 }
 
 
+def correction_words(correction: str, grid: HeadGrid) -> str:
+    """A correction in words.
+
+    Args:
+        correction: A key of `CORRECTION_WORDS`.
+        grid: Of the scores.
+    """
+    words = CORRECTION_WORDS[correction]
+    return words if grid.has_only_heads else words.replace("each head's", "each one's")
+
+
 @dataclass(frozen=True)
 class Suggestion:
     """A rule and its one option.

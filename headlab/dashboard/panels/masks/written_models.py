@@ -58,11 +58,11 @@ FORM_NOTES: Mapping[str, str] = {
     ),
 }
 ONLY_SAME_SIZE = (
-    "These heads were chosen under mean ablation: they go on giving their mean, so they cannot "
+    "These {} were chosen under mean ablation: they go on giving their mean, so they cannot "
     "leave the weights."
 )
 BEYOND_WEIGHTS = (
-    "These heads were chosen to give their output on another or a shorter text, which no weights can hold: "
+    "These {} were chosen to give their output on another or a shorter text, which no weights can hold: "
     "choose a mask made with zero ablation."
 )
 NO_FORM = (
@@ -153,12 +153,12 @@ def draw_write_form(choice: Choice, mask: Mask, model: LoadedModel, key: str) ->
     """
     forms = forms_for(mask, model)
     if not forms:
-        st.markdown(BEYOND_WEIGHTS if mask.beyond_weights else NO_FORM)
+        st.markdown(BEYOND_WEIGHTS.format(mask.grid.noun) if mask.beyond_weights else NO_FORM)
         return
     form = st.selectbox("Form", forms, format_func=FORM_TITLES.__getitem__, key=f"{key}-form")
     st.caption(FORM_NOTES[form])
     if mask.of_means:
-        st.caption(ONLY_SAME_SIZE)
+        st.caption(ONLY_SAME_SIZE.format(mask.grid.noun))
     languages = plain(languages_words(choice.languages))
     cuts_vocabulary = bool(choice.languages) and st.checkbox(
         f"Only the vocabulary of {languages}", key=f"{key}-vocabulary", help=VOCABULARY_HELP
