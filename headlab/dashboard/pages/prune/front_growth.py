@@ -35,7 +35,7 @@ NOT_FINAL = (
 
 
 def fronts_under_way(choice: Choice) -> list[JobRow]:
-    """The jobs that compute a front of this model and task, the running one first.
+    """The jobs that compute a front of this model, task and players, the running one first.
 
     Args:
         choice: The sidebar's.

@@ -23,7 +23,7 @@ LARGEST_LOSS = 100.0
 FEWEST_SIZES = 2
 MOST_SIZES = 4096
 KEPT_HEADS = 0.75
-"""The share of heads that the second question keeps, to begin with."""
+"""The share of heads, or other players, that the second question keeps, to begin with."""
 
 ALL_EXAMPLES = "all"
 MOST_CHARACTERS = 300
@@ -35,11 +35,21 @@ QuestionValues = dict[str, Any]
 """Values of the form, by their names in the link."""
 
 
+def question_label(question: str, noun: str) -> str:
+    """A question as the form says it.
+
+    Args:
+        question: SMALLEST_WITHIN or BEST_WITH_HEADS.
+        noun: What is removed, in a word.
+    """
+    return f"Best model with k {noun}" if question == BEST_WITH_HEADS else question
+
+
 def default_values(head_count: int) -> QuestionValues:
     """What the form says to begin with.
 
     Args:
-        head_count: Heads of the model.
+        head_count: Heads of the model, or the other players that are removed.
     """
     settings = FrontJob.settings()
     sizes = {name: settings[field].default for name, field in SIZE_FIELDS.items()}
@@ -59,7 +69,7 @@ def link_text(values: Mapping[str, Any], head_count: int) -> str:
 
     Args:
         values: Of the form; what is missing is at its default.
-        head_count: Heads of the model.
+        head_count: Heads of the model, or the other players that are removed.
     """
     defaults = default_values(head_count)
     form_values = {**defaults, **values}
@@ -91,7 +101,7 @@ def values_of_link(text: str, head_count: int) -> QuestionValues:
 
     Args:
         text: As `link_text` writes it.
-        head_count: Heads of the model.
+        head_count: Heads of the model, or the other players that are removed.
 
     Raises:
         HeadlabError: The text is not of that form, or names a value that does not fit.
@@ -118,7 +128,7 @@ def _readers(head_count: int) -> dict[str, Reader]:
     """How each value of the form is read.
 
     Args:
-        head_count: Heads of the model.
+        head_count: Heads of the model, or the other players that are removed.
     """
     return {
         "within": lambda text, value: _number_in(text, value, 0.0, LARGEST_LOSS),
@@ -193,7 +203,7 @@ def _unreadable(text: str, advice: str) -> HeadlabError:
 
 
 def point_text(point: Point) -> str:
-    """A model of a front as a link says it: its order, and how many heads are removed.
+    """A model of a front as a link says it: its order, and how many players are removed.
 
     Args:
         point: The model.

@@ -15,7 +15,12 @@ from headlab.dashboard.pages.prune.pinned import (
     pin_point,
     pinned_point,
 )
-from headlab.dashboard.pages.prune.point_words import WholeModel, cost_title, offered_costs
+from headlab.dashboard.pages.prune.point_words import (
+    WholeModel,
+    cost_label,
+    cost_title,
+    offered_costs,
+)
 from headlab.dashboard.pages.prune.savings import measurements_by_mask
 from headlab.dashboard.pages.prune.stored_fronts import (
     MEAN_OF_LANGUAGES,
@@ -45,8 +50,8 @@ CHART = "front-figure"
 READING = (
     "A click on a dot pins that model: it is described beside the chart. Filled dots lie on the "
     "line: no other model here is as small and loses less. Their bar reaches down to the lower "
-    "bound. All of it is measured on the examples that chose the heads, so it is optimistic. Drag "
-    "to zoom in; double-click to see everything."
+    "bound. All of it is measured on the examples that chose the {}, so it is optimistic. Drag to "
+    "zoom in; double-click to see everything."
 )
 
 BOUNDS = (
@@ -114,7 +119,13 @@ def _draw_chart(front: StoredFront, whole: WholeModel, times: Mapping[Point, str
     with st.container(horizontal=True):
         cost = costs[0]
         if len(costs) > 1:
-            cost = st.radio("Against", costs, horizontal=True, key="front-cost")
+            cost = st.radio(
+                "Against",
+                costs,
+                horizontal=True,
+                key="front-cost",
+                format_func=lambda name: cost_label(name, whole.noun),
+            )
         loss_measure = st.radio(
             "What is lost by",
             [WEAKEST_LANGUAGE, MEAN_OF_LANGUAGES],
@@ -141,7 +152,7 @@ def _draw_chart(front: StoredFront, whole: WholeModel, times: Mapping[Point, str
         selection_mode="points",
         alt="Smaller models: what they keep against what they lose",
     )
-    st.caption(READING)
+    st.caption(READING.format(whole.noun))
 
 
 def pin_clicked_point(key: str, front: StoredFront) -> None:
