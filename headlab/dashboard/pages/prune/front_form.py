@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.core import HEADS, HeadlabError, noun_of
+from headlab.core import HEADS, LAYERS, HeadlabError, noun_of, read_players
 from headlab.dashboard.frame import Choice, cached_options
 from headlab.dashboard.names import ASK_PARAM, FRONT_PARAM, POINT_PARAM, count_words
 from headlab.dashboard.pages.prune.front_question import (
@@ -85,6 +85,11 @@ class FrontForm:
         """What is removed, in a word."""
         return noun_of(self.choice.players)
 
+    @property
+    def fewest(self) -> int:
+        """How many a model must keep: where layers are removed one, as none is written without."""
+        return int(LAYERS in read_players(self.choice.players).kinds)
+
     def job(self, values: FormValues) -> FrontJob:
         """The form's job; the method has the options of the choice's cached scores.
 
@@ -154,7 +159,11 @@ def draw_form(form: FrontForm) -> FrontJob:
                 )
             else:
                 st.number_input(
-                    f"k, {form.noun} to keep", 0, form.size, form.default_heads, key="front-heads"
+                    f"k, {form.noun} to keep",
+                    form.fewest,
+                    form.size,
+                    form.default_heads,
+                    key="front-heads",
                 )
         if question == SMALLEST_WITHIN:
             basis_place.selectbox(
@@ -183,7 +192,7 @@ def _take_link(form: FrontForm) -> None:
         return
     state.link_texts.add(text)
     try:
-        values = values_of_link(text, form.size)
+        values = values_of_link(text, form.size, form.fewest)
     except HeadlabError as error:
         notify_of_link(ASK_PARAM, f"{str(error)[:1].upper()}{str(error)[1:]}.")
         return

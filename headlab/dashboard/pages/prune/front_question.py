@@ -96,12 +96,13 @@ def _number_text(value: object) -> str:
     return str(value)
 
 
-def values_of_link(text: str, head_count: int) -> QuestionValues:
+def values_of_link(text: str, head_count: int, fewest: int = 0) -> QuestionValues:
     """All values of the form that a link's text asks for; the rest are at their defaults.
 
     Args:
         text: As `link_text` writes it.
         head_count: Heads of the model, or the other players that are removed.
+        fewest: How many of them a model must keep.
 
     Raises:
         HeadlabError: The text is not of that form, or names a value that does not fit.
@@ -110,7 +111,7 @@ def values_of_link(text: str, head_count: int) -> QuestionValues:
     words = text.split() if len(text) <= MOST_CHARACTERS else []
     if not words or len(words) % 2:
         raise _unreadable(text, "words and values in turn, like within 2 points 9")
-    readers = _readers(head_count)
+    readers = _readers(head_count, fewest)
     for name, value_text in zip(words[::2], words[1::2], strict=True):
         if name not in readers:
             raise _unreadable(text, f"{', '.join(readers)} are known")
@@ -124,16 +125,17 @@ Reader = Callable[[str, str], Any]
 """Reads a value, given the whole text of the link and that of the value."""
 
 
-def _readers(head_count: int) -> dict[str, Reader]:
+def _readers(head_count: int, fewest: int) -> dict[str, Reader]:
     """How each value of the form is read.
 
     Args:
         head_count: Heads of the model, or the other players that are removed.
+        fewest: How many of them a model must keep.
     """
     return {
         "within": lambda text, value: _number_in(text, value, 0.0, LARGEST_LOSS),
         "by": _basis_in,
-        "heads": lambda text, value: _count_in(text, value, 0, head_count),
+        "heads": lambda text, value: _count_in(text, value, fewest, head_count),
         "orders": _orders_in,
         "points": lambda text, value: _count_in(text, value, FEWEST_SIZES, MOST_SIZES),
         **{name: _size_reader(field) for name, field in SIZE_FIELDS.items()},

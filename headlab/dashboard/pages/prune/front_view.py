@@ -19,6 +19,7 @@ from headlab.dashboard.pages.prune.point_words import (
     WholeModel,
     cost_label,
     cost_title,
+    difference_title,
     offered_costs,
 )
 from headlab.dashboard.pages.prune.savings import measurements_by_mask
@@ -126,18 +127,21 @@ def _draw_chart(front: StoredFront, whole: WholeModel, times: Mapping[Point, str
                 key="front-cost",
                 format_func=lambda name: cost_label(name, whole.noun),
             )
-        loss_measure = st.radio(
-            "What is lost by",
-            [WEAKEST_LANGUAGE, MEAN_OF_LANGUAGES],
-            horizontal=True,
-            key="front-value",
-        )
+        loss_measure = WEAKEST_LANGUAGE
+        languages = languages_of_front(front.result)
+        if len(languages) > 1:
+            loss_measure = st.radio(
+                "What is lost by",
+                [WEAKEST_LANGUAGE, MEAN_OF_LANGUAGES],
+                horizontal=True,
+                key="front-value",
+            )
     answer = front.answer
     pinned = pinned_point(front)
     chart = front_chart(
         front_dots(front, cost, loss_measure, whole, times),
         cost_title(cost, whole),
-        f"difference of the {loss_measure}, points",
+        difference_title(loss_measure, languages),
         loss=front.loss,
         chosen=(answer.order, answer.heads_removed),
         pinned=(pinned.order, pinned.heads_removed),

@@ -11,10 +11,9 @@ from headlab.dashboard.names import POINT_PARAM, PRUNE_TAB, PRUNE_TABS, plain
 from headlab.dashboard.pages.prune.front_question import point_of_text, point_text
 from headlab.dashboard.pages.prune.point_words import (
     WholeModel,
+    differences_words,
     heads_words,
-    mean_words,
     point_label,
-    weakest_words,
 )
 from headlab.dashboard.pages.prune.savings import draw_speed, newest_measured
 from headlab.dashboard.pages.prune.state import PruneState
@@ -128,7 +127,7 @@ def pinned_lines(point: Point, whole: WholeModel) -> list[str]:
         lines.append(
             f"Weights: as large as the whole model's, as these {whole.noun} cannot leave them."
         )
-    for words in (weakest_words(point), mean_words(point)):
+    for words in differences_words(point):
         lines.append(f"{words[0].upper()}{words[1:]}.")
     if point.heads_removed:
         lines[-1] += f" On dev, which chose the {whole.noun}: optimistic."

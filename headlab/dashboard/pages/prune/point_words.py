@@ -138,8 +138,7 @@ def hover_text(point: Point, whole: WholeModel, time_words: str = "") -> str:
     lines = [heads_words(point, whole)]
     if point.parameters is not None:
         lines.append(whole.size_words(point.parameters))
-    lines.append(weakest_words(point))
-    lines.append(mean_words(point))
+    lines += differences_words(point)
     if point.heads_removed and point.parameters is not None:
         lines.append(time_words or "time not measured yet")
     return "\n".join(lines)
@@ -159,13 +158,18 @@ def heads_words(point: Point | ModelSoFar, whole: WholeModel) -> str:
     )
 
 
+def differences_words(point: Point) -> list[str]:
+    """What a model loses: in its weakest language, and on average where there are several."""
+    if len(point.languages) == 1 and point.heads_removed:
+        return [weakest_words(point)]
+    return [weakest_words(point), mean_words(point)]
+
+
 def weakest_words(point: Point) -> str:
     """The language that loses most, its accuracy, and its difference with interval and bound."""
     index = point.languages.index(point.weakest)
-    words = (
-        f"weakest language {language_title(point.weakest)}: "
-        f"{percent_text(point.accuracy[index], 1)} right"
-    )
+    role = "" if len(point.languages) == 1 else "weakest language "
+    words = f"{role}{language_title(point.weakest)}: {percent_text(point.accuracy[index], 1)} right"
     if point.heads_removed:
         words += f", {_difference_words(point.worst, point.low[index], point.high[index])} points"
         words += f", lower bound {_signed(point.worst_bound)}"
@@ -197,11 +201,23 @@ def point_label(point: Point, count: str, *, is_answer: bool = False) -> str:
         count: What it keeps, in words: "48 heads".
         is_answer: Whether it answers the question of its front.
     """
-    label = (
-        f"{count} · weakest {point.weakest} {100 * point.worst:+.1f} · mean "
-        f"{100 * point.mean:+.1f} · order {point.order}"
-    )
+    differences = f"{point.weakest} {100 * point.worst:+.1f}"
+    if len(point.languages) > 1:
+        differences = f"weakest {differences} · mean {100 * point.mean:+.1f}"
+    label = f"{count} · {differences} · order {point.order}"
     return f"{label}{' · the answer' if is_answer else ''}".replace("-", "−")
+
+
+def difference_title(loss_measure: str, languages: Sequence[str]) -> str:
+    """Title of the axis of differences.
+
+    Args:
+        loss_measure: Whose difference it is, where there are several languages.
+        languages: Codes of the languages of the front.
+    """
+    if len(languages) == 1:
+        return f"difference in {language_title(languages[0])}, points"
+    return f"difference of the {loss_measure}, points"
 
 
 # A front that is being measured.

@@ -216,7 +216,7 @@ def _nouns_of(options: Mapping[str, object]) -> tuple[str, str]:
     try:
         return nouns_of_kinds(read_players(str(options.get(PLAYERS) or HEADS)).kinds)
     except HeadlabError:  # another program's
-        return nouns_of_kinds(())
+        return "player", "players"
 
 
 def other_settings(result: Result[Report], form_job: FrontJob) -> list[str]:
