@@ -106,7 +106,8 @@ def test_the_form_asks_for_these_players_and_starts_their_front(
     app = run(players)
     assert not app.exception
     text = page_text(app)
-    assert f"{noun[0].upper()}{noun[1:]} are removed in several orders" in text
+    subject = {NEURONS: "Groups of neurons", LAYERS: "Layers", JOINT: "Heads and layers"}
+    assert f"{subject[players]} are removed in several orders" in text
     no_front = f"No front of this model and task with {players_phrase(players)} is in the cache yet"
     assert no_front in text
     assert any(f"--players {players}" in block.value for block in app.code)
@@ -250,6 +251,18 @@ def test_masks_of_fronts_are_those_of_the_players(worker: FakeClient, cache: Pat
     assert not app.exception
     names = [name for name in app.selectbox(key="masks-a").options if name.startswith("Front")]
     assert [name[-7:-1] for name in names] == [result.key[:6]]
+
+
+def test_the_overview_says_what_a_front_of_players_found(worker: FakeClient, cache: Path) -> None:
+    keep_scores_of_players(cache, NEURONS)
+    stored_front(cache, within=2.0)
+    stored_front(cache, NEURONS, within=1.0)
+    link = {"langs": list(LANGUAGES), "method": "shapley"}
+    text = page_text(run_page("overview", players=NEURONS, **link))
+    assert "2 of 6 groups of neurons can go" in text
+    assert "groups of neurons ordered by" in text
+    assert "heads can go" not in text
+    assert "2 of 6 heads can go" in page_text(run_page("overview", **link))
 
 
 def test_labels_and_questions_say_the_players(cache: Path) -> None:

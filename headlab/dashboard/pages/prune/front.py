@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from headlab.core import HEADS, HeadlabError, Report, players_phrase
+from headlab.core import (
+    HEADS,
+    HeadGrid,
+    HeadlabError,
+    Report,
+    players_of,
+    players_phrase,
+    players_title,
+)
 from headlab.dashboard.frame import Choice, stored_players, stored_results
 from headlab.dashboard.names import (
     FRONT_PARAM,
@@ -62,7 +70,7 @@ def draw_fronts(
     """
     PruneState.of_session().rerun_if_due()  # the mask has changed, or a job was started
     noun = history.grid.noun
-    st.markdown(INTRO.format(f"{noun[0].upper()}{noun[1:]}"))
+    st.markdown(INTRO.format(intro_subject(history.grid)))
     form_job = draw_form(FrontForm(choice, history.grid.size))
     whole = WholeModel(
         history.grid.size,
@@ -96,6 +104,17 @@ def draw_fronts(
     if front is not None:
         with front_place:
             draw_front(front, whole, history, choice, jobs)
+
+
+def intro_subject(grid: HeadGrid) -> str:
+    """What is removed, as the start of a sentence: "Groups of neurons", "Heads and layers".
+
+    Args:
+        grid: Of the heads, or other players.
+    """
+    if len(grid.kinds) > 1:
+        return players_title(str(players_of(grid)))
+    return f"{grid.noun[0].upper()}{grid.noun[1:]}"
 
 
 def no_front_words(choice: Choice) -> str:
