@@ -302,7 +302,7 @@ def _is_of_heads(record: object) -> bool:
     if isinstance(record, Report):
         return not record.spec.players
     grid = getattr(record, "grid", None)
-    return grid is None or grid.has_only_heads
+    return grid is None or bool(grid.has_only_heads)
 
 
 def _sections(items: Sequence[Item[Any]], known: Known) -> Iterator[Section]:

@@ -452,7 +452,8 @@ def answers_of(points: Sequence[Point], options: Mapping[str, OptionValue]) -> d
     """{question in words: the point that answers it}, the question asked first."""
     heads = optional_integer_in(options, "heads")
     if heads is not None:
-        noun = nouns_of(options)[heads != 1]
+        one, several = nouns_of(options)
+        noun = one if heads == 1 else several
         question = f"best with {heads} {noun}, the weakest language protected"
         return {question: best_with_heads(points, heads)}
     loss = number_in(options, "within")
