@@ -42,6 +42,7 @@ from headlab.dashboard.pages.prune.stored_fronts import (
     read_front,
 )
 from headlab.dashboard.panels.masks import MaskHistory
+from headlab.dashboard.panels.stored.stored_reports import setting_words
 from headlab.masks import mask_from_json
 from headlab.results import Result, Store
 from headlab.studies.front_so_far import FrontSoFar, LanguageSoFar, ModelSoFar
@@ -251,6 +252,8 @@ def test_masks_of_fronts_are_those_of_the_players(worker: FakeClient, cache: Pat
     assert not app.exception
     names = [name for name in app.selectbox(key="masks-a").options if name.startswith("Front")]
     assert [name[-7:-1] for name in names] == [result.key[:6]]
+    assert "neurons in 2 groups" in names[0]
+    assert setting_words({"players": "wheels", "k": 2}) == ["players wheels", "k 2"]
 
 
 def test_the_overview_says_what_a_front_of_players_found(worker: FakeClient, cache: Path) -> None:
