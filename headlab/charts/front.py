@@ -23,8 +23,8 @@ class FrontDot(NamedTuple):
     """One model.
 
     Attributes:
-        order: In which its heads were removed.
-        removed: Number of heads removed; with the order it identifies the model.
+        order: In which its heads, or other players, were removed.
+        removed: How many were removed; with the order it identifies the model.
         cost: To be minimised.
         value: To be maximised, in points.
         low: Lower bound of the value; None without one.
@@ -61,7 +61,7 @@ def front_chart(
         cost: Title of the axis of costs.
         value: Title of the axis of values.
         loss: Points that may be lost, drawn as a line; None for no line.
-        chosen: Order and heads removed of the answer, which is ringed; None for no answer.
+        chosen: Order and number of removed heads of the answer, which is ringed; None for no answer.
         pinned: The same of the model that is looked at, which is framed; None for none.
         is_final: Whether all models are there. If not, none is called the best for its size, and
             dots cannot be clicked.

@@ -19,6 +19,7 @@ from headlab.core import (
     options_as_words,
     parse_options,
     part,
+    players_phrase,
 )
 from headlab.jobs import (
     ABLATION,
@@ -430,6 +431,14 @@ class ExperimentJob(TaskJob):
 FRONT = STUDIES["front"]
 
 
+def _players_in_words(players: str) -> str:
+    """Players in words, or as they were written by another program that knows others."""
+    try:
+        return players_phrase(players)
+    except HeadlabError:
+        return players
+
+
 class FrontJob(ExperimentJob):
     """A front on some languages of a task ("all": every one).
 
@@ -443,7 +452,7 @@ class FrontJob(ExperimentJob):
         examples_of_dev(
             CHOOSING,
             flag="size",
-            tip="Examples that heads are chosen on. More examples can detect smaller losses.",
+            tip="Examples that the model is chosen on. More examples can detect smaller losses.",
         )
     )
     test_size: int | None = setting(examples_of_test(TESTING))
@@ -458,7 +467,7 @@ class FrontJob(ExperimentJob):
         """The front, and the method that orders the heads."""
         name = self.name
         if self.players_switched != HEADS:
-            name = f"{name} of {self.players_switched}"
+            name = f"{name}, {_players_in_words(self.players_switched)}"
         if self.method not in METHODS:
             if self.method:
                 return f"{name}, {self.method}"

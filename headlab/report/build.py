@@ -293,9 +293,16 @@ def document(
 
 def _title_words(items: Sequence[Item[Any]]) -> str:
     """What results are about: attention heads, unless some are about other players."""
-    grids = [getattr(item.record, "grid", None) for item in items]
-    are_heads = all(grid is None or grid.has_only_heads for grid in grids)
+    are_heads = all(_is_of_heads(item.record) for item in items)
     return "Attention heads" if are_heads else "Parts"
+
+
+def _is_of_heads(record: object) -> bool:
+    """Whether a result is of heads, and of no other players."""
+    if isinstance(record, Report):
+        return not record.spec.players
+    grid = getattr(record, "grid", None)
+    return grid is None or bool(grid.has_only_heads)
 
 
 def _sections(items: Sequence[Item[Any]], known: Known) -> Iterator[Section]:

@@ -14,6 +14,7 @@ import numpy as np
 import scipy
 
 from headlab.core import (
+    LAYERS,
     Bools,
     Floats,
     Head,
@@ -22,7 +23,9 @@ from headlab.core import (
     Ints,
     JsonLike,
     Report,
+    Stack,
     is_number,
+    nouns_of_kinds,
     part,
     read_players,
 )
@@ -518,6 +521,7 @@ NOUN = "players"
 REMOVED = f"{{{NOUN}}} removed"
 KEPT = f"{{{NOUN}}} kept"
 HEADS = "heads"
+HEAD_NOUNS = ("head", "heads")
 PERCENT = ".1f"
 POINTS = "+.2f"
 P_VALUE = ".4f"
@@ -909,15 +913,18 @@ def answer_records(rules: Mapping[str, Point], noun: str = HEADS) -> Records[Fro
 
 
 def confirmed_records(
-    verdicts: Sequence[LanguageVerdict], mean: MeanDifference, noun: str = HEADS
+    verdicts: Sequence[LanguageVerdict],
+    mean: MeanDifference,
+    nouns: tuple[str, str] = HEAD_NOUNS,
 ) -> Records[TestedLanguage]:
     """The chosen model on test.
 
     Args:
         verdicts: On each language.
         mean: Over the languages.
-        noun: What is removed, in a word.
+        nouns: What one of those that are removed is called, and what several are.
     """
+    one, _ = nouns
     p_holm = holm_where_known([verdict.p for verdict in verdicts])
     p_loss_holm = holm_where_known([verdict.p_loss for verdict in verdicts])
     rows = [
@@ -959,7 +966,7 @@ def confirmed_records(
         (
             "low, high: 95 % interval of the paired bootstrap, by groups of examples. bound: 95 % "
             "lower bound, one-sided. p: of no difference. p of the loss: of more being lost than "
-            f"was allowed; Holm: for naming single ones. Where no {noun.removesuffix('s')} is "
+            f"was allowed; Holm: for naming single ones. Where no {one} is "
             "removed the difference is 0 by definition, and there is nothing to test.",
         ),
     )
@@ -967,6 +974,76 @@ def confirmed_records(
 
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
+
+
+# What is said of a model of which nothing of a kind is left.
+
+WITHOUT_ANY = {
+    HEADS: "no token sees another any more",
+    "kv-groups": "no token sees another any more",
+    "attention": "no token sees another any more",
+    "feed-forward": "layers are attention alone",
+    "neurons": "layers are attention alone",
+    LAYERS: "answers come from the embeddings of tokens alone",
+}
+"""What becomes of a model that loses all players of a kind."""
+WITHOUT_CROSS = "the decoder sees nothing of the text that it answers"
+LIKE_ANY_OTHER = (
+    "Such a model is chosen like any other: where it loses little, the task needs none of them."
+)
+
+
+WITHOUT_LAYERS = "It is not chosen: no model can be written without a layer."
+
+
+def emptied_stacks(grid: HeadGrid, kept: Bools) -> list[Stack]:
+    """The kinds of players of which nothing is left.
+
+    Args:
+        grid: Of the players.
+        kept: Which are kept, bool [player].
+    """
+    emptied = []
+    first_player = 0
+    for stack in grid.stacks:
+        is_kept = kept[first_player : first_player + stack.size]
+        first_player += stack.size
+        if stack.size and not is_kept.any():
+            emptied.append(stack)
+    return emptied
+
+
+def can_be_chosen(grid: HeadGrid, kept: Bools) -> bool:
+    """Whether a front may choose a model: it keeps a layer of each stack, or layers are no players.
+
+    Args:
+        grid: Of the players.
+        kept: Which are kept, bool [player].
+    """
+    return all(stack.kind != LAYERS for stack in emptied_stacks(grid, kept))
+
+
+def emptied_sentences(grid: HeadGrid, kept: Bools) -> list[str]:
+    """A sentence for each kind of players of which nothing is left, and whether that is chosen.
+
+    Args:
+        grid: Of the players.
+        kept: Which are kept, bool [player].
+
+    Returns:
+        The sentences; none where some players of each kind are left.
+    """
+    several_bases = len({stack.base for stack in grid.stacks}) > 1
+    sentences = []
+    for stack in emptied_stacks(grid, kept):
+        noun = stack.title if several_bases else nouns_of_kinds([stack.kind])[1]
+        consequence = WITHOUT_ANY[stack.kind]
+        if stack.base == "cross":
+            consequence = WITHOUT_CROSS
+        sentences.append(f"All {stack.size} {noun} are removed: {consequence}.")
+    if sentences:
+        sentences.append(LIKE_ANY_OTHER if can_be_chosen(grid, kept) else WITHOUT_LAYERS)
+    return sentences
 
 
 # Masks of a stored front.
@@ -989,7 +1066,7 @@ def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
 
 def _mask_of(result: FrontResult, report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
     """As `mask_at`, with the report's result."""
-    _require_players(report, grid)
+    require_players_of_front(report, grid)
     removed_heads = result.removal_order(order, grid)[:removed]
     spec = report.spec
     task = spec.get("task", {})
@@ -1008,10 +1085,14 @@ def _mask_of(result: FrontResult, report: Report, order: str, removed: int, grid
     return Mask(grid, kept_heads_without(removed_heads, grid.size), model, how_chosen)
 
 
-def _require_players(report: Report, grid: HeadGrid) -> None:
+def require_players_of_front(report: Report, grid: HeadGrid) -> None:
     """Raise HeadlabError for a front that removes other things than a grid's.
 
     Groups of neurons are others where they have other members.
+
+    Args:
+        report: A front.
+        grid: Of the players.
     """
     spec = report.spec
     kinds = read_players(spec.players).kinds if spec.players else (HEADS,)

@@ -9,6 +9,7 @@ import numpy as np
 
 from headlab.core import (
     HEADS,
+    LAYERS,
     Bools,
     HeadlabError,
     Ints,
@@ -20,10 +21,12 @@ from headlab.core import (
     RunSpec,
     TaskSpec,
     is_streaming,
+    nouns_of_kinds,
     number_in,
     optional_integer_in,
     optional_number_in,
     read_ablation,
+    read_players,
     text_in,
 )
 from headlab.evaluation import Evaluator
@@ -44,9 +47,11 @@ from headlab.studies.pareto import (
     PointTest,
     answer_records,
     best_with_heads,
+    can_be_chosen,
     candidate_orders,
     confirmed_records,
     counts_of,
+    emptied_sentences,
     language_records,
     language_verdict,
     losing_languages,
@@ -245,18 +250,25 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence)
         }
         test = PointTest(groups, len(plan.orders), pieces.seed, pieces.task.aligned)
         points += points_of(order.key, curves, test, costs)
-    rules = answers_of(points, options)
+    rules = answers_of(choosable_points(pieces, plan, points), options)
     chosen_point = next(iter(rules.values()))
     verdicts, mean = confirm(pieces, plan, chosen_point)
-    noun = noun_of(options)
+    nouns = nouns_of(options)
+    _, noun = nouns
     return FrontResult(
         answers=answer_records(rules, noun),
-        tested_languages=confirmed_records(verdicts, mean, noun),
+        tested_languages=confirmed_records(verdicts, mean, nouns),
         models=model_records(points, noun),
         languages=language_records(points, noun),
         orders=order_records(plan.orders, pieces.model.grid),
         loss=optional_number_in(options, "within"),
-        notes=(*plan.notes, *sentences(points, rules, verdicts, options), *vocabulary_notes),
+        notes=(
+            *plan.notes,
+            *sentences(points, rules, verdicts, options),
+            *passed_over_notes(points, chosen_point, options),
+            *emptied_sentences(pieces.model.grid, kept_in(plan, chosen_point)),
+            *vocabulary_notes,
+        ),
     )
 
 
@@ -284,9 +296,9 @@ def settled_options(
     return settled if players.are_heads else {**settled, PLAYERS: str(players)}
 
 
-def noun_of(options: Mapping[str, OptionValue]) -> str:
-    """What a front removes, in a word."""
-    return "players" if options.get(PLAYERS) else HEADS
+def nouns_of(options: Mapping[str, OptionValue]) -> tuple[str, str]:
+    """What a front removes: the name of one, and of several."""
+    return nouns_of_kinds(read_players(str(options.get(PLAYERS) or HEADS)).kinds)
 
 
 def check_options(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
@@ -303,6 +315,11 @@ def check_options(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
             f"heads is {heads_to_keep}, but {pieces.model.name} has {head_count} "
             f"{pieces.model.grid.noun}; give {head_count} or fewer to keep",
             code="front.heads_too_many",
+        )
+    if heads_to_keep == 0 and LAYERS in pieces.model.grid.kinds:
+        raise HeadlabError(
+            "heads is 0, and no model can be written without a layer; give 1 or more to keep",
+            code="front.no_layer_left",
         )
     if options["orders"] == "cost":
         reason = no_order_by_cost(_costs(pieces))  # before any scores are made
@@ -333,13 +350,14 @@ def _counts_of(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[int]:
 def _costs(pieces: Pieces) -> Costs:
     """The model's costs; none of its heads' if the ablation does not remove them."""
     costs = costs_of(pieces.model)
+    noun = pieces.model.grid.noun
     if pieces.ablation == "zero":
         return costs
     if pieces.ablation == "mean":
-        return costs.unknown("heads that give their mean cannot be removed")
+        return costs.unknown(f"{noun} that give their mean cannot be removed")
     if is_streaming(pieces.ablation):
-        return costs.unknown("heads that read the first and last tokens stay in the model")
-    return costs.unknown("heads that give their output on another text cannot be removed")
+        return costs.unknown(f"{noun} that read the first and last tokens stay in the model")
+    return costs.unknown(f"{noun} that give their output on another text cannot be removed")
 
 
 def costs_of_models(
@@ -366,7 +384,7 @@ def costs_of_models(
     piece_count = len(cut.kept_ids)
     cut_costs = costs.cut_to(piece_count)
     languages = ",".join(pieces.languages)
-    noun = noun_of(options)
+    _, noun = nouns_of(options)
     where = f"--mask mask.json --task {pieces.task.name} --languages {languages}"
     command = f"`headlab export {where} --as small` writes such a model"
     return cut_costs, (
@@ -381,19 +399,62 @@ def costs_of_models(
 def _require_known_parameters(costs: Costs) -> None:
     """Raise HeadlabError where models cost heads alone, so that a cut would change nothing."""
     if not costs.are_known:
-        reason = costs.note.rstrip(".") or "the cost of this model's heads is unknown"
+        reason = costs.note.rstrip(".") or f"the cost of this model's {costs.noun} is unknown"
         raise HeadlabError(
-            "--vocabulary cut would have no effect, as models cost their number of heads here: "
+            f"--vocabulary cut would have no effect, as models cost their number of {costs.noun} here: "
             f"{reason}; leave --vocabulary out",
             code="front.vocabulary_no_cost",
         )
+
+
+def choosable_points(pieces: Pieces, plan: FrontPlan, points: Sequence[Point]) -> list[Point]:
+    """The models that may be chosen: all that a smaller model can be written of.
+
+    Args:
+        pieces: Of the front.
+        plan: Its plan.
+        points: Its models.
+
+    Raises:
+        HeadlabError: There is none with as many players as asked for.
+    """
+    grid = pieces.model.grid
+    choosable = [point for point in points if can_be_chosen(grid, kept_in(plan, point))]
+    heads = optional_integer_in(plan.options, "heads")
+    if heads is not None and all(point.heads_kept != heads for point in choosable):
+        raise HeadlabError(
+            f"no order keeps a layer where it keeps {grid.count_words(heads)}, and no model can be "
+            "written without one; keep more, or choose players without layers",
+            code="front.no_layer_left",
+        )
+    return choosable
+
+
+def passed_over_notes(
+    points: Sequence[Point], chosen_point: Point, options: Mapping[str, OptionValue]
+) -> list[str]:
+    """That a model without any layer was not chosen, where it would have been.
+
+    Args:
+        points: All of the front.
+        chosen_point: The one that is chosen.
+        options: Of the study.
+    """
+    if next(iter(answers_of(points, options).values())) == chosen_point:
+        return []
+    return [
+        "A model without any layer answers the question too. It is not chosen: none can be written "
+        "without a layer."
+    ]
 
 
 def answers_of(points: Sequence[Point], options: Mapping[str, OptionValue]) -> dict[str, Point]:
     """{question in words: the point that answers it}, the question asked first."""
     heads = optional_integer_in(options, "heads")
     if heads is not None:
-        question = f"best with {heads} {noun_of(options)}, the weakest language protected"
+        one, several = nouns_of(options)
+        noun = one if heads == 1 else several
+        question = f"best with {heads} {noun}, the weakest language protected"
         return {question: best_with_heads(points, heads)}
     loss = number_in(options, "within")
     question = f"smallest within {_points_text(loss)} in every language"
@@ -412,14 +473,17 @@ def _points_text(points: float) -> str:
     return f"{points:g} points"
 
 
+def kept_in(plan: FrontPlan, point: Point) -> Bools:
+    """What a model of a front keeps, bool [head], or of other players."""
+    order = next(candidate for candidate in plan.orders if candidate.key == point.order)
+    return kept_heads_without(order.order[: point.heads_removed], len(order.order))
+
+
 def confirm(
     pieces: Pieces, plan: FrontPlan, chosen_point: Point
 ) -> tuple[list[LanguageVerdict], MeanDifference]:
     """The chosen mask on test: a verdict per language, and the mean difference over them."""
-    order = next(candidate for candidate in plan.orders if candidate.key == chosen_point.order)
-    kept_heads = kept_heads_without(
-        order.order[: chosen_point.heads_removed], pieces.model.grid.size
-    )
+    kept_heads = kept_in(plan, chosen_point)
     within_points = optional_number_in(plan.options, "within")
     loss = None if within_points is None else within_points / 100
     verdicts = []
@@ -457,13 +521,15 @@ def sentences(
     """
     question, answer = next(iter(rules.items()))
     within_points = optional_number_in(options, "within")
-    noun = noun_of(options)
-    if answer.heads_removed:
-        what_goes = f"{answer.heads_removed} {noun} are removed, by order {answer.order}"
+    one, several = nouns_of(options)
+    if answer.heads_removed == 1:
+        what_goes = f"1 {one} is removed, by order {answer.order}"
+    elif answer.heads_removed:
+        what_goes = f"{answer.heads_removed} {several} are removed, by order {answer.order}"
     elif within_points is None:
-        what_goes = f"no {noun.removesuffix('s')} goes"
+        what_goes = f"no {one} goes"
     else:
-        what_goes = f"no {noun.removesuffix('s')} can be removed"
+        what_goes = f"no {one} can be removed"
     languages = ", ".join(answer.languages)
     texts = [
         f"{question[0].upper()}{question[1:]} (languages: {languages}): {what_goes}; "
@@ -481,7 +547,7 @@ def sentences(
             "with more dev examples, fewer languages or a larger loss allowed there is more to "
             "find. The row by the estimate says what the point estimates would allow."
         )
-    return (*texts, guarantee(noun))
+    return (*texts, guarantee(several))
 
 
 def guarantee(noun: str) -> str:

@@ -47,8 +47,8 @@ class PlayerCosts(Costs):
 
     @property
     def noun(self) -> str:
-        """What is removed, in a word."""
-        return "players"
+        """What is removed, in a word; "players" where nothing can be."""
+        return "players" if self.player_set is None else self.player_set.grid.noun
 
     @property
     def are_known(self) -> bool:
@@ -74,7 +74,7 @@ class PlayerCosts(Costs):
         player_set = self._players_or_error()
         if kept_heads.shape != (player_set.grid.size,):
             raise HeadlabError(
-                f"the mask has {kept_heads.size} players; this model has {player_set.grid.size}",
+                f"the mask has {kept_heads.size} {self.noun}; this model has {player_set.grid.size}",
                 code="mask.shape_mismatch",
             )
         gates = player_set.grid.gates(kept_heads)

@@ -215,9 +215,9 @@ VOCABULARY = "vocabulary"  # the option of a front that says it
 PLAYERS = "players"  # the option of a front that says what is switched, where that is not heads
 ORDERS: Mapping[str, str] = {
     "mean": "by the mean score over the languages",
-    "weakest": "by its best rank in any language, so that a head stays while one language needs it",
+    "weakest": "by the best rank in any language, so that what one language needs stays",
     "own": "by each language's own scores, an order a language",
-    "cost": "by the mean score per parameter, where heads cost differently",
+    "cost": "by the mean score per parameter, where these differ",
 }
 
 

@@ -216,7 +216,8 @@ def test_a_smaller_model_without_a_group_is_written(visit, page, scores_of_playe
     page.get_by_role("button", name="Write the model").click()
     page.get_by_role("button", name="Write it", exact=True).click()
     expect(page.get_by_text("Written to:")).to_be_visible(timeout=SECONDS_TO_WRITE * 1000)
-    folder_written = Path(page.get_by_test_id("stCode").first.inner_text().strip())
+    written_to = page.get_by_test_id("stCode").filter(has_text="players-small-")
+    folder_written = Path(written_to.inner_text().strip())
     request.addfinalizer(partial(shutil.rmtree, folder_written))
     proof = json.loads((folder_written / "proof.json").read_text(encoding="utf-8"))
     assert proof["parameters_after"] < proof["parameters_before"]

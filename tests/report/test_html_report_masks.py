@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import cached_scores, synthetic_gates
+from support import cached_scores, synthetic_fronts, synthetic_gates
+from support.html_pages import HtmlPage
 from support.printed_commands import command_arguments, commands_in
 from support.saved_models import save_classifier
 from support.synthetic_curves import made_curve
@@ -18,6 +19,7 @@ from support.synthetic_fronts import GRID, IDENTITY, made_front, spec_of
 
 from headlab.cli.run import main
 from headlab.masks import Mask, load_mask, noted
+from headlab.report import build
 from headlab.report.again import Again
 from headlab.report.build import document, find_results
 from headlab.report.parts import Item
@@ -301,3 +303,21 @@ def test_reported_20_no_command_is_printed_that_is_refused(ablation, names):
     expected_ablation = "zero" if ablation == "mixed" else None
     arguments = arguments_of(mask, "evaluate")
     assert arguments["ablation"] == expected_ablation
+
+
+def test_a_front_and_a_mask_of_other_players_are_called_by_their_noun(tmp_path):
+    synthetic_fronts.keep_front(tmp_path, players="neurons:2", within=1.0)
+    report = Store(tmp_path).reports(None).results[0].record
+    mask = chosen_mask(report, synthetic_fronts.GRIDS_OF_PLAYERS["neurons:2"])
+    html = build.html_of_document(document([Item(report, "front"), Item(mask, "mask")]))
+    text = " ".join(HtmlPage(html).text.split())
+    assert "Parts of e5-small-intents" in text
+    assert "Attention heads" not in text
+    assert "groups of neurons removed" in text
+    assert "all groups of neurons, %" in text
+    assert "all heads" not in text
+    assert b"heads kept" not in html
+    of_heads = build.html_of_document(
+        document([Item(synthetic_fronts.made_front(within=1.0), "front")])
+    )
+    assert b"Attention heads of e5-small-intents" in of_heads

@@ -26,7 +26,19 @@ from headlab.masks import Mask, mask_from_json
 from headlab.report.commands import MaskFile, mask_again
 from headlab.results import Store
 from headlab.shrink import parameters_of, shrink_players
-from headlab.studies.pareto import FRONT_TABLE, FrontResult, chosen_mask, mask_at, per_parameter
+from headlab.studies.pareto import (
+    FRONT_TABLE,
+    LIKE_ANY_OTHER,
+    WITHOUT_LAYERS,
+    FrontResult,
+    NestedOrder,
+    Point,
+    chosen_mask,
+    emptied_sentences,
+    mask_at,
+    per_parameter,
+)
+from headlab.studies.pareto_run import FrontPlan, choosable_points
 from headlab.studies.run import Pieces, forecast, report_spec, run_experiment
 from headlab.studies.savings_run import costs_of, macs_of, made_up_inputs
 from headlab.studies.table import STUDIES
@@ -128,8 +140,9 @@ def test_a_joint_front_has_its_players_in_record_mask_and_words(
     assert report.spec.groups == model.grid.members_sha256
     table = report.table(FRONT_TABLE)
     assert {"players removed", "players kept"} <= set(table.columns)
-    words = [note for note in report.notes if "heads" in note.lower()]
-    assert not words
+    without_heads = "All 12 heads are removed: no token sees another any more."
+    assert [note for note in report.notes if "heads" in note.lower()] == [without_heads]
+    assert report.notes[-1] == LIKE_ANY_OTHER
     assert table.column("players kept")[0] == 18
     result = FrontResult.from_report(Report.from_json(json.loads(json.dumps(report.to_json()))))
     assert result.noun == "players"
@@ -232,6 +245,112 @@ def test_a_group_of_noise_leaves_first() -> None:
     assert without_noise.worst > 0.2
     assert chosen_mask(report, variant.grid).removed[0:1]
     assert not chosen_mask(report, variant.grid).kept[noisy]
+
+
+def closed_mask(model: Model, kept: list[int]) -> Mask:
+    """The mask that keeps these players alone."""
+    return Mask(model.grid, np.isin(np.arange(model.grid.size), kept))
+
+
+@pytest.mark.parametrize(
+    ("players", "words"),
+    [
+        ("heads", "All 12 heads are removed: no token sees another any more."),
+        ("attention", "All 3 attention blocks are removed: no token sees another any more."),
+        ("feed-forward", "All 3 feed-forward blocks are removed: layers are attention alone."),
+        ("neurons:2", "All 6 groups of neurons are removed: layers are attention alone."),
+    ],
+)
+def test_a_model_without_any_player_of_a_kind_is_chosen_with_words(
+    players: str, words: str
+) -> None:
+    model = playing(model_of("bert"), players) if players != "heads" else model_of("bert")
+    task = task_answered_by(model, closed_mask(model, []))
+    options = {"method": "leave-one-out", "points": None, "within": 100.0, "by": "estimate"}
+    report = run_experiment("front", pieces_of(model, task=task), options=options)
+    assert not chosen_mask(report, model.grid).kept.any()
+    assert words in report.notes
+    assert LIKE_ANY_OTHER in report.notes
+    assert shrink_players(model, chosen_mask(report, model.grid)).parameters_after
+    kept_one = {**options, "within": None, "heads": 1}
+    report = run_experiment("front", pieces_of(model, task=task), options=kept_one)
+    assert not any(note.startswith("All ") for note in report.notes)
+
+
+def test_a_model_without_any_layer_is_measured_but_never_chosen() -> None:
+    model = playing(model_of("bert"), "layers")
+    task = task_answered_by(model, closed_mask(model, []))
+    options = {"method": "leave-one-out", "points": None, "within": 100.0, "by": "estimate"}
+    report = run_experiment("front", pieces_of(model, task=task), options=options)
+    result = FrontResult.from_report(report)
+    assert min(point.heads_kept for point in result.points) == 0
+    assert [row.heads_kept for row in result.answers.rows] == [1, 1]
+    assert any("It is not chosen: none can be written" in note for note in report.notes)
+    assert shrink_players(model, chosen_mask(report, model.grid)).parameters_after
+    assert emptied_sentences(model.grid, np.zeros(3, bool)) == [
+        "All 3 layers are removed: answers come from the embeddings of tokens alone.",
+        WITHOUT_LAYERS,
+    ]
+    assert emptied_sentences(model.grid, np.eye(3, dtype=bool)[1]) == []
+    for function in (forecast, run_experiment):
+        with raises("front.no_layer_left", "1 or more"):
+            function("front", pieces_of(model), options={"points": 3, "heads": 0})
+    strict = {**options, "within": 0.0}
+    report = run_experiment("front", pieces_of(model), options=strict)
+    assert not any("not chosen" in note for note in report.notes)
+
+
+def test_a_joint_front_that_keeps_no_layer_at_the_size_asked_for_says_so() -> None:
+    model = playing(model_of("bert"), "heads,layers")
+    grid = model.grid
+    layers = [index for index, player in enumerate(grid.heads) if "layers" in player.stack]
+    values = np.ones(grid.size)
+    values[layers] = 0.0  # leave first
+    order = NestedOrder("mean", values, np.argsort(values, kind="stable"))
+    points = [
+        Point("mean", removed, grid.size - removed, None, ("xx",), *([(0.0,)] * 5), 0.0, 0.0, 0.0)
+        for removed in range(grid.size + 1)
+    ]
+    pieces = pieces_of(model)
+    for kept_count, chosen_count in ((grid.size - 2, grid.size - 2), (None, grid.size - 2)):
+        plan = FrontPlan({"heads": kept_count}, {}, [order], [], [])
+        choosable = choosable_points(pieces, plan, points)
+        assert min(point.heads_kept for point in choosable) == chosen_count
+    with raises("front.no_layer_left", "12 players"):
+        choosable_points(pieces, FrontPlan({"heads": 12}, {}, [order], [], []), points)
+
+
+def test_one_kind_is_called_by_its_own_noun() -> None:
+    model = playing(model_of("bert"), "neurons:2")
+    options = {"method": "leave-one-out", "points": 3, "within": None, "heads": 3}
+    report = run_experiment("front", pieces_of(model), options=options)
+    columns = report.table(FRONT_TABLE).columns
+    assert {"groups of neurons removed", "groups of neurons kept"} <= set(columns)
+    text = json.dumps(report.to_json(), ensure_ascii=False)
+    words = " ".join([*report.notes, *(note for table in report.tables for note in table.notes)])
+    assert "player" not in words
+    assert " heads" not in words
+    assert "There is no order by cost: all groups of neurons of this model cost alike." in words
+    assert "Best with 3 groups of neurons, the weakest language protected" in words
+    assert "3 groups of neurons are removed, by order" in words
+    assert "no group of neurons is removed" in words.lower()
+    assert FrontResult.from_report(Report.from_json(json.loads(text))).noun == "groups of neurons"
+    one = run_experiment("front", pieces_of(model), options={**options, "heads": 1})
+    assert "Best with 1 group of neurons, the weakest language" in " ".join(one.notes)
+    all_kept = run_experiment("front", pieces_of(model), options={**options, "heads": 6})
+    assert "no group of neurons goes; 6 are left" in " ".join(all_kept.notes)
+
+
+def test_a_front_stored_when_all_players_had_one_noun_is_read() -> None:
+    model = playing(model_of("bert"), "neurons:2")
+    options = {"method": "leave-one-out", "points": 3, "within": 40.0}
+    report = run_experiment("front", pieces_of(model), options=options)
+    text = json.dumps(report.to_json()).replace("groups of neurons", "players")
+    earlier = Report.from_json(json.loads(text))
+    assert FrontResult.from_report(earlier).noun == "players"
+    assert FrontResult.from_report(earlier).points == FrontResult.from_report(report).points
+    mask = chosen_mask(earlier, model.grid)
+    assert_array_equal(mask.kept, chosen_mask(report, model.grid).kept)
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_computed(

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from headlab.core import HeadGrid, Report, Stack
-from headlab.results import Store
+from headlab.core import HeadGrid, Report, Stack, nouns_of_kinds
+from headlab.results import HeadScores, Store
 from headlab.studies.differences import MeanDifference
 from headlab.studies.pareto import (
     FrontResult,
@@ -26,6 +26,7 @@ from headlab.studies.pareto import (
 from headlab.studies.savings import Costs, LayerCost
 from headlab.studies.table import STUDIES
 from headlab.worker.schemas import LoadedModel
+from support.cached_scores import made_scores
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
 FINGERPRINT = "f" * 64
@@ -37,6 +38,14 @@ COSTS = Costs(
 )
 LOADED_MODEL = LoadedModel(**IDENTITY, grid=GRID, device="cpu", note="", costs=COSTS)
 LANGUAGES = ("de", "th")
+# As many players of other kinds: groups of neurons, layers, and heads with layers.
+GRIDS_OF_PLAYERS = {
+    "neurons:2": HeadGrid(
+        (Stack("encoder-neurons", (2, 2, 2), tuple((0, 1, layer % 2) for layer in range(3))),)
+    ),
+    "layers": HeadGrid((Stack("encoder-layers", (1,) * 6),)),
+    "heads,layers": HeadGrid((Stack("encoder", (2, 2)), Stack("encoder-layers", (1, 1)))),
+}
 ORDERS = [
     NestedOrder("mean", np.arange(6.0), np.array([0, 1, 2, 3, 4, 5])),
     NestedOrder("weakest", np.arange(6.0), np.array([3, 0, 4, 1, 5, 2])),
@@ -88,7 +97,14 @@ POINTS = [
 
 def spec_of(**options: Any) -> dict[str, Any]:
     """What the front depends on, with as many points as the page asks for by default."""
-    return {
+    players = options.get("players", "heads")
+    what_is_switched = {}
+    if players != "heads":
+        what_is_switched["players"] = players
+        groups = GRIDS_OF_PLAYERS[players].members_sha256
+        if groups:
+            what_is_switched["groups"] = groups
+    return what_is_switched | {
         "format": 1,
         "kind": "report",
         "experiment": "front",
@@ -116,11 +132,12 @@ def front_result(
     verdicts: Sequence[LanguageVerdict] = (),
 ) -> FrontResult:
     """The result of a front, with a made-up mean difference on test."""
+    mean = MeanDifference(-0.01, -0.02, 0.0, 0.1)
     return FrontResult(
-        answers=answer_records(rules),
-        tested_languages=confirmed_records(verdicts, MeanDifference(-0.01, -0.02, 0.0, 0.1)),
-        models=model_records(points),
-        languages=language_records(points),
+        answers=answer_records(rules, grid.noun),
+        tested_languages=confirmed_records(verdicts, mean, nouns_of_kinds(grid.kinds)),
+        models=model_records(points, grid.noun),
+        languages=language_records(points, grid.noun),
         orders=order_records(orders, grid),
     )
 
@@ -133,16 +150,17 @@ def made_front(
     Args:
         points: The models of the front.
         answer: The model it recommends; None for the smallest within a point by the lower bound.
-        options: Options of the front.
+        options: Options of the front; its players are some of GRIDS_OF_PLAYERS, or heads.
     """
     spec = spec_of(**options)
+    grid = GRIDS_OF_PLAYERS.get(options.get("players", "heads"), GRID)
     smallest_point = answer or smallest_within(points, 0.01, "bound")
     rules = {"smallest within 1 point in every language, by the lower bound": smallest_point}
     verdicts = [
         LanguageVerdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2)
         for name in LANGUAGES
     ]
-    tables = front_result(rules, points, ORDERS, GRID, verdicts).tables()
+    tables = front_result(rules, points, ORDERS, grid, verdicts).tables()
     return Report("front", tables, ("Two heads go, by order weakest; 4 are left.",), spec)
 
 
@@ -161,6 +179,42 @@ def keep_front(root: Path, hour: int = 5, **front_options: Any) -> str:
     stored_run = Store(root).run(report.spec)
     stored_run.finish(report, {"created": f"2026-11-22T{hour:02}:00:00+00:00", "versions": {}})
     return stored_run.key
+
+
+def keep_scores_of_players(root: Path, players: str, method: str = "shapley") -> None:
+    """Keep made-up scores of other players than heads, in both languages of the fronts.
+
+    Args:
+        root: The cache folder.
+        players: Some of GRIDS_OF_PLAYERS.
+        method: That they are by.
+    """
+    grid = GRIDS_OF_PLAYERS[players]
+    for language in LANGUAGES:
+        scores = made_scores(language, method, FINGERPRINT)
+        spec = {name: value for name, value in scores.spec.to_json().items() if name != "groups"}
+        spec |= {"model": IDENTITY, "players": players}
+        if grid.members_sha256:
+            spec["groups"] = grid.members_sha256
+        arrays = {
+            name: getattr(scores, name)[: grid.size]
+            for name in ("values", "low", "high", "samples", "p_values")
+            if getattr(scores, name) is not None
+        }
+        record = HeadScores(
+            grid,
+            language,
+            method,
+            estimand=scores.estimand,
+            unit=scores.unit,
+            example_forwards=scores.example_forwards,
+            seconds=scores.seconds,
+            signed=scores.signed,
+            spec=spec,
+            **arrays,
+        )
+        meta = {"created": "2026-11-21T05:00:00+00:00", "versions": {}}
+        Store(root).run(record.spec).finish(record, meta)
 
 
 def embedded_grid() -> HeadGrid:

@@ -1,7 +1,8 @@
-"""Front and worth jobs of other players than heads: where pages show them, and where not."""
+"""Front and worth jobs of other players than heads: where pages show them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from headlab.dashboard.pages.jobs import openers
 from headlab.dashboard.pages.prune import front_growth
 from headlab.jobs.table import FrontJob, WorthJob
 from headlab.masks import Mask
+from headlab.methods import METHODS
 
 CHOICE = Choice("tiny", "intents", ("de",), "shapley")
 LAYERS = HeadGrid.from_json({"encoder-layers": [1, 1, 1]})
@@ -53,14 +55,18 @@ def test_a_front_of_players_is_not_drawn_among_those_of_heads(
     monkeypatch.setattr(front_growth, "live_jobs", lambda: rows)
     monkeypatch.setattr(front_growth, "job_of_row", lambda row: row.job)
     assert front_growth.fronts_under_way(CHOICE) == rows[:1]
-    assert "neurons:8" in rows[1].job.subject()
+    of_neurons = replace(CHOICE, players="neurons:8")
+    assert front_growth.fronts_under_way(of_neurons) == rows[1:]
+    title = METHODS["shapley"].title
+    assert rows[1].job.subject() == f"Front of smaller models, neurons in 8 groups, {title}"
     assert "heads" not in rows[0].job.subject()
+    assert "wheels" in front_job("wheels").subject()  # another program's
 
 
-def test_a_front_of_players_opens_the_switches_of_these_players(opened: dict[str, Any]) -> None:
+def test_a_front_opens_among_those_of_its_players(opened: dict[str, Any]) -> None:
     openers.JOB_OPENERS[FrontJob.key](front_job("neurons:8"), row_of(None))
     assert opened["prune"].players == "neurons:8"
-    assert opened[PRUNE_TAB] == PRUNE_TABS[0]
+    assert opened[PRUNE_TAB] == PRUNE_TABS[1]
     openers.JOB_OPENERS[FrontJob.key](front_job("heads"), row_of(None))
     assert opened["prune"].players == "heads"
     assert opened[PRUNE_TAB] == PRUNE_TABS[1]

@@ -10,14 +10,14 @@ from headlab.studies.pareto import FrontResult, SmallerModel
 def figures(result: FrontResult) -> dict[str, Chart]:
     """Cost against the weakest language's difference.
 
-    Costs are parameters kept where known, else heads kept; which models are best for their size is
-    the front's own.
+    Costs are parameters kept where known, else heads or other players kept; which models are best
+    for their size is the front's own.
     """
     models = result.models.rows
     is_counted = all(model.parameters is not None for model in models)
-    cost_title = "parameters kept, millions" if is_counted else "heads kept"
+    cost_title = "parameters kept, millions" if is_counted else f"{result.noun} kept"
     chart = front_chart(
-        [_dot(model, is_counted=is_counted) for model in models],
+        [_dot(model, result.noun, is_counted=is_counted) for model in models],
         cost_title,
         "difference of the weakest language, points",
         loss=result.loss,
@@ -26,16 +26,18 @@ def figures(result: FrontResult) -> dict[str, Chart]:
     return {"front": chart}
 
 
-def _dot(model: SmallerModel, *, is_counted: bool) -> FrontDot:
+def _dot(model: SmallerModel, noun: str, *, is_counted: bool) -> FrontDot:
     """A model as it is drawn.
 
     Args:
-        is_counted: Whether its cost is its parameters, or else its heads.
+        model: The model.
+        noun: What is removed, in a word.
+        is_counted: Whether its cost is its parameters, or else what it keeps.
     """
     cost: float = model.heads_kept
     if is_counted and model.parameters is not None:
         cost = model.parameters / MILLION
-    words = f"{model.heads_kept} heads kept, {model.weakest_language} {model.weakest:+.1f}"
+    words = f"{model.heads_kept} {noun} kept, {model.weakest_language} {model.weakest:+.1f}"
     return FrontDot(
         model.order,
         model.heads_removed,

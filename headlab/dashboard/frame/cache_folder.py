@@ -47,6 +47,7 @@ RESIDENT_SECONDS = 1.0
 """A model that is there sooner was in the worker's memory already."""
 ReadContent = TypeVar("ReadContent")
 ResultKind = TypeVar("ResultKind")
+ResultOfPlayers = TypeVar("ResultOfPlayers", HeadScores, Report)
 
 
 def stored_results(kind: type[ResultKind], players: str = HEADS) -> Listing[ResultKind]:
@@ -54,7 +55,7 @@ def stored_results(kind: type[ResultKind], players: str = HEADS) -> Listing[Resu
 
     Args:
         kind: HeadScores, Report or LearnedGates.
-        players: What scores are of, as `headlab.core.read_players` reads it.
+        players: What scores and reports are of, as `headlab.core.read_players` reads it.
 
     Returns:
         The results. Those of other heads than their model's are problems.
@@ -62,9 +63,12 @@ def stored_results(kind: type[ResultKind], players: str = HEADS) -> Listing[Resu
     Raises:
         HeadlabError: The folder cannot be read.
     """
+    if players != HEADS and kind is Report:
+        reports = _of_players(_read_folder(_reports_of_players), players)
+        return cast(Listing[ResultKind], Listing(reports, stored_results(Report).problems))
     if players != HEADS:
-        results = _of_players(_read_folder(_scores_of_players), players)
-        return cast(Listing[ResultKind], Listing(results, stored_results(HeadScores).problems))
+        scores = _of_players(_read_folder(_scores_of_players), players)
+        return cast(Listing[ResultKind], Listing(scores, stored_results(HeadScores).problems))
     return cast(Listing[ResultKind], _read_folder(lambda root, stamp: _listing(root, stamp, kind)))
 
 
@@ -84,8 +88,8 @@ def stored_players(model: str, task: str) -> list[str]:
 
 
 def _of_players(
-    results: Sequence[Result[HeadScores]], players: str
-) -> tuple[Result[HeadScores], ...]:
+    results: Sequence[Result[ResultOfPlayers]], players: str
+) -> tuple[Result[ResultOfPlayers], ...]:
     """The results of these players."""
     return tuple(result for result in results if result.record.spec.players == players)
 
@@ -205,6 +209,13 @@ def _specs(root: Path, stamp: FolderStamp) -> list[Mapping[str, Any]]:
 def _scores_of_players(root: Path, stamp: FolderStamp) -> tuple[Result[HeadScores], ...]:
     """The scores of other players than heads."""
     listing = store_of_folder(root).scan(None)
+    return tuple(result for result in listing.results if result.record.spec.players)
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _reports_of_players(root: Path, stamp: FolderStamp) -> tuple[Result[Report], ...]:
+    """The reports on other players than heads."""
+    listing = store_of_folder(root).reports(None)
     return tuple(result for result in listing.results if result.record.spec.players)
 
 

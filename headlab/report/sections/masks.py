@@ -44,7 +44,7 @@ class NumberColumn(NamedTuple):
     """How a number in a mask file is shown.
 
     Attributes:
-        title: Of its column.
+        title: Of its column; {} stands for what the mask switches.
         number_format: As in `format`.
         factor: From the number in the file to the number shown.
     """
@@ -59,7 +59,7 @@ NUMBER_COLUMNS = {
     "accuracy": NumberColumn("accuracy, %", ".1f"),
     "accuracy_low": NumberColumn("accuracy low, %", ".1f"),
     "accuracy_high": NumberColumn("accuracy high, %", ".1f"),
-    "baseline": NumberColumn("all heads, %", ".1f"),
+    "baseline": NumberColumn("all {}, %", ".1f"),
     "difference": NumberColumn("difference, points", "+.1f"),
     "low": NumberColumn("low, points", "+.1f"),
     "high": NumberColumn("high, points", "+.1f"),
@@ -136,7 +136,7 @@ def _accuracy_tables(mask: Mask) -> Iterator[Table]:
         yield Table(
             f"mask-{split}",
             f"Accuracy with the mask on {task}, {split}",
-            ("language", *(column.title for column in columns.values())),
+            ("language", *(column.title.format(mask.grid.noun) for column in columns.values())),
             ("", *(column.number_format for column in columns.values())),
             tuple(rows),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headlab.core import HEADS, players_of
+from headlab.core import players_of
 from headlab.dashboard.frame import (
     Choice,
     current_choice,
@@ -137,14 +137,11 @@ def _open_prune(job: Job, job_row: JobRow) -> None:
 
 
 def _open_front(job: Job, job_row: JobRow) -> None:
-    """Open the tab of the Prune page that shows fronts, at the job's front if it made one.
-
-    Fronts of other players than heads are not shown there, so the tab of switches is opened.
-    """
+    """Open the tab of the Prune page that shows fronts, at the job's front if it made one."""
     keys = result_keys(job_row)
     if keys:
         show_front_next(keys[0])
-    set_widget(PRUNE_TAB, PRUNE_TABS[int(job.players_switched == HEADS)])
+    set_widget(PRUNE_TAB, PRUNE_TABS[1])
     open_page("prune", choice_of_job(job))
 
 

@@ -21,8 +21,10 @@ from headlab.core import (
     Report,
     ablation_title,
     is_number,
+    nouns_of_kinds,
     p_equals_text,
     part,
+    read_players,
 )
 from headlab.dashboard.names import (
     FRONT_PARAM,
@@ -487,9 +489,10 @@ def _findings_of_front(
 ) -> Iterator[OverviewFinding]:
     """How many heads can be removed in all languages of a front at once within a loss.
 
-    It also says whether test confirms it.
+    It also says whether test confirms it. Fronts of other players are told in their noun.
     """
     report = result.record
+    one, several = nouns_of_kinds(read_players(report.spec.players or HEADS).kinds)
     languages = languages_of(report)
     loss = part(report.spec, "options", "within")
     answer = next(iter(readable_rows(report, CHOICE_TABLE, FrontAnswer)), None)
@@ -510,25 +513,23 @@ def _findings_of_front(
     if removed_count:  # a front that removes nothing is not tested
         sizes = " and ".join(filter(None, (sizes, _sizes_words(report, "test"))))
     examples_text = f"; {sizes} examples{' a language' * has_several_languages}" if sizes else ""
-    basis = f"heads ordered by {_method_words(report)}{examples_text}"
+    basis = f"{several} ordered by {_method_words(report)}{examples_text}"
     verdict, short_verdict = _test_verdict(report)
     if removed_count:
-        heads_text = _share_of_heads(removed_count, removed_count + kept_count)
+        heads_text = _share_of_heads(removed_count, removed_count + kept_count, several)
         sentence = (
             f"{heads_text} can go in {languages_text} {limit_text} ({basis}); "
             f"{verdict}{_mean_on_test(report)}."
         )
         verb = "loses" if len(languages) == 1 else "lose"
         headline = (
-            f"{removed_count} of {removed_count + kept_count} heads can go: "
+            f"{heads_text} can go: "
             f"{_in_short(languages)} {verb} ≤{NO_BREAK}{limit}; "
             f"{short_verdict}"
         )
     else:
-        sentence = f"No head of {kept_count} can go in {languages_text} {limit_text} ({basis})."
-        headline = (
-            f"No head of {kept_count} can go if dev loses at most {limit} in {_in_short(languages)}"
-        )
+        sentence = f"No {one} of {kept_count} can go in {languages_text} {limit_text} ({basis})."
+        headline = f"No {one} of {kept_count} can go if dev loses at most {limit} in {_in_short(languages)}"
     link_params = front_params(result.key)
     yield OverviewFinding(
         headline, sentence, "prune", "Smaller models", link_params, _mask_of_front(result, scores)

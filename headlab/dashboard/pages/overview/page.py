@@ -94,12 +94,10 @@ def open_finding(finding: OverviewFinding) -> None:
 def findings_of(choice: Choice, results: StoredScores) -> list[OverviewFinding]:
     """What scores and reports say; only reports on the very model that the scores are of.
 
-    Reports are of heads, so other players have findings of their scores alone.
+    Of other players than heads there are fronts alone.
     """
-    if choice.players != HEADS:
-        return findings(results.scores, {}, choice.languages)
     reports_on_name = []
-    for result in stored_results(Report).results:
+    for result in stored_results(Report, choice.players).results:
         if part(result.record.spec, "model", "name") == choice.model:
             reports_on_name.append(result)
     same_model_reports = _reports_on_one_model(reports_on_name, results.first_scores)
@@ -111,6 +109,8 @@ def findings_of(choice: Choice, results: StoredScores) -> list[OverviewFinding]:
         matching = matching_reports(same_model_reports, choice, study)
         reports_by_study[study] = by_preference(matching, choice.languages, choice.method, ablation)
     study_findings = findings(results.scores, reports_by_study, choice.languages)
+    if choice.players != HEADS:
+        return study_findings
     return [*_role_findings(choice), *study_findings]
 
 

@@ -6,15 +6,31 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from headlab.core import HeadlabError, Report
-from headlab.dashboard.frame import Choice, stored_results
-from headlab.dashboard.names import FRONT_PARAM, PRUNE_TAB, PRUNE_TABS, SHORT_KEY, plain
+from headlab.core import (
+    HEADS,
+    HeadGrid,
+    HeadlabError,
+    Report,
+    players_of,
+    players_phrase,
+    players_title,
+)
+from headlab.dashboard.frame import Choice, stored_players, stored_results
+from headlab.dashboard.names import (
+    FRONT_PARAM,
+    POINT_PARAM,
+    PRUNE_TAB,
+    PRUNE_TABS,
+    SHORT_KEY,
+    plain,
+)
 from headlab.dashboard.pages.prune.front_form import SHOWN_FRONT, FrontForm, draw_form
 from headlab.dashboard.pages.prune.front_growth import draw_growing_fronts, fronts_under_way
 from headlab.dashboard.pages.prune.front_view import draw_front
 from headlab.dashboard.pages.prune.point_words import WholeModel
 from headlab.dashboard.pages.prune.state import PruneState
 from headlab.dashboard.pages.prune.stored_fronts import (
+    FRONT_STUDY,
     StoredFront,
     front_label,
     is_on_languages,
@@ -30,8 +46,12 @@ from headlab.results import Result
 from headlab.worker import JobRow, LoadedModel
 
 INTRO = (
-    "Heads are removed in several orders; every intermediate model is measured on dev in each "
+    "{} are removed in several orders; every intermediate model is measured on dev in each "
     "language, paired with the unpruned one. Only the chosen model is then measured on test."
+)
+OTHER_GROUPS = (
+    "This front was made of groups with other neurons than those that are shown here, so its "
+    "models cannot be switched. Make it again."
 )
 
 
@@ -44,17 +64,19 @@ def draw_fronts(
 
     Args:
         choice: The sidebar's.
-        history: Of the mask of its model, which a point becomes.
+        history: Of the mask of its model's heads, or other players, which a point becomes.
         model: The worker's description of the model.
         jobs: Jobs that measure the speed of a mask.
     """
     PruneState.of_session().rerun_if_due()  # the mask has changed, or a job was started
-    st.markdown(INTRO)
+    noun = history.grid.noun
+    st.markdown(INTRO.format(intro_subject(history.grid)))
     form_job = draw_form(FrontForm(choice, history.grid.size))
     whole = WholeModel(
         history.grid.size,
         None if model.costs is None else model.costs.parameters,
         model.bytes_a_parameter,
+        noun,
     )
     growing_fronts = fronts_under_way(choice)
     # Places of their own: what begins to grow, or ends, moves nothing below it.
@@ -62,26 +84,54 @@ def draw_fronts(
         draw_growing_fronts(growing_fronts, whole)
     choice_place = st.container()
     front_place = st.container()
-    stored_reports = stored_results(Report)
+    stored_reports = stored_results(Report, choice.players)
     fitting = [
         result for result in stored_reports.results if choice.has_classes_of(result.record.spec)
     ]
-    fronts = matching_fronts(fitting, model.fingerprint, choice.task, choice.languages)
-    if not fronts:
-        if not growing_fronts:
-            st.caption("No front of this model and task is in the cache yet.")
-        return
+    fronts = matching_fronts(
+        fitting, model.fingerprint, choice.task, choice.languages, choice.players
+    )
     results_by_key = {result.key: result for result in fronts}
+    requested_key = _requested_front(results_by_key, choice)
+    if not fronts:
+        _forget_shown_front()
+        if not growing_fronts:
+            st.caption(no_front_words(choice))
+        return
     with choice_place:
-        shown_result = _pick_front(results_by_key, form_job, choice.languages)
+        shown_result = _pick_front(results_by_key, form_job, choice.languages, requested_key)
     front = _front_or_warning(shown_result, history)
     if front is not None:
         with front_place:
             draw_front(front, whole, history, choice, jobs)
 
 
+def intro_subject(grid: HeadGrid) -> str:
+    """What is removed, as the start of a sentence: "Groups of neurons", "Heads and layers".
+
+    Args:
+        grid: Of the heads, or other players.
+    """
+    if len(grid.kinds) > 1:
+        return players_title(str(players_of(grid)))
+    return f"{grid.noun[0].upper()}{grid.noun[1:]}"
+
+
+def no_front_words(choice: Choice) -> str:
+    """That there is no front to show.
+
+    Args:
+        choice: The sidebar's.
+    """
+    of_players = "" if choice.players == HEADS else f" with {players_phrase(choice.players)}"
+    return f"No front of this model and task{of_players} is in the cache yet."
+
+
 def _pick_front(
-    results_by_key: Mapping[str, Result[Report]], form_job: FrontJob, languages: Sequence[str]
+    results_by_key: Mapping[str, Result[Report]],
+    form_job: FrontJob,
+    languages: Sequence[str],
+    requested_key: str | None,
 ) -> Result[Report]:
     """Draw the choice of a front, and what sets it apart from the form; return it.
 
@@ -89,8 +139,9 @@ def _pick_front(
         results_by_key: The fronts by their keys; of equal ones the newest first.
         form_job: The form's job.
         languages: Codes of the chosen languages.
+        requested_key: From `_requested_front`.
     """
-    _choose_nearest_front(results_by_key, form_job, languages, _requested_front(results_by_key))
+    _choose_nearest_front(results_by_key, form_job, languages, requested_key)
     shown_result = pick_result(
         "Front", results_by_key, lambda key: front_label(results_by_key[key]), SHOWN_FRONT
     )
@@ -104,10 +155,14 @@ def _pick_front(
     return shown_result
 
 
-def _requested_front(results_by_key: Mapping[str, Result[Report]]) -> str | None:
+def _requested_front(results_by_key: Mapping[str, Result[Report]], choice: Choice) -> str | None:
     """Full key of the front that another page or the link asks for; None if none does.
 
-    Warns if it is not there.
+    Warns if it is not there, or is of other players.
+
+    Args:
+        results_by_key: The fronts by their keys.
+        choice: The sidebar's.
     """
     shown_front = ShownFront.of_session()
     linked_start = st.query_params.get(FRONT_PARAM, "")
@@ -119,13 +174,39 @@ def _requested_front(results_by_key: Mapping[str, Result[Report]]) -> str | None
         shown_front.awaits_new = False
     matches = [key for key in results_by_key if key_start and key.startswith(key_start)]
     sentence = None
-    if key_start and not matches:
+    if key_start and not matches and key_start not in shown_front.linked:
         sentence = (
             f"The link asks for front {key_start[:80]!r}, which does not exist for this model and "
             "task."
         )
+        players = _players_of_key(key_start, choice)
+        if players:
+            sentence = f"The link asks for a front of {players_phrase(players)}: choose these under Players."
     notify_of_link(SHOWN_FRONT, sentence)
     return matches[0] if matches else None
+
+
+def _forget_shown_front() -> None:
+    """Take a front that was shown before out of the link: there is none of what is chosen now."""
+    if st.query_params.get(FRONT_PARAM) in ShownFront.of_session().linked:
+        for param in (FRONT_PARAM, POINT_PARAM):
+            st.query_params.pop(param, None)
+
+
+def _players_of_key(key_start: str, choice: Choice) -> str:
+    """What else than the chosen players the front of a link removes; empty if there is none.
+
+    Args:
+        key_start: Start of its key.
+        choice: The sidebar's.
+    """
+    for players in (HEADS, *stored_players(choice.model, choice.task)):
+        if players != choice.players:
+            for result in stored_results(Report, players).results:
+                is_front = result.record.name == FRONT_STUDY.key
+                if is_front and result.key.startswith(key_start):
+                    return players
+    return ""
 
 
 def _write_link(key: str) -> None:
@@ -183,5 +264,8 @@ def _front_or_warning(result: Result[Report], history: MaskHistory) -> StoredFro
     try:
         return read_front(result, history.grid)
     except HeadlabError as error:
-        st.warning(plain(f"The front cannot be shown: {error}."))
+        if error.code == "front.other_players":
+            st.warning(OTHER_GROUPS)
+        else:
+            st.warning(plain(f"The front cannot be shown: {error}."))
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.core import HeadlabError
+from headlab.core import HEADS, LAYERS, HeadlabError, noun_of, read_players
 from headlab.dashboard.frame import Choice, cached_options
 from headlab.dashboard.names import ASK_PARAM, FRONT_PARAM, POINT_PARAM, count_words
 from headlab.dashboard.pages.prune.front_question import (
@@ -22,6 +22,7 @@ from headlab.dashboard.pages.prune.front_question import (
     SMALLEST_WITHIN,
     default_values,
     link_text,
+    question_label,
     values_of_link,
 )
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
@@ -47,7 +48,7 @@ from headlab.dashboard.widgets import (
 )
 from headlab.jobs import NestedOptions
 from headlab.jobs.table import FrontJob
-from headlab.studies import BOUND, DEFAULT_WITHIN, ESTIMATE, ORDERS
+from headlab.studies import BOUND, DEFAULT_WITHIN, ESTIMATE, ORDERS, PLAYERS
 from headlab.tasks import DEV_SIZE
 
 LOSS_BASES = {BOUND: "by its lower bound (conservative)", ESTIMATE: "by the estimate"}
@@ -72,12 +73,22 @@ class FrontForm:
     """The form for a front of smaller models.
 
     Attributes:
-        choice: The model, the task, the languages and the method that orders the heads.
-        heads: Number of heads of the model.
+        choice: The model, the task, the languages, what is removed, and the method that orders it.
+        size: Number of heads of the model, or of the other players that are removed.
     """
 
     choice: Choice
-    heads: int
+    size: int
+
+    @property
+    def noun(self) -> str:
+        """What is removed, in a word."""
+        return noun_of(self.choice.players)
+
+    @property
+    def fewest(self) -> int:
+        """How many a model must keep: where layers are removed one, as none is written without."""
+        return int(LAYERS in read_players(self.choice.players).kinds)
 
     def job(self, values: FormValues) -> FrontJob:
         """The form's job; the method has the options of the choice's cached scores.
@@ -103,7 +114,7 @@ class FrontForm:
         """The question, and the orders and sizes to try."""
         options: NestedOptions = {
             "orders": ",".join(values.get("front-orders") or ["mean"]),
-            "points": min(int(values.get("front-points", full_sizes())), self.heads + 1),
+            "points": min(int(values.get("front-points", full_sizes())), self.size + 1),
             "within": None,
             "heads": None,
             "by": BOUND,
@@ -113,12 +124,14 @@ class FrontForm:
             options["by"] = values.get("front-by", BOUND)
         else:
             options["heads"] = int(values.get("front-heads", self.default_heads))
+        if self.choice.players != HEADS:
+            options[PLAYERS] = self.choice.players
         return options
 
     @property
     def default_heads(self) -> int:
-        """How many heads the second question keeps, to begin with."""
-        return int(default_values(self.heads)["heads"])
+        """How many heads, or other players, the second question keeps, to begin with."""
+        return int(default_values(self.size)["heads"])
 
 
 def draw_form(form: FrontForm) -> FrontJob:
@@ -127,7 +140,11 @@ def draw_form(form: FrontForm) -> FrontJob:
     _correct_early_quick(form)
     with st.container(border=True, key="front-ask"):
         question = st.radio(
-            "Question", [SMALLEST_WITHIN, BEST_WITH_HEADS], horizontal=True, key="front-question"
+            "Question",
+            [SMALLEST_WITHIN, BEST_WITH_HEADS],
+            horizontal=True,
+            key="front-question",
+            format_func=lambda question: question_label(question, form.noun),
         )
         limit_place, basis_place = st.columns([1, 1])
         with limit_place:
@@ -142,7 +159,11 @@ def draw_form(form: FrontForm) -> FrontJob:
                 )
             else:
                 st.number_input(
-                    "k, heads to keep", 0, form.heads, form.default_heads, key="front-heads"
+                    f"k, {form.noun} to keep",
+                    form.fewest,
+                    form.size,
+                    form.default_heads,
+                    key="front-heads",
                 )
         if question == SMALLEST_WITHIN:
             basis_place.selectbox(
@@ -153,7 +174,7 @@ def draw_form(form: FrontForm) -> FrontJob:
             )
         presets_place = st.container()
         with st.expander("More options"):
-            _draw_more_options()
+            _draw_more_options(form.noun)
         job = _draw_end(form)
         with presets_place:  # drawn last, as the forecast may have arrived meanwhile
             draw_presets(job)
@@ -171,7 +192,7 @@ def _take_link(form: FrontForm) -> None:
         return
     state.link_texts.add(text)
     try:
-        values = values_of_link(text, form.heads)
+        values = values_of_link(text, form.size, form.fewest)
     except HeadlabError as error:
         notify_of_link(ASK_PARAM, f"{str(error)[:1].upper()}{str(error)[1:]}.")
         return
@@ -183,7 +204,7 @@ def _take_link(form: FrontForm) -> None:
 def _write_link(form: FrontForm) -> None:
     """Keep the link true to the form; it says nothing of a form at its defaults."""
     form_values = {key.removeprefix(PREFIX): value for key, value in widget_values(PREFIX).items()}
-    text = link_text(form_values, form.heads)
+    text = link_text(form_values, form.size)
     PruneState.of_session().link_texts.add(text)
     if text == st.query_params.get(ASK_PARAM, ""):
         return
@@ -238,13 +259,15 @@ def draw_presets(job: FrontJob) -> None:
 def known_pace(job: FrontJob) -> float | None:
     """Seconds a forward pass on this machine, by the newest forecast for this model and task.
 
+    Passes with other players closed take another time.
+
     None while there is none.
 
     Args:
         job: The form's.
     """
     paces = PruneState.of_session().seconds_a_forward
-    subject = (str(job.model), str(job.task))
+    subject = (str(job.model), str(job.task), job.players_switched)
     pace = forecast_pace(job)
     if pace is not None:
         paces[subject] = pace
@@ -404,7 +427,12 @@ def cost_sentence(job: FrontJob) -> str:
     )
 
 
-def _draw_more_options() -> None:
+def _draw_more_options(noun: str) -> None:
+    """The orders, the sizes, and the numbers of examples.
+
+    Args:
+        noun: What is removed, in a word.
+    """
     st.multiselect(
         "Removal orders",
         list(ORDERS),
@@ -419,7 +447,7 @@ def _draw_more_options() -> None:
         MOST_SIZES,
         full_sizes(),
         key="front-points",
-        help="Evenly spaced counts of heads off.",
+        help=f"Evenly spaced counts of {noun} off.",
     )
     settings = FrontJob.settings()
     for place, (name, key) in zip(size_places, SIZE_KEYS.items(), strict=True):

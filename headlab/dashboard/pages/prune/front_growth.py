@@ -13,6 +13,7 @@ from headlab.dashboard.names import languages_words, plain
 from headlab.dashboard.pages.prune.point_words import (
     WholeModel,
     cost_title,
+    difference_title,
     drawn_cost,
     hover_text_so_far,
     offered_costs,
@@ -35,7 +36,7 @@ NOT_FINAL = (
 
 
 def fronts_under_way(choice: Choice) -> list[JobRow]:
-    """The jobs that compute a front of this model and task, the running one first.
+    """The jobs that compute a front of this model, task and players, the running one first.
 
     Args:
         choice: The sidebar's.
@@ -115,6 +116,6 @@ def growing_chart(front: FrontSoFar, whole: WholeModel) -> Chart:
     return front_chart(
         dots,
         cost_title(cost, whole),
-        f"difference of the {WEAKEST_LANGUAGE} so far, points",
+        difference_title(f"{WEAKEST_LANGUAGE} so far", front.languages),
         is_final=False,
     )

@@ -23,7 +23,7 @@ LARGEST_LOSS = 100.0
 FEWEST_SIZES = 2
 MOST_SIZES = 4096
 KEPT_HEADS = 0.75
-"""The share of heads that the second question keeps, to begin with."""
+"""The share of heads, or other players, that the second question keeps, to begin with."""
 
 ALL_EXAMPLES = "all"
 MOST_CHARACTERS = 300
@@ -35,11 +35,21 @@ QuestionValues = dict[str, Any]
 """Values of the form, by their names in the link."""
 
 
+def question_label(question: str, noun: str) -> str:
+    """A question as the form says it.
+
+    Args:
+        question: SMALLEST_WITHIN or BEST_WITH_HEADS.
+        noun: What is removed, in a word.
+    """
+    return f"Best model with k {noun}" if question == BEST_WITH_HEADS else question
+
+
 def default_values(head_count: int) -> QuestionValues:
     """What the form says to begin with.
 
     Args:
-        head_count: Heads of the model.
+        head_count: Heads of the model, or the other players that are removed.
     """
     settings = FrontJob.settings()
     sizes = {name: settings[field].default for name, field in SIZE_FIELDS.items()}
@@ -59,7 +69,7 @@ def link_text(values: Mapping[str, Any], head_count: int) -> str:
 
     Args:
         values: Of the form; what is missing is at its default.
-        head_count: Heads of the model.
+        head_count: Heads of the model, or the other players that are removed.
     """
     defaults = default_values(head_count)
     form_values = {**defaults, **values}
@@ -86,12 +96,13 @@ def _number_text(value: object) -> str:
     return str(value)
 
 
-def values_of_link(text: str, head_count: int) -> QuestionValues:
+def values_of_link(text: str, head_count: int, fewest: int = 0) -> QuestionValues:
     """All values of the form that a link's text asks for; the rest are at their defaults.
 
     Args:
         text: As `link_text` writes it.
-        head_count: Heads of the model.
+        head_count: Heads of the model, or the other players that are removed.
+        fewest: How many of them a model must keep.
 
     Raises:
         HeadlabError: The text is not of that form, or names a value that does not fit.
@@ -100,7 +111,7 @@ def values_of_link(text: str, head_count: int) -> QuestionValues:
     words = text.split() if len(text) <= MOST_CHARACTERS else []
     if not words or len(words) % 2:
         raise _unreadable(text, "words and values in turn, like within 2 points 9")
-    readers = _readers(head_count)
+    readers = _readers(head_count, fewest)
     for name, value_text in zip(words[::2], words[1::2], strict=True):
         if name not in readers:
             raise _unreadable(text, f"{', '.join(readers)} are known")
@@ -114,16 +125,17 @@ Reader = Callable[[str, str], Any]
 """Reads a value, given the whole text of the link and that of the value."""
 
 
-def _readers(head_count: int) -> dict[str, Reader]:
+def _readers(head_count: int, fewest: int) -> dict[str, Reader]:
     """How each value of the form is read.
 
     Args:
-        head_count: Heads of the model.
+        head_count: Heads of the model, or the other players that are removed.
+        fewest: How many of them a model must keep.
     """
     return {
         "within": lambda text, value: _number_in(text, value, 0.0, LARGEST_LOSS),
         "by": _basis_in,
-        "heads": lambda text, value: _count_in(text, value, 0, head_count),
+        "heads": lambda text, value: _count_in(text, value, fewest, head_count),
         "orders": _orders_in,
         "points": lambda text, value: _count_in(text, value, FEWEST_SIZES, MOST_SIZES),
         **{name: _size_reader(field) for name, field in SIZE_FIELDS.items()},
@@ -193,7 +205,7 @@ def _unreadable(text: str, advice: str) -> HeadlabError:
 
 
 def point_text(point: Point) -> str:
-    """A model of a front as a link says it: its order, and how many heads are removed.
+    """A model of a front as a link says it: its order, and how many players are removed.
 
     Args:
         point: The model.

@@ -15,7 +15,13 @@ from headlab.dashboard.pages.prune.pinned import (
     pin_point,
     pinned_point,
 )
-from headlab.dashboard.pages.prune.point_words import WholeModel, cost_title, offered_costs
+from headlab.dashboard.pages.prune.point_words import (
+    WholeModel,
+    cost_label,
+    cost_title,
+    difference_title,
+    offered_costs,
+)
 from headlab.dashboard.pages.prune.savings import measurements_by_mask
 from headlab.dashboard.pages.prune.stored_fronts import (
     MEAN_OF_LANGUAGES,
@@ -45,8 +51,8 @@ CHART = "front-figure"
 READING = (
     "A click on a dot pins that model: it is described beside the chart. Filled dots lie on the "
     "line: no other model here is as small and loses less. Their bar reaches down to the lower "
-    "bound. All of it is measured on the examples that chose the heads, so it is optimistic. Drag "
-    "to zoom in; double-click to see everything."
+    "bound. All of it is measured on the examples that chose the {}, so it is optimistic. Drag to "
+    "zoom in; double-click to see everything."
 )
 
 BOUNDS = (
@@ -114,19 +120,28 @@ def _draw_chart(front: StoredFront, whole: WholeModel, times: Mapping[Point, str
     with st.container(horizontal=True):
         cost = costs[0]
         if len(costs) > 1:
-            cost = st.radio("Against", costs, horizontal=True, key="front-cost")
-        loss_measure = st.radio(
-            "What is lost by",
-            [WEAKEST_LANGUAGE, MEAN_OF_LANGUAGES],
-            horizontal=True,
-            key="front-value",
-        )
+            cost = st.radio(
+                "Against",
+                costs,
+                horizontal=True,
+                key="front-cost",
+                format_func=lambda name: cost_label(name, whole.noun),
+            )
+        loss_measure = WEAKEST_LANGUAGE
+        languages = languages_of_front(front.result)
+        if len(languages) > 1:
+            loss_measure = st.radio(
+                "What is lost by",
+                [WEAKEST_LANGUAGE, MEAN_OF_LANGUAGES],
+                horizontal=True,
+                key="front-value",
+            )
     answer = front.answer
     pinned = pinned_point(front)
     chart = front_chart(
         front_dots(front, cost, loss_measure, whole, times),
         cost_title(cost, whole),
-        f"difference of the {loss_measure}, points",
+        difference_title(loss_measure, languages),
         loss=front.loss,
         chosen=(answer.order, answer.heads_removed),
         pinned=(pinned.order, pinned.heads_removed),
@@ -141,7 +156,7 @@ def _draw_chart(front: StoredFront, whole: WholeModel, times: Mapping[Point, str
         selection_mode="points",
         alt="Smaller models: what they keep against what they lose",
     )
-    st.caption(READING)
+    st.caption(READING.format(whole.noun))
 
 
 def pin_clicked_point(key: str, front: StoredFront) -> None:

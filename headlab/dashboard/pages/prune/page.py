@@ -1,4 +1,4 @@
-"""What does the model lose, or gain, when these heads are switched off?"""
+"""What does the model lose, or gain, when these heads, or other players, are switched off?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from headlab.core import HEADS
+from headlab.core import HEADS, noun_of
 from headlab.dashboard.frame import (
     Choice,
     draw_no_language,
@@ -65,10 +65,12 @@ def draw_page() -> None:
                 draw_board(choice, model, history, results, speed_jobs)
                 draw_comparison_by_language(results.scores)
             with smaller_tab:
-                if grid.has_only_heads:
+                if grid.has_only_heads == (choice.players == HEADS):
                     draw_smaller_models(choice, history, model, speed_jobs)
                 else:
-                    st.info("Smaller models are found by heads: choose heads under Players.")
+                    st.info(
+                        f"Scores say which {noun_of(choice.players)} leave first: compute some below."
+                    )
             draw_missing_scores(
                 choice, results, f"They colour the {grid.noun} and say which ones to switch off."
             )

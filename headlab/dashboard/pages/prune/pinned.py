@@ -11,10 +11,9 @@ from headlab.dashboard.names import POINT_PARAM, PRUNE_TAB, PRUNE_TABS, plain
 from headlab.dashboard.pages.prune.front_question import point_of_text, point_text
 from headlab.dashboard.pages.prune.point_words import (
     WholeModel,
+    differences_words,
     heads_words,
-    mean_words,
     point_label,
-    weakest_words,
 )
 from headlab.dashboard.pages.prune.savings import draw_speed, newest_measured
 from headlab.dashboard.pages.prune.state import PruneState
@@ -22,7 +21,7 @@ from headlab.dashboard.pages.prune.stored_fronts import StoredFront, offered_poi
 from headlab.dashboard.panels.masks import MaskHistory, offer_written_model
 from headlab.dashboard.widgets import button, notify_of_link, set_widget
 from headlab.masks import Mask
-from headlab.studies.pareto import Point, chosen_mask, mask_at
+from headlab.studies.pareto import Point, chosen_mask, emptied_sentences, mask_at
 from headlab.worker import JobRow
 
 POINT_LIST = "front-point"
@@ -66,8 +65,8 @@ def pin_point(front: StoredFront, order: str, removed_count: int) -> None:
 
     Args:
         front: The front.
-        order: Key of the order in which heads are removed.
-        removed_count: How many of its first heads are removed.
+        order: Key of the order in which heads, or other players, are removed.
+        removed_count: How many of its first ones are removed.
     """
     set_widget(point_list_key(front), front.point(order, removed_count))
 
@@ -97,6 +96,7 @@ def draw_pinned(
             measurement = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
             times = [] if measurement is None else measurement.time_words()
             lines.append(f"Time, {'; '.join(times)}." if times else "Time: not measured yet.")
+        lines += emptied_sentences(mask.grid, mask.kept)
         st.markdown("  \n".join(map(plain, lines)))
         with st.container(horizontal=True):
             button(
@@ -124,11 +124,13 @@ def pinned_lines(point: Point, whole: WholeModel) -> list[str]:
     if point.parameters is not None:
         lines.append(f"Weights: {whole.size_words(point.parameters)}.")
     else:
-        lines.append("Weights: as large as the whole model's, as these heads cannot leave them.")
-    for words in (weakest_words(point), mean_words(point)):
+        lines.append(
+            f"Weights: as large as the whole model's, as these {whole.noun} cannot leave them."
+        )
+    for words in differences_words(point):
         lines.append(f"{words[0].upper()}{words[1:]}.")
     if point.heads_removed:
-        lines[-1] += " On dev, which chose the heads: optimistic."
+        lines[-1] += f" On dev, which chose the {whole.noun}: optimistic."
     return lines
 
 
@@ -149,7 +151,9 @@ def _pick_point(front: StoredFront) -> Point:
         points,
         index=points.index(front.answer),
         key=key,
-        format_func=lambda point: point_label(point, is_answer=point == front.answer),
+        format_func=lambda point: point_label(
+            point, front.grid.count_words(point.heads_kept), is_answer=point == front.answer
+        ),
     )
     return chosen_point
 
@@ -190,8 +194,8 @@ def take_point(front: StoredFront, history: MaskHistory, order: str, removed_cou
     Args:
         front: The front that the point is of.
         history: Of the mask.
-        order: Key of the order in which heads are removed.
-        removed_count: How many of its first heads are removed.
+        order: Key of the order in which heads, or other players, are removed.
+        removed_count: How many of its first ones are removed.
     """
     mask = mask_of_point(front, front.point(order, removed_count), history)
     history.set_mask(mask.kept, mask.chosen)

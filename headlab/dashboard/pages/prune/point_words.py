@@ -1,4 +1,4 @@
-"""What pages say of the models of a front: heads, size, accuracy, and share of the whole model.
+"""What pages say of the models of a front: what they keep, their accuracy, their share of the whole.
 
 No streamlit here.
 """
@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headlab.core import percent_text
+from headlab.core import HEADS, percent_text
 from headlab.dashboard.names import language_title
 from headlab.pictures import MINUS
 from headlab.studies.front_so_far import FrontSoFar, ModelSoFar
 from headlab.studies.pareto import Point
 
 HEADS_KEPT = "heads kept"
+"""How many heads, or other players; `cost_label` says which."""
 PARAMETERS_KEPT = "parameters kept"
 SIZE_IN_MB = "size in MB"
 COST_TITLES = {
-    HEADS_KEPT: "heads kept",
     PARAMETERS_KEPT: "parameters kept, millions",
     SIZE_IN_MB: "size of the weights, MB",
 }
-"""Titles of the axis of costs."""
+"""Titles of the axis of costs, but for what is counted in heads or other players."""
 
 MILLION = 1e6
 
@@ -32,14 +32,16 @@ class WholeModel:
     """The untouched model, of which those of a front are a part.
 
     Attributes:
-        heads: Its number of heads.
+        size: Its number of heads, or of the other players that a front removes.
         parameters: Its number of parameters; None where it is not known.
         bytes_a_parameter: In a file of its weights; None where it is not known.
+        noun: What is removed, in a word.
     """
 
-    heads: int
+    size: int
     parameters: int | None = None
     bytes_a_parameter: int | None = None
+    noun: str = HEADS
 
     @property
     def has_bytes(self) -> bool:
@@ -82,16 +84,26 @@ def offered_costs(whole: WholeModel, *, has_parameters: bool) -> list[str]:
     return [PARAMETERS_KEPT, HEADS_KEPT]
 
 
+def cost_label(cost: str, noun: str) -> str:
+    """What models are drawn against, in the list of what they can be.
+
+    Args:
+        cost: From `offered_costs`.
+        noun: What is removed, in a word.
+    """
+    return f"{noun} kept" if cost == HEADS_KEPT else cost
+
+
 def cost_title(cost: str, whole: WholeModel) -> str:
     """Title of the axis of costs, with what the whole model has.
 
     Args:
-        cost: One of COST_TITLES.
+        cost: From `offered_costs`.
         whole: The untouched model.
     """
-    title = COST_TITLES[cost]
     if cost == HEADS_KEPT:
-        return f"{title}, of {whole.heads}"
+        return f"{cost_label(cost, whole.noun)}, of {whole.size}"
+    title = COST_TITLES[cost]
     if not whole.parameters:
         return title
     if cost == SIZE_IN_MB:
@@ -103,9 +115,9 @@ def drawn_cost(heads_kept: int, parameters: int | None, cost: str, whole: WholeM
     """Where a model stands on the axis of costs.
 
     Args:
-        heads_kept: Of the model.
+        heads_kept: How many heads, or other players, it keeps.
         parameters: Of the model.
-        cost: One of COST_TITLES.
+        cost: From `offered_costs`.
         whole: The untouched model.
     """
     if cost == HEADS_KEPT or parameters is None:
@@ -126,34 +138,38 @@ def hover_text(point: Point, whole: WholeModel, time_words: str = "") -> str:
     lines = [heads_words(point, whole)]
     if point.parameters is not None:
         lines.append(whole.size_words(point.parameters))
-    lines.append(weakest_words(point))
-    lines.append(mean_words(point))
+    lines += differences_words(point)
     if point.heads_removed and point.parameters is not None:
         lines.append(time_words or "time not measured yet")
     return "\n".join(lines)
 
 
-def heads_words(point: Point, whole: WholeModel) -> str:
-    """How many heads a model keeps, and in which order the others left.
+def heads_words(point: Point | ModelSoFar, whole: WholeModel) -> str:
+    """How many heads, or other players, a model keeps, and in which order the others left.
 
     Args:
         point: The model.
         whole: The untouched one.
     """
-    share = percent_text(point.heads_kept / whole.heads)
+    share = percent_text(point.heads_kept / whole.size)
     return (
-        f"{point.heads_kept} of {whole.heads} heads kept ({share}), {point.heads_removed} removed "
-        f"(order {point.order})"
+        f"{point.heads_kept} of {whole.size} {whole.noun} kept ({share}), {point.heads_removed} "
+        f"removed (order {point.order})"
     )
+
+
+def differences_words(point: Point) -> list[str]:
+    """What a model loses: in its weakest language, and on average where there are several."""
+    if len(point.languages) == 1 and point.heads_removed:
+        return [weakest_words(point)]
+    return [weakest_words(point), mean_words(point)]
 
 
 def weakest_words(point: Point) -> str:
     """The language that loses most, its accuracy, and its difference with interval and bound."""
     index = point.languages.index(point.weakest)
-    words = (
-        f"weakest language {language_title(point.weakest)}: "
-        f"{percent_text(point.accuracy[index], 1)} right"
-    )
+    role = "" if len(point.languages) == 1 else "weakest language "
+    words = f"{role}{language_title(point.weakest)}: {percent_text(point.accuracy[index], 1)} right"
     if point.heads_removed:
         words += f", {_difference_words(point.worst, point.low[index], point.high[index])} points"
         words += f", lower bound {_signed(point.worst_bound)}"
@@ -177,13 +193,31 @@ def _signed(share: float) -> str:
     return f"{100 * share:+.1f}".replace("-", MINUS)
 
 
-def point_label(point: Point, *, is_answer: bool = False) -> str:
-    """A point as a list entry."""
-    label = (
-        f"{point.heads_kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean "
-        f"{100 * point.mean:+.1f} · order {point.order}"
-    )
+def point_label(point: Point, count: str, *, is_answer: bool = False) -> str:
+    """A point as a list entry.
+
+    Args:
+        point: The model.
+        count: What it keeps, in words: "48 heads".
+        is_answer: Whether it answers the question of its front.
+    """
+    differences = f"{point.weakest} {100 * point.worst:+.1f}"
+    if len(point.languages) > 1:
+        differences = f"weakest {differences} · mean {100 * point.mean:+.1f}"
+    label = f"{count} · {differences} · order {point.order}"
     return f"{label}{' · the answer' if is_answer else ''}".replace("-", "−")
+
+
+def difference_title(loss_measure: str, languages: Sequence[str]) -> str:
+    """Title of the axis of differences.
+
+    Args:
+        loss_measure: Whose difference it is, where there are several languages.
+        languages: Codes of the languages of the front.
+    """
+    if len(languages) == 1:
+        return f"difference in {language_title(languages[0])}, points"
+    return f"difference of the {loss_measure}, points"
 
 
 # A front that is being measured.
@@ -207,11 +241,7 @@ def hover_text_so_far(model: ModelSoFar, whole: WholeModel, languages: Sequence[
         whole: The untouched one.
         languages: Codes of all languages of the front.
     """
-    share = percent_text(model.heads_kept / whole.heads)
-    lines = [
-        f"{model.heads_kept} of {whole.heads} heads kept ({share}), {model.heads_removed} removed "
-        f"(order {model.order})"
-    ]
+    lines = [heads_words(model, whole)]
     if model.parameters is not None:
         lines.append(whole.size_words(model.parameters))
     weakest = model.weakest

@@ -24,7 +24,7 @@ class PruneState(PageState):
             replaces the last.
         link_texts: What links said of the form for a front, and what the page itself wrote there.
         linked_points: The same of models of a front, each with the front's key.
-        seconds_a_forward: The last pace that was forecast, by model and task.
+        seconds_a_forward: The last pace that was forecast, by model, task and players.
         early_quick: What *Quick* filled in before the pace was known, by the form's widgets; empty
             if it was known, or the form was started or filled in otherwise since.
     """
@@ -35,7 +35,7 @@ class PruneState(PageState):
     asker: str = field(default_factory=lambda: secrets.token_hex(8))
     link_texts: set[str] = field(default_factory=set)
     linked_points: set[tuple[str, str]] = field(default_factory=set)
-    seconds_a_forward: dict[tuple[str, str], float] = field(default_factory=dict)
+    seconds_a_forward: dict[tuple[str, str, str], float] = field(default_factory=dict)
     early_quick: dict[str, Any] = field(default_factory=dict)
 
     def rerun_if_due(self) -> None:

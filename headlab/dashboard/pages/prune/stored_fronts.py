@@ -12,7 +12,18 @@ import numpy as np
 import pandas as pd
 
 from headlab.charts.front import FrontDot
-from headlab.core import HeadGrid, Report, integer_in, is_number, is_same_model
+from headlab.core import (
+    HEADS,
+    HeadGrid,
+    HeadlabError,
+    Report,
+    integer_in,
+    is_number,
+    is_same_model,
+    nouns_of_kinds,
+    players_phrase,
+    read_players,
+)
 from headlab.dashboard.names import count_words, with_minus_signs
 from headlab.dashboard.pages.prune.point_words import (
     HEADS_KEPT,
@@ -25,8 +36,14 @@ from headlab.dashboard.panels.stored import StoredJob, report_differences
 from headlab.jobs.table import ExperimentJob, FrontJob
 from headlab.report.commands import QUESTION
 from headlab.results import Result
-from headlab.studies import BOUND, CUT, STUDIES, VOCABULARY, typed_result
-from headlab.studies.pareto import FrontResult, Point, TestedLanguage, pareto
+from headlab.studies import BOUND, CUT, PLAYERS, STUDIES, VOCABULARY, typed_result
+from headlab.studies.pareto import (
+    FrontResult,
+    Point,
+    TestedLanguage,
+    pareto,
+    require_players_of_front,
+)
 
 FRONT_STUDY = STUDIES["front"]
 
@@ -48,7 +65,7 @@ class StoredFront:
         result: The stored report.
         study_result: The study's typed result.
         points: Its models.
-        grid: Of the front's model.
+        grid: Of the heads, or other players, of the front's model.
     """
 
     result: Result[Report]
@@ -78,7 +95,7 @@ class StoredFront:
         return all(point.parameters is not None for point in self.points)
 
     def point(self, order: str, removed_count: int) -> Point:
-        """The point with this order and number of heads removed.
+        """The point with this order and number of heads, or other players, removed.
 
         Raises:
             KeyError: If there is none.
@@ -92,9 +109,14 @@ class StoredFront:
 def read_front(result: Result[Report], grid: HeadGrid) -> StoredFront:
     """A front of this model.
 
+    Args:
+        result: The stored report.
+        grid: Of the heads, or other players, that are shown.
+
     Raises:
-        HeadlabError: If the report is not a front, or is of another model.
+        HeadlabError: If the report is not a front, or is of another model or other players.
     """
+    require_players_of_front(result.record, grid)
     front = typed_result(result.record, FrontResult)
     for order in dict.fromkeys(point.order for point in front.points):
         front.removal_order(order, grid)
@@ -102,15 +124,20 @@ def read_front(result: Result[Report], grid: HeadGrid) -> StoredFront:
 
 
 def matching_fronts(
-    results: Sequence[Result[Report]], fingerprint: str, task: str, languages: Sequence[str]
+    results: Sequence[Result[Report]],
+    fingerprint: str,
+    task: str,
+    languages: Sequence[str],
+    players: str = HEADS,
 ) -> list[Result[Report]]:
-    """Fronts of this model and task.
+    """Fronts of this model and task that remove these players.
 
     Args:
         results: Stored reports of any study.
         fingerprint: Of the model's weights.
         task: Name of the task.
         languages: Codes of languages.
+        players: What is removed, as `headlab.core.read_players` reads it.
 
     Returns:
         Those of exactly these languages, then the rest; in each, the newest first.
@@ -118,7 +145,9 @@ def matching_fronts(
     fronts = []
     for result in results:
         is_front = result.record.name == FRONT_STUDY.key
-        if is_front and _is_of_model_and_task(result, fingerprint, task):
+        if not is_front or players_of_front(result) != players:
+            continue
+        if _is_of_model_and_task(result, fingerprint, task):
             fronts.append(result)
 
     def rank(result: Result[Report]) -> tuple[bool, str]:
@@ -145,10 +174,15 @@ def languages_of_front(result: Result[Report]) -> list[str]:
     return str(result.record.spec["task"].get("language", "")).split(",")
 
 
-def front_label(result: Result[Report]) -> str:
-    """A front in one line: question, languages, method that ordered the heads, and date.
+def players_of_front(result: Result[Report]) -> str:
+    """What a front removes, as `headlab.core.read_players` reads it."""
+    return str(result.record.spec.players or HEADS)
 
-    It says where parameters are counted with a cut vocabulary.
+
+def front_label(result: Result[Report]) -> str:
+    """A front in one line: question, players, languages, method that ordered them, and date.
+
+    Heads are not named as players. It says where parameters are counted with a cut vocabulary.
     """
     options = result.record.spec["options"]
     languages = languages_of_front(result)
@@ -157,7 +191,11 @@ def front_label(result: Result[Report]) -> str:
         language_list += ", vocabulary cut"
     method = options.get("method", "method not recorded")
     created_at = str(result.meta.get("created", ""))[:16].replace("T", " ")
-    return f"{question_words(options)} · {language_list} · {method} · {created_at}"
+    words = [question_words(options), language_list, str(method), created_at]
+    players = players_of_front(result)
+    if players != HEADS:
+        words.insert(1, players_phrase(players))
+    return " · ".join(words)
 
 
 def question_words(options: Mapping[str, object]) -> str:
@@ -168,8 +206,17 @@ def question_words(options: Mapping[str, object]) -> str:
         basis = "lower bound" if options.get("by") == BOUND else "estimate"
         return f"within {count_words(points, 'point')} by the {basis}"
     if is_number(heads):
-        return f"best with {count_words(heads, 'head')}"
+        one, several = _nouns_of(options)
+        return f"best with {heads:,} {one if heads == 1 else several}"
     return "question not recorded"
+
+
+def _nouns_of(options: Mapping[str, object]) -> tuple[str, str]:
+    """What one of those that a front removes is called, and what several are."""
+    try:
+        return nouns_of_kinds(read_players(str(options.get(PLAYERS) or HEADS)).kinds)
+    except HeadlabError:  # another program's
+        return "player", "players"
 
 
 def other_settings(result: Result[Report], form_job: FrontJob) -> list[str]:
@@ -208,7 +255,7 @@ def front_dots(
     Returns:
         A dot for each point, in their order; differences are in points.
     """
-    whole = whole or WholeModel(front.grid.size)
+    whole = whole or WholeModel(front.grid.size, noun=front.grid.noun)
     times = times or {}
     costs = np.array(
         [drawn_cost(point.heads_kept, point.parameters, cost, whole) for point in front.points]
@@ -240,7 +287,7 @@ def front_dots(
 
 
 def offered_points(front: StoredFront) -> list[Point]:
-    """The answer and the Pareto-optimal points, fewest heads first."""
+    """The answer and the Pareto-optimal points, the one that keeps fewest first."""
     cost = PARAMETERS_KEPT if front.has_parameters else HEADS_KEPT
     offered_keys = {(front.answer.order, front.answer.heads_removed)}
     for dot in front_dots(front, cost, WEAKEST_LANGUAGE):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from headlab.core import HeadGrid, HeadlabError, Report, is_same_model, part
+from headlab.core import HeadGrid, HeadlabError, Report, is_same_model, part, players_of
 from headlab.dashboard.frame import stored_results
 from headlab.dashboard.panels.stored import report_label
 from headlab.masks import Mask
@@ -20,14 +20,14 @@ KEY_LENGTH = 6
 def masks_of_fronts(grid: HeadGrid, fingerprint: str | None) -> dict[str, Mask]:
     """The masks that stored fronts of a model chose, on any task, by name.
 
-    A front that chose no head gives none, nor does a damaged one: the Prune page names it.
+    A front that removes nothing gives none, nor does a damaged one: the Prune page names it.
 
     Args:
-        grid: Of the model's heads.
+        grid: Of the model's heads, or other players.
         fingerprint: Of its weights; None if they are not known.
     """
     masks = {}
-    for result in _fronts_of_model(fingerprint):
+    for result in _fronts_of_model(str(players_of(grid)), fingerprint):
         with suppress(HeadlabError):
             mask = chosen_mask(result.record, grid)
             if mask.removed:
@@ -37,8 +37,8 @@ def masks_of_fronts(grid: HeadGrid, fingerprint: str | None) -> dict[str, Mask]:
     return masks
 
 
-def _fronts_of_model(fingerprint: str | None) -> Iterator[Result[Report]]:
-    for result in stored_results(Report).results:
+def _fronts_of_model(players: str, fingerprint: str | None) -> Iterator[Result[Report]]:
+    for result in stored_results(Report, players).results:
         report = result.record
         is_front = report.name == STUDIES["front"].key
         if is_front and is_same_model(part(report.spec, "model", "fingerprint"), fingerprint):

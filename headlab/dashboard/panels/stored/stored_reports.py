@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from headlab.core import HeadlabError, Report, part
+from headlab.core import HeadlabError, Report, part, players_phrase
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import stored_count_text
 from headlab.dashboard.panels.stored.shelf import facts_table, model_differences, short_fingerprint
@@ -18,7 +19,7 @@ from headlab.report.build import known_in
 from headlab.report.commands import job_that_makes
 from headlab.report.parts import as_text
 from headlab.results import LearnedGates, Result, store_with_demo
-from headlab.studies import METHOD, METHOD_OPTIONS
+from headlab.studies import METHOD, METHOD_OPTIONS, PLAYERS
 from headlab.tasks import language_titles, likelihood_of
 
 
@@ -129,8 +130,15 @@ def report_label(result: Result[Report], weights: str | None = None) -> str:
 
 
 def setting_words(settings: Mapping[str, object]) -> list[str]:
-    """Settings in words, each with its value."""
-    return [f"{name.replace('_', ' ')} {as_text(value)}" for name, value in settings.items()]
+    """Settings in words, each with its value; players are words of their own."""
+    words = []
+    for name, value in settings.items():
+        text = f"{name.replace('_', ' ')} {as_text(value)}"
+        if name == PLAYERS:
+            with suppress(HeadlabError):  # another program's stay as they are
+                text = players_phrase(str(value))
+        words.append(text)
+    return words
 
 
 def sizes_words(job: ExperimentJob) -> str:
