@@ -701,8 +701,8 @@ class Mask(Shown):
 def ablation_of(choice: JsonRecord) -> str | None:
     """The ablation that a mask was chosen under; None if it is not recorded.
 
-    It stands in a field of its own, in the spec of the scores, or in the masks that it was combined
-    from.
+    It stands in a field of its own, in the spec of the scores, in the masks that it was combined
+    from, or in the mask that was changed by hand.
     """
     score = choice.get("score")
     score_ablation = score.get("ablation") if isinstance(score, Mapping) else None
@@ -710,16 +710,22 @@ def ablation_of(choice: JsonRecord) -> str | None:
     parts = choice.get("combined")
     if ablation is None and isinstance(parts, list):
         return common_ablation({ablation_of(part) for part in parts if isinstance(part, Mapping)})
+    started_from = choice.get("started_from")
+    if ablation is None and isinstance(started_from, Mapping):
+        return ablation_of(started_from)
     if ABLATIONS.fits(ablation):
         return str(ablation)
     return None
 
 
 def _ablations(choice: JsonRecord) -> Iterator[str | None]:
-    """The ablation a mask was chosen under, and those of the masks it was combined from."""
+    """The ablation a mask was chosen under, and those of the masks it was made from."""
     yield ablation_of(choice)
     parts = choice.get("combined")
-    for part in parts if isinstance(parts, list | tuple) else ():
+    for part in (
+        *(parts if isinstance(parts, list | tuple) else ()),
+        choice.get("started_from"),
+    ):
         if isinstance(part, Mapping):
             yield from _ablations(part)
 
