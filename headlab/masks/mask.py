@@ -17,6 +17,7 @@ import numpy as np
 from headlab import __version__
 from headlab.core import (
     ABLATION_CHOICES,
+    HEADS,
     NEURONS,
     STACKS,
     Bools,
@@ -27,6 +28,7 @@ from headlab.core import (
     JsonRecord,
     Shown,
     as_path,
+    base_and_kind,
     content_key,
     is_ablation,
     is_beyond_weights,
@@ -565,6 +567,8 @@ class Mask(Shown):
     def digest(self) -> str:
         """sha256 of what the mask does (grid and kept heads), however it was chosen."""
         parts: list[JsonLike] = [self.grid.to_json(), self.kept.tolist()]
+        if any(stack.is_of_heads for stack in self.grid.stacks):
+            parts.append(HEADS)  # as other players have these names too
         members = self.grid.members_json()
         return content_key([*parts, members] if members else parts)
 
@@ -935,14 +939,14 @@ def _read_kept(value: object, grid: HeadGrid, source: str) -> Bools:
 
 
 def _read_grid(value: object, source: str) -> HeadGrid:
-    """The grid in a file's field `grid`."""
+    """The heads in a file's field `grid`, whatever its stacks are called."""
     if not isinstance(value, dict) or not value or not all(map(_is_stack, value.items())):
         raise HeadlabError(
             f'{source}: grid must be an object like {{"encoder": [12, 12, 12]}}, heads per layer',
             code="mask.grid_malformed",
         )
     heads_by_stack = {name: [int(count) for count in heads] for name, heads in value.items()}
-    return HeadGrid.from_json(heads_by_stack)
+    return HeadGrid.of_heads(heads_by_stack)
 
 
 def _read_players_grid(value: JsonRecord, source: str) -> HeadGrid:
@@ -953,18 +957,18 @@ def _read_players_grid(value: JsonRecord, source: str) -> HeadGrid:
             are missing or not those of the grid.
     """
     check_fields(value, source)
-    grid = _read_grid(value.get("grid"), source)
-    for stack in grid.stacks:
-        if stack.base not in STACKS:
+    counts = _read_grid(value.get("grid"), source).to_json()
+    for name in counts:
+        if base_and_kind(name)[0] not in STACKS:
             raise HeadlabError(
-                f"{source}: {as_safe_line(stack.name)!r} is no stack of players, like encoder, "
+                f"{source}: {as_safe_line(name)!r} is no stack of players, like encoder, "
                 "encoder-neurons or decoder-layers",
                 code="mask.players_unknown",
             )
     members = value.get("members")
-    grouped = {stack.name for stack in grid.stacks if stack.kind == NEURONS}
+    grouped = {name for name in counts if base_and_kind(name)[1] == NEURONS}
     if not grouped and members is None:
-        return grid
+        return HeadGrid.from_json(counts)
     if not isinstance(members, dict) or set(members) != grouped or not grouped:
         raise HeadlabError(
             f"{source}: members must say of every stack of neurons which group each neuron is in",
@@ -973,7 +977,7 @@ def _read_players_grid(value: JsonRecord, source: str) -> HeadGrid:
     for groups_by_layer in members.values():
         _require_groups(groups_by_layer, source)
     try:
-        return HeadGrid.from_json(grid.to_json(), members)
+        return HeadGrid.from_json(counts, members)
     except TypeError as error:
         raise HeadlabError(
             f"{source}: members do not fit the grid: {error}", code="mask.members_mismatch"
