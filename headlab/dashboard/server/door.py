@@ -1,5 +1,7 @@
 """Why the app refuses a connection, for whoever opened it under another name and for its log.
 
+And where a page is whose address was typed in other letters.
+
 Streamlit answers a session of an unknown host or origin with a bare 403 on its socket; its page
 then waits for ever.
 """
@@ -17,6 +19,7 @@ from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headlab.dashboard.names import PAGES
 from headlab.dashboard.streamlit_private import HEALTH_PATH, is_host_allowed
 
 MAX_REMEMBERED = 256  # names and origins that were refused, whoever made them up
@@ -24,6 +27,7 @@ HOST_AND_PORT = r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5
 HOST = re.compile(HOST_AND_PORT, re.IGNORECASE)
 ORIGIN = re.compile(f"https?://{HOST_AND_PORT}", re.IGNORECASE)
 MISDIRECTED_STATUS = 421
+MOVED_STATUS = 307
 DENIAL_EXTENSION = (
     "websocket.http.response"  # the extension of ASGI that gives a refused socket a body
 )
@@ -66,6 +70,29 @@ def origin_advice(origin: str, host: str) -> str:
         f"headlab app --allow-host {match['name'].strip('[]')}; or set STREAMLIT_SERVER_CORS_ALLOWED_ORIGINS to {origin}. "
         f"{HELP_SENTENCE}"
     )
+
+
+FIRST_PAGE = "overview"
+"""The key of the page that has the address of the app itself."""
+
+
+def address_of_page(path: str) -> str:
+    """Where the page is that a path means, if it writes its name in other letters: "./prune".
+
+    Streamlit knows a page by its name in small letters, and the first one by no name.
+
+    Args:
+        path: Of a request.
+
+    Returns:
+        The address from there; empty if the path is that of a page, or of none.
+    """
+    name = path.rstrip("/").rpartition("/")[2]
+    key = name.lower()
+    if key not in PAGES or (key == name and key != FIRST_PAGE):
+        return ""
+    folder = "../" if path.endswith("/") else "./"
+    return folder if key == FIRST_PAGE else f"{folder}{key}"
 
 
 class Door:
@@ -128,6 +155,10 @@ class Door:
             self._log_once(advice)
             page = f"<!doctype html><title>headlab</title><p>{html.escape(advice)}</p>"
             return HTMLResponse(page, status_code=403)
+        if "text/html" in headers.get("accept", "") and (address := address_of_page(scope["path"])):
+            query = scope["query_string"].decode("latin-1")
+            location = f"{address}?{query}" if query else address
+            return Response(status_code=MOVED_STATUS, headers={"location": location})
         if scope["path"].endswith(HEALTH_PATH):
             advice = self._advice_by_origin.get(_origin_of(headers.get("referer", "")), "")
             if advice:
