@@ -37,6 +37,7 @@ from headlab.dashboard.widgets import (
     button,
     download_button,
     draw_option,
+    file_stem_of,
     reason_refused,
     values_at_press,
     widget_values,
@@ -460,7 +461,7 @@ def draw_cached(choice: Choice) -> None:
         table, hide_index=True, column_config=column_config(results), height=height, placeholder="–"
     )
     if results.scores:
-        name = f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
+        name = f"{file_stem_of('costs', (choice.model, choice.task, choice.method))}.csv"
         download_button("Download this table as CSV", table.to_csv(index=False), name, "text/csv")
     if results.variant:
         st.caption(
