@@ -668,6 +668,24 @@ class Mask(Shown):
                 code="mask.not_of_heads",
             )
 
+    def check_model(self, fingerprint: str | None) -> None:
+        """Raise HeadlabError if the mask was made for another model, whatever its players are.
+
+        Called before players other than heads are made of a model, which takes passes of it.
+
+        Args:
+            fingerprint: Of the model; None if it is not known.
+        """
+        made_for = self.fingerprint
+        if fingerprint and made_for and not is_same_model(made_for, fingerprint):
+            name = as_safe_line(str(self.model.get("name") or "another model"))
+            raise HeadlabError(
+                f"the mask was made for {name} (fingerprint {as_safe_line(made_for[:12])}); this model's "
+                f"is {fingerprint[:12]}, and what one model has says nothing about another. Load the "
+                "model it was made for",
+                code="mask.other_model",
+            )
+
     def check(self, grid: HeadGrid, fingerprint: str | None) -> None:
         """Raise HeadlabError, with the reason, unless the mask belongs to this model.
 

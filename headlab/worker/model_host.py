@@ -375,6 +375,7 @@ class ModelHost:
         if mask is None:
             return model
         if not mask.grid.has_only_heads:
+            mask.check_model(model.fingerprint)
             model = with_players_of(model, mask.grid)
         mask.check(model.grid, model.fingerprint)
         return model

@@ -6,6 +6,7 @@ import copy
 import json
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.expected_errors import raises
 
+from headlab.cli.evaluate import load_for_mask
 from headlab.core import HeadGrid, HeadlabError, Stack
+from headlab.jobs.shrink import ShrinkJob
 from headlab.masks import Mask, convert_out, full_mask, load_mask, mask_from_json
 from headlab.masks.compare import combine_masks
 from headlab.masks.convert import parse_grid
@@ -68,6 +71,27 @@ def test_masks_of_heads_are_written_as_before() -> None:
     value = full_mask(grid).to_json()
     assert value["version"] == 2
     assert "members" not in value
+
+
+def test_a_mask_of_another_model_is_refused_before_players_are_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def make_players(*_arguments: object) -> None:
+        raise AssertionError("players were made")
+
+    monkeypatch.setattr("headlab.hooks.with_players_of", make_players)
+    mask = mask_of_players()
+    mask.check_model("f" * 64)
+    mask.check_model(None)
+    module = SimpleNamespace(config=SimpleNamespace(dtype="float32"))
+    model: Any = SimpleNamespace(fingerprint="e" * 64, dtype="float32", module=module)
+    with raises("mask.other_model", "made for m (fingerprint ffffffffffff)", "eeeeeeeeeeee"):
+        load_for_mask(lambda: model, mask)
+    mask.save(tmp_path / "mask.json")
+    job = ShrinkJob.model_construct(mask=tmp_path / "mask.json", dtype="float32")
+    lab: Any = SimpleNamespace(need=lambda name: model)
+    with raises("mask.other_model"):
+        job.exact_model(lab)
 
 
 STACKS_LIKE_PLAYERS = (
