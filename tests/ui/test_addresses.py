@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headlab.dashboard.names import PAGES
-from headlab.dashboard.server.door import Door, address_of_page
+from headlab.dashboard.server.door import Door, address_of_page, middleware
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ from headlab.dashboard.server.door import Door, address_of_page
     ],
 )
 def test_a_page_is_found_in_any_letters(path: str, address: str) -> None:
-    assert address_of_page(path) == address
+    assert address_of_page(path, set(PAGES)) == address
 
 
 def answer(path: str, query: bytes = b"", accept: bytes = b"text/html") -> dict[str, Any]:
@@ -50,7 +51,7 @@ def answer(path: str, query: bytes = b"", accept: bytes = b"text/html") -> dict[
         "query_string": query,
         "headers": [(b"host", b"localhost"), (b"accept", accept)],
     }
-    asyncio.run(Door(streamlit)(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(Door(streamlit, set(PAGES))(scope, None, send))  # type: ignore[arg-type]
     return started[0] if started else {}
 
 
@@ -65,3 +66,9 @@ def test_all_else_is_streamlits() -> None:
     assert answer("/prune") == {}
     assert answer("/Elsewhere") == {}
     assert answer("/Prune", accept=b"application/json") == {}
+
+
+@pytest.mark.parametrize("entry", ["app.py", "headlab/dashboard/entry/app.py"])
+def test_the_server_knows_all_pages(entry: str) -> None:
+    (door,) = middleware(str(Path(__file__).parents[2] / entry))
+    assert door.kwargs["page_names"] == set(PAGES)

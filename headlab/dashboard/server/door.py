@@ -11,6 +11,8 @@ from __future__ import annotations
 import html
 import logging
 import re
+from collections.abc import Collection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from cachetools import FIFOCache
@@ -19,7 +21,6 @@ from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headlab.dashboard.names import PAGES
 from headlab.dashboard.streamlit_private import HEALTH_PATH, is_host_allowed
 
 MAX_REMEMBERED = 256  # names and origins that were refused, whoever made them up
@@ -76,20 +77,21 @@ FIRST_PAGE = "overview"
 """The key of the page that has the address of the app itself."""
 
 
-def address_of_page(path: str) -> str:
+def address_of_page(path: str, page_names: Collection[str]) -> str:
     """Where the page is that a path means, if it writes its name in other letters: "./prune".
 
     Streamlit knows a page by its name in small letters, and the first one by no name.
 
     Args:
         path: Of a request.
+        page_names: Of all pages.
 
     Returns:
         The address from there; empty if the path is that of a page, or of none.
     """
     name = path.rstrip("/").rpartition("/")[2]
     key = name.lower()
-    if key not in PAGES or (key == name and key != FIRST_PAGE):
+    if key not in page_names or (key == name and key != FIRST_PAGE):
         return ""
     folder = "../" if path.endswith("/") else "./"
     return folder if key == FIRST_PAGE else f"{folder}{key}"
@@ -104,8 +106,9 @@ class Door:
     here it is only explained. Each name is logged once.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, page_names: Collection[str] = ()) -> None:
         self._app = app
+        self._page_names = page_names
         self._logged: FIFOCache[str, None] = FIFOCache(MAX_REMEMBERED)
         self._advice_by_origin: FIFOCache[str, str] = FIFOCache(MAX_REMEMBERED)
 
@@ -155,7 +158,8 @@ class Door:
             self._log_once(advice)
             page = f"<!doctype html><title>headlab</title><p>{html.escape(advice)}</p>"
             return HTMLResponse(page, status_code=403)
-        if "text/html" in headers.get("accept", "") and (address := address_of_page(scope["path"])):
+        address = address_of_page(scope["path"], self._page_names)
+        if "text/html" in headers.get("accept", "") and address:
             query = scope["query_string"].decode("latin-1")
             location = f"{address}?{query}" if query else address
             return Response(status_code=MOVED_STATUS, headers={"location": location})
@@ -172,9 +176,14 @@ class Door:
             log.warning("headlab: %s", advice)
 
 
-def middleware() -> list[Middleware]:
-    """What the app's server puts before streamlit."""
-    return [Middleware(Door)]
+def middleware(app_file: str) -> list[Middleware]:
+    """What the app's server puts before streamlit.
+
+    Args:
+        app_file: The entry file, beside which the folder of pages stands.
+    """
+    page_names = {path.stem for path in (Path(app_file).parent / "pages").glob("*.py")}
+    return [Middleware(Door, page_names=page_names)]
 
 
 def _origin_of(address: str) -> str:
