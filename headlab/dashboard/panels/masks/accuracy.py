@@ -311,9 +311,8 @@ def _draw_notes(
         caption = progress_caption(figures_by_language, languages, question)
         if time_left:
             caption += f" {time_left.capitalize()}."
-        st.caption(caption)
-    if stand_in := stand_in_caption(question):
-        st.caption(plain(stand_in))
+        # In one element: a second one that a later run lacks would stay on the page.
+        st.caption(" ".join(filter(None, [caption, plain(stand_in_caption(question))])))
     notes = [figure.note for figure in figures_by_language.values() if figure.note]
     for note in dict.fromkeys(notes):
         st.caption(plain(note))
