@@ -412,9 +412,15 @@ def value_words(value: float, unit: str) -> str:
     return f"{display_unit(unit)[0] * value:{value_format(unit)}}".replace("-", MINUS)
 
 
-def head_in_words(head: Head) -> str:
-    """A head, or another player, in words."""
-    if base_and_kind(head.stack)[1] != HEADS:
+def head_in_words(head: Head, grid: HeadGrid | None = None) -> str:
+    """A head, or another player, in words.
+
+    Args:
+        head: The head.
+        grid: That it is in, which says whether it is a head; None where its stack's name does.
+    """
+    kind = base_and_kind(head.stack)[1] if grid is None else grid.kind_of(head)
+    if kind != HEADS:
         return player_in_words(head)
     stack = "" if head.stack == "encoder" else f"{head.stack} "
     return f"{stack}layer {head.layer}, head {head.head}"

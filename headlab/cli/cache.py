@@ -27,7 +27,8 @@ RemoveSuperseded = Annotated[
     bool,
     typer.Option(
         "--remove-superseded",
-        help="remove the scores that a newer version of their method replaces; asks first",
+        help="remove the scores, of heads or other players, that a newer version of their method "
+        "replaces; asks first",
     ),
 ]
 WithoutQuestion = Annotated[
@@ -90,9 +91,7 @@ def _list_results(store: Store, json: bool) -> None:
         return
     for name, entries in entries_by_kind.items():
         for entry in entries:
-            players = entry.get("players")
-            of_players = f"  players {players}" if players else ""
-            typer.echo(LINE_FORMATS[name].format(**entry) + of_players)
+            typer.echo(_line_of(entry, name))
     for problem in problems:
         typer.echo(f"! {problem}")
     all_entries = [entry for entries in entries_by_kind.values() for entry in entries]
@@ -102,6 +101,18 @@ def _list_results(store: Store, json: bool) -> None:
         f"{len(all_entries) - demo_count} results, {len(problems)} skipped, in {store.root} "
         f"({size_text(total_bytes)}){demo_words}"
     )
+
+
+def _line_of(entry: Mapping[str, Any], kind: str) -> str:
+    """One result of a listing.
+
+    Args:
+        entry: The result as JSON.
+        kind: A key of `LINE_FORMATS`.
+    """
+    players = entry.get("players")
+    of_players = f"  players {players}" if players else ""
+    return LINE_FORMATS[kind].format(**entry) + of_players
 
 
 def result_record(result: Result[Any]) -> dict[str, Any]:
@@ -231,7 +242,7 @@ def _remove_superseded(store: Store, yes: bool, json: bool) -> None:
     Raises:
         HeadlabError: A result may not be removed.
     """
-    listing = store.scan()
+    listing = store.scan(None)
     candidates = [
         _candidate(superseded)
         for superseded in superseded_results(listing.results)
@@ -289,15 +300,14 @@ def _print_removable(store: Store, candidates: Sequence[Candidate]) -> None:
     """
     for candidate in candidates:
         record = candidate.record()
-        line = LINE_FORMATS["results"].format(**record)
         typer.echo(
-            f"{line}  version {record['version']}, replaced by version "
+            f"{_line_of(record, 'results')}  version {record['version']}, replaced by version "
             f"{record['successor_version']} ({record['successor']:.12})"
         )
     total_bytes = sum(candidate.bytes for candidate in candidates)
     typer.echo(
         f"{_results_words(len(candidates))} replaced by newer versions of their methods, "
-        f"in {store.root} ({size_text(total_bytes)})"
+        f"in {store.root} ({size_text(total_bytes)}); these are scores, and all else stays"
     )
 
 

@@ -113,7 +113,7 @@ def evaluate(
     load = partial(headlab.load, selection.model, device=device, device_map=device_map)
     check_players(players, loaded_mask)
     if loaded_mask is not None:
-        load = partial(_load_for_mask, load, loaded_mask)
+        load = partial(load_for_mask, load, loaded_mask)
     if lm_eval is not None:
         print_harness_metrics(
             load, task_names(lm_eval), loaded_mask, size, seed, lm_eval_folder, json
@@ -178,13 +178,14 @@ def check_players(players: str | None, mask: Mask | None) -> None:
         )
 
 
-def _load_for_mask(load: Callable[[], Model], mask: Mask) -> Model:
+def load_for_mask(load: Callable[[], Model], mask: Mask) -> Model:
     """A model of which the players of a mask are switched."""
     from headlab.hooks import with_players_of
 
     model = load()
     if mask.grid.has_only_heads:
         return model
+    mask.check_model(model.fingerprint)
     return with_players_of(model, mask.grid)
 
 

@@ -39,9 +39,10 @@ from headlab.core import (
     parse_options,
 )
 from headlab.jobs import JobSettings
-from headlab.masks import Mask, architecture_of, noted
+from headlab.masks import Mask, architecture_of, check_rule, noted
 from headlab.methods import (
     DEFAULT_METHOD,
+    FIRST_MAP_METHOD,
     ChosenResults,
     options_of,
     options_on,
@@ -49,7 +50,16 @@ from headlab.methods import (
     select,
 )
 from headlab.methods import method as method_of
-from headlab.results import UNCORRECTED, HeadScores, Listing, Result, Store, is_of
+from headlab.results import (
+    UNCORRECTED,
+    HeadScores,
+    Listing,
+    Result,
+    Store,
+    check_correction,
+    is_of,
+    refusal_of_first_look,
+)
 from headlab.tasks import EqualTexts, Task, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
@@ -136,6 +146,16 @@ def prune(
     if scored_with["ablation"] is not None:
         ablation = check_ablation(str(scored_with["ablation"]))
         scored_with = {**scored_with, "ablation": ablation}
+    if scoring_method.key == FIRST_MAP_METHOD:
+        raise refusal_of_first_look(scoring_method.key)
+    check_correction(rule, correction)
+    check_rule(rule, has_intervals=scoring_method.signed, k=k, threshold=threshold)
+    if rule == "bottom" and (k is None or k < 0):
+        raise HeadlabError(
+            f"rule bottom removes the k heads of the lowest scores; given k={k}, so say how many "
+            "with --k, as --k 8",
+            code="rule.k_out_of_range",
+        )
     load = playing(partial(headlab.load, device=device), task, players, store)
     model = load(selection.model)
     score_arguments = {

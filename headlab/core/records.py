@@ -135,21 +135,24 @@ class Stack:
         heads: Number of players in each layer.
         members: For groups of neurons, the group of every neuron of each layer; None for players
             that the name alone defines.
+        is_of_heads: Whether its players are heads although its name is one of other players, as a
+            mask file of heads may call them.
     """
 
     name: str
     heads: tuple[int, ...]
     members: tuple[tuple[int, ...], ...] | None = None
+    is_of_heads: bool = False
 
     @property
     def base(self) -> str:
         """The stack of the model that its players are in."""
-        return base_and_kind(self.name)[0]
+        return self.name if self.is_of_heads else base_and_kind(self.name)[0]
 
     @property
     def kind(self) -> str:
         """What its players are, one of `PLAYER_KINDS`."""
-        return base_and_kind(self.name)[1]
+        return HEADS if self.is_of_heads else base_and_kind(self.name)[1]
 
     @property
     def title(self) -> str:
@@ -245,7 +248,7 @@ class HeadGrid:
 
     def kind_of(self, player: Head) -> str:
         """What a player is, one of `PLAYER_KINDS`."""
-        return base_and_kind(player.stack)[1]
+        return self.stack(player.stack).kind
 
     def stack(self, name: str) -> Stack:
         """The stack of this name. Raises HeadlabError listing the existing names."""
@@ -374,6 +377,22 @@ class HeadGrid:
         stacks = []
         for name in sorted(value, key=_stack_order):
             stacks.append(Stack(name, _head_counts(value[name]), groups_by_stack.get(name)))
+        return HeadGrid(tuple(stacks))
+
+    @staticmethod
+    def of_heads(counts: Mapping[str, list[int]]) -> HeadGrid:
+        """A grid whose players are heads, whatever its stacks are called.
+
+        Stacks are put in model order.
+
+        Args:
+            counts: {stack: heads per layer}.
+        """
+        places = {name: place for place, name in enumerate(STACKS)}
+        stacks = []
+        for name in sorted(counts, key=lambda name: places.get(name, len(STACKS))):
+            has_other_name = base_and_kind(name)[1] != HEADS
+            stacks.append(Stack(name, _head_counts(counts[name]), is_of_heads=has_other_name))
         return HeadGrid(tuple(stacks))
 
     def __str__(self) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import count
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self, TypedDict, cast
 
@@ -26,7 +25,8 @@ from headlab.jobs import (
     examples_of_test,
     setting,
 )
-from headlab.jobs.shrink import ShrinkJob, ShrinkOutcome
+from headlab.jobs.shrink import REMOVING, ShrinkJob, ShrinkOutcome
+from headlab.jobs.steps import Step, StepProgress
 from headlab.jobs.vocabulary import (
     VocabularyOutcome,
     accuracy_by_language,
@@ -37,7 +37,7 @@ from headlab.jobs.vocabulary import (
     restricted_to,
     smaller_vocabulary,
 )
-from headlab.jobs.written_model import ROWS, ComparedOn, WrittenModelJob
+from headlab.jobs.written_model import MODELS_COMPARED, ROWS, ComparedOn, WrittenModelJob
 from headlab.masks import load_mask
 from headlab.methods import Part
 from headlab.studies import VOCABULARY_CHOICES
@@ -72,6 +72,11 @@ SHRUNK_FORMS = ("small", "onnx")
 """Forms that `headlab shrink` writes."""
 DUO = "duo"
 """The form without weights."""
+LOADING = "loading the model"
+CUTTING = "cutting the vocabulary"
+MEASURING = "measuring the accuracy on test"
+UNITS_OF_FILES = 100
+"""How much work it is to read, write or cut a model, in forward passes of an example: roughly."""
 DUO_PASSES = 6
 """Passes of its proof."""
 MODELS_EVALUATED = 2
@@ -375,28 +380,29 @@ class ExportJob(WrittenModelJob):
         if self.form == DUO:
             return self._write_duo(lab, running)
         task = self.chosen_task(lab)
-        begin_step = self._steps_of(running, task)
-        begin_step("loading the model")
+        progress = StepProgress(running, self._steps(task))
+        progress.begin(LOADING)
         model = self.exact_model(lab)
         vocabulary = sentences = None
         if self.cuts_vocabulary:
-            begin_step("cutting the vocabulary")
-            vocabulary, sentences = self._smaller_vocabulary(lab, model, running.tick)
+            progress.begin(CUTTING)
+            vocabulary, sentences = self._smaller_vocabulary(lab, model, progress.tick)
         compared_on = ComparedOn(task, sentences)
         accuracy: dict[str, RecordedAccuracy] = {}
-        begin_step("writing and comparing")
         if self.form in SHRUNK_FORMS:
             command = self.recorded_command()
-            written = self.shrink_job().write(model, compared_on, command, running.tick, vocabulary)
+            written = self.shrink_job().write(
+                model, compared_on, command, progress.tick, vocabulary, progress.begin
+            )
             outcome: Any = {"form": self.form, **written}
         elif self.form == "gguf":
-            outcome = self._write_gguf(model, compared_on, running.tick, vocabulary)
+            outcome = self._write_gguf(model, compared_on, progress, vocabulary)
         else:
-            outcome = self._write_folder(model, compared_on, running.tick, vocabulary)
+            outcome = self._write_folder(model, compared_on, progress, vocabulary)
         if task is not None and self._measures_accuracy:
-            begin_step("measuring the accuracy on test")
-            accuracy = accuracy_by_language(model, self.out, task, self.test_size, running.tick)
-        begin_step("done")
+            progress.begin(MEASURING)
+            accuracy = accuracy_by_language(model, self.out, task, self.test_size, progress.tick)
+        progress.end()
         return cast(
             "ExportOutcome | SmallOutcome",
             {**outcome, **outcome_of_vocabulary(vocabulary, accuracy)},
@@ -441,21 +447,32 @@ class ExportJob(WrittenModelJob):
             outcome["note"] = remark
         return outcome
 
-    def _steps_of(self, running: RunningJob, task: Task | None) -> Callable[[str], None]:
-        """A function that says which step the job begins; the last one is its end.
+    def _steps(self, task: Task | None) -> list[Step]:
+        """The steps of the job, in the order in which they come.
 
         Args:
-            running: The job.
             task: Whose accuracy may be measured; None for none.
         """
-        step_count = 2 + self.cuts_vocabulary + (task is not None and self._measures_accuracy)
-        steps_begun = count()
+        from headlab.shrink import COMPARING, COMPARING_ONNX, READING_BACK, WRITING  # import torch
 
-        def begin_step(note: str) -> None:
-            # Steps take different times, so the pace of one says nothing about the next.
-            running.progress(next(steps_begun), step_count, note, fresh=True)
-
-        return begin_step
+        steps = [Step(LOADING, UNITS_OF_FILES)]
+        if self.cuts_vocabulary:
+            steps.append(Step(CUTTING, UNITS_OF_FILES))
+        row_count = DECODER_ROWS if self.form == "gguf" else ROWS
+        batches = -(-self.compared_count // row_count)
+        steps.append(Step(REMOVING, self.compared_count if self._gives_means else 1, batches))
+        if self.form in SHRUNK_FORMS:
+            steps.append(self.shrink_job().timing_step())
+        steps += [Step(WRITING, UNITS_OF_FILES), Step(READING_BACK, UNITS_OF_FILES)]
+        inputs = 2  # examples, and as much random input
+        compared = inputs * MODELS_COMPARED * self.compared_count
+        steps.append(Step(COMPARING, compared, inputs * batches))
+        if self.form == "onnx":
+            steps.append(Step(COMPARING_ONNX, compared // inputs))
+        if task is not None and self._measures_accuracy and self._task_name is not None:
+            answered = MODELS_EVALUATED * self._test_examples(self._task_name)
+            steps.append(Step(MEASURING, max(answered, 1), max(answered // ROWS, 1)))
+        return steps
 
     def _smaller_vocabulary(
         self, lab: Lab, model: Model, tick: Tick
@@ -470,7 +487,7 @@ class ExportJob(WrittenModelJob):
         self,
         model: Model,
         compared_on: ComparedOn,
-        tick: Tick,
+        progress: StepProgress,
         vocabulary: SmallerVocabulary | None,
     ) -> ExportOutcome:
         """Silence the heads in the weights, and write a folder of the original's class.
@@ -478,7 +495,7 @@ class ExportJob(WrittenModelJob):
         Args:
             model: The original.
             compared_on: Whose examples are compared, and the heads' means taken on.
-            tick: Called between batches.
+            progress: Told of steps and batches.
             vocabulary: That it gets; None for the original's.
         """
         from headlab.shrink import (  # these import torch
@@ -488,11 +505,12 @@ class ExportJob(WrittenModelJob):
             write_shrunk,
         )
 
+        progress.begin(REMOVING)
         mask = self.mask_of(model)
         check_silenceable(model, mask)
         means = means_of = None
         if mask.of_means:
-            means, means_of = self._head_means(model, compared_on.task, tick)
+            means, means_of = self._head_means(model, compared_on.task, progress.tick)
         silenced = silence_model(model, mask, means)
         if vocabulary is not None:
             silenced = with_vocabulary(silenced, vocabulary)
@@ -505,7 +523,8 @@ class ExportJob(WrittenModelJob):
             means_of=means_of,
             dtype=self.dtype,
             command=self.recorded_command(),
-            tick=tick,
+            tick=progress.tick,
+            begin_step=progress.begin,
         )
         return outcome_of(written_folder)
 
@@ -530,7 +549,7 @@ class ExportJob(WrittenModelJob):
         self,
         model: Model,
         compared_on: ComparedOn,
-        tick: Tick,
+        progress: StepProgress,
         vocabulary: SmallerVocabulary | None,
     ) -> ExportOutcome:
         """Remove the heads, and write a file for llama.cpp.
@@ -538,7 +557,7 @@ class ExportJob(WrittenModelJob):
         Args:
             model: The original.
             compared_on: Whose examples are compared.
-            tick: Called between batches.
+            progress: Told of steps and batches.
             vocabulary: That it gets; None for the original's.
         """
         from headlab.shrink import (  # these import torch
@@ -548,6 +567,7 @@ class ExportJob(WrittenModelJob):
             write_gguf_folder,
         )
 
+        progress.begin(REMOVING)
         written_folder, shrunk = write_gguf_folder(
             model,
             self.mask_of(model),
@@ -557,7 +577,8 @@ class ExportJob(WrittenModelJob):
             number_type=self.dtype or EXACT_TYPE,
             command=self.recorded_command(),
             vocabulary=vocabulary,
-            tick=tick,
+            tick=progress.tick,
+            begin_step=progress.begin,
         )
         outcome = outcome_of(written_folder)
         outcome["file"] = str(self.out / GGUF_FILE)

@@ -19,6 +19,7 @@ from headlab.core import (
     HEADS,
     HeadlabError,
     Option,
+    ablation_title,
     base_and_kind,
     canonical_json,
     nouns_of_kinds,
@@ -257,8 +258,10 @@ class Job(Strict):
         rows = [("What", self.name), *self._about_rows()]
         plain_fields = {"model": "Model", "task": "Task", "ablation": "Ablation"}
         for field, label in plain_fields.items():
-            if self.field_value(field) is not None:
-                rows.append((label, str(self.field_value(field))))
+            value = self.field_value(field)
+            if value is not None:
+                text = str(value)
+                rows.append((label, ablation_title(text) if field == "ablation" else text))
         if self.has_field("split"):
             rows.append(
                 ("Examples", f"{self.field_value('size') or 'all'} of {self.field_value('split')}")

@@ -21,6 +21,7 @@ from headlab.jobs import (
     estimate,
     flag_words,
 )
+from headlab.jobs.steps import BeginStep, Step
 from headlab.jobs.written_model import MASK_FLAG, ROWS, ComparedOn, WrittenModelJob
 from headlab.masks import full_mask
 from headlab.methods import Part
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 TIMED_BATCHES = 2
 """Batches that are timed."""
 MODELS_TIMED = 2
+REMOVING = "removing what is off"
+TIMING = "timing both models"
 PASSES = 2
 """Each timed pass follows an untimed one."""
 
@@ -128,6 +131,7 @@ class ShrinkJob(WrittenModelJob):
         command: list[str],
         tick: Tick,
         vocabulary: SmallerVocabulary | None = None,
+        begin_step: BeginStep = lambda note: None,
     ) -> ShrinkOutcome:
         """As `run`.
 
@@ -137,6 +141,7 @@ class ShrinkJob(WrittenModelJob):
             command: That writes the same, for the record.
             tick: Called between batches.
             vocabulary: That the smaller model gets; None for the original's.
+            begin_step: Called with what begins now.
         """
         from headlab.shrink import (  # these import torch
             Speed,
@@ -145,9 +150,11 @@ class ShrinkJob(WrittenModelJob):
             write_shrunk,
         )
 
+        begin_step(REMOVING)
         shrunk = shrink_model(model, self.mask_of(model))
         if vocabulary is not None:
             shrunk = with_vocabulary(shrunk, vocabulary)
+        begin_step(TIMING)
         time_ratio = self._time_ratio(model, shrunk, compared_on, tick)
         conditions = (
             f"{model.device.type}, {model.dtype}, {TIMED_BATCHES} batches of {ROWS} examples, "
@@ -164,8 +171,14 @@ class ShrinkJob(WrittenModelJob):
             dtype=self.dtype,
             command=command,
             tick=tick,
+            begin_step=begin_step,
         )
         return outcome_of(written_folder, time_ratio)
+
+    def timing_step(self) -> Step:
+        """The step in which both models are timed."""
+        rounds = MODELS_TIMED * self.repeats
+        return Step(TIMING, rounds * PASSES * TIMED_BATCHES * ROWS, rounds)
 
     def _time_ratio(
         self, model: Model, shrunk: Shrunk, compared_on: ComparedOn, tick: Tick
@@ -210,7 +223,7 @@ class ShrinkJob(WrittenModelJob):
         """Cost of the timing, at the pace of plain forward passes."""
         pace, pace_basis = known.measured_pace()
         return Part(
-            MODELS_TIMED * PASSES * self.repeats * TIMED_BATCHES * ROWS,
+            self.timing_step().units,
             pace,
             (f"{self.repeats} rounds of timing", pace_basis),
         )

@@ -160,6 +160,7 @@ class WorthJob(TaskJob):
         mask = mask_from_json(self.mask, "the mask")
         model = lab.need(self.model)
         if not mask.grid.has_only_heads:
+            mask.check_model(model.fingerprint)
             model = with_players_of(model, mask.grid)
 
         def on_progress(done: int, total: int, note: str) -> None:

@@ -195,8 +195,11 @@ class WrittenModelJob(Job):
             model = headlab.load(self.model, device=lab.device, dtype="float64")
         if self.mask is None:
             return model
-        grid = load_mask(self.mask).grid
-        return model if grid.has_only_heads else with_players_of(model, grid)
+        mask = load_mask(self.mask)
+        if mask.grid.has_only_heads:
+            return model
+        mask.check_model(model.fingerprint)
+        return with_players_of(model, mask.grid)
 
     @property
     def compared_count(self) -> int:

@@ -29,6 +29,7 @@ from headlab.masks.mask import load_mask as load_mask
 from headlab.masks.mask import mask_from_json as mask_from_json
 from headlab.masks.mask import mask_from_text as mask_from_text
 from headlab.masks.rules import RISKY_SHARE as RISKY_SHARE
+from headlab.masks.rules import check_rule as check_rule
 from headlab.masks.rules import heads_kept_by_rule as heads_kept_by_rule
 from headlab.masks.rules import removal_order as removal_order
 from headlab.masks.snippet import FOLDER_REVISION as FOLDER_REVISION

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +19,9 @@ from headlab.core import (
     JsonRecord,
     Omissions,
     Table,
+    ablation_title,
     by_layer,
+    replacement_of,
 )
 from headlab.masks.mask import Mask, RecordedAccuracy, as_safe_line, common_ablation, is_object
 
@@ -317,6 +319,8 @@ def noted(
     return {**choice, "evaluated": accuracies_by_split}
 
 
+ABLATION_COLUMN = "ablation"
+"""Of the table of accuracies, where one was not measured under zero ablation."""
 ACCURACY_COLUMNS = (
     "mask",
     "split",
@@ -333,10 +337,14 @@ ACCURACY_COLUMNS = (
 def accuracy_table(masks: Mapping[str, Mask]) -> Table:
     """The accuracies recorded in masks, one row per mask, split and language.
 
+    Where one was measured, or a mask was chosen, under another ablation than zero, a column says
+    which the accuracies are by.
+
     Args:
         masks: Masks by the name to show.
     """
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
+    ablations = []
     for name, mask in masks.items():
         for split, task, language, figure in seen(mask):
             low = figure.get("low")
@@ -357,20 +365,53 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
                     interval,
                 )
             )
-    formats = ("", "", "", "", "d", ".1f", ".1f", "+.1f", "")
+            ablations.append(mask.evaluated[split].get("ablation"))
+    columns: tuple[str, ...] = ACCURACY_COLUMNS
+    formats: tuple[str, ...] = ("", "", "", "", "d", ".1f", ".1f", "+.1f", "")
+    chosen_ablations = {mask.ablation for mask in masks.values()}
+    if not {*ablations, *chosen_ablations} <= {None, "zero"}:
+        columns += (ABLATION_COLUMN,)
+        formats += ("",)
+        rows = [
+            (*row, "not said" if ablation is None else ablation_title(ablation))
+            for row, ablation in zip(rows, ablations, strict=True)
+        ]
     return Table(
-        "mask-accuracies", "Accuracies that the masks carry", ACCURACY_COLUMNS, formats, tuple(rows)
+        "mask-accuracies", "Accuracies that the masks carry", columns, formats, tuple(rows)
     )
+
+
+def _ablation_notes(mask: Mask) -> Iterator[str]:
+    """Under which ablation the accuracies in a mask were measured, where that is not plain zero."""
+    chosen = mask.ablation or "zero"
+    for split, split_record in mask.evaluated.items():
+        measured = split_record.get("ablation")
+        if measured == chosen == "zero" or (measured is None and chosen == "zero"):
+            continue
+        if measured is None:
+            yield (
+                f"{split}: the file does not say what the removed gave when its accuracies were "
+                f"measured; they were chosen under {ablation_title(chosen)} ablation."
+            )
+            continue
+        as_chosen = "as they were chosen"
+        if measured != chosen:
+            as_chosen = f"and they were chosen under {ablation_title(chosen)} ablation"
+        yield (
+            f"{split}: measured with {ablation_title(measured)} ablation (what is removed gives "
+            f"{replacement_of(measured)}), {as_chosen}."
+        )
 
 
 def accuracy_notes(masks: Iterable[Mask]) -> list[str]:
     """The notes beside the accuracies recorded in masks, each once.
 
-    They tell which label map the accuracies were measured with, and which examples were cut or have
-    no answer.
+    They tell which ablation and label map the accuracies were measured with, and which examples
+    were cut or have no answer.
     """
     notes = list[str]()
     for mask in masks:
+        notes += _ablation_notes(mask)
         for _, _, language, figure in seen(mask):
             note = figure.get("note")
             if note:

@@ -84,7 +84,7 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
             [int(heads)] * int(layers) if layers else [int(n) for n in heads_by_layer.split("/")]
         )
     _require_sizes(stacks.values(), f"grid {text[:80]!r}")
-    return HeadGrid.from_json(stacks)
+    return HeadGrid.of_heads(stacks)
 
 
 def _check_stack(name: str) -> None:

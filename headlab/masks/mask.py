@@ -17,6 +17,7 @@ import numpy as np
 from headlab import __version__
 from headlab.core import (
     ABLATION_CHOICES,
+    HEADS,
     NEURONS,
     STACKS,
     Bools,
@@ -27,6 +28,7 @@ from headlab.core import (
     JsonRecord,
     Shown,
     as_path,
+    base_and_kind,
     content_key,
     is_ablation,
     is_beyond_weights,
@@ -565,6 +567,8 @@ class Mask(Shown):
     def digest(self) -> str:
         """sha256 of what the mask does (grid and kept heads), however it was chosen."""
         parts: list[JsonLike] = [self.grid.to_json(), self.kept.tolist()]
+        if any(stack.is_of_heads for stack in self.grid.stacks):
+            parts.append(HEADS)  # as other players have these names too
         members = self.grid.members_json()
         return content_key([*parts, members] if members else parts)
 
@@ -664,6 +668,24 @@ class Mask(Shown):
                 code="mask.not_of_heads",
             )
 
+    def check_model(self, fingerprint: str | None) -> None:
+        """Raise HeadlabError if the mask was made for another model, whatever its players are.
+
+        Called before players other than heads are made of a model, which takes passes of it.
+
+        Args:
+            fingerprint: Of the model; None if it is not known.
+        """
+        made_for = self.fingerprint
+        if fingerprint and made_for and not is_same_model(made_for, fingerprint):
+            name = as_safe_line(str(self.model.get("name") or "another model"))
+            raise HeadlabError(
+                f"the mask was made for {name} (fingerprint {as_safe_line(made_for[:12])}); this model's "
+                f"is {fingerprint[:12]}, and what one model has says nothing about another. Load the "
+                "model it was made for",
+                code="mask.other_model",
+            )
+
     def check(self, grid: HeadGrid, fingerprint: str | None) -> None:
         """Raise HeadlabError, with the reason, unless the mask belongs to this model.
 
@@ -701,8 +723,8 @@ class Mask(Shown):
 def ablation_of(choice: JsonRecord) -> str | None:
     """The ablation that a mask was chosen under; None if it is not recorded.
 
-    It stands in a field of its own, in the spec of the scores, or in the masks that it was combined
-    from.
+    It stands in a field of its own, in the spec of the scores, in the masks that it was combined
+    from, or in the mask that was changed by hand.
     """
     score = choice.get("score")
     score_ablation = score.get("ablation") if isinstance(score, Mapping) else None
@@ -710,16 +732,22 @@ def ablation_of(choice: JsonRecord) -> str | None:
     parts = choice.get("combined")
     if ablation is None and isinstance(parts, list):
         return common_ablation({ablation_of(part) for part in parts if isinstance(part, Mapping)})
+    started_from = choice.get("started_from")
+    if ablation is None and isinstance(started_from, Mapping):
+        return ablation_of(started_from)
     if ABLATIONS.fits(ablation):
         return str(ablation)
     return None
 
 
 def _ablations(choice: JsonRecord) -> Iterator[str | None]:
-    """The ablation a mask was chosen under, and those of the masks it was combined from."""
+    """The ablation a mask was chosen under, and those of the masks it was made from."""
     yield ablation_of(choice)
     parts = choice.get("combined")
-    for part in parts if isinstance(parts, list | tuple) else ():
+    for part in (
+        *(parts if isinstance(parts, list | tuple) else ()),
+        choice.get("started_from"),
+    ):
         if isinstance(part, Mapping):
             yield from _ablations(part)
 
@@ -929,14 +957,14 @@ def _read_kept(value: object, grid: HeadGrid, source: str) -> Bools:
 
 
 def _read_grid(value: object, source: str) -> HeadGrid:
-    """The grid in a file's field `grid`."""
+    """The heads in a file's field `grid`, whatever its stacks are called."""
     if not isinstance(value, dict) or not value or not all(map(_is_stack, value.items())):
         raise HeadlabError(
             f'{source}: grid must be an object like {{"encoder": [12, 12, 12]}}, heads per layer',
             code="mask.grid_malformed",
         )
     heads_by_stack = {name: [int(count) for count in heads] for name, heads in value.items()}
-    return HeadGrid.from_json(heads_by_stack)
+    return HeadGrid.of_heads(heads_by_stack)
 
 
 def _read_players_grid(value: JsonRecord, source: str) -> HeadGrid:
@@ -947,18 +975,18 @@ def _read_players_grid(value: JsonRecord, source: str) -> HeadGrid:
             are missing or not those of the grid.
     """
     check_fields(value, source)
-    grid = _read_grid(value.get("grid"), source)
-    for stack in grid.stacks:
-        if stack.base not in STACKS:
+    counts = _read_grid(value.get("grid"), source).to_json()
+    for name in counts:
+        if base_and_kind(name)[0] not in STACKS:
             raise HeadlabError(
-                f"{source}: {as_safe_line(stack.name)!r} is no stack of players, like encoder, "
+                f"{source}: {as_safe_line(name)!r} is no stack of players, like encoder, "
                 "encoder-neurons or decoder-layers",
                 code="mask.players_unknown",
             )
     members = value.get("members")
-    grouped = {stack.name for stack in grid.stacks if stack.kind == NEURONS}
+    grouped = {name for name in counts if base_and_kind(name)[1] == NEURONS}
     if not grouped and members is None:
-        return grid
+        return HeadGrid.from_json(counts)
     if not isinstance(members, dict) or set(members) != grouped or not grouped:
         raise HeadlabError(
             f"{source}: members must say of every stack of neurons which group each neuron is in",
@@ -967,7 +995,7 @@ def _read_players_grid(value: JsonRecord, source: str) -> HeadGrid:
     for groups_by_layer in members.values():
         _require_groups(groups_by_layer, source)
     try:
-        return HeadGrid.from_json(grid.to_json(), members)
+        return HeadGrid.from_json(counts, members)
     except TypeError as error:
         raise HeadlabError(
             f"{source}: members do not fit the grid: {error}", code="mask.members_mismatch"

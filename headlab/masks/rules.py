@@ -47,19 +47,11 @@ def heads_kept_by_rule(
         HeadlabError: For an unknown rule, a missing or invalid option, or `harmful` without upper
             bounds of signed scores.
     """
+    check_rule(rule, has_intervals=high is not None, k=k, threshold=threshold)
     kept_heads = np.ones(grid.size, bool)
-    if rule == "harmful":
-        _refuse_options(rule, k=k, threshold=threshold)
-        if high is None:
-            raise HeadlabError(
-                "rule harmful needs signs with intervals, which this method does not give; use "
-                "rule bottom with k",
-                code="rule.needs_intervals",
-            )
+    if high is not None and rule == "harmful":
         kept_heads = ~(high < 0)
     elif rule == "bottom":
-        _refuse_options(rule, threshold=threshold)
-        require_type("k", k, (Integral, NoneType), "a whole number of heads")
         if k is None or not 0 <= k <= grid.size:
             raise HeadlabError(
                 f"rule bottom removes k {grid.noun}; given k={k}, this model has {grid.size} "
@@ -67,6 +59,43 @@ def heads_kept_by_rule(
                 code="rule.k_out_of_range",
             )
         kept_heads[removal_order(values)[:k]] = False
+    else:
+        assert threshold is not None
+        kept_heads = values >= threshold
+    warn_if_risky(kept_heads, grid.noun)
+    return kept_heads
+
+
+def check_rule(
+    rule: str,
+    *,
+    has_intervals: bool,
+    k: int | None = None,
+    threshold: float | None = None,
+) -> None:
+    """Check what can be told of a rule without scores.
+
+    Args:
+        rule: As in `heads_kept_by_rule`.
+        has_intervals: Whether the scores have upper bounds and signs, or may have them.
+        k: As in `heads_kept_by_rule`, where a k that the model is too small for is refused.
+        threshold: As in `heads_kept_by_rule`.
+
+    Raises:
+        HeadlabError: For an unknown rule, a missing or invalid option, or `harmful` without upper
+            bounds of signed scores.
+    """
+    if rule == "harmful":
+        _refuse_options(rule, k=k, threshold=threshold)
+        if not has_intervals:
+            raise HeadlabError(
+                "rule harmful needs signs with intervals, which this method does not give; use "
+                "rule bottom with k",
+                code="rule.needs_intervals",
+            )
+    elif rule == "bottom":
+        _refuse_options(rule, threshold=threshold)
+        require_type("k", k, (Integral, NoneType), "a whole number of heads")
     elif rule == "threshold":
         _refuse_options(rule, k=k)
         require_type("threshold", threshold, (Real, NoneType), "a number")
@@ -75,13 +104,10 @@ def heads_kept_by_rule(
                 f"rule threshold needs a finite threshold; given {threshold}",
                 code="rule.threshold_not_finite",
             )
-        kept_heads = values >= threshold
     else:
         raise HeadlabError(
             f"unknown rule {rule!r}; use harmful, bottom or threshold", code="rule.unknown"
         )
-    warn_if_risky(kept_heads, grid.noun)
-    return kept_heads
 
 
 def _refuse_options(rule: str, **unused_options: float | None) -> None:

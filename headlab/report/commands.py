@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headlab.core import HeadlabError, as_command_text, part, players_of
+from headlab.core import HeadlabError, ablation_title, as_command_text, part, players_of
 from headlab.jobs import CommandContext, Job, subject_words
 from headlab.jobs.table import JOBS, ExperimentJob
 from headlab.masks import FOLDER_REVISION, Mask
 from headlab.methods import METHODS
 from headlab.report.again import Again, joined
+from headlab.report.parts import as_text
 from headlab.results import NO_LABEL, NO_PLACES, FilePlaces, ResultLabel, kind_of
 from headlab.roles import NAME as ROLES
 from headlab.studies import METHOD, STUDIES
@@ -200,7 +201,8 @@ def _why_no_command(kind: str, spec: Spec) -> str:
     if order["method"].startswith(WALK):
         return (
             f"headlab front makes it on its way: over {order['language']}, along the order "
-            f"{order['method'][len(WALK) :]} by {part(order, 'options', 'of')} scores, {order['ablation']} ablation, "
+            f"{order['method'][len(WALK) :]} by {part(order, 'options', 'of')} scores, "
+            f"{ablation_title(order['ablation'])} ablation, "
             f"seed {order['seed']}. Report the front itself for its command."
         )
     expected = {
@@ -210,7 +212,9 @@ def _why_no_command(kind: str, spec: Spec) -> str:
     }
     expected |= {"seed": spec["seed"], "ablation": spec["ablation"]}
     differences = ", ".join(
-        f"{name} {order.get(name)}" for name, value in expected.items() if order.get(name) != value
+        f"{name} {as_text(order.get(name), name)}"
+        for name, value in expected.items()
+        if order.get(name) != value
     )
     return (
         f"Its heads were ordered by other scores ({differences}): from Python, headlab.prune_curve(…, scores=…)."

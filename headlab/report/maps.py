@@ -265,7 +265,7 @@ def mask_cells(grid: HeadGrid, kept: Bools) -> list[Cell]:
     }
     looks_by_head = [looks[bool(stays)] for stays in kept.tolist()]
     return [
-        Cell(colour, mark, f"{head_in_words(head)}: {state}")
+        Cell(colour, mark, f"{head_in_words(head, grid)}: {state}")
         for head, (colour, mark, state) in zip(grid.heads, looks_by_head, strict=True)
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from headlab.core import EMPTY_CELL, Cell, Table, duration_text, part
+from headlab.core import EMPTY_CELL, Cell, Table, ablation_title, duration_text, part
 from headlab.report.again import Again
 
 Facts = tuple[tuple[str, str], ...]
@@ -189,17 +189,24 @@ def _choice_facts(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "heads ordered by", as_text(order)
     for name in ("ablation", "seed"):
         if (value := spec.get(name)) is not None:
-            yield name, as_text(value)
+            yield name, as_text(value, name)
 
 
-def as_text(value: Any) -> str:
-    """A value as text."""
+def as_text(value: Any, name: str = "") -> str:
+    """A value as text.
+
+    Args:
+        value: The value.
+        name: Of its field, if it has one: an ablation is in words.
+    """
+    if name == "ablation" and isinstance(value, str):
+        return ablation_title(value)
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {as_text(inner)}" for name, inner in value.items())
+        return ", ".join(f"{field} {as_text(inner, field)}" for field, inner in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(as_text, value))
     if isinstance(value, float):

@@ -20,6 +20,7 @@ from headlab.results.scores import HeadScores as HeadScores
 from headlab.results.scores import adjusted_p_values as adjusted_p_values
 from headlab.results.scores import areas_by_answer as areas_by_answer
 from headlab.results.scores import band as band
+from headlab.results.scores import check_correction as check_correction
 from headlab.results.scores import compare_areas as compare_areas
 from headlab.results.scores import contrast as contrast
 from headlab.results.scores import curve_names as curve_names
@@ -29,6 +30,7 @@ from headlab.results.scores import group_labels as group_labels
 from headlab.results.scores import has_planned_intervals as has_planned_intervals
 from headlab.results.scores import kept_heads_without as kept_heads_without
 from headlab.results.scores import omission_notes as omission_notes
+from headlab.results.scores import refusal_of_first_look as refusal_of_first_look
 from headlab.results.scores import removed_counts as removed_counts
 from headlab.results.scores import removed_noun as removed_noun
 from headlab.results.scores import require_all_tested as require_all_tested

@@ -264,17 +264,8 @@ class HeadScores(Shown):
 
     def _high(self, rule: str, correction: str) -> Floats | None:
         """Upper bounds, raised to 0 where a claim of harm does not survive the correction."""
-        if correction not in CORRECTIONS:
-            raise HeadlabError(
-                f"unknown correction {correction!r}; use {', '.join(CORRECTIONS)}",
-                code="rule.correction_unknown",
-            )
+        check_correction(rule, correction)
         adjust = CORRECTIONS[correction]
-        if adjust is not None and rule != "harmful":
-            raise HeadlabError(
-                f"rule {rule} takes no correction; leave it out, or use rule harmful",
-                code="rule.option_unused",
-            )
         if adjust is None or not self.signed:
             return self.high if self.signed else None
         if self.high is None or self.p_values is None:
@@ -397,11 +388,7 @@ class HeadScores(Shown):
                 of another rule, one without p-values, and scores that choose no heads.
         """
         if not self.chooses_heads:
-            raise HeadlabError(
-                f"scores by {self.method} are for a first look: their error is not known beyond that of sampling, so "
-                "no rule chooses heads by them; score the heads by shapley, and prune by those scores",
-                code="rule.scores_for_looking",
-            )
+            raise refusal_of_first_look(self.method)
         high = self._high(rule, correction)
         kept_heads = heads_kept_by_rule(
             self.grid, self.values, high, rule, k=k, threshold=threshold
@@ -422,6 +409,38 @@ class HeadScores(Shown):
             choice["task"] = self.spec.task.name
         choice["score"] = self.spec.to_json()
         return Mask(self.grid, kept_heads, self.spec.model.to_json(), choice)
+
+
+def refusal_of_first_look(method: str) -> HeadlabError:
+    """The error for a rule that is to choose heads by scores that are for looking only.
+
+    Args:
+        method: Of the scores.
+    """
+    return HeadlabError(
+        f"scores by {method} are for a first look: their error is not known beyond that of sampling, so "
+        "no rule chooses heads by them; score the heads by shapley, and prune by those scores",
+        code="rule.scores_for_looking",
+    )
+
+
+def check_correction(rule: str, correction: str) -> None:
+    """Raise HeadlabError for an unknown correction, and one of a rule that takes none.
+
+    Args:
+        rule: As in `headlab.masks.heads_kept_by_rule`.
+        correction: As of `HeadScores.mask`.
+    """
+    if correction not in CORRECTIONS:
+        raise HeadlabError(
+            f"unknown correction {correction!r}; use {', '.join(CORRECTIONS)}",
+            code="rule.correction_unknown",
+        )
+    if CORRECTIONS[correction] is not None and rule != "harmful":
+        raise HeadlabError(
+            f"rule {rule} takes no correction; leave it out, or use rule harmful",
+            code="rule.option_unused",
+        )
 
 
 def _ranks_of(values: Floats) -> Ints:

@@ -11,7 +11,11 @@ from headlab.shrink.duo import read_pattern as read_pattern
 from headlab.shrink.duo import remark_on as remark_on
 from headlab.shrink.duo import sizes_of_mask as sizes_of_mask
 from headlab.shrink.duo import write_duo_folder as write_duo_folder
+from headlab.shrink.folder import COMPARING as COMPARING
+from headlab.shrink.folder import COMPARING_ONNX as COMPARING_ONNX
 from headlab.shrink.folder import GGUF_FILE as GGUF_FILE
+from headlab.shrink.folder import READING_BACK as READING_BACK
+from headlab.shrink.folder import WRITING as WRITING
 from headlab.shrink.folder import WrittenModel as WrittenModel
 from headlab.shrink.folder import check_target as check_target
 from headlab.shrink.folder import load_shrunk as load_shrunk

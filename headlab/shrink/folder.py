@@ -131,6 +131,11 @@ def finish_folder(folder: Path) -> None:
 
 
 PROOF_VERSION = 1
+WRITING = "writing the files"
+READING_BACK = "reading them back"
+COMPARING = "comparing"
+COMPARING_ONNX = "writing and comparing the ONNX file"
+# What `begin_step` of the functions that write a folder is told, in this order.
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,7 @@ def write_shrunk(
     dtype: str | None = None,
     command: Sequence[str] | None = None,
     tick: Callable[[], None] = do_nothing,
+    begin_step: Callable[[str], None] = lambda note: None,
 ) -> WrittenModel:
     """Write model, tokenizer, mask, model card and proof atomically.
 
@@ -189,6 +195,7 @@ def write_shrunk(
         command: That writes the same, for the record.
         tick: Called between batches that are compared, where `model` has its own weights; it may
             run the model, and may raise to stop: nothing is left at `target` then.
+        begin_step: Called with what begins now, as `WRITING`.
     """
     check_target(target, model.name if model.checkpoint.revision == "folder" else None)
     check_dtype(dtype)
@@ -197,8 +204,11 @@ def write_shrunk(
         inputs = covered_batches(inputs, shrunk.cut)
     try:
         with replacing_folder(target) as build:
+            begin_step(WRITING)
             _save(shrunk, model, build, written_dtype)
+            begin_step(READING_BACK)
             read_back = read_folder(build, "folder", target.name)
+            begin_step(COMPARING)
             proofs = _prove_written(model, shrunk, read_back, inputs, target, written_dtype, tick)
             sizes = _weight_sizes(model, shrunk, build, written_dtype)
             record = record_of(
@@ -212,6 +222,7 @@ def write_shrunk(
                 command=command,
             )
             if onnx:
+                begin_step(COMPARING_ONNX)
                 with rounded_weights(model.module, written_dtype):
                     record["onnx"] = write_onnx(
                         read_back.module, build, model, shrunk.mask, inputs, shrunk.cut

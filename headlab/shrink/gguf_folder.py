@@ -11,8 +11,11 @@ from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models import file_hashes, replacing_folder
 from headlab.shrink.folder import (
+    COMPARING,
     GGUF_FILE,
     PROOF,
+    READING_BACK,
+    WRITING,
     Proofs,
     WrittenModel,
     check_target,
@@ -58,6 +61,7 @@ def write_gguf_folder(
     command: Sequence[str] | None = None,
     vocabulary: SmallerVocabulary | None = None,
     tick: Callable[[], None] = do_nothing,
+    begin_step: Callable[[str], None] = lambda note: None,
 ) -> tuple[WrittenModel, Shrunk]:
     """Write a decoder without a mask's heads as model.gguf, with card, mask and proof, atomically.
 
@@ -72,6 +76,7 @@ def write_gguf_folder(
         vocabulary: That the file gets; None for the original's.
         tick: Called between batches that are compared; may raise to stop: nothing is left at
             `target` then.
+        begin_step: Called with what begins now, as `headlab.shrink.folder.WRITING`.
 
     Returns:
         What was written, and the smaller model, with the weights that the file has.
@@ -98,13 +103,16 @@ def write_gguf_folder(
             removal_proof = prove(model, mask, shrunk.module, inputs, cut=cut, tick=tick)
             removal_proof.check(f"the model for {target}")
         path = build / GGUF_FILE
+        begin_step(WRITING)
         try:
             write_gguf(model, shrunk, path, number_type, tokens)
         except OSError as error:
             # numpy's of a full disk has no number
             error_with_number = error if error.errno is not None else OSError(0, str(error))
             raise unwritable_error(target, error_with_number) from error
+        begin_step(READING_BACK)
         is_rounded = read_into(model, shrunk, path) and number_type != model.dtype
+        begin_step(COMPARING)
         proof, random_proof = [
             prove(
                 model,

@@ -180,6 +180,7 @@ class Client:
         size: int = 512,
         *,
         label_map: Mapping[str, str] | None = None,
+        ablation: str = "zero",
     ) -> Changed:
         """The answers that a mask changes, the first 2,000 of them."""
         request = {
@@ -190,6 +191,7 @@ class Client:
             "split": split,
             "size": size,
             "label_map": label_map,
+            "ablation": ablation,
         }
         return self._answer(CHANGED_ANSWERS, "POST", "/changes", request, LOAD_SECONDS)
 

@@ -409,6 +409,7 @@ class ModelHost:
         """
         model = self.need(name)
         if not mask.grid.has_only_heads:
+            mask.check_model(model.fingerprint)
             model = with_players_of(model, mask.grid)
         mask.check(model.grid, model.fingerprint)
         return model

@@ -77,6 +77,14 @@ def test_a_link_to_a_page_works_right_after_a_server_restart(app, visit, page):
     assert link(page) == {"langs": ["de", "th"], "focus": ["th"], "head": ["encoder.3.7"]}
 
 
+def test_an_address_in_other_letters_leads_to_its_page(visit, page):
+    visit("/Heads?langs=de")
+    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.get_by_text("Page not found")).to_have_count(0)
+    assert page.evaluate("location.pathname") == "/heads"
+    assert link(page)["langs"] == ["de"]
+
+
 def test_choices_survive_a_page_switch(visit, page):
     visit("/?langs=de&langs=th")
     choose(page, "Method", "gradient")

@@ -182,6 +182,25 @@ def test_the_link_carries_the_mask(light, visit, page):
     expect(cell(page, "3.7")).to_have_attribute("aria-checked", "false")
 
 
+def test_a_mask_is_measured_by_the_ablation_it_was_chosen_under_or_the_page_says_so(visit, page):
+    is_kept = np.ones(144, bool)
+    is_kept[[0, 143]] = False
+    visit(f"{GERMAN}&m={mask_link_text(is_kept)}.mean")
+    as_chosen = page.get_by_text("What is off gives its mean output, as when the mask was chosen.")
+    expect(as_chosen).to_be_visible()
+    by_means = accuracy(page, 2)
+    page.get_by_test_id("stRadio").get_by_text("zeros", exact=True).click()
+    words = "What is off gives zeros; the mask was chosen under mean ablation."
+    expect(page.get_by_text(words)).to_be_visible()
+    expect(as_chosen).to_have_count(0)
+    by_zeros = accuracy(page, 2)
+    assert by_zeros != by_means
+    switch_off(page, "3.7")  # by hand: still of the mask that was chosen under means
+    page.wait_for_function("location.search.includes('.mean')")
+    page.get_by_role("button", name="Reset").click()
+    expect(page.get_by_text("What is off gives")).to_have_count(0, timeout=20_000)
+
+
 def test_a_broken_link_gives_a_sentence(light, visit):
     page = visit(f"{light}&m=%3Cscript%3E")
     expect(page.get_by_role("alert").filter(has_text="The mask in this link")).to_be_visible()

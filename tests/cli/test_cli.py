@@ -581,7 +581,10 @@ def test_a_rule_that_removes_most_heads_comes_with_one_note(
         (["score", "-o", "samples=many"], "samples is 'many', but must be a whole number"),
         (["score", "-o", "samples=0"], "samples is 0"),
         (["score", "-o", "level=1.5"], "level"),
-        (["prune", "--method", "confidence"], "no confidence scores"),
+        (
+            ["prune", "--method", "confidence", "--rule", "bottom", "--k", "1"],
+            "no confidence scores",
+        ),
         (["tasks", "--task", "nope"], "unknown task 'nope'"),
     ],
 )
@@ -593,6 +596,35 @@ def test_what_does_not_exist_is_named_in_a_sentence(
     language_arguments = ["--languages", "de"] if arguments[0] in ("score", "prune") else []
     expect_refusal(*arguments, *model_arguments, *language_arguments, phrases=phrases)
     assert not list(tmp_path.rglob("*.npz"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "phrases"),
+    [
+        (["--method", "smoothed"], ("scores by smoothed are for a first look", "by shapley")),
+        (["--method", "confidence"], "rule harmful needs signs with intervals"),
+        (["--method", "gradient", "--rule", "harmful"], "use rule bottom with k"),
+        (["--rule", "nope"], "unknown rule 'nope'"),
+        (["--rule", "bottom"], "say how many with --k"),
+        (["--rule", "bottom", "--k", "-1"], "given k=-1"),
+        (["--rule", "bottom", "--k", "1", "--threshold", "0"], "takes no threshold"),
+        (["--rule", "threshold"], "needs a finite threshold"),
+        (["--rule", "threshold", "--threshold", "nan"], "needs a finite threshold"),
+        (["--rule", "threshold", "--threshold", "0", "--k", "1"], "takes no k"),
+        (["--correction", "nope"], "unknown correction 'nope'"),
+        (["--rule", "bottom", "--k", "1", "--correction", "bh"], "takes no correction"),
+    ],
+)
+def test_prune_refuses_before_the_model_is_loaded_what_no_scores_could_give(
+    tmp_path, expect_refusal, monkeypatch, flags, phrases
+):
+    def load(*_arguments, **_settings):
+        raise AssertionError("the model is loaded")
+
+    monkeypatch.setattr("headlab.load", load)
+    expect_refusal(
+        "prune", "--model", "m", "--languages", "de", "--cache", tmp_path, *flags, phrases=phrases
+    )
 
 
 def test_an_unknown_model_is_refused_offline(expect_refusal, monkeypatch):

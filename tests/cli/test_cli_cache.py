@@ -21,7 +21,7 @@ from support.synthetic_gates import keep_gates, made_gates
 from support.versioned_scores import keep_scores, keys_in, tear, versioned_scores
 
 from headlab.cli.run import main
-from headlab.core import Table
+from headlab.core import HeadGrid, Stack, Table
 from headlab.report.build import ordered_on
 from headlab.results import HeadScores, Store
 
@@ -175,6 +175,35 @@ def test_only_replaced_scores_go(tmp_path: Path, run_command: RunCommand) -> Non
     assert (tmp_path / "adapters").is_dir()
 
 
+NEURONS = HeadGrid((Stack("encoder-neurons", (2, 2), ((0, 1, 1, 0), (1, 0, 0, 1))),))
+OTHER_GROUPS = HeadGrid((Stack("encoder-neurons", (2, 2), ((0, 0, 1, 1), (1, 0, 0, 1))),))
+
+
+def scores_of_neurons(version: int, grid: HeadGrid = NEURONS) -> HeadScores:
+    """Scores of groups of neurons under a version of their method."""
+    made = versioned_scores(version, grid=grid)
+    return replace(made, spec=replace(made.spec, players="neurons:2", groups=grid.members_sha256))
+
+
+def test_replaced_scores_of_other_players_go_too(tmp_path: Path, run_command: RunCommand) -> None:
+    replaced_key = keep_scores(tmp_path, scores_of_neurons(2))
+    newest_key = keep_scores(tmp_path, scores_of_neurons(3))
+    other_key = keep_scores(tmp_path, scores_of_neurons(2, OTHER_GROUPS))
+    heads_key = keep_scores(tmp_path, versioned_scores(2))
+    code, stdout, _ = run_command(*REMOVE, tmp_path, "--json", "--yes")
+    assert code == 0
+    (removed,) = json.loads(stdout)["removed"]
+    assert (removed["key"], removed["successor"]) == (replaced_key, newest_key)
+    assert removed["players"] == "neurons:2"
+    assert keys_in(tmp_path) == {newest_key, other_key, heads_key}
+    keep_scores(tmp_path, scores_of_neurons(2))
+    code, stdout, _ = run_command(*REMOVE, tmp_path, "--yes")
+    assert code == 0
+    assert "players neurons:2  version 2, replaced by version 3" in stdout
+    assert "these are scores, and all else stays" in stdout
+    assert keys_in(tmp_path) == {newest_key, other_key, heads_key}
+
+
 def test_a_result_that_is_in_use_stays_and_says_why(
     tmp_path: Path, run_command: RunCommand, replaced_keys: list[str]
 ) -> None:
@@ -235,7 +264,7 @@ def test_yes_removes_them(
     assert [row[:12] for row in rows] == sorted(key[:12] for key in replaced_keys)
     assert all("replaced by version 3" in row for row in rows)
     assert summary.startswith("2 results replaced by newer versions of their methods")
-    assert summary.endswith(f"in {tmp_path} ({size})")
+    assert f"in {tmp_path} ({size}); these are scores" in summary
     assert outcome == f"removed 2 results, {size}"
     assert len(keys_in(tmp_path)) == 1
 

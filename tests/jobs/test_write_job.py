@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from headlab.hooks import Model, gated_in_this_thread
 from headlab.jobs import Estimate, ForecastBasis, Job, Measured, Outcome
 from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.reading import read_command
+from headlab.jobs.steps import Step, StepProgress
 from headlab.jobs.table import WriteJob, job_from_params
 from headlab.masks import Mask, load_mask
 from headlab.results import MODELS_FOLDER, Store
@@ -60,13 +62,19 @@ class CountingJob(LocalJob):
     Attributes:
         ticks: So far.
         notes: That it was given.
+        shares: How far it was with each of them, 0 to 1.
     """
 
     def __init__(self, on_tick: Callable[[int], None] = lambda ticks: None) -> None:
-        super().__init__(lambda note, done, total: self.notes.append(note), lambda line: None)
+        super().__init__(self._note, lambda line: None)
         self.notes: list[str] = []
+        self.shares: list[float] = []
         self.ticks = 0
         self._on_tick = on_tick
+
+    def _note(self, note: str, done: int, total: int) -> None:
+        self.notes.append(note)
+        self.shares.append(done / total)
 
     def tick(self) -> None:
         """Count, then do what was asked for."""
@@ -92,11 +100,51 @@ def test_a_model_is_written_below_the_cache(model: Model, tmp_path: Path, form: 
     proof = json.loads((folder / PROOF).read_text())
     assert outcome["max_logit_difference"] == proof["max_logit_difference"] <= proof["tolerance"]
     assert outcome["form"] == form
-    assert running.notes == ["loading the model", "writing and comparing", "done"]
+    timing = ["timing both models"] if form == "small" else []
+    assert list(dict.fromkeys(running.notes)) == [
+        "loading the model",
+        "removing what is off",
+        *timing,
+        "writing the files",
+        "reading them back",
+        "comparing",
+        "done",
+    ]
+    assert running.shares == sorted(running.shares)
+    assert (running.shares[0], running.shares[-1]) == (0, 1)
     assert running.ticks >= 2
     # What is recorded can be typed: it names no path of this machine.
     assert proof["command"][:4] == ["headlab", "export", "--mask", "mask.json"]
     assert str(tmp_path) not in json.dumps(proof)
+
+
+def test_progress_moves_with_the_batches(model: Model, tmp_path: Path) -> None:
+    running = CountingJob()
+    run_job(write_job(model, "small", size=64), model, tmp_path, running)
+    assert len(set(running.shares)) > 30
+    assert max(later - earlier for earlier, later in pairwise(running.shares)) < 0.2
+
+
+def test_steps_that_take_longer_than_foreseen_or_do_not_come_never_turn_back() -> None:
+    running = CountingJob()
+    progress = StepProgress(running, [Step("a", 10, 4), Step("b", 30), Step("c", 60, 2)])
+    progress.tick()  # before the first step
+    progress.begin("a")
+    for _ in range(9):
+        progress.tick()
+    progress.begin("unforeseen")
+    progress.begin("c")
+    progress.tick()
+    progress.begin("b")  # which is over
+    progress.end()
+    assert running.shares == sorted(running.shares)
+    assert running.shares[:2] == [0, 0.02]
+    assert (
+        max(share for share, note in zip(running.shares, running.notes, strict=True) if note == "a")
+        < 0.1
+    )
+    assert running.shares[-1] == 1
+    assert running.ticks == 11
 
 
 def test_the_written_model_answers_as_the_masked_one(model: Model, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.expected_errors import raises
 
+from headlab.cli.evaluate import load_for_mask
 from headlab.core import HeadGrid, HeadlabError, Stack
+from headlab.jobs.shrink import ShrinkJob
 from headlab.masks import Mask, convert_out, full_mask, load_mask, mask_from_json
 from headlab.masks.compare import combine_masks
+from headlab.masks.convert import parse_grid
+from headlab.report.maps import mask_cells
 
 SCHEMA_FILE = files("headlab") / "schemas" / "mask-3.schema.json"
 VALIDATOR = Draft202012Validator(json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
@@ -66,6 +71,107 @@ def test_masks_of_heads_are_written_as_before() -> None:
     value = full_mask(grid).to_json()
     assert value["version"] == 2
     assert "members" not in value
+
+
+def test_a_mask_of_another_model_is_refused_before_players_are_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def make_players(*_arguments: object) -> None:
+        raise AssertionError("players were made")
+
+    monkeypatch.setattr("headlab.hooks.with_players_of", make_players)
+    mask = mask_of_players()
+    mask.check_model("f" * 64)
+    mask.check_model(None)
+    module = SimpleNamespace(config=SimpleNamespace(dtype="float32"))
+    model: Any = SimpleNamespace(fingerprint="e" * 64, dtype="float32", module=module)
+    with raises("mask.other_model", "made for m (fingerprint ffffffffffff)", "eeeeeeeeeeee"):
+        load_for_mask(lambda: model, mask)
+    mask.save(tmp_path / "mask.json")
+    job = ShrinkJob.model_construct(mask=tmp_path / "mask.json", dtype="float32")
+    lab: Any = SimpleNamespace(need=lambda name: model)
+    with raises("mask.other_model"):
+        job.exact_model(lab)
+
+
+STACKS_LIKE_PLAYERS = (
+    "encoder-layers",
+    "encoder-neurons",
+    "encoder-feed-forward",
+    "decoder-attention",
+    "cross-kv-groups",
+)
+"""Names that other players have, which a file of version 2 may give to heads."""
+
+
+def file_of_heads(counts: dict[str, list[int]], *, version: int = 2) -> dict[str, Any]:
+    """A mask file of version 1 or 2 whose stacks are called as they please; a head is off."""
+    kept = {name: [[1] * heads for heads in layers] for name, layers in counts.items()}
+    next(iter(kept.values()))[0][0] = 0
+    return {
+        "format": "headlab-mask",
+        "version": version,
+        "model": {"name": "m", "fingerprint": "f" * 64},
+        "grid": counts,
+        "kept": kept,
+        "removed": 1,
+        "chosen": {},
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", STACKS_LIKE_PLAYERS)
+def test_a_file_of_heads_holds_heads_whatever_its_stacks_are_called(
+    name: str, version: int, tmp_path: Path
+) -> None:
+    mask = mask_from_json(file_of_heads({name: [2, 3]}, version=version))
+    assert mask.grid.has_only_heads
+    assert mask.grid.noun == "heads"
+    assert {mask.grid.kind_of(head) for head in mask.grid.heads} == {"heads"}
+    file = tmp_path / "mask.json"
+    mask.save(file)
+    assert json.loads(file.read_text())["version"] == 2
+    got = load_mask(file)
+    assert got.grid == mask.grid
+    assert got.digest == mask.digest
+    assert got.kept.tolist() == mask.kept.tolist()
+    players = HeadGrid.from_json({name: [2, 3]})
+    assert Mask(players, mask.kept).digest != mask.digest
+    with raises("mask.other_players"):
+        mask.check(players, None)
+    assert f"{name} layer 0, head 0: removed" in [
+        cell.told for cell in mask_cells(mask.grid, mask.kept)
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    counts=st.dictionaries(
+        st.sampled_from((*STACKS_LIKE_PLAYERS, "encoder", "decoder", "cross", "mine", "x-layers")),
+        st.lists(st.integers(1, 4), min_size=1, max_size=3),
+        min_size=1,
+        max_size=4,
+    ),
+    version=st.sampled_from([1, 2]),
+)
+def test_fuzzed_stack_names_leave_masks_of_heads_as_they_are(
+    counts: dict[str, list[int]], version: int
+) -> None:
+    mask = mask_from_json(file_of_heads(counts, version=version))
+    assert mask.grid.has_only_heads
+    assert len(mask.removed) == 1
+    written = mask.to_json()
+    assert written["version"] == 2
+    assert written["grid"] == counts
+    got = mask_from_json(json.loads(json.dumps(written)))
+    assert got.grid == mask.grid
+    assert got.digest == mask.digest
+
+
+def test_masks_of_other_tools_are_of_heads_whatever_the_grid_calls_its_stacks() -> None:
+    grid = parse_grid("encoder-layers=2x3")
+    assert grid.has_only_heads
+    assert Mask(grid, np.ones(grid.size, bool), MODEL).to_json()["version"] == 2
 
 
 def test_other_groups_of_neurons_are_another_mask() -> None:

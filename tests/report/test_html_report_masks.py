@@ -22,7 +22,7 @@ from headlab.masks import Mask, load_mask, noted
 from headlab.report import build
 from headlab.report.again import Again
 from headlab.report.build import document, find_results
-from headlab.report.parts import Item
+from headlab.report.parts import Item, facts_of
 from headlab.results import HeadScores, Store
 from headlab.studies.pareto import chosen_mask, mask_at
 from headlab.studies.table import STUDIES
@@ -169,6 +169,26 @@ def test_another_model_of_a_front_is_the_best_of_its_size_on_its_order():
     remake = remake_of(Mask(GRID, all_heads, IDENTITY, provenance))
     assert names_of(remake) == ["evaluate", "shrink"]
     assert any("not its answer" in note for note in remake.notes)
+
+
+def test_a_report_says_streaming_in_words_and_under_what_a_mask_was_measured():
+    words = "streaming (first 4, last 64 tokens)"
+    streaming = "streaming:4,64"
+    spec = {"ablation": streaming, "seed": 0, "order": {"method": "m", "ablation": streaming}}
+    facts = dict(facts_of(spec, {}))
+    assert facts["ablation"] == words
+    assert facts["heads ordered by"] == f"method m, ablation {words}"
+    kept = np.ones(GRID.size, bool)
+    kept[0] = False
+    figure = {"accuracy": 0.5, "n": 10}
+    evaluated = {"dev": {"task": "intents", "ablation": "zero", "languages": {"de": figure}}}
+    chosen = {"rule": "bottom", "k": 1, "ablation": streaming, "evaluated": evaluated}
+    mask = Mask(GRID, kept, IDENTITY, chosen)
+    (section,) = document([Item(mask, "m.json")]).sections
+    assert dict(section.made[0].facts)["ablation"] == words
+    assert (
+        f"dev: measured with zero ablation (what is removed gives zeros), and they were chosen under {words} ablation."
+    ) in section.notes
 
 
 @pytest.mark.parametrize(

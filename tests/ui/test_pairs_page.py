@@ -9,11 +9,14 @@ import streamlit as st
 from support.app_pages import app_on, page_text, run_page
 from support.cached_reports import keep_report
 from support.cached_scores import fill_cache
+from support.fake_client import FakeClient, FakeWorker
+from support.page_actions import press
+from support.submitted_jobs import submitted_jobs
 from support.synthetic_pairs import made_pairs
 
 from headlab.charts.studies.interactions import OPEN_DRAWN
-from headlab.dashboard.frame import Choice
-from headlab.dashboard.pages.pairs.form import FORM, WAY, PairsForm
+from headlab.dashboard.frame import Choice, worker_supervisor
+from headlab.dashboard.pages.pairs.form import FORM, PLACE, WAY, PairsForm
 from headlab.dashboard.pages.pairs.page import left_out_words
 from headlab.studies.interactions import PairInteraction
 
@@ -141,6 +144,23 @@ def test_scores_of_other_settings_choose_no_heads():
     app.number_input(key="pairs-seed").set_value(0)
     app.number_input(key="pairs-dev_size").set_value(64).run()
     assert "made with 512 examples of dev." in page_text(app)
+
+
+def test_ray_is_offered_where_the_worker_has_one(tmp_path, monkeypatch):
+    root = fill_cache(tmp_path)
+    client = FakeClient()
+    monkeypatch.setattr(worker_supervisor, "FRESH_SECONDS", 0.0)
+    with app_on(root, lambda: FakeWorker(client)):
+        app = pairs(langs=["de"])
+        assert not [radio for radio in app.radio if radio.label == "Where it runs"]
+        client.ray = "local"
+        app = pairs(langs=["de"])
+        assert app.radio(key=FORM.key(PLACE)).value == "here"
+        press(app, "pairs-start")
+        app.radio(key=FORM.key(PLACE)).set_value("ray").run()
+        assert "Ray workers share it" in page_text(app)
+        press(app, "pairs-start")
+    assert [job.place for job in submitted_jobs(client)] == ["here", "ray"]
 
 
 def choice(**fields):

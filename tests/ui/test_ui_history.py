@@ -12,11 +12,15 @@ from support.expected_errors import raises
 
 from headlab.core import HeadGrid, Stack
 from headlab.dashboard.panels.masks.history import (
+    ABLATION_MARK,
     MAX_STATES,
     MaskHistory,
     kept_heads_of_link_text,
+    link_text_of,
     mask_link_text,
+    origin_of_link,
 )
+from headlab.masks import Mask
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))
 RAGGED_GRID = HeadGrid(
@@ -156,6 +160,38 @@ def test_any_mask_survives_the_link(bits):
     )
 
 
+@pytest.mark.parametrize("ablation", ["zero", "mean", "resample", "streaming:0,16", "mixed"])
+def test_a_link_keeps_the_ablation_that_its_mask_was_chosen_under(ablation):
+    kept_heads = kept_heads_without(GRID, 3)
+    sender = MaskHistory(GRID)
+    sender.set_mask(kept_heads, {"rule": "bottom", "ablation": ablation})
+    link_text = link_text_of(sender.mask)
+    assert (link_text == mask_link_text(kept_heads)) == (ablation == "zero")
+    bits, _, ablation_of_link = link_text.partition(ABLATION_MARK)
+    assert np.array_equal(kept_heads_of_link_text(bits, GRID), kept_heads)
+    mask = Mask(GRID, kept_heads, {}, origin_of_link(ablation_of_link))
+    assert (mask.ablation or "zero") == ablation
+
+
+def test_a_link_of_an_unknown_ablation_is_refused():
+    with raises("link.mask_malformed", "ablation that headlab does not know"):
+        origin_of_link("streaming:4")
+
+
+def test_heads_switched_by_hand_keep_the_ablation_they_started_from():
+    history = MaskHistory(GRID)
+    history.set_mask(kept_heads_without(GRID, 1), {"rule": "bottom", "ablation": "mean"})
+    switch_off(history, 2)
+    assert history.mask.ablation == "mean"
+    assert history.mask.of_means
+    history.switch([1, 2], True)
+    switch_off(history, 5)
+    assert history.mask.ablation is None
+    history.set_mask(history.mask.kept, {"rule": "bottom", "ablation": "resample"})
+    assert history.mask.ablation == "resample"
+    assert history.mask.beyond_weights == "resample"
+
+
 def test_a_12_by_12_mask_takes_24_characters():
     text = mask_link_text(kept_heads_without(GRID, 0, 143))
     assert len(text) == 24
@@ -207,6 +243,7 @@ def page():
     write_mask_link(history)
     removed_indices = np.flatnonzero(~history.mask.kept)
     st.text(",".join(map(str, removed_indices)))
+    st.text(history.mask.ablation)
 
 
 def run(link=None):
@@ -224,6 +261,18 @@ def test_a_link_gives_its_mask_and_later_clicks_change_the_link():
     assert mask_link_text(kept_heads_without(GRID, 7)) in app.query_params["m"]
     app.button[1].click().run()
     assert app.text[0].value == "3,9"
+
+
+def test_a_link_with_an_ablation_gives_a_mask_chosen_under_it():
+    link_text = f"{mask_link_text(kept_heads_without(GRID, 3, 9))}.streaming:4,64"
+    app = run(link_text)
+    assert app.text[0].value == "3,9"
+    assert app.text[1].value == "streaming:4,64"
+    assert link_text in app.query_params["m"]
+    assert app.warning[0].value == "no trouble"
+    refused = run(link_text.replace("64", "x"))
+    assert refused.text[0].value == ""
+    assert "ablation that headlab does not know" in refused.warning[0].value
 
 
 def test_a_broken_link_gives_a_warning_and_a_model_with_all_heads_on():

@@ -772,6 +772,14 @@ def test_options_that_differ_from_the_default_name_it():
     assert rows["Examples"] == "all of test"
 
 
+def test_a_job_s_ablation_is_said_in_words():
+    params = {**SPEC, "ablation": "streaming:4,64"}
+    rows = dict(job_format.job_details(job_row(1, params=params)))
+    assert rows["Ablation"] == "streaming (first 4, last 64 tokens)"
+    rows = dict(job_format.job_details(job_row(1, params={**SPEC, "ablation": "mean"})))
+    assert rows["Ablation"] == "mean"
+
+
 def test_titles_and_commands_of_every_kind():
     four_languages = {**SPEC, "languages": ["de", "th", "fi", "hu"]}
     assert (

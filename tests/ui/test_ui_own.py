@@ -277,6 +277,54 @@ def test_a_dropped_file_of_choices_for_a_language_model_becomes_a_task() -> None
     assert saved_task.examples("en")[0].choices == (" yes", " no")
 
 
+CONTRAST = "Contrast: the text with another right answer"
+CONTRAST_ROWS = [
+    (
+        "turn.csv",
+        "text,label,other\n" + "".join(f"on {i},{'ab'[i % 2]},off {i}\n" for i in range(9)),
+    ),
+    ("say.csv", "text,target,other\n" + "".join(f"on {i},t {i},off {i}\n" for i in range(9))),
+    (
+        "choose.jsonl",
+        "\n".join(
+            json.dumps(
+                {"context": f"on {i}", "choices": ["a", "b"], "answer": 0, "other": f"off {i}"}
+            )
+            for i in range(9)
+        ),
+    ),
+]
+
+
+@pytest.mark.usefixtures("app")
+@pytest.mark.parametrize(("name", "text"), CONTRAST_ROWS, ids=["labels", "targets", "choices"])
+def test_a_column_of_contrasts_is_chosen_or_known_by_its_name(name: str, text: str) -> None:
+    app = page_with_files((name, text))
+    (contrast,) = [box for box in app.selectbox if box.label == CONTRAST]
+    assert contrast.value == NO_COLUMN
+    contrast.set_value("other").run()
+    assert not app.exception
+    press(app, "own-save")
+    (example, *_) = task(name.partition(".")[0]).examples("en", "dev")
+    assert example.counterfactuals == (example.text.replace("on", "off"),)
+    named = page_with_files((name, text.replace("other", "counterfactual")))
+    assert columns_by_title(named)[CONTRAST] == "counterfactual"
+
+
+@pytest.mark.usefixtures("app")
+def test_what_has_no_contrast_is_not_asked_for_one() -> None:
+    app = page_with_files(("say.csv", CONTRAST_ROWS[0][1]))
+    question = next(radio for radio in app.radio if radio.label == "What is asked")
+    question.set_value("every token of a text (language models)").run()
+    assert CONTRAST not in columns_by_title(app)
+    app = page_with_files(CONTRAST_ROWS[2])
+    context = next(box for box in app.selectbox if box.label == "Context")
+    context.set_value(NO_COLUMN).run()
+    assert not app.exception
+    assert CONTRAST not in columns_by_title(app)
+    assert "Every row can be read" in page_text(app)
+
+
 @pytest.mark.usefixtures("app")
 def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
     rows = [

@@ -16,7 +16,16 @@ from support.expected_errors import expect_error, raises
 from support.waiting import wait_until
 
 from headlab.cli.run import build
-from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Omissions, Stack
+from headlab.core import (
+    ABLATION_CHOICES,
+    BEYOND_LIMIT,
+    WITHOUT_TOKEN,
+    HeadGrid,
+    HeadlabError,
+    Omissions,
+    Stack,
+    ablation_title,
+)
 from headlab.dashboard.frame import LatestValue
 from headlab.dashboard.names import plain
 from headlab.dashboard.panels.heads.changed_answers import all_changes_command
@@ -30,6 +39,7 @@ from headlab.dashboard.panels.masks.mask_figures import (
     mean_figure,
     omission_notes,
     progress_caption,
+    stand_in_caption,
     stream_figures,
 )
 from headlab.dashboard.panels.masks.mask_files import (
@@ -521,6 +531,122 @@ def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_fil
     rows_of_older_worker = final_german_figures(FakeClient(), mask_question)
     assert omission_notes(rows_of_older_worker) == []
     assert rows_of_older_worker["de"].omissions is None
+
+
+MEAN_CHOICE = {"rule": "bottom", "ablation": "mean"}
+COMBINED_CHOICE = {"rule": "combined: and", "ablation": "mixed"}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "asked_for", "measured", "caption"),
+    [
+        ({"rule": "by hand"}, None, "zero", ""),
+        ({"rule": "bottom", "score": {"ablation": "zero"}}, None, "zero", ""),
+        (
+            MEAN_CHOICE,
+            None,
+            "mean",
+            "What is off gives its mean output, as when the mask was chosen.",
+        ),
+        (
+            MEAN_CHOICE,
+            "zero",
+            "zero",
+            "What is off gives zeros; the mask was chosen under mean ablation.",
+        ),
+        (
+            {"score": {"ablation": "streaming:4,64"}},
+            "zero",
+            "zero",
+            "What is off gives zeros; the mask was chosen under streaming (first 4, last 64 tokens) ablation.",
+        ),
+        (
+            COMBINED_CHOICE,
+            None,
+            "zero",
+            "What is off gives zeros; the mask combines some chosen under several ablations.",
+        ),
+    ],
+)
+def test_figures_are_by_the_ablation_of_the_mask_or_the_page_says_that_they_are_not(
+    chosen, asked_for, measured, caption
+):
+    mask_question = AccuracyQuestion.unchecked(
+        "a/model",
+        FINGERPRINT,
+        "intents",
+        "dev",
+        replace(mask(1), chosen=chosen),
+        ablation=asked_for,
+    )
+    assert mask_question.in_language("de").model_dump(mode="json")["ablation"] == measured
+    assert mask_question.on_split("test").ablation == measured
+    assert stand_in_caption(mask_question) == caption
+
+
+@pytest.mark.parametrize("name", [name for name in ABLATION_CHOICES if name != "zero"])
+def test_figures_of_each_ablation_are_told_apart_and_stored_under_their_own(name):
+    chosen_mask = replace(mask(1), chosen={"rule": "bottom", "ablation": name})
+    known_figures = {}
+    own_question = question(chosen_mask)
+    zero_question = own_question.model_copy(update={"ablation": "zero"})
+    final_german_figures(FakeClient(), own_question, known_figures)
+    assert zero_question.key("de") not in known_figures
+    with_figures = with_measured_accuracies(chosen_mask, own_question, known_figures, ["de"])
+    assert with_figures.evaluated["dev"]["ablation"] == name
+    unmeasured = with_measured_accuracies(chosen_mask, zero_question, known_figures, ["de"])
+    assert not unmeasured.evaluated
+    final_german_figures(FakeClient(), zero_question, known_figures)
+    by_zero = with_measured_accuracies(chosen_mask, zero_question, known_figures, ["de"])
+    assert by_zero.evaluated["dev"]["ablation"] == "zero"
+    [note] = accuracy_notes([by_zero])
+    assert note == (
+        f"dev: measured with zero ablation (what is removed gives zeros), and they were chosen "
+        f"under {ablation_title(name)} ablation."
+    )
+
+
+def test_the_command_for_all_changed_answers_measures_what_the_page_does():
+    mean_mask = replace(mask(1), chosen=MEAN_CHOICE)
+    assert "--ablation" not in all_changes_command(question(mean_mask), "de")
+    zero_question = question(mean_mask).model_copy(update={"ablation": "zero"})
+    assert "--ablation zero" in all_changes_command(zero_question, "de")
+    mixed_question = question(replace(mask(1), chosen=COMBINED_CHOICE))
+    assert "--ablation zero" in all_changes_command(mixed_question, "de")
+
+
+def test_a_person_chooses_whether_a_mask_is_measured_under_its_own_ablation_or_zero():
+    def page():
+        from dataclasses import replace
+
+        import streamlit as st
+        from test_ui_prune import MEAN_CHOICE, mask
+
+        from headlab.dashboard.panels.masks.accuracy import pick_stand_in
+
+        chosen = MEAN_CHOICE if st.checkbox("of means", value=True) else {}
+        st.text(pick_stand_in(replace(mask(1), chosen=chosen)))
+
+    app = AppTest.from_function(page, default_timeout=30).run()
+    assert not app.exception
+    assert app.radio[0].options == ["its mean output", "zeros"]
+    assert app.text[0].value == "mean"
+    app.radio[0].set_value("zero").run()
+    assert app.text[0].value == "zero"
+    app.checkbox[0].uncheck().run()
+    assert not app.radio
+    assert app.text[0].value == "zero"
+
+
+def test_the_mean_of_scores_suggests_a_mask_that_knows_its_ablation():
+    scores_by_language = {
+        name: replace(scores(name), spec=replace(scores(name).spec, ablation="mean"))
+        for name in ("de", "th")
+    }
+    mean = pooled_scores(scores_by_language, MEAN_OF_LANGUAGES)
+    origin = origin_of_mask(mean, Suggestion("bottom", k=1), ["de", "th"])
+    assert replace(mask(1), chosen=origin).ablation == "mean"
+    assert replace(mask(1), chosen=origin).of_means
 
 
 def test_reported_06_the_page_says_how_many_words_are_left_out():

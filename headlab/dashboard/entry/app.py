@@ -13,4 +13,4 @@ else:
     from headlab.dashboard.server.door import middleware
     from headlab.dashboard.server.ending import lifespan
 
-    app = App(__file__, lifespan=lifespan, middleware=middleware())
+    app = App(__file__, lifespan=lifespan, middleware=middleware(__file__))

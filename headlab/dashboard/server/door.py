@@ -1,5 +1,7 @@
 """Why the app refuses a connection, for whoever opened it under another name and for its log.
 
+And where a page is whose address was typed in other letters.
+
 Streamlit answers a session of an unknown host or origin with a bare 403 on its socket; its page
 then waits for ever.
 """
@@ -9,6 +11,8 @@ from __future__ import annotations
 import html
 import logging
 import re
+from collections.abc import Collection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from cachetools import FIFOCache
@@ -24,6 +28,7 @@ HOST_AND_PORT = r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5
 HOST = re.compile(HOST_AND_PORT, re.IGNORECASE)
 ORIGIN = re.compile(f"https?://{HOST_AND_PORT}", re.IGNORECASE)
 MISDIRECTED_STATUS = 421
+MOVED_STATUS = 307
 DENIAL_EXTENSION = (
     "websocket.http.response"  # the extension of ASGI that gives a refused socket a body
 )
@@ -68,6 +73,30 @@ def origin_advice(origin: str, host: str) -> str:
     )
 
 
+FIRST_PAGE = "overview"
+"""The key of the page that has the address of the app itself."""
+
+
+def address_of_page(path: str, page_names: Collection[str]) -> str:
+    """Where the page is that a path means, if it writes its name in other letters: "./prune".
+
+    Streamlit knows a page by its name in small letters, and the first one by no name.
+
+    Args:
+        path: Of a request.
+        page_names: Of all pages.
+
+    Returns:
+        The address from there; empty if the path is that of a page, or of none.
+    """
+    name = path.rstrip("/").rpartition("/")[2]
+    key = name.lower()
+    if key not in page_names or (key == name and key != FIRST_PAGE):
+        return ""
+    folder = "../" if path.endswith("/") else "./"
+    return folder if key == FIRST_PAGE else f"{folder}{key}"
+
+
 class Door:
     """Tell a browser, and the log, why streamlit refuses its connection.
 
@@ -77,8 +106,9 @@ class Door:
     here it is only explained. Each name is logged once.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, page_names: Collection[str] = ()) -> None:
         self._app = app
+        self._page_names = page_names
         self._logged: FIFOCache[str, None] = FIFOCache(MAX_REMEMBERED)
         self._advice_by_origin: FIFOCache[str, str] = FIFOCache(MAX_REMEMBERED)
 
@@ -128,6 +158,11 @@ class Door:
             self._log_once(advice)
             page = f"<!doctype html><title>headlab</title><p>{html.escape(advice)}</p>"
             return HTMLResponse(page, status_code=403)
+        address = address_of_page(scope["path"], self._page_names)
+        if "text/html" in headers.get("accept", "") and address:
+            query = scope["query_string"].decode("latin-1")
+            location = f"{address}?{query}" if query else address
+            return Response(status_code=MOVED_STATUS, headers={"location": location})
         if scope["path"].endswith(HEALTH_PATH):
             advice = self._advice_by_origin.get(_origin_of(headers.get("referer", "")), "")
             if advice:
@@ -141,9 +176,14 @@ class Door:
             log.warning("headlab: %s", advice)
 
 
-def middleware() -> list[Middleware]:
-    """What the app's server puts before streamlit."""
-    return [Middleware(Door)]
+def middleware(app_file: str) -> list[Middleware]:
+    """What the app's server puts before streamlit.
+
+    Args:
+        app_file: The entry file, beside which the folder of pages stands.
+    """
+    page_names = {path.stem for path in (Path(app_file).parent / "pages").glob("*.py")}
+    return [Middleware(Door, page_names=page_names)]
 
 
 def _origin_of(address: str) -> str:

@@ -164,7 +164,7 @@ def _facts(mask: Mask) -> Facts:
         ("written", mask.created),
     ]
     return tuple(
-        (name.replace("_", " "), as_text(value)[:MAX_VALUE_LENGTH])
+        (name.replace("_", " "), as_text(value, name)[:MAX_VALUE_LENGTH])
         for name, value in rows
         if value is not None
     )

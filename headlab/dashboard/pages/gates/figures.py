@@ -16,7 +16,16 @@ import streamlit as st
 
 from headlab.charts.chart import Chart
 from headlab.charts.gates import MaskDots, accuracy_chart
-from headlab.core import Bools, Cell, JsonLike, Table, current_fingerprint, fingerprint_of, part
+from headlab.core import (
+    Bools,
+    Cell,
+    JsonLike,
+    Table,
+    ablation_title,
+    current_fingerprint,
+    fingerprint_of,
+    part,
+)
 from headlab.dashboard.frame import (
     Choice,
     LatestValue,
@@ -266,6 +275,28 @@ def caution_of_same_split(scores: Mapping[str, HeadScores], split: str) -> str:
     )
 
 
+def caution_of_other_ablations(scores: Mapping[str, HeadScores]) -> str:
+    """A sentence on the methods whose scores are of another ablation than that of learned gates.
+
+    Args:
+        scores: By method.
+
+    Returns:
+        The sentence; empty if there is no such method.
+    """
+    titles = [
+        f"{method_words(method_scores)} under {ablation_title(ablation)} ablation"
+        for method_scores in scores.values()
+        if (ablation := str(method_scores.spec.get("ablation", "zero"))) != "zero"
+    ]
+    if not titles:
+        return ""
+    return (
+        f"Every head that is off gives zeros here, as one with a closed gate does; the heads of "
+        f"{' and '.join(titles)} were chosen otherwise."
+    )
+
+
 def accuracy_is_known(gates: LearnedGates, mask: Mask) -> bool:
     """Whether this mask's accuracy is known.
 
@@ -321,9 +352,8 @@ def overlap_table(
         "shapley-top50: what a head contributes while fewer than half of the heads are removed, "
         "so not suited to masks that keep fewer than half; shapley: at all numbers of heads.",
     ]
-    caution = caution_of_same_split(scores, split)
-    if caution:
-        notes.append(caution)
+    cautions = (caution_of_same_split(scores, split), caution_of_other_ablations(scores))
+    notes += filter(None, cautions)
     format_by_column = {
         "λ": "g",
         "method": "",
@@ -378,6 +408,7 @@ def questions_about_masks(
                 asker,
                 choice.label_map,
                 examples=int(run_worth.examples),
+                ablation="zero",  # as of a closed gate
             )
     return questions_by_mask
 
@@ -535,6 +566,7 @@ def draw_trade_off(choice: Choice, sweep: Sweep, run_number: int) -> None:
         READING,
         _caution(sweep, split, splits),
         caution_of_same_split(drawn_scores, split),
+        caution_of_other_ablations(drawn_scores),
     )
     st.caption(" ".join(filter(None, sentences)))
     show_table(gates_table(sweep.gates), f"gates-{language}")

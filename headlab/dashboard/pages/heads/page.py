@@ -43,6 +43,7 @@ from headlab.dashboard.widgets import (
     download_button,
     draw_map,
     draw_small_maps,
+    file_stem_of,
     group_sizes_of,
     keep_known_choice,
     maps_details,
@@ -91,8 +92,8 @@ def draw_tables(
     one = nouns_of_kinds(grid.kinds)[0]
     st.subheader(f"Every {one}")
     table = table_of_heads(scores)
-    file_stem = grid.noun.replace(" ", "-")
-    file_name = f"{file_stem}-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
+    subject = (choice.model, choice.task, choice.method)
+    file_name = f"{file_stem_of(grid.noun.replace(' ', '-'), subject)}.csv"
     download_button(
         f"Download every {one} as CSV", table.to_csv(index=False), file_name, "text/csv"
     )

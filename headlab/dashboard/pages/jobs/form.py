@@ -16,13 +16,15 @@ from headlab.dashboard.frame import (
     known_models,
     stored_results,
     stored_specs,
-    supervisor,
     task_languages,
 )
 from headlab.dashboard.frame import scores_of as stored_scores_of
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.panels.jobs import (
+    RAY_LEAD,
+    draw_job_place,
     end_job_form,
+    job_place,
     job_requests,
     missing_weights_reason,
     open_job,
@@ -35,6 +37,7 @@ from headlab.dashboard.widgets import (
     button,
     download_button,
     draw_option,
+    file_stem_of,
     reason_refused,
     values_at_press,
     widget_values,
@@ -133,10 +136,7 @@ class JobForm:
         Args:
             values: Of the widgets drawn so far.
         """
-        on_ray = values.get(self.key("place")) == "ray"
-        if on_ray and "ray" in JOBS[self.kind(values)].places:
-            return "ray"
-        return "here"
+        return job_place(JOBS[self.kind(values)], values.get(self.key("place")))
 
     def job(self, values: FormValues) -> Job:
         """The job, whether its fields are valid or not.
@@ -273,7 +273,7 @@ def draw_form(choice: Choice) -> None:
         )
         st.caption(plain(kinds[kind].about))
         _draw_fields(form, kinds[kind])
-        _draw_place(form, kinds[kind])
+        draw_job_place(kinds[kind], form.key("place"))
         _draw_end(form)
     page_link("experiments", "Analyses of several scores")
     page_link("roles", "What the heads do")
@@ -324,7 +324,7 @@ def _draw_end(form: JobForm) -> None:
     job = form.job(values)
     forecast_lead = "What it will take:"
     if form.place(values) == "ray":
-        forecast_lead = "What it would take this worker alone; Ray workers share it:"
+        forecast_lead = RAY_LEAD
     reason = why_not_startable(job)
     end_job_form(
         job,
@@ -448,21 +448,6 @@ def _draw_settings(form: JobForm, job_class: type[Job], names: Iterable[str]) ->
         draw_option(name, settings[name], form.setting_key(job_class, name))
 
 
-def _draw_place(form: JobForm, job_class: type[Job]) -> None:
-    """Where the job runs, if it may run on Ray and the worker has it."""
-    ray = supervisor().state().ray
-    if not ray or "ray" not in job_class.places:
-        return
-    places = {"here": "this worker", "ray": f"Ray ({ray})"}
-    st.radio(
-        "Where it runs",
-        list(places),
-        format_func=places.__getitem__,
-        horizontal=True,
-        key=form.key("place"),
-    )
-
-
 # What is cached, what it cost and what is missing, as tables.
 
 
@@ -476,7 +461,7 @@ def draw_cached(choice: Choice) -> None:
         table, hide_index=True, column_config=column_config(results), height=height, placeholder="–"
     )
     if results.scores:
-        name = f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
+        name = f"{file_stem_of('costs', (choice.model, choice.task, choice.method))}.csv"
         download_button("Download this table as CSV", table.to_csv(index=False), name, "text/csv")
     if results.variant:
         st.caption(

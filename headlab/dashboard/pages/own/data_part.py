@@ -77,6 +77,13 @@ MEANINGS_BY_QUESTION = {
 }
 """What a task may ask: by question, the titles of the columns that it needs, by their meaning."""
 
+QUESTIONS_WITH_CONTRASTS = (LABEL_EACH_TEXT, GENERATED_TEXT, FROM_CHOICES)
+"""Questions whose files may have a contrast of each text, for counterfactual ablation."""
+CONTRAST_HELP = (
+    "For counterfactual ablation: what is off gives its output on this text. Of as many tokens as the row's "
+    "own text; cells may be empty."
+)
+
 BY_SHARE = "a share of the rows"
 BY_COLUMN = "as a column says"
 BY_FILE = "each file is one"
@@ -417,7 +424,9 @@ def _pick_columns(files: ReadFiles, classes: Sequence[str]) -> tuple[dict[str, s
         key=_widget_key(files, "what"),
     )
     meanings = {**MEANINGS_BY_QUESTION[question], "language": "Language"}
-    guesses = guess_columns(files.values, [*meanings, "split"], classes)
+    has_contrasts = question in QUESTIONS_WITH_CONTRASTS
+    further_meanings = ["counterfactual", "split"] if has_contrasts else ["split"]
+    guesses = guess_columns(files.values, [*meanings, *further_meanings], classes)
     if files.kind == "conll":
         guesses = {"words": files.columns[0], "labels": files.columns[-1]}
     unsure = unsure_meanings(files.values, meanings, guesses)
@@ -434,6 +443,16 @@ def _pick_columns(files: ReadFiles, classes: Sequence[str]) -> tuple[dict[str, s
         )
     with st.expander("More columns"):
         group_place, id_place = st.columns(2)
+        if has_contrasts and not _lacks_context(column_by_meaning):
+            column_by_meaning["counterfactual"] = _pick_column(
+                st,
+                files,
+                "Contrast: the text with another right answer",
+                "counterfactual",
+                [NO_COLUMN],
+                guesses,
+                help_text=CONTRAST_HELP,
+            )
         column_by_meaning["group"] = _pick_column(
             group_place, files, "Rows that belong together", "group", [NO_COLUMN], guesses
         )
@@ -446,6 +465,11 @@ def _pick_columns(files: ReadFiles, classes: Sequence[str]) -> tuple[dict[str, s
         if column is not None and column not in (NO_COLUMN, SAME_IN_ALL_ROWS):
             columns[meaning] = column
     return columns, missing
+
+
+def _lacks_context(column_by_meaning: Mapping[str, str | None]) -> bool:
+    """Whether choices are whole texts, of which no context could be another."""
+    return column_by_meaning.get("context") == NO_COLUMN
 
 
 def _likely_question(files: ReadFiles) -> str:
@@ -473,6 +497,7 @@ def _pick_column(
     guesses: Mapping[str, str],
     *,
     ask: bool = False,
+    help_text: str | None = None,
 ) -> str | None:
     """A list of columns, with the one that is guessed; None while nothing is chosen.
 
@@ -484,6 +509,7 @@ def _pick_column(
         no_column_options: What may be chosen in place of a column.
         guesses: Columns by their meaning.
         ask: Whether a person has to choose even where no column is needed.
+        help_text: Shown beside the title.
     """
     options = [*no_column_options, *files.columns]
     default_index = None
@@ -497,6 +523,7 @@ def _pick_column(
         default_index,
         key=_widget_key(files, meaning),
         placeholder="Choose a column",
+        help=help_text,
     )
     if selected_column is None:
         return None

@@ -11,21 +11,26 @@ from headlab.core import HeadlabError, ablation_title
 from headlab.dashboard.frame import Choice, cached_options, scores_of
 from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.jobs import (
+    RAY_LEAD,
+    draw_job_place,
     draw_live_jobs,
     end_job_form,
+    job_place,
     missing_weights_reason,
     show_started_job,
     show_terminal_commands,
     start_job_of_form,
 )
 from headlab.dashboard.panels.stored import resolved_options
-from headlab.dashboard.widgets import Form, FormValues, reason_refused
+from headlab.dashboard.widgets import Form, FormValues, reason_refused, widget_values
+from headlab.jobs import JobPlace
 from headlab.jobs.table import InteractionsJob
 from headlab.results import HeadScores
 from headlab.studies import HEADS, INTERACTIONS, LAYER, OF, STUDIES, TOP
 
 FORM = Form("_pairs", "pairs-")
 STUDY = STUDIES[INTERACTIONS]
+PLACE = "place"
 WAY = "way"
 WAYS = {
     TOP: "The heads of the largest values",
@@ -159,9 +164,16 @@ def draw_form(form: PairsForm) -> InteractionsJob:
                     **InteractionsJob.settings(),
                 }
             )
+        draw_job_place(InteractionsJob, FORM.key(PLACE))
         job = form.job(FORM.values())
         end_job_form(
-            job, form.obstacle(job), _start, form, key="pairs-start", form_prefix=FORM.prefix
+            job,
+            form.obstacle(job),
+            _start,
+            form,
+            key="pairs-start",
+            form_prefix=FORM.prefix,
+            text_before=RAY_LEAD if _place() == "ray" else "What it will take:",
         )
         show_started_job("Its pairs appear above when it is done.")
         draw_live_jobs()
@@ -173,4 +185,9 @@ def draw_form(form: PairsForm) -> InteractionsJob:
 
 
 def _start(form: PairsForm, typed_values: Mapping[str, str] | None) -> None:
-    start_job_of_form(FORM, form.job, typed_values)
+    start_job_of_form(FORM, form.job, typed_values, _place())
+
+
+def _place() -> JobPlace:
+    """Where the job runs, as the form's widget says it now."""
+    return job_place(InteractionsJob, widget_values(FORM.prefix).get(FORM.key(PLACE)))

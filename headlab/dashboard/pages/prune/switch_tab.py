@@ -33,6 +33,7 @@ from headlab.dashboard.panels.masks import (
     draw_arriving_figures,
     draw_mask_files,
     draw_test_verdict,
+    pick_stand_in,
     players_of_model,
     session_figures,
     show_masks_in_report,
@@ -129,6 +130,7 @@ def draw_board(
         with figures_area:
             headline_area = st.container()
             split = pick_split()
+            ablation = pick_stand_in(history.mask)
             notes_area = st.container()
             if len(languages) > MAX_UNFOLDED_LANGUAGES:
                 table_area: Placeholder = st.expander(table_title(headline, len(languages)))
@@ -145,6 +147,7 @@ def draw_board(
             PruneState.of_session().asker,
             choice.label_map,
             noun=history.grid.noun,
+            ablation=ablation,
         )
         with ways_area:
             draw_on_test = partial(draw_test_verdict, question, languages, known_figures, headline)

@@ -144,6 +144,7 @@ def changed_answers(
             question.split,
             question.size,
             label_map=question.label_map,
+            ablation=question.ablation,
         )
     )
 
@@ -201,6 +202,8 @@ def all_changes_command(question: AccuracyQuestion, language: str) -> str:
     )
     words += ["--mask", mask_file_name(question.mask, question.model), "--split", question.split]
     words += ["--size", str(question.size)]
+    if question.ablation != question.mask.ablation and question.mask.ablation is not None:
+        words += ["--ablation", question.ablation]
     words += ["--changes", f"changes-{language}-{question.split}.csv"]
     return shlex.join(["headlab", "evaluate", *words])
 

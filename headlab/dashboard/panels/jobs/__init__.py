@@ -5,6 +5,7 @@ from __future__ import annotations
 from headlab.dashboard.panels.jobs.fitting import can_do as can_do
 from headlab.dashboard.panels.jobs.fitting import draw_misfit as draw_misfit
 from headlab.dashboard.panels.jobs.fitting import misfit_reason as misfit_reason
+from headlab.dashboard.panels.jobs.job_actions import RAY_LEAD as RAY_LEAD
 from headlab.dashboard.panels.jobs.job_actions import RESUMES_HELP as RESUMES_HELP
 from headlab.dashboard.panels.jobs.job_actions import arrived_forecast as arrived_forecast
 from headlab.dashboard.panels.jobs.job_actions import cancel_button as cancel_button
@@ -12,6 +13,7 @@ from headlab.dashboard.panels.jobs.job_actions import confirm_job_deletion as co
 from headlab.dashboard.panels.jobs.job_actions import delete_job as delete_job
 from headlab.dashboard.panels.jobs.job_actions import draw_forecast as draw_forecast
 from headlab.dashboard.panels.jobs.job_actions import draw_job_bar as draw_job_bar
+from headlab.dashboard.panels.jobs.job_actions import draw_job_place as draw_job_place
 from headlab.dashboard.panels.jobs.job_actions import draw_job_progress as draw_job_progress
 from headlab.dashboard.panels.jobs.job_actions import draw_live_jobs as draw_live_jobs
 from headlab.dashboard.panels.jobs.job_actions import end_job_form as end_job_form
@@ -20,6 +22,7 @@ from headlab.dashboard.panels.jobs.job_actions import forecast_seconds as foreca
 from headlab.dashboard.panels.jobs.job_actions import (
     is_deletion_to_confirm as is_deletion_to_confirm,
 )
+from headlab.dashboard.panels.jobs.job_actions import job_place as job_place
 from headlab.dashboard.panels.jobs.job_actions import job_requests as job_requests
 from headlab.dashboard.panels.jobs.job_actions import live_jobs as live_jobs
 from headlab.dashboard.panels.jobs.job_actions import (

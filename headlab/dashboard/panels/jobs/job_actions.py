@@ -173,8 +173,43 @@ def start_job(job: Job, place: JobPlace = "here") -> None:
     ask_worker(submit)
 
 
+RAY_LEAD = "What it would take this worker alone; Ray workers share it:"
+"""Before the forecast of a job that is to run on Ray."""
+
+
+def draw_job_place(job_class: type[Job], key: str) -> None:
+    """Where a job runs, if it may run on Ray and the worker has it.
+
+    Args:
+        job_class: Of the job.
+        key: Of the widget.
+    """
+    ray = supervisor().state().ray
+    if not ray or "ray" not in job_class.places:
+        return
+    places = {"here": "this worker", "ray": f"Ray ({ray})"}
+    st.radio(
+        "Where it runs", list(places), format_func=places.__getitem__, horizontal=True, key=key
+    )
+
+
+def job_place(job_class: type[Job], chosen: object) -> JobPlace:
+    """Where a job runs.
+
+    Args:
+        job_class: Of the job.
+        chosen: What the widget of `draw_job_place` holds.
+    """
+    if chosen == "ray" and "ray" in job_class.places:
+        return "ray"
+    return "here"
+
+
 def start_job_of_form(
-    form: Form, make_job: Callable[[FormValues], Job], typed_numbers: Mapping[str, str] | None
+    form: Form,
+    make_job: Callable[[FormValues], Job],
+    typed_numbers: Mapping[str, str] | None,
+    place: JobPlace = "here",
 ) -> None:
     """Queue the job of a form, as its widgets are now, not as they were when the button was drawn.
 
@@ -182,13 +217,14 @@ def start_job_of_form(
         form: Whose values the job is made of.
         make_job: Makes it; its HeadlabError is shown.
         typed_numbers: What the form's number fields showed last, as in `with_typed_numbers`.
+        place: Where the job is to run.
     """
     try:
         job = make_job(with_typed_numbers(form.values(), typed_numbers))
     except HeadlabError as error:
         job_requests().forget(str(error))
         return
-    start_job(job)
+    start_job(job, place)
 
 
 def open_job(job: int | None) -> None:

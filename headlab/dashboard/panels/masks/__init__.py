@@ -7,6 +7,7 @@ from headlab.dashboard.panels.masks.accuracy import FigurePlaces as FigurePlaces
 from headlab.dashboard.panels.masks.accuracy import arriving_figures as arriving_figures
 from headlab.dashboard.panels.masks.accuracy import draw_arriving_figures as draw_arriving_figures
 from headlab.dashboard.panels.masks.accuracy import draw_test_verdict as draw_test_verdict
+from headlab.dashboard.panels.masks.accuracy import pick_stand_in as pick_stand_in
 from headlab.dashboard.panels.masks.accuracy import session_figures as session_figures
 from headlab.dashboard.panels.masks.history import MaskHistory as MaskHistory
 from headlab.dashboard.panels.masks.history import apply_mask_link as apply_mask_link

@@ -11,11 +11,14 @@ from typing import Any, Literal
 import pandas as pd
 import streamlit as st
 
+from headlab.core import ablation_title, replacement_of
 from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
 from headlab.dashboard.names import plain
 from headlab.dashboard.panels.masks.mask_figures import (
+    NOTHING,
     AccuracyQuestion,
     KnownFigures,
+    ablation_to_measure,
     accuracy_caption,
     accuracy_table,
     equal_texts_notes,
@@ -25,6 +28,7 @@ from headlab.dashboard.panels.masks.mask_figures import (
     omission_notes,
     progress_caption,
     share_measured,
+    stand_in_caption,
     stream_figures,
     time_left_words,
 )
@@ -32,6 +36,7 @@ from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES
 from headlab.dashboard.panels.masks.verdict import headline_title, mask_verdict
 from headlab.dashboard.streamlit_private import Placeholder
 from headlab.dashboard.widgets import PageState, button, redraw_every, set_widget, with_p_values
+from headlab.masks import Mask
 from headlab.worker import Client, Figure
 
 FIRST_SECONDS = 1.5
@@ -261,6 +266,30 @@ def _draw_table(
         st.caption("The table scrolls sideways.")
 
 
+def pick_stand_in(mask: Mask) -> str:
+    """Draw the choice of what is off gives, if the mask was not chosen under zero ablation.
+
+    Args:
+        mask: The mask whose accuracy is measured.
+
+    Returns:
+        The ablation to measure.
+    """
+    own = ablation_to_measure(mask)
+    if own == NOTHING or not mask.removed:
+        return own
+    key = f"stand-in-{own}"
+    chosen = st.radio(
+        "What is off gives",
+        [own, NOTHING],
+        format_func=replacement_of,
+        horizontal=True,
+        key=key,
+        help=f"The mask was chosen under {ablation_title(own)} ablation.",
+    )
+    return str(chosen)
+
+
 def _draw_notes(
     figures_by_language: Mapping[str, Figure],
     languages: Sequence[str],
@@ -282,7 +311,8 @@ def _draw_notes(
         caption = progress_caption(figures_by_language, languages, question)
         if time_left:
             caption += f" {time_left.capitalize()}."
-        st.caption(caption)
+        # In one element: a second one that a later run lacks would stay on the page.
+        st.caption(" ".join(filter(None, [caption, plain(stand_in_caption(question))])))
     notes = [figure.note for figure in figures_by_language.values() if figure.note]
     for note in dict.fromkeys(notes):
         st.caption(plain(note))

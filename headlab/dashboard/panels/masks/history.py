@@ -10,14 +10,24 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import streamlit as st
 
-from headlab.core import Bools, HeadGrid, HeadlabError, JsonLike, JsonRecord, content_key
+from headlab.core import (
+    Bools,
+    HeadGrid,
+    HeadlabError,
+    JsonLike,
+    JsonRecord,
+    content_key,
+    is_ablation,
+)
 from headlab.dashboard.widgets import PageState, widget_values
-from headlab.masks import Mask, full_mask
+from headlab.masks import MIXED_ABLATION, Mask, full_mask
 
 MAX_STATES = 500
 HISTORY_KEY_PREFIX = "_history:"
 """Session key of a model's history, before the fingerprint of the model."""
 BY_HAND = "by hand"
+ABLATION_MARK = "."
+"""In a link, between the heads of a mask and the ablation that it was chosen under."""
 
 
 @dataclass
@@ -115,7 +125,7 @@ class MaskHistory:
         started_from: JsonLike = dict(earlier_origin)
         if set(earlier_origin) <= {"rule", "started_from"} and self._is_by_hand:
             started_from = earlier_origin.get("started_from")
-        if started_from:
+        if started_from and self.mask.removed:  # otherwise all of it was taken back
             origin["started_from"] = started_from
         self._append(kept_heads, origin)
 
@@ -130,10 +140,14 @@ class MaskHistory:
             self.stamp += 1
 
     def _append(self, kept_heads: Bools, origin: JsonRecord) -> None:
-        """Make a new current mask, which drops what was undone; the same heads make none."""
-        if np.array_equal(kept_heads, self.mask.kept):
-            return
+        """Make a new current mask, which drops what was undone.
+
+        The same heads make none, unless they were chosen under another ablation.
+        """
         mask = Mask(self.grid, kept_heads.copy(), self.model, origin)
+        has_same_ablation = (mask.ablation or "zero") == (self.mask.ablation or "zero")
+        if np.array_equal(kept_heads, self.mask.kept) and (has_same_ablation or not mask.removed):
+            return
         self.masks = [*self.masks[: self.position + 1], mask][-MAX_STATES:]
         self.position = len(self.masks) - 1
 
@@ -201,6 +215,32 @@ def mask_link_text(kept_heads: Bools) -> str:
     return base64.urlsafe_b64encode(np.packbits(~kept_heads).tobytes()).decode().rstrip("=")
 
 
+def link_text_of(mask: Mask) -> str:
+    """A mask as link text, with the ablation that it was chosen under unless that is zero."""
+    bits = mask_link_text(mask.kept)
+    return f"{bits}{ABLATION_MARK}{mask.ablation}" if mask.ablation not in (None, "zero") else bits
+
+
+def origin_of_link(ablation: str) -> dict[str, JsonLike]:
+    """How the mask of a link was chosen.
+
+    Args:
+        ablation: As the link says it; empty where it says none.
+
+    Raises:
+        HeadlabError: There is no such ablation.
+    """
+    if not ablation:
+        return {"rule": "link"}
+    if ablation != MIXED_ABLATION and not is_ablation(ablation):
+        raise HeadlabError(
+            f"The mask in this link was chosen under an ablation that headlab does not know "
+            f"({ablation[:40]}). The link is incomplete, or of a newer headlab; nothing was changed.",
+            code="link.mask_malformed",
+        )
+    return {"rule": "link", "ablation": ablation}
+
+
 def kept_heads_of_link_text(link_text: str, grid: HeadGrid) -> Bools:
     """The heads that a link's mask keeps, bool [head]: the inverse of `mask_link_text`.
 
@@ -244,10 +284,12 @@ def apply_mask_link(history: MaskHistory, is_arrival: bool) -> str | None:
     """
     problem = LinkProblem.of_session()
     link_text = st.query_params.get("m")
-    known_texts = {mask_link_text(history.mask.kept), *history.written_link_texts}
+    known_texts = {link_text_of(history.mask), *history.written_link_texts}
     if is_arrival and link_text and link_text not in known_texts:
         try:
-            history.set_mask(kept_heads_of_link_text(link_text, history.grid), {"rule": "link"})
+            bits, _, ablation = link_text.partition(ABLATION_MARK)
+            kept_heads = kept_heads_of_link_text(bits, history.grid)
+            history.set_mask(kept_heads, origin_of_link(ablation))
         except HeadlabError as error:
             problem.sentence = str(error)
             problem.position_and_stamp = (history.position, history.stamp)
@@ -262,7 +304,7 @@ def write_mask_link(history: MaskHistory) -> None:
     if mask.kept.all():
         st.query_params.pop("m", None)
         return
-    link_text = mask_link_text(mask.kept)
+    link_text = link_text_of(mask)
     history.written_link_texts.add(link_text)
     if st.query_params.get("m") != link_text:
         st.query_params["m"] = link_text

@@ -10,7 +10,11 @@ from headlab.dashboard.frame import Choice, StoredScores
 from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.masks.accuracy import session_figures
 from headlab.dashboard.panels.masks.history import histories_of_models
-from headlab.dashboard.panels.masks.mask_figures import AccuracyQuestion
+from headlab.dashboard.panels.masks.mask_figures import (
+    NOTHING,
+    AccuracyQuestion,
+    ablation_to_measure,
+)
 from headlab.dashboard.panels.masks.mask_files import with_measured_accuracies
 from headlab.dashboard.panels.masks.suggestion import (
     MEAN_OF_LANGUAGES,
@@ -83,13 +87,34 @@ def masks_of_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Ma
             )
             continue
         mask = replace(history.mask, model={"name": choice.model, "fingerprint": weights})
+        masks[f"{CURRENT_MASK}{players}"] = _with_figures_of_session(mask, choice, weights)
+    return masks
+
+
+def _with_figures_of_session(mask: Mask, choice: Choice, fingerprint: str) -> Mask:
+    """A mask with its accuracies under its own ablation, or if there are none under zero.
+
+    Args:
+        mask: Of the Prune page.
+        choice: The sidebar's.
+        fingerprint: Of the weights of its model.
+    """
+    for ablation in dict.fromkeys((ablation_to_measure(mask), NOTHING)):
         question = AccuracyQuestion.unchecked(
-            choice.model, weights, choice.task, "dev", mask, label_map=choice.label_map
+            choice.model,
+            fingerprint,
+            choice.task,
+            "dev",
+            mask,
+            label_map=choice.label_map,
+            ablation=ablation,
         )
-        masks[f"{CURRENT_MASK}{players}"] = with_measured_accuracies(
+        measured_mask = with_measured_accuracies(
             mask, question, session_figures(), choice.languages
         )
-    return masks
+        if measured_mask.evaluated:
+            return measured_mask
+    return mask
 
 
 def masks_of_gates(choice: Choice) -> dict[str, Mask]:

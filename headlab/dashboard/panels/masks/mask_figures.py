@@ -14,10 +14,19 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from headlab.core import HEADS, HeadlabError, canonical_json, duration_text, omission_fields
+from headlab.core import (
+    HEADS,
+    HeadlabError,
+    ablation_title,
+    canonical_json,
+    duration_text,
+    is_ablation,
+    omission_fields,
+    replacement_of,
+)
 from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.masks.suggestion import MEAN_OF_LANGUAGES
-from headlab.masks import Mask
+from headlab.masks import MIXED_ABLATION, Mask
 from headlab.stats import holm
 from headlab.tasks import notes_of_record
 from headlab.worker import Client, EvaluateRequest, Figure
@@ -33,6 +42,8 @@ SHOWN_SHARE = 0.25
 PACED_SHARE = 0.05
 PACED_SECONDS = 2.0
 """Of less, the time left is not foreseen; most of what takes no longer needs no word on it."""
+NOTHING = "zero"
+"""The ablation under which a removed head gives 0, which is measured unless a mask says otherwise."""
 SUPERSEDED_CODE = "worker.request_superseded"
 
 
@@ -60,6 +71,7 @@ class AccuracyQuestion(EvaluateRequest):
         label_map: Mapping[str, str] | None = None,
         examples: int | None = None,
         noun: str = HEADS,
+        ablation: str | None = None,
     ) -> AccuracyQuestion:
         """A question whose fields the worker checks, not this process.
 
@@ -73,6 +85,7 @@ class AccuracyQuestion(EvaluateRequest):
             label_map: {label: class of the model}, where it is stated.
             examples: How many; None: as many as its split's `SIZES`.
             noun: What is switched, where that is not heads.
+            ablation: What stands in the place of a removed head; None: as the mask was chosen.
         """
         return AccuracyQuestion.model_construct(
             model=model,
@@ -84,6 +97,7 @@ class AccuracyQuestion(EvaluateRequest):
             session=session,
             label_map=None if label_map is None else dict(label_map),
             size=EXAMPLES_BY_SPLIT[split] if examples is None else examples,
+            ablation=ablation_to_measure(mask) if ablation is None else ablation,
         )
 
     def in_language(self, language: str) -> AccuracyQuestion:
@@ -104,8 +118,37 @@ class AccuracyQuestion(EvaluateRequest):
             self.split,
             str(self.size),
             mask,
+            self.ablation if mask else NOTHING,
             language,
         )
+
+
+def ablation_to_measure(mask: Mask | None) -> str:
+    """The ablation of a mask's figures unless a person says otherwise: the one it was chosen under.
+
+    It is zero where none or several are recorded, and for the unpruned model.
+    """
+    chosen = None if mask is None else mask.ablation
+    return chosen if is_ablation(chosen) else NOTHING
+
+
+def stand_in_caption(question: AccuracyQuestion) -> str:
+    """What stands in the place of what is off, in a sentence, and whether the mask was so chosen.
+
+    Empty where that is 0, and nothing says that the mask was chosen otherwise.
+    """
+    mask = question.mask
+    if mask is None or not mask.removed:
+        return ""
+    chosen = mask.ablation or NOTHING
+    if question.ablation == chosen == NOTHING:
+        return ""
+    sentence = f"What is off gives {replacement_of(question.ablation)}"
+    if question.ablation == chosen:
+        return f"{sentence}, as when the mask was chosen."
+    if chosen == MIXED_ABLATION:
+        return f"{sentence}; the mask combines some chosen under several ablations."
+    return f"{sentence}; the mask was chosen under {ablation_title(chosen)} ablation."
 
 
 KnownFigures = MutableMapping[tuple[str, ...], Figure]

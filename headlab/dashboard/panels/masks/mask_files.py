@@ -182,7 +182,7 @@ def with_measured_accuracies(
             question.task,
             accuracies,
             size=split_question.size,
-            ablation="zero",
+            ablation=question.ablation,
             **label_map_field,
         )
     return replace(mask, chosen=origin)

@@ -209,6 +209,7 @@ def origin_of_mask(
             "pooled": "mean over languages; bounds are the means of their bounds",
         }
         origin.pop("score", None)
+        origin["ablation"] = str(scores.spec.get("ablation", "zero"))
     return origin
 
 
