@@ -129,7 +129,9 @@ def ablation_to_measure(mask: Mask | None) -> str:
     It is zero where none or several are recorded, and for the unpruned model.
     """
     chosen = None if mask is None else mask.ablation
-    return chosen if is_ablation(chosen) else NOTHING
+    if chosen is None or not is_ablation(chosen):
+        return NOTHING
+    return chosen
 
 
 def stand_in_caption(question: AccuracyQuestion) -> str:
