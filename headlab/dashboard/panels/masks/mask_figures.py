@@ -129,7 +129,7 @@ def ablation_to_measure(mask: Mask | None) -> str:
     It is zero where none or several are recorded, and for the unpruned model.
     """
     chosen = None if mask is None else mask.ablation
-    return chosen if is_ablation(chosen) else NOTHING
+    return chosen if chosen is not None and is_ablation(chosen) else NOTHING
 
 
 def stand_in_caption(question: AccuracyQuestion) -> str:
