@@ -129,9 +129,7 @@ def ablation_to_measure(mask: Mask | None) -> str:
     It is zero where none or several are recorded, and for the unpruned model.
     """
     chosen = None if mask is None else mask.ablation
-    if chosen is None or not is_ablation(chosen):
-        return NOTHING
-    return chosen
+    return chosen if chosen is not None and is_ablation(chosen) else NOTHING
 
 
 def stand_in_caption(question: AccuracyQuestion) -> str:
