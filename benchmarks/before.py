@@ -41,7 +41,7 @@ SESSION_FIGURES = ("first_p50", "final_p50")
 SCORE_OPTIONS = {
     "shapley": ("--method", "shapley", "-o", "samples=24"),
     "smoothed": ("--method", "smoothed", "-o", "samples=1024"),
-    "leave_one_out": ("--method", "leave-one-out"),
+    "leave_one_out": ("--method", "leave-one-out", "--size", "64"),
     "gradient": ("--method", "gradient"),
 }
 """What is scored, on the dev examples of one language, by the name of its figure."""
@@ -125,7 +125,12 @@ def measured_scores(folder: Path, *more_options: str) -> Measured:
         with tempfile.TemporaryDirectory(prefix="headlab-before-cache-") as cache:
             command = [sys.executable, "-m", "headlab.cli", "score", "--model", "e5-small-intents"]
             command += ["--task", "intents", "--languages", "de", "--json", *options, *more_options]
-            environment = {**os.environ, "PYTHONPATH": str(folder), "HEADLAB_CACHE": cache}
+            environment = {
+                **os.environ,
+                "PYTHONPATH": str(folder),
+                "HEADLAB_CACHE": cache,
+                "HEADLAB_DEMO": "off",  # its scores would not be computed
+            }
             process = subprocess.run(
                 command, cwd=folder, env=environment, check=True, capture_output=True, text=True
             )
