@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
 from headlab.dashboard.names import PAGES
 from headlab.dashboard.server.door import Door, address_of_page, middleware
@@ -33,39 +35,32 @@ def test_a_page_is_found_in_any_letters(path: str, address: str) -> None:
     assert address_of_page(path, set(PAGES)) == address
 
 
-def answer(path: str, query: bytes = b"", accept: bytes = b"text/html") -> dict[str, Any]:
-    """How the app answers a browser: the start of the response; empty where Streamlit answers."""
-    started: list[dict[str, Any]] = []
+async def streamlit(scope: Scope, receive: Receive, send: Send) -> None:
+    """Stands for Streamlit."""
+    await PlainTextResponse("of Streamlit")(scope, receive, send)
 
-    async def streamlit(scope: Any, receive: Any, send: Any) -> None:
-        """Stands for Streamlit."""
 
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            started.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": path,
-        "query_string": query,
-        "headers": [(b"host", b"localhost"), (b"accept", accept)],
-    }
-    asyncio.run(Door(streamlit, set(PAGES))(scope, None, send))  # type: ignore[arg-type]
-    return started[0] if started else {}
+def answer(address: str, accept: str = "text/html") -> Any:
+    """How the app answers a browser, from a thread with an event loop of its own."""
+    client = TestClient(
+        Door(streamlit, set(PAGES)), base_url="http://localhost", follow_redirects=False
+    )
+    return client.get(address, headers={"accept": accept})
 
 
 def test_a_browser_is_sent_on_with_what_the_link_says() -> None:
-    started = answer("/Prune", b"langs=de&m=gA.mean")
-    assert started["status"] == 307
-    assert dict(started["headers"])[b"location"] == b"./prune?langs=de&m=gA.mean"
-    assert dict(answer("/Heads")["headers"])[b"location"] == b"./heads"
+    response = answer("/Prune?langs=de&m=gA.mean")
+    assert response.status_code == 307
+    assert response.headers["location"] == "./prune?langs=de&m=gA.mean"
+    assert answer("/Heads").headers["location"] == "./heads"
 
 
-def test_all_else_is_streamlits() -> None:
-    assert answer("/prune") == {}
-    assert answer("/Elsewhere") == {}
-    assert answer("/Prune", accept=b"application/json") == {}
+@pytest.mark.parametrize(
+    ("address", "accept"),
+    [("/prune", "text/html"), ("/Elsewhere", "text/html"), ("/Prune", "application/json")],
+)
+def test_all_else_is_streamlits(address: str, accept: str) -> None:
+    assert answer(address, accept).text == "of Streamlit"
 
 
 @pytest.mark.parametrize("entry", ["app.py", "headlab/dashboard/entry/app.py"])
