@@ -137,8 +137,9 @@ def write_roles_and_scores(cache: Path) -> dict[str, np.ndarray]:
 def write_signs(cache: Path) -> None:
     """Write how many heads' signs are decided by log-probability, task by task.
 
-    Of a task with several such scores in the cache, those of most samples count. Signs are held
-    against those of leave-one-out, which are of accuracy and whose intervals are of new examples.
+    Of a task with several such scores in the cache, those of most samples count; what is known of
+    tasks that it has no such scores of stays. Signs are held against those of leave-one-out, which
+    are of accuracy and whose intervals are of new examples.
     """
     from headlab.results import Store
 
@@ -151,10 +152,13 @@ def write_signs(cache: Path) -> None:
         if name not in scores_by_task or scores.samples.sum() > scores_by_task[name].samples.sum():
             scores_by_task[name] = scores
     stored_scores = read_json(RESULTS / "scores.json")
+    earlier_signs = read_json(RESULTS / "signs.json")
     signs = {}
     for name in TASKS_AND_TEXT:
         if name in scores_by_task:
             signs[name] = signs_of(scores_by_task[name], name, stored_scores)
+        elif name in earlier_signs:
+            signs[name] = earlier_signs[name]
     write("signs", signs)
 
 
