@@ -2,7 +2,7 @@
 
     .venv-bench/bin/python benchmarks/to_error.py --newer .venv-shapiq/bin/python
     .venv-bench/bin/python benchmarks/to_error.py --smoke      one seed, short runs; writes nothing
-    .venv-bench/bin/python benchmarks/to_error.py --task tags --error 0.006 --seeds 3 --seconds 40
+    .venv-bench/bin/python benchmarks/to_error.py --model e5-small-slots --task slots --error 0.006 --seeds 3
     .venv-bench/bin/python benchmarks/to_error.py --seconds-to     headlab alone, about six minutes
 
 Takes about two hours on two cores, in parts: every finished run is kept in the work folder, and the

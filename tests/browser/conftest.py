@@ -62,6 +62,32 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.browser)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Add to the report of a test that failed what its page showed at that moment.
+
+    A test that fails once in many runs cannot be looked at again.
+    """
+    report = yield
+    page = getattr(item, "funcargs", {}).get("page")
+    if report.when == "call" and report.failed and page is not None:
+        report.sections.append(("What the page shows", what_is_shown(page)))
+    return report
+
+
+def what_is_shown(page) -> str:
+    """A page's address, the state of its script, and its content as assistive software has it."""
+    from playwright.sync_api import Error
+
+    try:
+        app = page.get_by_test_id("stApp")
+        states = [one.get_attribute("data-test-script-state") for one in app.all()]
+        content = page.locator("body").aria_snapshot(timeout=10_000)
+    except Error as error:
+        return f"not to be had: {error}"
+    return f"{page.url}\nscript: {states}\n{content}"
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
