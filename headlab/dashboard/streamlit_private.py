@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import streamlit as st
 import uvicorn
@@ -23,10 +25,13 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.run_descriptor import RunDescriptor
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestType
+from streamlit.runtime.state import SafeSessionState, SessionState
 from streamlit.runtime.state.common import user_key_from_element_id
 from streamlit.source_util import PageInfo
 from streamlit.web.server.starlette import starlette_websocket
@@ -154,6 +159,75 @@ def deliver_ended_runs_first() -> None:
             create_once_delivered(session, rerun_data)
 
     AppSession._create_scriptrunner = create_once_delivered  # type: ignore[method-assign]
+
+
+_locks_by_state: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""The lock that the runs of a session share, by the identity of the session's state.
+
+Each run holds its lock, and with it the state, so that no identity is used again while it counts.
+"""
+
+
+def let_runs_take_turns_with_state() -> None:
+    """Let the runs of a session change its state one at a time, and a stopped run not at all.
+
+    Streamlit begins the run of a person's request in a thread of its own while the former one, which
+    it has told to stop, may still be taking in a timer's request or ending. Each has a lock of its
+    own for the state that they share. So one clears the values of the browser's widgets that the
+    other has just taken in: what a person chose is lost, and the page is drawn with the value
+    before. Here they share one lock, look under it whether they were stopped, and let go of it while
+    a callback runs, which may wait for another run.
+    """
+    make_state = SafeSessionState.__init__
+    finish = SafeSessionState.on_script_finished
+    run_callback = SessionState._run_callback_and_record_rerun
+    if make_state.__module__ == __name__:  # it is ours already
+        return
+
+    def make_state_with_shared_lock(
+        self: SafeSessionState, state: SessionState, yield_callback: Callable[[], None]
+    ) -> None:
+        make_state(self, state, yield_callback)
+        shared_lock = _locks_by_state.setdefault(id(state), threading.RLock())
+        object.__setattr__(self, "_lock", shared_lock)
+
+    def take_in_request(
+        self: SafeSessionState, fresh_widget_states: WidgetStates | None, **options: Any
+    ) -> None:
+        with self._lock:
+            self._yield_callback()  # ends the run here if it was stopped
+            self._state.on_script_will_rerun(fresh_widget_states, **options)
+
+    def finish_unless_stopped(
+        self: SafeSessionState, widget_ids_this_run: frozenset[str], **options: Any
+    ) -> None:
+        with self._lock:
+            if not _is_run_stopped():
+                finish(self, widget_ids_this_run, **options)
+
+    def run_callback_unlocked(self: SessionState, votes: Any, callback: Callable[[], None]) -> None:
+        shared_lock = _locks_by_state[id(self)]
+
+        def run_unlocked() -> None:
+            shared_lock.release()
+            try:
+                callback()
+            finally:
+                shared_lock.acquire()
+
+        run_callback(self, votes, run_unlocked)
+
+    SafeSessionState.__init__ = make_state_with_shared_lock  # type: ignore[method-assign]
+    SafeSessionState.on_script_will_rerun = take_in_request  # type: ignore[method-assign]
+    SafeSessionState.on_script_finished = finish_unless_stopped  # type: ignore[method-assign]
+    SessionState._run_callback_and_record_rerun = run_callback_unlocked  # type: ignore[method-assign]
+
+
+def _is_run_stopped() -> bool:
+    """Whether the run of this thread was told to stop, as another one has taken its place."""
+    context = get_script_run_ctx()
+    requests = None if context is None else context.script_requests
+    return requests is not None and requests._state == ScriptRequestType.STOP
 
 
 PAGE_TURNED_TO = "_headlab_page_turned_to"

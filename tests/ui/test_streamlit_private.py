@@ -15,6 +15,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,14 +27,20 @@ import streamlit as st
 import uvicorn
 from packaging.requirements import Requirement
 from streamlit import runtime
-from streamlit.proto.WidgetStates_pb2 import WidgetState
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.media_file_manager import MediaFileManager
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 from streamlit.runtime.pages_manager import PagesManager
-from streamlit.runtime.scriptrunner import ScriptRunContext, ScriptRunner, get_script_run_ctx
+from streamlit.runtime.scriptrunner import (
+    ScriptRunContext,
+    ScriptRunner,
+    StopException,
+    get_script_run_ctx,
+)
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
-from streamlit.runtime.state import SafeSessionState, SessionState
-from streamlit.runtime.state.common import user_key_from_element_id
+from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
+from streamlit.runtime.state import SafeSessionState, SessionState, session_state
+from streamlit.runtime.state.common import WidgetMetadata, user_key_from_element_id
 from streamlit.testing.v1 import AppTest
 from streamlit.web.server.starlette import starlette_routes, starlette_server, starlette_websocket
 from support import ended_run
@@ -352,6 +359,149 @@ def test_streamlit_alone_answers_in_the_name_of_a_page_that_was_left() -> None:
     assert pages == ["second", "first"], (
         f"`leave_out_requests_of_left_pages` may no longer be needed. {ADVICE}"
     )
+
+
+# Two runs of a session at once.
+
+PICK = "$$ID-0-pick"
+
+
+@pytest.fixture
+def untouched_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streamlit's classes of session state, put back after the test."""
+    for owner, name in (
+        (SafeSessionState, "__init__"),
+        (SafeSessionState, "on_script_will_rerun"),
+        (SafeSessionState, "on_script_finished"),
+        (SessionState, "_run_callback_and_record_rerun"),
+    ):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+
+
+@pytest.fixture
+def runs_in_turn(untouched_state: None) -> None:
+    streamlit_private.let_runs_take_turns_with_state()
+    assert SafeSessionState.__init__.__module__ == streamlit_private.__name__, ADVICE
+
+
+def picked(number: int) -> WidgetStates:
+    """A request that brings this pick."""
+    return WidgetStates(widgets=[WidgetState(id=PICK, int_value=number)])
+
+
+def state_with_pick(number: int, **metadata: Any) -> SessionState:
+    """The state of a session whose one widget holds this pick."""
+    state = SessionState()
+    fields: dict[str, Any] = {"deserializer": lambda value: value, **metadata}
+    state._set_widget_metadata(
+        WidgetMetadata(PICK, serializer=int, value_type="int_value", **fields)
+    )
+    state.set_widgets_from_proto(picked(number))
+    return state
+
+
+def pick_after_a_choice_while_a_timer_is_taken_in() -> int:
+    """What a widget holds that held 1, when a person chooses 2 as a timer's request is taken in.
+
+    The timer's run is held up where it keeps the values so far, until the person's run has taken
+    in its own request or has waited for a while.
+    """
+    timer_reads, timer_may_go_on = threading.Event(), threading.Event()
+
+    def read_held_up(value: int | None) -> int | None:
+        if threading.current_thread() is timer_run:
+            timer_reads.set()
+            assert timer_may_go_on.wait(60)
+        return value
+
+    state = state_with_pick(1, deserializer=read_held_up)
+    timer_run, person_run = (
+        threading.Thread(
+            target=SafeSessionState(state, lambda: None).on_script_will_rerun,
+            args=(picked(number),),
+        )
+        for number in (1, 2)
+    )
+    timer_run.start()
+    assert timer_reads.wait(60)
+    person_run.start()
+    person_run.join(timeout=1)  # it ends at once, or waits for the timer's run
+    timer_may_go_on.set()
+    timer_run.join(60)
+    person_run.join(60)
+    return int(state[PICK])
+
+
+def test_what_a_person_chose_outlives_a_timer_s_request_that_is_being_taken_in(
+    runs_in_turn: None,
+) -> None:
+    assert pick_after_a_choice_while_a_timer_is_taken_in() == 2
+
+
+def test_streamlit_alone_loses_a_choice_to_a_timer_s_request(untouched_state: None) -> None:
+    assert pick_after_a_choice_while_a_timer_is_taken_in() == 1, (
+        f"`let_runs_take_turns_with_state` may no longer be needed. {ADVICE}"
+    )
+
+
+def test_a_run_that_was_stopped_while_it_waited_takes_nothing_in(runs_in_turn: None) -> None:
+    state = state_with_pick(1)
+    is_stopped, outcomes = threading.Event(), []
+
+    def look_for_requests() -> None:
+        if is_stopped.is_set():
+            raise StopException
+
+    late_state = SafeSessionState(state, look_for_requests)
+
+    def take_in_late() -> None:
+        try:
+            late_state.on_script_will_rerun(picked(1))
+        except StopException:
+            outcomes.append("stopped")
+
+    late_run = threading.Thread(target=take_in_late)
+    with SafeSessionState(state, lambda: None)._lock:
+        late_run.start()
+        late_run.join(timeout=0.2)
+        is_stopped.set()
+        state.set_widgets_from_proto(picked(2))
+    late_run.join(60)
+    assert outcomes == ["stopped"]
+    assert state[PICK] == 2
+
+
+def test_other_runs_may_read_while_a_callback_runs(runs_in_turn: None) -> None:
+    picks_read: list[int] = []
+
+    def let_another_run_read() -> None:
+        reading = threading.Thread(target=lambda: picks_read.append(other_state[PICK]))
+        reading.start()
+        reading.join(60)
+
+    state = state_with_pick(1, callback=let_another_run_read)
+    other_state = SafeSessionState(state, lambda: None)
+    ThreadState.initialize()  # as a run does
+    SafeSessionState(state, lambda: None).on_script_will_rerun(picked(2))
+    assert picks_read == [2]
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_the_end_of_a_stopped_run_leaves_what_the_next_one_took_in(
+    runs_in_turn: None, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    state = state_with_pick(1)
+    SafeSessionState(state, lambda: None).on_script_will_rerun(picked(2))
+    requests = ScriptRequests()
+    if is_stopped:
+        requests.request_stop()
+    context = SimpleNamespace(
+        script_requests=requests, fragment_ids_this_run=None, page_script_hash=""
+    )
+    for module in (streamlit_private, session_state):
+        monkeypatch.setattr(module, "get_script_run_ctx", lambda: context)
+    SafeSessionState(state, lambda: None).on_script_finished(frozenset())
+    assert (PICK in state) is is_stopped
 
 
 def printed_by_server(module: str, *options: str) -> Any:

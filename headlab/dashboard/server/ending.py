@@ -16,6 +16,7 @@ from streamlit.starlette import App
 from headlab.dashboard.streamlit_private import (
     deliver_ended_runs_first,
     leave_out_requests_of_left_pages,
+    let_runs_take_turns_with_state,
     running_server,
 )
 
@@ -28,6 +29,7 @@ async def lifespan(_app: App) -> AsyncIterator[None]:
     """What the app's server enters as it starts and leaves as it ends."""
     deliver_ended_runs_first()
     leave_out_requests_of_left_pages()
+    let_runs_take_turns_with_state()
     end_in_order()
     yield
 

@@ -101,9 +101,10 @@ def reason_refused(check: Callable[..., object], *arguments: Any) -> str:
 
 
 # Form values: those that widgets hold now, those they last held, and those shown when the button
-# was pressed. Streamlit can lose what a widget holds (once in 300 presses a job got seed 0 where
-# 1013 was shown; it is not known which request removed it), so a press brings the numbers that its
-# form showed.
+# was pressed. Once in 300 presses a job got seed 0 where 1013 was shown, probably as a timer's request
+# cleared what a widget had just brought (`let_runs_take_turns_with_state` of streamlit_private.py
+# prevents that by now). A number can also be typed just before the press and not have been sent.
+# So a press brings the numbers that its form showed.
 
 FormValues = dict[str, Any]
 
