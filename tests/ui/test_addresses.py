@@ -20,8 +20,10 @@ from headlab.dashboard.server.door import Door, address_of_page, middleware
         ("/Prune", "./prune"),
         ("/PRUNE", "./prune"),
         ("/Prune/", "../prune"),
-        ("/behind/a/proxy/Masks", "./masks"),
-        ("//other.example/Masks", "./masks"),
+        ("//Masks", "./masks"),
+        ("//other.example/Masks", ""),
+        ("/static/Masks", ""),
+        ("/_stcore/Masks", ""),
         ("/Overview", "./"),
         ("/overview", "./"),
         ("/", ""),
@@ -33,6 +35,28 @@ from headlab.dashboard.server.door import Door, address_of_page, middleware
 )
 def test_a_page_is_found_in_any_letters(path: str, address: str) -> None:
     assert address_of_page(path, set(PAGES)) == address
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("/behind/a/proxy/Masks", "./masks"),
+        ("/behind/a/proxy/Overview/", "../"),
+        ("/behind/a/proxy/masks", ""),
+        ("/behind/a/proxy/", ""),
+        ("/behind/a/proxy", ""),
+        ("/Masks", ""),
+    ],
+)
+@pytest.mark.parametrize("base_path", ["behind/a/proxy", "/behind/a/proxy/"])
+def test_pages_are_below_the_app_s_own_path(path: str, address: str, base_path: str) -> None:
+    assert address_of_page(path, set(PAGES), base_path) == address
+
+
+@pytest.mark.parametrize("base_path", ["overview", "Heads"])
+def test_the_app_s_own_path_may_be_called_as_a_page(base_path: str) -> None:
+    assert address_of_page(f"/{base_path}/", set(PAGES), base_path) == ""
+    assert address_of_page(f"/{base_path}/Prune", set(PAGES), base_path) == "./prune"
 
 
 async def streamlit(scope: Scope, receive: Receive, send: Send) -> None:

@@ -508,6 +508,22 @@ def test_a_finding_opens_the_mask_that_it_speaks_of_and_no_other() -> None:
     assert findings(few_heads, {})[1].mask_to_open is None
 
 
+def test_a_mask_chosen_under_another_ablation_opens_with_it() -> None:
+    of_zero = scores_with_harm(2, size=144)
+    of_mean = dataclasses.replace(of_zero, spec={**of_zero.spec, "ablation": "mean"})
+    opened = findings({"de": of_mean}, {})[0].mask_to_open
+    assert opened is not None
+    assert opened.mask.ablation == "mean"
+    assert opened.mask.kept.tolist() == of_zero.mask("harmful").kept.tolist()
+    zero_front = made_embedded_front("0" * 64)
+    spec = {**zero_front.spec, "ablation": "mean"}
+    mean_front = stored_result(dataclasses.replace(zero_front, spec=spec))
+    opened = findings({"de": of_mean}, {"front": [mean_front]})[0].mask_to_open
+    assert opened is not None
+    assert opened.mask.ablation == "mean"
+    assert len(opened.mask.removed) == 48
+
+
 def test_a_press_on_a_finding_sets_the_mask_and_turns_to_the_prune_page(tmp_path: Path) -> None:
     with app_on(fill_cache(tmp_path)):
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)

@@ -15,6 +15,7 @@ from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import streamlit as st
 from cachetools import FIFOCache
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -77,7 +78,7 @@ FIRST_PAGE = "overview"
 """The key of the page that has the address of the app itself."""
 
 
-def address_of_page(path: str, page_names: Collection[str]) -> str:
+def address_of_page(path: str, page_names: Collection[str], base_path: str = "") -> str:
     """Where the page is that a path means, if it writes its name in other letters: "./prune".
 
     Streamlit knows a page by its name in small letters, and the first one by no name.
@@ -85,11 +86,16 @@ def address_of_page(path: str, page_names: Collection[str]) -> str:
     Args:
         path: Of a request.
         page_names: Of all pages.
+        base_path: Under which the app is served, whose own name is no page's.
 
     Returns:
         The address from there; empty if the path is that of a page, or of none.
     """
-    name = path.rstrip("/").rpartition("/")[2]
+    root = f"/{base_path.strip('/')}/".replace("//", "/")
+    whole_path = f"/{path.lstrip('/')}"
+    if not whole_path.startswith(root):
+        return ""
+    name = whole_path.removeprefix(root).rstrip("/")
     key = name.lower()
     if key not in page_names or (key == name and key != FIRST_PAGE):
         return ""
@@ -158,7 +164,8 @@ class Door:
             self._log_once(advice)
             page = f"<!doctype html><title>headlab</title><p>{html.escape(advice)}</p>"
             return HTMLResponse(page, status_code=403)
-        address = address_of_page(scope["path"], self._page_names)
+        base_path = str(st.get_option("server.baseUrlPath") or "")
+        address = address_of_page(scope["path"], self._page_names, base_path)
         if "text/html" in headers.get("accept", "") and address:
             query = scope["query_string"].decode("latin-1")
             location = f"{address}?{query}" if query else address

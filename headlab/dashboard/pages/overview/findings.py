@@ -314,8 +314,6 @@ def _mask_of_harmful_heads(
     language_scores = scores.get(language)
     if language_scores is None or not language_scores.chooses_heads or not harmful_count:
         return None
-    if language_scores.spec.get("ablation", "zero") != "zero":
-        return None  # the Prune page switches heads to zero
     mask = language_scores.mask(HARMFUL)
     if len(mask.removed) != harmful_count:
         return None
@@ -542,8 +540,8 @@ def _mask_of_front(result: Result[Report], scores: Mapping[str, HeadScores]) -> 
     None if it keeps all heads, or is of other heads than the scores shown.
     """
     first_scores = next(iter(scores.values()), None)
-    if first_scores is None or result.record.spec.get("ablation", "zero") != "zero":
-        return None  # the Prune page switches heads to zero
+    if first_scores is None:
+        return None
     try:
         mask = chosen_mask(result.record, first_scores.grid)
     except HeadlabError:  # the front's own page says what is wrong with it
