@@ -220,7 +220,9 @@ def let_runs_take_turns_with_state() -> None:
     SafeSessionState.__init__ = make_state_with_shared_lock  # type: ignore[method-assign]
     SafeSessionState.on_script_will_rerun = take_in_request  # type: ignore[method-assign]
     SafeSessionState.on_script_finished = finish_unless_stopped  # type: ignore[method-assign]
-    SessionState._run_callback_and_record_rerun = run_callback_unlocked  # type: ignore[method-assign]
+    SessionState._run_callback_and_record_rerun = (  # type: ignore[method-assign]
+        run_callback_unlocked  # type: ignore[assignment]
+    )
 
 
 def _is_run_stopped() -> bool:
