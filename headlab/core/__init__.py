@@ -25,6 +25,7 @@ from headlab.core.ablations import read_ablation as read_ablation
 from headlab.core.ablations import replacement_of as replacement_of
 from headlab.core.ablations import require_own_output as require_own_output
 from headlab.core.ablations import streaming_sizes as streaming_sizes
+from headlab.core.equality import ComparedByContent as ComparedByContent
 from headlab.core.errors import MEMORY_FULL_WORDS as MEMORY_FULL_WORDS
 from headlab.core.errors import HeadlabError as HeadlabError
 from headlab.core.errors import UngatedPassWarning as UngatedPassWarning

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from headlab.core.equality import ComparedByContent
 from headlab.core.errors import HeadlabError
 from headlab.core.json_types import Json, json_at
 from headlab.core.shown import Shown
@@ -608,8 +609,8 @@ class SlopeUse:
         return SlopeUse(int(draws), float(share), why_none)
 
 
-@dataclass(frozen=True)
-class Evaluation(Shown):
+@dataclass(frozen=True, eq=False)
+class Evaluation(ComparedByContent, Shown):
     """Right or wrong for each example, so that every comparison is paired.
 
     Attributes:
@@ -645,8 +646,8 @@ class Evaluation(Shown):
         return self.n == self.total
 
 
-@dataclass(frozen=True)
-class Comparison(Shown):
+@dataclass(frozen=True, eq=False)
+class Comparison(ComparedByContent, Shown):
     """A masked model against the baseline on the same examples.
 
     Attributes:

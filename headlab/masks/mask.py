@@ -21,6 +21,7 @@ from headlab.core import (
     NEURONS,
     STACKS,
     Bools,
+    ComparedByContent,
     Head,
     HeadGrid,
     HeadlabError,
@@ -491,8 +492,8 @@ PLAYERS_VERSION = 3
 MASK_FORMAT = "headlab-mask"
 
 
-@dataclass(frozen=True)
-class Mask(Shown):
+@dataclass(frozen=True, eq=False)
+class Mask(ComparedByContent, Shown):
     """Heads kept (True) and removed (False) of one model, or other players.
 
     Attributes:

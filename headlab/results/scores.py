@@ -12,6 +12,7 @@ import numpy as np
 from headlab.core import (
     Bools,
     Cell,
+    ComparedByContent,
     Floats,
     HeadGrid,
     HeadlabError,
@@ -134,8 +135,8 @@ def members_field(grid: HeadGrid) -> dict[str, Json]:
     return {MEMBERS: members} if members else {}
 
 
-@dataclass(frozen=True)
-class HeadScores(Shown):
+@dataclass(frozen=True, eq=False)
+class HeadScores(ComparedByContent, Shown):
     """A method's scores of all heads of a model, in one language.
 
     Flat arrays [head] in the grid's order.
@@ -694,8 +695,8 @@ def _difference_or_none(
     return np.where(is_tested, minuend - subtrahend, np.nan)
 
 
-@dataclass(frozen=True)
-class Curve(Shown):
+@dataclass(frozen=True, eq=False)
+class Curve(ComparedByContent, Shown):
     """Accuracy in one language as heads are removed one after another.
 
     It is paired with the accuracy of the model with all heads on.
